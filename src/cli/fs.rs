@@ -5,7 +5,7 @@ mod several;
 mod watch;
 
 use std::{
-    io::{self, IsTerminal as _, Read as _, Write as _},
+    io::{self, IsTerminal as _, Read as _},
     process::ExitCode,
 };
 
@@ -20,7 +20,7 @@ use crate::{
     app::{
         failure::{Context as _, Exit, Failure},
         options::Common,
-        output::printed,
+        output::raw,
         path_argument::parse,
     },
     gateway::{Error, ErrorKind, Output, Reply},
@@ -177,7 +177,7 @@ pub(crate) fn run(args: Args) -> Result<ExitCode, Failure> {
     gate.close()?;
     match result? {
         Ok(reply) => {
-            printed(print(&args, &reply))?;
+            print(&args, &reply);
             Ok(search::exit(&reply.output))
         }
         Err(error) => {
@@ -319,23 +319,22 @@ fn stdin(gate: &LocalGate) -> Result<Vec<u8>, Failure> {
     Ok(content)
 }
 
-fn print(args: &Args, reply: &Reply) -> io::Result<()> {
+fn print(args: &Args, reply: &Reply) {
     if args.json {
         outjson!(render::reply_json(reply));
-        return Ok(());
+        return;
     }
-    let mut out = io::stdout().lock();
     let record = render::receipt_text(&reply.receipt);
     match &reply.output {
         Output::Content(content) => match &args.command {
             Command::Read { base64: true, .. } => {
-                writeln!(out, "{}", STANDARD.encode(&content.bytes))?;
+                outln!("{}", STANDARD.encode(&content.bytes));
             }
-            _ => out.write_all(&content.bytes)?,
+            _ => raw(&content.bytes),
         },
         Output::Entries(entries) => {
             for entry in &entries.entries {
-                writeln!(out, "{}", render::entry_line(entry))?;
+                outln!("{}", render::entry_line(entry));
             }
             if entries.not_utf8 > 0 {
                 errln!("portcullis: {} names are not UTF-8 and not shown", entries.not_utf8);
@@ -343,20 +342,20 @@ fn print(args: &Args, reply: &Reply) -> io::Result<()> {
         }
         Output::Names(names) => {
             for (name, kind) in names.iter() {
-                writeln!(out, "{:<9} {}", kind.as_str(), Escaped(name))?;
+                outln!("{:<9} {}", kind.as_str(), Escaped(name));
             }
         }
-        Output::Stat(entry) => writeln!(out, "{}", render::stat_text(entry))?,
-        Output::Watching(subscription) => writeln!(out, "{}", subscription.path())?,
+        Output::Stat(entry) => outln!("{}", render::stat_text(entry)),
+        Output::Watching(subscription) => outln!("{}", subscription.path()),
         Output::Found(found) => {
-            search::print_found(&mut out, found)?;
+            search::print_found(found);
             if let Command::Glob(args) = &args.command {
                 args.print_summary(&found.summary);
             }
         }
         Output::Matches(matches) => {
             if let Command::Grep(args) = &args.command {
-                args.print(&mut out, matches)?;
+                args.print(matches);
                 args.print_summary(&matches.summary);
             }
         }
@@ -365,11 +364,9 @@ fn print(args: &Args, reply: &Reply) -> io::Result<()> {
                 Some(backup) => errln!("record {record}, backup {backup}"),
                 None => errln!("record {record}"),
             }
-            return out.flush();
+            return;
         }
     }
-    out.flush()?;
     // Not where a pipe would take it for content.
     errln!("record {record}");
-    Ok(())
 }

@@ -5,6 +5,7 @@ use std::{
 };
 
 use base64::{Engine as _, engine::general_purpose::STANDARD};
+use comfy_table::{Cell, CellAlignment, ContentArrangement, Row, Table, presets};
 use jiff::Timestamp;
 use portcullis_audit::Receipt;
 use serde_json::{Value, json};
@@ -21,6 +22,40 @@ use crate::{
 /// `1 record`, `2 records`.
 pub(crate) fn counted(count: u64, thing: &str) -> String {
     if count == 1 { format!("1 {thing}") } else { format!("{count} {thing}s") }
+}
+
+/// A table without lines between its cells; the columns that `is_number` names are
+/// aligned to the right.
+pub(crate) fn table(
+    heads: impl IntoIterator<Item = impl Into<Cell>>,
+    rows: impl IntoIterator<Item = impl Into<Row>>,
+    is_number: impl Fn(usize) -> bool,
+) -> String {
+    let mut table = Table::new();
+    table.load_style(presets::NOTHING).set_content_arrangement(ContentArrangement::Disabled);
+    table.set_header(heads.into_iter().map(Into::into).collect::<Vec<Cell>>()).add_rows(rows);
+    for (index, column) in table.column_iter_mut().enumerate() {
+        column.set_padding((0, 2));
+        if is_number(index) {
+            column.set_cell_alignment(CellAlignment::Right);
+        }
+    }
+    table.trim_fmt()
+}
+
+/// A line of a diff for a terminal: coloured where it has colours, and what could steer
+/// it escaped.
+pub(crate) fn diff_line(line: &str, has_colours: bool) -> String {
+    let text = Escaped(line);
+    let style = match line.chars().next() {
+        _ if !has_colours => return text.to_string(),
+        _ if line.starts_with("+++") || line.starts_with("---") => "1",
+        Some('+') => "32",
+        Some('-') => "31",
+        Some('@') => "36",
+        _ => return text.to_string(),
+    };
+    format!("\u{1b}[{style}m{text}\u{1b}[0m")
 }
 
 /// A path as any POSIX shell reads it from a file.

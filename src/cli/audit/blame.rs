@@ -1,10 +1,6 @@
 //! `portcullis audit blame`: who changed a file, and is it still the same?
 
-use std::{
-    io::{self, Write as _},
-    path::Path,
-    process::ExitCode,
-};
+use std::{path::Path, process::ExitCode};
 
 use portcullis_audit::Hash;
 use serde_json::{Value, json};
@@ -17,13 +13,12 @@ use crate::{
     app::{
         audit_log::unreadable,
         failure::{Exit, Failure},
-        output::printed,
         path_argument,
     },
     cli::render::for_shell,
     gateway::Workspace,
     model::Escaped,
-    review::{Blame, BlameError, Change, State, Version, blame, visible_json},
+    review::{Blame, BlameError, Change, State, Version, blame},
 };
 
 /// Say who last changed a file, under which rule, and whether it is still the same
@@ -71,13 +66,11 @@ pub(super) fn run(args: &Args) -> Result<ExitCode, Failure> {
     let found = found?;
     let shown = if args.history { found.versions.len() } else { 1 };
     let versions = found.versions.get(..shown.min(found.versions.len())).unwrap_or_default();
-    let mut out = io::stdout().lock();
-    let written = if args.json {
-        writeln!(out, "{}", visible_json(&object(&found, versions, &files).to_string()))
+    if args.json {
+        outjson!(object(&found, versions, &files));
     } else {
-        lines(&found, versions).iter().try_for_each(|line| writeln!(out, "{line}"))
-    };
-    printed(written)?;
+        outln!("{}", lines(&found, versions).join("\n"));
+    }
     damaged(&found.scanned)?;
     Ok(ExitCode::SUCCESS)
 }

@@ -1,18 +1,18 @@
 //! `portcullis audit query`: search the log.
 
 use std::{
-    io::{self, IsTerminal as _, Write as _},
+    io::{self, IsTerminal as _},
     ops::ControlFlow,
     process::ExitCode,
 };
 
-use comfy_table::{CellAlignment, ContentArrangement, Table, presets};
 use portcullis_audit::RecordView;
 use serde_json::{Map, Value};
 
 use super::select::{Indexed, Progress, Select, damaged};
 use crate::{
-    app::{failure::Failure, output::printed},
+    app::{failure::Failure, output},
+    cli::render::table,
     model::Escaped,
     review::{Field, Order, Stats, cell, export::csv_line, header, visible_json},
 };
@@ -125,10 +125,9 @@ fn records(args: &Args) -> Result<ExitCode, Failure> {
             }
         })
     };
-    let printed = out.finish();
+    out.finish();
     drop(bar);
     let scanned = scanned.map_err(|error| args.log.unreadable(&error).beside_result())?;
-    printed?;
     damaged(&scanned)?;
     Ok(ExitCode::SUCCESS)
 }
@@ -151,12 +150,11 @@ struct Out<'a> {
     waiting: Vec<Vec<String>>,
     begun: bool,
     rows: u64,
-    error: Option<io::Error>,
 }
 
 impl<'a> Out<'a> {
     fn new(args: &'a Args, columns: &'a [Field], bar: &'a Progress) -> Self {
-        Self { args, columns, bar, waiting: Vec::new(), begun: false, rows: 0, error: None }
+        Self { args, columns, bar, waiting: Vec::new(), begun: false, rows: 0 }
     }
 
     fn row(&mut self, row: Vec<String>) -> ControlFlow<()> {
@@ -179,61 +177,23 @@ impl<'a> Out<'a> {
             }
         } else if !rows.is_empty() {
             let heads = self.columns.iter().map(|column| column.as_str().to_uppercase());
-            text = table(
-                heads,
-                rows,
-                &[Field::Seq, Field::Bytes, Field::Line, Field::Of],
-                self.columns,
-            );
+            let is_number = |index: usize| {
+                let column = self.columns.get(index);
+                matches!(column, Some(Field::Seq | Field::Bytes | Field::Line | Field::Of))
+            };
+            text = table(heads, rows, is_number) + "\n";
         }
         self.begun = true;
-        let print = || {
-            let mut out = io::stdout().lock();
-            out.write_all(text.as_bytes()).and_then(|()| out.flush())
-        };
-        match self.bar.aside(print) {
-            Ok(()) => ControlFlow::Continue(()),
-            Err(error) => {
-                self.error.get_or_insert(error);
-                ControlFlow::Break(())
-            }
-        }
+        self.bar.aside(|| output::raw(text.as_bytes()));
+        if output::is_closed() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
     }
 
-    fn finish(mut self) -> Result<(), Failure> {
+    fn finish(mut self) {
         let _ = self.flush();
-        match self.error {
-            Some(error) => printed(Err(error)),
-            None => {
-                if self.rows == 0 && io::stderr().is_terminal() {
-                    errln!("no record matches");
-                }
-                Ok(())
-            }
+        if self.rows == 0 && io::stderr().is_terminal() {
+            errln!("no record matches");
         }
     }
-}
-
-fn table(
-    heads: impl Iterator<Item = String>,
-    rows: Vec<Vec<String>>,
-    numbers: &[Field],
-    columns: &[Field],
-) -> String {
-    let mut table = Table::new();
-    table.load_style(presets::NOTHING).set_content_arrangement(ContentArrangement::Disabled);
-    table.set_header(heads.collect::<Vec<_>>());
-    for row in rows {
-        table.add_row(row);
-    }
-    for (index, column) in table.column_iter_mut().enumerate() {
-        column.set_padding((0, 2));
-        let is_number = columns.get(index).is_none_or(|column| numbers.contains(column));
-        if is_number {
-            column.set_cell_alignment(CellAlignment::Right);
-        }
-    }
-    format!("{}\n", table.trim_fmt())
 }
 
 fn stats(args: &Args) -> Result<ExitCode, Failure> {
@@ -241,9 +201,8 @@ fn stats(args: &Args) -> Result<ExitCode, Failure> {
     let stats = Stats::of(&log, &args.select.filter(&args.log.at)?, &args.stats)
         .map_err(|error| args.log.unreadable(&error))?;
     drop(bar);
-    let mut out = io::stdout().lock();
-    let written = if args.json {
-        stats.groups.iter().try_for_each(|group| {
+    if args.json {
+        for group in &stats.groups {
             let mut object = Map::new();
             for (field, value) in args.stats.iter().zip(&group.values) {
                 object.insert(field.as_str().to_owned(), value.clone().into());
@@ -252,19 +211,17 @@ fn stats(args: &Args) -> Result<ExitCode, Failure> {
             object.insert("totalBytes".to_owned(), group.bytes.into());
             object.insert("first".to_owned(), group.first.clone().into());
             object.insert("last".to_owned(), group.last.clone().into());
-            writeln!(out, "{}", visible_json(&Value::Object(object).to_string()))
-        })
+            outjson!(Value::Object(object));
+        }
     } else if args.csv {
-        writeln!(out, "{},records,totalBytes,first,last", header(&args.stats)).and_then(|()| {
-            stats.groups.iter().try_for_each(|group| {
-                let cells = group.values.iter().map(|value| cell(value.as_deref().unwrap_or("")));
-                let cells = cells.collect::<Vec<_>>().join(",");
-                let (records, bytes) = (group.records, group.bytes);
-                writeln!(out, "{cells},{records},{bytes},{},{}", group.first, group.last)
-            })
-        })
+        outln!("{},records,totalBytes,first,last", header(&args.stats));
+        for group in &stats.groups {
+            let cells = group.values.iter().map(|value| cell(value.as_deref().unwrap_or("")));
+            let cells = cells.collect::<Vec<_>>().join(",");
+            outln!("{cells},{},{},{},{}", group.records, group.bytes, group.first, group.last);
+        }
     } else if stats.groups.is_empty() {
-        writeln!(out, "no record matches")
+        outln!("no record matches");
     } else {
         let heads = args.stats.iter().map(|field| field.as_str().to_uppercase());
         let heads = heads.chain(["RECORDS".to_owned(), "BYTES".to_owned()]);
@@ -275,9 +232,8 @@ fn stats(args: &Args) -> Result<ExitCode, Failure> {
             row.extend([group.records.to_string(), group.bytes.to_string()]);
             row
         });
-        write!(out, "{}", table(heads, rows.collect(), &[], &args.stats))
-    };
-    printed(written)?;
+        outln!("{}", table(heads, rows, |index| index >= args.stats.len()));
+    }
     damaged(&stats.scanned)?;
     Ok(ExitCode::SUCCESS)
 }

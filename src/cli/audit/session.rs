@@ -1,9 +1,6 @@
 //! `portcullis audit session`: one session as a timeline with diffs.
 
-use std::{
-    io::{self, Write},
-    process::ExitCode,
-};
+use std::process::ExitCode;
 
 use serde_json::{Value, json};
 
@@ -11,10 +8,11 @@ use super::select::{Indexed, damaged, vault};
 use crate::{
     app::{
         failure::{Context as _, Failure},
-        output::{colours, printed},
+        output::{colours, is_closed},
     },
+    cli::render::diff_line,
     model::Escaped,
-    review::{Change, Event, Patch, Patches, Session, SessionError, sessions, visible_json},
+    review::{Change, Event, Patch, Patches, Session, SessionError, sessions},
 };
 
 /// Show one session as a timeline, with what it changed in the files
@@ -63,7 +61,6 @@ pub(super) fn run(args: &Args) -> Result<ExitCode, Failure> {
     drop(bar);
     let mut patches =
         contents.as_ref().map(|(vault, files)| Patches::new(vault.as_ref(), files.workspace()));
-    let mut out = io::stdout().lock();
     let mut begun = false;
     for event in &session.events {
         let patch = match (event, &mut patches) {
@@ -72,18 +69,17 @@ pub(super) fn run(args: &Args) -> Result<ExitCode, Failure> {
                 .or_fail(format_args!("cannot compare the contents of record {}", change.seq))?,
             _ => Patch::None,
         };
-        let written = if args.json {
-            writeln!(out, "{}", visible_json(&object(&session.id, event, &patch).to_string()))
+        if args.json {
+            outjson!(object(&session.id, event, &patch));
         } else {
             if !begun {
                 begun = true;
-                printed(writeln!(out, "session {}", Escaped(&session.id)))?;
+                outln!("session {}", Escaped(&session.id));
             }
-            people(&mut out, event, &patch)
-        };
-        match written {
-            Err(error) if error.kind() == io::ErrorKind::BrokenPipe => break,
-            other => printed(other)?,
+            people(event, &patch);
+        }
+        if is_closed() {
+            break;
         }
     }
     damaged(&session.scanned)?;
@@ -99,37 +95,35 @@ fn list(args: &Args) -> Result<ExitCode, Failure> {
     found.groups.sort_by(|a, b| a.first.cmp(&b.first));
     for group in &found.groups {
         let value = |at: usize| group.values.get(at).cloned().flatten().unwrap_or_default();
-        let line = if args.json {
-            let object = json!({
+        if args.json {
+            outjson!(json!({
                 "session": value(0), "agent": value(1), "records": group.records,
                 "first": group.first, "last": group.last,
-            });
-            visible_json(&object.to_string()).into_owned()
+            }));
         } else {
             let time = group.first.get(..19).unwrap_or(&group.first).replace('T', " ");
             let (id, agent) = (value(0), value(1));
-            format!("{time}  {}  {:>7} records  {}", Escaped(&id), group.records, Escaped(&agent))
-        };
-        outln!("{line}");
+            let (id, agent) = (Escaped(&id), Escaped(&agent));
+            outln!("{time}  {id}  {:>7} records  {agent}", group.records);
+        }
     }
     damaged(&found.scanned)?;
     Ok(ExitCode::SUCCESS)
 }
 
-fn people(out: &mut impl Write, event: &Event, patch: &Patch) -> io::Result<()> {
+fn people(event: &Event, patch: &Patch) {
     let clock = |t: &str| t.get(11..23).unwrap_or(t).to_owned();
     match event {
         Event::Change(change) => {
             let to = change.to.as_ref().map(|to| format!(" to {to}")).unwrap_or_default();
-            writeln!(
-                out,
+            outln!(
                 "{:>8}  {}  {:<9} {}{to}  {}",
                 change.seq,
                 clock(&change.t),
                 Escaped(&change.op).to_string(),
                 change.path,
                 ended(change),
-            )?;
+            );
         }
         Event::Other(other) => {
             let text = |text: &Option<String>| Escaped(text.as_deref().unwrap_or("")).to_string();
@@ -172,21 +166,14 @@ fn people(out: &mut impl Write, event: &Event, patch: &Patch) -> io::Result<()> 
                     .collect();
                 line += &format!("  secrets found: {}", rules.join(", "));
             }
-            writeln!(out, "{}", line.trim_end())?;
+            outln!("{}", line.trim_end());
         }
     }
     let note = match patch {
-        Patch::None => return Ok(()),
+        Patch::None => return,
         Patch::Text(text) => {
             let colours = colours();
-            return text.lines().try_for_each(|line| {
-                let shown = Escaped(line);
-                match line.chars().next() {
-                    Some('+') if colours => writeln!(out, "          \u{1b}[32m{shown}\u{1b}[0m"),
-                    Some('-') if colours => writeln!(out, "          \u{1b}[31m{shown}\u{1b}[0m"),
-                    _ => writeln!(out, "          {shown}"),
-                }
-            });
+            return text.lines().for_each(|line| outln!("          {}", diff_line(line, colours)));
         }
         Patch::Binary => "binary contents differ".to_owned(),
         Patch::Large => "the contents are too large to be compared here".to_owned(),
@@ -195,7 +182,7 @@ fn people(out: &mut impl Write, event: &Event, patch: &Patch) -> io::Result<()> 
             format!("no backup has the content {side} the change, and the files were not looked at")
         }
     };
-    writeln!(out, "          ({note})")
+    outln!("          ({note})");
 }
 
 fn ended(change: &Change) -> String {

@@ -5,7 +5,7 @@
 use std::{
     cell::RefCell,
     collections::BTreeMap,
-    io::{self, IsTerminal as _, Write},
+    io::{self, IsTerminal as _},
     process::ExitCode,
 };
 
@@ -14,17 +14,13 @@ use serde_json::{Value, json};
 
 use super::entries::{finish, named};
 use crate::{
-    app::{
-        failure::Failure,
-        options::Common,
-        output::{colours, printed},
-    },
+    app::{failure::Failure, options::Common, output::colours},
     cli::{local::LocalGate, render},
     gateway::{
         Backup, BackupKind, BackupNodeKind, CONTEXT, Content, Entry, EntryKind, Error, ErrorKind,
         Output, Refusal, unified_diff,
     },
-    model::{Encoding, Escaped, LineRange, Operation, WorkspacePath},
+    model::{Encoding, LineRange, Operation, WorkspacePath},
 };
 
 /// Compare a backup with what is there now
@@ -73,7 +69,7 @@ pub(super) fn run(args: &Args) -> Result<ExitCode, Failure> {
     });
     let receipts = receipts.into_inner();
     finish(gate, answer, args.json, |(entry, found)| {
-        printed(print(args, &entry, &found, &receipts))?;
+        print(args, &entry, &found, &receipts);
         if let (false, Some(last)) = (args.json, receipts.last()) {
             errln!("record {}", render::receipt_text(last));
         }
@@ -184,29 +180,19 @@ fn is_absent(error: &Error) -> bool {
     matches!(error.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory)
 }
 
-fn print(args: &Args, entry: &Backup, found: &Found, receipts: &[Receipt]) -> io::Result<()> {
-    if args.json {
-        outjson!(found_json(entry, found, receipts));
-        return Ok(());
-    }
-    let mut out = io::stdout().lock();
+fn print(args: &Args, entry: &Backup, found: &Found, receipts: &[Receipt]) {
     match found {
-        Found::Contents(before, now) => {
-            let terminal = out.is_terminal();
-            let Some(diff) = unified(entry, before, now.as_deref()) else {
-                return writeln!(out, "{}: binary contents differ", entry.path);
-            };
-            if !terminal {
-                return out.write_all(diff.as_bytes());
+        _ if args.json => outjson!(found_json(entry, found, receipts)),
+        Found::Contents(before, now) => match unified(entry, before, now.as_deref()) {
+            None => outln!("{}: binary contents differ", entry.path),
+            Some(diff) if io::stdout().is_terminal() => {
+                let colours = colours();
+                diff.lines().for_each(|line| outln!("{}", render::diff_line(line, colours)));
             }
-            let colours = colours();
-            diff.lines().try_for_each(|line| match colours {
-                true => writeln!(out, "{}", coloured(line)),
-                false => writeln!(out, "{}", Escaped(line)),
-            })
-        }
+            Some(diff) => out!("{diff}"),
+        },
         Found::Paths(paths) => {
-            paths.iter().try_for_each(|(path, change)| writeln!(out, "{change} {path}"))
+            paths.iter().for_each(|(path, change)| outln!("{change} {path}"));
         }
     }
 }
@@ -252,19 +238,4 @@ fn unified(entry: &Backup, before: &[u8], now: Option<&[u8]>) -> Option<String> 
     let then = format!("a/{path} (backup {})", entry.id);
     let there = if now.is_some() { format!("b/{path}") } else { "/dev/null".to_owned() };
     Some(unified_diff(old, new, (&then, &there), CONTEXT))
-}
-
-/// A line of a diff for a terminal: coloured, and what could steer the
-/// terminal escaped.
-fn coloured(line: &str) -> String {
-    let text = Escaped(line);
-    match line.chars().next() {
-        _ if line.starts_with("+++") || line.starts_with("---") => {
-            format!("\u{1b}[1m{text}\u{1b}[0m")
-        }
-        Some('+') => format!("\u{1b}[32m{text}\u{1b}[0m"),
-        Some('-') => format!("\u{1b}[31m{text}\u{1b}[0m"),
-        Some('@') => format!("\u{1b}[36m{text}\u{1b}[0m"),
-        _ => text.to_string(),
-    }
 }

@@ -2,7 +2,6 @@
 
 use std::process::ExitCode;
 
-use comfy_table::{CellAlignment, ContentArrangement, Table, presets};
 use indicatif::HumanBytes;
 use serde_json::json;
 
@@ -13,6 +12,7 @@ use crate::{
         options::{Common, open_workspace},
         path_argument, state_directory, state_owner, trusted_paths,
     },
+    cli::render,
     gateway::{Backup, BackupKind, BackupList, BackupStore},
     model::{Escaped, WorkspacePath},
 };
@@ -99,10 +99,9 @@ fn print(args: &Args, listing: &BackupList, total: u64) {
         errln!("no backups");
     } else {
         outln!("{}", table(&listing.entries));
-        let count = listing.entries.len();
         errln!(
-            "{count} {} of {}; the vault takes {} for all that it keeps",
-            if count == 1 { "backup" } else { "backups" },
+            "{} of {}; the vault takes {} for all that it keeps",
+            render::counted(listing.entries.len() as u64, "backup"),
             HumanBytes(bytes(listing)),
             HumanBytes(total)
         );
@@ -113,12 +112,10 @@ fn print(args: &Args, listing: &BackupList, total: u64) {
 }
 
 fn table(entries: &[Backup]) -> String {
-    let mut table = Table::new();
-    table.load_style(presets::NOTHING).set_content_arrangement(ContentArrangement::Disabled);
-    table.set_header(["TIME", "ID", "PATH", "OPERATION", "SIZE", "STORED", "AGENT"]);
-    for entry in entries {
+    let heads = ["TIME", "ID", "PATH", "OPERATION", "SIZE", "STORED", "AGENT"];
+    let rows = entries.iter().map(|entry| {
         let slash = if entry.kind == BackupKind::Tree { "/" } else { "" };
-        table.add_row([
+        [
             time(entry),
             entry.id.to_string(),
             format!("{}{slash}", entry.path),
@@ -126,15 +123,7 @@ fn table(entries: &[Backup]) -> String {
             entry.bytes.to_string(),
             entry.stored.to_string(),
             Escaped(&entry.agent).to_string(),
-        ]);
-    }
-    for column in table.column_iter_mut() {
-        column.set_padding((0, 2));
-    }
-    for number in [4, 5] {
-        if let Some(column) = table.column_mut(number) {
-            column.set_cell_alignment(CellAlignment::Right);
-        }
-    }
-    table.trim_fmt()
+        ]
+    });
+    render::table(heads, rows, |column| matches!(column, 4 | 5))
 }

@@ -15,7 +15,7 @@ use crate::{
         failure::{Context as _, Failure},
         fresh::Destination,
         options::Common,
-        output::printed,
+        output::raw,
     },
     cli::{local::LocalGate, render},
     gateway::{Backup, Output, Reply},
@@ -120,41 +120,36 @@ fn print(args: &Args, file: Option<Target>, entry: &Backup, reply: Reply) -> Res
         outjson!(json!({ "ok": true, "receipt": reply.receipt, "backup": backup }));
         return Ok(());
     }
-    let mut out = io::stdout().lock();
     let record = render::receipt_text(&reply.receipt);
-    print_content(&mut out, reply.output, file)?;
+    print_content(reply.output, file)?;
     // Not where a pipe would take it for content.
     errln!("record {record}");
     Ok(())
 }
 
-fn print_content(
-    out: &mut io::StdoutLock<'_>,
-    output: Output,
-    file: Option<Target>,
-) -> Result<(), Failure> {
+fn print_content(output: Output, file: Option<Target>) -> Result<(), Failure> {
     match (output, file) {
         (Output::Content(content), Some(file)) => {
-            file.write(&content.bytes).or_fail("cannot write the file")
+            file.write(&content.bytes).or_fail("cannot write the file")?;
         }
-        (Output::Content(content), None) if !out.is_terminal() => {
-            printed(out.write_all(&content.bytes).and_then(|()| out.flush()))
-        }
+        (Output::Content(content), None) if !io::stdout().is_terminal() => raw(&content.bytes),
         (Output::Content(content), None) => match String::from_utf8(content.bytes) {
             Ok(text) if content.text => {
-                printed(text.lines().try_for_each(|line| writeln!(out, "{}", Escaped(line))))
+                text.lines().for_each(|line| outln!("{}", Escaped(line)));
             }
-            _ => Err(Failure::new("the backup is binary and not printed to a terminal")
-                .help("write it to a file with -o FILE")),
+            _ => {
+                return Err(Failure::new("the backup is binary and not printed to a terminal")
+                    .help("write it to a file with -o FILE"));
+            }
         },
         (Output::Entries(_), Some(_)) => {
-            Err(Failure::new("a tree has no content of its own to write to a file")
-                .help("put it somewhere with `portcullis backup restore --to PATH`"))
+            return Err(Failure::new("a tree has no content of its own to write to a file")
+                .help("put it somewhere with `portcullis backup restore --to PATH`"));
         }
         (Output::Entries(entries), None) => {
-            let mut entries = entries.entries.iter();
-            printed(entries.try_for_each(|entry| writeln!(out, "{}", render::path_line(entry))))
+            entries.entries.iter().for_each(|entry| outln!("{}", render::path_line(entry)));
         }
-        _ => Err(Failure::new("cannot print the backup")),
+        _ => return Err(Failure::new("cannot print the backup")),
     }
+    Ok(())
 }

@@ -1,10 +1,7 @@
 //! `portcullis fs glob` and `fs grep`: their options, and how what they find is
 //! printed.
 
-use std::{
-    io::{self, Write},
-    process::ExitCode,
-};
+use std::process::ExitCode;
 
 use clap::{builder::RangedU64ValueParser, value_parser};
 
@@ -125,41 +122,39 @@ impl GrepArgs {
     }
 
     /// Prints what was found, or the names of the files alone.
-    pub(super) fn print(&self, out: &mut impl Write, matches: &Matches) -> io::Result<()> {
+    pub(super) fn print(&self, matches: &Matches) {
         let mut first = true;
         for file in &matches.files {
             if self.files_with_matches {
-                writeln!(out, "{}", file.path)?;
+                outln!("{}", file.path);
                 continue;
             }
             let mut last = None;
             for line in &file.lines {
                 let gap = last.is_none_or(|last| line.number > last + 1);
                 if gap && !first && self.query().before + self.query().after > 0 {
-                    writeln!(out, "--")?;
+                    outln!("--");
                 }
                 (first, last) = (false, Some(line.number));
-                print_line(out, &file.path.to_string(), line)?;
+                print_line(&file.path.to_string(), line);
             }
         }
-        Ok(())
     }
 }
 
-fn print_line(out: &mut impl Write, path: &str, line: &Line) -> io::Result<()> {
+fn print_line(path: &str, line: &Line) {
     let mark = if line.matches { ':' } else { '-' };
     let text: Vec<_> = line.text.split('\t').map(|part| Escaped(part).to_string()).collect();
     let cut = if line.cut { " […]" } else { "" };
-    writeln!(out, "{path}{mark}{}{mark}{}{cut}", line.number, text.join("\t"))
+    outln!("{path}{mark}{}{mark}{}{cut}", line.number, text.join("\t"));
 }
 
 /// Prints what a search by name found.
-pub(super) fn print_found(out: &mut impl Write, found: &crate::gateway::Found) -> io::Result<()> {
+pub(super) fn print_found(found: &crate::gateway::Found) {
     for entry in &found.entries {
         let slash = if entry.kind == EntryKind::Directory { "/" } else { "" };
-        writeln!(out, "{}{slash}", entry.path)?;
+        outln!("{}{slash}", entry.path);
     }
-    Ok(())
 }
 
 /// Says on stderr what is missing; `most` is whether no more could be asked for.

@@ -1,7 +1,7 @@
 //! `portcullis fs watch`: what changes, line by line, as it happens.
 
 use std::{
-    io::{self, Write as _},
+    io,
     os::fd::AsFd as _,
     process::ExitCode,
     thread,
@@ -17,12 +17,11 @@ use crate::{
     app::{
         failure::{Context as _, Exit, Failure},
         options::Common,
-        output::printed,
+        output::is_closed,
         path_argument::parse,
     },
     gateway::{EntryKind, Event, EventKind, Subscription, WatchEnd, Watching},
     model::{IGNORED_DIRECTORIES, WatchQuery},
-    review::visible_json,
     sandbox::stop_signals,
 };
 
@@ -80,25 +79,25 @@ pub(super) fn run(common: &Common, args: &WatchArgs, json: bool) -> Result<ExitC
         }
     };
     let subscription = watching.subscription.clone();
-    let told = printed(begin(&watching, json)).and_then(|()| {
-        end_on_signal(signals, subscription.clone()).or_fail("cannot start a thread")?;
-        args.tell(&subscription, json)
-    });
+    begin(&watching, json);
+    let told = end_on_signal(signals, subscription.clone())
+        .or_fail("cannot start a thread")
+        .and_then(|()| args.tell(&subscription, json));
     gate.gateway().unwatch(&subscription);
     gate.close()?;
     told
 }
 
 /// Says that it watches from now on.
-fn begin(watching: &Watching, json: bool) -> io::Result<()> {
+fn begin(watching: &Watching, json: bool) {
     let (path, receipt) = (watching.subscription.path(), &watching.receipt);
     if json {
         let path = render::path_json(path);
         let object = json!({ "ok": true, "watching": path, "receipt": receipt });
-        return say(&visible_json(&object.to_string()));
+        outjson!(object);
+    } else {
+        errln!("portcullis: watching {path}, record {}", render::receipt_text(receipt));
     }
-    errln!("portcullis: watching {path}, record {}", render::receipt_text(receipt));
-    Ok(())
 }
 
 impl WatchArgs {
@@ -119,13 +118,12 @@ impl WatchArgs {
             };
             match subscription.next(wait) {
                 Ok(Some(event)) => {
-                    let line = match json {
-                        true => visible_json(&object(&event).to_string()).into_owned(),
-                        false => line(&event),
-                    };
-                    match say(&line) {
-                        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => break,
-                        said => printed(said)?,
+                    match json {
+                        true => outjson!(object(&event)),
+                        false => outln!("{}", line(&event)),
+                    }
+                    if is_closed() {
+                        break;
                     }
                     left = left.map(|left| left - 1);
                 }
@@ -140,12 +138,6 @@ impl WatchArgs {
         }
         Ok(ExitCode::SUCCESS)
     }
-}
-
-fn say(line: &str) -> io::Result<()> {
-    let mut out = io::stdout().lock();
-    writeln!(out, "{line}")?;
-    out.flush()
 }
 
 fn line(event: &Event) -> String {
