@@ -85,12 +85,6 @@ impl MemoryBudget {
         Reservation { budget: self.clone(), bytes, parent: None }
     }
 
-    /// Reserves bytes if they are free and nobody waits for them.
-    pub fn try_reserve(&self, bytes: usize) -> Option<Reservation> {
-        let mut reservation = self.empty();
-        reservation.try_grow(bytes).then_some(reservation)
-    }
-
     /// Charges bytes that are allocated already, even beyond the budget; later
     /// reservations wait until they are returned.
     pub fn overdraw(&self, bytes: usize) -> Reservation {
@@ -301,7 +295,7 @@ mod tests {
         let mut first = now(&budget, 4).unwrap();
         first.merge(now(&budget, 4).unwrap());
         let overdraft = budget.overdraw(5);
-        assert!(now(&budget, 1).is_none() && budget.try_reserve(1).is_none());
+        assert!(now(&budget, 1).is_none() && !budget.empty().try_grow(1));
         first.shrink(4);
         // Four of 13 are back.
         drop(now(&budget, 1).unwrap());
@@ -324,7 +318,7 @@ mod tests {
         let mut all = all;
         all.shrink(8);
         // Two are free, but an earlier one waits.
-        assert!(poll(small.as_mut()).is_none() && budget.try_reserve(1).is_none());
+        assert!(poll(small.as_mut()).is_none() && !budget.empty().try_grow(1));
         drop(all);
         let small = poll(small).unwrap();
         assert!(poll(large).is_some());
@@ -356,7 +350,7 @@ mod tests {
         let held: Vec<_> = std::iter::from_fn(|| now(&greedy, 10)).collect();
         assert_eq!((held.len(), shares.all().free()), (2, 80));
         let again = shares.share("a");
-        assert!(now(&again, 10).is_none() && again.try_reserve(10).is_none());
+        assert!(now(&again, 10).is_none() && !again.empty().try_grow(10));
         assert!(now(&shares.share("b"), 10).is_some());
         drop(held);
         assert!(now(&again, 10).is_some());
@@ -376,7 +370,7 @@ mod tests {
     #[test]
     fn a_reservation_that_cannot_grow_stays_as_it_is() {
         let shares = MemoryShares::new(MemoryBudget::new(100), 60);
-        let mut one = shares.share("a").try_reserve(50).unwrap();
+        let mut one = now(&shares.share("a"), 50).unwrap();
         let mut other = shares.share("b").empty();
         assert!(!other.try_grow(60) && other.try_grow(50));
         assert!(!one.try_grow(61) && !one.try_grow(60));

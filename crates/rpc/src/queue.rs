@@ -132,14 +132,6 @@ impl<T> BoundedQueue<T> {
         self.push_before(item, weight, None, || None)
     }
 
-    /// Puts an item in, and waits for room no longer than `timeout`.
-    ///
-    /// # Errors
-    /// When the queue is closed or stays full.
-    pub fn push_within(&self, item: T, weight: usize, timeout: Duration) -> Result<(), Rejected> {
-        self.push_before(item, weight, Some(Instant::now() + timeout), || None)
-    }
-
     /// Puts an item in, even where there is no room.
     ///
     /// # Errors
@@ -372,7 +364,8 @@ mod tests {
     fn a_full_queue_holds_the_sender_back_until_an_item_is_taken() {
         let queue = BoundedQueue::new(10);
         queue.push(1, 8).unwrap();
-        assert_eq!(queue.push_within(2, 8, Duration::from_millis(20)), Err(Rejected));
+        let deadline = Instant::now() + Duration::from_millis(20);
+        assert_eq!(queue.push_before(2, 8, Some(deadline), || None), Err(Rejected));
         thread::scope(|scope| {
             scope.spawn(|| queue.push(3, 8).unwrap());
             assert_eq!(queue.pop(), Some(1));
@@ -384,7 +377,7 @@ mod tests {
     fn an_item_heavier_than_the_capacity_goes_in_alone() {
         let queue = BoundedQueue::new(10);
         queue.push("big", 1000).unwrap();
-        assert_eq!(queue.push_within("next", 1, Duration::ZERO), Err(Rejected));
+        assert_eq!(queue.push_before("next", 1, Some(Instant::now()), || None), Err(Rejected));
         assert_eq!(queue.pop(), Some("big"));
     }
 

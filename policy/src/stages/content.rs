@@ -46,15 +46,6 @@ impl Policy {
         }
     }
 
-    /// Whether content that is not text passes, which then goes as base64.
-    pub fn binary_as_base64(&self, access: Access) -> bool {
-        match access {
-            Access::Read => self.settings.binary_read.value == Binary::Base64,
-            Access::Write => self.settings.binary_write.value == Binary::Base64,
-            Access::List | Access::Remove => false,
-        }
-    }
-
     /// What is said when neither the object nor the content is objected to.
     pub(crate) fn no_objection(&self) -> Decision {
         Decision {
