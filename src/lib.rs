@@ -12,6 +12,7 @@ compile_error!("Portcullis needs Linux: Landlock, openat2 and namespaces enforce
 mod app;
 
 pub mod authoring;
+pub mod change;
 pub mod cli;
 pub mod config;
 mod operator_files;

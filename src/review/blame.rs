@@ -5,13 +5,14 @@ use std::{collections::BTreeMap, io};
 
 use portcullis_audit::Hash;
 
-use super::{Change, Filter, Log, MOST_READ, PathFilter, Scanned};
+use super::{Filter, Log, MOST_READ, PathFilter, Scanned};
 use crate::{
+    change::Change,
     gateway::{
-        Backup, BackupError, BackupKind, BackupNodeKind, BackupStore, Fingerprint, Follow,
-        Workspace, WorkspaceView,
+        Backup, BackupError, BackupId, BackupKind, BackupNodeKind, BackupStore, Fingerprint,
+        Follow, Workspace, WorkspaceView,
     },
-    model::WorkspacePath,
+    model::{OperationKind, WorkspacePath},
     policy::ObjectKind,
 };
 
@@ -46,7 +47,7 @@ pub struct Version {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Kept {
     /// The backup.
-    pub id: String,
+    pub id: BackupId,
     /// What it is a copy of: a tree when the file went with a directory.
     pub kind: BackupKind,
     /// Bytes of content.
@@ -236,9 +237,9 @@ fn names(path: &WorkspacePath, renames: &[Change]) -> Vec<Span> {
 /// directory above it.
 fn touches(change: &Change, name: &WorkspacePath) -> bool {
     let above = |path: &WorkspacePath| name.is_within(path);
-    match change.op.as_str() {
-        "rename" => above(&change.path) || change.to.as_ref().is_some_and(above),
-        "remove" | "restore" => above(&change.path),
+    match change.operation {
+        OperationKind::Rename => above(&change.path) || change.to.as_ref().is_some_and(above),
+        OperationKind::Remove | OperationKind::Restore => above(&change.path),
         _ => change.path == *name,
     }
 }
@@ -250,23 +251,23 @@ struct Vaulted<'v> {
 }
 
 impl Vaulted<'_> {
-    fn entry(&mut self, path: &WorkspacePath, id: &str) -> Result<Option<&Backup>, BlameError> {
+    fn entry(&mut self, path: &WorkspacePath, id: BackupId) -> Result<Option<&Backup>, BlameError> {
         let Some(vault) = self.vault else { return Ok(None) };
         let key = path.as_str().to_owned();
         if !self.of.contains_key(&key) {
             self.of.insert(key.clone(), vault.entries_of(path)?.entries);
         }
         let entries = self.of.get(&key).map(Vec::as_slice).unwrap_or_default();
-        Ok(entries.iter().find(|entry| entry.id.to_string() == id))
+        Ok(entries.iter().find(|entry| entry.id == id))
     }
 
     fn kept(&mut self, change: &Change) -> Result<Option<Kept>, BlameError> {
-        let Some(id) = &change.backup else { return Ok(None) };
+        let Some(id) = change.backup else { return Ok(None) };
         // What a rename replaced was at its new name.
         let at = change.to.as_ref().unwrap_or(&change.path).clone();
         let mut found = self.entry(&at, id)?.map(kept);
         if found.is_none() {
-            found = self.entry(&change.path.clone(), id)?.map(kept);
+            found = self.entry(&change.path, id)?.map(kept);
         }
         Ok(found)
     }
@@ -277,8 +278,8 @@ impl Vaulted<'_> {
         change: &Change,
         name: &WorkspacePath,
     ) -> Result<Option<Hash>, BlameError> {
-        let (Some(vault), Some(id)) = (self.vault, &change.restored) else { return Ok(None) };
-        let Ok(entry) = vault.find(id) else { return Ok(None) };
+        let (Some(vault), Some(id)) = (self.vault, change.restored) else { return Ok(None) };
+        let Ok(entry) = vault.find(&id.to_string()) else { return Ok(None) };
         if entry.kind != BackupKind::Tree {
             return Ok(None);
         }
@@ -294,7 +295,7 @@ impl Vaulted<'_> {
 }
 
 fn kept(entry: &Backup) -> Kept {
-    Kept { id: entry.id.to_string(), kind: entry.kind, bytes: entry.bytes }
+    Kept { id: entry.id, kind: entry.kind, bytes: entry.bytes }
 }
 
 /// Compares what was found with the newest change that says what is there.
@@ -311,12 +312,14 @@ fn compare(
             continue;
         }
         let name = name.as_ref().unwrap_or(path);
-        match change.op.as_str() {
-            "remove" => gone = true,
-            "rename" if name.is_within(&change.path) => gone = true,
+        match change.operation {
+            OperationKind::Remove => gone = true,
+            OperationKind::Rename if name.is_within(&change.path) => gone = true,
             // It came with its content, which an earlier change tells.
-            "rename" => continue,
-            "restore" if change.path != *name => recorded = vaulted.within(change, name)?,
+            OperationKind::Rename => continue,
+            OperationKind::Restore if change.path != *name => {
+                recorded = vaulted.within(change, name)?;
+            }
             _ => recorded = change.after,
         }
         break;

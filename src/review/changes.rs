@@ -1,119 +1,14 @@
-//! Changes of the workspace as the log tells them: an intent with what became
-//! of it.
+//! Intents and what became of them, out of a search.
 
 use std::{collections::HashMap, ops::ControlFlow};
 
-use portcullis_audit::{Hash, RecordView};
+use portcullis_audit::RecordView;
 
 use super::{
     BlameError, Filter, Log, Order, Scanned,
     scan::{MAX_KEPT, OVERHEAD},
 };
-use crate::model::WorkspacePath;
-
-/// One change. All texts are untrusted.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Change {
-    /// The intent's number.
-    pub seq: u64,
-    /// When it was decided.
-    pub t: String,
-    /// The session that asked.
-    pub session: String,
-    /// The agent's name.
-    pub agent: String,
-    /// The system's user for whom the gate ran.
-    pub user: Option<String>,
-    /// How the request came.
-    pub door: Option<String>,
-    /// The operation.
-    pub op: String,
-    /// The object: the canonical path.
-    pub path: WorkspacePath,
-    /// The new path of a rename.
-    pub to: Option<WorkspacePath>,
-    /// The deciding rule.
-    pub rule: Option<String>,
-    /// The policy file that holds it.
-    pub policy: Option<String>,
-    /// Its line there.
-    pub line: Option<u64>,
-    /// The policy in force.
-    pub policy_sha256: Option<String>,
-    /// Bytes stored.
-    pub bytes: Option<u64>,
-    /// Content before.
-    pub before: Option<Hash>,
-    /// Content after; of a tree its fingerprint.
-    pub after: Option<Hash>,
-    /// The backup of what was replaced.
-    pub backup: Option<String>,
-    /// The backup that a restore put back.
-    pub restored: Option<String>,
-    /// Whether content went to an editor's buffer.
-    pub editor: bool,
-    /// The record that says what became of it.
-    pub answer: Option<u64>,
-    /// What became of it: `ok`, or another word.
-    pub result: Option<String>,
-}
-
-impl Change {
-    /// Whether it is known to have been made.
-    pub fn is_made(&self) -> bool {
-        matches!(self.result.as_deref(), Some("ok" | "buffered" | "committed"))
-            && !self.is_nothing()
-    }
-
-    /// Whether it left all as it was: a rename onto itself, or a directory that was
-    /// there. Taken for a change it would hide what the last one left.
-    pub fn is_nothing(&self) -> bool {
-        self.result.as_deref() == Some("unchanged") || self.to.as_ref() == Some(&self.path)
-    }
-
-    /// Whether nobody knows: it is under way, its gate died, or something else
-    /// was found in its place.
-    pub fn is_open(&self) -> bool {
-        matches!(self.result.as_deref(), None | Some("superseded"))
-    }
-
-    /// The change that an intent tells of; `None` when it is none that could be
-    /// understood.
-    pub(super) fn of(record: &RecordView<'_>) -> Option<Self> {
-        let owned = |text: Option<&str>| text.map(str::to_owned);
-        Some(Self {
-            seq: record.seq,
-            t: record.t.as_str().to_owned(),
-            session: record.session().unwrap_or_default().to_owned(),
-            agent: record.agent().unwrap_or_default().to_owned(),
-            user: owned(record.user()),
-            door: owned(record.door()),
-            op: record.op()?.to_owned(),
-            path: path(record.canonical_path()?)?,
-            to: match record.to() {
-                Some(to) => Some(path(to)?),
-                None => None,
-            },
-            rule: owned(record.rule()),
-            policy: owned(record.policy()),
-            line: record.line,
-            policy_sha256: owned(record.policy_sha256()),
-            bytes: record.bytes,
-            before: record.before,
-            after: record.after,
-            backup: owned(record.backup()),
-            restored: owned(record.fact("fromBackup")),
-            editor: record.source() == Some("editor"),
-            answer: None,
-            result: None,
-        })
-    }
-}
-
-/// A path as records write it: `.` is the root.
-pub(super) fn path(text: &str) -> Option<WorkspacePath> {
-    WorkspacePath::parse(text).ok()
-}
+use crate::change::Change;
 
 /// What a record says of changes.
 enum Piece {

@@ -28,7 +28,6 @@ mod visible;
 const MOST_READ: u64 = 4 << 30;
 
 pub use blame::{Blame, BlameError, Kept, State, Version, blame};
-pub use changes::Change;
 pub use csv::{cell, header};
 pub use field::{Field, UnknownField};
 pub use filter::{Filter, PathFilter};

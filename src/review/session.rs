@@ -9,15 +9,16 @@ use std::{
 use portcullis_audit::{Hash, Kind, RecordView};
 
 use super::{
-    Change, Filter, Log, MOST_READ, Order, Scanned,
+    Filter, Log, MOST_READ, Order, Scanned,
     report::digest::findings,
     scan::{MAX_KEPT, OVERHEAD},
 };
 use crate::{
+    change::Change,
     gateway::{
         Backup, BackupError, BackupKind, BackupStore, CONTEXT, Fingerprint, Workspace, unified_diff,
     },
-    model::{WorkspacePath, is_text},
+    model::{OperationKind, WorkspacePath, is_text},
 };
 
 /// Contents larger than this are not compared.
@@ -228,7 +229,9 @@ impl<'a> Patches<'a> {
     /// # Errors
     /// When the vault cannot be read.
     pub fn of(&mut self, change: &Change) -> Result<Patch, BackupError> {
-        if !change.is_made() || matches!(change.op.as_str(), "mkdir" | "rename") {
+        if !change.is_made()
+            || matches!(change.operation, OperationKind::Mkdir | OperationKind::Rename)
+        {
             return Ok(Patch::None);
         }
         let before = match change.before {

@@ -2,17 +2,13 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use portcullis_audit::{Hash, Kind, Reader, RecordView, Segment, Source};
+use portcullis_audit::{Kind, Reader, RecordView, Segment, Source};
 
 use super::Error;
 use crate::{
-    gateway::BackupId,
+    change::Change,
     model::{OperationKind, WorkspacePath},
 };
-
-/// The fact in the record of a step that names the records which are undone
-/// once it is taken.
-pub(super) const UNDOES: &str = "undoes";
 
 /// Bytes of records of which the changes are kept: a log may be of any size.
 const MAX_KEPT: usize = 128 << 20;
@@ -32,67 +28,6 @@ pub enum Select {
     Record(u64),
     /// Every change of the session whose identifier begins so.
     Session(String),
-}
-
-/// One change that was made, or of which it is not known whether it was.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Change {
-    /// The intent's place in the log.
-    pub seq: u64,
-    /// When.
-    pub t: String,
-    /// The session that asked.
-    pub session: String,
-    /// The agent's name.
-    pub agent: String,
-    /// What was done.
-    pub operation: OperationKind,
-    /// The canonical path; of a rename the old one.
-    pub path: WorkspacePath,
-    /// The new path of a rename.
-    pub to: Option<WorkspacePath>,
-    /// Hash of the content after.
-    pub after: Option<Hash>,
-    /// What the vault kept of what was replaced or removed.
-    pub backup: Option<BackupId>,
-    /// The backup that a restore put there.
-    pub source: Option<BackupId>,
-    /// How many directories were made on the way.
-    pub directories: usize,
-    /// The records that it undid.
-    pub undoes: Vec<u64>,
-}
-
-impl Change {
-    fn read(record: &RecordView<'_>) -> Option<Self> {
-        let parse = |text: &str| WorkspacePath::parse(text).ok();
-        let id = |text: &str| text.parse::<BackupId>().ok();
-        let undoes = record.facts.as_ref().and_then(|facts| facts.get(UNDOES)?.as_array());
-        let directories = record.counts.as_ref().and_then(|counts| counts.get("directories"));
-        Some(Self {
-            seq: record.seq,
-            t: record.t.as_str().to_owned(),
-            session: record.session().unwrap_or_default().to_owned(),
-            agent: record.agent().unwrap_or_default().to_owned(),
-            operation: record.op()?.parse().ok()?,
-            path: parse(record.canonical_path()?)?,
-            to: match record.to() {
-                Some(to) => Some(parse(to)?),
-                None => None,
-            },
-            after: record.after,
-            backup: record.backup().and_then(id),
-            source: record.fact("fromBackup").and_then(id),
-            directories: usize::try_from(directories.copied().unwrap_or(0)).unwrap_or(usize::MAX),
-            undoes: undoes.into_iter().flatten().filter_map(|seq| seq.as_u64()).collect(),
-        })
-    }
-
-    /// Whether it touched the path, what is beneath it, or what it is beneath.
-    pub fn touches(&self, path: &WorkspacePath) -> bool {
-        let related = |other: &WorkspacePath| other.is_within(path) || path.is_within(other);
-        related(&self.path) || self.to.as_ref().is_some_and(related)
-    }
 }
 
 /// The changes that matter for an undo, oldest first.
@@ -116,10 +51,9 @@ impl History {
     /// # Errors
     /// When the log cannot be read or does not hold what was asked for.
     pub fn read<S: Source>(source: &S, select: &Select) -> Result<Self, Error> {
-        let mut segments: Vec<Segment> =
-            source.list()?.iter().filter_map(|file| Segment::from_name(&file.name)).collect();
-        segments.sort();
-        let first = segments.first().map_or(0, |segment| segment.first());
+        let files = source.list()?;
+        let segments = files.iter().filter_map(|file| Segment::from_name(&file.name));
+        let first = segments.min().map_or(0, |segment| segment.first());
         let start = match select {
             Select::After(seq) => seq.saturating_add(1),
             Select::From(seq) | Select::Record(seq) => Self::intent(source, first, *seq)?,
@@ -170,7 +104,7 @@ impl Reading<'_> {
             let record = RecordView::parse(&entry.bytes).map_err(|_| damaged(&entry))?;
             match (record.kind, record.of) {
                 (Kind::Intent, _) => {
-                    let Some(change) = Change::read(&record) else { return Err(damaged(&entry)) };
+                    let Some(change) = Change::of(&record) else { return Err(damaged(&entry)) };
                     self.begun |= match self.select {
                         Select::Later(moment) => change.t > *moment,
                         Select::Session(begin) => change.session.starts_with(begin.as_str()),

@@ -9,11 +9,12 @@ use std::{
 use portcullis_audit::Hash;
 
 use super::{
-    Action, Change, Error, History, Step,
+    Action, Error, History, Step,
     plan::Expected,
     simulate::{Place, Simulation},
 };
 use crate::{
+    change::Change,
     gateway::{
         Backup, BackupId, BackupKind, BackupNodeKind, BackupStore, Fingerprint, Gateway,
         WorkspaceError,

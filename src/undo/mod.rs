@@ -22,7 +22,7 @@ mod plan;
 mod simulate;
 
 pub use error::Error;
-pub use history::{Change, History, Select};
+pub use history::{History, Select};
 pub use look::{Preview, Status};
 pub use perform::{Choice, Failed, Performed, Why, perform};
 pub use plan::{Action, Step, plan};

@@ -5,8 +5,9 @@ use std::collections::{BTreeMap, HashMap};
 use portcullis_audit::Receipt;
 use serde_json::json;
 
-use super::{Action, Error, Preview, Status, Step, history::UNDOES, look};
+use super::{Action, Error, Preview, Status, Step, look};
 use crate::{
+    change::UNDOES,
     gateway::{self, Approver, Gateway},
     model::{Operation, Session, WorkspacePath},
 };

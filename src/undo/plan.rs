@@ -9,8 +9,8 @@ use std::collections::BTreeMap;
 
 use portcullis_audit::Hash;
 
-use super::Change;
 use crate::{
+    change::Change,
     gateway::{BackupId, BackupKind},
     model::{OperationKind, WorkspacePath},
 };
@@ -153,7 +153,7 @@ impl Planner {
                 // ever about trees.
                 let whole =
                     matches!(change.operation, OperationKind::Remove | OperationKind::Restore)
-                        && (is_tree(change.backup) || is_tree(change.source));
+                        && (is_tree(change.backup) || is_tree(change.restored));
                 let step = Step::of(action, &change.path, expected, seq);
                 if whole {
                     self.whole(step)

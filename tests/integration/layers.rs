@@ -19,6 +19,7 @@ const LAYERS: &[&[&str]] = &[
     &["backup"],
     &["ops", "view"],
     &["gateway"],
+    &["change"],
     &["operator_files"],
     &["config"],
     &["review", "authoring", "undo"],

@@ -15,10 +15,11 @@ use crate::{
         failure::{Exit, Failure},
         path_argument,
     },
+    change::Change,
     cli::render::for_shell,
     gateway::Workspace,
     model::Escaped,
-    review::{Blame, BlameError, Change, State, Version, blame},
+    review::{Blame, BlameError, State, Version, blame},
 };
 
 /// Say who last changed a file, under which rule, and whether it is still the same
@@ -91,8 +92,8 @@ fn lines(found: &Blame, versions: &[Version]) -> Vec<String> {
 fn describe(Version { change, name, kept }: &Version) -> Vec<String> {
     let time = change.t.get(..19).unwrap_or(&change.t).replace('T', " ");
     let what = match &change.to {
-        Some(to) => format!("{} {} to {to}", Escaped(&change.op), change.path),
-        None => format!("{} {}", Escaped(&change.op), change.path),
+        Some(to) => format!("{} {} to {to}", change.operation, change.path),
+        None => format!("{} {}", change.operation, change.path),
     };
     let mut lines =
         vec![format!("  record {}  {time}  {what}  by {}", change.seq, Escaped(&change.agent))];
@@ -120,7 +121,7 @@ fn describe(Version { change, name, kept }: &Version) -> Vec<String> {
             more("kept", format!("backup {id}, a {kind} of {bytes} bytes"));
         }
         (None, Some(backup)) => {
-            more("kept", format!("no more: backup {} is gone", Escaped(backup)));
+            more("kept", format!("no more: backup {backup} is gone"));
         }
         (None, None) => {}
     }
@@ -180,7 +181,7 @@ fn change_json(Version { change, name, kept }: &Version) -> Value {
         "session": change.session,
         "user": change.user,
         "door": change.door,
-        "op": change.op,
+        "op": change.operation.as_str(),
         "path": change.path.as_str(),
         "to": change.to.as_ref().map(crate::model::WorkspacePath::as_str),
         "name": name.as_ref().map(crate::model::WorkspacePath::as_str),
@@ -190,7 +191,7 @@ fn change_json(Version { change, name, kept }: &Version) -> Value {
         "policySha256": change.policy_sha256,
         "before": change.before,
         "after": change.after,
-        "backup": change.backup,
+        "backup": change.backup.map(|id| id.to_string()),
         "kept": kept.as_ref().map(|kept| json!({
             "type": kept.kind.as_str(),
             "bytes": kept.bytes,

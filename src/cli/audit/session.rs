@@ -10,9 +10,10 @@ use crate::{
         failure::{Context as _, Failure},
         output::{colours, is_closed},
     },
+    change::Change,
     cli::render::diff_line,
     model::Escaped,
-    review::{Change, Event, Patch, Patches, Session, SessionError, sessions},
+    review::{Event, Patch, Patches, Session, SessionError, sessions},
 };
 
 /// Show one session as a timeline, with what it changed in the files
@@ -120,7 +121,7 @@ fn people(event: &Event, patch: &Patch) {
                 "{:>8}  {}  {:<9} {}{to}  {}",
                 change.seq,
                 clock(&change.t),
-                Escaped(&change.op).to_string(),
+                change.operation.to_string(),
                 change.path,
                 ended(change),
             );
@@ -196,11 +197,11 @@ fn ended(change: &Change) -> String {
 fn object(session: &str, event: &Event, patch: &Patch) -> Value {
     let mut object = match event {
         Event::Change(change) => json!({
-            "record": change.seq, "t": change.t, "kind": "change", "op": change.op,
+            "record": change.seq, "t": change.t, "kind": "change", "op": change.operation.as_str(),
             "path": change.path.as_str(),
             "to": change.to.as_ref().map(crate::model::WorkspacePath::as_str),
             "rule": change.rule, "before": change.before, "after": change.after,
-            "backup": change.backup, "answer": change.answer, "result": change.result,
+            "backup": change.backup.map(|id| id.to_string()), "answer": change.answer, "result": change.result,
         }),
         Event::Other(other) => json!({
             "record": other.seq, "t": other.t, "kind": other.kind, "op": other.op,

@@ -12,7 +12,7 @@ use super::{
         PolicyChange, SetAside,
     },
 };
-use crate::review::Change;
+use crate::change::Change;
 
 /// With more hours than this, activity is shown by the day.
 const MOST_HOURS: usize = 72;
@@ -312,7 +312,7 @@ impl Digest {
             changes: 1,
             before: text(change.before),
             after: text(change.after),
-            op: change.op,
+            op: change.operation.as_str().to_owned(),
             to: change.to.map(|to| to.as_str().to_owned()),
             agent: change.agent,
             seq: change.seq,
