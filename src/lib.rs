@@ -11,15 +11,13 @@ compile_error!("Portcullis needs Linux: Landlock, openat2 and namespaces enforce
 #[macro_use]
 mod app;
 
-pub mod authoring;
-pub mod change;
 pub mod cli;
 pub mod config;
 mod operator_files;
-pub mod review;
-pub mod undo;
 
+pub use portcullis_core as gateway;
 pub use portcullis_frontend as frontend;
-pub use portcullis_gate as gateway;
 pub use portcullis_policy::{self as policy, model};
+pub use portcullis_policy_tools as authoring;
+pub use portcullis_review::{self as review, change, undo};
 pub use portcullis_sandbox as sandbox;

@@ -1,4 +1,4 @@
-//! `docs/core-api.txt`: the public items of the crate in `gate/`, as the sources have
+//! `docs/core-api.txt`: the public items of the crate in `crates/core/`, as the sources have
 //! them. What is listed there is what another crate can do.
 
 use std::{
@@ -9,7 +9,7 @@ use std::{
 use crate::golden;
 
 const HEADING: &str = "\
-# Public items of the crate in `gate/`, from the sources. A change is a reviewed line:
+# Public items of the crate in `crates/core/`, from the sources. A change is a reviewed line:
 # nothing here may write to a workspace, remove a backup or open what is sealed but
 # by a request to the gateway. `PORTCULLIS_GOLDEN=write cargo test core_api` updates it.
 # Types are named as in their modules: `Error` of a backup is `BackupError` outside.
@@ -34,7 +34,8 @@ fn exports(library: &str) -> Exports {
     let mut exports = Exports::new();
     for statement in library.split("\npub ").skip(1) {
         let (statement, _) = statement.split_once(';').unwrap();
-        let uses = statement.strip_prefix("use ").expect("only `pub use` in gate/src/lib.rs");
+        let uses =
+            statement.strip_prefix("use ").expect("only `pub use` in crates/core/src/lib.rs");
         let (module, names) = uses.split_once("::").unwrap();
         assert!(!names.contains('*') && !names.contains("::"), "a glob or a path: {names}");
         for name in names.trim_matches(['{', '}']).split(',').map(str::trim) {
@@ -235,7 +236,7 @@ fn signature(text: &str) -> String {
 
 #[test]
 fn the_list_of_public_items_is_up_to_date() {
-    let directory = Path::new(env!("CARGO_MANIFEST_DIR")).join("gate/src");
+    let directory = Path::new(env!("CARGO_MANIFEST_DIR")).join("crates/core/src");
     let exports = exports(&std::fs::read_to_string(directory.join("lib.rs")).unwrap());
     let mut files = Vec::new();
     sources(&directory, &mut files);

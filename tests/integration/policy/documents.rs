@@ -37,7 +37,7 @@ fn every_example_compiles_and_its_tests_pass() {
 
 #[test]
 fn every_key_is_described() {
-    let schema = concat!(env!("CARGO_MANIFEST_DIR"), "/policy/src/schema.rs");
+    let schema = concat!(env!("CARGO_MANIFEST_DIR"), "/crates/policy/src/schema.rs");
     let schema = std::fs::read_to_string(schema).unwrap();
     let mut keys = 0;
     for call in ["optional(", "required("] {

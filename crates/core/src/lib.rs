@@ -1,0 +1,157 @@
+//! The core: every request passes through it between a transport and the disk.
+//!
+//! It exports the [`Gateway`], its requests and replies, and views that can only
+//! read. Permits, grants, sealed changes, the operations, directory handles and the
+//! changes of the backup store are private: what writes to the workspace is a decision
+//! that the policy made, a backup, and a record of its own.
+//!
+//! The modules are layers, each of which imports only from those before it:
+//! `ledger` records, `workspace` resolves, `backup` stores, `ops` prepares and makes a
+//! change, `gateway` has it all happen in the right order.
+//!
+//! `docs/core-api.txt` lists all that is public here.
+//!
+//! # What another crate cannot do
+//!
+//! It can use what is exported:
+//!
+//! ```
+//! use portcullis_core::{AuditLog, BackupError, Gateway, Workspace};
+//! use portcullis_policy::{Decision, Effect, model::WorkspacePath};
+//!
+//! fn backups(gateway: &Gateway) -> Result<usize, BackupError> {
+//!     Ok(gateway.backups().entries()?.entries.len())
+//! }
+//! fn size(workspace: &Workspace, path: &WorkspacePath) -> Option<u64> {
+//!     Some(workspace.view().stat(path).ok()?.size)
+//! }
+//! fn allows(decision: &Decision) -> bool {
+//!     decision.effect() == Effect::Allow
+//! }
+//! fn checkpoint(log: &AuditLog) -> bool {
+//!     log.checkpoint().is_ok()
+//! }
+//! ```
+//!
+//! Only the policy makes a decision that allows:
+//!
+//! ```compile_fail,E0451
+//! use portcullis_policy::{Decision, Effect};
+//! fn allowing(denial: Decision) -> Decision {
+//!     Decision { effect: Effect::Allow, ..denial }
+//! }
+//! ```
+//!
+//! Only the gateway makes a permit, which an operation needs:
+//!
+//! ```compile_fail,E0603
+//! use portcullis_core::workspace::Permit;
+//! ```
+//!
+//! Only the log makes a grant, and only for the core:
+//!
+//! ```compile_fail,E0603
+//! use portcullis_core::ledger::Grant;
+//! ```
+//!
+//! ```compile_fail,E0624
+//! let admit = portcullis_core::AuditLog::admit;
+//! ```
+//!
+//! ```compile_fail,E0616
+//! fn log(gateway: portcullis_core::Gateway) {
+//!     let log = gateway.ledger;
+//! }
+//! ```
+//!
+//! Nobody else prepares an operation or opens what is sealed:
+//!
+//! ```compile_fail,E0603
+//! use portcullis_core::ops::prepare;
+//! ```
+//!
+//! ```compile_fail,E0603
+//! use portcullis_core::ops::Sealed;
+//! ```
+//!
+//! A workspace gives no directory and opens nothing, and its view has nothing that
+//! writes:
+//!
+//! ```compile_fail,E0616
+//! fn directory(workspace: portcullis_core::Workspace) {
+//!     let directory = workspace.dir;
+//! }
+//! ```
+//!
+//! ```compile_fail,E0624
+//! let open = portcullis_core::Workspace::open_at;
+//! ```
+//!
+//! ```compile_fail,E0624
+//! let open = portcullis_core::Workspace::open_parent;
+//! ```
+//!
+//! ```compile_fail,E0616
+//! fn workspace(view: portcullis_core::WorkspaceView<'_>) {
+//!     let workspace = view.0;
+//! }
+//! ```
+//!
+//! ```compile_fail,E0277
+//! fn descriptor(view: portcullis_core::WorkspaceView<'_>) {
+//!     fn of(_: impl std::os::fd::AsFd) {}
+//!     of(view)
+//! }
+//! ```
+//!
+//! Backups are saved and removed by the core alone; maintenance is all that another
+//! crate can ask for:
+//!
+//! ```compile_fail,E0624
+//! let save = portcullis_core::BackupStore::save;
+//! ```
+//!
+//! ```compile_fail,E0624
+//! let prune = portcullis_core::BackupStore::prune;
+//! ```
+//!
+//! ```compile_fail,E0624
+//! let open = portcullis_core::BackupStore::open;
+//! ```
+//!
+//! ```compile_fail,E0624
+//! let keep = portcullis_core::BackupStore::set_retention;
+//! ```
+
+mod backup;
+mod gateway;
+mod ledger;
+mod ops;
+mod random;
+mod view;
+mod workspace;
+
+use portcullis_policy::{self as policy, model};
+
+pub use backup::{
+    Attributes, BackupId, BackupIdError, BackupMaintenance, BackupStore, Content as BackupContent,
+    Entry as Backup, EntryKind as BackupKind, Error as BackupError, Listing as BackupList,
+    Node as BackupNode, NodeKind as BackupNodeKind, Packed, Pruned, Tree as BackupTree,
+};
+pub use gateway::{
+    Answer, AnswerError, Approvals, Approver, BatchError, Binding, CONTEXT, Caller, Changed,
+    Decided, Error, ErrorKind, Following, Gateway, Herald, Nobody, Numbers, Output, Question,
+    RecoveryError, Refusal, ReloadError, Reply, Shares, Ticket, Times, Watching, unified_diff,
+};
+pub use ledger::{
+    AuditLog, Error as LogError, Looked, Plan as RecoveryPlan, Prune as PrunePlan, Pruning, Signer,
+    Signing,
+};
+pub use ops::{
+    BufferError, Buffers, Committed, Content, Entries, Entry, EntryKind, Event, EventKind,
+    FileMatches, Follower, Found, Line, Matches, Names, Skipped, Source, Stopped, Subscription,
+    Summary, TextPart, Unfollowed, WatchEnd,
+};
+pub use random::{random_bytes, random_hex};
+pub use view::{Fingerprint, WorkspaceView};
+pub use workspace::{Error as WorkspaceError, Follow, Listing, Resolved, Stat, Walked, Workspace};

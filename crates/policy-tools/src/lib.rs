@@ -1,0 +1,35 @@
+//! The author's tools: they tell what a policy would do before it does it.
+//!
+//! All of them ask the policy engine that enforces; none decides anything
+//! itself, and none changes a workspace, a log or a policy in force.
+
+mod descriptions;
+mod diff;
+mod examples;
+mod history;
+mod init;
+mod judge;
+mod learn;
+mod lint;
+mod literal;
+mod progress;
+mod replay;
+mod schema;
+mod sides;
+mod tree;
+mod trial;
+
+use portcullis_core as gateway;
+use portcullis_policy::{self as policy, model};
+
+pub use diff::{Change, Diff, Seen, Side, diff};
+pub use history::{Count, Recorded, read_history};
+pub use init::{FirstPolicy, InitError, first_policy};
+pub use judge::{Deed, judge};
+pub use learn::{Learned, NewExtension, Proposal, learn};
+pub use lint::{Finding, LINTS, Lint, Subject, lint};
+pub use progress::{Unwatched, Watch, Work};
+pub use replay::{Changed, Replay, replay};
+pub use schema::{SCHEMA_FILE, json_schema};
+pub use tree::{Tree, TreeEntry};
+pub use trial::{Coverage, Ruling, Stage, TestOutcome, TestReport, TestText, run_tests};

@@ -1,0 +1,165 @@
+//! Patterns that are good, but mean something else than they look like.
+
+use super::{finding::Finding, subject::Subject};
+use crate::{
+    literal::escaped,
+    policy::{Effect, StatementKind},
+};
+
+/// Cyrillic and Greek letters that look like those of ASCII.
+const LOOK_ALIKES: &str = "аеорсухіјѕһԁԛԝӏАВЕКМНОРСТУХІЈЅοανρυΑΒΕΖΗΙΚΜΝΟΡΤΥΧ";
+
+pub(super) fn lint(subject: Subject<'_>, file: usize, found: &mut Vec<Finding>) {
+    for statement in subject.of_file(file) {
+        for pattern in &statement.patterns {
+            let text = &pattern.text;
+            let restricts =
+                matches!(statement.kind, StatementKind::Rule(Effect::Deny | Effect::Ask));
+            let misread = class(text)
+                .or_else(|| regex(text))
+                .or_else(|| look_alike(text))
+                .or_else(|| restricts.then(|| root_only(text))?)
+                .or_else(|| restricts.then(|| dot_required(text))?);
+            let Some((id, message, suggestion)) = misread else { continue };
+            found.push(Finding { id, file, span: pattern.span.clone(), message, suggestion });
+        }
+    }
+}
+
+type Misread = (&'static str, String, String);
+
+/// `app/[id]/page.tsx`, where `[id]` is the name of a directory.
+fn class(text: &str) -> Option<Misread> {
+    let (class, letters) = text.split(['/', '{', '}', ',']).find_map(|name| {
+        let (letters, rest) = name.strip_prefix('[')?.split_once(']')?;
+        let alone = rest.is_empty() || rest.starts_with('.');
+        (alone && is_word(letters)).then(|| (format!("[{letters}]"), letters))
+    })?;
+    let first = letters.chars().next()?;
+    Some((
+        "class-as-name",
+        format!("`{class}` stands for one character, such as `{first}`, and not for a name"),
+        format!("if the name has the brackets, write `{}`", escaped(&class)),
+    ))
+}
+
+/// Whether the letters of a class are rather a word: sets are written in their order.
+fn is_word(letters: &str) -> bool {
+    let letters = letters.strip_prefix("...").unwrap_or(letters);
+    let plain = letters.chars().all(|c| c.is_ascii_alphanumeric() || c == '_');
+    let both_cases =
+        letters.chars().any(|c| c.is_ascii_lowercase() && letters.contains(c.to_ascii_uppercase()));
+    plain && !both_cases && !letters.to_ascii_lowercase().chars().is_sorted()
+}
+
+/// `src/.*` and `[a-z]+`, as a regular expression has them.
+fn regex(text: &str) -> Option<Misread> {
+    let names: Vec<_> = text.split('/').collect();
+    let is_plain = |name: &&str| !name.contains(['*', '?', '[', '{', '}']);
+    let all = match names.as_slice() {
+        [before @ .., ".*"] => !before.is_empty() && before.iter().all(is_plain),
+        [".*", ..] => names.len() > 1,
+        _ => false,
+    };
+    if all {
+        return Some((
+            "regex-as-pattern",
+            format!("`.*` in `{text}` stands for names that begin with a dot"),
+            format!(
+                "write `{}` for all, `{}` for what begins with a dot",
+                text.replace(".*", "**"),
+                text.replace(".*", ".?*")
+            ),
+        ));
+    }
+    let repeated = ["-z]+", "-Z]+", "-9]+"].into_iter().find(|end| text.contains(end))?;
+    Some((
+        "regex-as-pattern",
+        format!("the `+` after `{}` in `{text}` repeats nothing", repeated.trim_end_matches('+')),
+        "write `*` for any text in a name; a `+` that is meant stands in a class: `[+]`".to_owned(),
+    ))
+}
+
+/// `.env` and `*.pem`, which files of ignored names have at any depth.
+fn root_only(text: &str) -> Option<Misread> {
+    let anywhere = !text.contains('/') && (text.starts_with("*.") || text.starts_with('.'));
+    (anywhere && text.len() > 2).then(|| {
+        (
+            "root-only-name",
+            format!("`{text}` is about the workspace root alone, not about directories in it"),
+            format!("write `**/{text}` for any depth"),
+        )
+    })
+}
+
+/// `*.*`, which stands for all names elsewhere.
+fn dot_required(text: &str) -> Option<Misread> {
+    text.split('/').any(|name| name == "*.*").then(|| {
+        (
+            "dot-required",
+            format!("`*.*` in `{text}` is about names with a dot in them"),
+            format!("write `{}` for all names", text.replace("*.*", "*")),
+        )
+    })
+}
+
+/// A name in ASCII with a letter of another script that looks the same.
+fn look_alike(text: &str) -> Option<Misread> {
+    let name = text.split('/').find(|name| {
+        name.chars().any(|c| c.is_ascii_alphabetic())
+            && name.chars().any(|c| LOOK_ALIKES.contains(c))
+    })?;
+    let letter = name.chars().find(|c| LOOK_ALIKES.contains(*c))?;
+    Some((
+        "mixed-scripts",
+        format!(
+            "`{letter}` in `{name}` is U+{:04X}, a letter of another script",
+            u32::from(letter)
+        ),
+        "write the letter of the keyboard; the name with that one is another name".to_owned(),
+    ))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn classes_that_are_words_are_told_from_sets() {
+        for name in ["app/[id]/page.tsx", "[slug].tsx", "a/{b,[lang]}/c", "[...slug]", "x/[userId]"]
+        {
+            assert_eq!(class(name).map(|found| found.0), Some("class-as-name"), "{name}");
+        }
+        for name in [
+            "[abc]",
+            "[a-z]",
+            "[!id]",
+            "[Mm]akefile",
+            "[yYnN].txt",
+            "x[id]",
+            "\\[id\\]",
+            "[0123]",
+            "[]]",
+        ] {
+            assert_eq!(class(name), None, "{name}");
+        }
+    }
+
+    #[test]
+    fn regular_expressions_are_told_from_names_with_a_dot() {
+        for text in ["src/.*", "a/b/.*", ".*/secret", "x/[a-z]+", "[0-9]+.txt"] {
+            assert_eq!(regex(text).map(|found| found.0), Some("regex-as-pattern"), "{text}");
+        }
+        for text in [".*", "**/.*", "src/.?*", ".env.*", "src/.*rc", "a+b", "[+]"] {
+            assert_eq!(regex(text), None, "{text}");
+        }
+    }
+
+    #[test]
+    fn letters_of_another_script_are_told_from_words_of_it() {
+        assert!(look_alike("src/p\u{430}yments").is_some());
+        for text in ["src/payments", "\u{43e}\u{442}\u{447}\u{435}\u{442}/a", "caf\u{e9}"] {
+            assert_eq!(look_alike(text), None, "{text}");
+        }
+    }
+}

@@ -1,0 +1,122 @@
+//! Which patterns can have to do with a pattern or a path, so that not each is
+//! compared with each. Only the plain names in patterns are looked at; it
+//! decides nothing, it leaves out what is certain not to fit.
+
+use std::collections::{BTreeSet, HashMap};
+
+use super::subject::Subject;
+use crate::{
+    policy::{PathPattern, Statement},
+    tree::Tree,
+};
+
+/// Numbers filed under the plain names that what they stand for has.
+#[derive(Debug, Default)]
+struct Filed {
+    by_name: HashMap<String, Vec<usize>>,
+    /// Those without any plain name.
+    others: Vec<usize>,
+}
+
+/// Patterns, to find those that may cover another one.
+#[derive(Debug, Default)]
+pub(super) struct Covers(Filed);
+
+impl Covers {
+    /// Each pattern with its number; a number may have several.
+    pub(super) fn new<'a>(
+        patterns: impl Iterator<Item = (usize, &'a PathPattern)> + Clone,
+    ) -> Self {
+        let mut count: HashMap<&str, usize> = HashMap::new();
+        for (_, pattern) in patterns.clone() {
+            pattern.literals().flatten().for_each(|name| *count.entry(name).or_default() += 1);
+        }
+        let mut filed = Filed::default();
+        for (number, pattern) in patterns {
+            for names in pattern.literals() {
+                // The rarest of them tells the most.
+                let rarest = names.iter().min_by_key(|name| count.get(**name).copied());
+                match rarest {
+                    Some(name) => filed.by_name.entry((*name).to_owned()).or_default(),
+                    None => &mut filed.others,
+                }
+                .push(number);
+            }
+        }
+        Self(filed)
+    }
+
+    /// The numbers of the patterns that may cover `pattern`, in order.
+    pub(super) fn candidates(&self, pattern: &PathPattern) -> BTreeSet<usize> {
+        let names: BTreeSet<&str> = pattern.literals().flatten().collect();
+        let named = names.iter().filter_map(|name| self.0.by_name.get(*name)).flatten();
+        named.chain(&self.0.others).copied().collect()
+    }
+}
+
+/// All statements of a policy's files, to find those that may cover a pattern.
+#[derive(Debug)]
+pub(super) struct Statements<'a> {
+    all: Vec<(usize, &'a Statement)>,
+    covers: Covers,
+}
+
+impl<'a> Statements<'a> {
+    pub(super) fn of(subject: Subject<'a>) -> Self {
+        let all: Vec<_> = subject.statements().collect();
+        let patterns = all.iter().enumerate().flat_map(|(number, (_, statement))| {
+            statement.patterns.iter().map(move |pattern| (number, pattern))
+        });
+        let covers = Covers::new(patterns);
+        Self { all, covers }
+    }
+
+    /// The statements that have a pattern which covers `pattern`, with the
+    /// numbers of their files, in order.
+    pub(super) fn covering(
+        &self,
+        pattern: &PathPattern,
+    ) -> impl Iterator<Item = (usize, &'a Statement)> {
+        let candidates = self.covers.candidates(pattern);
+        candidates.into_iter().filter_map(|number| self.all.get(number).copied()).filter(
+            move |(_, statement)| statement.patterns.iter().any(|other| other.covers(pattern)),
+        )
+    }
+}
+
+/// The entries of a tree by the names in their paths, as far as patterns have
+/// these.
+#[derive(Debug)]
+pub(super) struct Entries<'a> {
+    tree: &'a Tree,
+    by_name: HashMap<&'a str, Vec<usize>>,
+}
+
+impl<'a> Entries<'a> {
+    pub(super) fn new(tree: &'a Tree, patterns: impl Iterator<Item = &'a PathPattern>) -> Self {
+        let names = patterns.flat_map(|pattern| pattern.literals().flatten().collect::<Vec<_>>());
+        let mut by_name: HashMap<&str, Vec<usize>> = names.map(|name| (name, Vec::new())).collect();
+        for (number, entry) in tree.entries.iter().enumerate() {
+            for name in PathPattern::components(&entry.path) {
+                if let Some(entries) = by_name.get_mut(&*name) {
+                    entries.push(number);
+                }
+            }
+        }
+        Self { tree, by_name }
+    }
+
+    /// Whether `pattern` matches any of them.
+    pub(super) fn any(&self, pattern: &PathPattern) -> bool {
+        let matches = |number: &usize| {
+            self.tree.entries.get(*number).is_some_and(|entry| pattern.matches(&entry.path))
+        };
+        pattern.literals().any(|names| {
+            let known = names.iter().filter_map(|name| self.by_name.get(name));
+            match known.min_by_key(|entries| entries.len()) {
+                Some(entries) => entries.iter().any(matches),
+                None => self.tree.entries.iter().any(|entry| pattern.matches(&entry.path)),
+            }
+        })
+    }
+}

@@ -1,0 +1,53 @@
+//! The policy that is linted.
+
+use std::ops::Range;
+
+use crate::{
+    tree::Tree,
+    trial::TestReport,
+    policy::{OutlineFile, Policy, Statement},
+};
+
+/// What is looked at.
+#[derive(Debug, Clone, Copy)]
+pub struct Subject<'a> {
+    /// The policy.
+    pub policy: &'a Policy,
+    /// Its files; the embedded ones are not linted unless it is one itself.
+    pub outline: &'a [OutlineFile],
+    /// The workspace, to find patterns that match nothing.
+    pub tree: Option<&'a Tree>,
+    /// What its tests came to, to find rules without one.
+    pub tests: Option<&'a TestReport>,
+}
+
+impl<'a> Subject<'a> {
+    /// The files that are the author's to change.
+    pub(super) fn linted(self) -> impl Iterator<Item = usize> + 'a {
+        let outline = self.outline;
+        (0..outline.len()).filter(|number| {
+            *number == 0 || outline.get(*number).is_some_and(|file| !file.embedded)
+        })
+    }
+
+    /// All statements with the numbers of their files.
+    pub(super) fn statements(self) -> impl Iterator<Item = (usize, &'a Statement)> + Clone {
+        self.outline
+            .iter()
+            .enumerate()
+            .flat_map(|(number, file)| file.statements.iter().map(move |found| (number, found)))
+    }
+
+    /// The statements of one file.
+    pub(super) fn of_file(self, number: usize) -> &'a [Statement] {
+        self.outline.get(number).map_or(&[], |file| &file.statements)
+    }
+}
+
+/// `a.toml:12`, to point to another place in a message.
+pub(super) fn place(subject: Subject<'_>, file: usize, span: &Range<usize>) -> String {
+    match subject.outline.get(file) {
+        Some(file) => format!("{}:{}", file.name, file.line(span.start)),
+        None => String::new(),
+    }
+}

@@ -1,0 +1,73 @@
+//! Rules that guard an operation and leave another one open that comes to the same.
+
+use super::{finding::Finding, subject::Subject};
+use crate::{
+    examples::{agents, examples_in, places},
+    judge::{Deed, decide},
+    model::{Access, AgentName, OperationKind, WorkspacePath},
+    policy::{Effect, Statement, StatementKind},
+};
+
+pub(super) fn lint(subject: Subject<'_>, file: usize, found: &mut Vec<Finding>) {
+    let places = places(subject.statements().map(|(_, statement)| statement));
+    let agents = agents(subject.outline.iter());
+    for statement in subject.of_file(file) {
+        let verb = match statement.kind {
+            StatementKind::Rule(Effect::Deny) => "denies",
+            StatementKind::Rule(Effect::Ask) => "asks about",
+            _ => continue,
+        };
+        let mut cases = statement
+            .patterns
+            .iter()
+            .flat_map(|pattern| examples_in(pattern, "x", &places))
+            .flat_map(|path| agents.iter().map(move |agent| (agent, path.clone())));
+        let hole = cases.find_map(|(agent, path)| {
+            let (guarded, open) = open(subject, statement, agent, &path)?;
+            Some((guarded, open, path))
+        });
+        let Some((guarded, open, path)) = hole else { continue };
+        let words: Vec<_> = open.iter().map(|deed| format!("`{}`", deed.as_str())).collect();
+        let missing = open.first().map_or("", |deed| deed.as_str());
+        found.push(Finding {
+            id: "unguarded-operation",
+            file,
+            span: statement.span.clone(),
+            message: format!(
+                "`{}` {verb} `{}` of `{path}`, and leaves {} of it open",
+                statement.id,
+                guarded.as_str(),
+                words.join(" and ")
+            ),
+            suggestion: format!("add \"{missing}\" to `operations`, unless that is meant"),
+        });
+    }
+}
+
+/// The operation of `path` that the statement decides, and those that get around it.
+fn open(
+    subject: Subject<'_>,
+    statement: &Statement,
+    agent: &AgentName,
+    path: &WorkspacePath,
+) -> Option<(Deed, Vec<Deed>)> {
+    let asks = |operation, access| statement.asks(agent, operation, access);
+    let (guarded, others): (_, &[_]) = if asks(OperationKind::Write, Access::Write) {
+        (Deed::Write, &[Deed::Remove, Deed::Rename])
+    } else if asks(OperationKind::Edit, Access::Write) {
+        (Deed::Edit, &[Deed::Write])
+    } else if asks(OperationKind::Append, Access::Write) {
+        (Deed::Append, &[Deed::Write])
+    } else if asks(OperationKind::Rename, Access::Remove) {
+        (Deed::Rename, &[Deed::Remove])
+    } else {
+        return None;
+    };
+    let decision = |deed| decide(subject.policy, agent, deed, path, None);
+    if decision(guarded).rule() != statement.id {
+        return None;
+    }
+    let open: Vec<_> =
+        others.iter().copied().filter(|deed| decision(*deed).enforced() == Effect::Allow).collect();
+    (!open.is_empty()).then_some((guarded, open))
+}

@@ -1,0 +1,339 @@
+//! Events of the Open Cybersecurity Schema Framework: class 1001, File System
+//! Activity, with the profile `security_control`.
+//!
+//! One event for each request that named a path: a decision at its place, a
+//! change at the place of the record that says what became of it.
+
+use std::{
+    collections::BTreeMap,
+    io::{self, Write},
+    ops::ControlFlow,
+};
+
+use jiff::Timestamp;
+use portcullis_audit::{Hash, RecordView};
+use serde_json::{Map, Value, json};
+
+use super::{Exported, Writer, untimed};
+use crate::{Filter, Log, Order, Scanned, scan::OVERHEAD, visible_json};
+
+/// The version of the schema.
+pub const SCHEMA: &str = "1.8.0";
+
+/// SHA-256 as the schema numbers it (`fingerprint.algorithm_id`).
+const SHA256: u32 = 3;
+
+enum Piece {
+    Event(String),
+    /// A change that waits for its answer, and the bytes of its record.
+    Waiting(u64, Waiting),
+    /// A request without a time, which no event can tell of.
+    Untimed(u64),
+    Answer {
+        of: u64,
+        seq: u64,
+        result: String,
+        reason: Option<String>,
+    },
+}
+
+struct Waiting {
+    event: Box<Map<String, Value>>,
+    bytes: usize,
+}
+
+/// Records of changes without an answer yet that are kept, in bytes: an event has the
+/// path of its record some times over. Gates leave few of them, and small ones.
+const MAX_WAITING: usize = 16 << 20;
+
+/// Writes the requests that `filter` wants, a JSON object a line. `device` is
+/// the name of the machine on which the gate ran, which no record tells.
+///
+/// # Errors
+/// When the log cannot be read or `out` not be written.
+pub fn events(
+    log: &Log,
+    filter: &Filter,
+    device: &str,
+    out: &mut impl Write,
+) -> io::Result<Exported> {
+    let mut writer = Writer { out, rows: 0, error: None };
+    let (mut waiting, mut bytes) = (BTreeMap::<u64, Waiting>::new(), 0);
+    let pick = |record: &RecordView<'_>, line: &[u8]| match (record.kind_name(), record.of) {
+        ("outcome" | "recovered", Some(of)) => Some(Piece::Answer {
+            of,
+            seq: record.seq,
+            result: record.result().unwrap_or_default().to_owned(),
+            reason: record.reason().map(str::to_owned),
+        }),
+        ("decision" | "intent", _) if filter.matches(record) => {
+            let path = record.canonical_path()?;
+            let Ok(time) = record.t.as_str().parse() else {
+                return Some(Piece::Untimed(record.seq));
+            };
+            let mut event = event(record, line, device, path, time);
+            if record.kind_name() == "intent" {
+                let bytes = line.len() + OVERHEAD;
+                return Some(Piece::Waiting(record.seq, Waiting { event: Box::new(event), bytes }));
+            }
+            let result = record.result().unwrap_or_default();
+            finish(&mut event, Some((result, record.reason())), None);
+            Some(Piece::Event(text(event)))
+        }
+        _ => None,
+    };
+    // An answer may come after the period, and repeats little of its intent.
+    let everything = Filter { since: filter.since.clone(), ..Filter::default() };
+    let mut lost = Scanned::default();
+    let mut scanned = log.scan(&everything, Order::Oldest, pick, |piece| match piece {
+        Piece::Event(line) => writer.line(&line),
+        Piece::Untimed(seq) => {
+            untimed(seq, &mut lost);
+            ControlFlow::Continue(())
+        }
+        Piece::Waiting(seq, event) => {
+            bytes += event.bytes;
+            waiting.insert(seq, event);
+            while bytes > MAX_WAITING
+                && let Some((seq, Waiting { mut event, bytes: its })) = waiting.pop_first()
+            {
+                bytes -= its;
+                lost.damage(|| {
+                    format!(
+                        "too many changes wait for an answer: that of record {seq} was not looked \
+                         for any more"
+                    )
+                });
+                finish(&mut event, None, None);
+                writer.line(&text(*event))?;
+            }
+            ControlFlow::Continue(())
+        }
+        Piece::Answer { of, seq, result, reason } => match waiting.remove(&of) {
+            Some(Waiting { mut event, bytes: its }) => {
+                bytes -= its;
+                finish(&mut event, Some((&result, reason.as_deref())), Some(seq));
+                writer.line(&text(*event))
+            }
+            None => ControlFlow::Continue(()),
+        },
+    })?;
+    for Waiting { mut event, .. } in waiting.into_values() {
+        finish(&mut event, None, None);
+        if writer.line(&text(*event)).is_break() {
+            break;
+        }
+    }
+    scanned.add(lost);
+    writer.finish(scanned)
+}
+
+fn text(event: Map<String, Value>) -> String {
+    visible_json(&Value::Object(event).to_string()).into_owned()
+}
+
+/// What is done to a file (`activity_id`).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Activity(u32, &'static str);
+
+impl Activity {
+    const CREATE: Self = Self(1, "Create");
+    const READ: Self = Self(2, "Read");
+    const UPDATE: Self = Self(3, "Update");
+    const DELETE: Self = Self(4, "Delete");
+    const RENAME: Self = Self(5, "Rename");
+    const GET_ATTRIBUTES: Self = Self(8, "Get Attributes");
+    const OTHER: Self = Self(99, "Other");
+
+    fn of(record: &RecordView<'_>) -> Self {
+        match record.op().unwrap_or_default() {
+            "read" | "list" | "glob" | "grep" | "watch" => Self::READ,
+            "stat" => Self::GET_ATTRIBUTES,
+            "mkdir" => Self::CREATE,
+            "write" | "append" | "edit" | "restore" => match record.before {
+                None if record.kind_name() == "intent" => Self::CREATE,
+                _ => Self::UPDATE,
+            },
+            "remove" => Self::DELETE,
+            "rename" => Self::RENAME,
+            _ => Self::OTHER,
+        }
+    }
+}
+
+/// The event without its status.
+fn event(
+    record: &RecordView<'_>,
+    line: &[u8],
+    device: &str,
+    path: &str,
+    time: Timestamp,
+) -> Map<String, Value> {
+    let Activity(id, caption) = Activity::of(record);
+    let op = record.op().unwrap_or_default();
+    let denied = record.decision() == Some("deny");
+    let folder = matches!(op, "list" | "mkdir" | "glob" | "grep");
+    // A denial tells nothing of the object, not even whether it is there.
+    let kind = match (denied, folder, record.before.is_some() || record.after.is_some()) {
+        (false, true, _) => 2,
+        (false, false, true) => 1,
+        _ => 0,
+    };
+    let (severity, severity_id) = if denied { ("Medium", 3) } else { ("Informational", 1) };
+    let (action, action_id, disposition, disposition_id) =
+        match (record.decision(), record.would_deny) {
+            (Some("deny"), _) => ("Denied", 2, "Blocked", 2),
+            (Some("allow"), Some(true)) => ("Observed", 3, "Logged", 17),
+            (Some("allow"), _) => ("Allowed", 1, "Allowed", 1),
+            _ => ("Unknown", 0, "Unknown", 0),
+        };
+    let message = match record.rule() {
+        Some(rule) => format!("{op} of {path}: {action} by {rule}"),
+        None => format!("{op} of {path}"),
+    };
+    let mut event = object(json!({
+        "activity_id": id,
+        "activity_name": if id == 99 && !op.is_empty() { op } else { caption },
+        "category_uid": 1,
+        "category_name": "System Activity",
+        "class_uid": 1001,
+        "class_name": "File System Activity",
+        "type_uid": 100_100 + id,
+        "type_name": format!("File System Activity: {caption}"),
+        "severity_id": severity_id,
+        "severity": severity,
+        "time": time.as_millisecond(),
+        "message": message,
+        "action_id": action_id,
+        "action": action,
+        "disposition_id": disposition_id,
+        "disposition": disposition,
+        "is_alert": denied,
+        "metadata": {
+            "version": SCHEMA,
+            "profiles": ["security_control"],
+            "product": {
+                "name": "Portcullis",
+                "vendor_name": "Portcullis",
+                "version": env!("CARGO_PKG_VERSION"),
+            },
+            "log_name": "audit",
+            "log_version": "1",
+            "original_time": record.t.as_str(),
+            "sequence": record.seq,
+            "uid": Hash::leaf(line),
+        },
+        "actor": { "app_name": record.agent().unwrap_or("unknown") },
+        "device": { "type_id": 0, "type": "Unknown", "hostname": device },
+        "file": file(path, kind, record.before),
+    }));
+    if let Some(actor) = event.get_mut("actor").and_then(Value::as_object_mut) {
+        if let Some(user) = record.user() {
+            actor.insert("user".to_owned(), json!({ "name": user }));
+        }
+        if let Some(session) = record.session() {
+            actor.insert("session".to_owned(), json!({ "uid": session }));
+        }
+    }
+    let (to, after) = (record.to(), record.after);
+    if !denied && (to.is_some() || after.is_some()) {
+        let result =
+            file(to.unwrap_or(path), kind, after.filter(|_| record.kind_name() == "intent"));
+        event.insert("file_result".to_owned(), result);
+    }
+    if let Some(policy) = record.policy_sha256() {
+        let mut policy = object(json!({ "uid": policy, "is_applied": true }));
+        if let Some(name) = record.policy() {
+            policy.insert("name".to_owned(), name.into());
+        }
+        event.insert("policy".to_owned(), Value::Object(policy));
+    }
+    if let (Some(decision), Some(rule)) = (record.decision(), record.rule()) {
+        let one = json!({ "decision": decision, "policy": { "name": rule, "type": "rule" } });
+        event.insert("authorizations".to_owned(), json!([one]));
+    }
+    event.insert("unmapped".to_owned(), Value::Object(unmapped(record)));
+    event
+}
+
+fn object(value: Value) -> Map<String, Value> {
+    match value {
+        Value::Object(object) => object,
+        _ => Map::new(),
+    }
+}
+
+fn file(path: &str, kind: u32, hash: Option<Hash>) -> Value {
+    let trimmed = path.trim_end_matches('/');
+    let (parent, name) = trimmed.rsplit_once('/').unwrap_or((".", trimmed));
+    let caption = match kind {
+        1 => "Regular File",
+        2 => "Folder",
+        _ => "Unknown",
+    };
+    let mut file = object(json!({
+        "name": name,
+        "path": path,
+        "parent_folder": parent,
+        "type_id": kind,
+        "type": caption,
+    }));
+    if let Some(hash) = hash {
+        let print = json!({ "algorithm_id": SHA256, "algorithm": "SHA-256", "value": hash });
+        file.insert("hashes".to_owned(), json!([print]));
+    }
+    Value::Object(file)
+}
+
+/// What the schema has no attribute for, under the log's own names.
+fn unmapped(record: &RecordView<'_>) -> Map<String, Value> {
+    let mut rest = object(json!({
+        "kind": record.kind_name(),
+        "boot": record.boot(),
+        "door": record.door(),
+        "op": record.op(),
+        "requested": record.resolved().and(record.path()),
+        "line": record.line,
+        "reason": record.reason(),
+        "bytes": record.bytes,
+        "backup": record.backup(),
+        "source": record.source(),
+        "wouldDeny": record.would_deny,
+        "findings": record.findings,
+        "counts": record.counts,
+        "facts": record.facts,
+    }));
+    rest.retain(|_, value| !value.is_null());
+    rest
+}
+
+/// Adds how it ended.
+fn finish(
+    event: &mut Map<String, Value>,
+    ended: Option<(&str, Option<&str>)>,
+    answer: Option<u64>,
+) {
+    let (status, id) = match ended.map(|(result, _)| result) {
+        Some("ok" | "unchanged" | "buffered" | "committed" | "dryRun") => ("Success", 1),
+        None | Some("superseded" | "") => ("Unknown", 0),
+        Some(_) => ("Failure", 2),
+    };
+    event.insert("status".to_owned(), status.into());
+    event.insert("status_id".to_owned(), id.into());
+    if id != 1 {
+        event.remove("file_result");
+    }
+    if let Some((result, reason)) = ended {
+        if !result.is_empty() {
+            event.insert("status_code".to_owned(), result.into());
+        }
+        if let Some(reason) = reason {
+            event.insert("status_detail".to_owned(), reason.into());
+        }
+    }
+    if let (Some(answer), Some(rest)) =
+        (answer, event.get_mut("unmapped").and_then(Value::as_object_mut))
+    {
+        rest.insert("answer".to_owned(), answer.into());
+    }
+}

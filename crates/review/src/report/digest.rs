@@ -1,0 +1,452 @@
+//! Counting for a report, segment by segment, and how two segments add up.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+
+use portcullis_audit::RecordView;
+use serde_json::Value;
+
+use super::{
+    Listed, MOST_LISTED, PolicyInForce,
+    items::{
+        Activity, Agent, Approval, Decided, Denied, FileChange, Finding, GateStart, Operation,
+        PolicyChange, SetAside,
+    },
+};
+use crate::change::Change;
+
+/// With more hours than this, activity is shown by the day.
+const MOST_HOURS: usize = 72;
+
+/// A list of which only the first ones are kept.
+#[derive(Debug)]
+pub(super) struct First<T> {
+    total: u64,
+    kept: Vec<T>,
+}
+
+impl<T> Default for First<T> {
+    fn default() -> Self {
+        Self { total: 0, kept: Vec::new() }
+    }
+}
+
+impl<T> First<T> {
+    fn push(&mut self, item: impl FnOnce() -> T) {
+        self.total += 1;
+        if self.kept.len() < MOST_LISTED {
+            self.kept.push(item());
+        }
+    }
+
+    fn merge(&mut self, other: Self) {
+        self.total += other.total;
+        let room = MOST_LISTED.saturating_sub(self.kept.len());
+        self.kept.extend(other.kept.into_iter().take(room));
+    }
+}
+
+impl<T> From<First<T>> for Listed<T> {
+    fn from(first: First<T>) -> Self {
+        Self { total: first.total, listed: first.kept }
+    }
+}
+
+/// What was counted so far.
+#[derive(Debug, Default)]
+pub(super) struct Digest {
+    pub(super) records: u64,
+    pub(super) first: Option<String>,
+    pub(super) last: Option<String>,
+    pub(super) kinds: BTreeMap<String, u64>,
+    pub(super) workspaces: BTreeSet<String>,
+    hours: BTreeMap<String, (u64, u64)>,
+    pub(super) agents: BTreeMap<String, Agent>,
+    pub(super) rules: BTreeMap<(String, String), Decided>,
+    pub(super) operations: BTreeMap<String, Operation>,
+    pub(super) denied: First<Denied>,
+    pub(super) secrets: First<Finding>,
+    pub(super) files: BTreeMap<String, FileChange>,
+    pub(super) policies: BTreeMap<String, PolicyInForce>,
+    pub(super) policy_changes: First<PolicyChange>,
+    pub(super) approvals: First<Approval>,
+    pub(super) gates: First<GateStart>,
+    stopped: BTreeSet<String>,
+    pub(super) set_aside: Vec<SetAside>,
+    /// Changes without an answer yet, and answers without their change yet.
+    open: HashMap<u64, Change>,
+    answers: Vec<(u64, String)>,
+}
+
+impl Digest {
+    /// Adds a record.
+    pub(super) fn add(&mut self, record: &RecordView<'_>) {
+        self.records += 1;
+        let t = record.t.as_str();
+        if self.first.is_none() {
+            self.first = Some(t.to_owned());
+        }
+        self.last = Some(t.to_owned());
+        count(&mut self.kinds, record.kind_name());
+        self.policy(record);
+        match record.kind_name() {
+            "decision" | "intent" => self.request(record),
+            "outcome" => self.answer(record),
+            "recovered" if record.of.is_some() => self.answer(record),
+            "recovered" => {
+                self.set_aside.push(SetAside {
+                    seq: record.seq,
+                    t: t.to_owned(),
+                    facts: record.facts.clone().unwrap_or_default(),
+                });
+            }
+            "approval" => self.approvals.push(|| Approval {
+                seq: record.seq,
+                t: t.to_owned(),
+                agent: owned(record.agent()),
+                op: owned(record.op()),
+                path: owned(record.path()),
+                decision: owned(record.decision()),
+                result: owned(record.result()),
+                reason: owned(record.reason()),
+                facts: record.facts.clone().unwrap_or_default(),
+            }),
+            "start" => self.start(record),
+            "policy" => self.policy_change(record),
+            "stop" => {
+                self.stopped.insert(record.boot().unwrap_or_default().to_owned());
+            }
+            _ => {}
+        }
+    }
+
+    fn policy(&mut self, record: &RecordView<'_>) {
+        let Some(sha256) = record.policy_sha256() else { return };
+        if let Some(policy) = self.policies.get_mut(sha256) {
+            policy.records += 1;
+            record.t.as_str().clone_into(&mut policy.last);
+            return;
+        }
+        let policy = PolicyInForce {
+            sha256: sha256.to_owned(),
+            name: None,
+            version: None,
+            records: 1,
+            first: record.t.as_str().to_owned(),
+            last: record.t.as_str().to_owned(),
+            text: None,
+            text_is_genuine: false,
+        };
+        self.policies.insert(sha256.to_owned(), policy);
+    }
+
+    fn policy_change(&mut self, record: &RecordView<'_>) {
+        let facts = record.facts.clone().unwrap_or_default();
+        let taken = record.result() == Some("ok");
+        if taken && let Some(policy) = record.policy_sha256().and_then(|h| self.policies.get_mut(h))
+        {
+            policy.name = facts.get("name").and_then(Value::as_str).map(str::to_owned);
+            policy.version = facts.get("version").and_then(Value::as_u64);
+        }
+        let refused = facts.get("refusedSha256").and_then(Value::as_str).map(str::to_owned);
+        self.policy_changes.push(|| PolicyChange {
+            seq: record.seq,
+            t: record.t.as_str().to_owned(),
+            agent: owned(record.agent()),
+            result: owned(record.result()),
+            reason: owned(record.reason()),
+            sha256: if taken { owned(record.policy_sha256()) } else { refused },
+            facts,
+        });
+    }
+
+    fn start(&mut self, record: &RecordView<'_>) {
+        let text = |name: &str| owned(record.fact(name));
+        self.workspaces.extend(text("workspace"));
+        if let Some(policy) =
+            record.policy_sha256().and_then(|sha256| self.policies.get_mut(sha256))
+        {
+            policy.name = text("policyName").or(policy.name.take());
+            let version =
+                record.facts.as_ref().and_then(|facts| facts.get("policyVersion")?.as_u64());
+            policy.version = version.or(policy.version);
+        }
+        self.gates.push(|| GateStart {
+            seq: record.seq,
+            t: record.t.as_str().to_owned(),
+            agent: owned(record.agent()),
+            enforcement: text("enforcement"),
+            stopped: false,
+            boot: record.boot().unwrap_or_default().to_owned(),
+        });
+    }
+
+    /// A request was decided.
+    fn request(&mut self, record: &RecordView<'_>) {
+        let denied = record.decision() == Some("deny");
+        // A question is neither: what came of it has a record of its own.
+        let decision = record.decision().filter(|decision| *decision != "ask");
+        let agent = self.agent(record);
+        let bytes = record.bytes.unwrap_or(0);
+        if decision.is_some() {
+            if denied {
+                agent.denied += 1;
+            } else {
+                agent.allowed += 1;
+            }
+        }
+        if record.kind_name() == "decision"
+            && record.result() == Some("ok")
+            && record.op() == Some("read")
+        {
+            agent.bytes_read = agent.bytes_read.saturating_add(bytes);
+        }
+        if let (Some("ask"), Some(rule)) = (record.decision(), record.rule()) {
+            self.rule(record, rule, "ask");
+        }
+        if let Some(decision) = decision {
+            let hour = record.t.as_str().get(..13).unwrap_or_default();
+            let counts = self.hours.entry(hour.to_owned()).or_default();
+            if denied {
+                counts.1 += 1;
+            } else {
+                counts.0 += 1;
+            }
+            if let Some(rule) = record.rule() {
+                self.rule(record, rule, decision);
+            }
+            let op = record.op().unwrap_or_default();
+            let operation = self
+                .operations
+                .entry(op.to_owned())
+                .or_insert_with(|| Operation { op: op.to_owned(), ..Operation::default() });
+            if denied {
+                operation.denied += 1;
+            } else {
+                operation.allowed += 1;
+            }
+        }
+        if denied {
+            self.denied.push(|| Denied {
+                seq: record.seq,
+                t: record.t.as_str().to_owned(),
+                agent: owned(record.agent()),
+                op: owned(record.op()),
+                path: owned(record.path()),
+                to: owned(record.to()),
+                rule: owned(record.rule()),
+                reason: owned(record.reason()),
+            });
+        }
+        let rules = findings(record);
+        if !rules.is_empty() {
+            self.secrets.push(|| Finding {
+                seq: record.seq,
+                t: record.t.as_str().to_owned(),
+                agent: owned(record.agent()),
+                op: owned(record.op()),
+                path: owned(record.path()),
+                decision: owned(record.decision()),
+                rules,
+            });
+        }
+        if record.kind_name() == "intent"
+            && let Some(change) = Change::of(record)
+        {
+            self.open.insert(record.seq, change);
+        }
+    }
+
+    fn rule(&mut self, record: &RecordView<'_>, rule: &str, decision: &str) {
+        self.rules
+            .entry((rule.to_owned(), decision.to_owned()))
+            .or_insert_with(|| Decided {
+                rule: rule.to_owned(),
+                decision: decision.to_owned(),
+                policy: owned(record.policy()),
+                records: 0,
+            })
+            .records += 1;
+    }
+
+    fn agent(&mut self, record: &RecordView<'_>) -> &mut Agent {
+        let name = record.agent().unwrap_or_default();
+        let agent = self.agents.entry(name.to_owned()).or_insert_with(|| Agent {
+            name: name.to_owned(),
+            first: record.t.as_str().to_owned(),
+            ..Agent::default()
+        });
+        record.t.as_str().clone_into(&mut agent.last);
+        if let Some(session) = record.session()
+            && !agent.ids.contains(session)
+        {
+            agent.ids.insert(session.to_owned());
+            agent.sessions = agent.ids.len() as u64;
+        }
+        agent
+    }
+
+    /// A change has its answer.
+    fn answer(&mut self, record: &RecordView<'_>) {
+        let (Some(of), result) = (record.of, record.result().unwrap_or_default().to_owned()) else {
+            return;
+        };
+        match self.open.remove(&of) {
+            Some(change) => self.settle(change, result),
+            None => self.answers.push((of, result)),
+        }
+    }
+
+    fn settle(&mut self, mut change: Change, result: String) {
+        change.result = Some(result);
+        if !change.is_made() {
+            return;
+        }
+        if let Some(agent) = self.agents.get_mut(&change.agent) {
+            agent.changes += 1;
+            agent.bytes_written = agent.bytes_written.saturating_add(change.bytes.unwrap_or(0));
+        }
+        let text = |hash: Option<portcullis_audit::Hash>| hash.map(|hash| hash.to_string());
+        let path = change.path.as_str().to_owned();
+        self.file(FileChange {
+            path,
+            changes: 1,
+            before: text(change.before),
+            after: text(change.after),
+            op: change.operation.as_str().to_owned(),
+            to: change.to.map(|to| to.as_str().to_owned()),
+            agent: change.agent,
+            seq: change.seq,
+            first: change.seq,
+        });
+    }
+
+    fn file(&mut self, next: FileChange) {
+        let Some(file) = self.files.get_mut(&next.path) else {
+            self.files.insert(next.path.clone(), next);
+            return;
+        };
+        let changes = file.changes + next.changes;
+        let (early, late) =
+            if file.seq < next.seq { (file.clone(), next) } else { (next, file.clone()) };
+        let begin = if early.first < late.first { &early } else { &late };
+        let (before, first) = (begin.before.clone(), begin.first);
+        *file = FileChange { changes, before, first, ..late };
+    }
+
+    /// Adds what comes later in the log.
+    pub(super) fn merge(&mut self, later: Self) {
+        self.records += later.records;
+        self.first = self.first.take().or(later.first);
+        self.last = later.last.or(self.last.take());
+        for (kind, more) in later.kinds {
+            *self.kinds.entry(kind).or_default() += more;
+        }
+        self.workspaces.extend(later.workspaces);
+        for (hour, (allowed, denied)) in later.hours {
+            let counts = self.hours.entry(hour).or_default();
+            *counts = (counts.0 + allowed, counts.1 + denied);
+        }
+        for (name, agent) in later.agents {
+            match self.agents.get_mut(&name) {
+                Some(sum) => sum.merge(agent),
+                None => {
+                    self.agents.insert(name, agent);
+                }
+            }
+        }
+        for (key, rule) in later.rules {
+            let records = rule.records;
+            self.rules.entry(key).or_insert(Decided { records: 0, ..rule }).records += records;
+        }
+        for (op, more) in later.operations {
+            let sum = self
+                .operations
+                .entry(op.clone())
+                .or_insert_with(|| Operation { op, ..Operation::default() });
+            sum.allowed += more.allowed;
+            sum.denied += more.denied;
+        }
+        self.denied.merge(later.denied);
+        self.secrets.merge(later.secrets);
+        for (_, file) in later.files {
+            self.file(file);
+        }
+        for (sha256, policy) in later.policies {
+            match self.policies.get_mut(&sha256) {
+                Some(sum) => {
+                    sum.records += policy.records;
+                    sum.last = policy.last;
+                    sum.name = policy.name.or(sum.name.take());
+                    sum.version = policy.version.or(sum.version);
+                }
+                None => {
+                    self.policies.insert(sha256, policy);
+                }
+            }
+        }
+        self.policy_changes.merge(later.policy_changes);
+        self.approvals.merge(later.approvals);
+        self.gates.merge(later.gates);
+        self.stopped.extend(later.stopped);
+        for gate in &mut self.gates.kept {
+            gate.stopped = gate.stopped || self.stopped.contains(&gate.boot);
+        }
+        self.set_aside.extend(later.set_aside);
+        // Earlier changes that the later part answers.
+        for (of, result) in later.answers {
+            match self.open.remove(&of) {
+                Some(change) => self.settle(change, result),
+                None => self.answers.push((of, result)),
+            }
+        }
+        self.open.extend(later.open);
+    }
+
+    /// Changes that nothing answers.
+    pub(super) fn unsettled(&self) -> Vec<u64> {
+        let mut open = Vec::from_iter(self.open.keys().copied());
+        open.sort_unstable();
+        open.truncate(MOST_LISTED);
+        open
+    }
+
+    /// Decisions by the hour, or by the day when the hours are many.
+    pub(super) fn activity(&self) -> (Vec<Activity>, &'static str) {
+        let (length, unit) =
+            if self.hours.len() <= MOST_HOURS { (13, "hour") } else { (10, "day") };
+        let mut sums: BTreeMap<&str, (u64, u64)> = BTreeMap::new();
+        for (hour, (allowed, denied)) in &self.hours {
+            let sum = sums.entry(hour.get(..length).unwrap_or(hour)).or_default();
+            *sum = (sum.0 + allowed, sum.1 + denied);
+        }
+        let of = |(from, (allowed, denied)): (&str, (u64, u64))| Activity {
+            from: from.to_owned(),
+            allowed,
+            denied,
+        };
+        (sums.into_iter().map(of).collect(), unit)
+    }
+}
+
+fn owned(text: Option<&str>) -> Option<String> {
+    text.map(str::to_owned)
+}
+
+fn count(counts: &mut BTreeMap<String, u64>, name: &str) {
+    match counts.get_mut(name) {
+        Some(count) => *count += 1,
+        None => {
+            counts.insert(name.to_owned(), 1);
+        }
+    }
+}
+
+/// The rules of the secrets that were found, each with how often.
+pub(crate) fn findings(record: &RecordView<'_>) -> BTreeMap<String, u64> {
+    let mut rules = BTreeMap::new();
+    for one in record.findings.iter().flatten() {
+        let name = one.get("rule").or_else(|| one.get("id")).and_then(Value::as_str);
+        count(&mut rules, name.unwrap_or("?"));
+    }
+    rules
+}
