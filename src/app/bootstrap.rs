@@ -18,6 +18,7 @@ use cap_std::fs::Dir;
 use serde_json::{Value, json};
 
 use super::{
+    approval_socket::ApprovalSocket,
     audit_log::{AUDIT_LOG, open_ledger, own_key},
     failure::{Context as _, Failure},
     housekeeping,
@@ -29,8 +30,8 @@ use super::{
     state_owner::Claim,
 };
 use crate::{
+    acp::line_for,
     config::audit::{Durability, SearchRecords},
-    frontend::{acp::line_for, approval_socket::ApprovalSocket},
     gateway::{Gateway, LogError, RecoveryError, Shares, Signing},
     model::{Access, Session},
     sandbox::{Apart, GateReport, Outside, restrict_gate, restrict_worker},

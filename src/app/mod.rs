@@ -6,6 +6,7 @@
 pub(crate) mod output;
 
 pub(crate) mod agent_sandbox;
+pub(crate) mod approval_socket;
 pub(crate) mod audit_log;
 pub(crate) mod bootstrap;
 pub(crate) mod failure;

@@ -20,7 +20,7 @@ use rustix::{
     stdio::stderr,
 };
 
-use crate::frontend::acp::write_now;
+use crate::acp::write_now;
 
 /// How long a message waits for whoever reads, if the one before it was read.
 const PATIENCE: Duration = Duration::from_secs(1);

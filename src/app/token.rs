@@ -10,8 +10,8 @@ use base64::{Engine as _, engine::general_purpose::URL_SAFE_NO_PAD};
 use crate::{
     app::failure::{Context as _, Failure},
     config::serve::TOKEN_PREFIX,
-    frontend::http::TokenHash,
     gateway::random_bytes,
+    serve::TokenHash,
 };
 
 /// A new token.

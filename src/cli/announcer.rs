@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use super::render::for_shell;
 use crate::{
-    frontend::approval_socket::Item,
+    app::approval_socket::Item,
     gateway::{Approver, Ticket},
     model::Escaped,
 };

@@ -10,11 +10,11 @@ use serde_json::json;
 
 use super::announcer::headline;
 use crate::{
+    app::approval_socket::{self, Choice, Item, Reply, Request},
     app::{
         failure::{Context as _, Exit, Failure},
         options::Common,
     },
-    frontend::approval_socket::{self, Choice, Item, Reply, Request},
     model::Escaped,
 };
 

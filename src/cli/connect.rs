@@ -17,7 +17,7 @@ use rustix::fs::{FileType, stat};
 
 use crate::{
     app::failure::{Context as _, Exit, Failure},
-    frontend::mcp_attach::ATTACH_TOKEN,
+    mcp::attach::ATTACH_TOKEN,
 };
 
 mod named_pipes;

@@ -23,7 +23,7 @@ use crate::{
         session::session,
         stderr,
     },
-    frontend::mcp::{self, Input, Name, Place, Toolset},
+    mcp::{self, Input, Name, Place, Toolset},
     model::Door,
     sandbox::{close_inherited, stop_signals, take_standard_streams},
 };

@@ -2,7 +2,7 @@
 
 use std::{fs, time::Duration};
 
-use portcullis::frontend::acp::{self, Config};
+use portcullis::acp::{self, Config};
 use serde_json::{Value, json};
 
 use crate::acp_rig::{Rig, connection, failure, gateway, notification, request, result, workspace};

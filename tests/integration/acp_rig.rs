@@ -16,7 +16,7 @@ use std::{
 
 use cap_std::fs::Dir;
 use portcullis::{
-    frontend::acp::{self, Config, Ending},
+    acp::{self, Config, Ending},
     gateway::{AuditLog, Gateway, Workspace},
     model::{Door, Session},
     policy::{PolicySource, SecretKey, compile},

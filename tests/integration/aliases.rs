@@ -11,7 +11,7 @@ use std::{
     sync::Arc,
 };
 
-use portcullis::frontend::acp::SourceMode;
+use portcullis::acp::SourceMode;
 use serde_json::{Value, json};
 
 use crate::{

@@ -10,7 +10,7 @@ use std::{
     thread::{self, JoinHandle},
 };
 
-use portcullis::frontend::acp::{self, Config, Ending};
+use portcullis::acp::{self, Config, Ending};
 use serde_json::json;
 use tempfile::TempDir;
 

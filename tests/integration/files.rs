@@ -11,9 +11,9 @@ use std::{
 };
 
 use portcullis::{
-    frontend::files::{Channel, Error, Limits},
     gateway::{Answer, Gateway},
     model::{Door, Session},
+    serve::files::{Channel, Error, Limits},
 };
 use serde_json::{Value, json};
 use tempfile::TempDir;

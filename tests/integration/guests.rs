@@ -9,11 +9,11 @@ use std::{
 };
 
 use portcullis::{
-    frontend::{
-        mcp_attach::AttachTokens,
+    gateway::{Answer, Gateway},
+    mcp::{
+        attach::AttachTokens,
         sandbox_socket::{Connections, SandboxSocket},
     },
-    gateway::{Answer, Gateway},
 };
 use serde_json::{Value, json};
 

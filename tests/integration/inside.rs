@@ -13,9 +13,9 @@ use std::{
     time::{Duration, Instant},
 };
 
-use portcullis::frontend::{
-    mcp::{Config, Name, Place, Toolset},
-    mcp_attach::AttachTokens,
+use portcullis::mcp::{
+    Config, Name, Place, Toolset,
+    attach::AttachTokens,
     sandbox_socket::{Connections, SandboxSocket},
 };
 use serde_json::{Value, json};

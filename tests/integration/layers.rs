@@ -1,4 +1,4 @@
-//! Imports run one way: `cli → app → frontend → review, policy-tools → config → core →
+//! Imports run one way: `cli → app → acp, mcp, serve → review, policy-tools → config → core →
 //! policy`, and within the core `gateway → ops, view → backup → workspace → ledger`. Between
 //! crates the compiler sees to it. The other crates name all that the core exports `gateway`.
 
@@ -21,7 +21,7 @@ const LAYERS: &[&[&str]] = &[
     &["operator_files"],
     &["config"],
     &["review", "authoring", "undo"],
-    &["frontend"],
+    &["acp", "mcp", "serve"],
     &["app"],
     &["cli"],
 ];
@@ -30,12 +30,14 @@ const LAYERS: &[&[&str]] = &[
 const HELPERS: [&str; 6] = ["announcer", "cell", "connect", "consent", "local", "render"];
 
 /// Crates whose modules a library re-exports; everything else names these.
-const OTHERS: [&str; 6] = [
+const OTHERS: [&str; 8] = [
     "portcullis_policy",
     "portcullis_policy_tools",
     "portcullis_core",
     "portcullis_review",
-    "portcullis_frontend",
+    "portcullis_acp",
+    "portcullis_mcp",
+    "portcullis_serve",
     "portcullis_sandbox",
 ];
 

@@ -8,7 +8,7 @@ mod unseen;
 
 use std::os::unix::fs::{MetadataExt as _, symlink};
 
-use portcullis::frontend::acp::{Config, SourceMode};
+use portcullis::acp::{Config, SourceMode};
 use serde_json::{Value, json};
 
 use crate::{

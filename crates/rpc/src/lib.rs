@@ -5,12 +5,16 @@
 //! crate of the workspace.
 
 pub mod buffer;
+pub mod count;
 mod envelope;
 pub mod framing;
+pub mod hangup;
 mod id;
 mod memory_budget;
 mod message;
 mod object;
+pub mod output;
+pub mod pace;
 mod queue;
 mod rate_limiter;
 pub mod response;

@@ -3,7 +3,7 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use crate::{
-    frontend::acp::{self, Notices, RemovedLogin},
+    acp::{self, Notices, RemovedLogin},
     model::Escaped,
 };
 

@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use serde_json::Value;
 
 use crate::{
-    frontend::acp::{acts, check_forward},
+    acp::{acts, check_forward},
     model::Escaped,
     sandbox::Enforcement,
 };

@@ -26,6 +26,7 @@ use super::{
     protocol::{Agent, Progress, Serve},
 };
 use crate::{
+    acp,
     app::{
         bootstrap::{Profile, Started},
         failure::{Context as _, Failure},
@@ -33,9 +34,9 @@ use crate::{
         session::session,
         stderr,
     },
-    frontend::{
-        acp, mcp,
-        mcp_attach::AttachTokens,
+    mcp::{
+        self,
+        attach::AttachTokens,
         sandbox_socket::{Connections, SandboxSocket},
     },
     model::Door,

@@ -3,7 +3,7 @@
 use crate::{
     app::{logging, options::Common},
     config::serve::Listen,
-    frontend::mcp::Name,
+    mcp::Name,
 };
 
 /// Serve workspaces to agents over HTTP

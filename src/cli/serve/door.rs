@@ -28,9 +28,9 @@ use crate::{
         process::Child,
     },
     config::serve::{Listen, Service},
-    frontend::http::check_tls,
     operator_files,
     sandbox::{Apart, Channel},
+    serve::check_tls,
 };
 
 /// How long the front may take to start.

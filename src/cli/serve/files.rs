@@ -12,9 +12,9 @@ use tokio::{net::UnixStream, sync::mpsc};
 
 use crate::{
     app::failure::{Context as _, Failure},
-    frontend::files::{Channel, Limits},
     gateway::Gateway,
     model::Session,
+    serve::files::{Channel, Limits},
 };
 
 /// Threads for requests: those that are carried out, and those that wait for a

@@ -17,9 +17,9 @@ use crate::{
         failure::{Context as _, Failure},
         logging, process,
     },
-    frontend::http::{Answer, Ask, Caller, Front, Listener, OpenError, Questions, Told, Want},
     model::Door,
     sandbox::{Apart, Channel, become_gate, restrict_front, stop_signals},
+    serve::{Answer, Ask, Caller, Front, Listener, OpenError, Questions, Told, Want},
 };
 
 /// The hidden word on the command line that makes this process a front.

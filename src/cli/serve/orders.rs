@@ -10,9 +10,9 @@ use serde::{Deserialize, Serialize};
 
 use crate::{
     app::launch::Launch,
-    frontend::http::{Bounds, Exported, Guard, Limits},
     gateway::Numbers,
     sandbox::{Apart, Outside},
+    serve::{Bounds, Exported, Guard, Limits},
 };
 
 /// To the front.

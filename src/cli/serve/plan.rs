@@ -26,8 +26,8 @@ use crate::{
         audit::Audit,
         serve::{Agent, Listen, Service, is_workspace_name},
     },
-    frontend::mcp::Name,
     gateway::Workspace,
+    mcp::Name,
     sandbox::{
         Access, AgentPath, Outside, TrustError, Trusted, TrustedPath, TrustedPaths, all_apart,
     },

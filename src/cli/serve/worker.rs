@@ -31,13 +31,11 @@ use crate::{
         process,
         session::{random_id, session},
     },
-    frontend::{
-        files,
-        mcp::{self, Name, Toolset},
-    },
     gateway::{Gateway, Numbers, Shares},
+    mcp::{self, Name, Toolset},
     model::{AgentName, Door, Session},
     sandbox::{Apart, Channel, become_gate, stop_signals},
+    serve::files,
 };
 
 /// The hidden word on the command line that makes this process a worker.

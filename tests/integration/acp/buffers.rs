@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use portcullis::frontend::acp::SourceMode;
+use portcullis::acp::SourceMode;
 
 use super::*;
 

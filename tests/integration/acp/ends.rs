@@ -12,7 +12,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use portcullis::frontend::acp::Ending;
+use portcullis::acp::Ending;
 
 use super::*;
 

@@ -14,8 +14,8 @@ use std::{
 };
 
 use portcullis::{
-    frontend::mcp::{self, Config, Input, Name, Place, Toolset},
     gateway::{Answer, Gateway},
+    mcp::{self, Config, Input, Name, Place, Toolset},
     model::{Door, Session},
     policy::{PolicySource, compile},
 };

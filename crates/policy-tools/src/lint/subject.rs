@@ -3,9 +3,9 @@
 use std::ops::Range;
 
 use crate::{
+    policy::{OutlineFile, Policy, Statement},
     tree::Tree,
     trial::TestReport,
-    policy::{OutlineFile, Policy, Statement},
 };
 
 /// What is looked at.

@@ -31,8 +31,8 @@ use crate::{
     app::failure::{Context as _, Failure},
     cli::serve::orders::Span,
     config::serve::Telemetry,
-    frontend::http::Exported,
     model::Escaped,
+    serve::Exported,
 };
 
 /// Most spans that wait.

@@ -8,8 +8,8 @@ use std::{
 use tracing_subscriber::{Layer, Registry};
 
 use crate::{
-    app::failure::Failure, cli::serve::orders::Span, config::serve::Telemetry,
-    frontend::http::Exported, sandbox::Channel,
+    app::failure::Failure, cli::serve::orders::Span, config::serve::Telemetry, sandbox::Channel,
+    serve::Exported,
 };
 
 fn missing() -> Failure {

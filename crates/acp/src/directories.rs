@@ -1,0 +1,95 @@
+//! The directories of a session: `cwd` and `additionalDirectories` of `session/new`,
+//! `session/load`, `session/resume` and `session/fork` (ACP v1).
+//!
+//! Directories in the workspace pass, and those that the operator granted to the
+//! agent, whose own tools find them. Any other refuses the whole request: the agent
+//! would find nothing there, or the editor would show another directory than the one
+//! that is served, and nobody would know why. That is decided by name alone, as what a
+//! link leads to is when it is used.
+
+use portcullis_rpc::{Object, folds_to};
+use serde_json::value::RawValue;
+
+use crate::model::{Escaped, WorkspacePath};
+
+use crate::paths::{NotInside, Roots};
+
+/// The requests that have it. In `session/list` it is a filter.
+const METHODS: [&str; 4] = ["session/fork", "session/load", "session/new", "session/resume"];
+/// The parameters.
+const CWD: &str = "cwd";
+const LIST: &str = "additionalDirectories";
+/// Longest path that is named, in characters: no other can be a directory's.
+const LONGEST: usize = 4096;
+
+/// Why a session is not opened.
+#[derive(Debug, PartialEq, Eq, thiserror::Error)]
+pub(super) enum Refused {
+    #[error("`{CWD}` is not an absolute path")]
+    NoPath,
+    #[error(
+        "the working directory `{}` lies neither in the workspace `{workspace}` nor in what the \
+         agent was granted: open the workspace in the editor, start `portcullis run` with the \
+         other directory as `--workspace`, or grant it with `--agent-read` or `--agent-write`",
+        Escaped(.directory)
+    )]
+    Elsewhere { directory: String, workspace: String },
+    #[error("`{LIST}` is not a list of absolute paths")]
+    Malformed,
+    #[error(
+        "the directory `{}` of `{LIST}` lies neither in the workspace nor in what the agent was \
+         granted: start `portcullis run` with a `--workspace` that has both, or grant it with \
+         `--agent-read` or `--agent-write`",
+        Escaped(.0)
+    )]
+    Outside(String),
+}
+
+/// Checks a request of the editor.
+///
+/// # Errors
+/// When it names a directory that is not served, or none at all.
+pub(super) fn check(
+    method: &str,
+    params: Option<&RawValue>,
+    workspace: &Roots,
+    granted: &[Roots],
+) -> Result<(), Refused> {
+    if !METHODS.contains(&method) {
+        return Ok(());
+    }
+    let Some(params) = params.and_then(|params| Object::parse(params.get())) else { return Ok(()) };
+    let named = |name| params.members().filter(move |(key, _)| folds_to(key, name));
+    let serves = |directory: &str| match workspace.relative(directory) {
+        Err(NotInside::Relative) => None,
+        found => {
+            let within = |grant: &Roots| grant.relative(directory).is_ok();
+            Some(found.is_ok() || granted.iter().any(within))
+        }
+    };
+    if params.get(CWD).is_none() {
+        return Err(Refused::NoPath);
+    }
+    for (_, directory) in named(CWD) {
+        let directory: String =
+            serde_json::from_str(directory.get()).map_err(|_| Refused::NoPath)?;
+        if !serves(&directory).ok_or(Refused::NoPath)? {
+            let root = workspace.absolute(&WorkspacePath::root());
+            let workspace = Escaped(&root).to_string();
+            return Err(Refused::Elsewhere { directory: short(&directory), workspace });
+        }
+    }
+    for (_, list) in named(LIST) {
+        let list: Vec<String> = serde_json::from_str(list.get()).map_err(|_| Refused::Malformed)?;
+        for directory in list {
+            if !serves(&directory).ok_or(Refused::Malformed)? {
+                return Err(Refused::Outside(short(&directory)));
+            }
+        }
+    }
+    Ok(())
+}
+
+fn short(directory: &str) -> String {
+    directory.chars().take(LONGEST).collect()
+}

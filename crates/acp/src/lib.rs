@@ -1,0 +1,219 @@
+//! The Agent Client Protocol: a line proxy between an editor and an agent.
+//!
+//! Both speak JSON-RPC 2.0, one message per line (ACP v1, transport `stdio`).
+//! What passes, passes byte for byte, but for `initialize` and for the gate's own
+//! entry among the MCP servers of a session; what the agent may say to the editor is
+//! a short list, because editors run commands that agents name; `fs/*` is
+//! served by the gateway and never forwarded raw. What the editor attaches to
+//! a prompt does not pass the gate.
+//!
+//! `portcullis-rpc` reads, `agent` and `editor` handle, `render` writes. One
+//! thread for each peer hears and judges its lines. A few serve `fs/*`, so that a
+//! slow editor stalls only the request that waits for it; a read that waits for
+//! no more than the file is served by the thread that heard it while no other
+//! one is under way. A line goes out at once where its peer takes it without
+//! waiting; else a thread for each peer writes it. All queues are bounded.
+
+use std::{
+    io::{self, Read},
+    os::fd::AsFd,
+    sync::{Arc, Mutex},
+    thread,
+    time::Duration,
+};
+
+use crate::gateway::Gateway;
+
+use portcullis_rpc::BoundedQueue;
+pub use portcullis_rpc::output::{Output, write_now};
+
+pub use allowed::{ForwardError, acts, check_forward};
+pub use config::{Config, SourceMode, SourceModeError};
+use door::Door;
+pub use logins::{RemovedLogin, options as login_options};
+pub use notices::Notices;
+use peer_reader::{PeerReader, PeerReaders};
+pub use portcullis_rpc::framing::line_for;
+
+mod agent;
+mod allowed;
+mod asker;
+mod asking;
+mod buffers;
+mod calls;
+mod config;
+mod directories;
+mod door;
+mod editor;
+mod initialize;
+mod inject;
+mod jobs;
+mod logins;
+mod notices;
+mod params;
+mod peer_reader;
+mod render;
+mod sessions;
+
+use portcullis_core as gateway;
+use portcullis_mcp::{attach as mcp_attach, paths, question};
+use portcullis_policy::model;
+use portcullis_rpc::{count, hangup, lock, pace};
+
+/// How many `fs/*` requests are served side by side.
+const WORKERS: usize = 8;
+/// Threads for requests that wait for a person, as many as the gateway lets
+/// wait: they take nothing from the others.
+const WAITING: usize = 16;
+/// What may wait to be written, in bytes; a larger line waits alone.
+const OUTBOUND: usize = 4 * 1024 * 1024;
+
+/// Which side ended the connection.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Ending {
+    /// The agent closed its output.
+    Agent,
+    /// The editor closed our input or stopped reading; the agent's input was
+    /// closed and the agent may still be running.
+    Editor,
+}
+
+/// Why a connection could not be served.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// A method was named that never passes.
+    #[error(transparent)]
+    Forward(#[from] ForwardError),
+    /// A thread did not start, or there is no pipe or no random number left.
+    #[error("it cannot be begun: {0}")]
+    Start(#[from] io::Error),
+}
+
+/// Serves one connection until a side ends it. Each peer is given as what we
+/// read from it and what we write to it; both are dropped, and so closed, when
+/// they are no longer needed, but a thread that is blocked in writing is left
+/// behind until it wakes.
+///
+/// # Errors
+/// When it cannot start; nothing was served then.
+pub fn serve(
+    gateway: &Gateway,
+    config: &Config,
+    editor: (impl Read + AsFd + Send, impl Output),
+    agent: (impl Read + AsFd + Send, impl Output),
+) -> Result<Ending, Error> {
+    let queues = Queues::new();
+    let (editor_reader, agent_reader) = (PeerReader::new(&editor.0)?, PeerReader::new(&agent.0)?);
+    let readers = PeerReaders { editor: editor_reader, agent: agent_reader };
+    let door = Door::new(gateway, config, &queues, &readers)?;
+    let served = thread::scope(|scope| {
+        let started = (|| {
+            // An editor that does not read any more is gone, whatever it says.
+            let gone = readers.editor.stopper()?;
+            write(&queues.to_editor, editor.1, "acp-editor-out", move || {
+                PeerReader::stop_by(gone)
+            })?;
+            write(&queues.to_agent, agent.1, "acp-agent-out", || {})?;
+            for _ in 0..WORKERS + WAITING {
+                thread::Builder::new()
+                    .name("acp-fs".to_owned())
+                    .spawn_scoped(scope, || door.work())?;
+            }
+            thread::Builder::new().name("acp-editor".to_owned()).spawn_scoped(scope, || {
+                readers.editor.read(editor.0, config.max_line, |frame| door.hear_editor(frame));
+                let _ = queues.ended.push(Ending::Editor, 1);
+            })?;
+            thread::Builder::new().name("acp-agent".to_owned()).spawn_scoped(scope, || {
+                readers.agent.read(agent.0, config.max_line, |frame| door.hear_agent(frame));
+                let _ = queues.ended.push(Ending::Agent, 1);
+            })?;
+            Ok(())
+        })();
+        let ending = started.map(|()| wind_up(&door, &queues, config.grace));
+        door.stop_jobs();
+        door.calls.close();
+        queues.discard();
+        readers.editor.stop();
+        readers.agent.stop();
+        ending
+    });
+    served.map_err(Error::Start)
+}
+
+/// Waits for an end and brings the rest to one.
+fn wind_up(door: &Door<'_>, queues: &Queues, grace: Duration) -> Ending {
+    let first = queues.ended.pop().unwrap_or(Ending::Editor);
+    // What has not begun does not begin; what has, finishes.
+    door.stop_jobs();
+    match first {
+        Ending::Editor => {
+            door.calls.close();
+            door.jobs.wait_idle(grace);
+            // The sign for the agent to end; what it still says passes.
+            queues.to_agent.close();
+            if queues.ended.pop_within(grace).is_some() {
+                door.output.ended();
+            }
+        }
+        Ending::Agent => {
+            door.output.ended();
+            door.jobs.wait_idle(grace);
+            door.calls.close();
+            door.fail_editor_requests(grace);
+        }
+    }
+    queues.to_editor.close();
+    queues.to_editor.wait_finished(grace);
+    first
+}
+
+/// The queues between the threads of one connection.
+struct Queues {
+    to_editor: Arc<BoundedQueue<Vec<u8>>>,
+    to_agent: Arc<BoundedQueue<Vec<u8>>>,
+    ended: BoundedQueue<Ending>,
+}
+
+impl Queues {
+    fn new() -> Self {
+        Self {
+            to_editor: Arc::new(BoundedQueue::new(OUTBOUND)),
+            to_agent: Arc::new(BoundedQueue::new(OUTBOUND)),
+            ended: BoundedQueue::new(2),
+        }
+    }
+
+    fn discard(&self) {
+        self.to_editor.discard();
+        self.to_agent.discard();
+    }
+}
+
+fn write(
+    queue: &Arc<BoundedQueue<Vec<u8>>>,
+    stream: impl Output,
+    name: &str,
+    broken: impl FnOnce() + Send + 'static,
+) -> io::Result<()> {
+    let stream = Arc::new(Mutex::new(stream));
+    let at_once = Arc::clone(&stream);
+    // What goes wrong here the thread meets again, and knows what to do.
+    queue.set_shortcut(move |mut line| {
+        let written = lock(&at_once).write_now(&line).unwrap_or_default();
+        line.drain(..written.min(line.len()));
+        if line.is_empty() { None } else { Some(line) }
+    });
+    let queue = Arc::clone(queue);
+    let run = move || {
+        while let Some(line) = queue.pop() {
+            let mut stream = lock(&stream);
+            if stream.write_all(&line).and_then(|()| stream.flush()).is_err() {
+                broken();
+                break;
+            }
+        }
+        queue.finish();
+        drop(stream);
+    };
+    thread::Builder::new().name(name.to_owned()).spawn(run).map(drop)
+}

@@ -1,0 +1,46 @@
+//! How a client is served.
+
+use std::{path::PathBuf, sync::Arc};
+
+use super::{attach::AttachedClient, tools::Toolset};
+use crate::model::Session;
+
+/// Where a client runs, which decides what it can reach besides the gate.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Place {
+    /// In a cell, in which there are no files of the workspace.
+    Cell,
+    /// On this machine, perhaps beside the files.
+    Host,
+    /// Perhaps on another machine.
+    Remote,
+}
+
+/// How to serve a client.
+#[derive(Debug, Clone)]
+pub struct Config {
+    /// Who is served.
+    pub session: Session,
+    /// The workspace's canonical path.
+    pub root: PathBuf,
+    /// Its path as the user gave it, when that is another one.
+    pub alias: Option<PathBuf>,
+    /// The tools.
+    pub toolset: Toolset,
+    /// Where the client runs.
+    pub place: Place,
+    /// Whether the client is asked where a rule asks for a person.
+    pub elicit: bool,
+    /// Whether a read waits for no more than the file unless a rule asks, so that
+    /// it may be carried out where the protocol is spoken as long as nobody else
+    /// waits.
+    pub prompt: bool,
+    /// Longest line in bytes.
+    pub max_line: usize,
+    /// The client is attached: its session then belongs to another transport, goes
+    /// on without it, and questions go to that door's person, not to the client.
+    pub attached: Option<Arc<AttachedClient>>,
+    /// Shows a line to the person who started the gateway, and does not wait for
+    /// anybody to read it.
+    pub notify: fn(&str),
+}

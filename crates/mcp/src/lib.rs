@@ -1,0 +1,122 @@
+//! The Model Context Protocol over stdin and stdout: one client, which is the
+//! agent or speaks for it.
+//!
+//! `rmcp` knows the protocol's revisions; what it gets and gives goes through
+//! `wire`, which bounds lines and refuses what two parsers could read
+//! differently. `tools` turns a call into operations, which the gateway decides
+//! about; `answer` renders. Lines are read and protocol is spoken on one thread,
+//! which carries out by itself what is over soon while nobody else waits; all
+//! other operations run on a few others.
+
+use std::{fs::File, io, sync::Arc, time::Duration};
+
+use rmcp::ServiceExt as _;
+
+use crate::gateway::Gateway;
+
+use paths::Roots;
+
+mod answer;
+mod arguments;
+mod asking;
+pub mod attach;
+mod call;
+mod call_slot;
+mod changes;
+mod config;
+mod elicit;
+mod follow;
+mod instructions;
+mod kept;
+mod line;
+mod listen;
+mod memory;
+mod offer;
+pub mod paths;
+pub mod question;
+mod reader;
+mod resources;
+
+mod running;
+pub mod sandbox_socket;
+mod server;
+mod shared;
+mod subscription;
+mod tools;
+mod under_way;
+mod wire;
+mod work;
+mod writer;
+
+use portcullis_core as gateway;
+use portcullis_policy::{self as policy, model};
+use portcullis_rpc::{count, hangup, lock, output, pace};
+
+pub use config::{Config, Place};
+pub use elicit::REQUEST;
+pub(crate) use memory::ClientMemory;
+pub use reader::Input;
+pub use server::announced;
+pub use tools::{Name, NameError, Toolset};
+pub use under_way::{IN_USE, REPEATED};
+pub use wire::is_message;
+
+/// Operations that run side by side.
+const WORKERS: usize = 4;
+/// Threads for calls that wait for a person, as many as the gateway lets wait.
+const WAITING: usize = 16;
+/// How long what is left to be said may take to be read.
+const GRACE: Duration = Duration::from_secs(5);
+
+/// A client cannot be served.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// A thread did not start, or the client's stream is of no use.
+    #[error("it cannot be begun: {0}")]
+    Start(#[from] io::Error),
+    /// The protocol broke down.
+    #[error("the client does not speak the protocol: {0}")]
+    Protocol(String),
+}
+
+/// Serves one client until it closes its side and all that it asked for is
+/// done. Of calls that wait for a person then, none is carried out.
+///
+/// # Errors
+/// When it cannot start, or the client does not begin as the protocol says.
+pub fn serve(
+    gateway: &Arc<Gateway>,
+    config: Config,
+    input: Input,
+    output: File,
+) -> Result<(), Error> {
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .max_blocking_threads(WORKERS + WAITING)
+        .thread_keep_alive(Duration::from_secs(60))
+        .build()?;
+    let roots = Roots::new(&config.root, config.alias.as_deref());
+    let (max_line, attached) = (config.max_line, config.attached.clone());
+    let server = server::Server::new(Arc::clone(gateway), config, roots, output)?;
+    let shared = server.shared();
+    if let Some(client) = attached {
+        client.set_control(server.shared());
+    }
+    let wire = {
+        let _inside = runtime.enter();
+        wire::Wire::new(&shared, &server.under_way, input, max_line)?
+    };
+    let served = runtime.block_on(async {
+        match (listen::Listening { server }).serve(wire).await {
+            Ok(running) => running.waiting().await.map(drop).map_err(|error| error.to_string()),
+            // A client that goes before it begins is no error.
+            Err(rmcp::service::ServerInitializeError::ConnectionClosed(_)) => Ok(()),
+            Err(error) => Err(error.to_string()),
+        }
+    });
+    shared.close();
+    // Waits for what has begun: a change is not torn.
+    drop(runtime);
+    shared.end(GRACE);
+    served.map_err(Error::Protocol)
+}

@@ -1,0 +1,67 @@
+//! What a person is asked, in words: the same through every door.
+
+use crate::{gateway::Question, model::Escaped};
+
+/// The operation in a few words.
+pub fn what(question: &Question) -> String {
+    let binding = &question.binding;
+    match &binding.to {
+        Some(to) => format!("{} {} to {}", binding.operation, line(&binding.path), line(to)),
+        None => format!("{} {}", binding.operation, line(&binding.path)),
+    }
+}
+
+/// Rule, reason and diff, in Markdown.
+pub fn text(what: &str, question: &Question) -> String {
+    let mut text =
+        format!("The agent `{}` wants to {what}.\n\n", line(question.session.agent.as_str()));
+    if question.asked_path != question.binding.path {
+        text.push_str(&format!("It asked for {}.\n\n", line(&question.asked_path)));
+    }
+    for rule in &question.rules {
+        let place = rule.place().map(|place| format!(" ({})", line(&place.to_string())));
+        let reason = rule.reason().map(|reason| format!(": {}", line(reason)));
+        let (place, reason) = (place.unwrap_or_default(), reason.unwrap_or_default());
+        text.push_str(&format!("Rule `{}`{place}{reason}\n\n", line(rule.rule())));
+    }
+    // Line ends and tabs are part of what source code looks like.
+    let lines = question.change.split('\n').map(|line| {
+        let pieces: Vec<_> = line.split('\t').map(|piece| Escaped(piece).to_string()).collect();
+        pieces.join("\t")
+    });
+    let change = lines.collect::<Vec<_>>().join("\n");
+    let fence = fence(&change);
+    text.push_str(&format!("{fence}diff\n{}\n{fence}\n", change.trim_end_matches('\n')));
+    text
+}
+
+/// An untrusted text in one line, without what Markdown would make of it.
+pub fn line(text: &str) -> String {
+    Escaped(text).to_string().replace('`', "'")
+}
+
+/// A fence of Markdown that nothing in `text` closes.
+pub fn fence(text: &str) -> String {
+    "`".repeat(longest_run(text).max(2) + 1)
+}
+
+fn longest_run(text: &str) -> usize {
+    let (mut longest, mut run) = (0, 0);
+    for c in text.chars() {
+        run = if c == '`' { run + 1 } else { 0 };
+        longest = longest.max(run);
+    }
+    longest
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn nothing_in_a_diff_closes_its_fence() {
+        assert_eq!(longest_run("a``b````c`"), 4);
+        assert_eq!(longest_run(""), 0);
+        assert_eq!(line("a`b\u{202e}\n"), "a'b\\u{202e}\\n");
+    }
+}

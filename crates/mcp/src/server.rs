@@ -1,0 +1,402 @@
+//! The server as `rmcp` calls it.
+//!
+//! Everything here runs on one thread, which carries out by itself what is over
+//! soon, while nothing else is under way. Other calls of tools are carried out by
+//! a few other threads (`work`).
+
+use std::{
+    collections::BTreeMap,
+    fs::File,
+    io,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, AtomicUsize, Ordering},
+    },
+};
+
+use rmcp::{
+    ErrorData, RoleServer, ServerHandler,
+    model::{
+        CallToolRequestParams, CallToolResponse, CustomRequest, CustomResult, ErrorCode,
+        Implementation, InitializeRequestParams, InitializeResult, ListResourceTemplatesResult,
+        ListResourcesResult, ListToolsResult, PaginatedRequestParams, ProtocolVersion,
+        ReadResourceRequestParams, ReadResourceResponse, ServerCapabilities, ServerConfig,
+        SubscribeRequestParams, SubscriptionFilter, UnsubscribeRequestParams,
+    },
+    service::{RequestContext, SubscriptionContext},
+};
+use serde_json::json;
+use tokio::sync::Semaphore;
+use tokio_util::sync::CancellationToken;
+
+use crate::{
+    gateway::{Gateway, Refusal, Unfollowed},
+    model::{Escaped, OperationKind},
+    paths::Roots,
+};
+
+use super::{
+    answer,
+    arguments::Arguments,
+    asking::Asker,
+    call::Call,
+    changes::Changes,
+    config::Config,
+    instructions,
+    kept::Kept,
+    memory::MAX_CALLS,
+    offer::Offer,
+    resources,
+    running::{Reading, Running},
+    shared::Shared,
+    subscription,
+    tools::{Tool, Waits},
+    under_way::UnderWay,
+    writer::LineWriter,
+};
+
+/// Most calls that are not answered yet.
+pub(super) const MOST_CALLS: usize = 1024;
+/// Most bytes of arguments of calls that are not answered yet; a larger call
+/// goes alone.
+const MOST_BYTES: usize = 64 << 20;
+/// Most bytes of arguments of a change that is over soon.
+const MOST_SHORT: usize = 64 << 10;
+/// Methods that are served, if their parameters fit.
+const KNOWN: [&str; 9] = [
+    "initialize",
+    "resources/list",
+    "resources/read",
+    "resources/subscribe",
+    "resources/templates/list",
+    "resources/unsubscribe",
+    "subscriptions/listen",
+    "tools/call",
+    "tools/list",
+];
+
+/// The server of one client.
+pub(super) struct Server {
+    pub(super) shared: Arc<Shared>,
+    pub(super) config: Config,
+    /// Calls of tools that wait for the client to come back with an answer.
+    pub(super) calls: Kept<Running>,
+    /// Reads of resources that do.
+    pub(super) reads: Kept<Reading>,
+    /// What the client can take back.
+    pub(super) under_way: Arc<UnderWay>,
+    /// What the client subscribed to, or asked for the list of.
+    changes: Arc<Changes>,
+    introduced: AtomicBool,
+}
+
+impl Server {
+    pub(super) fn new(
+        gateway: Arc<Gateway>,
+        config: Config,
+        roots: Roots,
+        output: File,
+    ) -> io::Result<Self> {
+        let session = config.session.clone();
+        let offer = Offer::new(&config.toolset, &session.agent);
+        let closed = Arc::<AtomicBool>::default();
+        let gone = Arc::clone(&closed);
+        let memory = config.attached.as_ref().map(|client| Arc::clone(client.memory()));
+        let gone = move || gone.store(true, Ordering::SeqCst);
+        let shared = Shared {
+            gateway,
+            writer: LineWriter::start(output, memory.clone(), gone)?,
+            memory,
+            calls_in_line: Arc::new(Semaphore::new(MAX_CALLS)),
+            session,
+            roots,
+            offer,
+            attached: config.attached.is_some(),
+            tickets: Arc::default(),
+            left: CancellationToken::new(),
+            closed,
+            calls: AtomicUsize::default(),
+            bytes: AtomicUsize::default(),
+            short: AtomicBool::default(),
+        };
+        Ok(Self {
+            shared: Arc::new(shared),
+            config,
+            calls: Kept::default(),
+            reads: Kept::default(),
+            under_way: Arc::default(),
+            changes: Arc::default(),
+            introduced: AtomicBool::default(),
+        })
+    }
+
+    pub(super) fn shared(&self) -> Arc<Shared> {
+        Arc::clone(&self.shared)
+    }
+
+    /// Whether a call is over soon, so that what the client says meanwhile can wait.
+    fn is_short(&self, tool: usize, arguments: &Arguments) -> bool {
+        match self.shared.offer.tool(tool).map(Tool::waits) {
+            Some(Waits::Nothing) => true,
+            // Several share their syncs where each has a thread. An attached
+            // client's may wait for a change of the same file over ACP, and that for an editor.
+            Some(Waits::Syncs) => {
+                !self.shared.attached
+                    && arguments.weight() <= MOST_SHORT
+                    && self.shared.syncs_are_short()
+                    && self.under_way.is_one()
+            }
+            Some(Waits::Long) | None => false,
+        }
+    }
+
+    /// Refuses a call, on record, in the protocol's own way.
+    pub(super) fn refused(&self, op: &str, refusal: &Refusal, message: String) -> ErrorData {
+        let error = self.shared.refuse(op, None, refusal);
+        ErrorData::new(ErrorCode::INVALID_PARAMS, message, Some(answer::describe(&error)))
+    }
+
+    /// Refuses the answer to what nobody waits for in that form, on record.
+    fn not_waiting(&self, op: &str) -> ErrorData {
+        let why = "no call with these arguments waits for this `requestState`";
+        self.refused(op, &Refusal::Parameters(why.to_owned()), why.to_owned())
+    }
+
+    /// Refuses a method that there is not, on record.
+    pub(super) fn no_method(&self, method: &str) -> ErrorData {
+        let error = self.shared.refuse(method, None, &Refusal::Method);
+        let message = format!("there is no method `{}`", Escaped(method));
+        ErrorData::new(ErrorCode::METHOD_NOT_FOUND, message, Some(answer::describe(&error)))
+    }
+
+    /// Records once who the client says it is.
+    pub(super) fn introduce(
+        &self,
+        client: Option<Implementation>,
+        version: Option<ProtocolVersion>,
+    ) {
+        if self.introduced.swap(true, Ordering::SeqCst) {
+            return;
+        }
+        let short = |text: &str| text.chars().take(200).collect::<String>();
+        let mut facts = BTreeMap::new();
+        if let Some(client) = client {
+            facts.insert("client".to_owned(), json!(short(&client.name)));
+            facts.insert("clientVersion".to_owned(), json!(short(&client.version)));
+        }
+        let version = version.map(|version| json!(short(version.as_str())));
+        facts.extend(version.map(|version| ("protocolVersion".to_owned(), version)));
+        if let Err(error) = self.shared.gateway.note(&self.shared.session, "mcp.client", facts) {
+            tracing::error!(%error, "cannot record");
+        }
+    }
+}
+
+/// What a server here says that it is and can do.
+pub fn announced() -> ServerConfig {
+    let capabilities = ServerCapabilities::builder()
+        .enable_tools()
+        .enable_tool_list_changed()
+        .enable_resources()
+        .enable_resources_subscribe()
+        .enable_resources_list_changed()
+        .build();
+    ServerConfig::new(capabilities).with_server_info(
+        Implementation::new("portcullis", env!("CARGO_PKG_VERSION")).with_title("Portcullis"),
+    )
+}
+
+impl ServerHandler for Server {
+    fn get_info(&self) -> ServerConfig {
+        announced().with_instructions(instructions::text(&self.config, &self.shared))
+    }
+
+    async fn initialize(
+        &self,
+        request: InitializeRequestParams,
+        context: RequestContext<RoleServer>,
+    ) -> Result<InitializeResult, ErrorData> {
+        context.peer.set_peer_info(request.clone());
+        let result = self.negotiate_initialize(&request)?;
+        self.introduce(Some(request.client_info), Some(result.protocol_version.clone()));
+        Ok(result)
+    }
+
+    async fn on_custom_request(
+        &self,
+        request: CustomRequest,
+        _context: RequestContext<RoleServer>,
+    ) -> Result<CustomResult, ErrorData> {
+        let method: String = request.method.chars().take(128).collect();
+        if KNOWN.contains(&method.as_str()) {
+            // `rmcp` takes what does not fit for a method of its own.
+            let why = format!("the parameters of `{method}` are wrong");
+            let error = self.shared.refuse(&method, None, &Refusal::Parameters(why.clone()));
+            return Err(ErrorData::invalid_params(why, Some(answer::describe(&error))));
+        }
+        Err(self.no_method(&method))
+    }
+
+    // Prompts and completions are not offered. Clients that ask for a list of them
+    // nevertheless have an empty one, as `rmcp` and the conformance scenarios have it.
+
+    async fn list_tools(
+        &self,
+        _request: Option<PaginatedRequestParams>,
+        context: RequestContext<RoleServer>,
+    ) -> Result<ListToolsResult, ErrorData> {
+        self.introduce(context.client_info(), context.protocol_version());
+        let shown = match has_sessions(&context) {
+            // Who asks for the list wants to hear when it changes.
+            true => {
+                self.changes.start(&self.shared, &context.peer);
+                self.changes.follow_tools(&self.shared)
+            }
+            false => self.shared.shown(),
+        };
+        let tools = self.shared.offer.list(&shown).map(|tool| tool.shown().clone()).collect();
+        Ok(ListToolsResult::with_all_items(tools))
+    }
+
+    async fn call_tool(
+        &self,
+        request: CallToolRequestParams,
+        context: RequestContext<RoleServer>,
+    ) -> Result<CallToolResponse, ErrorData> {
+        self.introduce(context.client_info(), context.protocol_version());
+        let shown = self.shared.shown();
+        let Some(tool) = self.shared.offer.find(request.name.as_ref(), &shown) else {
+            let name: String = request.name.chars().take(128).collect();
+            let message = format!("there is no tool `{}`", Escaped(&name));
+            return Err(self.refused(&format!("tool {name}"), &Refusal::Method, message));
+        };
+        let arguments = Arguments::new(request.arguments);
+        if let Some(state) = request.request_state {
+            let running = self.calls.take(&state, request.input_responses.as_ref(), |running| {
+                running.tool == tool && *running.arguments == arguments
+            });
+            let running = running.ok_or_else(|| self.not_waiting("tools/call"))?;
+            return Ok(self.follow(running, &context).await);
+        }
+        let entered = self.begin_call(&context).await;
+        let calls = self.shared.calls.load(Ordering::SeqCst);
+        let bytes = self.shared.bytes.load(Ordering::SeqCst);
+        let many = calls >= MOST_CALLS
+            || (calls > 0 && bytes.saturating_add(arguments.weight()) > MOST_BYTES);
+        let too_many = || Refusal::Parameters("too many calls are under way".to_owned());
+        if let Some(refusal) = entered.err().or_else(|| many.then(too_many)) {
+            let kind = self.shared.offer.tool(tool).map_or("tool", |tool| tool.kind().as_str());
+            let error = self.shared.refuse(kind, arguments.shown_path(), &refusal);
+            return Ok(CallToolResponse::Complete(answer::failed(&error, &[])));
+        }
+        let alone = calls == 0 && self.config.prompt && !shown.asks;
+        if alone && self.is_short(tool, &arguments) {
+            // Nobody waits for this thread, and no other has to be woken.
+            let asker = Asker::nobody();
+            let result = self.shared.run(tool, &arguments, &asker, &Unfollowed);
+            return Ok(CallToolResponse::Complete(result));
+        }
+        let running = self.start(tool, arguments);
+        Ok(self.follow(running, &context).await)
+    }
+
+    async fn list_resources(
+        &self,
+        request: Option<PaginatedRequestParams>,
+        context: RequestContext<RoleServer>,
+    ) -> Result<ListResourcesResult, ErrorData> {
+        let list = move |call: &Call<'_>| resources::list(call, request);
+        let listed = self.about_resources("resources/list", &context, list).await?;
+        if has_sessions(&context) {
+            // Who asks for the list wants to hear when it changes.
+            self.changes.start(&self.shared, &context.peer);
+            let changes = Arc::clone(&self.changes);
+            drop(self.begin(0, move |shared, _, _| {
+                if let Err(error) = changes.follow_list(&shared.gateway, &shared.session) {
+                    tracing::warn!(%error, "changes of the list of resources are not told");
+                }
+            }));
+        }
+        Ok(listed)
+    }
+
+    async fn list_resource_templates(
+        &self,
+        _request: Option<PaginatedRequestParams>,
+        context: RequestContext<RoleServer>,
+    ) -> Result<ListResourceTemplatesResult, ErrorData> {
+        self.introduce(context.client_info(), context.protocol_version());
+        Ok(resources::templates(&self.shared.roots))
+    }
+
+    async fn read_resource(
+        &self,
+        request: ReadResourceRequestParams,
+        context: RequestContext<RoleServer>,
+    ) -> Result<ReadResourceResponse, ErrorData> {
+        let reading = match request.request_state {
+            Some(state) => {
+                let given = request.input_responses.as_ref();
+                let reading = self.reads.take(&state, given, |read| read.uri == request.uri);
+                reading.ok_or_else(|| self.not_waiting("resources/read"))?
+            }
+            None => self.start_reading(request.uri, &context, resources::read).await?,
+        };
+        self.follow_reading(reading, &context).await
+    }
+
+    async fn subscribe(
+        &self,
+        request: SubscribeRequestParams,
+        context: RequestContext<RoleServer>,
+    ) -> Result<(), ErrorData> {
+        self.changes.start(&self.shared, &context.peer);
+        let changes = Arc::clone(&self.changes);
+        let follow = move |call: &Call<'_>| follow(&changes, call, &request.uri);
+        self.about_resources("resources/subscribe", &context, follow).await
+    }
+
+    async fn unsubscribe(
+        &self,
+        request: UnsubscribeRequestParams,
+        context: RequestContext<RoleServer>,
+    ) -> Result<(), ErrorData> {
+        let changes = Arc::clone(&self.changes);
+        let leave = move |call: &Call<'_>| {
+            changes.leave(call.gateway, &request.uri);
+            Ok(())
+        };
+        self.about_resources("resources/unsubscribe", &context, leave).await
+    }
+
+    fn accepted_subscription_filter(
+        &self,
+        _requested: &SubscriptionFilter,
+    ) -> Option<SubscriptionFilter> {
+        subscription::granted()
+    }
+
+    async fn listen(&self, context: SubscriptionContext) -> Result<(), ErrorData> {
+        subscription::tell(&self.shared, &context).await;
+        Ok(())
+    }
+}
+
+/// Whether a client's revision has sessions, in which it hears of changes.
+fn has_sessions(context: &RequestContext<RoleServer>) -> bool {
+    context.protocol_version().is_none_or(|version| version.has_initialize())
+}
+
+/// Follows what a URI names.
+pub(super) fn follow(changes: &Changes, call: &Call<'_>, uri: &str) -> Result<(), ErrorData> {
+    let path = resources::path(call, OperationKind::Watch, uri)?;
+    changes
+        .follow(call.gateway, call.session, uri, path)
+        .map_err(|error| resources::error(&error, Some(uri)))
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        self.changes.end(&self.shared.gateway);
+    }
+}

@@ -1,0 +1,142 @@
+//! The tools of the workspace file system module, and three more: `rename`,
+//! `append_file` and `read_files`.
+
+use jiff::Timestamp;
+use serde_json::{Map, json};
+
+use crate::{
+    gateway::{Entry, EntryKind},
+    model::{Operation, OperationKind as Kind},
+};
+
+use super::{
+    super::{
+        answer::{Answer, Trouble},
+        arguments::Arguments,
+        call::Call,
+    },
+    name::Name,
+    reading::{read_file, read_files},
+    searching::{glob, grep, ls},
+    table::{Effect, Row, Tool, Waits, load},
+};
+
+/// Titles, descriptions and schemas, by the tool's name.
+const SHOWN: &str = include_str!("workspace.json");
+
+/// Every tool. What clients are shown of them is in [`SHOWN`].
+const TOOLS: [Row; 12] = [
+    ("read_file", Kind::Read, Effect::Reads, Waits::Nothing, read_file),
+    ("write_file", Kind::Write, Effect::Replaces, Waits::Syncs, write_file),
+    ("edit_file", Kind::Edit, Effect::ReplacesAgain, Waits::Long, edit_file),
+    ("ls", Kind::List, Effect::Reads, Waits::Nothing, ls),
+    ("stat", Kind::Stat, Effect::Reads, Waits::Nothing, stat_entry),
+    ("mkdir", Kind::Mkdir, Effect::Adds, Waits::Long, mkdir),
+    ("rm", Kind::Remove, Effect::Replaces, Waits::Long, rm),
+    ("rename", Kind::Rename, Effect::ReplacesAgain, Waits::Long, rename),
+    ("append_file", Kind::Append, Effect::AddsAgain, Waits::Syncs, append_file),
+    ("read_files", Kind::Read, Effect::Reads, Waits::Long, read_files),
+    ("glob", Kind::Glob, Effect::Reads, Waits::Long, glob),
+    ("grep", Kind::Grep, Effect::Reads, Waits::Long, grep),
+];
+
+/// The tools of a workspace. They refuse arguments that they do not know.
+pub(super) fn tools(name: &Name) -> Vec<Tool> {
+    let mut tools = load(SHOWN, &TOOLS, |tool| format!("workspace__{name}__{tool}"));
+    tools.iter_mut().for_each(|tool| tool.refuses_unknown = true);
+    tools
+}
+
+fn ok() -> Answer {
+    Answer::structured(json!({ "ok": true }))
+}
+
+fn write_file(call: &Call<'_>, arguments: &Arguments) -> Result<Answer, Trouble> {
+    let path = call.path(Kind::Write, arguments.text("path")?)?;
+    let content = arguments.text("content")?.as_bytes().to_vec();
+    call.put(&Operation::Write { path, content })?;
+    Ok(ok())
+}
+
+fn append_file(call: &Call<'_>, arguments: &Arguments) -> Result<Answer, Trouble> {
+    let path = call.path(Kind::Append, arguments.text("path")?)?;
+    let content = arguments.text("content")?.as_bytes().to_vec();
+    call.put(&Operation::Append { path, content })?;
+    Ok(ok())
+}
+
+fn edit_file(call: &Call<'_>, arguments: &Arguments) -> Result<Answer, Trouble> {
+    let path = call.path(Kind::Edit, arguments.text("path")?)?;
+    let old = arguments.text("oldText")?.to_owned();
+    let new = arguments.text("newText")?.to_owned();
+    call.put(&Operation::Edit { path, old, new })?;
+    Ok(ok())
+}
+
+fn stat_entry(call: &Call<'_>, arguments: &Arguments) -> Result<Answer, Trouble> {
+    let path = call.path(Kind::Stat, arguments.text("path")?)?;
+    let entry = call.stat(path)?;
+    if entry.kind == EntryKind::Other {
+        return Err(Trouble::Said("that is neither a file nor a directory nor a link".to_owned()));
+    }
+    let mut stat = Map::new();
+    let path = if entry.path.is_root() { "." } else { entry.path.as_str() };
+    stat.insert("path".to_owned(), json!(path));
+    stat.insert("type".to_owned(), json!(entry.kind.as_str()));
+    stat.insert("size".to_owned(), json!(entry.size.unwrap_or(0)));
+    stat.extend(modified(&entry).map(|time| ("mtime".to_owned(), json!(time))));
+    Ok(Answer::structured(json!({ "stat": stat })))
+}
+
+/// When an entry's content changed, RFC 3339 in UTC.
+pub(super) fn modified(entry: &Entry) -> Option<String> {
+    let (seconds, nanoseconds) = entry.modified?;
+    let time = Timestamp::new(seconds, i32::try_from(nanoseconds).ok()?).ok()?;
+    // Milliseconds are what a `Date` has.
+    Some(format!("{time:.3}"))
+}
+
+fn mkdir(call: &Call<'_>, arguments: &Arguments) -> Result<Answer, Trouble> {
+    let path = call.path(Kind::Mkdir, arguments.text("path")?)?;
+    let recursive = arguments.flag("recursive")?;
+    call.put(&Operation::Mkdir { path, recursive })?;
+    Ok(ok())
+}
+
+fn rm(call: &Call<'_>, arguments: &Arguments) -> Result<Answer, Trouble> {
+    let path = call.path(Kind::Remove, arguments.text("path")?)?;
+    let recursive = arguments.flag("recursive")?;
+    call.put(&Operation::Remove { path, recursive })?;
+    Ok(ok())
+}
+
+fn rename(call: &Call<'_>, arguments: &Arguments) -> Result<Answer, Trouble> {
+    let from = call.path(Kind::Rename, arguments.text("from")?)?;
+    let to = call.path(Kind::Rename, arguments.text("to")?)?;
+    call.put(&Operation::Rename { from, to, replace: true })?;
+    Ok(ok())
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::Value;
+
+    use super::*;
+    use crate::tools::{
+        reading::MOST_FILES,
+        searching::{LINES, RESULTS},
+    };
+
+    #[test]
+    fn the_bounds_that_clients_are_shown_are_those_in_force() {
+        let shown: Value = serde_json::from_str(SHOWN).unwrap();
+        let bound = |tool: &str, property: &str, key: &str| {
+            shown[tool]["inputSchema"]["properties"][property][key].clone()
+        };
+        assert_eq!(bound("read_files", "paths", "maxItems"), MOST_FILES);
+        for (tool, results) in [("glob", RESULTS), ("grep", LINES)] {
+            assert_eq!(bound(tool, "maxResults", "maximum"), RESULTS);
+            assert_eq!(bound(tool, "maxResults", "default"), results);
+        }
+    }
+}

@@ -1,0 +1,358 @@
+//! Lines to messages and back.
+//!
+//! `rmcp` gets messages that were parsed here: a line is bounded, and refused
+//! whole when it is no strict JSON or no message.
+
+use std::{collections::BTreeMap, convert::Infallible, io, sync::Arc, time::Duration};
+
+use portcullis_audit::Receipt;
+use portcullis_rpc::{
+    Frame, Id, InvalidMessage, Message, MessageError, RateLimiter,
+    response::{self, ErrorObject, INVALID_PARAMS, INVALID_REQUEST},
+};
+use rmcp::{
+    RoleServer,
+    model::{
+        CallToolRequest, CallToolRequestParams, ClientJsonRpcMessage, ClientNotification,
+        ClientRequest, JsonRpcMessage, RequestId, ServerJsonRpcMessage,
+    },
+    transport::Transport,
+};
+use serde_json::{Value, json, value::RawValue};
+
+use crate::{hangup::malformed_limiter, model::Escaped};
+
+use super::{
+    line,
+    reader::{Input, LineReader},
+    shared::Shared,
+    under_way::{Ended, IN_USE, REPEATED, UnderWay},
+    writer::LineWriter,
+};
+
+/// How long a client that does not take its answers is left alone before it is
+/// looked at again.
+const PAUSE: Duration = Duration::from_millis(10);
+
+/// The transport that `rmcp` sees.
+pub(super) struct Wire {
+    reader: LineReader,
+    shared: Arc<Shared>,
+    under_way: Arc<UnderWay>,
+    /// Whether a request has come, before which `rmcp` bears nothing else.
+    begun: bool,
+    /// Whether the last line was answered here.
+    refused: bool,
+    malformed: RateLimiter,
+    /// How long the client is not to be heard.
+    pause: Duration,
+}
+
+impl Wire {
+    /// To be called where a runtime with I/O is at work.
+    pub(super) fn new(
+        shared: &Arc<Shared>,
+        under_way: &Arc<UnderWay>,
+        input: Input,
+        max_line: usize,
+    ) -> io::Result<Self> {
+        Ok(Self {
+            reader: LineReader::new(input, max_line, shared.memory.as_ref())?,
+            shared: Arc::clone(shared),
+            under_way: Arc::clone(under_way),
+            begun: false,
+            refused: false,
+            malformed: malformed_limiter(),
+            pause: Duration::ZERO,
+        })
+    }
+}
+
+impl Transport<RoleServer> for Wire {
+    type Error = Infallible;
+
+    fn send(
+        &mut self,
+        message: ServerJsonRpcMessage,
+    ) -> impl Future<Output = Result<(), Infallible>> + Send + 'static {
+        let answers = match &message {
+            JsonRpcMessage::Response(response) => Some(&response.id),
+            JsonRpcMessage::Error(error) => error.id.as_ref(),
+            _ => None,
+        };
+        // What was taken back is not answered.
+        let ended = answers.map(|id| self.under_way.end(id));
+        if ended.as_ref().is_none_or(Ended::is_wanted) {
+            put(&self.shared.writer, line::of(&message));
+        }
+        // The line counts by now.
+        drop(ended);
+        std::future::ready(Ok(()))
+    }
+
+    async fn receive(&mut self) -> Option<ClientJsonRpcMessage> {
+        loop {
+            let writer = &self.shared.writer;
+            let waits = || writer.is_full() || (self.refused && !writer.has_room());
+            while waits() && !self.reader.is_left() {
+                tokio::time::sleep(PAUSE).await;
+            }
+            self.refused = false;
+            let pause = std::mem::take(&mut self.pause);
+            // What is left in the stream of one that is gone is bounded.
+            if !pause.is_zero() && !self.reader.is_over() {
+                tokio::time::sleep(pause).await;
+            }
+            let Some(frame) = self.reader.next().await else {
+                self.shared.leave();
+                return None;
+            };
+            if let Some(message) = self.hear(frame) {
+                return Some(message);
+            }
+        }
+    }
+
+    async fn close(&mut self) -> Result<(), Infallible> {
+        Ok(())
+    }
+}
+
+fn put(writer: &LineWriter, line: serde_json::Result<Vec<u8>>) {
+    match line {
+        Ok(line) => writer.send(line),
+        Err(error) => tracing::error!(%error, "a message cannot be written"),
+    }
+}
+
+impl Wire {
+    /// Deals with one line; gives the message that it is.
+    fn hear(&mut self, frame: Frame) -> Option<ClientJsonRpcMessage> {
+        let line = match frame {
+            Frame::Line(line) if line.iter().all(u8::is_ascii_whitespace) => return None,
+            Frame::Line(line) => line,
+            Frame::TooLong { head } => {
+                self.refuse(InvalidMessage::new(MessageError::TooLong, &head).into());
+                return None;
+            }
+            Frame::GivenUp { head } => {
+                let invalid = InvalidMessage::new(MessageError::TooLong, &head);
+                let why = "there is no memory for the line, or it was not complete in time";
+                self.refuse(Malformed { why: why.to_owned(), ..invalid.into() });
+                return None;
+            }
+            Frame::Incomplete { length, .. } => {
+                self.drop(&MessageError::Incomplete.to_string(), Some(length));
+                return None;
+            }
+        };
+        // Where it is no request, it is dealt with when this is dropped.
+        let memory = self.reader.take_memory(&line);
+        let message = match parse(&line) {
+            Ok(message) => message,
+            Err(malformed) => {
+                self.refuse(malformed);
+                return None;
+            }
+        };
+        match &message {
+            JsonRpcMessage::Request(request) => {
+                self.begun = true;
+                if let Err(why) = self.under_way.begin(&request.id, memory) {
+                    let (id, why) = (Some(request.id.clone()), why.to_owned());
+                    self.refuse(Malformed { id, code: INVALID_REQUEST, why });
+                    return None;
+                }
+            }
+            _ if !self.begun => {
+                self.drop("something else came before the first request", None);
+                return None;
+            }
+            JsonRpcMessage::Notification(note) => match &note.notification {
+                ClientNotification::CancelledNotification(taken) => {
+                    taken.params.request_id.iter().for_each(|id| self.under_way.cancel(id));
+                    return None;
+                }
+                ClientNotification::CustomNotification(note) => {
+                    self.drop_note(&note.method);
+                    return None;
+                }
+                _ => {}
+            },
+            _ => {}
+        }
+        Some(message)
+    }
+
+    /// A notification that there is not, or that a front has for us.
+    fn drop_note(&mut self, method: &str) {
+        let why = match method {
+            REPEATED => IN_USE.to_owned(),
+            _ => {
+                let method: String = method.chars().take(128).collect();
+                format!("there is no notification `{}`", Escaped(&method))
+            }
+        };
+        self.drop(&why, None);
+    }
+
+    /// Answers a line that is no message, and records it.
+    fn refuse(&mut self, Malformed { id, code, why }: Malformed) {
+        self.refused = true;
+        let data = match self.drop(&why, None) {
+            Some(receipt) => json!({ "receipt": receipt }),
+            None => Value::Null,
+        };
+        let mut line = response::error(id, ErrorObject { code, message: why, data });
+        line.push(b'\n');
+        self.shared.writer.send(line);
+    }
+
+    fn drop(&mut self, why: &str, length: Option<usize>) -> Option<Receipt> {
+        let mut facts = BTreeMap::from([("why".to_owned(), json!(why))]);
+        facts.extend(length.map(|length| ("bytes".to_owned(), json!(length))));
+        self.pause = self.malformed.charge();
+        self.shared.report("mcp.dropped", facts)
+    }
+}
+
+/// A line that is no message of MCP.
+#[derive(Debug)]
+struct Malformed {
+    id: Option<RequestId>,
+    code: i64,
+    why: String,
+}
+
+impl From<InvalidMessage> for Malformed {
+    fn from(invalid: InvalidMessage) -> Self {
+        let id = invalid.request_id().cloned().map(request_id);
+        Self { id, code: invalid.error.code(), why: invalid.error.to_string() }
+    }
+}
+
+fn request_id(id: Id) -> RequestId {
+    match id {
+        Id::Number(number) => RequestId::Number(number),
+        Id::Text(text) => RequestId::String(text.into()),
+    }
+}
+
+/// True if an HTTP body is one message.
+pub fn is_message(body: &[u8]) -> bool {
+    Message::parse_body(body).is_ok_and(|message| understand(message, body).is_ok())
+}
+
+fn parse(line: &[u8]) -> Result<ClientJsonRpcMessage, Malformed> {
+    understand(Message::parse_line(line)?, line)
+}
+
+/// Makes the message of MCP that `text` is.
+fn understand(message: Message<'_>, text: &[u8]) -> Result<ClientJsonRpcMessage, Malformed> {
+    let (id, method) = match message {
+        // By far the most frequent; `rmcp` would try it as every kind of request.
+        Message::Request { id, method, params: Some(params) } if method == "tools/call" => {
+            return call(request_id(id), params);
+        }
+        Message::Request { id, .. } => (Some(request_id(id)), true),
+        Message::Notification { .. } => (None, true),
+        Message::Reply { .. } => (None, false),
+    };
+    let (code, why) = match method {
+        true => (INVALID_PARAMS, "the parameters do not fit the method"),
+        false => (INVALID_REQUEST, "the line is not one message of MCP"),
+    };
+    serde_json::from_slice(text).map_err(|_| Malformed { id, code, why: why.to_owned() })
+}
+
+fn call(id: RequestId, params: &RawValue) -> Result<ClientJsonRpcMessage, Malformed> {
+    let params = serde_json::from_str::<CallToolRequestParams>(params.get());
+    let mut params = match params {
+        Ok(params) => params,
+        Err(error) => {
+            let why = format!("the parameters of `tools/call` are wrong: {error}");
+            return Err(Malformed { id: Some(id), code: INVALID_PARAMS, why });
+        }
+    };
+    let meta = params.meta.take();
+    let mut request = CallToolRequest::new(params);
+    if let Some(meta) = meta {
+        request.extensions.insert(meta);
+    }
+    Ok(JsonRpcMessage::request(ClientRequest::CallToolRequest(request), id))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_call_is_read_as_rmcp_reads_it() {
+        let line = r#"{"jsonrpc":"2.0","id":"x","method":"tools/call","params":{"name":"t",
+            "arguments":{"path":"a"},"_meta":{"progressToken":7}}}"#
+            .replace('\n', "");
+        let slow: ClientJsonRpcMessage = serde_json::from_str(&line).unwrap();
+        let fast = parse(line.as_bytes()).unwrap();
+        assert_eq!(serde_json::to_value(&fast).unwrap(), serde_json::to_value(&slow).unwrap());
+        let meta = |message: ClientJsonRpcMessage| match message {
+            JsonRpcMessage::Request(mut request) => {
+                use rmcp::model::GetMeta as _;
+                request.request.get_meta_mut().get_progress_token()
+            }
+            _ => None,
+        };
+        assert!(meta(fast.clone()).is_some());
+        assert_eq!(meta(fast), meta(slow));
+    }
+
+    #[test]
+    fn what_is_no_message_is_refused_with_the_id_where_there_is_one() {
+        let code = |line: &str| {
+            let malformed = parse(line.as_bytes()).unwrap_err();
+            (malformed.code, malformed.id.is_some())
+        };
+        assert_eq!(code("{"), (-32700, false));
+        assert_eq!(code("[]"), (-32600, false));
+        assert_eq!(code("7"), (-32600, false));
+        assert_eq!(code(r#"{"jsonrpc":"2.0","id":1.5,"method":"ping"}"#), (-32600, false));
+        assert_eq!(code(r#"{"id":1,"method":"ping"}"#), (-32600, true));
+        assert_eq!(code(r#"{"jsonrpc":"2.0","id":1,"id":2,"method":"ping"}"#), (-32700, false));
+        let call = r#"{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":7}}"#;
+        assert_eq!(code(call), (-32602, true));
+        assert!(parse(br#"{"jsonrpc":"2.0","id":1,"method":"ping"}"#).is_ok());
+    }
+
+    #[test]
+    fn an_array_of_what_a_call_consists_of_is_no_call() {
+        let refused = |line: &str| {
+            let malformed = parse(line.as_bytes()).unwrap_err();
+            (malformed.code, json!(malformed.id))
+        };
+        let call = r#" ["2.0",7,"tools/call",{"name":"t","arguments":{}}]"#;
+        assert_eq!(refused(call), (-32600, json!(null)));
+        for params in [r#"[null,"t",{},null,null,null]"#, r#"["t",{}]"#, "[]", "7", "\"t\""] {
+            let call =
+                format!(r#"{{"jsonrpc":"2.0","id":7,"method":"tools/call","params":{params}}}"#);
+            assert_eq!(refused(&call), (-32602, json!(7)), "{params}");
+        }
+        let nothing = r#"{"jsonrpc":"2.0","id":7,"method":"tools/list","params":null}"#;
+        assert!(parse(nothing.as_bytes()).is_ok());
+    }
+
+    #[test]
+    fn a_call_that_is_too_long_or_has_too_many_keys_is_answered_by_its_id() {
+        let too_long = |head: &str| InvalidMessage::new(MessageError::TooLong, head.as_bytes());
+        let id = |head: &str| too_long(head).request_id().map(|id| json!(id));
+        let call = r#"{"id":7,"jsonrpc":"2.0","method":"tools/call","params":{"content":"xx"#;
+        assert_eq!(id(call), Some(json!(7)));
+        assert_eq!(id(&call.replace('7', "\"a\"")), Some(json!("a")));
+        // What answers, or tells, waits for nothing.
+        assert_eq!(id(r#"{"id":7,"jsonrpc":"2.0","result":{"content":"xx"#), None);
+        assert_eq!(id(r#"{"jsonrpc":"2.0","method":"notifications/x","params":{"x":"xx"#), None);
+        assert_eq!(id(r#"{"id":null,"method":"x","params":{"x":"xx"#), None);
+        let keys: Vec<_> = (0..300_000).map(|n| format!("\"{n}\":0")).collect();
+        let call = format!(r#"{{"id":7,"method":"tools/call","params":{{{}}}}}"#, keys.join(","));
+        let malformed = parse(call.as_bytes()).unwrap_err();
+        assert_eq!((malformed.code, json!(malformed.id)), (-32700, json!(7)));
+    }
+}

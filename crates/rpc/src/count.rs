@@ -1,0 +1,41 @@
+//! Whole numbers, however JSON writes them.
+
+use std::num::IntErrorKind;
+
+use serde_json::Number;
+
+/// A number from 0 on, if it is whole. JSON does not tell 3.0 from 3, and what is more
+/// than a count can be is more than there is of anything.
+pub fn count(number: &Number) -> Option<u64> {
+    let float = || match format!("{}", number.as_f64()?).parse::<u64>() {
+        Ok(count) => Some(count),
+        Err(error) if *error.kind() == IntErrorKind::PosOverflow => Some(u64::MAX),
+        Err(_) => None,
+    };
+    number.as_u64().or_else(float)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn whole_numbers_count_however_they_are_written_and_the_largest_stand_for_more() {
+        let of = |text: &str| count(&serde_json::from_str(text).unwrap());
+        for (text, expected) in [
+            ("0", Some(0)),
+            ("2", Some(2)),
+            ("2.0", Some(2)),
+            ("1e2", Some(100)),
+            ("18446744073709551615", Some(u64::MAX)),
+            ("18446744073709551616", Some(u64::MAX)),
+            ("1e300", Some(u64::MAX)),
+            ("1.5", None),
+            ("1e-7", None),
+            ("-1", None),
+            ("-1e300", None),
+        ] {
+            assert_eq!(of(text), expected, "{text}");
+        }
+    }
+}

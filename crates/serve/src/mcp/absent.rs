@@ -1,0 +1,76 @@
+//! Methods that `rmcp` refuses by itself: the worker is asked instead, which does
+//! the same and records it.
+
+use hyper::{HeaderMap, Response, StatusCode};
+use rmcp::{ErrorData, model::ErrorCode};
+use serde_json::{Map, Value};
+
+use super::{
+    error_reply::error_reply,
+    ids::{self, Head},
+    link,
+    shared::Shared,
+};
+use crate::{
+    Peer,
+    reply::{self, Body},
+};
+
+/// Those of every revision.
+const ALL: [&str; 6] = [
+    "resources/directory/read",
+    "skills/get",
+    "skills/list",
+    "tasks/cancel",
+    "tasks/get",
+    "tasks/update",
+];
+/// Those of the revisions with sessions.
+const OLD: [&str; 1] = ["subscriptions/listen"];
+/// Those of the revisions without.
+const NEW: [&str; 3] = ["ping", "resources/subscribe", "resources/unsubscribe"];
+
+/// The reply to a request whose method there is not; nothing to others.
+pub(super) async fn refuse(
+    shared: &Shared,
+    peer: &Peer,
+    session: Option<&str>,
+    headers: &HeaderMap,
+    head: Option<&Head<'_>>,
+) -> Option<Response<Body>> {
+    let Head { id: Some(id), method: Some(method), params } = head? else { return None };
+    let has_sessions = ids::has_sessions(headers);
+    let some = if has_sessions { &OLD[..] } else { &NEW[..] };
+    if !ALL.iter().chain(some).any(|absent| absent == method) {
+        return None;
+    }
+    let link = match has_sessions {
+        // What names no session is `rmcp`'s to refuse.
+        true => shared.sessions.link(session?)?,
+        false => match shared.common(peer).await {
+            Ok(link) => link,
+            Err(error) => return Some(reply::refused(&error)),
+        },
+    };
+    let params = params.and_then(|params| serde_json::from_str(params.get()).ok());
+    let mut refused = error_reply(id, &ask(&link, method, params.unwrap_or_default()).await);
+    if !has_sessions {
+        *refused.status_mut() = StatusCode::NOT_FOUND;
+    }
+    Some(refused)
+}
+
+async fn ask(link: &link::Link, method: &str, mut params: Map<String, Value>) -> ErrorData {
+    let meta = match params.remove("_meta") {
+        Some(Value::Object(meta)) => Some(meta),
+        _ => None,
+    };
+    let answered = match link.ask(method, Some(Value::Object(params)), meta, None).await {
+        Ok(mut asked) => (&mut asked.answer).await.unwrap_or_else(|_| Err(link::over())).err(),
+        Err(error) => Some(error),
+    };
+    // As the very first request of a session `rmcp` answers a ping of any revision.
+    answered.unwrap_or_else(|| {
+        ErrorData::new(ErrorCode::METHOD_NOT_FOUND, format!("there is no method `{method}`"), None)
+    })
+}

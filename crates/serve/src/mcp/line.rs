@@ -1,0 +1,135 @@
+//! Lines of a worker, and the memory that they take.
+//!
+//! A reply is as large as a content, so it counts as every large message does,
+//! from its first bytes until the client has it. A line for which there is no
+//! memory is skipped, and its request gets an error.
+
+use std::{
+    io,
+    sync::{Arc, Mutex},
+};
+
+use portcullis_rpc::{MemoryBudget, Reservation};
+use tokio::io::{AsyncBufRead, AsyncBufReadExt as _};
+
+use crate::{buffer, lock, ws::SMALL};
+
+/// Longest line, in bytes: a content in base64 and as a text, and both of them
+/// again for models.
+const MAX_LINE: usize = 1 << 30;
+/// How often a line is in memory while it is forwarded: as a line, and as the reply.
+const COPIES: usize = 2;
+
+/// A line of a worker.
+pub(super) enum Line {
+    /// A line with its end, and its memory.
+    Whole(Vec<u8>, Reservation),
+    /// The beginning of a line for which there was no memory.
+    Skipped(Vec<u8>),
+}
+
+/// The next line; nothing at the end, or when a line is longer than any.
+pub(super) async fn next(
+    reader: &mut (impl AsyncBufRead + Unpin),
+    memory: &MemoryBudget,
+) -> io::Result<Option<Line>> {
+    let (mut line, mut held, mut lost) = (Vec::new(), memory.empty(), false);
+    let mut length = 0_usize;
+    loop {
+        let some = reader.fill_buf().await?;
+        if some.is_empty() {
+            return Ok(None);
+        }
+        let end = some.iter().position(|byte| *byte == b'\n').map(|at| at.saturating_add(1));
+        let piece = some.get(..end.unwrap_or(some.len())).unwrap_or(some);
+        let taken = piece.len();
+        length = length.saturating_add(taken);
+        if length > MAX_LINE {
+            return Ok(None);
+        }
+        let has_room =
+            lost || (cover(&mut held, length) && buffer::grow(&mut line, taken, MAX_LINE));
+        if !has_room {
+            // Returned at once, for other lines.
+            lost = true;
+            held = memory.empty();
+            line.truncate(SMALL);
+            line.shrink_to_fit();
+        }
+        if !lost {
+            line.extend_from_slice(piece);
+        }
+        reader.consume(taken);
+        if end.is_some() {
+            let whole = if lost { Line::Skipped(line) } else { Line::Whole(line, held) };
+            return Ok(Some(whole));
+        }
+    }
+}
+
+/// Reserves memory for a line of which `length` bytes are there; false where there is
+/// none. Nobody waits for it: lines that wait for each other would wait for ever.
+fn cover(held: &mut Reservation, length: usize) -> bool {
+    length <= SMALL || held.try_grow(length.saturating_mul(COPIES))
+}
+
+/// The id of a line that was lost, as far as its beginning tells: a worker
+/// writes `jsonrpc` and `id` first.
+pub(super) fn id(begin: &[u8]) -> Option<u64> {
+    let rest = begin.strip_prefix(b"{\"jsonrpc\":\"2.0\",\"id\":")?;
+    let end = rest.iter().position(|byte| !byte.is_ascii_digit())?;
+    std::str::from_utf8(rest.get(..end)?).ok()?.parse().ok()
+}
+
+/// The memory of the replies to one HTTP request, until the client has them.
+#[derive(Clone, Default)]
+pub(super) struct ReplyMemory(Arc<Mutex<Vec<Reservation>>>);
+
+impl ReplyMemory {
+    pub(super) fn keep(&self, held: Option<Reservation>) {
+        lock(&self.0).extend(held);
+    }
+}
+
+/// The memory of a request, until it is on its way to the worker.
+#[derive(Clone)]
+pub(super) struct RequestMemory(Arc<Mutex<Option<Reservation>>>);
+
+impl RequestMemory {
+    pub(super) fn new(held: Reservation) -> Self {
+        Self(Arc::new(Mutex::new(Some(held))))
+    }
+
+    /// Returns it: a request that waits for its reply takes nothing from others.
+    pub(super) fn free(&self) {
+        lock(&self.0).take();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_line_has_memory_until_it_is_dropped_and_one_without_is_skipped() {
+        let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+        runtime.block_on(async {
+            let memory = MemoryBudget::new(500_000);
+            let reply = |id: u32, size: usize| {
+                format!("{{\"jsonrpc\":\"2.0\",\"id\":{id},\"result\":\"{}\"}}\n", "x".repeat(size))
+            };
+            let all = [reply(1, 10), reply(2, 200_000), reply(3, 300_000), reply(4, 10)].concat();
+            let mut reader = tokio::io::BufReader::with_capacity(4096, all.as_bytes());
+            let mut next = async || next(&mut reader, &memory).await.unwrap();
+            assert!(matches!(next().await, Some(Line::Whole(line, held)) if line.len() < 100 && held.bytes() == 0));
+            let Some(Line::Whole(line, held)) = next().await else { panic!() };
+            assert_eq!((line.last(), memory.free()), (Some(&b'\n'), 500_000 - 2 * line.len()));
+            let Some(Line::Skipped(begin)) = next().await else { panic!() };
+            assert_eq!((id(&begin), memory.free()), (Some(3), 500_000 - 2 * line.len()));
+            assert!(matches!(next().await, Some(Line::Whole(..))));
+            drop(held);
+            assert_eq!(memory.free(), 500_000);
+            assert!(next().await.is_none());
+        });
+    }
+}

@@ -1,0 +1,382 @@
+//! One session with a worker: JSON-RPC messages, one a line.
+//!
+//! Requests get ids and progress tokens of our own, since several clients'
+//! requests may share a session; what comes back goes to whoever asked.
+
+use std::{
+    collections::{HashMap, VecDeque},
+    io,
+    sync::{Arc, Mutex, OnceLock},
+};
+
+use portcullis_rpc::{MemoryBudget, Reservation};
+use rmcp::{
+    ErrorData, RoleServer,
+    model::{ProgressToken, ProtocolVersion, ServerNotification, SubscriptionFilter},
+    service::Peer,
+};
+use serde::de::DeserializeOwned;
+use serde_json::{Map, Value, json, value::RawValue};
+use tokio::{
+    io::AsyncWriteExt as _,
+    net::{UnixStream, unix::OwnedWriteHalf},
+    sync::{Notify, mpsc, oneshot},
+};
+use tokio_util::sync::{CancellationToken, WaitForCancellationFutureOwned};
+
+use super::{priming, reading::Reading};
+use crate::lock;
+
+/// A session. Dropping it ends it.
+pub(super) struct Link {
+    writer: Arc<tokio::sync::Mutex<OwnedWriteHalf>>,
+    state: Arc<Mutex<State>>,
+    /// What client and worker agreed to speak.
+    revision: OnceLock<ProtocolVersion>,
+}
+
+#[derive(Default)]
+pub(super) struct State {
+    next: u64,
+    pub(super) pending: HashMap<u64, Pending>,
+    /// Who hears what nobody asked for.
+    pub(super) host: Option<Peer<RoleServer>>,
+    /// Questions of the worker that the client was asked, and who waits.
+    pub(super) asked: HashMap<String, oneshot::Sender<()>>,
+    /// Cancelled when the worker says no more.
+    pub(super) over: CancellationToken,
+}
+
+/// A request that the worker has not answered.
+pub(super) struct Pending {
+    /// What a subscription was granted, once that is known.
+    pub(super) granted: Option<oneshot::Sender<SubscriptionFilter>>,
+    pub(super) answer: oneshot::Sender<Result<Answer, ErrorData>>,
+    /// Questions of the worker while it works on this.
+    pub(super) questions: mpsc::UnboundedSender<Question>,
+    /// What it subscribed to.
+    pub(super) events: Arc<Events>,
+    /// The client's own token.
+    pub(super) token: Option<ProgressToken>,
+    /// Who hears of progress.
+    pub(super) peer: Option<Peer<RoleServer>>,
+}
+
+/// What a subscriber was not told yet. The same is not told twice, so there is
+/// never more than it subscribed to.
+#[derive(Default)]
+pub(super) struct Events {
+    waiting: Mutex<VecDeque<(Value, ServerNotification)>>,
+    bell: Notify,
+}
+
+impl Events {
+    pub(super) fn push(&self, text: Value, event: ServerNotification) {
+        let mut waiting = lock(&self.waiting);
+        if !waiting.iter().any(|(there, _)| *there == text) {
+            waiting.push_back((text, event));
+            self.bell.notify_one();
+        }
+    }
+
+    /// The next one.
+    pub(super) async fn next(&self) -> ServerNotification {
+        loop {
+            let waiting = || lock(&self.waiting).pop_front();
+            if let Some((_, event)) = waiting() {
+                return event;
+            }
+            self.bell.notified().await;
+        }
+    }
+}
+
+/// A request of the worker for the client.
+pub(super) struct Question {
+    pub(super) id: Value,
+    pub(super) message: Value,
+    pub(super) withdrawn: oneshot::Receiver<()>,
+}
+
+/// An answer, and the memory that it takes.
+pub(super) struct Answer {
+    pub(super) value: Box<RawValue>,
+    pub(super) held: Option<Reservation>,
+}
+
+/// A request under way. Dropping it tells the worker that nobody waits.
+pub(super) struct Asked {
+    id: u64,
+    state: Arc<Mutex<State>>,
+    writer: Arc<tokio::sync::Mutex<OwnedWriteHalf>>,
+    /// What a subscription was granted.
+    pub(super) granted: oneshot::Receiver<SubscriptionFilter>,
+    pub(super) answer: oneshot::Receiver<Result<Answer, ErrorData>>,
+    pub(super) questions: mpsc::UnboundedReceiver<Question>,
+    pub(super) events: Arc<Events>,
+}
+
+impl Link {
+    /// Begins to read.
+    pub(super) fn start(stream: UnixStream, memory: MemoryBudget) -> Arc<Self> {
+        let (reader, writer) = stream.into_split();
+        let writer = Arc::new(tokio::sync::Mutex::new(writer));
+        let state = Arc::<Mutex<State>>::default();
+        let reading = Reading::new(&state, &writer, memory);
+        tokio::spawn(reading.run(reader));
+        Arc::new(Self { writer, state, revision: OnceLock::new() })
+    }
+
+    /// Whether it has ended.
+    pub(super) fn is_over(&self) -> bool {
+        lock(&self.state).over.is_cancelled()
+    }
+
+    /// Returns when it has ended; holds nothing of it.
+    pub(super) fn ended(&self) -> WaitForCancellationFutureOwned {
+        lock(&self.state).over.clone().cancelled_owned()
+    }
+
+    /// Tells the worker that the client says no more: nobody is asked any more, and
+    /// what is under way is finished.
+    pub(super) async fn hang_up(&self) {
+        // One that is gone need not be told.
+        let _ = self.writer.lock().await.shutdown().await;
+    }
+
+    /// Whether the worker still hears it. One that stops does not, while it
+    /// answers what it heard before.
+    pub(super) fn is_heard(&self) -> bool {
+        // Whoever writes finds out.
+        let Ok(writer) = self.writer.try_lock() else { return !self.is_over() };
+        let deaf = |error: io::Error| error.kind() == io::ErrorKind::BrokenPipe;
+        !self.is_over() && !writer.try_write(&[]).is_err_and(deaf)
+    }
+
+    /// Whether no request waits for its answer.
+    pub(super) fn is_silent(&self) -> bool {
+        lock(&self.state).pending.is_empty()
+    }
+
+    /// Client and worker have agreed on a revision; the first one counts.
+    pub(super) fn speaks(&self, revision: ProtocolVersion) {
+        let _ = self.revision.set(revision);
+    }
+
+    /// Whether the client knows events without data.
+    pub(super) fn is_primed(&self) -> bool {
+        self.revision.get().is_none_or(priming::is_known)
+    }
+
+    /// Who hears from now on what nobody asked for.
+    pub(super) fn belongs_to(&self, peer: Peer<RoleServer>) {
+        lock(&self.state).host = Some(peer);
+    }
+
+    /// Puts a request.
+    ///
+    /// # Errors
+    /// When the session is over.
+    pub(super) async fn ask(
+        &self,
+        method: &str,
+        params: Option<Value>,
+        meta: Option<Map<String, Value>>,
+        peer: Option<Peer<RoleServer>>,
+    ) -> Result<Asked, ErrorData> {
+        let (sender, answer) = oneshot::channel();
+        let (grant, granted) = oneshot::channel();
+        let (questions, asked) = mpsc::unbounded_channel();
+        let events = Arc::<Events>::default();
+        let mut meta = meta.unwrap_or_default();
+        let token = meta.get("progressToken").cloned();
+        let id = {
+            let mut state = lock(&self.state);
+            if state.over.is_cancelled() {
+                return Err(over());
+            }
+            let id = state.next;
+            state.next = id.wrapping_add(1);
+            let token = token.and_then(|token| serde_json::from_value(token).ok());
+            if token.is_some() {
+                meta.insert("progressToken".to_owned(), json!(id));
+            }
+            let events = Arc::clone(&events);
+            let granted = Some(grant);
+            let pending = Pending { granted, answer: sender, questions, events, token, peer };
+            state.pending.insert(id, pending);
+            id
+        };
+        let (state, writer) = (Arc::clone(&self.state), Arc::clone(&self.writer));
+        let asked = Asked { id, state, writer, granted, answer, questions: asked, events };
+        let mut message = json!({ "jsonrpc": "2.0", "id": id, "method": method });
+        put(&mut message, params, meta);
+        // What the worker heard before may be answered yet.
+        self.write(&message).await.map_err(|_| over())?;
+        Ok(asked)
+    }
+
+    /// Passes a notification on.
+    pub(super) async fn notify(&self, method: &str, params: Option<Value>) {
+        let mut message = json!({ "jsonrpc": "2.0", "method": method });
+        put(&mut message, params, Map::new());
+        // A session that is over needs none.
+        let _ = self.write(&message).await;
+    }
+
+    /// Answers a question of the worker.
+    pub(super) async fn answer(&self, question: &Value, outcome: Result<Value, ErrorData>) {
+        let message = match outcome {
+            Ok(result) => json!({ "jsonrpc": "2.0", "id": question, "result": result }),
+            Err(error) => json!({ "jsonrpc": "2.0", "id": question, "error": error }),
+        };
+        let _ = self.write(&message).await;
+    }
+
+    async fn write(&self, message: &Value) -> io::Result<()> {
+        write(&self.writer, message).await
+    }
+}
+
+impl Question {
+    /// Its id, and what else there is.
+    pub(super) fn into_parts(self) -> (Value, Value, oneshot::Receiver<()>) {
+        (self.id, self.message, self.withdrawn)
+    }
+}
+
+impl Drop for Asked {
+    fn drop(&mut self) {
+        if lock(&self.state).pending.remove(&self.id).is_none() {
+            return;
+        }
+        let (id, writer) = (self.id, Arc::clone(&self.writer));
+        let reason = "the client does not wait any more";
+        let message = json!({
+            "jsonrpc": "2.0",
+            "method": "notifications/cancelled",
+            "params": { "requestId": id, "reason": reason },
+        });
+        tokio::spawn(async move {
+            let _ = write(&writer, &message).await;
+        });
+    }
+}
+
+/// Reads an answer as what it should be.
+pub(super) fn typed<T: DeserializeOwned>(answer: &RawValue) -> Result<T, ErrorData> {
+    serde_json::from_str(answer.get()).map_err(|error| {
+        tracing::error!(%error, "a worker's answer cannot be read");
+        ErrorData::internal_error("the answer cannot be read", None)
+    })
+}
+
+/// What is said when the worker is gone.
+pub(super) fn over() -> ErrorData {
+    ErrorData::internal_error("the session with the workspace has ended", None)
+}
+
+fn put(message: &mut Value, params: Option<Value>, meta: Map<String, Value>) {
+    let mut params = match params {
+        Some(Value::Object(params)) => params,
+        Some(Value::Null) | None => Map::new(),
+        Some(other) => {
+            if let Some(message) = message.as_object_mut() {
+                message.insert("params".to_owned(), other);
+            }
+            return;
+        }
+    };
+    if !meta.is_empty() {
+        params.insert("_meta".to_owned(), Value::Object(meta));
+    }
+    if let Some(message) = message.as_object_mut().filter(|_| !params.is_empty()) {
+        message.insert("params".to_owned(), Value::Object(params));
+    }
+}
+
+/// Writes a message to the worker.
+pub(super) async fn write(
+    writer: &tokio::sync::Mutex<OwnedWriteHalf>,
+    message: &Value,
+) -> io::Result<()> {
+    let mut line = serde_json::to_vec(message)?;
+    line.push(b'\n');
+    writer.lock().await.write_all(&line).await
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use tokio::io::{AsyncBufReadExt as _, BufReader};
+
+    use super::*;
+    use portcullis_mcp::REQUEST;
+
+    #[test]
+    fn a_refusal_that_names_no_request_leaves_nobody_waiting() {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        runtime.block_on(async {
+            let (ours, theirs) = UnixStream::pair().unwrap();
+            let link = Link::start(ours, MemoryBudget::new(1 << 20));
+            let mut asked = link.ask("tools/call", None, None, None).await.unwrap();
+            let (reader, mut writer) = theirs.into_split();
+            let mut lines = BufReader::new(reader).lines();
+            assert!(lines.next_line().await.unwrap().unwrap().contains("tools/call"));
+            let refusal =
+                b"{\"jsonrpc\":\"2.0\",\"id\":null,\"error\":{\"code\":-32600,\"message\":\"\"}}\n";
+            writer.write_all(refusal).await.unwrap();
+            let answer = tokio::time::timeout(Duration::from_secs(60), &mut asked.answer).await;
+            assert_eq!(answer.unwrap().unwrap().err(), Some(over()));
+            assert!(link.is_over());
+        });
+    }
+
+    /// Each question that was answered stayed for as long as the session.
+    #[test]
+    fn a_question_that_nobody_waits_for_is_forgotten() {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        runtime.block_on(async {
+            let (ours, mut theirs) = UnixStream::pair().unwrap();
+            let link = Link::start(ours, MemoryBudget::new(1 << 20));
+            let mut asked = link.ask("tools/call", None, None, None).await.unwrap();
+            for number in 0..100 {
+                let question = json!({
+                    "jsonrpc": "2.0", "id": number, "method": "elicitation/create",
+                    "params": { "_meta": { REQUEST: asked.id }, "message": "?" },
+                });
+                theirs.write_all(format!("{question}\n").as_bytes()).await.unwrap();
+                let put = asked.questions.recv();
+                let put = tokio::time::timeout(Duration::from_secs(60), put).await;
+                let (id, ..) = put.unwrap().unwrap().into_parts();
+                link.answer(&id, Ok(json!({ "action": "decline" }))).await;
+            }
+            assert_eq!(lock(&link.state).asked.len(), 1);
+        });
+    }
+
+    /// The newest request was asked, which had its answer before the person.
+    #[test]
+    fn a_question_goes_to_whoever_it_is_about() {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        runtime.block_on(async {
+            let (ours, mut theirs) = UnixStream::pair().unwrap();
+            let link = Link::start(ours, MemoryBudget::new(1 << 20));
+            let mut older = link.ask("tools/call", None, None, None).await.unwrap();
+            let mut newer = link.ask("tools/call", None, None, None).await.unwrap();
+            for asked in [&mut older, &mut newer] {
+                let question = json!({
+                    "jsonrpc": "2.0", "id": asked.id + 7, "method": "elicitation/create",
+                    "params": { "_meta": { REQUEST: asked.id }, "message": "?" },
+                });
+                theirs.write_all(format!("{question}\n").as_bytes()).await.unwrap();
+                let put = asked.questions.recv();
+                let put = tokio::time::timeout(Duration::from_secs(60), put).await;
+                let put = put.unwrap().unwrap();
+                assert_eq!(put.id, json!(asked.id + 7));
+                assert_eq!(put.message["params"], json!({ "_meta": {}, "message": "?" }));
+            }
+        });
+    }
+}

@@ -1,0 +1,97 @@
+//! A body that is no message: the worker says why not, and records it.
+//!
+//! `rmcp` would read repeated keys as if there were but the last one, and the
+//! worker sees only what `rmcp` made of a body.
+
+use std::time::Duration;
+
+use hyper::{
+    Response, StatusCode,
+    header::{CONTENT_TYPE, HeaderValue},
+};
+use portcullis_mcp::is_message;
+use tokio::io::{AsyncBufReadExt as _, AsyncReadExt as _, AsyncWriteExt as _, BufReader};
+
+use super::shared::Shared;
+use crate::{
+    OpenError, Peer,
+    reply::{self, Body},
+};
+
+/// How long the worker may take.
+const PATIENCE: Duration = Duration::from_secs(10);
+/// Longest answer, in bytes.
+const LONGEST: u64 = 64 * 1024;
+
+/// Whether `body` must not go on as it is.
+pub(super) fn is_loose(body: &[u8]) -> bool {
+    !is_message(body)
+}
+
+/// Refuses `body` with what the worker says of it.
+pub(super) async fn refuse(shared: &Shared, peer: &Peer, body: &[u8]) -> Response<Body> {
+    let told = tokio::time::timeout(PATIENCE, tell(shared, peer, body)).await;
+    match told.unwrap_or(Err(OpenError::Unavailable)) {
+        Ok(answer) => {
+            let mut refused = reply::text(StatusCode::BAD_REQUEST, answer.trim_end());
+            let json = HeaderValue::from_static("application/json");
+            refused.headers_mut().insert(CONTENT_TYPE, json);
+            refused
+        }
+        Err(error) => reply::refused(&error),
+    }
+}
+
+/// Gives it to the worker in a session of its own, which hears nothing else.
+async fn tell(shared: &Shared, peer: &Peer, body: &[u8]) -> Result<String, OpenError> {
+    let gone = |_error| OpenError::Unavailable;
+    let (reader, mut writer) = shared.session(peer).await?.into_split();
+    writer.write_all(&line(body)).await.map_err(gone)?;
+    let mut answer = String::new();
+    BufReader::new(reader.take(LONGEST)).read_line(&mut answer).await.map_err(gone)?;
+    if answer.is_empty() { Err(OpenError::Unavailable) } else { Ok(answer) }
+}
+
+/// A body that is no message as a line that is none either.
+fn line(body: &[u8]) -> Vec<u8> {
+    let with = |space: u8| {
+        let bytes = body.iter().map(|byte| if b"\r\n".contains(byte) { space } else { *byte });
+        bytes.chain([b'\n']).collect::<Vec<u8>>()
+    };
+    let spaced = with(b' ');
+    if body.trim_ascii().is_empty() {
+        // A blank line is none to the worker.
+        return vec![0, b'\n'];
+    }
+    // A line end within a text was all that was wrong with it.
+    if is_message(&spaced) { with(0) } else { spaced }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_loose_stays_so_as_a_line() {
+        let good = r#"{"jsonrpc":"2.0","id":1,"method":"ping"}"#;
+        assert!(!is_loose(good.as_bytes()));
+        assert!(!is_loose(good.replace(',', ",\r\n  ").as_bytes()));
+        for body in [
+            r#"{"jsonrpc":"2.0","id":1,"id":1,"method":"ping"}"#.to_owned(),
+            good.replace("ping", "pi\nng"),
+            good.replace("ping", "pi\rng"),
+            format!("[{good}]"),
+            format!("{good}\n{good}"),
+            format!("\u{feff}{good}"),
+            "{".to_owned(),
+            String::new(),
+            " \r\n".to_owned(),
+        ] {
+            assert!(is_loose(body.as_bytes()), "{body}");
+            let line = line(body.as_bytes());
+            let (end, line) = line.split_last().unwrap();
+            assert!(*end == b'\n' && !line.contains(&b'\n') && is_loose(line), "{body}");
+            assert!(!line.trim_ascii().is_empty(), "{body:?}");
+        }
+    }
+}

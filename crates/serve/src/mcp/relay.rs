@@ -1,0 +1,398 @@
+//! A client's session as `rmcp` sees it: every request and notification goes on
+//! to the worker, and its questions come back.
+
+use std::{
+    borrow::Cow,
+    sync::{Arc, Mutex},
+};
+
+#[expect(deprecated, reason = "the older revisions have it")]
+use rmcp::model::SetLevelRequestParams;
+use rmcp::{
+    ErrorData, RoleServer, ServerHandler,
+    model::{
+        CallToolRequestParams, CallToolResponse, CallToolResult, CancelledNotification,
+        CancelledNotificationParam, ClientResult, CompleteRequestParams, CompleteResult,
+        CustomNotification, CustomRequest, CustomResult, DiscoverResult, GetPromptRequestParams,
+        GetPromptResponse, GetPromptResult, InitializeRequestParams, InitializeResult,
+        InputRequiredResult, ListPromptsResult, ListResourceTemplatesResult, ListResourcesResult,
+        ListToolsResult, PaginatedRequestParams, ProtocolVersion, ReadResourceRequestParams,
+        ReadResourceResponse, ReadResourceResult, ServerConfig, ServerRequest,
+        SubscribeRequestParams, SubscriptionFilter, UnsubscribeRequestParams,
+    },
+    service::{
+        NotificationContext, PeerRequestOptions, RequestContext, ServiceError, SubscriptionContext,
+    },
+};
+use serde::{Deserialize, Serialize, de::DeserializeOwned};
+use serde_json::{Value, json};
+use tokio::sync::OnceCell;
+
+use super::{
+    super::{self as http, OpenError},
+    line::{ReplyMemory, RequestMemory},
+    link::{self, Answer, Link, Question},
+    listen::{self, Begun},
+    sessions::Opened,
+    shared::{Refusal, Shared},
+    turns::Turn,
+};
+use crate::lock;
+use portcullis_mcp::announced;
+
+/// One session of a client, or one request of a client without sessions.
+pub(super) struct Relay {
+    shared: Arc<Shared>,
+    /// The session with the worker that `initialize` opened.
+    own: OnceCell<Arc<Link>>,
+    /// What was begun for the request, if it subscribes.
+    begun: Mutex<Option<Begun>>,
+}
+
+impl Relay {
+    pub(super) fn new(shared: Arc<Shared>) -> Self {
+        Self { shared, own: OnceCell::new(), begun: Mutex::new(listen::take()) }
+    }
+
+    async fn link(&self, context: &RequestContext<RoleServer>) -> Result<Arc<Link>, ErrorData> {
+        match self.own.get() {
+            Some(link) => Ok(Arc::clone(link)),
+            None => {
+                let opened = async { self.shared.common(&peer(context)?).await }.await;
+                opened.map_err(|error| unopened(error, context))
+            }
+        }
+    }
+
+    /// Asks the worker and waits; what it asks meanwhile goes to the client.
+    async fn raw(
+        &self,
+        method: &str,
+        params: impl Serialize,
+        context: &RequestContext<RoleServer>,
+    ) -> Result<Answer, ErrorData> {
+        let link = self.link(context).await?;
+        let params = serde_json::to_value(params).map_err(unreadable)?;
+        let meta = serde_json::to_value(&context.meta).map_err(unreadable)?;
+        let Value::Object(meta) = meta else { return Err(unreadable("no object")) };
+        let mut answered = self.follow(&link, method, params, meta, context).await;
+        // It counts until the client has it.
+        if let (Ok(answer), Some(memory)) = (&mut answered, extension::<ReplyMemory>(context)) {
+            memory.keep(answer.held.take());
+        }
+        answered
+    }
+
+    async fn follow(
+        &self,
+        link: &Link,
+        method: &str,
+        params: Value,
+        meta: serde_json::Map<String, Value>,
+        context: &RequestContext<RoleServer>,
+    ) -> Result<Answer, ErrorData> {
+        let asked = link.ask(method, Some(params), Some(meta), Some(context.peer.clone())).await;
+        extension::<Turn>(context).inspect(Turn::sent);
+        extension::<RequestMemory>(context).inspect(RequestMemory::free);
+        let mut asked = asked?;
+        loop {
+            let question = tokio::select! {
+                biased;
+                answer = &mut asked.answer => return answer.unwrap_or_else(|_| Err(link::over())),
+                () = context.ct.cancelled() => {
+                    return Err(ErrorData::internal_error("cancelled", None));
+                }
+                Some(question) = asked.questions.recv() => question,
+            };
+            let (id, outcome) = {
+                let put = put(question, context);
+                tokio::pin!(put);
+                tokio::select! {
+                    biased;
+                    answer = &mut asked.answer => {
+                        return answer.unwrap_or_else(|_| Err(link::over()));
+                    }
+                    () = context.ct.cancelled() => {
+                        return Err(ErrorData::internal_error("cancelled", None));
+                    }
+                    done = &mut put => done,
+                }
+            };
+            if let Some(outcome) = outcome {
+                link.answer(&id, outcome).await;
+            }
+        }
+    }
+
+    async fn ask<T: DeserializeOwned>(
+        &self,
+        method: &str,
+        params: impl Serialize,
+        context: &RequestContext<RoleServer>,
+    ) -> Result<T, ErrorData> {
+        link::typed(&self.raw(method, params, context).await?.value)
+    }
+
+    /// The same where the worker may want to know more first.
+    async fn ask_or<T, R>(
+        &self,
+        method: &str,
+        params: impl Serialize,
+        context: &RequestContext<RoleServer>,
+    ) -> Result<R, ErrorData>
+    where
+        T: DeserializeOwned + Into<R>,
+        R: From<InputRequiredResult>,
+    {
+        #[derive(Deserialize)]
+        #[serde(rename_all = "camelCase")]
+        struct Kind<'a> {
+            #[serde(borrow)]
+            result_type: Option<Cow<'a, str>>,
+        }
+        let Answer { value: answer, held: _held } = self.raw(method, params, context).await?;
+        let kind = serde_json::from_str::<Kind<'_>>(answer.get()).ok();
+        match kind.and_then(|kind| kind.result_type).as_deref() {
+            Some("input_required") => Ok(link::typed::<InputRequiredResult>(&answer)?.into()),
+            _ => Ok(link::typed::<T>(&answer)?.into()),
+        }
+    }
+
+    async fn note(&self, method: &str, params: impl Serialize) {
+        // Of a client without sessions there is nothing to note.
+        if let (Some(link), Ok(params)) = (self.own.get(), serde_json::to_value(params)) {
+            link.notify(method, Some(params)).await;
+        }
+    }
+}
+
+/// What the HTTP request has that a message came with.
+fn extension<T: Clone + Send + Sync + 'static>(context: &RequestContext<RoleServer>) -> Option<T> {
+    context.extensions.get::<hyper::http::request::Parts>()?.extensions.get().cloned()
+}
+
+/// Where the HTTP request comes from.
+fn peer(context: &RequestContext<RoleServer>) -> Result<http::Peer, OpenError> {
+    // Every request says so.
+    extension(context).ok_or(OpenError::Unavailable)
+}
+
+/// Puts a question of the worker to the client; `None` when it was withdrawn.
+async fn put(
+    question: Question,
+    context: &RequestContext<RoleServer>,
+) -> (Value, Option<Result<Value, ErrorData>>) {
+    let (id, message, withdrawn) = question.into_parts();
+    let request = match serde_json::from_value::<ServerRequest>(message) {
+        Ok(request) => request,
+        Err(error) => return (id, Some(Err(unreadable(error)))),
+    };
+    let options = PeerRequestOptions::no_options();
+    let handle = match context.peer.send_cancellable_request(request, options).await {
+        Ok(handle) => handle,
+        Err(error) => return (id, Some(Err(unreadable(error)))),
+    };
+    let theirs = handle.id.clone();
+    tokio::select! {
+        answered = handle.await_response() => {
+            let outcome = match answered {
+                Ok(result) => shown(&result),
+                Err(ServiceError::McpError(error)) => Err(error),
+                Err(error) => Err(unreadable(error)),
+            };
+            (id, Some(outcome))
+        }
+        _ = withdrawn => {
+            let params = CancelledNotificationParam::new(Some(theirs), Some("answered".to_owned()));
+            let note = CancelledNotification::new(params).into();
+            let _ = context.peer.send_notification(note).await;
+            (id, None)
+        }
+    }
+}
+
+fn shown(result: &ClientResult) -> Result<Value, ErrorData> {
+    serde_json::to_value(result).map_err(unreadable)
+}
+
+fn unreadable(error: impl std::fmt::Display) -> ErrorData {
+    tracing::warn!(%error, "a message cannot be passed on");
+    ErrorData::internal_error("the message cannot be passed on", None)
+}
+
+/// Tells whoever answers the HTTP request why there is no session.
+fn unopened(error: OpenError, context: &RequestContext<RoleServer>) -> ErrorData {
+    let said = ErrorData::internal_error(error.to_string(), None);
+    // Nothing was said before.
+    let _ = extension::<Refusal>(context).map(|refusal| refusal.set(error));
+    said
+}
+
+impl ServerHandler for Relay {
+    fn get_info(&self) -> ServerConfig {
+        // What counts is what the worker says when it is asked.
+        announced()
+    }
+
+    async fn initialize(
+        &self,
+        request: InitializeRequestParams,
+        context: RequestContext<RoleServer>,
+    ) -> Result<InitializeResult, ErrorData> {
+        let open = || async {
+            let opened = async { self.shared.open(&peer(&context)?).await }.await;
+            opened.map_err(|error| unopened(error, &context))
+        };
+        let link = self.own.get_or_try_init(open).await?;
+        let _ = extension::<Opened>(&context).map(|opened| opened.set(Arc::downgrade(link)));
+        link.belongs_to(context.peer.clone());
+        context.peer.set_peer_info(request.clone());
+        let result: InitializeResult = self.ask("initialize", request, &context).await?;
+        link.speaks(result.protocol_version.clone());
+        Ok(result)
+    }
+
+    async fn ping(&self, context: RequestContext<RoleServer>) -> Result<(), ErrorData> {
+        self.raw("ping", json!({}), &context).await.map(drop)
+    }
+
+    async fn discover(
+        &self,
+        context: RequestContext<RoleServer>,
+    ) -> Result<DiscoverResult, ErrorData> {
+        self.ask("server/discover", json!({}), &context).await
+    }
+
+    async fn complete(
+        &self,
+        request: CompleteRequestParams,
+        context: RequestContext<RoleServer>,
+    ) -> Result<CompleteResult, ErrorData> {
+        self.ask("completion/complete", request, &context).await
+    }
+
+    #[expect(deprecated, reason = "the older revisions have it")]
+    async fn set_level(
+        &self,
+        request: SetLevelRequestParams,
+        context: RequestContext<RoleServer>,
+    ) -> Result<(), ErrorData> {
+        self.raw("logging/setLevel", request, &context).await.map(drop)
+    }
+
+    async fn get_prompt(
+        &self,
+        request: GetPromptRequestParams,
+        context: RequestContext<RoleServer>,
+    ) -> Result<GetPromptResponse, ErrorData> {
+        self.ask_or::<GetPromptResult, _>("prompts/get", request, &context).await
+    }
+
+    async fn list_prompts(
+        &self,
+        request: Option<PaginatedRequestParams>,
+        context: RequestContext<RoleServer>,
+    ) -> Result<ListPromptsResult, ErrorData> {
+        self.ask("prompts/list", request, &context).await
+    }
+
+    async fn list_resources(
+        &self,
+        request: Option<PaginatedRequestParams>,
+        context: RequestContext<RoleServer>,
+    ) -> Result<ListResourcesResult, ErrorData> {
+        self.ask("resources/list", request, &context).await
+    }
+
+    async fn list_resource_templates(
+        &self,
+        request: Option<PaginatedRequestParams>,
+        context: RequestContext<RoleServer>,
+    ) -> Result<ListResourceTemplatesResult, ErrorData> {
+        self.ask("resources/templates/list", request, &context).await
+    }
+
+    async fn read_resource(
+        &self,
+        request: ReadResourceRequestParams,
+        context: RequestContext<RoleServer>,
+    ) -> Result<ReadResourceResponse, ErrorData> {
+        self.ask_or::<ReadResourceResult, _>("resources/read", request, &context).await
+    }
+
+    async fn subscribe(
+        &self,
+        request: SubscribeRequestParams,
+        context: RequestContext<RoleServer>,
+    ) -> Result<(), ErrorData> {
+        self.raw("resources/subscribe", request, &context).await.map(drop)
+    }
+
+    async fn unsubscribe(
+        &self,
+        request: UnsubscribeRequestParams,
+        context: RequestContext<RoleServer>,
+    ) -> Result<(), ErrorData> {
+        self.raw("resources/unsubscribe", request, &context).await.map(drop)
+    }
+
+    fn accepted_subscription_filter(
+        &self,
+        _requested: &SubscriptionFilter,
+    ) -> Option<SubscriptionFilter> {
+        let begun = lock(&self.begun);
+        begun.as_ref().map(|begun| begun.granted.clone())
+    }
+
+    async fn listen(&self, context: SubscriptionContext) -> Result<(), ErrorData> {
+        let begun = lock(&self.begun).take();
+        match begun {
+            Some(begun) => listen::pass_on(begun, &context).await,
+            None => Ok(()),
+        }
+    }
+
+    async fn list_tools(
+        &self,
+        request: Option<PaginatedRequestParams>,
+        context: RequestContext<RoleServer>,
+    ) -> Result<ListToolsResult, ErrorData> {
+        self.ask("tools/list", request, &context).await
+    }
+
+    async fn call_tool(
+        &self,
+        request: CallToolRequestParams,
+        context: RequestContext<RoleServer>,
+    ) -> Result<CallToolResponse, ErrorData> {
+        self.ask_or::<CallToolResult, _>("tools/call", request, &context).await
+    }
+
+    async fn on_custom_request(
+        &self,
+        request: CustomRequest,
+        context: RequestContext<RoleServer>,
+    ) -> Result<CustomResult, ErrorData> {
+        self.ask(&request.method, request.params, &context).await.map(CustomResult::new)
+    }
+
+    async fn on_initialized(&self, _context: NotificationContext<RoleServer>) {
+        self.note("notifications/initialized", json!({})).await;
+    }
+
+    async fn on_roots_list_changed(&self, _context: NotificationContext<RoleServer>) {
+        self.note("notifications/roots/list_changed", json!({})).await;
+    }
+
+    async fn on_custom_notification(
+        &self,
+        notification: CustomNotification,
+        _context: NotificationContext<RoleServer>,
+    ) {
+        self.note(&notification.method, notification.params).await;
+    }
+
+    fn supported_protocol_versions(&self) -> Cow<'static, [ProtocolVersion]> {
+        Cow::Borrowed(ProtocolVersion::KNOWN_VERSIONS)
+    }
+}

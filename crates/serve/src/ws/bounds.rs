@@ -1,0 +1,112 @@
+//! The bounds of the sockets, and the memory that all of them share.
+
+use std::time::Duration;
+
+use portcullis_rpc::{MemoryBudget, MemoryShares, Reservation};
+
+use super::{SMALL, STEP};
+use crate::TokenHash;
+
+/// Shares of the memory: the messages of one token have one, and in any case as much
+/// as the largest message takes.
+const SHARES: usize = 2;
+
+/// What bounds the sockets.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Bounds {
+    /// Largest message from a client, in bytes.
+    pub message: usize,
+    /// Memory for messages on their way, of all clients, in bytes.
+    pub memory: usize,
+    /// How often a client is asked whether it is there.
+    pub ping: Duration,
+    /// How long it may stay silent, pings unanswered and no message whole.
+    pub silence: Duration,
+    /// How long a client may take to take a piece of a message; a whole one may
+    /// take a second more for each 256 KiB.
+    pub write: Duration,
+    /// How long a message may take to arrive that takes memory, besides a second
+    /// for each 256 KiB.
+    pub arrive: Duration,
+}
+
+impl Default for Bounds {
+    fn default() -> Self {
+        Self {
+            // 100 MB in base64, and what is around it.
+            message: 144 << 20,
+            memory: 512 << 20,
+            ping: Duration::from_secs(45),
+            silence: Duration::from_secs(120),
+            write: Duration::from_secs(30),
+            arrive: Duration::from_secs(30),
+        }
+    }
+}
+
+/// The bounds and the memory of all sockets of one front.
+#[derive(Debug)]
+pub(crate) struct Sockets {
+    pub(super) bounds: Bounds,
+    memory: MemoryShares<TokenHash>,
+}
+
+impl Sockets {
+    pub(crate) fn new(bounds: Bounds) -> Self {
+        debug_assert!(bounds.memory >= bounds.message, "room for one message");
+        let each = (bounds.memory / SHARES).max(bounds.message);
+        let memory = MemoryShares::new(MemoryBudget::new(bounds.memory), each);
+        Self { bounds, memory }
+    }
+
+    /// The memory for large messages.
+    pub(crate) fn memory(&self) -> &MemoryBudget {
+        self.memory.all()
+    }
+
+    /// Largest message, in bytes.
+    pub(crate) fn most(&self) -> usize {
+        self.bounds.message
+    }
+
+    /// The share of one token, for all its connections.
+    pub(crate) fn share(&self, token: TokenHash) -> MemoryBudget {
+        self.memory.share(token)
+    }
+}
+
+/// Reserves memory for a message of which `length` bytes are there; false where there
+/// is none. Nobody waits for it: messages that wait for each other would wait for ever.
+pub(crate) fn cover(reservation: &mut Reservation, length: usize) -> bool {
+    reservation.try_grow(length.saturating_sub(SMALL).next_multiple_of(STEP))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn one_token_leaves_memory_to_others_on_however_many_connections() {
+        let bounds = Bounds { message: 1 << 20, memory: 8 << 20, ..Bounds::default() };
+        let sockets = Sockets::new(bounds);
+        let (one, other) = (TokenHash::of("one"), TokenHash::of("other"));
+        let message = |token: TokenHash| {
+            let mut reservation = sockets.share(token).empty();
+            cover(&mut reservation, 1 << 20).then_some(reservation)
+        };
+        let held: Vec<_> = std::iter::from_fn(|| message(one)).collect();
+        assert_eq!(held.len(), 4);
+        let others: Vec<_> = (0..3).filter_map(|_| message(other)).collect();
+        assert_eq!(others.len(), 3);
+        drop((held, others));
+        assert!(message(one).is_some());
+        assert_eq!(sockets.memory().free(), 8 << 20);
+    }
+
+    #[test]
+    fn the_largest_message_has_room_where_there_is_no_more_memory() {
+        let bounds = Bounds { message: 1 << 20, memory: 1 << 20, ..Bounds::default() };
+        let share = Sockets::new(bounds).share(TokenHash::of("one"));
+        assert!(cover(&mut share.empty(), 1 << 20));
+    }
+}

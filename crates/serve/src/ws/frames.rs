@@ -1,0 +1,360 @@
+//! Frames of RFC 6455 to messages and back.
+//!
+//! Headers are read and written by `tungstenite`. Its sockets are not used: they
+//! keep the memory of the largest message for as long as a client stays, and
+//! move what is left of a message at each write. Here a message takes memory as
+//! it arrives and only as long as it is there, and a reply goes out in pieces.
+
+use std::{io, io::Cursor, time::Duration};
+
+use portcullis_rpc::{MemoryBudget, Reservation};
+use tokio::{
+    io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _, BufReader},
+    time::Instant,
+};
+use tungstenite::protocol::frame::{
+    FrameHeader,
+    coding::{CloseCode, Control, Data, OpCode},
+};
+
+use super::cover;
+use crate::buffer;
+
+/// What of a message is not counted, in bytes.
+pub(crate) const SMALL: usize = 64 * 1024;
+/// In what steps memory is taken for the rest, in bytes.
+pub(crate) const STEP: usize = 64 * 1024;
+/// How slow a peer may be over a large message, in bytes a second.
+const RATE: usize = 256 * 1024;
+/// How much is read from a socket at once; each has a buffer of this size.
+const READ: usize = 4 * 1024;
+/// Longest header of a frame, in bytes.
+const HEADER: usize = 14;
+/// Largest payload of a control frame, in bytes.
+const CONTROL: u64 = 125;
+
+/// What a client says.
+pub(super) enum Said {
+    /// A whole message, and the memory that it takes.
+    Text(String, Reservation),
+    Ping(Vec<u8>),
+    Pong,
+    Close,
+}
+
+/// Why no more can be heard.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Fault {
+    /// The client is gone.
+    Gone,
+    TooLarge,
+    /// There is no memory for more now.
+    Busy,
+    /// A message that takes memory does not arrive in time.
+    Slow,
+    NotText,
+    NotUtf8,
+    /// Not as the standard says.
+    Protocol,
+}
+
+impl From<io::Error> for Fault {
+    fn from(_: io::Error) -> Self {
+        Self::Gone
+    }
+}
+
+/// Reads messages.
+pub(super) struct Reader<R> {
+    input: BufReader<R>,
+    memory: MemoryBudget,
+    /// Largest message, in bytes.
+    most: usize,
+    /// How long a message may take to arrive, besides a second for each
+    /// [`RATE`] bytes.
+    arrive: Duration,
+    /// The frames of a message so far.
+    begun: Option<Gathered>,
+    /// Until when more of it must be there, once it takes memory.
+    due: Option<Instant>,
+}
+
+struct Gathered {
+    bytes: Vec<u8>,
+    reserved: Reservation,
+    /// Since when it takes memory.
+    since: Option<Instant>,
+}
+
+impl<R: AsyncRead + Unpin> Reader<R> {
+    pub(super) fn new(input: R, memory: MemoryBudget, most: usize, arrive: Duration) -> Self {
+        let input = BufReader::with_capacity(READ, input);
+        Self { input, memory, most, arrive, begun: None, due: None }
+    }
+
+    /// The next message or control frame.
+    pub(super) async fn next(&mut self) -> Result<Said, Fault> {
+        loop {
+            let (header, length) = in_time(self.due, self.header()).await?;
+            let mask = header.mask.ok_or(Fault::Protocol)?;
+            if header.rsv1 || header.rsv2 || header.rsv3 {
+                return Err(Fault::Protocol);
+            }
+            match header.opcode {
+                OpCode::Control(control) => {
+                    if !header.is_final || length > CONTROL {
+                        return Err(Fault::Protocol);
+                    }
+                    let mut payload = Gathered::new(&self.memory);
+                    in_time(self.due, self.payload(&mut payload, length, mask)).await?;
+                    match control {
+                        Control::Ping => return Ok(Said::Ping(payload.bytes)),
+                        Control::Pong => return Ok(Said::Pong),
+                        Control::Close => return closing(&payload.bytes),
+                        Control::Reserved(_) => return Err(Fault::Protocol),
+                    }
+                }
+                OpCode::Data(data) => {
+                    let mut message = match (data, self.begun.take()) {
+                        (Data::Text, None) => Gathered::new(&self.memory),
+                        (Data::Continue, Some(begun)) => begun,
+                        (Data::Binary, None) => return Err(Fault::NotText),
+                        _ => return Err(Fault::Protocol),
+                    };
+                    self.payload(&mut message, length, mask).await?;
+                    if header.is_final {
+                        self.due = None;
+                        let text = String::from_utf8(message.bytes).map_err(|_| Fault::NotUtf8)?;
+                        return Ok(Said::Text(text, message.reserved));
+                    }
+                    self.begun = Some(message);
+                }
+            }
+        }
+    }
+
+    async fn header(&mut self) -> Result<(FrameHeader, u64), Fault> {
+        let mut bytes = Vec::with_capacity(HEADER);
+        loop {
+            bytes.push(self.input.read_u8().await?);
+            match FrameHeader::parse(&mut Cursor::new(&bytes)) {
+                Ok(Some(header)) => return Ok(header),
+                Ok(None) if bytes.len() < HEADER => {}
+                _ => return Err(Fault::Protocol),
+            }
+        }
+    }
+
+    /// Adds a frame's payload to a message.
+    async fn payload(
+        &mut self,
+        message: &mut Gathered,
+        length: u64,
+        mask: [u8; 4],
+    ) -> Result<(), Fault> {
+        let start = message.bytes.len();
+        let length = usize::try_from(length).map_err(|_| Fault::TooLarge)?;
+        let end = start.checked_add(length).filter(|end| *end <= self.most);
+        let end = end.ok_or(Fault::TooLarge)?;
+        while message.bytes.len() < end {
+            if message.grow()? {
+                let since = *message.since.get_or_insert_with(Instant::now);
+                self.due = Some(since + self.arrive + at_rate(message.bytes.len()));
+            }
+            let step = end.saturating_sub(message.bytes.len()).min(STEP);
+            if !buffer::grow(&mut message.bytes, step, end) {
+                return Err(Fault::Busy);
+            }
+            let mut input = (&mut self.input).take(step as u64);
+            let read = async { Ok(input.read_buf(&mut message.bytes).await?) };
+            if in_time(self.due, read).await? == 0 {
+                return Err(Fault::Gone);
+            }
+        }
+        let payload = message.bytes.get_mut(start..).unwrap_or_default();
+        payload.iter_mut().zip(mask.iter().cycle()).for_each(|(byte, mask)| *byte ^= mask);
+        Ok(())
+    }
+
+    /// Reads on, whatever comes, until the client closes.
+    pub(super) async fn drain(mut self) {
+        let mut waste = [0; READ];
+        while matches!(self.input.read(&mut waste).await, Ok(1..)) {}
+    }
+}
+
+impl Gathered {
+    fn new(memory: &MemoryBudget) -> Self {
+        Self { bytes: Vec::new(), reserved: memory.empty(), since: None }
+    }
+
+    /// Reserves memory for the next step; false where it has that already.
+    fn grow(&mut self) -> Result<bool, Fault> {
+        let before = self.reserved.bytes();
+        match cover(&mut self.reserved, self.bytes.len().saturating_add(1)) {
+            true => Ok(self.reserved.bytes() > before),
+            false => Err(Fault::Busy),
+        }
+    }
+}
+
+/// The payload of a close frame is nothing, or a code that may be sent and a
+/// reason (RFC 6455, 5.5.1 and 7.4).
+fn closing(payload: &[u8]) -> Result<Said, Fault> {
+    let Some((code, reason)) = payload.split_first_chunk() else {
+        return if payload.is_empty() { Ok(Said::Close) } else { Err(Fault::Protocol) };
+    };
+    if !CloseCode::from(u16::from_be_bytes(*code)).is_allowed() {
+        return Err(Fault::Protocol);
+    }
+    std::str::from_utf8(reason).map(|_| Said::Close).map_err(|_| Fault::NotUtf8)
+}
+
+/// What reading gives, if it does before it is due.
+async fn in_time<T>(
+    due: Option<Instant>,
+    read: impl Future<Output = Result<T, Fault>>,
+) -> Result<T, Fault> {
+    match due {
+        None => read.await,
+        Some(due) => tokio::time::timeout_at(due, read).await.map_err(|_| Fault::Slow)?,
+    }
+}
+
+/// How long so many bytes may take at [`RATE`].
+pub(super) fn at_rate(bytes: usize) -> Duration {
+    Duration::from_secs(u64::try_from(bytes / RATE).unwrap_or(u64::MAX))
+}
+
+/// Writes frames, each as a whole.
+pub(super) struct Writer<W> {
+    output: W,
+    /// A frame was begun and not ended: nothing can be said any more.
+    torn: bool,
+}
+
+impl<W: AsyncWrite + Unpin> Writer<W> {
+    pub(super) fn new(output: W) -> Self {
+        Self { output, torn: false }
+    }
+
+    /// A message, or a piece of one.
+    pub(super) async fn text(&mut self, payload: &[u8], first: bool, last: bool) -> io::Result<()> {
+        let data = if first { Data::Text } else { Data::Continue };
+        self.frame(OpCode::Data(data), payload, last).await
+    }
+
+    pub(super) async fn ping(&mut self) -> io::Result<()> {
+        self.frame(OpCode::Control(Control::Ping), &[], true).await
+    }
+
+    pub(super) async fn pong(&mut self, payload: &[u8]) -> io::Result<()> {
+        self.frame(OpCode::Control(Control::Pong), payload, true).await
+    }
+
+    /// Says that nothing more comes, and why, if that can still be said.
+    pub(super) async fn close(&mut self, code: CloseCode, reason: &str) -> io::Result<()> {
+        let payload = [&u16::from(code).to_be_bytes()[..], reason.as_bytes()].concat();
+        if !self.torn {
+            self.frame(OpCode::Control(Control::Close), &payload, true).await?;
+        }
+        self.output.shutdown().await
+    }
+
+    async fn frame(&mut self, opcode: OpCode, payload: &[u8], last: bool) -> io::Result<()> {
+        let header = FrameHeader { is_final: last, opcode, ..FrameHeader::default() };
+        let mut head = Vec::with_capacity(HEADER);
+        let length = u64::try_from(payload.len()).unwrap_or(u64::MAX);
+        header.format(length, &mut head).map_err(io::Error::other)?;
+        self.torn = true;
+        self.output.write_all(&head).await?;
+        self.output.write_all(payload).await?;
+        self.output.flush().await?;
+        self.torn = false;
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A frame of a client, masked.
+    fn frame(first: u8, payload: &[u8]) -> Vec<u8> {
+        let mut bytes = vec![first, 0x80 | u8::try_from(payload.len()).unwrap(), 1, 2, 3, 4];
+        bytes.extend(
+            payload.iter().zip([1, 2, 3, 4].iter().cycle()).map(|(byte, mask)| byte ^ mask),
+        );
+        bytes
+    }
+
+    fn next(bytes: &[u8], most: usize, memory: usize) -> Result<String, Fault> {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
+        let mut reader =
+            Reader::new(bytes, MemoryBudget::new(memory * STEP), most, Duration::from_secs(3600));
+        match runtime.block_on(reader.next())? {
+            Said::Text(text, _) => Ok(text),
+            Said::Ping(_) => Ok("ping".to_owned()),
+            Said::Pong => Ok("pong".to_owned()),
+            Said::Close => Ok("close".to_owned()),
+        }
+    }
+
+    #[test]
+    fn messages_may_come_in_pieces_with_control_frames_between() {
+        let pieces = [frame(0x01, b"one "), frame(0x80, b"two")].concat();
+        assert_eq!(next(&pieces, 100, 0).as_deref(), Ok("one two"));
+        let between = [frame(0x01, b"one "), frame(0x89, b"p"), frame(0x80, b"two")].concat();
+        assert_eq!(next(&between, 100, 0).as_deref(), Ok("ping"));
+        assert_eq!(next(&frame(0x8a, b""), 100, 0).as_deref(), Ok("pong"));
+        for payload in [&b""[..], b"\x03\xe8", b"\x03\xe9going", b"\x0f\xa0"] {
+            assert_eq!(next(&frame(0x88, payload), 100, 0).as_deref(), Ok("close"));
+        }
+    }
+
+    #[test]
+    fn what_is_not_as_the_standard_says_is_refused() {
+        for (bytes, fault) in [
+            // Not masked.
+            (vec![0x81, 1, b'x'], Fault::Protocol),
+            // As if extensions had been agreed on, such as compression.
+            (frame(0xc1, b"x"), Fault::Protocol),
+            // A piece of nothing; a beginning within a message.
+            (frame(0x80, b"x"), Fault::Protocol),
+            ([frame(0x01, b"x"), frame(0x81, b"y")].concat(), Fault::Protocol),
+            (frame(0x83, b"x"), Fault::Protocol),
+            (frame(0x8b, b""), Fault::Protocol),
+            (frame(0x09, b"p"), Fault::Protocol),
+            (vec![0x89, 0x80 | 126, 0, 126, 0, 0, 0, 0], Fault::Protocol),
+            // Half a code; codes that are none, or not to be sent; no text.
+            (frame(0x88, b"\x03"), Fault::Protocol),
+            (frame(0x88, b"\x00\x00"), Fault::Protocol),
+            (frame(0x88, b"\x03\xed"), Fault::Protocol),
+            (frame(0x88, b"\x03\xee"), Fault::Protocol),
+            (frame(0x88, b"\x08\x00"), Fault::Protocol),
+            (frame(0x88, b"\xff\xff"), Fault::Protocol),
+            (frame(0x88, b"\x03\xe8\xff"), Fault::NotUtf8),
+            (frame(0x82, b"x"), Fault::NotText),
+            (frame(0x81, b"\xff"), Fault::NotUtf8),
+            (frame(0x81, &[b'x'; 101]), Fault::TooLarge),
+            ([frame(0x01, &[b'x'; 60]), frame(0x80, &[b'x'; 60])].concat(), Fault::TooLarge),
+            // A gigabyte, and more than there is.
+            (vec![0x81, 0xff, 0, 0, 0, 0, 0x40, 0, 0, 0, 0, 0, 0, 0], Fault::TooLarge),
+            ([vec![0x81], vec![0xff; 9], vec![0; 4]].concat(), Fault::TooLarge),
+            (frame(0x81, b"xyz")[..7].to_vec(), Fault::Gone),
+        ] {
+            assert_eq!(next(&bytes, 100, 0), Err(fault), "{bytes:x?}");
+        }
+    }
+
+    #[test]
+    fn a_message_takes_memory_as_it_arrives() {
+        let length = 200_000_u32;
+        let mut bytes = vec![0x81, 0xff, 0, 0, 0, 0];
+        bytes.extend(length.to_be_bytes());
+        bytes.extend([0; 4]);
+        bytes.resize(bytes.len() + 200_000, b'x');
+        assert_eq!(next(&bytes, 1 << 20, 4).map(|text| text.len()), Ok(200_000));
+        assert_eq!(next(&bytes, 1 << 20, 1), Err(Fault::Busy));
+    }
+}

@@ -1,0 +1,158 @@
+//! Messages between `portcullis approve` and a gateway: one line of JSON there, one
+//! back.
+
+use serde::{Deserialize, Serialize};
+
+use crate::gateway::{Answer, AnswerError, Question};
+
+/// A line to the gateway.
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Message {
+    /// The secret of the nonce file, which shows that the sender can read the state
+    /// directory.
+    pub(super) nonce: String,
+    pub(super) request: Request,
+}
+
+/// A request of a person at a shell.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub(crate) enum Request {
+    /// List the requests that wait for approval.
+    List,
+    /// Answer one of them.
+    Answer {
+        /// Its id.
+        id: String,
+        /// The answer.
+        answer: Choice,
+    },
+}
+
+/// [`Answer`] on the wire.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub(crate) enum Choice {
+    /// This once.
+    Once,
+    /// For the rest of the session.
+    Session,
+    /// No.
+    Reject,
+}
+
+impl From<Choice> for Answer {
+    fn from(choice: Choice) -> Self {
+        match choice {
+            Choice::Once => Self::Once,
+            Choice::Session => Self::Session,
+            Choice::Reject => Self::Reject,
+        }
+    }
+}
+
+/// The reply of a gateway.
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub(crate) enum Reply {
+    /// The requests that wait, the oldest first.
+    Waiting(Vec<Item>),
+    /// The answer counts.
+    Taken(Box<Item>),
+    /// No request of this id is known here.
+    Unknown,
+    /// The answer came too late; the text says what became of the request.
+    Over(String),
+    /// The gateway refuses the sender.
+    Refused(String),
+}
+
+/// One request that waits. All texts are untrusted.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct Item {
+    /// What to answer to.
+    pub id: String,
+    /// The agent that asks.
+    pub agent: String,
+    /// Its session in the log.
+    pub session: String,
+    /// The operation.
+    pub operation: String,
+    /// The canonical path.
+    pub path: String,
+    /// The path as it was asked for.
+    pub asked_path: String,
+    /// The new path of a rename.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub to: Option<String>,
+    /// The rules that ask.
+    pub rules: Vec<ItemRule>,
+    /// SHA-256 of the content before.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub before: Option<String>,
+    /// SHA-256 of the content after.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub after: Option<String>,
+    /// SHA-256 of what a rename moves.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub moved: Option<String>,
+    /// SHA-256 of the policy.
+    pub policy_sha256: String,
+    /// What would change.
+    pub change: String,
+    /// Seconds that are left.
+    pub seconds_left: u64,
+}
+
+/// A rule that asks.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct ItemRule {
+    /// Its id.
+    pub id: String,
+    /// File and line.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub place: Option<String>,
+    /// Its reason.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reason: Option<String>,
+}
+
+impl From<&Question> for Item {
+    fn from(question: &Question) -> Self {
+        let binding = &question.binding;
+        let rules = question.rules.iter().map(|rule| ItemRule {
+            id: rule.rule().to_owned(),
+            place: rule.place().map(ToString::to_string),
+            reason: rule.reason().map(str::to_owned),
+        });
+        let left = question.timeout.saturating_sub(question.since.elapsed());
+        Self {
+            id: question.id.clone(),
+            agent: question.session.agent.to_string(),
+            session: question.session.id.clone(),
+            operation: binding.operation.to_string(),
+            path: binding.path.clone(),
+            asked_path: question.asked_path.clone(),
+            to: binding.to.clone(),
+            rules: rules.collect(),
+            before: binding.before.map(|hash| hash.to_string()),
+            after: binding.after.map(|hash| hash.to_string()),
+            moved: binding.moved.clone(),
+            policy_sha256: binding.policy_sha256.clone(),
+            change: question.change.clone(),
+            seconds_left: left.as_secs(),
+        }
+    }
+}
+
+impl From<AnswerError> for Reply {
+    fn from(error: AnswerError) -> Self {
+        match error {
+            AnswerError::Unknown(_) => Self::Unknown,
+            AnswerError::Over { how, .. } => Self::Over(how),
+        }
+    }
+}
