@@ -33,3 +33,4 @@ pub(crate) mod state_owner;
 pub(crate) mod stderr;
 pub(crate) mod token;
 pub(crate) mod trusted_paths;
+pub(crate) mod workspace;

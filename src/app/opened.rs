@@ -12,13 +12,14 @@ use serde_json::{Value, json};
 
 use super::{
     failure::{Context as _, Failure},
-    options::{Common, open_workspace},
+    options::Common,
     policy_loading::{load_trusted, warn_of_observing},
     policy_rollback,
     signer::Remote,
     state_directory,
     state_owner::{self, Claim},
     trusted_paths,
+    workspace::open_workspace,
 };
 use crate::{
     config::{LoadedPolicy, Operator, PolicyTexts, audit::Audit, signature::PolicyKey},

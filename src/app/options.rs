@@ -1,8 +1,8 @@
 //! The options that every command takes.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
-use crate::{gateway::Workspace, model::AgentName};
+use crate::model::AgentName;
 
 use super::{
     failure::{Context as _, Failure},
@@ -93,10 +93,4 @@ impl Common {
         trusted_paths::check(&self.workspace, &state, self.config.as_deref())?;
         Ok(state)
     }
-}
-
-/// Opens the directory that an option names as the workspace.
-pub(crate) fn open_workspace(path: &Path) -> Result<Workspace, Failure> {
-    let shown = path.display();
-    Workspace::open(path).or_fail(format_args!("cannot open the workspace `{shown}`"))
 }

@@ -17,7 +17,7 @@ use rustix::{
 
 use super::{
     failure::{Context as _, Failure},
-    options::open_workspace,
+    workspace::open_workspace,
 };
 use crate::{
     gateway::{BackupStore, Workspace},

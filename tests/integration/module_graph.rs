@@ -14,13 +14,12 @@ fn root() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR"))
 }
 
-/// The libraries of the workspace, from its manifest.
+/// The libraries of the workspace.
 fn libraries(root: &Path) -> Vec<PathBuf> {
-    let manifest = std::fs::read_to_string(root.join("Cargo.toml")).unwrap();
-    let manifest: toml::Table = toml::from_str(&manifest).unwrap();
-    let members = manifest["workspace"]["members"].as_array().unwrap();
-    let members = members.iter().map(|member| member.as_str().unwrap()).chain(["."]);
-    members.map(|member| root.join(member).join("src/lib.rs")).collect()
+    let crates = std::fs::read_dir(root.join("crates")).unwrap();
+    let members = crates.map(|member| member.unwrap().path());
+    let members = members.chain([root.to_owned(), root.join("audit")]);
+    members.map(|member| member.join("src/lib.rs")).collect()
 }
 
 /// The strongly connected components of a graph that have more than two files: those of

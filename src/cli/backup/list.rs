@@ -9,8 +9,9 @@ use super::entries::{UNREADABLE, entries, entry_json, time};
 use crate::{
     app::{
         failure::{Context as _, Exit, Failure},
-        options::{Common, open_workspace},
+        options::Common,
         path_argument, state_directory, state_owner, trusted_paths,
+        workspace::open_workspace,
     },
     cli::render,
     gateway::{Backup, BackupKind, BackupList, BackupStore},

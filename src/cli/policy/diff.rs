@@ -10,7 +10,7 @@ use crate::{
     app::{
         audit_log::{say_unverified, unreadable},
         failure::{Context as _, Exit, Failure},
-        options::open_workspace,
+        workspace::open_workspace,
     },
     authoring::{Change, Diff, Seen, Side, Tree, diff},
     model::{AgentName, Escaped},

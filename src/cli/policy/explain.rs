@@ -12,9 +12,10 @@ use self::answer::{explained, print_report, report_json};
 use crate::{
     app::{
         failure::{Exit, Failure},
-        options::{Common, open_workspace},
+        options::Common,
         path_argument,
         policy_loading::load,
+        workspace::open_workspace,
     },
     gateway::{Refusal, Workspace},
     model::{AgentName, Escaped, OperationKind, WorkspacePath},

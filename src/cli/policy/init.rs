@@ -10,7 +10,7 @@ use crate::{
     app::{
         failure::{Context as _, Failure},
         fresh::Destination,
-        options::open_workspace,
+        workspace::open_workspace,
     },
     authoring::{SCHEMA_FILE, Tree, first_policy, json_schema},
     cli::render::for_shell,

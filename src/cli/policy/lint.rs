@@ -10,8 +10,8 @@ use serde_json::{Value, json};
 use crate::{
     app::{
         failure::{Context as _, Exit, Failure},
-        options::open_workspace,
         output::colours,
+        workspace::open_workspace,
     },
     authoring::{Finding, LINTS, Subject, Tree, lint},
     model::Escaped,

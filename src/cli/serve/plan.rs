@@ -17,9 +17,9 @@ use super::{
 use crate::{
     app::{
         failure::{Context as _, Exit, Failure},
-        options::open_workspace,
         output::colours_on_stderr,
         state_directory, state_owner, token, trusted_paths,
+        workspace::open_workspace,
     },
     config::{
         self, Operator, PolicyTexts,

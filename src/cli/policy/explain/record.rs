@@ -11,9 +11,10 @@ use crate::{
     app::{
         audit_log::{say_unverified, unreadable},
         failure::{Context as _, Failure},
-        options::{Common, open_workspace},
+        options::Common,
         policy_loading::load,
         state_directory, state_owner,
+        workspace::open_workspace,
     },
     model::{AgentName, Escaped, OperationKind, WorkspacePath},
     policy::{Effect, Place},

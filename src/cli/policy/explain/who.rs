@@ -8,8 +8,9 @@ use serde_json::json;
 use crate::{
     app::{
         failure::{Context as _, Failure},
-        options::{Common, open_workspace},
+        options::Common,
         policy_loading::load,
+        workspace::open_workspace,
     },
     authoring::{Deed, Tree, judge},
     model::{AgentName, Escaped},

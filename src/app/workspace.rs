@@ -1,0 +1,12 @@
+//! The workspace by the name that an option gives it.
+
+use std::path::Path;
+
+use super::failure::{Context as _, Failure};
+use crate::gateway::Workspace;
+
+/// Opens the directory that an option names as the workspace.
+pub(crate) fn open_workspace(path: &Path) -> Result<Workspace, Failure> {
+    let shown = path.display();
+    Workspace::open(path).or_fail(format_args!("cannot open the workspace `{shown}`"))
+}
