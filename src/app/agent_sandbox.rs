@@ -68,6 +68,7 @@ pub(crate) fn plain_cell(
         },
         floor,
         hatch: false,
+        files: None,
     }
 }
 

@@ -26,6 +26,7 @@ use super::{
     policy_reload::Reloading,
     policy_rollback,
     policy_texts::keep_policy,
+    policy_transfer::SharedPolicy,
     secret_key,
     state_owner::Claim,
 };
@@ -225,10 +226,10 @@ pub(crate) struct Started {
 }
 
 impl Started {
-    /// The replacement of its policy.
-    pub(crate) fn reloading(&self) -> Reloading<'_> {
+    /// The replacement of its policy by others that are put into `shared`.
+    pub(crate) fn reloading<'a>(&'a self, shared: &'a SharedPolicy) -> Reloading<'a> {
         let Self { gateway, session, state, signatures, .. } = self;
-        Reloading { gateway, session, state, signatures: *signatures }
+        Reloading { gateway, session, state, signatures: *signatures, shared }
     }
 
     /// The longest line of a request or a reply, in bytes, under the policy in force.

@@ -1,13 +1,11 @@
 //! A policy that takes the place of the one in force, in the process that serves. The process cannot open policy
 //! files: it is given their texts, and compiles and tests them aside.
 
-use std::os::fd::OwnedFd;
-
 use cap_std::fs::Dir;
 
 use super::{
     policy_loading::warn_of_observing, policy_rollback, policy_texts::keep_policy,
-    policy_transfer::read,
+    policy_transfer::SharedPolicy,
 };
 use crate::{
     config,
@@ -22,26 +20,25 @@ pub(crate) struct Reloading<'a> {
     pub(crate) state: &'a Dir,
     /// Whether policies are signed; the broker has checked that.
     pub(crate) signatures: bool,
+    /// Where their texts are put.
+    pub(crate) shared: &'a SharedPolicy,
 }
 
 impl Reloading<'_> {
-    /// Takes up the policy whose texts are in the first of `files`, or records why
+    /// Takes up the policy whose texts have that hash, or records why
     /// not. Returns false where it is the policy in force already.
-    pub(crate) fn reload(&self, files: Vec<OwnedFd>, trigger: &str) -> bool {
-        self.take_up(files, trigger).unwrap_or_else(|(sha256, why)| {
+    pub(crate) fn reload(&self, hash: [u8; 32], trigger: &str) -> bool {
+        self.take_up(hash, trigger).unwrap_or_else(|(sha256, why)| {
             self.refuse(sha256.as_deref(), &why, trigger);
             true
         })
     }
 
-    fn take_up(
-        &self,
-        files: Vec<OwnedFd>,
-        trigger: &str,
-    ) -> Result<bool, (Option<String>, String)> {
-        let Some(Ok(texts)) = files.into_iter().next().map(read) else {
-            return Err((None, "it did not arrive whole".to_owned()));
-        };
+    fn take_up(&self, hash: [u8; 32], trigger: &str) -> Result<bool, (Option<String>, String)> {
+        let taken = self.shared.take(hash);
+        let taken = taken.map_err(|error| (None, format!("it did not arrive: {error}")))?;
+        // Another policy replaced it, and the broker says so next.
+        let Some(texts) = taken else { return Ok(true) };
         let sha256 = texts.sha256();
         if sha256 == self.gateway.policy().sha256() {
             return Ok(false);

@@ -3,10 +3,14 @@
 use std::{
     fs::File,
     io::{self, Read as _, Seek as _, Write as _},
-    os::fd::OwnedFd,
+    os::{
+        fd::{AsFd, BorrowedFd, OwnedFd},
+        unix::fs::FileExt as _,
+    },
 };
 
 use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, memfd_create};
+use sha2::{Digest as _, Sha256};
 
 use crate::config::PolicyTexts;
 
@@ -32,4 +36,47 @@ pub(crate) fn read(file: OwnedFd) -> io::Result<PolicyTexts> {
     let mut text = Vec::new();
     file.take(LARGEST).read_to_end(&mut text)?;
     Ok(serde_json::from_slice(&text)?)
+}
+
+/// A file that a broker and the process it starts share, for the policies of later: to attach a descriptor to a
+/// message fails while a process of the same user keeps too many in flight.
+#[derive(Debug)]
+pub(crate) struct SharedPolicy(File);
+
+impl SharedPolicy {
+    pub(crate) fn create() -> io::Result<Self> {
+        Ok(Self(memfd_create("policy", MemfdFlags::CLOEXEC)?.into()))
+    }
+
+    /// Replaces what is there by these texts. Returns the hash by which they are taken.
+    pub(crate) fn put(&self, texts: &PolicyTexts) -> io::Result<[u8; 32]> {
+        let text = serde_json::to_vec(texts)?;
+        self.0.set_len(0)?;
+        self.0.write_all_at(&text, 0)?;
+        Ok(Sha256::digest(text).into())
+    }
+
+    /// The texts with that hash; `None` when others have replaced them.
+    pub(crate) fn take(&self, hash: [u8; 32]) -> io::Result<Option<PolicyTexts>> {
+        let length = usize::try_from(self.0.metadata()?.len().min(LARGEST)).unwrap_or(usize::MAX);
+        let mut text = vec![0; length];
+        match self.0.read_exact_at(&mut text, 0) {
+            Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => return Ok(None),
+            read => read?,
+        }
+        let is_whole = <[u8; 32]>::from(Sha256::digest(&text)) == hash;
+        Ok(is_whole.then(|| serde_json::from_slice(&text)).transpose()?)
+    }
+}
+
+impl AsFd for SharedPolicy {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.0.as_fd()
+    }
+}
+
+impl From<OwnedFd> for SharedPolicy {
+    fn from(file: OwnedFd) -> Self {
+        Self(file.into())
+    }
 }

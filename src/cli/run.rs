@@ -39,7 +39,7 @@ use crate::{
         opened::Opened,
         options::Common,
         policy_loading::warn_of_observing,
-        policy_transfer::packed,
+        policy_transfer::{SharedPolicy, packed},
         process, session,
         ship::Shipping,
         signer,
@@ -48,7 +48,8 @@ use crate::{
     policy::Policy,
     sandbox::{
         self, AgentPath, Cell, Channel, DeniedGrant, Enforcement, Grant, LaunchError, Network,
-        PendingAgent, Report, TrustedPaths, not_dumpable, stop_signals, take_standard_streams,
+        PendingAgent, Report, TrustedPaths, not_dumpable, raise_file_limit, stop_signals,
+        take_standard_streams,
     },
 };
 
@@ -136,6 +137,7 @@ pub(crate) fn run(args: Args) -> Result<ExitCode, Failure> {
     process::check_children()?;
     let signals = stop_signals().or_fail("cannot watch for signals")?;
     not_dumpable().or_fail("cannot hide this process's memory")?;
+    let files = raise_file_limit();
     // Said early, with the same words as the gate would use.
     let _ = args.logging.filter()?;
     process::note_terminal("run", "ACP with an editor");
@@ -143,11 +145,12 @@ pub(crate) fn run(args: Args) -> Result<ExitCode, Failure> {
     let opened = Opened::open_with(&args.common, |root, policy| agent_paths(&args, root, policy))?;
     opened.claim.warn(&opened.state_path, opened.workspace.root());
     let session = session(&args)?;
-    let cell = cell(&args, &opened, &session)?;
+    let cell = cell(&args, &opened, &session, files)?;
     let paths =
         TrustedPaths { trusted: opened.trusted.clone(), ..cell.trusted_paths().map_err(explain)? };
-    let watch = PolicyWatch::new(&opened.texts, paths, opened.operator.clone());
-    let gate = start_gate(&args, &opened, &session)?;
+    let shared = SharedPolicy::create().or_fail("cannot start the gate")?;
+    let gate = start_gate(&args, &opened, &session, &shared)?;
+    let watch = PolicyWatch::new(&opened.texts, paths, opened.operator.clone(), shared);
     let pending = cell.launch().map_err(explain)?;
     warn(&pending);
     warn_of_denied(&pending.report);
@@ -184,7 +187,12 @@ fn session(args: &Args) -> Result<Session, Failure> {
     session::session(args.common.agent(name.unwrap_or("agent"))?, Door::Acp)
 }
 
-fn cell(args: &Args, opened: &Opened, session: &Session) -> Result<Cell, Failure> {
+fn cell(
+    args: &Args,
+    opened: &Opened,
+    session: &Session,
+    files: Option<u64>,
+) -> Result<Cell, Failure> {
     let Some((program, arguments)) = args.command.split_first() else {
         return Err(Failure::new("no agent was named").exit(Exit::Usage));
     };
@@ -202,6 +210,7 @@ fn cell(args: &Args, opened: &Opened, session: &Session) -> Result<Cell, Failure
     cell.write.extend(named(&args.agent_write)?);
     cell.network = network(&args.agent_network, &args.agent_listen, cell.network)?;
     cell.hatch = !args.no_mcp && !ways(args, opened).any();
+    cell.files = files;
     Ok(cell)
 }
 
@@ -284,7 +293,12 @@ fn reached(options: &[Reach]) -> Network {
     }
 }
 
-fn start_gate(args: &Args, opened: &Opened, session: &Session) -> Result<Gate, Failure> {
+fn start_gate(
+    args: &Args,
+    opened: &Opened,
+    session: &Session,
+    shared: &SharedPolicy,
+) -> Result<Gate, Failure> {
     let (channel, theirs) = Channel::pair().or_fail("cannot start the gate")?;
     let [editor_in, editor_out] =
         take_standard_streams().or_fail("cannot take over stdin and stdout")?;
@@ -318,7 +332,7 @@ fn start_gate(args: &Args, opened: &Opened, session: &Session) -> Result<Gate, F
     if signer.is_some() {
         files.push(asking.as_fd());
     }
-    files.extend([editor_in.as_fd(), editor_out.as_fd()]);
+    files.extend([shared.as_fd(), editor_in.as_fd(), editor_out.as_fd()]);
     gate.tell(&order, &files, "cannot start the gate")?;
     if let Some(public) = signer {
         signer::serve(asked, opened.audit.signer.clone(), &public)?;

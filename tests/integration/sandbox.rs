@@ -16,6 +16,7 @@ use tempfile::TempDir;
 
 use crate::common::copy_program;
 
+mod descriptors;
 mod interpreters;
 mod keys;
 mod listening;
@@ -73,6 +74,8 @@ fn users() -> Vec<As> {
 struct Place {
     dir: TempDir,
     who: As,
+    /// Its number, where it is not root.
+    user: &'static str,
     _socket: UnixListener,
 }
 
@@ -117,7 +120,7 @@ impl Place {
         .unwrap();
         let socket = UnixListener::bind(base.join("socket")).unwrap();
         set_mode(&base.join("socket"), 0o777);
-        let place = Self { dir, who, _socket: socket };
+        let place = Self { dir, who, user: USER, _socket: socket };
         if is_root() && who != As::Root {
             place.give_away();
         }
@@ -132,7 +135,7 @@ impl Place {
 
     /// Everything belongs to the user that runs.
     fn give_away(&self) {
-        let done = Command::new("chown").args(["-R", USER]).arg(self.base()).status().unwrap();
+        let done = Command::new("chown").args(["-R", self.user]).arg(self.base()).status().unwrap();
         assert!(done.success());
     }
 
@@ -147,8 +150,15 @@ impl Place {
     /// `portcullis ARGS…` as the user of this place.
     fn command(&self, args: &[&str]) -> Command {
         let binary = tools().join("portcullis").to_str().unwrap().to_owned();
-        let user: &[&str] =
-            &["setpriv", "--reuid", USER, "--regid", USER, "--clear-groups", "--inh-caps=-all"];
+        let user: &[&str] = &[
+            "setpriv",
+            "--reuid",
+            self.user,
+            "--regid",
+            self.user,
+            "--clear-groups",
+            "--inh-caps=-all",
+        ];
         let without = "echo 0 >/proc/sys/user/max_user_namespaces && \
             exec setpriv --inh-caps=-all --ambient-caps=-all \"$@\"";
         let namespace: &[&str] =

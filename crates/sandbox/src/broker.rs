@@ -374,6 +374,7 @@ impl Cell {
             ports,
             listen,
             udp,
+            files: self.files,
             bait,
             hatch: None,
         })

@@ -21,7 +21,7 @@ use rustix::{
 use super::{
     capabilities,
     channel::{self, Channel},
-    hatch,
+    file_limit, hatch,
     landlock::{self, Applied, Ports, Restriction, Right, Rule},
     layout::{self, DEVICES, TERMINAL, TERMINALS},
     messages::{Enter, Go, News, RootReady},
@@ -97,6 +97,7 @@ fn enter(channel: &Channel, init: Channel, parent: u32) -> Result<io::Error, Sta
             hatch: None,
         }
     };
+    file_limit::set(spec.files, spec.mode.is_confined()).map_err(failed("limit open files"))?;
     channel.send(&News::Ready(report), &[])?;
     let (Go::Execute, _) = channel.receive::<Go>()?;
     execute(spec, streams)
@@ -348,6 +349,7 @@ mod tests {
             ports: None,
             listen: Vec::new(),
             udp: false,
+            files: None,
             bait: Bait { broker: 1, socket: PathBuf::new(), abstract_name: String::new(), port: 0 },
             hatch: None,
         }

@@ -17,6 +17,7 @@ mod capabilities;
 mod channel;
 mod dispatch;
 mod enter;
+mod file_limit;
 mod gate;
 mod hatch;
 mod hint;
@@ -49,6 +50,7 @@ mod trusted_paths;
 
 pub use broker::PendingAgent;
 pub use channel::{Channel, ChannelError, stream_pair, take_standard_streams};
+pub use file_limit::raise_file_limit;
 pub use gate::{
     GateError, GateReport, become_gate, restrict_front, restrict_gate, restrict_worker,
 };

@@ -47,6 +47,8 @@ pub(super) struct Enter {
     /// Ports of the host's network to listen on.
     pub(super) listen: Vec<u16>,
     pub(super) udp: bool,
+    /// How many files it may have open before it asks for more.
+    pub(super) files: Option<u64>,
     pub(super) bait: Bait,
     /// What leads to the gate.
     pub(super) hatch: Option<Entrance>,

@@ -97,6 +97,9 @@ pub struct Cell {
     /// Whether the cell, if it is confined, gets what leads to the gate, and this
     /// program to connect with.
     pub hatch: bool,
+    /// How many files it may have open before it asks for more, where that is not as in
+    /// this process.
+    pub files: Option<u64>,
 }
 
 /// One action that was tried inside the cell.

@@ -30,7 +30,9 @@ use crate::{
     app::{
         bootstrap::{Profile, Started},
         failure::{Context as _, Failure},
-        logging, process,
+        logging,
+        policy_transfer::SharedPolicy,
+        process,
         session::session,
         stderr,
     },
@@ -70,7 +72,8 @@ fn run(parent: u32) -> Result<(), Failure> {
     let mut files = files.into_iter();
     let mut opened = order.launch.open(&mut files)?;
     opened.sign_through(&mut files)?;
-    let [editor_in, editor_out] = take(files.collect())?;
+    let [shared, editor_in, editor_out] = take(files.collect())?;
+    let shared = SharedPolicy::from(shared);
     let agent = order.agent.parse().or_fail("cannot name the agent")?;
     let session = session(agent, Door::Acp)?;
     let options = logging::Options { log: order.launch.log.clone() };
@@ -109,7 +112,7 @@ fn run(parent: u32) -> Result<(), Failure> {
     let orders = Orders {
         channel: &channel,
         signals: &signals,
-        reloading: started.reloading(),
+        reloading: started.reloading(&shared),
         agent_in: agent_in.clone(),
     };
     let (said_all, wait_for_all) = mpsc::channel::<()>();

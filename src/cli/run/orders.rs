@@ -50,8 +50,8 @@ impl Orders<'_> {
                 continue;
             }
             match self.channel.receive::<Order>() {
-                Ok((Order::Policy { trigger }, files)) => {
-                    if !self.reloading.reload(files, &trigger) && trigger == "signal" {
+                Ok((Order::Policy { hash, trigger }, _)) => {
+                    if !self.reloading.reload(hash, &trigger) && trigger == "signal" {
                         errln!("portcullis: the policy is the one in force");
                     }
                 }

@@ -6,7 +6,6 @@
 //! two looks in a row see the same, so that a file is not read half written.
 
 use std::{
-    os::fd::AsFd as _,
     path::PathBuf,
     time::{Duration, Instant},
 };
@@ -15,7 +14,7 @@ use rustix::fs::{Stat, stat};
 
 use super::{protocol::Order, supervisor::Gate};
 use crate::{
-    app::{policy_transfer::packed, trusted_paths},
+    app::{policy_transfer::SharedPolicy, trusted_paths},
     config::{Operator, PolicyTexts, signature::signature_path},
     sandbox::TrustedPaths,
 };
@@ -29,6 +28,8 @@ pub(crate) struct PolicyWatch {
     /// What its files must keep out of, and all else that is trusted.
     trusted: TrustedPaths,
     operator: Operator,
+    /// Where the gate takes it from.
+    shared: SharedPolicy,
     /// What the policy in force and the last one that was tried were read from.
     paths: Vec<PathBuf>,
     /// What was there when the policy was last read, and at the last look.
@@ -45,13 +46,19 @@ impl PolicyWatch {
     /// Watches the policy with these `texts`;
     /// `trusted` is all else that is trusted, with what the agent gets. The first look offers
     /// the policy in any case: it may have changed since it was read.
-    pub(crate) fn new(texts: &PolicyTexts, trusted: TrustedPaths, operator: Operator) -> Self {
+    pub(crate) fn new(
+        texts: &PolicyTexts,
+        trusted: TrustedPaths,
+        operator: Operator,
+        shared: SharedPolicy,
+    ) -> Self {
         let (reference, mut paths) = (texts.reference().to_owned(), texts.looked_up.clone());
         let next = Instant::now() + INTERVAL;
         if operator.require_signature {
             paths.extend(paths.first().map(|policy| signature_path(policy)));
         }
-        Self { reference, trusted, operator, paths, read: Vec::new(), last: Vec::new(), next }
+        let (read, last) = (Vec::new(), Vec::new());
+        Self { reference, trusted, operator, shared, paths, read, last, next }
     }
 
     /// When to look again; never for a policy that is not in files.
@@ -83,10 +90,10 @@ impl PolicyWatch {
         let offered = self.gather();
         let order = |sha256, why| Order::NoPolicy { trigger: trigger.to_owned(), sha256, why };
         let sent = match offered {
-            Ok(texts) => match packed(&texts) {
-                Ok(file) => {
+            Ok(texts) => match self.shared.put(&texts) {
+                Ok(hash) => {
                     let trigger = trigger.to_owned();
-                    gate.channel().send(&Order::Policy { trigger }, &[file.as_fd()])
+                    gate.channel().send(&Order::Policy { hash, trigger }, &[])
                 }
                 Err(error) => gate.channel().send(&order(None, error.to_string()), &[]),
             },

@@ -7,7 +7,8 @@ use serde_json::Value;
 
 use crate::{app::launch::Launch, sandbox::Entrance};
 
-/// The first message of the broker. After the files of the order, the editor's output and input are attached.
+/// The first message of the broker. After the files of the order, that of later policies and
+/// the editor's output and input are attached.
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) struct Serve {
     pub(crate) launch: Launch,
@@ -52,9 +53,10 @@ pub(crate) enum Progress {
 pub(crate) enum Order {
     /// To stop in order.
     Stop,
-    /// To take another policy up: the texts ([`PolicyTexts`](crate::config::PolicyTexts) as JSON) are in the
-    /// attached file.
+    /// To take another policy up: the texts are in the shared file.
     Policy {
+        /// The hash by which they are taken.
+        hash: [u8; 32],
         /// What made the broker look.
         trigger: String,
     },

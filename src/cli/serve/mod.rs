@@ -28,7 +28,6 @@ mod workers;
 use std::process::ExitCode;
 
 use clap::ArgMatches;
-use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use serde_json::json;
 
 use crate::{
@@ -39,7 +38,7 @@ use crate::{
     },
     config::serve::Listen,
     model::Escaped,
-    sandbox::{close_inherited, not_dumpable, stop_signals},
+    sandbox::{close_inherited, not_dumpable, raise_file_limit, stop_signals},
 };
 use broker::{Broker, facts};
 use door::Doorway;
@@ -49,10 +48,6 @@ use plan::Plan;
 pub(crate) use args::Args;
 pub(crate) use front::run_if_front;
 pub(crate) use worker::run_if_worker;
-
-/// Open files that a service wants at most: each session needs two in the front, and
-/// up to six in its worker.
-const FILES: u64 = 65_536;
 
 /// Runs the command.
 pub(crate) fn run(args: &Args, given: &ArgMatches) -> Result<ExitCode, Failure> {
@@ -64,7 +59,8 @@ pub(crate) fn run(args: &Args, given: &ArgMatches) -> Result<ExitCode, Failure> 
     let signals = stop_signals().or_fail("cannot watch for signals")?;
     not_dumpable().or_fail("cannot hide this process's memory")?;
     let _ = args.logging.filter()?;
-    raise_files();
+    // With fewer it serves fewer.
+    let _ = raise_file_limit();
     let (plan, fresh) = Plan::make(args, given)?;
     let mut journal = Journal::open(&plan.state)?;
     let targets = ship::beneath(&plan.audit.ship, journal::COPY);
@@ -115,14 +111,4 @@ fn announce(plan: &Plan, listen: &[String], fresh: Option<&str>) {
         outln!("portcullis: token, shown this once: {token}");
     }
     outln!("portcullis: ready");
-}
-
-/// As many open files as the system lets us have.
-fn raise_files() {
-    let limit = getrlimit(Resource::Nofile);
-    let most = limit.maximum.unwrap_or(FILES).min(FILES);
-    if limit.current.is_some_and(|current| current < most) {
-        // With fewer it serves fewer.
-        let _ = setrlimit(Resource::Nofile, Rlimit { current: Some(most), ..limit });
-    }
 }

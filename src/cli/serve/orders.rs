@@ -180,14 +180,14 @@ pub(super) enum Spoken {
 /// To a worker.
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) enum ToWorker {
-    /// First of all. The files of the order are attached.
+    /// First of all. The files of the order are attached, and that of later policies.
     Start(Box<WorkerStart>),
     /// A session; its stream is attached.
     Connection { number: u64, agent: String, door: Spoken, peer: String },
     /// The agent's sessions end.
     Close { agent: String },
-    /// To take another policy up; its texts are in the attached file.
-    Policy,
+    /// To take another policy up; its texts are in the shared file, under this hash.
+    Policy { hash: [u8; 32] },
     /// There would be another, but it is out of the question.
     NoPolicy { sha256: Option<String>, why: String },
     /// To stop in order.

@@ -1,6 +1,6 @@
 //! `SIGHUP`: workspaces and agents come and go, and nobody else notices.
 
-use std::{os::fd::AsFd as _, time::Instant};
+use std::time::Instant;
 
 use serde_json::json;
 
@@ -11,12 +11,7 @@ use super::{
     plan::{Fault, Plan},
     policies::{Accepted, Refused},
 };
-use crate::{
-    app::{failure::Failure, policy_transfer::packed},
-    cli::render::counted,
-    model::Escaped,
-    sandbox::ChannelError,
-};
+use crate::{app::failure::Failure, cli::render::counted, model::Escaped, sandbox::ChannelError};
 
 impl Broker {
     /// Reads the configuration and the policies again. What cannot be used
@@ -198,8 +193,8 @@ impl Broker {
                 let (sha256, why) = (sha256.clone(), why.clone());
                 worker.channel.send_now(&ToWorker::NoPolicy { sha256, why }, &[])
             }
-            None => match packed(&policy.texts) {
-                Ok(file) => worker.channel.send_now(&ToWorker::Policy, &[file.as_fd()]),
+            None => match worker.shared.put(&policy.texts) {
+                Ok(hash) => worker.channel.send_now(&ToWorker::Policy { hash }, &[]),
                 Err(error) => {
                     errln!("portcullis: warning: cannot hand a policy over: {error}");
                     Ok(())

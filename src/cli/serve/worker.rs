@@ -28,6 +28,7 @@ use crate::{
         failure::{Context as _, Failure},
         logging,
         policy_loading::warn_of_observing,
+        policy_transfer::SharedPolicy,
         process,
         session::{random_id, session},
     },
@@ -100,6 +101,8 @@ struct Worker {
     start: WorkerStart,
     started: Started,
     spans: Option<Arc<Spans>>,
+    /// Where policies of later are put.
+    shared: SharedPolicy,
 }
 
 /// Opens everything, confines this process and records the start. For a trial
@@ -111,6 +114,7 @@ fn open(start: &WorkerStart, files: Vec<OwnedFd>) -> Result<(Option<Worker>, Apa
         return Ok((None, opened.try_confinement(&start.outside)?));
     }
     opened.sign_through(&mut files)?;
+    let shared = files.next().ok_or_else(|| Failure::new("the broker sent too few files"))?.into();
     warn_of_observing(&opened.policy);
     let session = session(NOBODY.parse().or_fail("cannot name the worker")?, Door::Serve)?;
     let spans = start.spans.map(Spans::of).transpose()?;
@@ -137,7 +141,7 @@ fn open(start: &WorkerStart, files: Vec<OwnedFd>) -> Result<(Option<Worker>, Apa
     ];
     let facts = facts.map(|(name, fact)| (name.to_owned(), fact)).into();
     let started = confined.recover()?.start(session, facts)?;
-    Ok((Some(Worker { start: start.clone(), started, spans }), apart))
+    Ok((Some(Worker { start: start.clone(), started, spans, shared }), apart))
 }
 
 /// The sessions under way, so that they can be ended.
@@ -245,7 +249,7 @@ impl Worker {
                 ..files::Limits::default()
             },
         )?;
-        let reloading = self.started.reloading();
+        let reloading = self.started.reloading(&self.shared);
         let mut service = true;
         while let Ok((order, files)) = channel.receive::<ToWorker>() {
             match order {
@@ -272,8 +276,8 @@ impl Worker {
                     let _ = channel.send(&message, &[]);
                 }
                 ToWorker::Close { agent } => sessions.revoke(|open| open.agent == agent),
-                ToWorker::Policy => {
-                    reloading.reload(files, "signal");
+                ToWorker::Policy { hash } => {
+                    reloading.reload(hash, "signal");
                 }
                 ToWorker::NoPolicy { sha256, why } => {
                     reloading.refuse(sha256.as_deref(), &why, "signal");

@@ -17,7 +17,7 @@ use crate::{
     app::{
         failure::{Context as _, Failure},
         launch::Launch,
-        policy_transfer::packed,
+        policy_transfer::{SharedPolicy, packed},
         process::Child,
         ship::{self, Shipping},
         signer,
@@ -36,6 +36,8 @@ const LISTEN: Duration = Duration::from_secs(9);
 const AGAIN: Duration = Duration::from_millis(50);
 /// Sessions that wait for a worker to start.
 const WAITING: usize = 512;
+/// Open files of which sessions are given at most.
+const MOST_FILES: u64 = 65_536;
 /// Open files that a worker needs for all else: requests under way, watches.
 const FILES: u64 = 1024;
 /// Those of a session: over MCP six, over the `files` channel fewer.
@@ -67,6 +69,8 @@ impl Guest {
 pub(super) struct Worker {
     pub(super) name: String,
     pub(super) channel: Channel,
+    /// Where it takes policies of later from.
+    pub(super) shared: SharedPolicy,
     child: Child,
     since: Instant,
     ready: bool,
@@ -137,6 +141,8 @@ impl Worker {
         let (asked, asking) = Channel::pair().or_fail("cannot start a worker")?;
         let mut descriptors = vec![policy.as_fd()];
         descriptors.extend(signer.as_ref().map(|_| asking.as_fd()));
+        let shared = SharedPolicy::create().or_fail("cannot start a worker")?;
+        descriptors.push(shared.as_fd());
         channel
             .send(&ToWorker::Start(Box::new(order)), &descriptors)
             .or_fail("cannot start a worker")?;
@@ -147,6 +153,7 @@ impl Worker {
         Ok(Self {
             name: place.name.clone(),
             channel,
+            shared,
             child,
             since: now,
             ready: false,
@@ -335,7 +342,7 @@ pub(super) fn trial(plan: &Plan, place: &Place, outside: Outside) -> Result<Apar
 
 /// For how many sessions a worker has files: it may open as many as this process.
 fn most_sessions() -> usize {
-    let files = getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX);
+    let files = getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX).min(MOST_FILES);
     let most = files.saturating_sub(FILES) / FILES_OF_SESSION;
     usize::try_from(most).unwrap_or(usize::MAX).max(FEW)
 }
@@ -386,7 +393,7 @@ mod tests {
     #[test]
     fn an_order_to_end_sessions_is_kept_until_there_is_room_for_it() {
         let (ours, theirs) = Channel::pair().unwrap();
-        while ours.send_now(&ToWorker::Policy, &[]).is_ok() {}
+        while ours.send_now(&ToWorker::Policy { hash: [0; 32] }, &[]).is_ok() {}
         let mut owed = Owed { close: ["a".to_owned()].into(), ..Owed::default() };
         owed.pay(&ours);
         let since = owed.since.unwrap();
@@ -401,7 +408,7 @@ mod tests {
             theirs.receive::<ToWorker>().unwrap();
         }
         let mut heard = std::iter::from_fn(|| Some(theirs.receive::<ToWorker>().unwrap().0));
-        let close = heard.find(|order| !matches!(order, ToWorker::Policy)).unwrap();
+        let close = heard.find(|order| !matches!(order, ToWorker::Policy { .. })).unwrap();
         assert!(matches!(close, ToWorker::Close { agent } if agent == "a"));
     }
 }

@@ -1,0 +1,83 @@
+//! Descriptors that an agent sends: the kernel counts them by user, and closes them in
+//! the process that does not take them.
+
+use std::{
+    io::{BufRead as _, BufReader},
+    time::Instant,
+};
+
+use super::*;
+
+/// Nobody else's: what this one has in flight keeps no other test from sending.
+const ALONE: &str = "4322";
+
+/// Sends descriptors that nobody receives, as many as the kernel lets it.
+const IN_FLIGHT: &str = r#"
+import array, json, resource, socket, sys
+hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+null, pairs = open("/dev/null"), []
+rights = [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", [null.fileno()] * 250))]
+try:
+    while len(pairs) * 2 < hard - 50:
+        pairs.append(socket.socketpair())
+        pairs[-1][0].sendmsg([b"x"], rights)
+    got = "ok"
+except OSError as error:
+    got = error.strerror
+print(json.dumps({"try": "send", "got": got}), file=sys.stderr, flush=True)
+sys.stdin.read()
+"#;
+
+/// A place of the user [`ALONE`], where that can be.
+fn place_alone() -> Place {
+    let mut place = Place::new(As::User);
+    if is_root() {
+        place.user = ALONE;
+        place.give_away();
+    }
+    place
+}
+
+/// An agent kept every process of its user from sending descriptors: a changed policy was
+/// not taken up, and no other agent could be started.
+#[test]
+fn descriptors_in_flight_keep_nobody_else_from_sending_any() {
+    let (place, other) = (place_alone(), place_alone());
+    let policy = place.at("policies/policy.toml");
+    let mut agent = place.start(&["--policy", &policy], &["/usr/bin/python3", "-c", IN_FLIGHT]);
+    let (input, mut errors) = (agent.stdin.take(), BufReader::new(agent.stderr.take().unwrap()));
+    let mut line = String::new();
+    while !line.contains("\"try\"") {
+        line.clear();
+        assert!(errors.read_line(&mut line).unwrap() > 0, "the agent says how it went");
+    }
+    assert!(line.contains("Too many references"), "{line}");
+    std::fs::write(&policy, "schema = 1\nname = \"test\"\nversion = 2\n").unwrap();
+    let since = Instant::now();
+    let of_policy = |record: &Value| record["kind"] == "policy" && record["facts"]["version"] == 2;
+    while !place.records().iter().any(of_policy) {
+        assert!(since.elapsed() < Duration::from_secs(30), "{:?}", place.records().last());
+        std::thread::sleep(Duration::from_millis(50));
+    }
+    let ended = other.run(&[], &["/bin/true"]);
+    assert_eq!(ended.code, 0, "{ended:?}");
+    drop(input);
+    assert_eq!(agent.wait().unwrap().code(), Some(0));
+}
+
+#[test]
+fn an_agent_has_the_files_that_it_may_have_without_asking_and_fewer_at_most() {
+    for who in users() {
+        let place = Place::new(who);
+        let limits =
+            "import resource; print(*resource.getrlimit(7), file=__import__('sys').stderr)";
+        let own = "ulimit -Sn 777; exec \"$@\"";
+        let inner = place.command(&["run", "--", "/usr/bin/python3", "-c", limits]);
+        let ended = wrapped("sh", &["-c", own], &place, &inner);
+        let limits = ended.stderr.lines().find_map(|line| line.strip_prefix("agent: 777 "));
+        let most: u64 = limits.unwrap_or_else(|| panic!("{ended:?}")).parse().unwrap();
+        let ours = rustix::process::getrlimit(rustix::process::Resource::Nofile).maximum;
+        assert!(most >= 512 && ours.is_none_or(|ours| most < ours), "{most} {ours:?}");
+    }
+}
