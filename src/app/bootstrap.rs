@@ -248,9 +248,9 @@ impl Started {
                 Ok(gateway) => {
                     return gateway.stop(&self.session).or_fail("cannot record the stop");
                 }
-                // The next start settles what it left half done.
-                Err(_) if Instant::now() >= end => {
-                    return Err(Failure::new("a thread still serves"));
+                Err(shared) if Instant::now() >= end => {
+                    tracing::warn!("stopped while a thread still serves");
+                    return shared.stop_shared(&self.session).or_fail("cannot record the stop");
                 }
                 Err(shared) => shared,
             };

@@ -236,3 +236,22 @@ pub(crate) fn copy_program(program: &str, to: &Path) {
     let status = Command::new("cp").arg(program).arg(to).status().unwrap();
     assert!(status.success(), "cannot copy {program} to {}", to.display());
 }
+
+/// Whether the kernel lets a socket refuse descriptors: Linux 6.16.
+pub(crate) fn sockets_refuse_descriptors() -> bool {
+    let release = rustix::system::uname().release().to_string_lossy().into_owned();
+    let mut numbers = release.split('.').map(|number| number.parse::<u32>().unwrap_or(0));
+    (numbers.next(), numbers.next()) >= (Some(6), Some(16))
+}
+
+/// How the kernel answers who sends a descriptor to a socket.
+pub(crate) fn send_descriptor(path: &Path) -> Result<(), rustix::io::Errno> {
+    use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags, sendmsg};
+    let stream = std::os::unix::net::UnixStream::connect(path).unwrap();
+    let mut space = [std::mem::MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+    let mut control = SendAncillaryBuffer::new(&mut space);
+    let sent = [std::os::fd::AsFd::as_fd(&stream)];
+    assert!(control.push(SendAncillaryMessage::ScmRights(&sent)));
+    let text = [std::io::IoSlice::new(b"G")];
+    sendmsg(&stream, &text, &mut control, SendFlags::empty()).map(drop)
+}

@@ -97,7 +97,7 @@ impl Host {
     /// Waits until all that guests began is done.
     fn end(&mut self) {
         if let Some(inside) = self.inside.take() {
-            inside.stop();
+            inside.stop(std::time::Duration::from_secs(60));
         }
     }
 

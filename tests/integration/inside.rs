@@ -286,7 +286,7 @@ fn connections_that_come_to_nothing_are_told_of_by_their_number() {
         let _ = stream.shutdown(std::net::Shutdown::Write);
         let _ = stream.read_to_end(&mut Vec::new());
     }
-    inside.stop();
+    inside.stop(std::time::Duration::from_secs(60));
     let log = dir.path().join("state/audit/seg-000000.jsonl");
     let log = std::fs::read_to_string(log).unwrap();
     let records = log.lines().map(|line| serde_json::from_str::<Value>(line).unwrap());

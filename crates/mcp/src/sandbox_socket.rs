@@ -40,6 +40,8 @@ const FULL_DELAY: Duration = Duration::from_millis(10);
 /// How long a write to a client that does not read blocks, before the writer looks if
 /// others wait.
 const WRITE_TIMEOUT: Duration = Duration::from_secs(1);
+/// How often the end of the last threads is looked for.
+const STOP_INTERVAL: Duration = Duration::from_millis(2);
 /// How often failed connections are recorded.
 const RECORD_INTERVAL: Duration = Duration::from_secs(60);
 
@@ -117,11 +119,19 @@ impl SandboxSocket {
         Ok(Self { connections, tokens, accepting })
     }
 
-    /// Disconnects all clients, and waits until requests that have begun are done.
-    pub fn stop(self) {
+    /// Disconnects all clients, and waits until requests that have begun are done, no
+    /// longer than `timeout`.
+    pub fn stop(self, timeout: Duration) {
         self.tokens.close();
         self.connections.end();
-        let _ = self.accepting.join();
+        let end = Instant::now() + timeout;
+        while !self.accepting.is_finished() {
+            if Instant::now() >= end {
+                tracing::warn!("a thread of the sandbox socket does not end");
+                return;
+            }
+            thread::sleep(STOP_INTERVAL);
+        }
     }
 }
 

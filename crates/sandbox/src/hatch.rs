@@ -22,6 +22,7 @@ use rustix::{
 };
 
 use super::{
+    descriptor_passing::refuse_descriptors,
     hint, mounts,
     named_pipes::{self, NamedPipes, PLACE},
     random::random_hex,
@@ -221,6 +222,7 @@ fn this_program(owner: Option<u32>, sees: impl Fn(&Path) -> bool) -> Result<Path
 
 fn bound(path: &Path) -> io::Result<(OwnedFd, OwnedFd)> {
     let socket = socket_with(AddressFamily::UNIX, SocketType::STREAM, SocketFlags::CLOEXEC, None)?;
+    refuse_descriptors(&socket)?;
     bind(&socket, &SocketAddrUnix::new(path)?)?;
     // The directory keeps others out; the agent may be another user.
     chmodat(CWD, path, Mode::from_raw_mode(0o666), AtFlags::empty())?;

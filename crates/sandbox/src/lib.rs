@@ -15,6 +15,7 @@ mod bait;
 mod broker;
 mod capabilities;
 mod channel;
+mod descriptor_passing;
 mod dispatch;
 mod enter;
 mod file_limit;
@@ -50,6 +51,7 @@ mod trusted_paths;
 
 pub use broker::PendingAgent;
 pub use channel::{Channel, ChannelError, stream_pair, take_standard_streams};
+pub use descriptor_passing::refuse_descriptors;
 pub use file_limit::raise_file_limit;
 pub use gate::{
     GateError, GateReport, become_gate, restrict_front, restrict_gate, restrict_worker,

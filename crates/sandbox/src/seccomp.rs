@@ -174,6 +174,9 @@ fn refused(purpose: Purpose) -> Result<Rules, SeccompError> {
                     rule([is(1, libc::IPPROTO_TCP), is(2, libc::TCP_FASTOPEN_CONNECT)])?,
                     // An upper layer such as SMC replaces what Landlock checks.
                     rule([is(1, libc::IPPROTO_TCP), is(2, libc::TCP_ULP)])?,
+                    // Whoever closes the socket last waits, another process to which it was
+                    // sent, too.
+                    rule([is(1, libc::SOL_SOCKET), is(2, libc::SO_LINGER)])?,
                 ],
             );
             rules.insert(libc::SYS_socketpair, pairs(unix)?);

@@ -13,6 +13,8 @@ use rustix::{
     net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, bind, listen, socket_with},
 };
 
+use crate::sandbox::refuse_descriptors;
+
 const DIRECTORY: &str = "approvals";
 const SOCKET: &str = ".sock";
 const NONCE: &str = ".nonce";
@@ -58,6 +60,7 @@ impl Directory {
         let file = openat(&self.0, format!("{name}{NONCE}"), flags, Mode::RUSR | Mode::WUSR)?;
         File::from(file).write_all(nonce.as_bytes())?;
         let socket = stream()?;
+        refuse_descriptors(&socket)?;
         let fresh = format!("{name}.tmp");
         bind(&socket, &self.address(&fresh)?)?;
         chmodat(&self.0, fresh.as_str(), Mode::RUSR | Mode::WUSR, AtFlags::empty())?;

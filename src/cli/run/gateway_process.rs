@@ -57,6 +57,10 @@ const STREAMS: usize = 3;
 /// How long the last threads may take when nothing is served any more.
 const STOP_TIMEOUT: Duration = Duration::from_secs(2);
 
+/// How long requests of MCP clients in the sandbox may take then. The broker waits for
+/// ten seconds in all.
+const SOCKET_TIMEOUT: Duration = Duration::from_secs(5);
+
 /// How long the gate waits for the end of the agent's stderr.
 const LAST_WORDS: Duration = Duration::from_secs(1);
 
@@ -149,7 +153,7 @@ fn run(parent: u32) -> Result<(), Failure> {
     // What an agent says last must not be lost; one that goes on has its time.
     let _ = wait_for_all.recv_timeout(LAST_WORDS);
     if let Some(socket) = socket {
-        socket.stop();
+        socket.stop(SOCKET_TIMEOUT);
     }
     started.stop(STOP_TIMEOUT).map(drop)
 }

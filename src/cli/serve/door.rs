@@ -29,7 +29,7 @@ use crate::{
     },
     config::serve::{Listen, Service},
     operator_files,
-    sandbox::{Apart, Channel},
+    sandbox::{Apart, Channel, refuse_descriptors},
     serve::check_tls,
 };
 
@@ -223,7 +223,7 @@ impl Socket {
                     at: at.clone(),
                     made: found(path),
                 };
-                bind(path).map(made)
+                bind(path).and_then(|socket| refuse_descriptors(&socket).map(|()| socket)).map(made)
             }
         };
         let opened = opened.or_fail(format_args!("cannot listen at `{at}`"));

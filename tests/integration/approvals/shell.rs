@@ -12,7 +12,7 @@ use rustix::process::{Pid, Resource, Rlimit, Signal, getrlimit, kill_process, pr
 use serde_json::{Value, json};
 
 use super::{PATIENCE, begin, end, id, kinds, waiting, world};
-use crate::common::World;
+use crate::common::{World, send_descriptor, sockets_refuse_descriptors};
 
 #[test]
 fn a_write_waits_is_approved_and_all_of_it_is_on_record() {
@@ -312,6 +312,17 @@ fn say(world: &World, line: &str) -> Value {
     let mut reply = String::new();
     BufReader::new(socket).read_line(&mut reply).unwrap();
     serde_json::from_str(&reply).unwrap()
+}
+
+#[test]
+fn the_socket_takes_no_descriptors() {
+    let world = world();
+    let mut child = begin(&world, &["write", "src/payments/a.ts"], "a");
+    waiting(&world, 1);
+    let is_refused = send_descriptor(&desk(&world, "sock")) == Err(rustix::io::Errno::PERM);
+    assert_eq!(is_refused, sockets_refuse_descriptors());
+    child.kill().unwrap();
+    child.wait().unwrap();
 }
 
 #[test]

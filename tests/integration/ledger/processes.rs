@@ -39,6 +39,11 @@ fn receipts(output: ChildStdout) -> Vec<Receipt> {
 
 /// Starts and stops a gateway, which settles what the dead ones left.
 fn recover(state: &State) {
+    let (gateway, session) = opened(state);
+    gateway.stop(&session).unwrap();
+}
+
+fn opened(state: &State) -> (Gateway, Session) {
     let root = TempDir::new().unwrap();
     let policy = compile(&PolicySource::from_text("test.toml", acp_rig::POLICY)).unwrap();
     let (workspace, policy) = (Workspace::open(root.path()).unwrap(), Arc::new(policy));
@@ -46,7 +51,24 @@ fn recover(state: &State) {
     let gateway = Gateway::open(workspace, policy, state.open(), &state.dir(), key).unwrap();
     let (id, agent) = ("0".repeat(32), "agent".parse().unwrap());
     let session = Session { id, agent, user: "user".to_owned(), door: Door::Cli };
-    gateway.stop(&session).unwrap();
+    (gateway, session)
+}
+
+/// A thread that did not end kept the gate from recording its stop.
+#[test]
+fn a_gateway_that_others_still_have_records_its_stop_and_nothing_after_it() {
+    let state = State::new();
+    let (gateway, session) = opened(&state);
+    let gateway = Arc::new(gateway);
+    let other = Arc::clone(&gateway);
+    gateway.note(&session, "test", [].into()).unwrap();
+    gateway.stop_shared(&session).unwrap();
+    other.note(&session, "test", [].into()).unwrap_err();
+    drop((gateway, other));
+    recover(&state);
+    let report = state.whole(&[]);
+    assert_eq!(report.records, 3);
+    assert_eq!(report.warnings, []);
 }
 
 #[test]

@@ -81,3 +81,51 @@ fn an_agent_has_the_files_that_it_may_have_without_asking_and_fewer_at_most() {
         assert!(most >= 512 && ours.is_none_or(|ours| most < ours), "{most} {ours:?}");
     }
 }
+
+/// Sends a socket that lingers beside the first byte of a token.
+const LINGERING: &str = r#"
+import array, json, socket, struct, sys
+def say(what, got):
+    print(json.dumps({"try": what, "got": got}), file=sys.stderr, flush=True)
+def attempt(what, act):
+    try:
+        act()
+        say(what, "ok")
+    except OSError as error:
+        say(what, error.strerror)
+server = socket.socket()
+server.bind(("127.0.0.1", 0))
+server.listen(1)
+sender = socket.create_connection(server.getsockname())
+receiver, _ = server.accept()
+sender.setblocking(False)
+try:
+    while True:
+        sender.send(b"x" * 65536)
+except BlockingIOError:
+    pass
+linger = struct.pack("ii", 1, 100000)
+attempt("linger", lambda: sender.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, linger))
+gate = socket.socket(socket.AF_UNIX)
+gate.connect("/.portcullis/gate")
+for what, sent in (("first", sender), ("second", receiver)):
+    rights = [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", [sent.fileno()]))]
+    attempt(what, lambda: gate.sendmsg([b"0"], rights))
+"#;
+
+/// A thread of the gate slept in the kernel, and the gate could not stop: it was killed
+/// without a `stop` record.
+#[test]
+fn a_socket_that_lingers_does_not_keep_the_gate_from_stopping() {
+    for who in users() {
+        let place = Place::new(who);
+        let ended = place.run(&[], &["/usr/bin/python3", "-c", LINGERING]);
+        assert_eq!(ended.code, 0, "{who:?} {ended:?}");
+        let attempts = ended.attempts();
+        assert_eq!(attempts["linger"], "Operation not permitted", "{who:?}");
+        let refused = [&attempts["first"], &attempts["second"]];
+        let is_refused = refused.iter().all(|got| *got == "Operation not permitted");
+        assert_eq!(is_refused, crate::common::sockets_refuse_descriptors(), "{refused:?}");
+        assert_eq!(place.records().last().unwrap()["kind"], "stop", "{who:?}");
+    }
+}

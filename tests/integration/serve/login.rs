@@ -3,7 +3,7 @@
 use std::{fs, io::Write as _, os::unix::net::UnixStream, process::Stdio};
 
 use super::rig::{Service, Site, status};
-use crate::common::{World, done};
+use crate::common::{World, done, send_descriptor, sockets_refuse_descriptors};
 
 #[test]
 fn without_a_configuration_it_serves_this_directory_for_a_token_shown_once() {
@@ -131,6 +131,19 @@ fn a_unix_socket_is_for_its_owner() {
     assert_eq!(status(&reply), 200);
     service.stop();
     assert!(!socket.exists());
+}
+
+/// A socket that lingers, sent beside a request, had the whole front wait for it.
+#[test]
+fn a_unix_socket_takes_no_descriptors() {
+    let site = Site::new(&["shop"]);
+    site.write();
+    let socket = site.base().join("s.sock");
+    let at = format!("unix:{}", socket.display());
+    let service = Service::start(&mut site.command(&["--listen", &at]));
+    let is_refused = send_descriptor(&socket) == Err(rustix::io::Errno::PERM);
+    assert_eq!(is_refused, sockets_refuse_descriptors());
+    service.stop();
 }
 
 /// One that had been replaced took the other's along.

@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 
-use portcullis_audit::{Kind, Receipt};
+use portcullis_audit::{Draft, Kind, Receipt};
 
 use super::{Error, ErrorKind, Gateway, Refusal, error::Failure, record};
 use crate::{ledger, model::Session};
@@ -107,9 +107,23 @@ impl Gateway {
     /// # Errors
     /// When the record cannot be written.
     pub fn stop(self, session: &Session) -> Result<Option<ledger::Error>, Error> {
+        let draft = self.stopping(session);
+        Ok(self.ledger.close(draft)?)
+    }
+
+    /// The same while other threads have the gateway: what they ask of it is refused from
+    /// then on, and what they have begun is settled by the next start.
+    ///
+    /// # Errors
+    /// As [`Self::stop`].
+    pub fn stop_shared(&self, session: &Session) -> Result<Option<ledger::Error>, Error> {
+        Ok(self.ledger.close_shared(self.stopping(session))?)
+    }
+
+    fn stopping(&self, session: &Session) -> Draft {
         self.record_ended(self.watcher.stop());
         let mut draft = record::request(session, &self.policy(), "stop", None);
         draft.op = None;
-        Ok(self.ledger.close(draft)?)
+        draft
     }
 }

@@ -124,6 +124,9 @@ pub enum Error {
     /// A repair did what was agreed to, and that was not enough.
     #[error("the repair is done, but the log is still damaged: {0}")]
     StillDamaged(String),
+    /// This gate ended its lifetime.
+    #[error("the gate has stopped")]
+    Stopped,
     /// The log is not what the operator agreed to repair.
     #[error("the log changed since it was looked at; look again")]
     Changed,

@@ -318,6 +318,28 @@ impl AuditLog {
     pub fn close(mut self, draft: Draft) -> Result<Option<Error>, Error> {
         self.append(Kind::Stop, draft, true)?;
         self.keeper = None;
+        let unsigned = self.last_checkpoint()?;
+        if self.intents().is_empty() {
+            self.life.end()?;
+        }
+        // Else the next gate finds the file and looks after the intents.
+        Ok(unsigned)
+    }
+
+    /// The same while other threads have the log, which takes no more records from
+    /// them. The next gate takes this one for dead, and settles what they left.
+    ///
+    /// # Errors
+    ///
+    /// As [`Self::close`].
+    pub fn close_shared(&self, draft: Draft) -> Result<Option<Error>, Error> {
+        self.append(Kind::Stop, draft, true)?;
+        self.group.fail(&Error::Stopped);
+        self.last_checkpoint()
+    }
+
+    /// Gives why no checkpoint could be signed.
+    fn last_checkpoint(&self) -> Result<Option<Error>, Error> {
         let made = self.maker.as_ref().map(|maker| maker.make(self.group.mutex(), true));
         let unsigned = match made.and_then(Result::err) {
             Some(error @ (Error::Damaged { .. } | Error::Tampered { .. })) => return Err(error),
@@ -326,10 +348,6 @@ impl AuditLog {
         if let Some(error) = &unsigned {
             tracing::error!(%error, "no checkpoint of the audit log could be signed");
         }
-        if self.intents().is_empty() {
-            self.life.end()?;
-        }
-        // Else the next gate finds the file and looks after the intents.
         Ok(unsigned)
     }
 

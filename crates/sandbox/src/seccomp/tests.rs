@@ -66,6 +66,19 @@ fn partly_confined_no_other_process_gets_other_limits_or_priorities() {
     }
 }
 
+/// Whoever closes a socket last waits for it to linger: the gate, to which it was sent.
+#[test]
+fn an_agent_has_no_socket_linger() {
+    let option = |number: i32| [3, 1, number.unsigned_abs().into()];
+    for purpose in [FULL, PARTIAL] {
+        assert!(refuses(purpose, libc::SYS_setsockopt, &option(libc::SO_LINGER)));
+        assert!(!refuses(purpose, libc::SYS_setsockopt, &option(libc::SO_KEEPALIVE)));
+        // The same number at another level.
+        let other = [3, 6, libc::SO_LINGER.unsigned_abs().into()];
+        assert!(!refuses(purpose, libc::SYS_setsockopt, &other));
+    }
+}
+
 #[test]
 fn no_socket_of_a_pair_can_send_to_sockets_of_the_host() {
     let flags = u64::from(libc::SOCK_CLOEXEC.cast_unsigned());
