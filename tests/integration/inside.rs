@@ -22,7 +22,7 @@ use serde_json::{Value, json};
 
 use crate::{
     acp_client::{Client, Editor},
-    acp_rig::{POLICY, connection, gateway, workspace},
+    acp_rig::{POLICY, connection, gateway, request, workspace},
     common::World,
     fast_agent::fast_agent_config,
     fast_agent_confined,
@@ -294,6 +294,40 @@ fn connections_that_come_to_nothing_are_told_of_by_their_number() {
     let told: Vec<_> = told.map(|record| record["facts"]["connections"].as_u64()).collect();
     // At once, and in the end.
     assert_eq!(told, [Some(1), Some(98)], "{log}");
+}
+
+/// What had been read of a client was carried out after the end, and kept the gate from
+/// stopping in time.
+#[test]
+fn of_a_client_that_is_disconnected_nothing_more_begins() {
+    let (dir, root) = workspace();
+    let gateway = Arc::new(gateway(&root, dir.path()));
+    let hatch = dir.path().join("hatch");
+    let listener = UnixListener::bind(&hatch).unwrap();
+    let guests = AttachTokens::new(Path::new("/p"), Path::new("/s"));
+    let token = guests.issue(&connection(), None).unwrap();
+    let inside =
+        SandboxSocket::start(Connections::Listener(listener.into()), gateway, guests, config(root))
+            .unwrap();
+    let hello = json!({"protocolVersion": "2025-06-18", "capabilities": {},
+        "clientInfo": {"name": "t", "version": "0"}});
+    let mut said = format!("{token}\n{}\n", request(0, "initialize", hello));
+    said += "{\"jsonrpc\":\"2.0\",\"method\":\"notifications/initialized\"}\n";
+    for id in 1..1900 {
+        said += &format!("{{\"jsonrpc\":\"2.0\",\"id\":{id},\"method\":\"x\"}}\n");
+    }
+    let mut stream = UnixStream::connect(&hatch).unwrap();
+    stream.write_all(said.as_bytes()).unwrap();
+    let log = dir.path().join("state/audit/seg-000000.jsonl");
+    let begun =
+        || std::fs::read_to_string(&log).unwrap_or_default().matches("\"op\":\"x\"").count();
+    while begun() == 0 {
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    let before = begun();
+    inside.stop(Duration::from_secs(60));
+    let after = begun();
+    assert!(after - before < 300, "{before} {after}");
 }
 
 #[test]

@@ -30,6 +30,32 @@ fn by_rule(world: &World, rule: &str) -> Vec<Value> {
     records
 }
 
+/// What no limit bounds was recorded as fast as it came, and filled the disk.
+#[test]
+fn an_agent_is_heard_more_slowly_the_more_is_refused() {
+    let mut relay = Relay::start(world("operationsPerSecond = 1"));
+    relay.world().file("a.txt", "text");
+    let method = |id: u64| acp_rig::request(id, "terminal/create", serde_json::json!({}));
+    let nowhere = serde_json::json!({ "sessionId": "none", "path": relay.at("a.txt") });
+    let mut requests = Vec::new();
+    for number in 0..1000 {
+        requests.push(method(100_000 + number));
+        requests.push(acp_rig::request(200_000 + number, "fs/read_text_file", nowhere.clone()));
+        requests.push(relay.read("a.txt"));
+    }
+    let started = Instant::now();
+    let answers = relay.ask(&sorted(requests));
+    // Two thousand at once, and two hundred in a second.
+    assert!(started.elapsed() >= Duration::from_secs(4), "{:?}", started.elapsed());
+    assert!(answers.iter().filter(|answer| answer["error"].is_object()).count() >= 2990);
+    relay.end();
+}
+
+fn sorted(mut requests: Vec<Value>) -> Vec<Value> {
+    requests.sort_by_key(|request| request["id"].as_u64());
+    requests
+}
+
 #[test]
 fn who_goes_too_fast_is_denied_and_may_go_on_a_moment_later() {
     let mut relay = Relay::start(world("operationsPerSecond = 50\ndenials = 1"));

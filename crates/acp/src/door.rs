@@ -140,7 +140,7 @@ impl<'g> Door<'g> {
         }
     }
 
-    fn reader(&self, from: Peer) -> &PeerReader {
+    pub(super) fn reader(&self, from: Peer) -> &PeerReader {
         match from {
             Peer::Agent => &self.readers.agent,
             Peer::Editor => &self.readers.editor,

@@ -31,6 +31,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::{
     gateway::{Gateway, Refusal, Unfollowed},
+    hangup::malformed_limiter,
     model::{Escaped, OperationKind},
     paths::Roots,
 };
@@ -118,6 +119,7 @@ impl Server {
             calls: AtomicUsize::default(),
             bytes: AtomicUsize::default(),
             short: AtomicBool::default(),
+            refusals: malformed_limiter(),
         };
         Ok(Self {
             shared: Arc::new(shared),
@@ -245,6 +247,9 @@ impl ServerHandler for Server {
         _request: Option<PaginatedRequestParams>,
         context: RequestContext<RoleServer>,
     ) -> Result<ListToolsResult, ErrorData> {
+        if self.shared.is_closed() {
+            return Err(ErrorData::internal_error("the client is gone", None));
+        }
         self.introduce(context.client_info(), context.protocol_version());
         let shown = match has_sessions(&context) {
             // Who asks for the list wants to hear when it changes.

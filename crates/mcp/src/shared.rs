@@ -11,6 +11,7 @@ use std::{
 };
 
 use portcullis_audit::Receipt;
+use portcullis_rpc::RateLimiter;
 use rmcp::model::CallToolResult;
 use serde_json::{Value, json};
 use tokio::sync::Semaphore;
@@ -62,6 +63,8 @@ pub(super) struct Shared {
     pub(super) bytes: AtomicUsize,
     /// Whether the last change of a file was over soon.
     pub(super) short: AtomicBool,
+    /// What was refused and no limit of the policy bounds.
+    pub(super) refusals: RateLimiter,
 }
 
 impl Shared {
@@ -97,6 +100,11 @@ impl Shared {
         self.leave();
     }
 
+    /// Whether the client hears no more.
+    pub(super) fn is_closed(&self) -> bool {
+        self.closed.load(Ordering::SeqCst)
+    }
+
     /// Lets what is left go out, and forgets what the session did.
     pub(super) fn end(&self, grace: Duration) {
         self.writer.close(grace);
@@ -115,6 +123,7 @@ impl Shared {
         path: Option<&str>,
         refusal: &Refusal,
     ) -> crate::gateway::Error {
+        self.refusals.charge();
         self.gateway.refuse(&self.session, op, path, refusal)
     }
 
@@ -156,7 +165,12 @@ impl Shared {
         let receipts = call.receipts.into_inner();
         match result {
             Ok(answer) => answer::done(answer, &receipts),
-            Err(Trouble::Gate(error)) => answer::failed(&error, &receipts),
+            Err(Trouble::Gate(error)) => {
+                if error.rule().is_some_and(|rule| rule.starts_with("limits.")) {
+                    self.refusals.charge();
+                }
+                answer::failed(&error, &receipts)
+            }
             Err(Trouble::Said(message)) => answer::said(&message, &receipts),
             Err(Trouble::Arguments(why)) => {
                 let refusal = Refusal::Parameters(why);

@@ -7,7 +7,7 @@ use std::{collections::BTreeMap, convert::Infallible, io, sync::Arc, time::Durat
 
 use portcullis_audit::Receipt;
 use portcullis_rpc::{
-    Frame, Id, InvalidMessage, Message, MessageError, RateLimiter,
+    Frame, Id, InvalidMessage, Message, MessageError,
     response::{self, ErrorObject, INVALID_PARAMS, INVALID_REQUEST},
 };
 use rmcp::{
@@ -20,7 +20,7 @@ use rmcp::{
 };
 use serde_json::{Value, json, value::RawValue};
 
-use crate::{hangup::malformed_limiter, model::Escaped};
+use crate::model::Escaped;
 
 use super::{
     line,
@@ -43,9 +43,6 @@ pub(super) struct Wire {
     begun: bool,
     /// Whether the last line was answered here.
     refused: bool,
-    malformed: RateLimiter,
-    /// How long the client is not to be heard.
-    pause: Duration,
 }
 
 impl Wire {
@@ -62,8 +59,6 @@ impl Wire {
             under_way: Arc::clone(under_way),
             begun: false,
             refused: false,
-            malformed: malformed_limiter(),
-            pause: Duration::ZERO,
         })
     }
 }
@@ -80,9 +75,9 @@ impl Transport<RoleServer> for Wire {
             JsonRpcMessage::Error(error) => error.id.as_ref(),
             _ => None,
         };
-        // What was taken back is not answered.
+        // What was taken back is not answered, nor a client that hears no more.
         let ended = answers.map(|id| self.under_way.end(id));
-        if ended.as_ref().is_none_or(Ended::is_wanted) {
+        if ended.as_ref().is_none_or(Ended::is_wanted) && !self.shared.is_closed() {
             put(&self.shared.writer, line::of(&message));
         }
         // The line counts by now.
@@ -98,12 +93,14 @@ impl Transport<RoleServer> for Wire {
                 tokio::time::sleep(PAUSE).await;
             }
             self.refused = false;
-            let pause = std::mem::take(&mut self.pause);
+            let pause = self.shared.refusals.pause();
             // What is left in the stream of one that is gone is bounded.
             if !pause.is_zero() && !self.reader.is_over() {
                 tokio::time::sleep(pause).await;
             }
-            let Some(frame) = self.reader.next().await else {
+            let frame = self.reader.next().await;
+            // Nothing more begins for a client that hears no more, of what was read either.
+            let Some(frame) = frame.filter(|_| !self.shared.is_closed()) else {
                 self.shared.leave();
                 return None;
             };
@@ -211,7 +208,7 @@ impl Wire {
     fn drop(&mut self, why: &str, length: Option<usize>) -> Option<Receipt> {
         let mut facts = BTreeMap::from([("why".to_owned(), json!(why))]);
         facts.extend(length.map(|length| ("bytes".to_owned(), json!(length))));
-        self.pause = self.malformed.charge();
+        self.shared.refusals.charge();
         self.shared.report("mcp.dropped", facts)
     }
 }

@@ -32,6 +32,11 @@ impl RateLimiter {
         *busy_until = begin.checked_add(self.cost).unwrap_or(begin);
         busy_until.saturating_duration_since(now).saturating_sub(self.burst)
     }
+
+    /// How long the sender of the events so far must pause.
+    pub fn pause(&self) -> Duration {
+        lock(&self.busy_until).saturating_duration_since(Instant::now()).saturating_sub(self.burst)
+    }
 }
 
 #[cfg(test)]
@@ -46,6 +51,8 @@ mod tests {
         }
         let pauses: Vec<_> = (0..200).map(|_| limiter.charge()).collect();
         let last = pauses.last().unwrap();
+        let pause = limiter.pause();
+        assert!(pause <= *last && pause > *last / 2, "{pause:?}");
         // The test takes its time as well.
         assert!(*last > Duration::from_millis(100) && *last <= Duration::from_secs(1), "{last:?}");
     }
