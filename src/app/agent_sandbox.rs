@@ -18,6 +18,10 @@ use crate::{
     sandbox::{Cell, Enforcement, Grant, Network, TrustedPath},
 };
 
+/// What helps where the self-test could not write to the agent's home.
+pub(crate) const HOME_OUT_OF_REACH: &str = "the agent runs as another user here, who must be able to pass through to its home: set \
+     XDG_DATA_HOME to a directory that lets others through";
+
 /// What a cell is made of besides the agent.
 pub(crate) struct Ground<'a> {
     pub(crate) policy: &'a Policy,

@@ -78,7 +78,8 @@ pub(crate) fn own(operator: &Operator, audit: &Audit) -> Result<Vec<TrustedPath>
     let mut signer = audit.signer.iter();
     let program = signer.next().filter(|program| program.starts_with('/'));
     found.extend(program.map(|program| (Trusted::Signer, program.into())));
-    found.extend(signer.filter_map(|argument| Some((Trusted::SignerKey, named_in(argument)?))));
+    let keys = signer.flat_map(|argument| named_in(argument));
+    found.extend(keys.map(|key| (Trusted::SignerKey, key)));
     listed(found)
 }
 
@@ -150,10 +151,30 @@ fn started_as(name: &OsStr) -> Option<PathBuf> {
     std::env::split_paths(&directories).map(|directory| directory.join(path)).find(is_program)
 }
 
-/// The file that an argument names, if it does: the path from its first `/` on, as
-/// in `-k/PATH`, `--key=x=/PATH` and `file:///PATH`.
-fn named_in(argument: &str) -> Option<PathBuf> {
-    let (_, path) = argument.split_once('/')?;
-    let path = path.trim_start_matches('/');
-    (!path.is_empty()).then(|| Path::new("/").join(path))
+/// The files that an argument may name: the path from its first `/` on, as in `-k/PATH`,
+/// `--key=x=/PATH` and `file:///PATH`, and a relative one, as in `PATH` and `--key=PATH`,
+/// for a signer begins in `/`.
+fn named_in(argument: &str) -> impl Iterator<Item = PathBuf> {
+    let absolute = argument.split_once('/').map(|(_, path)| path.trim_start_matches('/'));
+    let relative = argument.rsplit('=').next().filter(|path| path.contains('/'));
+    let found = [absolute, relative].into_iter().flatten();
+    found.filter(|path| !path.is_empty()).map(|path| Path::new("/").join(path))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Of `home/x/key` only `/x/key` was looked at.
+    #[test]
+    fn a_relative_argument_of_a_signer_is_looked_up_where_the_signer_begins() {
+        let names = |argument: &str, path: &str| named_in(argument).any(|p| p == Path::new(path));
+        assert!(names("home/x/key", "/home/x/key"));
+        assert!(names("--key=home/x/key", "/home/x/key"));
+        assert!(names("../home/x/key", "/../home/x/key"));
+        for argument in ["/x/key", "-k/x/key", "--key=a=/x/key", "file:///x/key"] {
+            assert!(names(argument, "/x/key"), "{argument}");
+        }
+        assert_eq!(named_in("sign").chain(named_in("/")).next(), None);
+    }
 }

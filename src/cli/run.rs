@@ -32,7 +32,7 @@ use self::{
 };
 use crate::{
     app::{
-        agent_sandbox::{Ground, home, plain_cell},
+        agent_sandbox::{Ground, HOME_OUT_OF_REACH, home, plain_cell},
         failure::{Context as _, Exit, Failure},
         launch::Launch,
         logging,
@@ -439,6 +439,9 @@ fn explain(error: LaunchError) -> Failure {
         LaunchError::NotExecuted(_) => Failure::new(&error).help(
             "an interpreter or library may be out of reach: name its directory with --agent-read",
         ),
+        LaunchError::SelfTest(ref surprises) if surprises.contains("home directory") => {
+            Failure::new(&error).help(HOME_OUT_OF_REACH)
+        }
         other => Failure::new(other),
     }
 }
@@ -494,6 +497,14 @@ mod tests {
         assert_eq!(given(&[Reach::None], &[80]), Err(()));
         assert_eq!(parse_reach("dns"), Ok(Reach::Dns));
         assert!(parse_reach("0").is_err() && parse_reach("https").is_err());
+    }
+
+    /// `doctor` alone said what to do where root's home lets nobody through.
+    #[test]
+    fn a_home_out_of_reach_is_explained() {
+        let surprises = "write to the home directory (before: ok, after: EACCES)".to_owned();
+        let failure = explain(LaunchError::SelfTest(surprises));
+        assert_eq!(failure.advice(), Some(HOME_OUT_OF_REACH));
     }
 
     #[test]

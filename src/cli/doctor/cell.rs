@@ -8,7 +8,7 @@ use serde_json::json;
 use super::check::{Check, Status};
 use crate::{
     app::{
-        agent_sandbox::{Ground, plain_cell},
+        agent_sandbox::{Ground, HOME_OUT_OF_REACH, plain_cell},
         failure::Failure,
     },
     operator_files,
@@ -53,8 +53,7 @@ pub(super) fn test(ground: &Ground<'_>, home: &Path, partial: bool) -> Result<Fo
         Err(error) => {
             let help = match &error {
                 LaunchError::SelfTest(surprises) if surprises.contains("home directory") => {
-                    "the agent runs as another user here, who must be able to pass through to its \
-                     home: set XDG_DATA_HOME to a directory that lets others through"
+                    HOME_OUT_OF_REACH
                 }
                 _ => "the message, or a line above, says what to change",
             };
