@@ -1,11 +1,11 @@
 //! A compiled expression, and where a match can lie when a keyword was seen.
 
-use std::{collections::BTreeSet, fmt, sync::OnceLock};
+use std::{collections::BTreeSet, fmt, ops::Range, sync::OnceLock};
 
 use regex_automata::{
-    Input, MatchError, Span,
+    Input, Span,
     meta::{self, Regex},
-    util::{captures::Captures, iter::Searcher, syntax},
+    util::{captures::Captures, syntax},
 };
 use regex_syntax::hir::{Capture, Class, Hir, HirKind};
 
@@ -13,6 +13,9 @@ use super::search::{Overdue, Search, Slow, weight};
 
 /// Largest compiled expression in bytes: `(a{1000}){1000}` is refused.
 const MAX_COMPILED: usize = 10 << 20;
+/// Most matches in a row that are refused and begin within each other. It bounds the time:
+/// each may be as long as the text.
+const MAX_REFUSED: usize = 64;
 /// Most spellings that are told apart while looking for keywords.
 const MAX_SPELLINGS: usize = 512;
 
@@ -114,57 +117,102 @@ impl Expression {
         self.regex.get_or_init(|| build(&self.hir).ok()).as_ref()
     }
 
-    /// The matches that lie in `range` of `text`, none within another; after an
-    /// error there are no more. `overdue` is asked before each but the first,
-    /// and while one is looked for that takes long to find.
+    /// The matches in `range` of `text` that `is_secret` accepts; after an error there are
+    /// no more. `overdue` is asked before each but the first, and while one is looked for
+    /// that takes long to find.
+    ///
+    /// Secrets do not overlap, but what is around them may: one delimiter can end a match
+    /// and begin the next. Also a match that is refused can hold the beginning of another.
     pub(super) fn matches<'r>(
         &'r self,
         text: &'r [u8],
-        range: std::ops::Range<usize>,
+        range: Range<usize>,
         group: Option<usize>,
+        is_secret: impl Fn(&Match) -> bool + 'r,
         overdue: &'r dyn Fn() -> bool,
     ) -> impl Iterator<Item = Result<Match, Overdue>> + 'r {
-        let all = Span::from(range.clone());
-        let search = self.regex().map(|regex| {
+        let regex = self.regex();
+        let mut walk = regex.map(|regex| {
             let (hir, weight, slow) = (&self.hir, self.weight, &self.slow);
-            Search { regex, hir, weight, slow, overdue }
+            let search = Search { regex, hir, weight, slow, overdue };
+            let captures = (self.groups() > 1 && group != Some(0)).then(|| regex.create_captures());
+            Walk { search, text, range: range.clone(), group, captures, begun: false }
         });
-        let everything = search.is_none().then_some(Ok(Match { whole: all, secret: all }));
-        let mut searcher = Searcher::new(Input::new(text).range(range));
-        let mut captures: Option<Captures> = None;
-        let (mut begun, mut given_up) = (false, false);
-        let found = std::iter::from_fn(move || {
-            let search = search.as_ref().filter(|_| !given_up)?;
-            let next = if begun && overdue() {
-                Err(Overdue)
-            } else {
-                begun = true;
-                // The kind of error is of no interest: each means the same.
-                let find = |input: &Input<'_>| {
-                    search.find(input).map_err(|Overdue| MatchError::gave_up(input.start()))
+        // Without an expression everything is a secret.
+        let all = Span::from(range);
+        let mut everything = regex.is_none().then_some(Match { whole: all, secret: all });
+        let (mut refused, mut in_a_row) = (Span { start: 0, end: 0 }, 0);
+        std::iter::from_fn(move || {
+            if let Some(all) = everything.take() {
+                return is_secret(&all).then_some(Ok(all));
+            }
+            loop {
+                let found = match walk.as_mut()?.next()? {
+                    Ok(found) => found,
+                    Err(Overdue) => {
+                        walk = None;
+                        return Some(Err(Overdue));
+                    }
                 };
-                searcher.try_advance(find).map_err(|_| Overdue)
-            };
-            let found = next.and_then(|found| {
-                let Some(found) = found else { return Ok(None) };
-                let whole = found.span();
-                if self.groups() == 1 || group == Some(0) {
-                    return Ok(Some(Match { whole, secret: whole }));
+                let Match { whole, secret } = found;
+                let within = whole.start < refused.end;
+                // The end of what is refused is no secret of its own.
+                let part = within && refused.start <= secret.start && secret.end <= refused.end;
+                if !part && is_secret(&found) {
+                    in_a_row = 0;
+                    walk.as_mut()?.range.start = secret.end.max(whole.start + 1);
+                    return Some(Ok(found));
                 }
-                let captures = captures.get_or_insert_with(|| search.regex.create_captures());
-                search.groups(text, whole, captures)?;
-                let secret = match group {
-                    Some(group) => captures.get_group(group),
-                    None => (1..self.groups())
-                        .filter_map(|group| captures.get_group(group))
-                        .find(|span| !span.is_empty()),
-                };
-                Ok(Some(Match { whole, secret: secret.unwrap_or(whole) }))
-            });
-            given_up = found.is_err();
-            found.transpose()
-        });
-        found.chain(everything)
+                in_a_row = if within { in_a_row + 1 } else { 0 };
+                if !part {
+                    refused = secret;
+                }
+                let next = if in_a_row < MAX_REFUSED { secret.start } else { secret.end };
+                walk.as_mut()?.range.start = next.max(whole.start + 1);
+            }
+        })
+    }
+}
+
+/// One match after the other.
+struct Walk<'r> {
+    search: Search<'r>,
+    text: &'r [u8],
+    /// Where the next is looked for.
+    range: Range<usize>,
+    group: Option<usize>,
+    /// `None` when the whole match is the secret.
+    captures: Option<Captures>,
+    begun: bool,
+}
+
+impl Walk<'_> {
+    fn next(&mut self) -> Option<Result<Match, Overdue>> {
+        if self.range.start > self.range.end {
+            return None;
+        }
+        if self.begun && (self.search.overdue)() {
+            return Some(Err(Overdue));
+        }
+        self.begun = true;
+        self.find().transpose()
+    }
+
+    fn find(&mut self) -> Result<Option<Match>, Overdue> {
+        let input = Input::new(self.text).range(self.range.clone());
+        let Some(found) = self.search.find(&input)? else { return Ok(None) };
+        let whole = found.span();
+        let Some(captures) = &mut self.captures else {
+            return Ok(Some(Match { whole, secret: whole }));
+        };
+        self.search.groups(self.text, whole, captures)?;
+        let secret = match self.group {
+            Some(group) => captures.get_group(group),
+            None => (1..captures.group_len())
+                .filter_map(|group| captures.get_group(group))
+                .find(|span| !span.is_empty()),
+        };
+        Ok(Some(Match { whole, secret: secret.unwrap_or(whole) }))
     }
 }
 
@@ -398,7 +446,7 @@ mod tests {
         let expression = Expression::compile("k=(a)?(b+)", false, &[]).unwrap();
         let text = b"k=bb k=abbb";
         let secrets = |group| -> Vec<_> {
-            let found = expression.matches(text, 0..text.len(), group, &|| false);
+            let found = expression.matches(text, 0..text.len(), group, |_| true, &|| false);
             found.map(|found| found.unwrap().secret.range()).collect()
         };
         assert_eq!(secrets(None), [2..4, 7..8]);

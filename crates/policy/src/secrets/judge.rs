@@ -8,7 +8,7 @@ use super::{
     restore::{Misused, Restored, restore},
     scanner::Hit,
     search::Overdue,
-    text::readings,
+    text::{BYTE_ORDER_MARK, readings},
     view::{Redacted, has_marker, redact},
 };
 use crate::{
@@ -241,10 +241,7 @@ impl Secrets {
     fn look(&self, subject: &Subject<'_>, content: &[u8]) -> Result<Vec<Found>, Decision> {
         let mut all = Vec::new();
         for (reading, text) in readings(content).enumerate() {
-            let hits = self
-                .scanner
-                .scan(subject.path.as_str(), &text, subject.overdue)
-                .map_err(|Overdue| self.too_late())?;
+            let hits = self.hits(subject, &text).map_err(|Overdue| self.too_late())?;
             let (mut line, mut counted) = (1, 0);
             for hit in hits {
                 let passed = text.get(counted..hit.range.start).unwrap_or_default();
@@ -258,6 +255,24 @@ impl Secrets {
             }
         }
         Ok(all)
+    }
+
+    /// What the rules find in one reading: with a byte order mark in front of it and
+    /// without, since both are what a reader may take for the beginning of the first line.
+    fn hits(&self, subject: &Subject<'_>, text: &[u8]) -> Result<Vec<Hit>, Overdue> {
+        let scan = |text| self.scanner.scan(subject.path.as_str(), text, subject.overdue);
+        let mut hits = scan(text)?;
+        let Some(unmarked) = text.strip_prefix(BYTE_ORDER_MARK) else { return Ok(hits) };
+        let known: HashSet<Hit> = hits.iter().cloned().collect();
+        let more = scan(unmarked)?.into_iter().filter_map(|Hit { rule, range }| {
+            let at = |start: usize| Hit { rule, range: start..range.end + BYTE_ORDER_MARK.len() };
+            let hit = at(range.start + BYTE_ORDER_MARK.len());
+            // A hit from the very beginning holds it already.
+            (!known.contains(&hit) && !known.contains(&at(0))).then_some(hit)
+        });
+        hits.extend(more);
+        hits.sort_by_key(|hit| (hit.range.start, hit.range.end, hit.rule));
+        Ok(hits)
     }
 
     fn redacted(&self, subject: &Subject<'_>, content: &[u8], found: &[Found]) -> Redacted {

@@ -90,13 +90,13 @@ impl Rule {
         overdue: &'r dyn Fn() -> bool,
     ) -> impl Iterator<Item = Result<Range<usize>, Overdue>> + 'r {
         let whole = (self.expression.is_none() && !text.is_empty()).then_some(Ok(0..text.len()));
+        let is_secret = move |found: &Match| self.is_secret(path, text, found);
         let matches = self
             .expression
             .iter()
             .flat_map(move |expression| {
-                expression.matches(text, range.clone(), self.group, overdue)
+                expression.matches(text, range.clone(), self.group, is_secret, overdue)
             })
-            .filter(move |found| found.as_ref().map_or(true, |f| self.is_secret(path, text, f)))
             .map(|found| found.map(|found| found.secret.range()));
         matches.chain(whole)
     }

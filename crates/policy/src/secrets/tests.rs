@@ -336,6 +336,55 @@ keywords = ["bc"]
     assert_eq!(read.verdict.unwrap_err().rule, "secrets.rules.long");
 }
 
+fn with_rule(rule: &str) -> Bench {
+    Bench::new(&format!(
+        "schema = 1\n[secrets]\nonRead = \"redact\"\n[[secrets.rules]]\nid = \"r\"\n{rule}\n"
+    ))
+}
+
+#[test]
+fn the_delimiter_behind_one_secret_is_the_one_before_the_next() {
+    let bench = with_rule(r"regex = '(?:^|[ =])([a-z]{3}[0-9]{3})(?:[ ;]|$)'");
+    let seen = bench.read("abc123 def456 ghi789");
+    assert!(!["123", "456", "789"].iter().any(|part| seen.contains(part)), "{seen}");
+}
+
+#[test]
+fn a_match_that_is_no_secret_hides_none_that_begins_in_it() {
+    let regex = r"(?:key|token)[a-z_]{0,20}\s?[:=]\s?([a-z0-9_]{8,})(?:\s|$)";
+    let bench = with_rule(&format!("regex = '''{regex}'''\nentropy = 3.2"));
+    let seen = bench.read("token: key_key_key = a1b2c3d4e5f6\n");
+    assert!(seen.starts_with("token: key_key_key = [portcullis-secret:r:"), "{seen}");
+    // What is refused is refused with all its ends, and soon.
+    let bench = with_rule("regex = '[a-z]{8,}'\nentropy = 3.2");
+    let text = format!("{}abcdefghijkl", "a".repeat(200_000));
+    assert_eq!(bench.read(&text), text);
+}
+
+#[test]
+fn a_byte_order_mark_is_no_part_of_the_first_line() {
+    let bench = with_rule(r"regex = '^PASS=(\S+)$'");
+    let seen = bench.read("\u{feff}PASS=abc\nPASS=def\n");
+    assert!(seen.starts_with("\u{feff}PASS=[portcullis-secret:r:"), "{seen}");
+    assert!(!seen.contains("def"), "{seen}");
+    let old = "\u{feff}PASS=abc\nx\n";
+    assert_eq!(bench.write(old, &bench.read(old)).unwrap(), old);
+    assert!(bench.write("", old).is_err());
+    for order in [u16::to_le_bytes, u16::to_be_bytes] {
+        let wide: Vec<u8> = "\u{feff}PASS=abc\n".encode_utf16().flat_map(order).collect();
+        let read = bench.at("f", |secrets, subject| secrets.disclose(subject, wide));
+        assert_eq!(read.verdict.unwrap_err().rule, "secrets.rules.r");
+    }
+    // A secret that the mark is beside, or in, is found once.
+    for regex in [r"x[0-9]+", r"^\S*x[0-9]+"] {
+        let bench = with_rule(&format!("regex = '{regex}'"));
+        let read =
+            bench.at("f", |secrets, subject| secrets.disclose(subject, "\u{feff}x1 x2".into()));
+        let count = if regex.starts_with('^') { 1 } else { 2 };
+        assert_eq!(read.findings.len(), count, "{:?}", read.findings);
+    }
+}
+
 proptest! {
     /// Looking around keywords finds what looking everywhere finds.
     #[test]

@@ -4,6 +4,9 @@ use std::borrow::Cow;
 
 use crate::model::is_text;
 
+/// In UTF-8, which every reading is in, at the beginning of a text and no part of it.
+pub(super) const BYTE_ORDER_MARK: &[u8] = "\u{feff}".as_bytes();
+
 /// What is looked at: the bytes themselves and, of what is not text, what they
 /// are as UTF-16 in both byte orders, from the first byte and from the second.
 /// A byte order mark is not believed: whoever gets the bytes can read them in
