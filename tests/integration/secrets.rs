@@ -255,3 +255,30 @@ fn the_key_is_made_once_for_its_owner_alone() {
     assert_eq!(broken.code, 1);
     assert!(broken.stderr.contains("secrets.key"), "{broken:?}");
 }
+
+/// Each of these showed a part of a secret: the delimiter of two taken by the first, a
+/// byte order mark before `^`, a token longer than usual, `@` in a password.
+#[test]
+fn secrets_that_were_shown_in_part_are_withheld() {
+    let world = World::with_policy(
+        "schema = 1\nextends = [\"secrets\"]\n[allowedPaths]\nread = [\"**\"]\nwrite = [\"**\"]\n",
+    );
+    let long = "0aB1cD2eF3gH4iJ5kL6m".repeat(45);
+    let [one, two] =
+        ["aB38", "cD47"].map(|start| format!("{start}Q~bVelZHjjOddRisyl0Ke971EytOlwcPU"));
+    for (text, secrets, secret) in [
+        (format!("= {one} {two} \n"), 2, "Q~"),
+        (format!("= '{one}'{two}'\n"), 2, "Q~"),
+        (format!("\u{feff}{one}\n"), 1, "Q~"),
+        (format!("//registry.example.org/:_authToken={long}\n"), 1, "aB1"),
+        (format!("glpat-{long}\n"), 1, "aB1"),
+        (format!("ghp_{long}\n"), 1, "aB1"),
+        ("U=postgres://shop:Tr0ub4dor@3xyzS@db.internal/shop\n".to_owned(), 1, "xyzS"),
+    ] {
+        world.file("file", &text);
+        let shown = seen(&world, "file");
+        assert!(!shown.contains(secret), "{shown}");
+        assert_eq!(shown.matches("[portcullis-secret:").count(), secrets, "{shown}");
+        assert_eq!(world.write("new", &text).code, 3, "{text}");
+    }
+}

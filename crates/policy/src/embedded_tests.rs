@@ -70,6 +70,45 @@ fn every_rule_about_content_has_samples_that_match_and_that_must_not() {
     assert!(compile(&PolicySource::from_text("wrong", &wrong)).is_err());
 }
 
+/// A bound on the length showed what is behind it, or with a delimiter everything.
+#[test]
+fn secrets_longer_than_usual_are_found_to_their_end() {
+    let policy = policy("secrets");
+    let path = WorkspacePath::parse("f").unwrap();
+    let key = SecretKey::new(&[0; 32]);
+    let subject = Subject { path: &path, key: &key, overdue: &|| false };
+    let long = "0123456789abcdef".repeat(80);
+    for before in [
+        "ya29.",
+        "ghp_",
+        "glpat-",
+        "ATATT3",
+        "xoxb-",
+        "xapp-1-A0000-00000-",
+        "https://hooks.slack.com/services/",
+        "https://discord.com/api/webhooks/00000000000000000/",
+        "sk_live_",
+        "whsec_",
+        "sq0atp-",
+        "//registry.example.org/:_authToken=",
+        "pypi-AgE",
+        "dckr_pat_",
+        "sk-proj-",
+        "sk-ant-api03-",
+        "hvs.",
+        "aaaaaaaaaaaaaa.atlasv1.",
+        "glc_",
+        "sntrys_",
+        "postgres://u:",
+        "postgres://u:0@1@",
+    ] {
+        let text = format!("{before}{long}@x\n").into_bytes();
+        let read = policy.secrets().unwrap().disclose(&subject, text);
+        let seen = String::from_utf8(read.verdict.unwrap().bytes).unwrap();
+        assert!(seen.contains("[portcullis-secret:") && !seen.contains("0123"), "{before}: {seen}");
+    }
+}
+
 #[test]
 fn no_policy_that_extends_baseline_lets_an_agent_at_secrets_or_delayed_execution() {
     let agent = "agent".parse().unwrap();
