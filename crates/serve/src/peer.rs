@@ -2,7 +2,7 @@
 
 use std::{
     fmt,
-    net::{IpAddr, Ipv6Addr},
+    net::{IpAddr, Ipv4Addr, Ipv6Addr},
 };
 
 /// The other end of a connection.
@@ -27,6 +27,21 @@ impl Peer {
             },
             other => other.clone(),
         }
+    }
+
+    /// Whom it is counted with where there is no room for its crowd: networks of 48 bits
+    /// in IPv6 and of 16 in IPv4.
+    pub(super) fn wider_crowd(&self) -> Self {
+        let network: IpAddr = match self.crowd() {
+            Self::Address(IpAddr::V6(address)) => {
+                Ipv6Addr::from_bits(address.to_bits() >> 80 << 80).into()
+            }
+            Self::Address(IpAddr::V4(address)) => {
+                Ipv4Addr::from_bits(address.to_bits() >> 16 << 16).into()
+            }
+            user @ Self::User(_) => return user,
+        };
+        Self::Address(network)
     }
 }
 

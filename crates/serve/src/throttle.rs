@@ -3,7 +3,8 @@
 //! A random token of 256 bits is not guessed; this keeps the log and the broker
 //! from being flooded. A token that was good a moment ago is let through from
 //! anywhere, so that nobody locks out those who share an address. The table is
-//! bounded: when it is full, all who are not in it count as one.
+//! bounded: when it is full, those who are not in it are counted by wider networks, and
+//! all as one only where these are too many as well.
 
 use std::{
     collections::HashMap,
@@ -31,8 +32,16 @@ pub(super) struct Throttle {
 
 #[derive(Debug, Default)]
 struct State {
-    failures: HashMap<Option<Peer>, Failures>,
+    failures: HashMap<Place, Failures>,
     good: HashMap<TokenHash, Instant>,
+}
+
+/// Those that are counted together.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+enum Place {
+    Crowd(Peer),
+    Wider(Peer),
+    All,
 }
 
 #[derive(Debug)]
@@ -73,7 +82,7 @@ impl Throttle {
     pub(super) fn known(&self, caller: &Caller) {
         let now = Instant::now();
         let mut state = self.lock();
-        make_room(&mut state.good, |at| now - *at < GOOD);
+        make_room(&mut state.good, MOST, |at| now - *at < GOOD);
         if state.good.len() < MOST {
             state.good.insert(caller.token, now);
         }
@@ -96,9 +105,12 @@ impl Throttle {
     /// What was refused unseen since the last time.
     pub(super) fn report(&self) -> Vec<Told> {
         let mut state = self.lock();
-        let take = |(peer, failures): (&Option<Peer>, &mut Failures)| {
+        let take = |(place, failures): (&Place, &mut Failures)| {
             let attempts = std::mem::take(&mut failures.unseen);
-            let peer = peer.clone().unwrap_or(Peer::Address([0, 0, 0, 0].into()));
+            let peer = match place {
+                Place::Crowd(peer) | Place::Wider(peer) => peer.clone(),
+                Place::All => Peer::Address([0, 0, 0, 0].into()),
+            };
             (attempts > 0).then_some(Told::Throttled { peer, attempts })
         };
         state.failures.iter_mut().filter_map(take).collect()
@@ -112,20 +124,26 @@ impl Throttle {
 
 impl State {
     /// Whom a caller is counted with.
-    fn place(&mut self, caller: &Caller, now: Instant) -> Option<Peer> {
-        let crowd = Some(caller.peer.crowd());
-        if self.failures.contains_key(&crowd) {
-            return crowd;
-        }
+    fn place(&mut self, caller: &Caller, now: Instant) -> Place {
         let counts = |failures: &Failures| now - failures.since < WINDOW || failures.unseen > 0;
-        make_room(&mut self.failures, counts);
-        if self.failures.len() < MOST { crowd } else { None }
+        let crowd = Place::Crowd(caller.peer.crowd());
+        let wider = Place::Wider(caller.peer.wider_crowd());
+        for (place, most) in [(crowd, MOST), (wider, 2 * MOST)] {
+            if self.failures.contains_key(&place) {
+                return place;
+            }
+            make_room(&mut self.failures, most, counts);
+            if self.failures.len() < most {
+                return place;
+            }
+        }
+        Place::All
     }
 }
 
 /// Forgets what does not count any more, when there is no room.
-fn make_room<K: Eq + Hash, V>(table: &mut HashMap<K, V>, counts: impl Fn(&V) -> bool) {
-    if table.len() >= MOST {
+fn make_room<K: Eq + Hash, V>(table: &mut HashMap<K, V>, most: usize, counts: impl Fn(&V) -> bool) {
+    if table.len() >= most {
         table.retain(|_, value| counts(value));
     }
 }
@@ -159,12 +177,29 @@ mod tests {
     }
 
     #[test]
-    fn the_table_is_bounded_and_strangers_then_count_together() {
+    fn a_full_table_locks_out_no_other_networks() {
         let throttle = Throttle::new(1);
+        // One network of 48 bits has more networks of 64 than the table.
         for n in 0..2 * u16::try_from(MOST).unwrap() {
-            throttle.failed(&caller("bad", [n, 0, 0, 0, 0, 0, 0, 0]));
+            throttle.failed(&caller("bad", [1, 2, 3, n, 0, 0, 0, 0]));
         }
         assert_eq!(throttle.lock().failures.len(), MOST + 1);
+        assert!(throttle.admit(&caller("good", [1, 2, 3, 0xffff, 0, 0, 0, 0])).is_err());
+        throttle.admit(&caller("good", [1, 2, 4, 0, 0, 0, 0, 0])).unwrap();
+        for address in [[192, 0, 2, 1], [127, 0, 0, 1]] {
+            let peer = Peer::Address(address.into());
+            throttle.admit(&Caller { token: TokenHash::of("good"), peer }).unwrap();
+        }
+        throttle.admit(&Caller { token: TokenHash::of("good"), peer: Peer::User(1) }).unwrap();
+    }
+
+    #[test]
+    fn the_table_is_bounded_and_strangers_then_count_together() {
+        let throttle = Throttle::new(1);
+        for n in 0..3 * u16::try_from(MOST).unwrap() {
+            throttle.failed(&caller("bad", [n, 0, 0, 0, 0, 0, 0, 0]));
+        }
+        assert_eq!(throttle.lock().failures.len(), 2 * MOST + 1);
         assert!(throttle.admit(&caller("bad", [0xffff, 1, 0, 0, 0, 0, 0, 0])).is_err());
     }
 }
