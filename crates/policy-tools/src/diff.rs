@@ -18,7 +18,7 @@ use super::{
     history::read_history,
     judge::{Deed, judge},
     progress::{Watch, Work},
-    sides::{examples, variants},
+    sides::{examples, unproven, variants},
     tree::{Tree, TreeEntry},
 };
 use crate::{
@@ -49,7 +49,8 @@ pub struct Side<'a> {
 pub struct Diff {
     /// What is decided differently: what opens first, reading before all else.
     pub changes: Vec<Change>,
-    /// The settings that differ.
+    /// The settings that differ; and where nothing else opens, under the keys `denials`,
+    /// `exceptions` and `allowances`, the patterns for which that is not certain.
     pub settings: Vec<SettingChange>,
     /// The agents that were asked for: each that either policy names, and one
     /// that none does.
@@ -191,6 +192,10 @@ pub fn diff(
             }
         }
         closer.0.retain(|_, change| change.opens);
+        if !closer.opens() {
+            // Examples are no proof.
+            found.settings.extend(unproven(old.outline, new.outline));
+        }
         collected.0.extend(closer.0);
     }
     if let Some((directory, since)) = log {

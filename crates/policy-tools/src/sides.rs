@@ -6,7 +6,7 @@ use std::collections::BTreeSet;
 use super::examples::{allows, examples_in, places};
 use crate::{
     model::WorkspacePath,
-    policy::{Effect, OutlineFile, PathPattern, Statement, StatementKind},
+    policy::{Effect, OutlineFile, PathPattern, SettingChange, Statement, StatementKind},
 };
 
 /// Most example paths that are made from patterns.
@@ -74,6 +74,90 @@ pub(super) fn variants(
     }
     let cut = variants.len() > MAX_EXAMPLES;
     (variants.into_iter().take(MAX_EXAMPLES).collect(), cut)
+}
+
+/// What may open although no example shows it: a denial that goes away or changes and is
+/// not certain to be denied by others, and an exception or allowance that is not certain to
+/// have been one before.
+pub(super) fn unproven(old: &[OutlineFile], new: &[OutlineFile]) -> Vec<SettingChange> {
+    let told = Told::by(old, new);
+    let said = |files| -> Vec<(&Statement, &PathPattern)> { all(files).collect() };
+    let (before, after) = (said(old), said(new));
+    let is = |kind| move |(statement, _): &&(&Statement, &PathPattern)| statement.kind == kind;
+    let exceptions: Vec<_> = after.iter().filter(is(StatementKind::SecretException)).collect();
+    let allowed = |pattern: &PathPattern| {
+        let mut allowing = after.iter().filter(|(statement, _)| allows(statement));
+        allowing.any(|(_, other)| other.may_meet(pattern))
+    };
+    let mut changes = Vec::new();
+    let mut change = |key, pattern: &PathPattern, old: &str, new: &str| {
+        let [old, new] = [old, new].map(|word| format!("`{}` {word}", pattern.text));
+        changes.push(SettingChange { key, old, new, opens: true, decides: true });
+    };
+    for (statement, pattern) in &before {
+        let severity = severity(statement.kind);
+        if severity == 0 || !told.apart(statement, pattern) || !allowed(pattern) {
+            continue;
+        }
+        let closes = |(other, cover): &(&Statement, &PathPattern)| {
+            let excepted = statement.kind != StatementKind::SecretName
+                && other.kind == StatementKind::SecretName
+                && exceptions.iter().any(|(_, exception)| exception.may_meet(pattern));
+            self::severity(other.kind) >= severity && !excepted && cover.covers(pattern)
+        };
+        if !said_of_all(statement, after.iter().copied().filter(closes)) {
+            change("denials", pattern, "closed", "not certain to be closed");
+        }
+    }
+    for (statement, pattern) in &after {
+        if !told.apart(statement, pattern) {
+            continue;
+        }
+        let (key, meets) = match statement.kind {
+            StatementKind::SecretException => {
+                let mut names = before.iter().filter(is(StatementKind::SecretName));
+                ("exceptions", names.any(|(_, name)| name.may_meet(pattern)) && allowed(pattern))
+            }
+            _ => ("allowances", allows(statement)),
+        };
+        let same = |(other, cover): &(&Statement, &PathPattern)| {
+            let alike = match statement.kind {
+                StatementKind::SecretException => other.kind == statement.kind,
+                _ => allows(other),
+            };
+            alike && cover.covers(pattern)
+        };
+        if meets && !said_of_all(statement, before.iter().copied().filter(same)) {
+            change(key, pattern, "not certain to be open", "open");
+        }
+    }
+    changes
+}
+
+fn all(files: &[OutlineFile]) -> impl Iterator<Item = (&Statement, &PathPattern)> {
+    files
+        .iter()
+        .flat_map(|file| &file.statements)
+        .flat_map(|statement| statement.patterns.iter().map(move |pattern| (statement, pattern)))
+}
+
+/// How much a statement closes.
+fn severity(kind: StatementKind) -> u8 {
+    match kind {
+        StatementKind::SecretName | StatementKind::Rule(Effect::Deny) => 2,
+        StatementKind::Rule(Effect::Ask) => 1,
+        _ => 0,
+    }
+}
+
+/// Whether others say of all agents and operations what `statement` says of them.
+fn said_of_all<'a>(
+    statement: &Statement,
+    others: impl Iterator<Item = (&'a Statement, &'a PathPattern)>,
+) -> bool {
+    let others = others.filter(|(other, _)| other.asks_all_agents_of(statement));
+    let said: Vec<_> = others.flat_map(|(other, _)| other.questions()).collect();
+    statement.questions().all(|question| said.contains(&question))
 }
 
 /// Names that secrets have, and one that need not be any.

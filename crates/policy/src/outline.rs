@@ -134,15 +134,19 @@ impl Statement {
     /// Whether it is about whatever `other` is about: the operations and the
     /// agents.
     pub fn asks_all_of(&self, other: &Self) -> bool {
-        let agents = match (&self.agents, &other.agents) {
+        self.asks_all_agents_of(other) && self.questions.hold(other.questions)
+    }
+
+    /// Whether it is about all agents that `other` is about.
+    pub fn asks_all_agents_of(&self, other: &Self) -> bool {
+        match (&self.agents, &other.agents) {
             (Agents::All, _) => true,
             (Agents::Named(..), Agents::All) => false,
             (Agents::Named(ours, mode), Agents::Named(theirs, other)) => {
                 (mode == other || *mode == Mode::Folded)
                     && theirs.iter().all(|name| ours.contains(name))
             }
-        };
-        agents && self.questions.hold(other.questions)
+        }
     }
 
     /// Whether it is about `agent` with this operation and access.

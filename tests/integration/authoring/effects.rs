@@ -262,6 +262,10 @@ fn no_new_access_is_an_exit_code() {
         format!("{open}[[rules]]\nid = \"r\"\neffect = \"deny\"\npaths = [\"{pattern}\"]\n")
     };
     let agents = |pattern: &str| format!("{}agents = [\"{pattern}\"]\n", denies("a"));
+    let names = |names: &str, except: &str| {
+        format!("{open}[secrets]\nnames = [\"{names}\"]\nexcept = [\"{except}\"]\n")
+            .replace("except = [\"\"]\n", "")
+    };
     for (old, new, code) in [
         (closed.to_owned(), closed.to_owned(), 0),
         // What is not there yet counts.
@@ -303,6 +307,29 @@ fn no_new_access_is_an_exit_code() {
         (denies("a?"), denies("a*"), 0),
         (agents("*"), agents("[!cC]*"), 4),
         (agents("[!cC]*"), agents("*"), 0),
+        // What no example shows, since each wildcard, filler and depth has its limits.
+        (agents("*"), agents("a*"), 4),
+        (agents("a*"), agents("*"), 0),
+        (denies("d/*"), denies("d/[!.]*"), 4),
+        (denies("d/[!.]*"), denies("d/*"), 0),
+        (denies("d/?"), denies("d/[!k]"), 4),
+        (denies("d/[a-z]"), denies("d/[a-jl-z]"), 4),
+        (denies("d/[a-jl-z]"), denies("d/[a-z]"), 0),
+        (denies("**/[!a-m]*"), denies("**/[!a-n]*"), 4),
+        (denies("**/[!a-n]*"), denies("**/[!a-m]*"), 0),
+        (denies("*x*"), denies("x*"), 4),
+        (read("x*"), read("*x*"), 4),
+        (read("*x*"), read("x*"), 0),
+        (denies("**/k"), denies("{k,*/k,*/*/k,*/*/*/k}"), 4),
+        (names("*x*", ""), names("x*", ""), 4),
+        (names("*key*", "key.pub"), names("*key*", "*.pub"), 4),
+        (names("*key*", "*.pub"), names("*key*", "key.pub"), 0),
+        // What nothing allows is not opened.
+        (
+            closed.to_owned() + "[[rules]]\nid = \"r\"\neffect = \"deny\"\npaths = [\"d/*\"]\n",
+            closed.to_owned(),
+            0,
+        ),
         // Settings.
         (closed.to_owned(), format!("{closed}[files]\nmaxReadSize = \"1GiB\"\n"), 4),
         (closed.to_owned(), format!("{closed}[files]\nmaxReadSize = \"1KiB\"\n"), 0),

@@ -148,6 +148,10 @@ impl Name {
             (Self::Infix(text), Self::Prefix(other) | Self::Suffix(other) | Self::Infix(other)) => {
                 other.contains(&**text)
             }
+            (Self::Tokens(ours), Self::Tokens(theirs)) => {
+                ours.len() == theirs.len()
+                    && ours.iter().zip(theirs).all(|(our, their)| our.covers(their))
+            }
             _ => self == other,
         }
     }
@@ -223,7 +227,27 @@ fn usual(tokens: &[Token]) -> Option<String> {
     tokens.iter().map(one).collect()
 }
 
+impl Token {
+    fn covers(&self, other: &Self) -> bool {
+        match (self, other) {
+            (Self::Many, _) | (Self::One, Self::Class(_)) => true,
+            (Self::Class(our), Self::Class(their)) => our.covers(their),
+            _ => self == other,
+        }
+    }
+}
+
 impl Class {
+    fn covers(&self, other: &Self) -> bool {
+        let (inner, outer) = if self.negated { (self, other) } else { (other, self) };
+        let within = |(first, last): &(char, char)| {
+            outer.ranges.iter().any(|(low, high)| low <= first && last <= high)
+        };
+        self.negated == other.negated
+            && self.folded == other.folded
+            && inner.ranges.iter().all(within)
+    }
+
     fn example(&self) -> Option<char> {
         let listed = self.ranges.iter().map(|(first, _)| *first);
         let common = ('a'..='z').chain('0'..='9').chain(['_', '-', '+']);
@@ -248,6 +272,8 @@ mod tests {
             ("src/**", "src/a/*.rs"),
             ("**/*.rs", "src/**/*.rs"),
             ("a*", "ab?"),
+            ("?[a-z]*x", "?[b-cx]?x"),
+            ("[!b]*", "[!a-c]*"),
             ("*a*", "ba*"),
             ("**/.git/**", "x/.git/hooks/*"),
         ] {
@@ -267,8 +293,8 @@ mod tests {
         #![proptest_config(ProptestConfig::with_cases(2000))]
         #[test]
         fn what_is_certain_is_true(
-            ours in "(a|b|\\*\\*|\\*|a\\*|\\*b|\\*a\\*|a\\?)(/(a|b|\\*\\*|\\*|ab\\*)){0,2}",
-            theirs in "(a|b|\\*\\*|\\*|a\\*|\\*b|\\*a\\*|a\\?)(/(a|b|\\*\\*|\\*|ab\\*)){0,2}",
+            ours in "(a|b|\\*\\*|\\*|a\\*|\\*b|\\*a\\*|a\\?|\\?\\[ab\\]|\\[!b\\]\\*|\\[!a-b\\]a)(/(a|b|\\*\\*|\\*|ab\\*)){0,2}",
+            theirs in "(a|b|\\*\\*|\\*|a\\*|\\*b|\\*a\\*|a\\?|\\?\\[a\\]|\\[!ab\\]\\*|\\[b\\]a)(/(a|b|\\*\\*|\\*|ab\\*)){0,2}",
             path in "[ab]{1,3}(/[ab]{1,3}){0,2}",
         ) {
             let (ours, theirs) = (one(&ours), one(&theirs));
