@@ -10,7 +10,8 @@ use super::{judge::Deed, literal::escaped, schema::SCHEMA_FILE, tree::Tree};
 use crate::{
     model::WorkspacePath,
     policy::{
-        Diagnostics, Object, ObjectKind, Policy, PolicySource, compile, embedded, unknown_name,
+        Diagnostics, Object, ObjectKind, PathPattern, Policy, PolicySource, compile, embedded,
+        unknown_name,
     },
 };
 
@@ -289,8 +290,15 @@ fn written(seen: &Seen, name: &str) -> String {
          # Directories with sources or documents, with all that is in them.\n\
          write = [\n"
     );
-    for directory in &seen.directories {
-        let _ = writeln!(text, "    {},", quoted(&format!("{}{{,/**}}", escaped(directory))));
+    // A name that no pattern can have is left out, not the whole policy.
+    let directories: Vec<_> = seen
+        .directories
+        .iter()
+        .map(|directory| escaped(directory))
+        .filter(|pattern| PathPattern::allowing(pattern).is_ok())
+        .collect();
+    for directory in &directories {
+        let _ = writeln!(text, "    {},", quoted(&format!("{directory}{{,/**}}")));
     }
     if !seen.endings.is_empty() {
         text.push_str("    # Sources and documents in the root itself.\n");
@@ -307,11 +315,11 @@ fn written(seen: &Seen, name: &str) -> String {
     text.push_str(
         "]\n# Less than may be written: a removal is undone from the backups only.\nremove = [",
     );
-    if !seen.directories.is_empty() {
+    if !directories.is_empty() {
         text.push('\n');
     }
-    for directory in &seen.directories {
-        let _ = writeln!(text, "    {},", quoted(&format!("{}/**", escaped(directory))));
+    for directory in &directories {
+        let _ = writeln!(text, "    {},", quoted(&format!("{directory}/**")));
     }
     text.push_str("]\n");
     rule(

@@ -194,3 +194,15 @@ fn a_policy_does_not_belong_into_the_workspace() {
     assert!(done.code == 1 && done.stderr.contains("within the agent's reach"), "{}", done.stderr);
     assert!(!inside.exists());
 }
+
+/// A directory of such a name kept the whole policy from being drafted.
+#[test]
+fn names_that_look_like_patterns_do_not_keep_a_policy_from_being_made() {
+    let world = World::new();
+    for name in ["src\u{2215}x", "\u{ff0a}", "\u{ff1f}", "\u{2217}", "\u{2026}", "src"] {
+        world.file(&format!("{name}/k.rs"), "text");
+    }
+    let done = world.run(&["policy", "init"]).ok();
+    let text = done.text();
+    assert!(text.contains("\"src[\u{2215}]x{,/**}\"") && text.contains("\"src/**\""), "{text}");
+}
