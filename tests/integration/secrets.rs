@@ -266,6 +266,10 @@ fn secrets_that_were_shown_in_part_are_withheld() {
     let long = "0aB1cD2eF3gH4iJ5kL6m".repeat(45);
     let [one, two] =
         ["aB38", "cD47"].map(|start| format!("{start}Q~bVelZHjjOddRisyl0Ke971EytOlwcPU"));
+    let key = format!(
+        "-----BEGIN RSA PRIVATE {}\n{long}\n# rotated\nZz9{long}\n-----END RSA PRIVATE KEY-----\n",
+        "KEY-----"
+    );
     for (text, secrets, secret) in [
         (format!("= {one} {two} \n"), 2, "Q~"),
         (format!("= '{one}'{two}'\n"), 2, "Q~"),
@@ -274,6 +278,7 @@ fn secrets_that_were_shown_in_part_are_withheld() {
         (format!("glpat-{long}\n"), 1, "aB1"),
         (format!("ghp_{long}\n"), 1, "aB1"),
         ("U=postgres://shop:Tr0ub4dor@3xyzS@db.internal/shop\n".to_owned(), 1, "xyzS"),
+        (key, 1, "Zz9"),
     ] {
         world.file("file", &text);
         let shown = seen(&world, "file");
