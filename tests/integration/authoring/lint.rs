@@ -335,7 +335,10 @@ fn every_lint_finds_something() {
         operations = [\"write\"]\npaths = [\"docs/**\"]\n";
     policy_file(&world, "opens.toml", opens);
     policy_file(&world, "misread.toml", MISREAD);
-    let list = found(&world, &["bad.toml", "none.toml", "opens.toml", "misread.toml"]);
+    let excepted = "schema = 1\n[secrets]\nnames = [\".env\"]\nexcept = [\"**\"]\n";
+    policy_file(&world, "excepted.toml", excepted);
+    let list =
+        found(&world, &["bad.toml", "none.toml", "opens.toml", "misread.toml", "excepted.toml"]);
     let mut ids: BTreeSet<_> =
         list.iter().map(|finding| finding["id"].as_str().unwrap().to_owned()).collect();
     // These look at `[[secrets.rules]]`; their own tests show what they find.

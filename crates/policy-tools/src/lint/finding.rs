@@ -46,6 +46,10 @@ pub const LINTS: &[Lint] = &[
         "an agent that may name files gives one another ending and passes the rule by",
     ),
     misleading(
+        "except-everything",
+        "an exception for every name leaves no secret name of the file closed",
+    ),
+    misleading(
         "keyword-outside-match",
         "content without any of the keywords is not searched, so such a match is not found",
     ),

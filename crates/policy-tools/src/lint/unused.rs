@@ -81,7 +81,15 @@ fn exceptions(subject: Subject<'_>, file: usize, found: &mut Vec<Finding>) {
     };
     for except in own().filter(|statement| statement.kind == StatementKind::SecretException) {
         for pattern in &except.patterns {
-            if !names().any(|name| name.may_meet(pattern)) {
+            if pattern.text.chars().all(|c| matches!(c, '*' | '/')) && names().next().is_some() {
+                found.push(Finding {
+                    id: "except-everything",
+                    file,
+                    span: pattern.span.clone(),
+                    message: format!("`{}` excepts every secret name of this file", pattern.text),
+                    suggestion: "name the entries that only look like secrets".to_owned(),
+                });
+            } else if !names().any(|name| name.may_meet(pattern)) {
                 found.push(Finding {
                     id: "redundant-except",
                     file,

@@ -52,11 +52,23 @@ const KINDS: [&str; 6] = ["ant:", "glob:", "path:", "re:", "regex:", "regexp:"];
 
 /// What one reading of a pattern must not look like.
 pub(super) fn reading(lexemes: &[Lexeme]) -> Result<(), PatternError> {
-    if let (Some(Lexeme::Char(first @ ('"' | '\'' | '`'))), Some(Lexeme::Char(last))) =
-        (lexemes.first(), lexemes.last())
-        && first == last
-    {
-        return Err(PatternError::Quotes);
+    match (lexemes.first(), lexemes.last()) {
+        (Some(Lexeme::Char(first @ ('"' | '\'' | '`'))), Some(Lexeme::Char(last)))
+            if first == last =>
+        {
+            return Err(PatternError::Quotes);
+        }
+        (Some(Lexeme::Char(first)), Some(Lexeme::Char(last)))
+            if is_typographic_quote(*first) && is_typographic_quote(*last) =>
+        {
+            return Err(PatternError::Quotes);
+        }
+        (Some(Lexeme::Char('(')), Some(Lexeme::Char(')')))
+            if !lexemes.iter().any(|lexeme| matches!(lexeme, Lexeme::Slash)) =>
+        {
+            return Err(PatternError::Group);
+        }
+        _ => {}
     }
     if matches!(lexemes.last(), Some(Lexeme::Char('$'))) {
         return Err(PatternError::Regex);
@@ -78,6 +90,7 @@ pub(super) fn reading(lexemes: &[Lexeme]) -> Result<(), PatternError> {
         Lexeme::Char('|') => Err(PatternError::Bar),
         Lexeme::Char(',' | ';') => Err(PatternError::List),
         Lexeme::Char('<' | '>') => Err(PatternError::Placeholder),
+        Lexeme::Char('\u{2026}') => Err(PatternError::Ellipsis),
         Lexeme::Char(c) if is_look_alike(*c) => Err(PatternError::LookAlike),
         _ => Ok(()),
     })
@@ -91,6 +104,13 @@ fn pair(pair: &[Lexeme]) -> Result<(), PatternError> {
         }
         [Char('$'), Char('(')] => Err(PatternError::Variable),
         [Char('('), Question] | [Char('.'), Char('+')] => Err(PatternError::Regex),
+        [Char('.'), Char('(')] => Err(PatternError::Group),
+        [Char(blank), Char('#')] if blank.is_whitespace() => Err(PatternError::Comment),
+        [Char(blank), Star | DoubleStar] | [Star | DoubleStar, Char(blank)]
+            if blank.is_whitespace() =>
+        {
+            Err(PatternError::BlankBesideStar)
+        }
         [Char(','), Char(blank)] if blank.is_whitespace() => Err(PatternError::List),
         _ => Ok(()),
     }
@@ -102,6 +122,13 @@ fn one(component: &[Lexeme], first: bool, more: bool) -> Result<(), PatternError
         |lexeme: Option<&Lexeme>| matches!(lexeme, Some(Lexeme::Char(c)) if c.is_whitespace());
     if blank(component.first()) || blank(component.last()) {
         return Err(PatternError::Blank);
+    }
+    // `*.js src/*.ts`: an extension, and then something else.
+    let mut behind = component.iter().skip_while(|lexeme| !matches!(lexeme, Lexeme::Star));
+    if matches!((behind.next(), behind.next()), (Some(_), Some(Lexeme::Char('.'))))
+        && behind.any(|lexeme| blank(Some(lexeme)))
+    {
+        return Err(PatternError::BlankBesideStar);
     }
     let text: String = component.iter().map_while(Lexeme::bare).collect();
     let is_text = text.chars().count() == component.len();
@@ -149,6 +176,10 @@ fn percent(text: &str) -> Result<(), PatternError> {
     Ok(())
 }
 
+fn is_typographic_quote(c: char) -> bool {
+    matches!(c, '\u{2018}'..='\u{201f}' | '\u{ab}' | '\u{bb}' | '\u{2039}' | '\u{203a}')
+}
+
 /// Characters that look like those of patterns.
 fn is_look_alike(c: char) -> bool {
     // Star, question mark, full stop and backslash in other widths and forms.
@@ -189,6 +220,13 @@ impl PatternError {
                  parenthesis in a name is `[(]`"
             }
             Self::Blank => "remove the blank; a name with one there has `[ ]`",
+            Self::BlankBesideStar => {
+                "write a list of strings: `[\"*.js\", \"*.ts\"]`; a name with a blank there has `[ ]`"
+            }
+            Self::Group => {
+                "parentheses group nothing: leave them out, or for alternatives write `{a,b}`; a \
+                 parenthesis in a name is `[(]`"
+            }
             Self::BlankInBraces => "write `{a,b}`; a name with a blank there has `[ ]`",
             Self::OneAlternative => {
                 "write `{a,b}`, or leave the braces out; a brace in a name is `[{]`"
@@ -210,10 +248,12 @@ impl PatternError {
             Self::List => {
                 "write a list of strings: `[\"a/**\", \"b/**\"]`; a `,` in a name is `[,]`, a `;` is `[;]`"
             }
-            Self::Quotes => "TOML's own quotes are enough; in a name write `[']` or `[\"]`",
+            Self::Quotes => {
+                "TOML's own quotes are enough; a quote in a name stands in a class: `[']`, `[\"]`"
+            }
             Self::Comment => "a comment stands outside the string; a name with `#` has `[#]`",
             Self::Placeholder => "write the name that is meant; `<` in a name is `[<]`",
-            Self::Ellipsis => "for any directories write `**`",
+            Self::Ellipsis => "for any directories write `**`; a `…` in a name is `[…]`",
             Self::LookAlike => {
                 "write the character of the keyboard; the other one is meant in a class of its own"
             }
@@ -261,7 +301,14 @@ mod tests {
             (&["^src/.*$", "^src", "src/.*$", "src/.+", "(?i)a", "a[0-9]{1,3}"], E::Regex),
             (&["regex:a", "glob:a/**", "re:x"], E::Address),
             (&["a,b", "*.a,*.b", "a;b"], E::List),
-            (&["#a", "#a/b"], E::Comment),
+            (&["#a", "#a/b", "private # keep out", "a/b #c"], E::Comment),
+            (&["*.js *.ts", "src/*.js src/*.ts", "a* b", "** a", "x/* b/*"], E::BlankBesideStar),
+            (&["(secret)", "*.(js)", "a/*.(js)"], E::Group),
+            (
+                &["\u{201c}a\u{201d}", "\u{2018}a/b\u{2019}", "\u{201e}a\u{201c}", "\u{ab}a\u{bb}"],
+                E::Quotes,
+            ),
+            (&["a\u{2026}", "\u{2026}/a"], E::Ellipsis),
             (&["<a>", "a/<b>"], E::Placeholder),
             (&["a/...", "..."], E::Ellipsis),
             (&["`a`"], E::Quotes),
@@ -313,6 +360,10 @@ mod tests {
             ("a[|]b", "a|b"),
             ("Smith[,] John", "Smith, John"),
             ("['']'", "''"),
+            ("a[ ]*", "a b"),
+            ("[\u{2026}]", "\u{2026}"),
+            ("[(]a)", "(a)"),
+            ("a [#]1", "a #1"),
         ] {
             let matched =
                 parse(text, Mode::Exact).map(|all| all.iter().any(|p| p.matches(path.split('/'))));
@@ -325,6 +376,9 @@ mod tests {
             "a/~b",
             "ab:c",
             "x (copy).txt",
+            "Screen?Shot a.*",
+            "app/(auth)/x",
+            "don\u{2019}t",
             "a+b",
             "*.c++",
             "#*#",

@@ -59,6 +59,10 @@ pub(crate) enum PatternError {
     Blank,
     #[error("an alternative begins or ends with a blank")]
     BlankInBraces,
+    #[error("a blank beside `*`, or behind an extension, does not separate patterns")]
+    BlankBesideStar,
+    #[error("parentheses round a name mean nothing")]
+    Group,
     #[error("braces with a single alternative")]
     OneAlternative,
     #[error("this looks like a regular expression")]
@@ -79,7 +83,7 @@ pub(crate) enum PatternError {
     Comment,
     #[error("a placeholder stands for itself")]
     Placeholder,
-    #[error("`...` stands for no directories")]
+    #[error("`...` and `…` stand for no directories")]
     Ellipsis,
     #[error("a character only looks like one that means something in patterns")]
     LookAlike,

@@ -82,6 +82,11 @@ impl Expression {
         self.weight
     }
 
+    /// Whether it matches the empty text alone.
+    pub(super) fn is_empty(&self) -> bool {
+        self.hir.properties().maximum_len() == Some(0)
+    }
+
     /// How many groups there are, the whole match counted as one.
     pub(super) fn groups(&self) -> usize {
         self.hir.properties().explicit_captures_len() + 1

@@ -118,6 +118,11 @@ impl Rule {
         (most <= self.entropy?).then_some(most)
     }
 
+    /// Whether no match of the expression has a byte.
+    pub(crate) fn matches_only_nothing(&self) -> bool {
+        self.expression.as_ref().is_some_and(Expression::is_empty)
+    }
+
     /// What an author whose sample is not found should look at.
     pub(crate) fn why_not(&self) -> &'static str {
         match (self.keywords.is_empty(), self.entropy) {

@@ -126,6 +126,14 @@ impl Reader<'_, '_> {
         }
         let entropy = table.get("entropy");
         let regex_value = table.get("regex")?;
+        if regex_value.get_ref().as_str().is_some_and(is_delimited) {
+            let problem = Problem::new("the expression stands between slashes")
+                .label("these would have to be in the content")
+                .help(
+                    "leave them out; flags stand in front: `(?i)`; a slash that is meant is `[/]`",
+                );
+            self.report(regex_value.span(), problem);
+        }
         let text = RuleText {
             id,
             description,
@@ -144,6 +152,11 @@ impl Reader<'_, '_> {
         let place = Place { file: self.file().to_owned(), line };
         match compile_rule(text, place) {
             Ok(rule) => {
+                if rule.matches_only_nothing() {
+                    let problem = Problem::new("the rule finds nothing")
+                        .label("matches nothing but the empty text");
+                    self.report(regex_value.span(), problem);
+                }
                 if let Some((most, value)) = rule.unreached_entropy().zip(entropy) {
                     let problem = Problem::new("the rule finds nothing").label(format!(
                         "expected less than {most:.2}: no match has more bits per byte"
@@ -195,4 +208,12 @@ impl Reader<'_, '_> {
             }
         }
     }
+}
+
+/// Whether an expression is written as other languages delimit one: `/tok/i`.
+fn is_delimited(text: &str) -> bool {
+    let inside = text.strip_prefix('/').and_then(|rest| rest.rsplit_once('/'));
+    inside.is_some_and(|(inside, flags)| {
+        !inside.is_empty() && flags.chars().all(|c| "dgimsuvxy".contains(c))
+    })
 }

@@ -71,6 +71,13 @@ impl Reader<'_, '_> {
     pub(super) fn secrets(&mut self, root: &DeTable<'_>, key: &str) -> Vec<Glob> {
         let Some(table) = sub(root, "secrets") else { return Vec::new() };
         let mode = if key == "except" { Mode::Exact } else { Mode::Folded };
+        for value in elements(table, key).filter(|value| value.get_ref().as_str() == Some(".")) {
+            let problem = Problem::new("the root is no name").label("matches nothing here");
+            self.report(
+                value.span(),
+                problem.help("to close everything, leave out `allowedPaths`"),
+            );
+        }
         elements(table, key).filter_map(|value| self.glob(value, mode)).collect()
     }
 

@@ -3,7 +3,16 @@
 use crate::common::{Done, World};
 
 /// One of each kind, as TOML takes it.
-const PATTERNS: [&str; 46] = [
+const PATTERNS: [&str; 55] = [
+    "*.js *.ts",
+    "src/*.js src/*.ts",
+    "private # keep out",
+    "(secret)",
+    "*.(js)",
+    "\u{201c}a\u{201d}",
+    "\u{2018}a\u{2019}",
+    "a\u{2026}",
+    "\u{2026}/a",
     "private,src",
     "a;b",
     "#private",
@@ -83,6 +92,21 @@ fn what_another_language_reads_otherwise_is_an_error_with_the_fix() {
             assert!(advice.contains("write") || advice.contains('`'), "{advice}");
         }
     }
+}
+
+/// Each of these loaded and found or closed nothing.
+#[test]
+fn what_finds_or_closes_nothing_in_secrets_is_an_error() {
+    let rule = |regex: &str| {
+        format!("schema = 1\n[[secrets.rules]]\nid = \"r\"\nregex = {}\n", quoted(regex))
+    };
+    for regex in ["", "^$", "(?:)", r"\b", "/tok/i", "/tok/"] {
+        assert_eq!(check(&rule(regex)).code, 4, "{regex}");
+    }
+    for regex in ["x*", "/tok", "a/tok/i", "[/]tok[/]"] {
+        assert_eq!(check(&rule(regex)).code, 0, "{regex}");
+    }
+    assert_eq!(check("schema = 1\n[secrets]\nnames = [\".\"]\n").code, 4);
 }
 
 #[test]
