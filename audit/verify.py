@@ -98,7 +98,8 @@ def log(directory, key_text=None, heads={}):  # the number of records, how many 
         if not os.path.lexists(path(name)): return None
         need(regular(path(name)), kind, name, None, None)
         with open(path(name), "rb") as file: return file.read(65 << 20)
-    names = sorted(os.listdir(directory))
+    shown = lambda name: os.fsencode(name).decode(errors="replace")  # of what is no UTF-8
+    names = sorted(os.listdir(directory), key=shown)
     if not any(n.startswith("seg-") or n in ("checkpoint", "checkpoints", "key.vkey", "roots", "frontier", "quarantine")
                or (n == "lock" and regular(path(n))) for n in names): sys.exit("there is no audit log at %r; did you mean STATE/audit?" % directory)
     heads, segments = dict(heads), []
@@ -106,7 +107,7 @@ def log(directory, key_text=None, heads={}):  # the number of records, how many 
         if name[-4:] == ".zst" and segment(name[:-4]) and name[:-4] in names and regular(path(name)): continue  # the plain one counts
         right = name[:4] != "seg-" or segment(name)
         right = right and (name[:4] != "seg-" and name not in ("lock", "frontier") or regular(path(name))) and (name != "quarantine" or folder(path(name)))
-        need(right, "unexpected-file", name, None, None)
+        need(right, "unexpected-file", shown(name), None, None)
         if name[:4] == "seg-": segments.append(int(name[4:-6]))
     own = small("key.vkey")
     own = trusted("key.vkey", None, lambda: need(len(own) <= SMALL) or read_keys(own.decode(errors="replace"))) if own is not None else None

@@ -2,9 +2,13 @@
 //! directory handle, never through a link.
 
 use std::{
+    ffi::{CString, OsString},
     fs::File,
     io,
-    os::fd::{AsFd, OwnedFd},
+    os::{
+        fd::{AsFd, OwnedFd},
+        unix::ffi::OsStringExt as _,
+    },
     thread,
     time::{Duration, Instant},
 };
@@ -13,6 +17,7 @@ use portcullis_audit::{FileEntry, HISTORY, LogFile, Source, no_history};
 use rustix::{
     fs::{AtFlags, FileType, FlockOperation, Mode, OFlags, Stat},
     io::Errno,
+    path::Arg,
 };
 
 use super::Error;
@@ -68,7 +73,7 @@ impl Folder {
     }
 
     /// Opens the regular file `name`.
-    pub(super) fn file(&self, name: &str, flags: OFlags) -> Result<File, Errno> {
+    pub(super) fn file(&self, name: impl Arg, flags: OFlags) -> Result<File, Errno> {
         let mode = Mode::RUSR | Mode::WUSR;
         let file = rustix::fs::openat(&self.0, name, COMMON | flags, mode)?;
         if !is_regular(&rustix::fs::fstat(&file)?) {
@@ -88,7 +93,7 @@ impl Folder {
     }
 
     /// The text of a link; `None` when `name` is none.
-    pub(super) fn link(&self, name: &str) -> Result<Option<Vec<u8>>, Errno> {
+    pub(super) fn link(&self, name: impl Arg) -> Result<Option<Vec<u8>>, Errno> {
         match rustix::fs::readlinkat(&self.0, name, Vec::new()) {
             Ok(text) => Ok(Some(text.into_bytes())),
             Err(Errno::INVAL) => Ok(None),
@@ -97,7 +102,7 @@ impl Folder {
     }
 
     /// The attributes of `name`; `None` when there is no such name.
-    pub(super) fn stat(&self, name: &str) -> Result<Option<Stat>, Errno> {
+    pub(super) fn stat(&self, name: impl Arg) -> Result<Option<Stat>, Errno> {
         match rustix::fs::statat(&self.0, name, AtFlags::SYMLINK_NOFOLLOW) {
             Ok(stat) => Ok(Some(stat)),
             Err(Errno::NOENT) => Ok(None),
@@ -105,10 +110,17 @@ impl Folder {
         }
     }
 
+    /// The names that are UTF-8, as all names are that the log gives.
     pub(super) fn names(&self) -> Result<Vec<String>, Errno> {
+        let raw = self.raw_names()?;
+        Ok(raw.into_iter().filter_map(|name| name.into_string().ok()).collect())
+    }
+
+    /// All names, as they are.
+    fn raw_names(&self) -> Result<Vec<OsString>, Errno> {
         let mut names = Vec::new();
         for entry in rustix::fs::Dir::read_from(&self.0)? {
-            let name = entry?.file_name().to_string_lossy().into_owned();
+            let name = OsString::from_vec(CString::from(entry?.file_name()).into_bytes());
             if name != "." && name != ".." {
                 names.push(name);
             }
@@ -117,11 +129,21 @@ impl Folder {
         Ok(names)
     }
 
+    /// The name of the file that [`Source::list`] lists as `shown`. Several names that
+    /// are no UTF-8 can be listed as one: it is the first of them.
+    pub(super) fn raw_name(&self, shown: &str) -> Result<OsString, Errno> {
+        if shown.contains(char::REPLACEMENT_CHARACTER) && self.stat(shown)?.is_none() {
+            let found = self.raw_names()?.into_iter().find(|raw| raw.to_string_lossy() == shown);
+            return Ok(found.unwrap_or_else(|| shown.into()));
+        }
+        Ok(shown.into())
+    }
+
     pub(super) fn rename(&self, from: &str, to: &Self, name: &str) -> Result<(), Errno> {
         rustix::fs::renameat(&self.0, from, &to.0, name)
     }
 
-    pub(super) fn remove(&self, name: &str) -> Result<(), Errno> {
+    pub(super) fn remove(&self, name: impl Arg) -> Result<(), Errno> {
         rustix::fs::unlinkat(&self.0, name, AtFlags::empty())
     }
 
@@ -147,10 +169,11 @@ impl Source for Folder {
 
     fn list(&self) -> io::Result<Vec<FileEntry>> {
         let mut entries = Vec::new();
-        for name in self.names()? {
+        for name in self.raw_names()? {
             if let Some(stat) = self.stat(&name)? {
                 let (length, regular) = (length(&stat), is_regular(&stat));
                 let directory = is_directory(&stat);
+                let name = name.to_string_lossy().into_owned();
                 entries.push(FileEntry { name, length, regular, directory });
             }
         }

@@ -11,7 +11,7 @@ use std::{
 };
 
 use portcullis_audit::{Draft, Hash};
-use rustix::fs::{FileType, OFlags};
+use rustix::fs::{FileType, OFlags, Stat};
 use sha2::{Digest, Sha256};
 
 use super::{Error, disk, disk::Folder};
@@ -64,24 +64,35 @@ pub(super) fn take(audit: &Folder, kind: &str, name: &str) -> Result<(), Error> 
 
 fn take_named(audit: &Folder, kind: &str, name: &str) -> Result<(), Error> {
     let aside = || Error::io("set a file of the log aside");
-    let Some(stat) = audit.stat(name).map_err(aside())? else { return Ok(()) };
+    let Some(stat) = movable(audit, name)? else { return Ok(()) };
+    let raw = audit.raw_name(name).map_err(aside())?;
     match FileType::from_raw_mode(stat.st_mode) {
         FileType::RegularFile => {
-            let length = disk::length(&stat);
-            if length > MAX_ASIDE {
-                return Err(Error::TooLong(name.to_owned(), length));
-            }
-            keep(audit, kind, audit.file(name, OFlags::RDONLY).map_err(aside())?)?
+            keep(audit, kind, audit.file(&raw, OFlags::RDONLY).map_err(aside())?)?
         }
         FileType::Symlink => {
-            keep(audit, kind, &*audit.link(name).map_err(aside())?.unwrap_or_default())?
-        }
-        FileType::Directory => {
-            return Err(Error::Irregular(name.to_owned(), "regular file"));
+            keep(audit, kind, &*audit.link(&raw).map_err(aside())?.unwrap_or_default())?
         }
         _ => keep(audit, kind, io::empty())?,
     };
-    audit.remove(name).map_err(aside())
+    audit.remove(&raw).map_err(aside())
+}
+
+/// The attributes of what [`take`] would move; `None` when there is nothing.
+///
+/// # Errors
+///
+/// When it would leave it where it is.
+pub(super) fn movable(audit: &Folder, name: &str) -> Result<Option<Stat>, Error> {
+    let found = audit.raw_name(name).and_then(|raw| audit.stat(raw));
+    let stat = found.map_err(Error::io("set a file of the log aside"))?;
+    match stat.map(|stat| (FileType::from_raw_mode(stat.st_mode), disk::length(&stat))) {
+        Some((FileType::Directory, _)) => Err(Error::Irregular(name.to_owned(), "regular file")),
+        Some((FileType::RegularFile, length)) if length > MAX_ASIDE => {
+            Err(Error::TooLong(name.to_owned(), length))
+        }
+        _ => Ok(stat),
+    }
 }
 
 fn fill(mut file: File, mut bytes: impl Read) -> Result<(Hash, u64), Error> {
