@@ -1,6 +1,8 @@
 //! What broke: logs, keys and files that an attacker or a power loss leaves, and the
 //! commands that then lied, hung, filled the memory or left no way out.
 
+mod repair;
+
 use std::{
     fs,
     os::unix::{

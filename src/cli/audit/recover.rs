@@ -3,7 +3,7 @@
 use std::{fmt::Display, process::ExitCode};
 
 use cap_std::fs::Dir;
-use portcullis_audit::Segment;
+use portcullis_audit::{PACKED, Segment};
 
 use super::{checkpoint, location::Place};
 use crate::{
@@ -55,7 +55,13 @@ pub(super) fn run(args: Args) -> Result<ExitCode, Failure> {
         outln!("set aside: {bytes} bytes of {segment} from byte {from} on");
     }
     for name in &plan.strangers {
-        outln!("set aside: the file {}", Escaped(name));
+        match name.strip_suffix(PACKED).filter(|name| Segment::from_name(name).is_some()) {
+            Some(plain) => outln!(
+                "set aside: the file {name}, which does not count beside {plain}; if it is the \
+                 good one, move {plain} away instead and ask again"
+            ),
+            None => outln!("set aside: the file {}", Escaped(name)),
+        }
     }
     for name in &plan.checkpoints {
         outln!("set aside: the checkpoint {}", Escaped(name));

@@ -11,7 +11,7 @@ use std::{
 
 use cap_std::fs::Dir;
 use portcullis_audit::{
-    Checkpoint, Damage, DamageKind, Draft, FRONTIER, HISTORY, Hash, LogFile, NEWEST, Note,
+    Checkpoint, Damage, DamageKind, Draft, FRONTIER, HISTORY, Hash, LogFile, NEWEST, Note, PACKED,
     Position, PublicKey, Reader, RecordView, SEGMENT_RECORDS, Segment, Source, UNSIGNED, Verifier,
 };
 use rustix::fs::{OFlags, RenameFlags};
@@ -123,13 +123,15 @@ fn plan_locked(state: &Dir, log: &Log) -> Result<Plan, Error> {
         }
         aside.sort();
     }
-    let strangers = report
-        .damages
-        .iter()
-        .filter(|damage| damage.kind == DamageKind::UnexpectedFile)
-        .map(|damage| damage.segment.clone())
-        .collect();
+    let strangers = report.damages.iter();
+    let strangers = strangers.filter(|damage| damage.kind == DamageKind::UnexpectedFile);
+    let mut strangers: Vec<_> = strangers.map(|damage| damage.segment.clone()).collect();
+    let hidden = hidden(audit, &aside, &strangers)?;
+    strangers.extend(hidden);
     let checkpoints = contradicted(audit, keep.records, &report.damages)?;
+    for name in strangers.iter().chain(&checkpoints) {
+        quarantine::movable(audit, name)?;
+    }
     let anew = match &noted {
         Noted::Nothing => false,
         Noted::Unclear => none_left(audit, &checkpoints)?,
@@ -163,6 +165,28 @@ fn plan_locked(state: &Dir, log: &Log) -> Result<Plan, Error> {
     })
 }
 
+/// Compressed segments that would take the place of a plain one that is set aside. Where
+/// both are there only the plain one counts, and nothing looked at the other.
+fn hidden(
+    audit: &Folder,
+    aside: &[(Segment, u64, u64)],
+    strangers: &[String],
+) -> Result<Vec<String>, Error> {
+    let segments = aside.iter().map(|(segment, ..)| segment.to_string());
+    let irregular = strangers.iter().filter(|name| Segment::from_name(name).is_some());
+    let mut found = Vec::new();
+    for name in segments.chain(irregular.cloned()) {
+        let is_there = |name: &str| {
+            audit.stat(name).map_err(Error::io("look at the audit log")).map(|stat| stat.is_some())
+        };
+        let packed = format!("{name}{PACKED}");
+        if is_there(&name)? && is_there(&packed)? && !strangers.contains(&packed) {
+            found.push(packed);
+        }
+    }
+    Ok(found)
+}
+
 /// Whether there are no other checkpoints than those that are set `aside`.
 fn none_left(audit: &Folder, aside: &[String]) -> Result<bool, Error> {
     for name in checkpoints::files(audit)?.chain([NEWEST.to_owned()]) {
@@ -176,7 +200,10 @@ fn none_left(audit: &Folder, aside: &[String]) -> Result<bool, Error> {
 
 /// Checkpoints of more records than there will be, and those that are damaged.
 fn contradicted(audit: &Folder, records: u64, damages: &[Damage]) -> Result<Vec<String>, Error> {
-    let kept = checkpoints::names(audit)?.into_iter().map(|name| format!("{HISTORY}/{name}"));
+    // Of other names no verifier takes anything for a checkpoint.
+    let is_size = |name: &String| name.parse().is_ok_and(|size: u64| size.to_string() == *name);
+    let kept = checkpoints::names(audit)?.into_iter().filter(is_size);
+    let kept = kept.map(|name| format!("{HISTORY}/{name}"));
     let mut found = Vec::new();
     if damages.iter().any(|damage| damage.segment == HISTORY) {
         found.push(HISTORY.to_owned());
