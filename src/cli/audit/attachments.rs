@@ -6,7 +6,8 @@ use std::{
     path::Path,
 };
 
-use portcullis_audit::{Directory, Hash, Reader, RecordView, Report, Segment, Source as _};
+use jiff::{SignedDuration, Timestamp};
+use portcullis_audit::{Directory, Hash, Kind, Reader, RecordView, Report, Segment, Source as _};
 use serde::Serialize;
 
 use crate::{
@@ -14,6 +15,7 @@ use crate::{
         failure::{Context as _, Failure},
         state_directory,
     },
+    gateway::{BackupError, BackupId},
     model::Escaped,
     review::{MOST_POLICY, is_foreign, read_kept},
 };
@@ -48,7 +50,8 @@ impl Attached {
         }
         if let Some(gone @ 1..) = self.backups_gone {
             lines.push(format!(
-                "backups: {gone} that records name are not kept any more (old ones are removed)"
+                "backups: {gone} that records name are not kept any more: retention removed them, \
+                 or somebody else did"
             ));
         }
         lines
@@ -99,7 +102,8 @@ pub(super) fn backups(
 ) -> Result<(), Failure> {
     let (mut kept, mut damaged) = (HashMap::new(), HashSet::new());
     let mut whole = 0;
-    if let Some(vault) = state_directory::vault(state)? {
+    let vault = state_directory::vault(state)?;
+    if let Some(vault) = &vault {
         let listing = vault.entries().or_fail("cannot list the backups")?;
         for id in &listing.damaged {
             found.faults.push(format!("the backup {id} cannot be read"));
@@ -115,24 +119,89 @@ pub(super) fn backups(
     } else {
         found.faults.push(format!("there are no backups at {}", state.join("backups").display()));
     }
-    let mut gone = 0;
+    let mut missing = Missing::default();
     let named = each_record(log, report, |record| {
-        let (Some(id), Some(before)) = (record.backup(), record.before) else { return };
-        match kept.get(id) {
-            None if damaged.contains(id) => {}
-            None => gone += 1,
-            Some(hash) if *hash == before => {}
-            Some(hash) => found.faults.push(format!(
+        missing.answer(record);
+        let Some(id) = record.backup() else { return };
+        let is_first = missing.is_first(record, report.pruned > 0);
+        match (kept.get(id), record.before) {
+            (None, _) if damaged.contains(id) || record.kind != Kind::Intent => {}
+            (None, _) => drop(missing.open.insert(record.seq, (id.to_owned(), is_first))),
+            (Some(hash), Some(before)) if *hash != before => found.faults.push(format!(
                 "the backup {id} holds {hash}, but record {} says {before}",
                 record.seq
             )),
+            (Some(_), _) => {}
         }
     });
+    for (seq, id) in missing.early {
+        // It may have been made since the others were listed.
+        let look = vault.as_ref().map(|vault| vault.find(&id));
+        if let Some(Err(BackupError::Unknown(_))) = look {
+            found.faults.push(format!(
+                "the backup {id} that record {seq} names is gone, and retention removes none such \
+                 within a day"
+            ));
+        }
+    }
     if let Err(error) = named {
         found.faults.push(format!("not every record that may name a backup can be read: {error}"));
     }
-    (found.backups, found.backups_gone) = (Some(whole), Some(gone));
+    (found.backups, found.backups_gone) =
+        (Some(whole), Some(missing.gone + missing.open.len() as u64));
     Ok(())
+}
+
+/// Backups that records name and that are not there.
+#[derive(Default)]
+struct Missing {
+    /// Who had something of which path kept, as hashes.
+    runs: HashSet<Hash>,
+    /// By the intent that names it: its id, and whether it began a run.
+    open: HashMap<u64, (String, bool)>,
+    /// Those of changes that were made.
+    gone: u64,
+    /// Of these, the ones that nothing can have let go yet, and their intents.
+    early: Vec<(u64, String)>,
+}
+
+impl Missing {
+    /// Whether it is the first backup of its path by the session, or by the agent of
+    /// commands: retention never removes that within `keep.days`, a day at the least.
+    /// Where records before are gone, an agent's first one may be among them.
+    fn is_first(&mut self, record: &RecordView<'_>, is_pruned: bool) -> bool {
+        let is_command = record.door() == Some("cli");
+        let who = if is_command { record.agent() } else { record.session() };
+        let path = record.to().or_else(|| record.canonical_path());
+        let run = format!("{is_command} {}\0{}", who.unwrap_or_default(), path.unwrap_or_default());
+        // The new name of a rename may be one that leads through links.
+        self.runs.insert(Hash::of(run.as_bytes()))
+            && record.to().is_none()
+            && !(is_command && is_pruned)
+    }
+
+    /// What became of an intent decides whether its backup should be there.
+    fn answer(&mut self, record: &RecordView<'_>) {
+        let Some((of, (id, is_first))) =
+            record.of.and_then(|of| Some((of, self.open.remove(&of)?)))
+        else {
+            return;
+        };
+        match record.result() {
+            Some("ok" | "buffered" | "committed") if is_first && is_of_a_day(&id) => {
+                self.early.push((of, id));
+            }
+            Some("ok" | "buffered" | "committed" | "superseded") => self.gone += 1,
+            // What was not made leaves none.
+            _ => {}
+        }
+    }
+}
+
+/// Whether a backup was made less than a day ago.
+fn is_of_a_day(id: &str) -> bool {
+    id.parse::<BackupId>()
+        .is_ok_and(|id| Timestamp::now().duration_since(id.time()) < SignedDuration::from_hours(24))
 }
 
 /// Gives every record to `take`. What cannot be parsed is

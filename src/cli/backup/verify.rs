@@ -70,6 +70,9 @@ pub(super) fn run(args: &Args) -> Result<ExitCode, Failure> {
         }
         let bytes = HumanBytes(bytes);
         match damaged.len() {
+            0 if total == 0 => errln!(
+                "there are no backups; `portcullis audit verify --backups` says which the log names"
+            ),
             0 => errln!("{total} backups of {bytes}: all are what was stored"),
             count => errln!("{total} backups of {bytes}: {count} damaged"),
         }
