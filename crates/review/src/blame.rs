@@ -66,7 +66,7 @@ pub enum State {
         /// What is there.
         found: Hash,
     },
-    /// There is nothing, though the log says there is.
+    /// There is nothing, though the log says that there was something of this very path.
     Missing,
     /// There is nothing, as the log says.
     Gone,
@@ -74,7 +74,7 @@ pub enum State {
     Back,
     /// Something is there whose content no record tells.
     NotRecorded,
-    /// No record tells of the path, and nothing is there.
+    /// Nothing is there, and no record says that there was.
     Unknown,
     /// What is there is no regular file.
     NotAFile,
@@ -306,7 +306,7 @@ fn compare(
     found: Found,
 ) -> Result<State, BlameError> {
     let mut recorded = None;
-    let mut gone = false;
+    let (mut gone, mut was_there) = (false, false);
     for Version { change, name, .. } in versions {
         if !change.is_made() {
             continue;
@@ -320,7 +320,7 @@ fn compare(
             OperationKind::Restore if change.path != *name => {
                 recorded = vaulted.within(change, name)?;
             }
-            _ => recorded = change.after,
+            _ => (recorded, was_there) = (change.after, true),
         }
         break;
     }
@@ -329,8 +329,8 @@ fn compare(
         (Found::Nothing, _) if gone => State::Gone,
         (Found::File(_) | Found::Other, _) if gone => State::Back,
         (Found::Nothing, Some(_)) => State::Missing,
-        (Found::Nothing, None) if versions.is_empty() => State::Unknown,
-        (Found::Nothing, None) => State::Missing,
+        (Found::Nothing, None) if was_there => State::Missing,
+        (Found::Nothing, None) => State::Unknown,
         (Found::File(found), Some(recorded)) if found == recorded => State::Same(found),
         (Found::File(found), Some(recorded)) => State::Differs { recorded, found },
         (Found::File(_), None) => State::NotRecorded,

@@ -150,7 +150,7 @@ fn state(state: &State) -> String {
         State::Gone => "gone, as recorded".to_owned(),
         State::Back => "there again, and no record says who made it".to_owned(),
         State::NotRecorded => "content of which no record says who wrote it".to_owned(),
-        State::Unknown => "nothing".to_owned(),
+        State::Unknown => "nothing, and no record says that there was anything".to_owned(),
         State::NotLookedAt => "not looked at".to_owned(),
         State::NotAFile => "not a regular file, so there are no bytes to compare".to_owned(),
     }

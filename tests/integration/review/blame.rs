@@ -211,3 +211,21 @@ fn a_directory_that_was_there_is_not_blamed_on_who_asked_for_it() {
     world.fs(&["mkdir", "-p", "d"]).ok();
     assert_eq!(seqs(&blame(&world, "d")), [made]);
 }
+
+/// It said that something was missing, and that no record says who removed it.
+#[test]
+fn nothing_is_missed_that_no_record_tells_of() {
+    let world = World::new();
+    world.write("d/a", "1").ok();
+    world.fs(&["mv", "d", "e"]).ok();
+    assert_eq!(blame(&world, "e/never")["state"], "unknown");
+    world.write("f", "2").ok();
+    world.fs(&["mv", "f", "g"]).ok();
+    assert_eq!(blame(&world, "g/never")["state"], "unknown");
+    // What a record tells of is missed, also under its new name.
+    std::fs::remove_dir_all(world.path("e")).unwrap();
+    assert_eq!(blame(&world, "e/a")["state"], "missing");
+    world.fs(&["mkdir", "h"]).ok();
+    std::fs::remove_dir(world.path("h")).unwrap();
+    assert_eq!(blame(&world, "h")["state"], "missing");
+}
