@@ -329,3 +329,26 @@ fn no_bundle_is_made_of_a_damaged_log_or_of_nothing() {
         0
     );
 }
+
+/// Whoever checked a bundle with a `check.py` of his own ran what came with it.
+#[test]
+fn no_module_that_a_bundle_brings_runs() {
+    let world = World::new();
+    world.write("a", "1").ok();
+    world.run(&["audit", "checkpoint"]).ok();
+    let (done, file) = bundle(&world, &[]);
+    done.ok();
+    let members = unpack(&file);
+    let ran = world.base().join("ran");
+    let hostile = format!("open({:?}, 'w')\n", ran.to_str().unwrap());
+    for module in ["hashlib.py", "json.py", "os.py", "re.py", "base64.py", "encodings/__init__.py"]
+    {
+        let mut members = members.clone();
+        members.insert(module.to_owned(), hostile.clone().into_bytes());
+        python(&world, &members, None);
+        let unpacked = world.base().join("unpacked");
+        let checked = Command::new("python3").arg(unpacked.join("check.py")).output().unwrap();
+        assert_eq!(checked.status.code(), Some(5), "{module}: {checked:?}");
+        assert!(!ran.exists(), "{module}");
+    }
+}
