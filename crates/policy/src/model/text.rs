@@ -33,7 +33,7 @@ impl fmt::Display for Escaped<'_> {
 /// Whether a person looking at a terminal could miss or be misled by `c`:
 /// control characters, bidirectional formatting (Unicode UAX #9), zero-width
 /// and other default-ignorable characters, the format controls of scripts, line and
-/// paragraph separators.
+/// paragraph separators, the braille blank.
 pub fn is_hidden_character(c: char) -> bool {
     c.is_control()
         || matches!(
@@ -47,6 +47,7 @@ pub fn is_hidden_character(c: char) -> bool {
                 | '\u{200b}'..='\u{200f}'
                 | '\u{2028}'..='\u{202e}'
                 | '\u{2060}'..='\u{206f}'
+                | '\u{2800}'
                 | '\u{3164}'
                 | '\u{fe00}'..='\u{fe0f}'
                 | '\u{feff}'
@@ -74,7 +75,7 @@ mod tests {
         assert_eq!(Escaped(hostile).to_string(), "a\\u{1b}[31m\\u{202e}b\\nc\\u{200b}");
         assert_eq!(Escaped("żółć 日本").to_string(), "żółć 日本");
         // The controls of shorthand and of hieroglyphs.
-        for hidden in ["\u{1bca0}", "\u{1bca3}", "\u{13430}", "\u{1345f}"] {
+        for hidden in ["\u{2800}", "\u{1bca0}", "\u{1bca3}", "\u{13430}", "\u{1345f}"] {
             assert!(has_hidden_characters(hidden), "{hidden:?}");
         }
         assert!(!has_hidden_characters("\u{1342f}\u{13460}\u{1bc9f}\u{1bca4}"));
