@@ -1,6 +1,6 @@
 //! A compiled expression, and where a match can lie when a keyword was seen.
 
-use std::{collections::BTreeSet, fmt, ops::Range, sync::OnceLock};
+use std::{cell::RefCell, collections::BTreeSet, fmt, ops::Range, sync::OnceLock};
 
 use regex_automata::{
     Input, Span,
@@ -139,7 +139,7 @@ impl Expression {
         let regex = self.regex();
         let mut walk = regex.map(|regex| {
             let (hir, weight, slow) = (&self.hir, self.weight, &self.slow);
-            let search = Search { regex, hir, weight, slow, overdue };
+            let search = Search { regex, hir, weight, slow, caches: RefCell::default(), overdue };
             let captures = (self.groups() > 1 && group != Some(0)).then(|| regex.create_captures());
             Walk { search, text, range: range.clone(), group, captures, begun: false }
         });

@@ -5,7 +5,7 @@
 //! at once as it is through with soon: a piece at a time where a match has a
 //! longest length. Where it has none, a lazy automaton is driven byte by byte.
 
-use std::sync::OnceLock;
+use std::{cell::RefCell, sync::OnceLock};
 
 use regex_automata::{
     Anchored, Input, Match, MatchError, MatchKind, Span,
@@ -53,6 +53,8 @@ pub(super) struct Search<'r> {
     pub(super) weight: usize,
     /// Made when it is first needed.
     pub(super) slow: &'r OnceLock<Option<Slow>>,
+    /// Of the lazy automata: what they have built for one match serves the next.
+    pub(super) caches: RefCell<Option<Caches>>,
     pub(super) overdue: &'r dyn Fn() -> bool,
 }
 
@@ -102,7 +104,9 @@ impl Search<'_> {
         let slow = self.slow.get_or_init(|| Slow::new(self.hir));
         // Without it there is no way to keep to the time.
         let slow = slow.as_ref().ok_or(Overdue)?;
-        let found = slow.find(input, self.overdue).map_err(|_| Overdue)?;
+        let mut caches = self.caches.borrow_mut();
+        let caches = caches.get_or_insert_with(|| slow.caches());
+        let found = slow.find(caches, input, self.overdue).map_err(|_| Overdue)?;
         Ok(found.map(|span| Match::must(0, span)))
     }
 
@@ -133,7 +137,18 @@ pub(super) struct Slow {
     reverse: DFA,
 }
 
+/// What the automata have built so far.
+#[derive(Debug)]
+pub(super) struct Caches {
+    forward: Cache,
+    reverse: Cache,
+}
+
 impl Slow {
+    fn caches(&self) -> Caches {
+        Caches { forward: self.forward.create_cache(), reverse: self.reverse.create_cache() }
+    }
+
     fn new(hir: &Hir) -> Option<Self> {
         let build = |reverse: bool, kind: MatchKind| {
             let config = thompson::Config::new()
@@ -151,13 +166,17 @@ impl Slow {
     /// Any error means that the search was given up.
     fn find(
         &self,
+        caches: &mut Caches,
         input: &Input<'_>,
         overdue: &dyn Fn() -> bool,
     ) -> Result<Option<Span>, MatchError> {
+        let Caches { forward, reverse } = caches;
         let input = input.clone().anchored(Anchored::No);
-        let Some(end) = end_of_match(&self.forward, &input, overdue)? else { return Ok(None) };
+        let Some(end) = end_of_match(&self.forward, forward, &input, overdue)? else {
+            return Ok(None);
+        };
         let before = input.clone().range(input.start()..end).anchored(Anchored::Yes);
-        let start = start_of_match(&self.reverse, &before, overdue)?;
+        let start = start_of_match(&self.reverse, reverse, &before, overdue)?;
         Ok(start.map(|start| Span { start, end }))
     }
 }
@@ -165,10 +184,10 @@ impl Slow {
 /// The automaton tells of a match one byte after its end.
 fn end_of_match(
     dfa: &DFA,
+    cache: &mut Cache,
     input: &Input<'_>,
     overdue: &dyn Fn() -> bool,
 ) -> Result<Option<usize>, MatchError> {
-    let cache = &mut dfa.create_cache();
     let mut state = dfa.start_state_forward(cache, input)?;
     let text = input.haystack();
     let mut end = None;
@@ -193,10 +212,10 @@ fn end_of_match(
 
 fn start_of_match(
     dfa: &DFA,
+    cache: &mut Cache,
     input: &Input<'_>,
     overdue: &dyn Fn() -> bool,
 ) -> Result<Option<usize>, MatchError> {
-    let cache = &mut dfa.create_cache();
     let mut state = dfa.start_state_reverse(cache, input)?;
     let text = input.haystack();
     let mut start = None;
@@ -263,7 +282,9 @@ mod tests {
             looks.get() > 3
         };
         let (slow, weight) = (OnceLock::new(), weight(&hir));
-        let search = Search { regex: &regex, hir: &hir, weight, slow: &slow, overdue: &overdue };
+        let caches = RefCell::default();
+        let search =
+            Search { regex: &regex, hir: &hir, weight, slow: &slow, caches, overdue: &overdue };
         let text = "abcdefghij".repeat(100_000);
         assert_eq!(search.find(&Input::new(text.as_bytes())), Err(Overdue));
         assert_eq!(looks.get(), 4);
@@ -291,12 +312,16 @@ mod tests {
                 let hir = hir(pattern);
                 let regex = Regex::builder().build_from_hir(&hir).unwrap();
                 let slow = OnceLock::new();
-                let search =
-                    Search { regex: &regex, hir: &hir, weight: 1, slow: &slow, overdue: &|| false };
+                let caches = RefCell::default();
+                let overdue = &|| false;
+                let search = Search { regex: &regex, hir: &hir, weight: 1, slow: &slow, caches, overdue };
                 let text = text.as_bytes();
                 let input = Input::new(text).range(from.min(text.len())..text.len());
                 let whole = regex.search(&input);
-                prop_assert_eq!(search.find_slowly(&input).unwrap(), whole, "{}", pattern);
+                // The second time with what the first has built.
+                for _ in 0..2 {
+                    prop_assert_eq!(search.find_slowly(&input).unwrap(), whole, "{}", pattern);
+                }
                 if let Some(longest) = hir.properties().maximum_len() {
                     let found = search.find_by_pieces(&input, piece, longest).unwrap();
                     prop_assert_eq!(found, whole, "{}", pattern);
