@@ -6,7 +6,7 @@ use std::{
     io::{self, BufReader, Read},
 };
 
-use super::report::SignedPart;
+use super::report::{Report, SignedPart};
 use crate::{
     Checkpoint, Damage, DamageKind, HISTORY, Hash, KEYS, MAX_NOTE, NEWEST, Note, NoteError,
     PublicKey, ROOT_LINE, ROOTS, Segment, Signed, Source, distinct, parse_keys, read_root_line,
@@ -318,7 +318,9 @@ impl Marks {
         let kept = outside.split_off(&pruned);
         missing.extend(kept.into_keys().map(|size| (size, "a checkpoint from outside")));
         // What was not reached because of a damage is not missing.
-        for (size, what) in missing.into_iter().filter(|(size, _)| *size > records) {
+        // One more than a report has shows that there are more.
+        let missing = missing.into_iter().filter(|(size, _)| *size > records);
+        for (size, what) in missing.take(Report::MOST_DAMAGES + 1) {
             let detail = format!("the log ends after {records} records, but {what} is of {size}");
             self.faults.push(fault(DamageKind::MissingHead, &file, size.checked_sub(1), detail));
         }

@@ -41,6 +41,8 @@ pub(super) struct Run<'a, S> {
     /// Segments that are not there and whose roots are, until a record says
     /// that they were pruned.
     pruned: Option<Pruned>,
+    /// A record says so, perhaps behind a damage.
+    told_pruned: bool,
     /// A record names the key with which checkpoints are signed.
     names_key: bool,
     /// Gates that named theirs, and of which none stopped in order yet, by the hashes
@@ -155,6 +157,7 @@ impl<'a, S: Source> Run<'a, S> {
             kinds: [0; Kind::COUNT],
             next: segment,
             pruned: None,
+            told_pruned: false,
             names_key: false,
             signing: BTreeSet::new(),
             stopped: false,

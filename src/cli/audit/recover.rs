@@ -14,6 +14,9 @@ use crate::{
     model::Escaped,
 };
 
+/// So many checkpoints are named that are set aside.
+const MOST_NAMED: usize = 100;
+
 /// Set a damaged end of the log aside, so that gates can start again
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:\n  \
@@ -63,8 +66,11 @@ pub(super) fn run(args: Args) -> Result<ExitCode, Failure> {
             None => outln!("set aside: the file {}", Escaped(name)),
         }
     }
-    for name in &plan.checkpoints {
+    for name in plan.checkpoints.iter().take(MOST_NAMED) {
         outln!("set aside: the checkpoint {}", Escaped(name));
+    }
+    if let Some(more @ 1..) = plan.checkpoints.len().checked_sub(MOST_NAMED) {
+        outln!("set aside: {more} more checkpoints");
     }
     for segment in plan.roots.keys().copied().map(Segment) {
         outln!(

@@ -203,7 +203,8 @@ fn lines(report: &Report) -> Vec<String> {
             let intact = counted(report.intact.records, "record");
             lines.push(format!("not intact: the chain breaks after {intact}"));
         }
-        None => lines.push("intact: no records yet".to_owned()),
+        None if report.is_valid() => lines.push("intact: no records yet".to_owned()),
+        None => lines.push("no records are there".to_owned()),
         Some(head) => {
             // With damage all the same, such as a receipt of another log.
             let word = if report.is_valid() { "intact" } else { "the links are intact" };

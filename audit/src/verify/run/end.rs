@@ -58,7 +58,7 @@ impl<S: Source> Run<'_, S> {
         self.report.kinds = counted.map(|(kind, count)| (kind.as_str(), count)).collect();
         self.report.last = self.last_time.map(|t| t.as_str().to_owned());
         if let Some(Pruned { until, .. }) = self.pruned
-            && self.report.pruned_by.is_none()
+            && !self.told_pruned
             && !self.report.stopped
         {
             let detail = format!(
@@ -78,6 +78,10 @@ impl<S: Source> Run<'_, S> {
                 });
             }
             self.take_faults();
+            if !self.thorough && self.report.damages.len() > Report::MOST_DAMAGES {
+                self.report.damages.truncate(Report::MOST_DAMAGES);
+                self.report.stopped = true;
+            }
         }
         self.unsigned();
         if self.report.complete {

@@ -97,7 +97,11 @@ impl<S: Source> Run<'_, S> {
                         || (*segments == pruned.until.0 && *head == pruned.head)
                 });
                 if tells {
-                    self.report.pruned_by.get_or_insert(self.expected);
+                    self.told_pruned = true;
+                    // Behind a damage no record has the number that it says.
+                    if self.report.complete {
+                        self.report.pruned_by.get_or_insert(self.expected);
+                    }
                 }
                 if digest.kind == Kind::Recovered {
                     self.warn(WarningKind::UnaccountedRecords, Some(digest.seq), || {

@@ -36,8 +36,8 @@ impl<S: Source> Run<'_, S> {
                 }
                 (None, "lock" | NEWEST | HISTORY | KEYS | ROOTS | FRONTIER) => {}
                 (None, "quarantine") => self.warn(WarningKind::Quarantine, None, || {
-                    "`quarantine` holds what a recovery set aside; \
-                     a `recovered` record tells of each file"
+                    "`quarantine` is where recoveries set files aside, each named by a `recovered` \
+                     record; what is in it was not looked at"
                         .to_owned()
                 }),
                 (None, _) if name.starts_with("seg-") => {
