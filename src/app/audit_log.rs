@@ -34,8 +34,13 @@ pub(crate) fn opened<T>(
     doing: impl fmt::Display,
 ) -> Result<T, Failure> {
     let damaged = opened.as_ref().is_err_and(LogError::is_damage);
+    let denied = opened.as_ref().is_err_and(LogError::is_denied);
     let exit = if damaged { Exit::Audit } else { Exit::Failure };
-    opened.or_fail(doing).map_err(|failure| failure.exit(exit))
+    opened.or_fail(doing).map_err(|failure| match failure.exit(exit) {
+        failure if denied => failure
+            .help("give it back to the user whose gate writes the log, and run this as that user"),
+        failure => failure,
+    })
 }
 
 /// Says that there is no log, or why it cannot be read.
@@ -49,6 +54,10 @@ pub(crate) fn unreadable(directory: &Path, error: &io::Error) -> Failure {
         io::ErrorKind::PermissionDenied => {
             Failure::new(format_args!("cannot read the audit log at `{shown}`: {error}"))
                 .help("run the command as the user whose gate writes the log")
+        }
+        io::ErrorKind::NotADirectory => {
+            Failure::new(format_args!("cannot read the audit log at `{shown}`: {error}"))
+                .help("something else has its name: move it away, and put the log back from a copy")
         }
         // A line that no record can be, a compressed segment that is none.
         io::ErrorKind::InvalidData => {

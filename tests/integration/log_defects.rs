@@ -1,7 +1,9 @@
 //! What broke: logs, keys and files that an attacker or a power loss leaves, and the
 //! commands that then lied, hung, filled the memory or left no way out.
 
+mod keys;
 mod repair;
+mod told;
 
 use std::{
     fs,

@@ -14,7 +14,7 @@ use crate::{
     app::failure::{Context as _, Exit, Failure},
     gateway::AuditLog,
     operator_files,
-    review::read_kept,
+    review::{is_foreign, read_kept},
 };
 
 /// What to do where no known key signed a checkpoint.
@@ -126,7 +126,18 @@ pub(super) fn published(directory: &Path) -> Result<Vec<u8>, Failure> {
 pub(super) fn noted(state: &Path) -> Result<Option<Checkpoint>, Failure> {
     let bytes = match read_kept(&state.join(AuditLog::LAST_SIGNED), MAX_NOTE as u64) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
-        read => read.or_fail("cannot read what is noted of the last checkpoint")?,
+        Err(error) if is_foreign(&error) => {
+            return Err(Failure::new(format_args!(
+                "`{}`, which notes the last checkpoint, is no regular file of the audit log",
+                state.join(AuditLog::LAST_SIGNED).display()
+            ))
+            .help("move it away, and try again")
+            .exit(Exit::Audit));
+        }
+        read => read.or_fail(format_args!(
+            "cannot read `{}`, which notes the last checkpoint",
+            state.join(AuditLog::LAST_SIGNED).display()
+        ))?,
     };
     // A power failure may have left anything.
     Ok(Note::parse(&bytes).and_then(|note| Checkpoint::of(&note)).ok())

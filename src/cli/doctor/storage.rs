@@ -175,6 +175,13 @@ pub(super) fn log(path: &Path, signer: Option<PublicKey>) -> Check {
             "a gate keeps the log locked longer than an append takes",
         )
         .help("look at the gates that run on this workspace"),
+        Ok(Log::Unseen) => Check::new(
+            NAME,
+            Status::Warning,
+            "not looked at: the last segment is compressed",
+            "a start unpacks it first; `portcullis audit verify` verifies all of it now",
+        )
+        .facts(json!({ "records": null, "checked": "nothing" })),
         Ok(Log::EndChecked { records, gates }) => {
             let running = match gates {
                 0 => String::new(),
@@ -219,6 +226,7 @@ pub(super) fn log(path: &Path, signer: Option<PublicKey>) -> Check {
 enum Log {
     None,
     Locked,
+    Unseen,
     EndChecked { records: u64, gates: usize },
     Torn { bytes: usize },
     Refused(LogError),
@@ -242,7 +250,10 @@ fn look(state: &Path, signer: Option<PublicKey>) -> io::Result<Log> {
         Err(error) => Log::Refused(error),
         Ok(None) => Log::None,
         Ok(Some(Looked { torn: bytes @ 1.., .. })) => Log::Torn { bytes },
-        Ok(Some(Looked { records, .. })) => Log::EndChecked { records, gates: gates(state)? },
+        Ok(Some(Looked { records: None, .. })) => Log::Unseen,
+        Ok(Some(Looked { records: Some(records), .. })) => {
+            Log::EndChecked { records, gates: gates(state)? }
+        }
     })
 }
 

@@ -20,7 +20,7 @@ use rustix::{
     path::Arg,
 };
 
-use super::Error;
+use super::{Error, quarantine::FOLDER as QUARANTINE};
 use crate::random::{random_bytes, random_hex};
 
 const COMMON: OFlags =
@@ -28,7 +28,11 @@ const COMMON: OFlags =
 
 /// A directory of the state directory.
 #[derive(Debug)]
-pub(super) struct Folder(OwnedFd);
+pub(super) struct Folder {
+    fd: OwnedFd,
+    /// Where it is in the state directory, for messages.
+    at: String,
+}
 
 /// Which file an open handle is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -48,6 +52,10 @@ pub(super) fn length(stat: &Stat) -> u64 {
 impl Folder {
     /// Opens the directory `name` in `parent`; makes it when it is missing.
     pub(super) fn open(parent: impl AsFd, name: &str) -> Result<Self, Error> {
+        let at = match name {
+            HISTORY | QUARANTINE => format!("audit/{name}"),
+            name => name.to_owned(),
+        };
         let flags = COMMON | OFlags::DIRECTORY | OFlags::RDONLY;
         let open = || rustix::fs::openat(&parent, name, flags, Mode::empty());
         let folder = match open() {
@@ -61,21 +69,40 @@ impl Folder {
             }
             found => found,
         };
-        folder.map(Self).map_err(|errno| match errno {
-            Errno::NOTDIR | Errno::LOOP => Error::Irregular(name.to_owned(), "directory"),
-            errno => Error::io("open a directory of the log")(errno),
-        })
+        match folder {
+            Ok(fd) => Ok(Self { fd, at }),
+            Err(Errno::NOTDIR | Errno::LOOP) => Err(Error::Irregular(at, "directory")),
+            Err(errno) => Err(Error::io("open a directory of the log")(errno).of(&at)),
+        }
     }
 
     /// Another handle of the directory.
     pub(super) fn try_clone(&self) -> Result<Self, Errno> {
-        rustix::io::fcntl_dupfd_cloexec(&self.0, 0).map(Self)
+        let fd = rustix::io::fcntl_dupfd_cloexec(&self.fd, 0)?;
+        Ok(Self { fd, at: self.at.clone() })
+    }
+
+    /// Where `name` is in the state directory, for messages.
+    pub(super) fn place(&self, name: &str) -> String {
+        format!("{}/{name}", self.at)
+    }
+
+    /// Makes an error of the system's answer to opening `name`: what is no regular file
+    /// is no file of the log.
+    pub(super) fn opening(&self, action: &'static str, name: &str) -> impl FnOnce(Errno) -> Error {
+        let place = self.place(name);
+        move |errno| match errno {
+            Errno::INVAL | Errno::LOOP | Errno::ISDIR | Errno::NXIO => {
+                Error::Irregular(place, "regular file")
+            }
+            errno => Error::Io { action, errno }.of(&place),
+        }
     }
 
     /// Opens the regular file `name`.
     pub(super) fn file(&self, name: impl Arg, flags: OFlags) -> Result<File, Errno> {
         let mode = Mode::RUSR | Mode::WUSR;
-        let file = rustix::fs::openat(&self.0, name, COMMON | flags, mode)?;
+        let file = rustix::fs::openat(&self.fd, name, COMMON | flags, mode)?;
         if !is_regular(&rustix::fs::fstat(&file)?) {
             return Err(Errno::INVAL);
         }
@@ -94,7 +121,7 @@ impl Folder {
 
     /// The text of a link; `None` when `name` is none.
     pub(super) fn link(&self, name: impl Arg) -> Result<Option<Vec<u8>>, Errno> {
-        match rustix::fs::readlinkat(&self.0, name, Vec::new()) {
+        match rustix::fs::readlinkat(&self.fd, name, Vec::new()) {
             Ok(text) => Ok(Some(text.into_bytes())),
             Err(Errno::INVAL) => Ok(None),
             Err(errno) => Err(errno),
@@ -103,7 +130,7 @@ impl Folder {
 
     /// The attributes of `name`; `None` when there is no such name.
     pub(super) fn stat(&self, name: impl Arg) -> Result<Option<Stat>, Errno> {
-        match rustix::fs::statat(&self.0, name, AtFlags::SYMLINK_NOFOLLOW) {
+        match rustix::fs::statat(&self.fd, name, AtFlags::SYMLINK_NOFOLLOW) {
             Ok(stat) => Ok(Some(stat)),
             Err(Errno::NOENT) => Ok(None),
             Err(errno) => Err(errno),
@@ -119,7 +146,7 @@ impl Folder {
     /// All names, as they are.
     fn raw_names(&self) -> Result<Vec<OsString>, Errno> {
         let mut names = Vec::new();
-        for entry in rustix::fs::Dir::read_from(&self.0)? {
+        for entry in rustix::fs::Dir::read_from(&self.fd)? {
             let name = OsString::from_vec(CString::from(entry?.file_name()).into_bytes());
             if name != "." && name != ".." {
                 names.push(name);
@@ -140,25 +167,25 @@ impl Folder {
     }
 
     pub(super) fn rename(&self, from: &str, to: &Self, name: &str) -> Result<(), Errno> {
-        rustix::fs::renameat(&self.0, from, &to.0, name)
+        rustix::fs::renameat(&self.fd, from, &to.fd, name)
     }
 
     pub(super) fn remove(&self, name: impl Arg) -> Result<(), Errno> {
-        rustix::fs::unlinkat(&self.0, name, AtFlags::empty())
+        rustix::fs::unlinkat(&self.fd, name, AtFlags::empty())
     }
 
     pub(super) fn sync(&self) -> Result<(), Errno> {
-        rustix::fs::fsync(&self.0)
+        rustix::fs::fsync(&self.fd)
     }
 
     pub(super) fn id(&self) -> Result<Id, Errno> {
-        Ok(Id::of(&rustix::fs::fstat(&self.0)?))
+        Ok(Id::of(&rustix::fs::fstat(&self.fd)?))
     }
 }
 
 impl AsFd for Folder {
     fn as_fd(&self) -> std::os::fd::BorrowedFd<'_> {
-        self.0.as_fd()
+        self.fd.as_fd()
     }
 }
 

@@ -153,6 +153,15 @@ impl Error {
         )
     }
 
+    /// Whether this user may not do what is needed.
+    pub fn is_denied(&self) -> bool {
+        match self {
+            Self::File(_, error) => error.is_denied(),
+            Self::Io { errno, .. } => matches!(*errno, Errno::ACCESS | Errno::PERM),
+            _ => false,
+        }
+    }
+
     /// Whether the log is as it was and takes records again once another process
     /// lets it.
     pub(super) fn passes(&self) -> bool {
@@ -167,16 +176,6 @@ impl Error {
     /// Makes an error of the system's answer to `action`.
     pub(super) fn io(action: &'static str) -> impl FnOnce(Errno) -> Self {
         move |errno| Self::Io { action, errno }
-    }
-
-    /// The same of opening `name`: what is no regular file is no file of the log.
-    pub(super) fn opening(action: &'static str, name: &str) -> impl FnOnce(Errno) -> Self {
-        move |errno| match errno {
-            Errno::INVAL | Errno::LOOP | Errno::ISDIR | Errno::NXIO => {
-                Self::Irregular(name.to_owned(), "regular file")
-            }
-            errno => Self::Io { action, errno },
-        }
     }
 
     /// The same for the standard library's errors.

@@ -32,6 +32,8 @@ impl AuditLog {
     /// back any more, and when the key cannot be made or written. The log is as it was.
     pub fn renew_key(state: &Dir, signer: Option<PublicKey>) -> Result<PublicKey, Error> {
         let log = Log::attach(state, String::new())?;
+        let keys = log.keys()?;
+        signing::finish_change(&keys, &log.audit)?;
         match lost(&log) {
             Ok(lost) if lost.is_empty() => {}
             // Of a log that nothing ties to a key.
@@ -39,11 +41,15 @@ impl AuditLog {
             Ok(_) | Err(Error::PublicKeyGone) => return Err(Error::KeysIncomplete),
             Err(error) => return Err(error),
         }
-        let key = match signer {
-            Some(key) => key,
-            None => signing::make(&log.keys()?, true)?.public(),
+        let key = match &signer {
+            Some(key) => key.clone(),
+            None => signing::make_next(&keys)?.public(),
         };
+        // From here on the new key is the log's, also where what follows is not done.
         signing::publish_in(&log.audit, &key)?;
+        if signer.is_none() {
+            signing::finish_change(&keys, &log.audit)?;
+        }
         Ok(key)
     }
 }

@@ -120,8 +120,8 @@ fn text_of(file: &File) -> Result<String, Error> {
     Ok(String::from_utf8_lossy(&text).into_owned())
 }
 
-pub(super) fn unopened(name: &str, errno: Errno) -> Error {
-    Error::opening("open a gate's lock", &format!("gates/{name}"))(errno)
+pub(super) fn unopened(gates: &Folder, name: &str, errno: Errno) -> Error {
+    gates.opening("open a gate's lock", name)(errno)
 }
 
 /// The dead gates, and how many are alive. Under the log's lock.
@@ -137,7 +137,7 @@ pub(super) fn census(gates: &Folder, own: Option<&Life>) -> Result<(Vec<Dead>, u
             Ok(file) => file,
             // A gate that stops in order removes its file without the lock.
             Err(Errno::NOENT) => continue,
-            Err(errno) => return Err(unopened(&name, errno)),
+            Err(errno) => return Err(unopened(gates, &name, errno)),
         };
         if !disk::try_lock(&file)? {
             alive += 1;
@@ -160,7 +160,7 @@ pub(super) fn first_needed(gates: &Folder) -> Result<Option<u64>, Error> {
         let file = match gates.file(&name, OFlags::RDONLY) {
             Ok(file) => file,
             Err(Errno::NOENT) => continue,
-            Err(errno) => return Err(unopened(&name, errno)),
+            Err(errno) => return Err(unopened(gates, &name, errno)),
         };
         let number = first_of(&text_of(&file)?);
         first = Some(first.map_or(number, |known| known.min(number)));

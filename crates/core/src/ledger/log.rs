@@ -23,6 +23,7 @@ use super::{
     Error, checkpoints,
     clock::Clock,
     disk::{self, Folder, Held, Id},
+    look::Looked,
     noted::Noted,
     quarantine, signing,
     unpack::unpack,
@@ -31,6 +32,7 @@ use super::{
 /// The log's directory, and its lock, in the state directory.
 const AUDIT: &str = "audit";
 pub(super) const LOCK: &str = "audit/lock";
+const LOCK_FILE: &str = "lock";
 
 /// Bytes of the end of the log whose links are checked when it is opened, and
 /// after another gate appended.
@@ -139,8 +141,8 @@ impl Log {
         let audit = Folder::open(&state, AUDIT)?;
         let audit_id = audit.id().map_err(Error::io("look at the audit log"))?;
         let lock = audit
-            .file("lock", OFlags::RDWR | OFlags::CREATE)
-            .map_err(Error::opening("open the log's lock", LOCK))?;
+            .file(LOCK_FILE, OFlags::RDWR | OFlags::CREATE)
+            .map_err(audit.opening("open the log's lock", LOCK_FILE))?;
         let stat = rustix::fs::fstat(&lock).map_err(Error::io("look at the log's lock"))?;
         Ok(Self {
             state,
@@ -237,10 +239,10 @@ impl Log {
     }
 
     /// Finds the end of the chain as [`Log::load`] does, and repairs and unpacks
-    /// nothing. Gives the bytes after the last record.
-    pub(super) fn look(&mut self, noted: &Noted) -> Result<usize, Error> {
+    /// nothing.
+    pub(super) fn look(&mut self, noted: &Noted) -> Result<Looked, Error> {
         let Some(segment) = self.last(noted)? else {
-            return self.reaches().map(|()| 0);
+            return self.reaches().map(|()| Looked { records: Some(self.next()), torn: 0 });
         };
         let is_plain = |segment: Segment| {
             let stat = self.audit.stat(&segment.to_string());
@@ -249,18 +251,18 @@ impl Log {
         let before = Segment(segment.0.saturating_sub(1));
         let (plain, before_is_plain) = (is_plain(segment)?, is_plain(before)?);
         if !plain {
-            return Ok(0);
+            return Ok(Looked { records: None, torn: 0 });
         }
         self.enter(segment, None)?;
         let torn = self.read_new(OPENING)?.map_or(0, |(_, tail)| tail.torn.len());
         if self.end.length == 0 && segment.0 > 0 {
             if !before_is_plain {
-                return Ok(torn);
+                return Ok(Looked { records: None, torn });
             }
             self.end.chain = self.chain_before(segment)?;
         }
         self.fresh = Fresh { first: self.next(), leaves: Vec::new() };
-        self.reaches().map(|()| torn)
+        self.reaches().map(|()| Looked { records: Some(self.next()), torn })
     }
 
     /// The last segment, if there is any, where none before it is missing.
@@ -298,7 +300,7 @@ impl Log {
     /// the chain ends before it.
     fn enter(&mut self, segment: Segment, chain: Option<Chain>) -> Result<(), Error> {
         let name = segment.to_string();
-        let open = Error::opening("open the last segment of the audit log", &name);
+        let open = self.audit.opening("open the last segment of the audit log", &name);
         let file = self.audit.file(&name, SEGMENT).map_err(open)?;
         let stat = rustix::fs::fstat(&file).map_err(Error::io("look at the audit log"))?;
         let chain = chain.unwrap_or_default();
@@ -365,9 +367,8 @@ impl Log {
         let name = before.to_string();
         // It may be compressed: where the end of the log was lost, or after a restore.
         unpack(&self.audit, before)?;
-        let open = Error::opening("open a segment of the audit log", &name);
-        let mut file =
-            self.audit.file(&name, OFlags::RDONLY).map_err(|errno| open(errno).of(&name))?;
+        let open = self.audit.opening("open a segment of the audit log", &name);
+        let mut file = self.audit.file(&name, OFlags::RDONLY).map_err(open)?;
         let length = file.metadata().map_err(Error::std("read the audit log"))?.len();
         let tail = Tail::read(&mut file, 0, length, CATCHING_UP)
             .map_err(|_read| damaged("it does not end with a record".to_owned()))?;

@@ -12,8 +12,9 @@ use super::{
 /// What was found.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Looked {
-    /// Records; 0 where the next start unpacks the last segment first.
-    pub records: u64,
+    /// Records; `None` where the next start unpacks the last segment first: no record
+    /// was looked at.
+    pub records: Option<u64>,
     /// Bytes after the last record, which the next start sets aside.
     pub torn: usize,
 }
@@ -35,19 +36,22 @@ impl AuditLog {
         let keys =
             there(signing::PRIVATE).then(|| Folder::open(state, signing::PRIVATE)).transpose()?;
         let noted = keys.as_ref().map_or(Ok(Noted::Nothing), Noted::read)?;
-        let torn = log.look(&noted)?;
-        let found = Looked { records: log.next(), torn };
+        let found = log.look(&noted)?;
         let published = signing::keys_of(&log.audit)?;
         let own = match &keys {
             Some(keys) if signer.is_none() => {
-                signing::private(keys)?.map(|private| private.public())
+                let next = signing::unfinished(keys, &log.audit);
+                next.map_or_else(|| signing::private(keys), |next| Ok(Some(next)))?
+                    .map(|private| private.public())
             }
             _ => None,
         };
         match (signer.or(own), published.into_iter().next(), keys) {
             (None, Some(_known), _) => Err(Error::KeyGone),
             (Some(key), Some(known), _) if key != known => Err(Error::OtherKey),
-            (Some(key), Some(_), Some(keys)) if found.records > 0 => {
+            (Some(key), Some(_), Some(keys))
+                if found.records.is_some_and(|records| records > 0) =>
+            {
                 let signing = Signing::by(Box::new(KeyOnly(key)));
                 let maker = Maker::new(std::sync::Arc::clone(&log.audit), keys, signing)?;
                 maker.check(&Mutex::new(log)).map(|()| Some(found))

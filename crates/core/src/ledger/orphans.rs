@@ -107,7 +107,7 @@ impl AuditLog {
         self.group.check()?;
         let recovery = (self.life.gates)
             .file("recovery", OFlags::RDWR | OFlags::CREATE)
-            .map_err(|errno| life::unopened("recovery", errno))?;
+            .map_err(|errno| life::unopened(&self.life.gates, "recovery", errno))?;
         disk::wait_lock(&recovery, "gates/recovery")?;
         let (dead, audit) = {
             // The log's guard too: within a process the lock excludes nobody.

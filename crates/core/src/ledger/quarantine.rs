@@ -16,7 +16,7 @@ use sha2::{Digest, Sha256};
 
 use super::{Error, disk, disk::Folder};
 
-const FOLDER: &str = "quarantine";
+pub(super) const FOLDER: &str = "quarantine";
 const PENDING: &str = ".pending";
 /// Bytes at most of a file that is set aside, unless it is a segment.
 pub(super) const MAX_ASIDE: u64 = 1 << 30;
@@ -87,7 +87,7 @@ pub(super) fn movable(audit: &Folder, name: &str) -> Result<Option<Stat>, Error>
     let found = audit.raw_name(name).and_then(|raw| audit.stat(raw));
     let stat = found.map_err(Error::io("set a file of the log aside"))?;
     match stat.map(|stat| (FileType::from_raw_mode(stat.st_mode), disk::length(&stat))) {
-        Some((FileType::Directory, _)) => Err(Error::Irregular(name.to_owned(), "regular file")),
+        Some((FileType::Directory, _)) => Err(Error::Irregular(audit.place(name), "regular file")),
         Some((FileType::RegularFile, length)) if length > MAX_ASIDE => {
             Err(Error::TooLong(name.to_owned(), length))
         }

@@ -235,7 +235,7 @@ fn set_checkpoints_aside(audit: &Folder, agreed: &Plan) -> Result<(), Error> {
         quarantine::take(audit, "checkpoint", name)?;
     }
     if audit.stat(FRONTIER).map_err(open())?.is_some() {
-        let remove = Error::opening("set a checkpoint aside", FRONTIER);
+        let remove = audit.opening("set a checkpoint aside", FRONTIER);
         audit.remove(FRONTIER).map_err(remove)?;
     }
     roots::mend(audit, &agreed.roots, agreed.keep.records / SEGMENT_RECORDS)?;

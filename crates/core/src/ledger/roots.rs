@@ -19,7 +19,7 @@ pub(super) fn mend(audit: &Folder, right: &BTreeMap<u64, Hash>, count: u64) -> R
     let open = || match audit.file(ROOTS, OFlags::RDONLY) {
         Ok(file) => Ok(Some(file)),
         Err(Errno::NOENT) => Ok(None),
-        Err(errno) => Err(Error::opening("open the segments' roots", ROOTS)(errno)),
+        Err(errno) => Err(audit.opening("open the segments' roots", ROOTS)(errno)),
     };
     let old = match open() {
         Err(Error::Irregular(..)) => return quarantine::take(audit, "roots", ROOTS),
@@ -51,7 +51,7 @@ pub(super) fn read(audit: &Folder, count: u64) -> Result<Vec<Hash>, Error> {
     let file = match audit.file(ROOTS, OFlags::RDONLY) {
         Ok(file) => file,
         Err(Errno::NOENT) => return Ok(Vec::new()),
-        Err(errno) => return Err(Error::opening("open the segments' roots", ROOTS)(errno)),
+        Err(errno) => return Err(audit.opening("open the segments' roots", ROOTS)(errno)),
     };
     let (mut file, mut roots, mut line) = (BufReader::new(file), Vec::new(), Vec::new());
     while (roots.len() as u64) < count {

@@ -16,6 +16,8 @@ use super::{
 /// The directory of private keys, outside the log's, which is copied about.
 pub(super) const PRIVATE: &str = "keys";
 const FILE: &str = "checkpoint.key";
+/// Beside it: a new one, until the log's directory names it and it takes its place.
+const NEXT: &str = "checkpoint.key.new";
 
 /// Signs checkpoints.
 pub trait Signer: Send + Sync {
@@ -83,13 +85,15 @@ impl Signing {
     /// signed before.
     pub fn own(state: &Dir) -> Result<Self, Error> {
         let keys = Folder::open(state, PRIVATE)?;
+        let audit = Folder::open(state, "audit")?;
+        finish_change(&keys, &audit)?;
         let private = match private(&keys)? {
             Some(private) => private,
             None => {
-                if !keys_of(&Folder::open(state, "audit")?)?.is_empty() {
+                if !keys_of(&audit)?.is_empty() {
                     return Err(Error::KeyGone);
                 }
-                make(&keys, false)?
+                make(&keys, FILE, RenameFlags::NOREPLACE)?
             }
         };
         Ok(Self::by(Box::new(Own { public: private.public(), private })))
@@ -98,21 +102,52 @@ impl Signing {
 
 /// The private key in its directory, if there is one.
 pub(super) fn private(keys: &Folder) -> Result<Option<PrivateKey>, Error> {
-    let parse = |text: String| PrivateKey::from_secret(text.trim_end());
-    read(keys, FILE)?.map(parse).transpose().map_err(|_none| Error::KeyDamaged)
+    private_in(keys, FILE)
 }
 
-/// Makes a key; `replace`: instead of the one that is there.
-pub(super) fn make(keys: &Folder, replace: bool) -> Result<PrivateKey, Error> {
+fn private_in(keys: &Folder, name: &str) -> Result<Option<PrivateKey>, Error> {
+    let parse = |text: String| PrivateKey::from_secret(text.trim_end());
+    read(keys, name)?.map(parse).transpose().map_err(|_none| Error::KeyDamaged)
+}
+
+/// The new private key of a change that was cut short after the log's directory named
+/// its public one as the one in use.
+///
+/// What cannot be read is none: a start says what is wrong with it.
+pub(super) fn unfinished(keys: &Folder, audit: &Folder) -> Option<PrivateKey> {
+    let next = private_in(keys, NEXT).ok()??;
+    (keys_of(audit).ok()?.first() == Some(&next.public())).then_some(next)
+}
+
+/// Does the last step of a change of keys that was cut short before it.
+pub(super) fn finish_change(keys: &Folder, audit: &Folder) -> Result<(), Error> {
+    if unfinished(keys, audit).is_none() {
+        return Ok(());
+    }
+    match keys.rename(NEXT, keys, FILE) {
+        // Another gate was first.
+        Ok(()) | Err(Errno::NOENT) => {
+            keys.sync().map_err(Error::io("sync the log's keys or checkpoints"))
+        }
+        Err(errno) => Err(Error::io("name a file of the log's keys or checkpoints")(errno)),
+    }
+}
+
+/// Makes the private key of a change of keys, which [`finish_change`] puts in place.
+pub(super) fn make_next(keys: &Folder) -> Result<PrivateKey, Error> {
+    make(keys, NEXT, RenameFlags::empty())
+}
+
+/// Makes a key in the file `name`.
+fn make(keys: &Folder, name: &str, flags: RenameFlags) -> Result<PrivateKey, Error> {
     let seed = disk::random()?;
-    let name = disk::random_id()?;
-    let name = format!("portcullis/{}", name.get(..16).unwrap_or(&name));
-    let private = PrivateKey::from_seed(&name, seed)?;
-    let flags = if replace { RenameFlags::empty() } else { RenameFlags::NOREPLACE };
-    match write(keys, FILE, format!("{}\n", private.to_secret()).as_bytes(), flags) {
+    let origin = disk::random_id()?;
+    let origin = format!("portcullis/{}", origin.get(..16).unwrap_or(&origin));
+    let private = PrivateKey::from_seed(&origin, seed)?;
+    match write(keys, name, format!("{}\n", private.to_secret()).as_bytes(), flags) {
         // Another gate was first; its key is the log's.
         Err(Error::Io { errno: Errno::EXIST, .. }) => {
-            let text = read(keys, FILE)?.ok_or(Error::KeyGone)?;
+            let text = read(keys, name)?.ok_or(Error::KeyGone)?;
             Ok(PrivateKey::from_secret(text.trim_end())?)
         }
         other => other.map(|()| private),

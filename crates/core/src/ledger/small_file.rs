@@ -23,7 +23,7 @@ pub(super) fn read(folder: &Folder, name: &str) -> Result<Option<String>, Error>
         Err(Errno::NOENT) => return Ok(None),
         Err(errno) => {
             let action = "open a file of the log's keys or checkpoints";
-            return Err(Error::opening(action, name)(errno));
+            return Err(folder.opening(action, name)(errno));
         }
     };
     let mut bytes = Vec::new();

@@ -11,7 +11,10 @@ use super::{Error, disk::Folder};
 /// cut off and to which records can be added.
 pub(super) fn unpack(audit: &Folder, segment: Segment) -> Result<(), Error> {
     let name = segment.to_string();
-    unpack_named(audit, &name).map_err(|error| error.of(&name))
+    unpack_named(audit, &name).map_err(|error| match error {
+        Error::Unreadable(_) => error,
+        error => error.of(&name),
+    })
 }
 
 fn unpack_named(audit: &Folder, name: &str) -> Result<(), Error> {
@@ -22,13 +25,15 @@ fn unpack_named(audit: &Folder, name: &str) -> Result<(), Error> {
     {
         return Ok(());
     }
-    let mut lines = audit.open(name).map_err(Error::std("unpack a segment"))?;
+    let damaged = |error: io::Error| match error.kind() {
+        io::ErrorKind::InvalidData => Error::Unreadable(name.to_owned()),
+        _ => Error::std("unpack a segment")(error),
+    };
+    let mut lines = audit.open(name).map_err(damaged)?;
     let temp = format!(".{name}");
     let flags = OFlags::RDWR | OFlags::CREATE | OFlags::TRUNC;
     let mut file = audit.file(&temp, flags).map_err(failed())?;
-    io::copy(&mut lines, &mut file)
-        .and_then(|_bytes| file.sync_all())
-        .map_err(Error::std("unpack a segment"))?;
+    io::copy(&mut lines, &mut file).and_then(|_bytes| file.sync_all()).map_err(damaged)?;
     audit
         .rename(&temp, audit, name)
         .and_then(|()| audit.sync())

@@ -1,0 +1,57 @@
+//! Changes of the log's key that were cut short, and files in `keys/` that are none.
+
+use std::fs;
+
+use super::{audit, both, doctor, world};
+
+/// Every gate refused, and named a configuration that nobody had changed.
+#[test]
+fn a_change_of_keys_that_was_cut_short_is_finished_by_the_next_gate() {
+    let world = world();
+    let keys = world.state().join("keys");
+    let (key, next) = (keys.join("checkpoint.key"), keys.join("checkpoint.key.new"));
+    let (old, published) = (fs::read(&key).unwrap(), fs::read(audit(&world, "key.vkey")).unwrap());
+    world.run(&["audit", "key", "--new"]).ok();
+    let (new, changed) = (fs::read(&key).unwrap(), fs::read(audit(&world, "key.vkey")).unwrap());
+    // Before the log's directory names the new key, the old one is the log's.
+    fs::write(&key, &old).unwrap();
+    fs::write(&next, &new).unwrap();
+    fs::write(audit(&world, "key.vkey"), &published).unwrap();
+    assert_eq!(doctor(&world).1, "ok");
+    world.fs(&["read", "a"]).ok();
+    assert_eq!((fs::read(&key).unwrap(), both(&world)), (old.clone(), [0, 0]));
+    // Afterwards, the new one.
+    for renewed in [false, true] {
+        fs::write(&key, &old).unwrap();
+        fs::write(&next, &new).unwrap();
+        fs::write(audit(&world, "key.vkey"), &changed).unwrap();
+        assert_eq!(doctor(&world).1, "ok");
+        if renewed {
+            world.run(&["audit", "key", "--new"]).ok();
+        }
+        world.fs(&["read", "a"]).ok();
+        assert_eq!((fs::read(&key).unwrap() == new, both(&world)), (!renewed, [0, 0]));
+        assert!(!next.exists());
+    }
+}
+
+/// The message named another path, and that of the verifier none.
+#[test]
+fn what_is_no_file_in_the_directory_of_keys_is_named_with_its_path() {
+    for name in ["signed", "checkpoint.key"] {
+        let world = world();
+        let file = world.state().join("keys").join(name);
+        fs::remove_file(&file).unwrap();
+        fs::create_dir(&file).unwrap();
+        let mut commands = vec![vec!["fs", "ls"], vec!["audit", "recover", "--yes"]];
+        if name == "signed" {
+            commands.push(vec!["audit", "verify"]);
+        }
+        for command in commands {
+            let refused = world.run(&command);
+            assert_eq!(refused.code, 5, "{refused:?}");
+            assert!(refused.stderr.contains(&format!("keys/{name}`")), "{refused:?}");
+            assert!(refused.stderr.contains("move it away"), "{refused:?}");
+        }
+    }
+}
