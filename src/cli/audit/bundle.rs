@@ -81,7 +81,7 @@ pub(super) fn run(args: &Args) -> Result<ExitCode, Failure> {
     // Whole or not at all.
     let fresh = Fresh::create(&args.output)?;
     let doing = format!("cannot write `{}`", args.output.display());
-    let zip = ZipWriter::new(BufWriter::new(fresh.file()));
+    let zip = ZipWriter::new(BufWriter::new(FailsOnce { file: fresh.file(), has_failed: false }));
     let mut archive = Archive { zip, files: BTreeMap::new() };
     let written = (|| {
         let policies = archive.records(&log, first, last)?;
@@ -144,8 +144,39 @@ fn period(args: &Args, log: &Log, size: u64) -> Result<(u64, u64, u64), Failure>
     Ok((first, last, after))
 }
 
+/// A file that reports its first error and then takes anything: a [`ZipWriter`] tries
+/// again when it is dropped, and prints that it failed.
+struct FailsOnce<'a> {
+    file: &'a File,
+    has_failed: bool,
+}
+
+impl io::Write for FailsOnce<'_> {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        if self.has_failed {
+            return Ok(bytes.len());
+        }
+        let mut file = self.file;
+        let written = file.write(bytes);
+        self.has_failed =
+            written.as_ref().is_err_and(|error| error.kind() != io::ErrorKind::Interrupted);
+        written
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+impl io::Seek for FailsOnce<'_> {
+    fn seek(&mut self, to: io::SeekFrom) -> io::Result<u64> {
+        let mut file = self.file;
+        io::Seek::seek(&mut file, to)
+    }
+}
+
 struct Archive<'a> {
-    zip: ZipWriter<BufWriter<&'a File>>,
+    zip: ZipWriter<BufWriter<FailsOnce<'a>>>,
     files: BTreeMap<String, Hash>,
 }
 
@@ -232,6 +263,10 @@ impl Archive<'_> {
         self.zip.write_all(text.as_bytes())?;
         let mut out = self.zip.finish().map_err(io::Error::other)?;
         out.flush()?;
-        out.get_ref().sync_all()
+        let FailsOnce { file, has_failed } = out.get_ref();
+        if *has_failed {
+            return Err(io::Error::other("a part of it could not be written"));
+        }
+        file.sync_all()
     }
 }

@@ -352,3 +352,22 @@ fn no_module_that_a_bundle_brings_runs() {
         assert!(!ran.exists(), "{module}");
     }
 }
+
+/// The library that packs it printed an error of its own in front.
+#[test]
+fn a_bundle_for_which_there_is_no_room_fails_with_one_message() {
+    let world = World::new();
+    world.write("a", "1").ok();
+    world.run(&["audit", "checkpoint"]).ok();
+    let file = world.base().join("evidence.zip");
+    let portcullis = env!("CARGO_BIN_EXE_portcullis");
+    let script = "trap '' XFSZ; ulimit -f 4; exec \"$@\"";
+    let made = world.command(&[]);
+    let envs = made.get_envs().filter_map(|(name, value)| Some((name, value?)));
+    let mut limited = Command::new("sh");
+    limited.args(["-c", script, "sh", portcullis, "audit", "bundle", "-o"]).arg(&file);
+    let done = crate::common::done(limited.env_clear().envs(envs).output().unwrap());
+    assert_eq!(done.code, 1, "{done:?}");
+    assert!(done.stderr.lines().all(|line| line.starts_with("portcullis: ")), "{done:?}");
+    assert!(!file.exists());
+}
