@@ -156,7 +156,8 @@ fn started_as(name: &OsStr) -> Option<PathBuf> {
 /// for a signer begins in `/`.
 fn named_in(argument: &str) -> impl Iterator<Item = PathBuf> {
     let absolute = argument.split_once('/').map(|(_, path)| path.trim_start_matches('/'));
-    let relative = argument.rsplit('=').next().filter(|path| path.contains('/'));
+    let value = argument.rsplit('=').next();
+    let relative = value.filter(|path| path.contains('/') && !path.starts_with('/'));
     let found = [absolute, relative].into_iter().flatten();
     found.filter(|path| !path.is_empty()).map(|path| Path::new("/").join(path))
 }
