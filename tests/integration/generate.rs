@@ -50,7 +50,7 @@ fn the_hidden_words_are_the_ones_in_use() {
         "src/cli/demo/agent.rs",
         "src/cli/doctor/probe.rs",
         "src/cli/run/gateway_process.rs",
-        "sandbox/src/stage.rs",
+        "crates/sandbox/src/stage.rs",
     ];
     for (word, file) in HIDDEN.iter().zip(files) {
         assert!(read(file).contains(&format!("\"{word}\"")), "`{word}` is not in {file}");

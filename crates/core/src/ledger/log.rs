@@ -125,7 +125,7 @@ impl Written {
 
 /// The length of the segment, which must still be the file `id`.
 fn linked(audit: &Folder, segment: Segment, id: Id) -> Result<u64, Error> {
-    let stat = audit.stat(&segment.to_string()).map_err(Error::io("look at the audit log"))?;
+    let stat = audit.stat(segment.to_string()).map_err(Error::io("look at the audit log"))?;
     match stat {
         None => Err(Error::Tampered { what: "deleted" }),
         Some(stat) if Id::of(&stat) != id => Err(Error::Tampered { what: "replaced" }),
@@ -245,7 +245,7 @@ impl Log {
             return self.reaches().map(|()| Looked { records: Some(self.next()), torn: 0 });
         };
         let is_plain = |segment: Segment| {
-            let stat = self.audit.stat(&segment.to_string());
+            let stat = self.audit.stat(segment.to_string());
             stat.map(|stat| stat.is_some()).map_err(Error::io("look at the audit log"))
         };
         let before = Segment(segment.0.saturating_sub(1));
@@ -447,7 +447,7 @@ impl Log {
                     self.end.segment.next()
                 }
             };
-            let stat = self.audit.stat(&next.to_string());
+            let stat = self.audit.stat(next.to_string());
             if stat.map_err(Error::io("look at the audit log"))?.is_none() {
                 return Ok(());
             }
@@ -553,7 +553,7 @@ impl Log {
         };
         let file = self
             .audit
-            .file(&segment.to_string(), SEGMENT | OFlags::CREATE | OFlags::EXCL)
+            .file(segment.to_string(), SEGMENT | OFlags::CREATE | OFlags::EXCL)
             .map_err(Error::io("make a segment of the audit log"))?;
         self.audit.sync().map_err(Error::io("sync the audit log"))?;
         let stat = rustix::fs::fstat(&file).map_err(Error::io("look at the audit log"))?;

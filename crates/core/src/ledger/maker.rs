@@ -272,7 +272,7 @@ impl Maker {
         let between = match snapshot.segment.0.checked_sub(segment) {
             Some(0) => snapshot.length.saturating_sub(offset),
             Some(1) => {
-                let stat = self.audit.stat(&Segment(segment).to_string());
+                let stat = self.audit.stat(Segment(segment).to_string());
                 let stat = stat.map_err(Error::io("look at the audit log"))?;
                 let length = stat.map_or(0, |stat| super::disk::length(&stat));
                 length.saturating_sub(offset).saturating_add(snapshot.length)

@@ -109,7 +109,7 @@ fn one(audit: &Folder, segment: Segment, plain: File, length: u64) -> Result<u64
         .and_then(|packed| {
             rustix::fs::renameat_with(audit, &temp, audit, &name, RenameFlags::empty())
                 .and_then(|()| audit.sync())
-                .and_then(|()| audit.remove(&segment.to_string()))
+                .and_then(|()| audit.remove(segment.to_string()))
                 .and_then(|()| audit.sync())
                 .map_err(Error::io("name a compressed segment"))?;
             Ok(packed)

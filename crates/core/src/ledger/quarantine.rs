@@ -130,7 +130,7 @@ pub(super) fn pending(audit: &Folder) -> Result<Vec<Pending>, Error> {
             folder.remove(&name).map_err(|errno| clear(errno).of(&format!("{FOLDER}/{name}")))?;
         }
         if let Some(name) = name.strip_suffix(PENDING)
-            && let Some(stat) = folder.stat(&format!("{name}{PENDING}")).map_err(io)?
+            && let Some(stat) = folder.stat(format!("{name}{PENDING}")).map_err(io)?
         {
             list.push(Pending { name: name.to_owned(), size: disk::length(&stat) });
         }
