@@ -23,7 +23,7 @@ use super::{
     Error, checkpoints,
     clock::Clock,
     disk::{self, Folder, Held, Id},
-    look::Looked,
+    looked::Looked,
     noted::Noted,
     quarantine, signing,
     unpack::unpack,

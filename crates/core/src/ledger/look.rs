@@ -6,18 +6,9 @@ use cap_std::fs::Dir;
 use portcullis_audit::PublicKey;
 
 use super::{
-    AuditLog, Error, Signer, Signing, disk::Folder, log::Log, maker::Maker, noted::Noted, signing,
+    AuditLog, Error, Signer, Signing, disk::Folder, log::Log, looked::Looked, maker::Maker,
+    noted::Noted, signing,
 };
-
-/// What was found.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Looked {
-    /// Records; `None` where the next start unpacks the last segment first: no record
-    /// was looked at.
-    pub records: Option<u64>,
-    /// Bytes after the last record, which the next start sets aside.
-    pub torn: usize,
-}
 
 impl AuditLog {
     /// Looks at the log in the state directory `state` as a start does whose checkpoints
