@@ -78,6 +78,7 @@ mod shipping;
 mod signed;
 mod signer;
 mod start_order;
+mod tcb;
 mod timing;
 mod two_gates;
 mod typescript;
