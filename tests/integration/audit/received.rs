@@ -46,16 +46,17 @@ fn what_is_no_file_of_a_policy_is_said_not_waited_for() {
 
 #[test]
 fn what_is_no_file_of_a_checkpoint_or_a_key_is_said_not_waited_for() {
-    for (name, commands) in [
-        ("audit/checkpoint", &[&["prove", "0"][..], &["bundle", "-o", "b.zip"]][..]),
-        ("audit/key.vkey", &[&["prove", "0"], &["bundle", "-o", "b.zip"]]),
-        ("keys/signed", &[&["verify"]]),
+    for (name, code, commands) in [
+        ("audit/checkpoint", 1, &[&["prove", "0"][..], &["bundle", "-o", "b.zip"]][..]),
+        ("audit/key.vkey", 1, &[&["prove", "0"], &["bundle", "-o", "b.zip"]]),
+        // Something else put it there: the log is not as gates left it.
+        ("keys/signed", 5, &[&["verify"]]),
     ] {
         let world = world();
         pipe(&world.state().join(name));
         for args in commands {
             let refused = audit(&world, args);
-            assert_eq!(refused.code, 1, "{name} {args:?}: {refused:?}");
+            assert_eq!(refused.code, code, "{name} {args:?}: {refused:?}");
             assert!(refused.stderr.contains("no regular file"), "{name} {args:?}: {refused:?}");
         }
     }
