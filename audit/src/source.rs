@@ -23,9 +23,9 @@ pub struct FileEntry {
     pub name: String,
     /// Its bytes.
     pub length: u64,
-    /// Whether it is a regular file.
+    /// True if it is a regular file.
     pub regular: bool,
-    /// Whether it is a directory.
+    /// True if it is a directory.
     pub directory: bool,
 }
 

@@ -1,4 +1,4 @@
-//! What a verification tells.
+//! The report of a verification.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -26,7 +26,7 @@ pub struct Position {
     pub offset: u64,
 }
 
-/// What a verification found.
+/// The result of a verification.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 #[non_exhaustive]
@@ -48,9 +48,9 @@ pub struct Report {
     /// Everything wrong, in the order of the log; at most
     /// [`Report::MOST_DAMAGES`].
     pub damages: Vec<Damage>,
-    /// Whether the verification stopped because there were so many.
+    /// True if the verification stopped because there were so many.
     pub stopped: bool,
-    /// What a person should look at.
+    /// Findings that are no damage, for a person to look at.
     pub warnings: Vec<Warning>,
     /// Intents without outcome, the first hundred.
     pub unanswered: Vec<u64>,
@@ -61,33 +61,33 @@ pub struct Report {
     /// checkpoint of all records up to it is right.
     #[serde(skip)]
     pub sure: Position,
-    /// Whether it is intact to the end.
+    /// True if it is intact to the end.
     pub complete: bool,
     /// Records of segments that were pruned: only their roots are there.
     pub pruned: u64,
     /// The first record that accounts for those.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub pruned_by: Option<u64>,
-    /// Whether no checkpoint is right, though a gate that signs stopped in order.
+    /// True if no checkpoint is right, though a gate that signs stopped in order.
     #[serde(skip)]
     pub unsigned: bool,
     /// The roots of segments of which another one is kept, by their number.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub roots: BTreeMap<u64, Hash>,
-    /// What signatures say.
+    /// The result of checking signatures.
     pub signed: SignedPart,
     /// Policies that records name, each with the first record that does; at
     /// most [`Report::MOST_POLICIES`]. Of texts that are no hash one is here,
     /// no more of it than a hash has characters.
     pub policies: BTreeMap<String, u64>,
-    /// Whether records name more policies than that.
+    /// True if records name more policies than that.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub more_policies: bool,
     /// Records that are what the receipts from outside say.
     pub matched: BTreeSet<u64>,
 }
 
-/// What checkpoints say of a log.
+/// The part of a log that checkpoints cover.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize)]
 #[serde(rename_all = "camelCase")]
 #[non_exhaustive]
@@ -98,7 +98,7 @@ pub struct SignedPart {
     pub records: u64,
     /// The key that signed that one.
     pub key: Option<String>,
-    /// Whether the key came from outside the log.
+    /// True if the key came from outside the log.
     pub given: bool,
     /// Names of the witnesses that cosigned that one, as far as their keys are
     /// known.
@@ -116,7 +116,7 @@ impl Report {
     /// names.
     pub const MOST_POLICIES: usize = 10_000;
 
-    /// Whether the log is valid.
+    /// True if the log is valid.
     pub fn is_valid(&self) -> bool {
         self.damages.is_empty()
     }

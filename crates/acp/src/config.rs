@@ -27,13 +27,13 @@ pub struct Config {
     pub variables: Vec<String>,
     /// Where content comes from and goes to.
     pub source: SourceMode,
-    /// Whether a read waits for no more than the file, so that it may be
+    /// True if a read waits for no more than the file, so that it may be
     /// served by the thread that heard it as long as nobody else waits.
     pub prompt: bool,
     /// Methods of the agent that reach the editor besides the usual ones, and
     /// keys of `_meta` that stay in the reply to `initialize`.
     pub forward: Vec<String>,
-    /// Whether `terminal/*` reaches the editor, which then runs what the agent
+    /// True if `terminal/*` reaches the editor, which then runs what the agent
     /// says, outside the gate.
     pub terminal_allowed: bool,
     /// Longest line in bytes; [`line_for`] knows what a size of content needs.

@@ -29,9 +29,9 @@ pub struct Config {
     pub toolset: Toolset,
     /// Where the client runs.
     pub place: Place,
-    /// Whether the client is asked where a rule asks for a person.
+    /// True if the client is asked where a rule asks for a person.
     pub elicit: bool,
-    /// Whether a read waits for no more than the file unless a rule asks, so that
+    /// True if a read waits for no more than the file unless a rule asks, so that
     /// it may be carried out where the protocol is spoken as long as nobody else
     /// waits.
     pub prompt: bool,

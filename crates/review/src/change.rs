@@ -54,7 +54,7 @@ pub struct Change {
     pub directories: usize,
     /// The records that it undid.
     pub undoes: Vec<u64>,
-    /// Whether content went to an editor's buffer.
+    /// True if content went to an editor's buffer.
     pub editor: bool,
     /// The record that says what became of it.
     pub answer: Option<u64>,
@@ -101,19 +101,19 @@ impl Change {
         })
     }
 
-    /// Whether it is known to have been made.
+    /// True if it is known to have been made.
     pub fn is_made(&self) -> bool {
         matches!(self.result.as_deref(), Some("ok" | "buffered" | "committed"))
             && !self.is_nothing()
     }
 
-    /// Whether it left all as it was: a rename onto itself, or a directory that was
+    /// True if it left all as it was: a rename onto itself, or a directory that was
     /// there. Taken for a change it would hide what the last one left.
     pub fn is_nothing(&self) -> bool {
         self.result.as_deref() == Some("unchanged") || self.to.as_ref() == Some(&self.path)
     }
 
-    /// Whether it touched the path, what is beneath it, or what it is beneath.
+    /// True if it touched the path, what is beneath it, or what it is beneath.
     pub fn touches(&self, path: &WorkspacePath) -> bool {
         let related = |other: &WorkspacePath| other.is_within(path) || path.is_within(other);
         related(&self.path) || self.to.as_ref().is_some_and(related)

@@ -13,7 +13,7 @@ use nix::{
 /// Linux 6.16.
 const SO_PASSRIGHTS: libc::c_int = 83;
 
-/// Whether descriptors may be sent to the socket.
+/// True if descriptors may be sent to the socket.
 #[derive(Debug, Clone, Copy)]
 struct PassRights;
 

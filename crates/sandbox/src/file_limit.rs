@@ -12,7 +12,7 @@ const OWN: u64 = 524_288;
 /// Most open files of an agent, and what it gets if only there are a little more.
 const AGENT: u64 = 65_536;
 const AGENT_LEAST: u64 = 4096;
-/// What stays above an agent: two messages full of descriptors.
+/// The distance between the limit of an agent and that of the gate: two messages full of descriptors.
 const RESERVE: u64 = 512;
 /// With fewer files than that there is nothing to share.
 const FEW: u64 = 1024;

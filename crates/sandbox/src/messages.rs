@@ -13,7 +13,7 @@ use super::{
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) struct Launch {
     pub(super) mode: Mode,
-    /// Whether the cell gets a network namespace of its own.
+    /// True if the cell gets a network namespace of its own.
     pub(super) private_network: bool,
 }
 
@@ -55,12 +55,12 @@ pub(super) struct Enter {
 }
 
 impl Enter {
-    /// Whether the cell has a network namespace of its own.
+    /// True if the cell has a network namespace of its own.
     pub(super) fn private_network(&self) -> bool {
         self.mode.is_full() && self.ports.is_none()
     }
 
-    /// Whether the agent is root, though without a power of root's: where that
+    /// True if the agent is root, though without a power of root's: where that
     /// is the operator's user and no other can be become, as in a container that
     /// maps one user or has no capabilities. In a sandbox of its own it does not take
     /// itself for root, and files take it for root all the same.
@@ -105,7 +105,7 @@ pub(super) enum News {
         stage: String,
         /// The error.
         error: String,
-        /// Whether namespaces or mounts were refused, so that a cell without
+        /// True if namespaces or mounts were refused, so that a cell without
         /// them might still be made.
         namespaces: bool,
     },

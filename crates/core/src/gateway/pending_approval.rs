@@ -15,7 +15,7 @@ pub(super) struct Asking {
 /// What would be done, in words for a person.
 pub(super) struct Shown {
     pub(super) text: String,
-    /// Whether an agent that may list and read the paths that the request names may
+    /// True if an agent that may list and read the paths that the request names may
     /// see all of it.
     pub(super) is_open: bool,
 }

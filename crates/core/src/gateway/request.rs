@@ -30,7 +30,7 @@ pub(super) struct Terms<'a> {
     pub(super) meter: Option<&'a Arc<Meter>>,
     /// Go into the record.
     pub(super) facts: &'a BTreeMap<String, Value>,
-    /// Whether the operator puts something right.
+    /// True if the operator puts something right.
     pub(super) redress: bool,
 }
 

@@ -1,4 +1,4 @@
-//! What is done with the backups of a change once it was made, or was not.
+//! The backups of one change: kept once it was made, discarded if it was not.
 
 use crate::backup::{self, BackupStore, Saved};
 

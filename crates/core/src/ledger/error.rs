@@ -1,4 +1,4 @@
-//! What can go wrong with the log.
+//! Errors of the log.
 
 use portcullis_audit::{ChainError, NoteError, Segment};
 use rustix::io::Errno;
@@ -133,7 +133,7 @@ pub enum Error {
 }
 
 impl Error {
-    /// Whether the log is not what gates leave behind: waiting or trying again does not
+    /// True if the log is not what gates leave behind: waiting or trying again does not
     /// help.
     pub fn is_damage(&self) -> bool {
         if let Self::File(_, error) = self {
@@ -153,7 +153,7 @@ impl Error {
         )
     }
 
-    /// Whether this user may not do what is needed.
+    /// True if this user may not do what is needed.
     pub fn is_denied(&self) -> bool {
         match self {
             Self::File(_, error) => error.is_denied(),
@@ -162,7 +162,7 @@ impl Error {
         }
     }
 
-    /// Whether the log is as it was and takes records again once another process
+    /// True if the log is as it was and takes records again once another process
     /// lets it.
     pub(super) fn passes(&self) -> bool {
         matches!(self, Self::Locked(_))

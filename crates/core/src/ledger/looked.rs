@@ -1,6 +1,6 @@
-//! What a look at the end of a log finds.
+//! The end of a log as a command sees it that changes nothing.
 
-/// What was found.
+/// The end of a log.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Looked {
     /// Records; `None` where the next start unpacks the last segment first: no record

@@ -13,7 +13,7 @@ use super::{
 /// directory alone cannot make it seem that none was, or an older one.
 pub(super) const SIGNED: &str = "signed";
 
-/// What is noted beside the key of the newest checkpoint.
+/// The note beside the key about the newest checkpoint.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Noted {
     /// None was ever signed.

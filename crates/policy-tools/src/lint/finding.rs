@@ -116,9 +116,9 @@ pub struct Finding {
     pub file: usize,
     /// The place in its text, in bytes.
     pub span: Range<usize>,
-    /// What is there.
+    /// The fact that was found.
     pub message: String,
-    /// What to do.
+    /// The change that mends it.
     pub suggestion: String,
 }
 
@@ -133,7 +133,7 @@ impl Finding {
         self.lint().map_or("", |lint| lint.why)
     }
 
-    /// Whether the policy protects less than its text suggests.
+    /// True if the policy protects less than its text suggests.
     pub fn is_misleading(&self) -> bool {
         self.lint().is_some_and(|lint| lint.misleading)
     }

@@ -8,7 +8,7 @@ use crate::{
     trial::TestReport,
 };
 
-/// What is looked at.
+/// The input of the lints.
 #[derive(Debug, Clone, Copy)]
 pub struct Subject<'a> {
     /// The policy.

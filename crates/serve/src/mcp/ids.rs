@@ -7,6 +7,7 @@
 use std::{borrow::Cow, sync::Arc, time::Duration};
 
 use hyper::{HeaderMap, Response, StatusCode, header::HeaderValue};
+use portcullis_mcp::IN_USE;
 use rmcp::{
     ErrorData,
     model::{ProtocolVersion, RequestId},
@@ -20,7 +21,6 @@ use super::{
     shared::{Ids, Shared},
 };
 use crate::{lock, reply::Body};
-use portcullis_mcp::IN_USE;
 
 /// The header that names the revision.
 const REVISION: &str = "mcp-protocol-version";

@@ -8,6 +8,7 @@ use std::{
     sync::{Arc, Mutex, Weak},
 };
 
+use portcullis_mcp::REQUEST;
 use portcullis_rpc::{MemoryBudget, Reservation};
 use rmcp::{
     ErrorData, RoleServer,
@@ -30,7 +31,6 @@ use super::{
     link::{Answer, Question, State, over, write},
 };
 use crate::lock;
-use portcullis_mcp::REQUEST;
 
 /// The key in `_meta` of a notification that somebody subscribed to.
 const SUBSCRIPTION: &str = "io.modelcontextprotocol/subscriptionId";

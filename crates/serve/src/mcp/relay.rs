@@ -6,6 +6,7 @@ use std::{
     sync::{Arc, Mutex},
 };
 
+use portcullis_mcp::announced;
 #[expect(deprecated, reason = "the older revisions have it")]
 use rmcp::model::SetLevelRequestParams;
 use rmcp::{
@@ -38,7 +39,6 @@ use super::{
     turns::Turn,
 };
 use crate::lock;
-use portcullis_mcp::announced;
 
 /// One session of a client, or one request of a client without sessions.
 pub(super) struct Relay {

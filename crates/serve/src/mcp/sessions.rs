@@ -8,11 +8,11 @@ use std::{
     time::Duration,
 };
 
+use portcullis_mcp::REPEATED;
 use rmcp::transport::streamable_http_server::session::local::LocalSessionManager;
 
 use super::link::Link;
 use crate::lock;
-use portcullis_mcp::REPEATED;
 
 /// How long the last answers may take to go out.
 const LAST: Duration = Duration::from_millis(100);
