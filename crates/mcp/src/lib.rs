@@ -59,7 +59,7 @@ pub use reader::Input;
 pub use server::announced;
 pub use tools::{Name, NameError, Toolset};
 pub use under_way::{IN_USE, REPEATED};
-pub use wire::is_message;
+pub use wire::{message, request_id};
 
 /// Operations that run side by side.
 const WORKERS: usize = 4;

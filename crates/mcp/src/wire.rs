@@ -228,30 +228,32 @@ impl From<InvalidMessage> for Malformed {
     }
 }
 
-fn request_id(id: Id) -> RequestId {
+/// The id of a request as `rmcp` has it.
+pub fn request_id(id: Id) -> RequestId {
     match id {
         Id::Number(number) => RequestId::Number(number),
         Id::Text(text) => RequestId::String(text.into()),
     }
 }
 
-/// True if an HTTP body is one message.
-pub fn is_message(body: &[u8]) -> bool {
-    Message::parse_body(body).is_ok_and(|message| understand(message, body).is_ok())
+/// The message of MCP that an HTTP body is; `None` where it is none.
+pub fn message(body: &[u8]) -> Option<Message<'_>> {
+    let message = Message::parse_body(body).ok()?;
+    understand(&message, body).is_ok().then_some(message)
 }
 
 fn parse(line: &[u8]) -> Result<ClientJsonRpcMessage, Malformed> {
-    understand(Message::parse_line(line)?, line)
+    understand(&Message::parse_line(line)?, line)
 }
 
 /// Makes the message of MCP that `text` is.
-fn understand(message: Message<'_>, text: &[u8]) -> Result<ClientJsonRpcMessage, Malformed> {
+fn understand(message: &Message<'_>, text: &[u8]) -> Result<ClientJsonRpcMessage, Malformed> {
     let (id, method) = match message {
         // By far the most frequent; `rmcp` would try it as every kind of request.
         Message::Request { id, method, params: Some(params) } if method == "tools/call" => {
-            return call(request_id(id), params);
+            return call(request_id(id.clone()), params);
         }
-        Message::Request { id, .. } => (Some(request_id(id)), true),
+        Message::Request { id, .. } => (Some(request_id(id.clone())), true),
         Message::Notification { .. } => (None, true),
         Message::Reply { .. } => (None, false),
     };

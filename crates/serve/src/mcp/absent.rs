@@ -38,7 +38,7 @@ pub(super) async fn refuse(
     headers: &HeaderMap,
     head: Option<&Head<'_>>,
 ) -> Option<Response<Body>> {
-    let Head { id: Some(id), method: Some(method), params } = head? else { return None };
+    let Head { id, method, params } = head?;
     let has_sessions = ids::has_sessions(headers);
     let some = if has_sessions { &OLD[..] } else { &NEW[..] };
     if !ALL.iter().chain(some).any(|absent| absent == method) {

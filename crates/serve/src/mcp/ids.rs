@@ -4,15 +4,15 @@
 //! requests with one id, one would be given the answer to the other. Requests
 //! without a session are each an exchange of their own.
 
-use std::{borrow::Cow, sync::Arc, time::Duration};
+use std::{sync::Arc, time::Duration};
 
 use hyper::{HeaderMap, Response, StatusCode, header::HeaderValue};
-use portcullis_mcp::IN_USE;
+use portcullis_mcp::{IN_USE, request_id};
+use portcullis_rpc::Message;
 use rmcp::{
     ErrorData,
     model::{ProtocolVersion, RequestId},
 };
-use serde::Deserialize;
 use serde_json::value::RawValue;
 use tokio::runtime::Handle;
 
@@ -42,19 +42,22 @@ pub(super) struct Handled {
 
 struct End(Option<Arc<Taken>>);
 
-/// What there is to know of a message before it is read.
-#[derive(Deserialize)]
+/// The envelope of a request.
 pub(super) struct Head<'a> {
-    pub(super) id: Option<RequestId>,
-    #[serde(borrow)]
-    pub(super) method: Option<Cow<'a, str>>,
-    #[serde(borrow)]
+    pub(super) id: RequestId,
+    pub(super) method: String,
     pub(super) params: Option<&'a RawValue>,
 }
 
 impl<'a> Head<'a> {
-    pub(super) fn of(body: &'a [u8]) -> Option<Self> {
-        serde_json::from_slice(body).ok()
+    /// `None` for notifications and replies.
+    pub(super) fn of(message: Message<'a>) -> Option<Self> {
+        match message {
+            Message::Request { id, method, params } => {
+                Some(Self { id: request_id(id), method, params })
+            }
+            Message::Notification { .. } | Message::Reply { .. } => None,
+        }
     }
 }
 
@@ -75,8 +78,7 @@ pub(super) async fn take(
     head: Option<&Head<'_>>,
 ) -> Result<Option<Arc<Taken>>, Box<Response<Body>>> {
     let Some(session) = session.filter(|_| has_sessions(headers)) else { return Ok(None) };
-    let request = head.filter(|head| head.method.is_some());
-    let Some(id) = request.and_then(|request| request.id.clone()) else { return Ok(None) };
+    let Some(id) = head.map(|head| head.id.clone()) else { return Ok(None) };
     let taken = (session.to_owned(), id);
     if !lock(&shared.ids).insert(taken.clone()) {
         shared.sessions.repeated(session).await;

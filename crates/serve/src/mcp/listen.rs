@@ -53,7 +53,7 @@ pub(super) async fn begin(
     peer: &Peer,
     head: Option<&Head<'_>>,
 ) -> Result<Option<Begun>, Box<Response<Body>>> {
-    let Some(Head { id: Some(id), method: Some(method), params: Some(params) }) = head else {
+    let Some(Head { id, method, params: Some(params) }) = head else {
         return Ok(None);
     };
     let params = if method == METHOD { serde_json::from_str(params.get()).ok() } else { None };

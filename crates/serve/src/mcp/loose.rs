@@ -9,7 +9,7 @@ use hyper::{
     Response, StatusCode,
     header::{CONTENT_TYPE, HeaderValue},
 };
-use portcullis_mcp::is_message;
+use portcullis_mcp::message;
 use tokio::io::{AsyncBufReadExt as _, AsyncReadExt as _, AsyncWriteExt as _, BufReader};
 
 use super::shared::Shared;
@@ -22,11 +22,6 @@ use crate::{
 const PATIENCE: Duration = Duration::from_secs(10);
 /// Longest answer, in bytes.
 const LONGEST: u64 = 64 * 1024;
-
-/// Whether `body` must not go on as it is.
-pub(super) fn is_loose(body: &[u8]) -> bool {
-    !is_message(body)
-}
 
 /// Refuses `body` with what the worker says of it.
 pub(super) async fn refuse(shared: &Shared, peer: &Peer, body: &[u8]) -> Response<Body> {
@@ -64,7 +59,7 @@ fn line(body: &[u8]) -> Vec<u8> {
         return vec![0, b'\n'];
     }
     // A line end within a text was all that was wrong with it.
-    if is_message(&spaced) { with(0) } else { spaced }
+    if message(&spaced).is_some() { with(0) } else { spaced }
 }
 
 #[cfg(test)]
@@ -74,8 +69,8 @@ mod tests {
     #[test]
     fn what_is_loose_stays_so_as_a_line() {
         let good = r#"{"jsonrpc":"2.0","id":1,"method":"ping"}"#;
-        assert!(!is_loose(good.as_bytes()));
-        assert!(!is_loose(good.replace(',', ",\r\n  ").as_bytes()));
+        assert!(message(good.as_bytes()).is_some());
+        assert!(message(good.replace(',', ",\r\n  ").as_bytes()).is_some());
         for body in [
             r#"{"jsonrpc":"2.0","id":1,"id":1,"method":"ping"}"#.to_owned(),
             good.replace("ping", "pi\nng"),
@@ -87,10 +82,10 @@ mod tests {
             String::new(),
             " \r\n".to_owned(),
         ] {
-            assert!(is_loose(body.as_bytes()), "{body}");
+            assert!(message(body.as_bytes()).is_none(), "{body}");
             let line = line(body.as_bytes());
             let (end, line) = line.split_last().unwrap();
-            assert!(*end == b'\n' && !line.contains(&b'\n') && is_loose(line), "{body}");
+            assert!(*end == b'\n' && !line.contains(&b'\n') && message(line).is_none(), "{body}");
             assert!(!line.trim_ascii().is_empty(), "{body:?}");
         }
     }

@@ -33,6 +33,7 @@ use hyper::{
     Method, Request, Response, StatusCode,
     body::{Body as _, Bytes, Incoming},
 };
+use portcullis_mcp::message;
 use rmcp::transport::streamable_http_server::{
     StreamableHttpServerConfig, StreamableHttpService, session::local::LocalSessionManager,
 };
@@ -126,13 +127,14 @@ pub(super) async fn handle(
         if asks { Arc::clone(&shared.under_way).try_acquire_owned().ok() } else { None };
     // Reading a body takes time from the others, too.
     let turn = shared.turns.enter(session.as_deref()).await;
-    if asks && loose::is_loose(&bytes) {
+    let message = if asks { message(&bytes) } else { None };
+    if asks && message.is_none() {
         let refused = loose::refuse(&shared, &caller.peer, &bytes).await;
         turn.over();
         return refused;
     }
     let speaks = session.as_deref().filter(|_| asks);
-    let head = if asks { Head::of(&bytes) } else { None };
+    let head = message.and_then(Head::of);
     let taken = match ids::take(&shared, speaks, &parts.headers, head.as_ref()).await {
         Ok(taken) => taken,
         Err(refused) => {
