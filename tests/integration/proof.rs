@@ -9,7 +9,10 @@ use std::{
 use portcullis_audit::{Chain, Draft, Kind, Prepared, Segment};
 use serde_json::{Value, json};
 
-use crate::common::{Done, World, done};
+use crate::{
+    common::{Done, World, done},
+    shipping::the_copy,
+};
 
 mod compression;
 mod keys;
@@ -240,7 +243,7 @@ fn the_configuration_can_be_named_on_the_command_line() {
     let config = world.base().join("named.toml");
     std::fs::write(&config, format!("[audit]\nship = [{{ to = {:?} }}]\n", text(&target))).unwrap();
     world.run(&["audit", "ship", "--config", text(&config)]).ok();
-    assert!(target.join("seg-000000.jsonl").exists());
+    assert!(the_copy(&target).join("seg-000000.jsonl").exists());
     let refused = world.run(&["audit", "ship"]);
     assert!(refused.code == 2 && refused.stderr.contains("no target"), "{refused:?}");
 }
@@ -265,14 +268,15 @@ fn a_shipped_log_verifies_where_it_arrives() {
     }
     let own = world.run(&["audit", "verify", "--json"]).ok().json();
     let verify_copy = || {
-        let mut command = world.command(&["audit", "verify", "--json", "--dir", text(&target)]);
+        let copy = the_copy(&target);
+        let mut command = world.command(&["audit", "verify", "--json", "--dir", text(&copy)]);
         command.env_remove("PORTCULLIS_STATE").env_remove("PORTCULLIS_WORKSPACE");
         done(command.output().unwrap()).ok().json()
     };
     let copy = verify_copy();
     assert_eq!(own["head"], copy["head"]);
     assert_eq!(copy["signed"]["records"], 70_009);
-    assert!(target.join("seg-000000.jsonl.zst").exists());
+    assert!(the_copy(&target).join("seg-000000.jsonl.zst").exists());
     // A target that is gone is said to be, and caught up with later.
     std::fs::rename(&target, world.base().join("away")).unwrap();
     std::fs::write(&target, "in the way").unwrap();
@@ -285,6 +289,7 @@ fn a_shipped_log_verifies_where_it_arrives() {
     run(&["audit", "ship"]).ok();
     let copy = verify_copy();
     assert_eq!(copy["signed"]["records"], 70_012);
+    the_copy(&target);
 }
 
 /// Ed25519 signing (RFC 8032) with verify.py's arithmetic, written for this

@@ -1,11 +1,156 @@
-//! Copies of the log elsewhere: over HTTP to a place that goes wrong, and to a
-//! real S3 server.
+//! Copies of the log elsewhere: in directories, over HTTP to a place that goes wrong, and
+//! to a real S3 server.
 
-#[cfg(not(feature = "full"))]
-use crate::common::World;
+use std::{
+    fs,
+    path::{Path, PathBuf},
+};
+
+use crate::common::{Done, World, done};
 
 #[cfg(feature = "full")]
 mod remote;
+
+/// The copies beneath a target, the oldest first.
+pub(crate) fn copies(target: &Path) -> Vec<PathBuf> {
+    let entries = fs::read_dir(target).unwrap().map(|entry| entry.unwrap());
+    let mut copies: Vec<_> = entries
+        .map(|entry| (entry.metadata().unwrap().modified().unwrap(), entry.path()))
+        .collect();
+    copies.sort();
+    copies.into_iter().map(|(_, path)| path).collect()
+}
+
+/// The only copy beneath a target.
+#[track_caller]
+pub(crate) fn the_copy(target: &Path) -> PathBuf {
+    let mut copies = copies(target);
+    assert_eq!(copies.len(), 1, "{copies:?}");
+    copies.remove(0)
+}
+
+/// A configuration whose target is `copies`, beside the world.
+fn configure(base: &Path) -> PathBuf {
+    let (target, file) = (base.join("copies"), base.join("portcullis.toml"));
+    fs::write(file, format!("[audit]\nship = [{{ to = {target:?} }}]\n")).unwrap();
+    target
+}
+
+/// Runs a command with the configuration in `base`.
+fn run(world: &World, base: &Path, args: &[&str]) -> Done {
+    let config = base.join("portcullis.toml");
+    done(world.command(args).env("PORTCULLIS_CONFIG", config).output().unwrap())
+}
+
+/// What a copy has when it is verified by itself.
+#[track_caller]
+fn records(world: &World, copy: &Path) -> u64 {
+    let mut command =
+        world.command(&["audit", "verify", "--json", "--dir", copy.to_str().unwrap()]);
+    command.env_remove("PORTCULLIS_STATE").env_remove("PORTCULLIS_WORKSPACE");
+    let report = done(command.output().unwrap()).ok().json();
+    report["signed"]["records"].as_u64().unwrap()
+}
+
+/// One configuration for all workspaces is the usual one: the second log overwrote the
+/// copy of the first, and both were said to be there.
+#[test]
+fn two_logs_with_one_target_have_a_copy_each() {
+    let worlds = [World::new(), World::new()];
+    let base = worlds[0].base();
+    let target = configure(&base);
+    for (reads, world) in [5, 2].into_iter().zip(&worlds) {
+        world.file("a", "x");
+        for _ in 0..reads {
+            world.fs(&["read", "a"]).ok();
+        }
+        world.run(&["audit", "checkpoint"]).ok();
+        run(world, &base, &["audit", "ship"]).ok();
+    }
+    for world in &worlds {
+        run(world, &base, &["audit", "ship"]).ok();
+    }
+    let there: Vec<_> = copies(&target).iter().map(|copy| records(&worlds[0], copy)).collect();
+    let own = worlds.each_ref().map(|world| world.run(&["audit", "verify", "--json"]).ok().json());
+    assert_eq!(there, own.map(|own| own["records"].as_u64().unwrap()));
+}
+
+/// Pieces of the recovered log were added to the copy of the damaged one, which was
+/// then damaged for good.
+#[test]
+fn a_recovered_log_leaves_the_copy_of_what_it_was_alone() {
+    let world = World::new();
+    let target = configure(&world.base());
+    world.file("a", "x");
+    for _ in 0..5 {
+        world.fs(&["read", "a"]).ok();
+    }
+    world.run(&["audit", "checkpoint"]).ok();
+    run(&world, &world.base(), &["audit", "ship"]).ok();
+    let first = the_copy(&target);
+    let sent = records(&world, &first);
+    let segment = world.state().join("audit/seg-000000.jsonl");
+    let log = fs::read_to_string(&segment).unwrap();
+    let damaged: Vec<_> =
+        log.lines()
+            .enumerate()
+            .map(|(number, line)| {
+                if number == 7 {
+                    line.replacen("\"t\":\"2", "\"t\":\"3", 1)
+                } else {
+                    line.to_owned()
+                }
+            })
+            .collect();
+    fs::write(&segment, damaged.join("\n") + "\n").unwrap();
+    world.run(&["audit", "recover", "--yes"]).ok();
+    // As many records as were sent, fewer, and more.
+    for _ in 0..12 {
+        world.fs(&["read", "a"]).ok();
+        world.run(&["audit", "checkpoint"]).ok();
+        let shipped = run(&world, &world.base(), &["audit", "ship"]).ok();
+        assert_eq!(records(&world, &first), sent, "{shipped:?}");
+    }
+    let there = copies(&target);
+    assert_eq!(there.len(), 2, "{there:?}");
+    let own = world.run(&["audit", "verify", "--json"]).ok().json();
+    assert_eq!(Some(records(&world, there.last().unwrap())), own["records"].as_u64());
+}
+
+/// The records were said to be where nothing was, and what came later was refused.
+#[test]
+fn a_copy_that_is_gone_is_said_to_be_and_made_again() {
+    let world = World::new();
+    let target = configure(&world.base());
+    world.file("a", "x");
+    world.fs(&["read", "a"]).ok();
+    world.run(&["audit", "checkpoint"]).ok();
+    run(&world, &world.base(), &["audit", "ship"]).ok();
+    let sent = records(&world, &the_copy(&target));
+    for and_goes_on in [false, true] {
+        fs::remove_dir_all(&target).unwrap();
+        let status =
+            run(&world, &world.base(), &["audit", "ship", "--status", "--json"]).ok().json();
+        assert!(
+            status["records"] == 0
+                && status["behind"].as_u64() >= Some(sent)
+                && status["error"].is_string(),
+            "{status}"
+        );
+        let checks = run(&world, &world.base(), &["doctor", "--json"]).json();
+        let checks = checks["checks"].as_array().unwrap();
+        let check = checks.iter().find(|check| check["name"] == "copies of the log").unwrap();
+        assert_eq!(check["status"], "warning", "{check}");
+        if and_goes_on {
+            world.fs(&["read", "a"]).ok();
+            world.run(&["audit", "checkpoint"]).ok();
+        }
+        run(&world, &world.base(), &["audit", "ship"]).ok();
+        let own = world.run(&["audit", "verify", "--json"]).ok().json();
+        let there = records(&world, &the_copy(&target));
+        assert_eq!(Some(there), own["signed"]["records"].as_u64());
+    }
+}
 
 #[cfg(not(feature = "full"))]
 #[test]

@@ -28,10 +28,10 @@ def tell(**what):
         file.write(json.dumps({"at": time.monotonic(), **what}) + "\n")
 
 
-def lines():
-    """Records that are here, as far as they are here without a gap."""
-    whole = len(glob.glob(os.path.join(STORE, "seg-*.zst")))
-    folder = os.path.join(STORE, "tail", f"seg-{whole:06}.jsonl")
+def lines(copy):
+    """Records of a copy that are here, as far as they are here without a gap."""
+    whole = len(glob.glob(os.path.join(STORE, copy, "seg-*.zst")))
+    folder = os.path.join(STORE, copy, "tail", f"seg-{whole:06}.jsonl")
     count, end = whole * 65536, 0
     for name in sorted(os.listdir(folder)) if os.path.isdir(folder) else []:
         with open(os.path.join(folder, name), "rb") as file:
@@ -45,7 +45,7 @@ def lines():
 
 class Sink(BaseHTTPRequestHandler):
     def do_PUT(self):
-        name = self.path.removeprefix("/log/")
+        copy, name = self.path.removeprefix("/log/").split("/", 1)
         how = mode()
         tell(began=name, mode=how)
         if self.headers["authorization"] != TOKEN:
@@ -63,12 +63,12 @@ class Sink(BaseHTTPRequestHandler):
             return self.answer(500)
         if how == "slow":
             time.sleep(0.3)
-        path = os.path.join(STORE, name)
+        path = os.path.join(STORE, copy, name)
         os.makedirs(os.path.dirname(path), exist_ok=True)
         with open(os.path.join(BASE, "incoming"), "wb") as file:
             file.write(body)
         os.rename(file.name, path)
-        covered = lines() >= int(body.split(b"\n")[1]) if name == "checkpoint" else None
+        covered = lines(copy) >= int(body.split(b"\n")[1]) if name == "checkpoint" else None
         tell(stored=name, mode=how, bytes=length, covered=covered)
         if how == "drop":
             return self.connection.close()

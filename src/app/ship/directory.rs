@@ -8,23 +8,28 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use portcullis_audit::HISTORY;
+use portcullis_audit::{HISTORY, MAX_NOTE, NEWEST};
 
-use super::target::Store;
-use crate::operator_files;
+use super::target::{Seen, Store};
+use crate::{operator_files, review::read_kept};
 
 pub(super) struct Copy {
     path: PathBuf,
 }
 
 impl Copy {
-    pub(super) fn open(path: &Path) -> Result<Self, String> {
+    pub(super) fn open(path: &Path) -> Self {
+        Self { path: path.to_owned() }
+    }
+
+    /// Makes the directory.
+    pub(super) fn begin(path: &Path) -> Result<Self, String> {
         DirBuilder::new()
             .recursive(true)
             .mode(0o700)
             .create(path.join(HISTORY))
             .map_err(|error| format!("cannot make the directory: {error}"))?;
-        Ok(Self { path: path.to_owned() })
+        Ok(Self::open(path))
     }
 
     fn write(&self, name: &str, bytes: &[u8]) -> io::Result<()> {
@@ -36,6 +41,15 @@ impl Copy {
         file.sync_all()?;
         operator_files::rename(&temp, &path)?;
         operator_files::open(path.parent().unwrap_or(&self.path))?.sync_all()
+    }
+}
+
+/// The newest checkpoint in a copy.
+pub(super) fn checkpoint(copy: &Path) -> io::Result<Option<Vec<u8>>> {
+    match read_kept(&copy.join(NEWEST), MAX_NOTE as u64) {
+        Ok(note) => Ok(Some(note)),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+        Err(error) => Err(error),
     }
 }
 
@@ -60,6 +74,19 @@ impl Store for Copy {
             file.sync_data()
         };
         write().map_err(|error| format!("cannot write `{segment}`: {error}"))
+    }
+
+    fn look(&mut self, segment: &str, sent: u64) -> Result<Option<Seen>, String> {
+        let unreadable = |error| format!("cannot read the copy: {error}");
+        let length = |path: &Path| match operator_files::metadata(path) {
+            Ok(file) => Ok(Some(file.len())),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+            Err(error) => Err(unreadable(error)),
+        };
+        let is_there = length(&self.path.join(HISTORY))?.is_some();
+        let open = length(&self.path.join(segment))?.unwrap_or(0);
+        let checkpoint = checkpoint(&self.path).map_err(unreadable)?;
+        Ok(Some(Seen { checkpoint, has_open_segment: is_there && open >= sent }))
     }
 
     fn sealed(&mut self, segment: &str) -> Result<(), String> {

@@ -6,10 +6,10 @@ use std::{
     time::{Duration, SystemTime, UNIX_EPOCH},
 };
 
-use portcullis_audit::{Checkpoint, MAX_NOTE, NEWEST, Note};
+use portcullis_audit::{MAX_NOTE, NEWEST};
 use serde::Serialize;
 
-use super::{Progress, place};
+use super::{Progress, directory::checkpoint, file_name, records_of, within};
 use crate::{config::audit::Target, operator_files, review::read_kept};
 
 /// One target and the log.
@@ -18,6 +18,8 @@ use crate::{config::audit::Target, operator_files, review::read_kept};
 pub(crate) struct Lag {
     /// The target.
     pub(crate) to: String,
+    /// The place of the copy, once one was begun.
+    pub(crate) copy: Option<String>,
     /// Records that it has.
     pub(crate) records: u64,
     /// Records that a checkpoint covers and it does not have.
@@ -29,30 +31,52 @@ pub(crate) struct Lag {
     pub(crate) error: Option<String>,
 }
 
+impl Lag {
+    /// Where the copy is, or will be.
+    pub(crate) fn place(&self) -> &str {
+        self.copy.as_ref().unwrap_or(&self.to)
+    }
+}
+
 /// How far each target is behind what checkpoints in the state directory cover.
 pub(crate) fn lag(state: &Path, targets: &[Target]) -> Vec<Lag> {
     let log = state.join("audit");
     let covered = covered(&log).unwrap_or(0);
     let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
     let of = |target: &Target| {
-        let known = read_kept(&state.join(format!("{}.json", place(target))), MAX_NOTE as u64);
+        let known = read_kept(&state.join(format!("{}.json", file_name(target))), MAX_NOTE as u64);
         let known = known.ok().and_then(|known| serde_json::from_slice(&known).ok());
-        let Progress { records, at, error, .. } = known.unwrap_or_default();
+        let Progress { copy, records: sent, at, error, .. } = known.unwrap_or_default();
+        let place = (!copy.is_empty()).then(|| within(target, &copy));
+        let records = match &place {
+            Some(place) if sent > 0 && place.to.starts_with('/') => arrived(place).min(sent),
+            _ => sent,
+        };
+        let error = match records < sent {
+            true => Some("the copy is not there any more, or not whole".to_owned()),
+            false => error,
+        };
         let behind = covered.saturating_sub(records);
         // The first checkpoint after the last one that arrived began it; what
         // is known is when that arrived, and when the newest was made.
         let since = if at == 0 { None } else { Some(now.saturating_sub(at)) };
         let since = since.or_else(|| age(&log)).unwrap_or(0);
         let seconds = (behind > 0).then_some(since);
-        Lag { to: target.shown(), records, behind, seconds, error }
+        let copy = place.as_ref().map(Target::shown);
+        Lag { to: target.shown(), copy, records, behind, seconds, error }
     };
     targets.iter().map(of).collect()
 }
 
 /// Records that the newest checkpoint covers.
 fn covered(log: &Path) -> Option<u64> {
-    let note = Note::parse(&read_kept(&log.join(NEWEST), MAX_NOTE as u64).ok()?).ok()?;
-    Checkpoint::of(&note).ok().map(|checkpoint| checkpoint.size)
+    records_of(&read_kept(&log.join(NEWEST), MAX_NOTE as u64).ok()?)
+}
+
+/// Records that the newest checkpoint in a directory covers.
+fn arrived(copy: &Target) -> u64 {
+    let note = checkpoint(Path::new(&copy.to)).ok().flatten();
+    note.as_deref().and_then(records_of).unwrap_or(0)
 }
 
 /// Seconds since the newest checkpoint was made.

@@ -12,7 +12,7 @@ mod store;
 mod target;
 
 use std::{
-    io::{Read as _, Seek as _, SeekFrom},
+    io::{self, Read as _, Seek as _, SeekFrom},
     path::{Path, PathBuf},
     sync::{Arc, Condvar, Mutex, PoisonError},
     thread,
@@ -21,8 +21,8 @@ use std::{
 
 use cap_std::fs::Dir;
 use portcullis_audit::{
-    Checkpoint, Directory, FRONTIER, HISTORY, Hash, KEYS, NEWEST, Note, PACKED, ROOTS, Segment,
-    Source as _,
+    Checkpoint, Directory, FRONTIER, HISTORY, Hash, KEYS, MAX_LINE, NEWEST, Note, PACKED, ROOTS,
+    Segment, Source as _,
 };
 use serde::{Deserialize, Serialize};
 
@@ -32,11 +32,11 @@ use crate::{
         state_directory,
     },
     config::audit::Target,
-    gateway::AuditLog,
+    gateway::{AuditLog, random_hex},
     review::open_kept_in,
 };
 
-use target::Store;
+use target::{Seen, Store};
 
 pub(crate) use lag::{Lag, lag};
 
@@ -51,17 +51,22 @@ const PIECE: u64 = 4 << 20;
 /// Bytes of the largest file that is no segment: the roots of a million.
 const MOST_SMALL: u64 = 64 << 20;
 
-fn open(target: &Target) -> Result<Box<dyn Store>, String> {
-    if target.to.starts_with('/') {
-        return Ok(Box::new(directory::Copy::open(Path::new(&target.to))?));
+/// Opens the place of a copy. `is_new`: the copy begins.
+fn open(place: &Target, is_new: bool) -> Result<Box<dyn Store>, String> {
+    if place.to.starts_with('/') {
+        let path = Path::new(&place.to);
+        return Ok(Box::new(match is_new {
+            true => directory::Copy::begin(path)?,
+            false => directory::Copy::open(path),
+        }));
     }
     #[cfg(feature = "full")]
-    return Ok(Box::new(store::Remote::open(target)?));
+    return Ok(Box::new(store::Remote::open(place)?));
     #[cfg(not(feature = "full"))]
     Err(format!(
         "this build of portcullis copies to directories only, not to {}: build it with `--features \
          full`",
-        target.shown()
+        place.shown()
     ))
 }
 
@@ -71,15 +76,27 @@ fn open(target: &Target) -> Result<Box<dyn Store>, String> {
 pub(crate) struct Progress {
     /// The target.
     pub(crate) to: String,
+    /// The place of the copy beneath the target.
+    pub(crate) copy: String,
     /// The open segment, and the bytes of it that were sent.
     segment: u64,
     offset: u64,
     /// Records that the last checkpoint sent covers.
     pub(crate) records: u64,
+    /// The last of these records.
+    last: Option<Last>,
     /// When that was, in seconds since 1970.
     pub(crate) at: u64,
     /// Why the last attempt failed.
     pub(crate) error: Option<String>,
+}
+
+/// The end of what was sent, in the log.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+struct Last {
+    segment: u64,
+    offset: u64,
+    leaf: Hash,
 }
 
 /// Where the records of a checkpoint end: a part of a line of `frontier`.
@@ -104,7 +121,7 @@ struct Shipper {
 const FOLDER: &str = "ship";
 
 /// What is known of a target is in files of this name there.
-fn place(target: &Target) -> String {
+fn file_name(target: &Target) -> String {
     let hash = Hash::of(target.to.as_bytes()).to_string();
     format!("{FOLDER}/{}", hash.get(..16).unwrap_or(&hash))
 }
@@ -153,7 +170,7 @@ impl Shipping {
         for target in targets {
             // What this build cannot do is said before anything runs.
             if !target.to.starts_with('/') && !cfg!(feature = "full") {
-                return Err(Failure::new(open(target).err().unwrap_or_default()));
+                return Err(Failure::new(open(target, true).err().unwrap_or_default()));
             }
             let mut shipper = Shipper::new(state, target).or_fail("cannot copy the audit log")?;
             let ends = Arc::clone(&ending);
@@ -193,24 +210,35 @@ impl Shipping {
 
 /// The targets for one of several logs: each has a place of its own there.
 pub(crate) fn beneath(targets: &[Target], name: &str) -> Vec<Target> {
-    let of = |target: &Target| Target {
-        to: format!("{}/{name}", target.to.trim_end_matches('/')),
-        ..target.clone()
-    };
-    targets.iter().map(of).collect()
+    targets.iter().map(|target| within(target, name)).collect()
 }
 
-/// Sends what there is to every target; the errors of those that failed.
+/// A place of this name beneath a target.
+fn within(target: &Target, name: &str) -> Target {
+    Target { to: format!("{}/{name}", target.to.trim_end_matches('/')), ..target.clone() }
+}
+
+/// Sends what there is to every target: the place of each copy, and the records that it
+/// has or why that failed.
 pub(crate) fn once(state: &Path, targets: &[Target]) -> Vec<(String, Result<u64, String>)> {
     let send = |target: &Target| {
-        let mut shipper = Shipper::new(state, target)?;
-        let Some(_lock) = shipper.lock()? else {
-            return Err("another process sends to it at the moment".to_owned());
+        let mut shipper = match Shipper::new(state, target) {
+            Ok(shipper) => shipper,
+            Err(error) => return (target.shown(), Err(error)),
         };
-        shipper.send()?;
-        Ok(shipper.progress.records)
+        let sent = match shipper.lock() {
+            Ok(Some(_lock)) => shipper.send(),
+            Ok(None) => Err("another process sends to it at the moment".to_owned()),
+            Err(error) => Err(error),
+        };
+        (shipper.place().shown(), sent.map(|()| shipper.progress.records))
     };
-    targets.iter().map(|target| (target.shown(), send(target))).collect()
+    targets.iter().map(send).collect()
+}
+
+/// Records that a checkpoint covers.
+fn records_of(note: &[u8]) -> Option<u64> {
+    Checkpoint::of(&Note::parse(note).ok()?).ok().map(|checkpoint| checkpoint.size)
 }
 
 /// How far it was when that was last noted.
@@ -225,7 +253,7 @@ impl Shipper {
     fn new(state: &Path, target: &Target) -> Result<Self, String> {
         let (_, state_dir) = state_directory::open(state).map_err(|f| f.message().to_owned())?;
         state_dir.create_dir_all(FOLDER).map_err(|error| error.to_string())?;
-        let name = place(target);
+        let name = file_name(target);
         // What cannot be read is sent again.
         let progress = known(&state_dir, &name).unwrap_or_default();
         Ok(Self {
@@ -300,11 +328,16 @@ impl Shipper {
 
     fn send_all(&mut self) -> Result<(), String> {
         let Some((note, Edge { size, segment, offset })) = self.covered()? else { return Ok(()) };
+        if self.progress.copy.is_empty() {
+            self.begin()?;
+        } else if let Some(why) = self.obstacle(size)? {
+            let former = self.place().shown();
+            self.begin()?;
+            let copy = self.place().shown();
+            tracing::warn!(former, copy, "{why}: another copy is begun, the former one stays");
+        }
         if size == self.progress.records {
             return Ok(());
-        }
-        if self.store.is_none() {
-            self.store = Some(open(&self.target)?);
         }
         while self.progress.segment < segment {
             self.seal()?;
@@ -323,11 +356,79 @@ impl Shipper {
                 self.put(&name, bytes)?;
             }
         }
+        let last = self.last(segment, offset)?;
         self.put(NEWEST, note)?;
         self.progress.records = size;
+        self.progress.last = last;
         self.progress.at =
             SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
         Ok(())
+    }
+
+    /// The place of the copy.
+    fn place(&self) -> Target {
+        match self.progress.copy.as_str() {
+            "" => self.target.clone(),
+            copy => within(&self.target, copy),
+        }
+    }
+
+    fn store(&mut self) -> Result<&mut dyn Store, String> {
+        let store = match self.store.take() {
+            Some(store) => store,
+            None => open(&self.place(), false)?,
+        };
+        Ok(self.store.insert(store).as_mut())
+    }
+
+    /// Begins a copy in a place that no other log has, nor what was sent of this one before.
+    fn begin(&mut self) -> Result<(), String> {
+        let id = random_hex::<4>().map_err(|errno| errno.to_string())?;
+        let copy = format!("{}-{id}", jiff::Timestamp::now().strftime("%Y%m%dT%H%M%SZ"));
+        self.store = Some(open(&within(&self.target, &copy), true)?);
+        self.progress = Progress { to: self.target.shown(), copy, ..Progress::default() };
+        self.keep()
+    }
+
+    /// Why the copy cannot be continued up to `size` records.
+    fn obstacle(&mut self, size: u64) -> Result<Option<&'static str>, String> {
+        let Progress { records, segment, offset, last, .. } = self.progress.clone();
+        let is_same = match &last {
+            Some(last) => self.last(last.segment, last.offset)?.is_none_or(|now| now == *last),
+            None => true,
+        };
+        if size < records || !is_same {
+            return Ok(Some("the log does not go on from what was sent"));
+        }
+        let seen = self.store()?.look(&Segment(segment).to_string(), offset)?;
+        let Some(Seen { checkpoint, has_open_segment }) = seen else { return Ok(None) };
+        let arrived = checkpoint.as_deref().and_then(records_of).unwrap_or(0);
+        let is_there = has_open_segment && arrived >= records;
+        Ok((!is_there).then_some("the copy is not there any more, or not whole"))
+    }
+
+    /// The record of the log that ends at `offset`; nothing where its segment is not there any more.
+    fn last(&self, segment: u64, offset: u64) -> Result<Option<Last>, String> {
+        // A segment without a record yet: the last one is in the one before.
+        let (of, end) =
+            if offset == 0 { (segment.saturating_sub(1), u64::MAX) } else { (segment, offset) };
+        let mut file = match Directory::new(&self.log).open(&Segment(of).to_string()) {
+            Ok(file) => file,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+            Err(error) => return Err(error.to_string()),
+        };
+        let mut read = || {
+            let end = end.min(file.seek(SeekFrom::End(0))?);
+            let begin = end.saturating_sub(MAX_LINE as u64 + 1);
+            file.seek(SeekFrom::Start(begin))?;
+            let mut bytes = Vec::new();
+            file.by_ref().take(end - begin).read_to_end(&mut bytes)?;
+            Ok::<_, io::Error>(bytes)
+        };
+        let bytes = read().map_err(|error| error.to_string())?;
+        let lines = bytes.strip_suffix(b"\n").unwrap_or(&bytes);
+        let line = lines.rsplit(|byte| *byte == b'\n').next().unwrap_or_default();
+        Ok(Some(Last { segment, offset, leaf: Hash::leaf(line) }))
     }
 
     /// The newest checkpoint, its size and where that many records end.
@@ -354,13 +455,13 @@ impl Shipper {
                     _ => Err(format!("`{name}` is damaged: it has more than {MOST_SMALL} bytes")),
                 }
             }
-            Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(None),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
             Err(error) => Err(error.to_string()),
         }
     }
 
     fn put(&mut self, name: &str, bytes: Vec<u8>) -> Result<(), String> {
-        self.store.as_mut().ok_or("no store")?.put(name, bytes)
+        self.store()?.put(name, bytes)
     }
 
     /// Sends a full segment, compressed.
@@ -374,7 +475,7 @@ impl Shipper {
             AuditLog::compress_segment(file, &mut packed, entry.length)
                 .map_err(|error| error.to_string())?;
             self.put(&format!("{segment}{PACKED}"), packed)?;
-            self.store.as_mut().ok_or("no store")?.sealed(&segment)?;
+            self.store()?.sealed(&segment)?;
         }
         // One that is not there was pruned.
         (self.progress.segment, self.progress.offset) = (self.progress.segment + 1, 0);
@@ -395,7 +496,7 @@ impl Shipper {
         if bytes.len() as u64 != length {
             return Err(format!("`{segment}` is shorter than its checkpoint says"));
         }
-        self.store.as_mut().ok_or("no store")?.piece(&segment, offset, bytes)?;
+        self.store()?.piece(&segment, offset, bytes)?;
         self.progress.offset = offset + length;
         self.keep()
     }

@@ -10,9 +10,10 @@ use object_store::{
     http::HttpBuilder,
     path::Path,
 };
+use portcullis_audit::NEWEST;
 use tokio::runtime::{Builder, Runtime};
 
-use super::target::Store;
+use super::target::{Seen, Store};
 use crate::config::audit::Target;
 
 /// How long a connection, and a whole request, may take.
@@ -23,6 +24,8 @@ pub(super) struct Remote {
     store: Arc<dyn ObjectStore>,
     prefix: Path,
     runtime: Runtime,
+    /// Object storage, which tells that there is no such object.
+    is_bucket: bool,
     /// Pieces of the open segment that were sent by this process.
     pieces: Vec<Path>,
 }
@@ -82,7 +85,8 @@ impl Remote {
                 (Arc::new(store), Path::default())
             }
         };
-        Ok(Self { store, prefix, runtime, pieces: Vec::new() })
+        let is_bucket = target.to.starts_with("s3://");
+        Ok(Self { store, prefix, runtime, is_bucket, pieces: Vec::new() })
     }
 
     fn path(&self, name: &str) -> Path {
@@ -148,6 +152,18 @@ impl Store for Remote {
         self.send(&path, bytes)?;
         self.pieces.push(path);
         Ok(())
+    }
+
+    fn look(&mut self, _segment: &str, _sent: u64) -> Result<Option<Seen>, String> {
+        let path = self.path(NEWEST);
+        let newest = self.runtime.block_on(async { self.store.get(&path).await?.bytes().await });
+        let checkpoint = match newest {
+            Ok(note) => Some(note.to_vec()),
+            Err(object_store::Error::NotFound { .. }) if self.is_bucket => None,
+            // Whoever may write need not be able to read.
+            Err(_) => return Ok(None),
+        };
+        Ok(Some(Seen { checkpoint, has_open_segment: true }))
     }
 
     fn sealed(&mut self, segment: &str) -> Result<(), String> {

@@ -19,6 +19,7 @@ use crate::{
     Targets stand in `portcullis.toml`:\n  \
     [audit]\n  \
     ship = [{ to = \"/mnt/elsewhere/log\" }, { to = \"s3://bucket/prefix\" }]\n\n\
+    Each log has a copy of its own beneath a target, `TARGET/TIME-ID`, which is a log again.\n\n\
     `portcullis run` sends all the while; what a checkpoint covers goes, in order, at least once.\n\
     HTTP and S3 need a build with `--features full`.")]
 pub(super) struct Args {
@@ -53,7 +54,7 @@ pub(super) fn run(args: &Args) -> Result<ExitCode, Failure> {
                 Some(seconds) => format!(", {} behind for {seconds} s", lag.behind),
                 None => String::new(),
             };
-            outln!("{}: {} records{behind}", Escaped(&lag.to), lag.records);
+            outln!("{}: {} records{behind}", Escaped(lag.place()), lag.records);
             if let Some(error) = &lag.error {
                 outln!("  last attempt: {}", Escaped(error));
             }

@@ -46,8 +46,10 @@ fn line(lag: &Lag) -> String {
     match lag.seconds {
         Some(seconds) => format!(
             "{}: {} records behind for {seconds} s; has {}",
-            lag.to, lag.behind, lag.records
+            lag.place(),
+            lag.behind,
+            lag.records
         ),
-        None => format!("{}: has all {} records", lag.to, lag.records),
+        None => format!("{}: has all {} records", lag.place(), lag.records),
     }
 }

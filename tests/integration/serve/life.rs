@@ -12,6 +12,7 @@ use rustix::process::Signal;
 use serde_json::{Value, json};
 
 use super::rig::{Service, Site, kill, status, wait};
+use crate::shipping::the_copy;
 
 #[test]
 fn each_process_is_confined_and_holds_nothing_of_the_others() {
@@ -220,12 +221,13 @@ fn the_services_own_log_is_copied_beside_those_of_its_workspaces() {
     assert_eq!(service.open("pcl_wrong", "shop").err(), Some(401));
     service.stop();
     let records = site.records("serve");
-    let copy = fs::read_to_string(copies.join("service.log/seg-000000.jsonl")).unwrap();
+    let copy =
+        fs::read_to_string(the_copy(&copies.join("service.log")).join("seg-000000.jsonl")).unwrap();
     let copied = copy.lines().map(|line| serde_json::from_str(line).unwrap());
     assert_eq!(copied.collect::<Vec<serde_json::Value>>(), records);
     assert!(records.iter().any(|record| record["op"] == "login") && records.len() >= 4);
-    assert!(copies.join("shop/seg-000000.jsonl").exists());
-    let copy = copies.join("service.log");
+    assert!(the_copy(&copies.join("shop")).join("seg-000000.jsonl").exists());
+    let copy = the_copy(&copies.join("service.log"));
     let mut verify = site.world.command(&["audit", "verify", "--dir", copy.to_str().unwrap()]);
     verify.env_remove("PORTCULLIS_WORKSPACE").env_remove("PORTCULLIS_STATE");
     crate::common::done(verify.output().unwrap()).ok();
