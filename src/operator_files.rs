@@ -7,8 +7,9 @@
 #![expect(clippy::disallowed_methods, reason = "the operator's files are opened by their paths")]
 
 use std::{
-    fs::{self, File, Metadata, OpenOptions, Permissions, ReadDir},
+    fs::{self, DirBuilder, File, Metadata, OpenOptions, Permissions, ReadDir},
     io,
+    os::unix::fs::DirBuilderExt as _,
     path::{Path, PathBuf},
 };
 
@@ -24,6 +25,11 @@ pub(crate) fn copy(from: impl AsRef<Path>, to: impl AsRef<Path>) -> io::Result<u
 
 pub(crate) fn create_dir_all(path: impl AsRef<Path>) -> io::Result<()> {
     fs::create_dir_all(path)
+}
+
+/// Makes directories that only the operator may use.
+pub(crate) fn create_private_dir_all(path: impl AsRef<Path>) -> io::Result<()> {
+    DirBuilder::new().recursive(true).mode(0o700).create(path)
 }
 
 pub(crate) fn create_new(path: impl AsRef<Path>) -> io::Result<File> {

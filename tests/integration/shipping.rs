@@ -70,9 +70,12 @@ fn two_logs_with_one_target_have_a_copy_each() {
     for world in &worlds {
         run(world, &base, &["audit", "ship"]).ok();
     }
-    let there: Vec<_> = copies(&target).iter().map(|copy| records(&worlds[0], copy)).collect();
+    let mut there: Vec<_> = copies(&target).iter().map(|copy| records(&worlds[0], copy)).collect();
     let own = worlds.each_ref().map(|world| world.run(&["audit", "verify", "--json"]).ok().json());
-    assert_eq!(there, own.map(|own| own["records"].as_u64().unwrap()));
+    let mut own = own.map(|own| own["records"].as_u64().unwrap());
+    there.sort_unstable();
+    own.sort_unstable();
+    assert_eq!(there, own);
 }
 
 /// Pieces of the recovered log were added to the copy of the damaged one, which was
@@ -150,6 +153,105 @@ fn a_copy_that_is_gone_is_said_to_be_and_made_again() {
         let there = records(&world, &the_copy(&target));
         assert_eq!(Some(there), own["signed"]["records"].as_u64());
     }
+}
+
+/// The live log was cut to the first piece that was sent.
+#[test]
+fn a_target_in_the_state_directory_is_refused() {
+    let world = World::new();
+    world.file("a", "x");
+    world.fs(&["read", "a"]).ok();
+    world.run(&["audit", "checkpoint"]).ok();
+    let before = fs::read(world.state().join("audit/seg-000000.jsonl")).unwrap();
+    for within in ["audit", "", "backups", "new/deep"] {
+        let target = world.state().join(within);
+        let file = world.base().join("portcullis.toml");
+        fs::write(file, format!("[audit]\nship = [{{ to = {target:?} }}]\n")).unwrap();
+        let refused = run(&world, &world.base(), &["audit", "ship"]);
+        assert!(refused.code == 1 && refused.stderr.contains("state directory"), "{refused:?}");
+    }
+    assert_eq!(fs::read(world.state().join("audit/seg-000000.jsonl")).unwrap(), before);
+    world.run(&["audit", "verify"]).ok();
+}
+
+/// Whoever has the other machine had the gateway's host write where a link pointed.
+#[test]
+fn a_link_in_a_copy_has_nothing_written_elsewhere() {
+    let world = World::new();
+    let target = configure(&world.base());
+    world.file("a", "x");
+    let victim = world.base().join("victim");
+    fs::write(&victim, "mine").unwrap();
+    let ship = || {
+        world.fs(&["read", "a"]).ok();
+        world.run(&["audit", "checkpoint"]).ok();
+        run(&world, &world.base(), &["audit", "ship"])
+    };
+    ship().ok();
+    let copy = the_copy(&target);
+    for name in [".incoming", "checkpoint", "key.vkey", "seg-000000.jsonl"] {
+        let place = copy.join(name);
+        let _ = fs::remove_file(&place);
+        std::os::unix::fs::symlink(&victim, &place).unwrap();
+        ship();
+        assert_eq!(fs::read_to_string(&victim).unwrap(), "mine", "{name}");
+    }
+    // Another copy has everything by now.
+    ship().ok();
+    let own = world.run(&["audit", "verify", "--json"]).ok().json();
+    let newest = copies(&target).pop().unwrap();
+    assert_eq!(Some(records(&world, &newest)), own["signed"]["records"].as_u64());
+}
+
+/// `frontier` is not signed. One that named a segment far away had segments sealed without end.
+#[test]
+fn a_frontier_that_says_what_is_not_so_sends_nothing() {
+    let world = World::new();
+    let target = configure(&world.base());
+    world.file("a", "x");
+    let ship = || run(&world, &world.base(), &["audit", "ship"]);
+    world.fs(&["read", "a"]).ok();
+    world.run(&["audit", "checkpoint"]).ok();
+    ship().ok();
+    let sent = records(&world, &the_copy(&target));
+    world.fs(&["read", "a"]).ok();
+    world.run(&["audit", "checkpoint"]).ok();
+    let frontier = world.state().join("audit/frontier");
+    let good = fs::read_to_string(&frontier).unwrap();
+    let far = good.replace("\"segment\":0", "\"segment\":1000000000000000");
+    assert_ne!(good, far);
+    for wrong in [
+        far,
+        good.replace("\"offset\":", "\"offset\":1"),
+        good.replace("\"offset\":", "\"offset\":0."),
+    ] {
+        fs::write(&frontier, wrong).unwrap();
+        let _ = ship();
+        assert_eq!(records(&world, &the_copy(&target)), sent);
+    }
+    world.fs(&["read", "a"]).ok();
+    world.run(&["audit", "checkpoint"]).ok();
+    ship().ok();
+    assert!(records(&world, &the_copy(&target)) > sent);
+}
+
+/// Nothing was sent while there was no new record.
+#[test]
+fn a_new_key_and_its_checkpoint_reach_the_copy() {
+    let world = World::new();
+    let target = configure(&world.base());
+    world.file("a", "x");
+    world.fs(&["read", "a"]).ok();
+    world.run(&["audit", "checkpoint"]).ok();
+    run(&world, &world.base(), &["audit", "ship"]).ok();
+    world.run(&["audit", "key", "--new"]).ok();
+    world.run(&["audit", "checkpoint"]).ok();
+    run(&world, &world.base(), &["audit", "ship"]).ok();
+    let (copy, own) = (the_copy(&target), world.state().join("audit"));
+    for name in ["key.vkey", "checkpoint"] {
+        assert_eq!(fs::read(copy.join(name)).unwrap(), fs::read(own.join(name)).unwrap(), "{name}");
+    }
+    records(&world, &copy);
 }
 
 #[cfg(not(feature = "full"))]

@@ -1,55 +1,116 @@
 //! A copy in a directory, such as one of another machine: a log as any other,
 //! that `audit verify --dir` reads.
+//!
+//! Whoever has that machine may put links there: none of them leads out of the target.
 
 use std::{
-    fs::{DirBuilder, OpenOptions},
-    io::{self, Write as _},
-    os::unix::fs::{DirBuilderExt as _, FileExt as _, OpenOptionsExt as _},
-    path::{Path, PathBuf},
+    io::{self, Read as _, Write as _},
+    path::Path,
 };
 
+use cap_std::fs::{
+    Dir, DirBuilder, DirBuilderExt as _, FileExt as _, OpenOptions, OpenOptionsExt as _,
+};
 use portcullis_audit::{HISTORY, MAX_NOTE, NEWEST};
+use rustix::fs::OFlags;
 
 use super::target::{Seen, Store};
-use crate::{operator_files, review::read_kept};
+use crate::{
+    operator_files,
+    review::{is_foreign, open_kept_in},
+};
 
-pub(super) struct Copy {
-    path: PathBuf,
-}
+/// The file that is written before it has its name.
+const INCOMING: &str = ".incoming";
+
+pub(super) struct Copy(Dir);
 
 impl Copy {
-    pub(super) fn open(path: &Path) -> Self {
-        Self { path: path.to_owned() }
+    /// Opens the directory of a copy; `NotFound` where there is none.
+    fn open(place: &Path) -> io::Result<Self> {
+        let (target, name) = split(place)?;
+        operator_files::open_dir(target)?.open_dir(name).map(Self)
     }
 
-    /// Makes the directory.
-    pub(super) fn begin(path: &Path) -> Result<Self, String> {
-        DirBuilder::new()
-            .recursive(true)
-            .mode(0o700)
-            .create(path.join(HISTORY))
-            .map_err(|error| format!("cannot make the directory: {error}"))?;
-        Ok(Self::open(path))
+    /// Makes the directory of a copy, and the target where it is not there.
+    pub(super) fn begin(place: &Path) -> Result<Self, String> {
+        let begin = || {
+            let (target, name) = split(place)?;
+            operator_files::create_private_dir_all(target)?;
+            let target = operator_files::open_dir(target)?;
+            let mut options = DirBuilder::new();
+            options.mode(0o700);
+            target.create_dir_with(name, &options)?;
+            let copy = target.open_dir(name)?;
+            copy.create_dir_with(HISTORY, &options)?;
+            Ok(Self(copy))
+        };
+        begin().map_err(|error: io::Error| format!("cannot make the directory: {error}"))
     }
 
     fn write(&self, name: &str, bytes: &[u8]) -> io::Result<()> {
-        let (temp, path) = (self.path.join(".incoming"), self.path.join(name));
-        let mut options = OpenOptions::new();
-        options.create(true).write(true).truncate(true).mode(0o600);
-        let mut file = operator_files::open_with(&temp, &options)?;
+        match self.0.remove_file(INCOMING) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+            _ => {}
+        }
+        let mut file = self.0.open_with(INCOMING, options().create_new(true))?;
         file.write_all(bytes)?;
         file.sync_all()?;
-        operator_files::rename(&temp, &path)?;
-        operator_files::open(path.parent().unwrap_or(&self.path))?.sync_all()
+        self.0.rename(INCOMING, &self.0, name)?;
+        let directory = Path::new(name).parent().filter(|parent| !parent.as_os_str().is_empty());
+        self.0.open(directory.unwrap_or(Path::new(".")))?.sync_all()
+    }
+
+    fn length(&self, name: &str) -> io::Result<u64> {
+        match self.0.symlink_metadata(name) {
+            Ok(file) => Ok(file.len()),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(0),
+            Err(error) => Err(error),
+        }
+    }
+
+    fn checkpoint(&self) -> io::Result<Option<Vec<u8>>> {
+        let mut note = Vec::new();
+        match open_kept_in(&self.0, NEWEST) {
+            Ok(file) => file.take(MAX_NOTE as u64).read_to_end(&mut note)?,
+            // What stands there instead was not sent.
+            Err(error) if error.kind() == io::ErrorKind::NotFound || is_foreign(&error) => {
+                return Ok(None);
+            }
+            Err(error) => return Err(error),
+        };
+        Ok(Some(note))
     }
 }
 
+/// The directory in which a copy is, and its name there.
+fn split(place: &Path) -> io::Result<(&Path, &Path)> {
+    let name = place.file_name().map(Path::new);
+    place.parent().zip(name).ok_or_else(|| io::Error::other("the place has no name"))
+}
+
+/// To write a file through no link.
+fn options() -> OpenOptions {
+    let mut options = OpenOptions::new();
+    options.write(true).mode(0o600).custom_flags(OFlags::NOFOLLOW.bits().cast_signed());
+    options
+}
+
 /// The newest checkpoint in a copy.
-pub(super) fn checkpoint(copy: &Path) -> io::Result<Option<Vec<u8>>> {
-    match read_kept(&copy.join(NEWEST), MAX_NOTE as u64) {
-        Ok(note) => Ok(Some(note)),
+pub(super) fn checkpoint(place: &Path) -> io::Result<Option<Vec<u8>>> {
+    match Copy::open(place) {
+        Ok(copy) => copy.checkpoint(),
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
         Err(error) => Err(error),
+    }
+}
+
+/// A copy in a directory; `None` where it is not there.
+pub(super) fn existing(place: &Path) -> Result<Option<Copy>, String> {
+    match Copy::open(place) {
+        Ok(copy) => Ok(Some(copy)),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+        Err(error) => Err(format!("cannot open the directory: {error}")),
     }
 }
 
@@ -60,10 +121,7 @@ impl Store for Copy {
 
     fn piece(&mut self, segment: &str, offset: u64, bytes: Vec<u8>) -> Result<(), String> {
         let write = || {
-            let path = self.path.join(segment);
-            let mut options = OpenOptions::new();
-            options.create(true).write(true).truncate(false).mode(0o600);
-            let file = operator_files::open_with(path, &options)?;
+            let file = self.0.open_with(segment, options().create(true).truncate(false))?;
             let there = file.metadata()?.len();
             if there < offset {
                 return Err(io::Error::other(format!("it ends at {there} instead of {offset}")));
@@ -77,20 +135,15 @@ impl Store for Copy {
     }
 
     fn look(&mut self, segment: &str, sent: u64) -> Result<Option<Seen>, String> {
-        let unreadable = |error| format!("cannot read the copy: {error}");
-        let length = |path: &Path| match operator_files::metadata(path) {
-            Ok(file) => Ok(Some(file.len())),
-            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
-            Err(error) => Err(unreadable(error)),
+        let look = || {
+            let has_open_segment = self.length(segment)? >= sent;
+            Ok(Some(Seen { checkpoint: self.checkpoint()?, has_open_segment }))
         };
-        let is_there = length(&self.path.join(HISTORY))?.is_some();
-        let open = length(&self.path.join(segment))?.unwrap_or(0);
-        let checkpoint = checkpoint(&self.path).map_err(unreadable)?;
-        Ok(Some(Seen { checkpoint, has_open_segment: is_there && open >= sent }))
+        look().map_err(|error: io::Error| format!("cannot read the copy: {error}"))
     }
 
     fn sealed(&mut self, segment: &str) -> Result<(), String> {
-        match operator_files::remove_file(self.path.join(segment)) {
+        match self.0.remove_file(segment) {
             Err(error) if error.kind() != io::ErrorKind::NotFound => {
                 Err(format!("cannot remove the open `{segment}`: {error}"))
             }

@@ -9,7 +9,12 @@ use std::{
 use portcullis_audit::{MAX_NOTE, NEWEST};
 use serde::Serialize;
 
-use super::{Progress, directory::checkpoint, file_name, records_of, within};
+use super::{
+    directory::checkpoint,
+    progress::{Progress, file_name, records_of},
+    shipper::GONE,
+    within,
+};
 use crate::{config::audit::Target, operator_files, review::read_kept};
 
 /// One target and the log.
@@ -53,7 +58,7 @@ pub(crate) fn lag(state: &Path, targets: &[Target]) -> Vec<Lag> {
             _ => sent,
         };
         let error = match records < sent {
-            true => Some("the copy is not there any more, or not whole".to_owned()),
+            true => Some(GONE.to_owned()),
             false => error,
         };
         let behind = covered.saturating_sub(records);

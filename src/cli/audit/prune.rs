@@ -9,6 +9,7 @@ use crate::{
     app::{
         failure::{Context as _, Exit, Failure},
         moment::Moment,
+        ship::{self, Lag},
     },
     cli::consent,
     gateway::{AuditLog, Pruning},
@@ -22,13 +23,17 @@ use crate::{
     portcullis audit prune --before 90d\n  \
     portcullis audit prune --before 2026-01-01 --yes\n\n\
     Verifies the log first. The newest full segment (65,536 records) always stays. The prune is \
-    itself\nrecorded, and a checkpoint signed.")]
+    itself\nrecorded, and a checkpoint signed. What a target of `audit.ship` does not have yet is \
+    not removed,\nunless with `--unshipped`.")]
 pub(super) struct Args {
     #[command(flatten)]
     place: Place,
     /// Records from before this time: `2026-01-01`, `2026-01-01T08:00:00Z`, or how long ago: `90d`
     #[arg(long, value_name = "TIME")]
     before: Moment,
+    /// Also what a target of `audit.ship` does not have yet
+    #[arg(long)]
+    unshipped: bool,
     /// Do it without asking
     #[arg(long)]
     yes: bool,
@@ -58,8 +63,12 @@ pub(super) fn run(args: &Args) -> Result<ExitCode, Failure> {
         plan.bytes,
         plan.segments
     );
+    let audit = args.place.audit()?;
+    if !args.unshipped {
+        refuse_unshipped(&ship::lag(&path, &audit.ship), Segment(plan.segments).first())?;
+    }
     consent::require(args.yes, "remove them?")?;
-    let ledger = checkpoint::open(&state, &args.place.audit()?)?;
+    let ledger = checkpoint::open(&state, &audit)?;
     let forget = || {
         forget_index(&select::index(&path), Segment(plan.segments))
             .or_fail("cannot remove the index of what is pruned")
@@ -73,4 +82,17 @@ pub(super) fn run(args: &Args) -> Result<ExitCode, Failure> {
     forget()?;
     outln!("done: `portcullis audit show --kind pruned` shows the record");
     Ok(ExitCode::SUCCESS)
+}
+
+/// Refuses to remove the records before `first` where a target does not have them all.
+fn refuse_unshipped(targets: &[Lag], first: u64) -> Result<(), Failure> {
+    match targets.iter().find(|target| target.records < first) {
+        Some(target) => Err(Failure::new(format!(
+            "nothing was removed: {} has {} of these records",
+            Escaped(target.place()),
+            target.records
+        ))
+        .help("`portcullis audit ship` sends them; `--unshipped` removes them all the same")),
+        None => Ok(()),
+    }
 }

@@ -4,7 +4,10 @@ use portcullis_audit::Segment;
 use serde_json::json;
 
 use super::{audit, second, text, write_log, write_log_at};
-use crate::common::World;
+use crate::{
+    common::World,
+    shipping::{copies, the_copy},
+};
 
 #[test]
 fn pruned_segments_leave_their_roots() {
@@ -76,4 +79,45 @@ fn where_the_clock_was_set_back_no_newer_record_is_pruned() {
         assert_eq!((0..4).filter(|number| is_gone(*number)).count(), gone, "{newer}");
         world.run(&["audit", "verify"]).ok();
     }
+}
+
+/// Records that a target did not have were removed without a word, and its copy, which
+/// was right before, was damaged for good.
+#[test]
+fn what_a_target_does_not_have_is_not_pruned_unasked() {
+    let world = World::new();
+    let target = world.base().join("copies");
+    let config = world.base().join("portcullis.toml");
+    std::fs::write(&config, format!("[audit]\nship = [{{ to = {target:?} }}]\n")).unwrap();
+    let run = |args: &[&str]| {
+        let mut command = world.command(args);
+        crate::common::done(command.env("PORTCULLIS_CONFIG", &config).output().unwrap())
+    };
+    let verify = |copy: &std::path::Path| {
+        let mut command = world.command(&["audit", "verify", "--json", "--dir", text(copy)]);
+        command.env_remove("PORTCULLIS_STATE").env_remove("PORTCULLIS_WORKSPACE");
+        let report = crate::common::done(command.output().unwrap()).ok().json();
+        report["signed"]["records"].as_u64().unwrap()
+    };
+    let time = "2026-01-01T00:00:00.000000Z";
+    write_log(&world, 70_000, time);
+    run(&["audit", "checkpoint"]).ok();
+    run(&["audit", "ship"]).ok();
+    let former = the_copy(&target);
+    let sent = verify(&former);
+    // It begins with the same records.
+    write_log(&world, 200_000, time);
+    run(&["audit", "checkpoint"]).ok();
+    let prune = ["audit", "prune", "--before", "2027-01-01", "--yes"];
+    let refused = run(&prune);
+    assert!(refused.code == 1 && refused.stderr.contains("audit ship"), "{refused:?}");
+    run(&[&prune[..], &["--unshipped"]].concat()).ok();
+    run(&["audit", "ship"]).ok();
+    let there = copies(&target);
+    assert_eq!(there.len(), 2, "{there:?}");
+    assert_eq!(verify(&former), sent);
+    verify(there.last().unwrap());
+    // What a target has is pruned as ever.
+    let status = run(&["audit", "ship", "--status", "--json"]).ok().json();
+    assert_eq!(status["behind"], 0, "{status}");
 }

@@ -1,0 +1,197 @@
+//! The log, as it is read to be sent.
+
+use std::{
+    io::{self, Read as _, Seek as _, SeekFrom},
+    path::{Path, PathBuf},
+    time::{Duration, SystemTime, UNIX_EPOCH},
+};
+
+use portcullis_audit::{
+    Checkpoint, Directory, FRONTIER, HISTORY, Hash, KEYS, MAX_LINE, NEWEST, Note, ROOTS, Segment,
+    Source as _,
+};
+use serde::{Deserialize, Serialize};
+
+use crate::{gateway::AuditLog, operator_files};
+
+/// Bytes of the largest file that is no segment: the roots of a million.
+const MOST_SMALL: u64 = 64 << 20;
+
+/// Where some records end.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct End {
+    pub(super) segment: u64,
+    pub(super) offset: u64,
+    /// The leaf hash of the last of them.
+    leaf: Hash,
+}
+
+/// What the newest checkpoint covers.
+pub(super) struct Covered {
+    pub(super) note: Vec<u8>,
+    /// In records.
+    pub(super) size: u64,
+    pub(super) end: End,
+}
+
+/// A part of a line of `frontier`.
+#[derive(Deserialize)]
+struct Edge {
+    size: u64,
+    segment: u64,
+    offset: u64,
+}
+
+/// The log in a directory.
+pub(super) struct Log {
+    path: PathBuf,
+    files: Directory,
+}
+
+impl Log {
+    pub(super) fn new(state: &Path) -> Self {
+        let path = state.join("audit");
+        Self { files: Directory::new(&path), path }
+    }
+
+    /// When the newest checkpoint was made, and as which file.
+    pub(super) fn mark(&self) -> Option<(i64, i64, u64)> {
+        let stat = rustix::fs::stat(self.path.join(NEWEST)).ok()?;
+        Some((stat.st_mtime, i64::try_from(stat.st_mtime_nsec).ok()?, stat.st_ino))
+    }
+
+    /// What the newest checkpoint covers; nothing where it is being made.
+    pub(super) fn covered(&self) -> Result<Option<Covered>, String> {
+        let Some(note) = self.small(NEWEST)? else { return Ok(None) };
+        let checkpoint = Note::parse(&note).and_then(|note| Checkpoint::of(&note));
+        let size = checkpoint.map_err(|error| error.to_string())?.size;
+        let lines = self.small(FRONTIER)?.unwrap_or_default();
+        let lines = String::from_utf8_lossy(&lines);
+        let mut edges = lines.lines().filter_map(|line| serde_json::from_str::<Edge>(line).ok());
+        let edge = edges.find(|edge| edge.size == size);
+        let Some((last, edge)) = size.checked_sub(1).zip(edge) else { return Ok(None) };
+        // `frontier` is not signed.
+        match self.end(edge.segment, edge.offset)? {
+            Some((end, seq)) if seq == Some(last) => Ok(Some(Covered { note, size, end })),
+            _ => Err(format!("`{FRONTIER}` does not say where record {last} ends")),
+        }
+    }
+
+    /// Where records end, and the number of the last one; nothing where there is no such segment.
+    pub(super) fn end(
+        &self,
+        segment: u64,
+        offset: u64,
+    ) -> Result<Option<(End, Option<u64>)>, String> {
+        #[derive(Deserialize)]
+        struct Numbered {
+            seq: u64,
+        }
+        // In a segment without records yet: the last one is in the one before.
+        let (of, end) = match offset {
+            0 => (segment.saturating_sub(1), u64::MAX),
+            offset => (segment, offset),
+        };
+        let mut file = match self.files.open(&Segment(of).to_string()) {
+            Ok(file) => file,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+            Err(error) => return Err(error.to_string()),
+        };
+        let mut read = || {
+            let end = end.min(file.seek(SeekFrom::End(0))?);
+            let begin = end.saturating_sub(MAX_LINE as u64 + 1);
+            file.seek(SeekFrom::Start(begin))?;
+            let mut bytes = Vec::new();
+            file.by_ref().take(end - begin).read_to_end(&mut bytes)?;
+            Ok::<_, io::Error>(bytes)
+        };
+        let bytes = read().map_err(|error| error.to_string())?;
+        let whole = bytes.strip_suffix(b"\n");
+        let lines = whole.unwrap_or(&bytes);
+        let line = lines.rsplit(|byte| *byte == b'\n').next().unwrap_or_default();
+        let record = whole.and_then(|_| serde_json::from_slice::<Numbered>(line).ok());
+        let end = End { segment, offset, leaf: Hash::leaf(line) };
+        Ok(Some((end, record.map(|record| record.seq))))
+    }
+
+    /// The first segment: those before it were pruned.
+    pub(super) fn first_segment(&self) -> Result<u64, String> {
+        let entries = self.files.list().map_err(|error| error.to_string())?;
+        let segments = entries.iter().filter_map(|entry| Segment::from_name(&entry.name));
+        Ok(segments.min().unwrap_or(Segment(0)).0)
+    }
+
+    /// A full segment, compressed.
+    pub(super) fn compressed(&self, segment: Segment) -> Result<Vec<u8>, String> {
+        let name = segment.to_string();
+        let entries = self.files.list().map_err(|error| error.to_string())?;
+        let entry = entries.iter().find(|entry| entry.name == name);
+        let length = entry.ok_or_else(|| format!("`{name}` is missing"))?.length;
+        let file = self.files.open(&name).map_err(|error| error.to_string())?;
+        let mut packed = Vec::new();
+        AuditLog::compress_segment(file, &mut packed, length).map_err(|error| error.to_string())?;
+        Ok(packed)
+    }
+
+    /// A part of a segment.
+    pub(super) fn part(
+        &self,
+        segment: Segment,
+        offset: u64,
+        length: u64,
+    ) -> Result<Vec<u8>, String> {
+        let mut bytes = Vec::new();
+        let mut read = || {
+            let mut file = self.files.open(&segment.to_string())?;
+            file.seek(SeekFrom::Start(offset))?;
+            file.take(length).read_to_end(&mut bytes)
+        };
+        read().map_err(|error| error.to_string())?;
+        match bytes.len() as u64 == length {
+            true => Ok(bytes),
+            false => Err(format!("`{segment}` is shorter than its checkpoint says")),
+        }
+    }
+
+    /// A file that is no segment.
+    pub(super) fn small(&self, name: &str) -> Result<Option<Vec<u8>>, String> {
+        match self.files.open(name) {
+            Ok(file) => {
+                let mut bytes = Vec::new();
+                let read = file.take(MOST_SMALL + 1).read_to_end(&mut bytes);
+                read.map_err(|error| error.to_string())?;
+                match bytes.len() as u64 {
+                    0..=MOST_SMALL => Ok(Some(bytes)),
+                    _ => Err(format!("`{name}` is damaged: it has more than {MOST_SMALL} bytes")),
+                }
+            }
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+            Err(error) => Err(error.to_string()),
+        }
+    }
+
+    /// The files besides segments that a copy needs when it has `size` records, and that were
+    /// made after those of `sent` records or changed since `at`: cosignatures come later.
+    pub(super) fn others(&self, sent: u64, size: u64, at: u64) -> Result<Vec<String>, String> {
+        let names = self.files.history().map_err(|error| error.to_string())?;
+        let mut kept: Vec<_> =
+            names.iter().filter_map(|name| name.parse().ok()).filter(|at| *at <= size).collect();
+        kept.sort_unstable();
+        let kept = kept.into_iter().map(|size: u64| (size > sent, format!("{HISTORY}/{size}")));
+        let fixed = [KEYS, ROOTS, NEWEST].map(|name| (false, name.to_owned()));
+        let all = fixed.into_iter().chain(kept);
+        let wanted = all.filter(|(is_new, name)| *is_new || self.is_changed(name, at));
+        Ok(wanted.map(|(_, name)| name).collect())
+    }
+
+    /// Whether a file was changed at that second or later.
+    fn is_changed(&self, name: &str, at: u64) -> bool {
+        let changed = operator_files::metadata(self.path.join(name)).and_then(|it| it.modified());
+        changed.is_ok_and(|changed| changed >= UNIX_EPOCH + Duration::from_secs(at))
+    }
+}
+
+/// Seconds since 1970.
+pub(super) fn now() -> u64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs())
+}

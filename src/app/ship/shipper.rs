@@ -1,0 +1,264 @@
+//! Sends a log to one target.
+
+use std::{
+    path::{Path, PathBuf},
+    time::Duration,
+};
+
+use portcullis_audit::{HISTORY, KEYS, NEWEST, PACKED, Segment};
+
+use super::{
+    Ending, begin, existing,
+    log::{self, Covered, Log},
+    progress::{FOLDER, Progress, file_name, known, records_of},
+    target::{Seen, Store},
+    within,
+};
+use crate::{app::state_directory, config::audit::Target, gateway::random_hex, operator_files};
+
+/// How often the log is looked at.
+const POLL: Duration = Duration::from_secs(1);
+/// How long to wait after a failure: doubled each time, up to the second.
+const BACK_OFF: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(300));
+/// What is said of a copy that was removed or is shorter than it was.
+pub(super) const GONE: &str = "the copy is not there any more, or not whole";
+/// Bytes of the open segment that are sent at once.
+const PIECE: u64 = 4 << 20;
+
+/// Sends a log to one target.
+pub(super) struct Shipper {
+    log: Log,
+    state: cap_std::fs::Dir,
+    name: String,
+    target: Target,
+    store: Option<Box<dyn Store>>,
+    pub(super) progress: Progress,
+}
+
+impl Shipper {
+    pub(super) fn new(state: &Path, target: &Target) -> Result<Self, String> {
+        refuse_overlap(state, target)?;
+        let (_, state_dir) = state_directory::open(state).map_err(|f| f.message().to_owned())?;
+        state_dir.create_dir_all(FOLDER).map_err(|error| error.to_string())?;
+        let name = file_name(target);
+        // What cannot be read is sent again.
+        let progress = known(&state_dir, &name).unwrap_or_default();
+        Ok(Self {
+            log: Log::new(state),
+            state: state_dir,
+            name,
+            target: target.clone(),
+            store: None,
+            progress: Progress { to: target.shown(), ..progress },
+        })
+    }
+
+    /// Nobody else sends to this target while the file is open.
+    pub(super) fn lock(&self) -> Result<Option<cap_std::fs::File>, String> {
+        let mut options = cap_std::fs::OpenOptions::new();
+        let options = options.create(true).write(true);
+        let file = self.state.open_with(format!("{}.lock", self.name), options);
+        let file = file.map_err(|error| error.to_string())?;
+        match rustix::fs::flock(&file, rustix::fs::FlockOperation::NonBlockingLockExclusive) {
+            Ok(()) => Ok(Some(file)),
+            Err(rustix::io::Errno::WOULDBLOCK) => Ok(None),
+            Err(errno) => Err(errno.to_string()),
+        }
+    }
+
+    pub(super) fn go_on(&mut self, ending: &Ending) {
+        let mut wait = BACK_OFF.0;
+        let mut seen = None;
+        loop {
+            let last = ending.is_near();
+            // Unchanged, there is nothing to read either.
+            let newest = self.log.mark();
+            let sent = if newest == seen { Ok(()) } else { self.send_alone() };
+            if last {
+                return;
+            }
+            let pause = match sent {
+                Ok(()) => {
+                    (wait, seen) = (BACK_OFF.0, newest);
+                    POLL
+                }
+                Err(_kept_in_progress) => {
+                    self.store = None;
+                    let pause = wait;
+                    wait = (wait * 2).min(BACK_OFF.1);
+                    pause
+                }
+            };
+            ending.wait(pause);
+        }
+    }
+
+    /// Sends, unless another process does.
+    fn send_alone(&mut self) -> Result<(), String> {
+        let Some(_lock) = self.lock()? else { return Ok(()) };
+        // Another process may have gone on meanwhile.
+        if let Some(known) = known(&self.state, &self.name) {
+            self.progress = Progress { to: self.target.shown(), ..known };
+        }
+        self.send()
+    }
+
+    /// Sends what the newest checkpoint covers.
+    pub(super) fn send(&mut self) -> Result<(), String> {
+        let sent = self.send_all();
+        self.progress.error = sent.as_ref().err().cloned();
+        let kept = self.keep();
+        sent.and(kept)
+    }
+
+    fn send_all(&mut self) -> Result<(), String> {
+        let Some(Covered { note, size, end }) = self.log.covered()? else { return Ok(()) };
+        if self.progress.copy.is_empty() {
+            self.begin()?;
+        } else if let Some(why) = self.obstacle(size)? {
+            let former = self.place().shown();
+            self.begin()?;
+            let copy = self.place().shown();
+            tracing::warn!(former, copy, "{why}: another copy is begun, the former one stays");
+        }
+        let begun = log::now();
+        let others = self.log.others(self.progress.records, size, self.progress.at)?;
+        if size == self.progress.records && others.is_empty() {
+            return Ok(());
+        }
+        // Without the key a part of a copy is damage.
+        self.put_own(KEYS)?;
+        while self.progress.segment < end.segment {
+            self.seal()?;
+        }
+        while self.progress.offset < end.offset {
+            self.piece(end.offset)?;
+        }
+        for name in others.iter().filter(|name| ![KEYS, NEWEST].contains(&name.as_str())) {
+            self.put_own(name)?;
+        }
+        self.put(NEWEST, note)?;
+        let Progress { records, end: last, at, .. } = &mut self.progress;
+        (*records, *last, *at) = (size, Some(end), begun);
+        Ok(())
+    }
+
+    /// The place of the copy.
+    pub(super) fn place(&self) -> Target {
+        match self.progress.copy.as_str() {
+            "" => self.target.clone(),
+            copy => within(&self.target, copy),
+        }
+    }
+
+    /// The copy; `None` where it is not there any more.
+    fn existing(&mut self) -> Result<Option<&mut dyn Store>, String> {
+        if self.store.is_none() {
+            self.store = existing(&self.place())?;
+        }
+        Ok(self.store.as_mut().map(|store| store.as_mut() as &mut dyn Store))
+    }
+
+    fn store(&mut self) -> Result<&mut dyn Store, String> {
+        self.existing()?.ok_or_else(|| GONE.to_owned())
+    }
+
+    /// Begins a copy in a place that no other log has, nor what was sent of this one before.
+    fn begin(&mut self) -> Result<(), String> {
+        let segment = self.log.first_segment()?;
+        let id = random_hex::<4>().map_err(|errno| errno.to_string())?;
+        let copy = format!("{}-{id}", jiff::Timestamp::now().strftime("%Y%m%dT%H%M%SZ"));
+        self.store = Some(begin(&within(&self.target, &copy))?);
+        self.progress = Progress { to: self.target.shown(), copy, segment, ..Progress::default() };
+        self.keep()
+    }
+
+    /// Why the copy cannot be continued up to `size` records.
+    fn obstacle(&mut self, size: u64) -> Result<Option<&'static str>, String> {
+        let Progress { records, segment, offset, end, .. } = self.progress.clone();
+        if segment < self.log.first_segment()? {
+            return Ok(Some("records that the copy does not have were pruned"));
+        }
+        let is_same = match &end {
+            Some(sent) => {
+                self.log.end(sent.segment, sent.offset)?.is_none_or(|(now, _)| now == *sent)
+            }
+            None => true,
+        };
+        if size < records || !is_same {
+            return Ok(Some("the log does not go on from what was sent"));
+        }
+        let Some(store) = self.existing()? else { return Ok(Some(GONE)) };
+        let seen = store.look(&Segment(segment).to_string(), offset)?;
+        let Some(Seen { checkpoint, has_open_segment }) = seen else { return Ok(None) };
+        let arrived = checkpoint.as_deref().and_then(records_of).unwrap_or(0);
+        let is_there = has_open_segment && arrived >= records;
+        Ok((!is_there).then_some(GONE))
+    }
+
+    fn put(&mut self, name: &str, bytes: Vec<u8>) -> Result<(), String> {
+        self.store()?.put(name, bytes)
+    }
+
+    /// Sends a file of the log that is no segment, if there is one.
+    fn put_own(&mut self, name: &str) -> Result<(), String> {
+        match self.log.small(name)? {
+            Some(bytes) => self.put(name, bytes),
+            None => Ok(()),
+        }
+    }
+
+    /// Sends a full segment, compressed, and the checkpoint of its end.
+    fn seal(&mut self) -> Result<(), String> {
+        let segment = Segment(self.progress.segment);
+        let packed = self.log.compressed(segment)?;
+        self.put(&format!("{segment}{PACKED}"), packed)?;
+        self.store()?.sealed(&segment.to_string())?;
+        let next = segment.next();
+        (self.progress.segment, self.progress.offset) = (next.0, 0);
+        let (size, name) = (next.first(), format!("{HISTORY}/{}", next.first()));
+        // Until the rest is there, this much is a log.
+        if let Some(note) = self.log.small(&name)?.filter(|_| size > self.progress.records) {
+            self.put(&name, note.clone())?;
+            self.put(NEWEST, note)?;
+            self.progress.records = size;
+            self.progress.end = self.log.end(next.0, 0)?.map(|(end, _)| end);
+        }
+        self.keep()
+    }
+
+    /// Sends a piece of the open segment.
+    fn piece(&mut self, until: u64) -> Result<(), String> {
+        let segment = Segment(self.progress.segment);
+        let offset = self.progress.offset;
+        let length = (until - offset).min(PIECE);
+        let bytes = self.log.part(segment, offset, length)?;
+        self.store()?.piece(&segment.to_string(), offset, bytes)?;
+        self.progress.offset = offset + length;
+        self.keep()
+    }
+
+    /// Remembers how far it is.
+    fn keep(&self) -> Result<(), String> {
+        let json = serde_json::to_string(&self.progress).map_err(|error| error.to_string())?;
+        let temp = format!("{}.tmp", self.name);
+        self.state
+            .write(&temp, json)
+            .and_then(|()| self.state.rename(&temp, &self.state, format!("{}.json", self.name)))
+            .map_err(|error| error.to_string())
+    }
+}
+
+/// Refuses a target in the state directory: its files would be taken for the log's own.
+fn refuse_overlap(state: &Path, target: &Target) -> Result<(), String> {
+    let (Ok(state), true) = (operator_files::canonicalize(state), target.to.starts_with('/'))
+    else {
+        return Ok(());
+    };
+    let path = PathBuf::from(&target.to);
+    let real = path.ancestors().find_map(|path| operator_files::canonicalize(path).ok());
+    match real.is_some_and(|real| real.starts_with(&state)) {
+        true => Err(format!("{} is in the state directory: name a place elsewhere", target.to)),
+        false => Ok(()),
+    }
+}
