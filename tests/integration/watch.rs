@@ -153,7 +153,7 @@ fn what_is_made_changed_renamed_and_removed_is_told() {
     let expected = ["create link", "delete b.txt", "create new/", "create new/d.txt"];
     assert_eq!(house.told(&all), expected);
     house.mv("old", "new/moved");
-    assert_eq!(house.told(&all), ["rename old/ new/moved/"]);
+    assert_eq!(house.told(&all), ["rename old/ new/moved/", "rescan new/moved/"]);
     house.write("new/moved/deep/e.txt", "e");
     fs::remove_dir_all(house.at("new/moved")).unwrap();
     let told = house.told(&all);
@@ -335,7 +335,7 @@ fn links_are_told_of_and_never_followed() {
     house.write("turn/t", "t");
     assert_eq!(house.told(&all), ["create real/x", "create turn/", "create turn/t"]);
     house.mv("turn", "turned");
-    assert_eq!(house.told(&all), ["rename turn/ turned/"]);
+    assert_eq!(house.told(&all), ["rename turn/ turned/", "rescan turned/"]);
     std::os::unix::fs::symlink(house.outside("outside"), house.at("turn")).unwrap();
     fs::write(house.outside("outside/y"), "y").unwrap();
     assert_eq!(house.told(&all), ["create turn"]);

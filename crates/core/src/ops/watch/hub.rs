@@ -8,7 +8,7 @@ use std::{
         Arc, Mutex, MutexGuard, PoisonError,
         atomic::{AtomicBool, Ordering},
     },
-    time::{Duration, Instant},
+    time::Duration,
 };
 
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
@@ -19,8 +19,7 @@ use super::{
     notices,
     queue::{Ended, Event, EventKind, Queue, WatchEnd},
     scope::Scope,
-    tree::{Id, Places, ROOT, Tree},
-    window::Window,
+    tree::{Id, ROOT, Tree},
 };
 use crate::{
     model::{AgentName, WatchQuery, WorkspacePath},
@@ -36,12 +35,6 @@ const BATCH: usize = 16_384;
 const SETTLE: Duration = Duration::from_millis(5);
 /// Batches after which others get their turn.
 const ROUNDS: usize = 4;
-/// How long it has to be quiet before doubts are ended by a look at everything.
-const LULL: Duration = Duration::from_millis(20);
-/// How long that is put off at most.
-const PATIENCE: Duration = Duration::from_secs(1);
-/// The least time between two such looks.
-pub(super) const REST: Duration = Duration::from_millis(100);
 
 /// What the thread and the subscribers share.
 pub(super) struct Shared {
@@ -61,31 +54,8 @@ pub(super) struct State {
     pub(super) tree: Tree,
     pub(super) scopes: Vec<Scope>,
     pub(super) found: Found,
-    pub(super) window: Window,
-    /// Whether something was there no more when it was looked up: a notice that
-    /// says so comes yet.
-    pub(super) missed: bool,
-    /// Since when what was told is in doubt.
-    pub(super) doubt: Option<Instant>,
-    /// When the kernel told of something last.
-    last: Instant,
-    /// When everything may be looked at again.
-    pub(super) rested: Instant,
     /// Directories that could not be looked into.
     pub(super) unreadable: u64,
-}
-
-/// How things were before a directory got another name.
-pub(super) struct Before {
-    /// The new and the old path.
-    pub(super) new: WorkspacePath,
-    pub(super) old: WorkspacePath,
-    /// How many directories had been added.
-    pub(super) born: u64,
-    /// What each scope entered.
-    pub(super) entered: Vec<Places>,
-    /// Which scopes were told of the renaming.
-    pub(super) told: Vec<bool>,
 }
 
 /// What there was to be watched at the beginning of a subscription.
@@ -107,11 +77,6 @@ impl Shared {
             tree: Tree::default(),
             scopes: Vec::new(),
             found: Found::default(),
-            window: Window::default(),
-            missed: false,
-            doubt: None,
-            last: Instant::now(),
-            rested: Instant::now(),
             unreadable: 0,
         };
         let (stop, ended) = (AtomicBool::new(false), Mutex::default());
@@ -125,9 +90,7 @@ impl Shared {
                 PollFd::from_borrowed_fd(self.watches.as_fd(), PollFlags::IN),
                 PollFd::from_borrowed_fd(self.bell.as_fd(), PollFlags::IN),
             ];
-            let due = self.lock().due(Instant::now());
-            let until = due.and_then(|due| Timespec::try_from(due).ok());
-            match poll(&mut fds, until.as_ref()) {
+            match poll(&mut fds, None) {
                 Ok(_) | Err(rustix::io::Errno::INTR) => {}
                 Err(error) => {
                     tracing::error!(%error, "cannot wait for changes");
@@ -143,9 +106,6 @@ impl Shared {
                 // It goes on at once, if only to see that nothing more waits.
                 self.ring();
             }
-            if state.due(Instant::now()) == Some(Duration::ZERO) {
-                state.look_again();
-            }
         }
     }
 
@@ -157,7 +117,7 @@ impl Shared {
         queue: Arc<Queue>,
     ) -> Result<Extent, WatchError> {
         let extent = self.lock().subscribe(agent, query, queue);
-        // What it heard may be in doubt, and the thread ends that.
+        // It may not have heard all that the kernel has to say, and the thread does.
         self.ring();
         extent
     }
@@ -186,7 +146,6 @@ impl Shared {
             scope.end(&WatchEnd::Denied);
         });
         state.sweep();
-        state.doubt_all();
         state.look_again();
         self.ring();
     }
@@ -277,15 +236,8 @@ impl State {
             if notices.is_empty() {
                 // What was found has been told by now, and the next of that name is another.
                 self.found = Found::default();
-                // Nothing happened while what came before was dealt with.
-                if !self.missed {
-                    self.window.quiet();
-                    self.scopes.iter_mut().for_each(|scope| scope.left.clear());
-                }
                 return true;
             }
-            self.last = Instant::now();
-            self.missed = false;
             self.deal_with(notices);
             if drained {
                 // What was found before these were read has been told by now.
@@ -308,28 +260,6 @@ impl State {
                 return Ok((notices, true));
             }
         }
-    }
-
-    /// What these scopes were told may be wrong, so everything is looked at again
-    /// as soon as it is quiet, and they are told to do so, too. Others are not: they
-    /// would hear by that of what they may not see.
-    pub(super) fn doubt(&mut self, whom: &[bool]) {
-        self.doubt.get_or_insert_with(Instant::now);
-        for (scope, whom) in self.scopes.iter_mut().zip(whom) {
-            scope.doubted |= whom;
-        }
-    }
-
-    /// The same where anything may have been missed.
-    pub(super) fn doubt_all(&mut self) {
-        self.doubt(&vec![true; self.scopes.len()]);
-    }
-
-    /// How long until then, if ever.
-    fn due(&self, now: Instant) -> Option<Duration> {
-        let since = self.doubt?;
-        let lull = self.last.checked_add(LULL)?.min(since.checked_add(PATIENCE)?);
-        Some(lull.max(self.rested).saturating_duration_since(now))
     }
 
     /// Waits a moment for another notice.
@@ -365,10 +295,7 @@ impl State {
     /// Watches a directory and all beneath it no more.
     pub(super) fn forget(&mut self, id: Id) {
         for (id, watch) in self.tree.remove(id) {
-            for scope in &mut self.scopes {
-                scope.uproot(id, watch);
-                scope.entered.set(id, false);
-            }
+            self.scopes.iter_mut().for_each(|scope| scope.entered.set(id, false));
             self.found.forget(id);
             if let Some(watch) = watch {
                 self.watches.remove(watch);

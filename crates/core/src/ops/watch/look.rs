@@ -4,13 +4,12 @@
 use std::{
     ops::ControlFlow,
     os::fd::{AsFd as _, OwnedFd},
-    time::Instant,
 };
 
 use rustix::fs::OFlags;
 
 use super::{
-    hub::{Before, MOST, REST, State, entry_kind, rescan},
+    hub::{MOST, State, entry_kind, rescan},
     queue::{Event, EventKind},
     tree::{Id, ROOT},
 };
@@ -22,59 +21,30 @@ use crate::{
 
 impl State {
     /// Looks at everything again, because something may have been missed, and
-    /// lets those do the same who may have missed it.
+    /// lets everybody do the same.
     pub(super) fn look_again(&mut self) {
-        let began = Instant::now();
         if let Err(error) = self.look_from_root() {
             self.fail(&error);
         }
-        self.doubt = None;
-        for scope in self.scopes.iter_mut().filter(|scope| scope.doubted) {
-            scope.doubted = false;
-            scope.tell(&rescan(scope.start()));
-        }
-        // Where it is never quiet, looking takes no more than a part of the time.
-        let rest = REST.max(began.elapsed().saturating_mul(4));
-        self.rested = Instant::now().checked_add(rest).unwrap_or(began);
+        self.scopes.iter().for_each(|scope| scope.tell(&rescan(scope.start())));
     }
 
     pub(super) fn look_from_root(&mut self) -> Result<(), WatchError> {
         for scope in &mut self.scopes {
             let enters = scope.start().is_root();
             scope.entered.set(ROOT, enters);
-            scope.uprooted = false;
         }
-        self.window.looked();
-        let looked = self.explore(ROOT, None, false).map(drop);
-        // Notices that wait may be about what is let go of by now, and reach nobody.
-        let uprooted: Vec<_> = self.scopes.iter().map(|scope| scope.uprooted).collect();
-        if uprooted.contains(&true) {
-            self.doubt(&uprooted);
-        }
-        looked
+        self.explore(ROOT, &[])
     }
 
     /// Watches the directory `id` and, as far as somebody wants it, all beneath
-    /// it. With `announce` it tells of every entry; `before`, of a renaming,
-    /// says what need not be told. Gives the scopes for which something can be
-    /// seen no more.
-    pub(super) fn explore(
-        &mut self,
-        id: Id,
-        before: Option<&Before>,
-        announce: bool,
-    ) -> Result<Vec<bool>, WatchError> {
-        let mut lost = vec![false; self.scopes.len()];
+    /// it. Tells the scopes that are marked in `whom` of every entry.
+    pub(super) fn explore(&mut self, id: Id, whom: &[bool]) -> Result<(), WatchError> {
+        let announce = whom.contains(&true);
         let mut pending = vec![id];
         while let Some(id) = pending.pop() {
             let Some(path) = self.tree.path(id) else { continue };
-            let known = self.tree.watch(id);
             let Some(directory) = self.open(id, &path)? else { continue };
-            if before.is_some() && known.is_some() && known != self.tree.watch(id) {
-                // Not what was renamed: what was told of that is not in it.
-                let whom: Vec<_> = self.scopes.iter().map(|s| s.entered.has(id)).collect();
-                self.doubt(&whom);
-            }
             let entered = self.scopes.iter().any(|scope| scope.entered.has(id));
             let interesting = announce && entered;
             let (mut directories, mut others) = (Vec::new(), Vec::new());
@@ -110,7 +80,7 @@ impl State {
                 if kind == ObjectKind::Directory {
                     directories.push(name);
                 } else if announce {
-                    self.announce_found(id, name, &path, kind, before, &mut lost);
+                    self.announce_found(id, name, &path, kind, whom);
                 }
             }
             directories.sort_unstable();
@@ -125,12 +95,12 @@ impl State {
                 let Ok(path) = path.join(&name) else { continue };
                 if announce {
                     let kind = ObjectKind::Directory;
-                    self.announce_found(id, name.clone(), &path, kind, before, &mut lost);
+                    self.announce_found(id, name.clone(), &path, kind, whom);
                 }
                 pending.extend(self.admit(id, &name, &path)?);
             }
         }
-        Ok(lost)
+        Ok(())
     }
 
     /// Opens a directory and watches it; `None` when there is none any more, or
@@ -151,7 +121,6 @@ impl State {
                 if id != ROOT {
                     self.forget(id);
                 }
-                self.missed = true;
                 return Ok(None);
             }
         };
@@ -167,7 +136,6 @@ impl State {
                 self.forget(elsewhere);
             }
             if let Some(old) = old {
-                self.scopes.iter_mut().for_each(|scope| scope.uproot(id, Some(old)));
                 self.watches.remove(old);
             }
             if !self.tree.contains(id) {
@@ -220,38 +188,22 @@ impl State {
         names
     }
 
-    /// Tells of an entry that was found by looking, to whom it is new.
+    /// Tells the scopes that are marked in `whom` of an entry that was found by looking.
     fn announce_found(
         &mut self,
         parent: Id,
         name: String,
         path: &WorkspacePath,
         kind: ObjectKind,
-        before: Option<&Before>,
-        lost: &mut [bool],
+        whom: &[bool],
     ) {
-        let old = before.and_then(|before| path.rebase(&before.new, &before.old));
         let event = Event { what: EventKind::Created, path: path.clone(), kind: entry_kind(kind) };
-        let mut new = true;
-        for (n, scope) in self.scopes.iter().enumerate() {
-            let shown = scope.shows(&self.policy, &scope.entered, parent, path, kind);
-            let came_along = before.zip(old.as_ref()).is_some_and(|(before, old)| {
-                let entered = before.entered.get(n);
-                before.told.get(n) == Some(&true)
-                    && self.tree.is_of_old(parent, before.born)
-                    && entered.is_some_and(|e| scope.shows(&self.policy, e, parent, old, kind))
-            });
-            // It may have come into the directory after that was renamed.
-            new &= !came_along;
-            match (shown, came_along) {
-                (true, false) => scope.tell(&event),
-                (false, true) => lost.iter_mut().skip(n).take(1).for_each(|lost| *lost = true),
-                _ => {}
+        for (scope, _) in self.scopes.iter().zip(whom).filter(|(_, marked)| **marked) {
+            if scope.shows(&self.policy, parent, path, kind) {
+                scope.tell(&event);
             }
         }
-        if new {
-            self.found.insert(parent, name);
-        }
+        self.found.insert(parent, name);
     }
 
     /// What is at a path now; `None` when nothing is.

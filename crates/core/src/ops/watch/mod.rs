@@ -3,9 +3,9 @@
 //! One [`Watcher`] serves a gate. Events are filtered for each subscriber by
 //! the policy, name by name, as a search is: what may not be listed is not
 //! seen, and what a subscriber may not be told of comes and goes for it as if
-//! it did. When something could be missed, or what was looked up is in doubt, the
-//! word is to look again, never silence. Links are not followed, other file systems not entered; changes
-//! through mapped memory are no news to inotify and so none here.
+//! it did. When something could be missed, and beneath a directory that got another
+//! name, the word is to look again, never silence. Links are not followed, other file systems not
+//! entered; changes through mapped memory are no news to inotify and so none here.
 
 mod found;
 mod hub;
@@ -15,7 +15,6 @@ mod queue;
 mod scope;
 mod subscription;
 mod tree;
-mod window;
 
 use std::{
     fmt,

@@ -9,17 +9,18 @@ use std::collections::{HashMap, HashSet};
 
 use super::{
     found::Found,
-    hub::{Before, State, entry_kind, rescan},
+    hub::{State, entry_kind, rescan},
     queue::{Event, EventKind},
-    scope::Scope,
     tree::Id,
-    window::{Doubt, Raw},
 };
 use crate::{
     model::WorkspacePath,
     policy::ObjectKind,
-    workspace::{Notice, TempName, What},
+    workspace::{Notice, TempName, WatchId, What},
 };
+
+/// A watch and a name in its directory.
+type Raw<'n> = (WatchId, &'n str);
 
 /// An entry of a watched directory.
 struct Place {
@@ -118,7 +119,6 @@ impl State {
                     }
                 }
                 What::Created => {
-                    self.changed(&[raw(&notice)], false);
                     // What was found and told before was this; no other has the name
                     // without going first. One that moves there can take its place.
                     if let Some(place) = self.place(&notice)
@@ -128,13 +128,11 @@ impl State {
                     }
                 }
                 What::MovedTo(_) => {
-                    self.changed(&[raw(&notice)], notice.directory);
                     if let Some(place) = self.place(&notice) {
                         self.came(&place, notice.directory);
                     }
                 }
                 What::Deleted => {
-                    self.changed(&[raw(&notice)], false);
                     if let Some(place) = self.place(&notice) {
                         self.went(&place, notice.directory, false);
                     }
@@ -150,53 +148,11 @@ impl State {
                 }
             }
         }
-        let forgot: Vec<_> = self.scopes.iter_mut().map(Scope::forgot).collect();
-        if forgot.contains(&true) {
-            self.doubt(&forgot);
-        }
         if lost {
             // That it went may be among what was lost.
             self.found = Found::default();
-            self.doubt_all();
             self.look_again();
         }
-    }
-
-    /// Something happened to names, by which a directory moved or not. A name that
-    /// makes a difference to nobody leaves no doubt; a temporary one may stand between
-    /// two that do.
-    fn changed(&mut self, names: &[Option<Raw<'_>>], moved: bool) {
-        let kept: Vec<_> = names
-            .iter()
-            .copied()
-            .flatten()
-            .filter(|name| {
-                TempName::is_reserved_name(name.1) || self.minding(*name).contains(&true)
-            })
-            .collect();
-        if kept.is_empty() {
-            return;
-        }
-        match self.window.change(&kept, moved) {
-            Doubt::None => {}
-            Doubt::Here => kept.into_iter().for_each(|name| {
-                let whom = self.minding(name);
-                self.doubt(&whom);
-            }),
-            Doubt::Anywhere => self.doubt_all(),
-        }
-    }
-
-    /// To which scopes it makes a difference what has a name.
-    fn minding(&self, name: Raw<'_>) -> Vec<bool> {
-        match self.entry(name) {
-            Some((parent, path)) => self.minding_place(parent, &path),
-            None => self.scopes.iter().map(|scope| scope.left.contains(&name.0)).collect(),
-        }
-    }
-
-    fn minding_place(&self, parent: Id, path: &WorkspacePath) -> Vec<bool> {
-        self.scopes.iter().map(|scope| scope.minds(&self.policy, parent, path)).collect()
     }
 
     /// The directory in which a name is that may be told, and the path that it makes.
@@ -229,7 +185,6 @@ impl State {
             let halves = back.into_iter().flatten().map(|at| batch.take(at));
             other = halves.flatten().any(|notice| notice.directory);
         }
-        self.changed(&[raw(gone), came.and_then(raw)], gone.directory || other);
         if exchanged {
             for (place, was) in [(from, gone.directory), (to, other)] {
                 if let Some(place) = place {
@@ -277,7 +232,7 @@ impl State {
         let told = self.unfind(place);
         if directory {
             self.tell(place, EventKind::Created, ObjectKind::Directory);
-            return self.look_into(place, None);
+            return self.look_into(place, &vec![true; self.scopes.len()]);
         }
         let kind = self.other_kind(&place.path);
         self.tell(place, if told { EventKind::Modified } else { EventKind::Created }, kind);
@@ -298,9 +253,8 @@ impl State {
             }
             now => {
                 self.went(place, was || now == Some(ObjectKind::Directory), true);
-                match now {
-                    Some(now) => self.came(place, now == ObjectKind::Directory),
-                    None => self.missed = true,
+                if let Some(now) = now {
+                    self.came(place, now == ObjectKind::Directory);
                 }
             }
         }
@@ -316,7 +270,7 @@ impl State {
         for scope in self.scopes.iter().filter(|_| whole && directory) {
             // What went with a directory of which one may not hear.
             let entered = child.is_some_and(|child| scope.entered.has(child));
-            let told = scope.shows(&self.policy, &scope.entered, place.parent, &place.path, kind);
+            let told = scope.shows(&self.policy, place.parent, &place.path, kind);
             if scope.leads_through(&place.path) || (entered && !told) {
                 scope.tell(&rescan(scope.start()));
             }
@@ -333,91 +287,61 @@ impl State {
         self.forget_child(from);
         self.forget_child(to);
         for scope in &self.scopes {
-            let shows = |place: &Place| {
-                scope.shows(&self.policy, &scope.entered, place.parent, &place.path, kind)
-            };
-            let (what, path) = match (shows(from), shows(to)) {
-                (true, true) => (EventKind::Renamed { from: from.path.clone() }, &to.path),
-                (true, false) => (EventKind::Deleted, &from.path),
-                (false, true) => (EventKind::Created, &to.path),
-                (false, false) => continue,
-            };
-            scope.tell(&Event { what, path: path.clone(), kind: entry_kind(kind) });
+            let shows = |place: &Place| scope.shows(&self.policy, place.parent, &place.path, kind);
+            if let Some(event) = renaming(from, to, (shows(from), shows(to)), kind) {
+                scope.tell(&event);
+            }
         }
     }
 
-    /// A directory has another name, and so has all beneath it.
+    /// A directory has another name. What was known beneath it may be wrong: notices
+    /// that wait are about the old name or the new one, and more of them come. So it is
+    /// watched anew, and whoever follows it looks at all beneath it again.
     fn directory_renamed(&mut self, from: &Place, to: &Place) {
         let known = self.unfind(to);
         self.unfind(from);
-        self.forget_child(to);
         let child = self.tree.child(from.parent, &from.name);
-        let mut before = Before {
-            new: to.path.clone(),
-            old: from.path.clone(),
-            born: self.tree.born(),
-            entered: self.scopes.iter().map(|scope| scope.entered.clone()).collect(),
-            told: Vec::new(),
-        };
+        let kind = ObjectKind::Directory;
+        let mut follow = Vec::new();
         for scope in &self.scopes {
-            let kind = ObjectKind::Directory;
-            let shows = |place: &Place| {
-                scope.shows(&self.policy, &scope.entered, place.parent, &place.path, kind)
-            };
+            let shows = |place: &Place| scope.shows(&self.policy, place.parent, &place.path, kind);
             let (old, new) = (shows(from), shows(to) && !known);
-            let (what, path) = match (old, new) {
-                (true, true) => (Some(EventKind::Renamed { from: from.path.clone() }), &to.path),
-                (true, false) => (Some(EventKind::Deleted), &from.path),
-                (false, true) => (Some(EventKind::Created), &to.path),
-                (false, false) => (None, &to.path),
-            };
-            if let Some(what) = what {
-                scope.tell(&Event { what, path: path.clone(), kind: entry_kind(kind) });
+            if let Some(event) = renaming(from, to, (old, new), kind) {
+                scope.tell(&event);
             }
             // What could be seen beneath a directory of which one may not hear.
             let entered = child.is_some_and(|child| scope.entered.has(child));
             if scope.leads_through(&from.path) || (entered && !old) {
                 scope.tell(&rescan(scope.start()));
             }
-            before.told.push(old && new);
+            follow.push(old && new);
         }
-        if let Some(child) = child {
-            let shaken = self.window.moved(self.tree.watches(child));
-            let renamed = self.tree.rename(child, to.parent, &to.name);
-            if shaken || !renamed {
-                for place in [from, to] {
-                    let whom = self.minding_place(place.parent, &place.path);
-                    self.doubt(&whom);
-                }
-            }
-            if !renamed {
-                self.forget(child);
+        self.forget_child(from);
+        self.forget_child(to);
+        let whom: Vec<_> = follow.iter().map(|follow| !follow).collect();
+        self.look_into(to, &whom);
+        for (scope, _) in self.scopes.iter().zip(follow).filter(|(_, follow)| *follow) {
+            if scope.enters(&self.policy, scope.entered.has(to.parent), &to.path) {
+                scope.tell(&rescan(&to.path));
             }
         }
-        self.look_into(to, Some(&before));
     }
 
-    /// Watches a directory that came or has another name, and tells of what is
-    /// in it.
-    fn look_into(&mut self, place: &Place, before: Option<&Before>) {
+    /// Watches a directory that came or has another name, and tells the scopes that
+    /// are marked in `whom` of what is in it.
+    fn look_into(&mut self, place: &Place, whom: &[bool]) {
         let looked = self
             .admit(place.parent, &place.name, &place.path)
-            .and_then(|id| id.map_or(Ok(Vec::new()), |id| self.explore(id, before, true)));
-        match looked {
-            Ok(lost) => {
-                let scopes = self.scopes.iter().zip(lost);
-                scopes.filter(|(_, lost)| *lost).for_each(|(scope, _)| {
-                    scope.tell(&rescan(&place.path));
-                });
-            }
-            Err(error) => self.fail(&error),
+            .and_then(|id| id.map_or(Ok(()), |id| self.explore(id, whom)));
+        if let Err(error) = looked {
+            self.fail(&error);
         }
     }
 
     fn tell(&self, place: &Place, what: EventKind, kind: ObjectKind) {
         let event = Event { what, path: place.path.clone(), kind: entry_kind(kind) };
         for scope in &self.scopes {
-            if scope.shows(&self.policy, &scope.entered, place.parent, &place.path, kind) {
+            if scope.shows(&self.policy, place.parent, &place.path, kind) {
                 scope.tell(&event);
             }
         }
@@ -429,9 +353,8 @@ impl State {
     }
 
     /// What an entry is that was no directory when the kernel told of it.
-    fn other_kind(&mut self, path: &WorkspacePath) -> ObjectKind {
+    fn other_kind(&self, path: &WorkspacePath) -> ObjectKind {
         let now = self.kind(path).filter(|kind| *kind != ObjectKind::Directory);
-        self.missed |= now.is_none();
         now.unwrap_or(ObjectKind::File)
     }
 
@@ -440,4 +363,15 @@ impl State {
             self.forget(child);
         }
     }
+}
+
+/// What is told of a renaming to whoever may see the old and the new name, or one of them.
+fn renaming(from: &Place, to: &Place, (old, new): (bool, bool), kind: ObjectKind) -> Option<Event> {
+    let (what, path) = match (old, new) {
+        (true, true) => (EventKind::Renamed { from: from.path.clone() }, &to.path),
+        (true, false) => (EventKind::Deleted, &from.path),
+        (false, true) => (EventKind::Created, &to.path),
+        (false, false) => return None,
+    };
+    Some(Event { what, path: path.clone(), kind: entry_kind(kind) })
 }

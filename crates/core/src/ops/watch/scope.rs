@@ -1,7 +1,7 @@
 //! What one agent's subscriptions of one kind may see. Subscribers that ask for
 //! the same share a scope, so that a thousand of them cost no more than one.
 
-use std::{collections::HashSet, sync::Arc};
+use std::sync::Arc;
 
 use super::{
     queue::{Event, Queue, WatchEnd},
@@ -10,11 +10,7 @@ use super::{
 use crate::{
     model::{Access, AgentName, OperationKind, WatchQuery, WorkspacePath},
     policy::{Object, ObjectKind, Policy, Query, Sight},
-    workspace::WatchId,
 };
-
-/// Most directories that are remembered though they were let go of.
-const MOST_LEFT: usize = 65_536;
 
 /// One agent's view of one query.
 pub(super) struct Scope {
@@ -23,27 +19,11 @@ pub(super) struct Scope {
     /// The directories of which it is told what happens in them.
     pub(super) entered: Places,
     pub(super) queues: Vec<Arc<Queue>>,
-    /// Whether what it was told may be wrong.
-    pub(super) doubted: bool,
-    /// Whether a directory that it enters was let go of since this was looked at last.
-    pub(super) uprooted: bool,
-    /// Watches of directories that it entered and that were let go of since it was
-    /// quiet: the kernel may have something to say of them yet.
-    pub(super) left: HashSet<WatchId>,
 }
 
 impl Scope {
     pub(super) fn new(agent: AgentName, query: WatchQuery) -> Self {
-        let (entered, queues) = (Places::default(), Vec::new());
-        Self {
-            agent,
-            query,
-            entered,
-            queues,
-            doubted: false,
-            uprooted: false,
-            left: HashSet::new(),
-        }
+        Self { agent, query, entered: Places::default(), queues: Vec::new() }
     }
 
     pub(super) fn is(&self, agent: &AgentName, query: &WatchQuery) -> bool {
@@ -81,51 +61,21 @@ impl Scope {
         }
     }
 
-    /// Whether it may be told of the entry at `path` in the directory
-    /// `parent`, under which the places are those in `entered`.
+    /// Whether it may be told of the entry at `path` in the directory `parent`.
     pub(super) fn shows(
         &self,
         policy: &Policy,
-        entered: &Places,
         parent: Id,
         path: &WorkspacePath,
         kind: ObjectKind,
     ) -> bool {
         let itself = *path == self.query.path;
         if !itself
-            && (!entered.has(parent) || (kind == ObjectKind::Directory && self.ignores(path)))
+            && (!self.entered.has(parent) || (kind == ObjectKind::Directory && self.ignores(path)))
         {
             return false;
         }
         matches!(policy.sight(&self.about(path), &object(kind)), Sight::Shown { .. })
-    }
-
-    /// Whether it makes a difference to it what is at `path` in the directory `parent`.
-    pub(super) fn minds(&self, policy: &Policy, parent: Id, path: &WorkspacePath) -> bool {
-        let shows = |kind| self.shows(policy, &self.entered, parent, path, kind);
-        *path == self.query.path
-            || self.leads_through(path)
-            || shows(ObjectKind::File)
-            || shows(ObjectKind::Directory)
-            || self.enters(policy, self.entered.has(parent), path)
-    }
-
-    /// Takes note that the directory `id` is let go of, or another has its place.
-    pub(super) fn uproot(&mut self, id: Id, watch: Option<WatchId>) {
-        if self.entered.has(id) {
-            self.uprooted = true;
-            self.left.extend(watch);
-        }
-    }
-
-    /// Forgets of which directories it let go of when there are too many; whether
-    /// there were.
-    pub(super) fn forgot(&mut self) -> bool {
-        let many = self.left.len() > MOST_LEFT;
-        if many {
-            self.left.clear();
-        }
-        many
     }
 
     /// Whether the policy still lets the subscription begin where it does.

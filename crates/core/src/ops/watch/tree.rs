@@ -16,8 +16,6 @@ struct Node {
     parent: Id,
     name: Box<str>,
     watch: Option<WatchId>,
-    /// How many were added before it.
-    born: u64,
     /// Sorted by name.
     children: Vec<Id>,
 }
@@ -28,14 +26,13 @@ pub(super) struct Tree {
     nodes: Vec<Option<Node>>,
     free: Vec<Id>,
     by_watch: HashMap<WatchId, Id>,
-    born: u64,
 }
 
 impl Default for Tree {
     fn default() -> Self {
         let name = Box::from("");
-        let root = Node { parent: ROOT, name, watch: None, born: 0, children: Vec::new() };
-        Self { nodes: vec![Some(root)], free: Vec::new(), by_watch: HashMap::new(), born: 0 }
+        let root = Node { parent: ROOT, name, watch: None, children: Vec::new() };
+        Self { nodes: vec![Some(root)], free: Vec::new(), by_watch: HashMap::new() }
     }
 }
 
@@ -43,17 +40,6 @@ impl Tree {
     /// How many directories there are.
     pub(super) fn len(&self) -> usize {
         self.nodes.len() - self.free.len()
-    }
-
-    /// How many directories were ever added.
-    pub(super) fn born(&self) -> u64 {
-        self.born
-    }
-
-    /// Whether the directory was there when `born` were, and is not another
-    /// that got its place.
-    pub(super) fn is_of_old(&self, id: Id, born: u64) -> bool {
-        self.get(id).is_some_and(|node| node.born <= born)
     }
 
     pub(super) fn contains(&self, id: Id) -> bool {
@@ -97,16 +83,6 @@ impl Tree {
         WorkspacePath::parse(&names.join("/")).ok()
     }
 
-    /// The watches of a directory and of all beneath it.
-    pub(super) fn watches(&self, id: Id) -> Vec<WatchId> {
-        let (mut watches, mut pending) = (Vec::new(), vec![id]);
-        while let Some(id) = pending.pop() {
-            watches.extend(self.watch(id));
-            pending.extend(self.children(id));
-        }
-        watches
-    }
-
     pub(super) fn children(&self, id: Id) -> Vec<Id> {
         self.get(id).map(|node| node.children.clone()).unwrap_or_default()
     }
@@ -125,9 +101,7 @@ impl Tree {
             Ok(at) => return node.children.get(at).copied(),
             Err(at) => at,
         };
-        self.born += 1;
-        let (name, born) = (Box::from(name), self.born);
-        let new = Node { parent, name, watch: None, born, children: Vec::new() };
+        let new = Node { parent, name: Box::from(name), watch: None, children: Vec::new() };
         let id = match self.free.pop() {
             Some(id) => id,
             None => {
@@ -163,29 +137,6 @@ impl Tree {
             removed.push((id, watch));
         }
         removed
-    }
-
-    /// Gives a directory another place, with all beneath it. False, and nothing
-    /// is done, when that place is beneath itself or taken.
-    pub(super) fn rename(&mut self, id: Id, parent: Id, name: &str) -> bool {
-        let mut above = parent;
-        while above != ROOT {
-            let Some(node) = self.get(above).filter(|_| above != id) else { return false };
-            above = node.parent;
-        }
-        if id == ROOT || !self.contains(id) || self.child(parent, name).is_some() {
-            return false;
-        }
-        self.unlink(id);
-        if let Some(node) = self.get_mut(id) {
-            (node.parent, node.name) = (parent, Box::from(name));
-        }
-        let Some(node) = self.get(parent) else { return false };
-        let at = self.search(node, name).unwrap_or_else(|at| at);
-        if let Some(node) = self.get_mut(parent) {
-            node.children.insert(at, id);
-        }
-        true
     }
 
     fn unlink(&mut self, id: Id) {
@@ -245,27 +196,21 @@ mod tests {
     }
 
     #[test]
-    fn directories_keep_their_watches_when_they_move() {
+    fn a_directory_goes_with_all_beneath_it_and_leaves_its_place() {
         let mut tree = Tree::default();
-        let a = tree.add(ROOT, "a").unwrap();
-        let b = tree.add(a, "b").unwrap();
-        let c = tree.add(b, "c").unwrap();
-        assert_eq!(tree.add(a, "b"), Some(b));
-        tree.set_watch(c, Some(7));
         let z = tree.add(ROOT, "z").unwrap();
-        assert_eq!((tree.watches(a), tree.watches(z)), (vec![7], vec![]));
-        assert!(tree.rename(b, z, "y"));
-        assert_eq!(text(&tree, tree.by_watch(7).unwrap()), "z/y/c");
-        assert!(!tree.rename(z, c, "loop"));
-        assert!(!tree.rename(a, ROOT, "z"));
-        assert_eq!((tree.child(a, "b"), tree.child(z, "y")), (None, Some(b)));
+        let b = tree.add(z, "b").unwrap();
+        let c = tree.add(b, "c").unwrap();
+        let a = tree.add(ROOT, "a").unwrap();
+        assert_eq!(tree.add(z, "b"), Some(b));
+        tree.set_watch(c, Some(7));
+        assert_eq!(text(&tree, tree.by_watch(7).unwrap()), "z/b/c");
         let mut removed = tree.remove(z);
         removed.sort_unstable();
-        assert_eq!(removed, [(b, None), (c, Some(7)), (z, None)]);
-        assert_eq!((tree.len(), tree.by_watch(7)), (2, None));
-        let born = tree.born();
+        assert_eq!(removed, [(z, None), (b, None), (c, Some(7))]);
+        assert_eq!((tree.len(), tree.by_watch(7), tree.child(ROOT, "z")), (2, None, None));
         let new = tree.add(ROOT, "new").unwrap();
-        assert!(new < 5 && tree.is_of_old(a, born) && !tree.is_of_old(new, born));
+        assert!(new < 5 && new != a, "{new}");
     }
 
     #[test]
