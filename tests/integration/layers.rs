@@ -189,6 +189,38 @@ fn rpc_imports_no_other_crate() {
     assert!(!dependencies.contains("portcullis-"), "{dependencies}");
 }
 
+/// What a search sees of a workspace comes from the core.
+#[test]
+fn search_opens_nothing_and_imports_policy_alone() {
+    let manifest = std::fs::read_to_string(root().join("crates/search/Cargo.toml")).unwrap();
+    let (_, dependencies) = manifest.split_once("[dependencies]").unwrap();
+    let own = dependencies.lines().filter(|line| line.starts_with("portcullis-"));
+    assert_eq!(own.collect::<Vec<_>>(), ["portcullis-policy = { workspace = true }"]);
+    for word in ["cap-std", "libc", "nix", "rustix", "tempfile"] {
+        assert!(!dependencies.contains(word), "{dependencies}");
+    }
+    for file in found(&root().join("crates/search/src"), 8) {
+        let text = std::fs::read_to_string(&file).unwrap();
+        for word in [
+            "std::fs",
+            "std::net",
+            "std::os",
+            "std::process",
+            "AsFd",
+            "OwnedFd",
+            // Of the libraries that match.
+            "search_file",
+            "search_path",
+            "WalkBuilder",
+            "Gitignore::new",
+            "Gitignore::global",
+            "builder.add(",
+        ] {
+            assert!(!text.contains(word), "{} uses {word}", file.display());
+        }
+    }
+}
+
 #[test]
 fn model_and_policy_do_no_io_and_read_no_clock() {
     for file in found(&root().join("crates/policy/src"), 20) {

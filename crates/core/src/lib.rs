@@ -149,9 +149,9 @@ pub use ledger::{
 };
 pub use ops::{
     BufferError, Buffers, Committed, Content, Entries, Entry, EntryKind, Event, EventKind,
-    FileMatches, Follower, Found, Line, Matches, Names, Skipped, Source, Stopped, Subscription,
-    Summary, TextPart, Unfollowed, WatchEnd,
+    FileMatches, Found, Matches, Names, Source, Subscription, TextPart, WatchEnd,
 };
+pub use portcullis_search::{Follower, Line, Skipped, Stopped, Summary, Unfollowed};
 pub use random::{random_bytes, random_hex};
 pub use view::{Fingerprint, WorkspaceView};
 pub use workspace::{Error as WorkspaceError, Follow, Listing, Resolved, Stat, Walked, Workspace};

@@ -1,4 +1,6 @@
-//! What every operation is given, and who follows it.
+//! What every operation is given.
+
+use portcullis_search::Follower;
 
 use super::{Error, Findings, Known, NameLocks, Source};
 use crate::{
@@ -31,24 +33,6 @@ pub(crate) struct Context<'a> {
     /// Who follows a search while it is under way.
     pub follower: &'a dyn Follower,
 }
-
-/// Whoever waits for an operation and wants to hear of it meanwhile, or gives
-/// it up. A search asks often, and from several threads.
-pub trait Follower: Sync {
-    /// Whether it is still wanted.
-    fn is_wanted(&self) -> bool {
-        true
-    }
-
-    /// So many entries were looked at; more each time, and not often.
-    fn progress(&self, _entries: u64) {}
-}
-
-/// Nobody follows.
-#[derive(Debug, Clone, Copy)]
-pub struct Unfollowed;
-
-impl Follower for Unfollowed {}
 
 impl Context<'_> {
     /// Whether the agent may read what the permit is about, by its name and by what it

@@ -36,9 +36,10 @@ mod unpack;
 mod watch;
 mod write;
 
+pub(crate) use portcullis_search::{Follower, Unfollowed};
+
 pub use buffers::{BufferError, Buffers, Source};
 pub(crate) use context::Context;
-pub use context::{Follower, Unfollowed};
 pub(crate) use error::Error;
 pub(crate) use known::Known;
 pub use list::{Entries, Entry, EntryKind};
@@ -49,7 +50,7 @@ pub(crate) use recover::{Remains, Resolution, is_undone, settle};
 pub use sealed::Committed;
 pub(crate) use sealed::{Change, Facts, Sealed};
 pub(crate) use search::{Disclosure, Start};
-pub use search::{FileMatches, Found, Line, Matches, Skipped, Stopped, Summary};
+pub use search::{FileMatches, Found, Matches};
 pub(crate) use secrets::Findings;
 pub(crate) use watch::{Ended, Watcher};
 pub use watch::{Event, EventKind, Subscription, WatchEnd};

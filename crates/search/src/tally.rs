@@ -3,14 +3,10 @@
 use std::{
     collections::BTreeMap,
     sync::atomic::{AtomicU8, AtomicU64, Ordering},
-    time::Instant,
+    time::{Duration, Instant},
 };
 
-use super::{
-    super::{Facts, Follower},
-    Limits,
-};
-use crate::{model::Position, workspace};
+use crate::{Follower, model::Position};
 
 /// Milliseconds between two words of how far a search is.
 const BETWEEN: u64 = 200;
@@ -90,21 +86,6 @@ impl Skipped {
     }
 }
 
-impl From<&workspace::Error> for Skipped {
-    fn from(error: &workspace::Error) -> Self {
-        use workspace::Error as E;
-        match error {
-            E::Mount => Self::Mount,
-            E::NotUtf8 => Self::NotUtf8,
-            E::TooLong | E::TooLarge => Self::TooDeep,
-            E::Os { .. } => Self::Unreadable,
-            E::NotFound | E::NotADirectory | E::IsADirectory | E::Outside | E::Loop | E::Moved => {
-                Self::Changed
-            }
-        }
-    }
-}
-
 /// Why a search ended before it had looked everywhere.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Stopped {
@@ -145,6 +126,30 @@ pub struct Summary {
     pub next: Option<Position>,
 }
 
+/// What bounds a search.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Limits {
+    /// How long it may take.
+    pub(super) time: Duration,
+    /// How many directories deep beneath its start it looks.
+    pub(super) depth: usize,
+    /// Most results.
+    pub(super) results: u64,
+    /// Most bytes of lines in the answer.
+    pub(super) bytes: u64,
+}
+
+impl Limits {
+    const TIME: Duration = Duration::from_secs(30);
+    const DEPTH: usize = 512;
+    const BYTES: u64 = 8 << 20;
+
+    pub(super) fn new(asked: Option<u64>, default: u64, most: u64) -> Self {
+        let results = asked.unwrap_or(default).min(most);
+        Self { time: Self::TIME, depth: Self::DEPTH, results, bytes: Self::BYTES }
+    }
+}
+
 /// The counts of a search under way, shared by its threads.
 pub(super) struct Tally<'f> {
     limits: Limits,
@@ -159,8 +164,6 @@ pub(super) struct Tally<'f> {
     searched: AtomicU64,
     results: AtomicU64,
     bytes: AtomicU64,
-    asked: AtomicU64,
-    relaxed: AtomicU64,
     /// Zero, or one more than the place in [`Stopped::ALL`].
     stopped: AtomicU8,
 }
@@ -179,8 +182,6 @@ impl<'f> Tally<'f> {
             searched: AtomicU64::new(0),
             results: AtomicU64::new(0),
             bytes: AtomicU64::new(0),
-            asked: AtomicU64::new(0),
-            relaxed: AtomicU64::new(0),
             stopped: AtomicU8::new(0),
         }
     }
@@ -195,17 +196,6 @@ impl<'f> Tally<'f> {
     /// Counts a file that was searched.
     pub(super) fn searched(&self) {
         self.searched.fetch_add(1, Ordering::Relaxed);
-    }
-
-    /// Counts a name that a person would have to be asked about. The agent is
-    /// not told: it could find out which names there are.
-    pub(super) fn asked(&self) {
-        self.asked.fetch_add(1, Ordering::Relaxed);
-    }
-
-    /// Counts what is shown only because the policy observes.
-    pub(super) fn relaxed(&self) {
-        self.relaxed.fetch_add(1, Ordering::Relaxed);
     }
 
     /// Takes room for one result of `bytes` bytes; false, and the search stops,
@@ -305,18 +295,5 @@ impl<'f> Tally<'f> {
             stopped: stopped.and_then(|place| Stopped::ALL.get(place).copied()),
             next: None,
         }
-    }
-
-    /// What the record is told: that, and what the agent is not told.
-    pub(super) fn facts(&self) -> Facts {
-        let (mut facts, summary) = (Facts::default(), self.summary());
-        facts.count("searched", summary.searched);
-        for (why, count) in summary.skipped {
-            facts.count(why.as_str(), count);
-        }
-        facts.count("askHidden", self.asked.load(Ordering::Relaxed));
-        facts.count("wouldHide", self.relaxed.load(Ordering::Relaxed));
-        facts.count("stoppedEarly", u64::from(summary.stopped.is_some()));
-        facts
     }
 }

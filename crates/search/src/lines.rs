@@ -10,8 +10,12 @@ use grep_regex::{RegexMatcher, RegexMatcherBuilder};
 use grep_searcher::{BinaryDetection, Searcher, SearcherBuilder, Sink, SinkContext, SinkMatch};
 use regex_syntax::ast::parse::ParserBuilder;
 
-use super::{super::Error, tally::Tally};
-use crate::model::GrepQuery;
+use crate::{
+    Error,
+    model::GrepQuery,
+    tally::Tally,
+    view::{Line, Piece},
+};
 
 /// Longest piece of a line that is disclosed, in bytes.
 pub(super) const LONGEST: usize = 2_000;
@@ -31,26 +35,6 @@ const CACHE: usize = 4 << 20;
 const NEST: u32 = 100;
 /// Bytes between two looks at the clock.
 const PIECE: usize = 32 << 10;
-/// Most memory that is kept from one content for the next, in bytes.
-const KEPT: usize = 64 << 10;
-
-/// A line of a file.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Line {
-    /// Counted from 1.
-    pub number: u64,
-    /// Its text without its end; of a long line a piece with the first match.
-    pub text: String,
-    /// Whether it matches; else it stands near one that does.
-    pub matches: bool,
-    /// Whether it is only a piece of the line.
-    pub cut: bool,
-}
-
-impl Line {
-    /// Most lines that a search in content gives on either side of a match.
-    pub const MAX_CONTEXT: u64 = 100;
-}
 
 /// What one thread searches with.
 pub(super) struct Tools {
@@ -60,8 +44,6 @@ pub(super) struct Tools {
     after: u64,
     /// Whether the first match is enough, and no line is shown.
     files_only: bool,
-    /// Memory for the next content.
-    room: Vec<u8>,
 }
 
 /// Compiles the query's expression.
@@ -115,7 +97,7 @@ impl Tools {
             .build();
         // A copy has caches of its own, which threads then need not share.
         let (matcher, after) = (matcher.clone(), shown(query.after));
-        Self { matcher, searcher, after, files_only, room: Vec::new() }
+        Self { matcher, searcher, after, files_only }
     }
 
     /// The lines of `content` after the line `begin` that match, with those around
@@ -125,12 +107,13 @@ impl Tools {
         tally: &Tally<'_>,
         content: &[u8],
         begin: u64,
-    ) -> (Vec<Line>, u64) {
-        let content = content.strip_prefix(MARK).unwrap_or(content);
+    ) -> (Vec<Piece>, u64) {
+        let text = content.strip_prefix(MARK).unwrap_or(content);
+        let (mark, content) = (content.len() - text.len(), text);
         let matcher = &self.matcher;
         let Self { after, files_only, .. } = *self;
         let (found, matches) = (Vec::new(), 0);
-        let mut lines = Lines { tally, matcher, begin, after, files_only, found, matches };
+        let mut lines = Lines { tally, matcher, mark, begin, after, files_only, found, matches };
         // It fails only when the time is over; what was found so far counts.
         let _ = match content.len() > PIECE {
             true => {
@@ -142,18 +125,6 @@ impl Tools {
         };
         lines.drop_strays();
         (lines.found, lines.matches)
-    }
-
-    /// Memory for a content that is looked at next, with whatever is in it.
-    pub(super) fn room(&mut self) -> Vec<u8> {
-        std::mem::take(&mut self.room)
-    }
-
-    /// Takes the memory of a content that nobody needs any more.
-    pub(super) fn keep(&mut self, content: Vec<u8>) {
-        if content.capacity() <= KEPT {
-            self.room = content;
-        }
     }
 }
 
@@ -176,16 +147,18 @@ impl Read for Pieces<'_> {
 struct Lines<'a> {
     tally: &'a Tally<'a>,
     matcher: &'a RegexMatcher,
+    /// How long the mark before the text is that is searched.
+    mark: usize,
     /// Lines up to this one do not count.
     begin: u64,
     after: u64,
     files_only: bool,
-    found: Vec<Line>,
+    found: Vec<Piece>,
     matches: u64,
 }
 
 impl Lines<'_> {
-    fn take(&mut self, number: Option<u64>, bytes: &[u8], matches: bool) -> bool {
+    fn take(&mut self, number: Option<u64>, at: u64, bytes: &[u8], matches: bool) -> bool {
         if number.is_some_and(|number| number <= self.begin) {
             return true;
         }
@@ -201,10 +174,9 @@ impl Lines<'_> {
             false => self.tally.room(shown.len()),
         };
         if room {
-            // The content is UTF-8; a piece may begin within a character.
-            let text = bytes.get(shown).map(|piece| String::from_utf8_lossy(piece).into_owned());
-            let (number, text) = (number.unwrap_or_default(), text.unwrap_or_default());
-            self.found.push(Line { number, text, matches, cut });
+            let at = usize::try_from(at).unwrap_or(usize::MAX).saturating_add(self.mark);
+            let bytes = at.saturating_add(shown.start)..at.saturating_add(shown.end);
+            self.found.push(Piece { number: number.unwrap_or_default(), bytes, matches, cut });
             self.matches += u64::from(matches);
         }
         room
@@ -243,11 +215,11 @@ impl Sink for Lines<'_> {
             self.matches = u64::from(self.tally.result(0));
             return Ok(false);
         }
-        Ok(self.take(line.line_number(), line.bytes(), true))
+        Ok(self.take(line.line_number(), line.absolute_byte_offset(), line.bytes(), true))
     }
 
     fn context(&mut self, _: &Searcher, line: &SinkContext<'_>) -> Result<bool, io::Error> {
-        Ok(self.take(line.line_number(), line.bytes(), false))
+        Ok(self.take(line.line_number(), line.absolute_byte_offset(), line.bytes(), false))
     }
 }
 
@@ -255,10 +227,8 @@ impl Sink for Lines<'_> {
 mod tests {
     use std::time::Duration;
 
-    use super::{
-        super::{super::Unfollowed, Limits},
-        *,
-    };
+    use super::*;
+    use crate::{Unfollowed, tally::Limits};
 
     const WIDE: Limits =
         Limits { time: Duration::from_secs(600), depth: 9, results: 100, bytes: 1 << 20 };
@@ -269,9 +239,13 @@ mod tests {
         content: &[u8],
     ) -> (Vec<Line>, u64, Tally<'static>) {
         let tally = Tally::new(limits, &Unfollowed);
-        let (lines, matches) =
+        let (pieces, matches) =
             Tools::new(&compile(query).unwrap(), query).search(&tally, content, 0);
-        (lines, matches, tally)
+        let lines = pieces.into_iter().map(|Piece { number, bytes, matches, cut }| {
+            let text = String::from_utf8(content[bytes].to_vec()).unwrap();
+            Line { number, text, matches, cut }
+        });
+        (lines.collect(), matches, tally)
     }
 
     fn query(pattern: &str) -> GrepQuery {

@@ -1,0 +1,456 @@
+//! What a search is shown: each entry is decided on before the search hears of it, each
+//! content is what a reader would get, and what is disclosed is made here of what was read.
+
+use std::{
+    fs::File,
+    ops::ControlFlow,
+    sync::{
+        Mutex, PoisonError,
+        atomic::{AtomicU64, Ordering},
+    },
+};
+
+use portcullis_audit::Hash;
+use portcullis_search::{
+    Contents, Directory, Line, Matched, Met, Names as ByName, Piece, Skipped, Visit, Wanted,
+};
+use rustix::fs::OFlags;
+
+use super::{
+    super::{Context, Entry, Error, Findings, list::tells_of_unnamed},
+    names::Names,
+};
+use crate::{
+    model::{Access, OperationKind, WorkspacePath, is_text},
+    policy::{Disclosed, Object, ObjectKind, Query, SecretFinding, Sight, Sights},
+    workspace::{self, Stat, read_bounded, read_bounded_into, stream_names},
+};
+
+const IGNORE_FILE: &str = ".gitignore";
+/// Most memory that is kept from one content for the next, in bytes.
+const KEPT: usize = 64 << 10;
+/// How many contents' memory is kept.
+const ROOMS: usize = 8;
+
+/// The workspace as an agent's search sees it.
+pub(super) struct View<'a> {
+    context: Context<'a>,
+    /// Names that a person would have to be asked about. The agent is not told: it could
+    /// find out which names there are.
+    asked: AtomicU64,
+    /// What is shown only because the policy observes.
+    relaxed: AtomicU64,
+    /// Memory for the next contents.
+    rooms: Mutex<Vec<Vec<u8>>>,
+}
+
+/// A directory in which a search may look for what the agent may see.
+#[derive(Debug)]
+pub(super) struct Place {
+    path: WorkspacePath,
+    is_shown: bool,
+    /// Whether a list gave its name.
+    is_listed: bool,
+}
+
+/// Directories of which a list gave the names.
+pub(super) struct Waiting {
+    parent: WorkspacePath,
+    names: Names,
+}
+
+/// An entry that the agent may list.
+#[derive(Debug)]
+pub(super) struct Seen(WorkspacePath);
+
+/// An entry as a reply has it.
+pub(super) struct Described(pub(super) Entry);
+
+/// A file's content as a reader gets it.
+pub(super) struct Text {
+    path: WorkspacePath,
+    content: Disclosed,
+    findings: Vec<SecretFinding>,
+}
+
+/// What was found in one file.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct FileMatches {
+    /// The file.
+    pub path: WorkspacePath,
+    /// Its lines that match, and those around them as far as asked for; none where
+    /// only files were.
+    pub lines: Vec<Line>,
+    /// Whether secrets in the file were replaced by placeholders; lines are
+    /// counted as a reader sees them.
+    pub redacted: bool,
+}
+
+/// What the log may say of one file of which lines are disclosed.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Disclosure {
+    /// The file.
+    pub path: WorkspacePath,
+    /// Hash of the whole file as it is.
+    pub whole: Hash,
+    /// Bytes disclosed.
+    pub bytes: u64,
+    /// Lines disclosed.
+    pub lines: u64,
+    /// Those of them that match.
+    pub matches: u64,
+    /// The secrets in the file.
+    pub findings: Vec<SecretFinding>,
+}
+
+/// The two together.
+pub(super) struct FoundIn {
+    file: FileMatches,
+    disclosure: Disclosure,
+}
+
+impl<'a> View<'a> {
+    pub(super) fn of(context: Context<'a>) -> Self {
+        let (asked, relaxed) = (AtomicU64::new(0), AtomicU64::new(0));
+        Self { context, asked, relaxed, rooms: Mutex::default() }
+    }
+
+    /// A file at which a search begins, decided on by the gateway.
+    pub(super) fn start(path: WorkspacePath) -> Seen {
+        Seen(path)
+    }
+
+    /// How many names a person would have to be asked about, and how many are shown only
+    /// because the policy observes.
+    pub(super) fn counts(&self) -> (u64, u64) {
+        (self.asked.load(Ordering::Relaxed), self.relaxed.load(Ordering::Relaxed))
+    }
+
+    /// The question whether something may be seen.
+    fn query<'q>(&'q self, path: &'q WorkspacePath) -> Query<'q> {
+        let Context { agent, operation, .. } = self.context;
+        Query { agent, operation, access: Access::List, path }
+    }
+
+    /// What an entry is where its directory does not tell.
+    fn kind(&self, path: &WorkspacePath) -> Option<ObjectKind> {
+        let fd = self.context.workspace.open_listed(path, OFlags::PATH | OFlags::NOFOLLOW).ok()?;
+        Some(Stat::of(fd).ok()?.kind)
+    }
+
+    /// Decides about one name in a directory, and shows it if it may be seen. A directory
+    /// that is to be entered goes to those that wait.
+    fn meet(
+        &self,
+        directory: &WorkspacePath,
+        (name, kind): (&str, Option<ObjectKind>),
+        (wanted, sights): (&Wanted, &Sights<'_>),
+        visit: &mut dyn Visit<Seen>,
+        waiting: &mut Names,
+    ) {
+        // The policy cannot be asked about so long a path, and a denied name does not count.
+        let Ok(path) = directory.join(name) else { return };
+        let Some(kind) = kind.or_else(|| self.kind(&path)) else { return };
+        let is_directory = kind == ObjectKind::Directory;
+        // Names that nobody wants are the most, and to match is cheaper than to decide.
+        let relative = path.as_str().get(wanted.start..).unwrap_or_default();
+        let pattern = wanted.pattern.as_ref();
+        let itself = (wanted.directories || !is_directory)
+            && pattern.is_none_or(|pattern| pattern.matches(relative));
+        let enter = is_directory && pattern.is_none_or(|pattern| pattern.reaches_beneath(relative));
+        if !itself && !enter {
+            return;
+        }
+        let object = Object { kind, links: 1, through_symlink: false };
+        let met = match sights.of(name, || Some(&path), &object) {
+            Some(Sight::Shown { relaxed }) => {
+                self.relaxed.fetch_add(u64::from(relaxed), Ordering::Relaxed);
+                Met::Shown { entry: Seen(path), kind, wanted: itself, enter }
+            }
+            Some(Sight::Closed)
+                if enter && self.context.policy.may_allow_beneath(&self.query(&path)) =>
+            {
+                Met::Passed(&path)
+            }
+            Some(Sight::Asked) => {
+                self.asked.fetch_add(1, Ordering::Relaxed);
+                return;
+            }
+            Some(Sight::Closed | Sight::Denied) | None => return,
+        };
+        let is_shown = matches!(met, Met::Shown { .. });
+        if visit.meet(met) && enter {
+            waiting.push(name, is_shown);
+        }
+    }
+
+    fn disclosed(&self, path: WorkspacePath, whole: Vec<u8>) -> Result<Text, Error> {
+        let findings = Findings::default();
+        let context = Context { findings: &findings, ..self.context };
+        let content = context.disclose_text(&path, whole)?;
+        Ok(Text { path, content, findings: findings.take() })
+    }
+}
+
+impl portcullis_search::View for View<'_> {
+    type Directory = Place;
+    type Waiting = Waiting;
+    type Entry = Seen;
+
+    fn list(
+        &self,
+        directory: &Place,
+        wanted: &Wanted,
+        visit: &mut dyn Visit<Seen>,
+    ) -> Result<(Option<Waiting>, u64), Skipped> {
+        let path = &directory.path;
+        // Of one that the agent may not know nothing is told, nor why it cannot be read.
+        let failed = |error| match directory.is_shown {
+            true => Err(skipped(&error)),
+            false => Ok((None, 0)),
+        };
+        let (workspace, flags) = (self.context.workspace, OFlags::RDONLY | OFlags::DIRECTORY);
+        let opened = match directory.is_listed {
+            true => workspace.open_listed(path, flags),
+            false => workspace.open_at(path, flags),
+        };
+        let opened = match opened {
+            Ok(opened) => opened,
+            Err(error) => return failed(error),
+        };
+        let sights = self.context.policy.sights(&self.query(path));
+        let mut names = Names::default();
+        let read = stream_names(opened, |name, kind| {
+            if !visit.goes_on() {
+                return ControlFlow::Break(());
+            }
+            self.meet(path, (name, kind), (wanted, &sights), visit, &mut names);
+            ControlFlow::Continue(())
+        });
+        let not_utf8 = match read {
+            Ok(count) if directory.is_shown && tells_of_unnamed(&sights, path) => count,
+            Ok(_) => 0,
+            Err(error) => failed(error)?.1,
+        };
+        let waiting = (names.len() > 0).then(|| Waiting { parent: path.clone(), names });
+        Ok((waiting, not_utf8))
+    }
+
+    fn next(&self, waiting: &mut Waiting) -> Option<Place> {
+        loop {
+            let (name, is_shown) = waiting.names.pop()?;
+            if let Ok(path) = waiting.parent.join(&name) {
+                return Some(Place { path, is_shown, is_listed: true });
+            }
+        }
+    }
+
+    fn above(&self, directory: &Place) -> Vec<Place> {
+        directory.path.ancestors().iter().map(|path| Place::start(path, true)).collect()
+    }
+
+    fn ignore_file(&self, directory: &Place, most: u64) -> Result<Option<Vec<u8>>, Skipped> {
+        let Some((path, text)) = self.read_ignore_file(&directory.path, most) else {
+            return Ok(None);
+        };
+        if u64::try_from(text.len()).unwrap_or(u64::MAX) > most {
+            return Err(Skipped::Gitignore);
+        }
+        // Nothing of it goes out, so the log has no findings.
+        let findings = Findings::default();
+        let context = Context { findings: &findings, ..self.context };
+        let disclosed = context.disclose(&path, text).map_err(|_| Skipped::Gitignore)?;
+        Ok(Some(disclosed.bytes))
+    }
+}
+
+impl View<'_> {
+    /// A directory's `.gitignore` if the agent may read it, at most one byte more than
+    /// `most`.
+    fn read_ignore_file(
+        &self,
+        directory: &WorkspacePath,
+        most: u64,
+    ) -> Option<(WorkspacePath, Vec<u8>)> {
+        let path = directory.join(IGNORE_FILE).ok()?;
+        // Found by another name, it would ignore something and disclose nothing.
+        let file = self.context.workspace.open_listed(&path, OFlags::RDONLY).ok()?;
+        let stat = Stat::of(&file).ok()?;
+        if stat.kind != ObjectKind::File {
+            return None;
+        }
+        let (operation, access) = (OperationKind::Read, Access::Read);
+        let query = Query { agent: self.context.agent, operation, access, path: &path };
+        match self.context.policy.sight(&query, &stat.object(false)) {
+            Sight::Shown { .. } => {
+                let text = read_bounded(&File::from(file), stat.size, most).ok()?;
+                Some((path, text))
+            }
+            _ => None,
+        }
+    }
+}
+
+impl ByName for View<'_> {
+    type Found = Described;
+
+    fn look(&self, Seen(path): Seen) -> Result<Described, Skipped> {
+        let flags = OFlags::PATH | OFlags::NOFOLLOW;
+        let stat = match self.context.workspace.open_listed(&path, flags) {
+            Ok(handle) => Stat::of(handle).ok(),
+            Err(workspace::Error::NotFound | workspace::Error::NotADirectory) => {
+                return Err(Skipped::Changed);
+            }
+            // There, and not to be looked at: a mount point.
+            Err(_) => None,
+        };
+        Ok(Described(Entry::new(path, stat.as_ref())))
+    }
+}
+
+impl Contents for View<'_> {
+    type Text = Text;
+    type Matched = FoundIn;
+
+    fn read(&self, Seen(path): Seen) -> Result<Text, Skipped> {
+        let Context { workspace, policy, agent, operation, .. } = self.context;
+        let (access, most) = (Access::Read, policy.max_size(Access::Read));
+        let query = Query { agent, operation, access, path: &path };
+        let broken = |error: workspace::Error| skipped(&error);
+        let file = workspace.open_listed(&path, OFlags::RDONLY).map_err(broken)?;
+        let stat = Stat::of(&file).map_err(broken)?;
+        if stat.kind != ObjectKind::File {
+            return Err(Skipped::Changed);
+        }
+        match policy.sight(&query, &stat.object(false)) {
+            Sight::Shown { .. } => {}
+            Sight::Asked => return Err(Skipped::Ask),
+            Sight::Closed | Sight::Denied => return Err(Skipped::Denied),
+        }
+        if stat.size > most {
+            return Err(Skipped::TooLarge);
+        }
+        let room = self.rooms.lock().unwrap_or_else(PoisonError::into_inner).pop();
+        let room = room.unwrap_or_default();
+        let whole = read_bounded_into(&File::from(file), stat.size, most, room).map_err(broken)?;
+        if u64::try_from(whole.len()).unwrap_or(u64::MAX) > most {
+            return Err(Skipped::TooLarge);
+        }
+        if !is_text(&whole) {
+            return Err(Skipped::Binary);
+        }
+        self.disclosed(path, whole).map_err(|error| match error {
+            Error::Refused(decision) if decision.rule().starts_with("secrets.") => Skipped::Secret,
+            _ => Skipped::Denied,
+        })
+    }
+
+    fn leave(&self, text: Text) {
+        let room = text.content.bytes;
+        let mut rooms = self.rooms.lock().unwrap_or_else(PoisonError::into_inner);
+        if room.capacity() <= KEPT && rooms.len() < ROOMS {
+            rooms.push(room);
+        }
+    }
+
+    fn matched(&self, text: Text, pieces: Vec<Piece>, matches: u64) -> FoundIn {
+        let Text { path, content, findings } = text;
+        let lines = pieces.into_iter().map(|piece| {
+            let Piece { number, bytes, matches, cut } = piece;
+            let bytes = content.bytes.get(bytes).unwrap_or_default();
+            Line { number, text: String::from_utf8_lossy(bytes).into_owned(), matches, cut }
+        });
+        let lines = lines.collect();
+        let whole = Hash::of(content.whole.as_ref().map_or(&content.bytes, |whole| &whole.0));
+        let file = FileMatches { path: path.clone(), lines, redacted: content.redacted };
+        let mut disclosure = Disclosure { path, whole, bytes: 0, lines: 0, matches: 0, findings };
+        disclosure.count(&file.lines);
+        // Of a file alone no line is shown.
+        disclosure.matches = matches;
+        FoundIn { file, disclosure }
+    }
+}
+
+impl Place {
+    /// A directory of which no list gave the name.
+    pub(super) fn start(path: &WorkspacePath, is_shown: bool) -> Self {
+        Self { path: path.clone(), is_shown, is_listed: false }
+    }
+}
+
+impl Directory for Place {
+    fn is_shown(&self) -> bool {
+        self.is_shown
+    }
+}
+
+impl AsRef<WorkspacePath> for Place {
+    fn as_ref(&self) -> &WorkspacePath {
+        &self.path
+    }
+}
+
+impl AsRef<WorkspacePath> for Seen {
+    fn as_ref(&self) -> &WorkspacePath {
+        &self.0
+    }
+}
+
+impl AsRef<WorkspacePath> for Described {
+    fn as_ref(&self) -> &WorkspacePath {
+        &self.0.path
+    }
+}
+
+impl AsRef<[u8]> for Text {
+    fn as_ref(&self) -> &[u8] {
+        &self.content.bytes
+    }
+}
+
+impl AsRef<WorkspacePath> for FoundIn {
+    fn as_ref(&self) -> &WorkspacePath {
+        &self.file.path
+    }
+}
+
+impl Matched for FoundIn {
+    fn lines(&self) -> &[Line] {
+        &self.file.lines
+    }
+
+    fn truncate(&mut self, count: usize) {
+        self.file.lines.truncate(count);
+        self.disclosure.count(&self.file.lines);
+    }
+}
+
+impl FoundIn {
+    pub(super) fn parts(self) -> (FileMatches, Disclosure) {
+        (self.file, self.disclosure)
+    }
+}
+
+impl Disclosure {
+    /// Counts the lines that are disclosed.
+    fn count(&mut self, lines: &[Line]) {
+        let number = |count: usize| u64::try_from(count).unwrap_or(u64::MAX);
+        self.bytes = lines.iter().map(|line| number(line.text.len())).sum();
+        self.lines = number(lines.len());
+        self.matches = number(lines.iter().filter(|line| line.matches).count());
+    }
+}
+
+/// Why something was passed over that could not be opened or read.
+fn skipped(error: &workspace::Error) -> Skipped {
+    use workspace::Error as E;
+    match error {
+        E::Mount => Skipped::Mount,
+        E::NotUtf8 => Skipped::NotUtf8,
+        E::TooLong | E::TooLarge => Skipped::TooDeep,
+        E::Os { .. } => Skipped::Unreadable,
+        E::NotFound | E::NotADirectory | E::IsADirectory | E::Outside | E::Loop | E::Moved => {
+            Skipped::Changed
+        }
+    }
+}

@@ -1,0 +1,90 @@
+//! Searching by name.
+
+use std::sync::{Mutex, PoisonError};
+
+use crate::{
+    Error, Follower, Summary,
+    model::{GlobQuery, Page, Position, WorkspacePath},
+    page::{Room, position},
+    pattern,
+    policy::ObjectKind,
+    tally::{Limits, Skipped, Tally},
+    view::Names,
+    walk::{Visitor, Walk},
+};
+
+/// Most entries where the query says nothing.
+const DEFAULT: u64 = 10_000;
+
+/// Most entries that a search by name gives, whatever the query says.
+pub const MAX_ENTRIES: u64 = 100_000;
+
+struct Finder<'a, V: Names> {
+    view: &'a V,
+    tally: &'a Tally<'a>,
+    after: Option<&'a WorkspacePath>,
+    found: Mutex<Vec<V::Found>>,
+}
+
+/// Looks beneath the start for entries whose path, relative to it, matches. They are sorted
+/// by path; when the search stopped early, they are some of those there are. Without a start
+/// a person would have to be asked first.
+///
+/// # Errors
+/// When the pattern is none, and when the follower gives the search up.
+pub fn glob<V: Names>(
+    view: &V,
+    start: Option<V::Directory>,
+    query: &GlobQuery,
+    follower: &dyn Follower,
+) -> Result<(Vec<V::Found>, Summary), Error> {
+    let pattern = pattern(&query.pattern)?;
+    let page = query.page.as_deref();
+    let most = if page.is_some() { MAX_ENTRIES } else { DEFAULT };
+    let tally = Tally::new(Limits::new(query.max_results, most, MAX_ENTRIES), follower);
+    let after = page.and_then(|page| Some(&page.after.as_ref()?.path));
+    let finder = Finder { view, tally: &tally, after, found: Mutex::default() };
+    match start {
+        Some(start) => {
+            Walk::new(view, &tally, &finder, query.ignored).run(start, Some(pattern), true);
+        }
+        None => tally.skip(Skipped::Ask),
+    }
+    if tally.is_cancelled() {
+        return Err(Error::Cancelled);
+    }
+    let mut entries = finder.found.into_inner().unwrap_or_else(PoisonError::into_inner);
+    entries.sort_unstable_by(|one, other| one.as_ref().cmp(other.as_ref()));
+    let mut summary = tally.summary();
+    summary.next = page.and_then(|page| cut(&mut entries, page));
+    Ok((entries, summary))
+}
+
+/// Leaves what fits on the page; gives the last of it where there is more.
+fn cut<F: AsRef<WorkspacePath>>(entries: &mut Vec<F>, page: &Page) -> Option<Position> {
+    let mut room = Room::of(page);
+    let fit = entries.iter().take_while(|entry| room.take(entry.as_ref().as_str().len())).count();
+    let more = fit < entries.len();
+    entries.truncate(fit);
+    entries.last().filter(|_| more).map(|last| position(last.as_ref(), 0))
+}
+
+impl<V: Names> Visitor<V> for Finder<'_, V> {
+    type Tools = ();
+
+    fn tools(&self) {}
+
+    fn meet(&self, (): &mut (), entry: V::Entry, _: ObjectKind) {
+        if self.after.is_some_and(|after| entry.as_ref() <= after) {
+            return;
+        }
+        match self.view.look(entry) {
+            Ok(found) => {
+                if self.tally.result(found.as_ref().as_str().len()) {
+                    self.found.lock().unwrap_or_else(PoisonError::into_inner).push(found);
+                }
+            }
+            Err(why) => self.tally.skip(why),
+        }
+    }
+}

@@ -1,0 +1,48 @@
+//! Searching beneath a directory, by name or in content.
+//!
+//! A search sees the workspace through a [`View`] that the core makes of it: entries that
+//! the agent may list and contents as a reader gets them. It opens nothing, has no
+//! policy, and can name no entry that it was not shown, for those types are the
+//! view's. The lines that it finds are ranges of a text, out of which the view cuts them.
+//! So a mistake in here makes an answer incomplete or puts it in another order; it discloses
+//! nothing.
+//!
+//! A directory that merely nothing allows is entered where something beneath it could be
+//! allowed, and leaves no trace in the answer. Links are never followed.
+
+mod dialect;
+mod follower;
+mod glob;
+mod grep;
+mod ignore;
+mod lines;
+mod page;
+mod tally;
+#[cfg(test)]
+mod tests;
+mod view;
+mod walk;
+
+pub use follower::{Follower, Unfollowed};
+pub use glob::{MAX_ENTRIES, glob};
+pub use grep::{MAX_LINES, grep};
+pub use tally::{Skipped, Stopped, Summary};
+pub use view::{Contents, Directory, Line, Matched, Met, Names, Piece, Start, View, Visit, Wanted};
+
+use portcullis_policy::{self as policy, model};
+
+/// Why a search could not be made.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum Error {
+    /// The pattern or the expression is none.
+    #[error("the pattern cannot be used: {0}")]
+    Pattern(String),
+    /// Whoever asked gave it up; nothing is disclosed.
+    #[error("cancelled")]
+    Cancelled,
+}
+
+/// The pattern that `text` spells.
+fn pattern(text: &str) -> Result<policy::Glob, Error> {
+    policy::Glob::parse(text).map_err(|error| Error::Pattern(error.to_string()))
+}

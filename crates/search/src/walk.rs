@@ -1,0 +1,317 @@
+//! The walk: several threads, one open directory each, however deep and wide
+//! the tree is.
+
+use std::{
+    sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError},
+    thread,
+};
+
+use crate::{
+    ignore::{Ignores, Spent},
+    model::WorkspacePath,
+    policy::{Glob, ObjectKind},
+    tally::{Skipped, Tally},
+    view::{Directory as _, Met, View, Visit, Wanted},
+};
+
+/// Most threads of one search.
+const THREADS: usize = 4;
+/// Files that are handed to another thread at once.
+const BATCH: usize = 64;
+/// Names between two looks at the clock.
+const NAMES: usize = 256;
+
+/// What a search does with the entries that it wants.
+pub(super) trait Visitor<V: View>: Sync {
+    /// What one thread works with.
+    type Tools;
+
+    /// Makes it.
+    fn tools(&self) -> Self::Tools;
+
+    /// Takes an entry.
+    fn meet(&self, tools: &mut Self::Tools, entry: V::Entry, kind: ObjectKind);
+}
+
+/// One search under way.
+pub(super) struct Walk<'a, V: View, T> {
+    view: &'a V,
+    tally: &'a Tally<'a>,
+    visitor: &'a T,
+    /// Whether what is ignored is found too.
+    ignored: bool,
+    spent: Spent,
+    queue: Mutex<Queue<V>>,
+    changed: Condvar,
+}
+
+/// A directory.
+struct Place<V: View> {
+    directory: V::Directory,
+    depth: usize,
+    /// What the directories above it ignore.
+    ignores: Option<Arc<Ignores>>,
+}
+
+struct Queue<V: View> {
+    /// Where the walk begins.
+    first: Option<Place<V>>,
+    waiting: Vec<Waiting<V>>,
+    /// Threads that are at work and may bring more.
+    busy: usize,
+    /// Threads that have nothing to do.
+    idle: usize,
+    /// Files that wait for one of them.
+    handed: usize,
+}
+
+/// What waits: directories of this depth, and what those above them ignore; or files.
+enum Waiting<V: View> {
+    Directories(V::Waiting, usize, Option<Arc<Ignores>>),
+    Files(Vec<V::Entry>),
+}
+
+enum Task<V: View> {
+    Enter(Place<V>),
+    Meet(Vec<V::Entry>),
+}
+
+impl<'a, V: View, T: Visitor<V>> Walk<'a, V, T> {
+    /// Prepares a walk.
+    pub(super) fn new(view: &'a V, tally: &'a Tally<'a>, visitor: &'a T, ignored: bool) -> Self {
+        let queue = Queue { first: None, waiting: Vec::new(), busy: 0, idle: 0, handed: 0 };
+        let (spent, queue, changed) = (Spent::default(), Mutex::new(queue), Condvar::new());
+        Self { view, tally, visitor, ignored, spent, queue, changed }
+    }
+
+    /// Walks beneath the directory `start` for what matches, until nothing is left or the
+    /// tally says stop. With `directories` those are wanted, too.
+    pub(super) fn run(&self, start: V::Directory, pattern: Option<Glob>, directories: bool) {
+        let path = start.as_ref();
+        let start_length = path.as_str().len() + usize::from(!path.is_root());
+        let wanted = Wanted { pattern, directories, start: start_length };
+        let ignores = if self.ignored { None } else { self.ignores_above(&start) };
+        lock(&self.queue).first = Some(Place { directory: start, depth: 0, ignores });
+        let threads = thread::available_parallelism().map_or(1, usize::from).min(THREADS);
+        thread::scope(|scope| {
+            for _ in 1..threads {
+                // Without another thread this one does all of it.
+                let spawned = thread::Builder::new()
+                    .name("search".to_owned())
+                    .spawn_scoped(scope, || self.work(&mut self.visitor.tools(), &wanted));
+                if let Err(error) = spawned {
+                    tracing::warn!(%error, "a search goes on with fewer threads");
+                }
+            }
+            self.work(&mut self.visitor.tools(), &wanted);
+        });
+    }
+
+    /// What the directories above the start ignore.
+    fn ignores_above(&self, start: &V::Directory) -> Option<Arc<Ignores>> {
+        self.view.above(start).iter().fold(None, |above, directory| {
+            let (ignores, skipped) =
+                Ignores::within(above.as_ref(), self.view, directory, &self.spent);
+            skipped.into_iter().for_each(|why| self.tally.skip(why));
+            ignores
+        })
+    }
+
+    fn work(&self, tools: &mut T::Tools, wanted: &Wanted) {
+        while let Some((task, _busy)) = self.next() {
+            match task {
+                Task::Enter(place) => self.enter(tools, wanted, place),
+                Task::Meet(files) => self.meet_all(tools, files),
+            }
+        }
+    }
+
+    /// Waits for something to do; `None` when nothing will come any more.
+    fn next(&self) -> Option<(Task<V>, Busy<'_, V>)> {
+        let mut queue = lock(&self.queue);
+        loop {
+            if self.tally.is_stopped() {
+                self.changed.notify_all();
+                return None;
+            }
+            if let Some(task) = queue.take(self.view) {
+                queue.busy += 1;
+                return Some((task, Busy { queue: &self.queue, changed: &self.changed }));
+            }
+            if queue.busy == 0 {
+                self.changed.notify_all();
+                return None;
+            }
+            queue.idle += 1;
+            queue = self.changed.wait(queue).unwrap_or_else(PoisonError::into_inner);
+            queue.idle -= 1;
+        }
+    }
+
+    /// Looks into one directory.
+    fn enter(&self, tools: &mut T::Tools, wanted: &Wanted, place: Place<V>) {
+        if !self.tally.goes_on() {
+            return;
+        }
+        let Place { directory, depth, mut ignores } = place;
+        if !self.ignored {
+            let (within, skipped) =
+                Ignores::within(ignores.as_ref(), self.view, &directory, &self.spent);
+            ignores = within;
+            // Nothing is told of a directory of which the agent may not know.
+            skipped.filter(|_| directory.is_shown()).into_iter().for_each(|why| {
+                self.tally.skip(why);
+            });
+        }
+        let mut look =
+            Look { walk: self, tools, depth, ignores, names: 0, shown: 0, files: Vec::new() };
+        let listed = self.view.list(&directory, wanted, &mut look);
+        let Look { tools, ignores, shown, files, .. } = look;
+        self.tally.looked(shown % NAMES);
+        match listed {
+            Ok((waiting, not_utf8)) => {
+                (0..not_utf8).for_each(|_| self.tally.skip(Skipped::NotUtf8));
+                if let Some(waiting) = waiting {
+                    let waiting = Waiting::Directories(waiting, depth + 1, ignores);
+                    lock(&self.queue).waiting.push(waiting);
+                    self.changed.notify_all();
+                }
+            }
+            Err(why) => self.tally.skip(why),
+        }
+        self.meet_all(tools, files);
+    }
+
+    /// Gives the files to another thread, if one waits.
+    fn hand_over(&self, files: Vec<V::Entry>) -> Option<Vec<V::Entry>> {
+        let mut queue = lock(&self.queue);
+        // One that is woken for them counts as idle until it has them.
+        if queue.idle <= queue.handed {
+            return Some(files);
+        }
+        queue.handed += 1;
+        queue.waiting.push(Waiting::Files(files));
+        drop(queue);
+        self.changed.notify_one();
+        None
+    }
+
+    fn meet_all(&self, tools: &mut T::Tools, files: Vec<V::Entry>) {
+        for entry in files {
+            if !self.tally.goes_on() {
+                return;
+            }
+            self.visitor.meet(tools, entry, ObjectKind::File);
+        }
+    }
+}
+
+/// One directory while it is looked into.
+struct Look<'w, 'a, V: View, T: Visitor<V>> {
+    walk: &'w Walk<'a, V, T>,
+    tools: &'w mut T::Tools,
+    depth: usize,
+    ignores: Option<Arc<Ignores>>,
+    /// How many names there were, and how many of them are shown.
+    names: usize,
+    shown: usize,
+    files: Vec<V::Entry>,
+}
+
+impl<V: View, T: Visitor<V>> Look<'_, '_, V, T> {
+    fn is_ignored(&self, path: &WorkspacePath, directory: bool) -> bool {
+        self.ignores.as_ref().is_some_and(|ignores| ignores.ignore(path, directory))
+    }
+
+    /// Whether it is git's own, and that is left out.
+    fn is_git(&self, path: &WorkspacePath) -> bool {
+        !self.walk.ignored && path.file_name().is_some_and(Ignores::is_git)
+    }
+}
+
+impl<V: View, T: Visitor<V>> Visit<V::Entry> for Look<'_, '_, V, T> {
+    fn goes_on(&mut self) -> bool {
+        self.names += 1;
+        match self.names % NAMES {
+            0 => self.walk.tally.goes_on(),
+            _ => !self.walk.tally.is_stopped(),
+        }
+    }
+
+    fn meet(&mut self, met: Met<'_, V::Entry>) -> bool {
+        let Walk { tally, visitor, .. } = self.walk;
+        let deeper = self.depth < tally.depth();
+        let (entry, kind, wanted, enter) = match met {
+            Met::Passed(path) => {
+                return deeper && !self.is_git(path) && !self.is_ignored(path, true);
+            }
+            Met::Shown { entry, kind, wanted, enter } => (entry, kind, wanted, enter),
+        };
+        if self.is_git(entry.as_ref()) {
+            return false;
+        }
+        if self.is_ignored(entry.as_ref(), kind == ObjectKind::Directory) {
+            tally.skip(Skipped::Ignored);
+            return false;
+        }
+        if enter && !deeper {
+            tally.skip(Skipped::TooDeep);
+        }
+        match (wanted, kind) {
+            (false, _) => {}
+            (true, ObjectKind::File) => self.files.push(entry),
+            (true, _) => visitor.meet(self.tools, entry, kind),
+        }
+        self.shown += 1;
+        if self.shown.is_multiple_of(NAMES) {
+            tally.looked(NAMES);
+        }
+        if self.files.len() >= BATCH {
+            let batch = std::mem::take(&mut self.files);
+            if let Some(batch) = self.walk.hand_over(batch) {
+                self.walk.meet_all(self.tools, batch);
+            }
+        }
+        enter && deeper
+    }
+}
+
+impl<V: View> Queue<V> {
+    fn take(&mut self, view: &V) -> Option<Task<V>> {
+        if let Some(first) = self.first.take() {
+            return Some(Task::Enter(first));
+        }
+        loop {
+            if let Waiting::Directories(waiting, depth, ignores) = self.waiting.last_mut()?
+                && let Some(directory) = view.next(waiting)
+            {
+                let (depth, ignores) = (*depth, ignores.clone());
+                return Some(Task::Enter(Place { directory, depth, ignores }));
+            }
+            if let Waiting::Files(files) = self.waiting.pop()? {
+                self.handed = self.handed.saturating_sub(1);
+                return Some(Task::Meet(files));
+            }
+        }
+    }
+}
+
+/// A thread is at work as long as this lives.
+struct Busy<'w, V: View> {
+    queue: &'w Mutex<Queue<V>>,
+    changed: &'w Condvar,
+}
+
+impl<V: View> Drop for Busy<'_, V> {
+    fn drop(&mut self) {
+        let mut queue = lock(self.queue);
+        queue.busy = queue.busy.saturating_sub(1);
+        if queue.busy == 0 {
+            self.changed.notify_all();
+        }
+    }
+}
+
+fn lock<V: View>(queue: &Mutex<Queue<V>>) -> MutexGuard<'_, Queue<V>> {
+    queue.lock().unwrap_or_else(PoisonError::into_inner)
+}
