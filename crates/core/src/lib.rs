@@ -148,10 +148,12 @@ pub use ledger::{
     Signing,
 };
 pub use ops::{
-    BufferError, Buffers, Committed, Content, Entries, Entry, EntryKind, Event, EventKind,
-    FileMatches, Found, Matches, Names, Source, Subscription, TextPart, WatchEnd,
+    BufferError, Buffers, Committed, Content, Entries, Entry, EntryKind, Event, FileMatches, Found,
+    Matches, Names, Source, Subscription, TextPart,
 };
-pub use portcullis_search::{Follower, Line, Skipped, Stopped, Summary, Unfollowed};
+pub use portcullis_search::{
+    EventKind, Follower, Line, Skipped, Stopped, Summary, Unfollowed, WatchEnd,
+};
 pub use random::{random_bytes, random_hex};
 pub use view::{Fingerprint, WorkspaceView};
 pub use workspace::{Error as WorkspaceError, Follow, Listing, Resolved, Stat, Walked, Workspace};

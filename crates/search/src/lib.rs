@@ -7,6 +7,16 @@
 //! So a mistake in here makes an answer incomplete or puts it in another order; it discloses
 //! nothing.
 //!
+//! ```compile_fail,E0277
+//! use portcullis_policy::model::WorkspacePath;
+//! fn entry<V: portcullis_search::View>(path: WorkspacePath) -> V::Entry {
+//!     path.into()
+//! }
+//! ```
+//!
+//! [`watch`] hears of names before they are decided on, and no contents; the core decides on
+//! each change once more before anybody is told of it.
+//!
 //! A directory that merely nothing allows is entered where something beneath it could be
 //! allowed, and leaves no trace in the answer. Links are never followed.
 
@@ -22,12 +32,14 @@ mod tally;
 mod tests;
 mod view;
 mod walk;
+pub mod watch;
 
 pub use follower::{Follower, Unfollowed};
 pub use glob::{MAX_ENTRIES, glob};
 pub use grep::{MAX_LINES, grep};
 pub use tally::{Skipped, Stopped, Summary};
 pub use view::{Contents, Directory, Line, Matched, Met, Names, Piece, Start, View, Visit, Wanted};
+pub use watch::{EventKind, WatchEnd};
 
 use portcullis_policy::{self as policy, model};
 

@@ -107,6 +107,7 @@ mod tests {
     use std::{fs, thread, time::Duration};
 
     use cap_std::fs::Dir;
+    use portcullis_search::WatchEnd;
     use tempfile::TempDir;
 
     use super::*;
@@ -114,7 +115,6 @@ mod tests {
         gateway::Shares,
         ledger::AuditLog,
         model::{Door, WorkspacePath},
-        ops::WatchEnd,
         policy::{Policy, PolicySource, SecretKey, compile},
         workspace::Workspace,
     };

@@ -36,7 +36,7 @@ mod unpack;
 mod watch;
 mod write;
 
-pub(crate) use portcullis_search::{Follower, Unfollowed};
+pub(crate) use portcullis_search::{Follower, Unfollowed, watch::Ended};
 
 pub use buffers::{BufferError, Buffers, Source};
 pub(crate) use context::Context;
@@ -52,8 +52,8 @@ pub(crate) use sealed::{Change, Facts, Sealed};
 pub(crate) use search::{Disclosure, Start};
 pub use search::{FileMatches, Found, Matches};
 pub(crate) use secrets::Findings;
-pub(crate) use watch::{Ended, Watcher};
-pub use watch::{Event, EventKind, Subscription, WatchEnd};
+pub(crate) use watch::Watcher;
+pub use watch::{Event, Subscription};
 
 pub(crate) mod prepare {
     //! The first half of every operation, by name.

@@ -32,4 +32,4 @@ pub use resolve::{Follow, Resolved};
 pub(crate) use stream::stream_names;
 pub(crate) use temp::TempName;
 pub use walk::{Listing, Walked};
-pub(crate) use watch::{Notice, WatchError, WatchId, Watches, What};
+pub(crate) use watch::{WatchError, Watches};

@@ -10,6 +10,7 @@ use std::{
     os::fd::{AsFd, AsRawFd as _, BorrowedFd, OwnedFd},
 };
 
+use portcullis_search::watch::{Notice, WatchId, What};
 use rustix::{
     fs::inotify::{self, CreateFlags, ReadFlags, Reader, WatchFlags},
     io::Errno,
@@ -19,42 +20,6 @@ use super::Error;
 
 /// Room for what the kernel tells at once, in bytes.
 const ROOM: usize = 64 * 1024;
-
-/// The number of a watch; the kernel gives none twice in a long time.
-pub(crate) type WatchId = i32;
-
-/// What the kernel says of one directory.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Notice {
-    /// The watch.
-    pub watch: WatchId,
-    /// What happened.
-    pub what: What,
-    /// The entry's name; `None` when the directory itself is meant or the name
-    /// is not UTF-8.
-    pub name: Option<String>,
-    /// Whether the entry is a directory.
-    pub directory: bool,
-}
-
-/// What may happen in a watched directory.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum What {
-    /// An entry was made.
-    Created,
-    /// An entry was removed.
-    Deleted,
-    /// A file's content was changed, or a file that was open for that closed.
-    Modified,
-    /// An entry went to the name in the notice with the same number.
-    MovedFrom(u32),
-    /// An entry came from the name in the notice with the same number.
-    MovedTo(u32),
-    /// The watch is no more: the directory is gone.
-    Gone,
-    /// The kernel had no room for notices; some are lost.
-    Lost,
-}
 
 /// Why a directory cannot be watched.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]

@@ -1,20 +1,12 @@
 //! Telling subscribers what changes.
 //!
-//! One [`Watcher`] serves a gate. Events are filtered for each subscriber by
-//! the policy, name by name, as a search is: what may not be listed is not
-//! seen, and what a subscriber may not be told of comes and goes for it as if
-//! it did. When something could be missed, and beneath a directory that got another
-//! name, the word is to look again, never silence. Links are not followed, other file systems not
-//! entered; changes through mapped memory are no news to inotify and so none here.
+//! One [`Watcher`] serves a gate. What is told of, and to whom, is worked out in
+//! `portcullis-search`, over the directories that `system` opens and watches; each change is
+//! decided on once more when a [`Subscription`] takes it. Links are not followed, other file
+//! systems not entered; changes through mapped memory are no news to inotify and so none here.
 
-mod found;
-mod hub;
-mod look;
-mod notices;
-mod queue;
-mod scope;
 mod subscription;
-mod tree;
+mod system;
 
 use std::{
     fmt,
@@ -22,18 +14,17 @@ use std::{
     thread::{self, JoinHandle},
 };
 
-pub(crate) use queue::Ended;
-pub use queue::{Event, EventKind, WatchEnd};
-pub use subscription::Subscription;
+use portcullis_search::watch::{Ended, Extent, Hub, Queue, Refusal};
+pub use subscription::{Event, Subscription};
 
 use super::{Context, Error, Facts, Sealed, Start};
 use crate::{
     model::{AgentName, Session, WatchQuery, WorkspacePath},
     policy::{ObjectKind, Policy},
-    workspace::{self, Workspace},
+    workspace::{self, WatchError, Workspace},
 };
-use hub::{Extent, Shared};
-use queue::Queue;
+use subscription::InForce;
+use system::System;
 
 /// Most subscribers of one gate.
 const MOST: usize = 4096;
@@ -46,7 +37,8 @@ const MOST_OF_SESSION: usize = 256;
 pub(crate) struct Watcher(Mutex<Option<Running>>);
 
 struct Running {
-    shared: Arc<Shared>,
+    hub: Arc<Hub<System>>,
+    policy: Arc<InForce>,
     thread: JoinHandle<()>,
 }
 
@@ -65,30 +57,35 @@ impl Watcher {
         session: &Session,
         query: &WatchQuery,
     ) -> Result<Sealed<Subscription>, Error> {
-        let shared = self.shared(workspace, policy)?;
-        let (all, own) = shared.count(&session.id);
+        let (hub, in_force) = self.hub(workspace, policy)?;
+        let (all, own) = hub.count(&session.id);
         if all >= MOST || own >= MOST_OF_SESSION {
             return Err(Error::Invalid("there are too many subscriptions"));
         }
         let queue = Arc::new(Queue::new(session.clone(), query.path.clone()));
-        let extent = shared.subscribe(&session.agent, query, Arc::clone(&queue))?;
-        let Extent { directories, unreadable } = extent;
+        let extent = hub.subscribe(&session.agent, query, Arc::clone(&queue));
+        let Extent { directories, unreadable } = extent.map_err(|error| match error {
+            Refusal::Denied => workspace::Error::Moved.into(),
+            Refusal::TooLarge => workspace::Error::TooLarge.into(),
+            Refusal::System(error) => Error::from(error),
+        })?;
         let mut facts = Facts::default();
         facts.count("directories", directories);
         facts.count("unreadable", unreadable);
-        Ok(Sealed::new(Subscription::new(queue, Arc::downgrade(&shared)), facts))
+        Ok(Sealed::new(Subscription::new(queue, Arc::downgrade(&hub), in_force), facts))
     }
 
     /// How many subscriptions an agent has.
     pub(crate) fn of_agent(&self, agent: &AgentName) -> usize {
-        self.lock().as_ref().map_or(0, |running| running.shared.of_agent(agent))
+        self.lock().as_ref().map_or(0, |running| running.hub.of_agent(agent))
     }
 
     /// Judges by another policy from now on. Everybody has to look again, and
     /// whoever may not subscribe any more has come to an end.
     pub(crate) fn set_policy(&self, policy: &Arc<Policy>) {
         if let Some(running) = &*self.lock() {
-            running.shared.set_policy(Arc::clone(policy));
+            running.policy.set(policy);
+            running.hub.set_policy(Arc::clone(policy));
         }
     }
 
@@ -96,39 +93,43 @@ impl Watcher {
     /// more.
     pub(crate) fn end_session(&self, session: &str) {
         if let Some(running) = &*self.lock() {
-            running.shared.end_session(session);
+            running.hub.end_session(session);
         }
     }
 
     /// The subscriptions that have ended since this was asked last.
     pub(crate) fn ended(&self) -> Vec<Ended> {
-        self.lock().as_ref().map(|running| running.shared.ended()).unwrap_or_default()
+        self.lock().as_ref().map(|running| running.hub.ended()).unwrap_or_default()
     }
 
     /// Ends all subscriptions; gives those that were not asked for yet.
     pub(crate) fn stop(&self) -> Vec<Ended> {
         let Some(running) = self.lock().take() else { return Vec::new() };
-        running.shared.stop();
+        running.hub.stop();
         // It has nothing left to do but to end.
         let _ = running.thread.join();
-        running.shared.ended()
+        running.hub.ended()
     }
 
-    fn shared(&self, workspace: &Workspace, policy: &Arc<Policy>) -> Result<Arc<Shared>, Error> {
+    fn hub(
+        &self,
+        workspace: &Workspace,
+        policy: &Arc<Policy>,
+    ) -> Result<(Arc<Hub<System>>, Arc<InForce>), WatchError> {
         let mut running = self.lock();
-        if let Some(running) = &*running {
-            return Ok(Arc::clone(&running.shared));
+        if let Some(Running { hub, policy, .. }) = &*running {
+            return Ok((Arc::clone(hub), Arc::clone(policy)));
         }
-        let failed = workspace::Error::io("watch for changes");
+        let failed = |error| workspace::Error::io("watch for changes")(error);
         let copy = workspace.try_clone().map_err(failed)?;
-        let shared = Arc::new(Shared::new(copy, Arc::clone(policy))?);
-        let theirs = Arc::clone(&shared);
-        let thread = thread::Builder::new()
-            .name("watch".to_owned())
-            .spawn(move || theirs.run())
-            .map_err(workspace::Error::io("watch for changes"))?;
-        *running = Some(Running { shared: Arc::clone(&shared), thread });
-        Ok(shared)
+        let hub = Arc::new(Hub::new(System::new(copy)?, Arc::clone(policy)));
+        let in_force = Arc::new(InForce::new(policy));
+        let theirs = Arc::clone(&hub);
+        let spawned = thread::Builder::new().name("watch".to_owned()).spawn(move || theirs.run());
+        let thread = spawned.map_err(failed)?;
+        let (shared, policy) = (Arc::clone(&hub), Arc::clone(&in_force));
+        *running = Some(Running { hub: shared, policy, thread });
+        Ok((hub, in_force))
     }
 
     fn lock(&self) -> MutexGuard<'_, Option<Running>> {

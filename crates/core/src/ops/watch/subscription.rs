@@ -1,16 +1,30 @@
-//! What a subscriber holds of its queue of changes.
+//! What a subscriber holds of its queue of changes, and the last decision before it is told
+//! of one.
 
 use std::{
     fmt,
-    sync::{Arc, Weak},
-    time::Duration,
+    sync::{Arc, Mutex, PoisonError, Weak},
+    time::{Duration, Instant},
 };
 
-use super::{
-    hub::Shared,
-    queue::{Event, Queue, WatchEnd},
+use portcullis_search::watch::{Change, EventKind, Hub, Queue, WatchEnd};
+
+use super::{super::EntryKind, system::System};
+use crate::{
+    model::{Access, OperationKind, WorkspacePath},
+    policy::{Object, ObjectKind, Policy, Query, Sight},
 };
-use crate::model::WorkspacePath;
+
+/// One change, as the subscriber may see it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Event {
+    /// What happened.
+    pub what: EventKind,
+    /// Where; of a rename the new path.
+    pub path: WorkspacePath,
+    /// What is there, or was.
+    pub kind: EntryKind,
+}
 
 /// A subscription to changes. Copies share one queue; when the last is gone the
 /// subscription ends.
@@ -19,12 +33,30 @@ pub struct Subscription(Arc<Handle>);
 
 struct Handle {
     queue: Arc<Queue>,
-    shared: Weak<Shared>,
+    hub: Weak<Hub<System>>,
+    policy: Arc<InForce>,
+}
+
+/// The policy by which subscribers are told.
+pub(super) struct InForce(Mutex<Arc<Policy>>);
+
+impl InForce {
+    pub(super) fn new(policy: &Arc<Policy>) -> Self {
+        Self(Mutex::new(Arc::clone(policy)))
+    }
+
+    pub(super) fn set(&self, policy: &Arc<Policy>) {
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Arc::clone(policy);
+    }
+
+    fn get(&self) -> Arc<Policy> {
+        Arc::clone(&self.0.lock().unwrap_or_else(PoisonError::into_inner))
+    }
 }
 
 impl Subscription {
-    pub(super) fn new(queue: Arc<Queue>, shared: Weak<Shared>) -> Self {
-        Self(Arc::new(Handle { queue, shared }))
+    pub(super) fn new(queue: Arc<Queue>, hub: Weak<Hub<System>>, policy: Arc<InForce>) -> Self {
+        Self(Arc::new(Handle { queue, hub, policy }))
     }
 
     /// The next change, waiting for one no longer than `timeout`; `None` when
@@ -33,25 +65,31 @@ impl Subscription {
     /// # Errors
     /// When nothing more will come; what waited was given before.
     pub fn next(&self, timeout: Duration) -> Result<Option<Event>, WatchEnd> {
-        self.0.queue.next(timeout)
+        let begun = Instant::now();
+        loop {
+            let left = timeout.saturating_sub(begun.elapsed());
+            let Some(change) = self.0.queue.next(left)? else { return Ok(None) };
+            if self.0.may_hear(&change) {
+                let Change { what, path, kind } = change;
+                return Ok(Some(Event { what, path, kind: EntryKind::of(Some(kind)) }));
+            }
+        }
     }
 
     /// From now on `wake` is called, by another thread and often needlessly,
     /// when there may be something to take. It must not wait.
     pub fn on_ready(&self, wake: impl Fn() + Send + Sync + 'static) {
-        // A second one would take it from the first.
-        let _ = self.0.queue.wake.set(Box::new(wake));
-        self.0.queue.ring();
+        self.0.queue.on_ready(wake);
     }
 
     /// What is watched; its canonical path.
     pub fn path(&self) -> &WorkspacePath {
-        &self.0.queue.path
+        self.0.queue.path()
     }
 
     /// Says which record began it; only then its end has one.
     pub(crate) fn began(&self, seq: u64) {
-        let _ = self.0.queue.seq.set(seq);
+        self.0.queue.began(seq);
     }
 
     /// Ends it for all copies.
@@ -61,10 +99,29 @@ impl Subscription {
 }
 
 impl Handle {
+    /// Whether the policy lets the subscriber hear of all that a change names: of an entry as
+    /// a list would. Where it watches, it is told to look again whatever is there.
+    fn may_hear(&self, change: &Change) -> bool {
+        let policy = self.policy.get();
+        let shows = |path: &WorkspacePath, kind: ObjectKind| {
+            let (operation, access) = (OperationKind::Watch, Access::List);
+            let query = Query { agent: &self.queue.session().agent, operation, access, path };
+            let object = Object { kind, links: 1, through_symlink: false };
+            matches!(policy.sight(&query, &object), Sight::Shown { .. })
+        };
+        match &change.what {
+            EventKind::Rescan if change.path == *self.queue.path() => true,
+            EventKind::Renamed { from } => {
+                shows(from, change.kind) && shows(&change.path, change.kind)
+            }
+            _ => shows(&change.path, change.kind),
+        }
+    }
+
     fn close(&self) {
         self.queue.end(WatchEnd::Closed);
-        if let Some(shared) = self.shared.upgrade() {
-            shared.over(&self.queue);
+        if let Some(hub) = self.hub.upgrade() {
+            hub.over(&self.queue);
         }
     }
 }
@@ -86,5 +143,52 @@ impl Eq for Subscription {}
 impl fmt::Debug for Subscription {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_tuple("Subscription").field(self.path()).finish()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{
+        model::{Door, Session},
+        policy::{PolicySource, compile},
+    };
+
+    fn path(text: &str) -> WorkspacePath {
+        WorkspacePath::parse(text).unwrap()
+    }
+
+    /// Whatever was made of the kernel's notices.
+    #[test]
+    fn no_change_is_told_that_names_what_may_not_be_listed() {
+        let text = "schema = 1\n[allowedPaths]\nlist = [\"src/**\"]\n[[rules]]\nid = \"no\"\n\
+            effect = \"deny\"\npaths = [\"src/no/**\"]\n";
+        let policy = Arc::new(compile(&PolicySource::from_text("test", text)).unwrap());
+        let agent = "agent".parse().unwrap();
+        let session = Session { id: "s".into(), agent, user: "u".into(), door: Door::Cli };
+        let queue = Arc::new(Queue::new(session, WorkspacePath::root()));
+        let handle = Handle { queue, hub: Weak::new(), policy: Arc::new(InForce::new(&policy)) };
+        let may_hear = |what: &EventKind, at: &str, kind| {
+            handle.may_hear(&Change { what: what.clone(), path: path(at), kind })
+        };
+        let renamed = |from| EventKind::Renamed { from: path(from) };
+        for kind in [ObjectKind::File, ObjectKind::Directory] {
+            for what in [EventKind::Created, EventKind::Modified, EventKind::Deleted] {
+                assert!(may_hear(&what, "src/a", kind));
+                assert!(!may_hear(&what, "src/no/a", kind) && !may_hear(&what, "a", kind));
+            }
+            assert!(may_hear(&renamed("src/a"), "src/b", kind));
+            assert!(!may_hear(&renamed("src/no/a"), "src/b", kind));
+            assert!(!may_hear(&renamed("src/a"), "src/no/b", kind));
+        }
+        // The root, which nothing allows, is where it watches.
+        let directory = ObjectKind::Directory;
+        assert!(may_hear(&EventKind::Rescan, ".", directory));
+        assert!(may_hear(&EventKind::Rescan, "src/a", directory));
+        assert!(!may_hear(&EventKind::Rescan, "src/no", directory));
+        let stricter = text.replace("src/no/**", "src/**");
+        let stricter = compile(&PolicySource::from_text("test", &stricter)).unwrap();
+        handle.policy.set(&Arc::new(stricter));
+        assert!(!may_hear(&EventKind::Created, "src/a", ObjectKind::File));
     }
 }

@@ -1,25 +1,15 @@
 //! Looking at directories: what is watched is looked into afterwards, so that
 //! what is made in between is seen twice rather than not at all.
 
-use std::{
-    ops::ControlFlow,
-    os::fd::{AsFd as _, OwnedFd},
-};
-
-use rustix::fs::OFlags;
-
 use super::{
-    hub::{MOST, State, entry_kind, rescan},
-    queue::{Event, EventKind},
+    directories::{Directories, Unwatched},
+    hub::{MOST, Refusal, State, rescan},
+    queue::{Change, EventKind},
     tree::{Id, ROOT},
 };
-use crate::{
-    model::WorkspacePath,
-    policy::ObjectKind,
-    workspace::{self, Stat, TempName, WatchError, stream_names},
-};
+use crate::{model::WorkspacePath, policy::ObjectKind};
 
-impl State {
+impl<D: Directories> State<D> {
     /// Looks at everything again, because something may have been missed, and
     /// lets everybody do the same.
     pub(super) fn look_again(&mut self) {
@@ -29,7 +19,7 @@ impl State {
         self.scopes.iter().for_each(|scope| scope.tell(&rescan(scope.start())));
     }
 
-    pub(super) fn look_from_root(&mut self) -> Result<(), WatchError> {
+    pub(super) fn look_from_root(&mut self) -> Result<(), Refusal<D::Error>> {
         for scope in &mut self.scopes {
             let enters = scope.start().is_root();
             scope.entered.set(ROOT, enters);
@@ -39,7 +29,7 @@ impl State {
 
     /// Watches the directory `id` and, as far as somebody wants it, all beneath
     /// it. Tells the scopes that are marked in `whom` of every entry.
-    pub(super) fn explore(&mut self, id: Id, whom: &[bool]) -> Result<(), WatchError> {
+    pub(super) fn explore(&mut self, id: Id, whom: &[bool]) -> Result<(), Refusal<D::Error>> {
         let announce = whom.contains(&true);
         let mut pending = vec![id];
         while let Some(id) = pending.pop() {
@@ -49,34 +39,28 @@ impl State {
             let interesting = announce && entered;
             let (mut directories, mut others) = (Vec::new(), Vec::new());
             if entered {
-                let read = stream_names(&directory, |name, kind| {
-                    match kind {
-                        Some(ObjectKind::Directory) => directories.push(name.to_owned()),
-                        None => others.push((name.to_owned(), None)),
-                        kind if interesting => others.push((name.to_owned(), kind)),
-                        _ => {}
-                    }
-                    ControlFlow::Continue(())
+                let read = self.directories.names(directory, &mut |name, kind| match kind {
+                    Some(ObjectKind::Directory) => directories.push(name.to_owned()),
+                    None => others.push((name.to_owned(), None)),
+                    kind if interesting => others.push((name.to_owned(), kind)),
+                    _ => {}
                 });
-                if read.is_err() {
-                    self.unreadable += 1;
-                }
+                self.unreadable += u64::from(!read);
             } else {
                 // Only what leads to where a scope begins is of interest.
                 for name in self.ways(&path) {
                     let Ok(path) = path.join(&name) else { continue };
-                    match self.kind(&path) {
+                    match self.directories.kind(&path) {
                         Some(ObjectKind::Directory) => directories.push(name),
                         Some(kind) => others.push((name, Some(kind))),
                         None => {}
                     }
                 }
             }
-            drop(directory);
             others.sort_unstable_by(|(one, _), (other, _)| one.cmp(other));
             for (name, kind) in others {
                 let Ok(path) = path.join(&name) else { continue };
-                let Some(kind) = kind.or_else(|| self.kind(&path)) else { continue };
+                let Some(kind) = kind.or_else(|| self.directories.kind(&path)) else { continue };
                 if kind == ObjectKind::Directory {
                     directories.push(name);
                 } else if announce {
@@ -105,19 +89,16 @@ impl State {
 
     /// Opens a directory and watches it; `None` when there is none any more, or
     /// none that can be looked into.
-    fn open(&mut self, id: Id, path: &WorkspacePath) -> Result<Option<OwnedFd>, WatchError> {
-        let opened = self.workspace.open_directory(path).map_err(WatchError::from);
-        let watched = opened.and_then(|directory| {
-            let watch = self.watches.add(directory.as_fd())?;
-            Ok((directory, watch))
-        });
-        let (directory, watch) = match watched {
+    fn open(
+        &mut self,
+        id: Id,
+        path: &WorkspacePath,
+    ) -> Result<Option<D::Opened>, Refusal<D::Error>> {
+        let (directory, watch) = match self.directories.watch(path) {
             Ok(watched) => watched,
-            Err(error @ (WatchError::Limit(_) | WatchError::NoProc)) => return Err(error),
+            Err(Unwatched::Failed(error)) => return Err(Refusal::System(error)),
             Err(error) => {
-                if matches!(error, WatchError::Workspace(workspace::Error::Os { .. })) {
-                    self.unreadable += 1;
-                }
+                self.unreadable += u64::from(matches!(error, Unwatched::Unreadable));
                 if id != ROOT {
                     self.forget(id);
                 }
@@ -136,10 +117,10 @@ impl State {
                 self.forget(elsewhere);
             }
             if let Some(old) = old {
-                self.watches.remove(old);
+                self.directories.unwatch(old);
             }
             if !self.tree.contains(id) {
-                self.watches.remove(watch);
+                self.directories.unwatch(watch);
                 return Ok(None);
             }
             self.tree.set_watch(id, Some(watch));
@@ -153,21 +134,21 @@ impl State {
         parent: Id,
         name: &str,
         path: &WorkspacePath,
-    ) -> Result<Option<Id>, WatchError> {
+    ) -> Result<Option<Id>, Refusal<D::Error>> {
         let enter: Vec<bool> = self
             .scopes
             .iter()
             .map(|s| s.enters(&self.policy, s.entered.has(parent), path))
             .collect();
         let wanted = enter.contains(&true) || self.scopes.iter().any(|s| s.leads_through(path));
-        if !wanted || TempName::is_reserved_name(name) {
+        if !wanted || self.directories.is_temporary(name) {
             if let Some(child) = self.tree.child(parent, name) {
                 self.forget(child);
             }
             return Ok(None);
         }
         if self.tree.len() >= MOST {
-            return Err(WatchError::Workspace(workspace::Error::TooLarge));
+            return Err(Refusal::TooLarge);
         }
         let Some(id) = self.tree.add(parent, name) else { return Ok(None) };
         for (scope, enter) in self.scopes.iter_mut().zip(enter) {
@@ -197,22 +178,12 @@ impl State {
         kind: ObjectKind,
         whom: &[bool],
     ) {
-        let event = Event { what: EventKind::Created, path: path.clone(), kind: entry_kind(kind) };
+        let change = Change { what: EventKind::Created, path: path.clone(), kind };
         for (scope, _) in self.scopes.iter().zip(whom).filter(|(_, marked)| **marked) {
             if scope.shows(&self.policy, parent, path, kind) {
-                scope.tell(&event);
+                scope.tell(&change);
             }
         }
         self.found.insert(parent, name);
-    }
-
-    /// What is at a path now; `None` when nothing is.
-    pub(super) fn kind(&self, path: &WorkspacePath) -> Option<ObjectKind> {
-        match self.workspace.open_at(path, OFlags::PATH | OFlags::NOFOLLOW) {
-            Ok(handle) => Stat::of(handle).ok().map(|stat| stat.kind),
-            Err(workspace::Error::NotFound | workspace::Error::NotADirectory) => None,
-            // There, and not to be looked at: a mount point.
-            Err(_) => Some(ObjectKind::Missing),
-        }
     }
 }

@@ -6,8 +6,10 @@ use std::{
     time::{Duration, Instant},
 };
 
-use super::super::EntryKind;
-use crate::{model::Session, model::WorkspacePath};
+use crate::{
+    model::{Session, WorkspacePath},
+    policy::ObjectKind,
+};
 
 /// Most changes that wait for one subscriber.
 const MOST: usize = 4096;
@@ -18,13 +20,13 @@ const LOOK_BACK: usize = 32;
 
 /// One change, as the subscriber may see it.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Event {
+pub struct Change {
     /// What happened.
     pub what: EventKind,
     /// Where; of a rename the new path.
     pub path: WorkspacePath,
     /// What is there, or was.
-    pub kind: EntryKind,
+    pub kind: ObjectKind,
 }
 
 /// What happened to an entry.
@@ -91,7 +93,7 @@ impl WatchEnd {
 
 /// A subscription that is over, for its record.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Ended {
+pub struct Ended {
     /// Whose it was.
     pub session: Session,
     /// What it was about.
@@ -107,19 +109,18 @@ pub(crate) struct Ended {
 }
 
 /// What waits for one subscriber.
-pub(super) struct Queue {
+pub struct Queue {
     pub(super) session: Session,
-    /// What is watched.
-    pub(super) path: WorkspacePath,
-    pub(super) seq: OnceLock<u64>,
+    path: WorkspacePath,
+    seq: OnceLock<u64>,
     state: Mutex<State>,
     ready: Condvar,
-    pub(super) wake: OnceLock<Box<dyn Fn() + Send + Sync>>,
+    wake: OnceLock<Box<dyn Fn() + Send + Sync>>,
 }
 
 #[derive(Default)]
 struct State {
-    events: VecDeque<Event>,
+    events: VecDeque<Change>,
     bytes: usize,
     told: u64,
     rescans: u64,
@@ -129,7 +130,8 @@ struct State {
 }
 
 impl Queue {
-    pub(super) fn new(session: Session, path: WorkspacePath) -> Self {
+    /// An empty queue of a session for what happens at and beneath a path.
+    pub fn new(session: Session, path: WorkspacePath) -> Self {
         Self {
             session,
             path,
@@ -140,9 +142,31 @@ impl Queue {
         }
     }
 
+    /// What is watched; its canonical path.
+    pub fn path(&self) -> &WorkspacePath {
+        &self.path
+    }
+
+    /// Whose it is.
+    pub fn session(&self) -> &Session {
+        &self.session
+    }
+
+    /// Says which record began it; only then its end has one.
+    pub fn began(&self, seq: u64) {
+        let _ = self.seq.set(seq);
+    }
+
+    /// From now on `wake` is called, often needlessly, when there may be something to take.
+    pub fn on_ready(&self, wake: impl Fn() + Send + Sync + 'static) {
+        // A second one would take it from the first.
+        let _ = self.wake.set(Box::new(wake));
+        self.ring();
+    }
+
     /// Puts a change in. What says no more than what waits is left out; where
     /// there is no room, all that waits becomes the word to look again.
-    pub(super) fn push(&self, event: &Event) {
+    pub(super) fn push(&self, event: &Change) {
         let mut state = self.lock();
         if state.end.is_some() || state.says(event) {
             return;
@@ -151,7 +175,7 @@ impl Queue {
         if state.events.len() >= MOST || state.bytes.saturating_add(weight) > MOST_BYTES {
             state.events.clear();
             let (what, path) = (EventKind::Rescan, self.path.clone());
-            let rescan = Event { what, path, kind: EntryKind::Directory };
+            let rescan = Change { what, path, kind: ObjectKind::Directory };
             state.bytes = self::weight(&rescan);
             state.events.push_back(rescan);
         } else {
@@ -163,7 +187,7 @@ impl Queue {
     }
 
     /// Lets nothing more in. The first reason counts.
-    pub(super) fn end(&self, why: WatchEnd) {
+    pub fn end(&self, why: WatchEnd) {
         self.lock().end.get_or_insert(why);
         self.ring();
     }
@@ -183,7 +207,11 @@ impl Queue {
         Some(Ended { session, path, seq, why, events: state.told, rescans: state.rescans })
     }
 
-    pub(super) fn next(&self, timeout: Duration) -> Result<Option<Event>, WatchEnd> {
+    /// The next change, waiting for one no longer than `timeout`.
+    ///
+    /// # Errors
+    /// When nothing more will come; what waited was given before.
+    pub fn next(&self, timeout: Duration) -> Result<Option<Change>, WatchEnd> {
         let end = Instant::now().checked_add(timeout);
         let mut state = self.lock();
         loop {
@@ -209,7 +237,7 @@ impl Queue {
         }
     }
 
-    pub(super) fn ring(&self) {
+    fn ring(&self) {
         self.ready.notify_all();
         if let Some(wake) = self.wake.get() {
             wake();
@@ -225,7 +253,7 @@ impl Queue {
 impl State {
     /// Whether what waits says as much. Whoever hears of a new file, or that
     /// one was changed, looks at it afterwards.
-    fn says(&self, event: &Event) -> bool {
+    fn says(&self, event: &Change) -> bool {
         match event.what {
             EventKind::Modified => self
                 .events
@@ -242,7 +270,7 @@ impl State {
     }
 }
 
-fn weight(event: &Event) -> usize {
+fn weight(event: &Change) -> usize {
     let from = match &event.what {
         EventKind::Renamed { from } => from.as_str().len(),
         _ => 0,
@@ -261,11 +289,11 @@ mod tests {
         Queue::new(session, WorkspacePath::root())
     }
 
-    fn event(what: EventKind, path: &str) -> Event {
-        Event { what, path: WorkspacePath::parse(path).unwrap(), kind: EntryKind::File }
+    fn event(what: EventKind, path: &str) -> Change {
+        Change { what, path: WorkspacePath::parse(path).unwrap(), kind: ObjectKind::File }
     }
 
-    fn all(queue: &Queue) -> Vec<Event> {
+    fn all(queue: &Queue) -> Vec<Change> {
         std::iter::from_fn(|| queue.next(Duration::ZERO).unwrap()).collect()
     }
 

@@ -8,16 +8,13 @@
 use std::collections::{HashMap, HashSet};
 
 use super::{
+    directories::{Directories, Notice, WatchId, What},
     found::Found,
-    hub::{State, entry_kind, rescan},
-    queue::{Event, EventKind},
+    hub::{State, rescan},
+    queue::{Change, EventKind},
     tree::Id,
 };
-use crate::{
-    model::WorkspacePath,
-    policy::ObjectKind,
-    workspace::{Notice, TempName, WatchId, What},
-};
+use crate::{model::WorkspacePath, policy::ObjectKind};
 
 /// A watch and a name in its directory.
 type Raw<'n> = (WatchId, &'n str);
@@ -34,7 +31,7 @@ fn raw(notice: &Notice) -> Option<Raw<'_>> {
 }
 
 /// Whether the other half of something may come in a moment.
-pub(super) fn is_unsettled(notices: &[Notice]) -> bool {
+pub(super) fn is_unsettled(notices: &[Notice], directories: &impl Directories) -> bool {
     let mut gone = HashSet::new();
     let mut reserved = false;
     for notice in notices {
@@ -42,7 +39,8 @@ pub(super) fn is_unsettled(notices: &[Notice]) -> bool {
             What::MovedFrom(cookie) => {
                 gone.insert(cookie);
                 // The other way round it is the second half of an exchange.
-                reserved = notice.name.as_deref().is_some_and(TempName::is_reserved_name);
+                reserved =
+                    notice.name.as_deref().is_some_and(|name| directories.is_temporary(name));
             }
             What::MovedTo(cookie) => drop(gone.remove(&cookie)),
             _ => {}
@@ -102,7 +100,7 @@ impl Batch {
     }
 }
 
-impl State {
+impl<D: Directories> State<D> {
     /// Deals with notices in their order.
     pub(super) fn deal_with(&mut self, notices: Vec<Notice>) {
         let count = notices.len();
@@ -157,7 +155,7 @@ impl State {
 
     /// The directory in which a name is that may be told, and the path that it makes.
     fn entry(&self, (watch, name): Raw<'_>) -> Option<(Id, WorkspacePath)> {
-        if TempName::is_reserved_name(name) {
+        if self.directories.is_temporary(name) {
             return None;
         }
         let parent = self.tree.by_watch(watch)?;
@@ -174,7 +172,7 @@ impl State {
         let from = self.place(gone);
         let to = came.and_then(|came| self.place(came));
         let back = batch.way_back(at, raw(gone), came.and_then(raw));
-        let there = |place: &Place| self.kind(&place.path).is_some();
+        let there = |place: &Place| self.directories.kind(&place.path).is_some();
         let exchanged = match (&from, &to) {
             (Some(from), Some(to)) => back.is_some() && there(from) && there(to),
             _ => back.is_some(),
@@ -200,7 +198,7 @@ impl State {
             }
             (None, Some(to)) => self.came(&to, gone.directory),
             // Only half of an exchange was told so far.
-            (Some(from), None) if self.kind(&from.path).is_some() => {
+            (Some(from), None) if self.directories.kind(&from.path).is_some() => {
                 self.replaced(&from, gone.directory);
             }
             (Some(from), None) => self.went(&from, gone.directory, true),
@@ -210,7 +208,7 @@ impl State {
                     false => self.renamed(&from, &to),
                 }
                 // Something new has the old name, or got it in exchange.
-                if let Some(kind) = self.kind(&from.path) {
+                if let Some(kind) = self.directories.kind(&from.path) {
                     self.came(&from, kind == ObjectKind::Directory);
                     self.found.insert(from.parent, from.name);
                 }
@@ -220,10 +218,10 @@ impl State {
 
     /// Whether something has the temporary name that was the gate's before.
     fn is_exchanging(&self, gone: &Notice) -> bool {
-        let name = gone.name.as_deref().filter(|name| TempName::is_reserved_name(name));
+        let name = gone.name.as_deref().filter(|name| self.directories.is_temporary(name));
         let directory = self.tree.by_watch(gone.watch).and_then(|id| self.tree.path(id));
         let path = name.zip(directory).and_then(|(name, directory)| directory.join(name).ok());
-        path.is_some_and(|path| self.kind(&path).is_some())
+        path.is_some_and(|path| self.directories.kind(&path).is_some())
     }
 
     /// An entry is new in its directory, or took the place of one that was found there
@@ -247,7 +245,7 @@ impl State {
     /// Something else has the entry's name now; `was` tells whether a directory
     /// had it.
     fn replaced(&mut self, place: &Place, was: bool) {
-        match self.kind(&place.path) {
+        match self.directories.kind(&place.path) {
             Some(kind) if kind != ObjectKind::Directory && !was => {
                 self.tell(place, EventKind::Modified, kind);
             }
@@ -288,8 +286,8 @@ impl State {
         self.forget_child(to);
         for scope in &self.scopes {
             let shows = |place: &Place| scope.shows(&self.policy, place.parent, &place.path, kind);
-            if let Some(event) = renaming(from, to, (shows(from), shows(to)), kind) {
-                scope.tell(&event);
+            if let Some(change) = renaming(from, to, (shows(from), shows(to)), kind) {
+                scope.tell(&change);
             }
         }
     }
@@ -306,8 +304,8 @@ impl State {
         for scope in &self.scopes {
             let shows = |place: &Place| scope.shows(&self.policy, place.parent, &place.path, kind);
             let (old, new) = (shows(from), shows(to) && !known);
-            if let Some(event) = renaming(from, to, (old, new), kind) {
-                scope.tell(&event);
+            if let Some(change) = renaming(from, to, (old, new), kind) {
+                scope.tell(&change);
             }
             // What could be seen beneath a directory of which one may not hear.
             let entered = child.is_some_and(|child| scope.entered.has(child));
@@ -339,10 +337,10 @@ impl State {
     }
 
     fn tell(&self, place: &Place, what: EventKind, kind: ObjectKind) {
-        let event = Event { what, path: place.path.clone(), kind: entry_kind(kind) };
+        let change = Change { what, path: place.path.clone(), kind };
         for scope in &self.scopes {
             if scope.shows(&self.policy, place.parent, &place.path, kind) {
-                scope.tell(&event);
+                scope.tell(&change);
             }
         }
     }
@@ -354,7 +352,7 @@ impl State {
 
     /// What an entry is that was no directory when the kernel told of it.
     fn other_kind(&self, path: &WorkspacePath) -> ObjectKind {
-        let now = self.kind(path).filter(|kind| *kind != ObjectKind::Directory);
+        let now = self.directories.kind(path).filter(|kind| *kind != ObjectKind::Directory);
         now.unwrap_or(ObjectKind::File)
     }
 
@@ -366,12 +364,17 @@ impl State {
 }
 
 /// What is told of a renaming to whoever may see the old and the new name, or one of them.
-fn renaming(from: &Place, to: &Place, (old, new): (bool, bool), kind: ObjectKind) -> Option<Event> {
+fn renaming(
+    from: &Place,
+    to: &Place,
+    (old, new): (bool, bool),
+    kind: ObjectKind,
+) -> Option<Change> {
     let (what, path) = match (old, new) {
         (true, true) => (EventKind::Renamed { from: from.path.clone() }, &to.path),
         (true, false) => (EventKind::Deleted, &from.path),
         (false, true) => (EventKind::Created, &to.path),
         (false, false) => return None,
     };
-    Some(Event { what, path: path.clone(), kind: entry_kind(kind) })
+    Some(Change { what, path: path.clone(), kind })
 }

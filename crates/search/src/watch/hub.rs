@@ -3,7 +3,6 @@
 //! what happens in them.
 
 use std::{
-    os::fd::{AsFd as _, OwnedFd},
     sync::{
         Arc, Mutex, MutexGuard, PoisonError,
         atomic::{AtomicBool, Ordering},
@@ -11,20 +10,17 @@ use std::{
     time::Duration,
 };
 
-use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
-
 use super::{
-    super::EntryKind,
+    directories::{Directories, Notice},
     found::Found,
     notices,
-    queue::{Ended, Event, EventKind, Queue, WatchEnd},
+    queue::{Change, Ended, EventKind, Queue, WatchEnd},
     scope::Scope,
     tree::{Id, ROOT, Tree},
 };
 use crate::{
     model::{AgentName, WatchQuery, WorkspacePath},
     policy::{ObjectKind, Policy},
-    workspace::{self, Notice, WatchError, Watches, Workspace},
 };
 
 /// Most directories that are watched.
@@ -37,19 +33,16 @@ const SETTLE: Duration = Duration::from_millis(5);
 const ROUNDS: usize = 4;
 
 /// What the thread and the subscribers share.
-pub(super) struct Shared {
-    state: Mutex<State>,
-    watches: Arc<Watches>,
-    /// Wakes the thread.
-    bell: OwnedFd,
+pub struct Hub<D> {
+    state: Mutex<State<D>>,
+    directories: Arc<D>,
     stop: AtomicBool,
     ended: Mutex<Vec<Ended>>,
 }
 
 /// What is watched, and for whom.
-pub(super) struct State {
-    pub(super) watches: Arc<Watches>,
-    pub(super) workspace: Workspace,
+pub(super) struct State<D> {
+    pub(super) directories: Arc<D>,
     pub(super) policy: Arc<Policy>,
     pub(super) tree: Tree,
     pub(super) scopes: Vec<Scope>,
@@ -60,19 +53,33 @@ pub(super) struct State {
 
 /// What there was to be watched at the beginning of a subscription.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Extent {
-    pub(super) directories: u64,
-    pub(super) unreadable: u64,
+pub struct Extent {
+    /// The directories that are watched.
+    pub directories: u64,
+    /// Those that could not be looked into.
+    pub unreadable: u64,
 }
 
-impl Shared {
-    pub(super) fn new(workspace: Workspace, policy: Arc<Policy>) -> Result<Self, WatchError> {
-        let watches = Arc::new(Watches::new()?);
-        let bell = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)
-            .map_err(workspace::Error::os("watch for changes"))?;
+/// Why there is no subscription.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum Refusal<E> {
+    /// The policy in force does not let it begin there.
+    #[error("the policy does not allow it")]
+    Denied,
+    /// There are too many directories.
+    #[error("there are too many directories")]
+    TooLarge,
+    /// As the system says.
+    #[error("{0}")]
+    System(E),
+}
+
+impl<D: Directories> Hub<D> {
+    /// A hub without subscribers; it hears nothing before it [runs](Self::run).
+    pub fn new(directories: D, policy: Arc<Policy>) -> Self {
+        let directories = Arc::new(directories);
         let state = State {
-            watches: Arc::clone(&watches),
-            workspace,
+            directories: Arc::clone(&directories),
             policy,
             tree: Tree::default(),
             scopes: Vec::new(),
@@ -80,50 +87,45 @@ impl Shared {
             unreadable: 0,
         };
         let (stop, ended) = (AtomicBool::new(false), Mutex::default());
-        Ok(Self { state: Mutex::new(state), watches, bell, stop, ended })
+        Self { state: Mutex::new(state), directories, stop, ended }
     }
 
     /// Watches until it is told to stop.
-    pub(super) fn run(&self) {
+    pub fn run(&self) {
         while !self.stop.load(Ordering::SeqCst) {
-            let mut fds = [
-                PollFd::from_borrowed_fd(self.watches.as_fd(), PollFlags::IN),
-                PollFd::from_borrowed_fd(self.bell.as_fd(), PollFlags::IN),
-            ];
-            match poll(&mut fds, None) {
-                Ok(_) | Err(rustix::io::Errno::INTR) => {}
-                Err(error) => {
-                    tracing::error!(%error, "cannot wait for changes");
-                    let why = WatchEnd::Failed("the gate cannot watch any more".to_owned());
-                    self.lock().end_all(&why);
-                    return;
-                }
+            if let Err(error) = self.directories.wait() {
+                tracing::error!(%error, "cannot wait for changes");
+                let why = WatchEnd::Failed("the gate cannot watch any more".to_owned());
+                self.lock().end_all(&why);
+                return;
             }
-            let _ = rustix::io::read(&self.bell, &mut [0; 8]);
             let mut state = self.lock();
             state.sweep();
             if !state.hear() {
                 // It goes on at once, if only to see that nothing more waits.
-                self.ring();
+                self.directories.ring();
             }
         }
     }
 
     /// Adds a subscriber.
-    pub(super) fn subscribe(
+    ///
+    /// # Errors
+    /// As [`Refusal`] says.
+    pub fn subscribe(
         &self,
         agent: &AgentName,
         query: &WatchQuery,
         queue: Arc<Queue>,
-    ) -> Result<Extent, WatchError> {
+    ) -> Result<Extent, Refusal<D::Error>> {
         let extent = self.lock().subscribe(agent, query, queue);
         // It may not have heard all that the kernel has to say, and the thread does.
-        self.ring();
+        self.directories.ring();
         extent
     }
 
     /// How many subscribers there are: all, and those of a session.
-    pub(super) fn count(&self, session: &str) -> (usize, usize) {
+    pub fn count(&self, session: &str) -> (usize, usize) {
         let state = self.lock();
         let all = state.scopes.iter().flat_map(|scope| &scope.queues);
         all.filter(|queue| !queue.is_over()).fold((0, 0), |(all, own), queue| {
@@ -132,14 +134,14 @@ impl Shared {
     }
 
     /// How many subscribers an agent has.
-    pub(super) fn of_agent(&self, agent: &AgentName) -> usize {
+    pub fn of_agent(&self, agent: &AgentName) -> usize {
         let state = self.lock();
         let all = state.scopes.iter().flat_map(|scope| &scope.queues);
         all.filter(|queue| queue.session.agent == *agent && !queue.is_over()).count()
     }
 
     /// Judges by another policy from now on.
-    pub(super) fn set_policy(&self, policy: Arc<Policy>) {
+    pub fn set_policy(&self, policy: Arc<Policy>) {
         let mut state = self.lock();
         state.policy = policy;
         state.scopes.iter().filter(|scope| !scope.holds(&state.policy)).for_each(|scope| {
@@ -147,11 +149,11 @@ impl Shared {
         });
         state.sweep();
         state.look_again();
-        self.ring();
+        self.directories.ring();
     }
 
     /// A session is closed: it hears of nothing more.
-    pub(super) fn end_session(&self, session: &str) {
+    pub fn end_session(&self, session: &str) {
         let state = self.lock();
         let all = state.scopes.iter().flat_map(|scope| &scope.queues);
         for queue in all.filter(|queue| queue.session.id == session) {
@@ -161,20 +163,20 @@ impl Shared {
     }
 
     /// A subscriber left.
-    pub(super) fn over(&self, queue: &Queue) {
+    pub fn over(&self, queue: &Queue) {
         self.ended.lock().unwrap_or_else(PoisonError::into_inner).extend(queue.report());
-        self.ring();
+        self.directories.ring();
     }
 
     /// The subscriptions that have ended since this was asked last.
-    pub(super) fn ended(&self) -> Vec<Ended> {
+    pub fn ended(&self) -> Vec<Ended> {
         std::mem::take(&mut self.ended.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
     /// Ends everything.
-    pub(super) fn stop(&self) {
+    pub fn stop(&self) {
         self.stop.store(true, Ordering::SeqCst);
-        self.ring();
+        self.directories.ring();
         let mut state = self.lock();
         state.end_all(&WatchEnd::Stopped);
         for queue in state.scopes.iter().flat_map(|scope| &scope.queues) {
@@ -183,23 +185,18 @@ impl Shared {
         state.scopes.clear();
     }
 
-    fn ring(&self) {
-        // Full, it rings already.
-        let _ = rustix::io::write(&self.bell, &1_u64.to_ne_bytes());
-    }
-
-    fn lock(&self) -> MutexGuard<'_, State> {
+    fn lock(&self) -> MutexGuard<'_, State<D>> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl State {
+impl<D: Directories> State<D> {
     fn subscribe(
         &mut self,
         agent: &AgentName,
         query: &WatchQuery,
         queue: Arc<Queue>,
-    ) -> Result<Extent, WatchError> {
+    ) -> Result<Extent, Refusal<D::Error>> {
         // What happened before is not for the new one.
         self.hear();
         if let Some(scope) = self.scopes.iter_mut().find(|scope| scope.is(agent, query)) {
@@ -208,7 +205,7 @@ impl State {
             let mut scope = Scope::new(agent.clone(), query.clone());
             scope.queues.push(queue);
             if !scope.holds(&self.policy) {
-                return Err(workspace::Error::Moved.into());
+                return Err(Refusal::Denied);
             }
             self.scopes.push(scope);
             self.unreadable = 0;
@@ -248,25 +245,19 @@ impl State {
     }
 
     /// What the kernel has to say, and whether that was all.
-    fn notices(&self) -> Result<(Vec<Notice>, bool), workspace::Error> {
+    fn notices(&self) -> Result<(Vec<Notice>, bool), D::Error> {
         let mut notices = Vec::new();
         loop {
             let before = notices.len();
-            if !self.watches.read(&mut notices, BATCH)? {
+            if !self.directories.read(&mut notices, BATCH)? {
                 return Ok((notices, false));
             }
-            let more = notices.len() > before && notices::is_unsettled(&notices);
-            if !more || !self.more_comes() {
+            let more =
+                notices.len() > before && notices::is_unsettled(&notices, &*self.directories);
+            if !more || !self.directories.more_comes(SETTLE) {
                 return Ok((notices, true));
             }
         }
-    }
-
-    /// Waits a moment for another notice.
-    fn more_comes(&self) -> bool {
-        let mut fds = [PollFd::from_borrowed_fd(self.watches.as_fd(), PollFlags::IN)];
-        let wait = Timespec::try_from(SETTLE).unwrap_or_default();
-        poll(&mut fds, Some(&wait)).is_ok_and(|ready| ready > 0)
     }
 
     /// Lets go of subscribers that left, and of what nobody wants any more.
@@ -298,7 +289,7 @@ impl State {
             self.scopes.iter_mut().for_each(|scope| scope.entered.set(id, false));
             self.found.forget(id);
             if let Some(watch) = watch {
-                self.watches.remove(watch);
+                self.directories.unwatch(watch);
             }
         }
     }
@@ -308,23 +299,13 @@ impl State {
     }
 
     /// Not everything can be watched any more.
-    pub(super) fn fail(&mut self, error: &WatchError) {
+    pub(super) fn fail(&mut self, error: &Refusal<D::Error>) {
         tracing::warn!(%error, "subscriptions end");
         let why = WatchEnd::Failed(error.to_string());
         self.scopes.iter().filter(|s| s.is_recursive()).for_each(|scope| scope.end(&why));
     }
 }
 
-pub(super) fn rescan(path: &WorkspacePath) -> Event {
-    Event { what: EventKind::Rescan, path: path.clone(), kind: EntryKind::Directory }
-}
-
-/// What a kind is to a door, as a list has it.
-pub(super) fn entry_kind(kind: ObjectKind) -> EntryKind {
-    match kind {
-        ObjectKind::File => EntryKind::File,
-        ObjectKind::Directory => EntryKind::Directory,
-        ObjectKind::Symlink => EntryKind::Symlink,
-        _ => EntryKind::Other,
-    }
+pub(super) fn rescan(path: &WorkspacePath) -> Change {
+    Change { what: EventKind::Rescan, path: path.clone(), kind: ObjectKind::Directory }
 }

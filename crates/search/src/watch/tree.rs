@@ -3,7 +3,8 @@
 
 use std::collections::HashMap;
 
-use crate::{model::WorkspacePath, workspace::WatchId};
+use super::directories::WatchId;
+use crate::model::WorkspacePath;
 
 /// A directory's place in the tree.
 pub(super) type Id = u32;

@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use super::{
-    queue::{Event, Queue, WatchEnd},
+    queue::{Change, Queue, WatchEnd},
     tree::{Id, Places},
 };
 use crate::{
@@ -85,9 +85,9 @@ impl Scope {
         decision.is_allow() || (decision.is_default_deny() && policy.may_allow_beneath(&about))
     }
 
-    pub(super) fn tell(&self, event: &Event) {
+    pub(super) fn tell(&self, change: &Change) {
         for queue in &self.queues {
-            queue.push(event);
+            queue.push(change);
         }
     }
 
