@@ -9,9 +9,9 @@ use std::{hint::black_box, io::Write as _, path::Path};
 
 use criterion::{Criterion, Throughput, criterion_group, criterion_main};
 use portcullis::{
-    authoring::{Unwatched, replay},
     model::{Access, AgentName, OperationKind, WorkspacePath},
     policy::{Policy, PolicySource, Query, compile},
+    policy_tools::{Unwatched, replay},
 };
 use portcullis_audit::{Chain, Directory, Draft, Hash, Kind, Prepared, SEGMENT_RECORDS, Segment};
 

@@ -19,7 +19,7 @@ pub use portcullis_acp as acp;
 pub use portcullis_core as gateway;
 pub use portcullis_mcp as mcp;
 pub use portcullis_policy::{self as policy, model};
-pub use portcullis_policy_tools as authoring;
+pub use portcullis_policy_tools as policy_tools;
 pub use portcullis_review::{self as review, change, undo};
 pub use portcullis_sandbox as sandbox;
 pub use portcullis_serve as serve;

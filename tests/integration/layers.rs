@@ -20,7 +20,7 @@ const LAYERS: &[&[&str]] = &[
     &["change"],
     &["operator_files"],
     &["config"],
-    &["review", "authoring", "undo"],
+    &["review", "policy_tools", "undo"],
     &["acp", "mcp", "serve"],
     &["app"],
     &["cli"],

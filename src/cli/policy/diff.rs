@@ -12,9 +12,9 @@ use crate::{
         failure::{Context as _, Exit, Failure},
         workspace::open_workspace,
     },
-    authoring::{Change, Diff, Seen, Side, Tree, diff},
     model::{AgentName, Escaped},
     policy::{Decision, SettingChange},
+    policy_tools::{Change, Diff, Seen, Side, Tree, diff},
 };
 
 /// Show what becomes allowed or denied when a policy takes the place of another

@@ -12,9 +12,9 @@ use crate::{
         fresh::Destination,
         workspace::open_workspace,
     },
-    authoring::{SCHEMA_FILE, Tree, first_policy, json_schema},
     cli::render::for_shell,
     operator_files,
+    policy_tools::{SCHEMA_FILE, Tree, first_policy, json_schema},
 };
 
 /// Make a commented policy for a workspace, with tests

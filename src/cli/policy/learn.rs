@@ -12,11 +12,11 @@ use crate::{
         failure::{Exit, Failure},
         policy_loading::unusable,
     },
-    authoring::{Learned, Proposal, learn, replay},
     config::{self, PolicyTexts},
     gateway::{CONTEXT, unified_diff},
     model::{Access, Escaped},
     policy::{Policy, PolicySource, compile},
+    policy_tools::{Learned, Proposal, learn, replay},
 };
 
 /// Propose what a policy would have to allow, from recorded requests

@@ -13,9 +13,9 @@ use crate::{
         output::colours,
         workspace::open_workspace,
     },
-    authoring::{Finding, LINTS, Subject, Tree, lint},
     model::Escaped,
     policy::{OutlineFile, Policy},
+    policy_tools::{Finding, LINTS, Subject, Tree, lint},
     review::visible_json,
 };
 

@@ -5,7 +5,7 @@ use std::{cell::RefCell, io::IsTerminal as _, time::Duration};
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
-use crate::authoring::{Watch, Work};
+use crate::policy_tools::{Watch, Work};
 
 /// Work of less than so many bytes or questions is done before anybody looks.
 const SMALL: u64 = 20_000;

@@ -11,9 +11,9 @@ use crate::{
         audit_log::{say_unverified, unreadable},
         failure::Failure,
     },
-    authoring::{Changed, Replay, replay},
     model::Escaped,
     policy::Policy,
+    policy_tools::{Changed, Replay, replay},
 };
 
 /// Most lines of changes that are shown to people.

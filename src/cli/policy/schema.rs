@@ -4,7 +4,7 @@ use std::process::ExitCode;
 
 use crate::{
     app::failure::{Context as _, Failure},
-    authoring::json_schema,
+    policy_tools::json_schema,
 };
 
 /// Print the JSON Schema of policy files, for editors

@@ -11,11 +11,11 @@ use crate::{
         policy_loading::{error_json, rendered},
         session::random_id,
     },
-    authoring::{Stage, TestReport, TestText, run_tests},
     config::{self, PolicyTexts},
     model::Escaped,
     operator_files,
     policy::{OutlineFile, Policy},
+    policy_tools::{Stage, TestReport, TestText, run_tests},
 };
 
 use super::files::policies;

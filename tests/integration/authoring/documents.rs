@@ -1,6 +1,6 @@
 //! `docs/authoring.md` is true as far as a test can tell.
 
-use portcullis::authoring::{LINTS, Lint};
+use portcullis::policy_tools::{LINTS, Lint};
 
 use super::policy_file;
 use crate::common::World;

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use portcullis::authoring::LINTS;
+use portcullis::policy_tools::LINTS;
 use serde_json::Value;
 
 use super::policy_file;

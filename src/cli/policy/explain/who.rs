@@ -12,9 +12,9 @@ use crate::{
         policy_loading::load,
         workspace::open_workspace,
     },
-    authoring::{Deed, Tree, judge},
     model::{AgentName, Escaped},
     policy::{Effect, ObjectKind, Policy},
+    policy_tools::{Deed, Tree, judge},
 };
 
 /// What an agent is asked about.

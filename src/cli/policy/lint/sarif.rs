@@ -4,7 +4,7 @@
 use serde::Serialize;
 
 use super::Located;
-use crate::authoring::LINTS;
+use crate::policy_tools::LINTS;
 
 /// The log of one run.
 pub(super) fn log(found: &[Located]) -> Result<String, serde_json::Error> {
