@@ -325,7 +325,7 @@ fn an_agent_has_no_powers() {
     for who in users() {
         let attempts = Place::new(who).hostile(&[], &["powers"]);
         assert_eq!(attempts["capabilities"], "0 0 1", "{who:?}");
-        for name in ["io_uring", "clone3", "a number from the future"] {
+        for name in ["io_uring", "io_setup", "clone3", "a number from the future"] {
             assert_eq!(attempts[name], "ENOSYS", "{who:?} {name}");
         }
         for name in ["splice", "sendfile", "tee", "vmsplice"] {

@@ -2,9 +2,9 @@
 //! agent: every action is tried before and after confinement, so that a
 //! refusal means something, and what the agent needs is tried too.
 //!
-//! It changes nothing outside the agent's own directories. io_uring has no
-//! safe wrapper to try it with; it is refused by the same filter as ptrace,
-//! which is tried.
+//! It changes nothing outside the agent's own directories. io_uring and
+//! io_setup have no safe wrapper to try them with; a filter beside the one that
+//! refuses ptrace, which is tried, says that they do not exist.
 
 use std::{
     collections::BTreeMap,

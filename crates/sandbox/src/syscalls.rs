@@ -4,12 +4,15 @@ use nix::libc;
 
 /// Calls that are said not to exist, so that callers fall back to what can be
 /// checked: io_uring does file and network operations that no filter sees,
-/// and clone3 takes its flags from memory.
+/// clone3 takes its flags from memory, and the contexts of asynchronous I/O are
+/// counted for the whole machine (`fs.aio-max-nr`), so that who takes them all leaves
+/// none to anybody.
 pub(super) const MISSING: &[i64] = &[
     libc::SYS_io_uring_setup,
     libc::SYS_io_uring_enter,
     libc::SYS_io_uring_register,
     libc::SYS_clone3,
+    libc::SYS_io_setup,
 ];
 
 /// The same for agents: openat2 takes the mode of a new file from memory, and

@@ -191,6 +191,17 @@ fn an_agent_makes_no_program_that_runs_as_its_owner() {
     assert!(!refuses(Purpose::Worker, libc::SYS_openat2, &[]));
 }
 
+/// An agent took all contexts of the machine (`fs.aio-max-nr`), and databases of other
+/// users failed.
+#[test]
+fn nobody_behind_a_gate_has_a_context_of_asynchronous_io() {
+    for purpose in
+        [FULL, PARTIAL, Purpose::Gate, Purpose::Worker, Purpose::Front, Purpose::Relay]
+    {
+        assert!(refuses(purpose, libc::SYS_io_setup, &[128, 1]), "{purpose:?}");
+    }
+}
+
 #[test]
 fn every_filter_compiles_and_fits() {
     for udp in [true, false] {
