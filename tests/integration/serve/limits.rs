@@ -150,6 +150,33 @@ fn a_reply_counts_in_the_memory_of_the_front_until_the_client_has_it() {
     assert!(read("fits")["result"]["contents"].is_array());
 }
 
+/// They could have all of it, for ten minutes each, and what others sent was refused.
+#[test]
+fn replies_that_one_token_does_not_take_leave_memory_of_the_front_to_others() {
+    let mut site = Site::new(&["shop", "docs"]);
+    let eve = site.add_agent("eve", "workspaces = [\"docs\"]");
+    site.settings = "limits = { messageSize = \"1MiB\", messageMemory = \"64MiB\" }".to_owned();
+    let size = 9_000_000;
+    for name in ["shop", "docs"] {
+        std::fs::write(site.root(name).join("large.txt"), "x".repeat(size)).unwrap();
+    }
+    let service = site.serve();
+    let read = |token: &str, workspace: &str| {
+        let root = site.root(workspace).canonicalize().unwrap();
+        let uri = format!("file://{}", root.join("large.txt").display());
+        let method = ("resources/read", Some(uri.as_str()));
+        service.post_message(token, workspace, method, &json!({ "uri": uri }))
+    };
+    let unread: Vec<_> = (0..3).map(|_| read(&eve, "docs")).collect();
+    for stream in &unread {
+        // Its reply, or an error where it found no room.
+        stream.peek(&mut [0]).unwrap();
+    }
+    let taken = answer(read(site.token("all"), "shop"));
+    let text = taken["result"]["contents"][0]["text"].as_str();
+    assert_eq!(text.map(str::len), Some(size), "{}", taken["error"]);
+}
+
 #[test]
 fn a_call_that_the_worker_refuses_as_a_whole_is_answered_and_holds_no_memory() {
     let mut site = Site::new(&["shop"]);

@@ -52,7 +52,9 @@ impl Shared {
 
     /// The same for messages.
     pub(super) async fn open(&self, peer: &Peer) -> Result<Arc<link::Link>, OpenError> {
-        Ok(link::Link::start(self.session(peer).await?, self.front()?.sockets().memory().clone()))
+        // What a client does not read takes memory from its own token alone.
+        let memory = self.front()?.sockets().share(self.token);
+        Ok(link::Link::start(self.session(peer).await?, memory))
     }
 
     /// The session of whoever has none.

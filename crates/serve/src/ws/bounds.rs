@@ -7,8 +7,8 @@ use portcullis_rpc::{MemoryBudget, MemoryShares, Reservation};
 use super::{SMALL, STEP};
 use crate::TokenHash;
 
-/// Shares of the memory: the messages of one token have one, and in any case as much
-/// as the largest message takes.
+/// Shares of the memory: the messages from and to one token have one, and in any case
+/// as much as the largest message takes.
 const SHARES: usize = 2;
 
 /// What bounds the sockets.
@@ -16,7 +16,7 @@ const SHARES: usize = 2;
 pub struct Bounds {
     /// Largest message from a client, in bytes.
     pub message: usize,
-    /// Memory for messages on their way, of all clients, in bytes.
+    /// Memory for messages on their way from and to all clients, in bytes.
     pub memory: usize,
     /// How often a client is asked whether it is there.
     pub ping: Duration,
@@ -60,7 +60,8 @@ impl Sockets {
     }
 
     /// The memory for large messages.
-    pub(crate) fn memory(&self) -> &MemoryBudget {
+    #[cfg(test)]
+    pub(super) fn memory(&self) -> &MemoryBudget {
         self.memory.all()
     }
 
