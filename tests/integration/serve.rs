@@ -19,3 +19,4 @@ mod sessions;
 mod telemetry;
 #[cfg(feature = "tls")]
 mod tls;
+mod turns;

@@ -195,9 +195,7 @@ fn an_agent_makes_no_program_that_runs_as_its_owner() {
 /// users failed.
 #[test]
 fn nobody_behind_a_gate_has_a_context_of_asynchronous_io() {
-    for purpose in
-        [FULL, PARTIAL, Purpose::Gate, Purpose::Worker, Purpose::Front, Purpose::Relay]
-    {
+    for purpose in [FULL, PARTIAL, Purpose::Gate, Purpose::Worker, Purpose::Front, Purpose::Relay] {
         assert!(refuses(purpose, libc::SYS_io_setup, &[128, 1]), "{purpose:?}");
     }
 }

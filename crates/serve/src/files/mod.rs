@@ -26,29 +26,30 @@ use serde_json::{Value, json};
 use tokio::{
     io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _, BufReader},
     net::UnixStream,
-    sync::{Mutex, OwnedSemaphorePermit, Semaphore},
+    sync::{Mutex, Semaphore},
     task::JoinHandle,
 };
 
 use crate::{
     buffer,
-    gateway::{Approver, Gateway, Source, Subscription, Ticket},
+    gateway::{Gateway, Source, Subscription},
     lock,
     model::{Access, AgentName, Session},
 };
 
+mod aside;
 mod changes;
 mod reply;
 mod request;
 mod wire;
 
+use aside::{Aside, Place};
 use reply::Reply;
 use request::Wanted;
 use wire::{Malformed, Message};
 
-/// Requests of one client that wait for a person.
-const WAITING: usize = 16;
-/// How long they may take over their answers once nobody is asked any more.
+/// How long requests that waited for a person may take over their answers once nobody
+/// is asked any more.
 const ANSWERS: Duration = Duration::from_secs(2);
 /// Messages of up to so many bytes are not counted.
 const MAX_UNCOUNTED: usize = 64 * 1024;
@@ -351,8 +352,12 @@ impl<W: AsyncWrite + Unpin + Send + 'static> Client<W> {
             let (worker, taken) = (Arc::clone(&client), Arc::clone(&place));
             let reply = tokio::task::spawn_blocking(move || worker.carry_out(bytes, &taken)).await;
             let reply = reply.map_err(io::Error::other)?;
-            // A client that does not read holds no more than its reply.
-            let mut memory = lock(&place).memory.take();
+            // A client that does not read holds no more than its reply, and nobody's turn.
+            let mut memory = {
+                let mut place = lock(&place);
+                place.turn = None;
+                place.memory.take()
+            };
             memory.iter_mut().for_each(|memory| memory.shrink(reply.len()));
             client.say(&reply).await
         });
@@ -416,54 +421,6 @@ impl<W: AsyncWrite + Unpin + Send + 'static> Client<W> {
                 let said = missing.then(|| format!("File not found: {}", wanted.shown));
                 reply.failed(&error, said.as_deref())
             }
-        }
-    }
-}
-
-/// A request's place among those that are carried out.
-struct Place {
-    free: Option<tokio::sync::oneshot::Sender<()>>,
-    turn: Option<OwnedSemaphorePermit>,
-    /// The memory is for a content that will be read.
-    reads: bool,
-    memory: Option<Reservation>,
-}
-
-/// A request that may have to wait for a person: it steps aside then.
-struct Aside<'a> {
-    place: &'a std::sync::Mutex<Place>,
-    waiting: &'a AtomicUsize,
-    channel: &'a Channel,
-    share: &'a MemoryBudget,
-}
-
-impl Approver for Aside<'_> {
-    fn ask(&self, ticket: &Arc<Ticket>) {
-        if self.waiting.fetch_add(1, Ordering::SeqCst) >= WAITING {
-            ticket.withdraw();
-            return;
-        }
-        // The channel has no way to ask its user; `portcullis approve` has.
-        let mut place = lock(self.place);
-        place.turn.take();
-        if place.reads {
-            place.memory = None;
-        }
-        if let Some(free) = place.free.take() {
-            let _ = free.send(());
-        }
-    }
-
-    fn over(&self, _ticket: &Ticket) {
-        self.waiting.fetch_sub(1, Ordering::SeqCst);
-        let needs_memory = {
-            let place = lock(self.place);
-            place.reads && place.memory.is_none()
-        };
-        if needs_memory {
-            let memory = self.channel.memory_to_read(self.share);
-            let memory = tokio::runtime::Handle::current().block_on(memory);
-            lock(self.place).memory = memory;
         }
     }
 }
