@@ -31,21 +31,21 @@ fn policy() -> String {
 }
 
 /// An editor, an agent, and the gate's MCP server for that.
-struct Host {
+pub(crate) struct Host {
     rig: Rig,
-    gateway: Arc<Gateway>,
+    pub(crate) gateway: Arc<Gateway>,
     inside: Option<SandboxSocket>,
     sessions: i64,
 }
 
 /// An MCP client of the agent.
-struct Guest {
+pub(crate) struct Guest {
     stream: UnixStream,
     lines: BufReader<UnixStream>,
 }
 
 impl Host {
-    fn new() -> Self {
+    pub(crate) fn new() -> Self {
         let (dir, root) = workspace();
         std::fs::create_dir(root.join("ask")).unwrap();
         let gateway = Arc::new(gateway_under(&policy(), &root, dir.path()));
@@ -63,7 +63,7 @@ impl Host {
     }
 
     /// Opens a session, and comes to the server as a part of that.
-    fn invite(&mut self) -> (String, Guest) {
+    pub(crate) fn invite(&mut self) -> (String, Guest) {
         self.sessions += 1;
         let (id, session) = (self.sessions, format!("s{}", self.sessions));
         let params = json!({"cwd": self.rig.root, "mcpServers": []});
@@ -138,13 +138,13 @@ impl Guest {
         let _ = self.stream.write_all(format!("{message}\n").as_bytes());
     }
 
-    fn post(&mut self, id: i64, tool: &str, arguments: Value) {
+    pub(crate) fn post(&mut self, id: i64, tool: &str, arguments: Value) {
         let name = format!("workspace__ws__{tool}");
         self.send(&request(id, "tools/call", json!({"name": name, "arguments": arguments})));
     }
 
     /// The next message, if there is one before the end.
-    fn hear(&mut self) -> Option<Value> {
+    pub(crate) fn hear(&mut self) -> Option<Value> {
         let mut line = String::new();
         match self.lines.read_line(&mut line) {
             Ok(0) => None,

@@ -67,6 +67,7 @@ mod proof;
 mod races;
 mod random;
 mod recovery;
+mod refusals;
 mod relay;
 mod reload;
 mod review;

@@ -90,7 +90,7 @@ impl Door<'_> {
         }
         if method.starts_with("fs/") || !self.allowed.request(method) {
             let error = self.gateway.refuse(&self.connection, method, None, &Refusal::Method);
-            self.reader(Peer::Agent).pause_after_malformed();
+            self.pause(Peer::Agent);
             self.send(Peer::Agent, render::coded(id, render::METHOD, &error, None));
             return Pass::Stop;
         }
@@ -179,7 +179,7 @@ impl Door<'_> {
     fn file_request(&self, id: &Id, method: Method, params: Option<&RawValue>) {
         let refuse = |session, path: Option<&str>, refusal| {
             let error = self.gateway.refuse(session, method.word(), path, &refusal);
-            self.reader(Peer::Agent).pause_after_malformed();
+            self.pause(Peer::Agent);
             self.send(Peer::Agent, render::refusal(id, &error, path));
         };
         let Params { session, path, what } = match params::parse(method, params) {
@@ -261,9 +261,7 @@ impl Door<'_> {
         match self.gateway.handle_asking(&job.visit.session, &job.operation, source, asker) {
             Ok(reply) => render::reply(&job.id, reply),
             Err(error) => {
-                if error.rule().is_some_and(|rule| rule.starts_with("limits.")) {
-                    self.reader(Peer::Agent).pause_after_malformed();
-                }
+                self.pause(Peer::Agent);
                 render::refusal(&job.id, &error, Some(&job.path))
             }
         }

@@ -181,8 +181,13 @@ impl<'g> Door<'g> {
             facts.insert("method".to_owned(), short(method).into());
         }
         let receipt = recorded(self.gateway.report(&self.connection, "acp.dropped", facts));
-        self.reader(from).pause_after_malformed();
+        self.pause(from);
         receipt
+    }
+
+    /// Lets a peer wait of whose messages too many are refused.
+    pub(super) fn pause(&self, from: Peer) {
+        self.reader(from).pause(self.gateway.pause(&self.connection));
     }
 
     /// Deals with a line that is not strict: records it, and answers whoever

@@ -6,16 +6,13 @@ use std::{
     os::fd::{AsFd, OwnedFd},
     sync::Mutex,
     thread,
+    time::Duration,
 };
 
-use portcullis_rpc::{Frame, RateLimiter, framing};
+use portcullis_rpc::{Frame, framing};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
-use crate::{
-    hangup::{self, malformed_limiter},
-    lock,
-    pace::Pace,
-};
+use crate::{hangup, lock, pace::Pace};
 
 use super::write_now;
 
@@ -32,14 +29,13 @@ pub(super) struct PeerReader {
     stopper: Mutex<Option<PipeWriter>>,
     /// The stream that is read; here it is only polled.
     stream: OwnedFd,
-    malformed: RateLimiter,
 }
 
 impl PeerReader {
     pub(super) fn new(stream: &impl AsFd) -> io::Result<Self> {
         let (stop, stopper) = io::pipe()?;
         let (stream, stopper) = (stream.as_fd().try_clone_to_owned()?, Mutex::new(Some(stopper)));
-        Ok(Self { stop, stopper, stream, malformed: malformed_limiter() })
+        Ok(Self { stop, stopper, stream })
     }
 
     /// Another end of the shutdown pipe, for [`Self::stop_by`].
@@ -61,10 +57,9 @@ impl PeerReader {
         framing::read(stream, max_line, each);
     }
 
-    /// Counts a malformed message, and pauses reading where there are too many.
-    pub(super) fn pause_after_malformed(&self) {
-        let pause = self.malformed.charge();
-        // The rest in the stream of a peer that is gone is bounded.
+    /// Pauses reading.
+    pub(super) fn pause(&self, pause: Duration) {
+        // The rest in the stream of a peer that is gone is bounded, and no other comes.
         if !pause.is_zero() && !self.is_over() {
             thread::sleep(pause);
         }

@@ -31,7 +31,6 @@ use tokio_util::sync::CancellationToken;
 
 use crate::{
     gateway::{Gateway, Refusal, Unfollowed},
-    hangup::malformed_limiter,
     model::{Escaped, OperationKind},
     paths::Roots,
 };
@@ -42,7 +41,7 @@ use super::{
     asking::Asker,
     call::Call,
     changes::Changes,
-    config::Config,
+    config::{Config, Place},
     instructions,
     kept::Kept,
     memory::MAX_CALLS,
@@ -113,13 +112,13 @@ impl Server {
             roots,
             offer,
             attached: config.attached.is_some(),
+            alone: config.place == Place::Host,
             tickets: Arc::default(),
             left: CancellationToken::new(),
             closed,
             calls: AtomicUsize::default(),
             bytes: AtomicUsize::default(),
             short: AtomicBool::default(),
-            refusals: malformed_limiter(),
         };
         Ok(Self {
             shared: Arc::new(shared),

@@ -11,7 +11,6 @@ use std::{
 };
 
 use portcullis_audit::Receipt;
-use portcullis_rpc::RateLimiter;
 use rmcp::model::CallToolResult;
 use serde_json::{Value, json};
 use tokio::sync::Semaphore;
@@ -52,6 +51,8 @@ pub(super) struct Shared {
     pub(super) calls_in_line: Arc<Semaphore>,
     /// The session is that of another transport.
     pub(super) attached: bool,
+    /// No other client of the agent can come.
+    pub(super) alone: bool,
     pub(super) tickets: Arc<Tickets>,
     /// Cancelled when the client says no more.
     pub(super) left: CancellationToken,
@@ -63,8 +64,6 @@ pub(super) struct Shared {
     pub(super) bytes: AtomicUsize,
     /// Whether the last change of a file was over soon.
     pub(super) short: AtomicBool,
-    /// What was refused and no limit of the policy bounds.
-    pub(super) refusals: RateLimiter,
 }
 
 impl Shared {
@@ -123,7 +122,6 @@ impl Shared {
         path: Option<&str>,
         refusal: &Refusal,
     ) -> crate::gateway::Error {
-        self.refusals.charge();
         self.gateway.refuse(&self.session, op, path, refusal)
     }
 
@@ -165,12 +163,7 @@ impl Shared {
         let receipts = call.receipts.into_inner();
         match result {
             Ok(answer) => answer::done(answer, &receipts),
-            Err(Trouble::Gate(error)) => {
-                if error.rule().is_some_and(|rule| rule.starts_with("limits.")) {
-                    self.refusals.charge();
-                }
-                answer::failed(&error, &receipts)
-            }
+            Err(Trouble::Gate(error)) => answer::failed(&error, &receipts),
             Err(Trouble::Said(message)) => answer::said(&message, &receipts),
             Err(Trouble::Arguments(why)) => {
                 let refusal = Refusal::Parameters(why);

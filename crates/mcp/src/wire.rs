@@ -93,10 +93,11 @@ impl Transport<RoleServer> for Wire {
                 tokio::time::sleep(PAUSE).await;
             }
             self.refused = false;
-            let pause = self.shared.refusals.pause();
-            // What is left in the stream of one that is gone is bounded.
-            if !pause.is_zero() && !self.reader.is_over() {
-                tokio::time::sleep(pause).await;
+            let pause = self.shared.gateway.pause(&self.shared.session);
+            // What is left in the stream of one that is gone is bounded, unless it comes again.
+            if !pause.is_zero() && !(self.shared.alone && self.reader.is_over()) {
+                let over = self.shared.left.cancelled();
+                let _ = tokio::time::timeout(pause, over).await;
             }
             let frame = self.reader.next().await;
             // Nothing more begins for a client that hears no more, of what was read either.
@@ -208,7 +209,6 @@ impl Wire {
     fn drop(&mut self, why: &str, length: Option<usize>) -> Option<Receipt> {
         let mut facts = BTreeMap::from([("why".to_owned(), json!(why))]);
         facts.extend(length.map(|length| ("bytes".to_owned(), json!(length))));
-        self.shared.refusals.charge();
         self.shared.report("mcp.dropped", facts)
     }
 }

@@ -1,5 +1,5 @@
 //! Parts that all protocols share: framing, strict JSON, JSON-RPC messages,
-//! and bounds on queues, rates and memory.
+//! and bounds on queues and memory.
 //!
 //! Knows nothing of files, policies or any one protocol, and imports no other
 //! crate of the workspace.
@@ -16,7 +16,6 @@ mod object;
 pub mod output;
 pub mod pace;
 mod queue;
-mod rate_limiter;
 pub mod response;
 pub mod strict_json;
 
@@ -27,7 +26,6 @@ pub use memory_budget::{MemoryBudget, MemoryShares, Reservation};
 pub use message::{Addressee, InvalidMessage, Message, MessageError, Outcome, is_text};
 pub use object::{Object, folds_to};
 pub use queue::{BoundedQueue, Notify, Rejected};
-pub use rate_limiter::RateLimiter;
 pub use strict_json::JsonError;
 
 /// Locks. A panic elsewhere leaves plain data behind the lock, which stays usable.

@@ -1,7 +1,7 @@
 //! What happens at a gate and is no operation: its beginning and end, a
 //! session's, and what never became a request.
 
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, time::Duration};
 
 use portcullis_audit::{Draft, Kind, Receipt};
 
@@ -40,6 +40,7 @@ impl Gateway {
         draft.decision = (*refusal != Refusal::Cancelled).then(|| "deny".to_owned());
         draft.rule = error.rule().map(str::to_owned);
         draft.reason = error.reason().map(str::to_owned);
+        self.refusals.charge(session.agent.as_str());
         self.record_error(draft, error, meter.as_deref())
     }
 
@@ -54,8 +55,15 @@ impl Gateway {
         event: &str,
         facts: BTreeMap<String, serde_json::Value>,
     ) -> Result<Receipt, Error> {
+        self.refusals.charge(session.agent.as_str());
         let denied = Some("deny".to_owned());
         self.event(session, event, facts, denied, ErrorKind::InvalidInput.as_str())
+    }
+
+    /// How long a door must not hear the session's agent, for it had too much refused that
+    /// no limit of the policy bounds. A door asks before it takes a message.
+    pub fn pause(&self, session: &Session) -> Duration {
+        self.refusals.pause(session.agent.as_str())
     }
 
     /// Records something that happened and needed no decision, such as the

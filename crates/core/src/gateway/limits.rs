@@ -195,6 +195,11 @@ impl Drop for Spent {
     }
 }
 
+/// Whether a rule is a limit, of the policy or of a service.
+pub(super) fn is_limit(rule: &str) -> bool {
+    rule.starts_with("limits.") || rule.starts_with("serve.limits.")
+}
+
 /// Locks; a panic elsewhere left plain numbers behind.
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)

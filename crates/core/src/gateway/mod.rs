@@ -20,6 +20,7 @@ mod pending_approval;
 mod record;
 mod recovery;
 mod redress;
+mod refusals;
 mod reload;
 mod request;
 mod reservations;
@@ -68,6 +69,7 @@ use heralds::Heralds;
 use limits::Meters;
 use locks::Locks;
 use numbers::Counter;
+use refusals::Refusals;
 use turns::Turns;
 
 /// A gate in front of one workspace. It can be used by many threads at once.
@@ -80,6 +82,7 @@ pub struct Gateway {
     vault: Arc<BackupStore>,
     locks: Locks,
     meters: Meters,
+    refusals: Refusals,
     key: SecretKey,
     known: Known,
     name_locks: NameLocks,
@@ -185,6 +188,7 @@ impl Gateway {
             vault,
             locks,
             meters,
+            refusals: Refusals::default(),
             key,
             known: Known::default(),
             name_locks,

@@ -9,7 +9,7 @@ use super::{
     Caller, Gateway, Reply,
     asking::Approved,
     error::{self, Error, ErrorKind, Failure, HIDDEN, Stopped},
-    limits::Meter,
+    limits::{self, Meter},
     locks::changed_paths,
     record,
     reservations::Reservations,
@@ -186,6 +186,11 @@ impl Gateway {
         meter: Option<&Meter>,
     ) -> Error {
         record::fail(&mut draft, &error);
+        if let Some(agent) = &draft.agent
+            && error.rule().is_some_and(limits::is_limit)
+        {
+            self.refusals.charge(agent);
+        }
         let closed = closes(&error, meter);
         if closed {
             draft.facts.get_or_insert_default().insert("sessionClosed".to_owned(), true.into());

@@ -192,7 +192,13 @@ impl Channel {
         });
         let changes = Arc::clone(&client).watch().await;
         let served = async {
-            while let Some((bytes, memory)) = self.message(&mut input, &client.share).await? {
+            loop {
+                let pause = self.gateway.pause(session);
+                if !pause.is_zero() {
+                    tokio::time::sleep(pause).await;
+                }
+                let message = self.message(&mut input, &client.share).await?;
+                let Some((bytes, memory)) = message else { return Ok(()) };
                 let Err(why) = client.hear(bytes, memory).await else { continue };
                 let left = left(&mut input).await;
                 return Err(match why {
@@ -201,7 +207,6 @@ impl Channel {
                     Unheard::Revoked => Error::Revoked { left: left.saturating_add(1) },
                 });
             }
-            Ok(())
         };
         let Some(changes) = changes else {
             let served = served.await;

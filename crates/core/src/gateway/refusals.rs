@@ -1,0 +1,63 @@
+//! How fast an agent may have on record what no limit of the policy bounds: malformed
+//! messages, what never became an operation, and what a limit denied. They are cheap to
+//! send, and each costs a record.
+//!
+//! A leaky bucket in time for each agent, on however many connections. It never
+//! refuses; it tells how long the doors must not hear the agent.
+
+use std::{
+    collections::HashMap,
+    sync::{Mutex, MutexGuard, PoisonError},
+    time::{Duration, Instant},
+};
+
+/// What one of them takes: 200 every second.
+const COST: Duration = Duration::from_millis(5);
+/// So many at once need no pause, after as long without any.
+const BURST: Duration = Duration::from_secs(10);
+
+/// By agent, the time until which the refusals so far take. Agents are the operator's,
+/// so there are not many of them.
+#[derive(Debug, Default)]
+pub(super) struct Refusals(Mutex<HashMap<String, Instant>>);
+
+impl Refusals {
+    /// Counts one.
+    pub(super) fn charge(&self, agent: &str) {
+        let now = Instant::now();
+        let mut all = self.lock();
+        let begin = all.get(agent).map_or(now, |busy| now.max(*busy));
+        all.insert(agent.to_owned(), begin.checked_add(COST).unwrap_or(begin));
+    }
+
+    /// How long the agent must not be heard.
+    pub(super) fn pause(&self, agent: &str) -> Duration {
+        let busy = self.lock().get(agent).copied();
+        let left = busy.map(|busy| busy.saturating_duration_since(Instant::now()));
+        left.unwrap_or_default().saturating_sub(BURST)
+    }
+
+    fn lock(&self) -> MutexGuard<'_, HashMap<String, Instant>> {
+        // A map has no state between two of its operations.
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_burst_is_free_and_later_refusals_pause_their_agent_alone() {
+        let refusals = Refusals::default();
+        for _ in 0..10 * 200 - 1 {
+            refusals.charge("a");
+        }
+        assert_eq!(refusals.pause("a"), Duration::ZERO);
+        (0..200).for_each(|_| refusals.charge("a"));
+        let pause = refusals.pause("a");
+        // The test takes its time as well.
+        assert!(pause > Duration::from_millis(100) && pause <= Duration::from_secs(1), "{pause:?}");
+        assert_eq!(refusals.pause("b"), Duration::ZERO);
+    }
+}
