@@ -17,8 +17,8 @@ use crate::{
     serve::files::{Channel, Limits},
 };
 
-/// Threads for requests: those that are carried out, and those that wait for a
-/// person.
+/// Threads for requests: those that are carried out, and as many that wait for a
+/// person as the gateway lets wait.
 const THREADS: usize = 32;
 /// How long such a thread is kept.
 const KEPT: Duration = Duration::from_secs(10);

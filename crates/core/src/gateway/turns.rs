@@ -38,6 +38,8 @@ pub(super) struct Turns {
     state: Mutex<State>,
     /// Held by whoever begins to watch.
     watching: Mutex<()>,
+    /// By agent, held by whoever is next in that.
+    next_to_watch: Mutex<HashMap<String, Arc<Mutex<()>>>>,
 }
 
 #[derive(Debug)]
@@ -96,7 +98,12 @@ impl Turns {
             taken: HashMap::new(),
             accounts: HashMap::new(),
         };
-        Self { shares, state: Mutex::new(state), watching: Mutex::default() }
+        Self {
+            shares,
+            state: Mutex::new(state),
+            watching: Mutex::default(),
+            next_to_watch: Mutex::default(),
+        }
     }
 
     /// Waits for a turn.
@@ -130,6 +137,12 @@ impl Turns {
         let (pass, place) = place;
         place.wait();
         Ok(pass)
+    }
+
+    /// To be locked by whoever begins to watch for an agent, before it takes a turn: it may
+    /// walk all of the workspace, and the agent's others that wait for that keep no turns.
+    pub(super) fn next_to_watch(&self, agent: &str) -> Arc<Mutex<()>> {
+        Arc::clone(lock(&self.next_to_watch).entry(agent.to_owned()).or_default())
     }
 
     /// Lets an agent begin to watch that does so already as often as `has` says;
@@ -296,7 +309,7 @@ fn as_float(number: u64) -> f64 {
     number as f64
 }
 
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+pub(super) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     // A panic ends a release build; elsewhere plain counts are left.
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

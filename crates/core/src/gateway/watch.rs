@@ -9,7 +9,9 @@ use std::sync::Arc;
 use portcullis_audit::{Draft, Receipt};
 use serde_json::json;
 
-use super::{Error, ErrorKind, Gateway, Output, Reply, error::Failure, record, turn::Turn};
+use super::{
+    Error, ErrorKind, Gateway, Output, Reply, error::Failure, record, turn::Turn, turns::lock,
+};
 use crate::{
     model::{Operation, Session, WatchQuery},
     ops::{Ended, Source, Subscription, prepare},
@@ -35,6 +37,8 @@ impl Gateway {
     /// system lets no more be watched.
     pub fn watch(&self, session: &Session, query: WatchQuery) -> Result<Watching, Error> {
         self.record_ended(self.watcher.ended());
+        let next = self.turns.as_ref().map(|turns| turns.next_to_watch(session.agent.as_str()));
+        let _next = next.as_deref().map(lock);
         let operation = Operation::Watch { query };
         let Reply { receipt, output } = self.handle(session, &operation, Source::Disk)?;
         match output {
@@ -145,18 +149,59 @@ mod tests {
         gateway
     }
 
+    fn session(agent: &str, id: &str) -> Session {
+        let agent = agent.parse().unwrap();
+        Session { id: id.into(), agent, user: "u".into(), door: Door::Mcp }
+    }
+
+    /// They had all turns, while each walked the workspace after the other.
+    #[test]
+    fn sessions_of_an_agent_that_wait_to_watch_keep_no_turns() {
+        let temp = tempfile::tempdir().unwrap();
+        let mut gateway = gateway(&temp);
+        gateway.share(Shares {
+            turns: 2,
+            per_session: 2,
+            requests_per_second: 1000,
+            bytes_per_second: 1000,
+            concurrent: 10,
+            watches: 10,
+        });
+        thread::scope(|scope| {
+            let gateway = &gateway;
+            let alone = gateway.turns.as_ref().unwrap().watch(|| 0).unwrap();
+            for id in ["1", "2", "3"] {
+                let query = WatchQuery::new(WorkspacePath::root());
+                scope.spawn(move || drop(gateway.watch(&session("a", id), query).unwrap()));
+            }
+            let running = || gateway.turns.as_ref().unwrap().count().1;
+            while running() == 0 {
+                thread::yield_now();
+            }
+            // So that the others wait, too.
+            thread::sleep(Duration::from_millis(100));
+            let list = Operation::List { path: WorkspacePath::root() };
+            let other =
+                scope.spawn(move || gateway.handle(&session("b", "4"), &list, Source::Disk));
+            for _ in 0..1000 {
+                if other.is_finished() {
+                    break;
+                }
+                thread::sleep(Duration::from_millis(10));
+            }
+            let served = other.is_finished();
+            drop(alone);
+            assert!(served);
+        });
+    }
+
     /// Who puts a policy in force tells the watcher, which is not there yet before the
     /// first subscription, and that had looked at the policy before.
     #[test]
     fn the_first_subscription_heeds_a_policy_that_came_while_it_began() {
         let temp = tempfile::tempdir().unwrap();
         let gateway = gateway(&temp);
-        let session = Session {
-            id: "s".into(),
-            agent: "a".parse().unwrap(),
-            user: "u".into(),
-            door: Door::Mcp,
-        };
+        let session = session("a", "s");
         let old = gateway.policy();
         thread::scope(|scope| {
             // It waits for this after it has looked at the policy: three more have

@@ -6,9 +6,8 @@ use std::sync::{
 };
 
 use portcullis_rpc::{MemoryBudget, Reservation};
-use tokio::sync::OwnedSemaphorePermit;
 
-use super::Channel;
+use super::{Channel, turns::Turn};
 use crate::{
     gateway::{Approver, Ticket},
     lock,
@@ -20,7 +19,7 @@ const WAITING: usize = 16;
 /// A request's place among those that are carried out.
 pub(super) struct Place {
     pub(super) free: Option<tokio::sync::oneshot::Sender<()>>,
-    pub(super) turn: Option<OwnedSemaphorePermit>,
+    pub(super) turn: Option<Turn>,
     /// The memory is for a content that will be read.
     pub(super) reads: bool,
     pub(super) memory: Option<Reservation>,

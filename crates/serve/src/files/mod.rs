@@ -26,7 +26,7 @@ use serde_json::{Value, json};
 use tokio::{
     io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _, BufReader},
     net::UnixStream,
-    sync::{Mutex, Semaphore},
+    sync::Mutex,
     task::JoinHandle,
 };
 
@@ -41,11 +41,13 @@ mod aside;
 mod changes;
 mod reply;
 mod request;
+mod turns;
 mod wire;
 
 use aside::{Aside, Place};
 use reply::Reply;
 use request::Wanted;
+use turns::{AgentTurns, Turns};
 use wire::{Malformed, Message};
 
 /// How long requests that waited for a person may take over their answers once nobody
@@ -58,6 +60,8 @@ const MAX_UNCOUNTED: usize = 64 * 1024;
 const COPIES: usize = 3;
 /// Shares of the memory; the clients of one agent have one of them.
 const SHARES: usize = 4;
+/// Shares of the turns; the same.
+const TURN_SHARES: usize = 2;
 
 /// What bounds the channel in this process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -67,14 +71,14 @@ pub struct Limits {
     pub message: usize,
     /// Memory for large messages under way, of all clients, in bytes.
     pub memory: usize,
-    /// Requests that are carried out at once.
+    /// Requests that are carried out, and subscriptions that begin, at once.
     pub requests: usize,
 }
 
 impl Default for Limits {
     /// For files of 100 MB.
     fn default() -> Self {
-        Self { message: 144 << 20, memory: 512 << 20, requests: 8 }
+        Self { message: 144 << 20, memory: 512 << 20, requests: 16 }
     }
 }
 
@@ -120,9 +124,7 @@ pub struct Channel {
     gateway: Arc<Gateway>,
     limits: Limits,
     memory: MemoryShares<AgentName>,
-    /// First come, first served: a client that sends much waits behind those
-    /// that send little, for it has one place in the queue, too.
-    turns: Arc<Semaphore>,
+    turns: Turns,
 }
 
 /// What is shared by the requests of one client.
@@ -130,6 +132,7 @@ struct Client<W> {
     channel: Arc<Channel>,
     session: Session,
     share: MemoryBudget,
+    turns: AgentTurns,
     output: Mutex<W>,
     waiting: AtomicUsize,
     /// Those that wait, or did.
@@ -142,7 +145,7 @@ impl Channel {
     /// A channel without clients yet.
     pub fn new(gateway: Arc<Gateway>, limits: Limits) -> Arc<Self> {
         let memory = MemoryShares::new(MemoryBudget::new(limits.memory), limits.memory / SHARES);
-        let turns = Arc::new(Semaphore::new(limits.requests.max(1)));
+        let turns = Turns::new(limits.requests, limits.requests / TURN_SHARES);
         Arc::new(Self { gateway, limits, memory, turns })
     }
 
@@ -185,6 +188,7 @@ impl Channel {
             channel: Arc::clone(self),
             session: session.clone(),
             share: self.memory.share(session.agent.clone()),
+            turns: self.turns.of(&session.agent),
             output: Mutex::new(output),
             waiting: AtomicUsize::new(0),
             aside: std::sync::Mutex::default(),
@@ -297,8 +301,11 @@ impl<W: AsyncWrite + Unpin + Send + 'static> Client<W> {
     /// Subscribes to what changes; a client that may not see anything is told
     /// nothing.
     async fn watch(self: Arc<Self>) -> Option<Subscription> {
+        // It may walk all of the workspace.
+        let turn = self.turns.take().await?;
         let client = Arc::clone(&self);
         let watched = tokio::task::spawn_blocking(move || {
+            let _turn = turn;
             client.channel.gateway.watch(&client.session, changes::query())
         });
         let watched = watched.await.ok()?;
@@ -344,9 +351,7 @@ impl<W: AsyncWrite + Unpin + Send + 'static> Client<W> {
         // Of what a person must agree to, the content is read afterwards.
         let reads = memory.is_none() && wire::is_read(&bytes);
         let memory = if reads { self.channel.memory_to_read(&self.share).await } else { memory };
-        let Ok(turn) = Arc::clone(&self.channel.turns).acquire_owned().await else {
-            return Ok(());
-        };
+        let Some(turn) = self.turns.take().await else { return Ok(()) };
         if self.revoked.load(Ordering::SeqCst) {
             return Err(Unheard::Revoked);
         }

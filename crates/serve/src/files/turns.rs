@@ -1,0 +1,89 @@
+//! How many requests of the `files` channel are carried out at once: of everybody, and
+//! of one agent on all its connections.
+//!
+//! First come, first served: a connection has one place in the queue, so one that sends
+//! much waits behind those that send little. An agent with many of them waits for its own.
+
+use std::{
+    collections::HashMap,
+    sync::{Arc, Mutex},
+};
+
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+
+use crate::{lock, model::AgentName};
+
+/// The turns of everybody.
+#[derive(Debug)]
+pub(super) struct Turns {
+    all: Arc<Semaphore>,
+    each: usize,
+    /// Agents are the operator's, so there are not many of them.
+    agents: Mutex<HashMap<AgentName, Arc<Semaphore>>>,
+}
+
+/// Those of one agent.
+#[derive(Debug)]
+pub(super) struct AgentTurns {
+    own: Arc<Semaphore>,
+    all: Arc<Semaphore>,
+}
+
+/// A turn, until it is dropped.
+#[derive(Debug)]
+pub(super) struct Turn {
+    _own: OwnedSemaphorePermit,
+    _all: OwnedSemaphorePermit,
+}
+
+impl Turns {
+    /// So many at once, and so many of each agent; one at least.
+    pub(super) fn new(all: usize, each: usize) -> Self {
+        let all = Arc::new(Semaphore::new(all.max(1)));
+        Self { all, each: each.max(1), agents: Mutex::default() }
+    }
+
+    pub(super) fn of(&self, agent: &AgentName) -> AgentTurns {
+        let mut agents = lock(&self.agents);
+        let own = agents.entry(agent.clone()).or_insert_with(|| Semaphore::new(self.each).into());
+        AgentTurns { own: Arc::clone(own), all: Arc::clone(&self.all) }
+    }
+}
+
+impl AgentTurns {
+    /// Waits for a turn, which there always is in the end: neither semaphore is closed.
+    pub(super) async fn take(&self) -> Option<Turn> {
+        // In this order: who waits for its own agent keeps nobody else waiting.
+        let own = Arc::clone(&self.own).acquire_owned().await.ok()?;
+        let all = Arc::clone(&self.all).acquire_owned().await.ok()?;
+        Some(Turn { _own: own, _all: all })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+
+    #[test]
+    fn an_agent_with_many_connections_leaves_turns_to_others() {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
+        runtime.block_on(async {
+            let turns = Turns::new(4, 2);
+            let of = |agent: &str| turns.of(&agent.parse().unwrap());
+            let now = async |agent: &str| {
+                tokio::time::timeout(Duration::ZERO, of(agent).take()).await.ok().flatten()
+            };
+            let mut held = Vec::new();
+            while let Some(turn) = now("a").await {
+                held.push(turn);
+                assert!(held.len() < 4);
+            }
+            let other = now("b").await;
+            assert!(held.len() == 2 && other.is_some());
+            held.pop();
+            assert!(now("a").await.is_some());
+        });
+    }
+}
