@@ -377,6 +377,28 @@ fn large_files_go_both_ways_and_larger_messages_end_the_connection() {
     assert!(log.lines().last().unwrap().contains("too large"), "{log}");
 }
 
+/// Eight lists of a directory of 240,000 names took a gigabyte.
+#[test]
+fn a_list_takes_a_bounded_part_of_the_memory() {
+    let mut rig = Rig::start(POLICY, Limits::default());
+    // Long paths, or it would need more names.
+    let deep = vec!["d".repeat(250); 14].join("/");
+    let directory = rig.root.join(&deep);
+    std::fs::create_dir_all(&directory).unwrap();
+    let make = |names: std::ops::Range<u32>| {
+        for name in names {
+            std::fs::write(directory.join(name.to_string()), "").unwrap();
+        }
+    };
+    make(0..4_000);
+    let listed = rig.ask("list", json!({"path": deep}));
+    assert_eq!(listed["data"].as_array().map(Vec::len), Some(4_000));
+    assert_eq!(listed["data"][1]["name"], "1");
+    make(4_000..5_000);
+    let refused = rig.ask("list", json!({"path": deep}));
+    assert_eq!(refused["code"], "invalidInput", "{refused}");
+}
+
 #[test]
 fn of_a_message_that_breaks_off_nothing_is_done() {
     let mut rig = Rig::start(POLICY, Limits::default());

@@ -149,7 +149,7 @@ pub use ledger::{
 };
 pub use ops::{
     BufferError, Buffers, Committed, Content, Entries, Entry, EntryKind, Event, FileMatches, Found,
-    Matches, Names, Source, Subscription, TextPart,
+    MAX_LIST, Matches, Names, Source, Subscription, TextPart,
 };
 pub use portcullis_search::{
     EventKind, Follower, Line, Skipped, Stopped, Summary, Unfollowed, WatchEnd,

@@ -4,10 +4,14 @@ use super::{Context, Error, Facts, Sealed};
 use crate::{
     model::{Access, WorkspacePath},
     policy::{Object, ObjectKind, Query, Sight, Sights},
-    workspace::{Listing, Permit, Stat},
+    workspace::{self, Listing, Permit, Stat},
 };
 use rustix::fs::OFlags;
 use std::os::fd::OwnedFd;
+
+/// Most memory that the entries of one list take, in bytes: some 100,000 of them. What
+/// the agent does not see takes none, so the bound tells nothing of it.
+pub const MAX_LIST: usize = 16 << 20;
 
 /// A name in place of one that is not UTF-8: that of `String::from_utf8_lossy`.
 const UNNAMED: &str = "\u{fffd}";
@@ -86,22 +90,27 @@ impl Entry {
     }
 }
 
-/// Reads the names and keeps those that the policy lets the agent see.
+/// Looks at the entries that the policy lets the agent see.
 ///
 /// # Errors
-/// When it is no directory or changed its place.
+/// When it is no directory or changed its place, or a list takes more than [`MAX_LIST`].
 pub(crate) fn prepare(context: &Context<'_>, permit: &Permit) -> Result<Sealed<Entries>, Error> {
-    let listing = Listing::read(open(context, permit)?)?;
-    let (mut entries, mut relaxed) = (Vec::with_capacity(listing.entries.len()), 0);
+    let (mut entries, mut relaxed, mut taken) = (Vec::new(), 0, 0_usize);
     let sights = context.policy.sights(&query(context, permit.path()));
-    for (name, stat) in listing.entries {
-        let Ok(path) = permit.path().join(&name) else { continue };
+    let not_utf8 = Listing::visit(open(context, permit)?, |name, stat| {
+        let Ok(path) = permit.path().join(name) else { return Ok(()) };
         let kind = stat.as_ref().map(|stat| stat.kind);
-        if visible(&sights, &name, || Some(&path), kind, &mut relaxed) {
+        if visible(&sights, name, || Some(&path), kind, &mut relaxed) {
+            taken = taken.saturating_add(size_of::<Entry>()).saturating_add(path.as_str().len());
+            if taken > MAX_LIST {
+                return Err(workspace::Error::TooLarge);
+            }
             entries.push(Entry::new(path, stat.as_ref()));
         }
-    }
-    let not_utf8 = if tells_of_unnamed(&sights, permit.path()) { listing.not_utf8 } else { 0 };
+        Ok(())
+    })?;
+    entries.sort_unstable_by(|a, b| a.path.as_str().cmp(b.path.as_str()));
+    let not_utf8 = if tells_of_unnamed(&sights, permit.path()) { not_utf8 } else { 0 };
     let facts = facts(entries.len(), not_utf8, relaxed);
     Ok(Sealed::new(Entries { entries, not_utf8 }, facts))
 }
@@ -110,8 +119,8 @@ pub(crate) fn prepare(context: &Context<'_>, permit: &Permit) -> Result<Sealed<E
 pub(super) fn open(context: &Context<'_>, permit: &Permit) -> Result<OwnedFd, Error> {
     match permit.object().kind {
         ObjectKind::Directory => {}
-        ObjectKind::Missing => return Err(crate::workspace::Error::NotFound.into()),
-        _ => return Err(crate::workspace::Error::NotADirectory.into()),
+        ObjectKind::Missing => return Err(workspace::Error::NotFound.into()),
+        _ => return Err(workspace::Error::NotADirectory.into()),
     }
     Ok(permit.open(context.workspace, OFlags::RDONLY | OFlags::DIRECTORY)?)
 }

@@ -42,7 +42,7 @@ pub use buffers::{BufferError, Buffers, Source};
 pub(crate) use context::Context;
 pub(crate) use error::Error;
 pub(crate) use known::Known;
-pub use list::{Entries, Entry, EntryKind};
+pub use list::{Entries, Entry, EntryKind, MAX_LIST};
 pub(crate) use name_locks::NameLocks;
 pub use names::Names;
 pub use read::{Content, TextPart};

@@ -32,7 +32,8 @@ pub enum Error {
     /// The object was exchanged between two looks; worth another try.
     #[error("the object changed while it was being looked at")]
     Moved,
-    /// A directory or a tree has more than a million entries.
+    /// A directory or a tree has more than a million entries, or a list takes too much
+    /// memory.
     #[error("more entries than can be served")]
     TooLarge,
     /// The operating system refused.

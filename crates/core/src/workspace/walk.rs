@@ -38,25 +38,42 @@ impl Listing {
     /// # Errors
     /// [`Error::TooLarge`] past a million entries, and as the system says.
     pub(crate) fn read(dir: impl AsFd) -> Result<Self, Error> {
-        let mut listing = Self::default();
-        let reader = Dir::read_from(&dir).map_err(Error::os("read the directory"))?;
-        for entry in reader {
+        let mut entries = Vec::new();
+        let not_utf8 = Self::visit(dir, |name, stat| {
+            entries.push((name.to_owned(), stat));
+            Ok(())
+        })?;
+        entries.sort_unstable_by(|a, b| a.0.cmp(&b.0));
+        Ok(Self { entries, not_utf8 })
+    }
+
+    /// Looks at each entry, in no order, without holding any in memory; gives how many
+    /// names are not UTF-8.
+    ///
+    /// # Errors
+    /// As [`Listing::read`], and those of `each`.
+    pub(crate) fn visit(
+        dir: impl AsFd,
+        mut each: impl FnMut(&str, Option<Stat>) -> Result<(), Error>,
+    ) -> Result<u64, Error> {
+        let (mut seen, mut not_utf8) = (0_usize, 0);
+        for entry in Dir::read_from(&dir).map_err(Error::os("read the directory"))? {
             let entry = entry.map_err(Error::os("read the directory"))?;
             match entry.file_name().to_str() {
-                Ok("." | "..") => {}
-                Ok(name) if TempName::is_reserved_name(name) => {}
-                Ok(name) => listing.entries.push((name.to_owned(), None)),
-                Err(_) => listing.not_utf8 += 1,
+                Ok("." | "..") => continue,
+                Ok(name) if TempName::is_reserved_name(name) => continue,
+                Ok(name) => each(name, entry::look(dir.as_fd(), name))?,
+                Err(_) => {
+                    not_utf8 += 1;
+                    continue;
+                }
             }
-            if listing.entries.len() > MAX_ENTRIES {
+            seen += 1;
+            if seen > MAX_ENTRIES {
                 return Err(Error::TooLarge);
             }
         }
-        for (name, stat) in &mut listing.entries {
-            *stat = entry::look(dir.as_fd(), name);
-        }
-        listing.entries.sort_unstable_by(|a, b| a.0.cmp(&b.0));
-        Ok(listing)
+        Ok(not_utf8)
     }
 }
 

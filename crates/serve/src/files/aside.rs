@@ -7,7 +7,7 @@ use std::sync::{
 
 use portcullis_rpc::{MemoryBudget, Reservation};
 
-use super::{Channel, turns::Turn};
+use super::{reserve, turns::Turn};
 use crate::{
     gateway::{Approver, Ticket},
     lock,
@@ -20,8 +20,8 @@ const WAITING: usize = 16;
 pub(super) struct Place {
     pub(super) free: Option<tokio::sync::oneshot::Sender<()>>,
     pub(super) turn: Option<Turn>,
-    /// The memory is for a content that will be read.
-    pub(super) reads: bool,
+    /// How large a content or list that it discloses is at most; the memory is for that.
+    pub(super) reply: Option<usize>,
     pub(super) memory: Option<Reservation>,
 }
 
@@ -29,7 +29,6 @@ pub(super) struct Place {
 pub(super) struct Aside<'a> {
     pub(super) place: &'a std::sync::Mutex<Place>,
     pub(super) waiting: &'a AtomicUsize,
-    pub(super) channel: &'a Channel,
     pub(super) share: &'a MemoryBudget,
 }
 
@@ -42,7 +41,8 @@ impl Approver for Aside<'_> {
         // The channel has no way to ask its user; `portcullis approve` has.
         let mut place = lock(self.place);
         place.turn.take();
-        if place.reads {
+        // What a person must agree to is read afterwards.
+        if place.reply.is_some() {
             place.memory = None;
         }
         if let Some(free) = place.free.take() {
@@ -52,12 +52,12 @@ impl Approver for Aside<'_> {
 
     fn over(&self, _ticket: &Ticket) {
         self.waiting.fetch_sub(1, Ordering::SeqCst);
-        let needs_memory = {
+        let reply = {
             let place = lock(self.place);
-            place.reads && place.memory.is_none()
+            place.reply.filter(|_| place.memory.is_none())
         };
-        if needs_memory {
-            let memory = self.channel.memory_to_read(self.share);
+        if let Some(reply) = reply {
+            let memory = reserve(self.share, reply);
             let memory = tokio::runtime::Handle::current().block_on(memory);
             lock(self.place).memory = memory;
         }

@@ -32,7 +32,7 @@ use tokio::{
 
 use crate::{
     buffer,
-    gateway::{Gateway, Source, Subscription},
+    gateway::{Gateway, MAX_LIST, Source, Subscription},
     lock,
     model::{Access, AgentName, Session},
 };
@@ -254,10 +254,19 @@ impl Channel {
         recorded.inspect_err(|error| tracing::error!(%error, "cannot record")).ok()
     }
 
-    /// Waits until a content may be read that nobody knows the size of yet.
-    async fn memory_to_read(&self, share: &MemoryBudget) -> Option<Reservation> {
-        let most = self.gateway.policy().max_size(Access::Read);
-        reserve(share, usize::try_from(most).unwrap_or(usize::MAX)).await
+    /// The size of the content or list that a message asks for at most: nobody knows it
+    /// before.
+    fn largest_reply(&self, message: &[u8]) -> Option<usize> {
+        // A large one is refused where it asks for that.
+        let kind = (message.len() <= MAX_UNCOUNTED).then(|| wire::kind(message))?;
+        match kind.as_deref()? {
+            "read" => {
+                let most = self.gateway.policy().max_size(Access::Read);
+                Some(usize::try_from(most).unwrap_or(usize::MAX))
+            }
+            "list" => Some(MAX_LIST),
+            _ => None,
+        }
     }
 }
 
@@ -348,14 +357,16 @@ impl<W: AsyncWrite + Unpin + Send + 'static> Client<W> {
         memory: Option<Reservation>,
     ) -> Result<(), Unheard> {
         let (free, freed) = tokio::sync::oneshot::channel();
-        // Of what a person must agree to, the content is read afterwards.
-        let reads = memory.is_none() && wire::is_read(&bytes);
-        let memory = if reads { self.channel.memory_to_read(&self.share).await } else { memory };
+        let reply = self.channel.largest_reply(&bytes);
+        let memory = match reply {
+            Some(reply) => reserve(&self.share, reply).await,
+            None => memory,
+        };
         let Some(turn) = self.turns.take().await else { return Ok(()) };
         if self.revoked.load(Ordering::SeqCst) {
             return Err(Unheard::Revoked);
         }
-        let place = Place { free: Some(free), turn: Some(turn), reads, memory };
+        let place = Place { free: Some(free), turn: Some(turn), reply, memory };
         let place = Arc::new(std::sync::Mutex::new(place));
         let client = Arc::clone(self);
         let mut done = tokio::spawn(async move {
@@ -415,8 +426,7 @@ impl<W: AsyncWrite + Unpin + Send + 'static> Client<W> {
             }
         };
         drop(bytes);
-        let Self { channel, share, waiting, .. } = self;
-        let aside = Aside { place, waiting, channel, share };
+        let aside = Aside { place, waiting: &self.waiting, share: &self.share };
         let source = Source::Disk;
         match gateway.handle_asking(&self.session, &wanted.operation, source, &aside) {
             Ok(done) => {

@@ -8,6 +8,8 @@ use portcullis_rpc::{PartialEnvelope, strict_json};
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
+use super::MAX_UNCOUNTED;
+
 /// The channel that is served.
 pub(super) const CHANNEL: &str = "files";
 /// Longest `requestId`, as JSON, in bytes.
@@ -101,6 +103,10 @@ pub(super) fn parse(bytes: &[u8]) -> Result<Message<'_>, Malformed> {
     if head.id.is_none() {
         return Err(bad(&head, "a request needs a `requestId`"));
     }
+    // It has no memory for what it would disclose.
+    if bytes.len() > MAX_UNCOUNTED && matches!(kind.as_str(), "read" | "list") {
+        return Err(bad(&head, "the message is too long for its type"));
+    }
     let field = |name: &str, value: Option<&'_ RawValue>| match value {
         Some(value) => {
             optional(value).map_err(|()| bad(&head, &format!("`{name}` must be a string")))
@@ -131,15 +137,14 @@ fn seen(bytes: &[u8]) -> Head {
     }
 }
 
-/// Whether a message asks for a content.
-pub(super) fn is_read(bytes: &[u8]) -> bool {
+/// The type of a message, as far as it tells.
+pub(super) fn kind(bytes: &[u8]) -> Option<Cow<'_, str>> {
     #[derive(Deserialize)]
     struct Kind<'a> {
         #[serde(borrow, rename = "type")]
         kind: Option<Cow<'a, str>>,
     }
-    let kind = serde_json::from_slice::<Kind<'_>>(bytes);
-    kind.is_ok_and(|message| message.kind.as_deref() == Some("read"))
+    serde_json::from_slice::<Kind<'_>>(bytes).ok()?.kind
 }
 
 /// A text, not copied unless it has escapes.
@@ -196,6 +201,20 @@ mod tests {
         let long = format!(r#"{{"type":"{}","requestId":"{}","#, "x".repeat(99), "x".repeat(2000));
         let Malformed { head, .. } = parse(long.as_bytes()).unwrap_err();
         assert_eq!((head.id, head.kind.map(|kind| kind.len())), (None, Some(64)));
+    }
+
+    /// It would have read a content, or a list, with the memory of its own message.
+    #[test]
+    fn a_question_that_is_padded_is_none() {
+        for (kind, is_refused) in [("read", true), ("list", true), ("write", false)] {
+            let padding = "x".repeat(MAX_UNCOUNTED);
+            let message = format!(
+                r#"{{"channel":"files","type":"{kind}","requestId":"1","path":"a","x":"{padding}"}}"#
+            );
+            let parsed = parse(message.as_bytes());
+            let why = parsed.as_ref().err().map(|malformed| malformed.why.as_str());
+            assert_eq!(why, is_refused.then_some("the message is too long for its type"));
+        }
     }
 
     #[test]
