@@ -195,6 +195,24 @@ fn a_state_directory_that_cannot_be_written_fails() {
     says(&done, "state directory", "failed");
 }
 
+/// It said that all was well, and `run` refused.
+#[test]
+fn a_part_of_the_state_directory_that_is_none_fails() {
+    for part in ["approvals", "audit", "backups", "gates", "keys", "logs", "policies"] {
+        let world = World::new();
+        world.write("a.txt", "a").ok();
+        let place = world.state().join(part);
+        if place.exists() {
+            std::fs::remove_dir_all(&place).unwrap();
+        }
+        std::fs::write(&place, "").unwrap();
+        let done = world.run(&["doctor", "--json"]);
+        let directory = says(&done, "state directory", "failed");
+        assert!(directory["found"].as_str().unwrap().contains(part), "{directory}");
+        assert_ne!(world.run(&RUN).code, 0, "{part}");
+    }
+}
+
 /// The lines of an error were shown with `\n` between them.
 #[test]
 fn an_error_of_several_lines_is_shown_in_lines() {

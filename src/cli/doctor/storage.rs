@@ -10,7 +10,10 @@ use std::{
 
 use indicatif::HumanBytes;
 use portcullis_audit::PublicKey;
-use rustix::fs::{CWD, Mode, OFlags, ioctl_ficlone, openat, statvfs};
+use rustix::{
+    fs::{Access, AtFlags, CWD, Mode, OFlags, accessat, ioctl_ficlone, openat, statvfs},
+    io::Errno,
+};
 use serde_json::json;
 
 use super::check::{Check, Status};
@@ -27,6 +30,9 @@ const LITTLE: u64 = 256 << 20;
 /// With less than this not even the records of a start are sure to fit.
 const NOTHING: u64 = 1 << 20;
 
+/// Directories in it that a start opens.
+const PARTS: [&str; 7] = ["approvals", "audit", "backups", "gates", "keys", "logs", "policies"];
+
 /// Whose it is and whom it lets in.
 pub(super) fn directory(path: &Path) -> Check {
     const NAME: &str = "state directory";
@@ -35,7 +41,11 @@ pub(super) fn directory(path: &Path) -> Check {
     if operator_files::symlink_metadata(path).is_ok_and(|_| true) {
         return match state_directory::open(path) {
             Ok(_) => match rustix::fs::access(path, rustix::fs::Access::WRITE_OK) {
-                Ok(()) => Check::new(NAME, Status::Ok, shown, means),
+                Ok(()) => match parts(path) {
+                    Ok(()) => Check::new(NAME, Status::Ok, shown, means),
+                    Err(why) => Check::new(NAME, Status::Failed, why, means)
+                        .help("put it back as it was, or name another directory with --state DIR"),
+                },
                 Err(error) => {
                     let found = format!("cannot be written: {error}");
                     Check::new(NAME, Status::Failed, found, means)
@@ -58,6 +68,26 @@ pub(super) fn directory(path: &Path) -> Check {
             .help("name a directory of your own with --state DIR");
     }
     Check::new(NAME, Status::Ok, format!("{shown} (not made yet)"), means)
+}
+
+/// Looks at what is in it as a start does: parts that are there can be used.
+///
+/// # Errors
+/// Why one cannot.
+fn parts(path: &Path) -> Result<(), String> {
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    for part in PARTS {
+        let opened = match openat(CWD, path.join(part), flags, Mode::empty()) {
+            Err(Errno::NOENT) => continue,
+            Err(Errno::NOTDIR | Errno::LOOP) => return Err(format!("`{part}` is no directory")),
+            Err(error) => return Err(format!("`{part}` cannot be opened: {error}")),
+            Ok(opened) => opened,
+        };
+        accessat(&opened, ".", Access::WRITE_OK | Access::EXEC_OK, AtFlags::EACCESS)
+            .map_err(|error| format!("`{part}` cannot be written: {error}"))?;
+    }
+    // Another directory of that name is no vault.
+    state_directory::vault(path).map(drop).map_err(|failure| failure.message().to_owned())
 }
 
 /// What keeps every start from trusting the directory or the configuration, if an agent
