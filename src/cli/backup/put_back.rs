@@ -243,6 +243,12 @@ fn show(preview: &Preview) {
         }
     }
     outln!("{}", words.join(", "));
+    if let Some(first) = preview.begins {
+        errln!(
+            "portcullis: warning: the log begins with record {first}; changes of the session that \
+             were pruned before it stay"
+        );
+    }
 }
 
 fn records(step: &Step) -> String {
@@ -271,6 +277,7 @@ fn finish(
             "done": performed.is_some(),
             "taken": performed.map_or(0, |performed| performed.taken),
             "undoneBefore": preview.undone,
+            "logBegins": preview.begins,
             "session": session.id,
             "steps": preview.steps.iter().map(step_json).collect::<Vec<_>>(),
             "receipts": performed.map_or(&[][..], |performed| performed.receipts.as_slice()),

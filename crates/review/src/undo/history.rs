@@ -1,6 +1,6 @@
 //! Which changes were made, as the log tells.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, HashSet};
 
 use portcullis_audit::{Kind, Reader, RecordView, Segment, Source};
 
@@ -39,6 +39,9 @@ pub struct History {
     pub others: Vec<Change>,
     /// How many more were undone already.
     pub undone: usize,
+    /// The first record of the log, where changes of the selected session may have
+    /// been among those that were pruned before it.
+    pub begins: Option<u64>,
 }
 
 impl History {
@@ -65,14 +68,17 @@ impl History {
         if let Select::After(seq) = select {
             Self::intent(source, first, *seq)?;
         }
-        let mut reading = Reading { select, start, changes: BTreeMap::new(), begun: false };
-        reading.take_in(source)?;
-        if let (Select::Later(moment), true) = (select, first > 0)
-            && reading.changes.values().next().is_some_and(|change| change.t <= *moment)
-        {
-            return Err(Error::Begins(first));
-        }
-        reading.finish(select, start)
+        let mut reading = Reading {
+            select,
+            start,
+            changes: BTreeMap::new(),
+            begun: false,
+            boots: HashSet::new(),
+            is_cut: false,
+        };
+        reading.take_in(source, first)?;
+        let begins = (reading.is_cut && first > 0).then_some(first);
+        Ok(Self { begins, ..reading.finish(select, start)? })
     }
 
     /// The intent that a record is or answers; of any other record itself.
@@ -94,22 +100,40 @@ struct Reading<'a> {
     changes: BTreeMap<u64, Change>,
     /// Whether a selected change was met; what is before the first is not kept.
     begun: bool,
+    /// The gates whose start was met, and no stop.
+    boots: HashSet<String>,
+    /// Whether the gate of the first selected change started before the log begins.
+    is_cut: bool,
 }
 
 impl Reading<'_> {
-    fn take_in<S: Source>(&mut self, source: &S) -> Result<(), Error> {
+    fn take_in<S: Source>(&mut self, source: &S, first: u64) -> Result<(), Error> {
         let mut reader = Reader::new(source, self.start);
         let mut kept = 0;
         while let Some(entry) = reader.next()? {
             let record = RecordView::parse(&entry.bytes).map_err(|_| damaged(&entry))?;
+            if let Select::Later(moment) = self.select
+                && record.seq == first
+                && first > 0
+                && record.t.as_str() > moment.as_str()
+            {
+                return Err(Error::Begins(first));
+            }
             match (record.kind, record.of) {
+                (Kind::Start, _) => self.boots.extend(record.boot().map(str::to_owned)),
+                (Kind::Stop, _) => drop(record.boot().map(|boot| self.boots.remove(boot))),
                 (Kind::Intent, _) => {
                     let Some(change) = Change::of(&record) else { return Err(damaged(&entry)) };
-                    self.begun |= match self.select {
+                    let is_wanted = match self.select {
                         Select::Later(moment) => change.t > *moment,
                         Select::Session(begin) => change.session.starts_with(begin.as_str()),
                         _ => true,
                     };
+                    if is_wanted && !self.begun {
+                        self.begun = true;
+                        self.is_cut = matches!(self.select, Select::Session(_))
+                            && record.boot().is_none_or(|boot| !self.boots.contains(boot));
+                    }
                     if self.begun {
                         kept += entry.bytes.len() + OVERHEAD;
                         if kept > MAX_KEPT {
@@ -217,4 +241,63 @@ fn was_made(result: Option<&str>) -> bool {
 
 fn damaged(entry: &portcullis_audit::Entry) -> Error {
     Error::Damaged { segment: entry.segment.to_string(), line: entry.line }
+}
+
+#[cfg(test)]
+#[expect(clippy::disallowed_methods, reason = "writes a log of its own")]
+mod tests {
+    use portcullis_audit::Directory;
+
+    use super::*;
+
+    /// A log whose first segment was pruned: record 65,536 at 10:00, and a change by a
+    /// gate that started before it; then a gate that started since.
+    fn pruned() -> tempfile::TempDir {
+        let directory = tempfile::tempdir().unwrap();
+        let records = [
+            ("decision", "10:00", "old", "old"),
+            ("intent", "10:01", "old", "old"),
+            ("start", "10:02", "new", "new"),
+            ("intent", "10:03", "new", "new"),
+        ];
+        let lines = (65_536..).zip(records).map(|(seq, (kind, t, boot, session))| {
+            format!(
+                r#"{{"v":1,"seq":{seq},"kind":"{kind}","t":"2026-11-21T{t}:00.000000Z","boot":"{boot}","session":"{session}","op":"write","path":"a","nonce":"{:032}","prev":"{:064}"}}
+"#,
+                0, 0
+            )
+        });
+        let name = directory.path().join(Segment::of(65_536).to_string());
+        std::fs::write(name, lines.collect::<String>()).unwrap();
+        directory
+    }
+
+    /// What was before the log begins was taken for nothing, and the state of the first
+    /// record for that of the moment.
+    #[test]
+    fn a_moment_before_the_log_begins_is_refused() {
+        let log = pruned();
+        let read = |t: &str| {
+            let moment = format!("2026-11-21T{t}:00.000000Z");
+            History::read(&Directory::new(log.path()), &Select::Later(moment))
+        };
+        for before in ["09:00", "09:59"] {
+            assert!(matches!(read(before), Err(Error::Begins(65_536))), "{before}");
+        }
+        assert_eq!(read("10:00").unwrap().selected.len(), 2);
+        assert_eq!(read("10:02").unwrap().selected.len(), 1);
+        assert!(read("11:00").unwrap().selected.is_empty());
+    }
+
+    #[test]
+    fn a_session_whose_beginning_may_be_pruned_says_so() {
+        let log = pruned();
+        let read = |session: &str| {
+            let select = Select::Session(session.to_owned());
+            History::read(&Directory::new(log.path()), &select).unwrap()
+        };
+        let (old, new) = (read("old"), read("new"));
+        assert_eq!((old.selected.len(), old.begins), (1, Some(65_536)));
+        assert_eq!((new.selected.len(), new.begins), (1, None));
+    }
 }

@@ -50,6 +50,8 @@ pub struct Preview {
     pub steps: Vec<(Step, Status)>,
     /// Changes that were undone before and need no step.
     pub undone: usize,
+    /// See [`History::begins`].
+    pub begins: Option<u64>,
 }
 
 impl Preview {
@@ -64,7 +66,7 @@ impl Preview {
         steps: Vec<Step>,
     ) -> Result<Self, Error> {
         let mut look = Look::new(gateway, session);
-        let mut preview = Self { steps: Vec::new(), undone: history.undone };
+        let mut preview = Self { steps: Vec::new(), undone: history.undone, begins: history.begins };
         for step in steps {
             let status = look.at(&step, Some(history))?;
             if !matches!(status, Status::Stays(_)) {
