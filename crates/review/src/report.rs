@@ -16,7 +16,7 @@ pub use items::{
 
 use std::{collections::BTreeMap, io, path::Path};
 
-use portcullis_audit::{Directory, Hash, KEYS, MAX_NOTE, PublicKey, Verifier};
+use portcullis_audit::{Hash, KEYS, MAX_NOTE};
 use serde::Serialize;
 
 use super::{Filter, Log, MOST_POLICY, Scanned, is_foreign, read_kept};
@@ -140,21 +140,20 @@ pub struct Scope<'a> {
     pub since: Option<String>,
     /// Before this time.
     pub until: Option<String>,
-    /// Keys from outside the log that its checkpoints must be signed by; none
-    /// to take the log's own.
-    pub trusted: Vec<PublicKey>,
     /// The time, RFC 3339 in UTC.
     pub now: String,
 }
 
 impl Report {
-    /// Verifies the log and gathers the period's records.
+    /// Gathers the period's records; `chain` is what a verifier says of the log.
     ///
     /// # Errors
     /// When the log cannot be read. Damage is part of the report.
-    pub fn gather(log: &Log, scope: &Scope<'_>) -> io::Result<Self> {
-        let source = Directory::new(scope.log);
-        let chain = Verifier::new(&source).trust(scope.trusted.clone()).run()?;
+    pub fn gather(
+        log: &Log,
+        chain: portcullis_audit::Report,
+        scope: &Scope<'_>,
+    ) -> io::Result<Self> {
         let filter =
             Filter { since: scope.since.clone(), until: scope.until.clone(), ..Filter::default() };
         let mut all = Digest::default();

@@ -25,6 +25,7 @@ use crate::{
         fresh::Fresh,
         moment::{self, Moment},
     },
+    model::Escaped,
     review::{
         Filter, Log, MOST_POLICY, Order,
         bundle::{
@@ -73,8 +74,9 @@ pub(super) fn run(args: &Args) -> Result<ExitCode, Failure> {
             .help("`portcullis audit checkpoint` makes one")
     })?;
     let checkpoint = heads::checkpoint(&note, &[], &directory)?;
-    let (first, last, after) = period(args, &log, checkpoint.size)?;
     let source = Directory::new(&directory);
+    sound(args, &source)?;
+    let (first, last, after) = period(args, &log, checkpoint.size)?;
     let proof = prove(Some(last), None, &source, &checkpoint, &note)?.to_string();
     let keys = heads::published(&directory)?;
 
@@ -111,6 +113,16 @@ pub(super) fn run(args: &Args) -> Result<ExitCode, Failure> {
     Ok(ExitCode::SUCCESS)
 }
 
+/// Evidence is never made of a log that is damaged.
+fn sound(args: &Args, source: &Directory) -> Result<(), Failure> {
+    let verifier = heads::verifier(&args.log.at, source, Vec::new(), Vec::new())?;
+    let report = verifier.run().map_err(|error| args.log.unreadable(&error))?;
+    let Some(first) = report.damages.first() else { return Ok(()) };
+    Err(Failure::new(format_args!("the audit log is damaged: {}", Escaped(&first.to_string())))
+        .help("`portcullis audit verify` says what is wrong and what to do")
+        .exit(Exit::Audit))
+}
+
 /// The first and the last record of the period that the checkpoint covers, and
 /// how many it does not.
 fn period(args: &Args, log: &Log, size: u64) -> Result<(u64, u64, u64), Failure> {
@@ -134,7 +146,6 @@ fn period(args: &Args, log: &Log, size: u64) -> Result<(u64, u64, u64), Failure>
             };
         })
         .map_err(|error| args.log.unreadable(&error))?;
-    // Evidence is never made of a log that is damaged.
     damaged(&scanned)?;
     let (first, last) = span.ok_or_else(|| match after {
         0 => Failure::new("the log has no record of the period"),

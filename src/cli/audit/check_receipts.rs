@@ -8,10 +8,13 @@ use std::{
     process::ExitCode,
 };
 
-use portcullis_audit::{DamageKind, Hash, Receipt, Report, Verifier};
+use portcullis_audit::{DamageKind, Hash, Receipt, Report};
 use serde_json::{Value, json};
 
-use super::location::{Where, existing};
+use super::{
+    heads,
+    location::{Where, existing},
+};
 use crate::{
     app::{
         audit_log::unreadable,
@@ -65,9 +68,9 @@ pub(super) fn run(args: &Args) -> Result<ExitCode, Failure> {
         return Err(Failure::new("there is no receipt in the transcript"));
     }
     let source = existing(&directory)?;
-    let verifier = receipts.of.values().fold(Verifier::new(&source), |verifier, receipt| {
-        verifier.expect(receipt.seq, receipt.leaf)
-    });
+    let verifier = heads::verifier(&args.log, &source, Vec::new(), Vec::new())?;
+    let verifier = (receipts.of.values())
+        .fold(verifier, |verifier, receipt| verifier.expect(receipt.seq, receipt.leaf));
     let report = verifier.run().map_err(|error| unreadable(&directory, &error))?;
     let answers = Answers::of(&receipts, &report);
     let whole = report.is_valid()

@@ -6,10 +6,11 @@ use std::{
 };
 
 use portcullis_audit::{
-    Checkpoint, Hash, KEYS, MAX_NOTE, NEWEST, Note, NoteError, PublicKey, Receipt, distinct,
-    parse_keys,
+    Checkpoint, Directory, Hash, KEYS, MAX_NOTE, NEWEST, Note, NoteError, PublicKey, Receipt,
+    Verifier, distinct, parse_keys,
 };
 
+use super::location::Where;
 use crate::{
     app::failure::{Context as _, Exit, Failure},
     gateway::AuditLog,
@@ -123,7 +124,7 @@ pub(super) fn published(directory: &Path) -> Result<Vec<u8>, Failure> {
 /// The checkpoint that gates noted beside the key in the state directory `state`
 /// when they signed it: who can write to the log's directory alone cannot change
 /// that.
-pub(super) fn noted(state: &Path) -> Result<Option<Checkpoint>, Failure> {
+fn noted(state: &Path) -> Result<Option<Checkpoint>, Failure> {
     let bytes = match read_kept(&state.join(AuditLog::LAST_SIGNED), MAX_NOTE as u64) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
         Err(error) if is_foreign(&error) => {
@@ -141,6 +142,26 @@ pub(super) fn noted(state: &Path) -> Result<Option<Checkpoint>, Failure> {
     };
     // A power failure may have left anything.
     Ok(Note::parse(&bytes).and_then(|note| Checkpoint::of(&note)).ok())
+}
+
+/// The verifier of the log that `log` names. That of a state directory is held against
+/// the checkpoint noted beside its key, and knows the witnesses that are configured.
+pub(super) fn verifier<'a>(
+    log: &Where,
+    source: &'a Directory,
+    trusted: Vec<PublicKey>,
+    mut witnesses: Vec<PublicKey>,
+) -> Result<Verifier<'a, Directory>, Failure> {
+    let mut noted_last = None;
+    if log.dir.is_none() {
+        noted_last = noted(&log.place.state()?)?;
+        witnesses.extend(log.place.audit()?.witness_keys().map_err(Failure::new)?);
+    }
+    let verifier = Verifier::new(source).trust(trusted).witnesses(witnesses);
+    Ok(match noted_last {
+        Some(checkpoint) => verifier.expect_checkpoint(checkpoint),
+        None => verifier,
+    })
 }
 
 /// The keys that options name: each a file, or a key's text.

@@ -6,6 +6,7 @@ use jiff::Timestamp;
 
 use super::{
     heads,
+    location::existing,
     select::{Whole, damaged},
 };
 use crate::{
@@ -66,10 +67,11 @@ pub(super) fn run(args: &Args) -> Result<ExitCode, Failure> {
         policies: Some(&policies),
         since,
         until,
-        trusted: heads::keys(&args.key)?,
         now: format!("{:.0}", Timestamp::now()),
     };
-    let report = Report::gather(&log, &scope);
+    let source = existing(&directory)?;
+    let verifier = heads::verifier(&args.log.at, &source, heads::keys(&args.key)?, Vec::new())?;
+    let report = verifier.run().and_then(|chain| Report::gather(&log, chain, &scope));
     drop(bar);
     let report = report.map_err(|error| args.log.unreadable(&error))?;
     let text = if json {

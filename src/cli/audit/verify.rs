@@ -4,7 +4,7 @@
 use std::{io::IsTerminal as _, path::Path, process::ExitCode};
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
-use portcullis_audit::{DamageKind, Directory, KEYS, Report, Verifier, Warning, WarningKind};
+use portcullis_audit::{DamageKind, Directory, KEYS, Report, Warning, WarningKind};
 use serde_json::json;
 
 use super::{
@@ -96,28 +96,18 @@ pub(super) fn run(args: &Args) -> Result<ExitCode, Failure> {
 
 fn verify(args: &Args, source: &Directory, directory: &Path) -> Result<Report, Failure> {
     let trusted = keys(&args.key)?;
-    let mut witnesses = keys(&args.witness)?;
-    let mut noted = None;
-    if args.log.dir.is_none() {
-        noted = directory.parent().map(heads::noted).transpose()?.flatten();
-        let configured = args.log.place.audit()?;
-        witnesses.extend(configured.witness_keys().map_err(Failure::new)?);
-    }
     let mut bar = None;
-    let mut verifier =
-        Verifier::new(source).trust(trusted.clone()).witnesses(witnesses).progress(|at| {
-            if at.total >= LARGE && std::io::stderr().is_terminal() {
-                bar.get_or_insert_with(|| progress_bar(at.total)).set_position(at.bytes);
-            }
-        });
+    let verifier = heads::verifier(&args.log, source, trusted.clone(), keys(&args.witness)?)?;
+    let mut verifier = verifier.progress(|at| {
+        if at.total >= LARGE && std::io::stderr().is_terminal() {
+            bar.get_or_insert_with(|| progress_bar(at.total)).set_position(at.bytes);
+        }
+    });
     for text in &args.head {
         verifier = match Head::read(text, &trusted, directory)? {
             Head::Record { seq, leaf } => verifier.expect(seq, leaf),
             Head::Checkpoint(checkpoint) => verifier.expect_checkpoint(checkpoint),
         };
-    }
-    if let Some(checkpoint) = noted {
-        verifier = verifier.expect_checkpoint(checkpoint);
     }
     let report = verifier.run();
     if let Some(bar) = bar {

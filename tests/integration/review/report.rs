@@ -89,6 +89,37 @@ fn a_period_holds_only_its_records() {
     assert!(page.contains("The first 2000 of 28400 are listed."));
 }
 
+/// A log whose directory alone was put back to an older copy was called intact.
+#[test]
+fn a_log_that_was_rolled_back_is_damaged_to_each_that_verifies_it() {
+    let world = World::new();
+    world.write("a", "one").ok();
+    let (log, old) = (world.state().join("audit"), world.base().join("old"));
+    let copy = std::process::Command::new("cp").arg("-a").args([&log, &old]).status().unwrap();
+    assert!(copy.success());
+    let receipt = receipt_of_last(&world);
+    world.write("a", "two").ok();
+    std::fs::rename(&log, world.base().join("new")).unwrap();
+    std::fs::rename(&old, &log).unwrap();
+    assert_eq!(world.run(&["audit", "verify"]).code, 5);
+    let (done, page) = report(&world, "r.html", &[]);
+    assert_eq!(done.code, 5, "{done:?}");
+    assert!(page.contains("The log is damaged") && page.contains("missing-head"));
+    let bundle = world.base().join("b.zip");
+    let done = world.run(&["audit", "bundle", "-o", bundle.to_str().unwrap()]);
+    assert_eq!((done.code, bundle.exists()), (5, false), "{done:?}");
+    let transcript = world.base().join("transcript");
+    std::fs::write(&transcript, receipt).unwrap();
+    let done = world.run(&["audit", "check-receipts", transcript.to_str().unwrap()]);
+    assert_eq!(done.code, 5, "{done:?}");
+}
+
+/// The receipt of the log's last record, as `SEQ:HASH`.
+fn receipt_of_last(world: &World) -> String {
+    let head = &world.run(&["audit", "verify", "--json"]).ok().json()["head"];
+    format!("{}:{}\n", head["seq"], head["leaf"].as_str().unwrap())
+}
+
 #[test]
 fn changes_are_settled_across_segments() {
     let world = World::new();

@@ -66,7 +66,8 @@ impl Preview {
         steps: Vec<Step>,
     ) -> Result<Self, Error> {
         let mut look = Look::new(gateway, session);
-        let mut preview = Self { steps: Vec::new(), undone: history.undone, begins: history.begins };
+        let mut preview =
+            Self { steps: Vec::new(), undone: history.undone, begins: history.begins };
         for step in steps {
             let status = look.at(&step, Some(history))?;
             if !matches!(status, Status::Stays(_)) {
