@@ -38,7 +38,7 @@ pub use field::{Field, UnknownField};
 pub use filter::{Filter, PathFilter};
 pub use index::forget_index;
 pub use kept::{MOST_POLICY, is_foreign, open_kept, open_kept_in, read_kept};
-pub use log::Log;
+pub use log::{Begins, Log};
 pub use origin::recorded_workspace;
 pub use scan::{Order, Scanned};
 pub use session::{Event, Patch, Patches, Session, SessionError, sessions};

@@ -5,7 +5,9 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use portcullis_audit::{Directory, FileEntry, MAX_SEGMENT, Segment, Source as _};
+use portcullis_audit::{
+    Directory, FileEntry, MAX_SEGMENT, Reader, RecordView, Segment, Source as _,
+};
 
 /// One segment and how much of it there was.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -14,6 +16,22 @@ pub(super) struct Part {
     pub(super) length: u64,
     /// Whether nothing more will be written to it.
     pub(super) sealed: bool,
+}
+
+/// The first record of a pruned log.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Begins {
+    /// Its number.
+    pub seq: u64,
+    /// When it was made, where it can be read.
+    pub t: Option<String>,
+}
+
+impl Begins {
+    /// Whether what is asked from `since` on may have been in the records that were pruned.
+    pub fn is_after(&self, since: Option<&str>) -> bool {
+        !matches!((since, &self.t), (Some(since), Some(t)) if since >= t.as_str())
+    }
 }
 
 /// A log to be searched: what was there between two appends. Gates may go on
@@ -86,8 +104,56 @@ impl Log {
         self
     }
 
+    /// Where the log begins, when records before were pruned; `None` when none were. What
+    /// cannot be read of the first record is told by a scan.
+    pub fn begins(&self) -> Option<Begins> {
+        let seq = self.parts.first()?.segment.first();
+        if seq == 0 {
+            return None;
+        }
+        let entry = Reader::new(&self.source, seq).next().ok().flatten();
+        let t = entry.and_then(|entry| {
+            RecordView::parse(&entry.bytes).ok().map(|record| record.t.as_str().to_owned())
+        });
+        Some(Begins { seq, t })
+    }
+
     /// Bytes of the log.
     pub fn bytes(&self) -> u64 {
         self.parts.iter().map(|part| part.length).sum()
+    }
+}
+
+#[cfg(test)]
+#[expect(clippy::disallowed_methods, reason = "writes a log of its own")]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_pruned_log_says_where_it_begins() {
+        let directory = tempfile::tempdir().unwrap();
+        let write = |seq: u64| {
+            let line = format!(
+                r#"{{"v":1,"seq":{seq},"kind":"decision","t":"2026-11-21T08:00:00.000000Z","nonce":"{:032}","prev":"{:064}"}}
+"#,
+                0, 0
+            );
+            std::fs::write(directory.path().join(Segment::of(seq).to_string()), line).unwrap();
+        };
+        let begins = || Log::open(directory.path()).unwrap().begins();
+        assert_eq!(begins(), None);
+        write(131_072);
+        let first = begins().unwrap();
+        assert_eq!(first.seq, 131_072);
+        for (since, is_after) in [
+            (None, true),
+            (Some("2026-11-21T07:59:59.999999Z"), true),
+            (Some("2026-11-21T08:00:00.000000Z"), false),
+            (Some("2026-12-01T00:00:00.000000Z"), false),
+        ] {
+            assert_eq!(first.is_after(since), is_after, "{since:?}");
+        }
+        write(0);
+        assert_eq!(begins(), None);
     }
 }

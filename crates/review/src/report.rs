@@ -19,7 +19,7 @@ use std::{collections::BTreeMap, io, path::Path};
 use portcullis_audit::{Hash, KEYS, MAX_NOTE};
 use serde::Serialize;
 
-use super::{Filter, Log, MOST_POLICY, Scanned, is_foreign, read_kept};
+use super::{Begins, Filter, Log, MOST_POLICY, Scanned, is_foreign, read_kept};
 use digest::Digest;
 
 /// So many denied attempts, files and the like are listed one by one; the
@@ -86,6 +86,7 @@ pub struct Report {
 
 /// From when until when.
 #[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
 pub struct Period {
     /// From this time on, when one was given.
     pub since: Option<String>,
@@ -95,6 +96,9 @@ pub struct Period {
     pub first: Option<String>,
     /// The last one's.
     pub last: Option<String>,
+    /// Nothing is known of what was before this time: older records were pruned, which
+    /// may be of the period.
+    pub pruned_before: Option<String>,
 }
 
 /// The first ones of a list, and how many there are.
@@ -158,7 +162,7 @@ impl Report {
             Filter { since: scope.since.clone(), until: scope.until.clone(), ..Filter::default() };
         let mut all = Digest::default();
         let scanned = log.fold(&filter, Digest::add, |part| all.merge(part))?;
-        let mut report = Self::of(all, chain, scanned, scope);
+        let mut report = Self::of(all, chain, scanned, log.begins(), scope);
         report.keys = keys(scope.log)?;
         for policy in &mut report.policies {
             policy.look_up(scope.policies)?;
@@ -170,6 +174,7 @@ impl Report {
         digest: Digest,
         chain: portcullis_audit::Report,
         scanned: Scanned,
+        begins: Option<Begins>,
         scope: &Scope<'_>,
     ) -> Self {
         let (activity, activity_unit) = digest.activity();
@@ -184,6 +189,9 @@ impl Report {
                 until: scope.until.clone(),
                 first: digest.first,
                 last: digest.last,
+                pruned_before: begins
+                    .filter(|first| first.is_after(scope.since.as_deref()))
+                    .map(|first| first.t.unwrap_or_default()),
             },
             valid: chain.is_valid(),
             chain,

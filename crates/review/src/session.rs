@@ -184,6 +184,14 @@ impl Session {
     }
 }
 
+impl Session {
+    /// Whether it is known to begin with the first of its records that are here: with the
+    /// start of its gate.
+    pub fn is_whole(&self) -> bool {
+        matches!(self.events.first(), Some(Event::Other(other)) if other.kind == "start")
+    }
+}
+
 /// The sessions of a log, the newest last: identifier, agent, first and last
 /// time, records.
 ///

@@ -17,7 +17,7 @@ use zip::{CompressionMethod, ZipWriter, write::SimpleFileOptions};
 use super::{
     heads,
     prove::prove,
-    select::{Whole, damaged},
+    select::{Whole, damaged, say_pruned},
 };
 use crate::{
     app::{
@@ -127,6 +127,7 @@ fn sound(args: &Args, source: &Directory) -> Result<(), Failure> {
 /// how many it does not.
 fn period(args: &Args, log: &Log, size: u64) -> Result<(u64, u64, u64), Failure> {
     let (since, until) = moment::period(args.since.as_ref(), args.until.as_ref())?;
+    say_pruned(log, since.as_deref());
     let filter = Filter { since, until, ..Filter::default() };
     let add = |sum: &mut (Option<(u64, u64)>, u64), record: &RecordView<'_>| {
         if record.seq >= size {

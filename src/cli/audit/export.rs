@@ -6,7 +6,7 @@ use std::{
     process::ExitCode,
 };
 
-use super::select::{Select, Whole, damaged};
+use super::select::{Select, Whole, damaged, say_pruned};
 use crate::{
     app::{
         audit_log::say_unverified,
@@ -66,6 +66,7 @@ pub(super) fn run(args: &Args) -> Result<ExitCode, Failure> {
     let (log, bar) = args.log.open()?;
     say_unverified();
     let filter = args.select.filter(&args.log.at)?;
+    say_pruned(&log, filter.since.as_deref());
     let done = match &args.output {
         Some(path) => {
             let fresh = Fresh::create(path)?;

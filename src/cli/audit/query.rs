@@ -9,7 +9,7 @@ use std::{
 use portcullis_audit::RecordView;
 use serde_json::{Map, Value};
 
-use super::select::{Indexed, Progress, Select, damaged};
+use super::select::{Indexed, Progress, Select, damaged, say_pruned};
 use crate::{
     app::{failure::Failure, output},
     cli::render::table,
@@ -92,6 +92,9 @@ fn records(args: &Args) -> Result<ExitCode, Failure> {
     };
     let mut out = Out::new(args, columns, &bar);
     let filter = args.select.filter(&args.log.at)?;
+    if args.last.is_none() {
+        say_pruned(&log, filter.since.as_deref());
+    }
     let scanned = if let Some(last) = args.last {
         let mut newest = Vec::new();
         // Segments come the newest first, so their records are put together in
@@ -198,8 +201,10 @@ impl<'a> Out<'a> {
 
 fn stats(args: &Args) -> Result<ExitCode, Failure> {
     let (log, bar) = args.log.open()?;
-    let stats = Stats::of(&log, &args.select.filter(&args.log.at)?, &args.stats)
-        .map_err(|error| args.log.unreadable(&error))?;
+    let filter = args.select.filter(&args.log.at)?;
+    say_pruned(&log, filter.since.as_deref());
+    let stats =
+        Stats::of(&log, &filter, &args.stats).map_err(|error| args.log.unreadable(&error))?;
     drop(bar);
     if args.json {
         for group in &stats.groups {

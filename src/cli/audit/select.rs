@@ -232,6 +232,17 @@ pub(super) fn vault(place: &Place) -> Result<Option<BackupStore>, Failure> {
     state_directory::vault(&place.state()?)
 }
 
+/// Warns where records that were pruned may be of the period from `since` on.
+pub(super) fn say_pruned(log: &Log, since: Option<&str>) {
+    let Some(first) = log.begins().filter(|first| first.is_after(since)) else { return };
+    let t = first.t.map(|t| format!(" of {}", Escaped(&t))).unwrap_or_default();
+    errln!(
+        "portcullis: warning: records before record {}{t} were pruned: nothing is known of what was \
+         before",
+        first.seq
+    );
+}
+
 /// Fails with exit code 5 when a scan met damage; what it found was printed.
 pub(super) fn damaged(scanned: &Scanned) -> Result<(), Failure> {
     if scanned.damaged == 0 {

@@ -4,7 +4,7 @@ use std::process::ExitCode;
 
 use serde_json::{Value, json};
 
-use super::select::{Indexed, damaged, vault};
+use super::select::{Indexed, damaged, say_pruned, vault};
 use crate::{
     app::{
         failure::{Context as _, Failure},
@@ -54,6 +54,9 @@ pub(super) fn run(args: &Args) -> Result<ExitCode, Failure> {
                 .help("`portcullis audit session` lists them")
         }
     })?;
+    if !session.is_whole() {
+        say_pruned(&log, None);
+    }
     // A copy of a log has neither backups nor workspace beside it.
     let contents = match (args.no_diff, &args.log.at.dir) {
         (false, None) => Some((vault(&args.log.at.place)?, args.log.at.files(&log, &bar)?)),
@@ -89,6 +92,7 @@ pub(super) fn run(args: &Args) -> Result<ExitCode, Failure> {
 
 fn list(args: &Args) -> Result<ExitCode, Failure> {
     let (log, bar) = args.log.open()?;
+    say_pruned(&log, None);
     let found = sessions(&log);
     drop(bar);
     let mut found = found.map_err(|error| args.log.unreadable(&error))?;

@@ -32,6 +32,7 @@ fn pruned_segments_leave_their_roots() {
     assert_eq!(other["head"]["leaf"], report["head"]["leaf"]);
     let shown = world.run(&["audit", "show", "--kind", "pruned", "--json"]).ok();
     assert_eq!(shown.json()["facts"]["segments"], 2);
+    a_pruned_period_is_not_an_empty_one(&world);
     // A record that is there is proved past those that are not.
     let proof = world.base().join("proof");
     std::fs::write(&proof, &world.run(&["audit", "prove", "140000"]).ok().stdout).unwrap();
@@ -60,6 +61,22 @@ fn pruned_segments_leave_their_roots() {
     std::fs::remove_file(audit(&world).join(Segment(2).to_string())).unwrap();
     assert_eq!(world.run(&["audit", "verify"]).code, 5);
     assert_eq!(second(&["log", text(&audit(&world))]).code, 5);
+}
+
+/// A report said of it that nothing was denied and that there are no gaps.
+fn a_pruned_period_is_not_an_empty_one(world: &World) {
+    let file = world.base().join("r.html");
+    for (since, is_told) in [("2025-06-01", true), ("2026-01-02", false)] {
+        world.run(&["audit", "report", "--since", since, "-o", text(&file)]).ok();
+        let page = std::fs::read_to_string(&file).unwrap();
+        let told = "records 0 to 131071 were pruned, as record 200000 says";
+        assert_eq!(page.contains(told), is_told, "{since}");
+        let query = world.run(&["audit", "query", "--since", since, "--kind", "stop"]).ok();
+        assert_eq!(query.stderr.contains("before record 131072"), is_told, "{query:?}");
+    }
+    let bundle = world.base().join("b.zip");
+    let done = world.run(&["audit", "bundle", "-o", text(&bundle)]).ok();
+    assert!(done.stderr.contains("before record 131072"), "{done:?}");
 }
 
 /// The last record of a segment was older than others in it, and of the segments

@@ -147,6 +147,10 @@ fn summary(page: &mut Page, report: &Report) {
         }
         _ => "no record".to_owned(),
     };
+    let pruned = match &period.pruned_before {
+        Some(t) => format!("; <b>of what was before {} nothing is known</b>", moment(t)),
+        None => String::new(),
+    };
     let workspaces: Vec<_> =
         report.workspaces.iter().map(|path| format!("<code>{}</code>", text(path))).collect();
     let (allowed, denied) = report
@@ -154,7 +158,7 @@ fn summary(page: &mut Page, report: &Report) {
         .iter()
         .fold((0, 0), |(allowed, denied), agent| (allowed + agent.allowed, denied + agent.denied));
     page.raw(format_args!(
-        "<dl>\n<dt>Workspace</dt><dd>{}</dd>\n<dt>Period</dt><dd>{asked}; {span}</dd>\n\
+        "<dl>\n<dt>Workspace</dt><dd>{}</dd>\n<dt>Period</dt><dd>{asked}; {span}{pruned}</dd>\n\
          <dt>Records</dt><dd>{}</dd>\n</dl>\n\
          <ul class=\"figures\"><li><b>{allowed}</b> requests allowed</li><li><b>{denied}</b> denied</li>\
          <li><b>{}</b> files changed</li><li><b>{}</b> contents with secrets</li>\
@@ -412,6 +416,18 @@ fn gaps(page: &mut Page, report: &Report) {
             page.raw("</ul>\n");
         }
     };
+    let pruned = report.period.pruned_before.as_ref().map(|t| {
+        let whose = match chain.pruned_by {
+            Some(seq) => format!(", as record {seq} says"),
+            None => String::new(),
+        };
+        let last = chain.pruned.saturating_sub(1);
+        format!(
+            "records 0 to {last} were pruned{whose}: of what was before {} nothing is known",
+            moment(t)
+        )
+    });
+    list("Pruned", pruned.into_iter().collect());
     list("Damage", chain.damages.iter().map(|damage| text(&damage.to_string())).collect());
     let mut unreadable: Vec<_> = report.unreadable.iter().map(|words| text(words)).collect();
     let more = report.unreadable_count.saturating_sub(unreadable.len() as u64);
