@@ -32,6 +32,8 @@ pub struct Change {
     pub path: WorkspacePath,
     /// The new path of a rename.
     pub to: Option<WorkspacePath>,
+    /// Whether the rule would deny it, and the mode let it pass.
+    pub would_deny: bool,
     /// The deciding rule.
     pub rule: Option<String>,
     /// The policy file that holds it.
@@ -84,6 +86,7 @@ impl Change {
                 Some(to) => Some(path(to)?),
                 None => None,
             },
+            would_deny: record.would_deny == Some(true),
             rule: owned(record.rule()),
             policy: owned(record.policy()),
             line: record.line,

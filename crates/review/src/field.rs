@@ -98,6 +98,12 @@ impl Field {
     }
 }
 
+/// What a record says was decided, in one word: `observed` where the policy would deny
+/// it, and the mode let it pass.
+pub fn verdict<'r>(record: &'r RecordView<'_>) -> Option<&'r str> {
+    if record.would_deny == Some(true) { Some("observed") } else { record.decision() }
+}
+
 impl fmt::Display for Field {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.pad(self.as_str())

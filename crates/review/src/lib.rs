@@ -34,7 +34,7 @@ const MOST_READ: u64 = 4 << 30;
 
 pub use blame::{Blame, BlameError, Kept, State, Version, blame};
 pub use csv::{cell, header};
-pub use field::{Field, UnknownField};
+pub use field::{Field, UnknownField, verdict};
 pub use filter::{Filter, PathFilter};
 pub use index::forget_index;
 pub use kept::{MOST_POLICY, is_foreign, open_kept, open_kept_in, read_kept};

@@ -5,8 +5,10 @@
 
 mod chart;
 pub(super) mod digest;
+mod gaps;
 mod html;
 mod items;
+mod markup;
 
 pub use html::page;
 pub use items::{
@@ -62,6 +64,9 @@ pub struct Report {
     pub operations: Vec<Operation>,
     /// Denied attempts.
     pub denied: Listed<Denied>,
+    /// Requests that the policy would deny, and that observe mode let pass; `allowed`
+    /// counts them, too.
+    pub observed: Listed<Denied>,
     /// Secrets found, and so withheld or refused.
     pub secrets: Listed<Finding>,
     /// Files changed.
@@ -204,6 +209,7 @@ impl Report {
             rules: most_first(digest.rules.into_values(), |rule| rule.records),
             operations: most_first(digest.operations.into_values(), |op| op.allowed + op.denied),
             denied: digest.denied.into(),
+            observed: digest.observed.into(),
             secrets: digest.secrets.into(),
             files: Listed {
                 total: digest.files.len() as u64,

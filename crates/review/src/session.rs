@@ -61,6 +61,8 @@ pub struct Other {
     pub to: Option<String>,
     /// `allow` or `deny`.
     pub decision: Option<String>,
+    /// Whether the rule would deny it, and the mode let it pass.
+    pub would_deny: bool,
     /// The deciding rule.
     pub rule: Option<String>,
     /// Why, in words.
@@ -86,6 +88,7 @@ impl Other {
             path: owned(record.path()),
             to: owned(record.to()),
             decision: owned(record.decision()),
+            would_deny: record.would_deny == Some(true),
             rule: owned(record.rule()),
             reason: owned(record.reason()),
             result: owned(record.result()),

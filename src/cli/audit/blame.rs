@@ -107,7 +107,8 @@ fn describe(Version { change, name, kept }: &Version) -> Vec<String> {
             (Some(policy), Some(line)) => format!("  ({}:{line})", Escaped(policy)),
             _ => String::new(),
         };
-        more("rule", format!("{}{place}", Escaped(rule)));
+        let observed = if change.would_deny { "  observed: it would be denied" } else { "" };
+        more("rule", format!("{}{place}{observed}", Escaped(rule)));
     }
     more("result", result(change));
     let hash = |hash: &Option<Hash>| hash.map_or_else(|| "-".to_owned(), |hash| hash.to_string());
@@ -185,6 +186,7 @@ fn change_json(Version { change, name, kept }: &Version) -> Value {
         "path": change.path.as_str(),
         "to": change.to.as_ref().map(crate::model::WorkspacePath::as_str),
         "name": name.as_ref().map(crate::model::WorkspacePath::as_str),
+        "wouldDeny": change.would_deny,
         "rule": change.rule,
         "policy": change.policy,
         "line": change.line,

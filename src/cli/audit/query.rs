@@ -14,7 +14,7 @@ use crate::{
     app::{failure::Failure, output},
     cli::render::table,
     model::Escaped,
-    review::{Field, Order, Stats, cell, export::csv_line, header, visible_json},
+    review::{Field, Order, Stats, cell, export::csv_line, header, verdict, visible_json},
 };
 
 /// What a table shows unless told otherwise.
@@ -141,6 +141,7 @@ fn shown(field: Field, record: &RecordView<'_>) -> String {
     match field {
         // Microseconds only help programs.
         Field::Time => value.get(..19).unwrap_or(&value).replace('T', " "),
+        Field::Decision => Escaped(verdict(record).unwrap_or_default()).to_string(),
         _ => Escaped(&value).to_string(),
     }
 }

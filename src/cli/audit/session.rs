@@ -129,6 +129,10 @@ fn people(event: &Event, patch: &Patch) {
                 change.path,
                 ended(change),
             );
+            if change.would_deny {
+                let rule = change.rule.as_deref().unwrap_or("-");
+                outln!("          (observed: {} would deny it)", Escaped(rule));
+            }
         }
         Event::Other(other) => {
             let text = |text: &Option<String>| Escaped(text.as_deref().unwrap_or("")).to_string();
@@ -164,6 +168,9 @@ fn people(event: &Event, patch: &Patch) {
                 }
             } else if other.result.as_deref().is_some_and(|result| result != "ok") {
                 line += &format!("  {}", text(&other.result));
+            }
+            if other.would_deny {
+                line += &format!("  (observed: {} would deny it)", text(&other.rule));
             }
             if !other.findings.is_empty() {
                 let rules: Vec<_> = (other.findings.iter())
@@ -204,12 +211,13 @@ fn object(session: &str, event: &Event, patch: &Patch) -> Value {
             "record": change.seq, "t": change.t, "kind": "change", "op": change.operation.as_str(),
             "path": change.path.as_str(),
             "to": change.to.as_ref().map(crate::model::WorkspacePath::as_str),
-            "rule": change.rule, "before": change.before, "after": change.after,
+            "wouldDeny": change.would_deny.then_some(true), "rule": change.rule, "before": change.before, "after": change.after,
             "backup": change.backup.map(|id| id.to_string()), "answer": change.answer, "result": change.result,
         }),
         Event::Other(other) => json!({
             "record": other.seq, "t": other.t, "kind": other.kind, "op": other.op,
-            "path": other.path, "to": other.to, "decision": other.decision, "rule": other.rule,
+            "path": other.path, "to": other.to, "decision": other.decision,
+            "wouldDeny": other.would_deny.then_some(true), "rule": other.rule,
             "reason": other.reason, "result": other.result, "bytes": other.bytes,
             "secrets": (!other.findings.is_empty()).then_some(&other.findings),
             "facts": (!other.facts.is_empty()).then_some(&other.facts),

@@ -261,7 +261,7 @@ fn line(record: &RecordView<'_>) -> String {
     let text = |text: Option<&str>| text.map_or_else(|| "-".to_owned(), escaped);
     let verdict = match record.kind {
         Kind::Outcome | Kind::Recovered => text(record.result()),
-        _ => text(record.decision()),
+        _ => text(review::verdict(record)),
     };
     // Microseconds only help programs.
     let time = record.t.as_str().get(..19).unwrap_or_default().replace('T', " ");

@@ -89,6 +89,55 @@ fn a_period_holds_only_its_records() {
     assert!(page.contains("The first 2000 of 28400 are listed."));
 }
 
+/// Commands for reviewers said of what observe mode let pass that the rule allows it.
+#[test]
+fn what_was_only_observed_is_not_said_to_be_allowed() {
+    let world = World::with_policy(
+        r#"
+        schema = 1
+        name = "observed"
+        version = 1
+        mode = "observe"
+        [allowedPaths]
+        read = ["**"]
+        write = ["src/**"]
+        "#,
+    );
+    world.write("src/a", "x").ok();
+    world.write("payroll", "x").ok();
+    let json = json_report(&world, &[]);
+    assert_eq!((&json["denied"]["total"], &json["observed"]["total"]), (&json!(0), &json!(1)));
+    let observed = &json["observed"]["listed"][0];
+    assert_eq!(
+        (&observed["path"], &observed["rule"]),
+        (&json!("payroll"), &json!("allowedPaths.write"))
+    );
+    let rules = json["rules"].as_array().unwrap();
+    let of = |decision: &str| rules.iter().find(|rule| rule["decision"] == decision).unwrap();
+    assert_eq!((&of("observed")["records"], &of("allow")["records"]), (&json!(1), &json!(1)));
+    assert!(json["gates"]["listed"].as_array().unwrap().iter().all(|g| g["mode"] == "observe"));
+    let (_, page) = report(&world, "r.html", &[]);
+    for told in ["Attempts that observe mode let pass", "Gates that only observed"] {
+        assert!(page.contains(told), "{told}");
+    }
+    let blame = world.run(&["audit", "blame", "payroll"]).ok();
+    assert!(blame.text().contains("observed: it would be denied"), "{blame:?}");
+    let blame = world.run(&["audit", "blame", "payroll", "--json"]).ok().json();
+    assert_eq!(blame["changes"][0]["wouldDeny"], true);
+    let session = blame["changes"][0]["session"].as_str().unwrap();
+    let told = world.run(&["audit", "session", session]).ok();
+    assert!(told.text().contains("(observed: allowedPaths.write would deny it)"), "{told:?}");
+    let lines = world.run(&["audit", "session", session, "--json"]).ok();
+    assert!(lines.text().contains(r#""wouldDeny":true"#), "{lines:?}");
+    for command in ["show", "query"] {
+        let told = world.run(&["audit", command, "--path", "payroll"]).ok();
+        let text = told.text();
+        assert!(text.contains("observed") && !text.contains("allow "), "{told:?}");
+        let told = world.run(&["audit", command, "--path", "src/a"]).ok();
+        assert!(!told.text().contains("observed"), "{told:?}");
+    }
+}
+
 /// A log whose directory alone was put back to an older copy was called intact.
 #[test]
 fn a_log_that_was_rolled_back_is_damaged_to_each_that_verifies_it() {

@@ -4,8 +4,8 @@
 use std::fmt::Write as _;
 
 use super::{
-    html::text,
     items::{Activity, Decided},
+    markup::text,
 };
 
 const WIDTH: u64 = 900;

@@ -12,7 +12,7 @@ use super::{
         PolicyChange, SetAside,
     },
 };
-use crate::change::Change;
+use crate::{change::Change, field::verdict};
 
 /// With more hours than this, activity is shown by the day.
 const MOST_HOURS: usize = 72;
@@ -64,6 +64,7 @@ pub(super) struct Digest {
     pub(super) rules: BTreeMap<(String, String), Decided>,
     pub(super) operations: BTreeMap<String, Operation>,
     pub(super) denied: First<Denied>,
+    pub(super) observed: First<Denied>,
     pub(super) secrets: First<Finding>,
     pub(super) files: BTreeMap<String, FileChange>,
     pub(super) policies: BTreeMap<String, PolicyInForce>,
@@ -175,6 +176,7 @@ impl Digest {
             t: record.t.as_str().to_owned(),
             agent: owned(record.agent()),
             enforcement: text("enforcement"),
+            mode: text("mode"),
             stopped: false,
             boot: record.boot().unwrap_or_default().to_owned(),
         });
@@ -212,7 +214,7 @@ impl Digest {
                 counts.0 += 1;
             }
             if let Some(rule) = record.rule() {
-                self.rule(record, rule, decision);
+                self.rule(record, rule, verdict(record).unwrap_or(decision));
             }
             let op = record.op().unwrap_or_default();
             let operation = self
@@ -225,8 +227,13 @@ impl Digest {
                 operation.allowed += 1;
             }
         }
-        if denied {
-            self.denied.push(|| Denied {
+        let list = match verdict(record) {
+            Some("deny") => Some(&mut self.denied),
+            Some("observed") => Some(&mut self.observed),
+            _ => None,
+        };
+        if let Some(list) = list {
+            list.push(|| Denied {
                 seq: record.seq,
                 t: record.t.as_str().to_owned(),
                 agent: owned(record.agent()),
@@ -245,7 +252,7 @@ impl Digest {
                 agent: owned(record.agent()),
                 op: owned(record.op()),
                 path: owned(record.path()),
-                decision: owned(record.decision()),
+                decision: owned(verdict(record)),
                 rules,
             });
         }
@@ -366,6 +373,7 @@ impl Digest {
             sum.allowed += more.allowed;
             sum.denied += more.denied;
         }
+        self.observed.merge(later.observed);
         self.denied.merge(later.denied);
         self.secrets.merge(later.secrets);
         for (_, file) in later.files {

@@ -1,48 +1,13 @@
 //! The report as one page: no script, nothing loaded from elsewhere, fit to be
 //! printed, every text escaped.
 
-use std::fmt::{Display, Write as _};
-
-use super::{Listed, MOST_LISTED, PolicyInForce, Report, chart};
-use crate::model::Escaped;
+use super::{
+    Denied, Listed, PolicyInForce, Report, chart,
+    gaps::gaps,
+    markup::{Page, hash, lines, maybe, moment, text},
+};
 
 const STYLE: &str = include_str!("style.css");
-
-/// Untrusted text in HTML: hidden characters visible, nothing markup.
-pub(super) fn text(untrusted: &str) -> String {
-    let mut out = String::with_capacity(untrusted.len() + 16);
-    for c in Escaped(untrusted).to_string().chars() {
-        match c {
-            '&' => out.push_str("&amp;"),
-            '<' => out.push_str("&lt;"),
-            '>' => out.push_str("&gt;"),
-            '"' => out.push_str("&quot;"),
-            '\'' => out.push_str("&#39;"),
-            c => out.push(c),
-        }
-    }
-    out
-}
-
-/// The same for a text of several lines.
-fn lines(untrusted: &str) -> String {
-    untrusted.lines().map(text).collect::<Vec<_>>().join("\n")
-}
-
-fn maybe(untrusted: Option<&String>) -> String {
-    untrusted.map_or_else(|| "<span class=\"none\">–</span>".to_owned(), |value| text(value))
-}
-
-/// A moment to the second.
-fn moment(t: &str) -> String {
-    text(&t.get(..19).unwrap_or(t).replace('T', " "))
-}
-
-/// A hash, whole for the machine and in a font that lets it wrap for people.
-fn hash(value: Option<&String>) -> String {
-    value
-        .map_or_else(|| maybe(None), |value| format!("<code class=\"hash\">{}</code>", text(value)))
-}
 
 /// The page.
 pub fn page(report: &Report) -> String {
@@ -69,7 +34,15 @@ pub fn page(report: &Report) -> String {
         ));
     }
     decisions(&mut page, report);
-    denied(&mut page, report);
+    page.raw("<h2>Denied attempts</h2>\n");
+    attempts(&mut page, &report.denied);
+    if report.observed.total > 0 {
+        page.raw(
+            "<h2>Attempts that observe mode let pass</h2>\n<p>The policy would deny them: the rule \
+             is the one that would.</p>\n",
+        );
+        attempts(&mut page, &report.observed);
+    }
     secrets(&mut page, report);
     files(&mut page, report);
     approvals(&mut page, report);
@@ -84,53 +57,6 @@ pub fn page(report: &Report) -> String {
         moment(&report.made)
     ));
     page.0
-}
-
-struct Page(String);
-
-impl Page {
-    /// Adds what is HTML already.
-    fn raw(&mut self, html: impl Display) {
-        let _ = write!(self.0, "{html}");
-    }
-
-    /// Adds a table; cells are HTML already.
-    fn table<const N: usize>(
-        &mut self,
-        heads: [&str; N],
-        rows: impl IntoIterator<Item = [String; N]>,
-    ) {
-        let rows = Vec::from_iter(rows);
-        let is_number =
-            |cell: &String| !cell.is_empty() && cell.bytes().all(|b| b.is_ascii_digit());
-        let class = |at: usize| {
-            let all = !rows.is_empty() && rows.iter().all(|row| row.get(at).is_some_and(is_number));
-            if all { " class=\"n\"" } else { "" }
-        };
-        self.raw("<div class=\"wide\"><table>\n<thead><tr>");
-        for (at, head) in heads.iter().enumerate() {
-            self.raw(format_args!("<th{}>{head}</th>", class(at)));
-        }
-        self.raw("</tr></thead>\n<tbody>\n");
-        for row in &rows {
-            self.raw("<tr>");
-            for (at, cell) in row.iter().enumerate() {
-                self.raw(format_args!("<td{}>{cell}</td>", class(at)));
-            }
-            self.raw("</tr>\n");
-        }
-        self.raw("</tbody></table></div>\n");
-    }
-
-    /// Says that a list is not whole.
-    fn more<T>(&mut self, list: &Listed<T>) {
-        if list.total > list.listed.len() as u64 {
-            self.raw(format_args!(
-                "<p class=\"note\">The first {MOST_LISTED} of {} are listed.</p>\n",
-                list.total
-            ));
-        }
-    }
 }
 
 fn summary(page: &mut Page, report: &Report) {
@@ -157,10 +83,15 @@ fn summary(page: &mut Page, report: &Report) {
         .agents
         .iter()
         .fold((0, 0), |(allowed, denied), agent| (allowed + agent.allowed, denied + agent.denied));
+    let observed = match report.observed.total {
+        0 => String::new(),
+        count => format!("<li><b>{count}</b> of the allowed would be denied: only observed</li>"),
+    };
     page.raw(format_args!(
         "<dl>\n<dt>Workspace</dt><dd>{}</dd>\n<dt>Period</dt><dd>{asked}; {span}{pruned}</dd>\n\
          <dt>Records</dt><dd>{}</dd>\n</dl>\n\
-         <ul class=\"figures\"><li><b>{allowed}</b> requests allowed</li><li><b>{denied}</b> denied</li>\
+         <ul class=\"figures\"><li><b>{allowed}</b> requests allowed</li>{observed}\
+         <li><b>{denied}</b> denied</li>\
          <li><b>{}</b> files changed</li><li><b>{}</b> contents with secrets</li>\
          <li><b>{}</b> agents</li></ul>\n",
         if workspaces.is_empty() { maybe(None) } else { workspaces.join(", ") },
@@ -283,15 +214,14 @@ fn decisions(page: &mut Page, report: &Report) {
     );
 }
 
-fn denied(page: &mut Page, report: &Report) {
-    page.raw("<h2>Denied attempts</h2>\n");
-    if report.denied.listed.is_empty() {
+fn attempts(page: &mut Page, attempts: &Listed<Denied>) {
+    if attempts.listed.is_empty() {
         page.raw("<p>None.</p>\n");
         return;
     }
     page.table(
         ["Record", "Time (UTC)", "Agent", "Operation", "Path", "Rule", "Reason"],
-        report.denied.listed.iter().map(|denied| {
+        attempts.listed.iter().map(|denied| {
             let path = match &denied.to {
                 Some(to) => format!("{} → {}", maybe(denied.path.as_ref()), text(to)),
                 None => maybe(denied.path.as_ref()),
@@ -307,7 +237,7 @@ fn denied(page: &mut Page, report: &Report) {
             ]
         }),
     );
-    page.more(&report.denied);
+    page.more(attempts);
 }
 
 fn secrets(page: &mut Page, report: &Report) {
@@ -402,83 +332,6 @@ fn approvals(page: &mut Page, report: &Report) {
     page.more(&report.approvals);
 }
 
-fn gaps(page: &mut Page, report: &Report) {
-    page.raw("<h2>Gaps and damage</h2>\n");
-    let chain = &report.chain;
-    let mut none = true;
-    let mut list = |title: &str, items: Vec<String>| {
-        if !items.is_empty() {
-            none = false;
-            page.raw(format_args!("<h3>{title}</h3>\n<ul>\n"));
-            for item in items {
-                page.raw(format_args!("<li>{item}</li>\n"));
-            }
-            page.raw("</ul>\n");
-        }
-    };
-    let pruned = report.period.pruned_before.as_ref().map(|t| {
-        let whose = match chain.pruned_by {
-            Some(seq) => format!(", as record {seq} says"),
-            None => String::new(),
-        };
-        let last = chain.pruned.saturating_sub(1);
-        format!(
-            "records 0 to {last} were pruned{whose}: of what was before {} nothing is known",
-            moment(t)
-        )
-    });
-    list("Pruned", pruned.into_iter().collect());
-    list("Damage", chain.damages.iter().map(|damage| text(&damage.to_string())).collect());
-    let mut unreadable: Vec<_> = report.unreadable.iter().map(|words| text(words)).collect();
-    let more = report.unreadable_count.saturating_sub(unreadable.len() as u64);
-    if more > 0 {
-        unreadable.push(format!("and {more} more"));
-    }
-    list("Left out of this report because it could not be read", unreadable);
-    list("Warnings", chain.warnings.iter().map(|warning| text(&warning.to_string())).collect());
-    list(
-        "Set aside by a recovery",
-        (report.set_aside.iter())
-            .map(|aside| {
-                let facts: Vec<_> =
-                    aside.facts.iter().map(|(name, value)| format!("{name}: {value}")).collect();
-                let (seq, t) = (aside.seq, moment(&aside.t));
-                format!("record {seq}, {t}: {}", text(&facts.join(", ")))
-            })
-            .collect(),
-    );
-    list(
-        "Changes that nobody settled",
-        report.unsettled.iter().map(|seq| format!("record {seq}")).collect(),
-    );
-    let gates = &report.gates.listed;
-    list(
-        "Agents that were not fully confined",
-        (gates.iter())
-            .filter(|gate| gate.enforcement.as_deref().is_some_and(|level| level != "full"))
-            .map(|gate| {
-                let (seq, t) = (gate.seq, moment(&gate.t));
-                let (agent, level) = (maybe(gate.agent.as_ref()), maybe(gate.enforcement.as_ref()));
-                format!("record {seq}, {t}: agent {agent}, enforcement {level}")
-            })
-            .collect(),
-    );
-    list(
-        "Gates that did not stop in order, or still serve",
-        (gates.iter())
-            .filter(|gate| !gate.stopped)
-            .map(|gate| {
-                let agent = maybe(gate.agent.as_ref());
-                format!("record {}, {}: agent {agent}", gate.seq, moment(&gate.t))
-            })
-            .collect(),
-    );
-    if none {
-        page.raw("<p class=\"good\">None.</p>\n");
-    }
-    page.more(&report.gates);
-}
-
 fn policies(page: &mut Page, policies: &[PolicyInForce]) {
     page.raw("<h2>Policies in force</h2>\n");
     for policy in policies {
@@ -531,17 +384,4 @@ fn policy_changes(page: &mut Page, report: &Report) {
         }),
     );
     page.more(&report.policy_changes);
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn no_text_is_markup() {
-        assert_eq!(
-            text("<img src=x onerror='a'>\u{202e}\"&\n"),
-            "&lt;img src=x onerror=&#39;a&#39;&gt;\\u{202e}&quot;&amp;\\n"
-        );
-    }
 }

@@ -47,7 +47,7 @@ pub struct Agent {
 pub struct Decided {
     /// The rule.
     pub rule: String,
-    /// How: `allow` or `deny`.
+    /// How: `allow`, `deny`, `ask`, or `observed`: it would be denied in another mode.
     pub decision: String,
     /// The policy file that holds it.
     pub policy: Option<String>,
@@ -66,7 +66,7 @@ pub struct Operation {
     pub denied: u64,
 }
 
-/// An attempt that was denied.
+/// An attempt that was denied, or would be in another mode.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[expect(missing_docs, reason = "FORMAT.md says what the fields are")]
 pub struct Denied {
@@ -146,6 +146,8 @@ pub struct GateStart {
     /// How the agent was confined: `full`, `partial`, `none`; `None` for
     /// commands of a person.
     pub enforcement: Option<String>,
+    /// The policy's mode: `enforce` or `observe`.
+    pub mode: Option<String>,
     /// Whether it stopped in order.
     pub stopped: bool,
     #[serde(skip)]

@@ -1,0 +1,93 @@
+//! What the log lacks, and what was not as it should be.
+
+use super::{
+    Report,
+    markup::{Page, maybe, moment, text},
+};
+
+pub(super) fn gaps(page: &mut Page, report: &Report) {
+    page.raw("<h2>Gaps and damage</h2>\n");
+    let chain = &report.chain;
+    let mut none = true;
+    let mut list = |title: &str, items: Vec<String>| {
+        if !items.is_empty() {
+            none = false;
+            page.raw(format_args!("<h3>{title}</h3>\n<ul>\n"));
+            for item in items {
+                page.raw(format_args!("<li>{item}</li>\n"));
+            }
+            page.raw("</ul>\n");
+        }
+    };
+    let pruned = report.period.pruned_before.as_ref().map(|t| {
+        let whose = match chain.pruned_by {
+            Some(seq) => format!(", as record {seq} says"),
+            None => String::new(),
+        };
+        let last = chain.pruned.saturating_sub(1);
+        format!(
+            "records 0 to {last} were pruned{whose}: of what was before {} nothing is known",
+            moment(t)
+        )
+    });
+    list("Pruned", pruned.into_iter().collect());
+    list("Damage", chain.damages.iter().map(|damage| text(&damage.to_string())).collect());
+    let mut unreadable: Vec<_> = report.unreadable.iter().map(|words| text(words)).collect();
+    let more = report.unreadable_count.saturating_sub(unreadable.len() as u64);
+    if more > 0 {
+        unreadable.push(format!("and {more} more"));
+    }
+    list("Left out of this report because it could not be read", unreadable);
+    list("Warnings", chain.warnings.iter().map(|warning| text(&warning.to_string())).collect());
+    list(
+        "Set aside by a recovery",
+        (report.set_aside.iter())
+            .map(|aside| {
+                let facts: Vec<_> =
+                    aside.facts.iter().map(|(name, value)| format!("{name}: {value}")).collect();
+                let (seq, t) = (aside.seq, moment(&aside.t));
+                format!("record {seq}, {t}: {}", text(&facts.join(", ")))
+            })
+            .collect(),
+    );
+    list(
+        "Changes that nobody settled",
+        report.unsettled.iter().map(|seq| format!("record {seq}")).collect(),
+    );
+    let gates = &report.gates.listed;
+    list(
+        "Agents that were not fully confined",
+        (gates.iter())
+            .filter(|gate| gate.enforcement.as_deref().is_some_and(|level| level != "full"))
+            .map(|gate| {
+                let (seq, t) = (gate.seq, moment(&gate.t));
+                let (agent, level) = (maybe(gate.agent.as_ref()), maybe(gate.enforcement.as_ref()));
+                format!("record {seq}, {t}: agent {agent}, enforcement {level}")
+            })
+            .collect(),
+    );
+    list(
+        "Gates that only observed: what the policy would deny was let pass",
+        (gates.iter())
+            .filter(|gate| gate.mode.as_deref() == Some("observe"))
+            .map(|gate| {
+                let agent = maybe(gate.agent.as_ref());
+                format!("record {}, {}: agent {agent}", gate.seq, moment(&gate.t))
+            })
+            .collect(),
+    );
+    list(
+        "Gates that did not stop in order, or still serve",
+        (gates.iter())
+            .filter(|gate| !gate.stopped)
+            .map(|gate| {
+                let agent = maybe(gate.agent.as_ref());
+                format!("record {}, {}: agent {agent}", gate.seq, moment(&gate.t))
+            })
+            .collect(),
+    );
+    if none {
+        page.raw("<p class=\"good\">None.</p>\n");
+    }
+    page.more(&report.gates);
+}

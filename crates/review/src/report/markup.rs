@@ -1,0 +1,103 @@
+//! Texts, tables and lists as HTML.
+
+use std::fmt::{Display, Write as _};
+
+use super::{Listed, MOST_LISTED};
+use crate::model::Escaped;
+
+/// Untrusted text in HTML: hidden characters visible, nothing markup.
+pub(super) fn text(untrusted: &str) -> String {
+    let mut out = String::with_capacity(untrusted.len() + 16);
+    for c in Escaped(untrusted).to_string().chars() {
+        match c {
+            '&' => out.push_str("&amp;"),
+            '<' => out.push_str("&lt;"),
+            '>' => out.push_str("&gt;"),
+            '"' => out.push_str("&quot;"),
+            '\'' => out.push_str("&#39;"),
+            c => out.push(c),
+        }
+    }
+    out
+}
+
+/// The same for a text of several lines.
+pub(super) fn lines(untrusted: &str) -> String {
+    untrusted.lines().map(text).collect::<Vec<_>>().join("\n")
+}
+
+pub(super) fn maybe(untrusted: Option<&String>) -> String {
+    untrusted.map_or_else(|| "<span class=\"none\">–</span>".to_owned(), |value| text(value))
+}
+
+/// A moment to the second.
+pub(super) fn moment(t: &str) -> String {
+    text(&t.get(..19).unwrap_or(t).replace('T', " "))
+}
+
+/// A hash, whole for the machine and in a font that lets it wrap for people.
+pub(super) fn hash(value: Option<&String>) -> String {
+    value
+        .map_or_else(|| maybe(None), |value| format!("<code class=\"hash\">{}</code>", text(value)))
+}
+
+/// A page, as far as it is written.
+pub(super) struct Page(pub(super) String);
+
+impl Page {
+    /// Adds what is HTML already.
+    pub(super) fn raw(&mut self, html: impl Display) {
+        let _ = write!(self.0, "{html}");
+    }
+
+    /// Adds a table; cells are HTML already.
+    pub(super) fn table<const N: usize>(
+        &mut self,
+        heads: [&str; N],
+        rows: impl IntoIterator<Item = [String; N]>,
+    ) {
+        let rows = Vec::from_iter(rows);
+        let is_number =
+            |cell: &String| !cell.is_empty() && cell.bytes().all(|b| b.is_ascii_digit());
+        let class = |at: usize| {
+            let all = !rows.is_empty() && rows.iter().all(|row| row.get(at).is_some_and(is_number));
+            if all { " class=\"n\"" } else { "" }
+        };
+        self.raw("<div class=\"wide\"><table>\n<thead><tr>");
+        for (at, head) in heads.iter().enumerate() {
+            self.raw(format_args!("<th{}>{head}</th>", class(at)));
+        }
+        self.raw("</tr></thead>\n<tbody>\n");
+        for row in &rows {
+            self.raw("<tr>");
+            for (at, cell) in row.iter().enumerate() {
+                self.raw(format_args!("<td{}>{cell}</td>", class(at)));
+            }
+            self.raw("</tr>\n");
+        }
+        self.raw("</tbody></table></div>\n");
+    }
+
+    /// Says that a list is not whole.
+    pub(super) fn more<T>(&mut self, list: &Listed<T>) {
+        if list.total > list.listed.len() as u64 {
+            self.raw(format_args!(
+                "<p class=\"note\">The first {MOST_LISTED} of {} are listed.</p>\n",
+                list.total
+            ));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_text_is_markup() {
+        assert_eq!(
+            text("<img src=x onerror='a'>\u{202e}\"&\n"),
+            "&lt;img src=x onerror=&#39;a&#39;&gt;\\u{202e}&quot;&amp;\\n"
+        );
+    }
+}
