@@ -145,7 +145,8 @@ pub enum WarningKind {
     MissingCheckpoint,
     /// A receipt or a checkpoint from outside, of records that were pruned.
     PrunedHead,
-    /// A witness that was asked for did not cosign the largest checkpoint.
+    /// A witness that was asked for did not cosign the largest checkpoint, or a signature
+    /// of one that is known is wrong.
     MissingWitness,
     /// The record that told of pruned segments was lost, and a recovery noted
     /// that they are missing.

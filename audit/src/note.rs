@@ -280,6 +280,8 @@ pub struct Signed {
     /// Witnesses whose keys are known, each with the time that it says, in
     /// seconds since 1970.
     pub witnesses: Vec<(PublicKey, u64)>,
+    /// Witnesses whose keys are known and whose signatures are wrong.
+    pub wrong: Vec<PublicKey>,
     /// Further signatures, which nobody could check.
     pub unknown: usize,
 }
@@ -325,17 +327,25 @@ impl Note {
     ///
     /// # Errors
     ///
-    /// When none has, or when a signature by one of the keys is wrong.
+    /// When none has, or when a log's signature by one of the keys is wrong. A witness's
+    /// is not the log's doing: it is in the answer.
     pub fn verify(&self, keys: &[PublicKey]) -> Result<Signed, NoteError> {
         let mut by = None;
         let mut witnesses: Vec<(PublicKey, u64)> = Vec::new();
-        let mut unknown = 0;
+        let (mut wrong, mut unknown) = (Vec::new(), 0);
         for line in &self.lines {
             let Some(key) = keys.iter().find(|key| key.made(line)) else {
                 unknown += 1;
                 continue;
             };
-            match key.check(line, &self.text)? {
+            let time = match key.check(line, &self.text) {
+                Err(_signature) if key.is_witness() => {
+                    wrong.push(key.clone());
+                    continue;
+                }
+                checked => checked?,
+            };
+            match time {
                 None if by.is_none() || self.text.lines().next() == Some(key.name()) => {
                     by = Some(key.clone());
                 }
@@ -346,24 +356,68 @@ impl Note {
                 Some(_again) => {}
             }
         }
-        Ok(Signed { by: by.ok_or(NoteError::Unsigned)?, witnesses, unknown })
+        Ok(Signed { by: by.ok_or(NoteError::Unsigned)?, witnesses, wrong, unknown })
     }
 
-    /// The same note with those signatures of `other`, a note with the same
-    /// text, that it does not have. How many there are is the second part.
+    /// Whose right cosignatures among `witnesses` it bears, whoever else signed it.
     ///
     /// # Errors
     ///
-    /// When `other` is another text.
-    pub fn merge(&self, other: &Self) -> Result<(Self, usize), NoteError> {
+    /// When one by a key of `witnesses` is wrong.
+    pub fn cosigners<'k>(
+        &self,
+        witnesses: &'k [PublicKey],
+    ) -> Result<Vec<&'k PublicKey>, NoteError> {
+        let mut cosigners = Vec::new();
+        for (key, line) in self.made_by(witnesses) {
+            key.check(line, &self.text)?;
+            cosigners.push(key);
+        }
+        Ok(cosigners)
+    }
+
+    /// The same note with the cosignatures by `witnesses` of `other`, a note with the same
+    /// text, that it does not have; its own that are wrong are left out. How many are new
+    /// is the second part.
+    ///
+    /// # Errors
+    ///
+    /// When `other` is another text, one of its cosignatures is wrong, or the note would
+    /// be none that can be read.
+    pub fn cosigned(
+        &self,
+        other: &Self,
+        witnesses: &[PublicKey],
+    ) -> Result<(Self, usize), NoteError> {
         if self.text != other.text {
             return Err(NoteError::Signature);
         }
-        let mut merged = self.clone();
-        let new = other.lines.iter().filter(|line| !self.lines.contains(line));
-        merged.lines.extend(new.cloned());
-        let added = merged.lines.len() - self.lines.len();
-        Ok((merged, added))
+        let mut cosigned = self.clone();
+        let is_wrong = |line: &SignatureLine| {
+            let key = witnesses.iter().find(|key| key.is_witness() && key.made(line));
+            key.is_some_and(|key| key.check(line, &self.text).is_err())
+        };
+        cosigned.lines.retain(|line| !is_wrong(line));
+        let mut added = 0;
+        for (key, line) in other.made_by(witnesses) {
+            key.check(line, &self.text)?;
+            if !cosigned.lines.iter().any(|own| key.made(own)) {
+                cosigned.lines.push(line.clone());
+                added += 1;
+            }
+        }
+        Ok((Self::parse(cosigned.to_string().as_bytes())?, added))
+    }
+
+    /// The signature lines that name one of `witnesses`, each with its key.
+    fn made_by<'n, 'k>(
+        &'n self,
+        witnesses: &'k [PublicKey],
+    ) -> impl Iterator<Item = (&'k PublicKey, &'n SignatureLine)> {
+        self.lines.iter().filter_map(|line| {
+            let mut known = witnesses.iter().filter(|key| key.is_witness());
+            known.find(|key| key.made(line)).map(|key| (key, line))
+        })
     }
 }
 
@@ -431,12 +485,46 @@ mod tests {
         let old = Note::assemble(text, &line.replace("AAAAAGVT8QA", "AAAAAGVT8QE")).unwrap();
         let with = Note { lines: [note.lines[..1].to_vec(), old.lines].concat(), ..note.clone() };
         if with != note {
-            assert_eq!(with.verify(&[key.public(), witness]), Err(NoteError::Signature));
+            let signed = with.verify(&[key.public(), witness.clone()]).unwrap();
+            assert_eq!((signed.witnesses, signed.wrong), (vec![], vec![witness]));
         }
-        let alone = Note::assemble(text, &key.sign(text)).unwrap();
-        assert_eq!(alone.merge(&note), Ok((note.clone(), 1)));
-        assert_eq!(note.merge(&alone), Ok((note.clone(), 0)));
-        assert_eq!(note.merge(&other), Err(NoteError::Signature));
+    }
+
+    /// Signatures that nobody checked were kept, one more than a note may have made it
+    /// unreadable, and a wrong one stayed beside the right one.
+    #[test]
+    fn only_right_cosignatures_by_known_witnesses_are_added() {
+        let key = PrivateKey::from_seed("example.com/log", [7; 32]).unwrap();
+        let text = "example.com/log\n1\nroot\n";
+        let note = |more: &str| Note::assemble(text, &(key.sign(text) + more)).unwrap();
+        let (witness, right) = cosign("witness.example", [9; 32], 1_700_000_000, text);
+        let known = std::slice::from_ref(&witness);
+        // The time is another than the one that was signed.
+        let wrong = cosign("witness.example", [9; 32], 1_700_000_000, "other\n1\nroot\n").1;
+        let strangers: String =
+            (0..98).map(|seed| cosign("stranger", [seed; 32], 7, text).1).collect();
+        let alone = note("");
+        assert_eq!(alone.cosigned(&note(&right), known), Ok((note(&right), 1)));
+        assert_eq!(note(&right).cosigned(&alone, known), Ok((note(&right), 0)));
+        assert_eq!(note(&right).cosigned(&note(&right), known), Ok((note(&right), 0)));
+        assert_eq!(
+            alone.cosigned(&note(&(strangers.clone() + &right)), known),
+            Ok((note(&right), 1))
+        );
+        assert_eq!(alone.cosigned(&note(&strangers), known), Ok((alone.clone(), 0)));
+        assert_eq!(alone.cosigned(&note(&right), &[]), Ok((alone.clone(), 0)));
+        assert_eq!(alone.cosigned(&note(&wrong), known), Err(NoteError::Signature));
+        assert_eq!(note(&wrong).cosigned(&note(&right), known), Ok((note(&right), 1)));
+        // The witness need not hand over what others signed.
+        let only = Note::assemble(text, &right).unwrap();
+        assert_eq!(only.cosigners(known), Ok(vec![&witness]));
+        assert_eq!(alone.cosigned(&only, known), Ok((note(&right), 1)));
+        // Never one that cannot be read again.
+        let (other, more) = cosign("other", [8; 32], 7, text);
+        let full = note(&(strangers + &right));
+        assert_eq!(full.cosigned(&note(&more), &[witness.clone(), other]), Err(NoteError::Note));
+        let elsewhere = Note::assemble("example.com/log\n2\nroot\n", &right).unwrap();
+        assert_eq!(alone.cosigned(&elsewhere, known), Err(NoteError::Signature));
     }
 
     /// Two keys of one name and hash: the hash has 32 bits, so that trying finds them.

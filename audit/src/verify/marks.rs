@@ -2,7 +2,7 @@
 //! the log's directory and from outside, and the kept roots of segments.
 
 use std::{
-    collections::BTreeMap,
+    collections::{BTreeMap, BTreeSet},
     io::{self, BufReader, Read},
 };
 
@@ -38,6 +38,9 @@ pub(super) struct Marks {
     keyless: bool,
     pub(super) strangers: Vec<String>,
     faults: Vec<Damage>,
+    /// Witnesses whose signatures are wrong, each with the records that the checkpoint
+    /// is of.
+    pub(super) wrong_witnesses: BTreeSet<(String, u64)>,
 }
 
 fn fault(kind: DamageKind, file: &str, seq: Option<u64>, detail: String) -> Damage {
@@ -135,6 +138,7 @@ impl Marks {
             right: 0,
             strangers,
             faults,
+            wrong_witnesses: BTreeSet::new(),
             history,
         };
         if newest.is_some() || !of_newest.is_empty() || !marks.history.is_empty() {
@@ -293,9 +297,15 @@ impl Marks {
         let opened = Note::parse(bytes).and_then(|note| {
             let signed = note.verify(&self.witnesses)?;
             let checkpoint = Checkpoint::of(&note)?;
-            let own = checkpoint.origin == signed.by.name() && self.keys.contains(&signed.by);
+            let own = checkpoint.origin == signed.by.name()
+                && self.keys.contains(&signed.by)
+                && !signed.wrong.iter().any(|key| self.keys.contains(key));
             if own { Ok((checkpoint, signed)) } else { Err(NoteError::Checkpoint) }
         });
+        if let Ok((checkpoint, signed)) = &opened {
+            let of = |key: &PublicKey| (key.name().to_owned(), checkpoint.size);
+            self.wrong_witnesses.extend(signed.wrong.iter().map(of));
+        }
         opened
             .inspect_err(|error| {
                 let seq = size.and_then(|size| size.checked_sub(1));

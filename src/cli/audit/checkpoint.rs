@@ -20,7 +20,7 @@ use crate::{
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:\n  \
     portcullis audit checkpoint > checkpoint-of-today\n  \
-    portcullis audit checkpoint --cosigned from-the-witness\n\n\
+    portcullis audit checkpoint --cosigned from-the-witness --witness witness.vkey\n\n\
     Keep checkpoints where whoever holds this disk cannot reach them: \
     `portcullis audit verify --head`\ntakes one and shows whether the log goes on from it.")]
 pub(super) struct Args {
@@ -30,6 +30,10 @@ pub(super) struct Args {
     /// the one that is kept
     #[arg(long, value_name = "FILE")]
     cosigned: Option<PathBuf>,
+    /// Public keys of witnesses besides those that are configured: only their signatures are
+    /// added
+    #[arg(long, value_name = "FILE|KEY", requires = "cosigned")]
+    witness: Vec<String>,
 }
 
 pub(super) fn run(args: &Args) -> Result<ExitCode, Failure> {
@@ -39,9 +43,22 @@ pub(super) fn run(args: &Args) -> Result<ExitCode, Failure> {
         let shown = file.display();
         let note = heads::small(file).or_fail(format_args!("cannot read `{shown}`"))?;
         let note = Note::parse(&note).or_fail(format_args!("`{shown}`"))?;
-        let witnesses = audit.witness_keys().map_err(Failure::new)?;
-        let added =
-            AuditLog::cosign(&state, &note, &witnesses).or_fail("cannot keep the signatures")?;
+        let mut witnesses = audit.witness_keys().map_err(Failure::new)?;
+        witnesses.extend(heads::keys(&args.witness)?);
+        if note.cosigners(&witnesses).or_fail(format_args!("`{shown}`"))?.is_empty() {
+            return Err(Failure::new(format_args!(
+                "nothing was added: no known witness signed `{shown}`"
+            ))
+            .help(
+                "give the witness's public key with --witness, or configure it in `witnesses` of \
+                 `[audit]`",
+            ));
+        }
+        let added = AuditLog::cosign(&state, &note, &witnesses)
+            .or_fail("cannot keep the signatures")?
+            .ok_or_else(|| {
+                Failure::new(format_args!("`{shown}` is no checkpoint that the log keeps"))
+            })?;
         if added == 0 {
             return Err(Failure::new(format_args!(
                 "nothing was added: `{shown}` has no signature that is not kept already"

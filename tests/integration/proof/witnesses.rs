@@ -71,8 +71,12 @@ fn a_witness_that_cosigned_nothing_is_named() {
 
     let file = world.base().join("cosigned");
     std::fs::write(&file, cosigned).unwrap();
-    let add = ["audit", "checkpoint", "--cosigned", text(&file)];
+    let add = ["audit", "checkpoint", "--cosigned", text(&file), "--witness", &witness];
+    let unknown = world.run(&add[..4]);
+    assert!(unknown.code == 1 && unknown.stderr.contains("no known witness"), "{unknown:?}");
     assert_eq!(world.run(&add).ok().text(), "added 1 signature\n");
+    let again = world.run(&add);
+    assert!(again.code == 1 && again.stderr.contains("kept already"), "{again:?}");
     let report = verify();
     assert_eq!(missing(&report), [""; 0]);
     assert_eq!(report["signed"]["witnesses"], json!(["witness"]));
@@ -94,6 +98,37 @@ fn a_checkpoint_that_brings_no_signature_is_not_said_to_be_added() {
     let none = world.run(&["audit", "checkpoint", "--cosigned", text(&file)]);
     assert_eq!((none.code, none.text()), (1, ""), "{none:?}");
     assert!(none.stderr.contains("nothing was added"), "{none:?}");
+}
+
+/// A cosignature that is wrong made a sound log damaged for good.
+#[test]
+fn a_wrong_signature_of_a_witness_is_no_damage_of_the_log() {
+    let world = world();
+    let note = world.run(&["audit", "checkpoint"]).ok().text().to_owned();
+    let (right, witness) = cosigned(&note);
+    let other = cosigned(&note.replacen('\n', "\n1", 1)).0;
+    let (line, wrong) = (right.lines().last().unwrap(), other.lines().last().unwrap());
+    // The key is a new one each time: the name and the hash are the right one's.
+    let wrong = line[..line.len() - 20].to_owned() + &wrong[wrong.len() - 20..] + "\n";
+    let file = world.base().join("cosigned");
+    std::fs::write(&file, note.clone() + &wrong).unwrap();
+    let add = ["audit", "checkpoint", "--cosigned", text(&file), "--witness", &witness];
+    let refused = world.run(&add);
+    assert!(refused.code == 1 && refused.stderr.contains("a signature is wrong"), "{refused:?}");
+    // As a version before kept it.
+    let kept = audit(&world).join("checkpoints").join(note.lines().nth(1).unwrap());
+    for kept in [audit(&world).join("checkpoint"), kept] {
+        std::fs::write(kept, note.clone() + &wrong).unwrap();
+    }
+    let verify = || world.run(&["audit", "verify", "--witness", &witness]).ok();
+    assert!(
+        verify().text().contains("the signature of witness on the checkpoint"),
+        "{:?}",
+        verify()
+    );
+    std::fs::write(&file, right).unwrap();
+    world.run(&add).ok();
+    assert!(!verify().text().contains("missing-witness"), "{:?}", verify());
 }
 
 /// The proof of a record, handed over as one of growth, held.

@@ -84,6 +84,11 @@ impl<S: Source> Run<'_, S> {
             }
         }
         self.unsigned();
+        for (name, size) in std::mem::take(&mut self.marks.wrong_witnesses) {
+            self.warn(WarningKind::MissingWitness, size.checked_sub(1), || {
+                format!("the signature of {name} on the checkpoint of {size} records is wrong")
+            });
+        }
         if self.report.complete {
             self.report.unanswered = self.open.iter().copied().take(100).collect();
             if let Some(first) = self.open.first().copied() {
