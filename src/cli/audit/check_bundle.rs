@@ -1,5 +1,7 @@
 //! `portcullis audit check-bundle`: is it what was bundled?
 
+mod form;
+
 use std::{
     collections::BTreeSet,
     fs::File,
@@ -24,7 +26,7 @@ use crate::{
     },
 };
 
-/// The most that a manifest or a file of keys can be.
+/// The most that any member but the records can be.
 const MOST: u64 = 16 << 20;
 
 /// Check a bundle of evidence: members, records, proof, signature
@@ -82,7 +84,8 @@ fn policy_name(hash: Hash) -> String {
     format!("policies/{hash}.toml")
 }
 
-fn check(file: File, trusted: &[PublicKey]) -> Result<(Manifest, Proven), BundleError> {
+fn check(mut file: File, trusted: &[PublicKey]) -> Result<(Manifest, Proven), BundleError> {
+    form::check(&mut file)?;
     let damaged = |error: zip::result::ZipError| io::Error::other(error);
     let mut zip = ZipArchive::new(file).map_err(damaged)?;
     let manifest = Manifest::parse(&small(&mut zip, MANIFEST)?)?;
@@ -109,8 +112,17 @@ fn check(file: File, trusted: &[PublicKey]) -> Result<(Manifest, Proven), Bundle
         }
         let member =
             zip.by_name(name).map_err(|_missing| BundleError::member(name, "is missing"))?;
-        let found =
-            hash_of(member).map_err(|_io| BundleError::member(name, "cannot be unpacked"))?;
+        let size = member.size();
+        // All the records of a log may be in it.
+        if name != RECORDS && size > MOST {
+            return Err(BundleError::member(name, "is too large"));
+        }
+        let (found, bytes) = hash_of(member.take(size + 1))
+            .map_err(|_io| BundleError::member(name, "cannot be unpacked"))?;
+        // Other programs unpack only so many bytes.
+        if bytes != size {
+            return Err(BundleError::member(name, "has another size than the archive says"));
+        }
         if found != *hash {
             return Err(BundleError::member(name, "was changed"));
         }
@@ -149,14 +161,17 @@ fn small(zip: &mut ZipArchive<File>, name: &str) -> Result<Vec<u8>, BundleError>
     Ok(bytes)
 }
 
-fn hash_of(mut member: impl Read) -> io::Result<Hash> {
+/// The hash of what is read, and its bytes.
+fn hash_of(mut member: impl Read) -> io::Result<(Hash, u64)> {
+    let mut read = 0;
     let mut hasher = Sha256::new();
     let mut buffer = vec![0; 1 << 16];
     loop {
         let count = member.read(&mut buffer)?;
         if count == 0 {
-            return Ok(Hash::from_bytes(hasher.finalize().into()));
+            return Ok((Hash::from_bytes(hasher.finalize().into()), read));
         }
+        read += count as u64;
         hasher.update(buffer.get(..count).unwrap_or_default());
     }
 }

@@ -306,6 +306,61 @@ fn a_malformed_manifest_is_refused_by_both() {
     }
 }
 
+/// The archive as the program read it was whole, and another program unpacked others of
+/// its bytes.
+#[test]
+fn an_archive_of_another_form_than_a_bundle_has_does_not_hold() {
+    let world = world();
+    let (done, file) = bundle(&world, &[]);
+    done.ok();
+    let good = std::fs::read(&file).unwrap();
+    let (rest, end) = good.split_at(good.len() - 22);
+    let number = |at: usize| {
+        usize::try_from(u32::from_le_bytes(end[at..at + 4].try_into().unwrap())).unwrap()
+    };
+    let (members, list) = rest.split_at(number(16));
+    assert_eq!(list.len(), number(12));
+    // A list of which the last comment holds the list.
+    let mut outer = list.to_vec();
+    let last = list.windows(4).rposition(|four| four == b"PK\x01\x02").unwrap();
+    outer[last + 32..last + 34].copy_from_slice(&u16::try_from(list.len()).unwrap().to_le_bytes());
+    outer.extend(list);
+    let bytes = |number: usize| u32::try_from(number).unwrap().to_le_bytes();
+    let (size, offset) = (bytes(outer.len()), bytes(members.len() + list.len()));
+    let cases = [
+        ("before the first member", [b"#!/bin/sh\n", &good[..]].concat()),
+        ("between members and list", [members, b"x", list, end].concat()),
+        ("a comment", [rest, &end[..20], &[3, 0], b"abc"].concat()),
+        ("after the end", [&good[..], b"x"].concat()),
+        ("two lists", [members, &outer, &end[..12], &size, &offset, &end[20..]].concat()),
+        ("no end", rest.to_vec()),
+        ("nothing", Vec::new()),
+    ];
+    let key = key(&world);
+    check(&world, &file, Some(&key)).ok();
+    for (what, archive) in cases {
+        std::fs::write(&file, archive).unwrap();
+        let done = check(&world, &file, Some(&key));
+        assert_eq!(done.code, 5, "{what}: {done:?}");
+        assert!(done.stderr.contains("is not as `portcullis audit bundle`"), "{what}: {done:?}");
+    }
+}
+
+/// A small archive of which a member unpacks to much more took as long as that takes.
+#[test]
+fn a_member_larger_than_any_is_refused_before_it_is_unpacked() {
+    let world = world();
+    let (done, file) = bundle(&world, &[]);
+    done.ok();
+    let mut members = unpack(&file);
+    members.insert("FORMAT.md".to_owned(), vec![0; 17 << 20]);
+    reseal(&mut members);
+    pack(&members, &file);
+    let done = check(&world, &file, None);
+    assert_eq!(done.code, 5, "{done:?}");
+    assert!(done.stderr.contains("FORMAT.md") && done.stderr.contains("is too large"), "{done:?}");
+}
+
 #[test]
 fn no_bundle_is_made_of_a_damaged_log_or_of_nothing() {
     let world = world();
