@@ -104,7 +104,8 @@ def log(directory, key_text=None, heads={}):  # the number of records, how many 
                or (n == "lock" and regular(path(n))) for n in names): sys.exit("there is no audit log at %r; did you mean STATE/audit?" % directory)
     heads, segments = dict(heads), []
     for name in names:
-        if name[-4:] == ".zst" and segment(name[:-4]) and name[:-4] in names and regular(path(name)): continue  # the plain one counts
+        if name[-4:] == ".zst" and segment(name[:-4]) and regular(path(name)):  # the plain one counts
+            name[:-4] in names or sys.exit("%s is compressed: unpack it first (zstd -d)" % name); continue
         right = name[:4] != "seg-" or segment(name)
         right = right and (name[:4] != "seg-" and name not in ("lock", "frontier") or regular(path(name))) and (name != "quarantine" or folder(path(name)))
         need(right, "unexpected-file", shown(name), None, None)

@@ -31,6 +31,18 @@ fn a_segment_in_both_forms_is_the_plain_one_to_both_verifiers() {
     assert_eq!(super::second(&["log", text(&audit(&world))]).code, 5);
 }
 
+/// A log with a compressed segment was damaged to it.
+#[test]
+fn the_second_verifier_asks_to_unpack_a_compressed_segment() {
+    let world = World::new();
+    write_log(&world, 140_000, "2026-01-01T00:00:00.000000Z");
+    world.run(&["audit", "checkpoint"]).ok();
+    world.run(&["audit", "compress"]).ok();
+    let refused = super::second(&["log", text(&audit(&world))]);
+    assert_eq!((refused.code, refused.text()), (1, ""), "{refused:?}");
+    assert!(refused.stderr.contains("seg-000000.jsonl.zst is compressed"), "{refused:?}");
+}
+
 #[test]
 fn compressed_segments_are_read_as_before() {
     let world = World::new();
