@@ -99,6 +99,23 @@ impl<'a, S: Source> Reader<'a, S> {
         Ok(true)
     }
 
+    /// Whether what was read of the segment is not all there any more: a recovery set a
+    /// part of it aside.
+    ///
+    /// # Errors
+    ///
+    /// When its length cannot be found out.
+    pub fn is_cut(&mut self) -> io::Result<bool> {
+        let Some(file) = &mut self.file else { return Ok(false) };
+        let length = match file.seek(SeekFrom::End(0)) {
+            // A compressed one is never written to.
+            Err(error) if error.kind() == io::ErrorKind::Unsupported => return Ok(false),
+            length => length?,
+        };
+        file.seek(SeekFrom::Start(self.offset))?;
+        Ok(length < self.offset)
+    }
+
     fn whole_line(&mut self) -> io::Result<Option<Vec<u8>>> {
         let file = match &mut self.file {
             Some(file) => file,

@@ -1,7 +1,7 @@
 //! `portcullis audit show`: the records, for people and for programs.
 
 use std::{
-    collections::VecDeque,
+    collections::{BTreeMap, VecDeque},
     io::{self, IsTerminal as _},
     path::Path,
     process::ExitCode,
@@ -10,7 +10,7 @@ use std::{
 };
 
 use portcullis_audit::{
-    Directory, Entry, Kind, MAX_JUNK, Reader, RecordView, Segment, Source as _,
+    Directory, Entry, Hash, Kind, MAX_JUNK, Reader, RecordView, Segment, Source as _,
 };
 
 use super::{filter::Filter, location::Where, select::Progress};
@@ -26,6 +26,8 @@ use crate::{
 
 /// How often a followed log is looked at.
 const POLL: Duration = Duration::from_millis(200);
+/// How many lines of a followed log are remembered, to see whether it changed.
+const MOST_LEAVES: usize = 1 << 16;
 
 /// Print records, oldest first
 #[derive(Debug, clap::Args)]
@@ -65,6 +67,7 @@ pub(super) fn run(args: &Args) -> Result<ExitCode, Failure> {
         junk: 0,
         out_of_line: 0,
         next: None,
+        leaves: args.follow.then(BTreeMap::new),
     };
     let last = args.last.or(args.follow.then_some(10));
     let mut reader = match last {
@@ -72,7 +75,11 @@ pub(super) fn run(args: &Args) -> Result<ExitCode, Failure> {
         None => show.all(&source, &segments)?,
     };
     while let Some(reader) = &mut reader {
-        match show.read(reader)? {
+        let mut read = show.read(reader)?;
+        if args.follow && show.is_changed(reader, read.as_ref())? {
+            read = show.again(&source, reader)?;
+        }
+        match read {
             Some(entry) => {
                 if show.wanted(&entry) && !show.entry(&entry) {
                     break;
@@ -100,6 +107,8 @@ struct Show<'a> {
     out_of_line: u64,
     /// Which one comes next, where that is known.
     next: Option<u64>,
+    /// The leaf hashes of the last lines read, by their places, of a log that is followed.
+    leaves: Option<BTreeMap<u64, Hash>>,
 }
 
 /// The log's segments, oldest first, and their bytes.
@@ -131,8 +140,61 @@ impl Show<'_> {
         Ok(entry)
     }
 
+    /// Whether the log is not the one any more of which lines were read: it is shorter, or
+    /// the next line does not go on from the last.
+    fn is_changed(
+        &self,
+        reader: &mut Reader<'_, Directory>,
+        next: Option<&Entry>,
+    ) -> Result<bool, Failure> {
+        let Some(entry) = next else {
+            return reader.is_cut().map_err(|error| unreadable(self.directory, &error));
+        };
+        let before = entry.seq().checked_sub(1);
+        let leaf = before.and_then(|seq| self.leaves.as_ref()?.get(&seq));
+        let record = RecordView::parse(&entry.bytes);
+        Ok(leaf.is_some_and(|leaf| !record.is_ok_and(|record| record.prev == *leaf)))
+    }
+
+    /// Reads the log again up to the first line that is another one than before, and says
+    /// so where that was read already.
+    fn again<'s>(
+        &mut self,
+        source: &'s Directory,
+        reader: &mut Reader<'s, Directory>,
+    ) -> Result<Option<Entry>, Failure> {
+        let Some(leaves) = &mut self.leaves else { return Ok(None) };
+        let first = leaves.first_key_value().map_or(0, |(seq, _)| *seq);
+        *reader = Reader::new(source, first);
+        let mut expected = first;
+        let differs = loop {
+            let next = reader.next().map_err(|error| unreadable(self.directory, &error))?;
+            match next {
+                Some(entry) if leaves.get(&entry.seq()) == Some(&Hash::leaf(&entry.bytes)) => {
+                    expected = entry.seq().saturating_add(1);
+                }
+                other => break other,
+            }
+        };
+        if !leaves.split_off(&expected).is_empty() {
+            errln!(
+                "portcullis: warning: the log changed: from record {expected} on its records are not \
+                 those printed before; `portcullis audit show --kind recovered` says whether it was \
+                 recovered"
+            );
+        }
+        self.next = None;
+        Ok(differs)
+    }
+
     /// Whether it is a record that the filters want.
     fn wanted(&mut self, entry: &Entry) -> bool {
+        if let Some(leaves) = &mut self.leaves {
+            leaves.insert(entry.seq(), Hash::leaf(&entry.bytes));
+            if leaves.len() > MOST_LEAVES {
+                leaves.pop_first();
+            }
+        }
         let first = (entry.line == 1).then(|| entry.segment.first());
         let expected = first.or(self.next);
         let gap = first.is_some() && self.next.is_some_and(|next| Some(next) != first);

@@ -1,7 +1,7 @@
 //! `portcullis audit show`: what it prints, filters and follows.
 
 use std::{
-    io::{BufRead as _, BufReader, Write as _},
+    io::{BufRead as _, BufReader, Read as _, Write as _},
     path::Path,
     process::Stdio,
 };
@@ -157,6 +157,51 @@ fn show_follows_a_log_that_grows() {
     }
     child.kill().unwrap();
     child.wait().unwrap();
+}
+
+/// What a recovery wrote in the place of records that were shown was passed over.
+#[test]
+fn show_follows_a_log_over_a_recovery() {
+    let world = World::new();
+    for name in ["a.txt", "b.txt", "c.txt"] {
+        world.write(name, "x").ok();
+    }
+    let before = world.records().len();
+    let mut child = world
+        .command(&["audit", "show", "--follow", "--json", "-n", "1000"])
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
+    let mut next = || serde_json::from_str::<Value>(&lines.next().unwrap().unwrap()).unwrap();
+    for seq in 0..before {
+        assert_eq!(next()["seq"], seq);
+    }
+    let segment = world.state().join("audit/seg-000000.jsonl");
+    let text = std::fs::read_to_string(&segment).unwrap();
+    let mut changed: Vec<_> = text.split_inclusive('\n').map(str::to_owned).collect();
+    changed[6] = changed[6].replacen("\"t\":\"2", "\"t\":\"3", 1);
+    std::fs::write(&segment, changed.concat()).unwrap();
+    world.run(&["audit", "recover", "--yes"]).ok();
+    world.write("d.txt", "x").ok();
+    let mut shown = Vec::new();
+    while shown
+        .last()
+        .is_none_or(|record: &Value| record["path"] != "d.txt" || record["kind"] != "outcome")
+    {
+        shown.push(next());
+    }
+    child.kill().unwrap();
+    let mut stderr = String::new();
+    child.stderr.take().unwrap().read_to_string(&mut stderr).unwrap();
+    child.wait().unwrap();
+    let records = world.records();
+    let first = shown.iter().position(|record| record["kind"] == "recovered").unwrap();
+    let from = usize::try_from(shown[first]["seq"].as_u64().unwrap()).unwrap();
+    assert!(from <= 6, "{shown:?}");
+    assert_eq!(shown[first..], records[from..from + shown.len() - first], "{shown:?}");
+    assert!(stderr.contains(&format!("the log changed: from record {from} on")), "{stderr}");
 }
 
 #[test]
