@@ -95,7 +95,7 @@ impl Transport<RoleServer> for Wire {
             self.refused = false;
             let pause = self.shared.gateway.pause(&self.shared.session);
             // What is left in the stream of one that is gone is bounded, unless it comes again.
-            if !pause.is_zero() && !(self.shared.alone && self.reader.is_over()) {
+            if !(pause.is_zero() || (self.shared.alone && self.reader.is_over())) {
                 let over = self.shared.left.cancelled();
                 let _ = tokio::time::timeout(pause, over).await;
             }
