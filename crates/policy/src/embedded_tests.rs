@@ -65,7 +65,7 @@ fn every_rule_about_content_has_samples_that_match_and_that_must_not() {
     // Under another name nothing is taken on trust: all expressions are compiled
     // and held against their samples.
     compile(&PolicySource::from_text("a copy", text)).unwrap_or_else(|error| panic!("{error}"));
-    let wrong = text.replacen("\nmatch = [\"", "\nmatch = [\"x", 1);
+    let wrong = text.replacen("\nmatch = [\"A", "\nmatch = [\"B", 1);
     assert_ne!(wrong, text);
     assert!(compile(&PolicySource::from_text("wrong", &wrong)).is_err());
 }
@@ -102,10 +102,64 @@ fn secrets_longer_than_usual_are_found_to_their_end() {
         "postgres://u:",
         "postgres://u:0@1@",
     ] {
-        let text = format!("{before}{long}@x\n").into_bytes();
+        let text = format!("{before}{long}_old@x\n").into_bytes();
         let read = policy.secrets().unwrap().disclose(&subject, text);
         let seen = String::from_utf8(read.verdict.unwrap().bytes).unwrap();
         assert!(seen.contains("[portcullis-secret:") && !seen.contains("0123"), "{before}: {seen}");
+    }
+}
+
+/// A token behind `\n` of a JSON string, or behind a colour code, begins behind a letter.
+#[test]
+fn secrets_are_found_between_what_files_put_around_them() {
+    let policy = policy("secrets");
+    let path = WorkspacePath::parse("f").unwrap();
+    let key = SecretKey::new(&[0; 32]);
+    let subject = Subject { path: &path, key: &key, overdue: &|| false };
+    let (_, text) = EMBEDDED.into_iter().find(|(name, _)| *name == "secrets").unwrap();
+    let root: toml::Table = text.parse().unwrap();
+    for rule in root["secrets"]["rules"].as_array().unwrap() {
+        let id = rule["id"].as_str().unwrap();
+        for sample in rule["match"].as_array().unwrap() {
+            let sample = sample.as_str().unwrap();
+            for (before, after) in [
+                (r"# key\n", r"\nb"),
+                (r"x=\u003d", r"\u0026b"),
+                ("%3D", "%26b"),
+                ("\u{1b}[32m", "\u{1b}[0m"),
+                ("token_", ";old"),
+            ] {
+                let text = format!("{before}{sample}{after}").into_bytes();
+                let found = policy.secrets().unwrap().disclose(&subject, text).findings;
+                assert!(found.iter().any(|found| found.rule == id), "{id}: {before}{sample}");
+            }
+        }
+    }
+}
+
+/// A comment, a citation, a patch and JSON within JSON put something before each line.
+#[test]
+fn no_line_of_a_private_key_is_shown_whatever_stands_before_it() {
+    let policy = policy("secrets");
+    let path = WorkspacePath::parse("f").unwrap();
+    let key = SecretKey::new(&[0; 32]);
+    let subject = Subject { path: &path, key: &key, overdue: &|| false };
+    let pem = ["-----BEGIN RSA PRIVATE KEY-----", &"MIIEsecret+/0123".repeat(4)];
+    let pem = [&pem[..], &[pem[1], "c2VjcmV0", "-----END RSA PRIVATE KEY-----"]].concat();
+    let ssh2 = ["---- BEGIN SSH2 ENCRYPTED PRIVATE KEY ----", "Comment: \"a, b\"", pem[1]];
+    let ssh2 = [&ssh2[..], &["c2VjcmV0", "---- END SSH2 ENCRYPTED PRIVATE KEY ----"]].concat();
+    let putty = ["Private-Lines: 2", pem[1], "c2VjcmV0", "Private-MAC: 00"];
+    let keys = [&pem[..], &pem[..pem.len() - 1], &ssh2, &putty];
+    for lines in keys {
+        for before in ["", "# ", "// ", "> ", "> > ", "-", "+", "-- ", " * ", ";", "  - ", "rem ", "\" + \""] {
+            for end in ["\n", "\r\n", "\\n", "\\\\n", "\\r\\n", "\",\n\""] {
+                let text: String = lines.iter().map(|line| format!("{before}{line}{end}")).collect();
+                let read = policy.secrets().unwrap().disclose(&subject, text.clone().into_bytes());
+                let seen = String::from_utf8(read.verdict.unwrap().bytes).unwrap();
+                let shown = seen.contains("secret+") || seen.contains("c2Vj");
+                assert!(seen.contains("[portcullis-secret:") && !shown, "{text}: {seen}");
+            }
+        }
     }
 }
 
