@@ -151,9 +151,12 @@ fn no_line_of_a_private_key_is_shown_whatever_stands_before_it() {
     let putty = ["Private-Lines: 2", pem[1], "c2VjcmV0", "Private-MAC: 00"];
     let keys = [&pem[..], &pem[..pem.len() - 1], &ssh2, &putty];
     for lines in keys {
-        for before in ["", "# ", "// ", "> ", "> > ", "-", "+", "-- ", " * ", ";", "  - ", "rem ", "\" + \""] {
+        for before in
+            ["", "# ", "// ", "> ", "> > ", "-", "+", "-- ", " * ", ";", "  - ", "rem ", "\" + \""]
+        {
             for end in ["\n", "\r\n", "\\n", "\\\\n", "\\r\\n", "\",\n\""] {
-                let text: String = lines.iter().map(|line| format!("{before}{line}{end}")).collect();
+                let text: String =
+                    lines.iter().map(|line| format!("{before}{line}{end}")).collect();
                 let read = policy.secrets().unwrap().disclose(&subject, text.clone().into_bytes());
                 let seen = String::from_utf8(read.verdict.unwrap().bytes).unwrap();
                 let shown = seen.contains("secret+") || seen.contains("c2Vj");

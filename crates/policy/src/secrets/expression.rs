@@ -9,7 +9,10 @@ use regex_automata::{
 };
 use regex_syntax::hir::{Capture, Class, Hir, HirKind};
 
-use super::search::{Overdue, Search, Slow, weight};
+use super::{
+    extent::{ends_lazily, has_groups_in_a_row},
+    search::{Overdue, Search, Slow, weight},
+};
 
 /// Largest compiled expression in bytes: `(a{1000}){1000}` is refused.
 const MAX_COMPILED: usize = 10 << 20;
@@ -85,6 +88,17 @@ impl Expression {
     /// Whether it matches the empty text alone.
     pub(super) fn is_empty(&self) -> bool {
         self.hir.properties().maximum_len() == Some(0)
+    }
+
+    /// Whether the secret of a match, which is `group` of it as in
+    /// [`matches`](Self::matches), ends as early as it may.
+    pub(super) fn ends_lazily(&self, group: Option<usize>) -> bool {
+        ends_lazily(&self.hir, group)
+    }
+
+    /// Whether a match can have several groups beside each other.
+    pub(super) fn has_groups_in_a_row(&self) -> bool {
+        has_groups_in_a_row(&self.hir)
     }
 
     /// How many groups there are, the whole match counted as one.

@@ -8,6 +8,7 @@
 mod allowlist;
 mod dialect;
 mod expression;
+mod extent;
 mod gitleaks;
 mod judge;
 mod key;

@@ -123,6 +123,17 @@ impl Rule {
         self.expression.as_ref().is_some_and(Expression::is_empty)
     }
 
+    /// Whether the first of several groups is the secret, and nobody said so.
+    pub(crate) fn is_unsure_of_group(&self) -> bool {
+        let several = self.expression.as_ref().is_some_and(Expression::has_groups_in_a_row);
+        self.group.is_none() && several
+    }
+
+    /// Whether what it finds is the least that may be a secret, and the rest is shown.
+    pub(crate) fn ends_lazily(&self) -> bool {
+        self.expression.as_ref().is_some_and(|expression| expression.ends_lazily(self.group))
+    }
+
     /// What an author whose sample is not found should look at.
     pub(crate) fn why_not(&self) -> &'static str {
         match (self.keywords.is_empty(), self.entropy) {

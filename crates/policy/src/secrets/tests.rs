@@ -121,7 +121,20 @@ fn group_0_is_all_that_matches() {
     };
     let seen = Bench::new(&rules("group = 0\n")).read("a tok=abcdef b");
     assert!(seen.starts_with("a [portcullis-secret:two:") && seen.ends_with("] b"), "{seen}");
-    assert!(Bench::new(&rules("")).read("a tok=abcdef b").ends_with("]def b"));
+    assert!(Bench::new(&rules("group = 1\n")).read("a tok=abcdef b").ends_with("]def b"));
+}
+
+#[test]
+fn a_rule_that_could_show_its_secret_is_refused() {
+    for (regex, why) in [
+        ("(KEY|TOKEN)=([a-z]+)", "more than one group"),
+        ("K=([a-z]+?)", "lazy repetition"),
+        (r#"L="([^"]*?)"#, "lazy repetition"),
+    ] {
+        let text = format!("schema = 1\n[[secrets.rules]]\nid = \"r\"\nregex = '{regex}'\n");
+        let refused = compile(&PolicySource::from_text("p", &text)).unwrap_err().to_string();
+        assert!(refused.contains(why), "{regex}: {refused}");
+    }
 }
 
 #[test]

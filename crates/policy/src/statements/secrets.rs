@@ -157,6 +157,18 @@ impl Reader<'_, '_> {
                         .label("matches nothing but the empty text");
                     self.report(regex_value.span(), problem);
                 }
+                if rule.is_unsure_of_group() {
+                    let problem = Problem::new("a match has more than one group")
+                        .label("the first would be the secret, and the others would be shown")
+                        .help("name the secret with `group`, or write `(?:…)` for the others");
+                    self.report(regex_value.span(), problem);
+                }
+                if rule.ends_lazily() {
+                    let problem = Problem::new("the secret ends in a lazy repetition")
+                        .label("finds as little as it may, and the rest would be shown")
+                        .help("leave out its `?`, or write behind it what ends the secret");
+                    self.report(regex_value.span(), problem);
+                }
                 if let Some((most, value)) = rule.unreached_entropy().zip(entropy) {
                     let problem = Problem::new("the rule finds nothing").label(format!(
                         "expected less than {most:.2}: no match has more bits per byte"

@@ -1,0 +1,107 @@
+//! Whether an expression says what of a match is the secret, and to its end.
+//!
+//! Where it does not, a rule finds its samples and shows the secret all the same.
+
+use regex_syntax::hir::{Hir, HirKind};
+
+/// Whether a match can have two groups beside each other, of which the first would be
+/// the secret: in `(KEY|TOKEN)=(\w+)` the label.
+pub(super) fn has_groups_in_a_row(hir: &Hir) -> bool {
+    groups_in_a_row(hir) > 1
+}
+
+fn groups_in_a_row(hir: &Hir) -> usize {
+    match hir.kind() {
+        HirKind::Empty | HirKind::Look(_) | HirKind::Literal(_) | HirKind::Class(_) => 0,
+        HirKind::Repetition(repetition) => groups_in_a_row(&repetition.sub),
+        // What is in it belongs to it.
+        HirKind::Capture(_) => 1,
+        HirKind::Concat(parts) => parts.iter().map(groups_in_a_row).sum(),
+        HirKind::Alternation(parts) => parts.iter().map(groups_in_a_row).max().unwrap_or(0),
+    }
+}
+
+/// Whether nothing that a match needs comes behind a lazy repetition of the secret, so
+/// that it ends as early as it may: `key=(\w+?)` finds one character.
+pub(super) fn ends_lazily(hir: &Hir, group: Option<usize>) -> bool {
+    let whole = group == Some(0) || hir.properties().explicit_captures_len() == 0;
+    end(hir, group, whole) == End::Lazy
+}
+
+#[derive(PartialEq, Eq)]
+enum End {
+    Lazy,
+    /// It may match nothing, so what comes before it may be the end.
+    Open,
+    Fixed,
+}
+
+fn end(hir: &Hir, group: Option<usize>, secret: bool) -> End {
+    match hir.kind() {
+        HirKind::Empty => End::Open,
+        HirKind::Look(_) | HirKind::Literal(_) | HirKind::Class(_) => End::Fixed,
+        HirKind::Repetition(repetition) => {
+            let lazy = !repetition.greedy && repetition.max != Some(repetition.min);
+            match end(&repetition.sub, group, secret) {
+                End::Lazy => End::Lazy,
+                _ if lazy && secret => End::Lazy,
+                _ if repetition.min == 0 => End::Open,
+                end => end,
+            }
+        }
+        HirKind::Capture(capture) => {
+            let asked = group.is_none_or(|group| group == capture.index as usize);
+            end(&capture.sub, group, secret || asked)
+        }
+        HirKind::Concat(parts) => {
+            let mut ends = parts.iter().rev().map(|part| end(part, group, secret));
+            ends.find(|end| *end != End::Open).unwrap_or(End::Open)
+        }
+        HirKind::Alternation(parts) => {
+            let ends: Vec<_> = parts.iter().map(|part| end(part, group, secret)).collect();
+            [End::Lazy, End::Open].into_iter().find(|end| ends.contains(end)).unwrap_or(End::Fixed)
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn hir(pattern: &str) -> Hir {
+        regex_syntax::parse(pattern).unwrap()
+    }
+
+    #[test]
+    fn groups_beside_each_other_are_told_from_alternatives() {
+        for pattern in ["(a)(b)", "(KEY|TOKEN)=([a-z]+)", "(?:(a)|b)(c)", "(a)?(b)"] {
+            assert!(has_groups_in_a_row(&hir(pattern)), "{pattern}");
+        }
+        for pattern in ["a", "(a)", "(a)|b(c)", "((a)(b))", "(?:(a)|(b))c"] {
+            assert!(!has_groups_in_a_row(&hir(pattern)), "{pattern}");
+        }
+    }
+
+    #[test]
+    fn a_lazy_end_is_told_from_one_that_something_bounds() {
+        for pattern in
+            ["[a-z]+?", "k=([a-z]+?)", "k=([a-z]*?)", "k=([a-z]{3,9}?);?", "(?:x|k=([a-z]+?))"]
+        {
+            assert!(ends_lazily(&hir(pattern), None), "{pattern}");
+        }
+        for pattern in [
+            "[a-z]+",
+            "k=([a-z]+?);",
+            r"k=([a-z]+?)\b",
+            "k=([a-z]+?)$",
+            "k.*?=([a-z]+)",
+            "k=([a-z]+)x*?",
+            "k=([a-z]{3}?)",
+        ] {
+            assert!(!ends_lazily(&hir(pattern), None), "{pattern}");
+        }
+        assert!(ends_lazily(&hir("(a)(b+?)"), Some(2)));
+        assert!(!ends_lazily(&hir("(a)(b+?)"), Some(1)));
+        assert!(ends_lazily(&hir("(a)b+?"), Some(0)));
+    }
+}
