@@ -75,6 +75,7 @@ pub struct PolicyTexts {
     /// The paths by which they were looked up: whatever becomes of these makes
     /// another policy.
     pub looked_up: Vec<PathBuf>,
+    is_piped: bool,
 }
 
 impl PolicyTexts {
@@ -87,7 +88,9 @@ impl PolicyTexts {
     pub fn draft(reference: &str) -> Result<Self, Error> {
         let unreadable = |why| Error::Unreadable { path: reference.to_owned(), why };
         match piped::entry(reference).map_err(unreadable)? {
-            Some(entry) => Ok(Self::new(reference, entry, Opened::default())),
+            Some(entry) => {
+                Ok(Self { is_piped: true, ..Self::new(reference, entry, Opened::default()) })
+            }
             None => Self::load(reference),
         }
     }
@@ -107,7 +110,8 @@ impl PolicyTexts {
             let source = PolicySource::embedded(reference)
                 .ok_or_else(|| not_found(unknown_name(reference)))?;
             let (files, looked_up) = (Vec::new(), Vec::new());
-            return Ok(Self { reference: reference.to_owned(), source, files, looked_up });
+            let reference = reference.to_owned();
+            return Ok(Self { reference, source, files, looked_up, is_piped: false });
         }
         let mut opened = Opened::default();
         let entry = opened.entry(reference)?;
@@ -117,12 +121,18 @@ impl PolicyTexts {
     fn new(reference: &str, entry: Loaded, mut opened: Opened) -> Self {
         let source = PolicySource::load(entry, &mut opened);
         let Opened { files, looked_up } = opened;
-        Self { reference: reference.to_owned(), source, files, looked_up }
+        Self { reference: reference.to_owned(), source, files, looked_up, is_piped: false }
     }
 
     /// The policy's name or path, as it was given.
     pub fn reference(&self) -> &str {
         &self.reference
+    }
+
+    /// The first file that a policy from a pipe extends or names, if any: it lies in the
+    /// current directory, and need not be the one that the policy was written beside.
+    pub fn file_beside_pipe(&self) -> Option<&Path> {
+        self.looked_up.first().filter(|_| self.is_piped).map(PathBuf::as_path)
     }
 
     /// The path of the policy itself, as it was looked up; `None` for an

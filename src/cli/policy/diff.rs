@@ -5,13 +5,14 @@ use std::{fmt::Write as _, process::ExitCode};
 use portcullis_audit::Directory;
 use serde_json::{Value, json};
 
-use super::{files::load_with_outline, history::LogArgs, progress::Bar};
+use super::{files::load_with_texts, history::LogArgs, progress::Bar};
 use crate::{
     app::{
         audit_log::{say_unverified, unreadable},
         failure::{Context as _, Exit, Failure},
         workspace::open_workspace,
     },
+    config::PolicyTexts,
     model::{AgentName, Escaped},
     policy::{Decision, SettingChange},
     policy_tools::{Change, Diff, Seen, Side, Tree, diff},
@@ -28,7 +29,7 @@ use crate::{
     portcullis policy diff old.toml new.toml\n  \
     portcullis policy diff coding-agent mine.toml --log --since 7d\n  \
     portcullis policy diff main.toml mine.toml --no-new-access\n  \
-    git show main:mine.toml | portcullis policy diff - mine.toml")]
+    git worktree add ../main main && portcullis policy diff ../main/mine.toml mine.toml")]
 pub(super) struct Args {
     /// The policy in force: a file, the name of an embedded policy, or `-` for standard input
     #[arg(value_name = "OLD")]
@@ -53,8 +54,10 @@ pub(super) struct Args {
 }
 
 pub(super) fn run(args: &Args) -> Result<ExitCode, Failure> {
-    let (old, old_outline) = load_with_outline(&args.old)?;
-    let (new, new_outline) = load_with_outline(&args.new)?;
+    let (old_texts, old) = load_with_texts(&args.old)?;
+    let (new_texts, new) = load_with_texts(&args.new)?;
+    heed_pipes(args, &[&old_texts, &new_texts])?;
+    let (old_outline, new_outline) = (old_texts.outline(), new_texts.outline());
     let (old_mode, new_mode) = (old.mode(), new.mode());
     let (old, new) = (old.enforcing(), new.enforcing());
     let root = args.history.workspace();
@@ -92,6 +95,26 @@ pub(super) fn run(args: &Args) -> Result<ExitCode, Failure> {
         return Err(Failure::new(why).exit(Exit::Policy));
     }
     Ok(ExitCode::SUCCESS)
+}
+
+/// A change of a file that both sides read from the current directory shows as none.
+fn heed_pipes(args: &Args, sides: &[&PolicyTexts]) -> Result<(), Failure> {
+    for texts in sides {
+        let Some(file) = texts.file_beside_pipe() else { continue };
+        let policy = Escaped(texts.reference());
+        let found = format!(
+            "the policy `{policy}` comes through a pipe, and `{}`, which it extends or names, from \
+             the current directory",
+            Escaped(&file.to_string_lossy()),
+        );
+        let help = "compare two files, each beside what it extends: `git worktree add`";
+        if args.no_new_access {
+            let why = format!("{found}: what opens there would not show");
+            return Err(Failure::new(why).help(help).exit(Exit::Policy));
+        }
+        errln!("portcullis: warning: {found}: what changes there does not show; {help}");
+    }
+    Ok(())
 }
 
 fn report(args: &Args, found: &Diff) -> String {

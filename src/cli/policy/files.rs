@@ -11,9 +11,15 @@ use crate::{
 
 /// Loads the policy that the command line names, with what its files say.
 pub(super) fn load_with_outline(reference: &str) -> Result<(Policy, Vec<OutlineFile>), Failure> {
-    PolicyTexts::draft(reference)
-        .and_then(|texts| Ok((texts.compile()?, texts.outline())))
-        .map_err(|error| unusable(reference, &error))
+    let (texts, policy) = load_with_texts(reference)?;
+    Ok((policy, texts.outline()))
+}
+
+/// Loads the policy that the command line names, with its texts.
+pub(super) fn load_with_texts(reference: &str) -> Result<(PolicyTexts, Policy), Failure> {
+    let loaded = PolicyTexts::draft(reference).and_then(|texts| Ok((texts.compile()?, texts)));
+    let (policy, texts) = loaded.map_err(|error| unusable(reference, &error))?;
+    Ok((texts, policy))
 }
 
 /// The policies among the files named: a shell's `*.toml` names files of tests,
