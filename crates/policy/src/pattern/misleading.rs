@@ -19,6 +19,9 @@ pub(super) fn braces(lexemes: &[Lexeme]) -> Result<(), PatternError> {
             (Some(Lexeme::Class(_)), Lexeme::Open) if is_count(rest.as_slice()) => {
                 return Err(PatternError::Regex);
             }
+            (_, Lexeme::Open | Lexeme::Comma) if is_range(rest.as_slice()) => {
+                return Err(PatternError::Range);
+            }
             (Some(Lexeme::Open | Lexeme::Comma), Lexeme::Char(c))
             | (Some(Lexeme::Char(c)), Lexeme::Comma | Lexeme::Close)
                 if c.is_whitespace() && !open.is_empty() =>
@@ -45,6 +48,21 @@ fn is_count(lexemes: &[Lexeme]) -> bool {
         Lexeme::Char(c) => c.is_ascii_digit(),
         lexeme => matches!(lexeme, Lexeme::Comma),
     })
+}
+
+/// Whether an alternative is a range of a shell: `1..3`, `a..z`, `1..9..2`.
+fn is_range(lexemes: &[Lexeme]) -> bool {
+    let ends = |lexeme: &Lexeme| matches!(lexeme, Lexeme::Comma | Lexeme::Close);
+    let inside: Option<String> =
+        lexemes.iter().take_while(|lexeme| !ends(lexeme)).map(Lexeme::bare).collect();
+    let inside = inside.unwrap_or_default();
+    let is_end = |end: &str| {
+        let digits = end.strip_prefix('-').unwrap_or(end);
+        !end.is_empty()
+            && (digits.bytes().all(|c| c.is_ascii_digit())
+                || (end.len() == 1 && end.bytes().all(|c| c.is_ascii_alphabetic())))
+    };
+    inside.contains("..") && inside.split("..").all(is_end)
 }
 
 /// Prefixes by which other languages say what a pattern is.
@@ -104,6 +122,7 @@ fn pair(pair: &[Lexeme]) -> Result<(), PatternError> {
         }
         [Char('$'), Char('(')] => Err(PatternError::Variable),
         [Char('('), Question] | [Char('.'), Char('+')] => Err(PatternError::Regex),
+        [Lexeme::Class(_), Char('+')] => Err(PatternError::Regex),
         [Char('.'), Char('(')] => Err(PatternError::Group),
         [Char(blank), Char('#')] if blank.is_whitespace() => Err(PatternError::Comment),
         [Char(blank), Star | DoubleStar] | [Star | DoubleStar, Char(blank)]
@@ -130,6 +149,9 @@ fn one(component: &[Lexeme], first: bool, more: bool) -> Result<(), PatternError
     {
         return Err(PatternError::BlankBesideStar);
     }
+    if is_expression(component) {
+        return Err(PatternError::Regex);
+    }
     let text: String = component.iter().map_while(Lexeme::bare).collect();
     let is_text = text.chars().count() == component.len();
     let mut letters = text.chars();
@@ -155,6 +177,16 @@ fn one(component: &[Lexeme], first: bool, more: bool) -> Result<(), PatternError
     }
     let text: String = component.iter().map(|lexeme| lexeme.bare().unwrap_or('/')).collect();
     percent(&text)
+}
+
+/// Whether `.*` stands for any text in it, as in `.*secret.*`, `(.*)` and `.*[.]pem`.
+fn is_expression(component: &[Lexeme]) -> bool {
+    use Lexeme::{Char, Literal, Star};
+    match component {
+        [Char('.'), Star, .., Char('.'), Star] => true,
+        [Char('.'), Star, rest @ ..] => rest.iter().any(|lexeme| matches!(lexeme, Literal('.'))),
+        _ => component.windows(3).any(|part| matches!(part, [Char('('), Char('.'), Star])),
+    }
 }
 
 fn in_variable(c: char) -> bool {
@@ -215,6 +247,12 @@ impl PatternError {
                 "between directories write `/`; a character is taken as it is in a class of its \
                  own: `[*]`, `[\\]`"
             }
+            Self::BackslashInClass => {
+                "write the characters themselves: `[0-9]` for `\\d`, a `-` at the end: `[a-z-]`; a \
+                 `\\` that is meant stands in a class of its own: `[\\]`"
+            }
+            Self::CombiningInClass => "write alternatives: `{é,è}`",
+            Self::Range => "write the alternatives: `{1,2,3}`, or a class: `[1-3]`",
             Self::ExtendedGlob => {
                 "for alternatives write `{a,b}`; there is nothing for repetition or negation; a \
                  parenthesis in a name is `[(]`"
@@ -297,8 +335,11 @@ mod tests {
             ),
             (&[" a", "a ", "a /b", "a/ b", "\u{a0}a", "{a,b} "], E::Blank),
             (&["{a, b}", "{a ,b}", "{ a,b}", "*.{js, ts}", "{a,b }"], E::BlankInBraces),
-            (&["{a}", "src/{name}/x", "{}", "{a{b},c}", "{1..3}"], E::OneAlternative),
+            (&["{a}", "src/{name}/x", "{}", "{a{b},c}"], E::OneAlternative),
+            (&["part{1..3}.csv", "{a..z}", "part{1..3,9}.csv", "{9,01..10..2}"], E::Range),
             (&["^src/.*$", "^src", "src/.*$", "src/.+", "(?i)a", "a[0-9]{1,3}"], E::Regex),
+            (&["**/key-[0-9a-f]+.txt", "[a-z]+", "[a-z0-9_]+.key"], E::Regex),
+            (&[".*secret.*", "**/.*secret.*", "private/(.*)", "(.*)/x", "**/.*[.]pem"], E::Regex),
             (&["regex:a", "glob:a/**", "re:x"], E::Address),
             (&["a,b", "*.a,*.b", "a;b"], E::List),
             (&["#a", "#a/b", "private # keep out", "a/b #c"], E::Comment),
@@ -388,6 +429,12 @@ mod tests {
             "A$B.class",
             ".*",
             ".*_history",
+            ".*.swp",
+            "*[.]pem",
+            "*.*",
+            "{1.0..x,2}",
+            "{a,..b}",
+            "routes/[id]/+page.svelte",
             "100%",
             "(app)/x",
             "@scope/x",

@@ -1,5 +1,7 @@
 //! From the text of a pattern to its alternatives.
 
+use unicode_normalization::char::is_combining_mark;
+
 use super::{
     Mode, Pattern, Segment, misleading,
     name::{Class, Name, Token},
@@ -47,6 +49,12 @@ pub(crate) enum PatternError {
     ManyAlternatives,
     #[error("a `\\` does not separate directories")]
     Backslash,
+    #[error("a `\\` in a class `[…]` escapes nothing")]
+    BackslashInClass,
+    #[error("a class `[…]` cannot hold a combining character")]
+    CombiningInClass,
+    #[error("`..` makes no range in braces")]
+    Range,
     #[error("a `!` at the start of a name negates nothing")]
     Negation,
     #[error("a `~` is not a home directory here")]
@@ -237,6 +245,13 @@ fn class(
         if last == '/' {
             return Err(PatternError::SlashInClass);
         }
+        if [first, last].contains(&'\\') {
+            return Err(PatternError::BackslashInClass);
+        }
+        // It would be a character of its own, and the letter before it another one.
+        if is_combining_mark(first) || is_combining_mark(last) {
+            return Err(PatternError::CombiningInClass);
+        }
         if last < first {
             return Err(PatternError::BadClass);
         }
@@ -378,6 +393,10 @@ mod tests {
             ("[a", PatternError::UnclosedClass),
             ("[z-a]", PatternError::BadClass),
             ("[+/]", PatternError::SlashInClass),
+            (r"id[\d].key", PatternError::BackslashInClass),
+            (r"f[a\-z].txt", PatternError::BackslashInClass),
+            (r"[!\]", PatternError::BackslashInClass),
+            ("caf[e\u{301}]", PatternError::CombiningInClass),
             ("{a", PatternError::UnclosedBrace),
             ("a}", PatternError::UnopenedBrace),
             (&"{".repeat(9), PatternError::DeepBraces),
