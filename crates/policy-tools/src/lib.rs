@@ -3,6 +3,7 @@
 //! All of them ask the policy engine that enforces; none decides anything
 //! itself, and none changes a workspace, a log or a policy in force.
 
+mod bounds;
 mod descriptions;
 mod diff;
 mod examples;

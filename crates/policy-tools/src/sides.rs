@@ -3,7 +3,10 @@
 
 use std::collections::BTreeSet;
 
-use super::examples::{allows, examples_in, places};
+use super::{
+    bounds::{opening_allowed_extensions, opening_denied_extensions, opening_patterns},
+    examples::{allows, examples_in, places},
+};
 use crate::{
     model::WorkspacePath,
     policy::{Effect, OutlineFile, PathPattern, SettingChange, Statement, StatementKind},
@@ -77,8 +80,8 @@ pub(super) fn variants(
 }
 
 /// What may open although no example shows it: a denial that goes away or changes and is
-/// not certain to be denied by others, and an exception or allowance that is not certain to
-/// have been one before.
+/// not certain to be denied by others, an exception or allowance that is not certain to
+/// have been one before, and a change of extensions.
 pub(super) fn unproven(old: &[OutlineFile], new: &[OutlineFile]) -> Vec<SettingChange> {
     let told = Told::by(old, new);
     let said = |files| -> Vec<(&Statement, &PathPattern)> { all(files).collect() };
@@ -90,8 +93,8 @@ pub(super) fn unproven(old: &[OutlineFile], new: &[OutlineFile]) -> Vec<SettingC
         allowing.any(|(_, other)| other.may_meet(pattern))
     };
     let mut changes = Vec::new();
-    let mut change = |key, pattern: &PathPattern, old: &str, new: &str| {
-        let [old, new] = [old, new].map(|word| format!("`{}` {word}", pattern.text));
+    let mut change = |key, what: &str, old: &str, new: &str| {
+        let [old, new] = [old, new].map(|word| format!("`{what}` {word}"));
         changes.push(SettingChange { key, old, new, opens: true, decides: true });
     };
     for (statement, pattern) in &before {
@@ -106,29 +109,31 @@ pub(super) fn unproven(old: &[OutlineFile], new: &[OutlineFile]) -> Vec<SettingC
             self::severity(other.kind) >= severity && !excepted && cover.covers(pattern)
         };
         if !said_of_all(statement, after.iter().copied().filter(closes)) {
-            change("denials", pattern, "closed", "not certain to be closed");
+            change("denials", &pattern.text, "closed", "not certain to be closed");
         }
     }
     for (statement, pattern) in &after {
-        if !told.apart(statement, pattern) {
+        if statement.kind != StatementKind::SecretException || !told.apart(statement, pattern) {
             continue;
         }
-        let (key, meets) = match statement.kind {
-            StatementKind::SecretException => {
-                let mut names = before.iter().filter(is(StatementKind::SecretName));
-                ("exceptions", names.any(|(_, name)| name.may_meet(pattern)) && allowed(pattern))
-            }
-            _ => ("allowances", allows(statement)),
-        };
+        let mut names = before.iter().filter(is(StatementKind::SecretName));
+        let meets = names.any(|(_, name)| name.may_meet(pattern)) && allowed(pattern);
         let same = |(other, cover): &(&Statement, &PathPattern)| {
-            let alike = match statement.kind {
-                StatementKind::SecretException => other.kind == statement.kind,
-                _ => allows(other),
-            };
-            alike && cover.covers(pattern)
+            other.kind == statement.kind && cover.covers(pattern)
         };
         if meets && !said_of_all(statement, before.iter().copied().filter(same)) {
-            change(key, pattern, "not certain to be open", "open");
+            change("exceptions", &pattern.text, "not certain to be open", "open");
+        }
+    }
+    for pattern in opening_patterns(old, new) {
+        change("allowances", &pattern.text, "not certain to be open", "open");
+    }
+    if after.iter().any(|(statement, _)| allows(statement)) {
+        for extension in opening_denied_extensions(old, new) {
+            change("denials", &extension, "closed", "not certain to be closed");
+        }
+        for extension in opening_allowed_extensions(old, new) {
+            change("allowances", &extension, "not certain to be open", "open");
         }
     }
     changes
@@ -232,7 +237,7 @@ fn words(statement: &Statement) -> Vec<String> {
 }
 
 /// What a statement says with one of its patterns.
-fn word(statement: &Statement, pattern: &PathPattern) -> String {
+pub(super) fn word(statement: &Statement, pattern: &PathPattern) -> String {
     let about: Vec<_> = statement.questions().collect();
     let trees = pattern.is_about_trees();
     format!("{:?} {:?} {trees} {:?} {about:?}", statement.kind, pattern.text, statement.agent_names)

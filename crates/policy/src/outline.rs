@@ -33,6 +33,8 @@ pub struct OutlineFile {
     /// How many `[[tests]]` it has.
     pub tests: usize,
     line_starts: Vec<usize>,
+    /// The questions on which nothing is allowed that this file does not allow.
+    bounds: Questions,
 }
 
 /// One rule by whose id decisions are made, or one exception.
@@ -94,7 +96,8 @@ impl PolicySource {
     /// What the files of the policy say; the first is the policy itself. What
     /// cannot be read is left out: [`compile`](super::compile) tells about it.
     pub fn outline(&self) -> Vec<OutlineFile> {
-        self.sources()
+        let mut files: Vec<_> = self
+            .sources()
             .zip(self.embedded_files())
             .map(|(source, embedded)| {
                 let (root, _) = DeTable::parse_recoverable(&source.text);
@@ -105,10 +108,31 @@ impl PolicySource {
                     statements: statements(root.get_ref()),
                     tests: list(root.get_ref(), "tests").count(),
                     line_starts: line_starts(&source.text),
+                    bounds: Questions::NONE,
                 }
             })
-            .collect()
+            .collect();
+        let all: Vec<_> = files.iter().map(|file| bounded(&file.statements)).collect();
+        for (number, file) in files.iter_mut().enumerate() {
+            let above = self.lineage(number).into_iter().skip(1).filter_map(|above| all.get(above));
+            let above = above.fold(Questions::NONE, |set, (listed, ruled)| set | *listed | *ruled);
+            let (listed, ruled) = bounded(&file.statements);
+            file.bounds = listed | ruled.without(above);
+        }
+        files
     }
+}
+
+/// The questions that a file's lists are about, and those that its `allow` rules are about.
+fn bounded(statements: &[Statement]) -> (Questions, Questions) {
+    let about = |is: fn(StatementKind) -> bool| {
+        let statements = statements.iter().filter(|statement| is(statement.kind));
+        statements.fold(Questions::NONE, |set, statement| set | statement.questions)
+    };
+    (
+        about(|kind| matches!(kind, StatementKind::AllowedPaths(_))),
+        about(|kind| kind == StatementKind::Rule(Effect::Allow)),
+    )
 }
 
 /// Where each line of a text starts.
@@ -117,6 +141,11 @@ fn line_starts(text: &str) -> Vec<usize> {
 }
 
 impl OutlineFile {
+    /// Whether nothing is allowed of this question that the file does not allow.
+    pub fn bounds(&self, operation: OperationKind, access: Access) -> bool {
+        self.bounds.hold(Questions::one(operation, access))
+    }
+
     /// The line of a byte position, counted from 1.
     pub fn line(&self, position: usize) -> u64 {
         self.line_starts.partition_point(|start| *start <= position) as u64

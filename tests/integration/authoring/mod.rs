@@ -7,6 +7,7 @@ mod hostile;
 mod init;
 mod learn;
 mod lint;
+mod narrowing;
 mod observing;
 mod piped;
 mod progress;

@@ -1,0 +1,131 @@
+//! Allowances of policies that are made of several files.
+//!
+//! Every file that bounds must allow, so a file opens nothing by itself: the new policy
+//! allows what all its bounds let through. That certainly was allowed before if each bound
+//! of the old policy covers one of the new.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::{examples::allows, sides::word};
+use crate::{
+    model::{Access, OperationKind},
+    policy::{Effect, OutlineFile, PathPattern, Statement, StatementKind},
+};
+
+type Allowance<'a> = (&'a Statement, &'a PathPattern);
+
+/// The patterns of the new policy that are not certain to have been open before.
+pub(super) fn opening_patterns<'a>(
+    old: &'a [OutlineFile],
+    new: &'a [OutlineFile],
+) -> Vec<&'a PathPattern> {
+    let mut found = BTreeMap::new();
+    for operation in OperationKind::ALL {
+        for access in Access::ALL {
+            let (before, after) = (bounds(old, operation, access), bounds(new, operation, access));
+            // Where nothing bounds, nothing is allowed.
+            if after.is_empty() {
+                continue;
+            }
+            if before.is_empty() {
+                found.extend(after.iter().flatten().map(|(_, pattern)| (&pattern.text, *pattern)));
+            }
+            for bound in &before {
+                let uncovered = after.iter().map(|file| uncovered(file, bound));
+                let least = uncovered.min_by_key(Vec::len).unwrap_or_default();
+                found.extend(least.into_iter().map(|pattern| (&pattern.text, pattern)));
+            }
+        }
+    }
+    found.into_values().collect()
+}
+
+/// What each file that bounds the question allows of it.
+fn bounds(
+    files: &[OutlineFile],
+    operation: OperationKind,
+    access: Access,
+) -> Vec<Vec<Allowance<'_>>> {
+    let bounding = files.iter().filter(|file| file.bounds(operation, access));
+    let allowances = bounding.map(|file| {
+        let asked = |statement: &&Statement| {
+            allows(statement) && statement.questions().any(|asked| asked == (operation, access))
+        };
+        let statements = file.statements.iter().filter(asked);
+        statements
+            .flat_map(|statement| {
+                statement.patterns.iter().map(move |pattern| (statement, pattern))
+            })
+            .collect()
+    });
+    allowances.collect()
+}
+
+/// The patterns of `file` that `bound` is not certain to cover, where both are about the
+/// same question.
+fn uncovered<'a>(file: &[Allowance<'a>], bound: &[Allowance<'_>]) -> Vec<&'a PathPattern> {
+    let words: BTreeSet<String> =
+        bound.iter().map(|(statement, pattern)| word(statement, pattern)).collect();
+    let covered = |(statement, pattern): &&Allowance<'_>| {
+        words.contains(&word(statement, pattern))
+            || bound
+                .iter()
+                .any(|(other, cover)| other.asks_all_agents_of(statement) && cover.covers(pattern))
+    };
+    file.iter().filter(|allowance| !covered(allowance)).map(|(_, pattern)| *pattern).collect()
+}
+
+/// The extensions that are not certain to stay closed, in words.
+pub(super) fn opening_denied_extensions(old: &[OutlineFile], new: &[OutlineFile]) -> Vec<String> {
+    let denied = |files: &[OutlineFile]| -> BTreeSet<String> {
+        let statements = files.iter().flat_map(|file| &file.statements);
+        let denied = statements.filter(|said| said.kind == StatementKind::DeniedExtensions);
+        denied.flat_map(extensions).map(|extension| extension.to_lowercase()).collect()
+    };
+    let (before, after) = (denied(old), denied(new));
+    before.difference(&after).map(|extension| format!("extensions.deny {extension}")).collect()
+}
+
+/// The lists of extensions that are not certain to let through no more than before, in
+/// words: for each old list there must be a new one that lets through no other.
+pub(super) fn opening_allowed_extensions(old: &[OutlineFile], new: &[OutlineFile]) -> Vec<String> {
+    let mut found = BTreeSet::new();
+    for access in Access::ALL {
+        let lists = |files| -> Vec<(&OutlineFile, BTreeSet<&str>)> { lists(files, access) };
+        let after = lists(new);
+        for (bounding, bound) in lists(old) {
+            let rules = rules(bounding, access);
+            let more = after.iter().map(|(file, list)| {
+                let extensions = list.difference(&bound).map(|extension| (*extension).to_owned());
+                // A rule of the same file allows whatever the extension is.
+                let rules = uncovered(&self::rules(file, access), &rules);
+                extensions.chain(rules.into_iter().map(|rule| rule.text.clone())).collect()
+            });
+            let least = more.min_by_key(Vec::len).unwrap_or_else(|| vec!["all".to_owned()]);
+            found.extend(least.iter().map(|more| format!("extensions.allow.{access} {more}")));
+        }
+    }
+    found.into_iter().collect()
+}
+
+/// Each file with a list of extensions for `access`, and the list.
+fn lists(files: &[OutlineFile], access: Access) -> Vec<(&OutlineFile, BTreeSet<&str>)> {
+    let kind = StatementKind::AllowedExtensions(access);
+    let is = |said: &&Statement| said.kind == kind;
+    let stated = files.iter().filter_map(|file| Some((file, file.statements.iter().find(is)?)));
+    stated.map(|(file, statement)| (file, extensions(statement).collect())).collect()
+}
+
+fn extensions(statement: &Statement) -> impl Iterator<Item = &str> {
+    statement.extensions.iter().map(|(extension, _)| extension.as_str())
+}
+
+/// The `allow` rules of a file that are about `access`.
+fn rules(file: &OutlineFile, access: Access) -> Vec<Allowance<'_>> {
+    let asked = |statement: &&Statement| {
+        statement.kind == StatementKind::Rule(Effect::Allow)
+            && statement.questions().any(|(_, asked)| asked == access)
+    };
+    let rules = file.statements.iter().filter(asked);
+    rules.flat_map(|rule| rule.patterns.iter().map(move |pattern| (rule, pattern))).collect()
+}

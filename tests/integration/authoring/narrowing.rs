@@ -1,0 +1,49 @@
+//! `policy diff --no-new-access`, where no example shows what opens.
+
+use super::policy_file;
+use crate::common::World;
+
+/// Examples end in `x`, so none had an extension behind text of its own.
+#[test]
+fn a_change_of_extensions_counts_as_opening() {
+    let world = World::new();
+    let diff = |old: &str, new: &str| {
+        for (side, text) in [("old", old), ("new", new)] {
+            let text = format!(
+                "schema = 1\n[allowedPaths]\nread = [\"bin/tool*\"]\nwrite = [\"bin/tool*\"]\n\
+                 [extensions]\n{text}\n"
+            );
+            policy_file(&world, &format!("{side}.toml"), &text);
+        }
+        world.run(&["policy", "diff", "old.toml", "new.toml", "--no-new-access"])
+    };
+    let (md, more) = ("allow = { write = [\"md\"] }", "allow = { write = [\"md\", \"exe\"] }");
+    for (closed, open) in [("deny = [\"exe\"]", ""), (md, more), (md, "")] {
+        let done = diff(closed, open);
+        assert_eq!(done.code, 4, "{closed} -> {open}: {done:?}");
+        assert!(done.text().contains("extensions."), "{done:?}");
+        assert_eq!(diff(open, closed).code, 0, "{open} -> {closed}");
+    }
+}
+
+/// The base's own pattern counted as open before, whatever the file that narrowed it said.
+#[test]
+fn a_layer_that_narrows_no_more_opens() {
+    let world = World::new();
+    let diff = |base: &str, old: &str, new: &str| {
+        policy_file(&world, "base.toml", &format!("schema = 1\n[allowedPaths]\nread = [{base}]\n"));
+        for (side, list) in [("old", old), ("new", new)] {
+            let read = if list.is_empty() { String::new() } else { format!("read = [{list}]\n") };
+            let text = format!("schema = 1\nextends = [\"base.toml\"]\n[allowedPaths]\n{read}");
+            policy_file(&world, &format!("{side}.toml"), &text);
+        }
+        world.run(&["policy", "diff", "old.toml", "new.toml", "--no-new-access"])
+    };
+    let done = diff("'**/*.md'", "'**/{[a-z],.}*'", "");
+    assert_eq!(done.code, 4, "{done:?}");
+    assert!(done.text().contains("`**/*.md` not certain to be open -> `**/*.md` open"), "{done:?}");
+    assert_eq!(diff("'**'", "'**/*x'", "'**/?'").code, 4);
+    // The base is as open as before, and what bounds it is narrower.
+    assert_eq!(diff("'**'", "'src/**'", "'src/*'").code, 0);
+    assert_eq!(diff("'**/*.md'", "", "'**/{[a-z],.}*'").code, 0);
+}
