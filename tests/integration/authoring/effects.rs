@@ -82,9 +82,9 @@ fn who_can_do_what_is_a_tree() {
     assert_eq!(world.run(&["policy", "explain", "--who", "agent", "--can", "fly"]).code, 2);
 }
 
-/// What only observe mode lets through was counted, and nothing said so.
+/// What only observe mode lets through was left out, while the agent wrote it.
 #[test]
-fn the_tree_takes_no_notice_of_observe_mode() {
+fn the_tree_marks_what_only_observe_mode_lets_through() {
     let world = world();
     let tree = |mode: &str| {
         let text = format!(
@@ -94,11 +94,24 @@ fn the_tree_takes_no_notice_of_observe_mode() {
         policy_file(&world, "mode.toml", &text);
         let who =
             ["policy", "explain", "--policy", "mode.toml", "--who", "agent", "--can", "write"];
-        world.run(&who).ok().text().to_owned()
+        let json = world.run(&[&who[..], &["--json"]].concat()).ok().json();
+        assert_eq!(json["mode"], mode);
+        let observed = json["observed"].as_array().unwrap();
+        assert_eq!(observed.contains(&"README.md".into()), mode == "observe");
+        assert!(!json["paths"].as_array().unwrap().contains(&"README.md".into()));
+        let done = world.run(&who).ok();
+        assert_eq!(done.stderr.contains("observes"), mode == "observe", "{done:?}");
+        done.text().to_owned()
     };
     let enforced = tree("enforce");
     assert!(enforced.starts_with("agent `agent` can write 2 of 6 files"), "{enforced}");
-    assert_eq!(tree("observe"), enforced);
+    assert!(!enforced.contains("observed"), "{enforced}");
+    let observed = tree("observe");
+    assert!(
+        observed.contains("of them while the policy observes, marked `observed`"),
+        "{observed}"
+    );
+    assert!(observed.contains("README.md  observed\n"), "{observed}");
 }
 
 /// What the tree says is what the gate does.

@@ -9,11 +9,11 @@ use crate::{
     app::{
         failure::{Context as _, Failure},
         options::Common,
-        policy_loading::load,
+        policy_loading::{load, warn_of_observing},
         workspace::open_workspace,
     },
     model::{AgentName, Escaped},
-    policy::{Effect, ObjectKind, Policy},
+    policy::{Decision, Effect, ObjectKind, Policy},
     policy_tools::{Deed, Tree, judge},
 };
 
@@ -56,6 +56,8 @@ struct Node {
     allowed: usize,
     /// Those of them with which it can be done once a person agrees.
     asks: usize,
+    /// Those of them that only observe mode lets through.
+    observed: usize,
 }
 
 pub(super) fn run(
@@ -64,36 +66,40 @@ pub(super) fn run(
     can: Can,
     json: bool,
 ) -> Result<ExitCode, Failure> {
-    // What only observe mode lets through the policy would deny.
-    let policy = load(&common.policy)?.enforcing();
+    let policy = load(&common.policy)?;
     let workspace = open_workspace(&common.workspace)?;
     let tree = Tree::of(&workspace).or_fail("cannot look at the workspace")?;
     let Can(deed) = can;
     let mut root = Node::default();
-    let (mut paths, mut asks) = (Vec::new(), Vec::new());
+    let (mut paths, mut asks, mut observed) = (Vec::new(), Vec::new(), Vec::new());
     for entry in &tree.entries {
         let ways = can.ways().iter();
         let judged = ways.filter_map(|way| judge(&policy, agent, *way, entry));
-        let can = judged.map(|decision| decision.effect()).min();
+        let can = judged.min_by_key(|decision| (decision.effect(), decision.would_deny()));
         // A directory is removed with all that is in it, so it counts as what
         // it holds.
         let counts = can.filter(|_| {
             entry.object.kind != ObjectKind::Directory || matches!(deed, Deed::List | Deed::Mkdir)
         });
-        root.add(&mut entry.path.components(), counts);
-        match counts {
-            Some(Effect::Allow) => paths.push(entry.path.to_string()),
-            Some(Effect::Ask) => asks.push(entry.path.to_string()),
-            _ => {}
+        root.add(&mut entry.path.components(), counts.as_ref());
+        let Some(decision) = counts else { continue };
+        match decision.effect() {
+            Effect::Allow if decision.would_deny() => observed.push(entry.path.to_string()),
+            Effect::Allow => paths.push(entry.path.to_string()),
+            Effect::Ask => asks.push(entry.path.to_string()),
+            Effect::Deny => {}
         }
     }
+    warn_of_observing(&policy);
     if json {
         let report = json!({
             "agent": agent.as_str(),
             "can": deed.as_str(),
             "policy": { "name": policy.name(), "version": policy.version(), "sha256": policy.sha256() },
+            "mode": policy.mode().as_str(),
             "paths": paths,
             "asks": asks,
+            "observed": observed,
             "of": root.asked,
             "notServed": tree.not_served,
         });
@@ -105,10 +111,12 @@ pub(super) fn run(
 }
 
 impl Node {
-    fn add<'p>(&mut self, components: &mut impl Iterator<Item = &'p str>, can: Option<Effect>) {
+    fn add<'p>(&mut self, components: &mut impl Iterator<Item = &'p str>, can: Option<&Decision>) {
+        let is = |matches: fn(&Decision) -> bool| usize::from(can.is_some_and(matches));
         self.asked += usize::from(can.is_some());
-        self.allowed += usize::from(can.is_some_and(|effect| effect != Effect::Deny));
-        self.asks += usize::from(can == Some(Effect::Ask));
+        self.allowed += is(|can| can.effect() != Effect::Deny);
+        self.asks += is(|can| can.effect() == Effect::Ask);
+        self.observed += is(Decision::would_deny);
         if let Some(name) = components.next() {
             self.children.entry(name.to_owned()).or_default().add(components, can);
         }
@@ -123,12 +131,16 @@ impl Node {
             let (branch, deeper) =
                 if last { ("└── ", "    ") } else { ("├── ", "│   ") };
             let name = Escaped(name);
-            let alike = node.asks == 0 || node.asks == node.asked;
-            let asks = if node.asks > 0 { "  asks" } else { "" };
+            let alike = [node.asks, node.observed].iter().all(|n| [0, node.asked].contains(n));
+            let mark = match (node.asks, node.observed) {
+                (1.., _) => "  asks",
+                (_, 1..) => "  observed",
+                _ => "",
+            };
             if node.children.is_empty() {
-                outln!("{indent}{branch}{name}{asks}");
+                outln!("{indent}{branch}{name}{mark}");
             } else if node.allowed == node.asked && alike {
-                outln!("{indent}{branch}{name}/  all {}{asks}", node.asked);
+                outln!("{indent}{branch}{name}/  all {}{mark}", node.asked);
             } else {
                 outln!("{indent}{branch}{name}/  {} of {}", node.allowed, node.asked);
                 node.print(&format!("{indent}{deeper}"));
@@ -149,6 +161,9 @@ fn print(policy: &Policy, agent: &AgentName, deed: Deed, root: &Node, not_served
     );
     if root.asks > 0 {
         outln!("{} of them once a person agrees, marked `asks`", root.asks);
+    }
+    if root.observed > 0 {
+        outln!("{} of them while the policy observes, marked `observed`", root.observed);
     }
     if root.allowed > 0 {
         outln!(".");
