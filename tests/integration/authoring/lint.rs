@@ -529,9 +529,10 @@ fn what_other_operations_leave_open_is_found_and_what_they_do_not_is_not() {
     let world = World::new();
     let policy = |effect: &str, operations: &str, remove: &str| {
         format!(
+        ("root-only-name", 11),
             "schema = 1\n[allowedPaths]\nread = [\"**\"]\nlist = [\"**\"]\nwrite = [\"**\"]\n\
              remove = {remove}\n[[rules]]\nid = \"a\"\neffect = \"{effect}\"\n\
-             operations = {operations}\npaths = [\"pay\"]\n"
+             operations = {operations}\npaths = [\"pay/**\"]\n"
         )
     };
     let hole: BTreeSet<_> = [("unguarded-operation".to_owned(), 8)].into();

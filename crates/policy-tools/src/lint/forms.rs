@@ -74,14 +74,14 @@ fn regex(text: &str) -> Option<Misread> {
     })
 }
 
-/// `.env` and `*.pem`, which files of ignored names have at any depth.
+/// `.env`, `*.pem` and `{id_rsa,private}`, which hold at any depth in files of ignored names.
 fn root_only(text: &str) -> Option<Misread> {
-    let anywhere = !text.contains('/') && (text.starts_with("*.") || text.starts_with('.'));
-    (anywhere && text.len() > 2).then(|| {
+    let is_name = !text.contains('/') && text.contains(char::is_alphanumeric);
+    is_name.then(|| {
         (
             "root-only-name",
             format!("`{text}` is about the workspace root alone, not about directories in it"),
-            format!("write `**/{text}` for any depth"),
+            format!("write `**/{text}` for any depth, `{text}/**` for the root's own"),
         )
     })
 }
@@ -146,6 +146,18 @@ mod tests {
         }
         for text in [".*", "**/.*", "src/.?*", ".env.*", "src/.*rc", "a+b", "[+]"] {
             assert_eq!(regex(text), None, "{text}");
+        }
+    }
+
+    #[test]
+    fn names_of_the_root_alone_are_told_from_paths() {
+        for text in
+            ["*.pem", ".env", "id_rsa", "*secret*", "{.env,.npmrc}", "[.]env", "id_*", "private"]
+        {
+            assert!(root_only(text).is_some(), "{text}");
+        }
+        for text in ["**/.env", "private/**", "src{,/**}", "*", "**", ".", ".*", "?", "*.*"] {
+            assert_eq!(root_only(text), None, "{text}");
         }
     }
 
