@@ -15,11 +15,13 @@ pub struct Glob {
 pub struct GlobError(String);
 
 impl Glob {
-    /// The pattern that `text` spells, as in `allowedPaths`.
+    /// The pattern that `text` spells, as in `allowedPaths`; it may begin with `./`, as paths
+    /// that are asked for may.
     ///
     /// # Errors
     /// When it is none.
     pub fn parse(text: &str) -> Result<Self, GlobError> {
+        let text = text.strip_prefix("./").filter(|rest| !rest.is_empty()).unwrap_or(text);
         let alternatives =
             parse(text, Mode::Exact).map_err(|error| GlobError(error.explained()))?;
         Ok(Self { alternatives })
@@ -49,6 +51,8 @@ mod tests {
         let glob = Glob::parse("src/**/*.{rs,toml}").unwrap();
         assert!(glob.matches("src/a.rs") && glob.matches("src/x/y/Cargo.toml"));
         assert!(!glob.matches("a.rs") && !glob.matches("src/A.RS"));
+        assert_eq!(Glob::parse("./src/**/*.{rs,toml}"), Ok(glob.clone()));
+        assert!(Glob::parse("./").is_err() && Glob::parse("././a").is_err());
         assert!(Glob::parse("**").unwrap().matches("."));
         assert!(glob.reaches_beneath(".") && glob.reaches_beneath("src/x"));
         assert!(!glob.reaches_beneath("docs"));

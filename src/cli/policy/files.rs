@@ -6,6 +6,7 @@ use crate::{
         policy_loading::unusable,
     },
     config::PolicyTexts,
+    model::Escaped,
     policy::{OutlineFile, Policy},
 };
 
@@ -26,6 +27,20 @@ pub(super) fn load_with_texts(reference: &str) -> Result<(PolicyTexts, Policy), 
 /// too, which go with the policy that they are beside.
 pub(super) fn policies(files: &[String]) -> Result<Vec<&String>, Failure> {
     let policies: Vec<_> = files.iter().filter(|file| !file.ends_with(".test.toml")).collect();
+    for tests in files {
+        let Some(policy) = tests.strip_suffix(".test.toml").map(|name| format!("{name}.toml"))
+        else {
+            continue;
+        };
+        if !policies.is_empty() && !files.contains(&policy) {
+            errln!(
+                "portcullis: warning: `{}` is a file of tests, and its policy `{}` is not named: \
+                 it is not looked at",
+                Escaped(tests),
+                Escaped(&policy),
+            );
+        }
+    }
     if policies.is_empty() {
         return Err(Failure::new("only files of tests are named, and no policy")
             .help("name the policy; the tests beside it go with it")

@@ -350,6 +350,19 @@ fn every_lint_finds_something() {
     assert!(opens.iter().any(|finding| finding["id"] == "unreachable-rule"), "{opens:?}");
 }
 
+/// It may be a policy, and nothing was said of it.
+#[test]
+fn a_file_of_tests_whose_policy_is_not_named_is_mentioned() {
+    let world = World::new();
+    for name in ["good.toml", "staging.test.toml", "good.test.toml"] {
+        policy_file(&world, name, "schema = 1\n");
+    }
+    let checked =
+        world.run(&["policy", "check", "good.toml", "staging.test.toml", "good.test.toml"]);
+    assert!(checked.stderr.contains("`staging.test.toml` is a file of tests"), "{checked:?}");
+    assert!(!checked.stderr.contains("`good.test.toml`"), "{checked:?}");
+}
+
 #[test]
 fn warnings_can_be_denied_and_single_lints_left_out() {
     let world = world();
@@ -516,6 +529,7 @@ fn patterns_that_are_read_otherwise_than_meant_are_found_without_a_tree() {
         ("dot-required", 36),
         ("mixed-scripts", 24),
         ("regex-as-pattern", 20),
+        ("root-only-name", 11),
         ("root-only-name", 32),
         ("unguarded-operation", 8),
         ("wildcard-in-test", 27),
@@ -529,7 +543,6 @@ fn what_other_operations_leave_open_is_found_and_what_they_do_not_is_not() {
     let world = World::new();
     let policy = |effect: &str, operations: &str, remove: &str| {
         format!(
-        ("root-only-name", 11),
             "schema = 1\n[allowedPaths]\nread = [\"**\"]\nlist = [\"**\"]\nwrite = [\"**\"]\n\
              remove = {remove}\n[[rules]]\nid = \"a\"\neffect = \"{effect}\"\n\
              operations = {operations}\npaths = [\"pay/**\"]\n"

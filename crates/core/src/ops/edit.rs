@@ -31,12 +31,22 @@ pub(crate) fn prepare<'a>(
 /// count. How often it occurs is not counted: in `aaa…` it may overlap itself at
 /// every place.
 fn replace_once(text: &str, from: &str, to: &str) -> Result<String, Error> {
-    let (head, tail) = text.split_once(from).ok_or(Error::Occurrences("0 times"))?;
+    let Some((head, tail)) = text.split_once(from) else {
+        return Err(Error::Occurrences(match has_with_crlf(text, from) {
+            true => "0 times: its lines end in LF, those of the file in CRLF;",
+            false => "0 times,",
+        }));
+    };
     let step = from.chars().next().map_or(1, char::len_utf8);
     if text.get(head.len() + step..).is_some_and(|rest| rest.contains(from)) {
-        return Err(Error::Occurrences("more than once"));
+        return Err(Error::Occurrences("more than once,"));
     }
     Ok([head, to, tail].concat())
+}
+
+/// Whether `from` would be there with the line ends of Windows, which clients leave out.
+fn has_with_crlf(text: &str, from: &str) -> bool {
+    from.contains('\n') && text.contains(&from.replace("\r\n", "\n").replace('\n', "\r\n"))
 }
 
 #[cfg(test)]
@@ -46,10 +56,13 @@ mod tests {
     #[test]
     fn replaces_exactly_one_occurrence() {
         assert_eq!(replace_once("a b c", "b", "x").unwrap(), "a x c");
-        assert!(matches!(replace_once("a b c", "z", "x"), Err(Error::Occurrences("0 times"))));
+        assert!(matches!(replace_once("a b c", "z", "x"), Err(Error::Occurrences("0 times,"))));
+        let lf = replace_once("a\r\nb\r\n", "a\nb", "x").unwrap_err().to_string();
+        assert!(lf.contains("0 times: its lines end in LF"), "{lf}");
+        assert!(replace_once("a\r\nb\r\n", "a\r\nb", "x").is_ok());
         for (text, from) in [("b b", "b"), ("aaa", "aa"), ("żżż", "żż")] {
             let twice = replace_once(text, from, "x");
-            assert!(matches!(twice, Err(Error::Occurrences("more than once"))), "{text}");
+            assert!(matches!(twice, Err(Error::Occurrences("more than once,"))), "{text}");
         }
         assert_eq!(replace_once("żółć", "ół", "").unwrap(), "żć");
     }
@@ -58,6 +71,6 @@ mod tests {
     fn a_text_that_overlaps_itself_everywhere_is_looked_through_twice() {
         let text = "a".repeat(4 << 20);
         let twice = replace_once(&text, &"a".repeat(1 << 20), "x");
-        assert!(matches!(twice, Err(Error::Occurrences("more than once"))));
+        assert!(matches!(twice, Err(Error::Occurrences("more than once,"))));
     }
 }

@@ -46,7 +46,7 @@ pub(crate) enum Error {
     #[error("the pattern cannot be used: {0}")]
     Pattern(String),
     /// The text to replace does not occur exactly once.
-    #[error("the old text occurs {0}, it must occur exactly once")]
+    #[error("the old text occurs {0} it must occur exactly once")]
     Occurrences(&'static str),
     /// The file belongs to somebody else and the gate may not give the new one
     /// to them.
