@@ -166,7 +166,13 @@ impl Report {
         let filter =
             Filter { since: scope.since.clone(), until: scope.until.clone(), ..Filter::default() };
         let mut all = Digest::default();
-        let scanned = log.fold(&filter, Digest::add, |part| all.merge(part))?;
+        let mut scanned = log.fold(&filter, Digest::add, |part| all.merge(part))?;
+        if all.left_out > 0 {
+            let count = all.left_out;
+            scanned.damage(|| {
+                format!("the period has more names than a report has room for: {count} records were left out")
+            });
+        }
         let mut report = Self::of(all, chain, scanned, log.begins(), scope);
         report.keys = keys(scope.log)?;
         for policy in &mut report.policies {

@@ -161,13 +161,13 @@ impl Log {
     pub fn fold<A: Default + Send>(
         &self,
         filter: &Filter,
-        add: impl Fn(&mut A, &RecordView<'_>) + Sync,
+        add: impl Fn(&mut A, &RecordView<'_>, &[u8]) + Sync,
         mut merge: impl FnMut(A),
     ) -> io::Result<Scanned> {
         let work = |part: Part, sink: &mut Sink<'_, A>| {
             let mut sum = A::default();
-            let found = self.read(part, filter, &mut |record, _line| {
-                add(&mut sum, record);
+            let found = self.read(part, filter, &mut |record, line| {
+                add(&mut sum, record, line);
                 ControlFlow::Continue(())
             });
             let _ = sink.put(sum, 0);

@@ -73,7 +73,7 @@ impl Stats {
     /// # Errors
     /// When the log cannot be read.
     pub fn of(log: &Log, filter: &Filter, fields: &[Field]) -> io::Result<Self> {
-        let add = |sums: &mut Sums, record: &RecordView<'_>| {
+        let add = |sums: &mut Sums, record: &RecordView<'_>, _line: &[u8]| {
             let values =
                 fields.iter().map(|field| field.of(record).map(std::borrow::Cow::into_owned));
             if let Some(sum) = sums.of(values.collect(), 1) {

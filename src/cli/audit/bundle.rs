@@ -129,7 +129,7 @@ fn period(args: &Args, log: &Log, size: u64) -> Result<(u64, u64, u64), Failure>
     let (since, until) = moment::period(args.since.as_ref(), args.until.as_ref())?;
     say_pruned(log, since.as_deref());
     let filter = Filter { since, until, ..Filter::default() };
-    let add = |sum: &mut (Option<(u64, u64)>, u64), record: &RecordView<'_>| {
+    let add = |sum: &mut (Option<(u64, u64)>, u64), record: &RecordView<'_>, _line: &[u8]| {
         if record.seq >= size {
             sum.1 += 1;
             return;

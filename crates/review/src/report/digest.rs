@@ -12,7 +12,11 @@ use super::{
         PolicyChange, SetAside,
     },
 };
-use crate::{change::Change, field::verdict};
+use crate::{
+    change::Change,
+    field::verdict,
+    scan::{MAX_KEPT, OVERHEAD},
+};
 
 /// With more hours than this, activity is shown by the day.
 const MOST_HOURS: usize = 72;
@@ -76,11 +80,54 @@ pub(super) struct Digest {
     /// Changes without an answer yet, and answers without their change yet.
     open: HashMap<u64, Change>,
     answers: Vec<(u64, String)>,
+    /// Sessions of all agents.
+    sessions: usize,
+    /// Bytes of the lines of which something is kept, and of `open`.
+    bytes: usize,
+    open_bytes: usize,
+    /// Records for which there was no room.
+    pub(super) left_out: u64,
 }
 
 impl Digest {
-    /// Adds a record.
-    pub(super) fn add(&mut self, record: &RecordView<'_>) {
+    /// Adds a record, unless there is no more room: what a log names may be of any number.
+    pub(super) fn add(&mut self, record: &RecordView<'_>, line: &[u8]) {
+        if self.is_full() {
+            self.left_out += 1;
+            return;
+        }
+        let before = self.entries();
+        self.take(record);
+        if self.entries() > before {
+            self.bytes += line.len() + OVERHEAD;
+        }
+    }
+
+    fn is_full(&self) -> bool {
+        self.bytes + self.open_bytes > MAX_KEPT
+    }
+
+    /// How much is kept, but for the changes that have no answer yet.
+    fn entries(&self) -> usize {
+        let maps = self.kinds.len()
+            + self.workspaces.len()
+            + self.hours.len()
+            + self.agents.len()
+            + self.rules.len()
+            + self.operations.len()
+            + self.files.len()
+            + self.policies.len()
+            + self.stopped.len();
+        let firsts = self.denied.kept.len()
+            + self.observed.kept.len()
+            + self.secrets.kept.len()
+            + self.policy_changes.kept.len()
+            + self.approvals.kept.len()
+            + self.gates.kept.len();
+        maps + firsts + self.sessions + self.set_aside.len() + self.answers.len()
+    }
+
+    fn take(&mut self, record: &RecordView<'_>) {
         self.records += 1;
         let t = record.t.as_str();
         if self.first.is_none() {
@@ -259,6 +306,7 @@ impl Digest {
         if record.kind_name() == "intent"
             && let Some(change) = Change::of(record)
         {
+            self.open_bytes += cost(&change);
             self.open.insert(record.seq, change);
         }
     }
@@ -286,6 +334,7 @@ impl Digest {
         if let Some(session) = record.session()
             && !agent.ids.contains(session)
         {
+            self.sessions += 1;
             agent.ids.insert(session.to_owned());
             agent.sessions = agent.ids.len() as u64;
         }
@@ -297,8 +346,15 @@ impl Digest {
         let (Some(of), result) = (record.of, record.result().unwrap_or_default().to_owned()) else {
             return;
         };
+        self.answered(of, result);
+    }
+
+    fn answered(&mut self, of: u64, result: String) {
         match self.open.remove(&of) {
-            Some(change) => self.settle(change, result),
+            Some(change) => {
+                self.open_bytes = self.open_bytes.saturating_sub(cost(&change));
+                self.settle(change, result);
+            }
             None => self.answers.push((of, result)),
         }
     }
@@ -342,6 +398,14 @@ impl Digest {
 
     /// Adds what comes later in the log.
     pub(super) fn merge(&mut self, later: Self) {
+        self.left_out += later.left_out;
+        if self.is_full() {
+            self.left_out += later.records;
+            return;
+        }
+        self.bytes += later.bytes;
+        self.open_bytes += later.open_bytes;
+        self.sessions += later.sessions;
         self.records += later.records;
         self.first = self.first.take().or(later.first);
         self.last = later.last.or(self.last.take());
@@ -402,10 +466,7 @@ impl Digest {
         self.set_aside.extend(later.set_aside);
         // Earlier changes that the later part answers.
         for (of, result) in later.answers {
-            match self.open.remove(&of) {
-                Some(change) => self.settle(change, result),
-                None => self.answers.push((of, result)),
-            }
+            self.answered(of, result);
         }
         self.open.extend(later.open);
     }
@@ -436,6 +497,16 @@ impl Digest {
     }
 }
 
+/// Bytes that are kept of a change, about.
+fn cost(change: &Change) -> usize {
+    let Change { session, agent, user, door, path, to, rule, policy, policy_sha256, .. } = change;
+    let texts = [user, door, rule, policy, policy_sha256].into_iter().flatten();
+    let paths = [Some(path), to.as_ref()].into_iter().flatten();
+    texts.chain([session, agent]).map(String::len).sum::<usize>()
+        + paths.map(|path| path.as_str().len()).sum::<usize>()
+        + OVERHEAD
+}
+
 fn owned(text: Option<&str>) -> Option<String> {
     text.map(str::to_owned)
 }
@@ -457,4 +528,55 @@ pub(crate) fn findings(record: &RecordView<'_>) -> BTreeMap<String, u64> {
         count(&mut rules, name.unwrap_or("?"));
     }
     rules
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Memory grew with what the log names.
+    #[test]
+    fn what_a_report_keeps_is_bounded() {
+        let line = |seq: u64, kind: &str| {
+            format!(
+                r#"{{"v":1,"seq":{seq},"kind":"{kind}","t":"2026-11-21T08:00:00.000000Z","agent":"{seq}-{}","op":"write","path":"a","decision":"allow","nonce":"{:032}","prev":"{:064}"}}"#,
+                "x".repeat(1 << 20),
+                0,
+                0
+            )
+        };
+        for kind in ["decision", "intent"] {
+            let mut digest = Digest::default();
+            for seq in 0..140 {
+                let line = line(seq, kind);
+                digest.add(&RecordView::parse(line.as_bytes()).unwrap(), line.as_bytes());
+            }
+            assert!(digest.left_out > 0 && digest.records + digest.left_out == 140, "{kind}");
+            assert!(digest.bytes + digest.open_bytes < MAX_KEPT + (4 << 20), "{kind}");
+            let mut later = Digest::default();
+            later.add(&RecordView::parse(line(7, kind).as_bytes()).unwrap(), b"");
+            let before = digest.left_out;
+            digest.merge(later);
+            assert_eq!((digest.left_out, digest.agents.len() < 140), (before + 1, true));
+        }
+    }
+
+    #[test]
+    fn changes_that_were_answered_take_no_room() {
+        let mut digest = Digest::default();
+        for seq in 0..1000 {
+            for (seq, rest) in
+                [(2 * seq, String::new()), (2 * seq + 1, format!(r#""of":{},"#, 2 * seq))]
+            {
+                let kind = if rest.is_empty() { "intent" } else { "outcome" };
+                let line = format!(
+                    r#"{{"v":1,"seq":{seq},"kind":"{kind}","t":"2026-11-21T08:00:00.000000Z","agent":"a","op":"write","path":"a","decision":"allow",{rest}"result":"ok","nonce":"{:032}","prev":"{:064}"}}"#,
+                    0, 0
+                );
+                digest.add(&RecordView::parse(line.as_bytes()).unwrap(), line.as_bytes());
+            }
+        }
+        assert_eq!((digest.open_bytes, digest.records, digest.left_out), (0, 2000, 0));
+        assert!(digest.bytes < 10_000, "{}", digest.bytes);
+    }
 }
