@@ -35,10 +35,15 @@ pub(crate) fn opened<T>(
 ) -> Result<T, Failure> {
     let damaged = opened.as_ref().is_err_and(LogError::is_damage);
     let denied = opened.as_ref().is_err_and(LogError::is_denied);
+    let full = opened.as_ref().is_err_and(LogError::is_full);
     let exit = if damaged { Exit::Audit } else { Exit::Failure };
     opened.or_fail(doing).map_err(|failure| match failure.exit(exit) {
         failure if denied => failure
             .help("give it back to the user whose gate writes the log, and run this as that user"),
+        failure if full => failure.help(
+            "make room first: `index` in the state directory can be removed at any time, and \
+             `portcullis audit prune` and `compress` need a little room themselves",
+        ),
         failure => failure,
     })
 }

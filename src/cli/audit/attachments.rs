@@ -143,7 +143,7 @@ pub(super) fn backups(
         if let Some(Err(BackupError::Unknown(_))) = look {
             found.faults.push(format!(
                 "the backup {id} that record {seq} names is gone, and retention removes none such \
-                 within a day"
+                 within a day, unless the clock was ahead"
             ));
         }
     }

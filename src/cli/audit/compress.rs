@@ -4,7 +4,7 @@ use std::{process::ExitCode, time::Duration};
 
 use super::location::Place;
 use crate::{
-    app::failure::{Context as _, Failure},
+    app::{audit_log::opened, failure::Failure},
     gateway::AuditLog,
 };
 
@@ -28,7 +28,7 @@ pub(super) fn run(args: &Args) -> Result<ExitCode, Failure> {
     let (_, state) = args.place.open()?;
     let age = Duration::from_secs(u64::from(args.days) * 24 * 60 * 60);
     let (segments, saved) =
-        AuditLog::compress_segments(&state, age).or_fail("cannot compress the audit log")?;
+        opened(AuditLog::compress_segments(&state, age), "cannot compress the audit log")?;
     outln!("compressed {segments} segments, which saved {saved} bytes");
     Ok(ExitCode::SUCCESS)
 }

@@ -162,6 +162,15 @@ impl Error {
         }
     }
 
+    /// True if there is no room on the disk.
+    pub fn is_full(&self) -> bool {
+        match self {
+            Self::File(_, error) => error.is_full(),
+            Self::Io { errno, .. } => matches!(*errno, Errno::NOSPC | Errno::DQUOT),
+            _ => false,
+        }
+    }
+
     /// True if the log is as it was and takes records again once another process
     /// lets it.
     pub(super) fn passes(&self) -> bool {
@@ -181,5 +190,17 @@ impl Error {
     /// The same for the standard library's errors.
     pub(super) fn std(action: &'static str) -> impl FnOnce(std::io::Error) -> Self {
         move |error| Self::Io { action, errno: Errno::from_io_error(&error).unwrap_or(Errno::IO) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_full_disk_is_told_from_other_errors() {
+        let error = |errno| Error::io("write the log")(errno).of("lock");
+        assert!(error(Errno::NOSPC).is_full() && error(Errno::DQUOT).is_full());
+        assert!(!error(Errno::ACCESS).is_full() && !Error::Stopped.is_full());
     }
 }
