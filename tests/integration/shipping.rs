@@ -58,17 +58,17 @@ fn records(world: &World, copy: &Path) -> u64 {
 fn two_logs_with_one_target_have_a_copy_each() {
     let worlds = [World::new(), World::new()];
     let base = worlds[0].base();
-    let target = configure(&base);
+    let target = configure(base);
     for (reads, world) in [5, 2].into_iter().zip(&worlds) {
         world.file("a", "x");
         for _ in 0..reads {
             world.fs(&["read", "a"]).ok();
         }
         world.run(&["audit", "checkpoint"]).ok();
-        run(world, &base, &["audit", "ship"]).ok();
+        run(world, base, &["audit", "ship"]).ok();
     }
     for world in &worlds {
-        run(world, &base, &["audit", "ship"]).ok();
+        run(world, base, &["audit", "ship"]).ok();
     }
     let mut there: Vec<_> = copies(&target).iter().map(|copy| records(&worlds[0], copy)).collect();
     let own = worlds.each_ref().map(|world| world.run(&["audit", "verify", "--json"]).ok().json());
@@ -83,13 +83,13 @@ fn two_logs_with_one_target_have_a_copy_each() {
 #[test]
 fn a_recovered_log_leaves_the_copy_of_what_it_was_alone() {
     let world = World::new();
-    let target = configure(&world.base());
+    let target = configure(world.base());
     world.file("a", "x");
     for _ in 0..5 {
         world.fs(&["read", "a"]).ok();
     }
     world.run(&["audit", "checkpoint"]).ok();
-    run(&world, &world.base(), &["audit", "ship"]).ok();
+    run(&world, world.base(), &["audit", "ship"]).ok();
     let first = the_copy(&target);
     let sent = records(&world, &first);
     let segment = world.state().join("audit/seg-000000.jsonl");
@@ -111,7 +111,7 @@ fn a_recovered_log_leaves_the_copy_of_what_it_was_alone() {
     for _ in 0..12 {
         world.fs(&["read", "a"]).ok();
         world.run(&["audit", "checkpoint"]).ok();
-        let shipped = run(&world, &world.base(), &["audit", "ship"]).ok();
+        let shipped = run(&world, world.base(), &["audit", "ship"]).ok();
         assert_eq!(records(&world, &first), sent, "{shipped:?}");
     }
     let there = copies(&target);
@@ -124,23 +124,23 @@ fn a_recovered_log_leaves_the_copy_of_what_it_was_alone() {
 #[test]
 fn a_copy_that_is_gone_is_said_to_be_and_made_again() {
     let world = World::new();
-    let target = configure(&world.base());
+    let target = configure(world.base());
     world.file("a", "x");
     world.fs(&["read", "a"]).ok();
     world.run(&["audit", "checkpoint"]).ok();
-    run(&world, &world.base(), &["audit", "ship"]).ok();
+    run(&world, world.base(), &["audit", "ship"]).ok();
     let sent = records(&world, &the_copy(&target));
     for and_goes_on in [false, true] {
         fs::remove_dir_all(&target).unwrap();
         let status =
-            run(&world, &world.base(), &["audit", "ship", "--status", "--json"]).ok().json();
+            run(&world, world.base(), &["audit", "ship", "--status", "--json"]).ok().json();
         assert!(
             status["records"] == 0
                 && status["behind"].as_u64() >= Some(sent)
                 && status["error"].is_string(),
             "{status}"
         );
-        let checks = run(&world, &world.base(), &["doctor", "--json"]).json();
+        let checks = run(&world, world.base(), &["doctor", "--json"]).json();
         let checks = checks["checks"].as_array().unwrap();
         let check = checks.iter().find(|check| check["name"] == "copies of the log").unwrap();
         assert_eq!(check["status"], "warning", "{check}");
@@ -148,7 +148,7 @@ fn a_copy_that_is_gone_is_said_to_be_and_made_again() {
             world.fs(&["read", "a"]).ok();
             world.run(&["audit", "checkpoint"]).ok();
         }
-        run(&world, &world.base(), &["audit", "ship"]).ok();
+        run(&world, world.base(), &["audit", "ship"]).ok();
         let own = world.run(&["audit", "verify", "--json"]).ok().json();
         let there = records(&world, &the_copy(&target));
         assert_eq!(Some(there), own["signed"]["records"].as_u64());
@@ -167,7 +167,7 @@ fn a_target_in_the_state_directory_is_refused() {
         let target = world.state().join(within);
         let file = world.base().join("portcullis.toml");
         fs::write(file, format!("[audit]\nship = [{{ to = {target:?} }}]\n")).unwrap();
-        let refused = run(&world, &world.base(), &["audit", "ship"]);
+        let refused = run(&world, world.base(), &["audit", "ship"]);
         assert!(refused.code == 1 && refused.stderr.contains("state directory"), "{refused:?}");
     }
     assert_eq!(fs::read(world.state().join("audit/seg-000000.jsonl")).unwrap(), before);
@@ -178,14 +178,14 @@ fn a_target_in_the_state_directory_is_refused() {
 #[test]
 fn a_link_in_a_copy_has_nothing_written_elsewhere() {
     let world = World::new();
-    let target = configure(&world.base());
+    let target = configure(world.base());
     world.file("a", "x");
     let victim = world.base().join("victim");
     fs::write(&victim, "mine").unwrap();
     let ship = || {
         world.fs(&["read", "a"]).ok();
         world.run(&["audit", "checkpoint"]).ok();
-        run(&world, &world.base(), &["audit", "ship"])
+        run(&world, world.base(), &["audit", "ship"])
     };
     ship().ok();
     let copy = the_copy(&target);
@@ -207,9 +207,9 @@ fn a_link_in_a_copy_has_nothing_written_elsewhere() {
 #[test]
 fn a_frontier_that_says_what_is_not_so_sends_nothing() {
     let world = World::new();
-    let target = configure(&world.base());
+    let target = configure(world.base());
     world.file("a", "x");
-    let ship = || run(&world, &world.base(), &["audit", "ship"]);
+    let ship = || run(&world, world.base(), &["audit", "ship"]);
     world.fs(&["read", "a"]).ok();
     world.run(&["audit", "checkpoint"]).ok();
     ship().ok();
@@ -239,14 +239,14 @@ fn a_frontier_that_says_what_is_not_so_sends_nothing() {
 #[test]
 fn a_new_key_and_its_checkpoint_reach_the_copy() {
     let world = World::new();
-    let target = configure(&world.base());
+    let target = configure(world.base());
     world.file("a", "x");
     world.fs(&["read", "a"]).ok();
     world.run(&["audit", "checkpoint"]).ok();
-    run(&world, &world.base(), &["audit", "ship"]).ok();
+    run(&world, world.base(), &["audit", "ship"]).ok();
     world.run(&["audit", "key", "--new"]).ok();
     world.run(&["audit", "checkpoint"]).ok();
-    run(&world, &world.base(), &["audit", "ship"]).ok();
+    run(&world, world.base(), &["audit", "ship"]).ok();
     let (copy, own) = (the_copy(&target), world.state().join("audit"));
     for name in ["key.vkey", "checkpoint"] {
         assert_eq!(fs::read(copy.join(name)).unwrap(), fs::read(own.join(name)).unwrap(), "{name}");
