@@ -312,13 +312,35 @@ impl Drop for Service {
     }
 }
 
+/// Has the kernel take hardly anything that the test does not read.
+pub(super) fn take_little(stream: &TcpStream) {
+    rustix::net::sockopt::set_socket_recv_buffer_size(stream, 4096).unwrap();
+}
+
 /// The answer to the message that was sent.
 pub(super) fn answer(mut stream: TcpStream) -> Value {
     let mut reply = String::new();
     stream.read_to_string(&mut reply).unwrap();
+    let reply = joined(&reply).unwrap_or(reply);
     let answers = reply.lines().map(|line| line.strip_prefix("data: ").unwrap_or(line));
     let mut answers = answers.filter_map(|line| serde_json::from_str::<Value>(line).ok());
     answers.find(|answer| answer["id"] == 1).unwrap_or_else(|| panic!("{reply}"))
+}
+
+/// The body of a reply that came in pieces, if it did.
+fn joined(reply: &str) -> Option<String> {
+    let (head, mut rest) = reply.split_once("\r\n\r\n")?;
+    let mut body = String::new();
+    while head.contains("transfer-encoding: chunked") {
+        let (length, after) = rest.split_once("\r\n")?;
+        let length = usize::from_str_radix(length, 16).ok()?;
+        if length == 0 {
+            return Some(body);
+        }
+        body += after.get(..length)?;
+        rest = after.get(length..)?.strip_prefix("\r\n")?;
+    }
+    None
 }
 
 pub(super) fn status(reply: &str) -> u16 {

@@ -7,7 +7,7 @@ use std::sync::{
 
 use portcullis_rpc::{MemoryBudget, Reservation};
 
-use super::{reserve, turns::Turn};
+use super::{memory::reserve, turns::Turn};
 use crate::{
     gateway::{Approver, Ticket},
     lock,

@@ -39,12 +39,14 @@ use crate::{
 
 mod aside;
 mod changes;
+mod memory;
 mod reply;
 mod request;
 mod turns;
 mod wire;
 
 use aside::{Aside, Place};
+use memory::{COPIES, MAX_UNCOUNTED, reserve};
 use reply::Reply;
 use request::Wanted;
 use turns::{AgentTurns, Turns};
@@ -53,11 +55,6 @@ use wire::{Malformed, Message};
 /// How long requests that waited for a person may take over their answers once nobody
 /// is asked any more.
 const ANSWERS: Duration = Duration::from_secs(2);
-/// Messages of up to so many bytes are not counted.
-const MAX_UNCOUNTED: usize = 64 * 1024;
-/// How often a byte of a message is in memory at most: in the message, in its content,
-/// and in the reply.
-const COPIES: usize = 3;
 /// Shares of the memory; the clients of one agent have one of them.
 const SHARES: usize = 4;
 /// Shares of the turns; the same.
@@ -268,14 +265,6 @@ impl Channel {
             _ => None,
         }
     }
-}
-
-/// Waits for the memory of a message of `length` bytes; a small one is not counted.
-async fn reserve(share: &MemoryBudget, length: usize) -> Option<Reservation> {
-    if length <= MAX_UNCOUNTED {
-        return None;
-    }
-    Some(share.reserve(length.saturating_mul(COPIES)).await)
 }
 
 /// Why something is dropped.

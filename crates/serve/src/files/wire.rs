@@ -8,7 +8,7 @@ use portcullis_rpc::{PartialEnvelope, strict_json};
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
-use super::MAX_UNCOUNTED;
+use super::memory::MAX_UNCOUNTED;
 
 /// The channel that is served.
 pub(super) const CHANNEL: &str = "files";
