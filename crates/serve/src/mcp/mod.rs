@@ -14,6 +14,7 @@ mod line;
 mod link;
 mod listen;
 mod loose;
+mod pieces;
 mod priming;
 mod reading;
 mod relay;
@@ -47,6 +48,7 @@ use super::{
 };
 use crate::lock;
 use ids::{Handled, Head};
+use pieces::Pieces;
 use relay::Relay;
 use sessions::{Opened, Sessions};
 use shared::{Ids, Refusal, Shared};
@@ -188,12 +190,9 @@ pub(super) async fn handle(
     };
     let is_primed = link.is_none_or(|link| link.is_primed());
     let mut reply = reply.map(|body| {
+        let through = move |frame| if is_primed { frame } else { priming::remove(frame) };
         // Until the last of it is through, or the client is gone.
-        let through = move |frame| {
-            let _held = (&held, &under_way, &taken);
-            if is_primed { frame } else { priming::remove(frame) }
-        };
-        body.map_frame(through).boxed()
+        Pieces::new(body.map_frame(through), (held, under_way, taken)).boxed()
     });
     if ended && reply.status() == StatusCode::ACCEPTED {
         // It is done, and some clients take nothing else for a success.
