@@ -92,7 +92,7 @@ fn grep_finds_lines_with_what_stands_around_them() {
     // A file that is named is searched, as `rg -g '*.rs' two a.txt` has it.
     let named = world.fs(&["grep", "two", "a.txt", "--include", "*.rs"]).ok();
     assert_eq!(named.text(), "a.txt:2:two\n");
-    let refused = world.fs(&["grep", "two", "--include", "./x"]);
+    let refused = world.fs(&["grep", "two", "--include", "../x"]);
     assert!(refused.code == 2 && refused.stderr.contains("the pattern cannot be used"));
     assert_eq!(paths(&grep(&world, &["two", ".", "--include", "src/*.rs"]).ok()), ["src/b.rs"]);
     assert_eq!(paths(&grep(&world, &["-F", "two()"]).ok()), ["src/b.rs"]);
