@@ -15,7 +15,7 @@ use super::{
     error::{Failure, Stopped},
     pending_approval::{Asking, Shown},
     record,
-    turn::Turn,
+    transaction::Transaction,
 };
 use crate::{
     model::{Access, Session},
@@ -53,7 +53,7 @@ impl Told {
     }
 }
 
-impl Turn<'_> {
+impl Transaction<'_> {
     /// Goes on if no rule asks, or if exactly this was approved; writes into
     /// the record on what grounds. `change` describes what would be done.
     pub(super) fn heed(
@@ -115,9 +115,9 @@ impl Turn<'_> {
     /// Whether the names that were asked for are enough to refuse the request,
     /// whatever is there.
     fn is_denied_by_name(&self) -> bool {
-        let decider = self.decider();
-        decider.names(self.operation.path()).is_err()
-            || self.new_name().is_some_and(|to| decider.name(Access::Write, to).is_deny())
+        let authorizer = self.authorizer();
+        authorizer.names(self.operation.path()).is_err()
+            || self.new_name().is_some_and(|to| authorizer.name(Access::Write, to).is_deny())
     }
 }
 

@@ -27,7 +27,7 @@ use super::{
     request::ATTEMPTS,
     reservations::Reservations,
     span,
-    turn::{Ready, Turn},
+    transaction::{Ready, Transaction},
 };
 use crate::{
     ledger::Grant,
@@ -166,10 +166,10 @@ impl Gateway {
         let mut attempt = 1;
         loop {
             let findings: Vec<_> = operations.iter().map(|_| Findings::default()).collect();
-            let turns: Vec<_> = operations
+            let transactions: Vec<_> = operations
                 .iter()
                 .zip(&findings)
-                .map(|(operation, findings)| Turn {
+                .map(|(operation, findings)| Transaction {
                     gate: self,
                     policy: &policy,
                     session,
@@ -183,9 +183,9 @@ impl Gateway {
                     approved: None,
                 })
                 .collect();
-            match self.prepare_all(&turns, &facts) {
+            match self.prepare_all(&transactions, &facts) {
                 Ok(prepared) => {
-                    let made = self.make_all(&turns, prepared);
+                    let made = self.make_all(&transactions, prepared);
                     if let (Some(pass), Ok(replies)) = (&pass, &made) {
                         pass.charge(replies.iter().map(|reply| reply.output.weight()).sum());
                     }
@@ -248,19 +248,20 @@ impl Gateway {
     /// Decides on each change, prepares it and keeps what it will replace.
     fn prepare_all<'a>(
         &self,
-        turns: &[Turn<'a>],
+        transactions: &[Transaction<'a>],
         facts: &BTreeMap<String, Value>,
     ) -> Result<Vec<Prepared<'a>>, Refused> {
         let mut prepared: Vec<Prepared<'a>> = Vec::new();
         let (mut drafts, mut paths) = (Vec::new(), BTreeSet::new());
-        for turn in turns {
-            let mut draft = record::operation(turn.session, turn.policy, turn.operation);
+        for transaction in transactions {
+            let mut draft =
+                record::operation(transaction.session, transaction.policy, transaction.operation);
             draft.facts = Some(facts.clone());
             drafts.push(draft);
         }
-        for (index, turn) in turns.iter().enumerate() {
+        for (index, transaction) in transactions.iter().enumerate() {
             let Some(draft) = drafts.get_mut(index) else { continue };
-            let ready = turn.ready_alone(draft).and_then(|(ready, spent)| {
+            let ready = transaction.ready_alone(draft).and_then(|(ready, spent)| {
                 let why = match quarrel(&paths, ready.path()) {
                     None => {
                         paths.insert(ready.path().clone());
@@ -278,7 +279,7 @@ impl Gateway {
                 Err(why) => {
                     prepared.into_iter().for_each(|one| self.give_up(one.ready));
                     let why = match drafts.get_mut(index) {
-                        Some(draft) => turn.heed_failing(draft, why),
+                        Some(draft) => transaction.heed_failing(draft, why),
                         None => why,
                     };
                     let why = match why {
@@ -329,7 +330,7 @@ impl Gateway {
     /// when one cannot be.
     fn make_all<'a>(
         &self,
-        turns: &[Turn<'a>],
+        transactions: &[Transaction<'a>],
         prepared: Vec<Prepared<'a>>,
     ) -> Result<Vec<Reply>, BatchError> {
         let mut admitted: Vec<(Prepared<'a>, Grant)> = Vec::new();
@@ -348,7 +349,9 @@ impl Gateway {
         }
         let (mut done, mut made, mut dropped) = (Vec::new(), Vec::new(), Vec::new());
         let mut stopped = None;
-        for (index, ((one, grant), turn)) in admitted.into_iter().zip(turns).enumerate() {
+        for (index, ((one, grant), transaction)) in
+            admitted.into_iter().zip(transactions).enumerate()
+        {
             let Prepared { ready, draft, spent } = one;
             if stopped.is_some() {
                 dropped.push((ready, draft, grant));
@@ -364,27 +367,30 @@ impl Gateway {
                         backup: draft.backup.clone(),
                         seq: receipt.seq,
                     });
-                    done.push((turn, draft, receipt, committed, saved, bytes, spent));
+                    done.push((transaction, draft, receipt, committed, saved, bytes, spent));
                 }
-                Err(error) => stopped = Some((index, turn, draft, receipt, error, saved, bytes)),
+                Err(error) => {
+                    stopped = Some((index, transaction, draft, receipt, error, saved, bytes))
+                }
             }
         }
         // Before any intent is answered: should the gate die meanwhile, the next
         // start finds them all, and that one was not made.
         if stopped.is_some() {
             for one in made.into_iter().rev() {
-                self.take_back_or_say(turns.first(), &one);
+                self.take_back_or_say(transactions.first(), &one);
             }
         }
-        let mut failed = stopped.map(|(index, turn, draft, receipt, error, saved, bytes)| {
-            (index, turn.conclude(&draft, receipt, Err(error), saved, bytes))
-        });
+        let mut failed =
+            stopped.map(|(index, transaction, draft, receipt, error, saved, bytes)| {
+                (index, transaction.conclude(&draft, receipt, Err(error), saved, bytes))
+            });
         for (ready, draft, grant) in dropped {
             self.drop_intent(ready, &draft, grant);
         }
         let mut replies = Vec::new();
-        for (turn, draft, receipt, committed, saved, bytes, spent) in done {
-            let reply = turn.conclude(&draft, receipt, Ok(committed), saved, bytes);
+        for (transaction, draft, receipt, committed, saved, bytes, spent) in done {
+            let reply = transaction.conclude(&draft, receipt, Ok(committed), saved, bytes);
             match (reply, spent) {
                 (Ok(reply), spent) => {
                     if let (Some(spent), None) = (spent, &failed) {
@@ -417,9 +423,9 @@ impl Gateway {
         self.give_up(ready);
     }
 
-    fn take_back_or_say(&self, turn: Option<&Turn<'_>>, made: &Made) {
-        let Some(turn) = turn else { return };
-        if let Err(why) = self.take_back(turn.session, None, made) {
+    fn take_back_or_say(&self, transaction: Option<&Transaction<'_>>, made: &Made) {
+        let Some(transaction) = transaction else { return };
+        if let Err(why) = self.take_back(transaction.session, None, made) {
             tracing::error!(record = made.seq, ?why, "a change of a batch was not taken back");
         }
     }

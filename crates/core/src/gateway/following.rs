@@ -2,7 +2,7 @@
 //! tells of them, whatever comes of it.
 
 use super::{
-    decide::{Decider, named},
+    authorizer::{Authorizer, named},
     error::never_served,
     search::{beginning, begun},
 };
@@ -97,7 +97,7 @@ impl Following<'_> {
     }
 }
 
-impl Decider<'_> {
+impl Authorizer<'_> {
     /// Whether what is met on the way to an object may be followed for these accesses.
     /// Takes note of the names that are, of which a person may have to be asked then.
     pub(super) fn follows(&self, accesses: &[Access], met: Met<'_>) -> bool {

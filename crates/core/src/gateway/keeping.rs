@@ -2,7 +2,7 @@
 
 use portcullis_audit::Hash;
 
-use super::{error::Failure, saved::discard, turn::Turn};
+use super::{error::Failure, saved::discard, transaction::Transaction};
 use crate::{
     backup::{Meta, Saved},
     model::Operation,
@@ -10,7 +10,7 @@ use crate::{
     policy::ObjectKind,
 };
 
-impl<'a> Turn<'a> {
+impl<'a> Transaction<'a> {
     /// What goes with a directory is exactly what the vault keeps of it; what
     /// another process put there since it was walked through is decided on now.
     pub(super) fn decide_on_kept(
@@ -23,7 +23,7 @@ impl<'a> Turn<'a> {
                 Operation::Remove { .. } | Operation::Restore { .. },
                 ObjectKind::Directory,
                 Some(tree),
-            ) => self.decider().kept(&self.gate.vault, tree),
+            ) => self.authorizer().kept(&self.gate.vault, tree),
             _ => Ok(()),
         }
     }

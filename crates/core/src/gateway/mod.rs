@@ -5,8 +5,8 @@
 
 mod approvals;
 mod asking;
+mod authorizer;
 mod batch;
-mod decide;
 mod diff;
 mod error;
 mod events;
@@ -29,7 +29,7 @@ mod saved;
 mod search;
 mod showing;
 mod span;
-mod turn;
+mod transaction;
 mod turns;
 mod watch;
 

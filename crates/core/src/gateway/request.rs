@@ -13,7 +13,7 @@ use super::{
     locks::changed_paths,
     record,
     reservations::Reservations,
-    turn::Turn,
+    transaction::Transaction,
 };
 use crate::{
     model::{Operation, Session},
@@ -113,7 +113,7 @@ impl Gateway {
             let mut draft = record::operation(session, &policy, operation);
             draft.facts = (!facts.is_empty()).then(|| facts.clone());
             let (reservations, findings) = (Reservations::default(), Findings::default());
-            let turn = Turn {
+            let transaction = Transaction {
                 gate: self,
                 policy: &policy,
                 session,
@@ -126,7 +126,7 @@ impl Gateway {
                 redress,
                 approved,
             };
-            match turn.run(&mut draft) {
+            match transaction.run(&mut draft) {
                 Err(Failure::Moved) if attempt < ATTEMPTS => attempt += 1,
                 Ok(reply) => {
                     if let Some(pass) = &pass {
@@ -135,11 +135,11 @@ impl Gateway {
                     return Ok(reply);
                 }
                 Err(why) => {
-                    let why = turn.heed_failing(&mut draft, why);
+                    let why = transaction.heed_failing(&mut draft, why);
                     record::findings(&mut draft, findings.take());
                     // A denial is one, whatever was let pass before it.
                     if !matches!(why, Failure::Denied(_) | Failure::Hidden(..)) {
-                        turn.reservations.observe(&mut draft);
+                        transaction.reservations.observe(&mut draft);
                     }
                     return Err(Box::new(Stopped { draft, why }));
                 }

@@ -2,7 +2,7 @@
 
 use portcullis_audit::Draft;
 
-use super::{Changed, Output, Reply, error::Failure, record, turn::Turn};
+use super::{Changed, Output, Reply, error::Failure, record, transaction::Transaction};
 use crate::{
     backup::{self, EntryKind},
     model::{Access, Encoding, WorkspacePath},
@@ -11,7 +11,7 @@ use crate::{
     workspace::{Follow, Met, Permit},
 };
 
-impl<'a> Turn<'a> {
+impl<'a> Transaction<'a> {
     /// Discloses a backup to whom the policy lets read the path that it is of.
     pub(super) fn recall(
         &self,
@@ -21,7 +21,7 @@ impl<'a> Turn<'a> {
         encoding: Encoding,
     ) -> Result<Reply, Failure> {
         let (context, vault) = (self.context(), &self.gate.vault);
-        record::decide(draft, &self.decider().names(path)?);
+        record::decide(draft, &self.authorizer().names(path)?);
         let entry = self.entry(draft, backup)?;
         if entry.path != *path {
             return Err(backup::Error::Unknown(backup.to_owned()).into());
@@ -46,11 +46,11 @@ impl<'a> Turn<'a> {
         backup: &str,
         dry_run: bool,
     ) -> Result<Reply, Failure> {
-        let decider = self.decider();
-        record::decide(draft, &decider.names(path)?);
+        let authorizer = self.authorizer();
+        record::decide(draft, &authorizer.names(path)?);
         let entry = self.entry(draft, backup)?;
-        decider.restoring(&self.gate.vault, &entry, path)?;
-        let follows = &mut |met: Met<'_>| decider.follows(&[Access::Write], met);
+        authorizer.restoring(&self.gate.vault, &entry, path)?;
+        let follows = &mut |met: Met<'_>| authorizer.follows(&[Access::Write], met);
         let resolved = self.gate.workspace.resolve_heeding(path, Follow::No, follows)?;
         if resolved.path() != path {
             record::resolve(draft, resolved.path());
@@ -59,13 +59,13 @@ impl<'a> Turn<'a> {
                 "a backup is never restored through a link",
             ))));
         }
-        let decision = decider.target(&resolved, &entry.kind.object())?;
+        let decision = authorizer.target(&resolved, &entry.kind.object())?;
         record::decide(draft, &decision);
-        self.count_ancestors(&decider, &resolved, draft)?;
+        self.count_ancestors(&authorizer, &resolved, draft)?;
         if resolved.object().kind == ObjectKind::Directory {
             // It goes with all that is in it.
-            decider.one(decider.name(Access::Remove, path))?;
-            decider.removal(path, &self.gate.workspace.walk(path)?)?;
+            authorizer.one(authorizer.name(Access::Remove, path))?;
+            authorizer.removal(path, &self.gate.workspace.walk(path)?)?;
         }
         let permit =
             Permit::new(resolved, decision).map_err(|denied| Failure::Denied(Box::new(denied)))?;

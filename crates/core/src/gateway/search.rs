@@ -10,7 +10,7 @@ use super::{
     Output, Reply,
     error::Failure,
     record,
-    turn::{Turn, opened},
+    transaction::{Transaction, opened},
 };
 use crate::{
     model::{Access, GlobQuery, GrepQuery, WorkspacePath},
@@ -19,7 +19,7 @@ use crate::{
     workspace::{Follow, Met, Permit, TempName},
 };
 
-impl Turn<'_> {
+impl Transaction<'_> {
     /// Discloses the entries whose paths match.
     pub(super) fn glob(&self, draft: &mut Draft, query: &GlobQuery) -> Result<Reply, Failure> {
         let start = self.start(draft)?;
@@ -80,19 +80,19 @@ impl Turn<'_> {
     /// at, then on what is there.
     pub(super) fn start(&self, draft: &mut Draft) -> Result<Start, Failure> {
         let path = self.operation.path();
-        let decider = self.decider();
-        let asked = decider.name(Access::List, path);
+        let authorizer = self.authorizer();
+        let asked = authorizer.name(Access::List, path);
         if let Some(start) = self.elsewhere(draft, path, &asked)? {
             return Ok(start);
         }
         record::decide(draft, &asked);
         let resolved = self.gate.workspace.resolve_heeding(path, Follow::Yes, &mut |met| {
-            decider.follows(&[Access::List], beginning(met))
+            authorizer.follows(&[Access::List], beginning(met))
         })?;
         let mut decision = asked;
         if resolved.path() != path {
             record::resolve(draft, resolved.path());
-            decision = decider.name(Access::List, resolved.path());
+            decision = authorizer.name(Access::List, resolved.path());
             if let Some(start) = self.elsewhere(draft, resolved.path(), &decision)? {
                 return Ok(start);
             }
@@ -103,16 +103,16 @@ impl Turn<'_> {
             && resolved.object().kind != ObjectKind::Directory;
         let accesses = if read { &[Access::List, Access::Read][..] } else { &[Access::List] };
         for access in accesses {
-            decider.facts(resolved.path(), &resolved.object(), *access)?;
+            authorizer.facts(resolved.path(), &resolved.object(), *access)?;
         }
         if read {
             for path in [path, resolved.path()] {
-                let decision = decider.name(Access::Read, path);
+                let decision = authorizer.name(Access::Read, path);
                 if decision.is_ask() {
                     return Ok(Start::Asked);
                 }
                 record::decide(draft, &decision);
-                decider.one(decision)?;
+                authorizer.one(decision)?;
             }
         }
         let permit =

@@ -10,7 +10,7 @@ use super::{
     diff::{CONTEXT, unified_diff},
     pending_approval::Shown,
     record,
-    turn::{LONGEST, Turn},
+    transaction::{LONGEST, Transaction},
 };
 use crate::{
     backup::{self, Saved},
@@ -33,7 +33,7 @@ const SECRET: &str = "the content has secrets and is not shown";
 /// Beside what the agent sent, where it may not see the rest.
 const KEPT_BACK: &str = "(what is there already is not shown here, but by `portcullis approve`)";
 
-impl Turn<'_> {
+impl Transaction<'_> {
     /// What the question tells whoever sent the request: all of it where the agent may
     /// look, and otherwise only what the request itself says, the same whatever is
     /// there.
@@ -268,8 +268,8 @@ impl Turn<'_> {
             return Shown::open("with nothing in it".to_owned());
         }
         entries.sort_unstable_by_key(|(path, _)| *path);
-        let decider = self.decider();
-        let is_open = entries.iter().all(|(path, object)| decider.lists(path, object));
+        let authorizer = self.authorizer();
+        let is_open = entries.iter().all(|(path, object)| authorizer.lists(path, object));
         let name = |(path, _): &(&WorkspacePath, Object)| {
             let beneath = path.rebase(root, &WorkspacePath::root());
             format!("  {}\n", Escaped(beneath.as_ref().unwrap_or(path).as_str()))

@@ -10,7 +10,8 @@ use portcullis_audit::{Draft, Receipt};
 use serde_json::json;
 
 use super::{
-    Error, ErrorKind, Gateway, Output, Reply, error::Failure, record, turn::Turn, turns::lock,
+    Error, ErrorKind, Gateway, Output, Reply, error::Failure, record, transaction::Transaction,
+    turns::lock,
 };
 use crate::{
     model::{Operation, Session, WatchQuery},
@@ -73,7 +74,7 @@ impl Gateway {
     }
 }
 
-impl Turn<'_> {
+impl Transaction<'_> {
     /// Begins a subscription.
     pub(super) fn watch(&self, draft: &mut Draft, query: &WatchQuery) -> Result<Reply, Failure> {
         let start = self.start(draft)?;

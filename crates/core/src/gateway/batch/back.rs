@@ -12,7 +12,8 @@ use super::{BATCH, Made, SIZE};
 use crate::{
     backup::content_hash,
     gateway::{
-        Gateway, error::Failure, record, recovery::Settled, reservations::Reservations, turn::Turn,
+        Gateway, error::Failure, record, recovery::Settled, reservations::Reservations,
+        transaction::Transaction,
     },
     model::{Door, Operation, Session, WorkspacePath},
     ops::{self, Findings, Resolution, Source, Unfollowed, prepare},
@@ -35,7 +36,7 @@ impl Gateway {
             None => Operation::Remove { path, recursive: false },
         };
         let (policy, findings) = (self.policy(), Findings::default());
-        let turn = Turn {
+        let transaction = Transaction {
             gate: self,
             policy: &policy,
             session,
@@ -68,11 +69,11 @@ impl Gateway {
         let change = match &made.backup {
             Some(backup) => {
                 let entry = self.vault.find(backup)?;
-                prepare::restore(&turn.context(), permit, &self.vault, entry)?
+                prepare::restore(&transaction.context(), permit, &self.vault, entry)?
             }
-            None => prepare::remove(&turn.context(), permit, false)?,
+            None => prepare::remove(&transaction.context(), permit, false)?,
         };
-        turn.change(&mut draft, change).map(drop)
+        transaction.change(&mut draft, change).map(drop)
     }
 
     /// Takes back what a dead gate made of batches that it did not live to

@@ -22,7 +22,7 @@ fn reserved() -> Decision {
 
 /// Puts the questions of one operation, for one agent.
 #[derive(Clone, Copy)]
-pub(super) struct Decider<'a> {
+pub(super) struct Authorizer<'a> {
     pub(super) policy: &'a Policy,
     pub(super) agent: &'a AgentName,
     pub(super) operation: OperationKind,
@@ -32,7 +32,7 @@ pub(super) struct Decider<'a> {
     pub(super) reservations: &'a Reservations,
 }
 
-impl Decider<'_> {
+impl Authorizer<'_> {
     /// Asks about one name.
     pub(super) fn name(&self, access: Access, path: &WorkspacePath) -> Decision {
         named(self.policy, &self.query(access, path))
@@ -181,7 +181,7 @@ impl Decider<'_> {
                 places.push(new.path(&node).map_err(too_long)?);
             }
         }
-        let reader = Decider { operation: OperationKind::Read, ..*self };
+        let reader = Authorizer { operation: OperationKind::Read, ..*self };
         for ((old, object), new) in nodes.iter().zip(&places) {
             // A name reserved for the gate that lay in the tree, planted or
             // left behind, comes back with it; `to` itself was decided on.
@@ -290,7 +290,7 @@ impl Decider<'_> {
 
     /// Whether the agent may read `path`, without asking anybody.
     pub(super) fn reads(&self, path: &WorkspacePath) -> bool {
-        let reader = Decider { operation: OperationKind::Read, ..*self };
+        let reader = Authorizer { operation: OperationKind::Read, ..*self };
         reader.name(Access::Read, path).is_allow()
     }
 

@@ -7,7 +7,7 @@ use portcullis_audit::{Draft, Receipt};
 use super::{
     Changed, Error, Gateway, Output, Reply,
     asking::Approved,
-    decide::Decider,
+    authorizer::Authorizer,
     error::{self, Failure, UNSEEN},
     limits::{Meter, Spent},
     record, recovery,
@@ -65,7 +65,7 @@ impl Ready<'_> {
 }
 
 /// One try at one request.
-pub(super) struct Turn<'a> {
+pub(super) struct Transaction<'a> {
     pub(super) gate: &'a Gateway,
     pub(super) policy: &'a Policy,
     pub(super) session: &'a Session,
@@ -81,12 +81,12 @@ pub(super) struct Turn<'a> {
     pub(super) approved: Option<&'a Approved>,
 }
 
-impl<'a> Turn<'a> {
+impl<'a> Transaction<'a> {
     /// Runs the pipeline and fills `draft` with what becomes known on the way.
     pub(super) fn run(&self, draft: &mut Draft) -> Result<Reply, Failure> {
         let context = self.context();
-        let decider = self.decider();
-        let permit = |draft: &mut Draft| self.permit(&decider, draft);
+        let authorizer = self.authorizer();
+        let permit = |draft: &mut Draft| self.permit(&authorizer, draft);
         match self.operation {
             Operation::Read { range, encoding, .. } => {
                 let content = prepare::read(&context, &permit(draft)?, *range, *encoding)?;
@@ -127,8 +127,8 @@ impl<'a> Turn<'a> {
                 let permit = permit(draft)?;
                 let files = match permit.object().kind {
                     ObjectKind::Directory if *recursive => {
-                        let tree = decider.walk(&self.gate.workspace, permit.path())?;
-                        decider.removal(permit.path(), &tree)?;
+                        let tree = authorizer.walk(&self.gate.workspace, permit.path())?;
+                        authorizer.removal(permit.path(), &tree)?;
                         tree.iter().filter(|w| w.stat.kind != ObjectKind::Directory).count()
                     }
                     ObjectKind::Directory => 0,
@@ -138,23 +138,25 @@ impl<'a> Turn<'a> {
             }
             Operation::Rename { to, replace, .. } => {
                 let permit = permit(draft)?;
-                let target = self.rename_target(&decider, draft, to, &permit.object())?;
+                let target = self.rename_target(&authorizer, draft, to, &permit.object())?;
                 let tree = match permit.object().kind {
-                    ObjectKind::Directory => decider.walk(&self.gate.workspace, permit.path())?,
+                    ObjectKind::Directory => {
+                        authorizer.walk(&self.gate.workspace, permit.path())?
+                    }
                     _ => Vec::new(),
                 };
-                decider.renaming(permit.path(), target.path(), &permit.object(), &tree)?;
+                authorizer.renaming(permit.path(), target.path(), &permit.object(), &tree)?;
                 // An approval holds for what moves as it was.
                 let shown = (!self.reservations.asks().is_empty()).then_some(LONGEST);
                 // Only rules about secrets look at what lies beneath.
                 let is_searched = self.policy.secrets().is_some_and(Secrets::depends_on_path);
                 let sees = |walked: &Walked| {
-                    decider.lists(&walked.path, &walked.stat.object(false))
-                        && decider.reads(&walked.path)
+                    authorizer.lists(&walked.path, &walked.stat.object(false))
+                        && authorizer.reads(&walked.path)
                 };
                 let sees_all = self.is_operators()
                     || !is_searched
-                    || (decider.reads(permit.path()) && tree.iter().all(sees));
+                    || (authorizer.reads(permit.path()) && tree.iter().all(sees));
                 let change = prepare::rename(&context, permit, target, tree, *replace, shown);
                 let change = match change {
                     // Perhaps about the content of what is not shown.
@@ -178,17 +180,17 @@ impl<'a> Turn<'a> {
 
     /// Decides on the name that was asked for, finds the object, and decides
     /// on that.
-    fn permit(&self, decider: &Decider<'_>, draft: &mut Draft) -> Result<Permit, Failure> {
+    fn permit(&self, authorizer: &Authorizer<'_>, draft: &mut Draft) -> Result<Permit, Failure> {
         let path = self.operation.path();
-        let asked = decider.names(path)?;
+        let asked = authorizer.names(path)?;
         record::decide(draft, &asked);
         let follow = match self.operation {
             Operation::Remove { .. } | Operation::Rename { .. } => Follow::No,
             _ => Follow::Yes,
         };
-        let accesses = decider.operation.accesses();
+        let accesses = authorizer.operation.accesses();
         let resolved = self.gate.workspace.resolve_heeding(path, follow, &mut |met| {
-            let follows = decider.follows(accesses, met);
+            let follows = authorizer.follows(accesses, met);
             if let (true, Met::Name(name) | Met::Left(name)) = (follows, met) {
                 // Should it fail here, this is how far it came.
                 record::resolve(draft, name);
@@ -196,11 +198,11 @@ impl<'a> Turn<'a> {
             follows
         })?;
         let decision = if resolved.path() == path {
-            decider.object(&resolved)?;
+            authorizer.object(&resolved)?;
             asked
         } else {
             record::resolve(draft, resolved.path());
-            let decision = decider.resolved(&resolved)?;
+            let decision = authorizer.resolved(&resolved)?;
             record::decide(draft, &decision);
             decision
         };
@@ -208,7 +210,7 @@ impl<'a> Turn<'a> {
             self.operation,
             Operation::Write { .. } | Operation::Append { .. } | Operation::Mkdir { .. }
         ) {
-            self.count_ancestors(decider, &resolved, draft)?;
+            self.count_ancestors(authorizer, &resolved, draft)?;
         }
         Permit::new(resolved, decision).map_err(|denied| Failure::Denied(Box::new(denied)))
     }
@@ -216,26 +218,26 @@ impl<'a> Turn<'a> {
     /// The same for the new name of a rename.
     fn rename_target(
         &self,
-        decider: &Decider<'_>,
+        authorizer: &Authorizer<'_>,
         draft: &mut Draft,
         to: &WorkspacePath,
         moving: &Object,
     ) -> Result<Permit, Failure> {
-        decider.one(decider.name(Access::Write, to))?;
-        let follows = &mut |met: Met<'_>| decider.follows(&[Access::Write], met);
+        authorizer.one(authorizer.name(Access::Write, to))?;
+        let follows = &mut |met: Met<'_>| authorizer.follows(&[Access::Write], met);
         let resolved = self.gate.workspace.resolve_heeding(to, Follow::No, follows)?;
-        let decision = decider.target(&resolved, moving)?;
-        self.count_ancestors(decider, &resolved, draft)?;
+        let decision = authorizer.target(&resolved, moving)?;
+        self.count_ancestors(authorizer, &resolved, draft)?;
         Permit::new(resolved, decision).map_err(|denied| Failure::Denied(Box::new(denied)))
     }
 
     pub(super) fn count_ancestors(
         &self,
-        decider: &Decider<'_>,
+        authorizer: &Authorizer<'_>,
         resolved: &Resolved,
         draft: &mut Draft,
     ) -> Result<(), Failure> {
-        let directories = decider.ancestors(&self.gate.workspace, resolved)?;
+        let directories = authorizer.ancestors(&self.gate.workspace, resolved)?;
         if directories > 0 {
             let counts = draft.counts.get_or_insert_with(BTreeMap::new);
             counts.insert("directories".to_owned(), directories);
@@ -295,7 +297,7 @@ impl<'a> Turn<'a> {
         draft: &mut Draft,
     ) -> Result<(Ready<'a>, Option<Spent>), Failure> {
         let context = self.context();
-        let permit = self.permit(&self.decider(), draft)?;
+        let permit = self.permit(&self.authorizer(), draft)?;
         let sealed = match self.operation {
             Operation::Write { content, .. } => prepare::write(&context, permit, content.clone()),
             Operation::Append { content, .. } => prepare::append(&context, permit, content),
@@ -440,8 +442,8 @@ impl<'a> Turn<'a> {
             || matches!(self.operation, Operation::Recall { .. } | Operation::Restore { .. })
     }
 
-    pub(super) fn decider(&self) -> Decider<'_> {
-        Decider {
+    pub(super) fn authorizer(&self) -> Authorizer<'_> {
+        Authorizer {
             policy: self.policy,
             agent: &self.session.agent,
             operation: self.operation.kind(),
