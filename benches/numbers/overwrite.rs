@@ -9,7 +9,7 @@ use std::{
     process::{Command, Stdio},
 };
 
-use portcullis::{gateway::Source, model::Operation};
+use portcullis::{gateway::Client, model::request::Write};
 use tempfile::TempDir;
 
 use crate::{
@@ -43,8 +43,7 @@ fn on(subject: &str, directory: &Path) -> Outcome<()> {
     let mut replace = || {
         each(1, || {
             one += 1;
-            let operation = operation(one)?;
-            gateway.handle(&session, &operation, Source::Disk)?;
+            gateway.handle(&session, &write(one)?, Client::default())?;
             Ok(())
         })
     };
@@ -84,7 +83,7 @@ pub(crate) fn once(directory: &Path) -> Outcome<()> {
     let sign = |text: &str| File::open(text).map(drop).map_or((), drop);
     for number in 0..3 {
         sign("/the/gate/begins");
-        gateway.handle(&session, &operation(number * FILES)?, Source::Disk)?;
+        gateway.handle(&session, &write(number * FILES)?, Client::default())?;
         sign("/bare/begins");
         bare.replace(&world::file(0), &world::text(number * FILES))?;
         sign("/the/end");
@@ -92,8 +91,8 @@ pub(crate) fn once(directory: &Path) -> Outcome<()> {
     Ok(())
 }
 
-fn operation(number: usize) -> Outcome<Operation> {
-    Ok(Operation::Write { path: world::path(number % FILES)?, content: world::text(number) })
+fn write(number: usize) -> Outcome<Write> {
+    Ok(Write { path: world::path(number % FILES)?, content: world::text(number) })
 }
 
 /// A file system of its own, unmounted when dropped.

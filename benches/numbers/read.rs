@@ -4,8 +4,8 @@
 use std::{cell::RefCell, hint::black_box};
 
 use portcullis::{
-    gateway::Source,
-    model::{Encoding, LineRange, Operation},
+    gateway::Client,
+    model::{Encoding, LineRange, request::Read},
 };
 use rustix::fs::{CWD, Mode, OFlags, openat};
 
@@ -22,13 +22,13 @@ const BATCH: u32 = FILES as u32;
 pub(crate) fn run() -> Outcome<()> {
     let world = World::new()?;
     let (gateway, session) = (world.gateway_without_rules()?, world::session()?);
-    let operations = (0..FILES)
+    let requests = (0..FILES)
         .map(|number| {
             let (range, encoding) = (LineRange::default(), Encoding::Text);
-            Ok(Operation::Read { path: world::path(number)?, range, encoding })
+            Ok(Read { path: world::path(number)?, range, encoding })
         })
         .collect::<Outcome<Vec<_>>>()?;
-    let mut through_gate = operations.iter().cycle();
+    let mut through_gate = requests.iter().cycle();
     let names: Vec<_> = (0..FILES).map(world::file).collect();
     let mut raw = names.iter().cycle();
     let flags = OFlags::PATH | OFlags::DIRECTORY;
@@ -38,8 +38,8 @@ pub(crate) fn run() -> Outcome<()> {
         ROUNDS,
         || {
             each(BATCH, || {
-                let operation = through_gate.next().ok_or("no operation")?;
-                black_box(gateway.handle(&session, operation, Source::Disk)?);
+                let read = through_gate.next().ok_or("no request")?;
+                black_box(gateway.handle(&session, read, Client::default())?);
                 Ok(())
             })
         },

@@ -9,8 +9,8 @@ use std::{
 };
 
 use portcullis::{
-    gateway::Source,
-    model::{Operation, WorkspacePath},
+    gateway::Client,
+    model::{WorkspacePath, request::Write},
 };
 
 use crate::{
@@ -50,8 +50,8 @@ pub(crate) fn run() -> Outcome<()> {
     };
     for round in 0..=EDITS {
         edit(&mut content, round);
-        let operation = Operation::Write { path: path.clone(), content: content.clone() };
-        gateway.handle(&session, &operation, Source::Disk)?;
+        let write = Write { path: path.clone(), content: content.clone() };
+        gateway.handle(&session, &write, Client::default())?;
         pack(false)?;
     }
     pack(true)?;

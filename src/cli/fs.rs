@@ -15,16 +15,21 @@ use rustix::{
     stdio::stdin as stdin_fd,
 };
 
-use super::{local::LocalGate, render};
+use super::{
+    local::LocalGate,
+    render::{self, Rendered},
+};
 use crate::{
     app::{
         failure::{Context as _, Exit, Failure},
         options::Common,
         output::raw,
-        path_argument::parse,
     },
-    gateway::{Error, ErrorKind, Output, Reply},
-    model::{Encoding, Escaped, LineRange, Operation, OperationKind},
+    gateway::{Changed, Entries, Error, ErrorKind, Request},
+    model::{
+        Encoding, LineRange, OperationKind, WorkspacePath,
+        request::{Append, Edit, Glob, Grep, List, Mkdir, Read, Remove, Rename, Stat, Write},
+    },
 };
 
 /// Do one operation on the workspace, decided, backed up and audited
@@ -158,85 +163,145 @@ enum Command {
 /// # Errors
 /// When the gate cannot be opened, or the operation is denied or fails.
 pub(crate) fn run(args: Args) -> Result<ExitCode, Failure> {
-    if let Command::Watch(watch) = &args.command {
-        return watch::run(&args.common, watch, args.json);
-    }
     if matches!(args.command, Command::Write { .. } | Command::Append { .. }) {
         check_stdin()?;
     }
     let range = args.command.range()?;
-    let gate = LocalGate::open(&args.common)?;
+    let open = || {
+        let gate = LocalGate::open(&args.common)?;
+        Ok(Invocation { gate, command: &args.command, json: args.json })
+    };
     match &args.command {
-        Command::Read { paths, base64, .. } if paths.len() > 1 => {
-            return several::read(gate, paths, range, encoding(*base64), args.json);
+        Command::Read { paths, base64, .. } => match &paths[..] {
+            [path] => open()?.answer(
+                |call| Ok(Read { path: call.path(path)?, range, encoding: encoding(*base64) }),
+                |content| match base64 {
+                    true => outln!("{}", STANDARD.encode(&content.bytes)),
+                    false => raw(&content.bytes),
+                },
+            ),
+            paths => several::read(open()?.gate, paths, range, encoding(*base64), args.json),
+        },
+        Command::Batch(_) => several::batch(open()?.gate, args.json),
+        Command::Watch(watch) => watch::run(&args.common, watch, args.json),
+        Command::Write { path } => {
+            open()?.change(|call| Ok(Write { path: call.path(path)?, content: stdin(&call.gate)? }))
         }
-        Command::Batch(_) => return several::batch(gate, args.json),
-        _ => {}
-    }
-    let result = perform(&gate, &args.command, range);
-    gate.close()?;
-    match result? {
-        Ok(reply) => {
-            print(&args, &reply);
-            Ok(search::exit(&reply.output))
+        Command::Append { path } => open()?
+            .change(|call| Ok(Append { path: call.path(path)?, content: stdin(&call.gate)? })),
+        Command::Edit { path, old, new } => open()?
+            .change(|call| Ok(Edit { path: call.path(path)?, old: old.clone(), new: new.clone() })),
+        Command::Ls { path } => {
+            open()?.answer(|call| Ok(List { path: call.path(path)? }), print_entries)
         }
-        Err(error) => {
-            let paths = args.command.paths().join(" to ");
-            let asked = format!("{} {paths}", args.command.kind());
-            let code = render::report_error(&asked, &error, args.json);
-            // 1 says that a search found nothing.
-            let search = matches!(args.command, Command::Glob(_) | Command::Grep(_));
-            let senseless = search && error.kind() == ErrorKind::InvalidInput;
-            Ok(if senseless { Exit::Usage.into() } else { code })
+        Command::Stat { path } => open()?.answer(
+            |call| Ok(Stat { path: call.path(path)? }),
+            |entry| outln!("{}", render::stat_text(entry)),
+        ),
+        Command::Glob(glob) => open()?.answer(
+            |call| Ok(Glob { path: call.path(&glob.path)?, query: glob.query() }),
+            |found| {
+                search::print_found(found);
+                glob.print_summary(&found.summary);
+            },
+        ),
+        Command::Grep(grep) => open()?.answer(
+            |call| Ok(Grep { path: call.path(&grep.path)?, query: grep.query() }),
+            |matches| {
+                grep.print(matches);
+                grep.print_summary(&matches.summary);
+            },
+        ),
+        Command::Mkdir { path, recursive } => {
+            open()?.change(|call| Ok(Mkdir { path: call.path(path)?, recursive: *recursive }))
         }
+        Command::Rm { path, recursive } => {
+            open()?.change(|call| Ok(Remove { path: call.path(path)?, recursive: *recursive }))
+        }
+        Command::Mv { from, to, no_clobber } => open()?.change(|call| {
+            Ok(Rename { from: call.path(from)?, to: call.path(to)?, replace: !no_clobber })
+        }),
     }
 }
 
-/// Turns the command line into an operation and puts it to the gate. The inner
-/// error is the gate's answer.
-fn perform(
-    gate: &LocalGate,
-    command: &Command,
-    range: LineRange,
-) -> Result<Result<Reply, Error>, Failure> {
-    let kind = command.kind();
-    let mut paths = Vec::new();
-    for text in command.paths() {
-        match parse(gate.gateway().workspace().root(), text) {
-            Ok(path) => paths.push(path),
-            Err(refusal) => {
-                let refused =
-                    gate.gateway().refuse(gate.session(), kind.as_str(), Some(text), &refusal);
-                return Ok(Err(refused));
+/// One command, and the gate that answers it.
+struct Invocation<'a> {
+    gate: LocalGate,
+    command: &'a Command,
+    json: bool,
+}
+
+/// Why a command has no answer to print.
+enum NotDone {
+    /// The gate says no.
+    Refused(Error),
+    /// The request could not be made.
+    Failed(Failure),
+}
+
+impl From<Error> for NotDone {
+    fn from(error: Error) -> Self {
+        Self::Refused(error)
+    }
+}
+
+impl From<Failure> for NotDone {
+    fn from(failure: Failure) -> Self {
+        Self::Failed(failure)
+    }
+}
+
+impl Invocation<'_> {
+    fn path(&self, text: &str) -> Result<WorkspacePath, Error> {
+        self.gate.path(self.command.kind().as_str(), text)
+    }
+
+    /// Makes a request, puts it to the gate and prints the answer, for a person by `print`.
+    fn answer<R: Request<Output: Rendered>>(
+        self,
+        request: impl FnOnce(&Self) -> Result<R, NotDone>,
+        print: impl FnOnce(&R::Output),
+    ) -> Result<ExitCode, Failure> {
+        let answer = request(&self).and_then(|request| Ok(self.gate.handle(&request)?));
+        let Self { gate, command, json } = self;
+        gate.close()?;
+        match answer {
+            Ok(reply) => {
+                match json {
+                    true => outjson!(render::reply_json(&reply)),
+                    false => {
+                        print(&reply.output);
+                        // Not where a pipe would take it for content.
+                        let record = render::receipt_text(&reply.receipt);
+                        match reply.output.backup() {
+                            Some(backup) => errln!("record {record}, backup {backup}"),
+                            None => errln!("record {record}"),
+                        }
+                    }
+                }
+                let nothing = reply.output.found_nothing();
+                // As grep has it.
+                Ok(if nothing { Exit::Failure.into() } else { ExitCode::SUCCESS })
+            }
+            Err(NotDone::Failed(failure)) => Err(failure),
+            Err(NotDone::Refused(error)) => {
+                let asked = format!("{} {}", command.kind(), command.paths().join(" to "));
+                let code = render::report_error(&asked, &error, json);
+                // 1 says that a search found nothing.
+                let search = matches!(command, Command::Glob(_) | Command::Grep(_));
+                let senseless = search && error.kind() == ErrorKind::InvalidInput;
+                Ok(if senseless { Exit::Usage.into() } else { code })
             }
         }
     }
-    let mut paths = paths.into_iter();
-    let mut path = || paths.next().ok_or_else(|| Failure::new("a path is missing"));
-    let operation = match command {
-        Command::Read { base64, .. } => {
-            Operation::Read { path: path()?, range, encoding: encoding(*base64) }
-        }
-        Command::Batch(_) => return Err(Failure::new("a batch is no single operation")),
-        Command::Watch(_) => return Err(Failure::new("a subscription is no single operation")),
-        Command::Write { .. } => Operation::Write { path: path()?, content: stdin(gate)? },
-        Command::Append { .. } => Operation::Append { path: path()?, content: stdin(gate)? },
-        Command::Edit { old, new, .. } => {
-            Operation::Edit { path: path()?, old: old.clone(), new: new.clone() }
-        }
-        Command::Ls { .. } => Operation::List { path: path()? },
-        Command::Stat { .. } => Operation::Stat { path: path()? },
-        Command::Glob(args) => Operation::Glob { path: path()?, query: args.query() },
-        Command::Grep(args) => Operation::Grep { path: path()?, query: args.query() },
-        Command::Mkdir { recursive, .. } => {
-            Operation::Mkdir { path: path()?, recursive: *recursive }
-        }
-        Command::Rm { recursive, .. } => Operation::Remove { path: path()?, recursive: *recursive },
-        Command::Mv { no_clobber, .. } => {
-            Operation::Rename { from: path()?, to: path()?, replace: !no_clobber }
-        }
-    };
-    Ok(gate.handle(&operation))
+
+    /// The same for a change, of which the record says all.
+    fn change<R: Request<Output = Changed>>(
+        self,
+        request: impl FnOnce(&Self) -> Result<R, NotDone>,
+    ) -> Result<ExitCode, Failure> {
+        self.answer(request, |_| ())
+    }
 }
 
 fn encoding(base64: bool) -> Encoding {
@@ -319,54 +384,11 @@ fn stdin(gate: &LocalGate) -> Result<Vec<u8>, Failure> {
     Ok(content)
 }
 
-fn print(args: &Args, reply: &Reply) {
-    if args.json {
-        outjson!(render::reply_json(reply));
-        return;
+fn print_entries(entries: &Entries) {
+    for entry in &entries.entries {
+        outln!("{}", render::entry_line(entry));
     }
-    let record = render::receipt_text(&reply.receipt);
-    match &reply.output {
-        Output::Content(content) => match &args.command {
-            Command::Read { base64: true, .. } => {
-                outln!("{}", STANDARD.encode(&content.bytes));
-            }
-            _ => raw(&content.bytes),
-        },
-        Output::Entries(entries) => {
-            for entry in &entries.entries {
-                outln!("{}", render::entry_line(entry));
-            }
-            if entries.not_utf8 > 0 {
-                errln!("portcullis: {} names are not UTF-8 and not shown", entries.not_utf8);
-            }
-        }
-        Output::Names(names) => {
-            for (name, kind) in names.iter() {
-                outln!("{:<9} {}", kind.as_str(), Escaped(name));
-            }
-        }
-        Output::Stat(entry) => outln!("{}", render::stat_text(entry)),
-        Output::Watching(subscription) => outln!("{}", subscription.path()),
-        Output::Found(found) => {
-            search::print_found(found);
-            if let Command::Glob(args) = &args.command {
-                args.print_summary(&found.summary);
-            }
-        }
-        Output::Matches(matches) => {
-            if let Command::Grep(args) = &args.command {
-                args.print(matches);
-                args.print_summary(&matches.summary);
-            }
-        }
-        Output::Changed(changed) => {
-            match &changed.backup {
-                Some(backup) => errln!("record {record}, backup {backup}"),
-                None => errln!("record {record}"),
-            }
-            return;
-        }
+    if entries.not_utf8 > 0 {
+        errln!("portcullis: {} names are not UTF-8 and not shown", entries.not_utf8);
     }
-    // Not where a pipe would take it for content.
-    errln!("record {record}");
 }

@@ -10,10 +10,11 @@ use crate::{
         housekeeping, logging,
         opened::Opened,
         options::Common,
+        path_argument,
         session::session,
     },
-    gateway::{self, Gateway, Reply, Source},
-    model::{Door, Operation, Session},
+    gateway::{self, Client, Error, Gateway, Reply, Request},
+    model::{Door, Session, WorkspacePath},
 };
 
 /// A gateway that carries out the requests of this process.
@@ -38,15 +39,22 @@ impl LocalGate {
         Ok(Self { started, announcer })
     }
 
-    /// Puts an operation to the gateway; where a rule asks, tells the person at
+    /// Puts a request to the gateway; where a rule asks, tells the person at
     /// the terminal how to answer.
-    pub(crate) fn handle(&self, operation: &Operation) -> Result<Reply, gateway::Error> {
-        self.gateway().handle_asking(self.session(), operation, Source::Disk, &self.announcer)
+    pub(crate) fn handle<R: Request>(&self, request: &R) -> Result<Reply<R::Output>, Error> {
+        let client = Client::asking(&self.announcer);
+        self.gateway().handle(self.session(), request, client)
     }
 
     /// Tells the person at the terminal how to answer.
     pub(crate) fn approver(&self) -> &dyn gateway::Approver {
         &self.announcer
+    }
+
+    /// A path that the command line names; what is none is recorded as a refusal of `op`.
+    pub(crate) fn path(&self, op: &str, text: &str) -> Result<WorkspacePath, Error> {
+        path_argument::parse(self.gateway().workspace().root(), text)
+            .map_err(|refusal| self.gateway().refuse(self.session(), op, Some(text), &refusal))
     }
 
     pub(crate) fn gateway(&self) -> &Gateway {

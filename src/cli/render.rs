@@ -13,8 +13,8 @@ use serde_json::{Value, json};
 use crate::{
     app::failure::Exit,
     gateway::{
-        Committed, Entry, EntryKind, Error, ErrorKind, FileMatches, Line, Output, Reply, Stopped,
-        Summary,
+        Changed, Content, Entries, Entry, EntryKind, Error, ErrorKind, FileMatches, Found, Line,
+        Matches, Reply, Stopped, Summary,
     },
     model::{Escaped, WorkspacePath, has_hidden_characters},
 };
@@ -86,46 +86,86 @@ pub(crate) fn path_json(path: &WorkspacePath) -> &str {
     if path.is_root() { "." } else { path.as_str() }
 }
 
-/// A reply as one JSON object.
-pub(crate) fn reply_json(reply: &Reply) -> Value {
-    let mut object = json!({ "ok": true, "receipt": reply.receipt });
-    let fields = match &reply.output {
-        Output::Content(content) => match (content.text, str::from_utf8(&content.bytes)) {
+/// What commands show of an answer.
+pub(crate) trait Rendered {
+    /// The fields of a reply as one JSON object.
+    fn json(&self) -> Value;
+
+    /// Whether a search found nothing.
+    fn found_nothing(&self) -> bool {
+        false
+    }
+
+    /// The backup of what a change replaced.
+    fn backup(&self) -> Option<&str> {
+        None
+    }
+}
+
+impl Rendered for Content {
+    fn json(&self) -> Value {
+        match (self.text, str::from_utf8(&self.bytes)) {
             (true, Ok(text)) => json!({ "content": text }),
-            _ => json!({ "base64": STANDARD.encode(&content.bytes) }),
-        },
-        Output::Entries(entries) => json!({
-            "entries": entries.entries.iter().map(entry_json).collect::<Vec<_>>(),
-            "notUtf8": entries.not_utf8,
-        }),
-        Output::Names(names) => json!({
-            "names": names
-                .iter()
-                .map(|(name, kind)| json!({ "name": name, "type": kind.as_str() }))
-                .collect::<Vec<_>>(),
-            "notUtf8": names.not_utf8(),
-        }),
-        Output::Stat(entry) => json!({ "stat": entry_json(entry) }),
-        Output::Found(found) => {
-            let entries = found.entries.iter().map(entry_json).collect::<Vec<_>>();
-            summarised(json!({ "entries": entries }), &found.summary)
+            _ => json!({ "base64": STANDARD.encode(&self.bytes) }),
         }
-        Output::Matches(matches) => {
-            let files = matches.files.iter().map(file_json).collect::<Vec<_>>();
-            summarised(json!({ "files": files }), &matches.summary)
-        }
-        Output::Watching(subscription) => json!({ "watching": path_json(subscription.path()) }),
-        Output::Changed(changed) => json!({
-            "result": match changed.committed {
-                Committed::Stored => "ok",
-                Committed::Buffered => "buffered",
-                Committed::Unchanged => "unchanged",
-            },
-            "bytes": changed.bytes,
-            "backup": changed.backup,
-        }),
-    };
-    if let (Value::Object(object), Value::Object(fields)) = (&mut object, fields) {
+    }
+}
+
+impl Rendered for Entries {
+    fn json(&self) -> Value {
+        json!({
+            "entries": self.entries.iter().map(entry_json).collect::<Vec<_>>(),
+            "notUtf8": self.not_utf8,
+        })
+    }
+}
+
+impl Rendered for Entry {
+    fn json(&self) -> Value {
+        json!({ "stat": entry_json(self) })
+    }
+}
+
+impl Rendered for Found {
+    fn json(&self) -> Value {
+        let entries = self.entries.iter().map(entry_json).collect::<Vec<_>>();
+        summarised(json!({ "entries": entries }), &self.summary)
+    }
+
+    fn found_nothing(&self) -> bool {
+        self.entries.is_empty()
+    }
+}
+
+impl Rendered for Matches {
+    fn json(&self) -> Value {
+        let files = self.files.iter().map(file_json).collect::<Vec<_>>();
+        summarised(json!({ "files": files }), &self.summary)
+    }
+
+    fn found_nothing(&self) -> bool {
+        self.files.is_empty()
+    }
+}
+
+impl Rendered for Changed {
+    fn json(&self) -> Value {
+        json!({
+            "result": self.committed.as_str(),
+            "bytes": self.bytes,
+            "backup": self.backup,
+        })
+    }
+
+    fn backup(&self) -> Option<&str> {
+        self.backup.as_deref()
+    }
+}
+
+/// A reply as one JSON object.
+pub(crate) fn reply_json(reply: &Reply<impl Rendered>) -> Value {
+    let mut object = json!({ "ok": true, "receipt": reply.receipt });
+    if let (Value::Object(object), Value::Object(fields)) = (&mut object, reply.output.json()) {
         object.extend(fields);
     }
     object

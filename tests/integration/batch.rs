@@ -12,8 +12,11 @@ use std::{
 };
 
 use portcullis::{
-    gateway::{Caller, Follower, Nobody, Shares, Source},
-    model::{Door, GlobQuery, Operation, Session, WorkspacePath},
+    gateway::{Client, ContentChange, Follower, Shares},
+    model::{
+        Door, GlobQuery, Session, WorkspacePath,
+        request::{Glob, Stat, Write},
+    },
 };
 use serde_json::{Value, json};
 
@@ -333,7 +336,9 @@ fn a_batch_takes_its_turn_like_every_request_and_counts_with_all_its_changes() {
     let (slow, other) = (session("slow"), session("other"));
     let path = |name: &str| WorkspacePath::parse(name).unwrap();
     let changes = |size: usize| -> Vec<_> {
-        let write = |name: &str| Operation::Write { path: path(name), content: vec![b'x'; size] };
+        let write = |name: &str| -> Box<dyn ContentChange> {
+            Box::new(Write { path: path(name), content: vec![b'x'; size] })
+        };
         vec![write("a.txt"), write("b.txt")]
     };
     let (there, arrived) = mpsc::channel();
@@ -342,9 +347,9 @@ fn a_batch_takes_its_turn_like_every_request_and_counts_with_all_its_changes() {
     std::thread::scope(|scope| {
         scope.spawn(|| {
             let query = GlobQuery { pattern: "**".to_owned(), ..GlobQuery::default() };
-            let glob = Operation::Glob { path: WorkspacePath::root(), query };
-            let caller = Caller { approver: &Nobody, follower: &held };
-            gateway.handle_for(&slow, &glob, Source::Disk, caller).unwrap();
+            let glob = Glob { path: WorkspacePath::root(), query };
+            let client = Client { follower: &held, ..Client::default() };
+            gateway.handle(&slow, &glob, client).unwrap();
         });
         arrived.recv().unwrap();
         // The one whose turn it is may have no other under way.
@@ -360,7 +365,7 @@ fn a_batch_takes_its_turn_like_every_request_and_counts_with_all_its_changes() {
         assert_eq!(batch.join().unwrap().unwrap().len(), 2);
     });
     assert!(root.join("a.txt").exists() && root.join("b.txt").exists());
-    let stat = Operation::Stat { path: path("a.txt") };
-    let refused = gateway.handle(&other, &stat, Source::Disk).unwrap_err();
+    let stat = Stat { path: path("a.txt") };
+    let refused = gateway.handle(&other, &stat, Client::default()).unwrap_err();
     assert_eq!(refused.rule(), Some("serve.limits.bytesPerSecond"));
 }

@@ -203,6 +203,14 @@ impl Reading<'_> {
 
     fn implementation(&mut self, text: &str, item: &str) {
         let header = bare(item.split('{').next().unwrap());
+        // Of these the type is one of the model, and may have the name of another one here.
+        let mut traits = ["ContentChange", "Request"].into_iter();
+        if let Some(of) = traits.find(|name| header.contains(&format!(" {name} for "))) {
+            let output = item.lines().find(|line| line.starts_with("    type Output"));
+            let output = output.map(|line| format!(" {{ {} }}", line.trim())).unwrap_or_default();
+            self.items.insert(format!("{of}: {header}{output}"));
+            return;
+        }
         let Some(name) = self.name(text, subject(&header)).map(str::to_owned) else { return };
         if header.contains(" for ") {
             self.items.insert(format!("{name}: {header}"));

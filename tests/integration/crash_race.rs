@@ -14,8 +14,8 @@ use std::{
 
 use cap_std::fs::Dir;
 use portcullis::{
-    gateway::{BackupKind, BackupNodeKind, BackupStore, Source},
-    model::{Operation, WorkspacePath},
+    gateway::{BackupKind, BackupNodeKind, BackupStore, Client},
+    model::{WorkspacePath, request::Rename},
 };
 use portcullis_audit::Hash;
 use rustix::fs::{CWD, RenameFlags, renameat_with};
@@ -173,14 +173,14 @@ fn a_rename_over_a_file_removes_nothing_of_another_process() {
         });
         let _stop = Stop(stop);
         let path = |name| WorkspacePath::parse(name).unwrap();
-        let ways = [("f0", "f1"), ("f1", "f0")].map(|(from, to)| Operation::Rename {
+        let ways = [("f0", "f1"), ("f1", "f0")].map(|(from, to)| Rename {
             from: path(from),
             to: path(to),
             replace: true,
         });
         for rename in ways.iter().cycle().take(100 * RENAMES) {
             let begun = Instant::now();
-            if gateway.handle(&acp_rig::connection(), rename, Source::Disk).is_ok() {
+            if gateway.handle(&acp_rig::connection(), rename, Client::default()).is_ok() {
                 renamed += 1;
                 let micros = u64::try_from(begun.elapsed().as_micros()).unwrap();
                 taken.store(micros.max(1), Ordering::Relaxed);

@@ -7,8 +7,11 @@ use std::{
 };
 
 use portcullis::{
-    gateway::{Answer, Approver, Gateway, Shares, Source, Ticket},
-    model::{Door, Encoding, LineRange, Operation, Session, WorkspacePath},
+    gateway::{Answer, Approver, Client, Gateway, Shares, Ticket},
+    model::{
+        Door, Encoding, LineRange, Session, WorkspacePath,
+        request::{Read, Stat, Write},
+    },
 };
 use serde_json::Value;
 
@@ -209,8 +212,8 @@ struct Late<'a>(&'a Gateway);
 impl Approver for Late<'_> {
     fn ask(&self, ticket: &Arc<Ticket>) {
         let path = WorkspacePath::parse("secret/key").unwrap();
-        let read = Operation::Read { path, range: LineRange::default(), encoding: Encoding::Text };
-        let denied = self.0.handle(&acp_rig::connection(), &read, Source::Disk).unwrap_err();
+        let read = Read { path, range: LineRange::default(), encoding: Encoding::Text };
+        let denied = self.0.handle(&acp_rig::connection(), &read, Client::default()).unwrap_err();
         assert_eq!(denied.rule(), Some("keys"));
         ticket.answer(Answer::Once, "late").unwrap();
     }
@@ -226,10 +229,10 @@ fn a_yes_that_comes_when_the_session_is_closed_is_too_late() {
     world.file("asked.txt", "old");
     let gateway = acp_rig::gateway_under(&policy, &world.root(), world.base());
     let path = WorkspacePath::parse("asked.txt").unwrap();
-    let write = Operation::Write { path, content: b"new".to_vec() };
+    let write = Write { path, content: b"new".to_vec() };
     let late = Late(&gateway);
     let session = acp_rig::connection();
-    let denied = gateway.handle_asking(&session, &write, Source::Disk, &late).unwrap_err();
+    let denied = gateway.handle(&session, &write, Client::asking(&late)).unwrap_err();
     assert_eq!(denied.rule(), Some("limits.denials"));
     assert_eq!(world.read("asked.txt"), "old");
     let record = world.last();
@@ -252,7 +255,7 @@ fn a_worker_serves_every_session_that_was_let_in() {
         concurrent: 9,
         watches: 1,
     });
-    let stat = Operation::Stat { path: WorkspacePath::root() };
+    let stat = Stat { path: WorkspacePath::root() };
     for number in 0..4_200 {
         let session = Session {
             id: number.to_string(),
@@ -260,7 +263,7 @@ fn a_worker_serves_every_session_that_was_let_in() {
             user: "me".to_owned(),
             door: Door::Mcp,
         };
-        let answer = gateway.handle(&session, &stat, Source::Disk);
+        let answer = gateway.handle(&session, &stat, Client::default());
         assert!(answer.is_ok(), "{number}: {answer:?}");
     }
 }

@@ -2,8 +2,11 @@
 //! tells.
 
 use portcullis::{
-    gateway::{Output, Source},
-    model::{Operation, WorkspacePath},
+    gateway::Client,
+    model::{
+        WorkspacePath,
+        request::{List, Names},
+    },
 };
 
 use crate::acp_rig;
@@ -30,12 +33,11 @@ fn names_alone_are_those_of_the_list() {
         &root,
         dir.path(),
     );
-    let ask = |operation: Operation| {
-        gateway.handle(&acp_rig::connection(), &operation, Source::Disk).unwrap().output
-    };
-    let path = WorkspacePath::root();
-    let Output::Entries(list) = ask(Operation::List { path: path.clone() }) else { panic!() };
-    let Output::Names(names) = ask(Operation::Names { path }) else { panic!() };
+    let (session, path) = (acp_rig::connection(), WorkspacePath::root());
+    let list = List { path: path.clone() };
+    let list = gateway.handle(&session, &list, Client::default()).unwrap().output;
+    let names = Names { path };
+    let names = gateway.handle(&session, &names, Client::default()).unwrap().output;
     let bare: Vec<_> =
         list.entries.iter().map(|entry| (entry.path.file_name().unwrap(), entry.kind)).collect();
     assert_eq!(bare, names.iter().collect::<Vec<_>>());

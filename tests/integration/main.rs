@@ -70,6 +70,7 @@ mod recovery;
 mod refusals;
 mod relay;
 mod reload;
+mod requests;
 mod review;
 mod sandbox;
 mod search;

@@ -11,11 +11,14 @@ use std::{
 };
 
 use portcullis::{
-    gateway::{ErrorKind, Gateway, Output, Source},
-    model::{Encoding, LineRange, Operation, WorkspacePath},
+    gateway::{Client, Entry, ErrorKind, Gateway, Request},
+    model::{
+        Encoding, LineRange, Operation, Session, WorkspacePath,
+        request::{Append, Edit, List, Mkdir, Read, Remove, Rename, Stat, Write},
+    },
 };
 
-use crate::{acp_rig, random::Random};
+use crate::{acp_rig, random::Random, requests::AnyRequest};
 
 const SEQUENCES: u64 = 2_000;
 const LENGTH: u64 = 30;
@@ -170,14 +173,14 @@ impl Tree {
         Ok("changed".to_owned())
     }
 
-    fn apply(&mut self, operation: &Operation) -> Outcome {
+    fn apply(&mut self, operation: Operation<'_>) -> Outcome {
         let path = names(operation.path());
         match operation {
-            Operation::Read { .. } => {
+            Operation::Read(_) => {
                 let place = self.ask(&path, false, true)?;
                 Ok(String::from_utf8(self.content(&place)?).unwrap())
             }
-            Operation::Write { content, .. } => {
+            Operation::Write(Write { content, .. }) => {
                 let place = self.ask(&path, true, true)?;
                 self.can_make(&place)?;
                 match self.content(&place) {
@@ -185,7 +188,7 @@ impl Tree {
                     Err(other) => Err(other),
                 }
             }
-            Operation::Append { content, .. } => {
+            Operation::Append(Append { content, .. }) => {
                 let place = self.ask(&path, true, true)?;
                 self.can_make(&place)?;
                 let old = match self.content(&place) {
@@ -194,7 +197,7 @@ impl Tree {
                 };
                 self.store(&place, [old, content.clone()].concat())
             }
-            Operation::Edit { old, new, .. } => {
+            Operation::Edit(Edit { old, new, .. }) => {
                 let place = self.ask(&path, true, true)?;
                 let text = String::from_utf8(self.content(&place)?).unwrap();
                 if text.matches(old.as_str()).count() != 1 {
@@ -202,7 +205,7 @@ impl Tree {
                 }
                 self.store(&place, text.replace(old.as_str(), new).into_bytes())
             }
-            Operation::List { .. } => {
+            Operation::List(_) => {
                 let place = self.ask(&path, false, true)?;
                 match self.get(&place.path) {
                     Some(Node::Directory(entries)) => Ok(entries
@@ -216,14 +219,14 @@ impl Tree {
                     None => Err(ErrorKind::NotFound),
                 }
             }
-            Operation::Stat { .. } => {
+            Operation::Stat(_) => {
                 let place = self.ask(&path, false, true)?;
                 match self.get(&place.path) {
                     Some(node) => Ok(kind(node)),
                     None => Err(ErrorKind::NotFound),
                 }
             }
-            Operation::Mkdir { recursive, .. } => {
+            Operation::Mkdir(Mkdir { recursive, .. }) => {
                 let place = self.ask(&path, true, true)?;
                 self.can_make(&place)?;
                 match self.get(&place.path) {
@@ -238,7 +241,7 @@ impl Tree {
                 self.directory(&place.path);
                 Ok("changed".to_owned())
             }
-            Operation::Remove { recursive, .. } => {
+            Operation::Remove(Remove { recursive, .. }) => {
                 let place = self.ask(&path, false, false)?;
                 let node = self.get(&place.path);
                 if let (Some(Node::Directory(_)), true) = (node, recursive) {
@@ -258,7 +261,9 @@ impl Tree {
                     }
                 }
             }
-            Operation::Rename { to, replace, .. } => self.rename(&path, &names(to), *replace),
+            Operation::Rename(Rename { to, replace, .. }) => {
+                self.rename(&path, &names(to), *replace)
+            }
             _ => unreachable!("{operation:?}"),
         }
     }
@@ -356,24 +361,11 @@ fn on_disk(path: &Path) -> Node {
     Node::Directory(entries.collect())
 }
 
-/// The gate's answer in the words of the model.
-fn said(output: Output) -> String {
-    let entry = |entry: &portcullis::gateway::Entry| match entry.size {
+/// An entry in the words of the model.
+fn entry(entry: &Entry) -> String {
+    match entry.size {
         Some(size) => format!("file {size}"),
         None => entry.kind.as_str().to_owned(),
-    };
-    match output {
-        Output::Content(content) => String::from_utf8(content.bytes).unwrap(),
-        Output::Entries(entries) => entries
-            .entries
-            .iter()
-            .map(|one| format!("{:?} {}\n", one.path.file_name().unwrap(), entry(one)))
-            .collect(),
-        Output::Stat(one) => entry(&one),
-        Output::Found(_) | Output::Matches(_) | Output::Names(_) | Output::Watching(_) => {
-            "found".to_owned()
-        }
-        Output::Changed(_) => "changed".to_owned(),
     }
 }
 
@@ -435,22 +427,23 @@ impl Random {
         self.one_of(&["", "x", "xx", "one\ntwo\n", "żółć", "x y"]).to_owned()
     }
 
-    fn operation(&mut self) -> Operation {
+    fn request(&mut self) -> Box<dyn AnyRequest> {
         let path = self.path();
         match self.below(13) {
             0 | 1 => {
-                Operation::Read { path, range: LineRange::default(), encoding: Encoding::Text }
+                let (range, encoding) = (LineRange::default(), Encoding::Text);
+                Box::new(Read { path, range, encoding })
             }
-            2..=4 => Operation::Write { path, content: self.text().into_bytes() },
-            5 => Operation::Append { path, content: self.text().into_bytes() },
-            6 => Operation::Edit { path, old: "x".into(), new: self.text() },
-            7 => Operation::List { path },
-            8 => Operation::Stat { path },
-            9 => Operation::Mkdir { path, recursive: self.below(2) == 0 },
-            10 => Operation::Remove { path, recursive: self.below(2) == 0 },
+            2..=4 => Box::new(Write { path, content: self.text().into_bytes() }),
+            5 => Box::new(Append { path, content: self.text().into_bytes() }),
+            6 => Box::new(Edit { path, old: "x".into(), new: self.text() }),
+            7 => Box::new(List { path }),
+            8 => Box::new(Stat { path }),
+            9 => Box::new(Mkdir { path, recursive: self.below(2) == 0 }),
+            10 => Box::new(Remove { path, recursive: self.below(2) == 0 }),
             _ => {
                 let (to, replace) = (self.path(), self.below(4) > 0);
-                Operation::Rename { from: path, to, replace }
+                Box::new(Rename { from: path, to, replace })
             }
         }
     }
@@ -496,6 +489,41 @@ impl Rig {
         Self { gateway, dir }
     }
 
+    /// The gate's answer in the words of the model.
+    fn ask(&self, session: &Session, operation: Operation<'_>) -> Outcome {
+        let changed = |_| "changed".to_owned();
+        match operation {
+            Operation::Read(read) => {
+                self.put(session, read, |content| String::from_utf8(content.bytes).unwrap())
+            }
+            Operation::List(list) => self.put(session, list, |list| {
+                let name =
+                    |one: &Entry| format!("{:?} {}\n", one.path.file_name().unwrap(), entry(one));
+                list.entries.iter().map(name).collect()
+            }),
+            Operation::Stat(stat) => self.put(session, stat, |one| entry(&one)),
+            Operation::Write(write) => self.put(session, write, changed),
+            Operation::Append(append) => self.put(session, append, changed),
+            Operation::Edit(edit) => self.put(session, edit, changed),
+            Operation::Mkdir(mkdir) => self.put(session, mkdir, changed),
+            Operation::Remove(remove) => self.put(session, remove, changed),
+            Operation::Rename(rename) => self.put(session, rename, changed),
+            _ => unreachable!("{operation:?}"),
+        }
+    }
+
+    fn put<R: Request>(
+        &self,
+        session: &Session,
+        request: &R,
+        say: impl FnOnce(R::Output) -> String,
+    ) -> Outcome {
+        match self.gateway.handle(session, request, Client::default()) {
+            Ok(reply) => Ok(say(reply.output)),
+            Err(error) => Err(error.kind()),
+        }
+    }
+
     /// Runs one sequence and counts its outcomes.
     fn sequence(&self, seed: u64, met: &mut BTreeMap<String, u64>) {
         let mut random = Random::new(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15));
@@ -516,13 +544,13 @@ impl Rig {
             if random.below(6) == 0 {
                 history.push(plant(&root, &mut tree, &mut random));
             }
-            let operation = random.operation();
+            let request = random.request();
+            let operation = request.as_operation();
             history.push(format!("{operation:?}"));
             let tell = || format!("seed {seed}:\n{}", history.join("\n"));
             let before = tree.clone();
-            let expected = tree.apply(&operation);
-            let answer = self.gateway.handle(&session, &operation, Source::Disk);
-            let got = answer.map(|reply| said(reply.output)).map_err(|error| error.kind());
+            let expected = tree.apply(operation);
+            let got = self.ask(&session, operation);
             assert_eq!(got, expected, "{}\nin {before:#?}", tell());
             assert_eq!(on_disk(&root), tree.0, "{}\nin {before:#?}", tell());
             let outcome = got.map_or_else(|kind| kind.as_str(), |_| "ok");

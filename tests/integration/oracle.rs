@@ -8,8 +8,11 @@ use std::{
 };
 
 use portcullis::{
-    gateway::{Caller, Follower, Nobody, Output, Source},
-    model::{Encoding, GlobQuery, GrepQuery, LineRange, Operation, WorkspacePath},
+    gateway::{Client, Follower},
+    model::{
+        Encoding, GlobQuery, GrepQuery, LineRange, WorkspacePath,
+        request::{Append, Edit, Glob, Grep, List, Mkdir, Read, Rename, Stat},
+    },
 };
 use serde_json::{Value, json};
 
@@ -18,6 +21,7 @@ use crate::{
     approvals::{begin, end, id, kinds, waiting},
     common::World,
     relay::Relay,
+    requests::AnyRequest,
 };
 
 /// Where an agent may not look.
@@ -185,11 +189,12 @@ fn a_link_to_a_denied_name_tells_nothing_of_what_is_there() {
             "file", "out", "loop", "beneath", "dir", "dir/a.md", "back", "further", "self",
             "twice", "closed", "off",
         ] {
-            for operation in operations(&WorkspacePath::parse(link).unwrap()) {
-                let answer = gateway.handle(&acp_rig::connection(), &operation, Source::Disk);
-                let answer = answer.map(|reply| words(&reply.output));
+            for request in requests(&WorkspacePath::parse(link).unwrap()) {
+                let (session, client) = (acp_rig::connection(), Client::default());
+                let answer = request.put(&gateway, &session, client);
+                let answer = answer.map(|reply| reply.output);
                 let words = answer.unwrap_or_else(|error| format!("{error} {:?}", error.kind()));
-                let kind = operation.kind();
+                let kind = request.as_operation().kind();
                 answers.push(format!("{kind} {link}: {words}"));
             }
         }
@@ -202,34 +207,25 @@ fn a_link_to_a_denied_name_tells_nothing_of_what_is_there() {
     assert!(there.iter().any(|answer| answer.starts_with("read back: Content")), "{there:#?}");
 }
 
-/// What is answered, without times and ids.
-pub(crate) fn words(output: &Output) -> String {
-    match output {
-        Output::Stat(entry) => format!("Stat {} {:?}", entry.path, entry.size),
-        Output::Changed(changed) => format!("Changed {:?}", changed.committed),
-        output => format!("{output:?}"),
-    }
-}
-
-pub(crate) fn operations(path: &WorkspacePath) -> Vec<Operation> {
+pub(crate) fn requests(path: &WorkspacePath) -> Vec<Box<dyn AnyRequest>> {
     let path = path.clone();
     let glob = GlobQuery { pattern: "**".to_owned(), ..GlobQuery::default() };
     let grep = GrepQuery { pattern: "e".to_owned(), ..GrepQuery::default() };
     let new = WorkspacePath::parse("new").unwrap();
     vec![
-        Operation::Stat { path: path.clone() },
-        Operation::List { path: path.clone() },
-        Operation::Read {
+        Box::new(Stat { path: path.clone() }),
+        Box::new(List { path: path.clone() }),
+        Box::new(Read {
             path: path.clone(),
             range: LineRange::default(),
             encoding: Encoding::Text,
-        },
-        Operation::Glob { path: path.clone(), query: glob },
-        Operation::Grep { path: path.clone(), query: grep },
-        Operation::Edit { path: path.clone(), old: "no".to_owned(), new: "x".to_owned() },
-        Operation::Append { path: path.clone(), content: b"x".to_vec() },
-        Operation::Mkdir { path: path.clone(), recursive: true },
-        Operation::Rename { from: new, to: path, replace: false },
+        }),
+        Box::new(Glob { path: path.clone(), query: glob }),
+        Box::new(Grep { path: path.clone(), query: grep }),
+        Box::new(Edit { path: path.clone(), old: "no".to_owned(), new: "x".to_owned() }),
+        Box::new(Append { path: path.clone(), content: b"x".to_vec() }),
+        Box::new(Mkdir { path: path.clone(), recursive: true }),
+        Box::new(Rename { from: new, to: path, replace: false }),
     ]
 }
 
@@ -262,9 +258,9 @@ fn the_progress_of_a_search_does_not_count_what_is_hidden() {
     let told = || {
         let told = Told::default();
         let query = GrepQuery { pattern: "x".to_owned(), ..GrepQuery::default() };
-        let grep = Operation::Grep { path: WorkspacePath::parse("pub").unwrap(), query };
-        let caller = Caller { approver: &Nobody, follower: &told };
-        gateway.handle_for(&acp_rig::connection(), &grep, Source::Disk, caller).unwrap();
+        let grep = Grep { path: WorkspacePath::parse("pub").unwrap(), query };
+        let client = Client { follower: &told, ..Client::default() };
+        gateway.handle(&acp_rig::connection(), &grep, client).unwrap();
         let mut told = told.0.into_inner().unwrap();
         // On a slow machine it is said once more.
         told.dedup();

@@ -4,15 +4,19 @@
 use std::{os::unix::fs::symlink, path::Path, sync::Arc, sync::Mutex};
 
 use portcullis::{
-    gateway::{Answer, Approver, Caller, Gateway, Question, Source, Ticket, Unfollowed},
-    model::{Operation, WorkspacePath},
+    gateway::{Answer, Approver, Client, Gateway, Question, Ticket},
+    model::{
+        WorkspacePath,
+        request::{Remove, Rename, Write},
+    },
 };
 
 use crate::{
     acp_rig,
     approvals::{begin, end, id, waiting},
     common::{ALL, World},
-    oracle::{operations, words},
+    oracle::requests,
+    requests::AnyRequest,
 };
 
 /// Answers at once, and keeps what whoever asked was told.
@@ -40,20 +44,20 @@ fn path(text: &str) -> WorkspacePath {
 /// All that can be asked about `name`, and what whoever asks hears of it.
 fn answers(gateway: &Gateway, name: &str) -> Vec<String> {
     let (from, to) = (path(name), path("moved"));
-    let mut asked = operations(&path(name));
-    asked.push(Operation::Write { path: path(name), content: b"x".to_vec() });
-    asked.push(Operation::Remove { path: path(name), recursive: true });
-    asked.push(Operation::Rename { from, to, replace: true });
-    let answer = |operation: Operation| {
+    let mut asked = requests(&path(name));
+    asked.push(Box::new(Write { path: path(name), content: b"x".to_vec() }));
+    asked.push(Box::new(Remove { path: path(name), recursive: true }));
+    asked.push(Box::new(Rename { from, to, replace: true }));
+    let answer = |request: Box<dyn AnyRequest>| {
         let desk = Desk { says: Answer::Reject, told: Mutex::default() };
-        let caller = Caller { approver: &desk, follower: &Unfollowed };
-        let done = gateway.handle_for(&acp_rig::connection(), &operation, Source::Disk, caller);
+        let (session, client) = (acp_rig::connection(), Client::asking(&desk));
+        let done = request.put(gateway, &session, client);
         let heard = match done {
-            Ok(reply) => words(&reply.output),
+            Ok(reply) => reply.output,
             Err(error) => format!("{error} {:?}", error.kind()),
         };
         let told = desk.told.into_inner().unwrap();
-        format!("{} {name}: {heard} {told:?}", operation.kind())
+        format!("{} {name}: {heard} {told:?}", request.as_operation().kind())
     };
     asked.into_iter().map(answer).collect()
 }

@@ -17,8 +17,11 @@ use std::{
 };
 
 use portcullis::{
-    gateway::{ErrorKind, Gateway, Output, Source},
-    model::{Encoding, LineRange, Operation, WorkspacePath},
+    gateway::{Client, ErrorKind, Gateway},
+    model::{
+        Encoding, LineRange, WorkspacePath,
+        request::{Append, Edit, List, Mkdir, Read, Remove, Rename, Stat, Write},
+    },
 };
 use portcullis_audit::Hash;
 use rustix::fs::{CWD, RenameFlags, renameat_with};
@@ -29,6 +32,7 @@ use crate::{
     common::{Stop, World},
     random::Random,
     relay::Relay,
+    requests::AnyRequest,
 };
 
 /// Requests in each race.
@@ -349,14 +353,12 @@ impl Inside {
         self.dir.path().join("ws")
     }
 
-    fn handle(&self, operation: &Operation) -> Result<Output, ErrorKind> {
-        let session = acp_rig::connection();
-        let reply = self.gateway.handle(&session, operation, Source::Disk);
-        match reply {
+    fn handle(&self, request: &dyn AnyRequest) -> Result<(), ErrorKind> {
+        let (session, client) = (acp_rig::connection(), Client::default());
+        match request.put(&self.gateway, &session, client) {
             Ok(reply) => {
-                let shown = format!("{:?}", reply.output);
-                assert!(!shown.contains("OUTSIDE"), "read from outside: {operation:?}");
-                Ok(reply.output)
+                assert!(!reply.output.contains("OUTSIDE"), "read from outside: {request:?}");
+                Ok(())
             }
             Err(error) => Err(error.kind()),
         }
@@ -376,39 +378,38 @@ fn no_operation_leaves_the_workspace_while_a_directory_becomes_a_link() {
     std::fs::write(root.join("a/b/k"), "INSIDE").unwrap();
     symlink("../outside", root.join("link")).unwrap();
     let (read, write) = (
-        |text: &str| Operation::Read {
-            path: path(text),
-            range: LineRange::default(),
-            encoding: Encoding::Text,
+        |text: &str| -> Box<dyn AnyRequest> {
+            let (range, encoding) = (LineRange::default(), Encoding::Text);
+            Box::new(Read { path: path(text), range, encoding })
         },
-        |text: &str| Operation::Write { path: path(text), content: b"INSIDE".to_vec() },
+        |text: &str| Box::new(Write { path: path(text), content: b"INSIDE".to_vec() }),
     );
-    let cycle: Vec<Operation> = vec![
+    let cycle: Vec<Box<dyn AnyRequest>> = vec![
         read("a/b/k"),
-        Operation::List { path: path("a") },
-        Operation::List { path: path("a/b") },
-        Operation::Stat { path: path("a/b/k") },
+        Box::new(List { path: path("a") }),
+        Box::new(List { path: path("a/b") }),
+        Box::new(Stat { path: path("a/b/k") }),
         write("a/b/k"),
         read("a/k"),
-        Operation::Append { path: path("a/b/k"), content: b"+".to_vec() },
-        Operation::Edit { path: path("a/b/k"), old: "+".into(), new: "-".into() },
-        Operation::List { path: path("a/b") },
-        Operation::Mkdir { path: path("a/made/deep"), recursive: true },
-        Operation::Rename { from: path("a/b/k"), to: path("a/b/l"), replace: true },
-        Operation::Stat { path: path("a/k") },
-        Operation::Rename { from: path("a/b/l"), to: path("a/b/k"), replace: true },
-        Operation::Remove { path: path("a/made"), recursive: true },
-        Operation::Rename { from: path("a/b"), to: path("a/c"), replace: true },
+        Box::new(Append { path: path("a/b/k"), content: b"+".to_vec() }),
+        Box::new(Edit { path: path("a/b/k"), old: "+".into(), new: "-".into() }),
+        Box::new(List { path: path("a/b") }),
+        Box::new(Mkdir { path: path("a/made/deep"), recursive: true }),
+        Box::new(Rename { from: path("a/b/k"), to: path("a/b/l"), replace: true }),
+        Box::new(Stat { path: path("a/k") }),
+        Box::new(Rename { from: path("a/b/l"), to: path("a/b/k"), replace: true }),
+        Box::new(Remove { path: path("a/made"), recursive: true }),
+        Box::new(Rename { from: path("a/b"), to: path("a/c"), replace: true }),
         read("a/b/k"),
-        Operation::Rename { from: path("a/c"), to: path("a/b"), replace: true },
-        Operation::Remove { path: path("a/k"), recursive: false },
-        Operation::Remove { path: path("a/b"), recursive: true },
+        Box::new(Rename { from: path("a/c"), to: path("a/b"), replace: true }),
+        Box::new(Remove { path: path("a/k"), recursive: false }),
+        Box::new(Remove { path: path("a/b"), recursive: true }),
         write("a/b/k"),
     ];
     let (mut done, mut denied) = (0, 0);
     while_exchanging(root.join("a"), root.join("link"), |_| {
         for round in 0..ROUNDS {
-            match inside.handle(&cycle[round % cycle.len()]) {
+            match inside.handle(&*cycle[round % cycle.len()]) {
                 Ok(_) => done += 1,
                 Err(ErrorKind::Denied) => denied += 1,
                 Err(
@@ -513,7 +514,7 @@ paths = ["**/*.keep"]
             moves
         });
         let over = Stop(&stop);
-        let remove = Operation::Remove { path: path("tree"), recursive: true };
+        let remove = Remove { path: path("tree"), recursive: true };
         for _ in 0..ROUNDS / 20 {
             std::fs::create_dir_all(root.join("tree/sub")).unwrap();
             std::fs::write(root.join("tree/sub/k"), "INSIDE").unwrap();

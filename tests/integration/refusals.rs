@@ -6,8 +6,8 @@ use std::{
 };
 
 use portcullis::{
-    gateway::{Gateway, Refusal, Source},
-    model::{Operation, WorkspacePath},
+    gateway::{Client, Gateway, Refusal},
+    model::{WorkspacePath, request::Stat},
     serve::files::Limits,
 };
 use serde_json::json;
@@ -74,8 +74,8 @@ fn what_is_refused_counts_whatever_refuses_it() {
         let cost = 50 * Duration::from_millis(5);
         assert!(after >= before + cost && after < before + cost * 2, "{before:?} {after:?}");
     };
-    let stat = Operation::Stat { path: WorkspacePath::parse("a.txt").unwrap() };
+    let stat = Stat { path: WorkspacePath::parse("a.txt").unwrap() };
     // The first one closes the session, and all others meet that limit.
     counted(&|| drop(gateway.refuse(&connection(), "read", None, &Refusal::Outside)));
-    counted(&|| drop(gateway.handle(&connection(), &stat, Source::Disk).unwrap_err()));
+    counted(&|| drop(gateway.handle(&connection(), &stat, Client::default()).unwrap_err()));
 }

@@ -6,12 +6,15 @@
 use std::time::Instant;
 
 use portcullis::{
-    gateway::Source,
-    model::{Encoding, GlobQuery, GrepQuery, LineRange, Operation, WorkspacePath},
+    gateway::Client,
+    model::{
+        Encoding, GlobQuery, GrepQuery, LineRange, WorkspacePath,
+        request::{Append, Edit, Glob, Grep, List, Mkdir, Read, Remove, Rename, Stat, Write},
+    },
 };
 use serde_json::Value;
 
-use crate::{acp_rig, oracle::world, relay::Relay};
+use crate::{acp_rig, oracle::world, relay::Relay, requests::AnyRequest};
 
 /// Tries of each kind.
 const TRIES: usize = 5_000;
@@ -139,31 +142,30 @@ fn no_operation_takes_another_time_for_what_is_there() {
     let gateway = acp_rig::gateway_under(policy, &root, dir.path());
     let session = acp_rig::connection();
     let path = |text: &str| WorkspacePath::parse(text).unwrap();
-    let read = |name: &str| Operation::Read {
-        path: path(name),
-        range: LineRange::default(),
-        encoding: Encoding::Text,
+    let read = |name: &str| -> Box<dyn AnyRequest> {
+        let (range, encoding) = (LineRange::default(), Encoding::Text);
+        Box::new(Read { path: path(name), range, encoding })
     };
-    type Make<'a> = &'a dyn Fn(&str) -> Operation;
-    let operations: [(&str, Make<'_>); 12] = [
+    type Make<'a> = &'a dyn Fn(&str) -> Box<dyn AnyRequest>;
+    let requests: [(&str, Make<'_>); 12] = [
         ("read", &read),
-        ("write", &|n| Operation::Write { path: path(n), content: b"PWNED".to_vec() }),
-        ("append", &|n| Operation::Append { path: path(n), content: b"PWNED".to_vec() }),
-        ("edit", &|n| Operation::Edit { path: path(n), old: "T".into(), new: "P".into() }),
-        ("list", &|n| Operation::List { path: path(n) }),
-        ("stat", &|n| Operation::Stat { path: path(n) }),
-        ("glob", &|n| Operation::Glob { path: path(n), query: GlobQuery::default() }),
-        ("grep", &|n| Operation::Grep { path: path(n), query: GrepQuery::default() }),
-        ("mkdir", &|n| Operation::Mkdir { path: path(n), recursive: true }),
-        ("remove", &|n| Operation::Remove { path: path(n), recursive: true }),
-        ("rename", &|n| Operation::Rename { from: path(n), to: path("b.txt"), replace: true }),
-        ("rename onto", &|n| Operation::Rename { from: path("a.txt"), to: path(n), replace: true }),
+        ("write", &|n| Box::new(Write { path: path(n), content: b"PWNED".to_vec() })),
+        ("append", &|n| Box::new(Append { path: path(n), content: b"PWNED".to_vec() })),
+        ("edit", &|n| Box::new(Edit { path: path(n), old: "T".into(), new: "P".into() })),
+        ("list", &|n| Box::new(List { path: path(n) })),
+        ("stat", &|n| Box::new(Stat { path: path(n) })),
+        ("glob", &|n| Box::new(Glob { path: path(n), query: GlobQuery::default() })),
+        ("grep", &|n| Box::new(Grep { path: path(n), query: GrepQuery::default() })),
+        ("mkdir", &|n| Box::new(Mkdir { path: path(n), recursive: true })),
+        ("remove", &|n| Box::new(Remove { path: path(n), recursive: true })),
+        ("rename", &|n| Box::new(Rename { from: path(n), to: path("b.txt"), replace: true })),
+        ("rename onto", &|n| Box::new(Rename { from: path("a.txt"), to: path(n), replace: true })),
     ];
-    let measure = |one: &Operation, other: &Operation| {
+    let measure = |one: &dyn AnyRequest, other: &dyn AnyRequest| {
         let mut pair = Pair { one: Vec::new(), other: Vec::new() };
-        let try_once = |operation: &Operation, times: &mut Vec<u64>| {
+        let try_once = |request: &dyn AnyRequest, times: &mut Vec<u64>| {
             let started = Instant::now();
-            let answer = gateway.handle(&session, operation, Source::Disk);
+            let answer = request.put(&gateway, &session, Client::default());
             times.push(u64::try_from(started.elapsed().as_nanos()).unwrap());
             answer.map(drop).map_err(|error| (error.kind(), error.to_string()))
         };
@@ -181,10 +183,10 @@ fn no_operation_takes_another_time_for_what_is_there() {
         }
         pair
     };
-    for (name, operation) in operations {
-        let (there, gone) = (operation("secret/key.txt"), operation("secret/nix.txt"));
-        no_difference(name, || measure(&there, &gone));
+    for (name, request) in requests {
+        let (there, gone) = (request("secret/key.txt"), request("secret/nix.txt"));
+        no_difference(name, || measure(&*there, &*gone));
     }
-    a_difference("a file that may be read", || measure(&read("a.txt"), &read("b.txt")));
+    a_difference("a file that may be read", || measure(&*read("a.txt"), &*read("b.txt")));
     assert_eq!(std::fs::read_to_string(root.join("secret/key.txt")).unwrap(), "TOP-SECRET\n");
 }

@@ -11,8 +11,8 @@ use std::{
 };
 
 use portcullis::{
-    gateway::{ErrorKind, Gateway, Source},
-    model::{Operation, WorkspacePath},
+    gateway::{Client, ErrorKind, Gateway},
+    model::{WorkspacePath, request::Remove},
 };
 use portcullis_audit::Hash;
 use rustix::process::Signal;
@@ -60,9 +60,9 @@ fn write(mut courier: Courier, stop: &AtomicBool) -> Vec<u64> {
 /// Removes what is written until told; how often there was something.
 fn remove(gate: &Gateway, stop: &AtomicBool) -> usize {
     let path = WorkspacePath::parse("d").unwrap();
-    let (operation, mut removed) = (Operation::Remove { path, recursive: true }, 0);
+    let (request, mut removed) = (Remove { path, recursive: true }, 0);
     while !stop.load(Ordering::Relaxed) {
-        match gate.handle(&acp_rig::connection(), &operation, Source::Disk) {
+        match gate.handle(&acp_rig::connection(), &request, Client::default()) {
             Ok(_) => removed += 1,
             Err(error) => {
                 let expected = [ErrorKind::Conflict, ErrorKind::NotFound];

@@ -11,8 +11,11 @@ use std::{
 };
 
 use portcullis::{
-    gateway::{Gateway, Nobody, Source},
-    model::{Door, Operation, Session, WorkspacePath},
+    gateway::{Changed, Client, Gateway, Request},
+    model::{
+        Door, Session, WorkspacePath,
+        request::{Mkdir, Remove, Rename, Write},
+    },
 };
 use serde_json::Value;
 
@@ -64,29 +67,29 @@ impl Agent {
     }
 
     #[track_caller]
-    fn does(&self, operation: &Operation) -> u64 {
-        let reply = self.gateway.handle(&self.session, operation, Source::Disk);
-        reply.unwrap_or_else(|error| panic!("{operation:?}: {error}")).receipt.seq
+    fn does(&self, change: &dyn Request<Output = Changed>) -> u64 {
+        let reply = self.gateway.handle(&self.session, change, Client::default());
+        reply.unwrap_or_else(|error| panic!("{:?}: {error}", change.as_operation())).receipt.seq
     }
 
     #[track_caller]
     fn write(&self, name: &str, content: &str) -> u64 {
-        self.does(&Operation::Write { path: path(name), content: content.into() })
+        self.does(&Write { path: path(name), content: content.into() })
     }
 
     #[track_caller]
     fn remove(&self, name: &str) -> u64 {
-        self.does(&Operation::Remove { path: path(name), recursive: true })
+        self.does(&Remove { path: path(name), recursive: true })
     }
 
     #[track_caller]
     fn rename(&self, from: &str, to: &str) -> u64 {
-        self.does(&Operation::Rename { from: path(from), to: path(to), replace: true })
+        self.does(&Rename { from: path(from), to: path(to), replace: true })
     }
 
     #[track_caller]
     fn mkdir(&self, name: &str) -> u64 {
-        self.does(&Operation::Mkdir { path: path(name), recursive: true })
+        self.does(&Mkdir { path: path(name), recursive: true })
     }
 }
 

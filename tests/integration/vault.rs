@@ -7,8 +7,8 @@ use std::{
 };
 
 use portcullis::{
-    gateway::Source,
-    model::{Door, Operation, Session, WorkspacePath},
+    gateway::Client,
+    model::{Door, Session, WorkspacePath, request::Write},
 };
 use serde_json::json;
 
@@ -63,8 +63,8 @@ fn where_a_part_of_the_log_was_set_aside_nothing_is_taken_for_needless() {
     let dead = acp_rig::gateway(&world.root(), world.base());
     dead.start(&session(), BTreeMap::new()).unwrap();
     let path = WorkspacePath::parse("a").unwrap();
-    let write = Operation::Write { path, content: b"two".to_vec() };
-    dead.handle(&session(), &write, Source::Disk).unwrap();
+    let write = Write { path, content: b"two".to_vec() };
+    dead.handle(&session(), &write, Client::default()).unwrap();
     drop(dead);
     // The intent is lost with the damage, its backup must not be.
     let segment = world.state().join("audit/seg-000000.jsonl");
@@ -84,8 +84,8 @@ fn what_is_packed_is_listed_shown_restored_and_verified_as_before() {
     let path = WorkspacePath::parse("src/a.txt").unwrap();
     for version in 0..12 {
         let content = text(version).into_bytes();
-        let write = Operation::Write { path: path.clone(), content };
-        gateway.handle(&session(), &write, Source::Disk).unwrap();
+        let write = Write { path: path.clone(), content };
+        gateway.handle(&session(), &write, Client::default()).unwrap();
     }
     drop(gateway);
     world.file("t/b.txt", text(3));
@@ -175,8 +175,8 @@ fn killed_while_it_prunes_a_vault_is_whole() {
             version += 1;
             for name in ["a.txt", "b.txt"] {
                 let path = WorkspacePath::parse(name).unwrap();
-                let write = Operation::Write { path, content: text(version).into_bytes() };
-                gateway.handle(&session(), &write, Source::Disk).unwrap();
+                let write = Write { path, content: text(version).into_bytes() };
+                gateway.handle(&session(), &write, Client::default()).unwrap();
             }
         }
         let mut child = world

@@ -16,8 +16,11 @@ use std::{
 };
 
 use portcullis::{
-    gateway::{EntryKind, Event, EventKind, Gateway, Source, Subscription, Watching},
-    model::{Operation, Session, WatchQuery, WorkspacePath},
+    gateway::{Changed, Client, EntryKind, Event, EventKind, Gateway, Request, Subscription},
+    model::{
+        Session, WatchQuery, WorkspacePath,
+        request::{Append, Edit, Mkdir, Remove, Rename, Write},
+    },
 };
 use tempfile::TempDir;
 
@@ -79,8 +82,7 @@ impl House {
     }
 
     fn watch_query(&self, query: WatchQuery) -> Subscription {
-        let Watching { subscription, .. } = self.gateway.watch(&self.session, query).unwrap();
-        subscription
+        self.gateway.watch(&self.session, &query).unwrap().output
     }
 
     /// Everything that is told up to now, in words.
@@ -105,8 +107,8 @@ impl House {
         told
     }
 
-    fn handle(&self, operation: Operation) {
-        self.gateway.handle(&self.session, &operation, Source::Disk).unwrap();
+    fn handle(&self, change: &dyn Request<Output = Changed>) {
+        self.gateway.handle(&self.session, change, Client::default()).unwrap();
     }
 }
 
@@ -217,25 +219,25 @@ fn what_the_gate_changes_is_told_without_its_temporary_names() {
     house.write("taken", "t");
     let all = house.watch(".");
     let content = || b"content".to_vec();
-    let told = |operation| {
-        house.handle(operation);
+    let told = |change: &dyn Request<Output = Changed>| {
+        house.handle(change);
         house.told(&all)
     };
-    let write = |name| Operation::Write { path: path(name), content: content() };
-    let rename = |from, to| Operation::Rename { from: path(from), to: path(to), replace: true };
-    assert_eq!(told(write("a")), ["create a"]);
-    assert_eq!(told(Operation::Append { path: path("a"), content: content() }), ["modify a"]);
-    let edit = Operation::Edit { path: path("a"), old: "tc".into(), new: "t c".into() };
-    assert_eq!(told(edit), ["modify a"]);
-    let mkdir = Operation::Mkdir { path: path("m/n"), recursive: true };
-    assert_eq!(told(mkdir), ["create m/", "create m/n/"]);
-    assert_eq!(told(rename("a", "m/b")), ["rename a m/b"]);
-    let remove = Operation::Remove { path: path("m/b"), recursive: false };
-    assert_eq!(told(remove), ["delete m/b"]);
-    assert_eq!(told(write("c")), ["create c"]);
-    assert_eq!(told(rename("c", "taken")), ["delete c", "modify taken"]);
-    let remove = Operation::Remove { path: path("tree"), recursive: true };
-    assert_eq!(told(remove), ["delete tree/"]);
+    let write = |name| Write { path: path(name), content: content() };
+    let rename = |from, to| Rename { from: path(from), to: path(to), replace: true };
+    assert_eq!(told(&write("a")), ["create a"]);
+    assert_eq!(told(&Append { path: path("a"), content: content() }), ["modify a"]);
+    let edit = Edit { path: path("a"), old: "tc".into(), new: "t c".into() };
+    assert_eq!(told(&edit), ["modify a"]);
+    let mkdir = Mkdir { path: path("m/n"), recursive: true };
+    assert_eq!(told(&mkdir), ["create m/", "create m/n/"]);
+    assert_eq!(told(&rename("a", "m/b")), ["rename a m/b"]);
+    let remove = Remove { path: path("m/b"), recursive: false };
+    assert_eq!(told(&remove), ["delete m/b"]);
+    assert_eq!(told(&write("c")), ["create c"]);
+    assert_eq!(told(&rename("c", "taken")), ["delete c", "modify taken"]);
+    let remove = Remove { path: path("tree"), recursive: true };
+    assert_eq!(told(&remove), ["delete tree/"]);
 }
 
 #[test]

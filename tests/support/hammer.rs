@@ -22,8 +22,11 @@ use std::{
 
 use cap_std::fs::Dir;
 use portcullis::{
-    gateway::{AuditLog, ErrorKind, Gateway, Output, Source, Workspace},
-    model::{Door, Encoding, LineRange, Operation, Session, WorkspacePath},
+    gateway::{AuditLog, Changed, Client, ErrorKind, Gateway, Request, Workspace},
+    model::{
+        Door, Encoding, LineRange, Session, WorkspacePath,
+        request::{Append, Edit, List, Mkdir, Read, Remove, Rename, Write},
+    },
     policy::{PolicySource, SecretKey, compile},
 };
 use serde_json::json;
@@ -89,18 +92,61 @@ impl Hammer<'_> {
     /// One request. False when the gate serves nothing any more.
     fn hit(&mut self) -> bool {
         self.round += 1;
-        let operation = self.operation();
-        let said = match self.gateway.handle(self.session, &operation, Source::Disk) {
+        let path = self.path();
+        let block = self.block();
+        match self.random.below(100) {
+            0..25 => {
+                let (range, encoding) = (LineRange::default(), Encoding::Text);
+                self.put(&Read { path: path.clone(), range, encoding }, |content| {
+                    let text = String::from_utf8(content.bytes).unwrap();
+                    assert!(whole(&text), "a torn read of {path}");
+                })
+            }
+            25..50 => self.change(&Write { path, content: block.into_bytes() }),
+            50..58 => self.change(&Append { path, content: block.into_bytes() }),
+            // Appends as well, if there is but one block.
+            58..65 => {
+                self.change(&Edit { path, old: "end\n".into(), new: format!("end\n{block}") })
+            }
+            65..76 => self.change(&Remove { path, recursive: false }),
+            76..88 => {
+                let to = self.path();
+                self.change(&Rename { from: path, to, replace: true })
+            }
+            88..92 => {
+                let path = self.directory();
+                self.change(&Mkdir { path, recursive: true })
+            }
+            92..95 => {
+                let path = self.directory();
+                self.change(&Remove { path, recursive: true })
+            }
+            95..98 => {
+                let (from, to) = (self.directory(), self.directory());
+                self.change(&Rename { from, to, replace: true })
+            }
+            _ => {
+                let path = self.directory();
+                self.put(&List { path }, drop)
+            }
+        }
+    }
+
+    fn change(&self, change: &dyn Request<Output = Changed>) -> bool {
+        self.put(change, drop)
+    }
+
+    /// Puts a request to the gate and says what became of it.
+    fn put<R: Request + ?Sized>(&self, request: &R, check: impl FnOnce(R::Output)) -> bool {
+        let operation = request.as_operation().kind().as_str();
+        let said = match self.gateway.handle(self.session, request, Client::default()) {
             Ok(reply) => {
-                if let Output::Content(content) = &reply.output {
-                    let text = String::from_utf8(content.bytes.clone()).unwrap();
-                    assert!(whole(&text), "a torn read of {}", operation.path());
-                }
-                json!({ "ok": operation.kind().as_str(), "receipt": reply.receipt })
+                check(reply.output);
+                json!({ "ok": operation, "receipt": reply.receipt })
             }
             Err(error) => json!({
                 "error": error.kind().as_str(),
-                "op": operation.kind().as_str(),
+                "op": operation,
                 "message": error.to_string(),
                 "receipt": error.receipt(),
                 "unavailable": error.kind() == ErrorKind::Unavailable,
@@ -108,28 +154,6 @@ impl Hammer<'_> {
         };
         tell(&said);
         said.get("unavailable") != Some(&true.into())
-    }
-
-    fn operation(&mut self) -> Operation {
-        let path = self.path();
-        let block = self.block();
-        match self.random.below(100) {
-            0..25 => {
-                Operation::Read { path, range: LineRange::default(), encoding: Encoding::Text }
-            }
-            25..50 => Operation::Write { path, content: block.into_bytes() },
-            50..58 => Operation::Append { path, content: block.into_bytes() },
-            // Appends as well, if there is but one block.
-            58..65 => Operation::Edit { path, old: "end\n".into(), new: format!("end\n{block}") },
-            65..76 => Operation::Remove { path, recursive: false },
-            76..88 => Operation::Rename { from: path, to: self.path(), replace: true },
-            88..92 => Operation::Mkdir { path: self.directory(), recursive: true },
-            92..95 => Operation::Remove { path: self.directory(), recursive: true },
-            95..98 => {
-                Operation::Rename { from: self.directory(), to: self.directory(), replace: true }
-            }
-            _ => Operation::List { path: self.directory() },
-        }
     }
 
     fn directory(&mut self) -> WorkspacePath {

@@ -13,9 +13,12 @@ use portcullis_rpc::{
 use serde_json::value::RawValue;
 
 use crate::{
-    gateway::{Approver, Refusal, Source, Ticket},
+    gateway::{Approver, Client, Refusal, Source, Ticket},
     lock,
-    model::{Encoding, Operation},
+    model::{
+        Encoding,
+        request::{Read, Write},
+    },
 };
 
 use super::{
@@ -24,7 +27,7 @@ use super::{
     buffers::EditorBuffers,
     door::{Door, Pass, Peer},
     initialize,
-    jobs::{Job, Refused},
+    jobs::{FileRequest, Job, Refused},
     logins,
     params::{self, Method, Params, What},
     paths::NotInside,
@@ -197,16 +200,18 @@ impl Door<'_> {
             Ok(inside) => inside,
             Err(not) => return refuse(&visit.session, Some(&path), refusal_of(not)),
         };
-        let operation = match what {
-            What::Read(range) => Operation::Read { path: inside, range, encoding: Encoding::Text },
-            What::Write(content) => Operation::Write { path: inside, content },
+        let request = match what {
+            What::Read(range) => {
+                FileRequest::Read(Read { path: inside, range, encoding: Encoding::Text })
+            }
+            What::Write(content) => FileRequest::Write(Write { path: inside, content }),
         };
-        let job = Job { id: id.clone(), visit, operation, path };
+        let job = Job { id: id.clone(), visit, request, path };
         if self.is_quick(&job)
             && let Some(_alone) = self.jobs.alone()
         {
             // Nobody waits for this thread, and no other has to be woken.
-            let line = self.answer(&job, Source::Disk, &Unasked);
+            let line = self.answer(&job, Client::asking(&Unasked));
             self.send(Peer::Agent, line);
             return;
         }
@@ -254,17 +259,26 @@ impl Door<'_> {
             SourceMode::Editor => Source::Editor(&buffers),
         };
         let (visit, id) = (&job.visit, &job.id);
-        self.answer(job, source, &Asker { door: self, visit, id, call: Mutex::default() })
+        let asker = Asker { door: self, visit, id, call: Mutex::default() };
+        self.answer(job, Client { source, ..Client::asking(&asker) })
     }
 
-    fn answer(&self, job: &Job, source: Source<'_>, asker: &dyn Approver) -> Vec<u8> {
-        match self.gateway.handle_asking(&job.visit.session, &job.operation, source, asker) {
-            Ok(reply) => render::reply(&job.id, reply),
-            Err(error) => {
-                self.pause(Peer::Agent);
-                render::refusal(&job.id, &error, Some(&job.path))
-            }
-        }
+    fn answer(&self, job: &Job, client: Client<'_>) -> Vec<u8> {
+        let session = &job.visit.session;
+        let answer = match &job.request {
+            FileRequest::Read(read) => self
+                .gateway
+                .handle(session, read, client)
+                .map(|reply| render::content(&job.id, reply)),
+            FileRequest::Write(write) => self
+                .gateway
+                .handle(session, write, client)
+                .map(|reply| render::changed(&job.id, &reply.receipt)),
+        };
+        answer.unwrap_or_else(|error| {
+            self.pause(Peer::Agent);
+            render::refusal(&job.id, &error, Some(&job.path))
+        })
     }
 
     /// Whether serving a job means to wait for no more than the file.
@@ -276,7 +290,7 @@ impl Door<'_> {
         };
         self.prompt
             && from_disk
-            && matches!(job.operation, Operation::Read { .. })
+            && matches!(job.request, FileRequest::Read(_))
             // An agent that does not read its answers is to be heard nevertheless.
             && self.to_agent.is_idle()
             && !self.gateway.policy().asks()

@@ -17,7 +17,7 @@ use crate::{
     gateway::{self, Gateway, Refusal, random_hex},
     lock,
     mcp_attach::AttachTokens,
-    model::Session,
+    model::{AsOperation as _, Session},
 };
 
 use super::{
@@ -355,7 +355,7 @@ impl<'g> Door<'g> {
     }
 
     fn cancel_record(&self, job: &Job) -> Vec<u8> {
-        let operation = &job.operation;
+        let operation = job.request.as_operation();
         let (kind, path) = (operation.kind().as_str(), operation.path().as_str());
         let error = self.gateway.refuse(&job.visit.session, kind, Some(path), &Refusal::Cancelled);
         render::coded(&job.id, render::CANCELLED, &error, Some(&job.path))

@@ -17,7 +17,10 @@ use portcullis_rpc::{Id, Notify};
 use crate::{
     gateway::Ticket,
     lock,
-    model::{Operation, WorkspacePath},
+    model::{
+        AsOperation, Operation, WorkspacePath,
+        request::{Read, Write},
+    },
 };
 
 use super::sessions::Visit;
@@ -27,16 +30,32 @@ use super::sessions::Visit;
 pub(super) struct Job {
     pub(super) id: Id,
     pub(super) visit: Arc<Visit>,
-    pub(super) operation: Operation,
+    pub(super) request: FileRequest,
     /// The path as the agent wrote it.
     pub(super) path: String,
 }
 
+/// What an `fs/*` request asks for.
+#[derive(Debug)]
+pub(super) enum FileRequest {
+    Read(Read),
+    Write(Write),
+}
+
+impl AsOperation for FileRequest {
+    fn as_operation(&self) -> Operation<'_> {
+        match self {
+            Self::Read(read) => Operation::Read(read),
+            Self::Write(write) => Operation::Write(write),
+        }
+    }
+}
+
 impl Job {
     fn weight(&self) -> usize {
-        match &self.operation {
-            Operation::Write { content, .. } => content.len(),
-            _ => 0,
+        match &self.request {
+            FileRequest::Read(_) => 0,
+            FileRequest::Write(write) => write.content.len(),
         }
     }
 }
@@ -158,7 +177,7 @@ impl Jobs {
         let mut state = self.lock();
         loop {
             if let Some(job) = state.next(self.most_running) {
-                state.running.insert(job.id.clone(), job.operation.path().clone());
+                state.running.insert(job.id.clone(), job.request.as_operation().path().clone());
                 self.progress.notify_all();
                 if !state.waiting.is_empty() {
                     self.work.notify_one();
@@ -259,7 +278,8 @@ impl State {
         }
         let at_work = self.running.iter().filter(|(id, _)| !self.paused.contains_key(id));
         let mut busy: HashSet<&WorkspacePath> = at_work.map(|(_, path)| path).collect();
-        let free = self.waiting.iter().position(|job| busy.insert(job.operation.path()))?;
+        let free =
+            self.waiting.iter().position(|job| busy.insert(job.request.as_operation().path()))?;
         let job = self.waiting.remove(free)?;
         self.bytes = self.bytes.saturating_sub(job.weight());
         Some(job)
@@ -284,11 +304,11 @@ mod tests {
         Job {
             id: Id::Number(id),
             visit: Arc::new(Visit { acp_id: "s".into(), session }),
-            operation: Operation::Read {
+            request: FileRequest::Read(Read {
                 path: WorkspacePath::parse(path).unwrap(),
                 range: LineRange::default(),
                 encoding: Encoding::Text,
-            },
+            }),
             path: path.into(),
         }
     }

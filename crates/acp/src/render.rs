@@ -11,7 +11,7 @@ use portcullis_rpc::{
 use serde::Serialize;
 use serde_json::{Map, Value, json};
 
-use crate::gateway::{self, ErrorKind, Output, Reply};
+use crate::gateway::{self, Content, ErrorKind, Reply};
 
 /// The request was cancelled.
 pub(super) const CANCELLED: i64 = -32800;
@@ -32,20 +32,22 @@ struct FileResult {
     meta: Map<String, Value>,
 }
 
-/// The answer to a request that the gateway served.
-pub(super) fn reply(id: &Id, reply: Reply) -> Vec<u8> {
-    let mut meta = Map::new();
-    meta.insert(RECEIPT.into(), receipt(&reply.receipt));
-    let content = match reply.output {
-        Output::Content(content) => match String::from_utf8(content.bytes) {
-            Ok(content) => Some(content),
-            // The gateway was asked for text, so it does not come to this.
-            Err(_) => {
-                return error(id, INTERNAL, "the content is not text", Some(&reply.receipt));
-            }
-        },
-        _ => None,
-    };
+/// The answer to a read that the gateway served.
+pub(super) fn content(id: &Id, reply: Reply<Content>) -> Vec<u8> {
+    match String::from_utf8(reply.output.bytes) {
+        Ok(content) => done(id, Some(content), &reply.receipt),
+        // The gateway was asked for text, so it does not come to this.
+        Err(_) => error(id, INTERNAL, "the content is not text", Some(&reply.receipt)),
+    }
+}
+
+/// The answer to a change that the gateway made.
+pub(super) fn changed(id: &Id, receipt: &Receipt) -> Vec<u8> {
+    done(id, None, receipt)
+}
+
+fn done(id: &Id, content: Option<String>, of: &Receipt) -> Vec<u8> {
+    let meta = Map::from_iter([(RECEIPT.to_owned(), receipt(of))]);
     response::result(id, FileResult { content, meta })
 }
 

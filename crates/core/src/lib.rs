@@ -64,6 +64,12 @@
 //! }
 //! ```
 //!
+//! Nobody else runs a request, or makes one of a new kind:
+//!
+//! ```compile_fail,E0603
+//! use portcullis_core::gateway::transaction::Transaction;
+//! ```
+//!
 //! Nobody else prepares an operation or opens what is sealed:
 //!
 //! ```compile_fail,E0603
@@ -139,9 +145,10 @@ pub use backup::{
     Node as BackupNode, NodeKind as BackupNodeKind, Packed, Pruned, Tree as BackupTree,
 };
 pub use gateway::{
-    Answer, AnswerError, Approvals, Approver, BatchError, Binding, CONTEXT, Caller, Changed,
-    Decided, Error, ErrorKind, Following, Gateway, Herald, Nobody, Numbers, Output, Question,
-    RecoveryError, Refusal, ReloadError, Reply, Shares, Ticket, Times, Watching, unified_diff,
+    Answer, AnswerError, Approvals, Approver, BatchError, Binding, CONTEXT, Changed, Client,
+    ContentChange, Decided, Error, ErrorKind, Following, Gateway, Herald, Numbers, Question,
+    Recalled, RecoveryError, Refusal, ReloadError, Reply, Request, Shares, Ticket, Times,
+    unified_diff,
 };
 pub use ledger::{
     AuditLog, Error as LogError, Looked, Plan as RecoveryPlan, Prune as PrunePlan, Pruning, Signer,
@@ -151,9 +158,7 @@ pub use ops::{
     BufferError, Buffers, Committed, Content, Entries, Entry, EntryKind, Event, FileMatches, Found,
     MAX_LIST, Matches, Names, Source, Subscription, TextPart,
 };
-pub use portcullis_search::{
-    EventKind, Follower, Line, Skipped, Stopped, Summary, Unfollowed, WatchEnd,
-};
+pub use portcullis_search::{EventKind, Follower, Line, Skipped, Stopped, Summary, WatchEnd};
 pub use random::{random_bytes, random_hex};
 pub use view::{Fingerprint, WorkspaceView};
 pub use workspace::{Error as WorkspaceError, Follow, Listing, Resolved, Stat, Walked, Workspace};

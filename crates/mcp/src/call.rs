@@ -6,13 +6,8 @@ use std::cell::RefCell;
 use portcullis_audit::Receipt;
 
 use crate::{
-    gateway::{
-        Approver, Caller, Content, Entries, Entry, Follower, Found, Gateway, Matches, Names,
-        Output, Refusal, Source,
-    },
-    model::{
-        Encoding, GlobQuery, GrepQuery, LineRange, Operation, OperationKind, Session, WorkspacePath,
-    },
+    gateway::{Approver, Client, Content, Follower, Gateway, Refusal, Request},
+    model::{Encoding, LineRange, OperationKind, Session, WorkspacePath, request::Read},
     paths::{NotInside, Roots},
 };
 
@@ -46,11 +41,13 @@ impl Call<'_> {
         })
     }
 
-    /// Puts an operation to the gateway.
-    pub(super) fn put(&self, operation: &Operation) -> Result<Output, Trouble> {
+    /// Puts a request to the gateway.
+    pub(super) fn put<R: Request>(&self, request: &R) -> Result<R::Output, Trouble> {
+        let operation = request.as_operation();
         self.go_on(operation.kind(), operation.path().as_str())?;
-        let caller = Caller { approver: self.approver, follower: self.follower };
-        let reply = self.gateway.handle_for(self.session, operation, Source::Disk, caller)?;
+        let (approver, follower) = (self.approver, self.follower);
+        let client = Client { approver, follower, ..Client::default() };
+        let reply = self.gateway.handle(self.session, request, client)?;
         self.receipts.borrow_mut().push(reply.receipt);
         Ok(reply.output)
     }
@@ -74,26 +71,14 @@ impl Call<'_> {
     }
 
     /// A file's content, or some of its lines.
-    pub(super) fn read_at(
-        &self,
-        path: WorkspacePath,
-        range: LineRange,
-        encoding: Encoding,
-    ) -> Result<Content, Trouble> {
-        match self.put(&Operation::Read { path, range, encoding })? {
-            Output::Content(content) => Ok(content),
-            _ => Err(surprise()),
-        }
-    }
-
-    /// The same of a path as the client has it.
     pub(super) fn read(
         &self,
         path: &str,
         range: LineRange,
         encoding: Encoding,
     ) -> Result<Content, Trouble> {
-        self.read_at(self.path(OperationKind::Read, path)?, range, encoding)
+        let path = self.path(OperationKind::Read, path)?;
+        self.put(&Read { path, range, encoding })
     }
 
     /// Refuses to read one file more for a reply that is full.
@@ -103,51 +88,4 @@ impl Call<'_> {
         let op = OperationKind::Read.as_str();
         Trouble::Gate(self.gateway.refuse(self.session, op, Some(path), &refusal))
     }
-
-    /// The names in a directory.
-    pub(super) fn list(&self, path: WorkspacePath) -> Result<Entries, Trouble> {
-        match self.put(&Operation::List { path })? {
-            Output::Entries(entries) => Ok(entries),
-            _ => Err(surprise()),
-        }
-    }
-
-    /// The same without what only a look at each entry tells.
-    pub(super) fn names(&self, path: WorkspacePath) -> Result<Names, Trouble> {
-        match self.put(&Operation::Names { path })? {
-            Output::Names(names) => Ok(names),
-            _ => Err(surprise()),
-        }
-    }
-
-    /// What is known of one entry.
-    pub(super) fn stat(&self, path: WorkspacePath) -> Result<Entry, Trouble> {
-        match self.put(&Operation::Stat { path })? {
-            Output::Stat(entry) => Ok(entry),
-            _ => Err(surprise()),
-        }
-    }
-}
-
-impl Call<'_> {
-    /// What lies beneath a directory and matches a pattern.
-    pub(super) fn glob(&self, path: WorkspacePath, query: GlobQuery) -> Result<Found, Trouble> {
-        match self.put(&Operation::Glob { path, query })? {
-            Output::Found(found) => Ok(found),
-            _ => Err(surprise()),
-        }
-    }
-
-    /// Lines that match.
-    pub(super) fn grep(&self, path: WorkspacePath, query: GrepQuery) -> Result<Matches, Trouble> {
-        match self.put(&Operation::Grep { path, query })? {
-            Output::Matches(matches) => Ok(matches),
-            _ => Err(surprise()),
-        }
-    }
-}
-
-/// The gateway answered another question: that would be a fault of ours.
-pub(super) fn surprise() -> Trouble {
-    Trouble::Said("the gate gave another answer than was asked for".to_owned())
 }

@@ -114,9 +114,9 @@ impl Changes {
             return Ok(());
         }
         let query = WatchQuery { path, recursive: false, ignore: Vec::new() };
-        let watching = gateway.watch(session, query)?;
-        self.listen_to(&watching.subscription);
-        self.lock().files.insert(uri.to_owned(), watching.subscription);
+        let watching = gateway.watch(session, &query)?;
+        self.listen_to(&watching.output);
+        self.lock().files.insert(uri.to_owned(), watching.output);
         Ok(())
     }
 
@@ -137,9 +137,9 @@ impl Changes {
         if self.lock().all.is_some() {
             return Ok(());
         }
-        let watching = gateway.watch(session, WatchQuery::new(WorkspacePath::root()))?;
-        self.listen_to(&watching.subscription);
-        self.lock().all = Some(watching.subscription);
+        let watching = gateway.watch(session, &WatchQuery::new(WorkspacePath::root()))?;
+        self.listen_to(&watching.output);
+        self.lock().all = Some(watching.output);
         Ok(())
     }
 

@@ -13,7 +13,10 @@ use serde_json::json;
 
 use crate::{
     gateway::{self, EntryKind, ErrorKind, Refusal},
-    model::{Access, Encoding, GlobQuery, LineRange, OperationKind, WorkspacePath},
+    model::{
+        Access, Encoding, GlobQuery, LineRange, OperationKind, WorkspacePath,
+        request::{Glob, Read},
+    },
     paths::{NotInside, Roots},
     policy::Query,
 };
@@ -53,8 +56,8 @@ pub(super) fn list(
         ignored: true,
         ..GlobQuery::default()
     };
-    let found =
-        call.glob(WorkspacePath::root(), query).map_err(|trouble| said(call, trouble, None))?;
+    let glob = Glob { path: WorkspacePath::root(), query };
+    let found = call.put(&glob).map_err(|trouble| said(call, trouble, None))?;
     let policy = call.gateway.policy();
     let readable = |path: &WorkspacePath| {
         let (agent, operation, access) = (&call.session.agent, OperationKind::Read, Access::Read);
@@ -100,8 +103,9 @@ pub(super) fn templates(roots: &Roots) -> ListResourceTemplatesResult {
 /// A file's content.
 pub(super) fn read(call: &Call<'_>, uri: &str) -> Result<ReadResourceResult, Refused> {
     let path = path(call, OperationKind::Read, uri)?;
+    let (range, encoding) = (LineRange::default(), Encoding::Base64);
     let content = call
-        .read_at(path.clone(), LineRange::default(), Encoding::Base64)
+        .put(&Read { path: path.clone(), range, encoding })
         .map_err(|trouble| said(call, trouble, Some(uri)))?;
     let mime = tools::mime(path.file_name().unwrap_or_default());
     let contents = match String::from_utf8(content.bytes) {

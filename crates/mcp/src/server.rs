@@ -30,7 +30,7 @@ use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
 
 use crate::{
-    gateway::{Gateway, Refusal, Unfollowed},
+    gateway::{Client, Gateway, Refusal},
     model::{Escaped, OperationKind},
     paths::Roots,
 };
@@ -296,8 +296,8 @@ impl ServerHandler for Server {
         let alone = calls == 0 && self.config.prompt && !shown.asks;
         if alone && self.is_short(tool, &arguments) {
             // Nobody waits for this thread, and no other has to be woken.
-            let asker = Asker::nobody();
-            let result = self.shared.run(tool, &arguments, &asker, &Unfollowed);
+            let (asker, follower) = (Asker::nobody(), Client::default().follower);
+            let result = self.shared.run(tool, &arguments, &asker, follower);
             return Ok(CallToolResponse::Complete(result));
         }
         let running = self.start(tool, arguments);

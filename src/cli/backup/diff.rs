@@ -18,9 +18,12 @@ use crate::{
     cli::{local::LocalGate, render},
     gateway::{
         Backup, BackupKind, BackupNodeKind, CONTEXT, Content, Entry, EntryKind, Error, ErrorKind,
-        Output, Refusal, unified_diff,
+        Recalled, Refusal, Request, unified_diff,
     },
-    model::{Encoding, LineRange, Operation, WorkspacePath},
+    model::{
+        Encoding, LineRange, WorkspacePath,
+        request::{List, Read, Recall},
+    },
 };
 
 /// Compare a backup with what is there now
@@ -58,7 +61,7 @@ pub(super) fn run(args: &Args) -> Result<ExitCode, Failure> {
             BackupKind::Tree => Found::Paths(side.compare_tree(&entry)?),
             BackupKind::Link => return Err(side.refuse("a link has no lines to compare; show it")),
             BackupKind::File | BackupKind::Buffer => {
-                let Output::Content(before) = side.recall(&entry)? else {
+                let Recalled::Content(before) = side.recall(&entry)? else {
                     return Err(side.refuse("the backup has no content"));
                 };
                 let now = side.read(&entry.path)?.map(|content| content.bytes);
@@ -85,8 +88,8 @@ struct Side<'a> {
 }
 
 impl Side<'_> {
-    fn ask(&self, operation: &Operation) -> Result<Output, Error> {
-        let answer = self.gate.handle(operation);
+    fn ask<R: Request>(&self, request: &R) -> Result<R::Output, Error> {
+        let answer = self.gate.handle(request);
         let receipt = match &answer {
             Ok(reply) => Some(&reply.receipt),
             Err(error) => error.receipt(),
@@ -100,34 +103,25 @@ impl Side<'_> {
         self.gate.gateway().refuse(self.gate.session(), "read", None, &refusal)
     }
 
-    fn recall(&self, entry: &Backup) -> Result<Output, Error> {
+    fn recall(&self, entry: &Backup) -> Result<Recalled, Error> {
         let (path, backup) = (entry.path.clone(), entry.id.to_string());
-        self.ask(&Operation::Recall { path, backup, encoding: Encoding::Base64 })
+        self.ask(&Recall { path, backup, encoding: Encoding::Base64 })
     }
 
     /// What the file is now; `None` when there is none.
     fn read(&self, path: &WorkspacePath) -> Result<Option<Content>, Error> {
         let (path, range) = (path.clone(), LineRange::default());
-        match self.ask(&Operation::Read { path, range, encoding: Encoding::Base64 }) {
-            Ok(Output::Content(content)) => Ok(Some(content)),
-            Ok(_) => Ok(None),
-            Err(error) if is_absent(&error) => Ok(None),
-            Err(error) => Err(error),
-        }
+        present(self.ask(&Read { path, range, encoding: Encoding::Base64 }))
     }
 
     /// The entries of a directory; `None` when there is none.
     fn list(&self, path: &WorkspacePath) -> Result<Option<Vec<Entry>>, Error> {
-        match self.ask(&Operation::List { path: path.clone() }) {
-            Ok(Output::Entries(entries)) => Ok(Some(entries.entries)),
-            Ok(_) => Ok(None),
-            Err(error) if is_absent(&error) => Ok(None),
-            Err(error) => Err(error),
-        }
+        let listed = present(self.ask(&List { path: path.clone() }))?;
+        Ok(listed.map(|listed| listed.entries))
     }
 
     fn compare_tree(&self, entry: &Backup) -> Result<BTreeMap<WorkspacePath, char>, Error> {
-        let Output::Entries(visible) = self.recall(entry)? else { return Ok(BTreeMap::new()) };
+        let Recalled::Tree(visible) = self.recall(entry)? else { return Ok(BTreeMap::new()) };
         let damaged = |error: crate::gateway::BackupError| self.refuse(&error.to_string());
         let mut hashes = BTreeMap::new();
         let mut tree = self.gate.gateway().backups().tree(entry).map_err(damaged)?;
@@ -176,8 +170,14 @@ impl Side<'_> {
     }
 }
 
-fn is_absent(error: &Error) -> bool {
-    matches!(error.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory)
+/// What is there; `None` when nothing is.
+fn present<T>(answer: Result<T, Error>) -> Result<Option<T>, Error> {
+    match answer {
+        Err(error) if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory) => {
+            Ok(None)
+        }
+        answer => answer.map(Some),
+    }
 }
 
 fn print(args: &Args, entry: &Backup, found: &Found, receipts: &[Receipt]) {

@@ -14,11 +14,10 @@ use crate::{
         failure::{Exit, Failure},
         moment::Moment,
         options::Common,
-        path_argument,
     },
     cli::{local::LocalGate, render},
-    gateway::{Backup, Error, Output, Reply},
-    model::{Escaped, Operation, WorkspacePath},
+    gateway::{Backup, Changed, Error, Reply},
+    model::{Escaped, WorkspacePath, request::Restore},
     undo::Select,
 };
 
@@ -99,25 +98,19 @@ fn perform(
     gate: &LocalGate,
     args: &Args,
     backup: &str,
-) -> Result<(Backup, WorkspacePath, Reply), Error> {
+) -> Result<(Backup, WorkspacePath, Reply<Changed>), Error> {
     let entry = named(gate, "restore", backup)?;
-    let to =
-        match &args.to {
-            None => entry.path.clone(),
-            Some(text) => path_argument::parse(gate.gateway().workspace().root(), text).map_err(
-                |refusal| gate.gateway().refuse(gate.session(), "restore", Some(text), &refusal),
-            )?,
-        };
-    let operation = Operation::Restore {
-        path: to.clone(),
-        backup: entry.id.to_string(),
-        dry_run: args.flags.dry_run,
+    let to = match &args.to {
+        None => entry.path.clone(),
+        Some(text) => gate.path("restore", text)?,
     };
-    let reply = gate.handle(&operation)?;
+    let restore =
+        Restore { path: to.clone(), backup: entry.id.to_string(), dry_run: args.flags.dry_run };
+    let reply = gate.handle(&restore)?;
     Ok((entry, to, reply))
 }
 
-fn print(args: &Args, entry: &Backup, to: &WorkspacePath, reply: &Reply) {
+fn print(args: &Args, entry: &Backup, to: &WorkspacePath, reply: &Reply<Changed>) {
     if args.flags.json {
         let mut object = render::reply_json(reply);
         if let Some(fields) = object.as_object_mut() {
@@ -134,11 +127,8 @@ fn print(args: &Args, entry: &Backup, to: &WorkspacePath, reply: &Reply) {
     }
     errln!("restored `{to}` from backup {}", entry.id);
     let record = render::receipt_text(&reply.receipt);
-    match &reply.output {
-        Output::Changed(changed) => match &changed.backup {
-            Some(backup) => errln!("record {record}, what was there is backup {backup}"),
-            None => errln!("record {record}, nothing was there"),
-        },
-        _ => errln!("record {record}"),
+    match &reply.output.backup {
+        Some(backup) => errln!("record {record}, what was there is backup {backup}"),
+        None => errln!("record {record}, nothing was there"),
     }
 }

@@ -18,8 +18,8 @@ use crate::{
         output::raw,
     },
     cli::{local::LocalGate, render},
-    gateway::{Backup, Output, Reply},
-    model::{Encoding, Escaped, Operation},
+    gateway::{Backup, Recalled, Reply},
+    model::{Encoding, Escaped, request::Recall},
     operator_files,
 };
 
@@ -47,12 +47,12 @@ pub(super) fn run(args: Args) -> Result<ExitCode, Failure> {
     let file = file.map(|path| Target::open(path, &args.common.workspace)).transpose()?;
     let gate = LocalGate::open(&args.common)?;
     let answer = named(&gate, "read", &args.backup).and_then(|entry| {
-        let operation = Operation::Recall {
+        let recall = Recall {
             path: entry.path.clone(),
             backup: entry.id.to_string(),
             encoding: Encoding::Base64,
         };
-        let reply = gate.handle(&operation)?;
+        let reply = gate.handle(&recall)?;
         Ok((entry, reply))
     });
     finish(gate, answer, args.json, |(entry, reply)| print(&args, file, &entry, reply))
@@ -109,11 +109,16 @@ impl Drop for Target {
     }
 }
 
-fn print(args: &Args, file: Option<Target>, entry: &Backup, reply: Reply) -> Result<(), Failure> {
+fn print(
+    args: &Args,
+    file: Option<Target>,
+    entry: &Backup,
+    reply: Reply<Recalled>,
+) -> Result<(), Failure> {
     if args.json {
         let mut backup = entry_json(entry);
         // The hash would confirm a guess of what was redacted.
-        let redacted = matches!(&reply.output, Output::Content(content) if content.redacted);
+        let redacted = matches!(&reply.output, Recalled::Content(content) if content.redacted);
         if let (Some(object), false) = (backup.as_object_mut(), redacted) {
             object.insert("sha256".to_owned(), json!(entry.sha256));
         }
@@ -127,13 +132,13 @@ fn print(args: &Args, file: Option<Target>, entry: &Backup, reply: Reply) -> Res
     Ok(())
 }
 
-fn print_content(output: Output, file: Option<Target>) -> Result<(), Failure> {
-    match (output, file) {
-        (Output::Content(content), Some(file)) => {
+fn print_content(recalled: Recalled, file: Option<Target>) -> Result<(), Failure> {
+    match (recalled, file) {
+        (Recalled::Content(content), Some(file)) => {
             file.write(&content.bytes).or_fail("cannot write the file")?;
         }
-        (Output::Content(content), None) if !io::stdout().is_terminal() => raw(&content.bytes),
-        (Output::Content(content), None) => match String::from_utf8(content.bytes) {
+        (Recalled::Content(content), None) if !io::stdout().is_terminal() => raw(&content.bytes),
+        (Recalled::Content(content), None) => match String::from_utf8(content.bytes) {
             Ok(text) if content.text => {
                 text.lines().for_each(|line| outln!("{}", Escaped(line)));
             }
@@ -142,14 +147,13 @@ fn print_content(output: Output, file: Option<Target>) -> Result<(), Failure> {
                     .help("write it to a file with -o FILE"));
             }
         },
-        (Output::Entries(_), Some(_)) => {
+        (Recalled::Tree(_), Some(_)) => {
             return Err(Failure::new("a tree has no content of its own to write to a file")
                 .help("put it somewhere with `portcullis backup restore --to PATH`"));
         }
-        (Output::Entries(entries), None) => {
+        (Recalled::Tree(entries), None) => {
             entries.entries.iter().for_each(|entry| outln!("{}", render::path_line(entry)));
         }
-        _ => return Err(Failure::new("cannot print the backup")),
     }
     Ok(())
 }

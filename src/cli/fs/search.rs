@@ -1,13 +1,10 @@
 //! `portcullis fs glob` and `fs grep`: their options, and how what they find is
 //! printed.
 
-use std::process::ExitCode;
-
 use clap::{builder::RangedU64ValueParser, value_parser};
 
 use crate::{
-    app::failure::Exit,
-    gateway::{EntryKind, Found, Line, Matches, Output, Stopped, Summary},
+    gateway::{EntryKind, Found, Line, Matches, Stopped, Summary},
     model::{Escaped, GlobQuery, GrepQuery},
 };
 
@@ -176,14 +173,5 @@ fn print_summary(summary: &Summary, most: bool) {
             Stopped::Cancelled => "it was given up before everything was searched",
         };
         errln!("portcullis: {why}");
-    }
-}
-
-/// The exit code: 1 when a search found nothing, as grep has it.
-pub(super) fn exit(output: &Output) -> ExitCode {
-    match output {
-        Output::Found(found) if found.entries.is_empty() => Exit::Failure.into(),
-        Output::Matches(matches) if matches.files.is_empty() => Exit::Failure.into(),
-        _ => ExitCode::SUCCESS,
     }
 }

@@ -14,10 +14,12 @@ use crate::{
     app::{
         failure::{Context as _, Exit, Failure},
         output,
-        path_argument::parse,
     },
-    gateway::{BatchError, Error, Output, Reply, Source},
-    model::{Encoding, LineRange, Operation, OperationKind, WorkspacePath},
+    gateway::{BatchError, Changed, ContentChange, Error, Reply},
+    model::{
+        Encoding, LineRange, OperationKind,
+        request::{Append, Edit, Read, Write},
+    },
 };
 
 /// Longest list of changes that is read, in bytes.
@@ -53,23 +55,12 @@ pub(super) fn read(
     encoding: Encoding,
     json: bool,
 ) -> Result<ExitCode, Failure> {
-    let paths: Vec<_> = texts.iter().map(|text| path(&gate, OperationKind::Read, text)).collect();
-    let operations: Vec<_> = paths
-        .iter()
-        .flatten()
-        .map(|path| Operation::Read { path: path.clone(), range, encoding })
-        .collect();
-    let mut read = gate
-        .gateway()
-        .handle_reads(gate.session(), &operations, Source::Disk, gate.approver())
-        .into_iter();
     let mut exit = None;
     let mut answers = Vec::new();
+    let read = OperationKind::Read.as_str();
+    let paths: Vec<_> = texts.iter().map(|text| gate.path(read, text)).collect();
     for (text, path) in texts.iter().zip(paths) {
-        // There is an answer for each path that is one.
-        let Some(answer) = path.map_or_else(|error| Some(Err(error)), |_| read.next()) else {
-            break;
-        };
+        let answer = path.and_then(|path| gate.handle(&Read { path, range, encoding }));
         let mut object = match &answer {
             Ok(reply) => render::reply_json(reply),
             Err(error) => render::error_json(error),
@@ -80,7 +71,10 @@ pub(super) fn read(
         match answer {
             Ok(_) if json => {}
             Ok(reply) => {
-                print(&reply, encoding);
+                match encoding {
+                    Encoding::Text => output::raw(&reply.output.bytes),
+                    Encoding::Base64 => outln!("{}", STANDARD.encode(&reply.output.bytes)),
+                }
                 errln!("read {text}: record {}", render::receipt_text(&reply.receipt));
             }
             Err(error) => {
@@ -102,21 +96,11 @@ pub(super) fn read(
     Ok(exit.unwrap_or(ExitCode::SUCCESS))
 }
 
-fn print(reply: &Reply, encoding: Encoding) {
-    match (&reply.output, encoding) {
-        (Output::Content(content), Encoding::Text) => output::raw(&content.bytes),
-        (Output::Content(content), Encoding::Base64) => {
-            outln!("{}", STANDARD.encode(&content.bytes));
-        }
-        _ => {}
-    }
-}
-
 /// Puts the changes on stdin to the gate together, and says what became of them.
 pub(super) fn batch(gate: LocalGate, json: bool) -> Result<ExitCode, Failure> {
     let put = put(&gate);
     gate.close()?;
-    let (operations, answer) = put?;
+    let (changes, answer) = put?;
     match answer {
         Ok(replies) if json => {
             let replies: Vec<_> = replies.iter().map(render::reply_json).collect();
@@ -124,7 +108,8 @@ pub(super) fn batch(gate: LocalGate, json: bool) -> Result<ExitCode, Failure> {
             Ok(ExitCode::SUCCESS)
         }
         Ok(replies) => {
-            for (reply, operation) in replies.iter().zip(&operations) {
+            for (reply, change) in replies.iter().zip(&changes) {
+                let operation = change.as_operation();
                 let record = render::receipt_text(&reply.receipt);
                 errln!("{} {}: record {record}", operation.kind(), operation.path());
             }
@@ -145,10 +130,10 @@ pub(super) fn batch(gate: LocalGate, json: bool) -> Result<ExitCode, Failure> {
     }
 }
 
-type Together = Result<Vec<Reply>, BatchError>;
+type Together = Result<Vec<Reply<Changed>>, BatchError>;
 
 /// Reads the changes and puts them to the gate. The inner error is the gate's answer.
-fn put(gate: &LocalGate) -> Result<(Vec<Operation>, Together), Failure> {
+fn put(gate: &LocalGate) -> Result<(Vec<Box<dyn ContentChange>>, Together), Failure> {
     let mut text = String::new();
     io::stdin()
         .lock()
@@ -162,11 +147,11 @@ fn put(gate: &LocalGate) -> Result<(Vec<Operation>, Together), Failure> {
     };
     let wanted: Vec<Wanted> =
         serde_json::from_str(&text).map_err(|error| usage(error.to_string()))?;
-    let mut operations = Vec::new();
+    let mut changes = Vec::new();
     let mut refused = None;
     for (index, wanted) in wanted.into_iter().enumerate() {
-        match operation(gate, wanted).map_err(usage)? {
-            Ok(operation) => operations.push(operation),
+        match change(gate, wanted).map_err(usage)? {
+            Ok(change) => changes.push(change),
             Err(error) => {
                 refused = Some(BatchError { index, error });
                 break;
@@ -175,36 +160,34 @@ fn put(gate: &LocalGate) -> Result<(Vec<Operation>, Together), Failure> {
     }
     let answer = match refused {
         Some(refused) => Err(refused),
-        None => gate.gateway().handle_together(gate.session(), &operations),
+        None => gate.gateway().handle_together(gate.session(), &changes),
     };
-    Ok((operations, answer))
+    Ok((changes, answer))
 }
 
-/// The operation; the inner error is the gate's, the outer says what cannot be
+/// The change; the inner error is the gate's, the outer says what cannot be
 /// understood.
-fn operation(gate: &LocalGate, wanted: Wanted) -> Result<Result<Operation, Error>, String> {
+fn change(
+    gate: &LocalGate,
+    wanted: Wanted,
+) -> Result<Result<Box<dyn ContentChange>, Error>, String> {
     let content = |content: Option<String>, base64: Option<String>| match (content, base64) {
         (Some(text), None) => Ok(text.into_bytes()),
         (None, Some(code)) => STANDARD.decode(code).map_err(|error| error.to_string()),
         _ => Err("`content` or `base64` is needed, and only one of them".to_owned()),
     };
+    let path = |kind: OperationKind, text: &str| gate.path(kind.as_str(), text);
     Ok(match wanted {
         Wanted::Write { path: text, content: plain, base64 } => {
             let content = content(plain, base64)?;
-            path(gate, OperationKind::Write, &text).map(|path| Operation::Write { path, content })
+            path(OperationKind::Write, &text).map(|path| Box::new(Write { path, content }) as _)
         }
         Wanted::Append { path: text, content: plain, base64 } => {
             let content = content(plain, base64)?;
-            path(gate, OperationKind::Append, &text).map(|path| Operation::Append { path, content })
+            path(OperationKind::Append, &text).map(|path| Box::new(Append { path, content }) as _)
         }
         Wanted::Edit { path: text, old, new } => {
-            path(gate, OperationKind::Edit, &text).map(|path| Operation::Edit { path, old, new })
+            path(OperationKind::Edit, &text).map(|path| Box::new(Edit { path, old, new }) as _)
         }
-    })
-}
-
-fn path(gate: &LocalGate, kind: OperationKind, text: &str) -> Result<WorkspacePath, Error> {
-    parse(gate.gateway().workspace().root(), text).map_err(|refusal| {
-        gate.gateway().refuse(gate.session(), kind.as_str(), Some(text), &refusal)
     })
 }

@@ -18,9 +18,8 @@ use crate::{
         failure::{Context as _, Exit, Failure},
         options::Common,
         output::is_closed,
-        path_argument::parse,
     },
-    gateway::{EntryKind, Event, EventKind, Subscription, WatchEnd, Watching},
+    gateway::{EntryKind, Event, EventKind, Reply, Subscription, WatchEnd},
     model::{IGNORED_DIRECTORIES, WatchQuery},
     sandbox::stop_signals,
 };
@@ -63,14 +62,8 @@ pub(super) fn run(common: &Common, args: &WatchArgs, json: bool) -> Result<ExitC
     let signals = stop_signals().or_fail("cannot watch for signals")?;
     let gate = LocalGate::open(common)?;
     let asked = format!("watch {}", args.path);
-    let root = gate.gateway().workspace().root();
-    let watched = match parse(root, &args.path) {
-        Ok(path) => gate.gateway().watch(gate.session(), args.query(path)),
-        Err(refusal) => {
-            let path = Some(args.path.as_str());
-            Err(gate.gateway().refuse(gate.session(), "watch", path, &refusal))
-        }
-    };
+    let path = gate.path("watch", &args.path);
+    let watched = path.and_then(|path| gate.gateway().watch(gate.session(), &args.query(path)));
     let watching = match watched {
         Ok(watching) => watching,
         Err(error) => {
@@ -78,7 +71,7 @@ pub(super) fn run(common: &Common, args: &WatchArgs, json: bool) -> Result<ExitC
             return Ok(render::report_error(&asked, &error, json));
         }
     };
-    let subscription = watching.subscription.clone();
+    let subscription = watching.output.clone();
     begin(&watching, json);
     let told = end_on_signal(signals, subscription.clone())
         .or_fail("cannot start a thread")
@@ -89,8 +82,8 @@ pub(super) fn run(common: &Common, args: &WatchArgs, json: bool) -> Result<ExitC
 }
 
 /// Says that it watches from now on.
-fn begin(watching: &Watching, json: bool) {
-    let (path, receipt) = (watching.subscription.path(), &watching.receipt);
+fn begin(watching: &Reply<Subscription>, json: bool) {
+    let (path, receipt) = (watching.output.path(), &watching.receipt);
     if json {
         let path = render::path_json(path);
         let object = json!({ "ok": true, "watching": path, "receipt": receipt });

@@ -14,8 +14,11 @@ use std::{
 };
 
 use portcullis::{
-    gateway::{BufferError, Buffers, Gateway, Output, Source},
-    model::{Encoding, LineRange, Operation, WorkspacePath},
+    gateway::{BufferError, Buffers, Client, Gateway, Request, Source},
+    model::{
+        Encoding, LineRange, WorkspacePath,
+        request::{Read, Rename, Write},
+    },
 };
 
 use super::path;
@@ -52,10 +55,10 @@ impl Buffers for Editor {
     }
 }
 
-/// Carries `operation` out by the editor while another gateway, whose agent is the same,
+/// Carries `request` out by the editor while another gateway, whose agent is the same,
 /// renames a link that leads outside over `file`; gives what the request came to and the
 /// text outside.
-fn race(operation: &Operation, at: usize) -> (Option<Output>, String) {
+fn race<R: Request + Sync>(request: &R, at: usize) -> (Option<R::Output>, String) {
     let temp = tempfile::tempdir().unwrap();
     let (root, outside) = (temp.path().join("ws"), temp.path().join("outside"));
     fs::create_dir(&root).unwrap();
@@ -77,12 +80,16 @@ fn race(operation: &Operation, at: usize) -> (Option<Output>, String) {
                 asked.recv().unwrap();
             }
             let to = path("via/file");
-            let rename = Operation::Rename { from: path("evil"), to, replace: true };
+            let rename = Rename { from: path("evil"), to, replace: true };
             // It may find that the file was written meanwhile.
-            let _ = other.handle(session, &rename, Source::Disk);
+            let _ = other.handle(session, &rename, Client::default());
             done.store(true, Ordering::SeqCst);
         });
-        let reply = one.handle(session, operation, Source::Auto(&editor));
+        let reply = one.handle(
+            session,
+            request,
+            Client { source: Source::Auto(&editor), ..Client::default() },
+        );
         // It was held up, and for no longer than that.
         reply.ok().map(|reply| reply.output)
     });
@@ -94,16 +101,15 @@ fn race(operation: &Operation, at: usize) -> (Option<Output>, String) {
 #[test]
 fn an_editor_reads_what_was_decided_on_whatever_is_renamed_meanwhile() {
     let (range, encoding) = (LineRange::default(), Encoding::Text);
-    let read = Operation::Read { path: path("file"), range, encoding };
-    let (output, _) = race(&read, 1);
-    let Some(Output::Content(content)) = output else { panic!("{output:?}") };
+    let read = Read { path: path("file"), range, encoding };
+    let content = race(&read, 1).0.unwrap();
     assert_eq!(String::from_utf8_lossy(&content.bytes), "inside unsaved");
 }
 
 /// A confined agent had the editor write over any file of the user.
 #[test]
 fn an_editor_writes_where_it_was_decided_whatever_is_renamed_meanwhile() {
-    let write = Operation::Write { path: path("file"), content: b"agent's".to_vec() };
+    let write = Write { path: path("file"), content: b"agent's".to_vec() };
     // At the first call it is asked for its buffer, at the second it writes.
     for at in [1, 2] {
         let (_, outside) = race(&write, at);

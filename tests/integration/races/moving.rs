@@ -8,7 +8,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use portcullis::{gateway::ErrorKind, model::Operation};
+use portcullis::{gateway::ErrorKind, model::request::Rename};
 
 use super::{Inside, is_clean, path};
 use crate::common::Stop;
@@ -26,7 +26,7 @@ fn a_rename_that_replaces_nothing_leaves_what_took_the_name_meanwhile() {
     let root = inside.root();
     let (from, to) = (root.join("from"), root.join("to"));
     let (stop, taken) = (AtomicBool::new(false), AtomicU64::new(0));
-    let rename = Operation::Rename { from: path("from"), to: path("to"), replace: false };
+    let rename = Rename { from: path("from"), to: path("to"), replace: false };
     let (mut moved, mut refused) = (0, 0);
     thread::scope(|scope| {
         let other = scope.spawn(|| {

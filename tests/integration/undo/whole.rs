@@ -6,7 +6,10 @@ use std::{
     time::{Duration, Instant},
 };
 
-use portcullis::undo::{self, Choice, History, Preview, Select, Status};
+use portcullis::{
+    model::request::{Append, Restore},
+    undo::{self, Choice, History, Preview, Select, Status},
+};
 use portcullis_audit::Directory;
 
 use super::*;
@@ -18,22 +21,22 @@ fn work(agent: &Agent, random: &mut Random) {
         ["a", "b", "c", "d", "d/a", "d/b", "d/e", "d/e/a", "f", "f/a", "f/g/h", "f/g"];
     let mut name = || path(NAMES[usize::try_from(random.below(12)).unwrap()]);
     let (one, two) = (name(), name());
-    let operation = match random.below(8) {
-        0..3 => Operation::Write { path: one, content: format!("{}", random.below(1000)).into() },
-        3 => Operation::Append { path: one, content: b"+".to_vec() },
-        4 => Operation::Remove { path: one, recursive: true },
-        5 => Operation::Mkdir { path: one, recursive: true },
-        6 => Operation::Rename { from: one, to: two, replace: true },
+    let change: Box<dyn Request<Output = Changed>> = match random.below(8) {
+        0..3 => Box::new(Write { path: one, content: format!("{}", random.below(1000)).into() }),
+        3 => Box::new(Append { path: one, content: b"+".to_vec() }),
+        4 => Box::new(Remove { path: one, recursive: true }),
+        5 => Box::new(Mkdir { path: one, recursive: true }),
+        6 => Box::new(Rename { from: one, to: two, replace: true }),
         _ => match agent.gateway.backups().entries_of(&one).unwrap().entries.pop() {
             Some(entry) => {
                 let backup = entry.id.to_string();
-                Operation::Restore { path: one, backup, dry_run: false }
+                Box::new(Restore { path: one, backup, dry_run: false })
             }
             None => return,
         },
     };
     // Many make no sense, and the gate says so.
-    let _ = agent.gateway.handle(&agent.session, &operation, Source::Disk);
+    let _ = agent.gateway.handle(&agent.session, &*change, Client::default());
 }
 
 #[test]
@@ -77,7 +80,7 @@ fn the_whole_workspace_becomes_what_it_was_at_any_record() {
                 &agent.session,
                 &preview,
                 Choice::Refuse,
-                &Nobody,
+                Client::default().approver,
                 &mut || (),
             )
             .unwrap_or_else(|failed| panic!("seed {seed}, record {record}: {failed}"));

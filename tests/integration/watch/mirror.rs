@@ -217,7 +217,7 @@ fn a_mirror_of_what_may_be_seen_is_true_after_every_burst_of_changes() {
         let agent = "operator".parse().unwrap();
         let other = Session { agent, id: "0f".repeat(16), ..house.session.clone() };
         let some = house.watch(".");
-        let all = house.gateway.watch(&other, WatchQuery::new(path("."))).unwrap().subscription;
+        let all = house.gateway.watch(&other, &WatchQuery::new(path("."))).unwrap().output;
         let mirror = |hidden| Mirror {
             house: &house,
             known: BTreeSet::new(),

@@ -28,7 +28,7 @@ fn what_may_not_be_listed_comes_and_goes_and_is_never_named() {
         id: "0f".repeat(16),
         ..house.session.clone()
     };
-    let sees = house.gateway.watch(&other, WatchQuery::new(path("."))).unwrap().subscription;
+    let sees = house.gateway.watch(&other, &WatchQuery::new(path("."))).unwrap().output;
     let step = |act: &dyn Fn(), all_told: &[&str], sees_told: &[&str]| {
         act();
         assert_eq!(house.told(&all), all_told);
@@ -68,7 +68,7 @@ fn hidden_directories_that_change_their_names_make_nobody_look_again() {
         ..house.session.clone()
     };
     // Who subscribes last is told last.
-    let sees = house.gateway.watch(&other, WatchQuery::new(path("."))).unwrap().subscription;
+    let sees = house.gateway.watch(&other, &WatchQuery::new(path("."))).unwrap().output;
     let mut again = false;
     while !again {
         for _ in 0..20 {
@@ -124,7 +124,7 @@ fn beneath_what_nothing_allows_only_what_something_does_is_told() {
     assert_eq!(told, BTreeSet::from(expected.map(str::to_owned)));
     // Whether it is there is not told either.
     let refused = |name: &str| {
-        let error = house.gateway.watch(&house.session, WatchQuery::new(path(name))).unwrap_err();
+        let error = house.gateway.watch(&house.session, &WatchQuery::new(path(name))).unwrap_err();
         (error.kind(), error.to_string())
     };
     assert_eq!(refused("src/closed"), refused("src/nothing"));
@@ -142,7 +142,7 @@ fn what_a_person_would_be_asked_about_is_not_told() {
     assert!(house.told(&all).is_empty());
     house.mv("ask/a", "a");
     assert_eq!(house.told(&all), ["create a"]);
-    let error = house.gateway.watch(&house.session, WatchQuery::new(path("ask"))).unwrap_err();
+    let error = house.gateway.watch(&house.session, &WatchQuery::new(path("ask"))).unwrap_err();
     assert_eq!((error.kind(), error.rule()), (ErrorKind::Denied, Some("q")));
 }
 

@@ -117,15 +117,15 @@ fn subscriptions_of_a_session_are_bounded_and_given_back() {
     let house = House::new("");
     let mut held: Vec<_> = (0..256).map(|_| house.watch(".")).collect();
     let query = || WatchQuery::new(path("."));
-    let error = house.gateway.watch(&house.session, query()).unwrap_err();
+    let error = house.gateway.watch(&house.session, &query()).unwrap_err();
     assert!(error.to_string().contains("too many"), "{error}");
     let other = Session { id: "ab".repeat(16), ..house.session.clone() };
-    house.gateway.watch(&other, query()).unwrap();
+    house.gateway.watch(&other, &query()).unwrap();
     held.pop();
     house.watch(".");
     for (path, ignore) in [("nothing", ""), (".", "a/b"), (".", "..")] {
         let ignore = vec![ignore.to_owned()].into_iter().filter(|i| !i.is_empty()).collect();
         let query = WatchQuery { path: super::path(path), recursive: true, ignore };
-        assert!(house.gateway.watch(&other, query).is_err(), "{path}");
+        assert!(house.gateway.watch(&other, &query).is_err(), "{path}");
     }
 }

@@ -154,7 +154,7 @@ pub trait Approver: Sync {
 /// For doors that have nobody behind them to ask: only who looks for waiting
 /// requests can answer.
 #[derive(Debug, Clone, Copy)]
-pub struct Nobody;
+pub(super) struct Nobody;
 
 impl Approver for Nobody {
     fn ask(&self, _ticket: &Arc<Ticket>) {}

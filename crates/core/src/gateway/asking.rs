@@ -13,15 +13,10 @@ use super::{
     Error, ErrorKind, Gateway,
     approvals::{Answer, Approver, Binding, End, Question, Told},
     error::{Failure, Stopped},
-    pending_approval::{Asking, Shown},
+    pending_approval::Asking,
     record,
-    transaction::Transaction,
 };
-use crate::{
-    model::{Access, Session},
-    policy::Decision,
-    random::random_hex,
-};
+use crate::{model::Session, policy::Decision, random::random_hex};
 
 impl Asking {
     /// The denial where nobody can be asked.
@@ -39,91 +34,32 @@ pub(super) struct Approved {
     seq: u64,
 }
 
+impl Approved {
+    /// The record of the answer, if `binding` is what it was given to.
+    ///
+    /// # Errors
+    /// A denial by `rule`, which asks, if it is another one.
+    pub(super) fn covers(&self, binding: &Binding, rule: &Decision) -> Result<u64, Decision> {
+        if self.binding == *binding {
+            return Ok(self.seq);
+        }
+        let reason = "what would be done now is not what was approved; ask again";
+        Err(rule.clone().denying().with_reason(reason))
+    }
+}
+
 impl Told {
     /// The denial by the first of the rules that ask.
     fn refusal(&self, first: Option<&Decision>, reason: &'static str) -> Failure {
         let Some(first) = first else {
-            return Failure::Denied(Box::new(Decision::built_in_denial("default", reason)));
+            return Decision::built_in_denial("default", reason).into();
         };
         let decision = first.clone().denying().with_reason(reason);
         match self.rules.iter().any(|rule| rule.rule() == first.rule()) {
-            true => Failure::Denied(Box::new(decision)),
+            true => decision.into(),
             false => Failure::Hidden(Box::new(decision), reason),
         }
     }
-}
-
-impl Transaction<'_> {
-    /// Goes on if no rule asks, or if exactly this was approved; writes into
-    /// the record on what grounds. `change` describes what would be done.
-    pub(super) fn heed(
-        &self,
-        draft: &mut Draft,
-        change: impl FnOnce() -> Shown,
-    ) -> Result<(), Failure> {
-        self.reservations.observe(draft);
-        let rules = self.reservations.asks();
-        let Some(first) = rules.first() else {
-            return Ok(());
-        };
-        let fact = |name| draft.facts.as_ref()?.get(name)?.as_str().map(str::to_owned);
-        let binding = Binding {
-            operation: self.operation.kind(),
-            path: draft.resolved.clone().or_else(|| draft.path.clone()).unwrap_or_default(),
-            to: draft.to.clone(),
-            before: draft.before,
-            buffer: fact(record::BUFFER_BEFORE),
-            after: draft.after,
-            moved: fact("moved"),
-            policy_sha256: self.policy.sha256().to_owned(),
-            rules: rules.iter().map(|rule| rule.rule().to_owned()).collect(),
-        };
-        let seq = match (self.approved, self.gate.approvals.granted(&self.session.id, &binding)) {
-            (Some(approved), _) if approved.binding == binding => approved.seq,
-            (Some(_), _) => return Err(stale(first)),
-            (None, Some(seq)) => seq,
-            (None, None) => {
-                let shown = change();
-                let told = self.told(draft, &binding, &rules, &shown);
-                let asking = Asking { binding, rules, change: shown.text, told };
-                return Err(Failure::Ask(Box::new(asking)));
-            }
-        };
-        record::decide(draft, first);
-        draft.decision = Some("allow".to_owned());
-        draft.facts.get_or_insert_default().insert("approval".to_owned(), seq.into());
-        Ok(())
-    }
-
-    /// What comes of a failure where a rule asks: the question. It tells what is
-    /// there or not, and whoever may not look without a person hears of that after a
-    /// yes.
-    pub(super) fn heed_failing(&self, draft: &mut Draft, failure: Failure) -> Failure {
-        let is_told = matches!(failure, Failure::Ask(_) | Failure::Log(_) | Failure::Answered(_));
-        let asks = !self.reservations.asks().is_empty();
-        if is_told
-            || self.is_operators()
-            || !asks
-            || self.is_denied_by_name()
-            || self.may_look(draft)
-        {
-            return failure;
-        }
-        self.heed(draft, || self.fails()).err().unwrap_or(failure)
-    }
-
-    /// Whether the names that were asked for are enough to refuse the request,
-    /// whatever is there.
-    fn is_denied_by_name(&self) -> bool {
-        let authorizer = self.authorizer();
-        authorizer.names(self.operation.path()).is_err()
-            || self.new_name().is_some_and(|to| authorizer.name(Access::Write, to).is_deny())
-    }
-}
-
-fn stale(decision: &Decision) -> Failure {
-    let reason = "what would be done now is not what was approved; ask again".to_owned();
-    Failure::Denied(Box::new(decision.clone().denying().with_reason(reason)))
 }
 
 impl Stopped {
@@ -150,14 +86,14 @@ impl Gateway {
         let Some(first) = rules.first().cloned() else {
             return Err(Stopped::because(
                 draft,
-                Failure::Denied(Box::new(Decision::built_in_denial("default", "nothing asks"))),
+                Decision::built_in_denial("default", "nothing asks").into(),
             ));
         };
         record::decide(&mut draft, &first);
         let Ok(id) = random_hex::<4>() else {
             let failure =
                 Decision::built_in_denial("approval.id", "no random bytes for a question");
-            return Err(Stopped::because(draft, Failure::Denied(Box::new(failure))));
+            return Err(Stopped::because(draft, failure.into()));
         };
         draft.facts.get_or_insert_default().insert("question".to_owned(), id.clone().into());
         let asked = Draft { counts: None, ..draft.clone() };

@@ -120,7 +120,7 @@ impl Authorizer<'_> {
             };
             let decision = self.policy.evaluate(&query);
             if decision.is_deny() && !decision.is_default_deny() {
-                return Err(Failure::Denied(Box::new(decision)));
+                return Err(decision.into());
             }
             if decision.is_ask() {
                 self.reservations.hear(&decision);
@@ -193,7 +193,7 @@ impl Authorizer<'_> {
             }
             if !hidden.is_allow() {
                 let reason = "what cannot be read cannot be restored to another place";
-                return Err(Failure::Denied(Box::new(hidden.denying().with_reason(reason))));
+                return Err(hidden.denying().with_reason(reason).into());
             }
             self.reservations.hear(&hidden);
             // What can be read is left to what may be listed here and not there.
@@ -308,11 +308,11 @@ impl Authorizer<'_> {
         let mut last = Decision::built_in_denial("default", "nothing was asked");
         for decision in decisions {
             if decision.is_deny() {
-                return Err(Failure::Denied(Box::new(decision)));
+                return Err(decision.into());
             }
             self.reservations.hear(&decision);
             last = decision;
         }
-        if last.is_deny() { Err(Failure::Denied(Box::new(last))) } else { Ok(last) }
+        if last.is_deny() { Err(last.into()) } else { Ok(last) }
     }
 }

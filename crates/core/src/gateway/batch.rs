@@ -1,6 +1,6 @@
-//! Several requests at once: reads one by one, changes of content together.
+//! Several changes of content at once.
 //!
-//! Changes are decided together: each is decided on, prepared and kept before
+//! They are decided together: each is decided on, prepared and kept before
 //! the intent of the first is recorded, and one that may not be made keeps all
 //! from being made. They are then made one after the other. When one cannot
 //! be, those before it are taken back from the vault, now or, should the gate
@@ -20,25 +20,28 @@ use rustix::io::Errno;
 use serde_json::Value;
 
 use super::{
-    Approver, Error, ErrorKind, Gateway, Refusal, Reply,
-    error::Failure,
+    Gateway, Refusal,
+    changes::ContentChange,
+    client::Client,
+    error::{Error, ErrorKind, Failure},
+    handle::ATTEMPTS,
     limits::{Meter, Spent},
     record,
-    request::ATTEMPTS,
-    reservations::Reservations,
+    reply::{Changed, Reply},
+    saved::{Ready, discard},
     span,
-    transaction::{Ready, Transaction},
+    transaction::Transaction,
 };
 use crate::{
     ledger::Grant,
-    model::{Operation, Session, WorkspacePath},
-    ops::{Findings, Source, Unfollowed},
+    model::{Session, WorkspacePath},
+    ops::Findings,
     policy::Decision,
     random::random_hex,
 };
 
 /// Most changes of a batch: all of their contents are held at once.
-const MOST: usize = 100;
+const MAX_CHANGES: usize = 100;
 /// The fact by which records of one batch know each other.
 const BATCH: &str = "batch";
 /// The fact that says how many of them there are.
@@ -81,31 +84,8 @@ struct Refused {
 }
 
 impl Gateway {
-    /// Answers several requests that change nothing, each by itself; where a
-    /// rule asks for a person, `approver` asks.
-    ///
-    /// # Errors
-    /// Each answer as [`Gateway::handle_asking`]; one that would change something is
-    /// refused.
-    pub fn handle_reads(
-        &self,
-        session: &Session,
-        operations: &[Operation],
-        source: Source<'_>,
-        approver: &dyn Approver,
-    ) -> Vec<Result<Reply, Error>> {
-        let answer = |operation: &Operation| match operation.kind().is_mutation() {
-            true => {
-                Err(self.misplaced(session, operation, "only reads can be answered one by one"))
-            }
-            false => self.handle_asking(session, operation, source, approver),
-        };
-        operations.iter().map(answer).collect()
-    }
-
-    /// Makes all of several changes of content (`write`, `append`, `edit`) or
-    /// none; of each file one. Nobody is asked: where a rule would ask, the
-    /// batch is denied.
+    /// Makes all of several changes or none; of each file one. Nobody is asked: where a
+    /// rule would ask, the batch is denied.
     ///
     /// # Errors
     /// When one is denied or fails. No change is left then, but for what could
@@ -114,83 +94,59 @@ impl Gateway {
     pub fn handle_together(
         &self,
         session: &Session,
-        operations: &[Operation],
-    ) -> Result<Vec<Reply>, BatchError> {
-        let fits = |operation: &Operation| {
-            use Operation as O;
-            matches!(operation, O::Write { .. } | O::Append { .. } | O::Edit { .. })
-        };
-        let unfit = operations.iter().position(|operation| !fits(operation));
-        let unfit = unfit.map(|index| (index, "a batch is made of `write`, `append` and `edit`"));
-        let many = (operations.len() > MOST).then_some((MOST, "a batch has at most 100 changes"));
-        if let Some((index, why)) = unfit.or(many)
-            && let Some(operation) = operations.get(index)
-        {
-            let error = self.misplaced(session, operation, why);
-            return Err(BatchError { index, error });
+        changes: &[Box<dyn ContentChange>],
+    ) -> Result<Vec<Reply<Changed>>, BatchError> {
+        if let Some(change) = changes.get(MAX_CHANGES) {
+            let refusal = Refusal::Parameters("a batch has at most 100 changes".to_owned());
+            let operation = change.as_operation();
+            let path = record::shown(operation.path());
+            let error = self.refuse(session, operation.kind().as_str(), Some(&path), &refusal);
+            return Err(BatchError { index: MAX_CHANGES, error });
         }
         let begun = Instant::now();
         let span = span::of(session, BATCH);
         let _inside = span.enter();
-        let made = self.make_together(session, operations);
+        let made = self.make_together(session, changes);
         let first = made.as_ref().map(|replies| replies.first().map(|reply| &reply.receipt));
-        let (receipt, result) = match &first {
-            Ok(receipt) => (*receipt, "ok"),
-            Err(refused) => (refused.error.receipt(), refused.error.kind().as_str()),
-        };
-        span::answered(&span, receipt, result);
-        if let Some(counter) = &self.counter {
-            counter.answered(BATCH, begun.elapsed());
-        }
+        self.answered(&span, BATCH, begun, first.map_err(|refused| &refused.error));
         made
     }
 
     fn make_together(
         &self,
         session: &Session,
-        operations: &[Operation],
-    ) -> Result<Vec<Reply>, BatchError> {
+        changes: &[Box<dyn ContentChange>],
+    ) -> Result<Vec<Reply<Changed>>, BatchError> {
         let policy = self.policy();
-        let meter = self.begin(session, operations)?;
-        let facts = facts(operations.len()).map_err(|errno| {
+        let meter = self.begin(session, changes)?;
+        let facts = facts(changes.len()).map_err(|errno| {
             let message = format!("no random bytes for the batch: {errno}");
             BatchError { index: 0, error: Error::new(ErrorKind::Io, message) }
         })?;
         // One turn: they are carried out one after the other.
-        let turn = self.turns.as_ref().map(|turns| turns.enter_with(session, operations.len()));
-        let pass = turn.transpose().map_err(|decision| {
-            self.deny_one(session, operations, 0, decision, meter.as_deref())
-        })?;
-        let paths = operations.iter().map(|operation| operation.path().clone()).collect();
+        let turn = self.turns.as_ref().map(|turns| turns.enter_with(session, changes.len()));
+        let pass = turn
+            .transpose()
+            .map_err(|decision| self.deny_one(session, changes, 0, decision, meter.as_deref()))?;
+        let paths = changes.iter().map(|change| change.as_operation().path().clone()).collect();
         let _held = self.locks.hold(paths);
         let mut attempt = 1;
         loop {
-            let findings: Vec<_> = operations.iter().map(|_| Findings::default()).collect();
-            let transactions: Vec<_> = operations
+            let findings: Vec<_> = changes.iter().map(|_| Findings::default()).collect();
+            let transactions: Vec<_> = changes
                 .iter()
                 .zip(&findings)
-                .map(|(operation, findings)| Transaction {
-                    gate: self,
-                    policy: &policy,
-                    session,
-                    operation,
-                    source: Source::Disk,
-                    meter: meter.as_ref(),
-                    reservations: Reservations::default(),
-                    findings,
-                    follower: &Unfollowed,
-                    redress: false,
-                    approved: None,
+                .map(|(change, findings)| {
+                    let (operation, client) = (change.as_operation(), Client::default());
+                    Transaction {
+                        meter: meter.as_ref(),
+                        pass: pass.as_ref(),
+                        ..Transaction::new(self, &policy, session, operation, client, findings)
+                    }
                 })
                 .collect();
-            match self.prepare_all(&transactions, &facts) {
-                Ok(prepared) => {
-                    let made = self.make_all(&transactions, prepared);
-                    if let (Some(pass), Ok(replies)) = (&pass, &made) {
-                        pass.charge(replies.iter().map(|reply| reply.output.weight()).sum());
-                    }
-                    return made;
-                }
+            match self.prepare_all(&transactions, changes, &facts) {
+                Ok(prepared) => return self.make_all(session, &transactions, prepared),
                 Err(Refused { why: Failure::Moved, .. }) if attempt < ATTEMPTS => attempt += 1,
                 Err(refused) => return Err(self.refuse_all(refused, &findings, meter.as_deref())),
             }
@@ -201,17 +157,17 @@ impl Gateway {
     fn begin(
         &self,
         session: &Session,
-        operations: &[Operation],
+        changes: &[Box<dyn ContentChange>],
     ) -> Result<Option<Arc<Meter>>, BatchError> {
         let policy = self.policy();
         let denied = |index: usize, decision: Decision, meter: Option<&Meter>| {
-            self.deny_one(session, operations, index, decision, meter)
+            self.deny_one(session, changes, index, decision, meter)
         };
         let meter = self
             .meters
             .of(&session.id, policy.limits())
             .map_err(|decision| denied(0, decision, None))?;
-        for index in 0..operations.len() {
+        for index in 0..changes.len() {
             if let Some(meter) = &meter {
                 meter
                     .begin(Instant::now())
@@ -225,43 +181,41 @@ impl Gateway {
     fn deny_one(
         &self,
         session: &Session,
-        operations: &[Operation],
+        changes: &[Box<dyn ContentChange>],
         index: usize,
         decision: Decision,
         meter: Option<&Meter>,
     ) -> BatchError {
         let policy = self.policy();
-        let draft = match operations.get(index) {
-            Some(operation) => record::operation(session, &policy, operation),
+        let draft = match changes.get(index) {
+            Some(change) => record::operation(session, &policy, change.as_operation()),
             None => record::request(session, &policy, BATCH, None),
         };
-        let error = self.fail(draft, Failure::Denied(Box::new(decision)), meter);
+        let error = self.fail(draft, decision.into(), meter);
         BatchError { index, error }
-    }
-
-    fn misplaced(&self, session: &Session, operation: &Operation, why: &str) -> Error {
-        let refusal = Refusal::Parameters(why.to_owned());
-        let path = record::shown(operation.path());
-        self.refuse(session, operation.kind().as_str(), Some(&path), &refusal)
     }
 
     /// Decides on each change, prepares it and keeps what it will replace.
     fn prepare_all<'a>(
         &self,
         transactions: &[Transaction<'a>],
+        changes: &'a [Box<dyn ContentChange>],
         facts: &BTreeMap<String, Value>,
     ) -> Result<Vec<Prepared<'a>>, Refused> {
         let mut prepared: Vec<Prepared<'a>> = Vec::new();
         let (mut drafts, mut paths) = (Vec::new(), BTreeSet::new());
         for transaction in transactions {
-            let mut draft =
-                record::operation(transaction.session, transaction.policy, transaction.operation);
+            let mut draft = record::operation(
+                transaction.session,
+                transaction.context.policy,
+                transaction.operation,
+            );
             draft.facts = Some(facts.clone());
             drafts.push(draft);
         }
-        for (index, transaction) in transactions.iter().enumerate() {
+        for (index, (transaction, change)) in transactions.iter().zip(changes).enumerate() {
             let Some(draft) = drafts.get_mut(index) else { continue };
-            let ready = transaction.ready_alone(draft).and_then(|(ready, spent)| {
+            let ready = ready(transaction, &**change, draft).and_then(|(ready, spent)| {
                 let why = match quarrel(&paths, ready.path()) {
                     None => {
                         paths.insert(ready.path().clone());
@@ -295,7 +249,7 @@ impl Gateway {
 
     /// Lets go of what was kept for a change that is not made.
     fn give_up(&self, ready: Ready<'_>) {
-        ready.discard(&self.vault);
+        discard(&self.vault, ready.saved);
     }
 
     /// Records why a batch was not begun: the change that stood in the way, and
@@ -330,13 +284,14 @@ impl Gateway {
     /// when one cannot be.
     fn make_all<'a>(
         &self,
+        session: &Session,
         transactions: &[Transaction<'a>],
         prepared: Vec<Prepared<'a>>,
-    ) -> Result<Vec<Reply>, BatchError> {
+    ) -> Result<Vec<Reply<Changed>>, BatchError> {
         let mut admitted: Vec<(Prepared<'a>, Grant)> = Vec::new();
         let mut prepared = prepared.into_iter();
         while let Some(one) = prepared.next() {
-            match self.ledger.admit(one.draft.clone(), one.ready.seal()) {
+            match self.ledger.admit(one.draft.clone(), one.ready.sealed.seal()) {
                 Ok(grant) => admitted.push((one, grant)),
                 Err(error) => {
                     let index = admitted.len();
@@ -358,40 +313,34 @@ impl Gateway {
                 continue;
             }
             let path = ready.path().clone();
-            let (receipt, committed, saved, bytes) = ready.commit(grant, &self.vault);
-            match committed {
-                Ok(committed) => {
-                    made.push(Made {
-                        path,
-                        after: draft.after,
-                        backup: draft.backup.clone(),
-                        seq: receipt.seq,
-                    });
-                    done.push((transaction, draft, receipt, committed, saved, bytes, spent));
-                }
-                Err(error) => {
-                    stopped = Some((index, transaction, draft, receipt, error, saved, bytes))
-                }
+            let applied = ready.commit(grant, &self.vault);
+            if applied.committed.is_err() {
+                stopped = Some((index, transaction, draft, applied));
+                continue;
             }
+            let (backup, seq) = (draft.backup.clone(), applied.receipt.seq);
+            made.push(Made { path, after: draft.after, backup, seq });
+            done.push((transaction, draft, applied, spent));
         }
         // Before any intent is answered: should the gate die meanwhile, the next
         // start finds them all, and that one was not made.
         if stopped.is_some() {
             for one in made.into_iter().rev() {
-                self.take_back_or_say(transactions.first(), &one);
+                if let Err(why) = self.take_back(session, None, &one) {
+                    let record = one.seq;
+                    tracing::error!(record, ?why, "a change of a batch was not taken back");
+                }
             }
         }
-        let mut failed =
-            stopped.map(|(index, transaction, draft, receipt, error, saved, bytes)| {
-                (index, transaction.conclude(&draft, receipt, Err(error), saved, bytes))
-            });
+        let mut failed = stopped.map(|(index, transaction, draft, applied)| {
+            (index, transaction.conclude(&draft, applied))
+        });
         for (ready, draft, grant) in dropped {
             self.drop_intent(ready, &draft, grant);
         }
         let mut replies = Vec::new();
-        for (transaction, draft, receipt, committed, saved, bytes, spent) in done {
-            let reply = transaction.conclude(&draft, receipt, Ok(committed), saved, bytes);
-            match (reply, spent) {
+        for (transaction, draft, applied, spent) in done {
+            match (transaction.conclude(&draft, applied), spent) {
                 (Ok(reply), spent) => {
                     if let (Some(spent), None) = (spent, &failed) {
                         spent.keep();
@@ -422,13 +371,18 @@ impl Gateway {
         }
         self.give_up(ready);
     }
+}
 
-    fn take_back_or_say(&self, transaction: Option<&Transaction<'_>>, made: &Made) {
-        let Some(transaction) = transaction else { return };
-        if let Err(why) = self.take_back(transaction.session, None, made) {
-            tracing::error!(record = made.seq, ?why, "a change of a batch was not taken back");
-        }
-    }
+/// Brings a change up to where its intent would be recorded.
+fn ready<'a>(
+    transaction: &Transaction<'a>,
+    change: &'a dyn ContentChange,
+    draft: &mut Draft,
+) -> Result<(Ready<'a>, Option<Spent>), Failure> {
+    let permit = transaction.permit(draft)?;
+    let sealed = change.prepare(&transaction.context, permit)?;
+    let spent = transaction.spend(&sealed, 0)?;
+    Ok((transaction.ready(draft, sealed)?, spent))
 }
 
 /// Why a change of the file at `path` cannot be in one batch with those at `others`.

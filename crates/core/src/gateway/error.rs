@@ -180,6 +180,12 @@ pub(super) enum Failure {
     Answered(Error),
 }
 
+impl From<Decision> for Failure {
+    fn from(denial: Decision) -> Self {
+        Self::Denied(Box::new(denial))
+    }
+}
+
 impl From<ops::Error> for Failure {
     fn from(error: ops::Error) -> Self {
         match error {

@@ -5,7 +5,7 @@ use std::{collections::BTreeMap, time::Duration};
 
 use portcullis_audit::{Draft, Kind, Receipt};
 
-use super::{Error, ErrorKind, Gateway, Refusal, error::Failure, record};
+use super::{Error, ErrorKind, Gateway, Refusal, record};
 use crate::{ledger, model::Session};
 
 impl Gateway {
@@ -33,7 +33,7 @@ impl Gateway {
         });
         let meter = match begun {
             Ok(meter) => meter,
-            Err(decision) => return self.fail(draft, Failure::Denied(Box::new(decision)), None),
+            Err(decision) => return self.fail(draft, decision.into(), None),
         };
         let error = refusal.render();
         // Nothing was decided about what its sender took back.

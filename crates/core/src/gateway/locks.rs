@@ -57,11 +57,10 @@ impl Drop for Held<'_> {
 }
 
 /// The paths that must not be changed by two requests at once.
-pub(super) fn changed_paths(operation: &Operation) -> Vec<WorkspacePath> {
-    match operation {
-        Operation::Rename { from, to, .. } => vec![from.clone(), to.clone()],
-        operation if operation.kind().is_mutation() => vec![operation.path().clone()],
-        _ => Vec::new(),
+pub(super) fn changed_paths(operation: Operation<'_>) -> Vec<WorkspacePath> {
+    match operation.kind().is_mutation() {
+        true => [operation.path()].into_iter().chain(operation.new_path()).cloned().collect(),
+        false => Vec::new(),
     }
 }
 

@@ -3,25 +3,33 @@
 //! This is the only caller of `ops`, and the only place that puts decision,
 //! backup, record and effect in their order. It knows no protocol.
 
+#![expect(
+    private_interfaces,
+    reason = "`Request::run` takes what only this crate has, so nobody else implements it"
+)]
+
 mod approvals;
 mod asking;
 mod authorizer;
 mod batch;
+mod changes;
+mod client;
 mod diff;
+mod disclosures;
 mod error;
 mod events;
 mod following;
+mod handle;
 mod heralds;
-mod keeping;
 mod limits;
 mod locks;
 mod numbers;
 mod pending_approval;
 mod record;
 mod recovery;
-mod redress;
 mod refusals;
 mod reload;
+mod reply;
 mod request;
 mod reservations;
 mod restoration;
@@ -33,16 +41,14 @@ mod transaction;
 mod turns;
 mod watch;
 
-use std::{
-    sync::{Arc, PoisonError, RwLock},
-    time::Instant,
-};
+use std::sync::{Arc, PoisonError, RwLock};
 
 use cap_std::fs::Dir;
-use portcullis_audit::Receipt;
 
-pub use approvals::{Answer, AnswerError, Approvals, Approver, Binding, Nobody, Question, Ticket};
+pub use approvals::{Answer, AnswerError, Approvals, Approver, Binding, Question, Ticket};
 pub use batch::BatchError;
+pub use changes::ContentChange;
+pub use client::Client;
 pub use diff::{CONTEXT, unified_diff};
 pub use error::{Error, ErrorKind, Refusal};
 pub use following::Following;
@@ -50,17 +56,14 @@ pub use heralds::Herald;
 pub use numbers::{Decided, Numbers, Times};
 pub use recovery::RecoveryError;
 pub use reload::ReloadError;
+pub use reply::{Changed, Recalled, Reply};
+pub use request::Request;
 pub use turns::Shares;
-pub use watch::Watching;
 
 use crate::{
     backup::{BackupMaintenance, BackupStore},
     ledger::AuditLog,
-    model::{Operation, Session},
-    ops::{
-        Committed, Content, Entries, Entry, Follower, Found, Known, Matches, NameLocks, Names,
-        Source, Subscription, Unfollowed, Watcher,
-    },
+    ops::{Known, NameLocks, Watcher},
     policy::{Policy, SecretKey},
     view::WorkspaceView,
     workspace::Workspace,
@@ -93,67 +96,6 @@ pub struct Gateway {
     /// Where many share this gate.
     turns: Option<Turns>,
     counter: Option<Arc<Counter>>,
-}
-
-/// What a request gave.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Reply {
-    /// The record of it: of a change its intent, which is durable.
-    pub receipt: Receipt,
-    /// The answer.
-    pub output: Output,
-}
-
-/// The answer to a request.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Output {
-    /// A file's content.
-    Content(Content),
-    /// A directory's entries.
-    Entries(Entries),
-    /// A directory's names.
-    Names(Names),
-    /// One entry.
-    Stat(Entry),
-    /// What a search by name found.
-    Found(Found),
-    /// What a search in content found.
-    Matches(Matches),
-    /// What changes from now on.
-    Watching(Subscription),
-    /// The workspace was changed.
-    Changed(Changed),
-}
-
-impl Output {
-    /// Bytes of content that went out or in.
-    fn weight(&self) -> u64 {
-        match self {
-            Self::Content(content) => u64::try_from(content.bytes.len()).unwrap_or(u64::MAX),
-            Self::Changed(changed) => changed.bytes.unwrap_or(0),
-            _ => 0,
-        }
-    }
-}
-
-/// What a change did.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Changed {
-    /// Whether it is on the disk, in the editor, or there was nothing to do.
-    pub committed: Committed,
-    /// Bytes stored.
-    pub bytes: Option<u64>,
-    /// The vault entry that keeps what was replaced.
-    pub backup: Option<String>,
-}
-
-/// Who waits for a request.
-#[derive(Clone, Copy)]
-pub struct Caller<'a> {
-    /// Whom a rule that asks is put to.
-    pub approver: &'a dyn Approver,
-    /// Who follows a search.
-    pub follower: &'a dyn Follower,
 }
 
 impl Gateway {
@@ -264,68 +206,5 @@ impl Gateway {
     /// A read-only view of the workspace.
     pub fn workspace(&self) -> WorkspaceView<'_> {
         self.workspace.view()
-    }
-
-    /// Decides about an operation, does it if it is allowed, and records both.
-    /// Waits where a rule asks for a person, who is told by nobody: the door
-    /// must have another way ([`Gateway::approvals`]).
-    ///
-    /// # Errors
-    /// When it was denied or failed; the error carries the record of that. An
-    /// error without a receipt means that no record could be written: the gate
-    /// serves nothing any more.
-    pub fn handle(
-        &self,
-        session: &Session,
-        operation: &Operation,
-        source: Source<'_>,
-    ) -> Result<Reply, Error> {
-        self.handle_asking(session, operation, source, &Nobody)
-    }
-
-    /// The same; where a rule asks for a person, `approver` asks.
-    ///
-    /// # Errors
-    /// As [`Gateway::handle`].
-    pub fn handle_asking(
-        &self,
-        session: &Session,
-        operation: &Operation,
-        source: Source<'_>,
-        approver: &dyn Approver,
-    ) -> Result<Reply, Error> {
-        self.handle_for(session, operation, source, Caller { approver, follower: &Unfollowed })
-    }
-
-    /// The same for a caller who also follows a search while it is under way.
-    ///
-    /// # Errors
-    /// As [`Gateway::handle`]; a search that is given up is
-    /// [`ErrorKind::Cancelled`].
-    pub fn handle_for(
-        &self,
-        session: &Session,
-        operation: &Operation,
-        source: Source<'_>,
-        caller: Caller<'_>,
-    ) -> Result<Reply, Error> {
-        let kind = operation.kind().as_str();
-        let span = span::of(session, kind);
-        let _inside = span.enter();
-        let begun = Instant::now();
-        let answer = self.answer(session, operation, source, caller);
-        let time = begun.elapsed();
-        if let Some(counter) = &self.counter {
-            counter.answered(kind, time);
-        }
-        let receipt = match &answer {
-            Ok(reply) => Some(&reply.receipt),
-            Err(error) => error.receipt(),
-        };
-        let result = answer.as_ref().map_or_else(|error| error.kind().as_str(), |_| "ok");
-        span::answered(&span, receipt, result);
-        let micros = u64::try_from(time.as_micros()).unwrap_or(u64::MAX);
-        tracing::debug!(record = receipt.map(|receipt| receipt.seq), micros, "answered");
-        answer
     }
 }

@@ -43,13 +43,10 @@ fn bounded(text: &str) -> String {
 }
 
 /// The draft of an operation before anything was decided.
-pub(super) fn operation(session: &Session, policy: &Policy, operation: &Operation) -> Draft {
+pub(super) fn operation(session: &Session, policy: &Policy, operation: Operation<'_>) -> Draft {
     let path = shown(operation.path());
-    let mut draft = request(session, policy, operation.kind().as_str(), Some(&path));
-    if let Operation::Rename { to, .. } = operation {
-        draft.to = Some(shown(to));
-    }
-    draft
+    let draft = request(session, policy, operation.kind().as_str(), Some(&path));
+    Draft { to: operation.new_path().map(shown), ..draft }
 }
 
 /// A path as the log writes it: `.` for the root.

@@ -155,9 +155,9 @@ mod tests {
     use super::*;
     use crate::{
         backup::{Meta, Origin},
+        gateway::Client,
         ledger::AuditLog,
-        model::{Access, Door, Operation, OperationKind, Session},
-        ops::Source,
+        model::{Access, Door, OperationKind, Session, request::Write},
         policy::{PolicySource, Query, SecretKey, compile},
         workspace::{Follow, Permit, Workspace},
     };
@@ -205,8 +205,8 @@ mod tests {
             gateway.start(&session(), BTreeMap::new()).unwrap();
         }
         let path = WorkspacePath::parse("a").unwrap();
-        let write = Operation::Write { path, content: b"two".to_vec() };
-        dead.handle(&session(), &write, Source::Disk).unwrap();
+        let write = Write { path, content: b"two".to_vec() };
+        dead.handle(&session(), &write, Client::default()).unwrap();
         let ids = |gateway: &Gateway| -> Vec<BackupId> {
             let entries = gateway.backups().entries().unwrap().entries;
             entries.iter().map(|entry| entry.id).collect()

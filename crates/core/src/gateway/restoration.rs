@@ -2,96 +2,98 @@
 
 use portcullis_audit::Draft;
 
-use super::{Changed, Output, Reply, error::Failure, record, transaction::Transaction};
+use super::{
+    error::Failure,
+    record,
+    reply::{Attempt, Changed, Recalled, Reply},
+    request::Request,
+    transaction::Transaction,
+};
 use crate::{
     backup::{self, EntryKind},
-    model::{Access, Encoding, WorkspacePath},
-    ops::{Change, Committed, Sealed, prepare},
+    model::{
+        Access,
+        request::{Recall, Restore},
+    },
+    ops::{Committed, prepare},
     policy::{Decision, ObjectKind},
     workspace::{Follow, Met, Permit},
 };
 
-impl<'a> Transaction<'a> {
+impl Request for Recall {
+    type Output = Recalled;
+
     /// Discloses a backup to whom the policy lets read the path that it is of.
-    pub(super) fn recall(
-        &self,
-        draft: &mut Draft,
-        path: &WorkspacePath,
-        backup: &str,
-        encoding: Encoding,
-    ) -> Result<Reply, Failure> {
-        let (context, vault) = (self.context(), &self.gate.vault);
-        record::decide(draft, &self.authorizer().names(path)?);
-        let entry = self.entry(draft, backup)?;
-        if entry.path != *path {
-            return Err(backup::Error::Unknown(backup.to_owned()).into());
+    fn run<'a>(&'a self, transaction: &Transaction<'a>, draft: &mut Draft) -> Attempt<Recalled> {
+        let (context, vault) = (&transaction.context, &transaction.gate.vault);
+        record::decide(draft, &transaction.authorizer().names(&self.path)?);
+        let entry = entry(transaction, draft, &self.backup)?;
+        if entry.path != self.path {
+            return Err(backup::Error::Unknown(self.backup.clone()).into());
         }
         match entry.kind {
             EntryKind::Tree => {
-                let entries = prepare::recall_tree(&context, vault, &entry)?;
-                self.disclose(draft, entries, Output::Entries)
+                let entries = prepare::recall_tree(context, vault, &entry)?;
+                let Reply { receipt, output } = transaction.disclose(draft, entries)?;
+                Ok(Reply { receipt, output: Recalled::Tree(output) })
             }
             _ => {
-                let content = prepare::recall(&context, vault, &entry, encoding)?;
-                self.disclose(draft, content, Output::Content)
+                let content = prepare::recall(context, vault, &entry, self.encoding)?;
+                let Reply { receipt, output } = transaction.disclose(draft, content)?;
+                Ok(Reply { receipt, output: Recalled::Content(output) })
             }
         }
     }
+}
 
-    /// Puts a backup at `path`, or finds out whether that could be done.
-    pub(super) fn restore(
-        &self,
-        draft: &mut Draft,
-        path: &WorkspacePath,
-        backup: &str,
-        dry_run: bool,
-    ) -> Result<Reply, Failure> {
-        let authorizer = self.authorizer();
+impl Request for Restore {
+    type Output = Changed;
+
+    /// Puts a backup at the path, or finds out whether that could be done.
+    fn run<'a>(&'a self, transaction: &Transaction<'a>, draft: &mut Draft) -> Attempt<Changed> {
+        let (path, gate) = (&self.path, transaction.gate);
+        let authorizer = transaction.authorizer();
         record::decide(draft, &authorizer.names(path)?);
-        let entry = self.entry(draft, backup)?;
-        authorizer.restoring(&self.gate.vault, &entry, path)?;
+        let entry = entry(transaction, draft, &self.backup)?;
+        authorizer.restoring(&gate.vault, &entry, path)?;
         let follows = &mut |met: Met<'_>| authorizer.follows(&[Access::Write], met);
-        let resolved = self.gate.workspace.resolve_heeding(path, Follow::No, follows)?;
+        let resolved = gate.workspace.resolve_heeding(path, Follow::No, follows)?;
         if resolved.path() != path {
             record::resolve(draft, resolved.path());
-            return Err(Failure::Denied(Box::new(Decision::built_in_denial(
-                "restore.links",
-                "a backup is never restored through a link",
-            ))));
+            let reason = "a backup is never restored through a link";
+            return Err(Decision::built_in_denial("restore.links", reason).into());
         }
         let decision = authorizer.target(&resolved, &entry.kind.object())?;
         record::decide(draft, &decision);
-        self.count_ancestors(&authorizer, &resolved, draft)?;
+        transaction.count_ancestors(&resolved, draft)?;
         if resolved.object().kind == ObjectKind::Directory {
             // It goes with all that is in it.
             authorizer.one(authorizer.name(Access::Remove, path))?;
-            authorizer.removal(path, &self.gate.workspace.walk(path)?)?;
+            authorizer.removal(path, &gate.workspace.walk(path)?)?;
         }
-        let permit =
-            Permit::new(resolved, decision).map_err(|denied| Failure::Denied(Box::new(denied)))?;
-        let change = prepare::restore(&self.context(), permit, &self.gate.vault, entry)?;
-        if dry_run { self.pretend(draft, &change) } else { self.change(draft, change) }
-    }
-
-    /// Records that a change would have been possible.
-    fn pretend(
-        &self,
-        draft: &mut Draft,
-        sealed: &Sealed<Box<dyn Change + 'a>>,
-    ) -> Result<Reply, Failure> {
-        let bytes = sealed.facts().bytes;
+        let permit = Permit::new(resolved, decision)?;
+        let change = prepare::restore(&transaction.context, permit, &gate.vault, entry)?;
+        if !self.dry_run {
+            return transaction.change(draft, change);
+        }
+        let bytes = change.facts().bytes;
         draft.bytes = bytes;
         draft.result = Some("dryRun".to_owned());
-        let receipt = self.gate.ledger.record(draft.clone())?;
-        let changed = Changed { committed: Committed::Unchanged, bytes, backup: None };
-        Ok(Reply { receipt, output: Output::Changed(changed) })
+        let receipt = gate.ledger.record(draft.clone())?;
+        transaction.charge(bytes);
+        let output = Changed { committed: Committed::Unchanged, bytes, backup: None };
+        Ok(Reply { receipt, output })
     }
+}
 
-    /// The entry that the operator named, which the record then names too.
-    fn entry(&self, draft: &mut Draft, backup: &str) -> Result<backup::Entry, Failure> {
-        let entry = self.gate.vault.find(backup)?;
-        let facts = draft.facts.get_or_insert_default();
-        facts.insert("fromBackup".to_owned(), entry.id.to_string().into());
-        Ok(entry)
-    }
+/// The entry that the operator named, which the record then names too.
+fn entry(
+    transaction: &Transaction<'_>,
+    draft: &mut Draft,
+    backup: &str,
+) -> Result<backup::Entry, Failure> {
+    let entry = transaction.gate.vault.find(backup)?;
+    let facts = draft.facts.get_or_insert_default();
+    facts.insert("fromBackup".to_owned(), entry.id.to_string().into());
+    Ok(entry)
 }

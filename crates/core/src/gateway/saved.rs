@@ -1,6 +1,47 @@
-//! The backups of one change: kept once it was made, discarded if it was not.
+//! A change that is prepared, and its backups: kept once it was made, discarded if it was
+//! not.
 
-use crate::backup::{self, BackupStore, Saved};
+use portcullis_audit::Receipt;
+
+use crate::{
+    backup::{self, BackupStore, Saved},
+    ledger::Grant,
+    model::WorkspacePath,
+    ops::{self, Committed, SealedChange},
+};
+
+/// A change that is prepared, and what was kept of what it will replace.
+pub(super) struct Ready<'a> {
+    pub(super) sealed: SealedChange<'a>,
+    pub(super) saved: Vec<Saved>,
+}
+
+/// A change that was applied, or failed.
+pub(super) struct Applied {
+    /// Of its intent.
+    pub(super) receipt: Receipt,
+    pub(super) committed: Result<Committed, ops::Error>,
+    pub(super) saved: Vec<Saved>,
+    /// Bytes that it stores.
+    pub(super) bytes: Option<u64>,
+}
+
+impl Ready<'_> {
+    /// The canonical path of what changes.
+    pub(super) fn path(&self) -> &WorkspacePath {
+        self.sealed.permit().path()
+    }
+
+    /// Makes the change once what was kept is on stable storage.
+    pub(super) fn commit(mut self, grant: Grant, vault: &BackupStore) -> Applied {
+        let bytes = self.sealed.facts().bytes;
+        let (receipt, committed) = match settle(vault, &mut self.saved) {
+            Ok(()) => self.sealed.commit(grant, &self.saved),
+            Err(error) => (grant.into_receipt(), Err(error.into())),
+        };
+        Applied { receipt, committed, saved: self.saved, bytes }
+    }
+}
 
 /// Brings all that was kept to stable storage.
 pub(super) fn settle(vault: &BackupStore, saved: &mut [Saved]) -> Result<(), backup::Error> {

@@ -7,34 +7,43 @@
 use portcullis_audit::Draft;
 
 use super::{
-    Output, Reply,
     error::Failure,
     record,
+    reply::Attempt,
+    request::Request,
     transaction::{Transaction, opened},
 };
 use crate::{
-    model::{Access, GlobQuery, GrepQuery, WorkspacePath},
-    ops::{Disclosure, Start, prepare},
+    model::{
+        Access, WorkspacePath,
+        request::{Glob, Grep},
+    },
+    ops::{Disclosure, Found, Matches, Start, prepare},
     policy::{Decision, ObjectKind, Policy, Query},
     workspace::{Follow, Met, Permit, TempName},
 };
 
-impl Transaction<'_> {
-    /// Discloses the entries whose paths match.
-    pub(super) fn glob(&self, draft: &mut Draft, query: &GlobQuery) -> Result<Reply, Failure> {
-        let start = self.start(draft)?;
-        let found = prepare::glob(&self.context(), &start, query)?;
-        self.disclose(draft, found, Output::Found)
-    }
+impl Request for Glob {
+    type Output = Found;
 
-    /// Discloses the lines that match.
-    pub(super) fn grep(&self, draft: &mut Draft, query: &GrepQuery) -> Result<Reply, Failure> {
-        let start = self.start(draft)?;
-        let (sealed, disclosures) = prepare::grep(&self.context(), &start, query)?;
+    fn run<'a>(&'a self, transaction: &Transaction<'a>, draft: &mut Draft) -> Attempt<Found> {
+        let start = Search(transaction).start(draft)?;
+        let found = prepare::glob(&transaction.context, &start, &self.query)?;
+        transaction.disclose(draft, found)
+    }
+}
+
+impl Request for Grep {
+    type Output = Matches;
+
+    fn run<'a>(&'a self, transaction: &Transaction<'a>, draft: &mut Draft) -> Attempt<Matches> {
+        let (search, gate) = (Search(transaction), transaction.gate);
+        let start = search.start(draft)?;
+        let (sealed, disclosures) = prepare::grep(&transaction.context, &start, &self.query)?;
         let unnamed = draft.clone();
         record::facts(draft, sealed.facts());
-        self.reservations.observe(draft);
-        if !self.gate.search_files {
+        transaction.reservations.observe(draft);
+        if !gate.search_files {
             let findings = disclosures.iter().map(|file| file.findings.len()).sum::<usize>();
             if findings > 0 {
                 let findings = u64::try_from(findings).unwrap_or(u64::MAX);
@@ -43,21 +52,26 @@ impl Transaction<'_> {
         }
         draft.result = Some("ok".to_owned());
         // Should the ledger refuse, there is nothing left to record.
-        let grant = self.gate.ledger.record_for(std::mem::take(draft), sealed.seal())?;
-        if self.gate.search_files {
-            let search = grant.receipt().seq;
-            let drafts = disclosures.into_iter().map(|file| self.disclosed(&unnamed, file, search));
-            self.gate.ledger.record_all(drafts)?;
+        let grant = gate.ledger.record_for(std::mem::take(draft), sealed.seal())?;
+        if gate.search_files {
+            let seq = grant.receipt().seq;
+            let drafts = disclosures.into_iter().map(|file| search.disclosed(&unnamed, file, seq));
+            gate.ledger.record_all(drafts)?;
         }
-        opened(sealed.disclose(grant), Output::Matches)
+        opened(sealed.disclose(grant))
     }
+}
 
+/// A search or a subscription while its beginning is decided on.
+pub(super) struct Search<'t, 'a>(pub(super) &'t Transaction<'a>);
+
+impl Search<'_, '_> {
     /// The record of one file of which the search `seq` discloses lines.
     fn disclosed(&self, search: &Draft, file: Disclosure, seq: u64) -> Draft {
         let (access, path) = (Access::Read, &file.path);
-        let operation = self.operation.kind();
-        let query = Query { agent: &self.session.agent, operation, access, path };
-        let decision = self.policy.evaluate(&query);
+        let operation = self.0.operation.kind();
+        let query = Query { agent: &self.0.session.agent, operation, access, path };
+        let decision = self.0.context.policy.evaluate(&query);
         let mut draft = Draft {
             path: Some(record::shown(path)),
             resolved: None,
@@ -79,14 +93,14 @@ impl Transaction<'_> {
     /// Decides where the search may begin: by name before anything is looked
     /// at, then on what is there.
     pub(super) fn start(&self, draft: &mut Draft) -> Result<Start, Failure> {
-        let path = self.operation.path();
-        let authorizer = self.authorizer();
+        let path = self.0.operation.path();
+        let authorizer = self.0.authorizer();
         let asked = authorizer.name(Access::List, path);
         if let Some(start) = self.elsewhere(draft, path, &asked)? {
             return Ok(start);
         }
         record::decide(draft, &asked);
-        let resolved = self.gate.workspace.resolve_heeding(path, Follow::Yes, &mut |met| {
+        let resolved = self.0.gate.workspace.resolve_heeding(path, Follow::Yes, &mut |met| {
             authorizer.follows(&[Access::List], beginning(met))
         })?;
         let mut decision = asked;
@@ -99,7 +113,7 @@ impl Transaction<'_> {
             record::decide(draft, &decision);
         }
         // A file that is searched by its name is a file that is read.
-        let read = self.operation.kind().accesses().contains(&Access::Read)
+        let read = self.0.operation.kind().accesses().contains(&Access::Read)
             && resolved.object().kind != ObjectKind::Directory;
         let accesses = if read { &[Access::List, Access::Read][..] } else { &[Access::List] };
         for access in accesses {
@@ -115,9 +129,7 @@ impl Transaction<'_> {
                 authorizer.one(decision)?;
             }
         }
-        let permit =
-            Permit::new(resolved, decision).map_err(|denied| Failure::Denied(Box::new(denied)))?;
-        Ok(Start::At(permit))
+        Ok(Start::At(Permit::new(resolved, decision)?))
     }
 
     /// Where the search begins if not at what `path` names, which `decision` is
@@ -129,14 +141,14 @@ impl Transaction<'_> {
         decision: &Decision,
     ) -> Result<Option<Start>, Failure> {
         if decision.is_allow() {
-            self.reservations.hear(decision);
+            self.0.reservations.hear(decision);
             return Ok(None);
         }
-        let (operation, access) = (self.operation.kind(), Access::List);
-        let query = Query { agent: &self.session.agent, operation, access, path };
-        let begun = begun(self.policy, &query, decision.clone());
+        let (operation, access) = (self.0.operation.kind(), Access::List);
+        let query = Query { agent: &self.0.session.agent, operation, access, path };
+        let begun = begun(self.0.context.policy, &query, decision.clone());
         if !begun.is_allow() {
-            return Err(Failure::Denied(Box::new(begun)));
+            return Err(begun.into());
         }
         record::decide(draft, &begun);
         Ok(Some(match decision.is_ask() {

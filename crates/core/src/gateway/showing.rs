@@ -7,24 +7,30 @@ use portcullis_audit::Draft;
 
 use super::{
     approvals::{Binding, Told},
+    authorizer::Authorizer,
     diff::{CONTEXT, unified_diff},
     pending_approval::Shown,
     record,
-    transaction::{LONGEST, Transaction},
 };
 use crate::{
-    backup::{self, Saved},
-    model::{Access, Escaped, Operation, OperationKind, WorkspacePath},
-    ops::{Change, Sealed},
+    backup::{self, BackupStore, Saved},
+    model::{
+        Access, Escaped, Operation, OperationKind, WorkspacePath,
+        request::{Append, Edit, Remove, Rename, Restore, Write},
+    },
+    ops::{Context, SealedChange},
     policy::{Decision, Object, ObjectKind, Query, questions},
     workspace::Permit,
 };
 
+/// Longest content of which a diff is made, in bytes.
+pub(super) const MAX_SHOWN: u64 = 1 << 20;
+
 /// Longest diff that is shown, in bytes.
-const LONGEST_DIFF: usize = 64 << 10;
+const MAX_DIFF: usize = 64 << 10;
 
 /// Most names of what is in a directory that are shown.
-const MOST_NAMES: usize = 50;
+const MAX_NAMES: usize = 50;
 
 /// Instead of a diff.
 const TOO_LARGE: &str = "the content is too large to be shown";
@@ -33,7 +39,15 @@ const SECRET: &str = "the content has secrets and is not shown";
 /// Beside what the agent sent, where it may not see the rest.
 const KEPT_BACK: &str = "(what is there already is not shown here, but by `portcullis approve`)";
 
-impl Transaction<'_> {
+/// What is said of a request to a person.
+pub(super) struct Description<'a> {
+    pub(super) operation: Operation<'a>,
+    pub(super) authorizer: Authorizer<'a>,
+    pub(super) context: Context<'a>,
+    pub(super) vault: &'a BackupStore,
+}
+
+impl Description<'_> {
     /// What the question tells whoever sent the request: all of it where the agent may
     /// look, and otherwise only what the request itself says, the same whatever is
     /// there.
@@ -50,7 +64,7 @@ impl Transaction<'_> {
         }
         Told {
             path: record::shown(self.operation.path()),
-            to: self.new_name().map(record::shown),
+            to: self.operation.new_path().map(record::shown),
             rules: self.rules_by_name(),
             change: self.sent(),
         }
@@ -62,11 +76,13 @@ impl Transaction<'_> {
         let parse = |path: &String| WorkspacePath::parse(path).ok();
         let found = [&draft.path, &draft.resolved, &draft.to].into_iter().flatten().map(parse);
         let kinds = [(OperationKind::Stat, Access::List), (OperationKind::Read, Access::Read)];
-        let followed = self.reservations.followed().into_iter().map(Some);
-        found.chain(self.new_name().map(|to| Some(to.clone()))).chain(followed).all(|path| {
+        let policy = self.context.policy;
+        let sent = self.operation.new_path().cloned().map(Some);
+        let followed = self.authorizer.reservations.followed().into_iter().map(Some);
+        found.chain(sent).chain(followed).all(|path| {
             path.is_some_and(|path| {
                 kinds.into_iter().all(|(operation, access)| {
-                    self.policy.evaluate(&self.query(operation, access, &path)).is_allow()
+                    policy.evaluate(&self.query(operation, access, &path)).is_allow()
                 })
             })
         })
@@ -79,10 +95,10 @@ impl Transaction<'_> {
         let object = permit.object();
         let may_be_opened = match object.kind {
             ObjectKind::Missing => true,
-            ObjectKind::File => self.policy.evaluate_object(&query, &object).is_allow(),
+            ObjectKind::File => self.context.policy.evaluate_object(&query, &object).is_allow(),
             _ => false,
         };
-        may_be_opened && self.policy.evaluate_content(&query, content).is_allow()
+        may_be_opened && self.context.policy.evaluate_content(&query, content).is_allow()
     }
 
     fn query<'q>(
@@ -91,23 +107,15 @@ impl Transaction<'_> {
         access: Access,
         path: &'q WorkspacePath,
     ) -> Query<'q> {
-        Query { agent: &self.session.agent, operation, access, path }
-    }
-
-    /// The new name of a rename, as it was sent.
-    pub(super) fn new_name(&self) -> Option<&WorkspacePath> {
-        match self.operation {
-            Operation::Rename { to, .. } => Some(to),
-            _ => None,
-        }
+        Query { agent: self.context.agent, operation, access, path }
     }
 
     /// The rules that ask about the names that were sent, whatever these lead to.
     fn rules_by_name(&self) -> Vec<Decision> {
-        let operation = self.operation.kind();
+        let (operation, to) = (self.operation.kind(), self.operation.new_path());
         let mut rules: Vec<Decision> = Vec::new();
-        for (access, path) in questions(operation, self.operation.path(), self.new_name()) {
-            let decision = self.policy.evaluate(&self.query(operation, access, path));
+        for (access, path) in questions(operation, self.operation.path(), to) {
+            let decision = self.context.policy.evaluate(&self.query(operation, access, path));
             if decision.is_ask() && !rules.iter().any(|known| known.rule() == decision.rule()) {
                 rules.push(decision);
             }
@@ -138,13 +146,15 @@ impl Transaction<'_> {
         let path = self.operation.path();
         let named = self.named(path);
         let lines = match self.operation {
-            O::Write { content, .. } | O::Append { content, .. } => self.lines('+', content),
-            O::Edit { old, new, .. } => {
+            O::Write(Write { content, .. }) | O::Append(Append { content, .. }) => {
+                self.lines('+', content)
+            }
+            O::Edit(Edit { old, new, .. }) => {
                 let [old, new] =
                     [('-', old), ('+', new)].map(|(sign, text)| self.lines(sign, text.as_bytes()));
                 format!("{old}{new}")
             }
-            O::Remove { .. } | O::Rename { .. } => String::new(),
+            O::Remove(_) | O::Rename(_) => String::new(),
             _ => return named,
         };
         format!("{named}\n{lines}{KEPT_BACK}")
@@ -154,7 +164,7 @@ impl Transaction<'_> {
     fn lines(&self, sign: char, content: &[u8]) -> String {
         let path = self.operation.path();
         let text = match str::from_utf8(content) {
-            _ if content.len() as u64 > LONGEST => format!("{TOO_LARGE}\n"),
+            _ if content.len() as u64 > MAX_SHOWN => format!("{TOO_LARGE}\n"),
             Err(_) => format!("binary content: {} bytes\n", content.len()),
             // A placeholder of the agent's own guess would tell whether it is right.
             Ok(_) if self.shown(path, content.to_vec()).as_deref() != Some(content) => {
@@ -170,45 +180,45 @@ impl Transaction<'_> {
     fn named(&self, path: &WorkspacePath) -> String {
         use Operation as O;
         match self.operation {
-            O::Write { .. } | O::Append { .. } | O::Edit { .. } => {
+            O::Write(_) | O::Append(_) | O::Edit(_) => {
                 format!("{} `{path}`", self.operation.kind())
             }
-            O::Rename { to, .. } => format!("renames `{path}` to `{to}`"),
-            O::Mkdir { .. } => format!("makes the directory `{path}`"),
-            O::Restore { backup, .. } => {
+            O::Rename(Rename { to, .. }) => format!("renames `{path}` to `{to}`"),
+            O::Mkdir(_) => format!("makes the directory `{path}`"),
+            O::Restore(Restore { backup, .. }) => {
                 format!("puts the backup {} at `{path}`", Escaped(backup))
             }
-            O::Remove { recursive: true, .. } => format!("removes `{path}` with everything in it"),
-            O::Remove { .. } => format!("removes `{path}`"),
+            O::Remove(Remove { recursive: true, .. }) => {
+                format!("removes `{path}` with everything in it")
+            }
+            O::Remove(_) => format!("removes `{path}`"),
             _ => format!("discloses `{path}`"),
         }
     }
 
     /// What a change would do, for a person: of a file's content a unified
     /// diff from what the vault keeps.
-    pub(super) fn describe(&self, saved: &[Saved], sealed: &Sealed<Box<dyn Change + '_>>) -> Shown {
+    pub(super) fn describe(&self, saved: &[Saved], sealed: &SealedChange<'_>) -> Shown {
         use Operation as O;
         let permit = sealed.permit();
         let path = permit.path();
         match (self.operation, sealed.content()) {
-            (O::Rename { .. }, _) => self.moves(saved, sealed),
-            (O::Remove { .. }, _) => match (permit.object().kind, self.kept(saved)) {
+            (O::Rename(_), _) => self.moves(saved, sealed),
+            (O::Remove(_), _) => match (permit.object().kind, self.kept(saved)) {
                 (ObjectKind::Directory, _) => self.goes(path, saved),
                 (_, Some(old)) => self.difference(permit, old, None),
                 (_, None) => Shown::open(self.named(path)),
             },
-            (O::Write { .. } | O::Append { .. } | O::Edit { .. }, Some(new)) => {
-                match self.kept(saved) {
-                    Some(old) => self.difference(permit, old, Some(new)),
-                    None => Shown::open(TOO_LARGE.to_owned()),
-                }
-            }
+            (O::Write(_) | O::Append(_) | O::Edit(_), Some(new)) => match self.kept(saved) {
+                Some(old) => self.difference(permit, old, Some(new)),
+                None => Shown::open(TOO_LARGE.to_owned()),
+            },
             _ => Shown::open(self.named(path)),
         }
     }
 
     /// What gets where by a rename, and instead of what.
-    fn moves(&self, saved: &[Saved], sealed: &Sealed<Box<dyn Change + '_>>) -> Shown {
+    fn moves(&self, saved: &[Saved], sealed: &SealedChange<'_>) -> Shown {
         let (from, to) = (sealed.permit(), sealed.kept_permit());
         let (old_name, new_name) = (from.path(), to.path());
         let replaced = if saved.is_empty() { "" } else { ", replacing what is there" };
@@ -250,7 +260,7 @@ impl Transaction<'_> {
     }
 
     fn kept_tree(&self, saved: &Saved) -> Result<Vec<(WorkspacePath, Object)>, backup::Error> {
-        let vault = &self.gate.vault;
+        let vault = self.vault;
         let entry = vault.entry(saved)?;
         let mut tree = vault.tree(&entry)?;
         let mut kept = Vec::new();
@@ -268,14 +278,13 @@ impl Transaction<'_> {
             return Shown::open("with nothing in it".to_owned());
         }
         entries.sort_unstable_by_key(|(path, _)| *path);
-        let authorizer = self.authorizer();
-        let is_open = entries.iter().all(|(path, object)| authorizer.lists(path, object));
+        let is_open = entries.iter().all(|(path, object)| self.authorizer.lists(path, object));
         let name = |(path, _): &(&WorkspacePath, Object)| {
             let beneath = path.rebase(root, &WorkspacePath::root());
             format!("  {}\n", Escaped(beneath.as_ref().unwrap_or(path).as_str()))
         };
-        let names: String = entries.iter().take(MOST_NAMES).map(name).collect();
-        let more = match entries.len().saturating_sub(MOST_NAMES) {
+        let names: String = entries.iter().take(MAX_NAMES).map(name).collect();
+        let more = match entries.len().saturating_sub(MAX_NAMES) {
             0 => String::new(),
             more => format!("(and {more} more)\n"),
         };
@@ -298,7 +307,7 @@ impl Transaction<'_> {
 
     /// The content as the policy lets a reader see it.
     fn shown(&self, path: &WorkspacePath, content: Vec<u8>) -> Option<Vec<u8>> {
-        self.context().shown(path, content)
+        self.context.shown(path, content)
     }
 
     /// What the vault keeps of what is replaced; nothing for a new file.
@@ -306,17 +315,17 @@ impl Transaction<'_> {
         // The buffer, where there is one, is what the agent saw; it is kept
         // last.
         let Some(saved) = saved.last() else { return Some(Vec::new()) };
-        let vault = &self.gate.vault;
+        let vault = self.vault;
         let entry = vault.entry(saved).ok()?;
         let mut old = Vec::new();
-        vault.content(&entry).ok()?.take(LONGEST + 1).read_to_end(&mut old).ok()?;
-        (old.len() as u64 <= LONGEST).then_some(old)
+        vault.content(&entry).ok()?.take(MAX_SHOWN + 1).read_to_end(&mut old).ok()?;
+        (old.len() as u64 <= MAX_SHOWN).then_some(old)
     }
 }
 
 /// A unified diff, at most so long.
 fn diff(path: &WorkspacePath, old: &[u8], new: &[u8], removed: bool) -> String {
-    if new.len() as u64 > LONGEST {
+    if new.len() as u64 > MAX_SHOWN {
         return TOO_LARGE.to_owned();
     }
     let (Ok(old), Ok(new)) = (str::from_utf8(old), str::from_utf8(new)) else {
@@ -335,10 +344,10 @@ fn diff(path: &WorkspacePath, old: &[u8], new: &[u8], removed: bool) -> String {
 
 /// The text, or as many of its first lines as are shown.
 fn bounded(text: String) -> String {
-    if text.len() <= LONGEST_DIFF {
+    if text.len() <= MAX_DIFF {
         return text;
     }
-    let shown = text.get(..text.floor_char_boundary(LONGEST_DIFF)).unwrap_or_default();
+    let shown = text.get(..text.floor_char_boundary(MAX_DIFF)).unwrap_or_default();
     let shown = shown.rsplit_once('\n').map_or(shown, |(lines, _)| lines);
     format!("{shown}\n(the rest of the change, {} bytes, is not shown)\n", text.len() - shown.len())
 }
@@ -373,7 +382,7 @@ mod tests {
     fn a_long_diff_is_cut_at_a_line_and_says_so() {
         let new = "żółć\n".repeat(50_000);
         let shown = diff(&path("a"), b"", new.as_bytes(), false);
-        assert!(shown.len() < LONGEST_DIFF + 200, "{}", shown.len());
+        assert!(shown.len() < MAX_DIFF + 200, "{}", shown.len());
         assert!(shown.contains("\n(the rest of the change, "), "{shown}");
     }
 }

@@ -2,190 +2,91 @@
 
 use std::{collections::BTreeMap, sync::Arc};
 
-use portcullis_audit::{Draft, Receipt};
+use portcullis_audit::{Draft, Hash, Receipt};
 
 use super::{
-    Changed, Error, Gateway, Output, Reply,
+    Gateway,
+    approvals::Binding,
     asking::Approved,
     authorizer::Authorizer,
-    error::{self, Failure, UNSEEN},
+    client::Client,
+    error::{self, Error, Failure},
     limits::{Meter, Spent},
+    pending_approval::{Asking, Shown},
     record, recovery,
+    reply::{Attempt, Changed, Reply},
     reservations::Reservations,
-    saved::{discard, keep, settle},
+    saved::{Applied, Ready, discard, keep, settle},
+    showing::Description,
+    turns::Pass,
 };
 use crate::{
-    backup::{BackupStore, Saved},
-    ledger::{Grant, Seal},
-    model::{Access, Operation, Session, WorkspacePath},
-    ops::{self, Change, Committed, Context, Findings, Follower, Sealed, Source, prepare},
-    policy::{Object, ObjectKind, Policy, Secrets},
-    workspace::{Follow, Met, Permit, Resolved, Walked},
+    backup::{Meta, Saved},
+    model::{Access, Operation, Session, WorkspacePath, request::Append},
+    ops::{self, Context, Findings, Sealed, SealedChange},
+    policy::{Object, ObjectKind, Policy},
+    workspace::{Follow, Met, Permit, Resolved},
 };
-
-/// Longest content of which a diff is made, in bytes.
-pub(super) const LONGEST: u64 = 1 << 20;
-
-/// A change that is prepared, and what was kept of what it will replace.
-pub(super) struct Ready<'a> {
-    sealed: Sealed<Box<dyn Change + 'a>>,
-    saved: Vec<Saved>,
-}
-
-impl Ready<'_> {
-    /// The canonical path of what changes.
-    pub(super) fn path(&self) -> &WorkspacePath {
-        self.sealed.permit().path()
-    }
-
-    /// The seal that the grant must be for.
-    pub(super) fn seal(&self) -> &Seal {
-        self.sealed.seal()
-    }
-
-    /// Makes the change once what was kept is on stable storage; tells what that
-    /// was and how many bytes the change stores.
-    pub(super) fn commit(
-        mut self,
-        grant: Grant,
-        vault: &BackupStore,
-    ) -> (Receipt, Result<Committed, ops::Error>, Vec<Saved>, Option<u64>) {
-        let bytes = self.sealed.facts().bytes;
-        let (receipt, committed) = match settle(vault, &mut self.saved) {
-            Ok(()) => self.sealed.commit(grant, &self.saved),
-            Err(error) => (grant.into_receipt(), Err(error.into())),
-        };
-        (receipt, committed, self.saved, bytes)
-    }
-
-    /// Lets go of what was kept, because the change is not made.
-    pub(super) fn discard(self, vault: &BackupStore) {
-        discard(vault, self.saved);
-    }
-}
 
 /// One try at one request.
 pub(super) struct Transaction<'a> {
     pub(super) gate: &'a Gateway,
-    pub(super) policy: &'a Policy,
     pub(super) session: &'a Session,
-    pub(super) operation: &'a Operation,
-    pub(super) source: Source<'a>,
+    pub(super) operation: Operation<'a>,
+    pub(super) context: Context<'a>,
     pub(super) meter: Option<&'a Arc<Meter>>,
+    /// The place in a shared gate to which what goes out or in is charged.
+    pub(super) pass: Option<&'a Pass<'a>>,
     pub(super) reservations: Reservations,
-    pub(super) findings: &'a Findings,
-    pub(super) follower: &'a dyn Follower,
-    /// Whether it puts right what was done.
-    pub(super) redress: bool,
+    /// Whether it reverses what was done.
+    pub(super) is_undo: bool,
     /// What a person said yes to.
     pub(super) approved: Option<&'a Approved>,
 }
 
 impl<'a> Transaction<'a> {
-    /// Runs the pipeline and fills `draft` with what becomes known on the way.
-    pub(super) fn run(&self, draft: &mut Draft) -> Result<Reply, Failure> {
-        let context = self.context();
-        let authorizer = self.authorizer();
-        let permit = |draft: &mut Draft| self.permit(&authorizer, draft);
-        match self.operation {
-            Operation::Read { range, encoding, .. } => {
-                let content = prepare::read(&context, &permit(draft)?, *range, *encoding)?;
-                self.disclose(draft, content, Output::Content)
-            }
-            Operation::List { .. } => {
-                let entries = prepare::list(&context, &permit(draft)?)?;
-                self.disclose(draft, entries, Output::Entries)
-            }
-            Operation::Names { .. } => {
-                let names = prepare::names(&context, &permit(draft)?)?;
-                self.disclose(draft, names, Output::Names)
-            }
-            Operation::Stat { .. } => {
-                let stat = prepare::stat(&permit(draft)?)?;
-                self.disclose(draft, stat, Output::Stat)
-            }
-            Operation::Glob { query, .. } => self.glob(draft, query),
-            Operation::Grep { query, .. } => self.grep(draft, query),
-            Operation::Watch { query } => self.watch(draft, query),
-            Operation::Write { content, .. } => {
-                let change = prepare::write(&context, permit(draft)?, content.clone())?;
-                self.limited_change(draft, change, 0)
-            }
-            Operation::Append { content, .. } => {
-                let change = prepare::append(&context, permit(draft)?, content)?;
-                self.limited_change(draft, change, 0)
-            }
-            Operation::Edit { old, new, .. } => {
-                let change = prepare::edit(&context, permit(draft)?, old, new)?;
-                self.limited_change(draft, change, 0)
-            }
-            Operation::Mkdir { recursive, .. } => {
-                let change = prepare::mkdir(&context, permit(draft)?, *recursive)?;
-                self.limited_change(draft, change, 0)
-            }
-            Operation::Remove { recursive, .. } => {
-                let permit = permit(draft)?;
-                let files = match permit.object().kind {
-                    ObjectKind::Directory if *recursive => {
-                        let tree = authorizer.walk(&self.gate.workspace, permit.path())?;
-                        authorizer.removal(permit.path(), &tree)?;
-                        tree.iter().filter(|w| w.stat.kind != ObjectKind::Directory).count()
-                    }
-                    ObjectKind::Directory => 0,
-                    _ => 1,
-                };
-                self.limited_change(draft, prepare::remove(&context, permit, *recursive)?, files)
-            }
-            Operation::Rename { to, replace, .. } => {
-                let permit = permit(draft)?;
-                let target = self.rename_target(&authorizer, draft, to, &permit.object())?;
-                let tree = match permit.object().kind {
-                    ObjectKind::Directory => {
-                        authorizer.walk(&self.gate.workspace, permit.path())?
-                    }
-                    _ => Vec::new(),
-                };
-                authorizer.renaming(permit.path(), target.path(), &permit.object(), &tree)?;
-                // An approval holds for what moves as it was.
-                let shown = (!self.reservations.asks().is_empty()).then_some(LONGEST);
-                // Only rules about secrets look at what lies beneath.
-                let is_searched = self.policy.secrets().is_some_and(Secrets::depends_on_path);
-                let sees = |walked: &Walked| {
-                    authorizer.lists(&walked.path, &walked.stat.object(false))
-                        && authorizer.reads(&walked.path)
-                };
-                let sees_all = self.is_operators()
-                    || !is_searched
-                    || (authorizer.reads(permit.path()) && tree.iter().all(sees));
-                let change = prepare::rename(&context, permit, target, tree, *replace, shown);
-                let change = match change {
-                    // Perhaps about the content of what is not shown.
-                    Err(ops::Error::Refused(decision)) if !sees_all => {
-                        return Err(Failure::Hidden(Box::new(decision), UNSEEN));
-                    }
-                    change => change?,
-                };
-                // The file whose name it takes is gone.
-                let files = change.origins().len();
-                self.limited_change(draft, change, files)
-            }
-            Operation::Recall { path, backup, encoding } => {
-                self.recall(draft, path, backup, *encoding)
-            }
-            Operation::Restore { path, backup, dry_run } => {
-                self.restore(draft, path, backup, *dry_run)
-            }
+    /// A try that is held against no limits and was not approved.
+    pub(super) fn new(
+        gate: &'a Gateway,
+        policy: &'a Policy,
+        session: &'a Session,
+        operation: Operation<'a>,
+        client: Client<'a>,
+        findings: &'a Findings,
+    ) -> Self {
+        let context = Context {
+            workspace: &gate.workspace,
+            policy,
+            agent: &session.agent,
+            operation: operation.kind(),
+            source: client.source,
+            key: &gate.key,
+            known: &gate.known,
+            name_locks: &gate.name_locks,
+            findings,
+            follower: client.follower,
+        };
+        Self {
+            gate,
+            session,
+            operation,
+            context,
+            meter: None,
+            pass: None,
+            reservations: Reservations::default(),
+            is_undo: false,
+            approved: None,
         }
     }
 
     /// Decides on the name that was asked for, finds the object, and decides
     /// on that.
-    fn permit(&self, authorizer: &Authorizer<'_>, draft: &mut Draft) -> Result<Permit, Failure> {
-        let path = self.operation.path();
+    pub(super) fn permit(&self, draft: &mut Draft) -> Result<Permit, Failure> {
+        let (authorizer, path) = (self.authorizer(), self.operation.path());
         let asked = authorizer.names(path)?;
         record::decide(draft, &asked);
         let follow = match self.operation {
-            Operation::Remove { .. } | Operation::Rename { .. } => Follow::No,
+            Operation::Remove(_) | Operation::Rename(_) => Follow::No,
             _ => Follow::Yes,
         };
         let accesses = authorizer.operation.accesses();
@@ -206,38 +107,35 @@ impl<'a> Transaction<'a> {
             record::decide(draft, &decision);
             decision
         };
-        if matches!(
-            self.operation,
-            Operation::Write { .. } | Operation::Append { .. } | Operation::Mkdir { .. }
-        ) {
-            self.count_ancestors(authorizer, &resolved, draft)?;
+        if let Operation::Write(_) | Operation::Append(_) | Operation::Mkdir(_) = self.operation {
+            self.count_ancestors(&resolved, draft)?;
         }
-        Permit::new(resolved, decision).map_err(|denied| Failure::Denied(Box::new(denied)))
+        Ok(Permit::new(resolved, decision)?)
     }
 
     /// The same for the new name of a rename.
-    fn rename_target(
+    pub(super) fn rename_target(
         &self,
-        authorizer: &Authorizer<'_>,
         draft: &mut Draft,
         to: &WorkspacePath,
         moving: &Object,
     ) -> Result<Permit, Failure> {
+        let authorizer = self.authorizer();
         authorizer.one(authorizer.name(Access::Write, to))?;
         let follows = &mut |met: Met<'_>| authorizer.follows(&[Access::Write], met);
         let resolved = self.gate.workspace.resolve_heeding(to, Follow::No, follows)?;
         let decision = authorizer.target(&resolved, moving)?;
-        self.count_ancestors(authorizer, &resolved, draft)?;
-        Permit::new(resolved, decision).map_err(|denied| Failure::Denied(Box::new(denied)))
+        self.count_ancestors(&resolved, draft)?;
+        Ok(Permit::new(resolved, decision)?)
     }
 
+    /// Decides on the directories that will be made on the way, and counts them.
     pub(super) fn count_ancestors(
         &self,
-        authorizer: &Authorizer<'_>,
         resolved: &Resolved,
         draft: &mut Draft,
     ) -> Result<(), Failure> {
-        let directories = authorizer.ancestors(&self.gate.workspace, resolved)?;
+        let directories = self.authorizer().ancestors(&self.gate.workspace, resolved)?;
         if directories > 0 {
             let counts = draft.counts.get_or_insert_with(BTreeMap::new);
             counts.insert("directories".to_owned(), directories);
@@ -246,28 +144,33 @@ impl<'a> Transaction<'a> {
     }
 
     /// Record, then disclose.
-    pub(super) fn disclose<T>(
-        &self,
-        draft: &mut Draft,
-        sealed: Sealed<T>,
-        output: impl FnOnce(T) -> Output,
-    ) -> Result<Reply, Failure> {
+    pub(super) fn disclose<T>(&self, draft: &mut Draft, sealed: Sealed<T>) -> Attempt<T> {
         record::facts(draft, sealed.facts());
-        self.heed(draft, || self.discloses())?;
-        record::findings(draft, self.findings.take());
+        self.heed(draft, |description| description.discloses())?;
+        record::findings(draft, self.context.findings.take());
         draft.result = Some("ok".to_owned());
+        let bytes = draft.bytes;
         // Should the ledger refuse, there is nothing left to record.
         let grant = self.gate.ledger.record_for(std::mem::take(draft), sealed.seal())?;
-        opened(sealed.disclose(grant), output)
+        let reply = opened(sealed.disclose(grant))?;
+        self.charge(bytes);
+        Ok(reply)
+    }
+
+    /// Counts bytes of content that went out or in.
+    pub(super) fn charge(&self, bytes: Option<u64>) {
+        if let (Some(pass), Some(bytes)) = (self.pass, bytes) {
+            pass.charge(bytes);
+        }
     }
 
     /// Makes a change if the session's limits leave room for it.
-    fn limited_change(
+    pub(super) fn limited_change(
         &self,
         draft: &mut Draft,
-        sealed: Sealed<Box<dyn Change + 'a>>,
+        sealed: SealedChange<'a>,
         files: usize,
-    ) -> Result<Reply, Failure> {
+    ) -> Attempt<Changed> {
         let spent = self.spend(&sealed, files)?;
         let reply = self.change(draft, sealed)?;
         if let Some(spent) = spent {
@@ -277,66 +180,39 @@ impl<'a> Transaction<'a> {
     }
 
     /// Takes from the session's limits what a change will write and remove.
-    fn spend(
+    pub(super) fn spend(
         &self,
-        sealed: &Sealed<Box<dyn Change + 'a>>,
+        sealed: &SealedChange<'a>,
         files: usize,
     ) -> Result<Option<Spent>, Failure> {
         let bytes = sealed.facts().bytes.unwrap_or(0);
         let files = u64::try_from(files).unwrap_or(u64::MAX);
-        match self.meter.map(|meter| meter.spend(bytes, files)) {
-            Some(Err(decision)) => Err(Failure::Denied(Box::new(decision))),
-            Some(Ok(spent)) => Ok(Some(spent)),
-            None => Ok(None),
-        }
-    }
-
-    /// Prepares a change of content up to where its intent would be recorded.
-    pub(super) fn ready_alone(
-        &self,
-        draft: &mut Draft,
-    ) -> Result<(Ready<'a>, Option<Spent>), Failure> {
-        let context = self.context();
-        let permit = self.permit(&self.authorizer(), draft)?;
-        let sealed = match self.operation {
-            Operation::Write { content, .. } => prepare::write(&context, permit, content.clone()),
-            Operation::Append { content, .. } => prepare::append(&context, permit, content),
-            Operation::Edit { old, new, .. } => prepare::edit(&context, permit, old, new),
-            _ => Err(ops::Error::Invalid("this is no change of content")),
-        }?;
-        let spent = self.spend(&sealed, 0)?;
-        Ok((self.ready(draft, sealed)?, spent))
+        Ok(self.meter.map(|meter| meter.spend(bytes, files)).transpose()?)
     }
 
     /// Keep the old bytes, record the intent, act, record the outcome.
-    pub(super) fn change(
-        &self,
-        draft: &mut Draft,
-        sealed: Sealed<Box<dyn Change + 'a>>,
-    ) -> Result<Reply, Failure> {
+    pub(super) fn change(&self, draft: &mut Draft, sealed: SealedChange<'a>) -> Attempt<Changed> {
         let gate = self.gate;
         let mut ready = self.ready(draft, sealed)?;
         ready.sealed.stage();
-        let grant = match gate.ledger.admit(draft.clone(), ready.seal()) {
-            Ok(grant) => grant,
+        match gate.ledger.admit(draft.clone(), ready.sealed.seal()) {
+            Ok(grant) => self.conclude(draft, ready.commit(grant, &gate.vault)),
             Err(error) => {
-                ready.discard(&gate.vault);
-                return Err(error.into());
+                discard(&gate.vault, ready.saved);
+                Err(error.into())
             }
-        };
-        let (receipt, committed, saved, bytes) = ready.commit(grant, &gate.vault);
-        self.conclude(draft, receipt, committed, saved, bytes)
+        }
     }
 
     /// Keeps what a change will replace and describes it for its record; goes
     /// on only if nobody has to be asked.
-    fn ready(
+    pub(super) fn ready(
         &self,
         draft: &mut Draft,
-        sealed: Sealed<Box<dyn Change + 'a>>,
+        sealed: SealedChange<'a>,
     ) -> Result<Ready<'a>, Failure> {
         let gate = self.gate;
-        let mut saved = self.keep(&sealed)?;
+        let mut saved = self.save(&sealed)?;
         let is_looked_at = sealed.permit().object().kind == ObjectKind::Directory
             || !self.reservations.asks().is_empty();
         let settled = match is_looked_at {
@@ -354,9 +230,9 @@ impl<'a> Transaction<'a> {
         let counts = draft.counts.take();
         record::facts(draft, sealed.facts());
         draft.counts = draft.counts.take().or(counts);
-        record::findings(draft, self.findings.take());
+        record::findings(draft, self.context.findings.take());
         record::backups(draft, &saved);
-        let heeded = self.heed(draft, || self.describe(&saved, &sealed));
+        let heeded = self.heed(draft, |description| description.describe(&saved, &sealed));
         if let Err(failure) = heeded {
             record::give_up(draft);
             discard(&gate.vault, saved);
@@ -365,31 +241,73 @@ impl<'a> Transaction<'a> {
         Ok(Ready { sealed, saved })
     }
 
+    /// What goes with a directory is exactly what the vault keeps of it; what
+    /// another process put there since it was walked through is decided on now.
+    fn decide_on_kept(&self, sealed: &SealedChange<'a>, saved: &[Saved]) -> Result<(), Failure> {
+        match (self.operation, sealed.permit().object().kind, saved.first()) {
+            (Operation::Remove(_) | Operation::Restore(_), ObjectKind::Directory, Some(tree)) => {
+                self.authorizer().kept(&self.gate.vault, tree)
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Keeps everything that the change will replace.
+    fn save(&self, sealed: &SealedChange<'a>) -> Result<Vec<Saved>, Failure> {
+        let vault = &self.gate.vault;
+        let mut saved = Vec::new();
+        for origin in sealed.origins() {
+            let permit = sealed.kept_permit();
+            let (operation, after) = (self.operation.kind(), self.authored(sealed));
+            let beyond_size = self.is_operators();
+            let meta = Meta { session: self.session, operation, after, beyond_size };
+            match vault.save(permit, &meta, origin) {
+                Ok(one) => saved.push(one),
+                Err(error) => {
+                    discard(vault, saved);
+                    return Err(error.into());
+                }
+            }
+        }
+        Ok(saved)
+    }
+
+    /// Hash of what the change stores, where the agent made that up itself and
+    /// nobody has to be asked: a copy that is kept for a question must not say
+    /// that what was asked for has come about.
+    fn authored(&self, sealed: &SealedChange<'a>) -> Option<Hash> {
+        let is_own = matches!(
+            self.operation,
+            Operation::Write(_) | Operation::Append(_) | Operation::Edit(_)
+        );
+        if is_own && self.reservations.asks().is_empty() { sealed.facts().after } else { None }
+    }
+
     /// Records what became of a change.
     pub(super) fn conclude(
         &self,
         draft: &Draft,
-        receipt: Receipt,
-        committed: Result<Committed, ops::Error>,
-        saved: Vec<Saved>,
-        bytes: Option<u64>,
-    ) -> Result<Reply, Failure> {
+        Applied { receipt, committed, saved, bytes }: Applied,
+    ) -> Attempt<Changed> {
         let gate = self.gate;
         let mut outcome = record::outcome(draft);
         match committed {
             Ok(committed) => {
-                outcome.result = Some(result(committed).to_owned());
+                outcome.result = Some(committed.as_str().to_owned());
                 gate.ledger.complete(&receipt, outcome)?;
                 let backup = saved.first().map(|saved| saved.id.to_string());
                 let bytes = match self.operation {
                     // Of what is there the agent is not told how long it is.
-                    Operation::Append { content, .. } if !self.may_look(draft) => {
+                    Operation::Append(Append { content, .. })
+                        if !self.description().may_look(draft) =>
+                    {
                         u64::try_from(content.len()).ok()
                     }
                     _ => bytes,
                 };
                 keep(&gate.vault, saved);
-                Ok(Reply { receipt, output: Output::Changed(Changed { committed, bytes, backup }) })
+                self.charge(bytes);
+                Ok(Reply { receipt, output: Changed { committed, bytes, backup } })
             }
             Err(error) => {
                 let undone = recovery::remains(draft, &gate.vault)
@@ -421,54 +339,106 @@ impl<'a> Transaction<'a> {
         }
     }
 
-    pub(super) fn context(&self) -> Context<'a> {
-        Context {
-            workspace: &self.gate.workspace,
-            policy: self.policy,
-            agent: &self.session.agent,
-            operation: self.operation.kind(),
-            source: self.source,
-            key: &self.gate.key,
-            known: &self.gate.known,
-            name_locks: &self.gate.name_locks,
-            findings: self.findings,
-            follower: self.follower,
-        }
-    }
-
-    /// Whether the operator puts something right, or looks at a backup.
+    /// Whether the operator undoes something, or looks at a backup.
     pub(super) fn is_operators(&self) -> bool {
-        self.redress
-            || matches!(self.operation, Operation::Recall { .. } | Operation::Restore { .. })
+        self.is_undo || matches!(self.operation, Operation::Recall(_) | Operation::Restore(_))
     }
 
     pub(super) fn authorizer(&self) -> Authorizer<'_> {
         Authorizer {
-            policy: self.policy,
+            policy: self.context.policy,
             agent: &self.session.agent,
             operation: self.operation.kind(),
             is_operators: self.is_operators(),
             reservations: &self.reservations,
         }
     }
-}
 
-/// The reply with what was opened.
-pub(super) fn opened<T>(
-    (receipt, content): (Receipt, Result<T, ops::Error>),
-    output: impl FnOnce(T) -> Output,
-) -> Result<Reply, Failure> {
-    match content {
-        Ok(content) => Ok(Reply { receipt, output: output(content) }),
-        // The record is there.
-        Err(error) => Err(Failure::Answered(error::render(&error).with_receipt(receipt))),
+    /// What is said of the request to a person.
+    fn description(&self) -> Description<'_> {
+        Description {
+            operation: self.operation,
+            authorizer: self.authorizer(),
+            context: self.context,
+            vault: &self.gate.vault,
+        }
+    }
+
+    /// Goes on if no rule asks, or if exactly this was approved; writes into
+    /// the record on what grounds. `change` describes what would be done.
+    fn heed(
+        &self,
+        draft: &mut Draft,
+        change: impl FnOnce(&Description<'_>) -> Shown,
+    ) -> Result<(), Failure> {
+        self.reservations.observe(draft);
+        let rules = self.reservations.asks();
+        let Some(first) = rules.first() else {
+            return Ok(());
+        };
+        let fact = |name| draft.facts.as_ref()?.get(name)?.as_str().map(str::to_owned);
+        let binding = Binding {
+            operation: self.operation.kind(),
+            path: draft.resolved.clone().or_else(|| draft.path.clone()).unwrap_or_default(),
+            to: draft.to.clone(),
+            before: draft.before,
+            buffer: fact(record::BUFFER_BEFORE),
+            after: draft.after,
+            moved: fact("moved"),
+            policy_sha256: self.context.policy.sha256().to_owned(),
+            rules: rules.iter().map(|rule| rule.rule().to_owned()).collect(),
+        };
+        let seq = match (self.approved, self.gate.approvals.granted(&self.session.id, &binding)) {
+            (Some(approved), _) => approved.covers(&binding, first)?,
+            (None, Some(seq)) => seq,
+            (None, None) => {
+                let description = self.description();
+                let shown = change(&description);
+                let told = description.told(draft, &binding, &rules, &shown);
+                let asking = Asking { binding, rules, change: shown.text, told };
+                return Err(Failure::Ask(Box::new(asking)));
+            }
+        };
+        record::decide(draft, first);
+        draft.decision = Some("allow".to_owned());
+        draft.facts.get_or_insert_default().insert("approval".to_owned(), seq.into());
+        Ok(())
+    }
+
+    /// What comes of a failure where a rule asks: the question. It tells what is
+    /// there or not, and whoever may not look without a person hears of that after a
+    /// yes.
+    pub(super) fn heed_failing(&self, draft: &mut Draft, failure: Failure) -> Failure {
+        let is_told = matches!(failure, Failure::Ask(_) | Failure::Log(_) | Failure::Answered(_));
+        let asks = !self.reservations.asks().is_empty();
+        if is_told
+            || self.is_operators()
+            || !asks
+            || self.is_denied_by_name()
+            || self.description().may_look(draft)
+        {
+            return failure;
+        }
+        self.heed(draft, |description| description.fails()).err().unwrap_or(failure)
+    }
+
+    /// Whether the names that were asked for are enough to refuse the request,
+    /// whatever is there.
+    fn is_denied_by_name(&self) -> bool {
+        let authorizer = self.authorizer();
+        authorizer.names(self.operation.path()).is_err()
+            || self
+                .operation
+                .new_path()
+                .is_some_and(|to| authorizer.name(Access::Write, to).is_deny())
     }
 }
 
-fn result(committed: Committed) -> &'static str {
-    match committed {
-        Committed::Stored => "ok",
-        Committed::Buffered => "buffered",
-        Committed::Unchanged => "unchanged",
+/// The reply with what was opened.
+pub(super) fn opened<T>((receipt, content): (Receipt, Result<T, ops::Error>)) -> Attempt<T> {
+    match content {
+        Ok(output) => Ok(Reply { receipt, output }),
+        // The record is there.
+        Err(error) => Err(Failure::Answered(error::render(&error).with_receipt(receipt))),
     }
 }

@@ -6,26 +6,23 @@
 
 use std::sync::Arc;
 
-use portcullis_audit::{Draft, Receipt};
+use portcullis_audit::Draft;
 use serde_json::json;
 
 use super::{
-    Error, ErrorKind, Gateway, Output, Reply, error::Failure, record, transaction::Transaction,
+    Error, Gateway,
+    client::Client,
+    record,
+    reply::{Attempt, Reply},
+    request::Request,
+    search::Search,
+    transaction::Transaction,
     turns::lock,
 };
 use crate::{
-    model::{Operation, Session, WatchQuery},
-    ops::{Ended, Source, Subscription, prepare},
+    model::{Session, WatchQuery},
+    ops::{Ended, Subscription, prepare},
 };
-
-/// What a subscriber gets.
-#[derive(Debug)]
-pub struct Watching {
-    /// The record of its beginning.
-    pub receipt: Receipt,
-    /// What comes.
-    pub subscription: Subscription,
-}
 
 impl Gateway {
     /// Subscribes to changes, if the policy lets the session's agent list what
@@ -36,16 +33,15 @@ impl Gateway {
     /// # Errors
     /// As [`Gateway::handle`]; also when there are too many subscriptions or the
     /// system lets no more be watched.
-    pub fn watch(&self, session: &Session, query: WatchQuery) -> Result<Watching, Error> {
+    pub fn watch(
+        &self,
+        session: &Session,
+        query: &WatchQuery,
+    ) -> Result<Reply<Subscription>, Error> {
         self.record_ended(self.watcher.ended());
         let next = self.turns.as_ref().map(|turns| turns.next_to_watch(session.agent.as_str()));
         let _next = next.as_deref().map(lock);
-        let operation = Operation::Watch { query };
-        let Reply { receipt, output } = self.handle(session, &operation, Source::Disk)?;
-        match output {
-            Output::Watching(subscription) => Ok(Watching { receipt, subscription }),
-            _ => Err(Error::new(ErrorKind::Io, "the gate gave another answer")),
-        }
+        self.handle(session, query, Client::default())
     }
 
     /// Ends a subscription and records that with what it told. An end that
@@ -74,19 +70,24 @@ impl Gateway {
     }
 }
 
-impl Transaction<'_> {
-    /// Begins a subscription.
-    pub(super) fn watch(&self, draft: &mut Draft, query: &WatchQuery) -> Result<Reply, Failure> {
-        let start = self.start(draft)?;
+impl Request for WatchQuery {
+    type Output = Subscription;
+
+    fn run<'a>(
+        &'a self,
+        transaction: &Transaction<'a>,
+        draft: &mut Draft,
+    ) -> Attempt<Subscription> {
+        let start = Search(transaction).start(draft)?;
         let facts = draft.facts.get_or_insert_default();
-        facts.insert("recursive".to_owned(), json!(query.recursive));
-        facts.insert("ignore".to_owned(), json!(query.ignore));
-        let (gate, policy) = (self.gate, self.gate.policy());
-        let context = self.context();
-        let has = || gate.watcher.of_agent(&self.session.agent);
-        let begun = gate.turns.as_ref().map(|turns| turns.watch(has)).transpose();
-        let _alone = begun.map_err(|decision| Failure::Denied(Box::new(decision)))?;
-        let sealed = prepare::watch(&gate.watcher, &context, &policy, self.session, &start, query)?;
+        facts.insert("recursive".to_owned(), json!(self.recursive));
+        facts.insert("ignore".to_owned(), json!(self.ignore));
+        let (gate, session) = (transaction.gate, transaction.session);
+        let policy = gate.policy();
+        let has = || gate.watcher.of_agent(&session.agent);
+        let _alone = gate.turns.as_ref().map(|turns| turns.watch(has)).transpose()?;
+        let sealed =
+            prepare::watch(&gate.watcher, &transaction.context, &policy, session, &start, self)?;
         // A policy put in force since found nobody to tell, if this was the first
         // subscription.
         let mut known = policy;
@@ -98,10 +99,8 @@ impl Transaction<'_> {
             gate.watcher.set_policy(&now);
             known = now;
         }
-        let reply = self.disclose(draft, sealed, Output::Watching)?;
-        if let Output::Watching(subscription) = &reply.output {
-            subscription.began(reply.receipt.seq);
-        }
+        let reply = transaction.disclose(draft, sealed)?;
+        reply.output.began(reply.receipt.seq);
         Ok(reply)
     }
 }
@@ -119,7 +118,7 @@ mod tests {
     use crate::{
         gateway::Shares,
         ledger::AuditLog,
-        model::{Door, WorkspacePath},
+        model::{Door, WorkspacePath, request::List},
         policy::{Policy, PolicySource, SecretKey, compile},
         workspace::Workspace,
     };
@@ -173,7 +172,7 @@ mod tests {
             let alone = gateway.turns.as_ref().unwrap().watch(|| 0).unwrap();
             for id in ["1", "2", "3"] {
                 let query = WatchQuery::new(WorkspacePath::root());
-                scope.spawn(move || drop(gateway.watch(&session("a", id), query).unwrap()));
+                scope.spawn(move || drop(gateway.watch(&session("a", id), &query).unwrap()));
             }
             let running = || gateway.turns.as_ref().unwrap().count().1;
             while running() == 0 {
@@ -181,9 +180,9 @@ mod tests {
             }
             // So that the others wait, too.
             thread::sleep(Duration::from_millis(100));
-            let list = Operation::List { path: WorkspacePath::root() };
+            let list = List { path: WorkspacePath::root() };
             let other =
-                scope.spawn(move || gateway.handle(&session("b", "4"), &list, Source::Disk));
+                scope.spawn(move || gateway.handle(&session("b", "4"), &list, Client::default()));
             for _ in 0..1000 {
                 if other.is_finished() {
                     break;
@@ -204,20 +203,20 @@ mod tests {
         let gateway = gateway(&temp);
         let session = session("a", "s");
         let old = gateway.policy();
+        let query = WatchQuery::new(WorkspacePath::parse("secret").unwrap());
         thread::scope(|scope| {
-            // It waits for this after it has looked at the policy: three more have
-            // that then, the request, its try and the subscription.
+            // It waits for this after it has looked at the policy: two more have that
+            // then, the try and the subscription.
             let alone = gateway.turns.as_ref().unwrap().watch(|| 0).unwrap();
-            let query = WatchQuery::new(WorkspacePath::parse("secret").unwrap());
-            let watching = scope.spawn(|| gateway.watch(&session, query).unwrap());
-            while Arc::strong_count(&old) < 5 {
+            let watching = scope.spawn(|| gateway.watch(&session, &query).unwrap());
+            while Arc::strong_count(&old) < 4 {
                 assert!(!watching.is_finished());
                 thread::yield_now();
             }
             let rule = "[[rules]]\nid = \"no\"\neffect = \"deny\"\npaths = [\"secret/**\"]\n";
             gateway.reload(&session, policy(2, rule), "test").unwrap();
             drop(alone);
-            let told = watching.join().unwrap().subscription.next(Duration::ZERO);
+            let told = watching.join().unwrap().output.next(Duration::ZERO);
             assert_eq!(told, Err(WatchEnd::Denied));
         });
     }

@@ -1,6 +1,8 @@
 //! Adding to the end of a file.
 
-use super::{Change, Context, Error, Sealed, content::Current, replace::Replacement};
+use std::borrow::Cow;
+
+use super::{Context, Error, SealedChange, content::Current, replace::Replacement};
 use crate::{
     model::{Access, WorkspacePath},
     workspace::Permit,
@@ -14,7 +16,7 @@ pub(crate) fn prepare<'a>(
     context: &Context<'a>,
     permit: Permit,
     addition: &[u8],
-) -> Result<Sealed<Box<dyn Change + 'a>>, Error> {
+) -> Result<SealedChange<'a>, Error> {
     let is_readable = context.may_read(&permit);
     if !is_readable {
         // What is wrong with it by itself can be told, whatever is there.
@@ -38,7 +40,7 @@ fn joined(
     path: &WorkspacePath,
     old: Option<&[u8]>,
     addition: &[u8],
-) -> Result<Vec<u8>, Error> {
+) -> Result<Cow<'static, [u8]>, Error> {
     context.check(Access::Write, path, old.unwrap_or_default())?;
     // Added to what a reader would see: a line of it that holds a placeholder
     // is not to be continued. Where readers are refused instead, `store` looks
@@ -48,5 +50,5 @@ fn joined(
         (old, _) => old.unwrap_or_default().to_vec(),
     };
     content.extend_from_slice(addition);
-    context.store(path, old, content)
+    context.store(path, old, content.into())
 }

@@ -1,6 +1,6 @@
 //! Replacing one piece of text.
 
-use super::{Change, Context, Error, Sealed, content::Current, replace::Replacement};
+use super::{Context, Error, SealedChange, content::Current, replace::Replacement};
 use crate::{model::Access, workspace::Permit};
 
 /// Reads the old content as a reader would, replaces the one occurrence of
@@ -13,7 +13,7 @@ pub(crate) fn prepare<'a>(
     permit: Permit,
     from: &str,
     to: &str,
-) -> Result<Sealed<Box<dyn Change + 'a>>, Error> {
+) -> Result<SealedChange<'a>, Error> {
     if from.is_empty() {
         return Err(Error::Invalid("the old text is empty"));
     }
@@ -23,7 +23,7 @@ pub(crate) fn prepare<'a>(
     let text = str::from_utf8(&view.bytes)
         .map_err(|_| Error::Invalid("a binary file cannot be edited; write it whole"))?;
     let content = replace_once(text, from, to)?;
-    let content = context.store(permit.path(), Some(&old), content.into_bytes())?;
+    let content = context.store(permit.path(), Some(&old), content.into_bytes().into())?;
     Replacement::seal(*context, permit, current, Some(&old), content)
 }
 

@@ -1,6 +1,6 @@
 //! Creating a directory.
 
-use super::{Change, Committed, Context, Error, Facts, Sealed, parents};
+use super::{Change, Committed, Context, Error, Facts, Sealed, SealedChange, parents};
 use crate::{
     backup::{Origin, Saved},
     policy::ObjectKind,
@@ -22,7 +22,7 @@ pub(crate) fn prepare<'a>(
     context: &Context<'a>,
     permit: Permit,
     recursive: bool,
-) -> Result<Sealed<Box<dyn Change + 'a>>, Error> {
+) -> Result<SealedChange<'a>, Error> {
     match permit.object().kind {
         ObjectKind::Missing => {}
         ObjectKind::Directory if recursive => {}

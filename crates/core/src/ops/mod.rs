@@ -48,7 +48,7 @@ pub use names::Names;
 pub use read::{Content, TextPart};
 pub(crate) use recover::{Remains, Resolution, is_undone, settle};
 pub use sealed::Committed;
-pub(crate) use sealed::{Change, Facts, Sealed};
+pub(crate) use sealed::{Change, Facts, Sealed, SealedChange};
 pub(crate) use search::{Disclosure, Start};
 pub use search::{FileMatches, Found, Matches};
 pub(crate) use secrets::Findings;

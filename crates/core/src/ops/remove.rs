@@ -17,7 +17,7 @@ use rustix::{
 };
 
 use super::{
-    Change, Committed, Context, Error, Facts, Sealed,
+    Change, Committed, Context, Error, Facts, Sealed, SealedChange,
     delete::{Room, delete_kept},
     parents,
     swap::{self, Expected},
@@ -83,7 +83,7 @@ pub(crate) fn prepare<'a>(
     context: &Context<'a>,
     permit: Permit,
     recursive: bool,
-) -> Result<Sealed<Box<dyn Change + 'a>>, Error> {
+) -> Result<SealedChange<'a>, Error> {
     if permit.path().is_root() {
         return Err(Error::Invalid("the workspace itself is never removed"));
     }

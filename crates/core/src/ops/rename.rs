@@ -12,7 +12,7 @@ use rustix::{
 };
 
 use super::{
-    Change, Committed, Context, Error, Facts, Sealed, parents,
+    Change, Committed, Context, Error, Facts, Sealed, SealedChange, parents,
     swap::{self, Expected},
 };
 use crate::{
@@ -50,7 +50,7 @@ pub(crate) fn prepare<'a>(
     tree: Vec<Walked>,
     replace: bool,
     shown: Option<u64>,
-) -> Result<Sealed<Box<dyn Change + 'a>>, Error> {
+) -> Result<SealedChange<'a>, Error> {
     if from.path().is_root() || to.path().is_root() {
         return Err(Error::Invalid("the workspace itself is never renamed"));
     }

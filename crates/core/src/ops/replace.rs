@@ -1,6 +1,7 @@
 //! The change that write, append and edit share: a file gets a new content.
 
 use std::{
+    borrow::Cow,
     fs::File,
     io::Write as _,
     os::fd::{AsFd as _, OwnedFd},
@@ -16,7 +17,7 @@ use rustix::{
 };
 
 use super::{
-    BufferError, Change, Committed, Context, Error, Facts, Sealed, Source,
+    BufferError, Change, Committed, Context, Error, Facts, Sealed, SealedChange, Source,
     content::Current,
     parents,
     swap::{self, Expected},
@@ -37,7 +38,7 @@ pub(super) struct Replacement<'a> {
     current: Current,
     /// Hash of the old content that the new one was computed from.
     based_on: Option<Hash>,
-    content: Vec<u8>,
+    content: Cow<'a, [u8]>,
     through_editor: bool,
     /// The new file, where it could be written before the change.
     staged: Option<Unnamed>,
@@ -51,8 +52,8 @@ impl<'a> Replacement<'a> {
         permit: Permit,
         current: Current,
         old: Option<&[u8]>,
-        content: Vec<u8>,
-    ) -> Result<Sealed<Box<dyn Change + 'a>>, Error> {
+        content: Cow<'a, [u8]>,
+    ) -> Result<SealedChange<'a>, Error> {
         let through_editor = match context.source {
             Source::Disk => false,
             Source::Auto(_) => current.buffer.is_some(),

@@ -20,7 +20,7 @@ use rustix::{
 };
 
 use super::{
-    Change, Committed, Context, Error, Facts, Sealed,
+    Change, Committed, Context, Error, Facts, Sealed, SealedChange,
     delete::{self, Room},
     parents, recall,
     remove::Target,
@@ -60,7 +60,7 @@ pub(crate) fn prepare<'a>(
     permit: Permit,
     vault: &'a BackupStore,
     entry: backup::Entry,
-) -> Result<Sealed<Box<dyn Change + 'a>>, Error> {
+) -> Result<SealedChange<'a>, Error> {
     if permit.path().is_root() {
         return Err(Error::Invalid("the workspace itself is never replaced"));
     }
@@ -120,7 +120,7 @@ fn check(
         EntryKind::Link => Ok(()),
         EntryKind::File | EntryKind::Buffer => {
             let bytes = recall::bytes(context, Access::Write, vault.content(entry)?)?;
-            context.store(permit.path(), None, bytes).map(drop)
+            context.store(permit.path(), None, bytes.into()).map(drop)
         }
         EntryKind::Tree => {
             let mut tree = vault.tree(entry)?.at(permit.path().clone());
@@ -128,7 +128,7 @@ fn check(
                 let path = tree.path(&node).map_err(|_| workspace::Error::TooLong)?;
                 if node.kind == NodeKind::File {
                     let bytes = recall::bytes(context, Access::Write, tree.content(&node)?)?;
-                    context.store(&path, None, bytes)?;
+                    context.store(&path, None, bytes.into())?;
                 }
             }
             Ok(())

@@ -51,6 +51,9 @@ impl Facts {
     }
 }
 
+/// A change that was prepared.
+pub(crate) type SealedChange<'a> = Sealed<Box<dyn Change + 'a>>;
+
 impl<T> Sealed<T> {
     pub(super) fn new(inner: T, facts: Facts) -> Self {
         Self { inner, facts, seal: Seal::new() }
@@ -134,7 +137,18 @@ pub enum Committed {
     Unchanged,
 }
 
-impl<'a> Sealed<Box<dyn Change + 'a>> {
+impl Committed {
+    /// The word in records and in replies for programs.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Stored => "ok",
+            Self::Buffered => "buffered",
+            Self::Unchanged => "unchanged",
+        }
+    }
+}
+
+impl<'a> SealedChange<'a> {
     /// The permit under which the change happens.
     pub(crate) fn permit(&self) -> &Permit {
         self.inner.permit()

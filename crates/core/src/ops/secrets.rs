@@ -4,6 +4,7 @@
 //! Reads the clock for the policy, which reads none.
 
 use std::{
+    borrow::Cow,
     sync::{Mutex, PoisonError},
     time::Instant,
 };
@@ -97,12 +98,12 @@ impl Context<'_> {
     ///
     /// # Errors
     /// [`Error::Refused`] when the policy denies the result.
-    pub(super) fn store(
+    pub(super) fn store<'t>(
         &self,
         path: &WorkspacePath,
         original: Option<&[u8]>,
-        text: Vec<u8>,
-    ) -> Result<Vec<u8>, Error> {
+        text: Cow<'t, [u8]>,
+    ) -> Result<Cow<'t, [u8]>, Error> {
         self.check(Access::Write, path, &text)?;
         let Some(secrets) = self.policy.secrets() else { return Ok(text) };
         let Judged { findings, verdict } =
@@ -121,7 +122,7 @@ impl Context<'_> {
         self.check(Access::Write, path, text)?;
         let Some(secrets) = self.policy.secrets() else { return Ok(()) };
         let Judged { findings, verdict } =
-            self.timed(secrets, path, |subject| secrets.store(subject, None, text.to_vec()));
+            self.timed(secrets, path, |subject| secrets.store(subject, None, text.into()));
         verdict.map(drop).map_err(|decision| {
             // Otherwise they are found again in the whole.
             self.findings.add(findings);

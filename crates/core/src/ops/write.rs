@@ -1,6 +1,6 @@
 //! Creating a file or replacing its content.
 
-use super::{Change, Context, Error, Sealed, content::Current, replace::Replacement};
+use super::{Context, Error, SealedChange, content::Current, replace::Replacement};
 use crate::{model::Access, workspace::Permit};
 
 /// Checks the new content and opens what it will replace.
@@ -10,18 +10,18 @@ use crate::{model::Access, workspace::Permit};
 pub(crate) fn prepare<'a>(
     context: &Context<'a>,
     permit: Permit,
-    content: Vec<u8>,
-) -> Result<Sealed<Box<dyn Change + 'a>>, Error> {
-    context.check(Access::Write, permit.path(), &content)?;
+    content: &'a [u8],
+) -> Result<SealedChange<'a>, Error> {
+    context.check(Access::Write, permit.path(), content)?;
     let current = Current::look_for_change(context, &permit)?;
-    let needs_original = context.needs_original(&content);
+    let needs_original = context.needs_original(content);
     let old = match needs_original {
         true => current.bytes(context, &permit, Access::Read)?,
         false => None,
     };
     let judge = || {
         context.check(Access::Read, permit.path(), old.as_deref().unwrap_or_default())?;
-        context.store(permit.path(), old.as_deref(), content)
+        context.store(permit.path(), old.as_deref(), content.into())
     };
     let content = match judge() {
         // Held against what is there, which it tells of.

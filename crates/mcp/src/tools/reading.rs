@@ -10,7 +10,7 @@ use serde_json::{Map, Value, json};
 
 use crate::{
     gateway::{Content, TextPart},
-    model::{Bound, Encoding, LineRange, OperationKind as Kind, WorkspacePath},
+    model::{Bound, Encoding, LineRange, OperationKind as Kind, WorkspacePath, request::Read},
 };
 
 use super::{
@@ -44,7 +44,11 @@ pub(super) fn read_file(call: &Call<'_>, arguments: &Arguments) -> Result<Answer
     let path = call.path(Kind::Read, given)?;
     let binary = if media::is_shown(&path) { MEDIA } else { BYTES };
     let bound = Bound { lines: LINES, bytes: BYTES, binary };
-    let content = call.read_at(path.clone(), range.within(bound), Encoding::Base64)?;
+    let content = call.put(&Read {
+        path: path.clone(),
+        range: range.within(bound),
+        encoding: Encoding::Base64,
+    })?;
     let facts = facts(&content);
     Ok(Answer::unstructured(blocks(call, &path, content), FILE, Value::Object(facts)))
 }
@@ -101,7 +105,7 @@ fn read_also(
     let bound = Bound { lines: LINES, bytes: room, binary: room };
     let path = call.path(Kind::Read, given)?;
     let range = LineRange::default().within(bound);
-    let content = call.read_at(path.clone(), range, Encoding::Base64)?;
+    let content = call.put(&Read { path: path.clone(), range, encoding: Encoding::Base64 })?;
     Ok((path, content))
 }
 

@@ -12,7 +12,7 @@ use serde_json::json;
 
 use crate::{
     gateway::{Entry, EntryKind, ErrorKind},
-    model::{Encoding, LineRange, Operation, OperationKind as Kind},
+    model::{Encoding, LineRange, OperationKind as Kind, request},
 };
 
 use super::{
@@ -73,7 +73,7 @@ fn write(call: &Call<'_>, arguments: &Arguments) -> Result<Answer, Trouble> {
     let given = arguments.text("path")?;
     let path = call.path(Kind::Write, given)?;
     let content = arguments.text("content")?.as_bytes().to_vec();
-    call.put(&Operation::Write { path, content })?;
+    call.put(&request::Write { path, content })?;
     Ok(text(format!("Successfully wrote to {given}")))
 }
 
@@ -102,7 +102,7 @@ fn edit(call: &Call<'_>, arguments: &Arguments) -> Result<Answer, Trouble> {
         if dry || old == new {
             return Ok(text(shown));
         }
-        let change = Operation::Edit { path: path.clone(), old: old.clone(), new };
+        let change = request::Edit { path: path.clone(), old: old.clone(), new };
         match call.put(&change) {
             Ok(_) => return Ok(text(shown)),
             // Perhaps another change came between: then what that left is edited.
@@ -135,13 +135,13 @@ fn shortened(mut diff: String) -> String {
 fn create_directory(call: &Call<'_>, arguments: &Arguments) -> Result<Answer, Trouble> {
     let given = arguments.text("path")?;
     let path = call.path(Kind::Mkdir, given)?;
-    call.put(&Operation::Mkdir { path, recursive: true })?;
+    call.put(&request::Mkdir { path, recursive: true })?;
     Ok(text(format!("Successfully created directory {given}")))
 }
 
 fn entries(call: &Call<'_>, arguments: &Arguments) -> Result<Vec<Entry>, Trouble> {
     let path = call.path(Kind::List, arguments.text("path")?)?;
-    let mut entries = call.list(path)?.entries;
+    let mut entries = call.put(&request::List { path })?.entries;
     entries.retain(|entry| entry.kind != EntryKind::Other);
     Ok(entries)
 }
@@ -149,7 +149,7 @@ fn entries(call: &Call<'_>, arguments: &Arguments) -> Result<Vec<Entry>, Trouble
 fn list_directory(call: &Call<'_>, arguments: &Arguments) -> Result<Answer, Trouble> {
     let path = call.path(Kind::List, arguments.text("path")?)?;
     let after = arguments.optional_text("after")?;
-    let names = call.names(path)?;
+    let names = call.put(&request::Names { path })?;
     let rest = names.iter().filter(|(name, kind)| {
         *kind != EntryKind::Other && after.is_none_or(|after| *name > after)
     });
@@ -278,20 +278,20 @@ fn move_file(call: &Call<'_>, arguments: &Arguments) -> Result<Answer, Trouble> 
     let from = call.path(Kind::Rename, source)?;
     let to = call.path(Kind::Rename, destination)?;
     // Whether the name is taken is told to whoever may look.
-    match call.stat(to.clone()) {
+    match call.put(&request::Stat { path: to.clone() }) {
         Ok(_) => {}
         Err(Trouble::Gate(error)) if error.kind() == ErrorKind::NotFound => {
             goes_on(call, &error);
         }
         Err(trouble) => return Err(trouble),
     }
-    call.put(&Operation::Rename { from, to, replace: false })?;
+    call.put(&request::Rename { from, to, replace: false })?;
     Ok(text(format!("Successfully moved {source} to {destination}")))
 }
 
 fn file_info(call: &Call<'_>, arguments: &Arguments) -> Result<Answer, Trouble> {
     let path = call.path(Kind::Stat, arguments.text("path")?)?;
-    let entry = call.stat(path)?;
+    let entry = call.put(&request::Stat { path })?;
     let mut lines = vec![format!("size: {}", entry.size.unwrap_or(0))];
     lines.extend(super::workspace::modified(&entry).map(|time| format!("modified: {time}")));
     lines.push(format!("isDirectory: {}", entry.kind == EntryKind::Directory));

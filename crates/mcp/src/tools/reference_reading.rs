@@ -9,7 +9,7 @@ use serde_json::Value;
 
 use crate::{
     gateway::{self, Content},
-    model::{Bound, Encoding, LineRange, OperationKind as Kind},
+    model::{Bound, Encoding, LineRange, OperationKind as Kind, request::Read},
 };
 
 use super::{
@@ -47,7 +47,7 @@ pub(super) fn read_text(call: &Call<'_>, arguments: &Arguments) -> Result<Answer
             .map_err(|error| Trouble::Arguments(error.to_string()))?,
     };
     let bound = Bound { lines: LINES, bytes: BYTES, binary: 0 };
-    let content = call.read_at(path, range.within(bound), Encoding::Text)?;
+    let content = call.put(&Read { path, range: range.within(bound), encoding: Encoding::Text })?;
     let facts = Value::Object(reading::facts(&content));
     let note = note(&content, head.or(tail)).map(ContentBlock::text);
     let text = ContentBlock::text(as_text(&content));
@@ -79,8 +79,8 @@ pub(super) fn read_media(call: &Call<'_>, arguments: &Arguments) -> Result<Answe
     let path = call.path(Kind::Read, arguments.text("path")?)?;
     let most = if media::is_shown(&path) { MEDIA } else { BYTES };
     let bound = Bound { lines: u64::MAX, bytes: most, binary: most };
-    let content =
-        call.read_at(path.clone(), LineRange::default().within(bound), Encoding::Base64)?;
+    let range = LineRange::default().within(bound);
+    let content = call.put(&Read { path: path.clone(), range, encoding: Encoding::Base64 })?;
     if content.part.as_ref().is_some_and(|part| part.at.next.is_some()) {
         let why = "the file is a text and too large for this reply; use read_text_file";
         return Err(Trouble::Said(why.to_owned()));
@@ -121,7 +121,8 @@ pub(super) fn read_multiple(call: &Call<'_>, arguments: &Arguments) -> Result<An
 fn read_also(call: &Call<'_>, given: &str, room: usize) -> Result<Content, Trouble> {
     let bound = Bound { lines: LINES, bytes: room, binary: 0 };
     let path = call.path(Kind::Read, given)?;
-    call.read_at(path, LineRange::default().within(bound), Encoding::Text)
+    let range = LineRange::default().within(bound);
+    call.put(&Read { path, range, encoding: Encoding::Text })
 }
 
 /// Whether a call that has more to do goes on after an error, which it then

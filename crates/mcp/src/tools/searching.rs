@@ -7,7 +7,10 @@ use serde_json::{Map, Value, json};
 
 use crate::{
     gateway::{Entry, EntryKind},
-    model::{GlobQuery, GrepQuery, OperationKind as Kind, Page, Position as After, WorkspacePath},
+    model::{
+        GlobQuery, GrepQuery, OperationKind as Kind, Page, Position as After, WorkspacePath,
+        request::{Glob, Grep, List},
+    },
 };
 
 use super::super::{
@@ -29,7 +32,7 @@ pub(super) const BYTES: usize = 32 << 10;
 pub(super) fn ls(call: &Call<'_>, arguments: &Arguments) -> Result<Answer, Trouble> {
     let path = call.path(Kind::List, arguments.text("path")?)?;
     let after = arguments.optional_text("after")?;
-    let listed = call.list(path)?;
+    let listed = call.put(&List { path })?;
     let name = |entry: &Entry| entry.path.file_name().unwrap_or(".").to_owned();
     let rest =
         listed.entries.iter().filter(|entry| after.is_none_or(|after| *name(entry) > *after));
@@ -67,7 +70,7 @@ pub(super) fn glob(call: &Call<'_>, arguments: &Arguments) -> Result<Answer, Tro
         page: Some(Box::new(page(arguments, after, RESULTS)?)),
         ..GlobQuery::default()
     };
-    let found = call.glob(WorkspacePath::root(), query)?;
+    let found = call.put(&Glob { path: WorkspacePath::root(), query })?;
     let served = found.entries.iter().filter(|entry| entry.kind != EntryKind::Other);
     let matches = served.map(|entry| json!(entry.path.as_str())).collect();
     let next = found.summary.next.as_ref().map(|next| next.path.as_str().to_owned());
@@ -85,7 +88,7 @@ pub(super) fn grep(call: &Call<'_>, arguments: &Arguments) -> Result<Answer, Tro
         ..GrepQuery::default()
     };
     let path = call.path(Kind::Grep, arguments.optional_text("path")?.unwrap_or("."))?;
-    let found = call.grep(path, query)?;
+    let found = call.put(&Grep { path, query })?;
     let mut matches = Vec::new();
     for file in &found.files {
         for line in file.lines.iter().filter(|line| line.matches) {

@@ -6,7 +6,7 @@ use serde::Serialize;
 
 use crate::{
     gateway::{EntryKind, Found, Summary},
-    model::{GlobQuery, Page, Position, WorkspacePath},
+    model::{GlobQuery, Page, Position, WorkspacePath, request},
     policy::Glob,
 };
 
@@ -137,7 +137,7 @@ fn look(
         ignored: search.ignored,
         page: Some(Box::new(Page { after, results: MOST_ENTRIES, bytes: usize::MAX })),
     };
-    let mut found = call.glob(path.clone(), query)?;
+    let mut found = call.put(&request::Glob { path: path.clone(), query })?;
     // A path may lead there through links.
     let base = found.base.as_ref().unwrap_or(path);
     found.entries.retain(|entry| {

@@ -6,7 +6,7 @@ use serde_json::{Map, json};
 
 use crate::{
     gateway::{Entry, EntryKind},
-    model::{Operation, OperationKind as Kind},
+    model::{OperationKind as Kind, request},
 };
 
 use super::{
@@ -54,14 +54,14 @@ fn ok() -> Answer {
 fn write_file(call: &Call<'_>, arguments: &Arguments) -> Result<Answer, Trouble> {
     let path = call.path(Kind::Write, arguments.text("path")?)?;
     let content = arguments.text("content")?.as_bytes().to_vec();
-    call.put(&Operation::Write { path, content })?;
+    call.put(&request::Write { path, content })?;
     Ok(ok())
 }
 
 fn append_file(call: &Call<'_>, arguments: &Arguments) -> Result<Answer, Trouble> {
     let path = call.path(Kind::Append, arguments.text("path")?)?;
     let content = arguments.text("content")?.as_bytes().to_vec();
-    call.put(&Operation::Append { path, content })?;
+    call.put(&request::Append { path, content })?;
     Ok(ok())
 }
 
@@ -69,13 +69,13 @@ fn edit_file(call: &Call<'_>, arguments: &Arguments) -> Result<Answer, Trouble> 
     let path = call.path(Kind::Edit, arguments.text("path")?)?;
     let old = arguments.text("oldText")?.to_owned();
     let new = arguments.text("newText")?.to_owned();
-    call.put(&Operation::Edit { path, old, new })?;
+    call.put(&request::Edit { path, old, new })?;
     Ok(ok())
 }
 
 fn stat_entry(call: &Call<'_>, arguments: &Arguments) -> Result<Answer, Trouble> {
     let path = call.path(Kind::Stat, arguments.text("path")?)?;
-    let entry = call.stat(path)?;
+    let entry = call.put(&request::Stat { path })?;
     if entry.kind == EntryKind::Other {
         return Err(Trouble::Said("that is neither a file nor a directory nor a link".to_owned()));
     }
@@ -99,21 +99,21 @@ pub(super) fn modified(entry: &Entry) -> Option<String> {
 fn mkdir(call: &Call<'_>, arguments: &Arguments) -> Result<Answer, Trouble> {
     let path = call.path(Kind::Mkdir, arguments.text("path")?)?;
     let recursive = arguments.flag("recursive")?;
-    call.put(&Operation::Mkdir { path, recursive })?;
+    call.put(&request::Mkdir { path, recursive })?;
     Ok(ok())
 }
 
 fn rm(call: &Call<'_>, arguments: &Arguments) -> Result<Answer, Trouble> {
     let path = call.path(Kind::Remove, arguments.text("path")?)?;
     let recursive = arguments.flag("recursive")?;
-    call.put(&Operation::Remove { path, recursive })?;
+    call.put(&request::Remove { path, recursive })?;
     Ok(ok())
 }
 
 fn rename(call: &Call<'_>, arguments: &Arguments) -> Result<Answer, Trouble> {
     let from = call.path(Kind::Rename, arguments.text("from")?)?;
     let to = call.path(Kind::Rename, arguments.text("to")?)?;
-    call.put(&Operation::Rename { from, to, replace: true })?;
+    call.put(&request::Rename { from, to, replace: true })?;
     Ok(ok())
 }
 

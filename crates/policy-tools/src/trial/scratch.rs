@@ -20,8 +20,13 @@ use super::{
     file::{Step, Test},
 };
 use crate::{
-    gateway::{Answer, Approver, AuditLog, ErrorKind, Gateway, Output, Source, Ticket, Workspace},
-    model::{AgentName, Door, Encoding, LineRange, Operation, OperationKind, Session},
+    gateway::{
+        Answer, Approver, AuditLog, Changed, Client, ErrorKind, Gateway, Request, Ticket, Workspace,
+    },
+    model::{
+        AgentName, Door, Encoding, LineRange, OperationKind, Session,
+        request::{Append, Edit, List, Mkdir, Read, Remove, Rename, Stat, Write},
+    },
     policy::{Decision, Place, Policy, SecretKey},
 };
 
@@ -110,16 +115,68 @@ impl Scratch {
 
     /// Asks for one step once.
     pub(super) fn run(&mut self, step: &Step) -> Result<Done, String> {
-        let operation = operation(step)?;
-        let mut done = self.ask(step, &operation)?;
+        let mut done = self.perform(step)?;
         if done.ruling.rule == RATE && step.rule.as_deref() != Some(RATE) {
             thread::sleep(Duration::from_secs(1));
-            done = self.ask(step, &operation)?;
+            done = self.perform(step)?;
         }
         Ok(done)
     }
 
-    fn ask(&mut self, step: &Step, operation: &Operation) -> Result<Done, String> {
+    fn perform(&mut self, step: &Step) -> Result<Done, String> {
+        let path = step.path.clone();
+        match step.operation {
+            OperationKind::Read => {
+                let (range, encoding) = (LineRange::default(), Encoding::Base64);
+                let read = Read { path, range, encoding };
+                self.ask(step, &read, |content| Some(content.bytes))
+            }
+            OperationKind::Write => {
+                self.change(step, &Write { path, content: step.content.clone() })
+            }
+            OperationKind::Append => {
+                self.change(step, &Append { path, content: step.content.clone() })
+            }
+            OperationKind::Edit => {
+                let new = String::from_utf8(step.content.clone());
+                let new = new.map_err(|_| "an edit needs text".to_owned())?;
+                self.change(step, &Edit { path, old: step.old.clone(), new })
+            }
+            OperationKind::List => self.ask(step, &List { path }, |_| None),
+            OperationKind::Stat => self.ask(step, &Stat { path }, |_| None),
+            OperationKind::Mkdir => self.change(step, &Mkdir { path, recursive: true }),
+            OperationKind::Remove => self.change(step, &Remove { path, recursive: true }),
+            OperationKind::Rename => {
+                let to = step.to.clone().ok_or("a rename needs `to`")?;
+                self.change(step, &Rename { from: path, to, replace: true })
+            }
+            OperationKind::Glob | OperationKind::Grep => {
+                Err("a search has no steps; `list` and `read` say what it finds".to_owned())
+            }
+            OperationKind::Watch => {
+                Err("a subscription has no steps; `list` says what it shows".to_owned())
+            }
+            OperationKind::Restore => {
+                Err("`restore` is the operator's and has no steps".to_owned())
+            }
+        }
+    }
+
+    fn change(
+        &mut self,
+        step: &Step,
+        request: &dyn Request<Output = Changed>,
+    ) -> Result<Done, String> {
+        self.ask(step, request, |_| None)
+    }
+
+    /// Puts a request to the gate; `disclosed` is what a test may look at of the answer.
+    fn ask<R: Request + ?Sized>(
+        &mut self,
+        step: &Step,
+        request: &R,
+        disclosed: impl FnOnce(R::Output) -> Option<Vec<u8>>,
+    ) -> Result<Done, String> {
         let number = self.sessions.len();
         let session = self.sessions.entry(step.agent.clone()).or_insert_with(|| Session {
             id: format!("{number:032x}"),
@@ -128,15 +185,10 @@ impl Scratch {
             door: Door::Cli,
         });
         let refuser = Refuser::default();
-        let answer = self.gateway.handle_asking(session, operation, Source::Disk, &refuser);
+        let client = Client::asking(&refuser);
+        let answer = self.gateway.handle(session, request, client);
         let (receipt, disclosed, failed) = match answer {
-            Ok(reply) => {
-                let disclosed = match reply.output {
-                    Output::Content(content) => Some(content.bytes),
-                    _ => None,
-                };
-                (Some(reply.receipt), disclosed, None)
-            }
+            Ok(reply) => (Some(reply.receipt), disclosed(reply.output), None),
             Err(error) => {
                 let failed = (error.kind() != ErrorKind::Denied).then(|| error.to_string());
                 (error.receipt().cloned(), None, failed)
@@ -163,38 +215,4 @@ impl Scratch {
             place: draft.policy.zip(draft.line).map(|(file, line)| Place { file, line }),
         })
     }
-}
-
-fn operation(step: &Step) -> Result<Operation, String> {
-    let path = step.path.clone();
-    let text = |bytes: &[u8]| {
-        String::from_utf8(bytes.to_vec()).map_err(|_| "an edit needs text".to_owned())
-    };
-    Ok(match step.operation {
-        OperationKind::Read => {
-            Operation::Read { path, range: LineRange::default(), encoding: Encoding::Base64 }
-        }
-        OperationKind::Write => Operation::Write { path, content: step.content.clone() },
-        OperationKind::Append => Operation::Append { path, content: step.content.clone() },
-        OperationKind::Edit => {
-            Operation::Edit { path, old: step.old.clone(), new: text(&step.content)? }
-        }
-        OperationKind::List => Operation::List { path },
-        OperationKind::Stat => Operation::Stat { path },
-        OperationKind::Mkdir => Operation::Mkdir { path, recursive: true },
-        OperationKind::Remove => Operation::Remove { path, recursive: true },
-        OperationKind::Rename => {
-            let to = step.to.clone().ok_or("a rename needs `to`")?;
-            Operation::Rename { from: path, to, replace: true }
-        }
-        OperationKind::Glob | OperationKind::Grep => {
-            return Err("a search has no steps; `list` and `read` say what it finds".to_owned());
-        }
-        OperationKind::Watch => {
-            return Err("a subscription has no steps; `list` says what it shows".to_owned());
-        }
-        OperationKind::Restore => {
-            return Err("`restore` is the operator's and has no steps".to_owned());
-        }
-    })
 }

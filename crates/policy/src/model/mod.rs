@@ -5,15 +5,15 @@
 
 mod operation;
 mod path;
+pub mod request;
 mod search;
 mod session;
 mod text;
 mod watch;
 
-pub use operation::{
-    Access, Bound, Encoding, LineRange, LineRangeError, Operation, OperationKind, Part,
-};
+pub use operation::{Access, Bound, Encoding, LineRange, LineRangeError, OperationKind, Part};
 pub use path::{PathError, WorkspacePath};
+pub use request::{AsOperation, Operation};
 pub use search::{GlobQuery, GrepQuery, Page, Position};
 pub use session::{AgentName, AgentNameError, Door, Session};
 pub use text::{Escaped, has_hidden_characters, is_hidden_character, is_text};

@@ -1,6 +1,6 @@
 //! What becomes of a content because of the secrets in it.
 
-use std::{collections::HashSet, fmt};
+use std::{borrow::Cow, collections::HashSet, fmt};
 
 use super::{
     OnRead, OnWrite, Secrets,
@@ -126,37 +126,37 @@ impl Secrets {
     /// What is stored when `text` is to replace `original`: secrets are put
     /// back where placeholders stand. Where there are none, because readers are
     /// refused, `original` is what `text` was made from without being read.
-    pub fn store(
+    pub fn store<'t>(
         &self,
         subject: &Subject<'_>,
         original: Option<&[u8]>,
-        text: Vec<u8>,
-    ) -> Judged<Vec<u8>> {
+        text: Cow<'t, [u8]>,
+    ) -> Judged<Cow<'t, [u8]>> {
         let restored = if self.needs_original(&text) {
             self.restored(subject, original.unwrap_or_default(), &text)
+                .map(|Restored { bytes, secrets }| (bytes.into(), secrets))
         } else {
-            Ok(Restored { bytes: text, secrets: Vec::new() })
+            Ok((text, Vec::new()))
         };
-        let looked = restored.and_then(|restored| {
-            let found = self.look(subject, &restored.bytes)?;
-            Ok((restored, found, self.withheld(subject, original)?))
+        let looked = restored.and_then(|(bytes, secrets)| {
+            let found = self.look(subject, &bytes)?;
+            Ok((bytes, secrets, found, self.withheld(subject, original)?))
         });
-        let (restored, found, withheld) = match looked {
+        let (bytes, secrets, found, withheld) = match looked {
             Ok(all) => all,
             Err(denial) => return Judged { findings: Vec::new(), verdict: Err(denial) },
         };
         // A secret that the gate itself puts back is nothing new.
         let kept = |found: &Found| {
             // They are in order and apart from each other.
-            let after =
-                restored.secrets.partition_point(|(range, _)| range.start <= found.hit.range.start);
-            let around = after.checked_sub(1).and_then(|at| restored.secrets.get(at));
+            let after = secrets.partition_point(|(range, _)| range.start <= found.hit.range.start);
+            let around = after.checked_sub(1).and_then(|at| secrets.get(at));
             found.reading == 0 && around.is_some_and(|(range, _)| found.hit.range.end <= range.end)
         };
         let new = found.iter().find(|found| found.blocks && !kept(found));
         let again: HashSet<(usize, &Hit)> =
             found.iter().map(|found| (found.reading, &found.hit)).collect();
-        let mut put_back = restored.secrets.iter().flat_map(|(_, hits)| hits);
+        let mut put_back = secrets.iter().flat_map(|(_, hits)| hits);
         let lost = put_back.find(|hit| !again.contains(&(0, hit)));
         let bared = withheld.iter().find(|found| !again.contains(&(found.reading, &found.hit)));
         let denial = match (bared, lost, new, self.on_write) {
@@ -183,7 +183,7 @@ impl Secrets {
             false => "warned",
         });
         findings.extend(bared);
-        Judged { findings, verdict: denial.map_or(Ok(restored.bytes), Err) }
+        Judged { findings, verdict: denial.map_or(Ok(bytes), Err) }
     }
 
     /// The secrets for which a reader of `original` is refused.

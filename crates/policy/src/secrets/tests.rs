@@ -62,10 +62,10 @@ impl Bench {
 
     fn write(&self, old: &str, text: &str) -> Result<String, (String, String)> {
         self.at("f", |secrets, subject| {
-            secrets.store(subject, Some(old.as_bytes()), text.as_bytes().to_vec())
+            secrets.store(subject, Some(old.as_bytes()), text.as_bytes().into())
         })
         .verdict
-        .map(|bytes| String::from_utf8(bytes).unwrap())
+        .map(|bytes| String::from_utf8(bytes.into_owned()).unwrap())
         .map_err(|denial| (denial.rule, denial.reason.unwrap()))
     }
 
@@ -164,7 +164,7 @@ fn placeholders_that_are_misused_are_refused() {
     }
     // A file that is new knows no placeholder.
     let new =
-        bench().at("f", |secrets, subject| secrets.store(subject, None, seen.clone().into_bytes()));
+        bench().at("f", |secrets, subject| secrets.store(subject, None, seen.as_bytes().into()));
     assert_eq!(new.verdict.unwrap_err().rule, "secrets.placeholder");
 }
 
@@ -221,7 +221,7 @@ fn what_readers_are_refused_stays_found_when_more_is_added() {
         let two = format!("{TOKEN}\n{old}");
         assert_eq!(bench.refused(&two, &format!("{two}X")), "secrets.rules.token");
         let added = bench.at("f", |secrets, subject| {
-            secrets.store(subject, Some(old.as_bytes()), format!("{old}X").into_bytes())
+            secrets.store(subject, Some(old.as_bytes()), format!("{old}X").into_bytes().into())
         });
         assert_eq!(added.findings.len(), 1);
         assert_eq!((added.findings[0].line, added.findings[0].action), (2, "denied"));
@@ -260,7 +260,8 @@ fn what_is_not_text_is_not_redacted_but_refused() {
         let read = bench.at("f", |secrets, subject| secrets.disclose(subject, content.clone()));
         assert_eq!(read.verdict.unwrap_err().rule, "secrets.rules.token");
         assert!(read.findings.iter().all(|finding| finding.action == "denied"));
-        let written = bench.at("f", |secrets, subject| secrets.store(subject, None, content));
+        let written =
+            bench.at("f", |secrets, subject| secrets.store(subject, None, content.into()));
         assert_eq!(written.verdict.unwrap_err().rule, "secrets.rules.token");
     }
     // Bytes that are no text at all, with a secret in the clear; and a text in
@@ -278,8 +279,8 @@ fn what_is_not_text_is_not_redacted_but_refused() {
     // Nobody saw a placeholder of such a file, so none is known.
     let seen = bench.read(TOKEN);
     let old = [TOKEN.as_bytes(), b"\n\0"].concat();
-    let written =
-        bench.at("f", |secrets, subject| secrets.store(subject, Some(&old), seen.into_bytes()));
+    let written = bench
+        .at("f", |secrets, subject| secrets.store(subject, Some(&old), seen.into_bytes().into()));
     assert_eq!(written.verdict.unwrap_err().rule, "secrets.placeholder");
 }
 
@@ -311,7 +312,7 @@ fn findings_name_rule_line_and_a_keyed_hash() {
     assert!(read.verdict.unwrap().redacted);
     let seen = bench().read(&content);
     let write = bench().at("f", |secrets, subject| {
-        secrets.store(subject, Some(content.as_bytes()), seen.clone().into())
+        secrets.store(subject, Some(content.as_bytes()), seen.as_bytes().into())
     });
     let told: Vec<_> = write.findings.iter().map(|f| (f.line, f.action)).collect();
     assert_eq!(told, [(2, "kept"), (3, "warned"), (4, "kept")]);
@@ -323,9 +324,9 @@ fn a_scan_that_takes_too_long_denies() {
     let bench = bench();
     let subject = Subject { path: &path, key: &bench.key, overdue: &|| true };
     let secrets = bench.policy.secrets().unwrap();
-    let read = secrets.disclose(&subject, b"nothing".to_vec());
+    let read = secrets.disclose(&subject, b"nothing".into());
     assert_eq!(read.verdict.unwrap_err().rule, "secrets.maxScanTime");
-    let write = secrets.store(&subject, None, b"nothing".to_vec());
+    let write = secrets.store(&subject, None, b"nothing".into());
     assert_eq!(write.verdict.unwrap_err().rule, "secrets.maxScanTime");
 }
 

@@ -8,8 +8,11 @@ use serde_json::json;
 use super::{Action, Error, Preview, Status, Step, look};
 use crate::{
     change::UNDOES,
-    gateway::{self, Approver, Gateway},
-    model::{Operation, Session, WorkspacePath},
+    gateway::{self, Approver, Changed, Gateway, Request},
+    model::{
+        Session,
+        request::{Remove, Rename, Restore},
+    },
 };
 
 /// The most record numbers that one record of an undo repeats: a record is at
@@ -98,15 +101,14 @@ pub fn perform(
             performed.left_out.push((step.clone(), status));
             continue;
         }
-        let mut operations = operations(gateway, step, &status).into_iter().peekable();
-        while let Some(operation) = operations.next() {
-            let done =
-                |record: &u64| operations.peek().is_none() && last.get(record) == Some(&place);
+        let mut requests = requests(gateway, step, &status).into_iter().peekable();
+        while let Some(request) = requests.next() {
+            let done = |record: &u64| requests.peek().is_none() && last.get(record) == Some(&place);
             let records: Vec<u64> =
                 step.records.iter().copied().filter(done).take(MAX_RECORDS).collect();
             let facts = BTreeMap::from([(UNDOES.to_owned(), json!(records))]);
             let reply = gateway
-                .redress(session, &operation, &facts, approver)
+                .undo(session, &*request, &facts, approver)
                 .map_err(|error| failed(Why::Gate(error), &performed))?;
             performed.receipts.push(reply.receipt);
         }
@@ -138,13 +140,16 @@ pub enum Why {
     Gate(gateway::Error),
 }
 
+/// A request of an undo.
+type Undo = Box<dyn Request<Output = Changed>>;
+
 /// What the gate is asked to do for a step.
-fn operations(gateway: &Gateway, step: &Step, status: &Status) -> Vec<Operation> {
+fn requests(gateway: &Gateway, step: &Step, status: &Status) -> Vec<Undo> {
     let path = step.path.clone();
-    let remove = |path: WorkspacePath, recursive| Operation::Remove { path, recursive };
+    let remove = |path, recursive| -> Undo { Box::new(Remove { path, recursive }) };
     match &step.action {
         Action::Restore(id) => {
-            vec![Operation::Restore { path, backup: id.to_string(), dry_run: false }]
+            vec![Box::new(Restore { path, backup: id.to_string(), dry_run: false })]
         }
         Action::Remove => {
             // A tree that a restore made, or what came in the way.
@@ -153,7 +158,7 @@ fn operations(gateway: &Gateway, step: &Step, status: &Status) -> Vec<Operation>
         }
         Action::RemoveDirectory => vec![remove(path, false)],
         Action::Rename { from } => {
-            let rename = Operation::Rename { from: from.clone(), to: path.clone(), replace: false };
+            let rename = Box::new(Rename { from: from.clone(), to: path.clone(), replace: false });
             match status {
                 Status::Conflict(_) => vec![remove(path, true), rename],
                 _ => vec![rename],

@@ -32,7 +32,7 @@ use tokio::{
 
 use crate::{
     buffer,
-    gateway::{Gateway, MAX_LIST, Source, Subscription},
+    gateway::{self, Gateway, MAX_LIST, Subscription},
     lock,
     model::{Access, AgentName, Session},
 };
@@ -304,11 +304,11 @@ impl<W: AsyncWrite + Unpin + Send + 'static> Client<W> {
         let client = Arc::clone(&self);
         let watched = tokio::task::spawn_blocking(move || {
             let _turn = turn;
-            client.channel.gateway.watch(&client.session, changes::query())
+            client.channel.gateway.watch(&client.session, &changes::query())
         });
         let watched = watched.await.ok()?;
         match watched {
-            Ok(watching) => Some(watching.subscription),
+            Ok(watching) => Some(watching.output),
             Err(error) => {
                 tracing::warn!(%error, "a client is told of no changes");
                 // Of what the policy does not let it see it hears nothing at all.
@@ -416,21 +416,7 @@ impl<W: AsyncWrite + Unpin + Send + 'static> Client<W> {
         };
         drop(bytes);
         let aside = Aside { place, waiting: &self.waiting, share: &self.share };
-        let source = Source::Disk;
-        match gateway.handle_asking(&self.session, &wanted.operation, source, &aside) {
-            Ok(done) => {
-                // The content that came is not needed any more.
-                let shown = wanted.shown;
-                let name = wanted.operation.path().file_name().unwrap_or("").to_owned();
-                drop(wanted.operation);
-                reply.done(done, &shown, &name)
-            }
-            Err(error) => {
-                let missing = error.kind() == crate::gateway::ErrorKind::NotFound;
-                let said = missing.then(|| format!("File not found: {}", wanted.shown));
-                reply.failed(&error, said.as_deref())
-            }
-        }
+        wanted.put(gateway, &self.session, gateway::Client::asking(&aside), &reply)
     }
 }
 

@@ -10,7 +10,7 @@ use portcullis_audit::Receipt;
 use serde::{Serialize, Serializer};
 use serde_json::value::RawValue;
 
-use crate::gateway::{self, Content, Entry, EntryKind, Output};
+use crate::gateway::{self, Content, Entries, Entry, EntryKind};
 
 use super::wire::{CHANNEL, Head};
 
@@ -96,37 +96,37 @@ impl<'a> Reply<'a> {
         Self { head }
     }
 
-    /// What was asked for; `shown` is the path as the client wrote it, `name` that
-    /// of what it names, which is not that of what a link leads to.
-    pub(super) fn done(&self, reply: gateway::Reply, shown: &str, name: &str) -> Vec<u8> {
+    /// A file's content.
+    pub(super) fn content(&self, reply: &gateway::Reply<Content>) -> Vec<u8> {
+        let data = file_content(&reply.output);
+        self.render(Body::Data { data }, Some(&reply.receipt), reply.output.bytes.len())
+    }
+
+    /// A directory's entries.
+    pub(super) fn entries(&self, reply: &gateway::Reply<Entries>) -> Vec<u8> {
+        let entries = reply.output.entries.iter();
+        let data: Vec<_> = entries.filter_map(|entry| item(entry, None)).collect();
+        let room = data.len().saturating_mul(128);
+        self.render(Body::Data { data }, Some(&reply.receipt), room)
+    }
+
+    /// One entry; `shown` is the path as the client wrote it, `name` that of what it
+    /// names, which is not that of what a link leads to.
+    pub(super) fn stat(&self, reply: &gateway::Reply<Entry>, shown: &str, name: &str) -> Vec<u8> {
         let receipt = Some(&reply.receipt);
-        match &reply.output {
-            Output::Content(content) => {
-                let data = file_content(content);
-                self.render(Body::Data { data }, receipt, content.bytes.len())
-            }
-            Output::Entries(listed) => {
-                let data: Vec<_> = listed.entries.iter().filter_map(|e| item(e, None)).collect();
-                let room = data.len().saturating_mul(128);
-                self.render(Body::Data { data }, receipt, room)
-            }
-            Output::Stat(entry) => match item(entry, Some(name)) {
-                Some(data) => self.render(Body::Data { data }, receipt, 0),
-                None => self.error(
-                    &format!("`{shown}` is neither a file nor a directory"),
-                    "invalidInput",
-                    receipt,
-                ),
-            },
-            Output::Changed(_)
-            | Output::Found(_)
-            | Output::Matches(_)
-            | Output::Names(_)
-            | Output::Watching(_) => {
-                let body: Body<'_, ()> = Body::Nothing {};
-                self.render(body, receipt, 0)
+        match item(&reply.output, Some(name)) {
+            Some(data) => self.render(Body::Data { data }, receipt, 0),
+            None => {
+                let why = format!("`{shown}` is neither a file nor a directory");
+                self.error(&why, "invalidInput", receipt)
             }
         }
+    }
+
+    /// A change that was made.
+    pub(super) fn changed(&self, receipt: &Receipt) -> Vec<u8> {
+        let body: Body<'_, ()> = Body::Nothing {};
+        self.render(body, Some(receipt), 0)
     }
 
     /// A refusal or failure that is on record; `said` instead of its text.

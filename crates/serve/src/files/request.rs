@@ -1,21 +1,31 @@
-//! From the fields of a request to an operation.
+//! From the fields of a message to a request, and from that to its reply.
 
 use std::borrow::Cow;
 
 use base64::{Engine as _, engine::general_purpose::STANDARD};
 
 use crate::{
-    gateway::Refusal,
-    model::{Encoding, LineRange, Operation, WorkspacePath},
+    gateway::{Changed, Client, ErrorKind, Gateway, Refusal, Request},
+    model::{
+        Encoding, LineRange, Session, WorkspacePath,
+        request::{List, Mkdir, Read, Remove, Rename, Stat, Write},
+    },
 };
 
-use super::wire::Fields;
+use super::{reply::Reply, wire::Fields};
 
-/// An operation, and the path as the client wrote it.
-#[derive(Debug)]
+/// A request, and the path as the client wrote it.
 pub(super) struct Wanted {
-    pub(super) operation: Operation,
-    pub(super) shown: String,
+    request: ChannelRequest,
+    shown: String,
+}
+
+/// A request to the gateway.
+enum ChannelRequest {
+    List(List),
+    Read(Read),
+    Stat(Stat),
+    Change(Box<dyn Request<Output = Changed>>),
 }
 
 /// What never became an operation.
@@ -47,27 +57,56 @@ impl Wanted {
         if kind == "rename" {
             let from = path("oldPath", &fields.old_path)?;
             let to = path("newPath", &fields.new_path)?;
-            let operation = Operation::Rename { from, to, replace: true };
-            return Ok(Self { operation, shown: shown(&fields.old_path) });
+            let request = ChannelRequest::Change(Box::new(Rename { from, to, replace: true }));
+            return Ok(Self { request, shown: shown(&fields.old_path) });
         }
         let at = path("path", &fields.path)?;
-        let operation = match kind.as_str() {
-            "list" => Operation::List { path: at },
-            "read" => Operation::Read {
-                path: at,
-                range: LineRange::default(),
-                encoding: Encoding::Base64,
-            },
-            "stat" => Operation::Stat { path: at },
-            "mkdir" => Operation::Mkdir { path: at, recursive: true },
-            "delete" => Operation::Remove { path: at, recursive: true },
+        let request = match kind.as_str() {
+            "list" => ChannelRequest::List(List { path: at }),
+            "read" => {
+                let (range, encoding) = (LineRange::default(), Encoding::Base64);
+                ChannelRequest::Read(Read { path: at, range, encoding })
+            }
+            "stat" => ChannelRequest::Stat(Stat { path: at }),
+            "mkdir" => ChannelRequest::Change(Box::new(Mkdir { path: at, recursive: true })),
+            "delete" => ChannelRequest::Change(Box::new(Remove { path: at, recursive: true })),
             _ => {
                 let content = content(&mut fields)
                     .map_err(|why| parameters(&op, fields.path.as_deref(), why))?;
-                Operation::Write { path: at, content }
+                ChannelRequest::Change(Box::new(Write { path: at, content }))
             }
         };
-        Ok(Self { operation, shown: shown(&fields.path) })
+        Ok(Self { request, shown: shown(&fields.path) })
+    }
+
+    /// Puts the request to the gateway, and renders what that says.
+    pub(super) fn put(
+        self,
+        gateway: &Gateway,
+        session: &Session,
+        client: Client<'_>,
+        reply: &Reply<'_>,
+    ) -> Vec<u8> {
+        let Self { request, shown } = self;
+        let answer = match request {
+            ChannelRequest::List(list) => {
+                gateway.handle(session, &list, client).map(|done| reply.entries(&done))
+            }
+            ChannelRequest::Read(read) => {
+                gateway.handle(session, &read, client).map(|done| reply.content(&done))
+            }
+            ChannelRequest::Stat(stat) => gateway
+                .handle(session, &stat, client)
+                .map(|done| reply.stat(&done, &shown, stat.path.file_name().unwrap_or_default())),
+            ChannelRequest::Change(change) => {
+                gateway.handle(session, &*change, client).map(|done| reply.changed(&done.receipt))
+            }
+        };
+        answer.unwrap_or_else(|error| {
+            let said =
+                (error.kind() == ErrorKind::NotFound).then(|| format!("File not found: {shown}"));
+            reply.failed(&error, said.as_deref())
+        })
     }
 }
 
@@ -103,6 +142,17 @@ fn parameters(op: &str, path: Option<&str>, why: String) -> Trouble {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::model::Operation;
+
+    fn path_of(wanted: &Wanted) -> &str {
+        let path = match &wanted.request {
+            ChannelRequest::List(list) => &list.path,
+            ChannelRequest::Read(read) => &read.path,
+            ChannelRequest::Stat(stat) => &stat.path,
+            ChannelRequest::Change(change) => change.as_operation().path(),
+        };
+        path.as_str()
+    }
 
     fn fields(kind: &str, path: &'static str) -> Fields<'static> {
         Fields { kind: kind.to_owned(), path: Some(path.into()), ..Fields::default() }
@@ -112,13 +162,13 @@ mod tests {
     fn paths_are_relative_to_the_root_with_or_without_a_slash() {
         for path in ["src/a", "/src/a", "//src/./a/"] {
             let wanted = Wanted::new(fields("read", path)).unwrap();
-            assert_eq!(wanted.operation.path().as_str(), "src/a", "{path}");
+            assert_eq!(path_of(&wanted), "src/a", "{path}");
             assert_eq!(wanted.shown, path);
         }
         for path in ["/", "", "."] {
-            assert!(Wanted::new(fields("list", path)).unwrap().operation.path().is_root());
+            assert_eq!(path_of(&Wanted::new(fields("list", path)).unwrap()), "");
         }
-        let trouble = Wanted::new(fields("read", "/../etc/passwd")).unwrap_err();
+        let trouble = Wanted::new(fields("read", "/../etc/passwd")).err().unwrap();
         assert!(matches!(trouble.refusal, Refusal::Path(_)));
     }
 
@@ -128,10 +178,10 @@ mod tests {
             let mut fields = fields("write", "a");
             fields.encoding = encoding.map(Into::into);
             fields.content = Some(content.into());
-            match Wanted::new(fields).map(|wanted| wanted.operation) {
-                Ok(Operation::Write { content, .. }) => Ok(content),
-                other => Err(other.map(drop).unwrap_err().refusal),
-            }
+            let wanted = Wanted::new(fields).map_err(|trouble| trouble.refusal)?;
+            let ChannelRequest::Change(change) = &wanted.request else { panic!("no change") };
+            let Operation::Write(write) = change.as_operation() else { panic!("no write") };
+            Ok::<_, Refusal>(write.content.clone())
         };
         assert_eq!(write(None, "é").unwrap(), "é".as_bytes());
         assert_eq!(write(Some("base64"), "AP8=").unwrap(), [0, 255]);

@@ -12,11 +12,14 @@ use super::{BATCH, Made, SIZE};
 use crate::{
     backup::content_hash,
     gateway::{
-        Gateway, error::Failure, record, recovery::Settled, reservations::Reservations,
+        Gateway, client::Client, error::Failure, record, recovery::Settled,
         transaction::Transaction,
     },
-    model::{Door, Operation, Session, WorkspacePath},
-    ops::{self, Findings, Resolution, Source, Unfollowed, prepare},
+    model::{
+        Door, Operation, Session, WorkspacePath,
+        request::{Remove, Restore},
+    },
+    ops::{self, Findings, Resolution, prepare},
     workspace::{Follow, Permit},
 };
 
@@ -31,26 +34,16 @@ impl Gateway {
         made: &Made,
     ) -> Result<(), Failure> {
         let path = made.path.clone();
-        let operation = match made.backup.clone() {
-            Some(backup) => Operation::Restore { path, backup, dry_run: false },
-            None => Operation::Remove { path, recursive: false },
-        };
+        let remove = Remove { path: path.clone(), recursive: false };
+        let restore = made.backup.clone().map(|backup| Restore { path, backup, dry_run: false });
+        let operation = restore.as_ref().map_or(Operation::Remove(&remove), Operation::Restore);
         let (policy, findings) = (self.policy(), Findings::default());
         let transaction = Transaction {
-            gate: self,
-            policy: &policy,
-            session,
-            operation: &operation,
-            source: Source::Disk,
-            meter: None,
-            reservations: Reservations::default(),
-            findings: &findings,
-            follower: &Unfollowed,
-            redress: true,
-            approved: None,
+            is_undo: true,
+            ..Transaction::new(self, &policy, session, operation, Client::default(), &findings)
         };
         let decision = policy.batch_rollback();
-        let mut draft = record::operation(session, &policy, &operation);
+        let mut draft = record::operation(session, &policy, operation);
         record::decide(&mut draft, &decision);
         draft.door = door.map(str::to_owned).or(draft.door);
         let facts = draft.facts.get_or_insert_default();
@@ -59,8 +52,7 @@ impl Gateway {
             facts.insert("fromBackup".to_owned(), backup.clone().into());
         }
         let resolved = self.workspace.resolve(&made.path, Follow::No)?;
-        let permit =
-            Permit::new(resolved, decision).map_err(|denied| Failure::Denied(Box::new(denied)))?;
+        let permit = Permit::new(resolved, decision)?;
         let there =
             content_hash(permit.open_file(&self.workspace)?.as_fd(), policy.backups().size)?;
         if Some(there) != made.after {
@@ -69,9 +61,9 @@ impl Gateway {
         let change = match &made.backup {
             Some(backup) => {
                 let entry = self.vault.find(backup)?;
-                prepare::restore(&transaction.context(), permit, &self.vault, entry)?
+                prepare::restore(&transaction.context, permit, &self.vault, entry)?
             }
-            None => prepare::remove(&transaction.context(), permit, false)?,
+            None => prepare::remove(&transaction.context, permit, false)?,
         };
         transaction.change(&mut draft, change).map(drop)
     }

@@ -1,0 +1,125 @@
+//! How requests are run that change a file, a directory or an entry.
+
+use portcullis_audit::Draft;
+
+use super::{
+    error::{Failure, UNSEEN},
+    reply::{Attempt, Changed},
+    request::Request,
+    showing::MAX_SHOWN,
+    transaction::Transaction,
+};
+use crate::{
+    model::{
+        AsOperation,
+        request::{Append, Edit, Mkdir, Remove, Rename, Write},
+    },
+    ops::{self, Context, SealedChange, prepare},
+    policy::{ObjectKind, Secrets},
+    workspace::{Permit, Walked},
+};
+
+type Preparation<'a> = Result<SealedChange<'a>, ops::Error>;
+
+/// A change of the content of one file; several can be made together.
+pub trait ContentChange: AsOperation {
+    /// Prepares the change of the file that the permit is about.
+    #[doc(hidden)]
+    fn prepare<'a>(&'a self, context: &Context<'a>, permit: Permit) -> Preparation<'a>;
+}
+
+impl ContentChange for Write {
+    fn prepare<'a>(&'a self, context: &Context<'a>, permit: Permit) -> Preparation<'a> {
+        prepare::write(context, permit, &self.content)
+    }
+}
+
+impl ContentChange for Append {
+    fn prepare<'a>(&'a self, context: &Context<'a>, permit: Permit) -> Preparation<'a> {
+        prepare::append(context, permit, &self.content)
+    }
+}
+
+impl ContentChange for Edit {
+    fn prepare<'a>(&'a self, context: &Context<'a>, permit: Permit) -> Preparation<'a> {
+        prepare::edit(context, permit, &self.old, &self.new)
+    }
+}
+
+impl<C: ContentChange> Request for C {
+    type Output = Changed;
+
+    fn run<'a>(&'a self, transaction: &Transaction<'a>, draft: &mut Draft) -> Attempt<Changed> {
+        let permit = transaction.permit(draft)?;
+        let change = self.prepare(&transaction.context, permit)?;
+        transaction.limited_change(draft, change, 0)
+    }
+}
+
+impl Request for Mkdir {
+    type Output = Changed;
+
+    fn run<'a>(&'a self, transaction: &Transaction<'a>, draft: &mut Draft) -> Attempt<Changed> {
+        let permit = transaction.permit(draft)?;
+        let change = prepare::mkdir(&transaction.context, permit, self.recursive)?;
+        transaction.limited_change(draft, change, 0)
+    }
+}
+
+impl Request for Remove {
+    type Output = Changed;
+
+    fn run<'a>(&'a self, transaction: &Transaction<'a>, draft: &mut Draft) -> Attempt<Changed> {
+        let authorizer = transaction.authorizer();
+        let permit = transaction.permit(draft)?;
+        let files = match permit.object().kind {
+            ObjectKind::Directory if self.recursive => {
+                let tree = authorizer.walk(&transaction.gate.workspace, permit.path())?;
+                authorizer.removal(permit.path(), &tree)?;
+                tree.iter().filter(|w| w.stat.kind != ObjectKind::Directory).count()
+            }
+            ObjectKind::Directory => 0,
+            _ => 1,
+        };
+        let change = prepare::remove(&transaction.context, permit, self.recursive)?;
+        transaction.limited_change(draft, change, files)
+    }
+}
+
+impl Request for Rename {
+    type Output = Changed;
+
+    fn run<'a>(&'a self, transaction: &Transaction<'a>, draft: &mut Draft) -> Attempt<Changed> {
+        let authorizer = transaction.authorizer();
+        let permit = transaction.permit(draft)?;
+        let target = transaction.rename_target(draft, &self.to, &permit.object())?;
+        let tree = match permit.object().kind {
+            ObjectKind::Directory => authorizer.walk(&transaction.gate.workspace, permit.path())?,
+            _ => Vec::new(),
+        };
+        authorizer.renaming(permit.path(), target.path(), &permit.object(), &tree)?;
+        // An approval holds for what moves as it was.
+        let shown = (!transaction.reservations.asks().is_empty()).then_some(MAX_SHOWN);
+        // Only rules about secrets look at what lies beneath.
+        let is_searched =
+            transaction.context.policy.secrets().is_some_and(Secrets::depends_on_path);
+        let sees = |walked: &Walked| {
+            authorizer.lists(&walked.path, &walked.stat.object(false))
+                && authorizer.reads(&walked.path)
+        };
+        let sees_all = transaction.is_operators()
+            || !is_searched
+            || (authorizer.reads(permit.path()) && tree.iter().all(sees));
+        let context = &transaction.context;
+        let change = match prepare::rename(context, permit, target, tree, self.replace, shown) {
+            // Perhaps about the content of what is not shown.
+            Err(ops::Error::Refused(decision)) if !sees_all => {
+                return Err(Failure::Hidden(Box::new(decision), UNSEEN));
+            }
+            change => change?,
+        };
+        // The file whose name it takes is gone.
+        let files = change.origins().len();
+        transaction.limited_change(draft, change, files)
+    }
+}

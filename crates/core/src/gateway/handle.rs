@@ -1,0 +1,271 @@
+//! One request from its beginning to its reply or its error.
+
+use std::{collections::BTreeMap, sync::Arc, time::Instant};
+
+use portcullis_audit::{Draft, Receipt};
+use serde_json::Value;
+
+use super::{
+    Gateway,
+    approvals::Approver,
+    asking::Approved,
+    client::Client,
+    error::{self, Error, ErrorKind, Failure, HIDDEN, Stopped},
+    limits::{self, Meter},
+    locks::changed_paths,
+    record,
+    reply::Reply,
+    request::Request,
+    span,
+    transaction::Transaction,
+};
+use crate::{
+    model::{Operation, Session},
+    ops::Findings,
+    policy::{Decision, Policy},
+};
+
+/// How often a request is begun again because something moved under it.
+pub(super) const ATTEMPTS: usize = 16;
+
+/// On what terms a request is carried out.
+#[derive(Clone, Copy)]
+struct Terms<'a> {
+    session: &'a Session,
+    client: Client<'a>,
+    meter: Option<&'a Arc<Meter>>,
+    /// Go into the record.
+    facts: &'a BTreeMap<String, Value>,
+    is_undo: bool,
+}
+
+impl Terms<'_> {
+    /// The draft of a request before anything was decided.
+    fn draft(&self, policy: &Policy, operation: Operation<'_>) -> Draft {
+        let mut draft = record::operation(self.session, policy, operation);
+        draft.facts = (!self.facts.is_empty()).then(|| self.facts.clone());
+        draft
+    }
+}
+
+impl Gateway {
+    /// Decides about a request, does it if it is allowed, and records both.
+    /// Waits where a rule asks for a person. By default nobody puts the question to one:
+    /// the transport must have another way ([`Gateway::approvals`]).
+    ///
+    /// # Errors
+    /// When it was denied or failed; the error carries the record of that. An
+    /// error without a receipt means that no record could be written: the gate
+    /// serves nothing any more. A search that is given up is [`ErrorKind::Cancelled`].
+    pub fn handle<R: Request + ?Sized>(
+        &self,
+        session: &Session,
+        request: &R,
+        client: Client<'_>,
+    ) -> Result<Reply<R::Output>, Error> {
+        let operation = request.as_operation();
+        let span = span::of(session, operation.kind().as_str());
+        let _inside = span.enter();
+        let begun = Instant::now();
+        let answer = self.meter(session, operation).and_then(|meter| {
+            let (meter, facts) = (meter.as_ref(), &BTreeMap::new());
+            self.carry_out(request, Terms { session, client, meter, facts, is_undo: false })
+        });
+        let receipt = answer.as_ref().map(|reply| &reply.receipt);
+        self.answered(&span, operation.kind().as_str(), begun, receipt.map(Some));
+        answer
+    }
+
+    /// As [`Gateway::handle`] for the operator who undoes something: decided, kept and
+    /// recorded alike, but not held against the limits of a session, or a session that
+    /// changed much could not be undone. `facts` say in the record what is undone.
+    ///
+    /// # Errors
+    /// As [`Gateway::handle`].
+    pub fn undo<R: Request + ?Sized>(
+        &self,
+        session: &Session,
+        request: &R,
+        facts: &BTreeMap<String, Value>,
+        approver: &dyn Approver,
+    ) -> Result<Reply<R::Output>, Error> {
+        let client = Client::asking(approver);
+        self.carry_out(request, Terms { session, client, meter: None, facts, is_undo: true })
+    }
+
+    /// Lets a request begin as far as the session's limits go.
+    fn meter(
+        &self,
+        session: &Session,
+        operation: Operation<'_>,
+    ) -> Result<Option<Arc<Meter>>, Error> {
+        let policy = self.policy();
+        let begun = self.meters.of(&session.id, policy.limits()).and_then(|meter| {
+            meter.as_ref().map_or(Ok(()), |meter| meter.begin(Instant::now()))?;
+            Ok(meter)
+        });
+        begun.map_err(|decision| {
+            let draft = record::operation(session, &policy, operation);
+            self.fail(draft, decision.into(), None)
+        })
+    }
+
+    /// Counts the answer to what `kind` names, and tells its span.
+    pub(super) fn answered(
+        &self,
+        span: &tracing::Span,
+        kind: &'static str,
+        begun: Instant,
+        answer: Result<Option<&Receipt>, &Error>,
+    ) {
+        let time = begun.elapsed();
+        if let Some(counter) = &self.counter {
+            counter.answered(kind, time);
+        }
+        let (receipt, result) = match answer {
+            Ok(receipt) => (receipt, "ok"),
+            Err(error) => (error.receipt(), error.kind().as_str()),
+        };
+        span::answered(span, receipt, result);
+        let micros = u64::try_from(time.as_micros()).unwrap_or(u64::MAX);
+        tracing::debug!(record = receipt.map(|receipt| receipt.seq), micros, "answered");
+    }
+
+    /// Does what may be done, asking a person where a rule says so.
+    fn carry_out<R: Request + ?Sized>(
+        &self,
+        request: &R,
+        terms: Terms<'_>,
+    ) -> Result<Reply<R::Output>, Error> {
+        let meter = terms.meter.map(|meter| &**meter);
+        let fail = |stopped: Box<Stopped>| self.fail(stopped.draft, stopped.why, meter);
+        let (draft, asking) = match self.attempt(request, terms, None) {
+            Ok(reply) => return Ok(reply),
+            Err(stopped) => match *stopped {
+                Stopped { draft, why: Failure::Ask(asking) } => (draft, *asking),
+                stopped => return Err(fail(Box::new(stopped))),
+            },
+        };
+        // Nothing is held while a person thinks.
+        let timeout = self.policy().approval_timeout();
+        self.ask(terms.session, draft, asking, timeout, terms.client.approver)
+            .and_then(|yes| self.attempt(request, terms, Some(&yes)))
+            .map_err(fail)
+    }
+
+    /// Tries until nothing moves under it, each time under the policy of then.
+    fn attempt<R: Request + ?Sized>(
+        &self,
+        request: &R,
+        terms: Terms<'_>,
+        approved: Option<&Approved>,
+    ) -> Result<Reply<R::Output>, Box<Stopped>> {
+        let Terms { session, client, meter, is_undo, .. } = terms;
+        let operation = request.as_operation();
+        let denied = |decision: Decision| {
+            let draft = terms.draft(&self.policy(), operation);
+            Box::new(Stopped { draft, why: decision.into() })
+        };
+        // The session may have been closed while a person thought.
+        let meter_of_yes = meter.filter(|_| approved.is_some());
+        meter_of_yes.map_or(Ok(()), |meter| meter.open()).map_err(denied)?;
+        let turn = self.turns.as_ref().map(|turns| turns.enter(session)).transpose();
+        let pass = turn.map_err(denied)?;
+        let _held = self.locks.hold(changed_paths(operation));
+        let mut attempt = 1;
+        loop {
+            let (policy, findings) = (self.policy(), Findings::default());
+            let mut draft = terms.draft(&policy, operation);
+            let transaction = Transaction {
+                meter,
+                pass: pass.as_ref(),
+                is_undo,
+                approved,
+                ..Transaction::new(self, &policy, session, operation, client, &findings)
+            };
+            match request.run(&transaction, &mut draft) {
+                Err(Failure::Moved) if attempt < ATTEMPTS => attempt += 1,
+                Ok(reply) => return Ok(reply),
+                Err(why) => {
+                    let why = transaction.heed_failing(&mut draft, why);
+                    record::findings(&mut draft, findings.take());
+                    // A denial is one, whatever was let pass before it.
+                    if !matches!(why, Failure::Denied(_) | Failure::Hidden(..)) {
+                        transaction.reservations.observe(&mut draft);
+                    }
+                    return Err(Box::new(Stopped { draft, why }));
+                }
+            }
+        }
+    }
+
+    /// Records a request that was not done and renders why.
+    pub(super) fn fail(&self, mut draft: Draft, failure: Failure, meter: Option<&Meter>) -> Error {
+        let error = match failure {
+            Failure::Moved => Error::new(
+                ErrorKind::Conflict,
+                "the path keeps changing, or another process holds a lease on the file; try again",
+            ),
+            Failure::Denied(decision) => {
+                record::decide(&mut draft, &decision);
+                Error::denied(&decision)
+            }
+            Failure::Hidden(decision, reason) => {
+                record::decide(&mut draft, &decision);
+                record::fail(&mut draft, &Error::denied(&decision));
+                Error::denied(&Decision::built_in_denial(HIDDEN, reason))
+            }
+            // A person is asked once; whoever still asks has gone astray.
+            Failure::Ask(_) => Error::denied(&Decision::built_in_denial("default", "asked twice")),
+            Failure::Rendered(error) => error,
+            Failure::Operation(error) => error::render(&error),
+            Failure::Log(error) => return error.into(),
+            Failure::Answered(error) => {
+                if closes(&error, meter) {
+                    self.end_subscriptions(draft.session.as_deref());
+                }
+                return error;
+            }
+        };
+        self.record_error(draft, error, meter)
+    }
+
+    /// Records and counts; the denial that closes the session says so.
+    pub(super) fn record_error(
+        &self,
+        mut draft: Draft,
+        error: Error,
+        meter: Option<&Meter>,
+    ) -> Error {
+        record::fail(&mut draft, &error);
+        if let Some(agent) = &draft.agent
+            && error.rule().is_some_and(limits::is_limit)
+        {
+            self.refusals.charge(agent);
+        }
+        let closed = closes(&error, meter);
+        if closed {
+            draft.facts.get_or_insert_default().insert("sessionClosed".to_owned(), true.into());
+        }
+        let session = draft.session.clone().filter(|_| closed);
+        let error = match self.ledger.record(draft) {
+            Ok(receipt) => error.with_receipt(receipt),
+            Err(error) => error.into(),
+        };
+        self.end_subscriptions(session.as_deref());
+        error
+    }
+
+    /// Tells a session that was closed of no more changes.
+    fn end_subscriptions(&self, session: Option<&str>) {
+        if let Some(session) = session {
+            self.watcher.end_session(session);
+            self.record_ended(self.watcher.ended());
+        }
+    }
+}
+
+/// Counts a denial, if it is one; whether that closes the session.
+fn closes(error: &Error, meter: Option<&Meter>) -> bool {
+    error.kind() == ErrorKind::Denied && meter.is_some_and(|meter| meter.denied(error.rule()))
+}

@@ -1,0 +1,59 @@
+//! Requests of any type, for tests that put many to a gateway and compare what it says.
+
+use std::fmt::Debug;
+
+use portcullis::{
+    gateway::{
+        Changed, Client, Content, Entries, Entry, Error, Found, Gateway, Matches, Names, Reply,
+        Request,
+    },
+    model::{AsOperation, Session},
+};
+
+/// A request of whatever type.
+pub(crate) trait AnyRequest: AsOperation + Debug + Sync {
+    /// Puts it to a gateway; the answer in words.
+    fn put(
+        &self,
+        gateway: &Gateway,
+        session: &Session,
+        client: Client<'_>,
+    ) -> Result<Reply<String>, Error>;
+}
+
+impl<R: Request<Output: Words> + Debug + Sync> AnyRequest for R {
+    fn put(
+        &self,
+        gateway: &Gateway,
+        session: &Session,
+        client: Client<'_>,
+    ) -> Result<Reply<String>, Error> {
+        let Reply { receipt, output } = gateway.handle(session, self, client)?;
+        Ok(Reply { receipt, output: output.words() })
+    }
+}
+
+/// An answer in words, without times and ids.
+pub(crate) trait Words: Debug {
+    fn words(&self) -> String {
+        format!("{self:?}")
+    }
+}
+
+impl Words for Content {}
+impl Words for Entries {}
+impl Words for Found {}
+impl Words for Matches {}
+impl Words for Names {}
+
+impl Words for Entry {
+    fn words(&self) -> String {
+        format!("Stat {} {:?}", self.path, self.size)
+    }
+}
+
+impl Words for Changed {
+    fn words(&self) -> String {
+        format!("Changed {:?}", self.committed)
+    }
+}
