@@ -232,7 +232,7 @@ fn an_s3_server_gets_a_log_that_verifies() {
     config("http://127.0.0.1:9");
     let refused = run(&world, &["audit", "ship"]);
     assert_eq!(refused.code, 1);
-    assert!(refused.stderr.contains("s3://evidence/logs/one: "), "{refused:?}");
+    assert!(refused.stderr.contains("s3://evidence/logs/one/"), "{refused:?}");
     let copies = doctor(&world);
     assert_eq!(copies["status"], "warning");
     assert_eq!(copies["facts"]["targets"][0]["behind"], 65_530);
