@@ -9,13 +9,13 @@ use std::{
 };
 
 use cap_std::fs::Dir;
-use portcullis_audit::{AuditRecord, Directory, Kind, Reader};
+use portcullis_audit::{AuditRecord, Directory, Hash, Kind, Reader};
 use serde_json::json;
 use tempfile::TempDir;
 
 use super::*;
 use crate::{
-    gateway::{Changed, Error as Refused, ErrorKind, Reply, Request},
+    gateway::{Changed, Error as Refused, ErrorKind, Reply, Request, record},
     ledger::AuditLog,
     model::{
         Door,
@@ -474,4 +474,41 @@ fn no_link_is_made_where_none_is_followed() {
     let house = House::new(&format!("{OPEN}[files]\nsymlinks = \"deny\"\n"));
     house.file("x", "x");
     assert_eq!(house.fails(&link("link", "x")).rule(), Some("files.symlinks"));
+}
+
+/// A gateway died between the intent and the outcome.
+#[test]
+fn what_a_dead_gateway_began_is_settled() {
+    let attributes = |mode: &str| json!({ "mode": mode });
+    for (mode, result) in [(0o600, "committed"), (0o644, "rolledBack"), (0o755, "superseded")] {
+        let house = House::new(OPEN);
+        house.file("a", "x");
+        fs::set_permissions(house.at("a"), fs::Permissions::from_mode(mode)).unwrap();
+        symlink("x", house.at("link")).unwrap();
+        let begun = |request: &dyn Request<Output = Changed>, draft: Draft| {
+            let policy = house.gateway.policy();
+            let named = record::operation(&session(Door::Mount), &policy, request.as_operation());
+            let draft = Draft { op: named.op, path: named.path, session: named.session, ..draft };
+            drop(house.gateway.ledger.admit(draft, &crate::ledger::Seal::new()).unwrap());
+        };
+        let facts = [("attributes", attributes("0600")), ("attributesBefore", attributes("0644"))];
+        let facts = facts.map(|(name, value)| (name.to_owned(), value));
+        let facts = Some(BTreeMap::from(facts));
+        begun(&set("a", Some(0o600), None), Draft { facts, ..Draft::default() });
+        let (temp, after) = (TempName::new().unwrap(), Some(Hash::of(b"y")));
+        symlink("y", house.at(temp.as_str())).unwrap();
+        let temp = Some(temp.as_str().to_owned());
+        begun(&link("other", "y"), Draft { temp, after, ..Draft::default() });
+        begun(&link("link", "x"), Draft { after: Some(Hash::of(b"x")), ..Draft::default() });
+
+        let House { dir, gateway } = house;
+        drop(gateway);
+        let house = House { gateway: open(&dir, OPEN), dir };
+        let records = house.records();
+        let settled = records.iter().filter(|record| record.kind == Kind::Recovered);
+        let results: Vec<_> = settled.map(|record| record.draft.result.clone().unwrap()).collect();
+        assert_eq!(results, [result, "rolledBack", "committed"]);
+        assert_eq!(fs::metadata(house.at("a")).unwrap().mode() & 0o777, mode);
+        assert_eq!(fs::read_dir(house.dir.path().join("ws")).unwrap().count(), 2);
+    }
 }
