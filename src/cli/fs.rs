@@ -27,7 +27,7 @@ use crate::{
     },
     gateway::{Changed, Entries, Error, ErrorKind, Request},
     model::{
-        Encoding, LineRange, OperationKind, WorkspacePath,
+        Access, Door, Encoding, LineRange, OperationKind, WorkspacePath,
         request::{Append, Edit, Glob, Grep, List, Mkdir, Read, Remove, Rename, Stat, Write},
     },
 };
@@ -184,9 +184,9 @@ pub(crate) fn run(args: Args) -> Result<ExitCode, Failure> {
         },
         Command::Batch(_) => several::batch(open()?.gate, args.json),
         Command::Watch(watch) => watch::run(&args.common, watch, args.json),
-        Command::Write { path } => {
-            open()?.change(|call| Ok(Write { path: call.path(path)?, content: stdin(&call.gate)? }))
-        }
+        Command::Write { path } => open()?.change(|call| {
+            Ok(Write { path: call.path(path)?, content: stdin(&call.gate)?, mode: None })
+        }),
         Command::Append { path } => open()?
             .change(|call| Ok(Append { path: call.path(path)?, content: stdin(&call.gate)? })),
         Command::Edit { path, old, new } => open()?
@@ -374,7 +374,7 @@ fn stdin(gate: &LocalGate) -> Result<Vec<u8>, Failure> {
     if io::stdin().is_terminal() {
         errln!("portcullis: reading the content from the terminal; end it with Ctrl-D");
     }
-    let limit = gate.gateway().policy().max_size(crate::model::Access::Write);
+    let limit = gate.gateway().policy().max_size(Access::Write, Door::Cli);
     let mut content = Vec::new();
     io::stdin()
         .lock()

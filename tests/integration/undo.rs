@@ -2,6 +2,7 @@
 //! since a record; shown first, conflicts named, every step decided, kept and
 //! recorded, and nothing lost when it is killed.
 
+mod attributes;
 mod whole;
 
 use std::{
@@ -74,7 +75,7 @@ impl Agent {
 
     #[track_caller]
     fn write(&self, name: &str, content: &str) -> u64 {
-        self.does(&Write { path: path(name), content: content.into() })
+        self.does(&Write { path: path(name), content: content.into(), mode: None })
     }
 
     #[track_caller]

@@ -146,9 +146,9 @@ pub use backup::{
 };
 pub use gateway::{
     Answer, AnswerError, Approvals, Approver, BatchError, Binding, CONTEXT, Changed, Client,
-    ContentChange, Decided, Error, ErrorKind, Following, Gateway, Herald, Numbers, Question,
-    Recalled, RecoveryError, Refusal, ReloadError, Reply, Request, Shares, Ticket, Times,
-    unified_diff,
+    ContentChange, Decided, Error, ErrorKind, Following, Gateway, Herald, MountView, Numbers,
+    Question, Recalled, RecoveryError, Refusal, ReloadError, Reply, Request, Seen, Shares, Ticket,
+    Times, unified_diff,
 };
 pub use ledger::{
     AuditLog, Error as LogError, Looked, Plan as RecoveryPlan, Prune as PrunePlan, Pruning, Signer,
@@ -156,9 +156,11 @@ pub use ledger::{
 };
 pub use ops::{
     BufferError, Buffers, Committed, Content, Entries, Entry, EntryKind, Event, FileMatches, Found,
-    MAX_LIST, Matches, Names, Source, Subscription, TextPart,
+    MAX_LIST, Matches, Names, SomeAttributes, Source, Subscription, TextPart,
 };
 pub use portcullis_search::{EventKind, Follower, Line, Skipped, Stopped, Summary, WatchEnd};
 pub use random::{random_bytes, random_hex};
 pub use view::{Fingerprint, WorkspaceView};
-pub use workspace::{Error as WorkspaceError, Follow, Listing, Resolved, Stat, Walked, Workspace};
+pub use workspace::{
+    Error as WorkspaceError, Follow, Listing, Resolved, Stat, Version, Walked, Workspace,
+};
