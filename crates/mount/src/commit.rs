@@ -11,7 +11,8 @@ use serde_json::Value;
 
 use crate::{
     mount::Mount,
-    nodes::{Gone, Times},
+    node::Times,
+    nodes::Gone,
     staged::{Staged, Stored},
 };
 
@@ -156,12 +157,11 @@ impl Mount<'_> {
         {
             node.unheard = Some(error);
         }
-        self.close(id, &facts);
+        self.close(id);
     }
 
     /// A handle of a node is gone; with the last one goes what was kept for them.
-    pub(crate) fn close(&self, id: u64, facts: &BTreeMap<String, Value>) {
-        let _ = facts;
+    pub(crate) fn close(&self, id: u64) {
         let mut state = self.lock();
         if let Some(node) = state.nodes.get_mut(id)
             && node.is_open_once()

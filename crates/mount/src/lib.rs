@@ -25,6 +25,7 @@ mod look;
 mod memo;
 mod mount;
 mod names;
+mod node;
 mod nodes;
 mod open;
 mod options;

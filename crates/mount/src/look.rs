@@ -2,7 +2,7 @@
 
 use std::sync::{Mutex, PoisonError};
 
-use portcullis_core::Seen;
+use portcullis_core::{Seen, Stat};
 use portcullis_policy::{ObjectKind, model::WorkspacePath};
 use rustix::io::Errno;
 
@@ -11,9 +11,11 @@ use crate::{
     directory::List,
     errno,
     handles::OpenDirectory,
-    memo::Key,
+    memo::{Key, is_settled},
     mount::Mount,
-    nodes::{Bytes, Look},
+    node::Bytes,
+    nodes::Look,
+    staged::now,
 };
 
 impl Mount<'_> {
@@ -104,7 +106,7 @@ impl Mount<'_> {
             let known = self.known_size(id, &key);
             size = match known {
                 Some(size) => size,
-                None => self.view().view_size(path, stat).map_err(|e| errno::of_look(&e))?,
+                None => self.view_size(id, path, stat, key)?,
             };
         }
         let mut attr = Attr::new(id, stat, seen.traverse, size);
@@ -123,9 +125,31 @@ impl Mount<'_> {
         Ok(attr)
     }
 
+    fn view_size(
+        &self,
+        id: u64,
+        path: &WorkspacePath,
+        stat: &Stat,
+        key: Key,
+    ) -> Result<u64, Errno> {
+        let begun = now();
+        let size = self.view().view_size(path, stat).map_err(|error| errno::of_look(&error))?;
+        if is_settled(stat.changed, begun)
+            && let Some(node) = self.lock().nodes.get_mut(id)
+        {
+            node.size = Some((key, size));
+        }
+        Ok(size)
+    }
+
     /// The size of a view that was made before.
     fn known_size(&self, id: u64, key: &Key) -> Option<u64> {
         let state = self.lock();
+        if let Some((known, size)) = state.nodes.get(id)?.size
+            && known == *key
+        {
+            return Some(size);
+        }
         if let Some(content) = state.nodes.get(id).and_then(|node| node.content.as_ref())
             && let Bytes::View(view, version) = &content.bytes
             && *version == Some(key.version)

@@ -6,20 +6,11 @@
 //! programs see, and is never given away a second time: commits exchange the host's
 //! inode, and the number stays.
 
-use std::{
-    collections::{BTreeMap, HashMap},
-    sync::Arc,
-};
+use std::{collections::BTreeMap, sync::Arc};
 
-use portcullis_core::Version;
 use portcullis_policy::{ObjectKind, model::WorkspacePath};
-use rustix::io::Errno;
 
-use crate::{
-    attributes::Attr,
-    memo::{Key, View},
-    staged::{Staged, Time},
-};
+use crate::node::{Node, Place};
 
 /// The workspace root.
 pub(crate) const ROOT: u64 = 1;
@@ -35,117 +26,9 @@ pub(crate) enum Gone {
     Unknown,
 }
 
-/// Whether a node has a name.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Place {
-    Named,
-    Unlinked,
-    Replaced,
-}
-
 /// The table is full.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Full;
-
-/// Times that a node shows for one version instead of the host's: those that it had while
-/// it was staged.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct Times {
-    pub(crate) version: Version,
-    pub(crate) modified: Time,
-    pub(crate) changed: Time,
-}
-
-/// What all handles of an open file read.
-#[derive(Debug, Clone)]
-pub(crate) struct Content {
-    pub(crate) bytes: Bytes,
-    /// The policy under which it was decided.
-    pub(crate) policy: u64,
-}
-
-/// The bytes of an open file.
-#[derive(Debug, Clone)]
-pub(crate) enum Bytes {
-    /// As they were shown at the last open; the version, if it is certain.
-    View(View, Option<Version>),
-    /// Those that everybody shares who has the file open.
-    Staged(Arc<Staged>),
-}
-
-/// One node.
-#[derive(Debug)]
-pub(crate) struct Node {
-    parent: u64,
-    name: Arc<str>,
-    place: Place,
-    children: HashMap<Arc<str>, u64>,
-    lookups: u64,
-    opens: u64,
-    pub(crate) kind: ObjectKind,
-    /// The host's inode; none while the file is staged only.
-    pub(crate) inode: Option<u64>,
-    /// What is read and written while it is open.
-    pub(crate) content: Option<Content>,
-    /// What was last shown of it: if it is shown again, the kernel may keep its pages.
-    pub(crate) shown: Option<Key>,
-    pub(crate) times: Option<Times>,
-    /// What was last told of it.
-    pub(crate) told: Option<Attr>,
-    /// Why the last change was refused.
-    pub(crate) why: Option<Arc<str>>,
-    /// An error that no program has heard of yet.
-    pub(crate) unheard: Option<Errno>,
-}
-
-impl Node {
-    fn new(parent: u64, name: Arc<str>, kind: ObjectKind, inode: Option<u64>) -> Self {
-        Self {
-            parent,
-            name,
-            place: Place::Named,
-            children: HashMap::new(),
-            lookups: 0,
-            opens: 0,
-            kind,
-            inode,
-            content: None,
-            shown: None,
-            times: None,
-            told: None,
-            why: None,
-            unheard: None,
-        }
-    }
-
-    /// Whether a handle is open.
-    pub(crate) fn is_open(&self) -> bool {
-        self.opens > 0
-    }
-
-    /// Whether exactly one handle is open.
-    pub(crate) fn is_open_once(&self) -> bool {
-        self.opens == 1
-    }
-
-    /// Whether it was removed or replaced.
-    pub(crate) fn is_detached(&self) -> bool {
-        self.place != Place::Named
-    }
-
-    /// Whether it exists in this mount alone.
-    pub(crate) fn is_staged_only(&self) -> bool {
-        self.inode.is_none() && self.staged().is_some()
-    }
-
-    /// Its staged version.
-    pub(crate) fn staged(&self) -> Option<&Arc<Staged>> {
-        match &self.content.as_ref()?.bytes {
-            Bytes::Staged(staged) => Some(staged),
-            Bytes::View(..) => None,
-        }
-    }
-}
 
 /// What a look at the workspace began with: if nothing of this mount changed names
 /// meanwhile, what was seen may be held against the table.

@@ -14,7 +14,7 @@ use crate::{
     handles::OpenFile,
     memo::{Key, View, is_settled},
     mount::Mount,
-    nodes::{Bytes, Content},
+    node::{Bytes, Content},
     staged::{Staged, now, part},
 };
 
@@ -67,8 +67,8 @@ impl Mount<'_> {
         }
         let staged = self.lock().nodes.get(id).and_then(|node| node.staged().cloned());
         if let Some(staged) = staged {
-            self.decide_staged(id, &staged, &facts)?;
-            return self.add_handle(id, None, true);
+            let is_same = self.decide_staged(id, &staged, &facts)?;
+            return self.add_handle(id, None, is_same);
         }
         let _names = self.keep_names();
         let snapshot = match self.path(id) {
@@ -161,23 +161,25 @@ impl Mount<'_> {
         }
     }
 
-    /// Decides whether the staged version of a node may be read under the policy of now.
+    /// Decides whether the staged version of a node may be read under the policy of now;
+    /// whether it is the same as before.
     pub(crate) fn decide_staged(
         &self,
         id: u64,
         staged: &Arc<Staged>,
         facts: &BTreeMap<String, Value>,
-    ) -> Result<(), Errno> {
+    ) -> Result<bool, Errno> {
         staged.live()?;
         let policy = self.policy();
         let _names = self.keep_names();
         let path = match self.path(id) {
             Ok(path) => path,
             // Nothing of it will ever have a name.
-            Err(Errno::NOENT) => return Ok(()),
+            Err(Errno::NOENT) => return Ok(true),
             Err(error) => return Err(error),
         };
         let staged_only = self.lock().nodes.get(id).is_some_and(|node| node.is_staged_only());
+        let mut is_same = true;
         if staged_only {
             if !self.view().may_create(&path, OperationKind::Write) {
                 return Err(Errno::ACCESS);
@@ -187,6 +189,7 @@ impl Mount<'_> {
             let shows = staged.shows();
             if !shows.dirty && shows.base != Some(seen.stat.version()) {
                 self.renew(id, staged, &path, facts)?;
+                is_same = false;
             } else if self.view().repeat(&path, &seen.stat) {
                 self.counts.repeats.add();
             } else {
@@ -200,7 +203,7 @@ impl Mount<'_> {
         {
             content.policy = policy;
         }
-        Ok(())
+        Ok(is_same)
     }
 
     /// Begins a staged version again from what another program made of the file.

@@ -9,7 +9,7 @@ use serde_json::Value;
 use crate::{
     attributes::Attr,
     mount::Mount,
-    nodes::{Bytes, Content},
+    node::{Bytes, Content},
     open::{How, Opening},
     staged::Staged,
 };
@@ -22,32 +22,35 @@ impl Mount<'_> {
         how: How,
         facts: &BTreeMap<String, Value>,
     ) -> Result<Opening, Errno> {
-        let staged = self.stage(id, how.truncates, facts)?;
-        if how.truncates && staged.shows().size > 0 {
-            staged.resize(0)?;
-        }
-        self.add_handle(id, Some(staged), !how.truncates)
+        // From here on nobody else's close is the last one.
+        self.lock().nodes.open(id);
+        let opened = self.stage(id, how.truncates, facts).and_then(|(staged, is_same)| {
+            if how.truncates && staged.shows().size > 0 {
+                staged.resize(0)?;
+            }
+            self.add_handle(id, Some(staged), is_same && !how.truncates)
+        });
+        self.close(id);
+        opened
     }
 
     /// The staged version of a node's file, which begins from what the file shows, or
-    /// `empty`.
+    /// `empty`; and whether the kernel may have pages of it.
     pub(crate) fn stage(
         &self,
         id: u64,
         empty: bool,
         facts: &BTreeMap<String, Value>,
-    ) -> Result<Arc<Staged>, Errno> {
+    ) -> Result<(Arc<Staged>, bool), Errno> {
         let existing = self.lock().nodes.get(id).ok_or(Errno::STALE)?.staged().cloned();
         if let Some(staged) = existing {
             staged.live()?;
-            if !empty {
-                self.decide_staged(id, &staged, facts)?;
-            }
-            return Ok(staged);
+            let is_same = empty || self.decide_staged(id, &staged, facts)?;
+            return Ok((staged, is_same));
         }
         let _names = self.keep_names();
         let path = self.path(id)?;
-        let (new, policy) = if empty {
+        let (new, policy, is_same) = if empty {
             let look = self.lock().nodes.look();
             let policy = self.policy();
             let seen = self.seen(&path)?;
@@ -57,28 +60,25 @@ impl Mount<'_> {
                 ObjectKind::Directory => return Err(Errno::ISDIR),
                 _ => return Err(Errno::ACCESS),
             }
-            (Staged::emptied(&self.budget), policy)
+            (Staged::emptied(&self.budget), policy, false)
         } else {
             let snapshot = self.snapshot(id, &path, facts)?;
             let version = snapshot.version.ok_or(Errno::STALE)?;
-            let keeps_pages = self.show(id, &snapshot);
-            if !keeps_pages {
-                self.invalidations.content(id);
-            }
+            let is_same = self.show(id, &snapshot);
             let stat = &snapshot.seen.stat;
             let times = (stat.modified, stat.changed);
             let staged = Staged::from_view(&self.budget, snapshot.view, version, times);
-            (staged, snapshot.policy)
+            (staged, snapshot.policy, is_same)
         };
         let mut state = self.lock();
         let node = state.nodes.get_mut(id).ok_or(Errno::STALE)?;
         // Another thread may have been faster.
         if let Some(staged) = node.staged() {
-            return Ok(Arc::clone(staged));
+            return Ok((Arc::clone(staged), false));
         }
         let new = Arc::new(new);
         node.content = Some(Content { bytes: Bytes::Staged(Arc::clone(&new)), policy });
-        Ok(new)
+        Ok((new, is_same))
     }
 
     /// Creates a file, which exists in this mount alone until its first commit.
@@ -159,33 +159,19 @@ impl Mount<'_> {
     }
 
     /// The staged version behind a handle that is open for writing, of which the first
-    /// change is about to be made.
+    /// change is about to be made: of what is on the disk now.
     pub(crate) fn writable(&self, handle: u64, pid: u32) -> Result<(u64, Arc<Staged>), Errno> {
-        let (id, staged, policy) = {
-            let state = self.lock();
-            let file = state.handles.file(handle)?;
-            let staged = file.staged.clone().ok_or(Errno::BADF)?;
-            let content = state.nodes.get(file.node).and_then(|node| node.content.as_ref());
-            (file.node, staged, content.map(|content| content.policy))
-        };
+        let file = self.lock().handles.file(handle)?;
+        let staged = file.staged.clone().ok_or(Errno::BADF)?;
         staged.live()?;
         let shows = staged.shows();
-        if policy != Some(self.policy()) || (!shows.dirty && shows.base.is_some()) {
-            self.refresh(id, &staged, pid)?;
+        if !shows.dirty && shows.base.is_some() {
+            self.refresh(file.node, &staged, pid)?;
         }
-        Ok((id, staged))
+        Ok((file.node, staged))
     }
 
-    /// Sees to it that a change is made to what is on the disk now, under the policy of now.
     fn refresh(&self, id: u64, staged: &Arc<Staged>, pid: u32) -> Result<(), Errno> {
-        let is_current = || {
-            let state = self.lock();
-            let policy = state.nodes.get(id).and_then(|node| Some(node.content.as_ref()?.policy));
-            policy == Some(self.policy())
-        };
-        if !is_current() {
-            return self.decide_staged(id, staged, &self.facts(pid));
-        }
         let _names = self.keep_names();
         let path = match self.path(id) {
             Ok(path) => path,
@@ -217,12 +203,15 @@ impl Mount<'_> {
             return staged.resize(size);
         }
         let facts = self.facts(pid);
-        let staged = self.stage(id, size == 0, &facts)?;
-        // Nobody else may close it meanwhile.
+        // From here on nobody else's close is the last one.
         self.lock().nodes.open(id);
-        let done = if staged.shows().size == size { Ok(()) } else { staged.resize(size) };
-        let done = done.and_then(|()| self.commit(id, &staged, &facts));
-        self.close(id, &facts);
+        let done = self.stage(id, size == 0, &facts).and_then(|(staged, _)| {
+            if staged.shows().size != size {
+                staged.resize(size)?;
+            }
+            self.commit(id, &staged, &facts)
+        });
+        self.close(id);
         done
     }
 }
