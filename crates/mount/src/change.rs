@@ -1,5 +1,6 @@
 //! SETATTR: size, mode and times.
 
+use portcullis_policy::model::request::SetAttributes;
 use rustix::io::Errno;
 
 use crate::{
@@ -57,7 +58,15 @@ impl Mount<'_> {
         self.attributes(id)
     }
 
-    fn change_attributes(&self, _id: u64, _pending: Pending, _pid: u32) -> Result<(), Errno> {
-        Err(Errno::PERM)
+    fn change_attributes(&self, id: u64, pending: Pending, pid: u32) -> Result<(), Errno> {
+        let facts = self.facts(pid);
+        let _names = self.keep_names();
+        let path = self.path(id)?;
+        let _change = self.begin_change();
+        let Pending { mode, modified } = pending;
+        self.request(&facts, id, &SetAttributes { path: path.clone(), mode, modified })?;
+        self.counts.changes.add();
+        self.settle(id, &path, modified);
+        Ok(())
     }
 }

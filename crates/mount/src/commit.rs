@@ -4,7 +4,10 @@ use std::{collections::BTreeMap, sync::Arc};
 
 use portcullis_policy::{
     ObjectKind,
-    model::{WorkspacePath, request::Write},
+    model::{
+        WorkspacePath,
+        request::{SetAttributes, Write},
+    },
 };
 use rustix::io::Errno;
 use serde_json::Value;
@@ -13,7 +16,7 @@ use crate::{
     mount::Mount,
     node::Times,
     nodes::Gone,
-    staged::{Staged, Stored},
+    staged::{Pending, Staged, Stored},
 };
 
 impl Mount<'_> {
@@ -62,13 +65,14 @@ impl Mount<'_> {
             }
         };
         let _change = self.begin_change();
-        let done = self.store(id, &path, staged, stored, facts);
-        if done.is_err() {
+        self.store(id, &path, staged, stored, facts).unwrap_or_else(|error| {
             self.refuse(id, staged, "the file could not be stored");
-        }
-        done
+            Err(error)
+        })
     }
 
+    /// Stores a version. Within is the answer about its attributes, which are set when the
+    /// content is stored.
     fn store(
         &self,
         id: u64,
@@ -76,13 +80,21 @@ impl Mount<'_> {
         staged: &Arc<Staged>,
         mut stored: Stored,
         facts: &BTreeMap<String, Value>,
-    ) -> Result<(), Errno> {
+    ) -> Result<Result<(), Errno>, Errno> {
         self.expect_version(id, path, &stored)?;
         let content = std::mem::take(&mut stored.bytes);
-        let write = Write { path: path.clone(), content };
+        let Pending { mode, modified } = stored.attributes;
+        let create_mode = mode.filter(|_| stored.creates);
+        let write = Write { path: path.clone(), content, mode: create_mode };
         self.request(facts, id, &write)?;
         self.counts.commits.add();
         let shows = staged.shows();
+        let mode = mode.filter(|_| !stored.creates);
+        let attributes = if mode.is_some() || modified.is_some() {
+            self.request(facts, id, &SetAttributes { path: path.clone(), mode, modified }).map(drop)
+        } else {
+            Ok(())
+        };
         let seen = self.view().lookup(path).ok().flatten();
         let seen = seen.filter(|seen| seen.stat.kind == ObjectKind::File);
         let version = seen.map(|seen| seen.stat.version());
@@ -95,7 +107,7 @@ impl Mount<'_> {
             let (version, modified, changed) = (seen.stat.version(), shows.modified, shows.changed);
             node.times = Some(Times { version, modified, changed });
         }
-        Ok(())
+        Ok(attributes)
     }
 
     /// Fails if another program changed the file since the staged version began, unless

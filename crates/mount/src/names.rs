@@ -4,7 +4,7 @@ use portcullis_policy::{
     ObjectKind,
     model::{
         WorkspacePath,
-        request::{Mkdir, Remove, Rename},
+        request::{Mkdir, Remove, Rename, Symlink},
     },
 };
 use rustix::io::Errno;
@@ -27,6 +27,32 @@ impl Mount<'_> {
             }
             let _change = self.begin_change();
             self.request(&facts, parent, &Mkdir { path, recursive: false })?;
+            self.counts.changes.add();
+        }
+        self.look_up(parent, name)
+    }
+
+    /// Creates a link to `target`, which says where from its directory.
+    ///
+    /// # Errors
+    /// As the gateway says.
+    pub(crate) fn make_link(
+        &self,
+        parent: u64,
+        name: &str,
+        target: &str,
+        pid: u32,
+    ) -> Result<Attr, Errno> {
+        let facts = self.facts(pid);
+        {
+            let _names = self.keep_names();
+            let path = self.path_of(parent, name)?;
+            let known = self.lock().nodes.child(parent, name);
+            if self.is_staged_only(known) {
+                return Err(Errno::EXIST);
+            }
+            let _change = self.begin_change();
+            self.request(&facts, parent, &Symlink { path, target: target.to_owned() })?;
             self.counts.changes.add();
         }
         self.look_up(parent, name)
