@@ -29,9 +29,11 @@ mod node;
 mod nodes;
 mod open;
 mod options;
+mod serve;
 mod stage;
 mod staged;
 
 pub use counts::Numbers;
 pub use mount::Mount;
 pub use options::Options;
+pub use portcullis_fuse::{Session, SessionError, Stopper};

@@ -12,7 +12,7 @@ use crate::{
     errno,
     handles::OpenDirectory,
     memo::{Key, is_settled},
-    mount::Mount,
+    mount::{Mount, is_served},
     node::Bytes,
     nodes::Look,
     staged::now,
@@ -49,7 +49,7 @@ impl Mount<'_> {
             self.invalidations.all();
             Errno::NFILE
         })?;
-        self.describe(id, &path, &seen).inspect_err(|_| self.lock().nodes.forget(id, 1))
+        self.describe(id, &path, &seen).inspect_err(|_| self.forget_node(id, 1))
     }
 
     /// The attributes of a node now.
@@ -178,6 +178,7 @@ impl Mount<'_> {
         let path = self.path(id)?;
         let listed = self.view().list(&path).map_err(|error| errno::of_look(&error))?;
         let mut entries = listed.ok_or(Errno::NOENT)?;
+        entries.retain(|(_, kind)| is_served(*kind));
         for name in self.lock().nodes.staged_only(id) {
             if !entries.iter().any(|(listed, _)| **listed == *name) {
                 entries.push((name.to_string(), ObjectKind::File));

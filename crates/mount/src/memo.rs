@@ -12,7 +12,7 @@ use portcullis_core::Version;
 use crate::staged::Time;
 
 /// The bytes of a file as they are shown; they never change.
-pub(crate) type View = Arc<Vec<u8>>;
+pub(crate) type View = Arc<[u8]>;
 
 /// The kernel's clock for times of files may tick as slowly as this. What was changed
 /// later than this before it was read may have changed again without a trace.

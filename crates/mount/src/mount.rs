@@ -6,7 +6,10 @@ use std::{
 };
 
 use portcullis_core::{Client, Gateway, Herald, MountView, Reply, Request, Seen};
-use portcullis_policy::model::{Session, WorkspacePath};
+use portcullis_policy::{
+    ObjectKind,
+    model::{Session, WorkspacePath},
+};
 use rustix::io::Errno;
 use serde_json::Value;
 
@@ -49,6 +52,12 @@ impl Drop for Change<'_> {
     fn drop(&mut self) {
         lock(self.0).nodes.end_change();
     }
+}
+
+/// Whether an entry is shown: devices, sockets and pipes of the host lead out of the
+/// sandbox.
+pub(crate) fn is_served(kind: ObjectKind) -> bool {
+    matches!(kind, ObjectKind::File | ObjectKind::Directory | ObjectKind::Symlink)
 }
 
 fn lock(state: &Mutex<State>) -> MutexGuard<'_, State> {
@@ -138,8 +147,8 @@ impl<'g> Mount<'g> {
     /// `ENOENT` when nothing is, or nothing that this session may know of.
     pub(crate) fn seen(&self, path: &WorkspacePath) -> Result<Seen, Errno> {
         match self.view().lookup(path) {
-            Ok(Some(seen)) => Ok(seen),
-            Ok(None) => Err(Errno::NOENT),
+            Ok(Some(seen)) if is_served(seen.stat.kind) => Ok(seen),
+            Ok(_) => Err(Errno::NOENT),
             Err(error) => Err(errno::of_look(&error)),
         }
     }
@@ -162,6 +171,15 @@ impl<'g> Mount<'g> {
             }
             errno::of_kind(error.kind())
         })
+    }
+
+    /// The kernel gives up references to a node.
+    pub(crate) fn forget_node(&self, id: u64, count: u64) {
+        let mut state = self.lock();
+        state.nodes.forget(id, count);
+        if state.nodes.get(id).is_none() {
+            state.memo.remove(id);
+        }
     }
 
     /// What is known of the process that asks.

@@ -3,6 +3,7 @@
 use std::{collections::BTreeMap, sync::Arc};
 
 use portcullis_core::{Seen, Version};
+use portcullis_fuse::Data;
 use portcullis_policy::{
     ObjectKind,
     model::{Encoding, LineRange, OperationKind, WorkspacePath, request::Read},
@@ -15,7 +16,7 @@ use crate::{
     memo::{Key, View, is_settled},
     mount::Mount,
     node::{Bytes, Content},
-    staged::{Staged, now, part},
+    staged::{Staged, now, range},
 };
 
 /// How often a file is read again because it changes meanwhile.
@@ -44,6 +45,7 @@ pub(crate) struct Opening {
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct How {
     pub(crate) writes: bool,
+    pub(crate) appends: bool,
     pub(crate) truncates: bool,
 }
 
@@ -68,7 +70,7 @@ impl Mount<'_> {
         let staged = self.lock().nodes.get(id).and_then(|node| node.staged().cloned());
         if let Some(staged) = staged {
             let is_same = self.decide_staged(id, &staged, &facts)?;
-            return self.add_handle(id, None, is_same);
+            return self.add_handle(id, None, (false, is_same));
         }
         let _names = self.keep_names();
         let snapshot = match self.path(id) {
@@ -80,11 +82,11 @@ impl Mount<'_> {
                 let node = state.nodes.get(id).filter(|node| node.is_open());
                 node.and_then(|node| node.content.as_ref()).filter(|c| shows(c)).ok_or(error)?;
                 drop(state);
-                return self.add_handle(id, None, true);
+                return self.add_handle(id, None, (false, true));
             }
         };
         let keeps_pages = self.show(id, &snapshot);
-        self.add_handle(id, None, keeps_pages)
+        self.add_handle(id, None, (false, keeps_pages))
     }
 
     /// Makes a snapshot what all handles of a node read; whether the kernel has pages of it.
@@ -107,10 +109,10 @@ impl Mount<'_> {
         &self,
         id: u64,
         staged: Option<Arc<Staged>>,
-        keeps_pages: bool,
+        (appends, keeps_pages): (bool, bool),
     ) -> Result<Opening, Errno> {
         let mut state = self.lock();
-        let handle = state.handles.add_file(OpenFile { node: id, staged })?;
+        let handle = state.handles.add_file(OpenFile { node: id, staged, appends })?;
         state.nodes.open(id);
         Ok(Opening { handle, keeps_pages })
     }
@@ -148,7 +150,7 @@ impl Mount<'_> {
             }
             let (range, encoding) = (LineRange::default(), Encoding::Base64);
             let read = Read { path: path.clone(), range, encoding };
-            let view = Arc::new(self.request(facts, id, &read)?.output.bytes);
+            let view = View::from(self.request(facts, id, &read)?.output.bytes);
             self.counts.opens.add();
             let is_certain = self.seen(path)?.stat.version() == version && self.policy() == policy;
             if is_certain && settled {
@@ -222,18 +224,17 @@ impl Mount<'_> {
         Ok(())
     }
 
-    /// Has `take` get what an open file has from `offset`, at most `count` bytes.
+    /// What an open file has from `offset`, at most `count` bytes.
     ///
     /// # Errors
     /// `EIO` after a refusal, and why it may not be read any more.
-    pub(crate) fn read_file<T>(
+    pub(crate) fn read_file(
         &self,
         handle: u64,
         offset: u64,
         count: usize,
         pid: u32,
-        take: impl FnOnce(&[u8]) -> T,
-    ) -> Result<T, Errno> {
+    ) -> Result<Data, Errno> {
         let (file, content) = {
             let state = self.lock();
             let file = state.handles.file(handle)?;
@@ -255,8 +256,11 @@ impl Mount<'_> {
             content => self.read_again(file.node, content, pid)?,
         };
         match content.bytes {
-            Bytes::View(view, _) => Ok(take(part(&view, offset, count))),
-            Bytes::Staged(staged) => staged.read(offset, count, take),
+            Bytes::View(view, _) => {
+                let range = range(view.len(), offset, count);
+                Ok(Data::Shared(view, range))
+            }
+            Bytes::Staged(staged) => staged.read(offset, count, |part| Data::Owned(part.to_vec())),
         }
     }
 

@@ -8,6 +8,7 @@ use serde_json::Value;
 
 use crate::{
     attributes::Attr,
+    handles::OpenFile,
     mount::Mount,
     node::{Bytes, Content},
     open::{How, Opening},
@@ -28,7 +29,7 @@ impl Mount<'_> {
             if how.truncates && staged.shows().size > 0 {
                 staged.resize(0)?;
             }
-            self.add_handle(id, Some(staged), is_same && !how.truncates)
+            self.add_handle(id, Some(staged), (how.appends, is_same && !how.truncates))
         });
         self.close(id);
         opened
@@ -103,7 +104,7 @@ impl Mount<'_> {
                 } else {
                     self.open_file(attr.node, How { writes: true, ..how }, pid)
                 };
-                let forget = |_: &Errno| self.lock().nodes.forget(attr.node, 1);
+                let forget = |_: &Errno| self.forget_node(attr.node, 1);
                 return Ok((attr, opened.inspect_err(forget)?));
             }
         }
@@ -135,10 +136,11 @@ impl Mount<'_> {
             }
             attr
         };
-        Ok((attr, self.add_handle(attr.node, Some(staged), false)?))
+        Ok((attr, self.add_handle(attr.node, Some(staged), (how.appends, false))?))
     }
 
-    /// Writes to an open file, at the end if `appends`.
+    /// Writes to an open file: at the end if it is open for that and this does not come from
+    /// a mapping.
     ///
     /// # Errors
     /// `EIO` after a refusal; `EFBIG`, `EDQUOT`.
@@ -147,20 +149,25 @@ impl Mount<'_> {
         handle: u64,
         offset: u64,
         data: &[u8],
-        (appends, pid): (bool, u32),
+        (is_mapped, pid): (bool, u32),
     ) -> Result<(), Errno> {
-        let (id, staged) = self.writable(handle, pid)?;
+        let (file, staged) = self.writable(handle, pid)?;
+        let appends = file.appends && !is_mapped;
         let wrote = staged.write((!appends).then_some(offset), data)?;
         if wrote != offset {
             // The kernel took another end of the file for the right one.
-            self.invalidations.content(id);
+            self.invalidations.content(file.node);
         }
         Ok(())
     }
 
     /// The staged version behind a handle that is open for writing, of which the first
     /// change is about to be made: of what is on the disk now.
-    pub(crate) fn writable(&self, handle: u64, pid: u32) -> Result<(u64, Arc<Staged>), Errno> {
+    pub(crate) fn writable(
+        &self,
+        handle: u64,
+        pid: u32,
+    ) -> Result<(Arc<OpenFile>, Arc<Staged>), Errno> {
         let file = self.lock().handles.file(handle)?;
         let staged = file.staged.clone().ok_or(Errno::BADF)?;
         staged.live()?;
@@ -168,7 +175,7 @@ impl Mount<'_> {
         if !shows.dirty && shows.base.is_some() {
             self.refresh(file.node, &staged, pid)?;
         }
-        Ok((file.node, staged))
+        Ok((file, staged))
     }
 
     fn refresh(&self, id: u64, staged: &Arc<Staged>, pid: u32) -> Result<(), Errno> {

@@ -4,6 +4,7 @@
 //! from what the file shows, or empty, and is copied when it is first changed.
 
 use std::{
+    ops::Range,
     sync::{
         Arc, Mutex, MutexGuard, PoisonError,
         atomic::{AtomicU64, Ordering},
@@ -199,7 +200,8 @@ impl Staged {
     ) -> Result<T, Errno> {
         let content = self.lock();
         content.dropped.map_or(Ok(()), Err)?;
-        Ok(take(part(content.bytes(), offset, count)))
+        let bytes = content.bytes();
+        Ok(take(bytes.get(range(bytes.len(), offset, count)).unwrap_or_default()))
     }
 
     /// Writes `data` at `offset`, or at the end, and gives the offset.
@@ -382,11 +384,10 @@ impl Drop for Content {
     }
 }
 
-/// The bytes from `offset`, at most `count`.
-pub(crate) fn part(bytes: &[u8], offset: u64, count: usize) -> &[u8] {
-    let from = usize::try_from(offset).unwrap_or(usize::MAX).min(bytes.len());
-    let to = from.saturating_add(count).min(bytes.len());
-    bytes.get(from..to).unwrap_or_default()
+/// Where the bytes from `offset` are among `length`, at most `count` of them.
+pub(crate) fn range(length: usize, offset: u64, count: usize) -> Range<usize> {
+    let from = usize::try_from(offset).unwrap_or(usize::MAX).min(length);
+    from..from.saturating_add(count).min(length)
 }
 
 fn index(offset: u64) -> Result<usize, Errno> {
