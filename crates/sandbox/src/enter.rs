@@ -20,7 +20,7 @@ use rustix::{
 
 use super::{
     capabilities,
-    channel::{self, Channel},
+    channel::{self, Channel, ChannelError},
     file_limit, hatch,
     landlock::{self, Applied, Ports, Restriction, Right, Rule},
     layout::{self, DEVICES, TERMINAL, TERMINALS},
@@ -79,6 +79,10 @@ fn enter(channel: &Channel, init: Channel, parent: u32) -> Result<io::Error, Sta
     init.send(&(), &[])?;
     let (ready, _) = init.receive::<RootReady>()?;
     drop(init);
+    // Until then nobody may answer what is asked of the workspace's path.
+    let (Go::Enter, _) = channel.receive::<Go>()? else {
+        return Err(ChannelError::Closed.into());
+    };
 
     let report = if spec.mode.is_confined() {
         confine(&spec, &ready, &baseline)?
@@ -90,6 +94,7 @@ fn enter(channel: &Channel, init: Channel, parent: u32) -> Result<io::Error, Sta
             namespaces: Vec::new(),
             uid: spec.uid,
             proc: true,
+            mount: false,
             listen: Vec::new(),
             denied: Vec::new(),
             gaps: vec!["the agent is not confined at all".to_owned()],
@@ -99,7 +104,9 @@ fn enter(channel: &Channel, init: Channel, parent: u32) -> Result<io::Error, Sta
     };
     file_limit::set(spec.files, spec.mode.is_confined()).map_err(failed("limit open files"))?;
     channel.send(&News::Ready(report), &[])?;
-    let (Go::Execute, _) = channel.receive::<Go>()?;
+    let (Go::Execute, _) = channel.receive::<Go>()? else {
+        return Err(ChannelError::Closed.into());
+    };
     execute(spec, streams)
 }
 
@@ -111,11 +118,11 @@ fn confine(
     setsid().map_err(failed("start a session"))?;
     // Also when the directory is empty: it is where the agent expects to be.
     chdir(&spec.workspace)
-        .or_else(|_| chdir(&spec.home))
+        .or_else(|error| if ready.mount { Err(error) } else { chdir(&spec.home) })
         .map_err(failed("enter the workspace's path"))?;
     capabilities::drop_all(spec.mode.becomes()).map_err(failed("become an unprivileged user"))?;
     process::die_with_parent().map_err(failed("follow the init"))?;
-    let applied = restrict_files(spec)?;
+    let applied = restrict_files(spec, ready.mount)?;
     let confinement = Confinement {
         udp: spec.udp,
         udp_ports: applied.udp,
@@ -124,6 +131,7 @@ fn confine(
         unix: spec.mode.is_full() && (spec.ports.is_none() || applied.scopes),
         signals: spec.mode.is_full() || applied.scopes,
         proc: ready.proc || !spec.mode.is_full(),
+        mount: ready.mount,
     };
     seccomp::restrict(Purpose::Agent {
         udp: confinement.udp,
@@ -213,6 +221,7 @@ fn report(
         namespaces,
         uid: spec.uid,
         proc: confinement.proc,
+        mount: confinement.mount,
         listen: spec.listen.clone(),
         denied: denied(spec),
         gaps,
@@ -238,9 +247,12 @@ fn denied(spec: &Enter) -> Vec<DeniedGrant> {
         .collect()
 }
 
-fn restrict_files(spec: &Enter) -> Result<Applied, StageError> {
+fn restrict_files(spec: &Enter, mount: bool) -> Result<Applied, StageError> {
+    // The rights in the mount are those that its server and the modes there give.
+    let mount = mount.then(|| (spec.workspace.clone(), Right::Write));
     let given = places(spec)
         .into_iter()
+        .chain(mount)
         .filter_map(|(path, right)| Some((mounts::without_links(&path).ok()?, right)));
     let opened: Vec<_> = given
         .chain(usual(spec).into_iter().filter_map(|(path, right)| {
