@@ -23,7 +23,7 @@ use std::{
 use super::{
     agent_notices::{self, AgentNotices},
     orders::Orders,
-    protocol::{Agent, Progress, Serve},
+    protocol::{Agent, Progress, Serve, Service},
 };
 use crate::{
     acp,
@@ -177,15 +177,16 @@ fn serve(
     attach: Option<Arc<AttachTokens>>,
     agent: &Agent,
 ) -> Result<(), Failure> {
+    let Service::Acp { source, forward } = &order.service;
     let gateway = &started.gateway;
     let policy = gateway.policy();
     let config = acp::Config {
         workspace_alias: Some(order.workspace_alias.clone()),
         granted: agent.granted.clone(),
         variables: agent.variables.clone(),
-        source: order.source.parse().or_fail("cannot serve")?,
+        source: source.parse().or_fail("cannot serve")?,
         prompt: !started.durable,
-        forward: order.forward.clone(),
+        forward: forward.clone(),
         notices: Some(streams.notices),
         terminal_allowed: policy.agent().terminal,
         max_line: started.max_line(),

@@ -8,15 +8,26 @@ use serde_json::Value;
 use crate::{app::launch::Launch, sandbox::Entrance};
 
 /// The first message of the broker. After the files of the order, that of later policies and
-/// the editor's output and input are attached.
+/// what the service needs are attached.
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) struct Serve {
     pub(crate) launch: Launch,
     /// The workspace's path as it was given, absolute.
     pub(crate) workspace_alias: PathBuf,
     pub(crate) agent: String,
-    pub(crate) source: String,
-    pub(crate) forward: Vec<String>,
+    pub(crate) service: Service,
+}
+
+/// What the gate does for the agent.
+#[derive(Debug, Serialize, Deserialize)]
+pub(crate) enum Service {
+    /// Serves it over ACP; the editor's output and input are attached to the order.
+    Acp {
+        /// Where file content comes from.
+        source: String,
+        /// Methods that reach the editor.
+        forward: Vec<String>,
+    },
 }
 
 /// What the broker says once the agent waits; the agent's streams are
