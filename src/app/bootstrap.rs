@@ -235,7 +235,8 @@ impl Started {
     /// The longest line of a request or a reply, in bytes, under the policy in force.
     pub(crate) fn max_line(&self) -> usize {
         let policy = self.gateway.policy();
-        line_for(policy.max_size(Access::Read).max(policy.max_size(Access::Write)))
+        let size = |access| policy.max_size(access, self.session.door);
+        line_for(size(Access::Read).max(size(Access::Write)))
     }
 
     /// Records the stop, once no other thread has the gateway any more: each has `timeout` for its last step. Returns why

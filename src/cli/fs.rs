@@ -27,7 +27,7 @@ use crate::{
     },
     gateway::{Changed, Entries, Error, ErrorKind, Request},
     model::{
-        Encoding, LineRange, OperationKind, WorkspacePath,
+        Access, Door, Encoding, LineRange, OperationKind, WorkspacePath,
         request::{Append, Edit, Glob, Grep, List, Mkdir, Read, Remove, Rename, Stat, Write},
     },
 };
@@ -374,7 +374,7 @@ fn stdin(gate: &LocalGate) -> Result<Vec<u8>, Failure> {
     if io::stdin().is_terminal() {
         errln!("portcullis: reading the content from the terminal; end it with Ctrl-D");
     }
-    let limit = gate.gateway().policy().max_size(crate::model::Access::Write);
+    let limit = gate.gateway().policy().max_size(Access::Write, Door::Cli);
     let mut content = Vec::new();
     io::stdin()
         .lock()

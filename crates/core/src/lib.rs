@@ -146,9 +146,9 @@ pub use backup::{
 };
 pub use gateway::{
     Answer, AnswerError, Approvals, Approver, BatchError, Binding, CONTEXT, Changed, Client,
-    ContentChange, Decided, Error, ErrorKind, Following, Gateway, Herald, Numbers, Question,
-    Recalled, RecoveryError, Refusal, ReloadError, Reply, Request, Shares, Ticket, Times,
-    unified_diff,
+    ContentChange, Decided, Error, ErrorKind, Following, Gateway, Herald, MountView, Numbers,
+    Question, Recalled, RecoveryError, Refusal, ReloadError, Reply, Request, Seen, Shares, Ticket,
+    Times, unified_diff,
 };
 pub use ledger::{
     AuditLog, Error as LogError, Looked, Plan as RecoveryPlan, Prune as PrunePlan, Pruning, Signer,
@@ -161,4 +161,6 @@ pub use ops::{
 pub use portcullis_search::{EventKind, Follower, Line, Skipped, Stopped, Summary, WatchEnd};
 pub use random::{random_bytes, random_hex};
 pub use view::{Fingerprint, WorkspaceView};
-pub use workspace::{Error as WorkspaceError, Follow, Listing, Resolved, Stat, Walked, Workspace};
+pub use workspace::{
+    Error as WorkspaceError, Follow, Listing, Resolved, Stat, Version, Walked, Workspace,
+};

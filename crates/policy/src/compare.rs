@@ -4,7 +4,9 @@
 use std::{collections::BTreeSet, time::Duration};
 
 use super::{
-    AgentAccess, Limit, Mode, Network, Policy, Retention,
+    AgentAccess, Limit, Limits, Mode, Network, Policy, Retention,
+    limits::{LimitRules, MOUNT, SESSION},
+    mount::Mount,
     secrets::{OnRead, OnWrite},
     settings::{Binary, Hardlinks, Settings, Symlinks},
 };
@@ -47,6 +49,7 @@ pub fn compare_settings(old: &Policy, new: &Policy) -> Vec<SettingChange> {
         symlinks,
         hardlinks_read,
         hardlinks_write,
+        mount,
         backups,
         agent,
         approval_timeout,
@@ -68,6 +71,7 @@ pub fn compare_settings(old: &Policy, new: &Policy) -> Vec<SettingChange> {
         now.hardlinks_write.value,
         links,
     );
+    changes.mount(mount, &now.mount);
     // Whoever waits longer still waits for a person, who decides.
     changes.beside(
         "limits.approvalTimeout",
@@ -76,7 +80,8 @@ pub fn compare_settings(old: &Policy, new: &Policy) -> Vec<SettingChange> {
     );
     changes.backups(*backups, now.backups);
     changes.agent(agent, &now.agent);
-    changes.limits(old, new);
+    changes.limits(&SESSION, &old.limits, &new.limits);
+    changes.limits(&MOUNT, &old.mount_limits, &new.mount_limits);
     changes.secrets(old, new);
     changes.0
 }
@@ -170,18 +175,23 @@ impl Changes {
         self.push("secrets.rules", was.join(", "), now.join(", "), !gone.is_empty());
     }
 
-    fn limits(&mut self, old: &Policy, new: &Policy) {
-        let super::Limits { operations_per_second, bytes_written, files_removed, denials } =
-            &old.limits;
+    fn mount(&mut self, old: &Mount, new: &Mount) {
+        let Mount { max_read, max_write, binary_read, binary_write } = *old;
+        let size = |bytes: u64| format!("{bytes} bytes");
+        self.ordered("mount.maxReadSize", max_read.value, new.max_read.value, size);
+        self.ordered("mount.maxWriteSize", max_write.value, new.max_write.value, size);
+        let word = |value| if value == Binary::Deny { "deny" } else { "allow" }.to_owned();
+        self.ordered("mount.binary.read", binary_read.value, new.binary_read.value, word);
+        self.ordered("mount.binary.write", binary_write.value, new.binary_write.value, word);
+    }
+
+    fn limits(&mut self, rules: &LimitRules, old: &Limits, new: &Limits) {
+        let Limits { operations_per_second, bytes_written, files_removed, denials } = old;
         for (key, old, new) in [
-            (
-                "limits.operationsPerSecond",
-                operations_per_second,
-                &new.limits.operations_per_second,
-            ),
-            ("limits.bytesWritten", bytes_written, &new.limits.bytes_written),
-            ("limits.filesRemoved", files_removed, &new.limits.files_removed),
-            ("limits.denials", denials, &new.limits.denials),
+            (rules.operations_per_second, operations_per_second, &new.operations_per_second),
+            (rules.bytes_written, bytes_written, &new.bytes_written),
+            (rules.files_removed, files_removed, &new.files_removed),
+            (rules.denials, denials, &new.denials),
         ] {
             let most = |limit: &Option<Limit>| limit.as_ref().map(|limit| limit.most);
             let word = |most: Option<u64>| most.map_or("none".to_owned(), |most| most.to_string());
@@ -289,6 +299,17 @@ mod tests {
             changes(limited, "[limits]\nfilesRemoved = 4\n"),
             [("limits.filesRemoved", false)]
         );
+    }
+
+    #[test]
+    fn a_wider_mount_opens() {
+        let narrow =
+            "[mount]\nmaxReadSize = \"1MiB\"\nbinary = { write = \"deny\" }\ndenials = 3\n";
+        let changed = |opens| {
+            ["mount.maxReadSize", "mount.binary.write", "mount.denials"].map(|key| (key, opens))
+        };
+        assert_eq!(changes(narrow, ""), changed(true));
+        assert_eq!(changes("", narrow), changed(false));
     }
 
     #[test]

@@ -15,7 +15,7 @@ use super::{
     compiled::{AllowedExtensions, Grant, Layer, Policy, Rule, SecretPlace},
     diagnostics::{Diagnostics, Problem},
     index::PatternSet,
-    limits::Limits,
+    limits::{Limits, MOUNT, SESSION},
     mode::Mode,
     pattern::Pattern,
     questions::{PerAccess, Questions},
@@ -140,6 +140,7 @@ fn assemble(source: &PolicySource, files: &[Statements], entry: usize) -> Policy
         mode: Mode::Enforce,
         settings: Stated::default().complete(),
         limits: Limits::default(),
+        mount_limits: Limits::default(),
         content_secrets: None,
     };
     let (mut secrets, mut denials, mut asks) = (Vec::new(), Vec::new(), Vec::new());
@@ -206,7 +207,10 @@ fn assemble(source: &PolicySource, files: &[Statements], entry: usize) -> Policy
     policy.secrets = PatternSet::new(at_any_depth(secrets));
     policy.denials = PatternSet::new(denials);
     policy.asks = PatternSet::new(asks);
-    policy.limits = stated.limits.complete(|layer| Some(policy.layers.get(layer)?.file.clone()));
+    let file = |layer: usize| Some(policy.layers.get(layer)?.file.clone());
+    let limits = stated.limits.complete(&SESSION, file);
+    let mount_limits = stated.mount.limits.complete(&MOUNT, file);
+    (policy.limits, policy.mount_limits) = (limits, mount_limits);
     policy.settings = stated.complete();
     policy
 }

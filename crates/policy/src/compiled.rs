@@ -11,6 +11,7 @@ use super::{
     settings::{AgentAccess, Retention, Settings},
     statements::Agents,
 };
+use crate::model::Door;
 
 /// A policy in force. It comes only from [`compile`](super::compile()).
 #[derive(Debug)]
@@ -32,6 +33,7 @@ pub struct Policy {
     pub(super) mode: Mode,
     pub(super) settings: Settings,
     pub(super) limits: Limits,
+    pub(super) mount_limits: Limits,
     pub(super) content_secrets: Option<Secrets>,
 }
 
@@ -140,9 +142,12 @@ impl Policy {
         &self.settings.backups
     }
 
-    /// What one session may do in all.
-    pub fn limits(&self) -> &Limits {
-        &self.limits
+    /// What one session may do in all by way of `door`.
+    pub fn limits(&self, door: Door) -> &Limits {
+        match door {
+            Door::Mount => &self.mount_limits,
+            Door::Cli | Door::Acp | Door::Mcp | Door::Files | Door::Serve => &self.limits,
+        }
     }
 
     /// How long a person may take to answer.

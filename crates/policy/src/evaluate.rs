@@ -5,7 +5,7 @@ use super::{
     spelling::Spellings,
     stages::{NAMES, OBJECTS, Subject, default_deny},
 };
-use crate::model::{Access, AgentName, OperationKind, WorkspacePath};
+use crate::model::{Access, AgentName, Door, OperationKind, WorkspacePath};
 
 impl Policy {
     /// Decides by name.
@@ -44,9 +44,9 @@ impl Policy {
 
     /// Decides by content: for [`Access::Read`] all the bytes of the file of
     /// which some are disclosed, for [`Access::Write`] all the bytes that the
-    /// file will have.
-    pub fn evaluate_content(&self, query: &Query<'_>, content: &[u8]) -> Decision {
-        match self.content_denial(query.access, content) {
+    /// file will have. The limits are those of `door`.
+    pub fn evaluate_content(&self, query: &Query<'_>, door: Door, content: &[u8]) -> Decision {
+        match self.content_denial(query.access, door, content) {
             Some(finding) => finding.decision(Effect::Deny, self),
             None => self.no_objection(),
         }
@@ -302,7 +302,7 @@ mod tests {
         let judge = |access, content: &[u8]| {
             let operation = OperationKind::Edit;
             let query = Query { agent: &agent, operation, access, path: &path("a") };
-            policy.evaluate_content(&query, content).rule
+            policy.evaluate_content(&query, Door::Cli, content).rule
         };
         let mut late = vec![b'a'; 1024];
         assert_eq!(judge(Access::Read, &late), "files");
@@ -311,6 +311,28 @@ mod tests {
         assert_eq!(judge(Access::Write, &late), "files");
         late.push(b'a');
         assert_eq!(judge(Access::Read, &late), "files.maxReadSize");
-        assert_eq!(policy.max_size(Access::Read), 1024);
+        assert_eq!(policy.max_size(Access::Read, Door::Cli), 1024);
+    }
+
+    #[test]
+    fn the_mount_has_limits_of_its_own() {
+        let judge = |text: &str, door, access, content: &[u8]| {
+            let policy = compile(&PolicySource::from_text("p", &format!("schema = 1\n{text}")));
+            let (agent, operation) = ("agent".parse().unwrap(), OperationKind::Read);
+            let query = Query { agent: &agent, operation, access, path: &path("a") };
+            policy.unwrap().evaluate_content(&query, door, content).rule
+        };
+        let files = "[files]\nmaxReadSize = \"4B\"\n";
+        assert_eq!(judge(files, Door::Acp, Access::Read, b"12345"), "files.maxReadSize");
+        assert_eq!(judge(files, Door::Mount, Access::Read, b"12345"), "files");
+        assert_eq!(judge("", Door::Mount, Access::Read, b"\0"), "files");
+        assert_eq!(judge("", Door::Mount, Access::Write, b"\0"), "files");
+        let mount =
+            "[mount]\nmaxReadSize = \"4B\"\nmaxWriteSize = \"1B\"\nbinary = { read = \"deny\" }\n";
+        assert_eq!(judge(mount, Door::Mount, Access::Read, b"12345"), "mount.maxReadSize");
+        assert_eq!(judge(mount, Door::Mount, Access::Write, b"12"), "mount.maxWriteSize");
+        assert_eq!(judge(mount, Door::Mount, Access::Read, b"\0"), "mount.binary.read");
+        assert_eq!(judge(mount, Door::Mount, Access::Write, b"\0"), "files");
+        assert_eq!(judge(mount, Door::Files, Access::Read, b"12345"), "files");
     }
 }

@@ -31,6 +31,7 @@ mod index;
 mod limits;
 mod mode;
 pub mod model;
+mod mount;
 mod outline;
 mod pattern;
 mod query;

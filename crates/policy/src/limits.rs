@@ -50,6 +50,30 @@ impl Limit {
     }
 }
 
+/// The ids of the rules that the limits of one table are.
+pub(super) struct LimitRules {
+    pub(super) operations_per_second: &'static str,
+    pub(super) bytes_written: &'static str,
+    pub(super) files_removed: &'static str,
+    pub(super) denials: &'static str,
+}
+
+/// Those of `[limits]`.
+pub(super) const SESSION: LimitRules = LimitRules {
+    operations_per_second: "limits.operationsPerSecond",
+    bytes_written: "limits.bytesWritten",
+    files_removed: "limits.filesRemoved",
+    denials: "limits.denials",
+};
+
+/// Those of `[mount]`.
+pub(super) const MOUNT: LimitRules = LimitRules {
+    operations_per_second: "mount.operationsPerSecond",
+    bytes_written: "mount.bytesWritten",
+    files_removed: "mount.filesRemoved",
+    denials: "mount.denials",
+};
+
 /// The limits that files may leave out.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct StatedLimits {
@@ -62,9 +86,7 @@ pub(super) struct StatedLimits {
 impl StatedLimits {
     /// The same limits as said by the `layer`th file of a policy.
     pub(super) fn in_layer(self, layer: usize) -> Self {
-        let set = |said: Option<Said<u64>>| {
-            said.map(|said| Said { place: said.place.map(|(_, line)| (layer, line)), ..said })
-        };
+        let set = |said: Option<Said<u64>>| said.map(|said| said.in_layer(layer));
         Self {
             operations_per_second: set(self.operations_per_second),
             bytes_written: set(self.bytes_written),
@@ -83,8 +105,12 @@ impl StatedLimits {
         }
     }
 
-    /// The limits in force; `file` names the file of a layer.
-    pub(super) fn complete(self, file: impl Fn(usize) -> Option<String>) -> Limits {
+    /// The limits in force, by the names of their rules; `file` names the file of a layer.
+    pub(super) fn complete(
+        self,
+        rules: &LimitRules,
+        file: impl Fn(usize) -> Option<String>,
+    ) -> Limits {
         let limit = |said: Option<Said<u64>>, rule, reason| {
             let said = said?;
             let place =
@@ -94,22 +120,22 @@ impl StatedLimits {
         Limits {
             operations_per_second: limit(
                 self.operations_per_second,
-                "limits.operationsPerSecond",
+                rules.operations_per_second,
                 "too many operations within a second; wait",
             ),
             bytes_written: limit(
                 self.bytes_written,
-                "limits.bytesWritten",
+                rules.bytes_written,
                 "the session would write more than it may",
             ),
             files_removed: limit(
                 self.files_removed,
-                "limits.filesRemoved",
+                rules.files_removed,
                 "the session would remove more files than it may",
             ),
             denials: limit(
                 self.denials,
-                "limits.denials",
+                rules.denials,
                 "the session is closed after too many denials",
             ),
         }
@@ -129,12 +155,15 @@ mod tests {
             ..StatedLimits::default()
         };
         let theirs = StatedLimits { denials: said(4, 7), ..StatedLimits::default() };
-        let merged = ours.and(theirs.in_layer(1)).complete(|layer| Some(format!("file {layer}")));
+        let merged =
+            ours.and(theirs.in_layer(1)).complete(&SESSION, |layer| Some(format!("file {layer}")));
         let denials = merged.denials.unwrap();
         assert_eq!(denials.most, 4);
         assert_eq!(denials.exceeded().place.unwrap().to_string(), "file 1:7");
         assert_eq!(merged.files_removed.unwrap().most, 0);
         assert_eq!(merged.bytes_written, None);
-        assert!(!StatedLimits::default().complete(|_| None).any());
+        let mount = ours.complete(&MOUNT, |_| None).denials.unwrap();
+        assert_eq!(mount.exceeded().rule(), "mount.denials");
+        assert!(!StatedLimits::default().complete(&SESSION, |_| None).any());
     }
 }

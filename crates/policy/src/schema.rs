@@ -141,6 +141,7 @@ pub const POLICY: &[Field] = &[
         )]),
     ),
     optional("limits", Shape::Table(LIMITS)),
+    optional("mount", Shape::Table(MOUNT)),
     optional("agent", Shape::Table(AGENT)),
     optional("rules", Shape::Tables(RULE)),
     optional("tests", Shape::Tables(TEST)),
@@ -210,6 +211,19 @@ const LIMITS: &[Field] = &[
     optional("filesRemoved", Shape::Integer(0, 1_000_000_000)),
     optional("denials", Shape::Integer(1, 1_000_000_000)),
     optional("approvalTimeout", Shape::Duration),
+];
+
+const MOUNT: &[Field] = &[
+    optional("maxReadSize", Shape::Size),
+    optional("maxWriteSize", Shape::Size),
+    optional(
+        "binary",
+        Shape::Table(&[optional("read", ALLOW_DENY), optional("write", ALLOW_DENY)]),
+    ),
+    optional("operationsPerSecond", Shape::Integer(1, 1_000_000)),
+    optional("bytesWritten", Shape::Size),
+    optional("filesRemoved", Shape::Integer(0, 1_000_000_000)),
+    optional("denials", Shape::Integer(1, 1_000_000_000)),
 ];
 
 const AGENT: &[Field] = &[

@@ -4,7 +4,10 @@
 
 use std::{path::Path, time::Duration};
 
-use super::limits::StatedLimits;
+use super::{
+    limits::StatedLimits,
+    mount::{Mount, StatedMount},
+};
 
 /// How many pre-images are kept: `[backups] keep`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -49,7 +52,8 @@ pub enum Network {
     },
 }
 
-/// What is done with content that is not text.
+/// What is done with content that is not text. At the mount, which gives bytes, the laxer
+/// word is `allow`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Binary {
     Deny,
@@ -104,6 +108,13 @@ pub(super) struct Said<T> {
     pub(super) place: Option<(usize, u64)>,
 }
 
+impl<T> Said<T> {
+    /// The same as said by the `layer`th file of a policy.
+    pub(super) fn in_layer(self, layer: usize) -> Self {
+        Self { place: self.place.map(|(_, line)| (layer, line)), ..self }
+    }
+}
+
 /// The settings that files may leave out.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Stated {
@@ -115,6 +126,7 @@ pub(super) struct Stated {
     pub(super) hardlinks_read: Option<Said<Hardlinks>>,
     pub(super) hardlinks_write: Option<Said<Hardlinks>>,
     pub(super) limits: StatedLimits,
+    pub(super) mount: StatedMount,
     pub(super) approval_timeout: Option<Said<Duration>>,
     pub(super) versions: Option<u64>,
     pub(super) days: Option<u64>,
@@ -142,6 +154,7 @@ impl Stated {
         set(&mut self.hardlinks_read, layer);
         set(&mut self.hardlinks_write, layer);
         self.limits = self.limits.in_layer(layer);
+        self.mount = self.mount.in_layer(layer);
         self
     }
 
@@ -157,6 +170,7 @@ impl Stated {
             hardlinks_read: least(self.hardlinks_read, other.hardlinks_read),
             hardlinks_write: least(self.hardlinks_write, other.hardlinks_write),
             limits: self.limits.and(other.limits),
+            mount: self.mount.and(other.mount),
             approval_timeout: least(self.approval_timeout, other.approval_timeout),
             // Strict about backups is who keeps more.
             versions: self.versions.max(other.versions),
@@ -185,6 +199,7 @@ impl Stated {
             symlinks: or_default(self.symlinks, Symlinks::Beneath),
             hardlinks_read: or_default(self.hardlinks_read, Hardlinks::Deny),
             hardlinks_write: or_default(self.hardlinks_write, Hardlinks::Deny),
+            mount: self.mount.complete(),
             approval_timeout: or_default(self.approval_timeout, Duration::from_secs(120)),
             backups: Retention {
                 versions: self.versions.unwrap_or(20),
@@ -212,6 +227,7 @@ pub(super) struct Settings {
     pub(super) symlinks: Said<Symlinks>,
     pub(super) hardlinks_read: Said<Hardlinks>,
     pub(super) hardlinks_write: Said<Hardlinks>,
+    pub(super) mount: Mount,
     pub(super) approval_timeout: Said<Duration>,
     pub(super) backups: Retention,
     pub(super) agent: AgentAccess,

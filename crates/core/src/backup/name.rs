@@ -59,7 +59,7 @@ impl Group {
     pub(super) fn of(session: &Session, first: BackupId) -> Self {
         let text = match session.door {
             Door::Cli => format!("agent {} {first}", session.agent),
-            Door::Acp | Door::Mcp | Door::Files | Door::Serve => {
+            Door::Acp | Door::Mcp | Door::Files | Door::Mount | Door::Serve => {
                 format!("session {} {first}", session.id)
             }
         };

@@ -19,9 +19,8 @@ use super::{
 use crate::{model::Session, policy::Decision, random::random_hex};
 
 impl Asking {
-    /// The denial where nobody can be asked.
-    pub(super) fn refused(self) -> Failure {
-        let reason = "a person has to be asked, and a batch asks nobody; send it alone";
+    /// The denial where nobody can be asked; `reason` says why.
+    pub(super) fn refused(self, reason: &'static str) -> Failure {
         self.told.refusal(self.rules.first(), reason)
     }
 }

@@ -46,6 +46,8 @@ const MAX_CHANGES: usize = 100;
 const BATCH: &str = "batch";
 /// The fact that says how many of them there are.
 const SIZE: &str = "batchSize";
+/// Why a batch does not ask.
+const NOT_ASKED: &str = "a person has to be asked, and a batch asks nobody; send it alone";
 /// How a change ended that was not begun.
 const NOT_DONE: &str = "notDone";
 
@@ -163,10 +165,8 @@ impl Gateway {
         let denied = |index: usize, decision: Decision, meter: Option<&Meter>| {
             self.deny_one(session, changes, index, decision, meter)
         };
-        let meter = self
-            .meters
-            .of(&session.id, policy.limits())
-            .map_err(|decision| denied(0, decision, None))?;
+        let meter =
+            self.meter_of(session, &policy).map_err(|decision| denied(0, decision, None))?;
         for index in 0..changes.len() {
             if let Some(meter) = &meter {
                 meter
@@ -237,7 +237,7 @@ impl Gateway {
                         None => why,
                     };
                     let why = match why {
-                        Failure::Ask(asking) => asking.refused(),
+                        Failure::Ask(asking) => asking.refused(NOT_ASKED),
                         why => why,
                     };
                     return Err(Refused { index, why, drafts });

@@ -1,5 +1,9 @@
 //! What a client takes part in while its request is carried out.
 
+use std::collections::BTreeMap;
+
+use serde_json::Value;
+
 use super::approvals::{Approver, Nobody};
 use crate::ops::{Follower, Source, Unfollowed};
 
@@ -13,11 +17,15 @@ pub struct Client<'a> {
     pub approver: &'a dyn Approver,
     /// Who follows a search.
     pub follower: &'a dyn Follower,
+    /// What the client says of itself, for the record; nothing depends on it.
+    pub facts: &'a BTreeMap<String, Value>,
 }
+
+static NO_FACTS: BTreeMap<String, Value> = BTreeMap::new();
 
 impl Default for Client<'_> {
     fn default() -> Self {
-        Self { source: Source::Disk, approver: &Nobody, follower: &Unfollowed }
+        Self { source: Source::Disk, approver: &Nobody, follower: &Unfollowed, facts: &NO_FACTS }
     }
 }
 

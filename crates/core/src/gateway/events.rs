@@ -13,6 +13,7 @@ impl Gateway {
     pub fn end_session(&self, session: &Session) {
         self.record_ended(self.watcher.ended());
         self.meters.forget(&session.id);
+        self.mount_meters.forget(&session.id);
         self.approvals.forget(&session.id);
     }
 
@@ -27,7 +28,7 @@ impl Gateway {
     ) -> Error {
         let policy = self.policy();
         let mut draft = record::request(session, &policy, op, path);
-        let begun = self.meters.of(&session.id, policy.limits()).and_then(|meter| {
+        let begun = self.meter_of(session, &policy).and_then(|meter| {
             meter.as_ref().map_or(Ok(()), |meter| meter.open())?;
             Ok(meter)
         });

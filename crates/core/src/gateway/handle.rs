@@ -20,13 +20,17 @@ use super::{
     transaction::Transaction,
 };
 use crate::{
-    model::{Operation, Session},
+    model::{Door, Operation, Session},
     ops::Findings,
     policy::{Decision, Policy},
 };
 
 /// How often a request is begun again because something moved under it.
 pub(super) const ATTEMPTS: usize = 16;
+
+/// Why the mount does not ask: a program that opens a file cannot wait for a person.
+const NOT_ASKED: &str = "a person has to be asked, and the mount asks nobody; have the same request \
+                         approved for the session through the agent's tools first";
 
 /// On what terms a request is carried out.
 #[derive(Clone, Copy)]
@@ -67,8 +71,8 @@ impl Gateway {
         let span = span::of(session, operation.kind().as_str());
         let _inside = span.enter();
         let begun = Instant::now();
-        let answer = self.meter(session, operation).and_then(|meter| {
-            let (meter, facts) = (meter.as_ref(), &BTreeMap::new());
+        let answer = self.meter(session, operation, client.facts).and_then(|meter| {
+            let (meter, facts) = (meter.as_ref(), client.facts);
             self.carry_out(request, Terms { session, client, meter, facts, is_undo: false })
         });
         let receipt = answer.as_ref().map(|reply| &reply.receipt);
@@ -98,16 +102,34 @@ impl Gateway {
         &self,
         session: &Session,
         operation: Operation<'_>,
+        facts: &BTreeMap<String, Value>,
     ) -> Result<Option<Arc<Meter>>, Error> {
         let policy = self.policy();
-        let begun = self.meters.of(&session.id, policy.limits()).and_then(|meter| {
+        let begun = self.meter_of(session, &policy).and_then(|meter| {
             meter.as_ref().map_or(Ok(()), |meter| meter.begin(Instant::now()))?;
             Ok(meter)
         });
         begun.map_err(|decision| {
-            let draft = record::operation(session, &policy, operation);
+            let mut draft = record::operation(session, &policy, operation);
+            draft.facts = (!facts.is_empty()).then(|| facts.clone());
             self.fail(draft, decision.into(), None)
         })
+    }
+
+    /// The meter of a session: an agent's mount has one of its own.
+    ///
+    /// # Errors
+    /// As [`Meters::of`].
+    pub(super) fn meter_of(
+        &self,
+        session: &Session,
+        policy: &Policy,
+    ) -> Result<Option<Arc<Meter>>, Decision> {
+        let meters = match session.door {
+            Door::Mount => &self.mount_meters,
+            Door::Cli | Door::Acp | Door::Mcp | Door::Files | Door::Serve => &self.meters,
+        };
+        meters.of(&session.id, policy.limits(session.door))
     }
 
     /// Counts the answer to what `kind` names, and tells its span.
@@ -146,6 +168,9 @@ impl Gateway {
                 stopped => return Err(fail(Box::new(stopped))),
             },
         };
+        if terms.session.door == Door::Mount {
+            return Err(fail(Box::new(Stopped { draft, why: asking.refused(NOT_ASKED) })));
+        }
         // Nothing is held while a person thinks.
         let timeout = self.policy().approval_timeout();
         self.ask(terms.session, draft, asking, timeout, terms.client.approver)

@@ -146,8 +146,10 @@ impl Meter {
     /// too fast is no attempt at anything and does not count.
     pub(super) fn denied(&self, rule: Option<&str>) -> bool {
         let Some(limit) = &self.limits.denials else { return false };
-        let haste =
-            |rule: &str| rule == "limits.operationsPerSecond" || rule.starts_with("serve.limits.");
+        let haste = |rule: &str| {
+            matches!(rule, "limits.operationsPerSecond" | "mount.operationsPerSecond")
+                || rule.starts_with("serve.limits.")
+        };
         if rule.is_some_and(haste) {
             return false;
         }
@@ -197,7 +199,10 @@ impl Drop for Spent {
 
 /// Whether a rule is a limit, of the policy or of a service.
 pub(super) fn is_limit(rule: &str) -> bool {
-    rule.starts_with("limits.") || rule.starts_with("serve.limits.")
+    let session = rule.strip_prefix("mount.").is_some_and(|key| {
+        matches!(key, "operationsPerSecond" | "bytesWritten" | "filesRemoved" | "denials")
+    });
+    session || rule.starts_with("limits.") || rule.starts_with("serve.limits.")
 }
 
 /// Locks; a panic elsewhere left plain numbers behind.
@@ -208,13 +213,16 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::policy::{PolicySource, compile};
+    use crate::{
+        model::Door,
+        policy::{PolicySource, compile},
+    };
 
     fn meter(limits: &str) -> (Arc<Meter>, Instant) {
         let text = format!("schema = 1\n[limits]\n{limits}\n");
         let policy = compile(&PolicySource::from_text("test", &text)).unwrap();
         let now = Instant::now();
-        (Arc::new(Meter::new(policy.limits().clone(), now)), now)
+        (Arc::new(Meter::new(policy.limits(Door::Cli).clone(), now)), now)
     }
 
     fn begun(meter: &Meter, now: Instant, tries: usize) -> usize {
@@ -261,13 +269,13 @@ mod tests {
         let policy = compile(&PolicySource::from_text("t", "schema = 1\n[limits]\ndenials = 1\n"));
         let (policy, meters) = (policy.unwrap(), Meters::default());
         for session in 0..MAX_SESSIONS {
-            assert!(meters.of(&session.to_string(), policy.limits()).unwrap().is_some());
+            assert!(meters.of(&session.to_string(), policy.limits(Door::Cli)).unwrap().is_some());
         }
-        let refused = meters.of("one more", policy.limits()).unwrap_err();
+        let refused = meters.of("one more", policy.limits(Door::Cli)).unwrap_err();
         assert_eq!(refused.rule(), "limits.sessions");
-        meters.of("0", policy.limits()).unwrap();
+        meters.of("0", policy.limits(Door::Cli)).unwrap();
         meters.forget("0");
-        meters.of("one more", policy.limits()).unwrap();
+        meters.of("one more", policy.limits(Door::Cli)).unwrap();
         assert!(Meters::default().of("x", &Limits::default()).unwrap().is_none());
     }
 }

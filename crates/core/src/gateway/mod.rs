@@ -23,6 +23,7 @@ mod handle;
 mod heralds;
 mod limits;
 mod locks;
+mod mount;
 mod numbers;
 mod pending_approval;
 mod record;
@@ -53,6 +54,7 @@ pub use diff::{CONTEXT, unified_diff};
 pub use error::{Error, ErrorKind, Refusal};
 pub use following::Following;
 pub use heralds::Herald;
+pub use mount::{MountView, Seen};
 pub use numbers::{Decided, Numbers, Times};
 pub use recovery::RecoveryError;
 pub use reload::ReloadError;
@@ -85,6 +87,8 @@ pub struct Gateway {
     vault: Arc<BackupStore>,
     locks: Locks,
     meters: Meters,
+    /// Those of the mounts, by the sessions to which they belong.
+    mount_meters: Meters,
     refusals: Refusals,
     key: SecretKey,
     known: Known,
@@ -130,6 +134,7 @@ impl Gateway {
             vault,
             locks,
             meters,
+            mount_meters: Meters::default(),
             refusals: Refusals::default(),
             key,
             known: Known::default(),
@@ -157,6 +162,7 @@ impl Gateway {
     /// share of the gate. Its sessions are bounded where they are let in.
     pub fn share(&mut self, shares: Shares) {
         self.meters.count_all();
+        self.mount_meters.count_all();
         self.turns = Some(Turns::new(shares));
     }
 

@@ -98,7 +98,8 @@ impl Description<'_> {
             ObjectKind::File => self.context.policy.evaluate_object(&query, &object).is_allow(),
             _ => false,
         };
-        may_be_opened && self.context.policy.evaluate_content(&query, content).is_allow()
+        may_be_opened
+            && self.context.policy.evaluate_content(&query, self.context.door, content).is_allow()
     }
 
     fn query<'q>(

@@ -58,6 +58,7 @@ impl<'a> Transaction<'a> {
             workspace: &gate.workspace,
             policy,
             agent: &session.agent,
+            door: session.door,
             operation: operation.kind(),
             source: client.source,
             key: &gate.key,

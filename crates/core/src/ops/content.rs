@@ -85,7 +85,7 @@ impl Current {
             (None, _, Source::Editor(_)) | (None, None, _) => Ok(None),
             (None, Some(disk), _) => {
                 let size = permit.stat().map_or(0, |stat| stat.size);
-                Ok(Some(read_bounded(disk, size, context.policy.max_size(access))?))
+                Ok(Some(read_bounded(disk, size, context.max_size(access))?))
             }
         }
     }

@@ -4,7 +4,7 @@ use portcullis_search::Follower;
 
 use super::{Error, Findings, Known, NameLocks, Source};
 use crate::{
-    model::{Access, AgentName, OperationKind, WorkspacePath},
+    model::{Access, AgentName, Door, OperationKind, WorkspacePath},
     policy::{ObjectKind, Policy, Query, SecretKey},
     workspace::{Permit, Workspace},
 };
@@ -18,6 +18,8 @@ pub(crate) struct Context<'a> {
     pub policy: &'a Policy,
     /// The agent that asks.
     pub agent: &'a AgentName,
+    /// Through which door, whose limits hold.
+    pub door: Door,
     /// What it asks for.
     pub operation: OperationKind,
     /// Where content comes from and goes to.
@@ -46,6 +48,11 @@ impl Context<'_> {
         may_be_opened && self.policy.evaluate(&query).is_allow()
     }
 
+    /// The most bytes that may be disclosed or stored at once.
+    pub(super) fn max_size(&self, access: Access) -> u64 {
+        self.policy.max_size(access, self.door)
+    }
+
     /// Asks the policy about size and kind of a whole content.
     ///
     /// # Errors
@@ -57,7 +64,7 @@ impl Context<'_> {
         content: &[u8],
     ) -> Result<(), Error> {
         let query = Query { agent: self.agent, operation: self.operation, access, path };
-        let decision = self.policy.evaluate_content(&query, content);
+        let decision = self.policy.evaluate_content(&query, self.door, content);
         if decision.is_allow() { Ok(()) } else { Err(Error::Refused(decision)) }
     }
 }

@@ -82,7 +82,7 @@ pub(super) fn bytes(
     access: Access,
     content: backup::Content,
 ) -> Result<Vec<u8>, Error> {
-    all(content, context.policy.max_size(access).saturating_add(1))
+    all(content, context.max_size(access).saturating_add(1))
 }
 
 /// Stored bytes, at most `limit`.

@@ -109,7 +109,7 @@ fn check_contents(
     if !context.policy.secrets().is_some_and(Secrets::depends_on_path) {
         return Ok(());
     }
-    let most = context.policy.max_size(Access::Read);
+    let most = context.max_size(Access::Read);
     let check = |file: &File, size: u64, old: &WorkspacePath| {
         let new = old.rebase(from.path(), to).ok_or(workspace::Error::TooLong)?;
         let content = read_bounded(file, size, most)?;

@@ -32,6 +32,7 @@ pub(super) fn look(dir: BorrowedFd<'_>, name: &str) -> Option<Stat> {
         raw.stx_size,
         (raw.stx_uid, raw.stx_gid),
         (raw.stx_mtime.tv_sec, raw.stx_mtime.tv_nsec),
+        (raw.stx_ctime.tv_sec, raw.stx_ctime.tv_nsec),
     ))
 }
 

@@ -7,6 +7,7 @@ use std::{
         fd::{AsFd, BorrowedFd, OwnedFd},
         unix::fs::FileExt as _,
     },
+    time::{Duration, SystemTime},
 };
 
 use rustix::{
@@ -23,6 +24,9 @@ use crate::{
     model::WorkspacePath,
     policy::{Object, ObjectKind},
 };
+
+/// More than the kernel's clock for times of files advances at once (`CONFIG_HZ`), twice.
+const CLOCK_STEP: Duration = Duration::from_millis(20);
 
 /// Which inode a descriptor names. While a descriptor is open the pair cannot
 /// be given to another object.
@@ -58,6 +62,18 @@ pub struct Stat {
     pub gid: u32,
     /// Last change of content: seconds since 1970 and nanoseconds.
     pub modified: (i64, u32),
+    /// Last change of content, name or attributes: seconds since 1970 and nanoseconds.
+    pub changed: (i64, u32),
+}
+
+/// A state of an object. As long as it is the same, so is the content of an object that
+/// [is settled](Stat::is_settled).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Version {
+    identity: Identity,
+    size: u64,
+    modified: (i64, u32),
+    changed: (i64, u32),
 }
 
 impl Stat {
@@ -77,11 +93,12 @@ impl Stat {
             u64::try_from(raw.st_size).unwrap_or_default(),
             (raw.st_uid, raw.st_gid),
             (raw.st_mtime, u32::try_from(raw.st_mtime_nsec).unwrap_or_default()),
+            (raw.st_ctime, u32::try_from(raw.st_ctime_nsec).unwrap_or_default()),
         )
     }
 
     /// The same from device and inode, type and mode, links, size, user and
-    /// group, and the last change of content.
+    /// group, and the last changes of content and of anything.
     pub(super) fn from_parts(
         (dev, ino): (u64, u64),
         mode: RawMode,
@@ -89,6 +106,7 @@ impl Stat {
         size: u64,
         (uid, gid): (u32, u32),
         modified: (i64, u32),
+        changed: (i64, u32),
     ) -> Self {
         let kind = match FileType::from_raw_mode(mode) {
             FileType::RegularFile => ObjectKind::File,
@@ -99,7 +117,28 @@ impl Stat {
             _ => ObjectKind::Device,
         };
         let identity = Identity { dev, ino };
-        Self { identity, kind, links, size, mode: mode & 0o777, uid, gid, modified }
+        let mode = mode & 0o777;
+        Self { identity, kind, links, size, mode, uid, gid, modified, changed }
+    }
+
+    /// The inode number.
+    pub fn inode(&self) -> u64 {
+        self.identity.ino()
+    }
+
+    /// Whether the last change is long enough ago that a later one gets another time: the
+    /// kernel's clock for times of files advances in steps of at most 10 ms.
+    pub fn is_settled(&self) -> bool {
+        let (seconds, nanoseconds) = self.changed;
+        let Ok(seconds) = u64::try_from(seconds) else { return true };
+        let changed = SystemTime::UNIX_EPOCH + Duration::new(seconds, nanoseconds);
+        SystemTime::now().duration_since(changed).is_ok_and(|passed| passed > CLOCK_STEP)
+    }
+
+    /// What differs as soon as the content or anything else of the object does.
+    pub fn version(&self) -> Version {
+        let Self { identity, size, modified, changed, .. } = *self;
+        Version { identity, size, modified, changed }
     }
 
     /// What the policy wants to know of the object.

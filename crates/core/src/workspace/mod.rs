@@ -22,13 +22,13 @@ mod walk;
 mod watch;
 
 pub use error::Error;
-pub use handle::Stat;
 pub(crate) use handle::{Identity, Parent, read_bounded, read_bounded_into};
+pub use handle::{Stat, Version};
 pub(crate) use kinds::Kinds;
 pub use open::Workspace;
 pub(crate) use permit::Permit;
-pub(crate) use resolve::Met;
 pub use resolve::{Follow, Resolved};
+pub(crate) use resolve::{Met, read_link};
 pub(crate) use stream::stream_names;
 pub(crate) use temp::TempName;
 pub use walk::{Listing, Walked};

@@ -249,7 +249,7 @@ fn if_missing(walked: &[String], pending: &VecDeque<String>) -> Option<Vec<Strin
 }
 
 /// The target of the link that `handle` (`O_PATH`) names.
-pub(super) fn read_link(handle: &OwnedFd) -> Result<String, Error> {
+pub(crate) fn read_link(handle: &OwnedFd) -> Result<String, Error> {
     let target =
         rustix::fs::readlinkat(handle, c"", Vec::new()).map_err(Error::os("read the link"))?;
     target.into_string().map_err(|_| Error::NotUtf8)

@@ -54,13 +54,16 @@ pub enum Door {
     Mcp,
     /// The `files` channel over a WebSocket.
     Files,
+    /// The file system in an agent's sandbox.
+    Mount,
     /// The service itself, in records of no agent's.
     Serve,
 }
 
 impl Door {
     /// All of them.
-    pub const ALL: [Self; 5] = [Self::Cli, Self::Acp, Self::Mcp, Self::Files, Self::Serve];
+    pub const ALL: [Self; 6] =
+        [Self::Cli, Self::Acp, Self::Mcp, Self::Files, Self::Mount, Self::Serve];
 
     /// The word in the log.
     pub fn as_str(self) -> &'static str {
@@ -69,6 +72,7 @@ impl Door {
             Self::Acp => "acp",
             Self::Mcp => "mcp",
             Self::Files => "files",
+            Self::Mount => "mount",
             Self::Serve => "serve",
         }
     }

@@ -3,25 +3,34 @@
 use super::finding::Finding;
 use crate::{
     Decision, Effect, Policy,
-    model::{Access, is_text},
+    model::{Access, Door, is_text},
     settings::Binary,
 };
 
 impl Policy {
     /// The first thing that `content` may not be for `access`.
-    pub(crate) fn content_denial(&self, access: Access, content: &[u8]) -> Option<Finding<'_>> {
-        let settings = &self.settings;
-        let (size_rule, size, binary_rule, binary) = match access {
-            Access::Read => {
-                ("files.maxReadSize", settings.max_read, "files.binary.read", settings.binary_read)
+    pub(crate) fn content_denial(
+        &self,
+        access: Access,
+        door: Door,
+        content: &[u8],
+    ) -> Option<Finding<'_>> {
+        let files = &self.settings;
+        let mount = &files.mount;
+        let (size_rule, size, binary_rule, binary) = match (access, door) {
+            (Access::List | Access::Remove, _) => return None,
+            (Access::Read, Door::Mount) => {
+                ("mount.maxReadSize", mount.max_read, "mount.binary.read", mount.binary_read)
             }
-            Access::Write => (
-                "files.maxWriteSize",
-                settings.max_write,
-                "files.binary.write",
-                settings.binary_write,
-            ),
-            Access::List | Access::Remove => return None,
+            (Access::Write, Door::Mount) => {
+                ("mount.maxWriteSize", mount.max_write, "mount.binary.write", mount.binary_write)
+            }
+            (Access::Read, _) => {
+                ("files.maxReadSize", files.max_read, "files.binary.read", files.binary_read)
+            }
+            (Access::Write, _) => {
+                ("files.maxWriteSize", files.max_write, "files.binary.write", files.binary_write)
+            }
         };
         if u64::try_from(content.len()).unwrap_or(u64::MAX) > size.value {
             return Some(Finding::fixed(size_rule, size.place, "the content is too large"));
@@ -36,13 +45,16 @@ impl Policy {
         None
     }
 
-    /// The most bytes that may be disclosed or stored at once; a read or write
-    /// beyond it is denied, so nobody needs to load more than one byte more.
-    pub fn max_size(&self, access: Access) -> u64 {
-        match access {
-            Access::Read => self.settings.max_read.value,
-            Access::Write => self.settings.max_write.value,
-            Access::List | Access::Remove => u64::MAX,
+    /// The most bytes that may be disclosed or stored at once by way of `door`; a read or
+    /// write beyond it is denied, so nobody needs to load more than one byte more.
+    pub fn max_size(&self, access: Access, door: Door) -> u64 {
+        let files = &self.settings;
+        match (access, door) {
+            (Access::List | Access::Remove, _) => u64::MAX,
+            (Access::Read, Door::Mount) => files.mount.max_read.value,
+            (Access::Write, Door::Mount) => files.mount.max_write.value,
+            (Access::Read, _) => files.max_read.value,
+            (Access::Write, _) => files.max_write.value,
         }
     }
 

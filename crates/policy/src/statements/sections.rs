@@ -14,6 +14,7 @@ use crate::{
     duration,
     limits::StatedLimits,
     model::Access,
+    mount::StatedMount,
     pattern::Mode,
     questions::PerAccess,
     settings::{Binary, Hardlinks, Network, Said, Stated, Symlinks},
@@ -110,19 +111,40 @@ impl Reader<'_, '_> {
                 keep.get("size").and_then(|value| self.size(value)).map(|said| said.value);
         }
         if let Some(limits) = sub(root, "limits") {
-            stated.limits = StatedLimits {
-                operations_per_second: self.number(limits, "operationsPerSecond"),
-                bytes_written: limits.get("bytesWritten").and_then(|value| self.size(value)),
-                files_removed: self.number(limits, "filesRemoved"),
-                denials: self.number(limits, "denials"),
-            };
+            stated.limits = self.limits(limits);
             stated.approval_timeout =
                 limits.get("approvalTimeout").and_then(|value| self.duration(value));
+        }
+        if let Some(mount) = sub(root, "mount") {
+            stated.mount = self.mount(mount);
         }
         if let Some(agent) = sub(root, "agent") {
             self.agent(agent, &mut stated);
         }
         stated
+    }
+
+    fn limits(&mut self, table: &DeTable<'_>) -> StatedLimits {
+        StatedLimits {
+            operations_per_second: self.number(table, "operationsPerSecond"),
+            bytes_written: table.get("bytesWritten").and_then(|value| self.size(value)),
+            files_removed: self.number(table, "filesRemoved"),
+            denials: self.number(table, "denials"),
+        }
+    }
+
+    fn mount(&mut self, table: &DeTable<'_>) -> StatedMount {
+        let binary = [("deny", Binary::Deny), ("allow", Binary::Base64)];
+        let words = sub(table, "binary");
+        let [binary_read, binary_write] =
+            ["read", "write"].map(|key| self.word(words?, key, &binary));
+        StatedMount {
+            max_read: table.get("maxReadSize").and_then(|value| self.size(value)),
+            max_write: table.get("maxWriteSize").and_then(|value| self.size(value)),
+            binary_read,
+            binary_write,
+            limits: self.limits(table),
+        }
     }
 
     fn agent(&mut self, agent: &DeTable<'_>, stated: &mut Stated) {

@@ -34,7 +34,7 @@ use crate::{
     buffer,
     gateway::{self, Gateway, MAX_LIST, Subscription},
     lock,
-    model::{Access, AgentName, Session},
+    model::{Access, AgentName, Door, Session},
 };
 
 mod aside;
@@ -258,7 +258,7 @@ impl Channel {
         let kind = (message.len() <= MAX_UNCOUNTED).then(|| wire::kind(message))?;
         match kind.as_deref()? {
             "read" => {
-                let most = self.gateway.policy().max_size(Access::Read);
+                let most = self.gateway.policy().max_size(Access::Read, Door::Files);
                 Some(usize::try_from(most).unwrap_or(usize::MAX))
             }
             "list" => Some(MAX_LIST),

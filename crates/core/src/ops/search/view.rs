@@ -314,7 +314,7 @@ impl Contents for View<'_> {
 
     fn read(&self, Seen(path): Seen) -> Result<Text, Skipped> {
         let Context { workspace, policy, agent, operation, .. } = self.context;
-        let (access, most) = (Access::Read, policy.max_size(Access::Read));
+        let (access, most) = (Access::Read, self.context.max_size(Access::Read));
         let query = Query { agent, operation, access, path: &path };
         let broken = |error: workspace::Error| skipped(&error);
         let file = workspace.open_listed(&path, OFlags::RDONLY).map_err(broken)?;

@@ -1,0 +1,252 @@
+//! What an agent's mount is told of the workspace beside the requests that it sends: which
+//! names there are, what each is, and how long what a read gives would be.
+//!
+//! Lookups and lists are decided as requests to list are, and have no record. What may not
+//! be listed is missing, whatever is there.
+
+use std::{cell::OnceCell, time::Instant};
+
+use portcullis_audit::Draft;
+use rustix::fs::OFlags;
+
+use super::{Following, Gateway, authorizer::named, client::Client, transaction::Transaction};
+use crate::{
+    model::{
+        Access, AsOperation as _, Encoding, LineRange, OperationKind, Session, WorkspacePath,
+        request::Read,
+    },
+    ops::{self, Findings, prepare},
+    policy::{Object, ObjectKind, Policy, Query, Secrets, Sight},
+    workspace::{Error, Follow, Kinds, Stat, TempName, read_link},
+};
+
+/// The workspace as the mount of a session shows it.
+#[derive(Debug, Clone, Copy)]
+pub struct MountView<'g> {
+    gateway: &'g Gateway,
+    session: &'g Session,
+}
+
+/// An entry that the mount shows.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Seen {
+    /// Its facts; a link is not followed.
+    pub stat: Stat,
+    /// Whether it is a directory that nothing allows to be listed, shown because something
+    /// beneath it may be.
+    pub traverse: bool,
+}
+
+/// A directory, about which extensions say nothing: whatever the policy shows at a name, it
+/// shows this there.
+const DIRECTORY: Object = Object { kind: ObjectKind::Directory, links: 1, through_symlink: false };
+
+impl Gateway {
+    /// The workspace as the mount of `session` shows it.
+    pub fn mount_view<'g>(&'g self, session: &'g Session) -> MountView<'g> {
+        MountView { gateway: self, session }
+    }
+}
+
+impl MountView<'_> {
+    /// The entry at `path`; `None` if nothing is there, if the agent may not list it, or if a
+    /// link leads there. The root is always shown.
+    ///
+    /// # Errors
+    /// As the system says, of what the agent may list.
+    pub fn lookup(&self, path: &WorkspacePath) -> Result<Option<Seen>, Error> {
+        let policy = self.gateway.policy();
+        // The name is decided on before anything is looked at.
+        let Some(traverse) = self.shows_directory(&policy, path) else { return Ok(None) };
+        let stat = match self.stat(path) {
+            Ok(stat) => stat,
+            Err(Error::NotFound | Error::NotADirectory | Error::Moved | Error::Mount) => {
+                return Ok(None);
+            }
+            // Whether it may be listed depends on what it is, so nothing is told.
+            Err(_) if traverse => return Ok(None),
+            Err(error) => return Err(error),
+        };
+        if stat.kind == ObjectKind::Directory {
+            return Ok(Some(Seen { stat, traverse }));
+        }
+        let sight =
+            policy.sight(&self.query(OperationKind::List, Access::List, path), &stat.object(false));
+        let is_shown = matches!(sight, Sight::Shown { .. });
+        Ok(is_shown.then_some(Seen { stat, traverse: false }))
+    }
+
+    /// The entries of the directory at `path` that [`MountView::lookup`] would show, sorted by
+    /// name; `None` as for a lookup.
+    ///
+    /// # Errors
+    /// [`Error::NotADirectory`]; [`Error::TooLarge`] past a million entries; as the system says.
+    pub fn list(&self, path: &WorkspacePath) -> Result<Option<Vec<(String, ObjectKind)>>, Error> {
+        match self.lookup(path)? {
+            None => return Ok(None),
+            Some(seen) if seen.stat.kind != ObjectKind::Directory => {
+                return Err(Error::NotADirectory);
+            }
+            Some(_) => {}
+        }
+        let policy = self.gateway.policy();
+        let kinds = match self.gateway.workspace.open_directory(path) {
+            Ok(directory) => Kinds::read(directory)?,
+            Err(Error::NotFound | Error::NotADirectory | Error::Moved) => return Ok(None),
+            Err(error) => return Err(error),
+        };
+        let query = self.query(OperationKind::List, Access::List, path);
+        let (sights, mut entries) = (policy.sights(&query), Vec::new());
+        if !self.is_served(&policy) {
+            return Ok(Some(entries));
+        }
+        for (name, kind) in kinds.iter() {
+            // A mount point, or gone.
+            let Some(kind) = kind else { continue };
+            let entry = OnceCell::new();
+            let entry = || entry.get_or_init(|| path.join(name).ok()).as_ref();
+            let object = Object { kind, links: 1, through_symlink: false };
+            let is_shown = match sights.of(name, entry, &object) {
+                Some(Sight::Shown { .. }) => true,
+                Some(Sight::Closed) if kind == ObjectKind::Directory => {
+                    entry().is_some_and(|path| policy.may_allow_beneath(&Query { path, ..query }))
+                }
+                Some(Sight::Asked | Sight::Closed | Sight::Denied) | None => false,
+            };
+            if is_shown {
+                entries.push((name.to_owned(), kind));
+            }
+        }
+        Ok(Some(entries))
+    }
+
+    /// The target of the link at `path`; `None` as for a lookup. It leads to a place in the
+    /// workspace, which may be hidden or missing.
+    ///
+    /// # Errors
+    /// [`Error::Outside`], [`Error::Loop`] and [`Error::Mount`] where it leads elsewhere;
+    /// [`Error::NotFound`] if it is no link.
+    pub fn read_link(&self, path: &WorkspacePath) -> Result<Option<String>, Error> {
+        match self.lookup(path)? {
+            None => return Ok(None),
+            Some(seen) if seen.stat.kind != ObjectKind::Symlink => return Err(Error::NotFound),
+            Some(_) => {}
+        }
+        let workspace = &self.gateway.workspace;
+        let handle = match workspace.open_at(path, OFlags::PATH | OFlags::NOFOLLOW) {
+            Ok(handle) => handle,
+            Err(Error::NotFound | Error::NotADirectory | Error::Moved) => return Ok(None),
+            Err(error) => return Err(error),
+        };
+        let target = read_link(&handle)?;
+        let following = Following {
+            policy: &self.gateway.policy(),
+            agent: &self.session.agent,
+            operation: OperationKind::List,
+            accesses: &[Access::List],
+            is_asked: false,
+        };
+        following.resolve(workspace.view(), path, Follow::Yes)?;
+        Ok(Some(target))
+    }
+
+    /// How long what a read of the file at `path` gives would be, `stat` being what a lookup
+    /// told: its size, unless secrets in it are replaced. Of what may not be read it is the
+    /// size.
+    ///
+    /// # Errors
+    /// [`Error::Moved`] if it is not there any more as `stat` has it; as the system says.
+    pub fn view_size(&self, path: &WorkspacePath, stat: &Stat) -> Result<u64, Error> {
+        let policy = self.gateway.policy();
+        let redacts = policy.secrets().is_some_and(Secrets::redacts);
+        let most = policy.max_size(Access::Read, self.session.door);
+        if stat.kind != ObjectKind::File || !redacts || stat.size > most {
+            return Ok(stat.size);
+        }
+        let (range, encoding) = (LineRange::default(), Encoding::Base64);
+        let read = Read { path: path.clone(), range, encoding };
+        let (findings, client) = (Findings::default(), Client::default());
+        let operation = read.as_operation();
+        let transaction =
+            Transaction::new(self.gateway, &policy, self.session, operation, client, &findings);
+        let Ok(permit) = transaction.permit(&mut Draft::default()) else { return Ok(stat.size) };
+        if !transaction.reservations.asks().is_empty() {
+            return Ok(stat.size);
+        }
+        if permit.path() != path || permit.stat().map(Stat::version) != Some(stat.version()) {
+            return Err(Error::Moved);
+        }
+        match prepare::read(&transaction.context, &permit, range, encoding) {
+            Ok(sealed) => Ok(sealed.facts().bytes.unwrap_or(stat.size)),
+            Err(ops::Error::Workspace(error)) => Err(error),
+            Err(_) => Ok(stat.size),
+        }
+    }
+
+    /// Decides anew whether the agent may read the file at `path`, of which it was given this
+    /// version under this policy before, and counts that as a read. False is no denial: a
+    /// request to read says why, and records it.
+    pub fn repeat(&self, path: &WorkspacePath, stat: &Stat) -> bool {
+        let begun = Instant::now();
+        let policy = self.gateway.policy();
+        let query = self.query(OperationKind::Read, Access::Read, path);
+        let may_be_read = !TempName::is_reserved(path)
+            && stat.kind == ObjectKind::File
+            && matches!(policy.sight(&query, &stat.object(false)), Sight::Shown { .. });
+        let begins = || {
+            let meter = self.gateway.meter_of(self.session, &policy);
+            meter.and_then(|meter| meter.map_or(Ok(()), |meter| meter.begin(begun))).is_ok()
+        };
+        let is_allowed = may_be_read && begins();
+        if let (true, Some(counter)) = (is_allowed, &self.gateway.counter) {
+            counter.answered(OperationKind::Read.as_str(), begun.elapsed());
+        }
+        is_allowed
+    }
+
+    /// Whether the agent may have `operation` (`write`, `mkdir`, …) make something at `path`,
+    /// by its name alone: what is there makes no difference.
+    pub fn may_create(&self, path: &WorkspacePath, operation: OperationKind) -> bool {
+        let query = self.query(operation, Access::Write, path);
+        named(&self.gateway.policy(), &query).is_allow()
+    }
+
+    /// The policy in force: another number is another policy.
+    pub fn policy_id(&self) -> u64 {
+        self.gateway.policy().version()
+    }
+
+    /// Whether a directory at `path` is shown, and if so, whether only to be passed.
+    fn shows_directory(&self, policy: &Policy, path: &WorkspacePath) -> Option<bool> {
+        let query = self.query(OperationKind::List, Access::List, path);
+        let sight = policy.sight(&query, &DIRECTORY);
+        let is_shown = matches!(sight, Sight::Shown { .. });
+        if path.is_root() {
+            return Some(!is_shown);
+        }
+        if TempName::is_reserved(path) || !self.is_served(policy) {
+            return None;
+        }
+        let is_passed = sight == Sight::Closed && policy.may_allow_beneath(&query);
+        (is_shown || is_passed).then_some(!is_shown)
+    }
+
+    /// Whether the session is not closed.
+    fn is_served(&self, policy: &Policy) -> bool {
+        let meter = self.gateway.meter_of(self.session, policy);
+        meter.and_then(|meter| meter.map_or(Ok(()), |meter| meter.open())).is_ok()
+    }
+
+    fn stat(&self, path: &WorkspacePath) -> Result<Stat, Error> {
+        Stat::of(self.gateway.workspace.open_at(path, OFlags::PATH | OFlags::NOFOLLOW)?)
+    }
+
+    fn query<'q>(
+        &'q self,
+        operation: OperationKind,
+        access: Access,
+        path: &'q WorkspacePath,
+    ) -> Query<'q> {
+        Query { agent: &self.session.agent, operation, access, path }
+    }
+}

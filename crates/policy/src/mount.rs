@@ -1,0 +1,65 @@
+//! What holds at the mount alone: `[mount]`. Programs read what no model does, so its
+//! limits are not those of `[files]` and `[limits]`.
+
+use super::{
+    limits::StatedLimits,
+    settings::{Binary, Said, least},
+};
+
+/// The largest file that goes through the mount when no policy says otherwise, in bytes.
+const DEFAULT_SIZE: u64 = 256 << 20;
+
+/// The settings that files may leave out.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct StatedMount {
+    pub(super) max_read: Option<Said<u64>>,
+    pub(super) max_write: Option<Said<u64>>,
+    pub(super) binary_read: Option<Said<Binary>>,
+    pub(super) binary_write: Option<Said<Binary>>,
+    pub(super) limits: StatedLimits,
+}
+
+/// The settings in force.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Mount {
+    pub(super) max_read: Said<u64>,
+    pub(super) max_write: Said<u64>,
+    pub(super) binary_read: Said<Binary>,
+    pub(super) binary_write: Said<Binary>,
+}
+
+impl StatedMount {
+    /// The same settings as said by the `layer`th file of a policy.
+    pub(super) fn in_layer(self, layer: usize) -> Self {
+        Self {
+            max_read: self.max_read.map(|said| said.in_layer(layer)),
+            max_write: self.max_write.map(|said| said.in_layer(layer)),
+            binary_read: self.binary_read.map(|said| said.in_layer(layer)),
+            binary_write: self.binary_write.map(|said| said.in_layer(layer)),
+            limits: self.limits.in_layer(layer),
+        }
+    }
+
+    /// The stricter of both, setting by setting.
+    pub(super) fn and(self, other: Self) -> Self {
+        Self {
+            max_read: least(self.max_read, other.max_read),
+            max_write: least(self.max_write, other.max_write),
+            binary_read: least(self.binary_read, other.binary_read),
+            binary_write: least(self.binary_write, other.binary_write),
+            limits: self.limits.and(other.limits),
+        }
+    }
+
+    /// The settings with the defaults filled in.
+    pub(super) fn complete(self) -> Mount {
+        let size = |said: Option<_>| said.unwrap_or(Said { value: DEFAULT_SIZE, place: None });
+        let binary = |said: Option<_>| said.unwrap_or(Said { value: Binary::Base64, place: None });
+        Mount {
+            max_read: size(self.max_read),
+            max_write: size(self.max_write),
+            binary_read: binary(self.binary_read),
+            binary_write: binary(self.binary_write),
+        }
+    }
+}
