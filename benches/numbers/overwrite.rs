@@ -92,7 +92,7 @@ pub(crate) fn once(directory: &Path) -> Outcome<()> {
 }
 
 fn write(number: usize) -> Outcome<Write> {
-    Ok(Write { path: world::path(number % FILES)?, content: world::text(number) })
+    Ok(Write { path: world::path(number % FILES)?, content: world::text(number), mode: None })
 }
 
 /// A file system of its own, unmounted when dropped.

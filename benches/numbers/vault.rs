@@ -50,7 +50,7 @@ pub(crate) fn run() -> Outcome<()> {
     };
     for round in 0..=EDITS {
         edit(&mut content, round);
-        let write = Write { path: path.clone(), content: content.clone() };
+        let write = Write { path: path.clone(), content: content.clone(), mode: None };
         gateway.handle(&session, &write, Client::default())?;
         pack(false)?;
     }

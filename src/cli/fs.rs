@@ -184,9 +184,9 @@ pub(crate) fn run(args: Args) -> Result<ExitCode, Failure> {
         },
         Command::Batch(_) => several::batch(open()?.gate, args.json),
         Command::Watch(watch) => watch::run(&args.common, watch, args.json),
-        Command::Write { path } => {
-            open()?.change(|call| Ok(Write { path: call.path(path)?, content: stdin(&call.gate)? }))
-        }
+        Command::Write { path } => open()?.change(|call| {
+            Ok(Write { path: call.path(path)?, content: stdin(&call.gate)?, mode: None })
+        }),
         Command::Append { path } => open()?
             .change(|call| Ok(Append { path: call.path(path)?, content: stdin(&call.gate)? })),
         Command::Edit { path, old, new } => open()?

@@ -337,7 +337,7 @@ fn a_batch_takes_its_turn_like_every_request_and_counts_with_all_its_changes() {
     let path = |name: &str| WorkspacePath::parse(name).unwrap();
     let changes = |size: usize| -> Vec<_> {
         let write = |name: &str| -> Box<dyn ContentChange> {
-            Box::new(Write { path: path(name), content: vec![b'x'; size] })
+            Box::new(Write { path: path(name), content: vec![b'x'; size], mode: None })
         };
         vec![write("a.txt"), write("b.txt")]
     };

@@ -229,7 +229,7 @@ fn a_yes_that_comes_when_the_session_is_closed_is_too_late() {
     world.file("asked.txt", "old");
     let gateway = acp_rig::gateway_under(&policy, &world.root(), world.base());
     let path = WorkspacePath::parse("asked.txt").unwrap();
-    let write = Write { path, content: b"new".to_vec() };
+    let write = Write { path, content: b"new".to_vec(), mode: None };
     let late = Late(&gateway);
     let session = acp_rig::connection();
     let denied = gateway.handle(&session, &write, Client::asking(&late)).unwrap_err();

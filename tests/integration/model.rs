@@ -434,7 +434,7 @@ impl Random {
                 let (range, encoding) = (LineRange::default(), Encoding::Text);
                 Box::new(Read { path, range, encoding })
             }
-            2..=4 => Box::new(Write { path, content: self.text().into_bytes() }),
+            2..=4 => Box::new(Write { path, content: self.text().into_bytes(), mode: None }),
             5 => Box::new(Append { path, content: self.text().into_bytes() }),
             6 => Box::new(Edit { path, old: "x".into(), new: self.text() }),
             7 => Box::new(List { path }),

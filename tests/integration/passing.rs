@@ -45,7 +45,7 @@ fn path(text: &str) -> WorkspacePath {
 fn answers(gateway: &Gateway, name: &str) -> Vec<String> {
     let (from, to) = (path(name), path("moved"));
     let mut asked = requests(&path(name));
-    asked.push(Box::new(Write { path: path(name), content: b"x".to_vec() }));
+    asked.push(Box::new(Write { path: path(name), content: b"x".to_vec(), mode: None }));
     asked.push(Box::new(Remove { path: path(name), recursive: true }));
     asked.push(Box::new(Rename { from, to, replace: true }));
     let answer = |request: Box<dyn AnyRequest>| {

@@ -382,7 +382,7 @@ fn no_operation_leaves_the_workspace_while_a_directory_becomes_a_link() {
             let (range, encoding) = (LineRange::default(), Encoding::Text);
             Box::new(Read { path: path(text), range, encoding })
         },
-        |text: &str| Box::new(Write { path: path(text), content: b"INSIDE".to_vec() }),
+        |text: &str| Box::new(Write { path: path(text), content: b"INSIDE".to_vec(), mode: None }),
     );
     let cycle: Vec<Box<dyn AnyRequest>> = vec![
         read("a/b/k"),

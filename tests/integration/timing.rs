@@ -149,7 +149,7 @@ fn no_operation_takes_another_time_for_what_is_there() {
     type Make<'a> = &'a dyn Fn(&str) -> Box<dyn AnyRequest>;
     let requests: [(&str, Make<'_>); 12] = [
         ("read", &read),
-        ("write", &|n| Box::new(Write { path: path(n), content: b"PWNED".to_vec() })),
+        ("write", &|n| Box::new(Write { path: path(n), content: b"PWNED".to_vec(), mode: None })),
         ("append", &|n| Box::new(Append { path: path(n), content: b"PWNED".to_vec() })),
         ("edit", &|n| Box::new(Edit { path: path(n), old: "T".into(), new: "P".into() })),
         ("list", &|n| Box::new(List { path: path(n) })),

@@ -74,7 +74,7 @@ impl Agent {
 
     #[track_caller]
     fn write(&self, name: &str, content: &str) -> u64 {
-        self.does(&Write { path: path(name), content: content.into() })
+        self.does(&Write { path: path(name), content: content.into(), mode: None })
     }
 
     #[track_caller]

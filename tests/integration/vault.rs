@@ -63,7 +63,7 @@ fn where_a_part_of_the_log_was_set_aside_nothing_is_taken_for_needless() {
     let dead = acp_rig::gateway(&world.root(), world.base());
     dead.start(&session(), BTreeMap::new()).unwrap();
     let path = WorkspacePath::parse("a").unwrap();
-    let write = Write { path, content: b"two".to_vec() };
+    let write = Write { path, content: b"two".to_vec(), mode: None };
     dead.handle(&session(), &write, Client::default()).unwrap();
     drop(dead);
     // The intent is lost with the damage, its backup must not be.
@@ -84,7 +84,7 @@ fn what_is_packed_is_listed_shown_restored_and_verified_as_before() {
     let path = WorkspacePath::parse("src/a.txt").unwrap();
     for version in 0..12 {
         let content = text(version).into_bytes();
-        let write = Write { path: path.clone(), content };
+        let write = Write { path: path.clone(), content, mode: None };
         gateway.handle(&session(), &write, Client::default()).unwrap();
     }
     drop(gateway);
@@ -175,7 +175,7 @@ fn killed_while_it_prunes_a_vault_is_whole() {
             version += 1;
             for name in ["a.txt", "b.txt"] {
                 let path = WorkspacePath::parse(name).unwrap();
-                let write = Write { path, content: text(version).into_bytes() };
+                let write = Write { path, content: text(version).into_bytes(), mode: None };
                 gateway.handle(&session(), &write, Client::default()).unwrap();
             }
         }

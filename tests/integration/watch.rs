@@ -223,7 +223,7 @@ fn what_the_gate_changes_is_told_without_its_temporary_names() {
         house.handle(change);
         house.told(&all)
     };
-    let write = |name| Write { path: path(name), content: content() };
+    let write = |name| Write { path: path(name), content: content(), mode: None };
     let rename = |from, to| Rename { from: path(from), to: path(to), replace: true };
     assert_eq!(told(&write("a")), ["create a"]);
     assert_eq!(told(&Append { path: path("a"), content: content() }), ["modify a"]);

@@ -102,7 +102,7 @@ impl Hammer<'_> {
                     assert!(whole(&text), "a torn read of {path}");
                 })
             }
-            25..50 => self.change(&Write { path, content: block.into_bytes() }),
+            25..50 => self.change(&Write { path, content: block.into_bytes(), mode: None }),
             50..58 => self.change(&Append { path, content: block.into_bytes() }),
             // Appends as well, if there is but one block.
             58..65 => {

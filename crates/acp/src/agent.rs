@@ -204,7 +204,7 @@ impl Door<'_> {
             What::Read(range) => {
                 FileRequest::Read(Read { path: inside, range, encoding: Encoding::Text })
             }
-            What::Write(content) => FileRequest::Write(Write { path: inside, content }),
+            What::Write(content) => FileRequest::Write(Write { path: inside, content, mode: None }),
         };
         let job = Job { id: id.clone(), visit, request, path };
         if self.is_quick(&job)

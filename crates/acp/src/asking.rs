@@ -127,7 +127,9 @@ fn kind(operation: OperationKind) -> &'static str {
     match operation {
         O::Read | O::List | O::Stat | O::Watch => "read",
         O::Glob | O::Grep => "search",
-        O::Write | O::Append | O::Edit | O::Mkdir | O::Restore => "edit",
+        O::Write | O::Append | O::Edit | O::Mkdir | O::SetAttributes | O::Symlink | O::Restore => {
+            "edit"
+        }
         O::Remove => "delete",
         O::Rename => "move",
     }

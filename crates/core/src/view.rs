@@ -63,6 +63,15 @@ impl<'a> WorkspaceView<'a> {
         self.0.resolve_heeding(path, follow, follows)
     }
 
+    pub(crate) fn resolve_target(
+        self,
+        link: &WorkspacePath,
+        target: &str,
+        follows: &mut dyn FnMut(Met<'_>) -> bool,
+    ) -> Result<Resolved, Error> {
+        self.0.resolve_target(link, target, follows)
+    }
+
     /// The facts about the object at `path`, which is not followed if it is a link.
     ///
     /// # Errors

@@ -166,7 +166,7 @@ impl<'a> Beside<'a> {
     fn on_the_way(&self, request: &Recorded<'_>) -> bool {
         use OperationKind as O;
         let made = match request.operation {
-            O::Write | O::Append | O::Mkdir | O::Restore => Some(&request.path),
+            O::Write | O::Append | O::Mkdir | O::Symlink | O::Restore => Some(&request.path),
             O::Rename => request.to.as_ref(),
             _ => None,
         };

@@ -39,6 +39,8 @@ impl Questions {
             | OperationKind::Watch
             | OperationKind::Mkdir
             | OperationKind::Rename
+            | OperationKind::SetAttributes
+            | OperationKind::Symlink
             | OperationKind::Restore => Access::ALL
                 .into_iter()
                 .fold(Self::NONE, |set, access| set | Self::one(word, access)),

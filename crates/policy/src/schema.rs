@@ -109,7 +109,7 @@ const ALLOW_DENY: Shape = Shape::Word(&["allow", "deny"]);
 const EFFECT: Shape = Shape::Word(&["allow", "ask", "deny"]);
 const OPERATIONS: &[&str] = &[
     "read", "list", "write", "remove", "rename", "append", "edit", "stat", "glob", "grep", "watch",
-    "mkdir", "restore",
+    "mkdir", "setattr", "symlink", "restore",
 ];
 
 /// The whole file.

@@ -241,7 +241,10 @@ impl<'a> Patches<'a> {
     /// When the vault cannot be read.
     pub fn of(&mut self, change: &Change) -> Result<Patch, BackupError> {
         if !change.is_made()
-            || matches!(change.operation, OperationKind::Mkdir | OperationKind::Rename)
+            || matches!(
+                change.operation,
+                OperationKind::Mkdir | OperationKind::Rename | OperationKind::SetAttributes
+            )
         {
             return Ok(Patch::None);
         }

@@ -9,6 +9,7 @@ use crate::{
     app::{
         failure::{Context as _, Exit, Failure},
         moment::Moment,
+        session,
         ship::{self, Lag},
     },
     cli::consent,
@@ -76,7 +77,7 @@ pub(super) fn run(args: &Args) -> Result<ExitCode, Failure> {
     // Once more afterwards: a search may have made it anew meanwhile.
     forget()?;
     ledger
-        .prune(&plan, before)
+        .prune(&plan, before, &session::user())
         .and_then(|()| ledger.leave())
         .or_fail("cannot prune the audit log")?;
     forget()?;

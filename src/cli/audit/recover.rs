@@ -7,7 +7,10 @@ use portcullis_audit::{PACKED, Segment};
 
 use super::{checkpoint, location::Place};
 use crate::{
-    app::failure::{Exit, Failure},
+    app::{
+        failure::{Exit, Failure},
+        session,
+    },
     cli::consent,
     config::audit::Audit,
     gateway::{AuditLog, LogError},
@@ -101,7 +104,7 @@ pub(super) fn run(args: Args) -> Result<ExitCode, Failure> {
         );
     }
     consent::require(args.yes, "set this aside?")?;
-    AuditLog::recover(&state, &plan).map_err(|error| {
+    AuditLog::recover(&state, &plan, &session::user()).map_err(|error| {
         let failure = failed(&error, format_args!("cannot recover the audit log: {error}"));
         match error {
             LogError::StillDamaged(_) => failure.help(

@@ -180,7 +180,8 @@ fn change(
     Ok(match wanted {
         Wanted::Write { path: text, content: plain, base64 } => {
             let content = content(plain, base64)?;
-            path(OperationKind::Write, &text).map(|path| Box::new(Write { path, content }) as _)
+            path(OperationKind::Write, &text)
+                .map(|path| Box::new(Write { path, content, mode: None }) as _)
         }
         Wanted::Append { path: text, content: plain, base64 } => {
             let content = content(plain, base64)?;

@@ -34,6 +34,7 @@ fn a_log_that_ends_with_a_compressed_segment_goes_on() {
     let seqs = shown.text().lines().map(|line| serde_json::from_str(line).unwrap());
     let seqs: Vec<_> = seqs.map(|record: serde_json::Value| record["seq"].clone()).collect();
     assert_eq!(seqs.first(), Some(&65_536.into()), "{shown:?}");
+    assert!(shown.text().lines().all(|line| line.contains(r#""user":"#)), "{shown:?}");
 }
 
 /// Where a repair died, or failed, before it could unpack what is the last segment now.

@@ -231,7 +231,7 @@ fn a_damaged_end_refuses_service_until_the_operator_recovers() {
 
         let plan = AuditLog::plan_recovery(&state.dir()).unwrap();
         assert!(plan.keep.records >= 18, "{name}: {plan:?}");
-        AuditLog::recover(&state.dir(), &plan).unwrap();
+        AuditLog::recover(&state.dir(), &plan, "operator").unwrap();
         let report = state.whole(&[]);
         assert_eq!(report.records, plan.keep.records + 1, "{name}");
         let recovered = state.records().pop().unwrap();
@@ -253,9 +253,9 @@ fn a_missing_segment_is_recovered_by_setting_the_later_ones_aside() {
     let error = AuditLog::open(&state.dir()).unwrap_err();
     insta::assert_snapshot!(error, @"the audit log is damaged in `seg-000000.jsonl`: the segment is missing; see `portcullis audit verify`, then `portcullis audit recover`");
     let plan = AuditLog::plan_recovery(&state.dir()).unwrap();
-    AuditLog::recover(&state.dir(), &plan).unwrap();
+    AuditLog::recover(&state.dir(), &plan, "operator").unwrap();
     assert_eq!(state.whole(&[]).records, 1);
-    assert_eq!(AuditLog::recover(&state.dir(), &plan), Err(LogError::Changed));
+    assert_eq!(AuditLog::recover(&state.dir(), &plan, "operator"), Err(LogError::Changed));
 }
 
 #[test]

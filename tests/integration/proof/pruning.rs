@@ -32,6 +32,7 @@ fn pruned_segments_leave_their_roots() {
     assert_eq!(other["head"]["leaf"], report["head"]["leaf"]);
     let shown = world.run(&["audit", "show", "--kind", "pruned", "--json"]).ok();
     assert_eq!(shown.json()["facts"]["segments"], 2);
+    assert!(shown.json()["user"].is_string(), "who had it pruned: {shown:?}");
     a_pruned_period_is_not_an_empty_one(&world);
     // A record that is there is proved past those that are not.
     let proof = world.base().join("proof");

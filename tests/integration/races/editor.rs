@@ -109,7 +109,7 @@ fn an_editor_reads_what_was_decided_on_whatever_is_renamed_meanwhile() {
 /// A confined agent had the editor write over any file of the user.
 #[test]
 fn an_editor_writes_where_it_was_decided_whatever_is_renamed_meanwhile() {
-    let write = Write { path: path("file"), content: b"agent's".to_vec() };
+    let write = Write { path: path("file"), content: b"agent's".to_vec(), mode: None };
     // At the first call it is asked for its buffer, at the second it writes.
     for at in [1, 2] {
         let (_, outside) = race(&write, at);

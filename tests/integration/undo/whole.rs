@@ -22,7 +22,11 @@ fn work(agent: &Agent, random: &mut Random) {
     let mut name = || path(NAMES[usize::try_from(random.below(12)).unwrap()]);
     let (one, two) = (name(), name());
     let change: Box<dyn Request<Output = Changed>> = match random.below(8) {
-        0..3 => Box::new(Write { path: one, content: format!("{}", random.below(1000)).into() }),
+        0..3 => Box::new(Write {
+            path: one,
+            content: format!("{}", random.below(1000)).into(),
+            mode: None,
+        }),
         3 => Box::new(Append { path: one, content: b"+".to_vec() }),
         4 => Box::new(Remove { path: one, recursive: true }),
         5 => Box::new(Mkdir { path: one, recursive: true }),

@@ -47,6 +47,8 @@ pub struct Binding {
     pub after: Option<Hash>,
     /// SHA-256 of what a rename moves, of a directory over all that is in it.
     pub moved: Option<String>,
+    /// Attributes that are set, as the record has them.
+    pub attributes: Option<String>,
     /// SHA-256 of the policy in force.
     pub policy_sha256: String,
     /// The ids of the rules that ask.
@@ -385,6 +387,7 @@ mod tests {
             buffer: None,
             after: None,
             moved: None,
+            attributes: None,
             policy_sha256: "p".into(),
             rules: vec!["r".into()],
         };

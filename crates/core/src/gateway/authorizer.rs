@@ -88,6 +88,12 @@ impl Authorizer<'_> {
         self.objects(path, object, &[access])
     }
 
+    /// Asks whether a link may be made at `path`: not where none is followed.
+    pub(super) fn link(&self, path: &WorkspacePath) -> Result<(), Failure> {
+        let object = Object { kind: ObjectKind::Symlink, links: 1, through_symlink: true };
+        self.objects(path, &object, &[Access::Write])
+    }
+
     fn objects(
         &self,
         path: &WorkspacePath,

@@ -4,6 +4,7 @@ use portcullis_audit::Draft;
 
 use super::{
     error::{Failure, UNSEEN},
+    following::Following,
     reply::{Attempt, Changed},
     request::Request,
     showing::MAX_SHOWN,
@@ -12,9 +13,9 @@ use super::{
 use crate::{
     model::{
         AsOperation,
-        request::{Append, Edit, Mkdir, Remove, Rename, Write},
+        request::{Append, Edit, Mkdir, Remove, Rename, SetAttributes, Symlink, Write},
     },
-    ops::{self, Context, SealedChange, prepare},
+    ops::{self, Context, SealedChange, SomeAttributes, prepare},
     policy::{ObjectKind, Secrets},
     workspace::{Permit, Walked},
 };
@@ -30,7 +31,7 @@ pub trait ContentChange: AsOperation {
 
 impl ContentChange for Write {
     fn prepare<'a>(&'a self, context: &Context<'a>, permit: Permit) -> Preparation<'a> {
-        prepare::write(context, permit, &self.content)
+        prepare::write(context, permit, &self.content, self.mode)
     }
 }
 
@@ -62,6 +63,34 @@ impl Request for Mkdir {
     fn run<'a>(&'a self, transaction: &Transaction<'a>, draft: &mut Draft) -> Attempt<Changed> {
         let permit = transaction.permit(draft)?;
         let change = prepare::mkdir(&transaction.context, permit, self.recursive)?;
+        transaction.limited_change(draft, change, 0)
+    }
+}
+
+impl Request for SetAttributes {
+    type Output = Changed;
+
+    fn run<'a>(&'a self, transaction: &Transaction<'a>, draft: &mut Draft) -> Attempt<Changed> {
+        let permit = transaction.permit(draft)?;
+        let after = SomeAttributes { mode: self.mode, modified: self.modified };
+        let change = prepare::set_attributes(&transaction.context, permit, after)?;
+        transaction.limited_change(draft, change, 0)
+    }
+}
+
+impl Request for Symlink {
+    type Output = Changed;
+
+    fn run<'a>(&'a self, transaction: &Transaction<'a>, draft: &mut Draft) -> Attempt<Changed> {
+        let (permit, context) = (transaction.permit(draft)?, &transaction.context);
+        transaction.authorizer().link(permit.path())?;
+        // Where it leads is looked up as its agent would, who may list it or not.
+        Following::listing(context.policy, context.agent).target(
+            transaction.gate.workspace(),
+            permit.path(),
+            &self.target,
+        )?;
+        let change = prepare::symlink(context, permit, &self.target)?;
         transaction.limited_change(draft, change, 0)
     }
 }

@@ -28,6 +28,27 @@ pub struct Following<'a> {
     pub is_asked: bool,
 }
 
+impl<'a> Following<'a> {
+    /// For an agent that looks where a link leads.
+    pub(super) fn listing(policy: &'a Policy, agent: &'a AgentName) -> Self {
+        let (operation, accesses) = (OperationKind::List, &[Access::List][..]);
+        Self { policy, agent, operation, accesses, is_asked: false }
+    }
+
+    /// Looks where a link at `link` with this target leads.
+    ///
+    /// # Errors
+    /// As [`Following::resolve`].
+    pub(super) fn target(
+        mut self,
+        workspace: WorkspaceView<'_>,
+        link: &WorkspacePath,
+        target: &str,
+    ) -> Result<Resolved, workspace::Error> {
+        workspace.resolve_target(link, target, &mut |met| self.follows(met))
+    }
+}
+
 impl Following<'_> {
     /// Resolves `path` as the gateway does for this request.
     ///

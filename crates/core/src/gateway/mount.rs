@@ -17,7 +17,7 @@ use crate::{
     },
     ops::{self, Findings, prepare},
     policy::{Object, ObjectKind, Policy, Query, Secrets, Sight},
-    workspace::{Error, Follow, Kinds, Stat, TempName, read_link},
+    workspace::{Error, Kinds, Stat, TempName, read_link},
 };
 
 /// The workspace as the mount of a session shows it.
@@ -139,14 +139,8 @@ impl MountView<'_> {
             Err(error) => return Err(error),
         };
         let target = read_link(&handle)?;
-        let following = Following {
-            policy: &self.gateway.policy(),
-            agent: &self.session.agent,
-            operation: OperationKind::List,
-            accesses: &[Access::List],
-            is_asked: false,
-        };
-        following.resolve(workspace.view(), path, Follow::Yes)?;
+        let policy = self.gateway.policy();
+        Following::listing(&policy, &self.session.agent).target(workspace.view(), path, &target)?;
         Ok(Some(target))
     }
 

@@ -23,6 +23,10 @@ const BUFFER_BACKUP: &str = "bufferBackup";
 /// The fact that has its hash.
 pub(super) const BUFFER_BEFORE: &str = "bufferBefore";
 
+/// The fact with the attributes that are set, and the one with what they were.
+pub(super) const ATTRIBUTES: &str = "attributes";
+pub(super) const ATTRIBUTES_BEFORE: &str = "attributesBefore";
+
 /// The draft of a request before anything was decided.
 pub(super) fn request(session: &Session, policy: &Policy, op: &str, path: Option<&str>) -> Draft {
     Draft {
@@ -83,6 +87,15 @@ pub(super) fn facts(draft: &mut Draft, facts: &Facts) {
     }
     if let Some(moved) = &facts.moved {
         draft.facts.get_or_insert_default().insert("moved".to_owned(), json!(moved.to_string()));
+    }
+    let attributes = [(ATTRIBUTES, facts.attributes), (ATTRIBUTES_BEFORE, facts.attributes_before)];
+    for (name, attributes) in attributes {
+        if let Some(attributes) = attributes {
+            draft.facts.get_or_insert_default().insert(name.to_owned(), attributes.to_value());
+        }
+    }
+    if let Some(target) = &facts.target {
+        draft.facts.get_or_insert_default().insert("target".to_owned(), json!(target));
     }
     if let Some(to) = &facts.to {
         draft.to = Some(shown(to));

@@ -2,12 +2,15 @@
 
 use portcullis_audit::{AuditRecord, Draft, Kind};
 
-use super::{Gateway, record::shown};
+use super::{
+    Gateway,
+    record::{ATTRIBUTES, ATTRIBUTES_BEFORE, shown},
+};
 use crate::{
     backup::{self, BackupId, BackupStore},
     ledger,
     model::WorkspacePath,
-    ops::{self, Remains, Resolution},
+    ops::{self, Remains, Resolution, SomeAttributes},
     workspace::TempName,
 };
 
@@ -139,6 +142,10 @@ pub(super) fn remains(draft: &Draft, vault: &BackupStore) -> Option<Remains> {
         },
         before: draft.before,
         after: draft.after,
+        attributes: {
+            let attributes = |name| SomeAttributes::parse(draft.facts.as_ref()?.get(name)?);
+            attributes(ATTRIBUTES_BEFORE).zip(attributes(ATTRIBUTES))
+        },
         // What was kept had room in the vault, and what was written in memory.
         most: vault.retention().size.max(draft.bytes.unwrap_or(0)),
     })
@@ -205,7 +212,7 @@ mod tests {
             gateway.start(&session(), BTreeMap::new()).unwrap();
         }
         let path = WorkspacePath::parse("a").unwrap();
-        let write = Write { path, content: b"two".to_vec() };
+        let write = Write { path, content: b"two".to_vec(), mode: None };
         dead.handle(&session(), &write, Client::default()).unwrap();
         let ids = |gateway: &Gateway| -> Vec<BackupId> {
             let entries = gateway.backups().entries().unwrap().entries;

@@ -16,7 +16,7 @@ use crate::{
     backup::{self, BackupStore, Saved},
     model::{
         Access, Escaped, Operation, OperationKind, WorkspacePath,
-        request::{Append, Edit, Remove, Rename, Restore, Write},
+        request::{Append, Edit, Remove, Rename, Restore, SetAttributes, Symlink, Write},
     },
     ops::{Context, SealedChange},
     policy::{Decision, Object, ObjectKind, Query, questions},
@@ -186,6 +186,15 @@ impl Description<'_> {
             }
             O::Rename(Rename { to, .. }) => format!("renames `{path}` to `{to}`"),
             O::Mkdir(_) => format!("makes the directory `{path}`"),
+            O::SetAttributes(SetAttributes { mode, modified, .. }) => {
+                let mode = mode.map(|mode| format!(" mode {mode:04o}"));
+                let time = modified.map(|(seconds, _)| format!(" time {seconds}"));
+                let set = [mode, time].into_iter().flatten().collect::<String>();
+                format!("sets of `{path}`:{set}")
+            }
+            O::Symlink(Symlink { target, .. }) => {
+                format!("makes `{path}` a symbolic link to `{}`", Escaped(target))
+            }
             O::Restore(Restore { backup, .. }) => {
                 format!("puts the backup {} at `{path}`", Escaped(backup))
             }

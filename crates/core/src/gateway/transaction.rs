@@ -87,7 +87,10 @@ impl<'a> Transaction<'a> {
         let asked = authorizer.names(path)?;
         record::decide(draft, &asked);
         let follow = match self.operation {
-            Operation::Remove(_) | Operation::Rename(_) => Follow::No,
+            Operation::Remove(_)
+            | Operation::Rename(_)
+            | Operation::SetAttributes(_)
+            | Operation::Symlink(_) => Follow::No,
             _ => Follow::Yes,
         };
         let accesses = authorizer.operation.accesses();
@@ -108,7 +111,11 @@ impl<'a> Transaction<'a> {
             record::decide(draft, &decision);
             decision
         };
-        if let Operation::Write(_) | Operation::Append(_) | Operation::Mkdir(_) = self.operation {
+        if let Operation::Write(_)
+        | Operation::Append(_)
+        | Operation::Mkdir(_)
+        | Operation::Symlink(_) = self.operation
+        {
             self.count_ancestors(&resolved, draft)?;
         }
         Ok(Permit::new(resolved, decision)?)
@@ -386,6 +393,11 @@ impl<'a> Transaction<'a> {
             buffer: fact(record::BUFFER_BEFORE),
             after: draft.after,
             moved: fact("moved"),
+            attributes: draft
+                .facts
+                .as_ref()
+                .and_then(|facts| facts.get(record::ATTRIBUTES))
+                .map(ToString::to_string),
             policy_sha256: self.context.policy.sha256().to_owned(),
             rules: rules.iter().map(|rule| rule.rule().to_owned()).collect(),
         };

@@ -48,6 +48,8 @@ pub(super) struct Log {
     lock: Arc<File>,
     lock_id: Id,
     boot: String,
+    /// The operator who has the log repaired, if one does.
+    pub(super) operator: Option<String>,
     clock: Clock,
     end: End,
     fresh: Fresh,
@@ -151,6 +153,7 @@ impl Log {
             lock: Arc::new(lock),
             lock_id: Id::of(&stat),
             boot,
+            operator: None,
             clock: Clock::default(),
             end: End { chain: Chain::new(), segment: Segment(0), file: None, length: 0 },
             fresh: Fresh::default(),
@@ -412,7 +415,8 @@ impl Log {
 
     /// Writes what a repair did, on stable storage on return. Under the lock.
     pub(super) fn recovered(&mut self, draft: &Draft) -> Result<(), Error> {
-        let draft = Draft { boot: Some(self.boot.clone()), ..draft.clone() };
+        let (boot, user) = (Some(self.boot.clone()), self.operator.clone());
+        let draft = Draft { boot, user, ..draft.clone() };
         let record = Prepared::new(Kind::Recovered, &draft, disk::random()?)?;
         self.write(&[record])?.1.iter().try_for_each(Written::sync)
     }

@@ -124,14 +124,14 @@ fn old(
 }
 
 impl AuditLog {
-    /// Removes what `agreed` says, after a record of it is on stable storage
-    /// and a checkpoint covers that.
+    /// Removes what `agreed` says for the operator `user`, after a record of it is on
+    /// stable storage and a checkpoint covers that.
     ///
     /// # Errors
     ///
     /// When the log cannot be written. A prune that was cut short is gone on
     /// with by the next one.
-    pub fn prune(&self, agreed: &Prune, before: &str) -> Result<(), Error> {
+    pub fn prune(&self, agreed: &Prune, before: &str, user: &str) -> Result<(), Error> {
         let audit = std::sync::Arc::clone(&self.group.log().audit);
         let io = || Error::io("prune the audit log");
         let roots = audit.file(ROOTS, OFlags::RDWR).map_err(io())?;
@@ -143,6 +143,7 @@ impl AuditLog {
             ("before".to_owned(), before.into()),
         ];
         let draft = Draft {
+            user: Some(user.to_owned()),
             reason: Some("an operator had old records removed".to_owned()),
             facts: Some(facts.into()),
             ..Draft::default()

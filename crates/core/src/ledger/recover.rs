@@ -248,14 +248,15 @@ fn set_checkpoints_aside(audit: &Folder, agreed: &Plan) -> Result<(), Error> {
 }
 
 impl AuditLog {
-    /// Does what `agreed` says, if that is still what there is to do.
+    /// Does what `agreed` says for the operator `user`, if that is still what there is to do.
     ///
     /// # Errors
     ///
     /// When the log changed since the plan was made, gates use it, it cannot be
     /// written, or it is still damaged; asking again goes on where it stopped.
-    pub fn recover(state: &Dir, agreed: &Plan) -> Result<(), Error> {
+    pub fn recover(state: &Dir, agreed: &Plan, user: &str) -> Result<(), Error> {
         let mut log = Log::attach(state, disk::random_id()?)?;
+        log.operator = Some(user.to_owned());
         let lock = log.lock();
         let _held = Held::wait(&lock, LOCK)?;
         if plan_locked(state, &log)? != *agreed {

@@ -31,7 +31,7 @@ pub(crate) fn prepare<'a>(
             error.unseen()
         }
     })?;
-    Replacement::seal(*context, permit, current, old.as_deref(), content)
+    Replacement::seal(*context, permit, current, old.as_deref(), content, None)
 }
 
 /// What is stored when the addition comes after `old`.

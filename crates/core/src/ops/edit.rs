@@ -24,7 +24,7 @@ pub(crate) fn prepare<'a>(
         .map_err(|_| Error::Invalid("a binary file cannot be edited; write it whole"))?;
     let content = replace_once(text, from, to)?;
     let content = context.store(permit.path(), Some(&old), content.into_bytes().into())?;
-    Replacement::seal(*context, permit, current, Some(&old), content)
+    Replacement::seal(*context, permit, current, Some(&old), content, None)
 }
 
 /// Replaces `from`, which must occur exactly once; occurrences that overlap

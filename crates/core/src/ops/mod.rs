@@ -7,6 +7,7 @@
 //! the gateway does, and it alone calls in here.
 
 mod append;
+mod attributes;
 mod buffers;
 mod content;
 mod context;
@@ -31,6 +32,7 @@ mod search;
 mod secrets;
 mod stat;
 mod swap;
+mod symlink;
 mod unnamed;
 mod unpack;
 mod watch;
@@ -38,6 +40,7 @@ mod write;
 
 pub(crate) use portcullis_search::{Follower, Unfollowed, watch::Ended};
 
+pub(crate) use attributes::SomeAttributes;
 pub use buffers::{BufferError, Buffers, Source};
 pub(crate) use context::Context;
 pub(crate) use error::Error;
@@ -59,11 +62,11 @@ pub(crate) mod prepare {
     //! The first half of every operation, by name.
 
     pub(crate) use super::{
-        append::prepare as append, edit::prepare as edit, list::prepare as list,
-        mkdir::prepare as mkdir, names::prepare as names, read::prepare as read,
-        recall::content as recall, recall::tree as recall_tree, remove::prepare as remove,
-        rename::prepare as rename, restore::prepare as restore, search::prepare_glob as glob,
-        search::prepare_grep as grep, stat::prepare as stat, watch::prepare as watch,
-        write::prepare as write,
+        append::prepare as append, attributes::prepare as set_attributes, edit::prepare as edit,
+        list::prepare as list, mkdir::prepare as mkdir, names::prepare as names,
+        read::prepare as read, recall::content as recall, recall::tree as recall_tree,
+        remove::prepare as remove, rename::prepare as rename, restore::prepare as restore,
+        search::prepare_glob as glob, search::prepare_grep as grep, stat::prepare as stat,
+        symlink::prepare as symlink, watch::prepare as watch, write::prepare as write,
     };
 }

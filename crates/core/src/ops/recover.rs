@@ -4,7 +4,7 @@
 use portcullis_audit::Hash;
 
 use super::{
-    Error,
+    Error, SomeAttributes,
     delete::{self, Room},
     swap::{self, hash_at},
 };
@@ -31,6 +31,8 @@ pub(crate) struct Remains {
     pub before: Option<Hash>,
     /// Hash of what was to be there.
     pub after: Option<Hash>,
+    /// Attributes before and after, where these are what is changed.
+    pub attributes: Option<(SomeAttributes, SomeAttributes)>,
     /// Most bytes that either can have: what is larger is something else.
     pub most: u64,
 }
@@ -87,6 +89,12 @@ pub(crate) fn is_undone(workspace: &Workspace, remains: &Remains, error: &Error)
             return Ok(true);
         }
         let here = (&parent, parent.name());
+        if let Some((before, _)) = &remains.attributes {
+            return match parent.stat(parent.name()) {
+                Err(workspace::Error::NotFound) => Ok(true),
+                stat => Ok(before.of(&stat?) == *before),
+            };
+        }
         match to {
             Some(to) => Ok(is_there(here)? && holds((&to, to.name()), remains, remains.before)?),
             None if remains.to.is_some() => is_there(here),
@@ -117,6 +125,7 @@ pub(crate) fn settle(workspace: &Workspace, remains: &Remains) -> Result<Resolut
     let Some(parent) = parent else { return Ok(absent(remains)) };
     match remains.operation {
         OperationKind::Remove => settle_removal(workspace, &parent, remains),
+        OperationKind::SetAttributes => settle_attributes(&parent, remains),
         OperationKind::Mkdir => Ok(match kind_of((&parent, parent.name()))? {
             Some(ObjectKind::Directory) => Resolution::Committed,
             Some(_) => Resolution::Superseded,
@@ -124,6 +133,24 @@ pub(crate) fn settle(workspace: &Workspace, remains: &Remains) -> Result<Resolut
         }),
         _ => settle_replacement(workspace, &parent, remains),
     }
+}
+
+/// Says which attributes the object has; those that were set on the way stay.
+fn settle_attributes(parent: &Parent, remains: &Remains) -> Result<Resolution, Error> {
+    let Some((before, after)) = &remains.attributes else { return Ok(Resolution::Superseded) };
+    let stat = match parent.stat(parent.name()) {
+        Err(workspace::Error::NotFound | workspace::Error::Mount) => {
+            return Ok(Resolution::Superseded);
+        }
+        stat => stat?,
+    };
+    Ok(if after.of(&stat) == *after {
+        Resolution::Committed
+    } else if before.of(&stat) == *before {
+        Resolution::RolledBack
+    } else {
+        Resolution::Superseded
+    })
 }
 
 fn absent(remains: &Remains) -> Resolution {

@@ -17,7 +17,8 @@ use rustix::{
 };
 
 use super::{
-    BufferError, Change, Committed, Context, Error, Facts, Sealed, SealedChange, Source,
+    BufferError, Change, Committed, Context, Error, Facts, Sealed, SealedChange, SomeAttributes,
+    Source,
     content::Current,
     parents,
     swap::{self, Expected},
@@ -40,19 +41,22 @@ pub(super) struct Replacement<'a> {
     based_on: Option<Hash>,
     content: Cow<'a, [u8]>,
     through_editor: bool,
+    /// The permission bits of a new file, where the request says them.
+    mode: Option<u32>,
     /// The new file, where it could be written before the change.
     staged: Option<Unnamed>,
 }
 
 impl<'a> Replacement<'a> {
     /// Seals the change from what is there, `old` where it was looked at, to
-    /// `content`.
+    /// `content`; a new file gets `mode`.
     pub(super) fn seal(
         context: Context<'a>,
         permit: Permit,
         current: Current,
         old: Option<&[u8]>,
         content: Cow<'a, [u8]>,
+        mode: Option<u32>,
     ) -> Result<SealedChange<'a>, Error> {
         let through_editor = match context.source {
             Source::Disk => false,
@@ -67,16 +71,26 @@ impl<'a> Replacement<'a> {
                  start with `--source auto` or `--source disk`",
             ));
         }
+        let mode = mode.filter(|_| permit.stat().is_none() && !through_editor);
         let facts = Facts {
             bytes: u64::try_from(content.len()).ok(),
             after: Some(Hash::of(&content)),
             temp: if through_editor { None } else { Some(TempName::new()?) },
             editor: through_editor,
+            attributes: mode.map(|mode| SomeAttributes { mode: Some(mode), modified: None }),
             ..Facts::default()
         };
         let based_on = old.map(Hash::of);
-        let change =
-            Self { context, permit, current, based_on, content, through_editor, staged: None };
+        let change = Self {
+            context,
+            permit,
+            current,
+            based_on,
+            content,
+            through_editor,
+            mode,
+            staged: None,
+        };
         Ok(Sealed::new(Box::new(change), facts))
     }
 
@@ -117,8 +131,13 @@ impl<'a> Replacement<'a> {
         let (workspace, path) = (self.context.workspace, self.permit.path());
         parents::create(workspace, path)?;
         let parent = workspace.open_parent(path)?;
-        let file = create(&parent, temp, self.permit.stat().is_some())?;
+        let file = create(&parent, temp, self.is_private())?;
         Ok((parent, file))
+    }
+
+    /// Whether the new file gets its mode later.
+    fn is_private(&self) -> bool {
+        self.permit.stat().is_some() || self.mode.is_some()
     }
 
     fn fill(&self, new: &OwnedFd) -> Result<(), Error> {
@@ -126,6 +145,8 @@ impl<'a> Replacement<'a> {
         file.write_all(&self.content).map_err(workspace::Error::io("write the file"))?;
         if let (Some(stat), Some(old)) = (self.permit.stat(), &self.current.disk) {
             keep_ownership(new, old, stat)?;
+        } else if let Some(mode) = self.mode {
+            fchmod(new, Mode::from_raw_mode(mode)).map_err(workspace::Error::os("set the mode"))?;
         }
         Ok(())
     }
@@ -202,7 +223,7 @@ impl Change for Replacement<'_> {
     fn stage(&mut self) {
         if !self.through_editor
             && let Ok(parent) = self.context.workspace.open_parent(self.permit.path())
-            && let Some(staged) = Unnamed::new(parent, mode(self.permit.stat().is_some()))
+            && let Some(staged) = Unnamed::new(parent, mode(self.is_private()))
             && self.fill(&staged.file).is_ok()
         {
             start_writing(&staged.file);

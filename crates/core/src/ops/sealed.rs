@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use portcullis_audit::{Hash, Kind, Receipt};
 
-use super::Error;
+use super::{Error, SomeAttributes};
 use crate::{
     backup::{Origin, Saved},
     ledger::{Grant, Seal},
@@ -36,6 +36,12 @@ pub(crate) struct Facts {
     pub temp: Option<TempName>,
     /// The new canonical path of a rename.
     pub to: Option<WorkspacePath>,
+    /// Attributes that are set.
+    pub attributes: Option<SomeAttributes>,
+    /// What they were.
+    pub attributes_before: Option<SomeAttributes>,
+    /// The target of a link that is made.
+    pub target: Option<String>,
     /// Content comes from or goes to the editor.
     pub editor: bool,
     /// Named numbers for the record.

@@ -1,6 +1,6 @@
 //! Creating a file or replacing its content.
 
-use super::{Context, Error, SealedChange, content::Current, replace::Replacement};
+use super::{Context, Error, SealedChange, SomeAttributes, content::Current, replace::Replacement};
 use crate::{model::Access, workspace::Permit};
 
 /// Checks the new content and opens what it will replace.
@@ -11,7 +11,10 @@ pub(crate) fn prepare<'a>(
     context: &Context<'a>,
     permit: Permit,
     content: &'a [u8],
+    mode: Option<u32>,
 ) -> Result<SealedChange<'a>, Error> {
+    let attributes = SomeAttributes { mode, modified: None };
+    attributes.check()?;
     context.check(Access::Write, permit.path(), content)?;
     let current = Current::look_for_change(context, &permit)?;
     let needs_original = context.needs_original(content);
@@ -28,5 +31,5 @@ pub(crate) fn prepare<'a>(
         Err(error) if needs_original && !context.may_read(&permit) => Err(error.unseen()),
         judged => judged,
     }?;
-    Replacement::seal(*context, permit, current, old.as_deref(), content)
+    Replacement::seal(*context, permit, current, old.as_deref(), content, mode)
 }

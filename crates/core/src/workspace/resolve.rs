@@ -123,7 +123,26 @@ impl Workspace {
             // What else is wrong may be so of a name that is not told of.
             Ok(_) | Err(_) => {}
         }
-        self.expand(path, follow, follows)
+        self.expand(path.components().map(str::to_owned).collect(), 0, follow, follows)
+    }
+
+    /// Finds out what a link at `link`, whose directories are no links, with this target
+    /// would mean, whatever is there now.
+    ///
+    /// # Errors
+    /// As [`Workspace::resolve_heeding`].
+    pub(crate) fn resolve_target(
+        &self,
+        link: &WorkspacePath,
+        target: &str,
+        follows: &mut dyn FnMut(Met<'_>) -> bool,
+    ) -> Result<Resolved, Error> {
+        if target.starts_with('/') {
+            return Err(Error::Outside);
+        }
+        let parent = link.parent().ok_or(Error::Outside)?;
+        let names = parent.components().chain(target.split('/')).map(str::to_owned).collect();
+        self.expand(names, 1, Follow::Yes, follows)
     }
 
     fn look(&self, path: &str) -> Result<(Stat, OwnedFd), Errno> {
@@ -132,16 +151,17 @@ impl Workspace {
         Ok((stat, handle))
     }
 
-    /// Walks component by component and replaces links by their targets.
+    /// Walks component by component and replaces links by their targets, after `links`
+    /// links.
     fn expand(
         &self,
-        path: &WorkspacePath,
+        mut pending: VecDeque<String>,
+        mut links: usize,
         follow: Follow,
         follows: &mut dyn FnMut(Met<'_>) -> bool,
     ) -> Result<Resolved, Error> {
-        let mut pending: VecDeque<String> = path.components().map(str::to_owned).collect();
         let mut walked: Vec<String> = Vec::new();
-        let (mut found, mut links) = (None, 0);
+        let mut found = None;
         // How deep the name lies that was passed unseen.
         let mut hidden: Option<usize> = None;
         while let Some(component) = pending.pop_front() {

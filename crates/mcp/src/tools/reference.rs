@@ -73,7 +73,7 @@ fn write(call: &Call<'_>, arguments: &Arguments) -> Result<Answer, Trouble> {
     let given = arguments.text("path")?;
     let path = call.path(Kind::Write, given)?;
     let content = arguments.text("content")?.as_bytes().to_vec();
-    call.put(&request::Write { path, content })?;
+    call.put(&request::Write { path, content, mode: None })?;
     Ok(text(format!("Successfully wrote to {given}")))
 }
 

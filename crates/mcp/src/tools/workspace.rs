@@ -54,7 +54,7 @@ fn ok() -> Answer {
 fn write_file(call: &Call<'_>, arguments: &Arguments) -> Result<Answer, Trouble> {
     let path = call.path(Kind::Write, arguments.text("path")?)?;
     let content = arguments.text("content")?.as_bytes().to_vec();
-    call.put(&request::Write { path, content })?;
+    call.put(&request::Write { path, content, mode: None })?;
     Ok(ok())
 }
 

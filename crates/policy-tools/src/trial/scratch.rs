@@ -132,7 +132,7 @@ impl Scratch {
                 self.ask(step, &read, |content| Some(content.bytes))
             }
             OperationKind::Write => {
-                self.change(step, &Write { path, content: step.content.clone() })
+                self.change(step, &Write { path, content: step.content.clone(), mode: None })
             }
             OperationKind::Append => {
                 self.change(step, &Append { path, content: step.content.clone() })
@@ -155,6 +155,9 @@ impl Scratch {
             }
             OperationKind::Watch => {
                 Err("a subscription has no steps; `list` says what it shows".to_owned())
+            }
+            OperationKind::SetAttributes | OperationKind::Symlink => {
+                Err("`setattr` and `symlink` are a mount's and have no steps".to_owned())
             }
             OperationKind::Restore => {
                 Err("`restore` is the operator's and has no steps".to_owned())

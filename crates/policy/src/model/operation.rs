@@ -19,13 +19,15 @@ pub enum OperationKind {
     Mkdir,
     Remove,
     Rename,
+    SetAttributes,
+    Symlink,
     /// Put a backup back, asked for by the operator.
     Restore,
 }
 
 impl OperationKind {
     /// Every kind, in the order in which documents list them.
-    pub const ALL: [Self; 13] = [
+    pub const ALL: [Self; 15] = [
         Self::Read,
         Self::Write,
         Self::Append,
@@ -38,6 +40,8 @@ impl OperationKind {
         Self::Mkdir,
         Self::Remove,
         Self::Rename,
+        Self::SetAttributes,
+        Self::Symlink,
         Self::Restore,
     ];
 
@@ -56,6 +60,8 @@ impl OperationKind {
             Self::Mkdir => "mkdir",
             Self::Remove => "remove",
             Self::Rename => "rename",
+            Self::SetAttributes => "setattr",
+            Self::Symlink => "symlink",
             Self::Restore => "restore",
         }
     }
@@ -78,7 +84,12 @@ impl OperationKind {
     pub fn accesses(self) -> &'static [Access] {
         match self {
             Self::Read => &[Access::Read],
-            Self::Write | Self::Append | Self::Mkdir | Self::Restore => &[Access::Write],
+            Self::Write
+            | Self::Append
+            | Self::Mkdir
+            | Self::SetAttributes
+            | Self::Symlink
+            | Self::Restore => &[Access::Write],
             Self::Edit => &[Access::Read, Access::Write],
             Self::List | Self::Stat | Self::Glob | Self::Watch => &[Access::List],
             Self::Grep => &[Access::List, Access::Read],

@@ -21,6 +21,9 @@ pub struct Write {
     pub path: WorkspacePath,
     /// Its new content.
     pub content: Vec<u8>,
+    /// The permission bits of a file that is created (`0o777` at most); default is what the
+    /// gateway's umask leaves. A file that is there keeps its own.
+    pub mode: Option<u32>,
 }
 
 /// Add to the end of a file, which is created when missing.
@@ -112,6 +115,26 @@ pub struct Rename {
     pub replace: bool,
 }
 
+/// Set permission bits or the time of the last change of content.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SetAttributes {
+    /// The file or the directory; of a link the link itself, which has no permission bits.
+    pub path: WorkspacePath,
+    /// The permission bits: `0o777` at most.
+    pub mode: Option<u32>,
+    /// The last change of content: seconds since 1970 and nanoseconds.
+    pub modified: Option<(i64, u32)>,
+}
+
+/// Create a symbolic link.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Symlink {
+    /// The link.
+    pub path: WorkspacePath,
+    /// Where it leads: relative to its directory, and not out of the workspace.
+    pub target: String,
+}
+
 /// Disclose a backup: a content, or the names in a tree. Only the operator asks for it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Recall {
@@ -189,6 +212,8 @@ operations! {
     Mkdir(Mkdir): Mkdir, path;
     Remove(Remove): Remove, path;
     Rename(Rename): Rename, from;
+    SetAttributes(SetAttributes): SetAttributes, path;
+    Symlink(Symlink): Symlink, path;
     Recall(Recall): Read, path;
     Restore(Restore): Restore, path;
 }

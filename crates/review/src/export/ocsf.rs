@@ -142,6 +142,7 @@ impl Activity {
     const UPDATE: Self = Self(3, "Update");
     const DELETE: Self = Self(4, "Delete");
     const RENAME: Self = Self(5, "Rename");
+    const SET_ATTRIBUTES: Self = Self(6, "Set Attributes");
     const GET_ATTRIBUTES: Self = Self(8, "Get Attributes");
     const OTHER: Self = Self(99, "Other");
 
@@ -149,7 +150,8 @@ impl Activity {
         match record.op().unwrap_or_default() {
             "read" | "list" | "glob" | "grep" | "watch" => Self::READ,
             "stat" => Self::GET_ATTRIBUTES,
-            "mkdir" => Self::CREATE,
+            "mkdir" | "symlink" => Self::CREATE,
+            "setattr" => Self::SET_ATTRIBUTES,
             "write" | "append" | "edit" | "restore" => match record.before {
                 None if record.kind_name() == "intent" => Self::CREATE,
                 _ => Self::UPDATE,

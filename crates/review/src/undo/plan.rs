@@ -108,7 +108,9 @@ impl Planner {
             | OperationKind::Stat
             | OperationKind::Glob
             | OperationKind::Grep
-            | OperationKind::Watch => {}
+            | OperationKind::Watch
+            // Times and modes are not what is lost.
+            | OperationKind::SetAttributes => {}
             OperationKind::Mkdir => {
                 self.whole(Step::of(Action::RemoveDirectory, &change.path, Expected::Any, seq));
                 self.parents(change, &change.path);
@@ -137,6 +139,7 @@ impl Planner {
             | OperationKind::Append
             | OperationKind::Edit
             | OperationKind::Remove
+            | OperationKind::Symlink
             | OperationKind::Restore => {
                 let action = change.backup.map_or(Action::Remove, Action::Restore);
                 let expected = match (change.operation, change.after) {

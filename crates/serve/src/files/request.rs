@@ -73,7 +73,7 @@ impl Wanted {
             _ => {
                 let content = content(&mut fields)
                     .map_err(|why| parameters(&op, fields.path.as_deref(), why))?;
-                ChannelRequest::Change(Box::new(Write { path: at, content }))
+                ChannelRequest::Change(Box::new(Write { path: at, content, mode: None }))
             }
         };
         Ok(Self { request, shown: shown(&fields.path) })

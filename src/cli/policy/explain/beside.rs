@@ -64,7 +64,7 @@ impl Beside<'_> {
         let (made, follow) = match self.operation {
             O::Write | O::Append | O::Mkdir => (Some(path), Follow::Yes),
             O::Rename => (to, Follow::No),
-            O::Restore => (Some(path), Follow::No),
+            O::Restore | O::Symlink => (Some(path), Follow::No),
             _ => (None, Follow::No),
         };
         let Some(Ok(resolved)) = made.map(|path| self.workspace.resolve(path, follow)) else {

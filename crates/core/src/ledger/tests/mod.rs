@@ -115,7 +115,7 @@ impl State {
     fn recover(&self) {
         let plan = AuditLog::plan_recovery(&self.dir()).unwrap();
         assert!(!plan.is_empty());
-        AuditLog::recover(&self.dir(), &plan).unwrap();
+        AuditLog::recover(&self.dir(), &plan, "operator").unwrap();
     }
 
     fn recoveries(&self) -> String {
@@ -296,7 +296,7 @@ fn a_pruned_log_that_lost_its_frontier_is_signed_again() {
     let Pruning::Possible(agreed) = AuditLog::plan_prune(&state.dir(), before).unwrap() else {
         panic!()
     };
-    ledger.prune(&agreed, before).unwrap();
+    ledger.prune(&agreed, before, "operator").unwrap();
     ledger.leave().unwrap();
     assert!(!state.path("audit/seg-000000.jsonl").exists());
 

@@ -1,0 +1,175 @@
+//! Setting permission bits and times: nothing is replaced, so nothing goes to the vault.
+//! What was there before stands in the record.
+
+use std::os::fd::AsFd as _;
+
+use rustix::fs::{
+    AtFlags, Mode, OFlags, Timespec, Timestamps, UTIME_OMIT, fchmod, fsync, utimensat,
+};
+use serde_json::{Value, json};
+
+use super::{Change, Committed, Context, Error, Facts, Sealed, SealedChange};
+use crate::{
+    backup::{Origin, Saved},
+    policy::ObjectKind,
+    workspace::{self, Permit, Stat, TempName},
+};
+
+/// All that a mode may have: no set-id and no sticky bits.
+const MODES: u32 = 0o777;
+
+/// Attributes that a request sets, or what these were before.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) struct SomeAttributes {
+    /// Permission bits.
+    pub mode: Option<u32>,
+    /// Last change of content: seconds since 1970 and nanoseconds.
+    pub modified: Option<(i64, u32)>,
+}
+
+struct Setting<'a> {
+    context: Context<'a>,
+    permit: Permit,
+    before: SomeAttributes,
+    after: SomeAttributes,
+}
+
+/// Checks that the object can have these attributes.
+///
+/// # Errors
+/// When nothing is there, or it cannot have them.
+pub(crate) fn prepare<'a>(
+    context: &Context<'a>,
+    permit: Permit,
+    after: SomeAttributes,
+) -> Result<SealedChange<'a>, Error> {
+    let stat = permit.stat().ok_or(Error::Workspace(workspace::Error::NotFound))?;
+    if permit.path().is_root() {
+        return Err(Error::Invalid("the attributes of the workspace itself are never changed"));
+    }
+    after.check()?;
+    if stat.kind == ObjectKind::Symlink && after.mode.is_some() {
+        return Err(Error::Invalid("a symbolic link has no permission bits"));
+    }
+    let before = after.of(stat);
+    let facts =
+        Facts { attributes: Some(after), attributes_before: Some(before), ..Facts::default() };
+    let change: Box<dyn Change + 'a> =
+        Box::new(Setting { context: *context, permit, before, after });
+    Ok(Sealed::new(change, facts))
+}
+
+impl Change for Setting<'_> {
+    fn permit(&self) -> &Permit {
+        &self.permit
+    }
+
+    fn origins(&self) -> Vec<Origin<'_>> {
+        Vec::new()
+    }
+
+    fn commit(self: Box<Self>, _: Option<&TempName>, _: &[Saved]) -> Result<Committed, Error> {
+        self.permit.confirm(self.context.workspace)?;
+        if self.after.of(&Stat::of(self.permit.handle()?)?) != self.before {
+            return Err(Error::Conflict);
+        }
+        if self.after == self.before {
+            return Ok(Committed::Unchanged);
+        }
+        self.set(&self.after).inspect_err(|_| {
+            // Whether that worked is looked at before the outcome is recorded.
+            let _is_back = self.set(&self.before);
+        })?;
+        Ok(Committed::Stored)
+    }
+}
+
+impl Setting<'_> {
+    fn set(&self, attributes: &SomeAttributes) -> Result<(), Error> {
+        if let Some(mode) = attributes.mode {
+            let object = self.permit.open(self.context.workspace, OFlags::RDONLY)?;
+            fchmod(&object, Mode::from_raw_mode(mode))
+                .map_err(workspace::Error::os("set the mode"))?;
+            fsync(&object).map_err(workspace::Error::os("sync the file"))?;
+        }
+        if let Some((seconds, nanoseconds)) = attributes.modified {
+            let times = Timestamps {
+                last_access: Timespec { tv_sec: 0, tv_nsec: UTIME_OMIT },
+                last_modification: Timespec { tv_sec: seconds, tv_nsec: nanoseconds.into() },
+            };
+            utimensat(self.permit.handle()?.as_fd(), "", &times, AtFlags::EMPTY_PATH)
+                .map_err(workspace::Error::os("set the time"))?;
+        }
+        Ok(())
+    }
+}
+
+impl SomeAttributes {
+    /// Refuses what no object may be given.
+    ///
+    /// # Errors
+    /// [`Error::Invalid`] says what.
+    pub(super) fn check(&self) -> Result<(), Error> {
+        if self.mode.is_some_and(|mode| mode & !MODES != 0) {
+            return Err(Error::Invalid("set-id and sticky bits are never set"));
+        }
+        if self.modified.is_some_and(|(_, nanoseconds)| nanoseconds > 999_999_999) {
+            return Err(Error::Invalid("a second has no more than 999,999,999 nanoseconds"));
+        }
+        Ok(())
+    }
+
+    /// What an object has of those that are set here.
+    pub(super) fn of(&self, stat: &Stat) -> Self {
+        Self { mode: self.mode.map(|_| stat.mode), modified: self.modified.map(|_| stat.modified) }
+    }
+
+    /// As a record has them.
+    pub(crate) fn to_value(self) -> Value {
+        let mut value = json!({});
+        if let Some(mode) = self.mode {
+            value["mode"] = json!(format!("{mode:04o}"));
+        }
+        if let Some((seconds, nanoseconds)) = self.modified {
+            value["modified"] = json!(seconds);
+            value["modifiedNanoseconds"] = json!(nanoseconds);
+        }
+        value
+    }
+
+    /// What a record has; `None` if that is not understood.
+    pub(crate) fn parse(value: &Value) -> Option<Self> {
+        let mode = match value.get("mode") {
+            Some(mode) => Some(u32::from_str_radix(mode.as_str()?, 8).ok()?),
+            None => None,
+        };
+        let modified = match value.get("modified") {
+            Some(seconds) => {
+                let nanoseconds = value.get("modifiedNanoseconds")?.as_u64()?;
+                Some((seconds.as_i64()?, u32::try_from(nanoseconds).ok()?))
+            }
+            None => None,
+        };
+        Some(Self { mode, modified })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_record_says_what_was_set() {
+        for one in [
+            SomeAttributes::default(),
+            SomeAttributes { mode: Some(0o755), modified: Some((-1, 999_999_999)) },
+            SomeAttributes { mode: Some(0), modified: None },
+        ] {
+            assert_eq!(SomeAttributes::parse(&one.to_value()), Some(one));
+            assert!(one.check().is_ok());
+        }
+        let refused = |mode, modified| SomeAttributes { mode, modified }.check().is_err();
+        assert!(refused(Some(0o4755), None) && refused(Some(0o1777), None));
+        assert!(refused(None, Some((0, 1_000_000_000))));
+    }
+}

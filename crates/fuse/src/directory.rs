@@ -1,0 +1,98 @@
+//! The entries in a reply to READDIR or READDIRPLUS.
+
+use std::{ffi::OsStr, os::unix::ffi::OsStrExt as _};
+
+use rustix::fs::FileType;
+use zerocopy::IntoBytes as _;
+
+use crate::{
+    abi::{Dirent, EntryOut},
+    reply,
+    types::Entry,
+};
+
+/// Takes the entries of a directory as long as there is room in the reply.
+#[derive(Debug)]
+pub struct Directory<'a> {
+    bytes: &'a mut Vec<u8>,
+    size: usize,
+    is_plus: bool,
+}
+
+impl<'a> Directory<'a> {
+    /// At most `size` bytes go to `bytes`, which is empty.
+    pub(crate) fn new(bytes: &'a mut Vec<u8>, size: usize, is_plus: bool) -> Self {
+        Self { bytes, size, is_plus }
+    }
+
+    /// Whether the kernel wants facts about the entries, too ([`Directory::add_entry`]).
+    pub fn is_plus(&self) -> bool {
+        self.is_plus
+    }
+
+    /// Adds a name with inode number and type; `offset` is where the next one begins, and
+    /// not 0. False if there is no room for it.
+    pub fn add(&mut self, name: &OsStr, inode: u64, kind: FileType, offset: u64) -> bool {
+        let room = self.has_room(name);
+        if room {
+            if self.is_plus {
+                // Without a node the kernel takes name and type alone, and looks up later.
+                self.bytes.extend_from_slice(EntryOut::default().as_bytes());
+            }
+            self.push(name, inode, kind, offset);
+        }
+        room
+    }
+
+    /// Adds an entry with its facts, as a lookup would give it. `entry` is called only where
+    /// there is room for it and the kernel wants facts; each entry is a reference to its
+    /// node. Where it gives none, the name is left out. False if there is no room.
+    pub fn add_entry(
+        &mut self,
+        name: &OsStr,
+        offset: u64,
+        entry: impl FnOnce() -> Option<Entry>,
+    ) -> bool {
+        let room = self.has_room(name);
+        if room && let Some(entry) = entry() {
+            if self.is_plus {
+                self.bytes.extend_from_slice(reply::entry(&entry).as_bytes());
+            }
+            self.push(name, entry.attributes.inode, entry.attributes.kind, offset);
+        }
+        room
+    }
+
+    fn has_room(&self, name: &OsStr) -> bool {
+        let entry = if self.is_plus { size_of::<EntryOut>() } else { 0 };
+        let dirent = (size_of::<Dirent>() + name.len()).next_multiple_of(8);
+        self.bytes.len().saturating_add(entry + dirent) <= self.size
+    }
+
+    fn push(&mut self, name: &OsStr, ino: u64, kind: FileType, off: u64) {
+        let namelen = u32::try_from(name.len()).unwrap_or(u32::MAX);
+        let kind = kind.as_raw_mode() >> 12;
+        self.bytes.extend_from_slice(Dirent { ino, off, namelen, kind }.as_bytes());
+        self.bytes.extend_from_slice(name.as_bytes());
+        self.bytes.resize(self.bytes.len().next_multiple_of(8), 0);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_entry_goes_past_the_size() {
+        for (is_plus, one) in [(false, 32), (true, 160)] {
+            let mut bytes = Vec::new();
+            let mut directory = Directory::new(&mut bytes, 2 * one, is_plus);
+            let file = FileType::RegularFile;
+            assert!(directory.add(OsStr::new("a"), 7, file, 1));
+            assert!(!directory.add(OsStr::new("123456789"), 7, file, 2), "eight bytes more");
+            assert!(directory.add(OsStr::new("12345678"), 7, file, 2));
+            assert!(!directory.add_entry(OsStr::new("b"), 3, || unreachable!("no room")));
+            assert_eq!(bytes.len(), 2 * one);
+        }
+    }
+}

@@ -1,0 +1,228 @@
+//! A request → the file system → the reply.
+
+use std::{ffi::OsStr, os::fd::BorrowedFd, os::unix::ffi::OsStrExt as _};
+
+use rustix::io::{Errno, Result};
+use zerocopy::IntoBytes as _;
+
+use crate::{
+    abi::{GetxattrOut, LseekOut, StatfsOut, WriteOut},
+    directory::Directory,
+    file_system::FileSystem,
+    reply,
+    request::{Malformed, Operation, Request, forgotten},
+    types::{Data, Entry, NodeId, Opened, Statistics},
+};
+
+/// What a request comes to, as bytes of the reply.
+enum Output {
+    Empty,
+    /// One structure, or two.
+    Bytes(Vec<u8>),
+    Data(Data, usize),
+}
+
+/// Serves one request and sends the reply.
+///
+/// # Errors
+/// Of the descriptor: `ENODEV` where nothing is mounted any more.
+pub(crate) fn serve(device: BorrowedFd<'_>, fs: &impl FileSystem, bytes: &[u8]) -> Result<()> {
+    let (unique, output) = match Request::parse(bytes) {
+        Ok(request) => {
+            let unique = request.unique;
+            match carry_out(fs, request) {
+                Some(output) => (unique, output),
+                None => return Ok(()),
+            }
+        }
+        Err(Malformed::Request { unique, errno }) => (unique, Err(errno)),
+        Err(Malformed::Header) => return Ok(()),
+    };
+    let sent = match &output {
+        Err(errno) => reply::send(device, unique, Err(*errno)),
+        Ok(Output::Empty) => reply::send(device, unique, Ok(&[])),
+        Ok(Output::Bytes(bytes)) => reply::send(device, unique, Ok(&[bytes])),
+        Ok(Output::Data(data, most)) => {
+            let bytes = data.bytes();
+            reply::send(device, unique, Ok(&[bytes.get(..*most).unwrap_or(bytes)]))
+        }
+    };
+    match sent {
+        // The request was given up meanwhile.
+        Ok(()) | Err(Errno::NOENT) => Ok(()),
+        Err(Errno::NODEV) => Err(Errno::NODEV),
+        // The kernel does not take such a reply; whoever waits must not wait for ever.
+        Err(_) => match reply::send(device, unique, Err(Errno::IO)) {
+            Err(Errno::NODEV) => Err(Errno::NODEV),
+            _ => Ok(()),
+        },
+    }
+}
+
+/// `None` where the kernel wants no reply.
+fn carry_out(fs: &impl FileSystem, request: Request<'_>) -> Option<Result<Output>> {
+    let Request { node, caller, operation, .. } = request;
+    let output = match operation {
+        Operation::Forget(count) => {
+            fs.forget(node, count);
+            return None;
+        }
+        Operation::BatchForget(nodes) => {
+            forgotten(nodes).for_each(|(node, count)| fs.forget(node, count));
+            return None;
+        }
+        // Not again: this session began.
+        Operation::Init { .. } => Err(Errno::IO),
+        // Requests are short; the kernel learns not to ask.
+        Operation::Interrupt => Err(Errno::NOSYS),
+        Operation::Destroy => Ok(Output::Empty),
+        Operation::Lookup(name) => match fs.lookup(caller, node, name) {
+            Ok(Some(found)) => entry(&found),
+            Ok(None) => Err(Errno::NOENT),
+            Err(errno) => Err(errno),
+        },
+        Operation::GetAttributes(handle) => fs
+            .attributes(caller, node, handle)
+            .map(|(of, timeout)| bytes(&reply::attributes_for(&of, timeout))),
+        Operation::SetAttributes(set) => fs
+            .set_attributes(caller, node, set)
+            .map(|(of, timeout)| bytes(&reply::attributes_for(&of, timeout))),
+        Operation::ReadLink => {
+            fs.read_link(caller, node).map(|target| Output::Bytes(target.into_encoded_bytes()))
+        }
+        Operation::Symlink { name, target } => {
+            fs.symlink(caller, node, name, target).and_then(|made| entry(&made))
+        }
+        Operation::MakeNode { name, mode } => make_node(mode)
+            .and_then(|mode| fs.make_file(caller, node, name, mode))
+            .and_then(|made| entry(&made)),
+        Operation::MakeDirectory { name, mode } => {
+            fs.make_directory(caller, node, name, mode).and_then(|made| entry(&made))
+        }
+        Operation::Unlink(name) => done(fs.unlink(caller, node, name)),
+        Operation::RemoveDirectory(name) => done(fs.remove_directory(caller, node, name)),
+        Operation::Rename { name, to, mode } => done(fs.rename(caller, (node, name), to, mode)),
+        Operation::Link { node: of, name } => {
+            fs.link(caller, of, node, name).and_then(|made| entry(&made))
+        }
+        Operation::Open(flags) => opened(fs.open(caller, node, flags)),
+        Operation::OpenDirectory(flags) => opened(fs.open_directory(caller, node, flags)),
+        Operation::Create { name, mode, flags } => {
+            created(fs.create(caller, node, name, mode & 0o7777, flags))
+        }
+        Operation::Temporary { mode, flags } => {
+            created(fs.temporary(caller, node, mode & 0o7777, flags))
+        }
+        Operation::Read { handle, offset, size } => fs
+            .read(caller, node, handle, offset, size)
+            .map(|data| Output::Data(data, usize::try_from(size).unwrap_or(usize::MAX))),
+        Operation::Write { handle, offset, data, is_mapped } => fs
+            .write(caller, node, handle, offset, data, is_mapped)
+            .map(|size| bytes(&WriteOut { size, padding: 0 })),
+        Operation::Flush(handle) => done(must_be_known(fs.flush(caller, node, handle))),
+        Operation::Release(handle) => {
+            fs.release(node, handle);
+            Ok(Output::Empty)
+        }
+        Operation::Sync { handle, data_only } => {
+            done(must_be_known(fs.sync(caller, node, handle, data_only)))
+        }
+        Operation::Allocate { handle, mode, offset, length } => {
+            done(fs.allocate(caller, node, handle, mode, offset, length))
+        }
+        Operation::Seek { handle, offset, to } => {
+            fs.seek(node, handle, offset, to).map(|offset| bytes(&LseekOut { offset }))
+        }
+        Operation::ReadDirectory { handle, offset, size, is_plus } => {
+            let mut entries = Vec::new();
+            let size = usize::try_from(size).unwrap_or(0).min(crate::session::MAX_READ);
+            let mut directory = Directory::new(&mut entries, size, is_plus);
+            let read = fs.read_directory(caller, node, handle, offset, &mut directory);
+            read.map(|()| Output::Bytes(entries))
+        }
+        Operation::ReleaseDirectory(handle) => {
+            fs.release_directory(node, handle);
+            Ok(Output::Empty)
+        }
+        Operation::SyncDirectory(handle) => done(fs.sync_directory(caller, node, handle)),
+        Operation::Statistics => fs.statistics(node).map(|of| bytes(&statistics(&of))),
+        Operation::GetExtended { name, size } => {
+            fs.extended(caller, node, name).and_then(|value| sized(value, size))
+        }
+        Operation::ListExtended { size } => fs.extended_names(caller, node).and_then(|names| {
+            let names = names.iter().flat_map(|name| [name.as_os_str(), OsStr::new("\0")]);
+            sized(names.flat_map(OsStr::as_bytes).copied().collect(), size)
+        }),
+        Operation::SetExtended { name, value } => done(fs.set_extended(caller, node, name, value)),
+        Operation::RemoveExtended(name) => done(fs.remove_extended(caller, node, name)),
+    };
+    Some(output)
+}
+
+fn done(result: Result<()>) -> Result<Output> {
+    result.map(|()| Output::Empty)
+}
+
+fn bytes(structure: &(impl zerocopy::IntoBytes + zerocopy::Immutable)) -> Output {
+    Output::Bytes(structure.as_bytes().to_vec())
+}
+
+fn entry(entry: &Entry) -> Result<Output> {
+    checked(entry).map(|()| bytes(&reply::entry(entry)))
+}
+
+/// An entry that would confuse the kernel is an error of the file system.
+fn checked(entry: &Entry) -> Result<()> {
+    let is_node = entry.node.0 != 0 && entry.node != NodeId::ROOT;
+    if is_node && reply::is_served(entry.attributes.kind) { Ok(()) } else { Err(Errno::IO) }
+}
+
+/// The kernel takes `ENOSYS` of an open for success, and never asks again.
+fn opened(result: Result<Opened>) -> Result<Output> {
+    must_be_known(result).map(|opened| bytes(&reply::opened(&opened)))
+}
+
+/// As for an open: what is not done must not count as done.
+fn must_be_known<T>(result: Result<T>) -> Result<T> {
+    result.map_err(|errno| if errno == Errno::NOSYS { Errno::IO } else { errno })
+}
+
+fn created(result: Result<(Entry, Opened)>) -> Result<Output> {
+    let (entry, opened) = result?;
+    checked(&entry)?;
+    let mut bytes = reply::entry(&entry).as_bytes().to_vec();
+    bytes.extend_from_slice(reply::opened(&opened).as_bytes());
+    Ok(Output::Bytes(bytes))
+}
+
+/// The permission bits of a regular file; nothing else is made.
+fn make_node(mode: u32) -> Result<u32> {
+    match rustix::fs::FileType::from_raw_mode(mode) {
+        rustix::fs::FileType::RegularFile => Ok(mode & 0o7777),
+        _ => Err(Errno::PERM),
+    }
+}
+
+/// A value if there is room for it; its size if that is all that was asked for.
+fn sized(value: Vec<u8>, room: u32) -> Result<Output> {
+    let size = u32::try_from(value.len()).map_err(|_| Errno::RANGE)?;
+    match room {
+        0 => Ok(bytes(&GetxattrOut { size, padding: 0 })),
+        room if size <= room => Ok(Output::Bytes(value)),
+        _ => Err(Errno::RANGE),
+    }
+}
+
+fn statistics(of: &Statistics) -> StatfsOut {
+    StatfsOut {
+        blocks: of.blocks,
+        bfree: of.blocks_free,
+        bavail: of.blocks_available,
+        files: of.files,
+        ffree: of.files_free,
+        bsize: of.block_size,
+        namelen: of.name_length,
+        frsize: of.block_size,
+        ..StatfsOut::default()
+    }
+}

@@ -1,0 +1,369 @@
+//! Requests as they come from the kernel. Every length is looked at, and every name.
+
+use std::{ffi::OsStr, os::unix::ffi::OsStrExt as _};
+
+use rustix::{fs::OFlags, io::Errno};
+use zerocopy::{FromBytes, Immutable, KnownLayout};
+
+use crate::{
+    abi::{
+        self, BatchForgetIn, CreateIn, FallocateIn, FlushIn, ForgetIn, ForgetOne, FsyncIn,
+        GetattrIn, GetxattrIn, InHeader, InitIn, LinkIn, LseekIn, MkdirIn, MknodIn, OpenIn, ReadIn,
+        ReleaseIn, Rename2In, RenameIn, SetattrIn, SetxattrIn, WriteIn, fattr, opcode,
+    },
+    types::{Caller, Handle, NodeId, RenameMode, Seek, SetAttributes, SetTime},
+};
+
+/// A request.
+#[derive(Debug)]
+pub(crate) struct Request<'a> {
+    pub(crate) unique: u64,
+    pub(crate) node: NodeId,
+    pub(crate) caller: Caller,
+    pub(crate) operation: Operation<'a>,
+}
+
+/// Why bytes are not a request that can be served.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Malformed {
+    /// Nothing says to what a reply would belong.
+    Header,
+    /// The reply to give.
+    Request { unique: u64, errno: Errno },
+}
+
+/// What is asked for.
+#[derive(Debug)]
+pub(crate) enum Operation<'a> {
+    Init {
+        major: u32,
+        minor: u32,
+        readahead: u32,
+        flags: u32,
+        flags2: u32,
+    },
+    Destroy,
+    /// Needs no reply.
+    Interrupt,
+    Forget(u64),
+    BatchForget(&'a [u8]),
+    Lookup(&'a OsStr),
+    GetAttributes(Option<Handle>),
+    SetAttributes(SetAttributes),
+    ReadLink,
+    Symlink {
+        name: &'a OsStr,
+        target: &'a OsStr,
+    },
+    MakeNode {
+        name: &'a OsStr,
+        mode: u32,
+    },
+    MakeDirectory {
+        name: &'a OsStr,
+        mode: u32,
+    },
+    Unlink(&'a OsStr),
+    RemoveDirectory(&'a OsStr),
+    Rename {
+        name: &'a OsStr,
+        to: (NodeId, &'a OsStr),
+        mode: RenameMode,
+    },
+    Link {
+        node: NodeId,
+        name: &'a OsStr,
+    },
+    Open(OFlags),
+    Create {
+        name: &'a OsStr,
+        mode: u32,
+        flags: OFlags,
+    },
+    Temporary {
+        mode: u32,
+        flags: OFlags,
+    },
+    Read {
+        handle: Handle,
+        offset: u64,
+        size: u32,
+    },
+    Write {
+        handle: Handle,
+        offset: u64,
+        data: &'a [u8],
+        is_mapped: bool,
+    },
+    Flush(Handle),
+    Release(Handle),
+    Sync {
+        handle: Handle,
+        data_only: bool,
+    },
+    Allocate {
+        handle: Handle,
+        mode: u32,
+        offset: u64,
+        length: u64,
+    },
+    Seek {
+        handle: Handle,
+        offset: u64,
+        to: Seek,
+    },
+    OpenDirectory(OFlags),
+    ReadDirectory {
+        handle: Handle,
+        offset: u64,
+        size: u32,
+        is_plus: bool,
+    },
+    ReleaseDirectory(Handle),
+    SyncDirectory(Handle),
+    Statistics,
+    GetExtended {
+        name: &'a OsStr,
+        size: u32,
+    },
+    ListExtended {
+        size: u32,
+    },
+    SetExtended {
+        name: &'a OsStr,
+        value: &'a [u8],
+    },
+    RemoveExtended(&'a OsStr),
+}
+
+impl<'a> Request<'a> {
+    /// Reads one request, which is all of `bytes`.
+    pub(crate) fn parse(bytes: &'a [u8]) -> Result<Self, Malformed> {
+        let Ok((header, rest)) = InHeader::read_from_prefix(bytes) else {
+            return Err(Malformed::Header);
+        };
+        let unique = header.unique;
+        let refused = |errno| Malformed::Request { unique, errno };
+        // Extensions follow the arguments; none was agreed on.
+        if usize::try_from(header.len) != Ok(bytes.len()) || header.total_extlen != 0 {
+            return Err(refused(Errno::INVAL));
+        }
+        let caller = Caller { uid: header.uid, gid: header.gid, pid: header.pid };
+        let operation = Arguments(rest).operation(header.opcode).map_err(refused)?;
+        Ok(Self { unique, node: NodeId(header.nodeid), caller, operation })
+    }
+}
+
+/// What follows a header.
+struct Arguments<'a>(&'a [u8]);
+
+type Parsed<T> = Result<T, Errno>;
+
+impl<'a> Arguments<'a> {
+    fn operation(mut self, code: u32) -> Parsed<Operation<'a>> {
+        let operation = match code {
+            opcode::INIT => return self.init(),
+            opcode::DESTROY => Operation::Destroy,
+            opcode::INTERRUPT => return Ok(Operation::Interrupt),
+            opcode::FORGET => Operation::Forget(self.take::<ForgetIn>()?.nlookup),
+            opcode::BATCH_FORGET => self.batch_forget()?,
+            opcode::LOOKUP => Operation::Lookup(self.name()?),
+            opcode::GETATTR => {
+                let GetattrIn { getattr_flags, fh, .. } = self.take()?;
+                let has_handle = getattr_flags & abi::GETATTR_FH != 0;
+                Operation::GetAttributes(has_handle.then_some(Handle(fh)))
+            }
+            opcode::SETATTR => Operation::SetAttributes(set_attributes(&self.take()?)),
+            opcode::READLINK => Operation::ReadLink,
+            opcode::SYMLINK => Operation::Symlink { name: self.name()?, target: self.text()? },
+            opcode::MKNOD => {
+                let MknodIn { mode, umask, .. } = self.take()?;
+                Operation::MakeNode { mode: masked(mode, umask), name: self.name()? }
+            }
+            opcode::MKDIR => {
+                let MkdirIn { mode, umask } = self.take()?;
+                Operation::MakeDirectory { mode: masked(mode, umask), name: self.name()? }
+            }
+            opcode::UNLINK => Operation::Unlink(self.name()?),
+            opcode::RMDIR => Operation::RemoveDirectory(self.name()?),
+            opcode::RENAME => {
+                let RenameIn { newdir } = self.take()?;
+                self.rename(newdir, 0)?
+            }
+            opcode::RENAME2 => {
+                let Rename2In { newdir, flags, .. } = self.take()?;
+                self.rename(newdir, flags)?
+            }
+            opcode::LINK => {
+                let LinkIn { oldnodeid } = self.take()?;
+                Operation::Link { node: NodeId(oldnodeid), name: self.name()? }
+            }
+            opcode::OPEN => Operation::Open(flags(self.take::<OpenIn>()?.flags)),
+            opcode::OPENDIR => Operation::OpenDirectory(flags(self.take::<OpenIn>()?.flags)),
+            opcode::CREATE | opcode::TMPFILE => {
+                let arguments: CreateIn = self.take()?;
+                let mode = masked(arguments.mode, arguments.umask);
+                let (name, flags) = (self.text()?, flags(arguments.flags));
+                match code {
+                    opcode::TMPFILE => Operation::Temporary { mode, flags },
+                    _ => Operation::Create { name: checked(name)?, mode, flags },
+                }
+            }
+            opcode::READ => {
+                let ReadIn { fh, offset, size, .. } = self.take()?;
+                Operation::Read { handle: Handle(fh), offset, size }
+            }
+            opcode::WRITE => {
+                let WriteIn { fh, offset, size, write_flags, .. } = self.take()?;
+                let data = self.all();
+                if usize::try_from(size) != Ok(data.len()) {
+                    return Err(Errno::INVAL);
+                }
+                let is_mapped = write_flags & abi::WRITE_CACHE != 0;
+                Operation::Write { handle: Handle(fh), offset, data, is_mapped }
+            }
+            opcode::FLUSH => Operation::Flush(Handle(self.take::<FlushIn>()?.fh)),
+            opcode::RELEASE => Operation::Release(Handle(self.take::<ReleaseIn>()?.fh)),
+            opcode::RELEASEDIR => Operation::ReleaseDirectory(Handle(self.take::<ReleaseIn>()?.fh)),
+            opcode::FSYNC => {
+                let FsyncIn { fh, fsync_flags, .. } = self.take()?;
+                let data_only = fsync_flags & abi::FSYNC_FDATASYNC != 0;
+                Operation::Sync { handle: Handle(fh), data_only }
+            }
+            opcode::FSYNCDIR => Operation::SyncDirectory(Handle(self.take::<FsyncIn>()?.fh)),
+            opcode::FALLOCATE => {
+                let FallocateIn { fh, offset, length, mode, .. } = self.take()?;
+                Operation::Allocate { handle: Handle(fh), mode, offset, length }
+            }
+            opcode::LSEEK => {
+                let LseekIn { fh, offset, whence, .. } = self.take()?;
+                let to = match whence {
+                    3 => Seek::Data,
+                    4 => Seek::Hole,
+                    _ => return Err(Errno::INVAL),
+                };
+                Operation::Seek { handle: Handle(fh), offset, to }
+            }
+            opcode::READDIR | opcode::READDIRPLUS => {
+                let ReadIn { fh, offset, size, .. } = self.take()?;
+                let is_plus = code == opcode::READDIRPLUS;
+                Operation::ReadDirectory { handle: Handle(fh), offset, size, is_plus }
+            }
+            opcode::STATFS => Operation::Statistics,
+            opcode::GETXATTR => {
+                let GetxattrIn { size, .. } = self.take()?;
+                Operation::GetExtended { name: self.text()?, size }
+            }
+            opcode::LISTXATTR => Operation::ListExtended { size: self.take::<GetxattrIn>()?.size },
+            opcode::SETXATTR => {
+                let SetxattrIn { size, .. } = self.take()?;
+                let (name, value) = (self.text()?, self.all());
+                if usize::try_from(size) != Ok(value.len()) {
+                    return Err(Errno::INVAL);
+                }
+                Operation::SetExtended { name, value }
+            }
+            opcode::REMOVEXATTR => Operation::RemoveExtended(self.text()?),
+            _ => return Err(Errno::NOSYS),
+        };
+        if self.0.is_empty() { Ok(operation) } else { Err(Errno::INVAL) }
+    }
+
+    fn take<T: FromBytes + KnownLayout + Immutable>(&mut self) -> Parsed<T> {
+        let (value, rest) = T::read_from_prefix(self.0).map_err(|_| Errno::INVAL)?;
+        self.0 = rest;
+        Ok(value)
+    }
+
+    fn all(&mut self) -> &'a [u8] {
+        std::mem::take(&mut self.0)
+    }
+
+    /// A text that ends with a NUL.
+    fn text(&mut self) -> Parsed<&'a OsStr> {
+        let end = self.0.iter().position(|byte| *byte == 0).ok_or(Errno::INVAL)?;
+        let (text, rest) = self.0.split_at_checked(end).ok_or(Errno::INVAL)?;
+        self.0 = rest.get(1..).unwrap_or_default();
+        Ok(OsStr::from_bytes(text))
+    }
+
+    /// A name in a directory.
+    fn name(&mut self) -> Parsed<&'a OsStr> {
+        checked(self.text()?)
+    }
+
+    fn init(&mut self) -> Parsed<Operation<'a>> {
+        let InitIn { major, minor, max_readahead, flags } = self.take()?;
+        // Newer kernels send a second word, and what later ones will add.
+        let flags2 = match flags & abi::init::INIT_EXT {
+            0 => 0,
+            _ => self.take::<u32>()?,
+        };
+        Ok(Operation::Init { major, minor, readahead: max_readahead, flags, flags2 })
+    }
+
+    fn batch_forget(&mut self) -> Parsed<Operation<'a>> {
+        let BatchForgetIn { count, .. } = self.take()?;
+        let nodes = self.all();
+        let length =
+            usize::try_from(count).ok().and_then(|n| n.checked_mul(size_of::<ForgetOne>()));
+        if length == Some(nodes.len()) {
+            Ok(Operation::BatchForget(nodes))
+        } else {
+            Err(Errno::INVAL)
+        }
+    }
+
+    fn rename(&mut self, newdir: u64, flags: u32) -> Parsed<Operation<'a>> {
+        let mode = match flags {
+            0 => RenameMode::Replace,
+            1 => RenameMode::NoReplace,
+            2 => RenameMode::Exchange,
+            _ => return Err(Errno::INVAL),
+        };
+        let (name, to) = (self.name()?, self.name()?);
+        Ok(Operation::Rename { name, to: (NodeId(newdir), to), mode })
+    }
+}
+
+/// The nodes of a BATCH_FORGET with their counts.
+pub(crate) fn forgotten(bytes: &[u8]) -> impl Iterator<Item = (NodeId, u64)> {
+    let ones = bytes.chunks_exact(size_of::<ForgetOne>());
+    ones.filter_map(|one| ForgetOne::read_from_bytes(one).ok())
+        .map(|ForgetOne { nodeid, nlookup }| (NodeId(nodeid), nlookup))
+}
+
+fn checked(name: &OsStr) -> Parsed<&OsStr> {
+    match name.as_bytes() {
+        b"" | b"." | b".." => Err(Errno::INVAL),
+        bytes if bytes.contains(&b'/') => Err(Errno::INVAL),
+        _ => Ok(name),
+    }
+}
+
+fn flags(bits: u32) -> OFlags {
+    OFlags::from_bits_retain(bits)
+}
+
+/// The kernel applied the mask unless it was told not to; it does no harm twice.
+fn masked(mode: u32, umask: u32) -> u32 {
+    mode & !(umask & 0o777)
+}
+
+fn set_attributes(set: &SetattrIn) -> SetAttributes {
+    let has = |flag: u32| set.valid & flag != 0;
+    let time = |flag, now, at: (i64, u32)| match (has(flag), has(now)) {
+        (false, _) => None,
+        (true, true) => Some(SetTime::Now),
+        (true, false) => Some(SetTime::At(at.0, at.1)),
+    };
+    SetAttributes {
+        handle: has(fattr::FH).then_some(Handle(set.fh)),
+        size: has(fattr::SIZE).then_some(set.size),
+        mode: has(fattr::MODE).then_some(set.mode & 0o7777),
+        uid: has(fattr::UID).then_some(set.uid),
+        gid: has(fattr::GID).then_some(set.gid),
+        accessed: time(fattr::ATIME, fattr::ATIME_NOW, (set.atime, set.atimensec)),
+        modified: time(fattr::MTIME, fattr::MTIME_NOW, (set.mtime, set.mtimensec)),
+    }
+}

@@ -1,0 +1,271 @@
+//! The time between INIT and the end of a mount.
+
+use std::{
+    os::fd::{AsFd, OwnedFd},
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+    time::{Duration, Instant},
+};
+
+use rustix::{
+    event::{EventfdFlags, PollFd, PollFlags, Timespec, epoll, eventfd, poll},
+    fs::{OFlags, fcntl_getfl, fcntl_setfl},
+    io::{Errno, read},
+};
+use zerocopy::IntoBytes as _;
+
+use crate::{
+    abi::{self, InitOut, init},
+    dispatch,
+    file_system::FileSystem,
+    notify::Notifier,
+    reply,
+    request::{Operation, Request},
+};
+
+/// Most bytes in one WRITE.
+const MAX_WRITE: u32 = 256 << 10;
+/// Most bytes in the reply to one READ or READDIR.
+pub(crate) const MAX_READ: usize = MAX_WRITE as usize;
+/// A request with its content.
+const BUFFER: usize = MAX_READ + 4096;
+/// Requests that the kernel makes by itself at once, such as read-ahead.
+const BACKGROUND: u16 = 16;
+/// How long one thread looks for the next request before it sleeps: to wake it takes longer.
+const POLLING: Duration = Duration::from_micros(30);
+/// A thread looks for requests this often even if nothing wakes it.
+const LOOK: Timespec = Timespec { tv_sec: 1, tv_nsec: 0 };
+
+/// A mount that was not begun.
+#[derive(Debug)]
+pub struct Session {
+    device: Arc<OwnedFd>,
+    stop: Arc<OwnedFd>,
+}
+
+/// Ends a session from another thread.
+#[derive(Debug, Clone)]
+pub struct Stopper(Arc<OwnedFd>);
+
+/// Why a session did not begin, or ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum SessionError {
+    /// A system call failed.
+    #[error("cannot {0}: {1}")]
+    Io(&'static str, Errno),
+    /// The kernel did not begin with INIT.
+    #[error("the kernel did not initialize the mount in time")]
+    NoInit,
+    /// The kernel speaks another version.
+    #[error("the kernel speaks FUSE {0}.{1}, and 7.31 is needed (Linux 5.4)")]
+    Version(u32, u32),
+}
+
+fn io(action: &'static str) -> impl FnOnce(Errno) -> SessionError {
+    move |errno| SessionError::Io(action, errno)
+}
+
+impl Session {
+    /// A session over a descriptor of `/dev/fuse` that was mounted. Waits for the kernel's
+    /// INIT until `deadline`, and answers it; from then on other processes can reach the
+    /// mount, and wait until [`Session::run`] serves them.
+    ///
+    /// # Errors
+    /// [`SessionError`].
+    pub fn begin(device: OwnedFd, deadline: Instant) -> Result<Self, SessionError> {
+        let flags = fcntl_getfl(&device).map_err(io("look at the device"))?;
+        fcntl_setfl(&device, flags | OFlags::NONBLOCK).map_err(io("set up the device"))?;
+        let stop = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)
+            .map_err(io("make an eventfd"))?;
+        let session = Self { device: Arc::new(device), stop: Arc::new(stop) };
+        session.initialize(deadline)?;
+        Ok(session)
+    }
+
+    /// Tells the kernel what changed.
+    pub fn notifier(&self) -> Notifier {
+        Notifier::new(Arc::clone(&self.device))
+    }
+
+    /// Ends the session.
+    pub fn stopper(&self) -> Stopper {
+        Stopper(Arc::clone(&self.stop))
+    }
+
+    /// Serves with so many threads until the mount is gone or somebody stops the session.
+    ///
+    /// # Errors
+    /// [`SessionError::Io`].
+    pub fn run(&self, fs: &impl FileSystem, threads: usize) -> Result<(), SessionError> {
+        let polls = AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            let work = || {
+                let ended = self.work(fs, &polls);
+                // Whatever ends one ends all.
+                self.stopper().stop();
+                ended
+            };
+            let others: Vec<_> = (1..threads.max(1)).map(|_| scope.spawn(work)).collect();
+            let mut ended = work();
+            for other in others {
+                // A thread that panicked has aborted the process.
+                if let Ok(Err(error)) = other.join() {
+                    ended = Err(error);
+                }
+            }
+            ended
+        })
+    }
+
+    fn initialize(&self, deadline: Instant) -> Result<(), SessionError> {
+        let mut buffer = vec![0; BUFFER];
+        let length = loop {
+            match read(&self.device, &mut buffer) {
+                Ok(length) => break length,
+                Err(Errno::AGAIN | Errno::INTR) => {}
+                Err(errno) => return Err(io("read from the device")(errno)),
+            }
+            let left = deadline.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                return Err(SessionError::NoInit);
+            }
+            let left = Timespec::try_from(left).unwrap_or(LOOK);
+            match poll(&mut [PollFd::new(&self.device, PollFlags::IN)], Some(&left)) {
+                Ok(_) | Err(Errno::INTR) => {}
+                Err(errno) => return Err(io("wait for the kernel")(errno)),
+            }
+        };
+        let request = Request::parse(buffer.get(..length).unwrap_or_default());
+        let Ok(Request { unique, operation, .. }) = request else {
+            return Err(SessionError::NoInit);
+        };
+        let Operation::Init { major, minor, readahead, flags, flags2 } = operation else {
+            return Err(SessionError::NoInit);
+        };
+        if major != abi::MAJOR || minor < abi::OLDEST_MINOR {
+            let _ = reply::send(&self.device, unique, Err(Errno::PROTO));
+            return Err(SessionError::Version(major, minor));
+        }
+        let wanted = init::ASYNC_READ
+            | init::ATOMIC_O_TRUNC
+            | init::BIG_WRITES
+            | init::AUTO_INVAL_DATA
+            | init::DO_READDIRPLUS
+            | init::READDIRPLUS_AUTO
+            | init::PARALLEL_DIROPS
+            | init::MAX_PAGES
+            | init::INIT_EXT;
+        let answer = InitOut {
+            major: abi::MAJOR,
+            minor: minor.min(abi::MINOR),
+            max_readahead: readahead,
+            flags: flags & wanted,
+            max_background: BACKGROUND,
+            congestion_threshold: BACKGROUND / 4 * 3,
+            max_write: MAX_WRITE,
+            time_gran: 1,
+            max_pages: u16::try_from(MAX_WRITE / 4096).unwrap_or(1),
+            flags2: flags2 & init::DIRECT_IO_ALLOW_MMAP,
+            ..InitOut::default()
+        };
+        reply::send(&self.device, unique, Ok(&[answer.as_bytes()]))
+            .map_err(io("initialize the mount"))
+    }
+
+    /// One thread: reads a request, serves it, looks for the next.
+    fn work(&self, fs: &impl FileSystem, polls: &AtomicBool) -> Result<(), SessionError> {
+        let waiting = Waiting::on(&self.device, &self.stop)?;
+        let mut buffer = vec![0; BUFFER];
+        let mut last: Option<Instant> = None;
+        loop {
+            match read(&self.device, &mut buffer) {
+                Ok(length) => {
+                    let request = buffer.get(..length).unwrap_or_default();
+                    match dispatch::serve(self.device.as_fd(), fs, request) {
+                        Ok(()) => last = Some(Instant::now()),
+                        Err(_unmounted) => return Ok(()),
+                    }
+                    continue;
+                }
+                Err(Errno::AGAIN) => {}
+                // The request was given up before it was read.
+                Err(Errno::INTR | Errno::NOENT) => continue,
+                Err(Errno::NODEV | Errno::CONNABORTED) => return Ok(()),
+                Err(errno) => return Err(io("read from the device")(errno)),
+            }
+            match last {
+                // One thread at most waits awake.
+                Some(last) if last.elapsed() < POLLING && !polls.swap(true, Ordering::Acquire) => {
+                    let found = self.poll(last);
+                    polls.store(false, Ordering::Release);
+                    if found {
+                        continue;
+                    }
+                }
+                _ => {}
+            }
+            last = None;
+            if waiting.wait()? {
+                return Ok(());
+            }
+        }
+    }
+
+    /// Looks for a request until the time is over; true if there may be one.
+    fn poll(&self, since: Instant) -> bool {
+        while since.elapsed() < POLLING {
+            let none = Timespec { tv_sec: 0, tv_nsec: 0 };
+            match poll(&mut [PollFd::new(&self.device, PollFlags::IN)], Some(&none)) {
+                Ok(0) | Err(Errno::INTR) => std::hint::spin_loop(),
+                _ => return true,
+            }
+        }
+        false
+    }
+}
+
+impl Stopper {
+    /// Ends the session: each thread ends with the request that it is at.
+    pub fn stop(&self) {
+        let _ = rustix::io::write(&self.0, &1_u64.to_ne_bytes());
+    }
+}
+
+/// Where one thread sleeps until there is a request, or the session ends.
+struct Waiting<'a> {
+    epoll: OwnedFd,
+    stop: &'a OwnedFd,
+}
+
+impl<'a> Waiting<'a> {
+    fn on(device: &OwnedFd, stop: &'a OwnedFd) -> Result<Self, SessionError> {
+        let set_up = || io("wait for requests");
+        let epoll = epoll::create(epoll::CreateFlags::CLOEXEC).map_err(set_up())?;
+        // A request wakes one thread, not all.
+        let flags = epoll::EventFlags::IN | epoll::EventFlags::EXCLUSIVE;
+        epoll::add(&epoll, device, epoll::EventData::new_u64(0), flags).map_err(set_up())?;
+        let flags = epoll::EventFlags::IN;
+        epoll::add(&epoll, stop, epoll::EventData::new_u64(1), flags).map_err(set_up())?;
+        Ok(Self { epoll, stop })
+    }
+
+    /// Sleeps. True if the session was stopped.
+    fn wait(&self) -> Result<bool, SessionError> {
+        let mut events = [epoll::Event {
+            flags: epoll::EventFlags::empty(),
+            data: epoll::EventData::new_u64(0),
+        }; 2];
+        match epoll::wait(&self.epoll, &mut events[..], Some(&LOOK)) {
+            Ok(_) | Err(Errno::INTR) => {}
+            Err(errno) => return Err(io("wait for requests")(errno)),
+        }
+        let none = Timespec { tv_sec: 0, tv_nsec: 0 };
+        match poll(&mut [PollFd::new(self.stop, PollFlags::IN)], Some(&none)) {
+            Ok(stopped) => Ok(stopped > 0),
+            Err(Errno::INTR) => Ok(false),
+            Err(errno) => Err(io("wait for requests")(errno)),
+        }
+    }
+}

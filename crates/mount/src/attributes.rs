@@ -1,0 +1,54 @@
+//! What a program is told about an entry.
+
+use portcullis_core::Stat;
+use portcullis_policy::ObjectKind;
+
+use crate::staged::{Shows, Time};
+
+/// Attributes of a node, without its owner.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Attr {
+    pub(crate) node: u64,
+    pub(crate) kind: ObjectKind,
+    pub(crate) mode: u32,
+    pub(crate) links: u32,
+    pub(crate) size: u64,
+    pub(crate) modified: Time,
+    pub(crate) changed: Time,
+}
+
+/// The mode of a directory that can be passed but not listed.
+const TRAVERSABLE: u32 = 0o111;
+
+impl Attr {
+    /// Those of an entry of the workspace; `size` is what a reader gets. How many names it
+    /// has and how large a directory is would tell of what is hidden.
+    pub(crate) fn new(node: u64, stat: &Stat, traverse: bool, size: u64) -> Self {
+        let is_directory = stat.kind == ObjectKind::Directory;
+        let mode = match stat.kind {
+            ObjectKind::Symlink => 0o777,
+            _ if traverse => TRAVERSABLE,
+            _ => stat.mode & 0o777,
+        };
+        Self {
+            node,
+            kind: stat.kind,
+            mode,
+            links: if is_directory { 2 } else { 1 },
+            size: if is_directory { 4096 } else { size },
+            modified: stat.modified,
+            changed: stat.changed,
+        }
+    }
+
+    /// The same while a version is staged.
+    pub(crate) fn staged(self, shows: &Shows) -> Self {
+        Self {
+            size: shows.size,
+            modified: shows.modified,
+            changed: shows.changed,
+            mode: shows.mode.unwrap_or(self.mode),
+            ..self
+        }
+    }
+}

@@ -1,0 +1,153 @@
+//! Which program asks, as far as `/proc` tells: a claim for the record, which decides
+//! nothing.
+
+use std::{
+    collections::{BTreeMap, HashMap},
+    fs::File,
+    io::Read as _,
+    os::fd::OwnedFd,
+    sync::{
+        Arc, Mutex, PoisonError,
+        mpsc::{Receiver, SyncSender, sync_channel},
+    },
+    thread,
+    time::{Duration, Instant},
+};
+
+use rustix::fs::{Mode, OFlags, openat};
+use serde_json::{Value, json};
+
+/// The most bytes of a program's arguments that go into a record.
+const MAX_ARGUMENTS: u64 = 512;
+/// How long a request waits for the arguments.
+const PATIENCE: Duration = Duration::from_millis(10);
+/// How long the arguments of a process are remembered.
+const REMEMBERED: Duration = Duration::from_secs(1);
+/// How many are.
+const MOST: usize = 1024;
+
+/// Looks processes up.
+///
+/// To read the arguments of a process waits for the lock on its memory, which a thread of
+/// it may hold that waits for this mount. So a thread of its own reads them, and nobody
+/// waits for that for long.
+#[derive(Debug)]
+pub(crate) struct Claims {
+    processes: Option<Arc<OwnedFd>>,
+    known: Mutex<HashMap<u32, Known>>,
+    reader: Option<SyncSender<Wanted>>,
+}
+
+#[derive(Debug)]
+struct Known {
+    program: String,
+    arguments: Vec<String>,
+    at: Instant,
+}
+
+#[derive(Debug)]
+struct Wanted {
+    pid: u32,
+    reply: SyncSender<Option<String>>,
+}
+
+impl Claims {
+    /// Looks up in `processes`, which is `/proc`.
+    pub(crate) fn new(processes: Option<OwnedFd>) -> Self {
+        let processes = processes.map(Arc::new);
+        let reader = processes.clone().and_then(|processes| {
+            let (sender, wanted) = sync_channel(4);
+            let reader = thread::Builder::new().name("mount-claims".to_owned());
+            reader.spawn(move || serve(&processes, &wanted)).ok().map(|_| sender)
+        });
+        Self { processes, known: Mutex::default(), reader }
+    }
+
+    /// The facts about the process `pid`.
+    pub(crate) fn facts(&self, pid: u32) -> BTreeMap<String, Value> {
+        // The kernel itself asks.
+        if pid == 0 {
+            return BTreeMap::new();
+        }
+        let mut process = json!({"pid": pid});
+        if let Some((program, arguments)) = self.look(pid) {
+            process["program"] = program.into();
+            if !arguments.is_empty() {
+                process["arguments"] = arguments.into();
+            }
+        }
+        BTreeMap::from([("process".to_owned(), process)])
+    }
+
+    fn look(&self, pid: u32) -> Option<(String, Vec<String>)> {
+        let processes = self.processes.as_deref()?;
+        let program = read(processes, pid, "comm", 64)?.trim_end_matches('\n').to_owned();
+        let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(known) = known.get(&pid)
+            && known.program == program
+            && known.at.elapsed() < REMEMBERED
+        {
+            return Some((program, known.arguments.clone()));
+        }
+        if known.len() >= MOST {
+            known.clear();
+        }
+        drop(known);
+        let Some(arguments) = self.ask(pid) else { return Some((program, Vec::new())) };
+        let arguments = arguments.trim_end_matches('\0').split('\0');
+        let arguments: Vec<_> = arguments.map(str::to_owned).collect();
+        let at = Instant::now();
+        let new = Known { program: program.clone(), arguments: arguments.clone(), at };
+        self.known.lock().unwrap_or_else(PoisonError::into_inner).insert(pid, new);
+        Some((program, arguments))
+    }
+
+    fn ask(&self, pid: u32) -> Option<String> {
+        let (reply, answer) = sync_channel(1);
+        self.reader.as_ref()?.try_send(Wanted { pid, reply }).ok()?;
+        answer.recv_timeout(PATIENCE).ok()?
+    }
+}
+
+fn serve(processes: &OwnedFd, wanted: &Receiver<Wanted>) {
+    for Wanted { pid, reply } in wanted {
+        // Whoever asked may have gone on.
+        let _ = reply.try_send(read(processes, pid, "cmdline", MAX_ARGUMENTS));
+    }
+}
+
+/// The beginning of a file of `/proc/PID`.
+fn read(processes: &OwnedFd, pid: u32, name: &str, limit: u64) -> Option<String> {
+    let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NOFOLLOW;
+    let file = openat(processes, format!("{pid}/{name}"), flags, Mode::empty()).ok()?;
+    let mut bytes = Vec::new();
+    File::from(file).take(limit).read_to_end(&mut bytes).ok()?;
+    Some(String::from_utf8_lossy(&bytes).into_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn proc() -> OwnedFd {
+        let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        rustix::fs::open("/proc", flags, Mode::empty()).unwrap()
+    }
+
+    #[test]
+    fn a_process_is_named() {
+        let pid = std::process::id();
+        let facts = Claims::new(Some(proc())).facts(pid);
+        let process = &facts["process"];
+        assert_eq!(process["pid"], pid);
+        let own = std::env::args().next().unwrap();
+        assert_eq!(process["arguments"][0].as_str(), Some(own.as_str()));
+        assert!(own.contains(process["program"].as_str().unwrap().get(..5).unwrap()));
+    }
+
+    #[test]
+    fn without_proc_there_is_the_id() {
+        assert_eq!(Claims::new(None).facts(7)["process"], json!({"pid": 7}));
+        assert!(Claims::new(Some(proc())).facts(0).is_empty());
+    }
+}

@@ -1,0 +1,187 @@
+//! Commits: a staged version becomes the file's content by one request.
+
+use std::{collections::BTreeMap, sync::Arc};
+
+use portcullis_policy::{
+    ObjectKind,
+    model::{
+        WorkspacePath,
+        request::{SetAttributes, Write},
+    },
+};
+use rustix::io::Errno;
+use serde_json::Value;
+
+use crate::{
+    mount::Mount,
+    node::Times,
+    nodes::Gone,
+    staged::{Pending, Staged, Stored},
+};
+
+impl Mount<'_> {
+    /// Commits what an open file has, for FLUSH and FSYNC.
+    ///
+    /// # Errors
+    /// Why it was refused; then nothing of what was written is left.
+    pub(crate) fn commit_handle(&self, handle: u64, pid: u32) -> Result<(), Errno> {
+        let file = self.lock().handles.file(handle)?;
+        match &file.staged {
+            Some(staged) => self.commit(file.node, staged, &self.facts(pid)),
+            None => Ok(()),
+        }
+    }
+
+    /// Commits what is staged and not on the disk.
+    ///
+    /// # Errors
+    /// As [`Mount::commit_handle`].
+    pub(crate) fn commit(
+        &self,
+        id: u64,
+        staged: &Arc<Staged>,
+        facts: &BTreeMap<String, Value>,
+    ) -> Result<(), Errno> {
+        let _names = self.keep_names();
+        self.commit_named(id, staged, facts)
+    }
+
+    /// The same for whoever keeps the names.
+    pub(crate) fn commit_named(
+        &self,
+        id: u64,
+        staged: &Arc<Staged>,
+        facts: &BTreeMap<String, Value>,
+    ) -> Result<(), Errno> {
+        let _held = staged.hold();
+        let Some(stored) = staged.stored()? else { return Ok(()) };
+        let path = self.lock().nodes.path(id);
+        let path = match path {
+            Ok(path) => path,
+            Err(Gone::Unlinked) => return Ok(()),
+            Err(Gone::Replaced | Gone::Unknown) => {
+                self.refuse(id, staged, "another program replaced the file");
+                return Err(Errno::STALE);
+            }
+        };
+        let _change = self.begin_change();
+        self.store(id, &path, staged, stored, facts).unwrap_or_else(|error| {
+            self.refuse(id, staged, "the file could not be stored");
+            Err(error)
+        })
+    }
+
+    /// Stores a version. Within is the answer about its attributes, which are set when the
+    /// content is stored.
+    fn store(
+        &self,
+        id: u64,
+        path: &WorkspacePath,
+        staged: &Arc<Staged>,
+        mut stored: Stored,
+        facts: &BTreeMap<String, Value>,
+    ) -> Result<Result<(), Errno>, Errno> {
+        self.expect_version(id, path, &stored)?;
+        let content = std::mem::take(&mut stored.bytes);
+        let Pending { mode, modified } = stored.attributes;
+        let create_mode = mode.filter(|_| stored.creates);
+        let write = Write { path: path.clone(), content, mode: create_mode };
+        self.request(facts, id, &write)?;
+        self.counts.commits.add();
+        let shows = staged.shows();
+        let mode = mode.filter(|_| !stored.creates);
+        let attributes = if mode.is_some() || modified.is_some() {
+            self.request(facts, id, &SetAttributes { path: path.clone(), mode, modified }).map(drop)
+        } else {
+            Ok(())
+        };
+        let seen = self.view().lookup(path).ok().flatten();
+        let seen = seen.filter(|seen| seen.stat.kind == ObjectKind::File);
+        let version = seen.map(|seen| seen.stat.version());
+        staged.committed(&stored, version);
+        let mut state = self.lock();
+        state.memo.remove(id);
+        if let (Some(node), Some(seen)) = (state.nodes.get_mut(id), seen) {
+            node.inode = Some(seen.stat.inode());
+            // What programs noted of the file while it was staged stays true.
+            let (version, modified, changed) = (seen.stat.version(), shows.modified, shows.changed);
+            node.times = Some(Times { version, modified, changed });
+        }
+        Ok(attributes)
+    }
+
+    /// Fails if another program changed the file since the staged version began, unless
+    /// nothing of it was kept.
+    fn expect_version(&self, id: u64, path: &WorkspacePath, stored: &Stored) -> Result<(), Errno> {
+        let why = match (stored.creates, stored.base) {
+            (false, None) => return Ok(()),
+            (creates, base) => {
+                let seen = self.view().lookup(path).map_err(|_| Errno::IO)?;
+                match (creates, seen) {
+                    (true, None) => return Ok(()),
+                    (true, Some(_)) => (Errno::EXIST, "another program created the file"),
+                    (false, Some(seen)) if base == Some(seen.stat.version()) => return Ok(()),
+                    (false, _) => (Errno::STALE, "another program changed the file"),
+                }
+            }
+        };
+        self.counts.refusals.add();
+        if let Some(node) = self.lock().nodes.get_mut(id) {
+            node.why = Some(Arc::from(why.1));
+        }
+        Err(why.0)
+    }
+
+    /// Gives a staged version up: its handles are of no use any more, and the file shows
+    /// what it has on the disk.
+    fn refuse(&self, id: u64, staged: &Arc<Staged>, why: &str) {
+        staged.discard(Errno::IO);
+        let mut state = self.lock();
+        let entry = state.nodes.entry(id);
+        let Some(node) = state.nodes.get_mut(id) else { return };
+        let was_staged_only = node.is_staged_only();
+        node.why.get_or_insert_with(|| Arc::from(why));
+        if node.staged().is_some_and(|current| Arc::ptr_eq(current, staged)) {
+            node.content = None;
+        }
+        node.shown = None;
+        if was_staged_only && let Some((parent, name)) = entry {
+            state.nodes.unlink(parent, &name);
+            self.invalidations.entry(parent, name);
+        }
+        drop(state);
+        self.invalidations.content(id);
+    }
+
+    /// The last descriptor of a handle was closed.
+    pub(crate) fn release(&self, handle: u64) {
+        let removed = {
+            let mut state = self.lock();
+            let file = state.handles.file(handle).ok();
+            state.handles.remove(handle).map(|node| (node, file))
+        };
+        let Some((id, file)) = removed else { return };
+        let facts = self.facts(0);
+        // What a mapping left is committed with the last handle at the latest.
+        if let Some(staged) = file.and_then(|file| file.staged.clone())
+            && let Err(error) = self.commit(id, &staged, &facts)
+            && let Some(node) = self.lock().nodes.get_mut(id)
+        {
+            node.unheard = Some(error);
+        }
+        self.close(id);
+    }
+
+    /// A handle of a node is gone; with the last one goes what was kept for them.
+    pub(crate) fn close(&self, id: u64) {
+        let mut state = self.lock();
+        if let Some(node) = state.nodes.get_mut(id)
+            && node.is_open_once()
+        {
+            node.content = None;
+        }
+        if state.nodes.close(id) && state.nodes.get(id).is_none() {
+            state.memo.remove(id);
+        }
+    }
+}

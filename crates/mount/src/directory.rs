@@ -1,0 +1,31 @@
+//! An open directory: its list, taken when it was opened.
+
+use portcullis_policy::ObjectKind;
+
+/// What an open directory gives, in one order as long as it is open. The offset of an entry
+/// is its index and one more, `.` and `..` included.
+#[derive(Debug, Default)]
+pub(crate) struct List {
+    entries: Vec<(String, ObjectKind)>,
+    /// Whether anything was read of it.
+    pub(crate) used: bool,
+}
+
+/// The entries that each directory has.
+const DOTS: [&str; 2] = [".", ".."];
+
+impl List {
+    pub(crate) fn new(entries: Vec<(String, ObjectKind)>) -> Self {
+        Self { entries, used: false }
+    }
+
+    /// The entry at `offset`.
+    pub(crate) fn at(&self, offset: u64) -> Option<(&str, ObjectKind)> {
+        let index = usize::try_from(offset).ok()?;
+        if let Some(dots) = DOTS.get(index) {
+            return Some((dots, ObjectKind::Directory));
+        }
+        let (name, kind) = self.entries.get(index - DOTS.len())?;
+        Some((name, *kind))
+    }
+}

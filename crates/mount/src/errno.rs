@@ -1,0 +1,66 @@
+//! What an error of the core is to a program.
+
+use portcullis_core::{ErrorKind, WorkspaceError};
+use portcullis_policy::model::PathError;
+use rustix::io::Errno;
+
+use crate::nodes::Gone;
+
+/// The error number of a request that was not done.
+pub(crate) fn of_kind(kind: ErrorKind) -> Errno {
+    match kind {
+        ErrorKind::Denied => Errno::ACCESS,
+        ErrorKind::NotFound => Errno::NOENT,
+        ErrorKind::AlreadyExists => Errno::EXIST,
+        ErrorKind::NotADirectory => Errno::NOTDIR,
+        ErrorKind::IsADirectory => Errno::ISDIR,
+        ErrorKind::NotEmpty => Errno::NOTEMPTY,
+        ErrorKind::NoSpace => Errno::NOSPC,
+        ErrorKind::Conflict => Errno::STALE,
+        ErrorKind::Cancelled => Errno::INTR,
+        ErrorKind::InvalidInput => Errno::INVAL,
+        ErrorKind::Editor | ErrorKind::Unavailable | ErrorKind::Io => Errno::IO,
+    }
+}
+
+/// The error number of a look that failed. What must not be looked at is missing.
+pub(crate) fn of_look(error: &WorkspaceError) -> Errno {
+    match error {
+        WorkspaceError::NotADirectory => Errno::NOTDIR,
+        WorkspaceError::TooLong => Errno::NAMETOOLONG,
+        WorkspaceError::Moved => Errno::STALE,
+        WorkspaceError::TooLarge => Errno::OVERFLOW,
+        WorkspaceError::NotFound
+        | WorkspaceError::IsADirectory
+        | WorkspaceError::Outside
+        | WorkspaceError::Mount
+        | WorkspaceError::Loop
+        | WorkspaceError::NotUtf8 => Errno::NOENT,
+        WorkspaceError::Os { .. } => Errno::IO,
+    }
+}
+
+/// The error number of a link that cannot be followed.
+pub(crate) fn of_link(error: &WorkspaceError) -> Errno {
+    match error {
+        WorkspaceError::Outside | WorkspaceError::Mount => Errno::ACCESS,
+        WorkspaceError::Loop => Errno::LOOP,
+        error => of_look(error),
+    }
+}
+
+/// The error number of a node without a path.
+pub(crate) fn of_gone(gone: Gone) -> Errno {
+    match gone {
+        Gone::Unlinked => Errno::NOENT,
+        Gone::Replaced | Gone::Unknown => Errno::STALE,
+    }
+}
+
+/// The error number of a name that cannot be one.
+pub(crate) fn of_name(error: PathError) -> Errno {
+    match error {
+        PathError::ComponentTooLong | PathError::TooLong => Errno::NAMETOOLONG,
+        PathError::Absolute | PathError::Parent | PathError::Nul => Errno::INVAL,
+    }
+}

@@ -1,0 +1,94 @@
+//! Open handles.
+
+use std::{
+    collections::HashMap,
+    sync::{Arc, Mutex},
+};
+
+use rustix::io::Errno;
+
+use crate::{directory::List, staged::Staged};
+
+/// An open file.
+#[derive(Debug)]
+pub(crate) struct OpenFile {
+    pub(crate) node: u64,
+    /// What is written, if it is open for writing. If that was refused, the handle is of no
+    /// use any more.
+    pub(crate) staged: Option<Arc<Staged>>,
+    /// Whether it was opened to write at the end.
+    pub(crate) appends: bool,
+}
+
+/// An open directory.
+#[derive(Debug)]
+pub(crate) struct OpenDirectory {
+    pub(crate) node: u64,
+    pub(crate) list: Mutex<List>,
+}
+
+#[derive(Debug, Clone)]
+enum Handle {
+    File(Arc<OpenFile>),
+    Directory(Arc<OpenDirectory>),
+}
+
+/// All open handles.
+#[derive(Debug)]
+pub(crate) struct Handles {
+    open: HashMap<u64, Handle>,
+    next: u64,
+    limit: usize,
+}
+
+impl Handles {
+    pub(crate) fn new(limit: usize) -> Self {
+        Self { open: HashMap::new(), next: 1, limit }
+    }
+
+    /// Whether one more may be opened.
+    ///
+    /// # Errors
+    /// `ENFILE`.
+    pub(crate) fn room(&self) -> Result<(), Errno> {
+        if self.open.len() < self.limit { Ok(()) } else { Err(Errno::NFILE) }
+    }
+
+    pub(crate) fn add_file(&mut self, file: OpenFile) -> Result<u64, Errno> {
+        self.add(Handle::File(Arc::new(file)))
+    }
+
+    pub(crate) fn add_directory(&mut self, directory: OpenDirectory) -> Result<u64, Errno> {
+        self.add(Handle::Directory(Arc::new(directory)))
+    }
+
+    fn add(&mut self, handle: Handle) -> Result<u64, Errno> {
+        self.room()?;
+        let id = self.next;
+        self.next += 1;
+        self.open.insert(id, handle);
+        Ok(id)
+    }
+
+    pub(crate) fn file(&self, id: u64) -> Result<Arc<OpenFile>, Errno> {
+        match self.open.get(&id) {
+            Some(Handle::File(file)) => Ok(Arc::clone(file)),
+            _ => Err(Errno::BADF),
+        }
+    }
+
+    pub(crate) fn directory(&self, id: u64) -> Result<Arc<OpenDirectory>, Errno> {
+        match self.open.get(&id) {
+            Some(Handle::Directory(directory)) => Ok(Arc::clone(directory)),
+            _ => Err(Errno::BADF),
+        }
+    }
+
+    /// Closes a handle; the node that it was of.
+    pub(crate) fn remove(&mut self, id: u64) -> Option<u64> {
+        Some(match self.open.remove(&id)? {
+            Handle::File(file) => file.node,
+            Handle::Directory(directory) => directory.node,
+        })
+    }
+}

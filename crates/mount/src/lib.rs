@@ -1,0 +1,39 @@
+//! The file system that a gateway serves in an agent's sandbox, at the workspace's own path.
+//!
+//! It is a transport, as ACP and MCP are: [`Mount`] holds no authority. What it shows it
+//! got from the gateway for the same session, and each change is a request to
+//! [`Gateway::handle`](portcullis_core::Gateway::handle), which decides, backs up, records
+//! and carries it out.
+//!
+//! - An open for reading is one request to read the file whole; all reads are served from
+//!   the reply. A version that was shown before is decided on again and counted, not read
+//!   again.
+//! - What is written is staged, seen by this mount alone, until a descriptor is closed or
+//!   synced; then it is one request to write the file whole, and its error is theirs.
+//! - Hidden and missing names are the same `ENOENT`.
+
+mod attributes;
+mod change;
+mod claim;
+mod commit;
+mod counts;
+mod directory;
+mod errno;
+mod handles;
+mod invalidate;
+mod look;
+mod memo;
+mod mount;
+mod names;
+mod node;
+mod nodes;
+mod open;
+mod options;
+mod serve;
+mod stage;
+mod staged;
+
+pub use counts::Numbers;
+pub use mount::Mount;
+pub use options::Options;
+pub use portcullis_fuse::{Session, SessionError, Stopper};

@@ -1,0 +1,230 @@
+//! Names and attributes: LOOKUP, GETATTR, READDIR, READLINK.
+
+use std::sync::{Mutex, PoisonError};
+
+use portcullis_core::{Seen, Stat};
+use portcullis_policy::{ObjectKind, model::WorkspacePath};
+use rustix::io::Errno;
+
+use crate::{
+    attributes::Attr,
+    directory::List,
+    errno,
+    handles::OpenDirectory,
+    memo::{Key, is_settled},
+    mount::{Mount, is_served},
+    node::Bytes,
+    nodes::Look,
+    staged::now,
+};
+
+impl Mount<'_> {
+    /// Looks a name up. The kernel has one more reference to the node.
+    ///
+    /// # Errors
+    /// `ENOENT` for what is missing or hidden.
+    pub(crate) fn look_up(&self, parent: u64, name: &str) -> Result<Attr, Errno> {
+        let path = self.path_of(parent, name)?;
+        let look = {
+            let mut state = self.lock();
+            if let Some(id) = state.nodes.child(parent, name)
+                && state.nodes.get(id).is_some_and(|node| node.is_staged_only())
+            {
+                state.nodes.refer(id);
+                drop(state);
+                return self.attributes(id);
+            }
+            state.nodes.look()
+        };
+        let seen = match self.seen(&path) {
+            Ok(seen) => seen,
+            Err(error) => {
+                self.lock().nodes.missing(parent, name, look);
+                return Err(error);
+            }
+        };
+        let object = (seen.stat.kind, seen.stat.inode());
+        let found = self.lock().nodes.found(parent, name, object, look);
+        let id = found.map_err(|_| {
+            self.invalidations.all();
+            Errno::NFILE
+        })?;
+        self.describe(id, &path, &seen).inspect_err(|_| self.forget_node(id, 1))
+    }
+
+    /// The attributes of a node now.
+    ///
+    /// # Errors
+    /// `ENOENT` or `ESTALE` when its name is gone or another object has it, unless it is
+    /// open.
+    pub(crate) fn attributes(&self, id: u64) -> Result<Attr, Errno> {
+        let (path, look) = {
+            let state = self.lock();
+            let node = state.nodes.get(id).ok_or(Errno::STALE)?;
+            if node.is_staged_only() || node.is_detached() {
+                let told = node.told.filter(|_| node.is_open() || node.is_staged_only());
+                let attr = told.ok_or(Errno::STALE)?;
+                let links = if node.is_detached() { 0 } else { attr.links };
+                let attr = Attr { links, ..attr };
+                return Ok(node.staged().map_or(attr, |staged| attr.staged(&staged.shows())));
+            }
+            (state.nodes.path(id).map_err(errno::of_gone), state.nodes.look())
+        };
+        match path.and_then(|path| Ok((self.seen(&path)?, path))) {
+            Ok((seen, path)) if self.is_same(id, &seen, look) => self.describe(id, &path, &seen),
+            Ok(_) => self.remembered(id, Errno::STALE),
+            Err(error) => self.remembered(id, error),
+        }
+    }
+
+    /// Whether `seen` is the object of the node, as far as that can be told.
+    pub(crate) fn is_same(&self, id: u64, seen: &Seen, look: Look) -> bool {
+        let state = self.lock();
+        let Some(node) = state.nodes.get(id) else { return false };
+        let same = node.inode == Some(seen.stat.inode()) && node.kind == seen.stat.kind;
+        same || node.inode.is_none() || !state.nodes.holds(look)
+    }
+
+    /// What was last told of a node that is open though its name is gone.
+    fn remembered(&self, id: u64, error: Errno) -> Result<Attr, Errno> {
+        let state = self.lock();
+        let node = state.nodes.get(id).filter(|node| node.is_open());
+        node.and_then(|node| node.told).ok_or(error)
+    }
+
+    /// The attributes of a node of which `seen` was seen.
+    pub(crate) fn describe(
+        &self,
+        id: u64,
+        path: &WorkspacePath,
+        seen: &Seen,
+    ) -> Result<Attr, Errno> {
+        let (stat, version) = (&seen.stat, seen.stat.version());
+        let mut size = stat.size;
+        if stat.kind == ObjectKind::File {
+            let key = Key { version, policy: self.policy() };
+            let known = self.known_size(id, &key);
+            size = match known {
+                Some(size) => size,
+                None => self.view_size(id, path, stat, key)?,
+            };
+        }
+        let mut attr = Attr::new(id, stat, seen.traverse, size);
+        let mut state = self.lock();
+        let quiet = state.nodes.is_quiet();
+        let Some(node) = state.nodes.get_mut(id) else { return Ok(attr) };
+        if let Some(times) = node.times.filter(|times| times.version == version) {
+            (attr.modified, attr.changed) = (times.modified, times.changed);
+        }
+        if let Some(shows) = node.staged().map(|staged| staged.shows())
+            && (shows.dirty || shows.base == Some(version) || !quiet)
+        {
+            attr = attr.staged(&shows);
+        }
+        node.told = Some(attr);
+        Ok(attr)
+    }
+
+    fn view_size(
+        &self,
+        id: u64,
+        path: &WorkspacePath,
+        stat: &Stat,
+        key: Key,
+    ) -> Result<u64, Errno> {
+        let begun = now();
+        let size = self.view().view_size(path, stat).map_err(|error| errno::of_look(&error))?;
+        if is_settled(stat.changed, begun)
+            && let Some(node) = self.lock().nodes.get_mut(id)
+        {
+            node.size = Some((key, size));
+        }
+        Ok(size)
+    }
+
+    /// The size of a view that was made before.
+    fn known_size(&self, id: u64, key: &Key) -> Option<u64> {
+        let state = self.lock();
+        if let Some((known, size)) = state.nodes.get(id)?.size
+            && known == *key
+        {
+            return Some(size);
+        }
+        if let Some(content) = state.nodes.get(id).and_then(|node| node.content.as_ref())
+            && let Bytes::View(view, version) = &content.bytes
+            && *version == Some(key.version)
+            && content.policy == key.policy
+        {
+            return Some(view.len() as u64);
+        }
+        state.memo.size(id, key)
+    }
+
+    /// Opens a directory.
+    ///
+    /// # Errors
+    /// As it cannot be listed.
+    pub(crate) fn open_directory(&self, id: u64) -> Result<u64, Errno> {
+        self.lock().handles.room()?;
+        let list = Mutex::new(self.list(id)?);
+        let mut state = self.lock();
+        let handle = state.handles.add_directory(OpenDirectory { node: id, list })?;
+        state.nodes.open(id);
+        Ok(handle)
+    }
+
+    /// What is in a directory, with what exists in this mount alone.
+    fn list(&self, id: u64) -> Result<List, Errno> {
+        let path = self.path(id)?;
+        let listed = self.view().list(&path).map_err(|error| errno::of_look(&error))?;
+        let mut entries = listed.ok_or(Errno::NOENT)?;
+        entries.retain(|(_, kind)| is_served(*kind));
+        for name in self.lock().nodes.staged_only(id) {
+            if !entries.iter().any(|(listed, _)| **listed == *name) {
+                entries.push((name.to_string(), ObjectKind::File));
+            }
+        }
+        Ok(List::new(entries))
+    }
+
+    /// Gives the entries of an open directory from `offset` on to `give`, which gets each
+    /// with the offset behind it, until that wants no more. From the beginning a list that
+    /// was used is taken anew.
+    ///
+    /// # Errors
+    /// As the directory cannot be listed.
+    pub(crate) fn read_list(
+        &self,
+        handle: u64,
+        offset: u64,
+        mut give: impl FnMut(u64, &str, ObjectKind) -> bool,
+    ) -> Result<(), Errno> {
+        let directory = self.lock().handles.directory(handle)?;
+        let mut list = directory.list.lock().unwrap_or_else(PoisonError::into_inner);
+        if offset == 0 && list.used {
+            *list = self.list(directory.node)?;
+        }
+        list.used = true;
+        let mut at = offset;
+        while let Some((name, kind)) = list.at(at) {
+            at += 1;
+            if !give(at, name, kind) {
+                break;
+            }
+        }
+        Ok(())
+    }
+
+    /// The target of a link.
+    ///
+    /// # Errors
+    /// `EACCES` when it leads out of the workspace.
+    pub(crate) fn link_target(&self, id: u64) -> Result<String, Errno> {
+        let path = self.path(id)?;
+        match self.view().read_link(&path) {
+            Ok(Some(target)) => Ok(target),
+            Ok(None) => Err(Errno::NOENT),
+            Err(error) => Err(errno::of_link(&error)),
+        }
+    }
+}

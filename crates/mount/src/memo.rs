@@ -1,0 +1,122 @@
+//! What was shown of files, remembered by their versions, so that a file that did not
+//! change is not read, searched for secrets and hashed again.
+
+use std::{
+    collections::{BTreeMap, HashMap},
+    sync::Arc,
+    time::Duration,
+};
+
+use portcullis_core::Version;
+
+use crate::staged::Time;
+
+/// The bytes of a file as they are shown; they never change.
+pub(crate) type View = Arc<[u8]>;
+
+/// The kernel's clock for times of files may tick as slowly as this. What was changed
+/// later than this before it was read may have changed again without a trace.
+const GRANULARITY: Duration = Duration::from_millis(20);
+
+/// What a remembered view is of.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Key {
+    pub(crate) version: Version,
+    pub(crate) policy: u64,
+}
+
+/// The views, at most so many bytes of them; those go first that were not used for longest.
+#[derive(Debug)]
+pub(crate) struct Memo {
+    views: HashMap<u64, Kept>,
+    /// When each was used last.
+    order: BTreeMap<u64, u64>,
+    clock: u64,
+    bytes: usize,
+    limit: usize,
+}
+
+#[derive(Debug)]
+struct Kept {
+    key: Key,
+    view: View,
+    used: u64,
+}
+
+/// What a view costs beside its bytes.
+const OVERHEAD: usize = 256;
+
+/// Whether what is read from `begun` on is a version's content for good: whether it was
+/// changed long enough before.
+pub(crate) fn is_settled(changed: Time, begun: Time) -> bool {
+    let nanos = |time: Time| i128::from(time.0) * 1_000_000_000 + i128::from(time.1);
+    let granularity = i128::try_from(GRANULARITY.as_nanos()).unwrap_or(i128::MAX);
+    nanos(begun) - nanos(changed) > granularity
+}
+
+impl Memo {
+    pub(crate) fn new(limit: usize) -> Self {
+        Self { views: HashMap::new(), order: BTreeMap::new(), clock: 0, bytes: 0, limit }
+    }
+
+    /// The view of a node's file, if it is of this version under this policy.
+    pub(crate) fn get(&mut self, node: u64, key: &Key) -> Option<View> {
+        let kept = self.views.get_mut(&node).filter(|kept| kept.key == *key)?;
+        self.order.remove(&kept.used);
+        self.clock += 1;
+        kept.used = self.clock;
+        self.order.insert(self.clock, node);
+        Some(Arc::clone(&kept.view))
+    }
+
+    /// The size of such a view.
+    pub(crate) fn size(&self, node: u64, key: &Key) -> Option<u64> {
+        let kept = self.views.get(&node).filter(|kept| kept.key == *key)?;
+        Some(kept.view.len() as u64)
+    }
+
+    pub(crate) fn insert(&mut self, node: u64, key: Key, view: View) {
+        self.remove(node);
+        let size = view.len().saturating_add(OVERHEAD);
+        // A single one may not push out all others.
+        if size > self.limit / 4 {
+            return;
+        }
+        while self.bytes + size > self.limit
+            && let Some((_, oldest)) = self.order.first_key_value()
+        {
+            let oldest = *oldest;
+            self.remove(oldest);
+        }
+        self.clock += 1;
+        self.bytes += size;
+        self.order.insert(self.clock, node);
+        self.views.insert(node, Kept { key, view, used: self.clock });
+    }
+
+    pub(crate) fn remove(&mut self, node: u64) {
+        if let Some(kept) = self.views.remove(&node) {
+            self.order.remove(&kept.used);
+            self.bytes -= kept.view.len().saturating_add(OVERHEAD);
+        }
+    }
+
+    pub(crate) fn clear(&mut self) {
+        self.views.clear();
+        self.order.clear();
+        self.bytes = 0;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_version_is_settled_after_the_granularity() {
+        assert!(!is_settled((10, 0), (10, 20_000_000)));
+        assert!(is_settled((10, 0), (10, 20_000_001)));
+        assert!(is_settled((9, 990_000_000), (10, 10_000_001)));
+        assert!(!is_settled((11, 0), (10, 0)));
+    }
+}

@@ -1,0 +1,189 @@
+//! The mount itself: what all of its operations share.
+
+use std::{
+    collections::BTreeMap,
+    sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard},
+};
+
+use portcullis_core::{Client, Gateway, Herald, MountView, Reply, Request, Seen};
+use portcullis_policy::{
+    ObjectKind,
+    model::{Session, WorkspacePath},
+};
+use rustix::io::Errno;
+use serde_json::Value;
+
+use crate::{
+    Numbers, Options, claim::Claims, counts::Counts, errno, handles::Handles,
+    invalidate::Invalidations, memo::Memo, nodes::Nodes, staged::Budget,
+};
+
+/// A file system over a gateway, for the programs of one session.
+///
+/// It holds no authority: what it shows comes from the gateway's replies for this session,
+/// and what it changes is a request to the gateway.
+pub struct Mount<'g> {
+    pub(crate) gateway: &'g Gateway,
+    pub(crate) session: Session,
+    pub(crate) options: Options,
+    pub(crate) state: Mutex<State>,
+    /// Held shared by what depends on a path, and alone by what changes paths.
+    names: RwLock<()>,
+    pub(crate) budget: Arc<Budget>,
+    claims: Claims,
+    pub(crate) counts: Counts,
+    pub(crate) invalidations: Arc<Invalidations>,
+    /// Hears of another policy as long as it is here.
+    _herald: Arc<Herald>,
+}
+
+/// What the operations change. Nothing waits while it is locked.
+#[derive(Debug)]
+pub(crate) struct State {
+    pub(crate) nodes: Nodes,
+    pub(crate) handles: Handles,
+    pub(crate) memo: Memo,
+}
+
+/// A change of this mount is under way.
+pub(crate) struct Change<'a>(&'a Mutex<State>);
+
+impl Drop for Change<'_> {
+    fn drop(&mut self) {
+        lock(self.0).nodes.end_change();
+    }
+}
+
+/// Whether an entry is shown: devices, sockets and pipes of the host lead out of the
+/// sandbox.
+pub(crate) fn is_served(kind: ObjectKind) -> bool {
+    matches!(kind, ObjectKind::File | ObjectKind::Directory | ObjectKind::Symlink)
+}
+
+fn lock(state: &Mutex<State>) -> MutexGuard<'_, State> {
+    // A panic ends the process: see `panic` in the profile.
+    state.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl<'g> Mount<'g> {
+    /// A mount for `session`, whose door is [`Door::Mount`](portcullis_policy::model::Door).
+    pub fn new(gateway: &'g Gateway, session: Session, mut options: Options) -> Self {
+        let invalidations = Arc::new(Invalidations::default());
+        let hears = Arc::clone(&invalidations);
+        let herald: Arc<Herald> = Arc::new(move || hears.all());
+        gateway.on_policy(&herald);
+        let state = State {
+            nodes: Nodes::new(options.nodes),
+            handles: Handles::new(options.handles),
+            memo: Memo::new(options.views),
+        };
+        Self {
+            gateway,
+            session,
+            state: Mutex::new(state),
+            names: RwLock::default(),
+            budget: Arc::new(Budget::new(options.staged, options.file)),
+            claims: Claims::new(options.processes.take()),
+            counts: Counts::default(),
+            invalidations,
+            _herald: herald,
+            options,
+        }
+    }
+
+    /// What it has done until now.
+    pub fn numbers(&self) -> Numbers {
+        self.counts.numbers()
+    }
+
+    pub(crate) fn lock(&self) -> MutexGuard<'_, State> {
+        lock(&self.state)
+    }
+
+    pub(crate) fn view(&self) -> MountView<'_> {
+        self.gateway.mount_view(&self.session)
+    }
+
+    pub(crate) fn policy(&self) -> u64 {
+        self.view().policy_id()
+    }
+
+    /// Keeps all paths as they are.
+    pub(crate) fn keep_names(&self) -> RwLockReadGuard<'_, ()> {
+        self.names.read().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Waits for whatever depends on a path.
+    pub(crate) fn change_names(&self) -> RwLockWriteGuard<'_, ()> {
+        self.names.write().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Until the end of the change no name is judged by what is seen of the workspace.
+    pub(crate) fn begin_change(&self) -> Change<'_> {
+        self.lock().nodes.begin_change();
+        Change(&self.state)
+    }
+
+    /// The path of a node.
+    ///
+    /// # Errors
+    /// `ENOENT` or `ESTALE` when it has none any more.
+    pub(crate) fn path(&self, node: u64) -> Result<WorkspacePath, Errno> {
+        self.lock().nodes.path(node).map_err(errno::of_gone)
+    }
+
+    /// The path of the entry `name` in the directory `parent`.
+    ///
+    /// # Errors
+    /// As [`Mount::path`]; `EINVAL` or `ENAMETOOLONG` for what is no name.
+    pub(crate) fn path_of(&self, parent: u64, name: &str) -> Result<WorkspacePath, Errno> {
+        let directory = self.path(parent)?;
+        directory.join(name).map_err(errno::of_name)
+    }
+
+    /// The facts about what is at `path`.
+    ///
+    /// # Errors
+    /// `ENOENT` when nothing is, or nothing that this session may know of.
+    pub(crate) fn seen(&self, path: &WorkspacePath) -> Result<Seen, Errno> {
+        match self.view().lookup(path) {
+            Ok(Some(seen)) if is_served(seen.stat.kind) => Ok(seen),
+            Ok(_) => Err(Errno::NOENT),
+            Err(error) => Err(errno::of_look(&error)),
+        }
+    }
+
+    /// Has the gateway carry a request out. A refusal is remembered for `node`.
+    ///
+    /// # Errors
+    /// Why it was not done.
+    pub(crate) fn request<R: Request>(
+        &self,
+        facts: &BTreeMap<String, Value>,
+        node: u64,
+        request: &R,
+    ) -> Result<Reply<R::Output>, Errno> {
+        let client = Client { facts, ..Client::default() };
+        self.gateway.handle(&self.session, request, client).map_err(|error| {
+            self.counts.refusals.add();
+            if let Some(node) = self.lock().nodes.get_mut(node) {
+                node.why = Some(Arc::from(error.to_string()));
+            }
+            errno::of_kind(error.kind())
+        })
+    }
+
+    /// The kernel gives up references to a node.
+    pub(crate) fn forget_node(&self, id: u64, count: u64) {
+        let mut state = self.lock();
+        state.nodes.forget(id, count);
+        if state.nodes.get(id).is_none() {
+            state.memo.remove(id);
+        }
+    }
+
+    /// What is known of the process that asks.
+    pub(crate) fn facts(&self, pid: u32) -> BTreeMap<String, Value> {
+        self.claims.facts(pid)
+    }
+}

@@ -1,0 +1,190 @@
+//! Changes of names: MKDIR, UNLINK, RMDIR, RENAME.
+
+use portcullis_policy::{
+    ObjectKind,
+    model::{
+        WorkspacePath,
+        request::{Mkdir, Remove, Rename, Symlink},
+    },
+};
+use rustix::io::Errno;
+
+use crate::{attributes::Attr, mount::Mount, staged::Time};
+
+impl Mount<'_> {
+    /// Creates a directory.
+    ///
+    /// # Errors
+    /// As the gateway says.
+    pub(crate) fn make_directory(&self, parent: u64, name: &str, pid: u32) -> Result<Attr, Errno> {
+        let facts = self.facts(pid);
+        {
+            let _names = self.keep_names();
+            let path = self.path_of(parent, name)?;
+            let known = self.lock().nodes.child(parent, name);
+            if self.is_staged_only(known) {
+                return Err(Errno::EXIST);
+            }
+            let _change = self.begin_change();
+            self.request(&facts, parent, &Mkdir { path, recursive: false })?;
+            self.counts.changes.add();
+        }
+        self.look_up(parent, name)
+    }
+
+    /// Creates a link to `target`, which says where from its directory.
+    ///
+    /// # Errors
+    /// As the gateway says.
+    pub(crate) fn make_link(
+        &self,
+        parent: u64,
+        name: &str,
+        target: &str,
+        pid: u32,
+    ) -> Result<Attr, Errno> {
+        let facts = self.facts(pid);
+        {
+            let _names = self.keep_names();
+            let path = self.path_of(parent, name)?;
+            let known = self.lock().nodes.child(parent, name);
+            if self.is_staged_only(known) {
+                return Err(Errno::EXIST);
+            }
+            let _change = self.begin_change();
+            self.request(&facts, parent, &Symlink { path, target: target.to_owned() })?;
+            self.counts.changes.add();
+        }
+        self.look_up(parent, name)
+    }
+
+    /// Removes a name: that of a directory if `directory`, else of anything else.
+    ///
+    /// # Errors
+    /// As the gateway says.
+    pub(crate) fn remove(
+        &self,
+        parent: u64,
+        name: &str,
+        directory: bool,
+        pid: u32,
+    ) -> Result<(), Errno> {
+        let facts = self.facts(pid);
+        let _names = self.change_names();
+        let path = self.path_of(parent, name)?;
+        let known = self.lock().nodes.child(parent, name);
+        if self.is_staged_only(known) {
+            if directory {
+                return Err(Errno::NOTDIR);
+            }
+            self.lock().nodes.unlink(parent, name);
+            return Ok(());
+        }
+        let seen = self.seen(&path)?;
+        match (directory, seen.stat.kind == ObjectKind::Directory) {
+            (true, false) => return Err(Errno::NOTDIR),
+            (false, true) => return Err(Errno::ISDIR),
+            _ => {}
+        }
+        if let Some(id) = known
+            && !self.lock().nodes.staged_only(id).is_empty()
+        {
+            return Err(Errno::NOTEMPTY);
+        }
+        let _change = self.begin_change();
+        self.request(&facts, known.unwrap_or(parent), &Remove { path, recursive: false })?;
+        self.counts.changes.add();
+        self.lock().nodes.unlink(parent, name);
+        Ok(())
+    }
+
+    fn is_staged_only(&self, id: Option<u64>) -> bool {
+        let state = self.lock();
+        id.and_then(|id| state.nodes.get(id)).is_some_and(|node| node.is_staged_only())
+    }
+
+    /// Gives an entry another name.
+    ///
+    /// # Errors
+    /// As the gateway says; why what is staged of it could not be committed before.
+    pub(crate) fn rename_entry(
+        &self,
+        from: (u64, &str),
+        to: (u64, &str),
+        replace: bool,
+        pid: u32,
+    ) -> Result<(), Errno> {
+        let facts = self.facts(pid);
+        let _names = self.change_names();
+        let (old, new) = (self.path_of(from.0, from.1)?, self.path_of(to.0, to.1)?);
+        let (source, target) = {
+            let state = self.lock();
+            (state.nodes.child(from.0, from.1), state.nodes.child(to.0, to.1))
+        };
+        // What is staged is stored under the old name first: the new one gets a whole file.
+        let staged = source.and_then(|id| self.lock().nodes.get(id)?.staged().cloned());
+        if let (Some(id), Some(staged)) = (source, staged) {
+            self.commit_named(id, &staged, &facts)?;
+        }
+        let target_is_staged_only = self.is_staged_only(target);
+        if target_is_staged_only && !replace {
+            return Err(Errno::EXIST);
+        }
+        let kind = self.seen(&old)?.stat.kind;
+        let _change = self.begin_change();
+        if replace && kind == ObjectKind::Directory {
+            self.make_way(&new, target, &facts)?;
+        }
+        let rename = Rename { from: old, to: new.clone(), replace };
+        self.request(&facts, source.unwrap_or(from.0), &rename)?;
+        self.counts.changes.add();
+        self.lock().nodes.rename(from, to);
+        if let Some(id) = source {
+            self.settle(id, &new, None);
+        }
+        Ok(())
+    }
+
+    /// Removes the empty directory that a directory is renamed over.
+    fn make_way(
+        &self,
+        path: &WorkspacePath,
+        target: Option<u64>,
+        facts: &std::collections::BTreeMap<String, serde_json::Value>,
+    ) -> Result<(), Errno> {
+        match self.seen(path) {
+            Ok(seen) if seen.stat.kind == ObjectKind::Directory => {}
+            Ok(_) => return Err(Errno::NOTDIR),
+            // Whether something hidden is there the request says.
+            Err(_) => return Ok(()),
+        }
+        let has_staged = |id| !self.lock().nodes.staged_only(id).is_empty();
+        if target.is_some_and(has_staged) {
+            return Err(Errno::NOTEMPTY);
+        }
+        let remove = Remove { path: path.clone(), recursive: false };
+        self.request(facts, target.unwrap_or(crate::nodes::ROOT), &remove).map(drop)
+    }
+
+    /// Takes the version that a change of this mount made of a node for the one that it
+    /// knows; the content is the same.
+    pub(crate) fn settle(&self, id: u64, path: &WorkspacePath, modified: Option<Time>) {
+        let Ok(seen) = self.seen(path) else { return };
+        let version = seen.stat.version();
+        let mut state = self.lock();
+        let Some(node) = state.nodes.get_mut(id) else { return };
+        if node.inode != Some(seen.stat.inode()) {
+            return;
+        }
+        if let Some(times) = &mut node.times {
+            times.version = version;
+            times.changed = seen.stat.changed;
+            times.modified = modified.unwrap_or(times.modified);
+        }
+        if let Some(staged) = node.staged()
+            && !staged.shows().dirty
+        {
+            staged.rebase(version);
+        }
+    }
+}

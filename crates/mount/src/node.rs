@@ -1,0 +1,124 @@
+//! One node: an entry of the workspace as this mount knows it.
+
+use std::{collections::HashMap, sync::Arc};
+
+use portcullis_core::Version;
+use portcullis_policy::ObjectKind;
+use rustix::io::Errno;
+
+use crate::{
+    attributes::Attr,
+    memo::{Key, View},
+    staged::{Staged, Time},
+};
+
+/// Whether a node has a name.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Place {
+    Named,
+    Unlinked,
+    Replaced,
+}
+
+/// Times that a node shows for one version instead of the host's: those that it had while
+/// it was staged.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Times {
+    pub(crate) version: Version,
+    pub(crate) modified: Time,
+    pub(crate) changed: Time,
+}
+
+/// What all handles of an open file read.
+#[derive(Debug, Clone)]
+pub(crate) struct Content {
+    pub(crate) bytes: Bytes,
+    /// The policy under which it was decided.
+    pub(crate) policy: u64,
+}
+
+/// The bytes of an open file.
+#[derive(Debug, Clone)]
+pub(crate) enum Bytes {
+    /// As they were shown at the last open; the version, if it is certain.
+    View(View, Option<Version>),
+    /// Those that everybody shares who has the file open.
+    Staged(Arc<Staged>),
+}
+
+/// One node.
+#[derive(Debug)]
+pub(crate) struct Node {
+    pub(crate) parent: u64,
+    pub(crate) name: Arc<str>,
+    pub(crate) place: Place,
+    pub(crate) children: HashMap<Arc<str>, u64>,
+    pub(crate) lookups: u64,
+    pub(crate) opens: u64,
+    pub(crate) kind: ObjectKind,
+    /// The host's inode; none while the file is staged only.
+    pub(crate) inode: Option<u64>,
+    /// What is read and written while it is open.
+    pub(crate) content: Option<Content>,
+    /// What was last shown of it: if it is shown again, the kernel may keep its pages.
+    pub(crate) shown: Option<Key>,
+    /// How long the view of a version is.
+    pub(crate) size: Option<(Key, u64)>,
+    pub(crate) times: Option<Times>,
+    /// What was last told of it.
+    pub(crate) told: Option<Attr>,
+    /// Why the last change was refused.
+    pub(crate) why: Option<Arc<str>>,
+    /// An error that no program has heard of yet.
+    pub(crate) unheard: Option<Errno>,
+}
+
+impl Node {
+    pub(crate) fn new(parent: u64, name: Arc<str>, kind: ObjectKind, inode: Option<u64>) -> Self {
+        Self {
+            parent,
+            name,
+            place: Place::Named,
+            children: HashMap::new(),
+            lookups: 0,
+            opens: 0,
+            kind,
+            inode,
+            content: None,
+            shown: None,
+            size: None,
+            times: None,
+            told: None,
+            why: None,
+            unheard: None,
+        }
+    }
+
+    /// Whether a handle is open.
+    pub(crate) fn is_open(&self) -> bool {
+        self.opens > 0
+    }
+
+    /// Whether exactly one handle is open.
+    pub(crate) fn is_open_once(&self) -> bool {
+        self.opens == 1
+    }
+
+    /// Whether it was removed or replaced.
+    pub(crate) fn is_detached(&self) -> bool {
+        self.place != Place::Named
+    }
+
+    /// Whether it exists in this mount alone.
+    pub(crate) fn is_staged_only(&self) -> bool {
+        self.inode.is_none() && self.staged().is_some()
+    }
+
+    /// Its staged version.
+    pub(crate) fn staged(&self) -> Option<&Arc<Staged>> {
+        match &self.content.as_ref()?.bytes {
+            Bytes::Staged(staged) => Some(staged),
+            Bytes::View(..) => None,
+        }
+    }
+}

@@ -1,0 +1,408 @@
+//! The node table: which node id names which entry of the workspace.
+//!
+//! A node is stored by its parent and its name, so that a rename of a directory moves
+//! everything beneath it. It lives as long as the kernel has references to it, a handle
+//! is open, or another node names it as its parent. Its id is the inode number that
+//! programs see, and is never given away a second time: commits exchange the host's
+//! inode, and the number stays.
+
+use std::{collections::BTreeMap, sync::Arc};
+
+use portcullis_policy::{ObjectKind, model::WorkspacePath};
+
+use crate::node::{Node, Place};
+
+/// The workspace root.
+pub(crate) const ROOT: u64 = 1;
+
+/// Why a node has no path.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Gone {
+    /// It was removed through this mount.
+    Unlinked,
+    /// Something else changed what its name stands for.
+    Replaced,
+    /// The id is not known.
+    Unknown,
+}
+
+/// The table is full.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Full;
+
+/// What a look at the workspace began with: if nothing of this mount changed names
+/// meanwhile, what was seen may be held against the table.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Look {
+    begun: u64,
+    quiet: bool,
+}
+
+/// All nodes.
+#[derive(Debug)]
+pub(crate) struct Nodes {
+    nodes: BTreeMap<u64, Node>,
+    next: u64,
+    limit: usize,
+    begun: u64,
+    ended: u64,
+}
+
+impl Nodes {
+    /// A table of at most `limit` nodes, which knows the root.
+    pub(crate) fn new(limit: usize) -> Self {
+        let mut root = Node::new(ROOT, Arc::from(""), ObjectKind::Directory, None);
+        root.lookups = 1;
+        let nodes = BTreeMap::from([(ROOT, root)]);
+        Self { nodes, next: ROOT + 1, limit, begun: 0, ended: 0 }
+    }
+
+    pub(crate) fn get(&self, id: u64) -> Option<&Node> {
+        self.nodes.get(&id)
+    }
+
+    pub(crate) fn get_mut(&mut self, id: u64) -> Option<&mut Node> {
+        self.nodes.get_mut(&id)
+    }
+
+    /// The node that has a name in a directory.
+    pub(crate) fn child(&self, parent: u64, name: &str) -> Option<u64> {
+        self.nodes.get(&parent)?.children.get(name).copied()
+    }
+
+    /// The names in a directory that exist in this mount alone.
+    pub(crate) fn staged_only(&self, parent: u64) -> Vec<Arc<str>> {
+        let Some(directory) = self.nodes.get(&parent) else { return Vec::new() };
+        let is_staged = |id: &u64| self.nodes.get(id).is_some_and(Node::is_staged_only);
+        let children = directory.children.iter().filter(|(_, id)| is_staged(id));
+        children.map(|(name, _)| Arc::clone(name)).collect()
+    }
+
+    /// The path of a node now.
+    ///
+    /// # Errors
+    /// When it has none any more.
+    pub(crate) fn path(&self, id: u64) -> Result<WorkspacePath, Gone> {
+        let mut names = Vec::new();
+        let mut at = id;
+        while at != ROOT {
+            let node = self.nodes.get(&at).ok_or(Gone::Unknown)?;
+            match node.place {
+                Place::Named => names.push(&node.name),
+                Place::Unlinked if at == id => return Err(Gone::Unlinked),
+                Place::Unlinked | Place::Replaced => return Err(Gone::Replaced),
+            }
+            at = node.parent;
+        }
+        let (mut path, mut joined) = (WorkspacePath::root(), WorkspacePath::root());
+        for name in names.into_iter().rev() {
+            path.join_into(name, &mut joined).map_err(|_| Gone::Replaced)?;
+            std::mem::swap(&mut path, &mut joined);
+        }
+        Ok(path)
+    }
+
+    /// Parent and name of a node that has a name.
+    pub(crate) fn entry(&self, id: u64) -> Option<(u64, Arc<str>)> {
+        let node = self.nodes.get(&id).filter(|node| !node.is_detached() && id != ROOT)?;
+        Some((node.parent, Arc::clone(&node.name)))
+    }
+
+    /// Every node with its entry, for whoever invalidates them.
+    pub(crate) fn all(&self) -> Vec<u64> {
+        self.nodes.keys().copied().collect()
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.nodes.len()
+    }
+
+    /// A look at the workspace begins.
+    pub(crate) fn look(&self) -> Look {
+        Look { begun: self.begun, quiet: self.is_quiet() }
+    }
+
+    /// Whether no change of this mount is under way.
+    pub(crate) fn is_quiet(&self) -> bool {
+        self.begun == self.ended
+    }
+
+    /// Whether this mount changed nothing since `look`.
+    pub(crate) fn holds(&self, look: Look) -> bool {
+        look.quiet && self.begun == look.begun
+    }
+
+    /// A change of this mount begins: until it ends, no name is judged by what is seen of
+    /// the workspace.
+    pub(crate) fn begin_change(&mut self) {
+        self.begun += 1;
+    }
+
+    /// The change has ended.
+    pub(crate) fn end_change(&mut self) {
+        self.ended += 1;
+    }
+
+    /// The node of an entry that was seen in the workspace, with one more reference of the
+    /// kernel. If another object has the name now, it is another node.
+    ///
+    /// # Errors
+    /// [`Full`].
+    pub(crate) fn found(
+        &mut self,
+        parent: u64,
+        name: &str,
+        (kind, inode): (ObjectKind, u64),
+        look: Look,
+    ) -> Result<u64, Full> {
+        if let Some(id) = self.child(parent, name) {
+            let judges = self.holds(look);
+            let node = self.nodes.get_mut(&id).ok_or(Full)?;
+            let staged_only = node.is_staged_only();
+            if staged_only || !judges || (node.inode == Some(inode) && node.kind == kind) {
+                node.lookups += 1;
+                return Ok(id);
+            }
+            self.detach(id, Place::Replaced);
+        }
+        let id = self.create(parent, name, kind, Some(inode))?;
+        self.refer(id);
+        Ok(id)
+    }
+
+    /// Nothing of this name was seen in the workspace.
+    pub(crate) fn missing(&mut self, parent: u64, name: &str, look: Look) {
+        if self.holds(look)
+            && let Some(id) = self.child(parent, name)
+            && !self.nodes.get(&id).is_some_and(Node::is_staged_only)
+        {
+            self.detach(id, Place::Replaced);
+        }
+    }
+
+    /// Makes a node for a name that has none.
+    ///
+    /// # Errors
+    /// [`Full`].
+    pub(crate) fn create(
+        &mut self,
+        parent: u64,
+        name: &str,
+        kind: ObjectKind,
+        inode: Option<u64>,
+    ) -> Result<u64, Full> {
+        if self.nodes.len() >= self.limit {
+            return Err(Full);
+        }
+        let (id, name) = (self.next, Arc::<str>::from(name));
+        let directory = self.nodes.get_mut(&parent).ok_or(Full)?;
+        directory.children.insert(Arc::clone(&name), id);
+        self.next += 1;
+        self.nodes.insert(id, Node::new(parent, name, kind, inode));
+        Ok(id)
+    }
+
+    /// The kernel has one more reference to a node.
+    pub(crate) fn refer(&mut self, id: u64) {
+        if let Some(node) = self.nodes.get_mut(&id) {
+            node.lookups += 1;
+        }
+    }
+
+    /// The kernel gives up `count` references.
+    pub(crate) fn forget(&mut self, id: u64, count: u64) {
+        if let Some(node) = self.nodes.get_mut(&id) {
+            node.lookups = node.lookups.saturating_sub(count);
+        }
+        self.drop_unused(id);
+    }
+
+    /// A handle of the node is opened.
+    pub(crate) fn open(&mut self, id: u64) {
+        if let Some(node) = self.nodes.get_mut(&id) {
+            node.opens += 1;
+        }
+    }
+
+    /// A handle is closed; whether it was the last one.
+    pub(crate) fn close(&mut self, id: u64) -> bool {
+        let Some(node) = self.nodes.get_mut(&id) else { return true };
+        node.opens = node.opens.saturating_sub(1);
+        let last = node.opens == 0;
+        if last {
+            self.drop_unused(id);
+        }
+        last
+    }
+
+    /// The name was removed through this mount.
+    pub(crate) fn unlink(&mut self, parent: u64, name: &str) {
+        if let Some(id) = self.child(parent, name) {
+            self.detach(id, Place::Unlinked);
+        }
+    }
+
+    /// An entry got another name through this mount; what had that name is gone.
+    pub(crate) fn rename(&mut self, from: (u64, &str), to: (u64, &str)) {
+        if from == to {
+            return;
+        }
+        let Some(id) = self.child(from.0, from.1) else { return self.unlink(to.0, to.1) };
+        self.unlink(to.0, to.1);
+        if !self.nodes.contains_key(&to.0) {
+            return self.detach(id, Place::Replaced);
+        }
+        if let Some(directory) = self.nodes.get_mut(&from.0) {
+            directory.children.remove(from.1);
+        }
+        let name = Arc::<str>::from(to.1);
+        if let Some(directory) = self.nodes.get_mut(&to.0) {
+            directory.children.insert(Arc::clone(&name), id);
+        }
+        if let Some(node) = self.nodes.get_mut(&id) {
+            (node.parent, node.name) = (to.0, name);
+        }
+        self.drop_unused(from.0);
+    }
+
+    fn detach(&mut self, id: u64, place: Place) {
+        let Some(node) = self.nodes.get_mut(&id).filter(|node| !node.is_detached()) else { return };
+        node.place = place;
+        let (parent, name) = (node.parent, Arc::clone(&node.name));
+        self.remove_child(parent, &name, id);
+        self.drop_unused(id);
+        self.drop_unused(parent);
+    }
+
+    fn remove_child(&mut self, parent: u64, name: &str, id: u64) {
+        if let Some(directory) = self.nodes.get_mut(&parent)
+            && directory.children.get(name) == Some(&id)
+        {
+            directory.children.remove(name);
+        }
+    }
+
+    /// Forgets a node that nothing refers to, and then perhaps its parent.
+    fn drop_unused(&mut self, id: u64) {
+        let mut at = id;
+        while at != ROOT {
+            let Some(node) = self.nodes.get(&at) else { return };
+            if node.lookups > 0 || node.opens > 0 || !node.children.is_empty() {
+                return;
+            }
+            let (parent, name, detached) =
+                (node.parent, Arc::clone(&node.name), node.is_detached());
+            self.nodes.remove(&at);
+            if detached {
+                return;
+            }
+            self.remove_child(parent, &name, at);
+            at = parent;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const FILE: ObjectKind = ObjectKind::File;
+    const DIRECTORY: ObjectKind = ObjectKind::Directory;
+
+    fn found(nodes: &mut Nodes, parent: u64, name: &str, kind: ObjectKind, inode: u64) -> u64 {
+        let look = nodes.look();
+        nodes.found(parent, name, (kind, inode), look).unwrap()
+    }
+
+    fn path(nodes: &Nodes, id: u64) -> String {
+        nodes.path(id).unwrap().as_str().to_owned()
+    }
+
+    #[test]
+    fn a_child_follows_the_rename_of_its_parent() {
+        let mut nodes = Nodes::new(100);
+        let directory = found(&mut nodes, ROOT, "a", DIRECTORY, 10);
+        let file = found(&mut nodes, directory, "f", FILE, 11);
+        let other = found(&mut nodes, ROOT, "o", DIRECTORY, 12);
+        nodes.rename((ROOT, "a"), (other, "b"));
+        assert_eq!(path(&nodes, file), "o/b/f");
+        assert_eq!(nodes.child(ROOT, "a"), None);
+        assert_eq!(found(&mut nodes, directory, "f", FILE, 11), file);
+    }
+
+    #[test]
+    fn another_object_is_another_node() {
+        let mut nodes = Nodes::new(100);
+        let first = found(&mut nodes, ROOT, "f", FILE, 10);
+        let second = found(&mut nodes, ROOT, "f", FILE, 11);
+        assert_ne!(first, second);
+        assert_eq!(nodes.path(first), Err(Gone::Replaced));
+        nodes.forget(first, 1);
+        assert_eq!(nodes.path(first), Err(Gone::Unknown));
+        assert_eq!(path(&nodes, second), "f");
+    }
+
+    #[test]
+    fn during_a_change_nothing_is_judged() {
+        let mut nodes = Nodes::new(100);
+        let node = found(&mut nodes, ROOT, "f", FILE, 10);
+        let look = nodes.look();
+        nodes.begin_change();
+        let during = nodes.look();
+        nodes.get_mut(node).unwrap().inode = Some(11);
+        nodes.end_change();
+        for look in [look, during] {
+            assert_eq!(nodes.found(ROOT, "f", (FILE, 10), look), Ok(node));
+            nodes.missing(ROOT, "f", look);
+        }
+        assert_eq!(found(&mut nodes, ROOT, "f", FILE, 11), node);
+        assert_ne!(found(&mut nodes, ROOT, "f", FILE, 10), node);
+    }
+
+    #[test]
+    fn an_open_node_outlives_its_name_and_the_kernels_references() {
+        let mut nodes = Nodes::new(100);
+        let node = found(&mut nodes, ROOT, "f", FILE, 10);
+        nodes.open(node);
+        nodes.unlink(ROOT, "f");
+        nodes.forget(node, 1);
+        assert_eq!(nodes.path(node), Err(Gone::Unlinked));
+        assert!(nodes.close(node));
+        assert_eq!(nodes.path(node), Err(Gone::Unknown));
+    }
+
+    #[test]
+    fn a_parent_is_forgotten_after_its_children() {
+        let mut nodes = Nodes::new(100);
+        let directory = found(&mut nodes, ROOT, "d", DIRECTORY, 10);
+        let file = found(&mut nodes, directory, "f", FILE, 11);
+        nodes.forget(directory, 1);
+        assert_eq!(path(&nodes, file), "d/f");
+        nodes.forget(file, 1);
+        assert_eq!(nodes.len(), 1);
+    }
+
+    #[test]
+    fn a_rename_over_a_node_unlinks_it() {
+        let mut nodes = Nodes::new(100);
+        let (a, b) =
+            (found(&mut nodes, ROOT, "a", FILE, 10), found(&mut nodes, ROOT, "b", FILE, 11));
+        nodes.open(b);
+        nodes.rename((ROOT, "a"), (ROOT, "b"));
+        assert_eq!((path(&nodes, a).as_str(), nodes.path(b)), ("b", Err(Gone::Unlinked)));
+        nodes.rename((ROOT, "b"), (ROOT, "b"));
+        assert_eq!(path(&nodes, a), "b");
+    }
+
+    #[test]
+    fn the_table_has_a_bound() {
+        let mut nodes = Nodes::new(3);
+        let node = found(&mut nodes, ROOT, "a", FILE, 10);
+        found(&mut nodes, ROOT, "b", FILE, 11);
+        let look = nodes.look();
+        assert_eq!(nodes.found(ROOT, "c", (FILE, 12), look), Err(Full));
+        nodes.forget(node, 1);
+        let look = nodes.look();
+        assert!(nodes.found(ROOT, "c", (FILE, 12), look).is_ok());
+    }
+}

@@ -1,0 +1,291 @@
+//! Opening and reading files.
+
+use std::{collections::BTreeMap, sync::Arc};
+
+use portcullis_core::{Seen, Version};
+use portcullis_fuse::Data;
+use portcullis_policy::{
+    ObjectKind,
+    model::{Encoding, LineRange, OperationKind, WorkspacePath, request::Read},
+};
+use rustix::io::Errno;
+use serde_json::Value;
+
+use crate::{
+    handles::OpenFile,
+    memo::{Key, View, is_settled},
+    mount::Mount,
+    node::{Bytes, Content},
+    staged::{Staged, now, range},
+};
+
+/// How often a file is read again because it changes meanwhile.
+const ATTEMPTS: usize = 4;
+
+/// What a reader gets of a file.
+pub(crate) struct Snapshot {
+    pub(crate) view: View,
+    pub(crate) seen: Seen,
+    pub(crate) policy: u64,
+    /// The version, if it is certain that the view is of it.
+    pub(crate) version: Option<Version>,
+    /// Whether that version cannot have another content later.
+    settled: bool,
+}
+
+/// An open file.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Opening {
+    pub(crate) handle: u64,
+    /// Whether the pages that the kernel has of it are what is shown now.
+    pub(crate) keeps_pages: bool,
+}
+
+/// How a file is opened.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) struct How {
+    pub(crate) writes: bool,
+    pub(crate) appends: bool,
+    pub(crate) truncates: bool,
+}
+
+impl Mount<'_> {
+    /// Opens a file: decides, reads and records, or decides again what was read before.
+    ///
+    /// # Errors
+    /// Why it was not opened.
+    pub(crate) fn open_file(&self, id: u64, how: How, pid: u32) -> Result<Opening, Errno> {
+        {
+            let mut state = self.lock();
+            state.handles.room()?;
+            let node = state.nodes.get_mut(id).ok_or(Errno::STALE)?;
+            if let Some(unheard) = node.unheard.take() {
+                return Err(unheard);
+            }
+        }
+        let facts = self.facts(pid);
+        if how.writes || how.truncates {
+            return self.open_staged(id, how, &facts);
+        }
+        let staged = self.lock().nodes.get(id).and_then(|node| node.staged().cloned());
+        if let Some(staged) = staged {
+            let is_same = self.decide_staged(id, &staged, &facts)?;
+            return self.add_handle(id, None, (false, is_same));
+        }
+        let _names = self.keep_names();
+        let snapshot = match self.path(id) {
+            Ok(path) => self.snapshot(id, &path, &facts)?,
+            // It is open elsewhere, and goes on to be what it was.
+            Err(error) => {
+                let state = self.lock();
+                let shows = |content: &Content| content.policy == self.policy();
+                let node = state.nodes.get(id).filter(|node| node.is_open());
+                node.and_then(|node| node.content.as_ref()).filter(|c| shows(c)).ok_or(error)?;
+                drop(state);
+                return self.add_handle(id, None, (false, true));
+            }
+        };
+        let keeps_pages = self.show(id, &snapshot);
+        self.add_handle(id, None, (false, keeps_pages))
+    }
+
+    /// Makes a snapshot what all handles of a node read; whether the kernel has pages of it.
+    pub(crate) fn show(&self, id: u64, snapshot: &Snapshot) -> bool {
+        let mut state = self.lock();
+        let Some(node) = state.nodes.get_mut(id) else { return false };
+        let bytes = Bytes::View(Arc::clone(&snapshot.view), snapshot.version);
+        // Somebody may have begun to write meanwhile.
+        if node.staged().is_none() {
+            node.content = Some(Content { bytes, policy: snapshot.policy });
+        }
+        let key = snapshot.version.filter(|_| snapshot.settled);
+        let key = key.map(|version| Key { version, policy: snapshot.policy });
+        let keeps_pages = key.is_some() && node.shown == key;
+        node.shown = key;
+        keeps_pages
+    }
+
+    pub(crate) fn add_handle(
+        &self,
+        id: u64,
+        staged: Option<Arc<Staged>>,
+        (appends, keeps_pages): (bool, bool),
+    ) -> Result<Opening, Errno> {
+        let mut state = self.lock();
+        let handle = state.handles.add_file(OpenFile { node: id, staged, appends })?;
+        state.nodes.open(id);
+        Ok(Opening { handle, keeps_pages })
+    }
+
+    /// What a reader gets of the file of a node now: decided, and recorded unless this
+    /// version was read before.
+    ///
+    /// # Errors
+    /// Why nothing may be read.
+    pub(crate) fn snapshot(
+        &self,
+        id: u64,
+        path: &WorkspacePath,
+        facts: &BTreeMap<String, Value>,
+    ) -> Result<Snapshot, Errno> {
+        let mut attempts = 0..ATTEMPTS;
+        loop {
+            let (begun, policy) = (now(), self.policy());
+            let look = self.lock().nodes.look();
+            let seen = self.seen(path)?;
+            if seen.stat.kind == ObjectKind::Directory {
+                return Err(Errno::ISDIR);
+            }
+            if !self.is_same(id, &seen, look) {
+                return Err(Errno::STALE);
+            }
+            let (version, settled) = (seen.stat.version(), is_settled(seen.stat.changed, begun));
+            let key = Key { version, policy };
+            let known = self.lock().memo.get(id, &key);
+            if let Some(view) = known
+                && self.view().repeat(path, &seen.stat)
+            {
+                self.counts.repeats.add();
+                return Ok(Snapshot { view, seen, policy, version: Some(version), settled: true });
+            }
+            let (range, encoding) = (LineRange::default(), Encoding::Base64);
+            let read = Read { path: path.clone(), range, encoding };
+            let view = View::from(self.request(facts, id, &read)?.output.bytes);
+            self.counts.opens.add();
+            let is_certain = self.seen(path)?.stat.version() == version && self.policy() == policy;
+            if is_certain && settled {
+                self.lock().memo.insert(id, key, Arc::clone(&view));
+            }
+            if is_certain || attempts.next().is_none() {
+                let version = is_certain.then_some(version);
+                return Ok(Snapshot { view, seen, policy, version, settled });
+            }
+        }
+    }
+
+    /// Decides whether the staged version of a node may be read under the policy of now;
+    /// whether it is the same as before.
+    pub(crate) fn decide_staged(
+        &self,
+        id: u64,
+        staged: &Arc<Staged>,
+        facts: &BTreeMap<String, Value>,
+    ) -> Result<bool, Errno> {
+        staged.live()?;
+        let policy = self.policy();
+        let _names = self.keep_names();
+        let path = match self.path(id) {
+            Ok(path) => path,
+            // Nothing of it will ever have a name.
+            Err(Errno::NOENT) => return Ok(true),
+            Err(error) => return Err(error),
+        };
+        let staged_only = self.lock().nodes.get(id).is_some_and(|node| node.is_staged_only());
+        let mut is_same = true;
+        if staged_only {
+            if !self.view().may_create(&path, OperationKind::Write) {
+                return Err(Errno::ACCESS);
+            }
+        } else {
+            let seen = self.seen(&path)?;
+            let shows = staged.shows();
+            if !shows.dirty && shows.base != Some(seen.stat.version()) {
+                self.renew(id, staged, &path, facts)?;
+                is_same = false;
+            } else if self.view().repeat(&path, &seen.stat) {
+                self.counts.repeats.add();
+            } else {
+                // The request says why not, and records it.
+                let (range, encoding) = (LineRange::default(), Encoding::Base64);
+                self.request(facts, id, &Read { path, range, encoding })?;
+                self.counts.opens.add();
+            }
+        }
+        if let Some(content) = self.lock().nodes.get_mut(id).and_then(|node| node.content.as_mut())
+        {
+            content.policy = policy;
+        }
+        Ok(is_same)
+    }
+
+    /// Begins a staged version again from what another program made of the file.
+    pub(crate) fn renew(
+        &self,
+        id: u64,
+        staged: &Arc<Staged>,
+        path: &WorkspacePath,
+        facts: &BTreeMap<String, Value>,
+    ) -> Result<(), Errno> {
+        let snapshot = self.snapshot(id, path, facts)?;
+        let version = snapshot.version.ok_or(Errno::STALE)?;
+        let stat = &snapshot.seen.stat;
+        staged.renew(snapshot.view, version, (stat.modified, stat.changed));
+        self.invalidations.content(id);
+        Ok(())
+    }
+
+    /// What an open file has from `offset`, at most `count` bytes.
+    ///
+    /// # Errors
+    /// `EIO` after a refusal, and why it may not be read any more.
+    pub(crate) fn read_file(
+        &self,
+        handle: u64,
+        offset: u64,
+        count: usize,
+        pid: u32,
+    ) -> Result<Data, Errno> {
+        let (file, content) = {
+            let state = self.lock();
+            let file = state.handles.file(handle)?;
+            let node = state.nodes.get(file.node);
+            let content = node.and_then(|node| node.content.clone());
+            (file, content)
+        };
+        if let Some(staged) = &file.staged {
+            staged.live()?;
+        }
+        let policy = self.policy();
+        let content = match content {
+            Some(content)
+                if content.policy == policy
+                    && !self.has_grown(&content, offset, count, file.node) =>
+            {
+                content
+            }
+            content => self.read_again(file.node, content, pid)?,
+        };
+        match content.bytes {
+            Bytes::View(view, _) => {
+                let range = range(view.len(), offset, count);
+                Ok(Data::Shared(view, range))
+            }
+            Bytes::Staged(staged) => staged.read(offset, count, |part| Data::Owned(part.to_vec())),
+        }
+    }
+
+    /// Whether more is asked for than a view has, and a later version is known.
+    fn has_grown(&self, content: &Content, offset: u64, count: usize, id: u64) -> bool {
+        let Bytes::View(view, _) = &content.bytes else { return false };
+        let end = offset.saturating_add(count as u64);
+        end > view.len() as u64
+            && self.lock().nodes.get(id).is_some_and(|node| {
+                !node.is_detached() && node.told.is_some_and(|told| told.size > view.len() as u64)
+            })
+    }
+
+    /// Decides about an open file under another policy, or after it has grown.
+    fn read_again(&self, id: u64, content: Option<Content>, pid: u32) -> Result<Content, Errno> {
+        let facts = self.facts(pid);
+        if let Some(Content { bytes: Bytes::Staged(staged), .. }) = &content {
+            self.decide_staged(id, staged, &facts)?;
+            return content.ok_or(Errno::IO);
+        }
+        let _names = self.keep_names();
+        let path = self.path(id).map_err(|_| Errno::IO)?;
+        let snapshot = self.snapshot(id, &path, &facts)?;
+        self.show(id, &snapshot);
+        let bytes = Bytes::View(snapshot.view, snapshot.version);
+        Ok(Content { bytes, policy: snapshot.policy })
+    }
+}

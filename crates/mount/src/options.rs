@@ -1,0 +1,48 @@
+//! What whoever starts a mount may choose.
+
+use std::{os::fd::OwnedFd, time::Duration};
+
+/// The options of a [`Mount`](crate::Mount).
+#[derive(Debug)]
+pub struct Options {
+    /// The user to whom all files belong: the one that the programs run as, by its number in
+    /// the user namespace of the mount.
+    pub uid: u32,
+    /// The group, alike.
+    pub gid: u32,
+    /// `/proc` of the PID namespace in which the file system was mounted: records name the
+    /// programs that ask by it. Without it they have the process id alone.
+    pub processes: Option<OwnedFd>,
+    /// How long the kernel may answer from what it was told of names and attributes.
+    pub timeout: Duration,
+    /// Threads that wait for requests in the kernel, beside one that polls.
+    pub threads: usize,
+    /// The most bytes that are staged together.
+    pub staged: u64,
+    /// The most bytes that one file may have when it is written.
+    pub file: u64,
+    /// The most bytes of views that are remembered.
+    pub views: usize,
+    /// The most open handles.
+    pub handles: usize,
+    /// The most known nodes.
+    pub nodes: usize,
+}
+
+impl Options {
+    /// The defaults, for files that belong to this user.
+    pub fn new(uid: u32, gid: u32) -> Self {
+        Self {
+            uid,
+            gid,
+            processes: None,
+            timeout: Duration::from_secs(1),
+            threads: 3,
+            staged: 1 << 30,
+            file: 256 << 20,
+            views: 256 << 20,
+            handles: 65_536,
+            nodes: 1 << 20,
+        }
+    }
+}

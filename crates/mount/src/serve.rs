@@ -1,0 +1,394 @@
+//! Each request of the kernel's, and what does it.
+
+use std::{
+    ffi::{OsStr, OsString},
+    os::unix::ffi::OsStrExt as _,
+    thread,
+    time::Duration,
+};
+
+use portcullis_fuse::{
+    Attributes, Caller, Data, Directory, Entry, Errno, FileSystem, FileType, Handle, NodeId,
+    Notifier, OFlags, Opened, RenameMode, Seek, Session, SessionError, SetAttributes, Statistics,
+};
+use portcullis_policy::ObjectKind;
+use rustix::io::Result;
+
+use crate::{
+    attributes::Attr,
+    change::Wanted,
+    invalidate::Work,
+    mount::Mount,
+    open::{How, Opening},
+};
+
+/// The extended attribute that says why the last change of a file was refused.
+const WHY: &str = "user.portcullis.why";
+/// In lists: an inode number that nobody told yet.
+const UNKNOWN_INODE: u64 = u32::MAX as u64;
+/// `fallocate(2)`: the size stays.
+const KEEP_SIZE: u32 = 1;
+
+impl Mount<'_> {
+    /// Serves the programs in the mount until it is gone or somebody stops `session`.
+    ///
+    /// # Errors
+    /// When the device cannot be read.
+    pub fn serve(&self, session: &Session) -> std::result::Result<(), SessionError> {
+        let notifier = session.notifier();
+        thread::scope(|scope| {
+            scope.spawn(|| {
+                while let Some(work) = self.invalidations.next() {
+                    self.invalidate(&notifier, work);
+                }
+            });
+            let ended = session.run(self, self.options.threads.max(2) + 1);
+            self.invalidations.end();
+            ended
+        })
+    }
+
+    fn invalidate(&self, notifier: &Notifier, work: Work) {
+        let Work { all, contents, entries } = work;
+        let (mut nodes, mut names): (Vec<_>, Vec<_>) =
+            (contents.into_iter().collect(), entries.into_iter().collect());
+        if all {
+            let mut state = self.lock();
+            state.memo.clear();
+            nodes = state.nodes.all();
+            names = nodes.iter().filter_map(|id| state.nodes.entry(*id)).collect();
+        }
+        // Nothing is mounted any more where this fails.
+        for node in nodes {
+            let _ = notifier.invalidate_node(NodeId(node));
+        }
+        for (parent, name) in names {
+            let _ = notifier.invalidate_entry(NodeId(parent), OsStr::new(&*name));
+        }
+    }
+
+    fn known(&self, attr: &Attr) -> Attributes {
+        Attributes {
+            inode: attr.node,
+            kind: file_type(attr.kind),
+            mode: attr.mode,
+            links: attr.links,
+            uid: self.options.uid,
+            gid: self.options.gid,
+            size: attr.size,
+            block_size: 4096,
+            accessed: attr.modified,
+            modified: attr.modified,
+            changed: attr.changed,
+        }
+    }
+
+    fn entry(&self, attr: &Attr) -> Entry {
+        Entry {
+            node: NodeId(attr.node),
+            generation: 0,
+            attributes: self.known(attr),
+            attribute_timeout: self.options.timeout,
+            entry_timeout: self.options.timeout,
+        }
+    }
+
+    fn timed(&self, attr: Attr) -> (Attributes, Duration) {
+        (self.known(&attr), self.options.timeout)
+    }
+}
+
+fn file_type(kind: ObjectKind) -> FileType {
+    match kind {
+        ObjectKind::File => FileType::RegularFile,
+        ObjectKind::Directory => FileType::Directory,
+        ObjectKind::Symlink => FileType::Symlink,
+        // Not shown: see `is_served`.
+        ObjectKind::Fifo | ObjectKind::Socket | ObjectKind::Device | ObjectKind::Missing => {
+            FileType::Unknown
+        }
+    }
+}
+
+/// The workspace has names in UTF-8 alone.
+fn text(name: &OsStr, else_error: Errno) -> Result<&str> {
+    name.to_str().ok_or(else_error)
+}
+
+fn how(flags: OFlags) -> How {
+    let writes = flags.intersects(OFlags::WRONLY | OFlags::RDWR);
+    let (appends, truncates) = (flags.contains(OFlags::APPEND), flags.contains(OFlags::TRUNC));
+    How { writes, appends, truncates }
+}
+
+fn opened(opening: Opening, how: How) -> Opened {
+    Opened {
+        keep_cache: opening.keeps_pages,
+        no_flush: !how.writes && !how.truncates,
+        ..Opened::new(Handle(opening.handle))
+    }
+}
+
+impl FileSystem for Mount<'_> {
+    fn lookup(&self, _: Caller, parent: NodeId, name: &OsStr) -> Result<Option<Entry>> {
+        match self.look_up(parent.0, text(name, Errno::NOENT)?) {
+            Ok(attr) => Ok(Some(self.entry(&attr))),
+            Err(Errno::NOENT) => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+
+    fn forget(&self, node: NodeId, count: u64) {
+        self.forget_node(node.0, count);
+    }
+
+    fn attributes(
+        &self,
+        _: Caller,
+        node: NodeId,
+        _: Option<Handle>,
+    ) -> Result<(Attributes, Duration)> {
+        self.attributes(node.0).map(|attr| self.timed(attr))
+    }
+
+    fn set_attributes(
+        &self,
+        caller: Caller,
+        node: NodeId,
+        set: SetAttributes,
+    ) -> Result<(Attributes, Duration)> {
+        let SetAttributes { handle, size, mode, uid, gid, modified, .. } = set;
+        let modified = modified.map(portcullis_fuse::SetTime::resolve);
+        let wanted = Wanted { size, mode, modified, uid, gid };
+        let handle = handle.map(|handle| handle.0);
+        let attr = self.set_attributes(node.0, handle, wanted, caller.pid)?;
+        Ok(self.timed(attr))
+    }
+
+    fn read_link(&self, _: Caller, node: NodeId) -> Result<OsString> {
+        self.link_target(node.0).map(OsString::from)
+    }
+
+    fn symlink(
+        &self,
+        caller: Caller,
+        parent: NodeId,
+        name: &OsStr,
+        target: &OsStr,
+    ) -> Result<Entry> {
+        let (name, target) = (text(name, Errno::ILSEQ)?, text(target, Errno::ILSEQ)?);
+        self.make_link(parent.0, name, target, caller.pid).map(|attr| self.entry(&attr))
+    }
+
+    fn make_file(&self, caller: Caller, parent: NodeId, name: &OsStr, mode: u32) -> Result<Entry> {
+        let name = text(name, Errno::ILSEQ)?;
+        let how = How { writes: true, ..How::default() };
+        let (attr, opening) = self.create_file(parent.0, name, mode, (how, true), caller.pid)?;
+        let done = self.commit_handle(opening.handle, caller.pid);
+        self.release(opening.handle);
+        done.inspect_err(|_| self.forget_node(attr.node, 1))?;
+        Ok(self.entry(&attr))
+    }
+
+    fn make_directory(
+        &self,
+        caller: Caller,
+        parent: NodeId,
+        name: &OsStr,
+        _: u32,
+    ) -> Result<Entry> {
+        let name = text(name, Errno::ILSEQ)?;
+        self.make_directory(parent.0, name, caller.pid).map(|attr| self.entry(&attr))
+    }
+
+    fn unlink(&self, caller: Caller, parent: NodeId, name: &OsStr) -> Result<()> {
+        self.remove(parent.0, text(name, Errno::NOENT)?, false, caller.pid)
+    }
+
+    fn remove_directory(&self, caller: Caller, parent: NodeId, name: &OsStr) -> Result<()> {
+        self.remove(parent.0, text(name, Errno::NOENT)?, true, caller.pid)
+    }
+
+    fn rename(
+        &self,
+        caller: Caller,
+        from: (NodeId, &OsStr),
+        to: (NodeId, &OsStr),
+        mode: RenameMode,
+    ) -> Result<()> {
+        let replace = match mode {
+            RenameMode::Replace => true,
+            RenameMode::NoReplace => false,
+            RenameMode::Exchange => return Err(Errno::INVAL),
+        };
+        let old = (from.0.0, text(from.1, Errno::NOENT)?);
+        let new = (to.0.0, text(to.1, Errno::ILSEQ)?);
+        self.rename_entry(old, new, replace, caller.pid)
+    }
+
+    fn link(&self, _: Caller, _: NodeId, _: NodeId, _: &OsStr) -> Result<Entry> {
+        Err(Errno::PERM)
+    }
+
+    fn open(&self, caller: Caller, node: NodeId, flags: OFlags) -> Result<Opened> {
+        let how = how(flags);
+        self.open_file(node.0, how, caller.pid).map(|opening| opened(opening, how))
+    }
+
+    fn create(
+        &self,
+        caller: Caller,
+        parent: NodeId,
+        name: &OsStr,
+        mode: u32,
+        flags: OFlags,
+    ) -> Result<(Entry, Opened)> {
+        if mode & 0o6000 != 0 {
+            return Err(Errno::PERM);
+        }
+        let (name, how) = (text(name, Errno::ILSEQ)?, how(flags));
+        let exclusive = flags.contains(OFlags::EXCL);
+        let (attr, opening) =
+            self.create_file(parent.0, name, mode, (how, exclusive), caller.pid)?;
+        // Even one that is only read has to be made.
+        Ok((self.entry(&attr), Opened { no_flush: false, ..opened(opening, how) }))
+    }
+
+    fn temporary(&self, _: Caller, _: NodeId, _: u32, _: OFlags) -> Result<(Entry, Opened)> {
+        Err(Errno::OPNOTSUPP)
+    }
+
+    fn read(
+        &self,
+        caller: Caller,
+        _: NodeId,
+        handle: Handle,
+        offset: u64,
+        size: u32,
+    ) -> Result<Data> {
+        let size = usize::try_from(size).unwrap_or(usize::MAX);
+        self.read_file(handle.0, offset, size, caller.pid)
+    }
+
+    fn write(
+        &self,
+        caller: Caller,
+        _: NodeId,
+        handle: Handle,
+        offset: u64,
+        data: &[u8],
+        is_mapped: bool,
+    ) -> Result<u32> {
+        self.write_file(handle.0, offset, data, (is_mapped, caller.pid))?;
+        u32::try_from(data.len()).map_err(|_| Errno::INVAL)
+    }
+
+    fn flush(&self, caller: Caller, _: NodeId, handle: Handle) -> Result<()> {
+        self.commit_handle(handle.0, caller.pid)
+    }
+
+    fn release(&self, _: NodeId, handle: Handle) {
+        self.release(handle.0);
+    }
+
+    fn sync(&self, caller: Caller, _: NodeId, handle: Handle, _: bool) -> Result<()> {
+        self.commit_handle(handle.0, caller.pid)
+    }
+
+    fn allocate(
+        &self,
+        caller: Caller,
+        _: NodeId,
+        handle: Handle,
+        mode: u32,
+        offset: u64,
+        length: u64,
+    ) -> Result<()> {
+        let size = offset.checked_add(length).ok_or(Errno::FBIG)?;
+        let (_, staged) = self.writable(handle.0, caller.pid)?;
+        match mode {
+            0 => staged.grow(size),
+            // There is nothing to reserve.
+            KEEP_SIZE => staged.live(),
+            _ => Err(Errno::OPNOTSUPP),
+        }
+    }
+
+    fn seek(&self, node: NodeId, _: Handle, offset: u64, to: Seek) -> Result<u64> {
+        let size = self.attributes(node.0)?.size;
+        match to {
+            _ if offset >= size => Err(Errno::NXIO),
+            Seek::Data => Ok(offset),
+            Seek::Hole => Ok(size),
+        }
+    }
+
+    fn open_directory(&self, _: Caller, node: NodeId, _: OFlags) -> Result<Opened> {
+        self.open_directory(node.0).map(|handle| Opened::new(Handle(handle)))
+    }
+
+    fn read_directory(
+        &self,
+        _: Caller,
+        node: NodeId,
+        handle: Handle,
+        offset: u64,
+        directory: &mut Directory<'_>,
+    ) -> Result<()> {
+        self.read_list(handle.0, offset, |next, name, kind| {
+            let file = OsStr::new(name);
+            if !directory.is_plus() || matches!(name, "." | "..") {
+                let inode = self.lock().nodes.child(node.0, name).unwrap_or(UNKNOWN_INODE);
+                return directory.add(file, inode, file_type(kind), next);
+            }
+            directory.add_entry(file, next, || {
+                self.look_up(node.0, name).ok().map(|attr| self.entry(&attr))
+            })
+        })
+    }
+
+    fn release_directory(&self, _: NodeId, handle: Handle) {
+        self.release(handle.0);
+    }
+
+    fn sync_directory(&self, _: Caller, _: NodeId, _: Handle) -> Result<()> {
+        // Each change of a name was durable when it was answered.
+        Ok(())
+    }
+
+    fn statistics(&self, _: NodeId) -> Result<Statistics> {
+        let blocks = 1 << 28;
+        Ok(Statistics {
+            blocks,
+            blocks_free: blocks / 2,
+            blocks_available: blocks / 2,
+            files: 1 << 32,
+            files_free: 1 << 31,
+            block_size: 4096,
+            name_length: 255,
+        })
+    }
+
+    fn extended(&self, _: Caller, node: NodeId, name: &OsStr) -> Result<Vec<u8>> {
+        if name.as_bytes() != WHY.as_bytes() {
+            return Err(Errno::OPNOTSUPP);
+        }
+        let state = self.lock();
+        let why = state.nodes.get(node.0).and_then(|node| node.why.as_ref());
+        why.map(|why| why.as_bytes().to_vec()).ok_or(Errno::NODATA)
+    }
+
+    fn extended_names(&self, _: Caller, node: NodeId) -> Result<Vec<OsString>> {
+        let state = self.lock();
+        let has_why = state.nodes.get(node.0).is_some_and(|node| node.why.is_some());
+        Ok(if has_why { vec![OsString::from(WHY)] } else { Vec::new() })
+    }
+
+    fn set_extended(&self, _: Caller, _: NodeId, _: &OsStr, _: &[u8]) -> Result<()> {
+        Err(Errno::OPNOTSUPP)
+    }
+
+    fn remove_extended(&self, _: Caller, _: NodeId, _: &OsStr) -> Result<()> {
+        Err(Errno::OPNOTSUPP)
+    }
+}

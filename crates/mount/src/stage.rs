@@ -1,0 +1,224 @@
+//! Opening for writing, creating and changing staged versions.
+
+use std::{collections::BTreeMap, sync::Arc};
+
+use portcullis_policy::{ObjectKind, model::OperationKind};
+use rustix::io::Errno;
+use serde_json::Value;
+
+use crate::{
+    attributes::Attr,
+    handles::OpenFile,
+    mount::Mount,
+    node::{Bytes, Content},
+    open::{How, Opening},
+    staged::Staged,
+};
+
+impl Mount<'_> {
+    /// Opens a file for writing: there is a staged version of it from now on.
+    pub(crate) fn open_staged(
+        &self,
+        id: u64,
+        how: How,
+        facts: &BTreeMap<String, Value>,
+    ) -> Result<Opening, Errno> {
+        // From here on nobody else's close is the last one.
+        self.lock().nodes.open(id);
+        let opened = self.stage(id, how.truncates, facts).and_then(|(staged, is_same)| {
+            if how.truncates && staged.shows().size > 0 {
+                staged.resize(0)?;
+            }
+            self.add_handle(id, Some(staged), (how.appends, is_same && !how.truncates))
+        });
+        self.close(id);
+        opened
+    }
+
+    /// The staged version of a node's file, which begins from what the file shows, or
+    /// `empty`; and whether the kernel may have pages of it.
+    pub(crate) fn stage(
+        &self,
+        id: u64,
+        empty: bool,
+        facts: &BTreeMap<String, Value>,
+    ) -> Result<(Arc<Staged>, bool), Errno> {
+        let existing = self.lock().nodes.get(id).ok_or(Errno::STALE)?.staged().cloned();
+        if let Some(staged) = existing {
+            staged.live()?;
+            let is_same = empty || self.decide_staged(id, &staged, facts)?;
+            return Ok((staged, is_same));
+        }
+        let _names = self.keep_names();
+        let path = self.path(id)?;
+        let (new, policy, is_same) = if empty {
+            let look = self.lock().nodes.look();
+            let policy = self.policy();
+            let seen = self.seen(&path)?;
+            match seen.stat.kind {
+                ObjectKind::File if self.is_same(id, &seen, look) => {}
+                ObjectKind::File => return Err(Errno::STALE),
+                ObjectKind::Directory => return Err(Errno::ISDIR),
+                _ => return Err(Errno::ACCESS),
+            }
+            (Staged::emptied(&self.budget), policy, false)
+        } else {
+            let snapshot = self.snapshot(id, &path, facts)?;
+            let version = snapshot.version.ok_or(Errno::STALE)?;
+            let is_same = self.show(id, &snapshot);
+            let stat = &snapshot.seen.stat;
+            let times = (stat.modified, stat.changed);
+            let staged = Staged::from_view(&self.budget, snapshot.view, version, times);
+            (staged, snapshot.policy, is_same)
+        };
+        let mut state = self.lock();
+        let node = state.nodes.get_mut(id).ok_or(Errno::STALE)?;
+        // Another thread may have been faster.
+        if let Some(staged) = node.staged() {
+            return Ok((Arc::clone(staged), false));
+        }
+        let new = Arc::new(new);
+        node.content = Some(Content { bytes: Bytes::Staged(Arc::clone(&new)), policy });
+        Ok((new, is_same))
+    }
+
+    /// Creates a file, which exists in this mount alone until its first commit.
+    ///
+    /// # Errors
+    /// `EACCES` if the name may not be made, whatever is there.
+    pub(crate) fn create_file(
+        &self,
+        parent: u64,
+        name: &str,
+        mode: u32,
+        (how, exclusive): (How, bool),
+        pid: u32,
+    ) -> Result<(Attr, Opening), Errno> {
+        self.lock().handles.room()?;
+        match self.look_up(parent, name) {
+            Err(Errno::NOENT) => {}
+            Err(error) => return Err(error),
+            Ok(attr) => {
+                let opened = if exclusive {
+                    Err(Errno::EXIST)
+                } else {
+                    self.open_file(attr.node, How { writes: true, ..how }, pid)
+                };
+                let forget = |_: &Errno| self.forget_node(attr.node, 1);
+                return Ok((attr, opened.inspect_err(forget)?));
+            }
+        }
+        let _names = self.keep_names();
+        let path = self.path_of(parent, name)?;
+        if !self.view().may_create(&path, OperationKind::Write) {
+            self.counts.refusals.add();
+            return Err(Errno::ACCESS);
+        }
+        let staged = Arc::new(Staged::created(&self.budget, mode & 0o777));
+        let bytes = Bytes::Staged(Arc::clone(&staged));
+        let shows = staged.shows();
+        let policy = self.policy();
+        let attr = {
+            let mut state = self.lock();
+            // The kernel makes one name at a time in a directory.
+            if state.nodes.child(parent, name).is_some() {
+                return Err(Errno::EXIST);
+            }
+            let created = state.nodes.create(parent, name, ObjectKind::File, None);
+            let id = created.map_err(|_| Errno::NFILE)?;
+            state.nodes.refer(id);
+            let (modified, changed) = (shows.modified, shows.changed);
+            let (kind, mode, size) = (ObjectKind::File, mode & 0o777, 0);
+            let attr = Attr { node: id, kind, mode, links: 1, size, modified, changed };
+            if let Some(node) = state.nodes.get_mut(id) {
+                node.content = Some(Content { bytes, policy });
+                node.told = Some(attr);
+            }
+            attr
+        };
+        Ok((attr, self.add_handle(attr.node, Some(staged), (how.appends, false))?))
+    }
+
+    /// Writes to an open file: at the end if it is open for that and this does not come from
+    /// a mapping.
+    ///
+    /// # Errors
+    /// `EIO` after a refusal; `EFBIG`, `EDQUOT`.
+    pub(crate) fn write_file(
+        &self,
+        handle: u64,
+        offset: u64,
+        data: &[u8],
+        (is_mapped, pid): (bool, u32),
+    ) -> Result<(), Errno> {
+        let (file, staged) = self.writable(handle, pid)?;
+        let appends = file.appends && !is_mapped;
+        let wrote = staged.write((!appends).then_some(offset), data)?;
+        if wrote != offset {
+            // The kernel took another end of the file for the right one.
+            self.invalidations.content(file.node);
+        }
+        Ok(())
+    }
+
+    /// The staged version behind a handle that is open for writing, of which the first
+    /// change is about to be made: of what is on the disk now.
+    pub(crate) fn writable(
+        &self,
+        handle: u64,
+        pid: u32,
+    ) -> Result<(Arc<OpenFile>, Arc<Staged>), Errno> {
+        let file = self.lock().handles.file(handle)?;
+        let staged = file.staged.clone().ok_or(Errno::BADF)?;
+        staged.live()?;
+        let shows = staged.shows();
+        if !shows.dirty && shows.base.is_some() {
+            self.refresh(file.node, &staged, pid)?;
+        }
+        Ok((file, staged))
+    }
+
+    fn refresh(&self, id: u64, staged: &Arc<Staged>, pid: u32) -> Result<(), Errno> {
+        let _names = self.keep_names();
+        let path = match self.path(id) {
+            Ok(path) => path,
+            Err(Errno::NOENT) => return Ok(()),
+            Err(error) => return Err(error),
+        };
+        let held = staged.hold();
+        let (shows, seen) = (staged.shows(), self.seen(&path)?);
+        drop(held);
+        if !shows.dirty && shows.base != Some(seen.stat.version()) {
+            self.renew(id, staged, &path, &self.facts(pid))?;
+        }
+        Ok(())
+    }
+
+    /// Gives a file another size; without a handle the change is committed at once.
+    ///
+    /// # Errors
+    /// As [`Mount::write_file`], or as the commit fails.
+    pub(crate) fn resize_file(
+        &self,
+        id: u64,
+        handle: Option<u64>,
+        size: u64,
+        pid: u32,
+    ) -> Result<(), Errno> {
+        let writable = handle.map(|handle| self.writable(handle, pid));
+        if let Some(Ok((_, staged))) = writable {
+            return staged.resize(size);
+        }
+        let facts = self.facts(pid);
+        // From here on nobody else's close is the last one.
+        self.lock().nodes.open(id);
+        let done = self.stage(id, size == 0, &facts).and_then(|(staged, _)| {
+            if staged.shows().size != size {
+                staged.resize(size)?;
+            }
+            self.commit(id, &staged, &facts)
+        });
+        self.close(id);
+        done
+    }
+}

@@ -1,0 +1,458 @@
+//! The staged version of a file: what was written and is not committed yet.
+//!
+//! There is one for each node, which everybody who has the file open shares. It begins
+//! from what the file shows, or empty, and is copied when it is first changed.
+
+use std::{
+    ops::Range,
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicU64, Ordering},
+    },
+    time::SystemTime,
+};
+
+use portcullis_core::Version;
+use rustix::io::Errno;
+
+use crate::memo::View;
+
+/// The bytes that all staged versions of a mount may have together.
+#[derive(Debug)]
+pub(crate) struct Budget {
+    used: AtomicU64,
+    limit: u64,
+    /// The most that one file may have.
+    file: u64,
+}
+
+impl Budget {
+    pub(crate) fn new(limit: u64, file: u64) -> Self {
+        Self { used: AtomicU64::new(0), limit, file }
+    }
+
+    fn take(&self, count: u64) -> Result<(), Errno> {
+        let more = |used: u64| used.checked_add(count).filter(|sum| *sum <= self.limit);
+        let taken = self.used.fetch_update(Ordering::Relaxed, Ordering::Relaxed, more);
+        taken.map(drop).map_err(|_| Errno::DQUOT)
+    }
+
+    fn give_back(&self, count: u64) {
+        self.used.fetch_sub(count, Ordering::Relaxed);
+    }
+}
+
+/// Seconds since 1970 and nanoseconds.
+pub(crate) type Time = (i64, u32);
+
+/// The time now.
+pub(crate) fn now() -> Time {
+    let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+    (i64::try_from(since.as_secs()).unwrap_or(i64::MAX), since.subsec_nanos())
+}
+
+/// A staged version.
+#[derive(Debug)]
+pub(crate) struct Staged {
+    content: Mutex<Content>,
+    /// Held while a commit is under way, so that one follows the other.
+    commits: Mutex<()>,
+}
+
+#[derive(Debug)]
+struct Content {
+    bytes: Bytes,
+    /// The version on the disk from which it began, if it did.
+    base: Option<Version>,
+    /// Counts the changes.
+    revision: u64,
+    /// The revision that is on the disk.
+    committed: Option<u64>,
+    /// Why nothing of it can be used any more.
+    dropped: Option<Errno>,
+    modified: Time,
+    changed: Time,
+    attributes: Pending,
+    budget: Arc<Budget>,
+    /// How much of the budget it has.
+    charged: u64,
+}
+
+#[derive(Debug)]
+enum Bytes {
+    Shared(View),
+    Own(Vec<u8>),
+}
+
+/// Attributes that are set with the next commit.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) struct Pending {
+    pub(crate) mode: Option<u32>,
+    pub(crate) modified: Option<Time>,
+}
+
+/// What a staged version shows of itself.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Shows {
+    pub(crate) size: u64,
+    pub(crate) modified: Time,
+    pub(crate) changed: Time,
+    pub(crate) mode: Option<u32>,
+    /// Whether the disk has something else.
+    pub(crate) dirty: bool,
+    pub(crate) base: Option<Version>,
+}
+
+/// What a commit stores.
+#[derive(Debug)]
+pub(crate) struct Stored {
+    pub(crate) bytes: Vec<u8>,
+    pub(crate) revision: u64,
+    /// The version that it has to replace; none if whatever is there may be replaced.
+    pub(crate) base: Option<Version>,
+    /// Whether the name is to be made.
+    pub(crate) creates: bool,
+    pub(crate) attributes: Pending,
+}
+
+impl Staged {
+    /// A new empty file, which a commit has to make.
+    pub(crate) fn created(budget: &Arc<Budget>, mode: u32) -> Self {
+        let attributes = Pending { mode: Some(mode), modified: None };
+        Self::new(Bytes::Own(Vec::new()), None, None, attributes, budget)
+    }
+
+    /// An existing file that is made empty.
+    pub(crate) fn emptied(budget: &Arc<Budget>) -> Self {
+        let staged = Self::new(Bytes::Own(Vec::new()), None, Some(0), Pending::default(), budget);
+        staged.lock().revision = 1;
+        staged
+    }
+
+    /// An existing file as it is shown; `modified` and `changed` are its times.
+    pub(crate) fn from_view(
+        budget: &Arc<Budget>,
+        view: View,
+        base: Version,
+        (modified, changed): (Time, Time),
+    ) -> Self {
+        let staged =
+            Self::new(Bytes::Shared(view), Some(base), Some(0), Pending::default(), budget);
+        {
+            let mut content = staged.lock();
+            (content.modified, content.changed) = (modified, changed);
+        }
+        staged
+    }
+
+    fn new(
+        bytes: Bytes,
+        base: Option<Version>,
+        committed: Option<u64>,
+        attributes: Pending,
+        budget: &Arc<Budget>,
+    ) -> Self {
+        let content = Content {
+            bytes,
+            base,
+            revision: 0,
+            committed,
+            dropped: None,
+            modified: now(),
+            changed: now(),
+            attributes,
+            budget: Arc::clone(budget),
+            charged: 0,
+        };
+        Self { content: Mutex::new(content), commits: Mutex::default() }
+    }
+
+    /// Size and times.
+    pub(crate) fn shows(&self) -> Shows {
+        let content = self.lock();
+        Shows {
+            size: content.len(),
+            modified: content.attributes.modified.unwrap_or(content.modified),
+            changed: content.changed,
+            mode: content.attributes.mode,
+            dirty: content.is_dirty(),
+            base: content.base,
+        }
+    }
+
+    /// Whether it still can be used.
+    ///
+    /// # Errors
+    /// Why not.
+    pub(crate) fn live(&self) -> Result<(), Errno> {
+        self.lock().dropped.map_or(Ok(()), Err)
+    }
+
+    /// Has `take` get the bytes from `offset`, at most `count` of them.
+    ///
+    /// # Errors
+    /// When it was dropped.
+    pub(crate) fn read<T>(
+        &self,
+        offset: u64,
+        count: usize,
+        take: impl FnOnce(&[u8]) -> T,
+    ) -> Result<T, Errno> {
+        let content = self.lock();
+        content.dropped.map_or(Ok(()), Err)?;
+        let bytes = content.bytes();
+        Ok(take(bytes.get(range(bytes.len(), offset, count)).unwrap_or_default()))
+    }
+
+    /// Writes `data` at `offset`, or at the end, and gives the offset.
+    ///
+    /// # Errors
+    /// `EFBIG`, `EDQUOT`, and when it was dropped.
+    pub(crate) fn write(&self, offset: Option<u64>, data: &[u8]) -> Result<u64, Errno> {
+        let mut content = self.lock();
+        content.dropped.map_or(Ok(()), Err)?;
+        let offset = offset.unwrap_or_else(|| content.len());
+        let end = offset.checked_add(data.len() as u64).ok_or(Errno::FBIG)?;
+        let length = content.len().max(end);
+        let bytes = content.change(length)?;
+        let (from, to) = (index(offset)?, index(end)?);
+        bytes.get_mut(from..to).ok_or(Errno::IO)?.copy_from_slice(data);
+        content.touch();
+        Ok(offset)
+    }
+
+    /// Gives it another size; zeros are added.
+    ///
+    /// # Errors
+    /// As [`Staged::write`].
+    pub(crate) fn resize(&self, size: u64) -> Result<(), Errno> {
+        let mut content = self.lock();
+        content.dropped.map_or(Ok(()), Err)?;
+        content.change(size)?;
+        content.touch();
+        Ok(())
+    }
+
+    /// Makes it at least so large.
+    ///
+    /// # Errors
+    /// As [`Staged::write`].
+    pub(crate) fn grow(&self, size: u64) -> Result<(), Errno> {
+        if self.lock().len() >= size { self.live() } else { self.resize(size) }
+    }
+
+    /// Sets attributes with the next commit; false if none will follow.
+    pub(crate) fn set_attributes(&self, new: Pending) -> bool {
+        let mut content = self.lock();
+        if !content.is_dirty() || content.dropped.is_some() {
+            return false;
+        }
+        let attributes = &mut content.attributes;
+        attributes.mode = new.mode.or(attributes.mode);
+        attributes.modified = new.modified.or(attributes.modified);
+        content.changed = now();
+        true
+    }
+
+    /// Begins again from what the file shows now, if nothing was changed.
+    pub(crate) fn renew(&self, view: View, base: Version, (modified, changed): (Time, Time)) {
+        let mut content = self.lock();
+        if content.is_dirty() || content.dropped.is_some() {
+            return;
+        }
+        content.give_back();
+        content.bytes = Bytes::Shared(view);
+        content.base = Some(base);
+        (content.modified, content.changed) = (modified, changed);
+    }
+
+    /// Waits until no commit is under way, and keeps others from beginning.
+    pub(crate) fn hold(&self) -> MutexGuard<'_, ()> {
+        self.commits.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// What there is to commit; nothing if the disk has it.
+    ///
+    /// # Errors
+    /// When it was dropped.
+    pub(crate) fn stored(&self) -> Result<Option<Stored>, Errno> {
+        let content = self.lock();
+        content.dropped.map_or(Ok(()), Err)?;
+        Ok(content.is_dirty().then(|| Stored {
+            bytes: content.bytes().to_vec(),
+            revision: content.revision,
+            base: content.base,
+            creates: content.committed.is_none(),
+            attributes: content.attributes,
+        }))
+    }
+
+    /// The disk has what `stored` gave, as version `base`.
+    pub(crate) fn committed(&self, stored: &Stored, base: Option<Version>) {
+        let mut content = self.lock();
+        content.committed = Some(stored.revision);
+        content.base = base;
+        if let Some(modified) = stored.attributes.modified
+            && content.revision == stored.revision
+        {
+            content.modified = modified;
+        }
+        if content.attributes == stored.attributes {
+            content.attributes = Pending::default();
+        }
+    }
+
+    /// The version on the disk is another one, of the same content.
+    pub(crate) fn rebase(&self, base: Version) {
+        self.lock().base = Some(base);
+    }
+
+    /// Nothing of it can be used any more.
+    pub(crate) fn discard(&self, why: Errno) {
+        let mut content = self.lock();
+        content.dropped = Some(why);
+        content.bytes = Bytes::Own(Vec::new());
+        content.give_back();
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Content> {
+        // Each change of the content is made in one step.
+        self.content.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Content {
+    fn bytes(&self) -> &[u8] {
+        match &self.bytes {
+            Bytes::Shared(view) => view,
+            Bytes::Own(bytes) => bytes,
+        }
+    }
+
+    fn len(&self) -> u64 {
+        self.bytes().len() as u64
+    }
+
+    fn is_dirty(&self) -> bool {
+        self.committed != Some(self.revision)
+    }
+
+    fn touch(&mut self) {
+        self.revision += 1;
+        self.modified = now();
+        self.changed = self.modified;
+        // What was set applies to what was written before.
+        self.attributes.modified = None;
+    }
+
+    /// Its own bytes, of this length.
+    fn change(&mut self, length: u64) -> Result<&mut Vec<u8>, Errno> {
+        if length > self.budget.file {
+            return Err(Errno::FBIG);
+        }
+        let size = index(length)?;
+        if length > self.charged {
+            self.budget.take(length - self.charged)?;
+            self.charged = length;
+        }
+        if let Bytes::Shared(view) = &self.bytes {
+            let kept = view.get(..view.len().min(size)).unwrap_or_default();
+            let mut own = Vec::new();
+            own.try_reserve_exact(size).map_err(|_| Errno::NOMEM)?;
+            own.extend_from_slice(kept);
+            self.bytes = Bytes::Own(own);
+        }
+        let Bytes::Own(bytes) = &mut self.bytes else { return Err(Errno::IO) };
+        bytes.try_reserve(size.saturating_sub(bytes.len())).map_err(|_| Errno::NOMEM)?;
+        bytes.resize(size, 0);
+        if length < self.charged {
+            self.budget.give_back(self.charged - length);
+            self.charged = length;
+        }
+        Ok(bytes)
+    }
+
+    fn give_back(&mut self) {
+        self.budget.give_back(self.charged);
+        self.charged = 0;
+    }
+}
+
+impl Drop for Content {
+    fn drop(&mut self) {
+        self.give_back();
+    }
+}
+
+/// Where the bytes from `offset` are among `length`, at most `count` of them.
+pub(crate) fn range(length: usize, offset: u64, count: usize) -> Range<usize> {
+    let from = usize::try_from(offset).unwrap_or(usize::MAX).min(length);
+    from..from.saturating_add(count).min(length)
+}
+
+fn index(offset: u64) -> Result<usize, Errno> {
+    usize::try_from(offset).map_err(|_| Errno::FBIG)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn budget(limit: u64) -> Arc<Budget> {
+        Arc::new(Budget::new(limit, 1000))
+    }
+
+    fn bytes(staged: &Staged) -> Vec<u8> {
+        staged.read(0, 10_000, <[u8]>::to_vec).unwrap()
+    }
+
+    #[test]
+    fn a_gap_is_zeros() {
+        let staged = Staged::created(&budget(100), 0o644);
+        assert_eq!(staged.write(Some(3), b"abc"), Ok(3));
+        assert_eq!(staged.write(None, b"d"), Ok(6));
+        assert_eq!(bytes(&staged), b"\0\0\0abcd");
+        staged.resize(4).unwrap();
+        staged.grow(6).unwrap();
+        staged.grow(1).unwrap();
+        assert_eq!(bytes(&staged), b"\0\0\0a\0\0");
+    }
+
+    #[test]
+    fn the_bounds_hold_and_are_given_back() {
+        let budget = budget(10);
+        let staged = Staged::created(&budget, 0o644);
+        assert_eq!(staged.write(Some(0), &[1; 10]), Ok(0));
+        assert_eq!(staged.write(None, b"x"), Err(Errno::DQUOT));
+        assert_eq!(Staged::emptied(&budget).resize(1), Err(Errno::DQUOT));
+        assert_eq!(staged.resize(1001), Err(Errno::FBIG));
+        assert_eq!(staged.write(Some(u64::MAX), b"x"), Err(Errno::FBIG));
+        drop(staged);
+        assert_eq!(Staged::emptied(&budget).resize(10), Ok(()));
+    }
+
+    #[test]
+    fn a_commit_is_due_once_for_each_change() {
+        let staged = Staged::created(&budget(100), 0o600);
+        let stored = staged.stored().unwrap().unwrap();
+        assert!(stored.creates && stored.bytes.is_empty());
+        staged.committed(&stored, None);
+        assert!(staged.stored().unwrap().is_none());
+        staged.write(None, b"a").unwrap();
+        let stored = staged.stored().unwrap().unwrap();
+        staged.write(None, b"b").unwrap();
+        staged.committed(&stored, None);
+        let stored = staged.stored().unwrap().unwrap();
+        assert_eq!((stored.bytes.as_slice(), stored.creates), (b"ab".as_slice(), false));
+    }
+
+    #[test]
+    fn what_was_dropped_gives_nothing() {
+        let staged = Staged::created(&budget(100), 0o644);
+        staged.write(None, b"a").unwrap();
+        staged.discard(Errno::IO);
+        assert_eq!(staged.read(0, 1, <[u8]>::to_vec), Err(Errno::IO));
+        assert_eq!(staged.write(None, b"a"), Err(Errno::IO));
+        assert!(staged.stored().is_err());
+    }
+}
