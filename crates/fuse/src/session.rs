@@ -178,10 +178,13 @@ impl Session {
     fn work(&self, fs: &impl FileSystem, polls: &AtomicBool) -> Result<(), SessionError> {
         let waiting = Waiting::on(&self.device, &self.stop)?;
         let mut buffer = vec![0; BUFFER];
-        let mut last: Option<Instant> = None;
+        let (mut last, mut is_polling): (Option<Instant>, bool) = (None, false);
         loop {
             match read(&self.device, &mut buffer) {
                 Ok(length) => {
+                    if std::mem::take(&mut is_polling) {
+                        polls.store(false, Ordering::Release);
+                    }
                     let request = buffer.get(..length).unwrap_or_default();
                     match dispatch::serve(self.device.as_fd(), fs, request) {
                         Ok(()) => last = Some(Instant::now()),
@@ -195,34 +198,21 @@ impl Session {
                 Err(Errno::NODEV | Errno::CONNABORTED) => return Ok(()),
                 Err(errno) => return Err(io("read from the device")(errno)),
             }
-            match last {
-                // One thread at most waits awake.
-                Some(last) if last.elapsed() < POLLING && !polls.swap(true, Ordering::Acquire) => {
-                    let found = self.poll(last);
-                    polls.store(false, Ordering::Release);
-                    if found {
-                        continue;
-                    }
-                }
-                _ => {}
+            // One thread at most looks again at once.
+            let is_soon = last.is_some_and(|last| last.elapsed() < POLLING);
+            if is_soon && (is_polling || !polls.swap(true, Ordering::Acquire)) {
+                is_polling = true;
+                std::hint::spin_loop();
+                continue;
+            }
+            if std::mem::take(&mut is_polling) {
+                polls.store(false, Ordering::Release);
             }
             last = None;
             if waiting.wait()? {
                 return Ok(());
             }
         }
-    }
-
-    /// Looks for a request until the time is over; true if there may be one.
-    fn poll(&self, since: Instant) -> bool {
-        while since.elapsed() < POLLING {
-            let none = Timespec { tv_sec: 0, tv_nsec: 0 };
-            match poll(&mut [PollFd::new(&self.device, PollFlags::IN)], Some(&none)) {
-                Ok(0) | Err(Errno::INTR) => std::hint::spin_loop(),
-                _ => return true,
-            }
-        }
-        false
     }
 }
 
