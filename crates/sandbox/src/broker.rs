@@ -135,9 +135,15 @@ impl Cell {
         let directory =
             std::env::current_dir().map_err(|e| LaunchError::Io("look up this directory", e))?;
         let path = std::env::var_os("PATH");
-        let reach = self.reach(&read, &write);
+        let mut reach = self.reach(&read, &write);
+        if self.mount {
+            // The agent may change what it finds there.
+            reach.writes.push(workspace.clone());
+            reach.sees.push(workspace.clone());
+        }
         let program = hint::find(&self.program, path.as_deref(), &directory, &reach)?;
         if self.floor > Enforcement::None
+            && !self.mount
             && let Some(inside) = program
                 .needs
                 .iter()
@@ -201,7 +207,11 @@ impl Cell {
         let owner = mode.user();
         let home = home::prepare(&self.home, owner).map_err(LaunchError::Home)?;
         let trap = Trap::set(&self.network).map_err(|e| LaunchError::Io("open sockets", e))?;
-        let streams = Streams::open(owner).map_err(|e| LaunchError::Io("open pipes", e))?;
+        let streams = match self.own_streams {
+            true => Streams::own(owner),
+            false => Streams::open(owner),
+        };
+        let streams = streams.map_err(|e| LaunchError::Io("open pipes", e))?;
         let (channel, theirs) = Channel::pair().map_err(LaunchError::Channel)?;
         let child = Command::new("/proc/self/exe")
             .args(Stage::Launch.arguments())
@@ -266,9 +276,10 @@ impl Cell {
         let (user, group) = seen;
         let mount = match mount {
             Some(Ok(())) => {
-                let device = descriptors.into_iter().next();
+                let mut descriptors = descriptors.into_iter();
+                let device = descriptors.next();
                 let device = device.ok_or(LaunchError::Channel(ChannelError::Closed))?;
-                Some(Ok(Mount { device, user, group }))
+                Some(Ok(Mount { device, processes: descriptors.next(), user, group }))
             }
             Some(Err(why)) => Some(Err(why)),
             None if self.mount => {
@@ -372,6 +383,7 @@ impl Cell {
             files: self.files,
             bait,
             hatch: None,
+            own_streams: self.own_streams,
         })
     }
 }

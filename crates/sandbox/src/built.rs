@@ -1,8 +1,16 @@
 //! A cell that stands, before and after its self-test, until the agent runs.
 
-use std::{io, os::fd::OwnedFd, path::PathBuf, time::Duration};
+use std::{
+    io,
+    os::fd::{AsFd as _, OwnedFd},
+    path::PathBuf,
+    time::Duration,
+};
 
-use rustix::pipe::{PipeFlags, pipe_with};
+use rustix::{
+    fs::{Gid, Uid, fchown, fstatfs},
+    pipe::{PipeFlags, pipe_with},
+};
 
 use super::{
     bait::Trap,
@@ -59,25 +67,21 @@ impl BuiltCell {
                 .collect();
             return Err(LaunchError::SelfTest(list.join("; ")));
         }
-        let Streams { ours: [stdin, stdout, stderr], .. } = streams;
+        let streams = streams.ours;
         let hatch = hatch.map(|hatch| {
             let hatch = hatch?;
             report.hatch.clone().unwrap_or(Ok(()))?;
             hatch.open()
         });
-        Ok(PendingAgent { stdin, stdout, stderr, report, suspects, hatch, channel, child })
+        Ok(PendingAgent { streams, report, suspects, hatch, channel, child })
     }
 }
 
 /// An agent that is confined, tested and waiting for the word.
 #[derive(Debug)]
 pub struct PendingAgent {
-    /// Our end of the agent's standard input.
-    pub stdin: OwnedFd,
-    /// Our end of its standard output.
-    pub stdout: OwnedFd,
-    /// Our end of its standard error.
-    pub stderr: OwnedFd,
+    /// Our ends of the agent's standard input, output and error, if it has pipes.
+    pub streams: Option<[OwnedFd; 3]>,
     /// What the self-test found.
     pub report: Report,
     /// Directories that the agent may turn out to need, judged by its command
@@ -115,13 +119,21 @@ impl PendingAgent {
     }
 }
 
+/// `PIPEFS_MAGIC`: the pipes that have no name.
+const PIPE: i64 = 0x5049_5045;
+
+fn give(pipe: &OwnedFd, owner: u32) -> io::Result<()> {
+    Ok(fchown(pipe, Some(Uid::from_raw(owner)), Some(Gid::from_raw(owner)))?)
+}
+
 /// The agent's standard streams.
 #[derive(Debug)]
 pub(super) struct Streams {
     pub(super) stdin: OwnedFd,
     pub(super) stdout: OwnedFd,
     pub(super) stderr: OwnedFd,
-    pub(super) ours: [OwnedFd; 3],
+    /// The other ends, if they are pipes.
+    pub(super) ours: Option<[OwnedFd; 3]>,
 }
 
 impl Streams {
@@ -132,11 +144,29 @@ impl Streams {
         let (our_stdout, stdout) = pipe_with(PipeFlags::CLOEXEC)?;
         let (our_stderr, stderr) = pipe_with(PipeFlags::CLOEXEC)?;
         if let Some(owner) = owner {
-            let (uid, gid) = (rustix::fs::Uid::from_raw(owner), rustix::fs::Gid::from_raw(owner));
             for pipe in [&stdin, &stdout, &stderr] {
-                rustix::fs::fchown(pipe, Some(uid), Some(gid))?;
+                give(pipe, owner)?;
             }
         }
-        Ok(Self { stdin, stdout, stderr, ours: [our_stdin, our_stdout, our_stderr] })
+        Ok(Self { stdin, stdout, stderr, ours: Some([our_stdin, our_stdout, our_stderr]) })
+    }
+
+    /// The streams of this process. Pipes among them become the agent's, too.
+    pub(super) fn own(owner: Option<u32>) -> io::Result<Self> {
+        let streams = Self {
+            stdin: io::stdin().as_fd().try_clone_to_owned()?,
+            stdout: io::stdout().as_fd().try_clone_to_owned()?,
+            stderr: io::stderr().as_fd().try_clone_to_owned()?,
+            ours: None,
+        };
+        if let Some(owner) = owner {
+            for stream in [&streams.stdin, &streams.stdout, &streams.stderr] {
+                if fstatfs(stream).is_ok_and(|found| found.f_type == PIPE) {
+                    // Without that it is only not opened again.
+                    let _ = give(stream, owner);
+                }
+            }
+        }
+        Ok(streams)
     }
 }

@@ -13,7 +13,7 @@ use std::{
 };
 
 use rustix::{
-    fs::{Access, FileType, Mode as FileMode, OFlags, access, open, stat},
+    fs::{Access, FileType, Mode as FileMode, OFlags, access, fcntl_getfl, fstat, open, stat},
     io::Errno,
     process::{chdir, setsid},
 };
@@ -85,7 +85,7 @@ fn enter(channel: &Channel, init: Channel, parent: u32) -> Result<io::Error, Sta
     };
 
     let report = if spec.mode.is_confined() {
-        confine(&spec, &ready, &baseline)?
+        confine(&spec, &streams, &ready, &baseline)?
     } else {
         setsid().map_err(failed("start a session"))?;
         Report {
@@ -112,6 +112,7 @@ fn enter(channel: &Channel, init: Channel, parent: u32) -> Result<io::Error, Sta
 
 fn confine(
     spec: &Enter,
+    streams: &[OwnedFd],
     ready: &RootReady,
     baseline: &selftest::Baseline,
 ) -> Result<Report, StageError> {
@@ -122,7 +123,7 @@ fn confine(
         .map_err(failed("enter the workspace's path"))?;
     capabilities::drop_all(spec.mode.becomes()).map_err(failed("become an unprivileged user"))?;
     process::die_with_parent().map_err(failed("follow the init"))?;
-    let applied = restrict_files(spec, ready.mount)?;
+    let applied = restrict_files(spec, streams, ready.mount)?;
     let confinement = Confinement {
         udp: spec.udp,
         udp_ports: applied.udp,
@@ -247,7 +248,7 @@ fn denied(spec: &Enter) -> Vec<DeniedGrant> {
         .collect()
 }
 
-fn restrict_files(spec: &Enter, mount: bool) -> Result<Applied, StageError> {
+fn restrict_files(spec: &Enter, streams: &[OwnedFd], mount: bool) -> Result<Applied, StageError> {
     // The rights in the mount are those that its server and the modes there give.
     let mount = mount.then(|| (spec.workspace.clone(), Right::Write));
     let given = places(spec)
@@ -260,8 +261,11 @@ fn restrict_files(spec: &Enter, mount: bool) -> Result<Applied, StageError> {
             Some((open(path, flags, FileMode::empty()).ok()?, right))
         }))
         .collect();
-    let rules: Vec<_> =
-        opened.iter().map(|(fd, right)| Rule { place: fd.as_fd(), right: *right }).collect();
+    let rules = opened.iter().map(|(fd, right)| Rule { place: fd.as_fd(), right: *right });
+    // They may be opened again by the names `/dev/stdin` and so on.
+    let streams = streams.iter().filter(|_| spec.own_streams);
+    let streams = streams.filter_map(|fd| Some(Rule { place: fd.as_fd(), right: of_stream(fd)? }));
+    let rules: Vec<_> = rules.chain(streams).collect();
     let connect = spec.ports.as_deref().unwrap_or_default();
     let ports = Ports { connect, bind: &spec.listen, dns: spec.udp };
     Ok(landlock::restrict(&Restriction {
@@ -269,6 +273,19 @@ fn restrict_files(spec: &Enter, mount: bool) -> Result<Applied, StageError> {
         ports: (!spec.private_network()).then_some(ports),
         logged: false,
     })?)
+}
+
+/// The right to open a file or a device again that is open already: as it is open, at most.
+fn of_stream(stream: &OwnedFd) -> Option<Right> {
+    let kind = FileType::from_raw_mode(fstat(stream).ok()?.st_mode);
+    let is_read_only = fcntl_getfl(stream).ok()? & OFlags::RWMODE == OFlags::RDONLY;
+    match kind {
+        FileType::RegularFile | FileType::CharacterDevice if is_read_only => {
+            Some(Right::ReadOnlyData)
+        }
+        FileType::RegularFile | FileType::CharacterDevice => Some(Right::Device),
+        _ => None,
+    }
 }
 
 /// What the agent was given, under canonical names, and how it reaches it.
@@ -364,6 +381,7 @@ mod tests {
             files: None,
             bait: Bait { broker: 1, socket: PathBuf::new(), abstract_name: String::new(), port: 0 },
             hatch: None,
+            own_streams: false,
         }
     }
 

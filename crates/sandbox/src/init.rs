@@ -15,7 +15,7 @@ use super::{
     capabilities,
     channel::{self, Channel},
     messages::{Init, News, RootReady},
-    mount::NoMount,
+    mount,
     process::{self, Toward},
     root::{self, Entered},
     spec::Mode,
@@ -75,21 +75,24 @@ fn start(channel: &Channel) -> Result<Started, StageError> {
         give_up(init.mode).map_err(failed("give up capabilities"))?;
     }
     let ready = RootReady { proc: entered.proc, mount: matches!(entered.mount, Some(Ok(_))) };
-    hand_over(channel, entered.mount)?;
+    hand_over(channel, entered)?;
     ours.send(&ready, &[])?;
     Ok((init.mode, agent, signals))
 }
 
 /// Gives the broker the mount's descriptor. None is left here: as long as there is one
 /// anywhere, whoever uses the mount would wait for an answer of one who is gone.
-fn hand_over(channel: &Channel, mount: Option<Result<OwnedFd, NoMount>>) -> Result<(), StageError> {
-    let (mount, device) = match mount {
-        Some(Ok(device)) => (Some(Ok(())), Some(device)),
-        Some(Err(why)) => (Some(Err(why)), None),
-        None => (None, None),
+fn hand_over(channel: &Channel, entered: Entered) -> Result<(), StageError> {
+    let (made, mut descriptors) = match entered.mount {
+        Some(Ok(device)) => (Some(Ok(())), vec![device]),
+        Some(Err(why)) => (Some(Err(why)), Vec::new()),
+        None => (None, Vec::new()),
     };
-    let descriptors: Vec<_> = device.iter().map(OwnedFd::as_fd).collect();
-    Ok(channel.send(&News::Built { mount }, &descriptors)?)
+    if entered.proc && !descriptors.is_empty() {
+        descriptors.push(mount::open_processes().map_err(failed("open `/proc`"))?);
+    }
+    let descriptors: Vec<_> = descriptors.iter().map(OwnedFd::as_fd).collect();
+    Ok(channel.send(&News::Built { mount: made }, &descriptors)?)
 }
 
 /// Becomes the agent's user, without any capability; what remains is the right

@@ -56,7 +56,8 @@ pub use channel::{Channel, ChannelError, stream_pair, take_standard_streams};
 pub use descriptor_passing::refuse_descriptors;
 pub use file_limit::raise_file_limit;
 pub use gate::{
-    GateError, GateReport, become_gate, restrict_front, restrict_gate, restrict_worker,
+    GateError, GateReport, become_gate, restrict_front, restrict_gate, restrict_gate_beside,
+    restrict_worker,
 };
 pub use hatch::Opened;
 pub use hint::ProgramError;

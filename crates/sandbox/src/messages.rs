@@ -53,6 +53,8 @@ pub(super) struct Enter {
     pub(super) bait: Bait,
     /// What leads to the gate.
     pub(super) hatch: Option<Entrance>,
+    /// Whether the streams are the broker's own, which somebody else opened.
+    pub(super) own_streams: bool,
 }
 
 impl Enter {
@@ -98,7 +100,8 @@ pub(super) struct Bait {
 pub(super) enum News {
     /// The first stage is in a user namespace that waits for its maps.
     Unmapped,
-    /// The cell stands. The descriptor of its mount is attached, if it has one.
+    /// The cell stands. If it has a mount, its descriptor is attached, and that of the
+    /// cell's `/proc`, if it has one.
     Built {
         /// Whether it has one, if it was to have one.
         mount: Option<Result<(), NoMount>>,

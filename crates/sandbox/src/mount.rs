@@ -32,6 +32,8 @@ pub struct Mount {
     /// Where the kernel's requests are read and answered. When the last copy is closed,
     /// whoever uses the mount gets `ENOTCONN`.
     pub device: OwnedFd,
+    /// The sandbox's `/proc`, if it has one, by whose numbers requests name processes.
+    pub processes: Option<OwnedFd>,
     /// The agent's user, as numbers in the mount are understood.
     pub user: u32,
     /// Its group.
@@ -109,6 +111,12 @@ impl WorkspaceMount {
         mount(SOURCE, place, TYPE, flags, options.as_c_str()).map_err(|e| refused(e.into()))?;
         Ok(device)
     }
+}
+
+/// Opens `/proc` of a sandbox that has one, from inside.
+pub(super) fn open_processes() -> io::Result<OwnedFd> {
+    let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    Ok(open("/proc", flags, Mode::empty())?)
 }
 
 /// Opens the device, in the user namespace in which it will be mounted with.
