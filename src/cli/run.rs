@@ -9,12 +9,12 @@ mod agent_config;
 mod agent_notices;
 mod forward;
 mod gateway_process;
-mod options;
+pub(super) mod options;
 mod orders;
-mod policy_watch;
-mod protocol;
-mod start;
-mod supervisor;
+pub(super) mod policy_watch;
+pub(super) mod protocol;
+pub(super) mod start;
+pub(super) mod supervisor;
 
 use std::{ffi::OsString, path::PathBuf, process::ExitCode};
 
@@ -26,9 +26,9 @@ use self::{
     forward::Ways,
     options::SandboxOptions,
     policy_watch::PolicyWatch,
-    protocol::Service,
-    start::{Broker, await_confined, explain, introduce, start_gate, warn},
-    supervisor::{Ended, Supervisor},
+    protocol::{Acp, Service},
+    start::{Broker, await_confined, explain, introduce, serve_mount, start_gate, warn},
+    supervisor::{Ended, Manner, Supervisor},
 };
 use crate::{
     app::{
@@ -65,6 +65,10 @@ pub(crate) struct Args {
     /// to the agent
     #[arg(long)]
     no_mcp: bool,
+    /// Let the agent and its programs reach the workspace as files: each is decided,
+    /// backed up and recorded as over ACP
+    #[arg(long, conflicts_with = "unconfined")]
+    mount: bool,
     /// Accept weaker confinement where this machine allows no namespaces
     #[arg(long)]
     allow_partial: bool,
@@ -91,15 +95,21 @@ pub(crate) fn run(args: Args) -> Result<ExitCode, Failure> {
     let mut cell = args.sandbox.cell(&opened, &agent, &args.command, floor)?;
     cell.hatch = !args.no_mcp && !ways.any();
     cell.files = files;
+    cell.mount = args.mount;
     let paths =
         TrustedPaths { trusted: opened.trusted.clone(), ..cell.trusted_paths().map_err(explain)? };
     let shared = SharedPolicy::create().or_fail("cannot start the gate")?;
     let editor = take_standard_streams().or_fail("cannot take over stdin and stdout")?;
-    let service = Service::Acp { source: args.source.clone(), forward: args.forward.clone() };
-    let mut gate = start_gate(&args.sandbox, &opened, &agent, &shared, service, &editor)?;
+    let service = Service::Acp(Acp { source: args.source.clone(), forward: args.forward.clone() });
+    let mut gate =
+        start_gate(&args.sandbox, &opened, &agent, &shared, service, args.mount, &editor)?;
     drop(editor);
     let watch = PolicyWatch::new(&opened.texts, paths, opened.operator.clone(), shared);
-    let pending = cell.launch().map_err(explain)?;
+    let mut built = cell.build().map_err(explain)?;
+    if args.mount {
+        serve_mount(&mut gate, &mut built, "or leave `--mount` out")?;
+    }
+    let pending = built.test().map_err(explain)?;
     warn(&pending.report);
     let is_denied = !pending.report.denied.is_empty();
     warn_of_observing(&opened.policy);
@@ -110,7 +120,9 @@ pub(crate) fn run(args: Args) -> Result<ExitCode, Failure> {
         errln!("portcullis: note: the agent is not offered the gate's MCP server: {why}");
     }
     let suspects = pending.suspects.clone();
-    await_confined(&mut gate, floor)?;
+    if !args.mount {
+        await_confined(&mut gate, floor)?;
+    }
     let mut facts = pending.report.facts();
     ways.note(&mut facts);
     facts.insert("mcp".to_owned(), mcp(&pending, &args, &ways).into());
@@ -121,9 +133,9 @@ pub(crate) fn run(args: Args) -> Result<ExitCode, Failure> {
     introduce(&mut gate, &pending, &cell, facts)?;
     let shipping = Shipping::start(&opened.state_path, &opened.audit.ship)?;
     let agent = pending.release().map_err(explain)?;
-    let ended = Supervisor::new(agent, gate, signals, watch)?.run();
+    let ended = Supervisor::new(agent, gate, signals, watch, Manner::Agent)?.run();
     shipping.finish();
-    let Ended { code, at_once } = ended?;
+    let Ended { code, at_once, .. } = ended?;
     if at_once && code != 0 {
         explain_early_end(code, &args, &cell.network, &suspects, is_denied);
     }

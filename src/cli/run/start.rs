@@ -26,8 +26,8 @@ use crate::{
     },
     model::AgentName,
     sandbox::{
-        Cell, Channel, DeniedGrant, Enforcement, LaunchError, PendingAgent, Report, not_dumpable,
-        raise_file_limit, stop_signals,
+        BuiltCell, Cell, Channel, DeniedGrant, Enforcement, LaunchError, NoMount, PendingAgent,
+        Report, not_dumpable, raise_file_limit, stop_signals,
     },
 };
 
@@ -58,6 +58,7 @@ pub(in crate::cli) fn start_gate(
     agent: &AgentName,
     shared: &SharedPolicy,
     service: Service,
+    mount: bool,
     streams: &[OwnedFd],
 ) -> Result<Gate, Failure> {
     let (channel, theirs) = Channel::pair().or_fail("cannot start the gate")?;
@@ -81,6 +82,7 @@ pub(in crate::cli) fn start_gate(
         workspace_alias: options.alias()?,
         agent: agent.to_string(),
         service,
+        mount,
     };
     let texts = packed(&opened.texts).or_fail("cannot hand the policy over")?;
     let mut gate = Gate::new(child, channel);
@@ -113,6 +115,50 @@ pub(in crate::cli) fn await_confined(gate: &mut Gate, floor: Enforcement) -> Res
     Ok(())
 }
 
+/// Has the gate serve the mount of a sandbox that stands, and returns when it does and its
+/// start is on record.
+///
+/// # Errors
+/// Also when there is no mount, with what helps, where `otherwise` is one thing to do.
+pub(in crate::cli) fn serve_mount(
+    gate: &mut Gate,
+    built: &mut BuiltCell,
+    otherwise: &str,
+) -> Result<(), Failure> {
+    let mount = match built.mount.take() {
+        Some(Ok(mount)) => mount,
+        Some(Err(why)) => return Err(no_mount(&why, otherwise)),
+        None => return Err(Failure::new("the sandbox was to have no mount")),
+    };
+    let order = protocol::Mount { user: mount.user, group: mount.group };
+    let files: Vec<_> = [Some(&mount.device), mount.processes.as_ref()]
+        .into_iter()
+        .flatten()
+        .map(OwnedFd::as_fd)
+        .collect();
+    gate.tell(&order, &files, "cannot hand the mount to the gate")?;
+    // A copy that is kept would let programs wait for a gate that is gone.
+    drop(mount);
+    await_confined(gate, Enforcement::Full)?;
+    match gate.next()? {
+        Progress::Mounted => Ok(()),
+        _ => Err(Failure::new("the gate lost its way")),
+    }
+}
+
+fn no_mount(why: &NoMount, otherwise: &str) -> Failure {
+    Failure::new(format_args!("the workspace cannot be mounted in the sandbox: {why}"))
+        .help(format_args!("{}; {otherwise}", why.help()))
+}
+
+/// A session whose start is on record.
+pub(in crate::cli) struct Recorded {
+    /// Its identifier.
+    pub(in crate::cli) session: String,
+    /// The number of its first record.
+    pub(in crate::cli) record: u64,
+}
+
 /// Hands the waiting agent's streams to the gate, and returns when the start, with the
 /// `facts`, is on record.
 pub(in crate::cli) fn introduce(
@@ -120,19 +166,19 @@ pub(in crate::cli) fn introduce(
     pending: &PendingAgent,
     cell: &Cell,
     facts: BTreeMap<String, Value>,
-) -> Result<(), Failure> {
+) -> Result<Recorded, Failure> {
     let opened = pending.hatch.iter().flatten();
     let entrance = opened.clone().map(|opened| opened.entrance.clone()).next();
     let granted = cell.read.iter().chain(&cell.write).map(|grant| grant.path.clone()).collect();
     let names = cell.environment.keys().filter_map(|name| name.to_str());
     let variables = names.map(str::to_owned).collect();
     let agent = protocol::Agent { facts, entrance, granted, variables };
-    let mut streams = vec![pending.stdin.as_fd(), pending.stdout.as_fd(), pending.stderr.as_fd()];
+    let mut streams: Vec<_> = pending.streams.iter().flatten().map(OwnedFd::as_fd).collect();
     streams.extend(opened.map(|opened| opened.descriptor.as_fd()));
     gate.tell(&agent, &streams, "cannot hand the agent to the gate")?;
     match gate.next()? {
-        Progress::Started => Ok(()),
-        Progress::Confined { .. } | Progress::NoAcp => Err(Failure::new("the gate lost its way")),
+        Progress::Started { session, record } => Ok(Recorded { session, record }),
+        _ => Err(Failure::new("the gate lost its way")),
     }
 }
 
