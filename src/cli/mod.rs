@@ -9,6 +9,7 @@ mod connect;
 mod consent;
 mod demo;
 mod doctor;
+mod exec;
 mod fs;
 mod generate;
 mod local;
@@ -41,6 +42,7 @@ use clap::{
     portcullis demo                          see in a second what it does\n  \
     portcullis doctor                        what this machine can enforce\n  \
     portcullis run -- claude-code-acp        an agent behind the gate\n  \
+    portcullis exec -- cargo test            one command, and what it changed\n  \
     portcullis mcp                           the same for an MCP client\n  \
     portcullis serve                         over the network, many workspaces\n  \
     portcullis fs read src/main.rs           one operation through the gate\n  \
@@ -58,6 +60,7 @@ enum Command {
     Completions(generate::CompletionsArgs),
     Demo(demo::Args),
     Doctor(doctor::Args),
+    Exec(exec::Args),
     Fs(fs::Args),
     Man(generate::ManArgs),
     Mcp(mcp::Args),
@@ -101,6 +104,7 @@ pub fn main() -> ExitCode {
         Command::Completions(args) => generate::completions(&args),
         Command::Demo(args) => demo::run(&args),
         Command::Doctor(args) => doctor::run(&args),
+        Command::Exec(args) => exec::run(&args),
         Command::Fs(args) => fs::run(args),
         Command::Man(args) => generate::man(&args),
         Command::Mcp(args) => mcp::run(&args),

@@ -55,6 +55,7 @@ pub use decision::{Decision, Effect, Place};
 pub use denials::{Denials, DeniedByRule};
 pub use diagnostics::{Diagnostic, Diagnostics};
 pub use document::Document;
+pub use duration::parse_duration;
 pub use embedded::{EMBEDDED, embedded, is_name, unknown_name};
 pub use evaluate::questions;
 pub use explain::{Explanation, StageReport, StageVerdict};

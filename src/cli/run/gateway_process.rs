@@ -7,6 +7,7 @@
 //! serves, the broker hands it other policies (`orders`).
 
 use std::{
+    collections::BTreeMap,
     fs::File,
     io::{self, BufRead as _, BufReader, Read, Write},
     os::fd::OwnedFd,
@@ -20,17 +21,20 @@ use std::{
     time::Duration,
 };
 
+use nix::sys::signalfd::SignalFd;
+
 use super::{
     agent_notices::{self, AgentNotices},
     orders::Orders,
-    protocol::{Agent, Progress, Serve},
+    protocol::{self, Acp, Agent, Progress, Serve, Service},
 };
 use crate::{
     acp,
     app::{
-        bootstrap::{Profile, Started},
+        bootstrap::{Profile, Recovered, Started},
         failure::{Context as _, Failure},
         logging,
+        mount::{self, Mounted},
         policy_transfer::SharedPolicy,
         process,
         session::session,
@@ -41,8 +45,8 @@ use crate::{
         attach::AttachTokens,
         sandbox_socket::{Connections, SandboxSocket},
     },
-    model::Door,
-    sandbox::{become_gate, stop_signals},
+    model::{Door, Session},
+    sandbox::{Channel, become_gate, stop_signals},
 };
 
 /// The hidden word on the command line that makes this process a gate.
@@ -61,6 +65,12 @@ const STOP_TIMEOUT: Duration = Duration::from_secs(2);
 /// ten seconds in all.
 const SOCKET_TIMEOUT: Duration = Duration::from_secs(5);
 
+/// How long the last programs may take to be gone from the mount, with what they wrote.
+const MOUNT_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// The record of what the sandbox is, where there is a mount.
+const SANDBOX: &str = "sandbox";
+
 /// How long the gate waits for the end of the agent's stderr.
 const LAST_WORDS: Duration = Duration::from_secs(1);
 
@@ -76,13 +86,26 @@ fn run(parent: u32) -> Result<(), Failure> {
     let mut files = files.into_iter();
     let mut opened = order.launch.open(&mut files)?;
     opened.sign_through(&mut files)?;
-    let [shared, editor_in, editor_out] = take(files.collect())?;
+    let [shared] = take(files.by_ref().take(1).collect())?;
     let shared = SharedPolicy::from(shared);
+    let editor = files.collect::<Vec<_>>();
     let agent = order.agent.parse().or_fail("cannot name the agent")?;
-    let session = session(agent, Door::Acp)?;
+    let door = match order.service {
+        Service::Acp(_) => Door::Acp,
+        Service::Command => Door::Mount,
+    };
+    let session = session(agent, door)?;
     let options = logging::Options { log: order.launch.log.clone() };
     logging::start(&options, &opened.state_path)?;
-    let profile = Profile { long_lived: true, reloads: true, ..Profile::default() };
+    let (mount, processes) = match order.mount {
+        true => {
+            let mount = receive_mount(&channel)?;
+            let processes = mount.processes.as_ref().map(OwnedFd::try_clone).transpose();
+            (Some(mount), processes.or_fail("cannot start the gate")?)
+        }
+        false => (None, None),
+    };
+    let profile = Profile { long_lived: true, reloads: true, processes, ..Profile::default() };
     let confined = opened.confine(profile)?;
     let dropped_capabilities = confined.report().dropped_capabilities;
     channel
@@ -90,72 +113,160 @@ fn run(parent: u32) -> Result<(), Failure> {
         .or_fail("cannot answer the broker")?;
 
     let recovered = confined.recover()?;
-    let (mut agent, mut streams) = channel.receive::<Agent>().or_fail("the agent did not start")?;
-    let hatch = if streams.len() > STREAMS { streams.pop() } else { None };
-    let [agent_in, agent_out, agent_err] = take(streams)?;
-    let started = recovered.start(session, std::mem::take(&mut agent.facts))?;
-    let attached = match hatch.zip(agent.entrance.take()) {
-        Some((hatch, entrance)) => {
-            let config = mcp_config(&started, &order);
-            let tokens = AttachTokens::new(&entrance.program, &entrance.address);
-            let connections = match entrance.is_relayed {
-                true => Connections::Relay(hatch),
-                false => Connections::Listener(hatch),
-            };
-            let gateway = Arc::clone(&started.gateway);
-            let socket = SandboxSocket::start(connections, gateway, tokens.clone(), config)
-                .or_fail("cannot start a thread")?;
-            Some((socket, tokens))
-        }
-        None => None,
-    };
-    let (socket, tokens) = attached.unzip();
-    channel.send(&Progress::Started, &[]).or_fail("cannot answer the broker")?;
-
-    let agent_in = Closable::new(agent_in.into());
-    let orders = Orders {
-        channel: &channel,
-        signals: &signals,
-        reloading: started.reloading(&shared),
-        agent_in: agent_in.clone(),
-    };
-    let (said_all, wait_for_all) = mpsc::channel::<()>();
-    thread::Builder::new()
-        .name("agent-stderr".to_owned())
-        .spawn(move || {
-            show_errors(agent_err.into());
-            drop(said_all);
-        })
-        .or_fail("cannot start a thread")?;
-    let notices = Arc::new(AgentNotices::default());
-    let streams = Streams {
-        editor_in: editor_in.into(),
-        editor_out: editor_out.into(),
-        agent_in,
-        agent_out: agent_out.into(),
-        notices: Arc::clone(&notices),
-    };
-    let (done, serving) = io::pipe().or_fail("cannot open a pipe")?;
-    thread::scope(|scope| {
-        thread::Builder::new()
-            .name("gate-orders".to_owned())
-            .spawn_scoped(scope, move || orders.follow(&done))
-            .or_fail("cannot start a thread")?;
-        let served = serve(&started, &order, streams, tokens, &agent);
-        // Whoever waits for orders sees it closed.
-        drop(serving);
-        served
-    })?;
-    if notices.is_no_acp() {
-        // A broker that is gone needs no explanation.
-        let _ = channel.send(&Progress::NoAcp, &[]);
+    let Introduced { started, mounted, agent, streams } =
+        introduce(&channel, recovered, session, mount)?;
+    let serving = Serving { channel: &channel, signals: &signals, shared: &shared };
+    match &order.service {
+        Service::Acp(way) => serving.acp(&order, way, (&started, agent, streams), editor)?,
+        Service::Command => serving.command(&started)?,
     }
-    // What an agent says last must not be lost; one that goes on has its time.
-    let _ = wait_for_all.recv_timeout(LAST_WORDS);
-    if let Some(socket) = socket {
-        socket.stop(SOCKET_TIMEOUT);
+    if let Some(mounted) = mounted {
+        mounted.end(MOUNT_TIMEOUT);
     }
     started.stop(STOP_TIMEOUT).map(drop)
+}
+
+/// A gate whose start is on record, and the agent that waits.
+struct Introduced {
+    started: Started,
+    mounted: Option<Mounted>,
+    agent: Agent,
+    /// The agent's streams, and what its MCP clients come from.
+    streams: Vec<OwnedFd>,
+}
+
+/// Records the start and what the test of the sandbox found, in one record, or with a mount
+/// in two: its test needs the mount, and that the start.
+fn introduce(
+    channel: &Channel,
+    recovered: Recovered,
+    session: Session,
+    mount: Option<mount::Order>,
+) -> Result<Introduced, Failure> {
+    let Some(mount) = mount else {
+        let (mut agent, streams) = introduced(channel)?;
+        let started = recovered.start(session, std::mem::take(&mut agent.facts))?;
+        return Ok(Introduced { started, mounted: None, agent, streams });
+    };
+    let facts = BTreeMap::from([("mount".to_owned(), true.into())]);
+    let started = recovered.start(session, facts)?;
+    let mounted = Some(Mounted::serve(&started, mount)?);
+    channel.send(&Progress::Mounted, &[]).or_fail("cannot answer the broker")?;
+    let (mut agent, streams) = introduced(channel)?;
+    let facts = std::mem::take(&mut agent.facts);
+    let recorded = started.gateway.note(&started.session, SANDBOX, facts);
+    recorded.or_fail("cannot record what the sandbox is")?;
+    Ok(Introduced { started, mounted, agent, streams })
+}
+
+/// The broker, and what it orders.
+struct Serving<'a> {
+    channel: &'a Channel,
+    signals: &'a SignalFd,
+    shared: &'a SharedPolicy,
+}
+
+impl Serving<'_> {
+    /// Serves the mount until the broker says that the command has ended.
+    fn command(&self, started: &Started) -> Result<(), Failure> {
+        self.say_started(started)?;
+        let (done, _serving) = io::pipe().or_fail("cannot open a pipe")?;
+        self.orders(started, None).follow(&done);
+        Ok(())
+    }
+
+    fn say_started(&self, started: &Started) -> Result<(), Failure> {
+        let (session, record) = (started.session.id.clone(), started.record);
+        let said = self.channel.send(&Progress::Started { session, record }, &[]);
+        said.or_fail("cannot answer the broker")
+    }
+
+    fn orders<'a>(&'a self, started: &'a Started, agent_in: Option<Closable>) -> Orders<'a> {
+        let reloading = started.reloading(self.shared);
+        Orders { channel: self.channel, signals: self.signals, reloading, agent_in }
+    }
+
+    /// Serves the agent over ACP.
+    fn acp(
+        &self,
+        order: &Serve,
+        way: &Acp,
+        (started, mut agent, mut streams): (&Started, Agent, Vec<OwnedFd>),
+        editor: Vec<OwnedFd>,
+    ) -> Result<(), Failure> {
+        let [editor_in, editor_out] = take(editor)?;
+        let hatch = if streams.len() > STREAMS { streams.pop() } else { None };
+        let [agent_in, agent_out, agent_err] = take(streams)?;
+        let attached = match hatch.zip(agent.entrance.take()) {
+            Some((hatch, entrance)) => {
+                let config = mcp_config(started, order);
+                let tokens = AttachTokens::new(&entrance.program, &entrance.address);
+                let connections = match entrance.is_relayed {
+                    true => Connections::Relay(hatch),
+                    false => Connections::Listener(hatch),
+                };
+                let gateway = Arc::clone(&started.gateway);
+                let socket = SandboxSocket::start(connections, gateway, tokens.clone(), config)
+                    .or_fail("cannot start a thread")?;
+                Some((socket, tokens))
+            }
+            None => None,
+        };
+        let (socket, tokens) = attached.unzip();
+        self.say_started(started)?;
+
+        let agent_in = Closable::new(agent_in.into());
+        let orders = self.orders(started, Some(agent_in.clone()));
+        let (said_all, wait_for_all) = mpsc::channel::<()>();
+        thread::Builder::new()
+            .name("agent-stderr".to_owned())
+            .spawn(move || {
+                show_errors(agent_err.into());
+                drop(said_all);
+            })
+            .or_fail("cannot start a thread")?;
+        let notices = Arc::new(AgentNotices::default());
+        let streams = Streams {
+            editor_in: editor_in.into(),
+            editor_out: editor_out.into(),
+            agent_in,
+            agent_out: agent_out.into(),
+            notices: Arc::clone(&notices),
+        };
+        let (done, serving) = io::pipe().or_fail("cannot open a pipe")?;
+        thread::scope(|scope| {
+            thread::Builder::new()
+                .name("gate-orders".to_owned())
+                .spawn_scoped(scope, move || orders.follow(&done))
+                .or_fail("cannot start a thread")?;
+            let served = serve(started, order, way, streams, tokens, &agent);
+            // Whoever waits for orders sees it closed.
+            drop(serving);
+            served
+        })?;
+        if notices.is_no_acp() {
+            // A broker that is gone needs no explanation.
+            let _ = self.channel.send(&Progress::NoAcp, &[]);
+        }
+        // What an agent says last must not be lost; one that goes on has its time.
+        let _ = wait_for_all.recv_timeout(LAST_WORDS);
+        if let Some(socket) = socket {
+            socket.stop(SOCKET_TIMEOUT);
+        }
+        Ok(())
+    }
+}
+
+fn introduced(channel: &Channel) -> Result<(Agent, Vec<OwnedFd>), Failure> {
+    channel.receive::<Agent>().or_fail("the agent did not start")
+}
+
+fn receive_mount(channel: &Channel) -> Result<mount::Order, Failure> {
+    let (order, files) = channel.receive::<protocol::Mount>().or_fail("the agent did not start")?;
+    let mut files = files.into_iter();
+    let device = files.next().ok_or_else(|| Failure::new("no mount came with the order"))?;
+    let (user, group) = (order.user, order.group);
+    Ok(mount::Order { device, processes: files.next(), user, group })
 }
 
 /// What is connected to whom.
@@ -173,6 +284,7 @@ struct Streams {
 fn serve(
     started: &Started,
     order: &Serve,
+    way: &Acp,
     streams: Streams,
     attach: Option<Arc<AttachTokens>>,
     agent: &Agent,
@@ -183,9 +295,9 @@ fn serve(
         workspace_alias: Some(order.workspace_alias.clone()),
         granted: agent.granted.clone(),
         variables: agent.variables.clone(),
-        source: order.source.parse().or_fail("cannot serve")?,
+        source: way.source.parse().or_fail("cannot serve")?,
         prompt: !started.durable,
-        forward: order.forward.clone(),
+        forward: way.forward.clone(),
         notices: Some(streams.notices),
         terminal_allowed: policy.agent().terminal,
         max_line: started.max_line(),

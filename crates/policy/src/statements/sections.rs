@@ -218,7 +218,7 @@ impl Reader<'_, '_> {
     fn duration(&mut self, value: &Value<'_>) -> Option<Said<Duration>> {
         let text = value.get_ref().as_str()?;
         let place = Some((0, self.line(&value.span())));
-        let time = duration::parse(text)
+        let time = duration::parse_duration(text)
             .filter(|time| (Duration::from_secs(1)..=Duration::from_secs(86_400)).contains(time));
         if time.is_none() {
             let problem = Problem::new(format!("bad time \"{}\"", shortened(text)))
