@@ -2,6 +2,8 @@
 //! root and `/dev/fuse`, and none skips itself. Each runs this program again in a mount
 //! namespace of its own (unshare(1)), so no mount is left over; timeout(1) ends what hangs.
 
+#![expect(clippy::unwrap_used, clippy::indexing_slicing, reason = "a test that cannot go on fails")]
+
 use std::{
     collections::BTreeMap,
     ffi::{OsStr, OsString},
