@@ -2,7 +2,9 @@
 
 #![expect(clippy::disallowed_methods, reason = "looks at the workspace from outside")]
 
+mod attributes;
 mod reading;
 mod reload;
 mod rig;
+mod stress;
 mod writing;

@@ -5,7 +5,7 @@ use std::{
     os::fd::{AsRawFd as _, OwnedFd},
     path::{Path, PathBuf},
     process::{Command, Output},
-    sync::{Arc, mpsc::channel},
+    sync::{Arc, OnceLock, mpsc::channel},
     thread,
     time::{Duration, Instant},
 };
@@ -32,6 +32,7 @@ pub(crate) struct Rig<'a> {
     pub(crate) gateway: &'a Gateway,
     pub(crate) mount: &'a Mount<'a>,
     session: Session,
+    stopper: OnceLock<Stopper>,
     base: PathBuf,
 }
 
@@ -72,6 +73,11 @@ impl Rig<'_> {
     /// The session of the mount.
     pub(crate) fn session(&self) -> &Session {
         &self.session
+    }
+
+    /// Ends the server.
+    pub(crate) fn stop(&self) {
+        self.stopper.get().unwrap().stop();
     }
 
     /// A shell script in the mount.
@@ -127,9 +133,9 @@ impl Rig<'_> {
 }
 
 /// Ends the mount, also when a test fails.
-struct Ends(Stopper, PathBuf);
+struct Ends<'a>(&'a Rig<'a>, PathBuf);
 
-impl Drop for Ends {
+impl Drop for Ends<'_> {
     fn drop(&mut self) {
         let _ = unmount(&self.1, UnmountFlags::DETACH);
         self.0.stop();
@@ -164,7 +170,13 @@ pub(crate) fn with_options(
         door: Door::Mount,
     };
     let served = Mount::new(&gateway, session.clone(), options);
-    let rig = Rig { gateway: &gateway, mount: &served, session, base: base.clone() };
+    let rig = Rig {
+        gateway: &gateway,
+        mount: &served,
+        session,
+        stopper: OnceLock::new(),
+        base: base.clone(),
+    };
     thread::scope(|scope| {
         let (sender, receiver) = channel();
         let (began, begun) = channel();
@@ -172,7 +184,8 @@ pub(crate) fn with_options(
         let tester = scope.spawn(move || {
             let point = rig.base.join("mnt");
             sender.send(mount_at(&point)).unwrap();
-            let _ends = Ends(begun.recv().unwrap(), point);
+            rig.stopper.set(begun.recv().unwrap()).unwrap();
+            let _ends = Ends(rig, point);
             test(rig);
         });
         if let Ok(device) = receiver.recv() {
