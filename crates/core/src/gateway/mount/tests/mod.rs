@@ -203,6 +203,54 @@ fn a_lookup_is_decided_as_a_request() {
     }
 }
 
+/// The kernel follows a link whose text it was given, and asks about the target alone.
+#[test]
+fn a_link_that_may_not_be_followed_is_not_read() {
+    let rule =
+        "[[rules]]\nid = \"no\"\neffect = \"deny\"\noperations = [\"read\"]\npaths = [\"lnk\"]\n";
+    for (policy, followed) in [
+        (OPEN.to_owned(), [true, true, true]),
+        (format!("{OPEN}[files]\nsymlinks = \"deny\"\n"), [false, false, false]),
+        (format!("{OPEN}{rule}"), [false, true, true]),
+    ] {
+        let house = House::new(&policy);
+        house.file("d/x", "x");
+        for (link, target) in [("lnk", "d/x"), ("dir", "d"), ("none", "d/none")] {
+            symlink(target, house.at(link)).unwrap();
+        }
+        let mount = session(Door::Mount);
+        let read = |name: &str| house.gateway.mount_view(&mount).read_link(&path(name)).is_ok();
+        assert_eq!(["lnk", "dir", "none"].map(read), followed, "{policy}");
+    }
+}
+
+/// An error would tell whether it is there.
+#[test]
+fn a_name_that_may_not_be_listed_is_not_made() {
+    let house =
+        House::new("[allowedPaths]\nlist = [\"seen/**\"]\nwrite = [\"**\"]\nread = [\"**\"]\n");
+    house.file("seen/x", "x");
+    house.file("drop/x", "x");
+    let mount = session(Door::Mount);
+    let made =
+        |name: &str| house.gateway.mount_view(&mount).may_create(&path(name), OperationKind::Write);
+    assert_eq!(["seen/y", "drop/x", "drop/y"].map(made), [true, false, false]);
+}
+
+#[test]
+fn a_redacted_read_has_the_hash_of_what_was_shown() {
+    let house = House::new(&format!(
+        "{OPEN}[secrets]\nonRead = \"redact\"\n[[secrets.rules]]\nid = \"k\"\nregex = 'tok_[a-z]{{8}}'\n\
+         keywords = [\"tok_\"]\n"
+    ));
+    house.file("a", "x tok_abcdefgh y\n");
+    let shown = house.ask(Door::Mount, &read("a")).unwrap().output.bytes;
+    let record = house.requests().pop().unwrap();
+    let hash = portcullis_audit::Hash::of(&shown).to_string();
+    assert_eq!(record.draft.facts.unwrap()["shown"], json!(hash));
+    assert_eq!(record.draft.before, Some(portcullis_audit::Hash::of(b"x tok_abcdefgh y\n")));
+}
+
 #[test]
 fn a_link_that_leads_out_is_not_read() {
     let house = House::new(&format!(
@@ -344,7 +392,7 @@ fn the_mount_never_waits_for_a_person() {
 #[test]
 fn a_name_alone_says_what_may_be_made() {
     let house = House::new(
-        "[allowedPaths]\nwrite = [\"a/**\"]\n[[rules]]\nid = \"no\"\neffect = \"deny\"\n\
+        "[allowedPaths]\nwrite = [\"a/**\"]\nlist = [\"**\"]\n[[rules]]\nid = \"no\"\neffect = \"deny\"\n\
          operations = [\"symlink\"]\npaths = [\"a/no\"]\n",
     );
     house.file("a/x", "x");
