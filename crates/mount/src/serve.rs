@@ -18,6 +18,7 @@ use crate::{
     attributes::Attr,
     change::Wanted,
     invalidate::Work,
+    look::OpeningDirectory,
     mount::Mount,
     open::{How, Opening},
 };
@@ -324,7 +325,9 @@ impl FileSystem for Mount<'_> {
     }
 
     fn open_directory(&self, _: Caller, node: NodeId, _: OFlags) -> Result<Opened> {
-        self.open_directory(node.0).map(|handle| Opened::new(Handle(handle)))
+        let OpeningDirectory { handle, caches, keeps } = self.open_directory(node.0)?;
+        let opened = Opened::new(Handle(handle));
+        Ok(Opened { cache_directory: caches, keep_cache: keeps, ..opened })
     }
 
     fn read_directory(

@@ -2,7 +2,10 @@
 
 use std::{collections::BTreeMap, sync::Arc};
 
-use portcullis_policy::{ObjectKind, model::OperationKind};
+use portcullis_policy::{
+    ObjectKind,
+    model::{OperationKind, request::Write},
+};
 use rustix::io::Errno;
 use serde_json::Value;
 
@@ -111,8 +114,10 @@ impl Mount<'_> {
         let _names = self.keep_names();
         let path = self.path_of(parent, name)?;
         if !self.view().may_create(&path, OperationKind::Write) {
-            self.counts.refusals.add();
-            return Err(Errno::ACCESS);
+            // The request says why not, and records it.
+            let write = Write { path, content: Vec::new(), mode: Some(mode & 0o777) };
+            self.request(&self.facts(pid), parent, &write)?;
+            return Err(Errno::STALE);
         }
         let staged = Arc::new(Staged::created(&self.budget, mode & 0o777));
         let bytes = Bytes::Staged(Arc::clone(&staged));
