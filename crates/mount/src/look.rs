@@ -54,11 +54,14 @@ impl Mount<'_> {
             }
         };
         let object = (seen.stat.kind, seen.stat.inode());
-        let found = self.lock().nodes.found(parent, name, object, look);
-        let id = found.map_err(|_| {
+        let (found, is_crowded) = {
+            let nodes = &mut self.lock().nodes;
+            (nodes.found(parent, name, object, look), nodes.is_crowded())
+        };
+        if is_crowded {
             self.invalidations.all();
-            Errno::NFILE
-        })?;
+        }
+        let id = found.map_err(|_| Errno::NFILE)?;
         self.describe(id, &path, &seen).inspect_err(|_| self.forget_node(id, 1))
     }
 
