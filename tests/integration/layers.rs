@@ -189,6 +189,20 @@ fn rpc_imports_no_other_crate() {
     assert!(!dependencies.contains("portcullis-"), "{dependencies}");
 }
 
+/// It speaks a protocol over a descriptor that it is given.
+#[test]
+fn fuse_opens_nothing_and_imports_no_other_crate() {
+    let manifest = std::fs::read_to_string(root().join("crates/fuse/Cargo.toml")).unwrap();
+    let (_, dependencies) = manifest.split_once("[dependencies]").unwrap();
+    assert!(!dependencies.contains("portcullis-"), "{dependencies}");
+    for file in found(&root().join("crates/fuse/src"), 8) {
+        let text = std::fs::read_to_string(&file).unwrap();
+        for word in ["std::fs", "std::net", "std::process", "fs::open", "openat", "rustix::mount"] {
+            assert!(!text.contains(word), "{} uses {word}", file.display());
+        }
+    }
+}
+
 /// What a search sees of a workspace comes from the core.
 #[test]
 fn search_opens_nothing_and_imports_policy_alone() {

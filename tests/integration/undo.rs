@@ -2,6 +2,7 @@
 //! since a record; shown first, conflicts named, every step decided, kept and
 //! recorded, and nothing lost when it is killed.
 
+mod attributes;
 mod whole;
 
 use std::{

@@ -156,7 +156,7 @@ pub use ledger::{
 };
 pub use ops::{
     BufferError, Buffers, Committed, Content, Entries, Entry, EntryKind, Event, FileMatches, Found,
-    MAX_LIST, Matches, Names, Source, Subscription, TextPart,
+    MAX_LIST, Matches, Names, SomeAttributes, Source, Subscription, TextPart,
 };
 pub use portcullis_search::{EventKind, Follower, Line, Skipped, Stopped, Summary, WatchEnd};
 pub use random::{random_bytes, random_hex};

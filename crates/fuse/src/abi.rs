@@ -97,6 +97,9 @@ pub(crate) const FSYNC_FDATASYNC: u32 = 1;
 pub(crate) mod notify {
     pub(crate) const INVAL_INODE: i32 = 2;
     pub(crate) const INVAL_ENTRY: i32 = 3;
+    pub(crate) const DELETE: i32 = 6;
+    /// A flag of INVAL_ENTRY.
+    pub(crate) const EXPIRE_ONLY: u32 = 1;
 }
 
 macro_rules! structures {
@@ -178,5 +181,6 @@ structures! {
     ForgetOne: 16 { nodeid: u64, nlookup: u64, }
     Dirent: 24 { ino: u64, off: u64, namelen: u32, kind: u32, }
     InvalInodeOut: 24 { ino: u64, off: i64, len: i64, }
+    DeleteOut: 24 { parent: u64, child: u64, namelen: u32, padding: u32, }
     InvalEntryOut: 16 { parent: u64, namelen: u32, flags: u32, }
 }

@@ -11,6 +11,9 @@ use crate::{
     types::Entry,
 };
 
+/// Longest name that the kernel takes from a file system.
+const NAME_MAX: usize = 1024;
+
 /// Takes the entries of a directory as long as there is room in the reply.
 #[derive(Debug)]
 pub struct Directory<'a> {
@@ -34,7 +37,7 @@ impl<'a> Directory<'a> {
     /// not 0. False if there is no room for it.
     pub fn add(&mut self, name: &OsStr, inode: u64, kind: FileType, offset: u64) -> bool {
         let room = self.has_room(name);
-        if room {
+        if room && is_name(name) {
             if self.is_plus {
                 // Without a node the kernel takes name and type alone, and looks up later.
                 self.bytes.extend_from_slice(EntryOut::default().as_bytes());
@@ -45,8 +48,9 @@ impl<'a> Directory<'a> {
     }
 
     /// Adds an entry with its facts, as a lookup would give it. `entry` is called only where
-    /// there is room for it and the kernel wants facts; each entry is a reference to its
-    /// node. Where it gives none, the name is left out. False if there is no room.
+    /// there is room for it. Each is a reference to its node where [`Directory::is_plus`]; the
+    /// kernel takes none otherwise, nor of `.` and `..`: those are for [`Directory::add`].
+    /// Where it gives none, the name is left out. False if there is no room.
     pub fn add_entry(
         &mut self,
         name: &OsStr,
@@ -54,7 +58,10 @@ impl<'a> Directory<'a> {
         entry: impl FnOnce() -> Option<Entry>,
     ) -> bool {
         let room = self.has_room(name);
-        if room && let Some(entry) = entry() {
+        if room
+            && is_name(name)
+            && let Some(entry) = entry()
+        {
             if self.is_plus {
                 self.bytes.extend_from_slice(reply::entry(&entry).as_bytes());
             }
@@ -76,6 +83,12 @@ impl<'a> Directory<'a> {
         self.bytes.extend_from_slice(name.as_bytes());
         self.bytes.resize(self.bytes.len().next_multiple_of(8), 0);
     }
+}
+
+/// For a name that is none the kernel would give up the whole list, and the references in it.
+fn is_name(name: &OsStr) -> bool {
+    let bytes = name.as_bytes();
+    !bytes.is_empty() && bytes.len() <= NAME_MAX && !bytes.iter().any(|b| matches!(b, 0 | b'/'))
 }
 
 #[cfg(test)]

@@ -97,7 +97,7 @@ fn carry_out(fs: &impl FileSystem, request: Request<'_>) -> Option<Result<Output
             .and_then(|mode| fs.make_file(caller, node, name, mode))
             .and_then(|made| entry(&made)),
         Operation::MakeDirectory { name, mode } => {
-            fs.make_directory(caller, node, name, mode).and_then(|made| entry(&made))
+            fs.make_directory(caller, node, name, mode & 0o7777).and_then(|made| entry(&made))
         }
         Operation::Unlink(name) => done(fs.unlink(caller, node, name)),
         Operation::RemoveDirectory(name) => done(fs.remove_directory(caller, node, name)),
@@ -138,13 +138,20 @@ fn carry_out(fs: &impl FileSystem, request: Request<'_>) -> Option<Result<Output
             let size = usize::try_from(size).unwrap_or(0).min(crate::session::MAX_READ);
             let mut directory = Directory::new(&mut entries, size, is_plus);
             let read = fs.read_directory(caller, node, handle, offset, &mut directory);
-            read.map(|()| Output::Bytes(entries))
+            match read {
+                // Its entries are references that the kernel has to know of; it asks for the
+                // rest again, and hears the error then.
+                Err(errno) if entries.is_empty() => Err(errno),
+                _ => Ok(Output::Bytes(entries)),
+            }
         }
         Operation::ReleaseDirectory(handle) => {
             fs.release_directory(node, handle);
             Ok(Output::Empty)
         }
-        Operation::SyncDirectory(handle) => done(fs.sync_directory(caller, node, handle)),
+        Operation::SyncDirectory(handle) => {
+            done(must_be_known(fs.sync_directory(caller, node, handle)))
+        }
         Operation::Statistics => fs.statistics(node).map(|of| bytes(&statistics(&of))),
         Operation::GetExtended { name, size } => {
             fs.extended(caller, node, name).and_then(|value| sized(value, size))

@@ -19,6 +19,9 @@ use crate::{
 ///
 /// Each entry that it gives is one reference of the kernel's to that node, until the kernel
 /// forgets it. Modes come without the bits of the process's umask.
+///
+/// The kernel takes `ENOSYS` of OPEN, OPENDIR, FLUSH, FSYNC and FSYNCDIR for success and never
+/// asks again, so there it becomes `EIO`: who has nothing to do in them says `Ok`.
 #[expect(unused_variables, reason = "the defaults look at nothing")]
 pub trait FileSystem: Sync {
     /// LOOKUP: the entry `name` of a directory. `Ok(None)` is a missing name of which nothing

@@ -367,3 +367,104 @@ fn set_attributes(set: &SetattrIn) -> SetAttributes {
         modified: time(fattr::MTIME, fattr::MTIME_NOW, (set.mtime, set.mtimensec)),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn bytes(code: u32, arguments: &[u8]) -> Vec<u8> {
+        let len = u32::try_from(size_of::<InHeader>() + arguments.len()).unwrap();
+        let header = InHeader { len, opcode: code, unique: 7, nodeid: 1, ..InHeader::default() };
+        [zerocopy::IntoBytes::as_bytes(&header), arguments].concat()
+    }
+
+    fn errno(code: u32, arguments: &[u8]) -> Option<Errno> {
+        match Request::parse(&bytes(code, arguments)) {
+            Ok(request) => {
+                assert_eq!((request.unique, request.node), (7, NodeId::ROOT));
+                None
+            }
+            Err(Malformed::Request { unique: 7, errno }) => Some(errno),
+            Err(other) => panic!("{other:?}"),
+        }
+    }
+
+    #[test]
+    fn names_are_looked_at() {
+        assert_eq!(errno(opcode::LOOKUP, b"a\0"), None);
+        for name in [&b""[..], b"a", b"\0", b".\0", b"..\0", b"a/b\0", b"/\0", b"a\0b\0", b"a\0\0"]
+        {
+            assert_eq!(errno(opcode::LOOKUP, name), Some(Errno::INVAL), "{name:?}");
+        }
+        assert_eq!(errno(opcode::SYMLINK, b"a\0../to\0"), None);
+        assert_eq!(errno(opcode::SYMLINK, b"a\0../to"), Some(Errno::INVAL));
+    }
+
+    #[test]
+    fn what_is_not_on_the_list_is_not_known() {
+        // ACCESS, GETLK, SETLK, SETLKW, BMAP, IOCTL, POLL, COPY_FILE_RANGE, SETUPMAPPING, and none.
+        for code in [0, 31, 32, 33, 34, 37, 39, 40, 47, 48, 50, 52, 4096, u32::MAX] {
+            assert_eq!(errno(code, &[0; 64]), Some(Errno::NOSYS), "{code}");
+        }
+    }
+
+    #[test]
+    fn a_length_that_is_not_so_is_refused() {
+        for wrong in [0, 39, 41, 43, u32::MAX] {
+            let mut bytes = bytes(opcode::LOOKUP, b"a\0");
+            bytes[..4].copy_from_slice(&wrong.to_ne_bytes());
+            let refused = Malformed::Request { unique: 7, errno: Errno::INVAL };
+            assert_eq!(Request::parse(&bytes).unwrap_err(), refused, "{wrong}");
+        }
+        let mut write = [0; 40 + 3];
+        write[16] = 3;
+        assert_eq!(errno(opcode::WRITE, &write), None);
+        write[16] = 4;
+        assert_eq!(errno(opcode::WRITE, &write), Some(Errno::INVAL));
+        let forget = [&[1, 0, 0, 0, 0, 0, 0, 0][..], &[1; 16]].concat();
+        assert_eq!(errno(opcode::BATCH_FORGET, &forget), None);
+        assert_eq!(errno(opcode::BATCH_FORGET, &forget[..23]), Some(Errno::INVAL));
+        assert_eq!(errno(opcode::BATCH_FORGET, &[255; 24]), Some(Errno::INVAL));
+        assert_eq!(
+            errno(
+                opcode::RENAME2,
+                &[&[1, 0, 0, 0, 0, 0, 0, 0, 4][..], &[0; 7], b"a\0b\0"].concat()
+            ),
+            Some(Errno::INVAL)
+        );
+    }
+
+    /// Every prefix of arguments, and random ones, for every opcode.
+    #[test]
+    fn nothing_makes_the_parser_panic() {
+        let mut state = 0x9e37_79b9_7f4a_7c15_u64;
+        let mut next = || {
+            state ^= state << 13;
+            state ^= state >> 7;
+            state ^= state << 17;
+            state
+        };
+        for round in 0..200_000_u32 {
+            let length = usize::try_from(next() % 120).unwrap();
+            // Half of them mostly of NULs and letters, so that names and small numbers occur.
+            let arguments: Vec<u8> = (0..length)
+                .map(|_| match round % 2 {
+                    0 => u8::try_from(next() % 256).unwrap(),
+                    _ => b"\0\0\0\0ab/."[usize::try_from(next() % 8).unwrap()],
+                })
+                .collect();
+            let request = bytes(round % 56, &arguments);
+            let cut = usize::try_from(next()).unwrap() % (request.len() + 1);
+            for part in [&request[..], &request[..cut]] {
+                match Request::parse(part) {
+                    Ok(Request { operation: Operation::BatchForget(nodes), .. }) => {
+                        assert_eq!(forgotten(nodes).count() * 16, nodes.len());
+                    }
+                    Ok(_) => assert_eq!(part.len(), request.len()),
+                    Err(Malformed::Header) => assert!(part.len() < size_of::<InHeader>()),
+                    Err(Malformed::Request { unique, .. }) => assert_eq!(unique, 7),
+                }
+            }
+        }
+    }
+}

@@ -42,12 +42,19 @@ const LOOK: Timespec = Timespec { tv_sec: 1, tv_nsec: 0 };
 #[derive(Debug)]
 pub struct Session {
     device: Arc<OwnedFd>,
-    stop: Arc<OwnedFd>,
+    stop: Arc<Stop>,
+}
+
+/// Set once: threads that serve look at the flag, those that sleep are woken by the event.
+#[derive(Debug)]
+struct Stop {
+    is_set: AtomicBool,
+    event: OwnedFd,
 }
 
 /// Ends a session from another thread.
 #[derive(Debug, Clone)]
-pub struct Stopper(Arc<OwnedFd>);
+pub struct Stopper(Arc<Stop>);
 
 /// Why a session did not begin, or ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
@@ -77,16 +84,17 @@ impl Session {
     pub fn begin(device: OwnedFd, deadline: Instant) -> Result<Self, SessionError> {
         let flags = fcntl_getfl(&device).map_err(io("look at the device"))?;
         fcntl_setfl(&device, flags | OFlags::NONBLOCK).map_err(io("set up the device"))?;
-        let stop = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)
+        let event = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)
             .map_err(io("make an eventfd"))?;
-        let session = Self { device: Arc::new(device), stop: Arc::new(stop) };
+        let stop = Arc::new(Stop { is_set: AtomicBool::new(false), event });
+        let session = Self { device: Arc::new(device), stop };
         session.initialize(deadline)?;
         Ok(session)
     }
 
     /// Tells the kernel what changed.
     pub fn notifier(&self) -> Notifier {
-        Notifier::new(Arc::clone(&self.device))
+        Notifier::new(Arc::downgrade(&self.device))
     }
 
     /// Ends the session.
@@ -95,6 +103,9 @@ impl Session {
     }
 
     /// Serves with so many threads until the mount is gone or somebody stops the session.
+    ///
+    /// What nobody serves waits for as long as the session is there: drop it afterwards, and
+    /// whoever uses the mount gets `ENOTCONN`.
     ///
     /// # Errors
     /// [`SessionError::Io`].
@@ -176,10 +187,11 @@ impl Session {
 
     /// One thread: reads a request, serves it, looks for the next.
     fn work(&self, fs: &impl FileSystem, polls: &AtomicBool) -> Result<(), SessionError> {
-        let waiting = Waiting::on(&self.device, &self.stop)?;
+        let waiting = Waiting::on(&self.device, &self.stop.event)?;
         let mut buffer = vec![0; BUFFER];
         let (mut last, mut is_polling): (Option<Instant>, bool) = (None, false);
-        loop {
+        // Where there is always another request, no thread ever sleeps.
+        while !self.stop.is_set.load(Ordering::Acquire) {
             match read(&self.device, &mut buffer) {
                 Ok(length) => {
                     if std::mem::take(&mut is_polling) {
@@ -209,28 +221,27 @@ impl Session {
                 polls.store(false, Ordering::Release);
             }
             last = None;
-            if waiting.wait()? {
-                return Ok(());
-            }
+            waiting.wait()?;
         }
+        Ok(())
     }
 }
 
 impl Stopper {
     /// Ends the session: each thread ends with the request that it is at.
     pub fn stop(&self) {
-        let _ = rustix::io::write(&self.0, &1_u64.to_ne_bytes());
+        self.0.is_set.store(true, Ordering::Release);
+        let _ = rustix::io::write(&self.0.event, &1_u64.to_ne_bytes());
     }
 }
 
 /// Where one thread sleeps until there is a request, or the session ends.
-struct Waiting<'a> {
+struct Waiting {
     epoll: OwnedFd,
-    stop: &'a OwnedFd,
 }
 
-impl<'a> Waiting<'a> {
-    fn on(device: &OwnedFd, stop: &'a OwnedFd) -> Result<Self, SessionError> {
+impl Waiting {
+    fn on(device: &OwnedFd, stop: &OwnedFd) -> Result<Self, SessionError> {
         let set_up = || io("wait for requests");
         let epoll = epoll::create(epoll::CreateFlags::CLOEXEC).map_err(set_up())?;
         // A request wakes one thread, not all.
@@ -238,23 +249,17 @@ impl<'a> Waiting<'a> {
         epoll::add(&epoll, device, epoll::EventData::new_u64(0), flags).map_err(set_up())?;
         let flags = epoll::EventFlags::IN;
         epoll::add(&epoll, stop, epoll::EventData::new_u64(1), flags).map_err(set_up())?;
-        Ok(Self { epoll, stop })
+        Ok(Self { epoll })
     }
 
-    /// Sleeps. True if the session was stopped.
-    fn wait(&self) -> Result<bool, SessionError> {
+    /// Sleeps until there may be something to do.
+    fn wait(&self) -> Result<(), SessionError> {
         let mut events = [epoll::Event {
             flags: epoll::EventFlags::empty(),
             data: epoll::EventData::new_u64(0),
         }; 2];
         match epoll::wait(&self.epoll, &mut events[..], Some(&LOOK)) {
-            Ok(_) | Err(Errno::INTR) => {}
-            Err(errno) => return Err(io("wait for requests")(errno)),
-        }
-        let none = Timespec { tv_sec: 0, tv_nsec: 0 };
-        match poll(&mut [PollFd::new(self.stop, PollFlags::IN)], Some(&none)) {
-            Ok(stopped) => Ok(stopped > 0),
-            Err(Errno::INTR) => Ok(false),
+            Ok(_) | Err(Errno::INTR) => Ok(()),
             Err(errno) => Err(io("wait for requests")(errno)),
         }
     }

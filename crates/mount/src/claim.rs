@@ -15,7 +15,7 @@ use std::{
 };
 
 use rustix::fs::{Mode, OFlags, openat};
-use serde_json::{Value, json};
+use serde_json::{Map, Value};
 
 /// The most bytes of a program's arguments that go into a record.
 const MAX_ARGUMENTS: u64 = 512;
@@ -69,14 +69,14 @@ impl Claims {
         if pid == 0 {
             return BTreeMap::new();
         }
-        let mut process = json!({"pid": pid});
+        let mut process = Map::from_iter([("pid".to_owned(), pid.into())]);
         if let Some((program, arguments)) = self.look(pid) {
-            process["program"] = program.into();
+            process.insert("program".to_owned(), program.into());
             if !arguments.is_empty() {
-                process["arguments"] = arguments.into();
+                process.insert("arguments".to_owned(), arguments.into());
             }
         }
-        BTreeMap::from([("process".to_owned(), process)])
+        BTreeMap::from([("process".to_owned(), process.into())])
     }
 
     fn look(&self, pid: u32) -> Option<(String, Vec<String>)> {
@@ -127,6 +127,8 @@ fn read(processes: &OwnedFd, pid: u32, name: &str, limit: u64) -> Option<String>
 
 #[cfg(test)]
 mod tests {
+    use serde_json::json;
+
     use super::*;
 
     fn proc() -> OwnedFd {

@@ -162,8 +162,10 @@ impl Mount<'_> {
         };
         let Some((id, file)) = removed else { return };
         let facts = self.facts(0);
-        // What a mapping left is committed with the last handle at the latest.
+        // What a mapping left is committed with the last handle at the latest. A refusal
+        // before was told to whoever closed or synced.
         if let Some(staged) = file.and_then(|file| file.staged.clone())
+            && staged.live().is_ok()
             && let Err(error) = self.commit(id, &staged, &facts)
             && let Some(node) = self.lock().nodes.get_mut(id)
         {

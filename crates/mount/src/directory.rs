@@ -7,6 +7,8 @@ use portcullis_policy::ObjectKind;
 #[derive(Debug, Default)]
 pub(crate) struct List {
     entries: Vec<(String, ObjectKind)>,
+    /// The policy under which it was taken.
+    pub(crate) policy: u64,
     /// Whether anything was read of it.
     pub(crate) used: bool,
 }
@@ -15,8 +17,8 @@ pub(crate) struct List {
 const DOTS: [&str; 2] = [".", ".."];
 
 impl List {
-    pub(crate) fn new(entries: Vec<(String, ObjectKind)>) -> Self {
-        Self { entries, used: false }
+    pub(crate) fn new(entries: Vec<(String, ObjectKind)>, policy: u64) -> Self {
+        Self { entries, policy, used: false }
     }
 
     /// The entry at `offset`.

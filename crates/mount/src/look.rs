@@ -175,7 +175,7 @@ impl Mount<'_> {
 
     /// What is in a directory, with what exists in this mount alone.
     fn list(&self, id: u64) -> Result<List, Errno> {
-        let path = self.path(id)?;
+        let (path, policy) = (self.path(id)?, self.policy());
         let listed = self.view().list(&path).map_err(|error| errno::of_look(&error))?;
         let mut entries = listed.ok_or(Errno::NOENT)?;
         entries.retain(|(_, kind)| is_served(*kind));
@@ -184,12 +184,12 @@ impl Mount<'_> {
                 entries.push((name.to_string(), ObjectKind::File));
             }
         }
-        Ok(List::new(entries))
+        Ok(List::new(entries, policy))
     }
 
     /// Gives the entries of an open directory from `offset` on to `give`, which gets each
     /// with the offset behind it, until that wants no more. From the beginning a list that
-    /// was used is taken anew.
+    /// was used is taken anew, and so is one of another policy.
     ///
     /// # Errors
     /// As the directory cannot be listed.
@@ -201,7 +201,7 @@ impl Mount<'_> {
     ) -> Result<(), Errno> {
         let directory = self.lock().handles.directory(handle)?;
         let mut list = directory.list.lock().unwrap_or_else(PoisonError::into_inner);
-        if offset == 0 && list.used {
+        if list.policy != self.policy() || (offset == 0 && list.used) {
             *list = self.list(directory.node)?;
         }
         list.used = true;

@@ -181,10 +181,11 @@ impl Mount<'_> {
             times.changed = seen.stat.changed;
             times.modified = modified.unwrap_or(times.modified);
         }
+        let modified = node.times.map_or(seen.stat.modified, |times| times.modified);
         if let Some(staged) = node.staged()
             && !staged.shows().dirty
         {
-            staged.rebase(version);
+            staged.rebase(version, (modified, seen.stat.changed));
         }
     }
 }

@@ -113,10 +113,6 @@ impl Nodes {
         self.nodes.keys().copied().collect()
     }
 
-    pub(crate) fn len(&self) -> usize {
-        self.nodes.len()
-    }
-
     /// A look at the workspace begins.
     pub(crate) fn look(&self) -> Look {
         Look { begun: self.begun, quiet: self.is_quiet() }
@@ -379,7 +375,7 @@ mod tests {
         nodes.forget(directory, 1);
         assert_eq!(path(&nodes, file), "d/f");
         nodes.forget(file, 1);
-        assert_eq!(nodes.len(), 1);
+        assert_eq!(nodes.all(), [ROOT]);
     }
 
     #[test]

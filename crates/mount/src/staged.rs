@@ -303,8 +303,10 @@ impl Staged {
     }
 
     /// The version on the disk is another one, of the same content.
-    pub(crate) fn rebase(&self, base: Version) {
-        self.lock().base = Some(base);
+    pub(crate) fn rebase(&self, base: Version, (modified, changed): (Time, Time)) {
+        let mut content = self.lock();
+        content.base = Some(base);
+        (content.modified, content.changed) = (modified, changed);
     }
 
     /// Nothing of it can be used any more.

@@ -80,7 +80,9 @@ mod tests {
     #[test]
     fn what_no_statement_opens_is_closed() {
         let read = "[allowedPaths]\nread = [\"**\"]\nlist = [\"**\"]\n";
-        let changes = ["write", "append", "edit", "mkdir", "remove", "rename", "restore"];
+        let changes = [
+            "write", "append", "edit", "mkdir", "remove", "rename", "setattr", "symlink", "restore",
+        ];
         assert_eq!(closed(read), changes);
         let more = "[[rules]]\nid = \"x\"\neffect = \"allow\"\noperations = [\"append\"]\n\
             paths = [\"log\"]\n";

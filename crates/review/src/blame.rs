@@ -317,6 +317,7 @@ fn compare(
             OperationKind::Rename if name.is_within(&change.path) => gone = true,
             // It came with its content, which an earlier change tells.
             OperationKind::Rename => continue,
+            OperationKind::SetAttributes => continue,
             OperationKind::Restore if change.path != *name => {
                 recorded = vaulted.within(change, name)?;
             }

@@ -3,7 +3,7 @@
 use portcullis_audit::{Hash, RecordView};
 
 use crate::{
-    gateway::BackupId,
+    gateway::{BackupId, SomeAttributes},
     model::{OperationKind, WorkspacePath},
 };
 
@@ -52,6 +52,10 @@ pub struct Change {
     pub backup: Option<BackupId>,
     /// The backup that a restore put back.
     pub restored: Option<BackupId>,
+    /// Attributes that were set.
+    pub attributes: Option<SomeAttributes>,
+    /// What these were before.
+    pub attributes_before: Option<SomeAttributes>,
     /// How many directories were made on the way.
     pub directories: usize,
     /// The records that it undid.
@@ -71,6 +75,7 @@ impl Change {
         let owned = |text: Option<&str>| text.map(str::to_owned);
         let path = |text: &str| WorkspacePath::parse(text).ok();
         let id = |text: &str| text.parse().ok();
+        let attributes = |name| SomeAttributes::parse(record.facts.as_ref()?.get(name)?);
         let undoes = record.facts.as_ref().and_then(|facts| facts.get(UNDOES)?.as_array());
         let directories = record.counts.as_ref().and_then(|counts| counts.get("directories"));
         Some(Self {
@@ -96,6 +101,8 @@ impl Change {
             after: record.after,
             backup: record.backup().and_then(id),
             restored: record.fact("fromBackup").and_then(id),
+            attributes: attributes("attributes"),
+            attributes_before: attributes("attributesBefore"),
             directories: usize::try_from(directories.copied().unwrap_or(0)).unwrap_or(usize::MAX),
             undoes: undoes.into_iter().flatten().filter_map(|seq| seq.as_u64()).collect(),
             editor: record.source() == Some("editor"),

@@ -204,6 +204,7 @@ fn word(step: &Step) -> &'static str {
         Action::Restore(_) => "restore",
         Action::Remove => "remove",
         Action::RemoveDirectory => "rmdir",
+        Action::SetAttributes(_) => "setattr",
         Action::Rename { .. } => "rename",
     }
 }

@@ -7,7 +7,7 @@ use std::{
 };
 
 use portcullis::{
-    model::request::{Append, Restore},
+    model::request::{Append, Restore, SetAttributes, Symlink},
     undo::{self, Choice, History, Preview, Select, Status},
 };
 use portcullis_audit::Directory;
@@ -21,15 +21,21 @@ fn work(agent: &Agent, random: &mut Random) {
         ["a", "b", "c", "d", "d/a", "d/b", "d/e", "d/e/a", "f", "f/a", "f/g/h", "f/g"];
     let mut name = || path(NAMES[usize::try_from(random.below(12)).unwrap()]);
     let (one, two) = (name(), name());
-    let change: Box<dyn Request<Output = Changed>> = match random.below(8) {
+    let change: Box<dyn Request<Output = Changed>> = match random.below(11) {
         0..3 => Box::new(Write {
             path: one,
             content: format!("{}", random.below(1000)).into(),
-            mode: None,
+            mode: (random.below(2) == 0).then_some(0o640),
         }),
         3 => Box::new(Append { path: one, content: b"+".to_vec() }),
         4 => Box::new(Remove { path: one, recursive: true }),
         5 => Box::new(Mkdir { path: one, recursive: true }),
+        7 => Box::new(Symlink { path: one, target: "nowhere".to_owned() }),
+        8 | 9 => {
+            let mode = Some([0o600, 0o755, 0o711][usize::try_from(random.below(3)).unwrap()]);
+            let modified = (random.below(2) == 0).then_some((1, 2));
+            Box::new(SetAttributes { path: one, mode, modified })
+        }
         6 => Box::new(Rename { from: one, to: two, replace: true }),
         _ => match agent.gateway.backups().entries_of(&one).unwrap().entries.pop() {
             Some(entry) => {

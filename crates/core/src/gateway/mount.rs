@@ -244,3 +244,6 @@ impl MountView<'_> {
         Query { agent: &self.session.agent, operation, access, path }
     }
 }
+
+#[cfg(test)]
+mod tests;

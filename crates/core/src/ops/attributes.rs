@@ -20,7 +20,7 @@ const MODES: u32 = 0o777;
 
 /// Attributes that a request sets, or what these were before.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub(crate) struct SomeAttributes {
+pub struct SomeAttributes {
     /// Permission bits.
     pub mode: Option<u32>,
     /// Last change of content: seconds since 1970 and nanoseconds.
@@ -120,25 +120,28 @@ impl SomeAttributes {
     }
 
     /// What an object has of those that are set here.
-    pub(super) fn of(&self, stat: &Stat) -> Self {
+    pub fn of(&self, stat: &Stat) -> Self {
         Self { mode: self.mode.map(|_| stat.mode), modified: self.modified.map(|_| stat.modified) }
+    }
+
+    /// These, and those of `other` that are not among them.
+    #[must_use]
+    pub fn or(self, other: Self) -> Self {
+        Self { mode: self.mode.or(other.mode), modified: self.modified.or(other.modified) }
     }
 
     /// As a record has them.
     pub(crate) fn to_value(self) -> Value {
-        let mut value = json!({});
-        if let Some(mode) = self.mode {
-            value["mode"] = json!(format!("{mode:04o}"));
-        }
-        if let Some((seconds, nanoseconds)) = self.modified {
-            value["modified"] = json!(seconds);
-            value["modifiedNanoseconds"] = json!(nanoseconds);
-        }
-        value
+        let mode = self.mode.map(|mode| ("mode", json!(format!("{mode:04o}"))));
+        let time = self.modified.map(|(seconds, nanoseconds)| {
+            [("modified", json!(seconds)), ("modifiedNanoseconds", json!(nanoseconds))]
+        });
+        let pairs = mode.into_iter().chain(time.into_iter().flatten());
+        pairs.map(|(name, value)| (name.to_owned(), value)).collect()
     }
 
     /// What a record has; `None` if that is not understood.
-    pub(crate) fn parse(value: &Value) -> Option<Self> {
+    pub fn parse(value: &Value) -> Option<Self> {
         let mode = match value.get("mode") {
             Some(mode) => Some(u32::from_str_radix(mode.as_str()?, 8).ok()?),
             None => None,

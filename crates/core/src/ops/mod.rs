@@ -40,7 +40,7 @@ mod write;
 
 pub(crate) use portcullis_search::{Follower, Unfollowed, watch::Ended};
 
-pub(crate) use attributes::SomeAttributes;
+pub use attributes::SomeAttributes;
 pub use buffers::{BufferError, Buffers, Source};
 pub(crate) use context::Context;
 pub(crate) use error::Error;

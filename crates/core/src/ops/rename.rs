@@ -17,7 +17,7 @@ use super::{
 };
 use crate::{
     backup::{self, Origin, Saved, content_hash},
-    model::{Access, WorkspacePath},
+    model::{Access, Door, WorkspacePath},
     policy::{ObjectKind, Secrets},
     workspace::{self, Parent, Permit, Stat, TempName, Walked, read_bounded},
 };
@@ -109,7 +109,9 @@ fn check_contents(
     if !context.policy.secrets().is_some_and(Secrets::depends_on_path) {
         return Ok(());
     }
-    let most = context.max_size(Access::Read);
+    // What one door does not disclose another one may.
+    let sizes = Door::ALL.map(|door| context.policy.max_size(Access::Read, door));
+    let most = sizes.into_iter().max().unwrap_or(u64::MAX);
     let check = |file: &File, size: u64, old: &WorkspacePath| {
         let new = old.rebase(from.path(), to).ok_or(workspace::Error::TooLong)?;
         let content = read_bounded(file, size, most)?;

@@ -391,6 +391,11 @@ impl Digest {
         let changes = file.changes + next.changes;
         let (early, late) =
             if file.seq < next.seq { (file.clone(), next) } else { (next, file.clone()) };
+        // Attributes leave the content as it was.
+        let late = match late.op.as_str() {
+            "setattr" => FileChange { op: early.op.clone(), after: early.after.clone(), ..late },
+            _ => late,
+        };
         let begin = if early.first < late.first { &early } else { &late };
         let (before, first) = (begin.before.clone(), begin.first);
         *file = FileChange { changes, before, first, ..late };

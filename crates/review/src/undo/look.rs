@@ -17,7 +17,7 @@ use crate::{
     change::Change,
     gateway::{
         Backup, BackupId, BackupKind, BackupNodeKind, BackupStore, Fingerprint, Gateway,
-        WorkspaceError,
+        SomeAttributes, WorkspaceError,
     },
     model::{Access, OperationKind, Session, WorkspacePath},
     policy::{ObjectKind, Query},
@@ -102,7 +102,10 @@ impl Preview {
         }
         for group in groups.iter().filter(|group| group.len() > 1) {
             let mut already = true;
-            for (step, _) in group.iter().filter_map(|place| self.steps.get(*place)) {
+            for (step, status) in group.iter().filter_map(|place| self.steps.get(*place)) {
+                // Where it is does not tell which attributes it has.
+                let is_set = !matches!(step.action, Action::SetAttributes(_));
+                already = already && (is_set || *status == Status::Done);
                 for path in step.paths() {
                     already = already && look.is_final(path)?;
                 }
@@ -221,6 +224,7 @@ impl<'a> Look<'a> {
         match &step.action {
             Action::Rename { from } => self.rename(step, from, history),
             Action::RemoveDirectory => self.directory(&step.path),
+            Action::SetAttributes(before) => self.attributes(step, before, history),
             Action::Remove => {
                 let there = self.there(&step.path)?;
                 if there == There::Missing {
@@ -260,6 +264,7 @@ impl<'a> Look<'a> {
         match &step.action {
             Action::Restore(_) => ask(O::Restore, Access::Write, &step.path),
             Action::Remove | Action::RemoveDirectory => ask(O::Remove, Access::Remove, &step.path),
+            Action::SetAttributes(_) => ask(O::SetAttributes, Access::Write, &step.path),
             Action::Rename { from } => ask(O::Rename, Access::Remove, from)
                 .or_else(|| ask(O::Rename, Access::Write, &step.path)),
         }
@@ -282,6 +287,37 @@ impl<'a> Look<'a> {
                 "`{from}` is no longer there{}",
                 self.who(step, history)
             )),
+        })
+    }
+
+    /// Of an entry that goes, or comes from a backup, nothing is known beforehand. A time
+    /// that is another one stands in nobody's way: what is undone before sets it, too.
+    fn attributes(
+        &self,
+        step: &Step,
+        before: &SomeAttributes,
+        history: Option<&History>,
+    ) -> Result<Status, Error> {
+        let on_disk = match self.simulation.find(&step.path) {
+            Place::Missing => return Ok(Status::Done),
+            Place::Backup(_) | Place::Inside(..) => return Ok(Status::Ready),
+            Place::Disk(on_disk) => on_disk,
+        };
+        let stat = match self.gateway.workspace().stat(&on_disk) {
+            Ok(stat) => stat,
+            Err(WorkspaceError::NotFound | WorkspaceError::NotADirectory) => {
+                return Ok(Status::Done);
+            }
+            Err(_) => return Ok(Status::Impossible("something else is in the way".to_owned())),
+        };
+        if before.of(&stat) == *before {
+            return Ok(Status::Done);
+        }
+        Ok(match step.expected {
+            Expected::Attributes(after) if after.mode.is_some_and(|mode| mode != stat.mode) => {
+                Status::Conflict(format!("its mode was changed since{}", self.who(step, history)))
+            }
+            _ => Status::Ready,
         })
     }
 
@@ -333,7 +369,7 @@ impl<'a> Look<'a> {
     fn compare(&self, step: &Step, there: &There, history: Option<&History>) -> Status {
         let who = || self.who(step, history);
         match (&step.expected, there) {
-            (Expected::Any, _) | (_, There::AsKept) => Status::Ready,
+            (Expected::Any | Expected::Attributes(_), _) | (_, There::AsKept) => Status::Ready,
             (Expected::Missing, There::Missing) => Status::Ready,
             (Expected::Content(hash), There::Content(found, _)) if hash == found => Status::Ready,
             (Expected::Missing, _) => Status::Conflict(format!("something is there now{}", who())),

@@ -8,10 +8,10 @@ use serde_json::json;
 use super::{Action, Error, Preview, Status, Step, look};
 use crate::{
     change::UNDOES,
-    gateway::{self, Approver, Changed, Gateway, Request},
+    gateway::{self, Approver, Changed, Gateway, Request, SomeAttributes},
     model::{
         Session,
-        request::{Remove, Rename, Restore},
+        request::{Remove, Rename, Restore, SetAttributes},
     },
 };
 
@@ -157,6 +157,9 @@ fn requests(gateway: &Gateway, step: &Step, status: &Status) -> Vec<Undo> {
             vec![remove(path, whole)]
         }
         Action::RemoveDirectory => vec![remove(path, false)],
+        Action::SetAttributes(SomeAttributes { mode, modified }) => {
+            vec![Box::new(SetAttributes { path, mode: *mode, modified: *modified })]
+        }
         Action::Rename { from } => {
             let rename = Box::new(Rename { from: from.clone(), to: path.clone(), replace: false });
             match status {

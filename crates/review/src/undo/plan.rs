@@ -11,7 +11,7 @@ use portcullis_audit::Hash;
 
 use crate::{
     change::Change,
-    gateway::{BackupId, BackupKind},
+    gateway::{BackupId, BackupKind, SomeAttributes},
     model::{OperationKind, WorkspacePath},
 };
 
@@ -24,6 +24,8 @@ pub enum Action {
     Remove,
     /// Removes a directory that was made, when nothing is left in it.
     RemoveDirectory,
+    /// Sets attributes to what they were.
+    SetAttributes(SomeAttributes),
     /// Gives the entry at `from` the step's path, which it had.
     Rename {
         /// Where it is.
@@ -51,6 +53,8 @@ pub enum Expected {
     Missing,
     /// A content, a link's target or a tree with this hash.
     Content(Hash),
+    /// Something with this mode, if one is named.
+    Attributes(SomeAttributes),
     /// Something.
     Any,
 }
@@ -108,9 +112,8 @@ impl Planner {
             | OperationKind::Stat
             | OperationKind::Glob
             | OperationKind::Grep
-            | OperationKind::Watch
-            // Times and modes are not what is lost.
-            | OperationKind::SetAttributes => {}
+            | OperationKind::Watch => {}
+            OperationKind::SetAttributes => self.attributes(change),
             OperationKind::Mkdir => {
                 self.whole(Step::of(Action::RemoveDirectory, &change.path, Expected::Any, seq));
                 self.parents(change, &change.path);
@@ -180,6 +183,10 @@ impl Planner {
     fn file(&mut self, step: Step) {
         match self.files.get_mut(&step.path) {
             Some(newer) => {
+                // What was there before has the attributes of then.
+                if matches!(newer.action, Action::SetAttributes(_)) {
+                    newer.expected = step.expected;
+                }
                 newer.action = step.action;
                 newer.records.extend(step.records);
             }
@@ -188,6 +195,26 @@ impl Planner {
                 self.files.insert(step.path.clone(), step);
             }
         }
+    }
+
+    /// Takes back what was set of one entry, after later changes of what it holds.
+    fn attributes(&mut self, change: &Change) {
+        let (Some(after), Some(before)) = (change.attributes, change.attributes_before) else {
+            return;
+        };
+        let newer = self.files.get_mut(&change.path);
+        if let Some(Step { action: Action::SetAttributes(to), expected, records, .. }) = newer {
+            *to = before.or(*to);
+            if let Expected::Attributes(newest) = expected {
+                *newest = newest.or(after);
+            }
+            records.push(change.seq);
+            return;
+        }
+        self.flush(&change.path);
+        let action = Action::SetAttributes(before);
+        let step = Step::of(action, &change.path, Expected::Attributes(after), change.seq);
+        self.files.insert(change.path.clone(), step);
     }
 
     /// Takes back the directories that were made above `path`.

@@ -34,6 +34,8 @@ impl Simulation {
         let place = self.taken.len();
         match &step.action {
             Action::Rename { .. } => self.wide.push(place),
+            // It is where it was.
+            Action::SetAttributes(_) => return,
             Action::Restore(_) | Action::Remove | Action::RemoveDirectory => {
                 self.exact.entry(step.path.clone()).or_default().push(place);
             }

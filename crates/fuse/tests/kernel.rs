@@ -1,0 +1,471 @@
+//! A small file system in memory, mounted and used by processes of their own. The tests need
+//! root and `/dev/fuse`, and none skips itself. Each runs this program again in a mount
+//! namespace of its own (unshare(1)), so no mount is left over; timeout(1) ends what hangs.
+
+#![expect(clippy::unwrap_used, clippy::indexing_slicing, reason = "a test that cannot go on fails")]
+
+use std::{
+    collections::BTreeMap,
+    ffi::{OsStr, OsString},
+    process::{Child, Command, Output, Stdio},
+    sync::{
+        Arc, Mutex,
+        atomic::{AtomicBool, Ordering},
+    },
+    thread,
+    time::{Duration, Instant},
+};
+
+use portcullis_fuse::*;
+use rustix::io::Result;
+
+const LONG: Duration = Duration::from_secs(600);
+
+#[derive(Clone)]
+struct Node {
+    kind: FileType,
+    mode: u32,
+    bytes: Arc<[u8]>,
+}
+
+/// Nodes by number, and names by directory.
+#[derive(Default)]
+struct Memory {
+    nodes: Mutex<BTreeMap<u64, Node>>,
+    names: Mutex<BTreeMap<(u64, OsString), u64>>,
+    no_open: AtomicBool,
+}
+
+impl Memory {
+    fn new() -> Self {
+        let memory = Self::default();
+        memory.make(FileType::Directory, 0o755, b"");
+        memory
+    }
+
+    fn make(&self, kind: FileType, mode: u32, bytes: &[u8]) -> u64 {
+        let mut nodes = self.nodes.lock().unwrap();
+        let number = nodes.keys().last().copied().unwrap_or(0) + 1;
+        nodes.insert(number, Node { kind, mode, bytes: bytes.into() });
+        number
+    }
+
+    fn node(&self, node: NodeId) -> Result<Node> {
+        self.nodes.lock().unwrap().get(&node.0).cloned().ok_or(Errno::NOENT)
+    }
+
+    fn change(&self, node: NodeId, change: impl FnOnce(&mut Vec<u8>)) {
+        let mut nodes = self.nodes.lock().unwrap();
+        let node = nodes.get_mut(&node.0).unwrap();
+        let mut bytes = node.bytes.to_vec();
+        change(&mut bytes);
+        node.bytes = bytes.into();
+    }
+
+    fn facts(&self, node: NodeId) -> Result<Attributes> {
+        let Node { kind, mode, bytes } = self.node(node)?;
+        let (size, at) = (bytes.len() as u64, (1, 0));
+        let (inode, links, uid, gid, block_size) = (node.0, 1, 0, 0, 4096);
+        let (accessed, modified, changed) = (at, at, at);
+        Ok(Attributes {
+            inode,
+            kind,
+            mode,
+            links,
+            uid,
+            gid,
+            size,
+            block_size,
+            accessed,
+            modified,
+            changed,
+        })
+    }
+
+    fn entry(&self, number: u64) -> Result<Entry> {
+        let node = NodeId(number);
+        let (attribute_timeout, entry_timeout) = (LONG, LONG);
+        let attributes = self.facts(node)?;
+        Ok(Entry { node, generation: 0, attributes, attribute_timeout, entry_timeout })
+    }
+
+    fn named(&self, parent: NodeId, name: &OsStr, number: u64) -> Result<Entry> {
+        self.names.lock().unwrap().insert((parent.0, name.into()), number);
+        self.entry(number)
+    }
+}
+
+impl FileSystem for Memory {
+    fn lookup(&self, _: Caller, parent: NodeId, name: &OsStr) -> Result<Option<Entry>> {
+        let number = self.names.lock().unwrap().get(&(parent.0, name.into())).copied();
+        number.map(|number| self.entry(number)).transpose()
+    }
+
+    fn attributes(
+        &self,
+        _: Caller,
+        n: NodeId,
+        _: Option<Handle>,
+    ) -> Result<(Attributes, Duration)> {
+        Ok((self.facts(n)?, LONG))
+    }
+
+    fn set_attributes(
+        &self,
+        _: Caller,
+        n: NodeId,
+        set: SetAttributes,
+    ) -> Result<(Attributes, Duration)> {
+        if let Some(size) = set.size {
+            self.change(n, |bytes| bytes.resize(size as usize, 0));
+        }
+        if let Some(mode) = set.mode {
+            self.nodes.lock().unwrap().get_mut(&n.0).unwrap().mode = mode;
+        }
+        Ok((self.facts(n)?, LONG))
+    }
+
+    fn read_link(&self, _: Caller, node: NodeId) -> Result<OsString> {
+        Ok(String::from_utf8(self.node(node)?.bytes.to_vec()).unwrap().into())
+    }
+
+    fn symlink(&self, _: Caller, p: NodeId, name: &OsStr, target: &OsStr) -> Result<Entry> {
+        self.named(p, name, self.make(FileType::Symlink, 0o777, target.as_encoded_bytes()))
+    }
+
+    fn make_file(&self, _: Caller, p: NodeId, name: &OsStr, mode: u32) -> Result<Entry> {
+        self.named(p, name, self.make(FileType::RegularFile, mode, b""))
+    }
+
+    fn make_directory(&self, _: Caller, p: NodeId, name: &OsStr, mode: u32) -> Result<Entry> {
+        self.named(p, name, self.make(FileType::Directory, mode, b""))
+    }
+
+    fn unlink(&self, _: Caller, parent: NodeId, name: &OsStr) -> Result<()> {
+        let removed = self.names.lock().unwrap().remove(&(parent.0, name.into()));
+        removed.map(drop).ok_or(Errno::NOENT)
+    }
+
+    fn remove_directory(&self, caller: Caller, parent: NodeId, name: &OsStr) -> Result<()> {
+        self.unlink(caller, parent, name)
+    }
+
+    fn rename(
+        &self,
+        _: Caller,
+        from: (NodeId, &OsStr),
+        to: (NodeId, &OsStr),
+        mode: RenameMode,
+    ) -> Result<()> {
+        let mut names = self.names.lock().unwrap();
+        let to = (to.0.0, to.1.to_owned());
+        if mode == RenameMode::NoReplace && names.contains_key(&to) {
+            return Err(Errno::EXIST);
+        }
+        let number = names.remove(&(from.0.0, from.1.into())).ok_or(Errno::NOENT)?;
+        names.insert(to, number);
+        Ok(())
+    }
+
+    fn open(&self, _: Caller, node: NodeId, flags: OFlags) -> Result<Opened> {
+        if self.no_open.load(Ordering::Relaxed) {
+            return Err(Errno::NOSYS);
+        }
+        if flags.contains(OFlags::TRUNC) {
+            self.change(node, Vec::clear);
+        }
+        Ok(Opened { keep_cache: true, ..Opened::new(Handle(0)) })
+    }
+
+    fn create(
+        &self,
+        caller: Caller,
+        p: NodeId,
+        name: &OsStr,
+        mode: u32,
+        flags: OFlags,
+    ) -> Result<(Entry, Opened)> {
+        let entry = self.make_file(caller, p, name, mode)?;
+        Ok((entry, self.open(caller, entry.node, flags)?))
+    }
+
+    fn read(&self, _: Caller, node: NodeId, _: Handle, offset: u64, size: u32) -> Result<Data> {
+        let bytes = self.node(node)?.bytes;
+        let start = (offset as usize).min(bytes.len());
+        let end = (start + size as usize).min(bytes.len());
+        Ok(Data::Shared(bytes, start..end))
+    }
+
+    fn write(
+        &self,
+        _: Caller,
+        node: NodeId,
+        _: Handle,
+        offset: u64,
+        data: &[u8],
+        _: bool,
+    ) -> Result<u32> {
+        let (start, end) = (offset as usize, offset as usize + data.len());
+        self.change(node, |bytes| {
+            bytes.resize(bytes.len().max(end), 0);
+            bytes[start..end].copy_from_slice(data);
+        });
+        Ok(data.len() as u32)
+    }
+
+    fn flush(&self, _: Caller, _: NodeId, _: Handle) -> Result<()> {
+        Ok(())
+    }
+
+    fn sync(&self, _: Caller, _: NodeId, _: Handle, _: bool) -> Result<()> {
+        Ok(())
+    }
+
+    fn open_directory(&self, _: Caller, _: NodeId, _: OFlags) -> Result<Opened> {
+        Ok(Opened::new(Handle(0)))
+    }
+
+    fn read_directory(
+        &self,
+        _: Caller,
+        node: NodeId,
+        _: Handle,
+        offset: u64,
+        directory: &mut Directory<'_>,
+    ) -> Result<()> {
+        let names = self.names.lock().unwrap().clone();
+        let names = names.into_iter().filter(|((parent, _), _)| *parent == node.0);
+        for (at, ((_, name), number)) in (1..).zip(names).skip(offset as usize) {
+            let is_added = if directory.is_plus() {
+                directory.add_entry(&name, at, || self.entry(number).ok())
+            } else {
+                directory.add(&name, number, self.node(NodeId(number))?.kind, at)
+            };
+            if !is_added {
+                break;
+            }
+        }
+        Ok(())
+    }
+
+    fn statistics(&self, _: NodeId) -> Result<Statistics> {
+        let (blocks, blocks_free, blocks_available, files) = (7, 6, 5, 4);
+        let (files_free, block_size, name_length) = (3, 4096, 255);
+        Ok(Statistics {
+            blocks,
+            blocks_free,
+            blocks_available,
+            files,
+            files_free,
+            block_size,
+            name_length,
+        })
+    }
+}
+
+/// Runs a test of this program again in a mount namespace. True in there.
+fn is_inside(test: &str) -> bool {
+    if std::env::var_os("FUSE_INSIDE").is_some() {
+        return true;
+    }
+    let test = ["--exact", test, "--nocapture"];
+    let mut inside = Command::new("timeout");
+    inside.args(["-s", "KILL", "60", "unshare", "--mount", "--propagation", "private"]);
+    let status = inside.arg(std::env::current_exe().unwrap()).args(test).env("FUSE_INSIDE", "1");
+    assert!(status.status().unwrap().success());
+    false
+}
+
+fn mounted(directory: &std::path::Path) -> Session {
+    use rustix::{
+        fs::{Mode, open},
+        mount::{MountFlags, mount},
+    };
+    use std::os::fd::AsRawFd as _;
+    let device = open("/dev/fuse", OFlags::RDWR | OFlags::CLOEXEC, Mode::empty()).unwrap();
+    let options = format!(
+        "fd={},rootmode=40000,user_id=0,group_id=0,default_permissions,allow_other",
+        device.as_raw_fd()
+    );
+    let options = std::ffi::CString::new(options).unwrap();
+    mount("portcullis", directory, "fuse.portcullis", MountFlags::NOSUID, options.as_c_str())
+        .unwrap();
+    Session::begin(device, Instant::now() + Duration::from_secs(10)).unwrap()
+}
+
+fn start(directory: &std::path::Path, script: &str) -> Child {
+    let mut shell = Command::new("sh");
+    shell.args(["-euc", script]).current_dir("/").env("M", directory);
+    shell.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap()
+}
+
+fn done(directory: &std::path::Path, script: &str) -> String {
+    let Output { status, stdout, stderr } = start(directory, script).wait_with_output().unwrap();
+    assert!(status.success(), "{script}: {}", String::from_utf8_lossy(&stderr));
+    String::from_utf8(stdout).unwrap()
+}
+
+/// Serves a file system while `body` uses it; then stops, and returns within two seconds.
+fn serving(memory: &Memory, threads: usize, body: impl FnOnce(&std::path::Path, &Session)) {
+    let directory = tempfile::tempdir().unwrap();
+    let session = mounted(directory.path());
+    thread::scope(|scope| {
+        let served = scope.spawn(|| session.run(memory, threads));
+        body(directory.path(), &session);
+        let stopped = Instant::now();
+        session.stopper().stop();
+        served.join().unwrap().unwrap();
+        assert!(stopped.elapsed() < Duration::from_secs(2), "{:?}", stopped.elapsed());
+    });
+    drop(session);
+    rustix::mount::unmount(directory.path(), rustix::mount::UnmountFlags::DETACH).unwrap();
+}
+
+#[test]
+fn files_directories_and_links() {
+    if !is_inside("files_directories_and_links") {
+        return;
+    }
+    serving(&Memory::new(), 3, |mount, _| {
+        let script = r#"cd "$M"; umask 022
+            echo one > a; echo two >> a; cat a; stat -c %a a; chmod 600 a; stat -c %a a
+            mkdir d; mv a d/b; ln -s d/b link; cat link; readlink link; ls; ls -l d | wc -l
+            echo x > y; mv -n y d/b; : > d/b; stat -c %s d/b; truncate -s 5 d/b; stat -c %s d/b
+            head -c 3000000 /dev/zero | tr '\0' z > big; cksum < big; sync big
+            head -c 3000000 /dev/zero | tr '\0' z | cksum
+            rm d/b big link; rmdir d; mknod n p 2>/dev/null || echo refused; stat -f -c %b ."#;
+        let said = done(mount, script);
+        let lines: Vec<_> = said.lines().collect();
+        assert_eq!(
+            lines[..11],
+            ["one", "two", "644", "600", "one", "two", "d/b", "d", "link", "2", "0"]
+        );
+        assert_eq!((lines[11], lines[12]), ("5", lines[13]));
+        assert_eq!(lines[14..], ["refused", "7"]);
+        assert_eq!(
+            done(mount, r#"cd "$M"; for i in $(seq 3000); do : > f$i; done; ls | wc -l"#).trim(),
+            "3001"
+        );
+    });
+}
+
+#[test]
+fn an_open_that_is_not_known_is_no_success() {
+    if !is_inside("an_open_that_is_not_known_is_no_success") {
+        return;
+    }
+    let memory = Memory::new();
+    serving(&memory, 1, |mount, _| {
+        done(mount, r#"echo secret > "$M/a""#);
+        memory.no_open.store(true, Ordering::Relaxed);
+        for _ in 0..2 {
+            let said = done(mount, r#"LC_ALL=C cat "$M/a" 2>&1 || true"#);
+            assert!(said.contains("Input/output error"), "{said}");
+        }
+        memory.no_open.store(false, Ordering::Relaxed);
+        assert_eq!(done(mount, r#"cat "$M/a""#), "secret\n");
+    });
+}
+
+#[test]
+fn a_change_is_seen_after_its_notification() {
+    if !is_inside("a_change_is_seen_after_its_notification") {
+        return;
+    }
+    let memory = Memory::new();
+    serving(&memory, 2, |mount, session| {
+        let notifier = session.notifier();
+        done(mount, r#"echo old > "$M/a"; cat "$M/a""#);
+        memory.change(NodeId(2), |bytes| *bytes = b"new\n".to_vec());
+        assert_eq!(done(mount, r#"cat "$M/a""#), "old\n", "the kernel keeps pages");
+        notifier.invalidate_node(NodeId(2)).unwrap();
+        assert_eq!(done(mount, r#"cat "$M/a""#), "new\n");
+        let root = NodeId::ROOT;
+        for notify in [Notifier::invalidate_entry, Notifier::expire_entry] {
+            memory.names.lock().unwrap().clear();
+            done(mount, r#"cat "$M/a""#);
+            notify(&notifier, root, OsStr::new("a")).unwrap();
+            done(mount, r#"! cat "$M/a" 2>/dev/null"#);
+            memory.names.lock().unwrap().insert((1, "a".into()), 2);
+            done(mount, r#"cat "$M/a""#);
+        }
+        memory.names.lock().unwrap().clear();
+        notifier.delete_entry(root, NodeId(2), OsStr::new("a")).unwrap();
+        done(mount, r#"! cat "$M/a" 2>/dev/null"#);
+        notifier.invalidate_node(NodeId(999)).unwrap();
+        notifier.invalidate_entry(root, OsStr::new("none")).unwrap();
+    });
+}
+
+#[test]
+fn a_busy_session_stops_and_its_users_end() {
+    if !is_inside("a_busy_session_stops_and_its_users_end") {
+        return;
+    }
+    let mut users = Vec::new();
+    let mut left = None;
+    serving(&Memory::new(), 4, |mount, session| {
+        left = Some(session.notifier());
+        for i in 0..64 {
+            let script =
+                format!(r#"while echo {i} > "$M/f{i}" && cat "$M/f{i}"; do :; done >/dev/null"#);
+            users.push(start(mount, &script));
+        }
+        thread::sleep(Duration::from_secs(3));
+        assert!(users.iter_mut().all(|user| user.try_wait().unwrap().is_none()), "all work");
+    });
+    assert_eq!(left.unwrap().invalidate_node(NodeId::ROOT), Err(Errno::NODEV));
+    for mut user in users {
+        user.wait().unwrap();
+    }
+}
+
+#[test]
+fn users_of_a_killed_server_end() {
+    if !is_inside("users_of_a_killed_server_end") {
+        return;
+    }
+    // The server is this test once more; it is killed while it holds a request.
+    if std::env::var_os("FUSE_MOUNT").is_some() {
+        let mount = std::env::var_os("FUSE_MOUNT").unwrap();
+        let session = mounted(mount.as_ref());
+        thread::scope(|scope| {
+            scope.spawn(|| session.run(&Stuck, 2));
+        });
+    }
+    let directory = tempfile::tempdir().unwrap();
+    let mut server = Command::new(std::env::current_exe().unwrap());
+    server.args(["--exact", "users_of_a_killed_server_end"]).env("FUSE_MOUNT", directory.path());
+    let mut server = server.stdout(Stdio::null()).spawn().unwrap();
+    thread::sleep(Duration::from_secs(1));
+    let users: Vec<_> =
+        (0..8).map(|i| start(directory.path(), &format!(r#"LC_ALL=C stat "$M/{i}""#))).collect();
+    thread::sleep(Duration::from_secs(1));
+    server.kill().unwrap();
+    server.wait().unwrap();
+    for user in users {
+        let said = user.wait_with_output().unwrap();
+        let said = String::from_utf8(said.stderr).unwrap();
+        assert!(said.contains("connection") || said.contains("not connected"), "{said}");
+    }
+    rustix::mount::unmount(directory.path(), rustix::mount::UnmountFlags::DETACH).unwrap();
+}
+
+/// Answers no lookup.
+struct Stuck;
+
+impl FileSystem for Stuck {
+    fn lookup(&self, _: Caller, _: NodeId, _: &OsStr) -> Result<Option<Entry>> {
+        thread::sleep(LONG);
+        Err(Errno::IO)
+    }
+
+    fn attributes(
+        &self,
+        caller: Caller,
+        n: NodeId,
+        h: Option<Handle>,
+    ) -> Result<(Attributes, Duration)> {
+        Memory::new().attributes(caller, n, h)
+    }
+}

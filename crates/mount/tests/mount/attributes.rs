@@ -1,0 +1,148 @@
+//! Modes, times, links, and what is refused.
+
+use std::{
+    fs,
+    os::unix::fs::{MetadataExt as _, PermissionsExt as _},
+    path::Path,
+};
+
+use portcullis_mount::Options;
+
+use crate::rig::{ALL, with, with_options};
+
+fn file(root: &Path) {
+    fs::write(root.join("file"), "one\ntwo\n").unwrap();
+}
+
+fn mode(path: &Path) -> u32 {
+    fs::metadata(path).unwrap().permissions().mode() & 0o7777
+}
+
+#[test]
+fn modes_and_times_are_set() {
+    with(ALL, file, |rig| {
+        rig.sh("chmod 750 file; touch -d 2020-01-02T03:04:05.5Z file; stat -c '%a %Y' file").ok();
+        let host = fs::metadata(rig.host("file")).unwrap();
+        assert_eq!(
+            (mode(&rig.host("file")), host.mtime(), host.mtime_nsec()),
+            (0o750, 1_577_934_245, 500_000_000)
+        );
+        assert_eq!(rig.sh("stat -c '%a %Y' file").ok(), "750 1577934245\n");
+        // touch(1) opens the file for writing, which begins with a read.
+        assert_eq!(
+            rig.about("file"),
+            [
+                "intent setattr -",
+                "outcome setattr ok",
+                "decision read ok",
+                "intent setattr -",
+                "outcome setattr ok"
+            ]
+        );
+        // What changes nothing is no request.
+        rig.sh("chmod 750 file").ok();
+        assert_eq!(rig.about("file").len(), 5);
+        rig.sh("umask 0; (umask 077; echo x >private); cp -p file copy; mkdir d; mv copy d").ok();
+        assert_eq!(mode(&rig.host("private")), 0o600);
+        let copy = fs::metadata(rig.host("d/copy")).unwrap();
+        assert_eq!((copy.mtime(), copy.mode() & 0o777), (1_577_934_245, 0o750));
+        rig.sh("printf '#!/bin/sh\\necho ran\\n' >run; chmod +x run; test \"$(./run)\" = ran").ok();
+        rig.sh("tar cf a.tar file d; mkdir to; tar xpf a.tar -C to").ok();
+        let copy = fs::metadata(rig.host("to/d/copy")).unwrap();
+        assert_eq!((copy.mtime(), copy.mode() & 0o777), (1_577_934_245, 0o750));
+    });
+}
+
+#[test]
+fn the_time_of_a_write_stays_after_the_commit() {
+    with(ALL, file, |rig| {
+        let script = "import os\nf = os.open('new', os.O_RDWR | os.O_CREAT)\nos.write(f, b'x')\na = os.fstat(f)\nos.close(f)\n\
+            import time; time.sleep(1.2)\nb = os.stat('new')\nprint(a.st_mtime_ns == b.st_mtime_ns, a.st_ctime_ns == b.st_ctime_ns, a.st_ino == b.st_ino)";
+        assert_eq!(rig.python(script).ok(), "True True True\n");
+    });
+}
+
+#[test]
+fn links_are_made_within_the_workspace() {
+    with(ALL, file, |rig| {
+        assert_eq!(
+            rig.sh(
+                "ln -s file link; cat link; mkdir d; ln -s ../file d/up; cat d/up; readlink d/up"
+            )
+            .ok(),
+            "one\ntwo\none\ntwo\n../file\n"
+        );
+        assert_eq!(fs::read_link(rig.host("d/up")).unwrap(), Path::new("../file"));
+        rig.sh("ln -s /etc/passwd out").fails("");
+        rig.sh("ln -s ../../etc out").fails("");
+        assert!(fs::symlink_metadata(rig.host("out")).is_err());
+        rig.sh("ln file hard").fails("not permitted");
+        rig.sh("mv link moved; rm moved d/up; ls -A d").ok();
+        assert!(rig.host("file").exists() && !rig.host("moved").exists());
+    });
+}
+
+#[test]
+fn what_would_give_rights_away_is_refused() {
+    with(ALL, file, |rig| {
+        rig.sh("chmod u+s file").fails("not permitted");
+        rig.sh("chown 1000 file").fails("not permitted");
+        rig.sh("mknod device c 1 3").fails("not permitted");
+        rig.sh("mkfifo pipe").fails("not permitted");
+        rig.python("import os; os.setxattr('file', 'user.other', b'x')").fails("Errno 95");
+        rig.sh("chown 0:0 file").ok();
+        rig.python("import os; os.open('.', os.O_TMPFILE | os.O_RDWR)").fails("Errno 95");
+        assert_eq!(mode(&rig.host("file")), 0o644);
+        assert!(rig.records().iter().all(|record| record["kind"] != "intent"));
+    });
+}
+
+#[test]
+fn the_bounds_hold() {
+    let options = Options { staged: 1 << 20, handles: 20, ..Options::new(0, 0) };
+    with_options(ALL, options, file, |rig| {
+        rig.sh("head -c 2000000 /dev/zero >big").fails("");
+        let script = "import os\nf = os.open('big', os.O_WRONLY | os.O_CREAT)\n\
+            try: os.write(f, bytes(2000000))\nexcept OSError as e: print(e.errno)\nos.ftruncate(f, 0)\nos.close(f)\n\
+            open('after', 'w').write('x' * 1000000)\n\
+            files = []\n\
+            try:\n  while True: files.append(open('file'))\nexcept OSError as e: print(e.errno, len(files))";
+        let said = rig.python(script).ok();
+        assert_eq!(said, "23 20\n".to_owned(), "{said}");
+        assert_eq!(rig.read("after").len(), 1_000_000);
+    });
+}
+
+#[test]
+fn an_error_that_no_close_told_is_told_by_the_next_open() {
+    let rule = "[[rules]]\nid = \"frozen\"\neffect = \"deny\"\noperations = [\"write\"]\npaths = [\"file\"]\n";
+    with(&format!("{ALL}{rule}"), file, |rig| {
+        let script = "import ctypes, os, time\nlibc = ctypes.CDLL(None)\nlibc.mmap.restype = ctypes.c_void_p\n\
+            f = os.open('file', os.O_RDWR)\np = libc.mmap(None, 8, 3, 1, f, ctypes.c_long(0))\nos.close(f)\n\
+            ctypes.memmove(p, b'ONE', 3)\nlibc.munmap(ctypes.c_void_p(p), ctypes.c_long(8))\n\
+            time.sleep(0.5)\n\
+            try: open('file')\nexcept OSError as e: print(e.errno)\nprint(open('file').read())";
+        assert_eq!(rig.python(script).ok(), "13\none\ntwo\n\n");
+        assert_eq!(rig.read("file"), "one\ntwo\n");
+    });
+}
+
+#[test]
+fn the_end_of_the_server_is_an_error_at_once() {
+    with(ALL, file, |rig| {
+        let script = "import os, sys, time\nf = os.open('file', os.O_RDONLY)\nprint('ready', flush=True)\nsys.stdin.readline()\n\
+            begun = time.time()\n\
+            for call in [lambda: os.stat('other'), lambda: open('file'), lambda: os.listdir('.')]:\n  \
+            try: call()\n  except OSError as e: print(e.errno)\nprint(time.time() - begun < 1)";
+        let mut command = rig.command("python3", &["-c", script]);
+        command.stdin(std::process::Stdio::piped()).stdout(std::process::Stdio::piped());
+        let mut child = command.spawn().unwrap();
+        let mut line = [0; 6];
+        std::io::Read::read_exact(child.stdout.as_mut().unwrap(), &mut line).unwrap();
+        rig.stop();
+        std::thread::sleep(std::time::Duration::from_millis(300));
+        std::io::Write::write_all(child.stdin.as_mut().unwrap(), b"\n").unwrap();
+        let output = child.wait_with_output().unwrap();
+        assert_eq!(String::from_utf8_lossy(&output.stdout), "107\n107\n107\nTrue\n");
+    });
+}

@@ -1,0 +1,10 @@
+//! The mount as programs see it: a real kernel, a real gateway, real programs.
+
+#![expect(clippy::disallowed_methods, reason = "looks at the workspace from outside")]
+
+mod attributes;
+mod reading;
+mod reload;
+mod rig;
+mod stress;
+mod writing;

@@ -1,0 +1,195 @@
+//! What programs see of the workspace.
+
+use std::{
+    fs,
+    os::unix::fs::{PermissionsExt as _, symlink},
+    path::Path,
+};
+
+use crate::rig::{ALL, with};
+
+const HIDDEN: &str = "[[rules]]\nid = \"keys\"\neffect = \"deny\"\n\
+    operations = [\"read\", \"write\", \"list\", \"stat\", \"remove\", \"rename\"]\n\
+    paths = [\"secret/**\", \"**/*.key\"]\n";
+
+const SECRETS: &str = "[secrets]\nonRead = \"redact\"\n[[secrets.rules]]\nid = \"token\"\n\
+    regex = '\\btok_[0-9a-z]{8}\\b'\nkeywords = [\"tok_\"]\n";
+
+fn tree(root: &Path) {
+    fs::create_dir_all(root.join("src/deep")).unwrap();
+    fs::write(root.join("README"), "hello\n").unwrap();
+    fs::write(root.join("src/main.rs"), "fn main() {}\n").unwrap();
+    fs::write(root.join("src/deep/run.sh"), "#!/bin/sh\necho ran \"$@\"\n").unwrap();
+    fs::set_permissions(root.join("src/deep/run.sh"), fs::Permissions::from_mode(0o755)).unwrap();
+    fs::create_dir(root.join("secret")).unwrap();
+    fs::write(root.join("secret/a.txt"), "hidden\n").unwrap();
+    fs::write(root.join("src/my.key"), "hidden\n").unwrap();
+    symlink("src/main.rs", root.join("link")).unwrap();
+    symlink("/etc/passwd", root.join("out")).unwrap();
+    symlink("secret/a.txt", root.join("to-hidden")).unwrap();
+}
+
+#[test]
+fn programs_read_what_is_there() {
+    with(ALL, tree, |rig| {
+        assert_eq!(
+            rig.sh("cat README src/main.rs link").ok(),
+            "hello\nfn main() {}\nfn main() {}\n"
+        );
+        assert_eq!(rig.sh("src/deep/run.sh a b").ok(), "ran a b\n");
+        let list = rig.sh("find . -type f | LC_ALL=C sort").ok();
+        assert_eq!(
+            list,
+            "./README\n./secret/a.txt\n./src/deep/run.sh\n./src/main.rs\n./src/my.key\n"
+        );
+        assert_eq!(rig.sh("ls -a src").ok(), ".\n..\ndeep\nmain.rs\nmy.key\n");
+        let stat = rig.sh("stat -c '%F %a %s %h %u %g' README src src/deep/run.sh link").ok();
+        assert_eq!(
+            stat,
+            "regular file 644 6 1 0 0\ndirectory 755 4096 2 0 0\nregular file 755 24 1 0 0\n\
+             symbolic link 777 11 1 0 0\n"
+        );
+        assert_eq!(rig.sh("readlink link").ok(), "src/main.rs\n");
+        rig.sh("cat out").fails("");
+        rig.sh("cat missing").fails("No such file");
+        assert!(rig.sh("df . | tail -1").ok().contains("portcullis"));
+        let copied = rig.sh("cmp src/main.rs link && tar c . | tar t | wc -l").ok();
+        assert_eq!(copied, "11\n", "all but the link that leads out");
+    });
+}
+
+#[test]
+fn what_is_hidden_is_missing() {
+    with(&format!("{ALL}{HIDDEN}"), tree, |rig| {
+        assert_eq!(rig.sh("ls").ok(), "README\nlink\nout\nsrc\nto-hidden\n");
+        assert_eq!(rig.sh("ls src").ok(), "deep\nmain.rs\n");
+        for path in ["secret", "secret/a.txt", "src/my.key", "src/other.key"] {
+            let say = |program: &str| rig.sh(&format!("{program} {path}")).fails("").stderr;
+            assert!(say("stat").contains("No such file or directory"), "{path}");
+            assert!(say("cat").contains("No such file or directory"), "{path}");
+        }
+        rig.sh("cat to-hidden").fails("No such file");
+        for path in ["secret", "src/my.key", "src/other.key"] {
+            rig.sh(&format!("echo x >{path}")).fails("ermission denied");
+            rig.sh(&format!("mv README {path}")).fails("ermission denied");
+            rig.sh(&format!("mkdir {path}")).fails("ermission denied");
+        }
+        assert_eq!(
+            (rig.read("src/my.key"), rig.read("secret/a.txt")),
+            ("hidden\n".to_owned(), "hidden\n".to_owned())
+        );
+        assert!(!rig.host("src/other.key").exists());
+    });
+}
+
+#[test]
+fn what_leads_to_something_allowed_is_passed() {
+    let policy = "schema = 1\n[allowedPaths]\nread = [\"a/b/**\"]\nlist = [\"a/b/**\"]\n";
+    let fill = |root: &Path| {
+        fs::create_dir_all(root.join("a/b")).unwrap();
+        fs::create_dir_all(root.join("other")).unwrap();
+        fs::write(root.join("a/b/f"), "text").unwrap();
+        fs::write(root.join("a/no"), "text").unwrap();
+    };
+    with(policy, fill, |rig| {
+        assert_eq!(rig.sh("ls; ls a; cat a/b/f; stat -c %a a").ok(), "a\nb\ntext111\n");
+        rig.sh("cat a/no").fails("No such file");
+        rig.sh("cat other").fails("No such file");
+    });
+}
+
+#[test]
+fn an_open_is_recorded_once_for_each_version() {
+    with(ALL, tree, |rig| {
+        // Old enough that its version is trusted.
+        rig.sh("sleep 0.1").ok();
+        for _ in 0..3 {
+            assert_eq!(rig.sh("cat README").ok(), "hello\n");
+        }
+        assert_eq!(rig.about("README"), ["decision read ok"]);
+        let numbers = rig.mount.numbers();
+        assert_eq!((numbers.opens, numbers.repeats), (1, 2));
+        let records = rig.records();
+        let record = records.iter().find(|record| record["path"] == "README").unwrap();
+        assert_eq!((&record["door"], &record["agent"]), (&"mount".into(), &"tester".into()));
+        let process = &record["facts"]["process"];
+        assert_eq!(process["program"], "cat");
+        assert_eq!(process["arguments"], serde_json::json!(["cat", "README"]));
+        let hash = rig.sh("sha256sum README").ok();
+        assert!(record.to_string().contains(hash.split(' ').next().unwrap()), "{record}");
+        fs::write(rig.host("README"), "later\n").unwrap();
+        rig.sh("sleep 1.2").ok();
+        assert_eq!(rig.sh("cat README").ok(), "later\n");
+        assert_eq!(rig.about("README").len(), 2);
+    });
+}
+
+#[test]
+fn a_denied_read_is_eacces_and_recorded() {
+    let rule = "[[rules]]\nid = \"no\"\neffect = \"deny\"\noperations = [\"read\"]\npaths = [\"src/**\"]\n";
+    with(&format!("{ALL}{rule}"), tree, |rig| {
+        rig.sh("cat src/main.rs").fails("Permission denied");
+        assert_eq!(rig.about("src/main.rs"), ["decision read denied"]);
+        assert_eq!(rig.sh("stat -c %s src/main.rs").ok(), "13\n");
+        let why = rig.python("import os; print(os.getxattr('src/main.rs', 'user.portcullis.why'))");
+        assert!(why.ok().contains("denied by rule `no`"));
+    });
+}
+
+#[test]
+fn secrets_are_replaced_and_the_size_is_that_of_the_view() {
+    let fill = |root: &Path| fs::write(root.join("app.conf"), "a = tok_a1b2c3d4\nb = 1\n").unwrap();
+    with(&format!("{ALL}{SECRETS}"), fill, |rig| {
+        let seen = rig.sh("cat app.conf").ok();
+        assert!(!seen.contains("tok_a1b2") && seen.ends_with("\nb = 1\n"), "{seen}");
+        let size = rig.sh("stat -c %s app.conf").ok();
+        assert_eq!(size.trim(), seen.len().to_string());
+        assert_eq!(rig.sh("wc -c <app.conf").ok().trim(), seen.len().to_string());
+        // Written back, the secret stays.
+        rig.sh("sed -i 's/b = 1/b = 2/' app.conf").fails("");
+        rig.python("f = open('app.conf', 'r+'); s = f.read(); f.seek(0); f.write(s.replace('b = 1', 'b = 2')); f.close()").ok();
+        assert_eq!(rig.read("app.conf"), "a = tok_a1b2c3d4\nb = 2\n");
+    });
+}
+
+#[test]
+fn a_file_that_the_host_replaces_is_seen_within_a_second() {
+    with(ALL, tree, |rig| {
+        let script = "exec 3<README; head -c 3 <&3; sleep 1.5; cat <&3; cat README";
+        let command = rig
+            .command("sh", &["-ec", script])
+            .stdout(std::process::Stdio::piped())
+            .spawn()
+            .unwrap();
+        std::thread::sleep(std::time::Duration::from_millis(500));
+        fs::write(rig.host("new"), "another, longer text\n").unwrap();
+        fs::rename(rig.host("new"), rig.host("README")).unwrap();
+        let output = command.wait_with_output().unwrap();
+        assert_eq!(String::from_utf8_lossy(&output.stdout), "hello\nanother, longer text\n");
+    });
+}
+
+#[test]
+fn a_long_list_is_whole() {
+    let fill = |root: &Path| {
+        for number in 0..3000 {
+            fs::write(root.join(format!("a-file-with-a-rather-long-name-{number:05}")), "")
+                .unwrap();
+        }
+    };
+    with(ALL, fill, |rig| {
+        assert_eq!(rig.sh("ls | sort -u | wc -l; ls -l | wc -l").ok(), "3000\n3001\n");
+    });
+}
+
+#[test]
+fn large_files_and_mappings() {
+    let content: Vec<u8> = (0..5_000_000_u32).flat_map(|n| n.to_le_bytes()).collect();
+    let fill = |root: &Path| fs::write(root.join("big"), &content).unwrap();
+    with(ALL, fill, |rig| {
+        rig.command("cmp", &["big", rig.host("big").to_str().unwrap()]).status().unwrap();
+        let script = "import mmap\nf = open('big', 'rb')\nm = mmap.mmap(f.fileno(), 0, prot=mmap.PROT_READ)\n\
+            print(int.from_bytes(m[4*4999999:], 'little'), len(m))";
+        assert_eq!(rig.python(script).ok(), "4999999 20000000\n");
+    });
+}

@@ -1,0 +1,124 @@
+//! Another policy while programs have files open.
+
+use std::{
+    fs,
+    io::{BufRead as _, BufReader, Write as _},
+    path::Path,
+    process::{Child, Stdio},
+    thread,
+    time::Duration,
+};
+
+use portcullis_policy::{PolicySource, compile};
+
+use crate::rig::{ALL, Rig, with};
+
+fn files(root: &Path) {
+    fs::create_dir(root.join("d")).unwrap();
+    for name in ["a", "b", "d/f"] {
+        fs::write(root.join(name), vec![b'x'; 100_000]).unwrap();
+    }
+}
+
+/// Puts a policy in force that adds `rule`.
+fn reload(rig: &Rig<'_>, rule: &str) {
+    let text = format!("{}{rule}", ALL.replace("version = 1", "version = 2"));
+    let policy = compile(&PolicySource::from_text("test.toml", &text)).unwrap();
+    rig.gateway.reload(rig.session(), policy, "test").unwrap().unwrap();
+    // The kernel forgets in the background.
+    thread::sleep(Duration::from_millis(100));
+}
+
+/// A Python program that says `ready`, waits for a line, and goes on.
+struct Waiting(Child, BufReader<std::process::ChildStdout>);
+
+impl Waiting {
+    fn start(rig: &Rig<'_>, before: &str, after: &str) -> Self {
+        let script = format!(
+            "import os, sys, mmap\n{before}\nprint('ready', flush=True)\nsys.stdin.readline()\n{after}"
+        );
+        let mut command = rig.command("python3", &["-c", &script]);
+        let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+        let mut output = BufReader::new(child.stdout.take().unwrap());
+        let mut line = String::new();
+        output.read_line(&mut line).unwrap();
+        assert_eq!(line, "ready\n");
+        Self(child, output)
+    }
+
+    fn go_on(mut self) -> String {
+        self.0.stdin.take().unwrap().write_all(b"\n").unwrap();
+        let mut output = String::new();
+        std::io::Read::read_to_string(&mut self.1, &mut output).unwrap();
+        output.push_str(&self.0.wait().unwrap().to_string());
+        output
+    }
+}
+
+const NO_A: &str =
+    "[[rules]]\nid = \"no\"\neffect = \"deny\"\noperations = [\"read\"]\npaths = [\"a\"]\n";
+
+#[test]
+fn an_open_handle_is_decided_again() {
+    with(ALL, files, |rig| {
+        let waiting = Waiting::start(
+            rig,
+            "a = os.open('a', os.O_RDONLY)\nb = os.open('b', os.O_RDONLY)\nos.read(a, 1000), os.read(b, 1000)",
+            "try: os.pread(a, 1000, 0)\nexcept OSError as e: print(e.errno)\n\
+             print(len(os.pread(b, 1000, 0)))\n\
+             try: open('a')\nexcept OSError as e: print(e.errno)",
+        );
+        reload(rig, NO_A);
+        assert_eq!(waiting.go_on(), "13\n1000\n13\nexit status: 0");
+    });
+}
+
+#[test]
+fn a_mapping_gives_nothing_more() {
+    with(ALL, files, |rig| {
+        let waiting = Waiting::start(
+            rig,
+            "f = os.open('a', os.O_RDONLY)\nm = mmap.mmap(f, 0, prot=mmap.PROT_READ)\nm[0:100000]",
+            "print(m[50000])",
+        );
+        reload(rig, NO_A);
+        assert_eq!(
+            waiting.go_on(),
+            "signal: 7 (SIGBUS) (core dumped)".replace(" (core dumped)", "")
+        );
+    });
+}
+
+#[test]
+fn what_is_hidden_now_is_gone() {
+    let rule = "[[rules]]\nid = \"no\"\neffect = \"deny\"\npaths = [\"d/**\", \"d\"]\n";
+    with(ALL, files, |rig| {
+        rig.sh("cat d/f >/dev/null; ls d").ok();
+        let waiting = Waiting::start(
+            rig,
+            "os.chdir('d')\nd = os.open('.', os.O_RDONLY)\np = os.open('f', os.O_PATH)",
+            "for call in [lambda: os.listdir('.'), lambda: os.open('f', os.O_RDONLY), lambda: os.stat('/proc/self/fd/%d' % p), \
+             lambda: open('/proc/self/fd/%d' % p), lambda: os.listdir(d)]:\n  try: print(call())\n  except OSError as e: print(e.errno)",
+        );
+        reload(rig, rule);
+        rig.sh("stat d").fails("No such file");
+        rig.sh("cat d/f").fails("No such file");
+        let said = waiting.go_on();
+        assert!(said.lines().take(5).all(|line| ["2", "116", "5", "13"].contains(&line)), "{said}");
+    });
+}
+
+#[test]
+fn what_is_staged_is_decided_under_the_policy_of_the_commit() {
+    let rule = "[[rules]]\nid = \"frozen\"\neffect = \"deny\"\noperations = [\"write\"]\npaths = [\"a\", \"new\"]\n";
+    with(ALL, files, |rig| {
+        let waiting = Waiting::start(
+            rig,
+            "a = os.open('a', os.O_WRONLY | os.O_TRUNC)\nos.write(a, b'evil')\nn = os.open('new', os.O_WRONLY | os.O_CREAT)\nos.write(n, b'evil')",
+            "for f in [a, n]:\n  try: os.close(f)\n  except OSError as e: print(e.errno)\nprint(os.path.exists('new'), os.stat('a').st_size)",
+        );
+        reload(rig, rule);
+        assert_eq!(waiting.go_on(), "13\n13\nFalse 100000\nexit status: 0");
+        assert_eq!((rig.read("a").len(), rig.host("new").exists()), (100_000, false));
+    });
+}

@@ -1,0 +1,227 @@
+//! A mount of a real gateway in a mount namespace of its own, and programs in it.
+
+use std::{
+    ffi::CString,
+    os::fd::{AsRawFd as _, OwnedFd},
+    path::{Path, PathBuf},
+    process::{Command, Output},
+    sync::{Arc, OnceLock, mpsc::channel},
+    thread,
+    time::{Duration, Instant},
+};
+
+use nix::sched::{CloneFlags, unshare};
+use portcullis_core::{AuditLog, Gateway, Workspace};
+use portcullis_mount::{Mount, Options, Session as Served, Stopper};
+use portcullis_policy::{
+    PolicySource, SecretKey, compile,
+    model::{Door, Session},
+};
+use rustix::{
+    fs::{Mode, OFlags, open},
+    mount::{MountFlags, MountPropagationFlags, UnmountFlags, mount, mount_change, unmount},
+};
+use serde_json::Value;
+
+/// A policy that allows everything.
+pub(crate) const ALL: &str = "schema = 1\nname = \"test\"\nversion = 1\n[allowedPaths]\n\
+    read = [\"**\"]\nlist = [\"**\"]\nwrite = [\"**\"]\nremove = [\"**\"]\n";
+
+/// A mount that is served, seen by the thread in whose namespace it is.
+pub(crate) struct Rig<'a> {
+    pub(crate) gateway: &'a Gateway,
+    pub(crate) mount: &'a Mount<'a>,
+    session: Session,
+    stopper: OnceLock<Stopper>,
+    base: PathBuf,
+}
+
+/// What a finished program gave.
+#[derive(Debug)]
+pub(crate) struct Done {
+    pub(crate) code: i32,
+    pub(crate) stdout: String,
+    pub(crate) stderr: String,
+}
+
+impl Done {
+    #[track_caller]
+    pub(crate) fn ok(self) -> String {
+        assert_eq!(self.code, 0, "{self:?}");
+        self.stdout
+    }
+
+    #[track_caller]
+    pub(crate) fn fails(self, with: &str) -> Self {
+        assert!(self.code != 0 && self.code != 124 && self.code != 137, "{self:?}");
+        assert!(self.stderr.contains(with), "{self:?}");
+        self
+    }
+}
+
+impl From<Output> for Done {
+    fn from(output: Output) -> Self {
+        Self {
+            code: output.status.code().unwrap_or(137),
+            stdout: String::from_utf8_lossy(&output.stdout).into_owned(),
+            stderr: String::from_utf8_lossy(&output.stderr).into_owned(),
+        }
+    }
+}
+
+impl Rig<'_> {
+    /// The session of the mount.
+    pub(crate) fn session(&self) -> &Session {
+        &self.session
+    }
+
+    /// Ends the server.
+    pub(crate) fn stop(&self) {
+        self.stopper.get().unwrap().stop();
+    }
+
+    /// A shell script in the mount.
+    pub(crate) fn sh(&self, script: &str) -> Done {
+        self.command("sh", &["-ec", script]).output().unwrap().into()
+    }
+
+    /// A Python program in the mount.
+    pub(crate) fn python(&self, script: &str) -> Done {
+        self.command("python3", &["-c", script]).output().unwrap().into()
+    }
+
+    /// A program in the mount, which is killed if it takes too long.
+    pub(crate) fn command(&self, program: &str, arguments: &[&str]) -> Command {
+        let mut command = Command::new("timeout");
+        command.args(["-s", "KILL", "60", program]).args(arguments);
+        command.current_dir(self.base.join("mnt"));
+        command.env_clear().env("PATH", std::env::var_os("PATH").unwrap());
+        command.env("HOME", self.base.join("home")).env("LC_ALL", "C.UTF-8");
+        command
+    }
+
+    /// A file or directory of the workspace itself.
+    pub(crate) fn host(&self, name: &str) -> PathBuf {
+        self.base.join("ws").join(name)
+    }
+
+    #[track_caller]
+    pub(crate) fn read(&self, name: &str) -> String {
+        String::from_utf8(std::fs::read(self.host(name)).unwrap()).unwrap()
+    }
+
+    /// Every record of the log, oldest first.
+    pub(crate) fn records(&self) -> Vec<Value> {
+        let directory = self.base.join("state/audit");
+        let mut segments: Vec<_> =
+            std::fs::read_dir(directory).unwrap().map(|entry| entry.unwrap().path()).collect();
+        segments.retain(|path| path.extension().is_some_and(|extension| extension == "jsonl"));
+        segments.sort();
+        let text: String =
+            segments.iter().map(|segment| std::fs::read_to_string(segment).unwrap()).collect();
+        text.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
+    }
+
+    /// The records about a path: kind, operation and result.
+    pub(crate) fn about(&self, path: &str) -> Vec<String> {
+        let mut records = self.records();
+        records.retain(|record| record["path"] == path);
+        let word = |value: &Value| value.as_str().unwrap_or("-").to_owned();
+        let line = |r: &Value| [&r["kind"], &r["op"], &r["result"]].map(word).join(" ");
+        records.iter().map(line).collect()
+    }
+}
+
+/// Ends the mount, also when a test fails.
+struct Ends<'a>(&'a Rig<'a>, PathBuf);
+
+impl Drop for Ends<'_> {
+    fn drop(&mut self) {
+        let _ = unmount(&self.1, UnmountFlags::DETACH);
+        self.0.stop();
+    }
+}
+
+/// Runs `test` in a namespace with a mount of a workspace that `fill` filled.
+pub(crate) fn with(policy: &str, fill: impl FnOnce(&Path), test: impl FnOnce(&Rig<'_>) + Send) {
+    with_options(policy, Options::new(0, 0), fill, test);
+}
+
+/// The same with other options.
+pub(crate) fn with_options(
+    policy: &str,
+    mut options: Options,
+    fill: impl FnOnce(&Path),
+    test: impl FnOnce(&Rig<'_>) + Send,
+) {
+    let dir = tempfile::tempdir().unwrap();
+    let base = dir.path().canonicalize().unwrap();
+    for name in ["ws", "mnt", "home", "state"] {
+        std::fs::create_dir(base.join(name)).unwrap();
+    }
+    fill(&base.join("ws"));
+    let gateway = gateway(policy, &base);
+    let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    options.processes = Some(open("/proc", flags, Mode::empty()).unwrap());
+    let session = Session {
+        id: "0123456789abcdef0123456789abcdef".to_owned(),
+        agent: "tester".parse().unwrap(),
+        user: "root".to_owned(),
+        door: Door::Mount,
+    };
+    let served = Mount::new(&gateway, session.clone(), options);
+    let rig = Rig {
+        gateway: &gateway,
+        mount: &served,
+        session,
+        stopper: OnceLock::new(),
+        base: base.clone(),
+    };
+    thread::scope(|scope| {
+        let (sender, receiver) = channel();
+        let (began, begun) = channel();
+        let rig = &rig;
+        let tester = scope.spawn(move || {
+            let point = rig.base.join("mnt");
+            sender.send(mount_at(&point)).unwrap();
+            rig.stopper.set(begun.recv().unwrap()).unwrap();
+            let _ends = Ends(rig, point);
+            test(rig);
+        });
+        if let Ok(device) = receiver.recv() {
+            let deadline = Instant::now() + Duration::from_secs(10);
+            let session = Served::begin(device, deadline).unwrap();
+            began.send(session.stopper()).unwrap();
+            served.serve(&session).unwrap();
+        }
+        if let Err(panic) = tester.join() {
+            std::panic::resume_unwind(panic);
+        }
+    });
+}
+
+/// Mounts in a namespace of this thread's own.
+fn mount_at(point: &Path) -> OwnedFd {
+    unshare(CloneFlags::CLONE_NEWNS).unwrap();
+    mount_change("/", MountPropagationFlags::PRIVATE | MountPropagationFlags::REC).unwrap();
+    let device = open("/dev/fuse", OFlags::RDWR | OFlags::CLOEXEC, Mode::empty()).unwrap();
+    let options = format!(
+        "fd={},rootmode=40000,user_id=0,group_id=0,allow_other,default_permissions",
+        device.as_raw_fd()
+    );
+    let options = CString::new(options).unwrap();
+    let flags = MountFlags::NOSUID | MountFlags::NODEV;
+    mount("portcullis", point, "fuse.portcullis", flags, Some(options.as_c_str())).unwrap();
+    device
+}
+
+fn gateway(policy: &str, base: &Path) -> Gateway {
+    let policy = compile(&PolicySource::from_text("test.toml", policy)).unwrap();
+    let state = base.join("state");
+    std::fs::set_permissions(&state, std::os::unix::fs::PermissionsExt::from_mode(0o700)).unwrap();
+    let state = cap_std::fs::Dir::from_std_file(std::fs::File::open(&state).unwrap());
+    let ledger = AuditLog::open(&state).unwrap();
+    let key = SecretKey::new(&[7; SecretKey::LENGTH]);
+    let workspace = Workspace::open(&base.join("ws")).unwrap();
+    Gateway::open(workspace, Arc::new(policy), ledger, &state, key).unwrap()
+}

@@ -1,0 +1,114 @@
+//! Many programs at once.
+
+use std::{fs, path::Path, process::Stdio};
+
+use crate::rig::{ALL, Rig, with};
+
+const RANDOM: &str = r"
+import os, random, sys
+random.seed(int(sys.argv[1]))
+names = ['a', 'b', 'c', 'd/a', 'd/b', 'e/a', 'e/f/g']
+refused = set()
+for n in range(int(sys.argv[2])):
+    one, two = random.choice(names), random.choice(names)
+    try:
+        match random.randrange(10):
+            case 0: os.makedirs(os.path.dirname(one) or '.', exist_ok=True)
+            case 1: os.unlink(one)
+            case 2: os.rename(one, two)
+            case 3: os.rename('d', 'e')
+            case 4: os.rmdir(random.choice(['d', 'e', 'e/f']))
+            case 5: open(one).read()
+            case 6: os.listdir(random.choice(['.', 'd', 'e']))
+            case 7: open(one, 'a').write('%d ' % n)
+            case 8:
+                f = os.open(one, os.O_RDWR | os.O_CREAT)
+                os.write(f, b'x' * random.randrange(10000))
+                if random.randrange(2): os.ftruncate(f, random.randrange(10000))
+                os.lseek(f, 0, 0); os.read(f, 100); os.fsync(f); os.close(f)
+            case 9: os.stat(one), os.utime(one, (1, 1)), os.chmod(one, 0o600 + random.randrange(64))
+    except OSError as error:
+        refused.add(error.errno)
+print(sorted(refused))
+";
+
+/// What is in the tree, with contents; but for what a conflict left beside its place, which
+/// no agent sees.
+const TREE: &str = r"
+import os, hashlib
+for directory, names, files in sorted(os.walk('.')):
+    if '.conflict-' in directory: continue
+    names, files = [[name for name in each if '.conflict-' not in name] for each in (names, files)]
+    print(directory, sorted(names))
+    for name in sorted(files):
+        path = os.path.join(directory, name)
+        stat = os.stat(path)
+        print(path, stat.st_size, oct(stat.st_mode), hashlib.sha256(open(path, 'rb').read()).hexdigest())
+";
+
+fn same_inside_and_outside(rig: &Rig<'_>) {
+    // Until what the kernel knew is asked for again.
+    let inside = rig.python(&format!("import time\ntime.sleep(1.1)\n{TREE}")).ok();
+    let mut outside = rig.command("python3", &["-c", TREE]);
+    let outside = outside.args::<[&str; 0], _>([]).current_dir(rig.host(".")).output().unwrap();
+    assert_eq!(inside, String::from_utf8(outside.stdout).unwrap());
+}
+
+/// Errors that programs may give each other: missing, there already, not empty, a directory
+/// or none, moved, and a version that another one changed.
+const EXPECTED: [&str; 9] = ["2", "5", "13", "17", "20", "21", "22", "39", "116"];
+
+#[test]
+fn programs_that_change_the_same_tree() {
+    with(
+        ALL,
+        |_: &Path| {},
+        |rig| {
+            let children: Vec<_> = (0..4)
+                .map(|seed: i32| {
+                    let mut command =
+                        rig.command("python3", &["-c", RANDOM, &seed.to_string(), "300"]);
+                    command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap()
+                })
+                .collect();
+            for child in children {
+                let output = child.wait_with_output().unwrap();
+                let text = String::from_utf8_lossy(&output.stdout).into_owned();
+                assert!(output.status.success(), "{output:?}");
+                let refused = text.trim().trim_matches(['[', ']']).split(", ");
+                for errno in refused.filter(|errno| !errno.is_empty()) {
+                    assert!(EXPECTED.contains(&errno), "{text}");
+                }
+            }
+            same_inside_and_outside(rig);
+        },
+    );
+}
+
+#[test]
+fn programs_beside_a_host_that_changes_the_same_tree() {
+    with(
+        ALL,
+        |_: &Path| {},
+        |rig| {
+            let mut outside = rig.command("python3", &["-c", RANDOM, "77", "1500"]);
+            outside.current_dir(rig.host("."));
+            let children: Vec<_> = (0..2)
+                .map(|seed: i32| rig.command("python3", &["-c", RANDOM, &seed.to_string(), "200"]))
+                .chain([outside])
+                .map(|mut command| {
+                    command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap()
+                })
+                .collect();
+            for child in children {
+                let output = child.wait_with_output().unwrap();
+                assert!(output.status.success(), "{output:?}");
+            }
+            same_inside_and_outside(rig);
+            let left = fs::read_dir(rig.host(".")).unwrap().map(|entry| entry.unwrap().file_name());
+            let left: Vec<_> =
+                left.filter(|name| name.to_string_lossy().starts_with('.')).collect();
+            assert!(left.is_empty(), "{left:?}");
+        },
+    );
+}
