@@ -149,7 +149,7 @@ fn what_is_hidden_is_missing_and_what_is_denied_stays() {
     for who in users() {
         let place = Place::mounted(who);
         let script = "cat hidden/file; cat missing; ls hidden; echo x >hidden; mkdir hidden; \
-                      echo x >fixed.txt; rm fixed.txt; cat fixed.txt";
+                      echo x >fixed.txt && echo wrote; rm fixed.txt; cat fixed.txt";
         let ended = place.exec(&[], script);
         assert_eq!(ended.stdout, "fixed\n", "{who:?} {ended:?}");
         for (name, error) in [
@@ -157,7 +157,6 @@ fn what_is_hidden_is_missing_and_what_is_denied_stays() {
             ("cat: missing", "No such file or directory"),
             ("cannot create hidden", "Permission denied"),
             ("cannot create directory", "Permission denied"),
-            ("cannot create fixed.txt", "Permission denied"),
             ("cannot remove 'fixed.txt'", "Permission denied"),
         ] {
             let line = ended.stderr.lines().find(|line| line.contains(name));
@@ -241,7 +240,10 @@ fn what_lies_in_the_workspace_is_not_given_past_the_mount() {
     for option in ["--agent-read", "--agent-write"] {
         let ended = place.exec(&[option, &dir], "true");
         assert_eq!(ended.code, 1, "{ended:?}");
-        assert!(ended.stderr.contains("lies in the workspace"), "{ended:?}");
+        assert!(
+            ended.stderr.contains("an agent reaches a workspace only through the gate"),
+            "{ended:?}"
+        );
     }
 }
 

@@ -42,9 +42,9 @@ impl Inside {
 
     fn one(&self, words: &str) -> u32 {
         let processes = self.processes();
-        let found: Vec<_> = processes.iter().filter(|(_, line)| line.contains(words)).collect();
-        assert_eq!(found.len(), 1, "{words}: {processes:?}");
-        found[0].0
+        // The last one is beneath the others.
+        let found = processes.iter().rfind(|(_, line)| line.contains(words));
+        found.unwrap_or_else(|| panic!("{words}: {processes:?}")).0
     }
 
     fn end(mut self) -> Ended {
