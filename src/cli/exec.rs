@@ -9,7 +9,7 @@ mod summary;
 use std::{ffi::OsString, path::PathBuf, process::ExitCode, time::Duration};
 
 use self::summary::Summary;
-use super::run::{
+use super::agent::{
     options::SandboxOptions,
     policy_watch::PolicyWatch,
     protocol::Service,

@@ -24,7 +24,7 @@ use std::{
 use nix::sys::signalfd::SignalFd;
 
 use super::{
-    agent_notices::{self, AgentNotices},
+    notices::{self, AgentNotices},
     orders::Orders,
     protocol::{self, Acp, Agent, Progress, Serve, Service},
 };
@@ -414,7 +414,7 @@ fn show_errors(errors: File) {
             Ok(0) | Err(_) => return,
             Ok(_) => {
                 let text = line.strip_suffix(b"\n").unwrap_or(&line);
-                stderr::say_at_leisure(format_args!("{}\n", agent_notices::quoted(text)));
+                stderr::say_at_leisure(format_args!("{}\n", notices::quoted(text)));
             }
         }
     }
