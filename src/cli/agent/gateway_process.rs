@@ -62,11 +62,11 @@ const STREAMS: usize = 3;
 const STOP_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// How long requests of MCP clients in the sandbox may take then. The broker waits for
-/// ten seconds in all.
+/// fifteen seconds in all.
 const SOCKET_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// How long the last programs may take to be gone from the mount, with what they wrote.
-const MOUNT_TIMEOUT: Duration = Duration::from_secs(5);
+const MOUNT_TIMEOUT: Duration = Duration::from_secs(3);
 
 /// The record of what the sandbox is, where there is a mount.
 const SANDBOX: &str = "sandbox";
