@@ -17,7 +17,8 @@ use crate::{
     mount::StatedMount,
     pattern::Mode,
     questions::PerAccess,
-    settings::{Binary, Hardlinks, Network, Said, Stated, Symlinks},
+    said::Said,
+    settings::{Binary, Hardlinks, Network, Stated, Symlinks},
     size,
     spelling::fold,
 };
