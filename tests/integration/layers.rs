@@ -205,6 +205,25 @@ fn fuse_opens_nothing_and_imports_no_other_crate() {
     }
 }
 
+/// What a mount shows and changes goes through the core.
+#[test]
+fn mount_opens_only_what_proc_says_of_programs() {
+    let manifest = std::fs::read_to_string(root().join("crates/mount/Cargo.toml")).unwrap();
+    let (_, dependencies) = manifest.split_once("[dependencies]").unwrap();
+    let (dependencies, _) = dependencies.split_once("[dev-dependencies]").unwrap();
+    let own = dependencies.lines().filter(|line| line.starts_with("portcullis-"));
+    let own: Vec<_> = own.filter_map(|line| line.split(' ').next()).collect();
+    assert_eq!(own, ["portcullis-core", "portcullis-fuse", "portcullis-policy"]);
+    for file in found(&root().join("crates/mount/src"), 15) {
+        let text = std::fs::read_to_string(&file).unwrap();
+        let text = text.split("#[cfg(test)]").next().unwrap();
+        for word in ["std::fs::{", "std::net", "std::process", "fs::open", "rustix::mount", "openat"] {
+            let is_claim = file.ends_with("claim.rs") && word == "openat";
+            assert!(is_claim || !text.contains(word), "{} uses {word}", file.display());
+        }
+    }
+}
+
 /// What a search sees of a workspace comes from the core.
 #[test]
 fn search_opens_nothing_and_imports_policy_alone() {

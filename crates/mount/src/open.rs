@@ -85,24 +85,27 @@ impl Mount<'_> {
                 return self.add_handle(id, None, (false, true));
             }
         };
-        let keeps_pages = self.show(id, &snapshot);
+        let keeps_pages = self.show(id, &snapshot)?;
         self.add_handle(id, None, (false, keeps_pages))
     }
 
     /// Makes a snapshot what all handles of a node read; whether the kernel has pages of it.
-    pub(crate) fn show(&self, id: u64, snapshot: &Snapshot) -> bool {
+    ///
+    /// # Errors
+    /// `ENOMEM` when too much is open.
+    pub(crate) fn show(&self, id: u64, snapshot: &Snapshot) -> Result<bool, Errno> {
         let mut state = self.lock();
-        let Some(node) = state.nodes.get_mut(id) else { return false };
         let bytes = Bytes::View(Arc::clone(&snapshot.view), snapshot.version);
         // Somebody may have begun to write meanwhile.
-        if node.staged().is_none() {
-            node.content = Some(Content { bytes, policy: snapshot.policy });
+        if state.nodes.get(id).is_some_and(|node| node.staged().is_none()) {
+            state.set_content(id, Content { bytes, policy: snapshot.policy })?;
         }
+        let Some(node) = state.nodes.get_mut(id) else { return Ok(false) };
         let key = snapshot.version.filter(|_| snapshot.settled);
         let key = key.map(|version| Key { version, policy: snapshot.policy });
         let keeps_pages = key.is_some() && node.shown == key;
         node.shown = key;
-        keeps_pages
+        Ok(keeps_pages)
     }
 
     pub(crate) fn add_handle(
@@ -219,7 +222,7 @@ impl Mount<'_> {
         let snapshot = self.snapshot(id, path, facts)?;
         let version = snapshot.version.ok_or(Errno::STALE)?;
         let stat = &snapshot.seen.stat;
-        staged.renew(snapshot.view, version, (stat.modified, stat.changed));
+        staged.renew(snapshot.view, version, (stat.modified, stat.changed))?;
         self.invalidations.content(id);
         Ok(())
     }
@@ -284,7 +287,7 @@ impl Mount<'_> {
         let _names = self.keep_names();
         let path = self.path(id).map_err(|_| Errno::IO)?;
         let snapshot = self.snapshot(id, &path, &facts)?;
-        self.show(id, &snapshot);
+        self.show(id, &snapshot)?;
         let bytes = Bytes::View(snapshot.view, snapshot.version);
         Ok(Content { bytes, policy: snapshot.policy })
     }

@@ -2,7 +2,10 @@
 
 use std::{collections::BTreeMap, sync::Arc};
 
-use portcullis_policy::{ObjectKind, model::OperationKind};
+use portcullis_policy::{
+    ObjectKind,
+    model::{OperationKind, request::Write},
+};
 use rustix::io::Errno;
 use serde_json::Value;
 
@@ -26,8 +29,8 @@ impl Mount<'_> {
         // From here on nobody else's close is the last one.
         self.lock().nodes.open(id);
         let opened = self.stage(id, how.truncates, facts).and_then(|(staged, is_same)| {
-            if how.truncates && staged.shows().size > 0 {
-                staged.resize(0)?;
+            if how.truncates {
+                staged.empty()?;
             }
             self.add_handle(id, Some(staged), (how.appends, is_same && !how.truncates))
         });
@@ -65,20 +68,19 @@ impl Mount<'_> {
         } else {
             let snapshot = self.snapshot(id, &path, facts)?;
             let version = snapshot.version.ok_or(Errno::STALE)?;
-            let is_same = self.show(id, &snapshot);
+            let is_same = self.show(id, &snapshot)?;
             let stat = &snapshot.seen.stat;
             let times = (stat.modified, stat.changed);
-            let staged = Staged::from_view(&self.budget, snapshot.view, version, times);
+            let staged = Staged::from_view(&self.budget, snapshot.view, version, times)?;
             (staged, snapshot.policy, is_same)
         };
         let mut state = self.lock();
-        let node = state.nodes.get_mut(id).ok_or(Errno::STALE)?;
         // Another thread may have been faster.
-        if let Some(staged) = node.staged() {
+        if let Some(staged) = state.nodes.get(id).ok_or(Errno::STALE)?.staged() {
             return Ok((Arc::clone(staged), false));
         }
         let new = Arc::new(new);
-        node.content = Some(Content { bytes: Bytes::Staged(Arc::clone(&new)), policy });
+        state.set_content(id, Content { bytes: Bytes::Staged(Arc::clone(&new)), policy })?;
         Ok((new, is_same))
     }
 
@@ -111,8 +113,10 @@ impl Mount<'_> {
         let _names = self.keep_names();
         let path = self.path_of(parent, name)?;
         if !self.view().may_create(&path, OperationKind::Write) {
-            self.counts.refusals.add();
-            return Err(Errno::ACCESS);
+            // The request says why not, and records it.
+            let write = Write { path, content: Vec::new(), mode: Some(mode & 0o777) };
+            self.request(&self.facts(pid), parent, &write)?;
+            return Err(Errno::STALE);
         }
         let staged = Arc::new(Staged::created(&self.budget, mode & 0o777));
         let bytes = Bytes::Staged(Arc::clone(&staged));
@@ -130,13 +134,18 @@ impl Mount<'_> {
             let (modified, changed) = (shows.modified, shows.changed);
             let (kind, mode, size) = (ObjectKind::File, mode & 0o777, 0);
             let attr = Attr { node: id, kind, mode, links: 1, size, modified, changed };
+            state.set_content(id, Content { bytes, policy })?;
             if let Some(node) = state.nodes.get_mut(id) {
-                node.content = Some(Content { bytes, policy });
                 node.told = Some(attr);
             }
             attr
         };
-        Ok((attr, self.add_handle(attr.node, Some(staged), (how.appends, false))?))
+        let opened = self.add_handle(attr.node, Some(staged), (how.appends, false));
+        let opened = opened.inspect_err(|_| {
+            self.lock().nodes.unlink(parent, name);
+            self.forget_node(attr.node, 1);
+        })?;
+        Ok((attr, opened))
     }
 
     /// Writes to an open file: at the end if it is open for that and this does not come from
@@ -205,9 +214,11 @@ impl Mount<'_> {
         size: u64,
         pid: u32,
     ) -> Result<(), Errno> {
-        let writable = handle.map(|handle| self.writable(handle, pid));
-        if let Some(Ok((_, staged))) = writable {
-            return staged.resize(size);
+        match handle.map(|handle| self.writable(handle, pid)) {
+            Some(Ok((_, staged))) => return staged.resize(size),
+            // By a handle that is open for reading; the kernel would not ask so.
+            None | Some(Err(Errno::BADF)) => {}
+            Some(Err(error)) => return Err(error),
         }
         let facts = self.facts(pid);
         // From here on nobody else's close is the last one.

@@ -114,6 +114,24 @@ fn the_bounds_hold() {
 }
 
 #[test]
+fn the_kernel_forgets_nodes_before_there_are_too_many() {
+    let fill = |root: &Path| {
+        for number in 0..3000 {
+            fs::write(root.join(number.to_string()), number.to_string()).unwrap();
+        }
+    };
+    let options = Options { nodes: 2000, ..Options::new(0, 0) };
+    with_options(ALL, options, fill, |rig| {
+        for _ in 0..2 {
+            assert_eq!(rig.sh("ls | wc -l").ok(), "3000\n");
+            rig.sh("ls -l >/dev/null 2>&1 || true; sleep 0.5").ok();
+        }
+        let said = rig.sh("for n in $(seq 0 10 2999); do cat $n; echo; done | wc -l").ok();
+        assert_eq!(said, "300\n");
+    });
+}
+
+#[test]
 fn an_error_that_no_close_told_is_told_by_the_next_open() {
     let rule = "[[rules]]\nid = \"frozen\"\neffect = \"deny\"\noperations = [\"write\"]\npaths = [\"file\"]\n";
     with(&format!("{ALL}{rule}"), file, |rig| {
