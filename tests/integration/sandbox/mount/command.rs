@@ -82,10 +82,10 @@ fn signals_are_passed_on() {
 fn the_summary_tells_changes_and_denials_and_the_way_back() {
     for who in users() {
         let place = Place::mounted(who);
-        let script = "echo more >>file.txt; rm -f fixed.txt; rm -f fixed.txt; mkdir made";
+        let script = "echo more >>file.txt; echo again >>file.txt; rm -f fixed.txt; rm -f fixed.txt; mkdir made";
         let ended = place.exec(&[], script);
         let line = |words: &str| ended.stderr.lines().any(|line| line.trim().starts_with(words));
-        assert!(line("write    file.txt"), "{who:?} {ended:?}");
+        assert!(line("write    file.txt (2 versions)"), "{who:?} {ended:?}");
         assert!(line("mkdir    made"), "{who:?} {ended:?}");
         assert!(line("denied   remove fixed.txt, 2 times: rule fixed"), "{who:?} {ended:?}");
         // The way back works as it is printed.
@@ -111,6 +111,14 @@ fn a_summary_for_programs_is_one_object() {
     assert_eq!((ended.code, ended.stdout.as_str()), (3, "secret\n"), "{ended:?}");
     assert!(!ended.stderr.contains("denial"), "{ended:?}");
     let summary: Value = serde_json::from_str(&std::fs::read_to_string(&file).unwrap()).unwrap();
+    // The same may stand where the text would.
+    let printed = place.exec(&["--json"], "echo out; exit 3");
+    let last: Value = serde_json::from_str(printed.stderr.lines().last().unwrap()).unwrap();
+    assert_eq!((&last["exitCode"], printed.stdout.as_str()), (&3.into(), "out\n"));
+    assert_eq!(
+        last.as_object().unwrap().keys().collect::<Vec<_>>(),
+        summary.as_object().unwrap().keys().collect::<Vec<_>>()
+    );
     assert_eq!((&summary["exitCode"], &summary["timedOut"]), (&3.into(), &false.into()));
     assert_eq!((&summary["reads"], &summary["complete"]), (&1.into(), &true.into()));
     assert_eq!(summary["changes"][0]["path"], "made");
