@@ -17,7 +17,9 @@ mod operator_files;
 
 pub use portcullis_acp as acp;
 pub use portcullis_core as gateway;
+pub use portcullis_fuse as fuse;
 pub use portcullis_mcp as mcp;
+pub use portcullis_mount as mount;
 pub use portcullis_policy::{self as policy, model};
 pub use portcullis_policy_tools as policy_tools;
 pub use portcullis_review::{self as review, change, undo};

@@ -23,6 +23,10 @@ pub(crate) fn copy(from: impl AsRef<Path>, to: impl AsRef<Path>) -> io::Result<u
     fs::copy(from, to)
 }
 
+pub(crate) fn create(path: impl AsRef<Path>) -> io::Result<File> {
+    File::create(path)
+}
+
 pub(crate) fn create_dir_all(path: impl AsRef<Path>) -> io::Result<()> {
     fs::create_dir_all(path)
 }

@@ -73,6 +73,8 @@ pub(crate) fn plain_cell(
         floor,
         hatch: false,
         files: None,
+        own_streams: false,
+        mount: false,
     }
 }
 

@@ -7,7 +7,7 @@
 
 use std::{
     collections::BTreeMap,
-    os::fd::{AsFd as _, BorrowedFd},
+    os::fd::{AsFd as _, BorrowedFd, OwnedFd},
     path::PathBuf,
     sync::Arc,
     thread,
@@ -35,7 +35,7 @@ use crate::{
     config::audit::{Durability, SearchRecords},
     gateway::{Gateway, LogError, RecoveryError, Shares, Signing},
     model::{Access, Session},
-    sandbox::{Apart, GateReport, Outside, restrict_gate, restrict_worker},
+    sandbox::{Apart, GateReport, Outside, restrict_gate, restrict_gate_beside, restrict_worker},
 };
 
 /// The differences between processes that serve. The default is a command, which ends with its own requests.
@@ -47,13 +47,19 @@ pub(crate) struct Profile {
     pub(crate) reloads: bool,
     /// The shares of its sessions, whose requests it counts.
     pub(crate) shares: Option<Shares>,
+    /// The `/proc` of the sandbox whose programs it serves, to read.
+    pub(crate) processes: Option<OwnedFd>,
 }
 
 impl Opened {
     /// Confines this process to its workspace and its state directory, for good.
     pub(crate) fn confine(self, profile: Profile) -> Result<Confined, Failure> {
         let approvals = self.open_approval_socket(&profile)?;
-        let report = restrict_gate(&self.directories()).or_fail("cannot confine the gate")?;
+        let report = match &profile.processes {
+            Some(processes) => restrict_gate_beside(&self.directories(), processes.as_fd()),
+            None => restrict_gate(&self.directories()),
+        };
+        let report = report.or_fail("cannot confine the gate")?;
         Ok(Confined { opened: self, profile, approvals, report })
     }
 
@@ -195,7 +201,7 @@ impl Recovered {
     ) -> Result<Started, Failure> {
         let Self { gateway, approvals, state, state_path, signatures, durable, .. } = self;
         let facts = self.facts.into_iter().chain(facts).collect();
-        gateway.start(&session, facts).or_fail("cannot record the start")?;
+        let receipt = gateway.start(&session, facts).or_fail("cannot record the start")?;
         // The log says it first: an adoption is never without a record.
         self.claim
             .note(&state, gateway.workspace().root())
@@ -207,7 +213,8 @@ impl Recovered {
             housekeeping::start(&gateway, &state, self.segment_age)?;
         }
         let gateway = Arc::new(gateway);
-        Ok(Started { gateway, session, state, state_path, signatures, durable, approvals })
+        let record = receipt.seq;
+        Ok(Started { gateway, session, record, state, state_path, signatures, durable, approvals })
     }
 }
 
@@ -215,6 +222,8 @@ impl Recovered {
 pub(crate) struct Started {
     pub(crate) gateway: Arc<Gateway>,
     pub(crate) session: Session,
+    /// The number of the record of its start.
+    pub(crate) record: u64,
     state: Dir,
     pub(crate) state_path: PathBuf,
     /// Whether policies must be signed.

@@ -15,6 +15,7 @@ pub(crate) mod housekeeping;
 pub(crate) mod launch;
 pub(crate) mod logging;
 pub(crate) mod moment;
+pub(crate) mod mount;
 pub(crate) mod opened;
 pub(crate) mod options;
 pub(crate) mod path_argument;

@@ -124,7 +124,7 @@ fn examine(args: &Args) -> Result<Vec<Check>, Failure> {
             ),
         }
     }
-    checks.extend(test.map(|found| found.check));
+    checks.extend(test.into_iter().flat_map(|found| [found.mount, found.check]));
     Ok(checks)
 }
 

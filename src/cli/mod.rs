@@ -1,5 +1,6 @@
 //! The command line: one file per command, rendering and exit codes.
 
+mod agent;
 mod announcer;
 mod approve;
 mod audit;
@@ -9,6 +10,7 @@ mod connect;
 mod consent;
 mod demo;
 mod doctor;
+mod exec;
 mod fs;
 mod generate;
 mod local;
@@ -41,6 +43,7 @@ use clap::{
     portcullis demo                          see in a second what it does\n  \
     portcullis doctor                        what this machine can enforce\n  \
     portcullis run -- claude-code-acp        an agent behind the gate\n  \
+    portcullis exec -- cargo test            one command, and what it changed\n  \
     portcullis mcp                           the same for an MCP client\n  \
     portcullis serve                         over the network, many workspaces\n  \
     portcullis fs read src/main.rs           one operation through the gate\n  \
@@ -58,6 +61,7 @@ enum Command {
     Completions(generate::CompletionsArgs),
     Demo(demo::Args),
     Doctor(doctor::Args),
+    Exec(exec::Args),
     Fs(fs::Args),
     Man(generate::ManArgs),
     Mcp(mcp::Args),
@@ -75,7 +79,7 @@ pub fn main() -> ExitCode {
         return Failure::new(format_args!("cannot block a signal: {error}")).report(false);
     }
     let hidden = cell::run_if_stage()
-        .or_else(run::run_if_gate)
+        .or_else(agent::run_if_gate)
         .or_else(serve::run_if_front)
         .or_else(serve::run_if_worker)
         .or_else(demo::run_if_agent)
@@ -101,6 +105,7 @@ pub fn main() -> ExitCode {
         Command::Completions(args) => generate::completions(&args),
         Command::Demo(args) => demo::run(&args),
         Command::Doctor(args) => doctor::run(&args),
+        Command::Exec(args) => exec::run(&args),
         Command::Fs(args) => fs::run(args),
         Command::Man(args) => generate::man(&args),
         Command::Mcp(args) => mcp::run(&args),

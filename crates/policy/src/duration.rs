@@ -4,7 +4,7 @@ use std::time::Duration;
 
 /// The time in `text`: a whole number and one of `ms`, `s`, `m`, `h`. `None`
 /// for anything else, and for what does not fit.
-pub(super) fn parse(text: &str) -> Option<Duration> {
+pub fn parse_duration(text: &str) -> Option<Duration> {
     let digits = text.trim_end_matches(|c: char| c.is_ascii_alphabetic());
     let unit = match text.strip_prefix(digits)? {
         "ms" => 1,
@@ -25,11 +25,11 @@ mod tests {
 
     #[test]
     fn takes_whole_numbers_with_a_unit() {
-        assert_eq!(parse("500ms"), Some(Duration::from_millis(500)));
-        assert_eq!(parse("2m"), Some(Duration::from_secs(120)));
-        assert_eq!(parse("24h"), Some(Duration::from_secs(86_400)));
+        assert_eq!(parse_duration("500ms"), Some(Duration::from_millis(500)));
+        assert_eq!(parse_duration("2m"), Some(Duration::from_secs(120)));
+        assert_eq!(parse_duration("24h"), Some(Duration::from_secs(86_400)));
         for bad in ["", "2", "m", "2 m", "2min", "1.5h", "-1s", "2S", "99999999999999999999s"] {
-            assert_eq!(parse(bad), None, "{bad}");
+            assert_eq!(parse_duration(bad), None, "{bad}");
         }
     }
 }

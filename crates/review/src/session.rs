@@ -124,7 +124,19 @@ impl Session {
     /// # Errors
     /// When there is none, or more than one, or the log cannot be read.
     pub fn find(log: &Log, prefix: &str) -> Result<Self, SessionError> {
-        let filter = Filter { sessions: vec![prefix.to_owned()], ..Filter::default() };
+        Self::find_from(log, prefix, 0)
+    }
+
+    /// The same of records from this number on, which spares to read older ones.
+    ///
+    /// # Errors
+    /// As [`Session::find`].
+    pub fn find_from(log: &Log, prefix: &str, first: u64) -> Result<Self, SessionError> {
+        let filter = Filter {
+            sessions: vec![prefix.to_owned()],
+            records: Some(first..=u64::MAX),
+            ..Filter::default()
+        };
         let pick = |record: &RecordView<'_>, line: &[u8]| {
             let id = record.session()?.to_owned();
             let piece = match (record.kind, record.of) {

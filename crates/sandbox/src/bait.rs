@@ -14,6 +14,7 @@ use rustix::net::{
 use super::{messages::Bait, random::random_hex, spec::Network};
 
 /// The open sockets; gone when dropped.
+#[derive(Debug)]
 pub(super) struct Trap {
     bait: Bait,
     _listening: (OwnedFd, OwnedFd, Option<TcpListener>),

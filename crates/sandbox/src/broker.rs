@@ -4,66 +4,38 @@
 
 use std::{
     ffi::OsString,
-    io,
     os::{
         fd::{AsFd as _, OwnedFd},
         unix::process::CommandExt as _,
     },
     path::PathBuf,
     process::{Command, Stdio},
-    time::Duration,
 };
 
-use rustix::{
-    pipe::{PipeFlags, pipe_with},
-    process::{getegid, geteuid},
-};
+use rustix::process::{getegid, geteuid};
 
 use super::{
     bait::Trap,
+    built::{BuiltCell, PATIENCE, PendingAgent, Streams},
     channel::{Channel, ChannelError},
-    hatch::{self, Hatch, Opened},
+    hatch::{self, Hatch},
     hint::{self, Program, ProgramError, Reach},
     home, landlock,
     launch_error::LaunchError,
     launcher,
     layout::{self, GrantError, Layout, Plan},
-    messages::{Bait, Enter, Go, Init, Launch, Mapped, News, Target},
+    messages::{Bait, Enter, Init, Launch, Mapped, News, Target},
+    mount::{Mount, NoMount},
     mounts::{self, Mounts},
     named_pipes,
     process::Running,
     requirements,
     resolve::{Resolved, resolve_missing},
-    running_agent::RunningAgent,
     selftest,
-    spec::{self, Cell, Enforcement, INNER_USER, Mode, Network, Report},
+    spec::{self, Cell, Enforcement, Mode, Network},
     stage::Stage,
     trusted_paths::{Access, AgentPath, Trusted, TrustedPath, TrustedPaths},
 };
-
-/// How long the stages may take until the self-test is done.
-const PATIENCE: Duration = Duration::from_secs(30);
-
-/// An agent that is confined, tested and waiting for the word.
-#[derive(Debug)]
-pub struct PendingAgent {
-    /// Our end of the agent's standard input.
-    pub stdin: OwnedFd,
-    /// Our end of its standard output.
-    pub stdout: OwnedFd,
-    /// Our end of its standard error.
-    pub stderr: OwnedFd,
-    /// What the self-test found.
-    pub report: Report,
-    /// Directories that the agent may turn out to need, judged by its command
-    /// line; for a message when it dies at once.
-    pub suspects: Vec<PathBuf>,
-    /// Where whoever connects from the sandbox is to be heard, and nobody else
-    /// can connect; or why there is nothing. Nothing where none was asked for.
-    pub hatch: Option<Result<Opened, String>>,
-    channel: Channel,
-    child: Running,
-}
 
 impl Cell {
     /// Makes the cell, tests it from inside, and holds the agent back.
@@ -72,16 +44,37 @@ impl Cell {
     /// When anything overlaps, is missing, is not allowed by this machine, or
     /// does not hold. Weaker enforcement than full only down to the floor.
     pub fn launch(&self) -> Result<PendingAgent, LaunchError> {
+        self.build()?.test()
+    }
+
+    /// Makes the cell, which is not tested yet. Whoever takes its mount serves it before
+    /// the test, which uses it; where it can have none, the cell stands without.
+    ///
+    /// # Errors
+    /// As [`launch`](Self::launch).
+    pub fn build(&self) -> Result<BuiltCell, LaunchError> {
         let prepared = self.prepare()?;
-        let mode = requirements::choose(self.floor)?;
-        match self.attempt(&prepared, mode) {
+        let mode = requirements::choose(self.floor, self.mount)?;
+        let why = match self.attempt(&prepared, mode) {
+            Err(Attempt::Namespaces(why)) => why,
+            other => return other.map_err(Attempt::into),
+        };
+        // The host's root may need no user namespace for a cell without a mount.
+        let mut without = Err(Attempt::Namespaces(why.clone()));
+        if self.mount {
+            let mode = requirements::choose(self.floor, false)?;
+            without = self.attempt(&prepared, mode);
+        }
+        let built = match without {
             Err(Attempt::Namespaces(why)) if self.floor <= Enforcement::Partial => {
                 let weaker = requirements::partial()
                     .map_err(|more| LaunchError::Refused(format!("{why}; and {more}")))?;
-                self.attempt(&prepared, weaker).map_err(Attempt::into)
+                self.attempt(&prepared, weaker)
             }
-            other => other.map_err(Attempt::into),
-        }
+            other => other,
+        };
+        let mount = self.mount.then_some(Err(NoMount::Namespaces(why)));
+        built.map(|built| BuiltCell { mount, ..built }).map_err(Attempt::into)
     }
 
     /// What the product trusts, and what the agent gets.
@@ -142,9 +135,15 @@ impl Cell {
         let directory =
             std::env::current_dir().map_err(|e| LaunchError::Io("look up this directory", e))?;
         let path = std::env::var_os("PATH");
-        let reach = self.reach(&read, &write);
+        let mut reach = self.reach(&read, &write);
+        if self.mount {
+            // The agent may change what it finds there.
+            reach.writes.push(workspace.clone());
+            reach.sees.push(workspace.clone());
+        }
         let program = hint::find(&self.program, path.as_deref(), &directory, &reach)?;
         if self.floor > Enforcement::None
+            && !self.mount
             && let Some(inside) = program
                 .needs
                 .iter()
@@ -194,7 +193,7 @@ impl Cell {
         }
     }
 
-    fn attempt(&self, prepared: &Prepared, mode: Mode) -> Result<PendingAgent, Attempt> {
+    fn attempt(&self, prepared: &Prepared, mode: Mode) -> Result<BuiltCell, Attempt> {
         if let Network::Connect { .. } = self.network
             && mode.is_confined()
             && !landlock::restricts_tcp()
@@ -208,7 +207,11 @@ impl Cell {
         let owner = mode.user();
         let home = home::prepare(&self.home, owner).map_err(LaunchError::Home)?;
         let trap = Trap::set(&self.network).map_err(|e| LaunchError::Io("open sockets", e))?;
-        let streams = Streams::open(owner).map_err(|e| LaunchError::Io("open pipes", e))?;
+        let streams = match self.own_streams {
+            true => Streams::own(owner),
+            false => Streams::open(owner),
+        };
+        let streams = streams.map_err(|e| LaunchError::Io("open pipes", e))?;
         let (channel, theirs) = Channel::pair().map_err(LaunchError::Channel)?;
         let child = Command::new("/proc/self/exe")
             .args(Stage::Launch.arguments())
@@ -224,7 +227,7 @@ impl Cell {
         let inner = launcher::inner_ids(geteuid().as_raw(), getegid().as_raw());
         let seen = match mode {
             Mode::Root { user } => (user, user),
-            Mode::Mapped { .. } => (INNER_USER, INNER_USER),
+            Mode::Mapped { inner, .. } => (inner, inner),
             _ => inner,
         };
         let launch = Launch { mode, private_network: self.network == Network::None };
@@ -235,10 +238,10 @@ impl Cell {
         enter.hatch = open.map(Hatch::entrance);
         let sent = (|| {
             channel.send(&launch, &[])?;
-            if let Mode::Mapped { user } = mode
-                && let Some(news) = map(&channel, child.0.id(), user)?
+            if let Mode::Mapped { user, inner } = mode
+                && let Some(news) = map(&channel, child.0.id(), user, inner)?
             {
-                return Ok(Some(news));
+                return Ok(Some((news, Vec::new())));
             }
             channel.send(&init, &[])?;
             let descriptors =
@@ -246,17 +249,17 @@ impl Cell {
             channel.send(&enter, &descriptors)?;
             Ok(None)
         })();
-        let news = match sent {
+        let (news, descriptors) = match sent {
             Ok(Some(news)) => news,
-            Ok(None) => channel.receive_within(PATIENCE).map_err(LaunchError::Channel)?.0,
+            Ok(None) => channel.receive_within(PATIENCE).map_err(LaunchError::Channel)?,
             // A stage that failed early did not wait for the rest; it says why.
             Err(error) => match channel.receive_within(PATIENCE) {
-                Ok((news, _)) => news,
+                Ok(news) => news,
                 Err(_) => return Err(LaunchError::Channel(error).into()),
             },
         };
-        let report = match news {
-            News::Ready(report) => report,
+        let mount = match news {
+            News::Built { mount } => mount,
             News::Failed { stage, error, namespaces: true } => {
                 return Err(Attempt::Namespaces(format!(
                     "cannot {stage}: {error} ({})",
@@ -266,25 +269,27 @@ impl Cell {
             News::Failed { stage, error, .. } => {
                 return Err(LaunchError::Stage(stage, error).into());
             }
-            News::NotExecuted { .. } | News::Unmapped => {
+            News::Ready(_) | News::NotExecuted { .. } | News::Unmapped => {
                 return Err(LaunchError::Channel(ChannelError::Closed).into());
             }
         };
-        if report.surprises().next().is_some() {
-            let list: Vec<_> = report
-                .surprises()
-                .map(|p| format!("{} (before: {}, after: {})", p.name, p.before, p.after))
-                .collect();
-            return Err(LaunchError::SelfTest(list.join("; ")).into());
-        }
-        let Streams { ours: [stdin, stdout, stderr], .. } = streams;
+        let (user, group) = seen;
+        let mount = match mount {
+            Some(Ok(())) => {
+                let mut descriptors = descriptors.into_iter();
+                let device = descriptors.next();
+                let device = device.ok_or(LaunchError::Channel(ChannelError::Closed))?;
+                Some(Ok(Mount { device, processes: descriptors.next(), user, group }))
+            }
+            Some(Err(why)) => Some(Err(why)),
+            None if self.mount => {
+                let why = "the cell has no root directory of its own".to_owned();
+                Some(Err(NoMount::Namespaces(why)))
+            }
+            None => None,
+        };
         let suspects = prepared.suspects.clone();
-        let hatch = hatch.map(|hatch| {
-            let hatch = hatch?;
-            report.hatch.clone().unwrap_or(Ok(()))?;
-            hatch.open()
-        });
-        Ok(PendingAgent { stdin, stdout, stderr, report, suspects, hatch, channel, child })
+        Ok(BuiltCell { mount, streams, suspects, hatch, trap, channel, child })
     }
 
     fn hatch(&self, prepared: &Prepared, mode: Mode) -> Option<Result<Hatch, String>> {
@@ -315,6 +320,7 @@ impl Cell {
             user,
             // Sticky and open to all; there is only one user.
             temporary_mode: 0o1777,
+            mount: self.mount && mode.has_user_namespace(),
         };
         Ok(Layout::new(&plan, &mounts)?)
     }
@@ -377,41 +383,18 @@ impl Cell {
             files: self.files,
             bait,
             hatch: None,
+            own_streams: self.own_streams,
         })
-    }
-}
-
-impl PendingAgent {
-    /// Lets the agent run, once everything that must be on record is.
-    ///
-    /// # Errors
-    /// When the program cannot be executed after all.
-    pub fn release(self) -> Result<RunningAgent, LaunchError> {
-        self.channel.send(&Go::Execute, &[])?;
-        // The channel closes when the program is executed.
-        match self.channel.receive_within::<News>(PATIENCE) {
-            Err(ChannelError::Closed) => {
-                let relay = self.hatch.and_then(|hatch| hatch.ok()?.relay);
-                Ok(RunningAgent { child: self.child, _relay: relay })
-            }
-            Ok((News::NotExecuted { errno }, _)) => {
-                Err(LaunchError::NotExecuted(io::Error::from_raw_os_error(errno)))
-            }
-            Ok((News::Failed { stage, error, .. }, _)) => Err(LaunchError::Stage(stage, error)),
-            Ok((News::Ready(_) | News::Unmapped, _)) => {
-                Err(LaunchError::Channel(ChannelError::Closed))
-            }
-            Err(e) => Err(e.into()),
-        }
     }
 }
 
 /// Maps the users of the first stage's new namespace, once it is in there; or
 /// gives what it said instead.
-fn map(channel: &Channel, stage: u32, user: u32) -> Result<Option<News>, ChannelError> {
+fn map(channel: &Channel, stage: u32, user: u32, inner: u32) -> Result<Option<News>, ChannelError> {
     match channel.receive_within(PATIENCE)?.0 {
         News::Unmapped => {
-            launcher::map_ids_of(stage, user).map_err(|e| ChannelError::Io("map users for", e))?;
+            launcher::map_ids_of(stage, user, inner)
+                .map_err(|e| ChannelError::Io("map users for", e))?;
             channel.send(&Mapped, &[])?;
             Ok(None)
         }
@@ -449,30 +432,5 @@ impl From<Attempt> for LaunchError {
             Attempt::Namespaces(why) => Self::Refused(why),
             Attempt::Final(error) => error,
         }
-    }
-}
-
-/// The agent's standard streams.
-struct Streams {
-    stdin: OwnedFd,
-    stdout: OwnedFd,
-    stderr: OwnedFd,
-    ours: [OwnedFd; 3],
-}
-
-impl Streams {
-    /// Pipes that belong to the agent's user, so that it can open
-    /// `/dev/stderr`.
-    fn open(owner: Option<u32>) -> io::Result<Self> {
-        let (stdin, our_stdin) = pipe_with(PipeFlags::CLOEXEC)?;
-        let (our_stdout, stdout) = pipe_with(PipeFlags::CLOEXEC)?;
-        let (our_stderr, stderr) = pipe_with(PipeFlags::CLOEXEC)?;
-        if let Some(owner) = owner {
-            let (uid, gid) = (rustix::fs::Uid::from_raw(owner), rustix::fs::Gid::from_raw(owner));
-            for pipe in [&stdin, &stdout, &stderr] {
-                rustix::fs::fchown(pipe, Some(uid), Some(gid))?;
-            }
-        }
-        Ok(Self { stdin, stdout, stderr, ours: [our_stdin, our_stdout, our_stderr] })
     }
 }

@@ -13,14 +13,14 @@ use std::{
 };
 
 use rustix::{
-    fs::{Access, FileType, Mode as FileMode, OFlags, access, open, stat},
+    fs::{Access, FileType, Mode as FileMode, OFlags, access, fcntl_getfl, fstat, open, stat},
     io::Errno,
     process::{chdir, setsid},
 };
 
 use super::{
     capabilities,
-    channel::{self, Channel},
+    channel::{self, Channel, ChannelError},
     file_limit, hatch,
     landlock::{self, Applied, Ports, Restriction, Right, Rule},
     layout::{self, DEVICES, TERMINAL, TERMINALS},
@@ -79,9 +79,13 @@ fn enter(channel: &Channel, init: Channel, parent: u32) -> Result<io::Error, Sta
     init.send(&(), &[])?;
     let (ready, _) = init.receive::<RootReady>()?;
     drop(init);
+    // Until then nobody may answer what is asked of the workspace's path.
+    let (Go::Enter, _) = channel.receive::<Go>()? else {
+        return Err(ChannelError::Closed.into());
+    };
 
     let report = if spec.mode.is_confined() {
-        confine(&spec, &ready, &baseline)?
+        confine(&spec, &streams, &ready, &baseline)?
     } else {
         setsid().map_err(failed("start a session"))?;
         Report {
@@ -90,6 +94,7 @@ fn enter(channel: &Channel, init: Channel, parent: u32) -> Result<io::Error, Sta
             namespaces: Vec::new(),
             uid: spec.uid,
             proc: true,
+            mount: false,
             listen: Vec::new(),
             denied: Vec::new(),
             gaps: vec!["the agent is not confined at all".to_owned()],
@@ -99,23 +104,26 @@ fn enter(channel: &Channel, init: Channel, parent: u32) -> Result<io::Error, Sta
     };
     file_limit::set(spec.files, spec.mode.is_confined()).map_err(failed("limit open files"))?;
     channel.send(&News::Ready(report), &[])?;
-    let (Go::Execute, _) = channel.receive::<Go>()?;
+    let (Go::Execute, _) = channel.receive::<Go>()? else {
+        return Err(ChannelError::Closed.into());
+    };
     execute(spec, streams)
 }
 
 fn confine(
     spec: &Enter,
+    streams: &[OwnedFd],
     ready: &RootReady,
     baseline: &selftest::Baseline,
 ) -> Result<Report, StageError> {
     setsid().map_err(failed("start a session"))?;
     // Also when the directory is empty: it is where the agent expects to be.
     chdir(&spec.workspace)
-        .or_else(|_| chdir(&spec.home))
+        .or_else(|error| if ready.mount { Err(error) } else { chdir(&spec.home) })
         .map_err(failed("enter the workspace's path"))?;
     capabilities::drop_all(spec.mode.becomes()).map_err(failed("become an unprivileged user"))?;
     process::die_with_parent().map_err(failed("follow the init"))?;
-    let applied = restrict_files(spec)?;
+    let applied = restrict_files(spec, streams, ready.mount)?;
     let confinement = Confinement {
         udp: spec.udp,
         udp_ports: applied.udp,
@@ -124,6 +132,7 @@ fn confine(
         unix: spec.mode.is_full() && (spec.ports.is_none() || applied.scopes),
         signals: spec.mode.is_full() || applied.scopes,
         proc: ready.proc || !spec.mode.is_full(),
+        mount: ready.mount,
     };
     seccomp::restrict(Purpose::Agent {
         udp: confinement.udp,
@@ -213,6 +222,7 @@ fn report(
         namespaces,
         uid: spec.uid,
         proc: confinement.proc,
+        mount: confinement.mount,
         listen: spec.listen.clone(),
         denied: denied(spec),
         gaps,
@@ -238,9 +248,12 @@ fn denied(spec: &Enter) -> Vec<DeniedGrant> {
         .collect()
 }
 
-fn restrict_files(spec: &Enter) -> Result<Applied, StageError> {
+fn restrict_files(spec: &Enter, streams: &[OwnedFd], mount: bool) -> Result<Applied, StageError> {
+    // The rights in the mount are those that its server and the modes there give.
+    let mount = mount.then(|| (spec.workspace.clone(), Right::Write));
     let given = places(spec)
         .into_iter()
+        .chain(mount)
         .filter_map(|(path, right)| Some((mounts::without_links(&path).ok()?, right)));
     let opened: Vec<_> = given
         .chain(usual(spec).into_iter().filter_map(|(path, right)| {
@@ -248,8 +261,11 @@ fn restrict_files(spec: &Enter) -> Result<Applied, StageError> {
             Some((open(path, flags, FileMode::empty()).ok()?, right))
         }))
         .collect();
-    let rules: Vec<_> =
-        opened.iter().map(|(fd, right)| Rule { place: fd.as_fd(), right: *right }).collect();
+    let rules = opened.iter().map(|(fd, right)| Rule { place: fd.as_fd(), right: *right });
+    // They may be opened again by the names `/dev/stdin` and so on.
+    let streams = streams.iter().filter(|_| spec.own_streams);
+    let streams = streams.filter_map(|fd| Some(Rule { place: fd.as_fd(), right: of_stream(fd)? }));
+    let rules: Vec<_> = rules.chain(streams).collect();
     let connect = spec.ports.as_deref().unwrap_or_default();
     let ports = Ports { connect, bind: &spec.listen, dns: spec.udp };
     Ok(landlock::restrict(&Restriction {
@@ -257,6 +273,19 @@ fn restrict_files(spec: &Enter) -> Result<Applied, StageError> {
         ports: (!spec.private_network()).then_some(ports),
         logged: false,
     })?)
+}
+
+/// The right to open a file or a device again that is open already: as it is open, at most.
+fn of_stream(stream: &OwnedFd) -> Option<Right> {
+    let kind = FileType::from_raw_mode(fstat(stream).ok()?.st_mode);
+    let is_read_only = fcntl_getfl(stream).ok()? & OFlags::RWMODE == OFlags::RDONLY;
+    match kind {
+        FileType::RegularFile | FileType::CharacterDevice if is_read_only => {
+            Some(Right::ReadOnlyData)
+        }
+        FileType::RegularFile | FileType::CharacterDevice => Some(Right::Device),
+        _ => None,
+    }
 }
 
 /// What the agent was given, under canonical names, and how it reaches it.
@@ -352,6 +381,7 @@ mod tests {
             files: None,
             bait: Bait { broker: 1, socket: PathBuf::new(), abstract_name: String::new(), port: 0 },
             hatch: None,
+            own_streams: false,
         }
     }
 

@@ -89,7 +89,18 @@ pub fn become_gate(parent: u32) -> Result<Channel, GateError> {
 /// # Errors
 /// When a restriction cannot be put in force, or does not hold.
 pub fn restrict_gate(directories: &[BorrowedFd<'_>]) -> Result<GateReport, GateError> {
-    restrict(directories, Purpose::Gate)
+    restrict(directories, None, Purpose::Gate)
+}
+
+/// The same for one that also reads `processes`, the `/proc` of a sandbox.
+///
+/// # Errors
+/// As [`restrict_gate`].
+pub fn restrict_gate_beside(
+    directories: &[BorrowedFd<'_>],
+    processes: BorrowedFd<'_>,
+) -> Result<GateReport, GateError> {
+    restrict(directories, Some(processes), Purpose::Gate)
 }
 
 /// The same for one of several gates of a service, which must be kept apart
@@ -99,7 +110,7 @@ pub fn restrict_gate(directories: &[BorrowedFd<'_>]) -> Result<GateReport, GateE
 /// # Errors
 /// As [`restrict_gate`].
 pub fn restrict_worker(directories: &[BorrowedFd<'_>]) -> Result<GateReport, GateError> {
-    restrict(directories, Purpose::Worker)
+    restrict(directories, None, Purpose::Worker)
 }
 
 /// Confines this process, which must have no other thread yet, to what it
@@ -109,12 +120,12 @@ pub fn restrict_worker(directories: &[BorrowedFd<'_>]) -> Result<GateReport, Gat
 /// # Errors
 /// When a restriction cannot be put in force, or does not hold.
 pub fn restrict_front() -> Result<GateReport, GateError> {
-    restrict(&[], Purpose::Front)
+    restrict(&[], None, Purpose::Front)
 }
 
 /// The same, but it can make sockets that are connected to each other.
 pub(super) fn restrict_relay() -> Result<GateReport, GateError> {
-    restrict(&[], Purpose::Relay)
+    restrict(&[], None, Purpose::Relay)
 }
 
 /// Checks that the process has no other thread. One that was joined may still be ending.
@@ -132,7 +143,11 @@ fn check_alone() -> Result<(), GateError> {
     Err(GateError::SelfTest("the process has another thread, or `/proc/self/task` does not say"))
 }
 
-fn restrict(directories: &[BorrowedFd<'_>], purpose: Purpose) -> Result<GateReport, GateError> {
+fn restrict(
+    directories: &[BorrowedFd<'_>],
+    processes: Option<BorrowedFd<'_>>,
+    purpose: Purpose,
+) -> Result<GateReport, GateError> {
     let step = |what| move |e: rustix::io::Errno| GateError::Step(what, e.into());
     // Restrictions are a thread's, and would not be those of another one.
     check_alone()?;
@@ -144,8 +159,9 @@ fn restrict(directories: &[BorrowedFd<'_>], purpose: Purpose) -> Result<GateRepo
     process::not_dumpable().map_err(|e| GateError::Step("hide the gate's memory", e))?;
     let mut landlock_abi = 0;
     if landlock::available() {
-        let rules: Vec<_> =
-            directories.iter().map(|fd| Rule { place: *fd, right: Right::Data }).collect();
+        let directories = directories.iter().map(|fd| Rule { place: *fd, right: Right::Data });
+        let processes = processes.map(|place| Rule { place, right: Right::ReadOnlyData });
+        let rules: Vec<_> = directories.chain(processes).collect();
         landlock_abi = landlock::restrict(&Restriction {
             rules: &rules,
             ports: Some(Ports::default()),

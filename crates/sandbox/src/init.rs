@@ -5,7 +5,7 @@
 
 use std::{
     io,
-    os::fd::OwnedFd,
+    os::fd::{AsFd as _, OwnedFd},
     process::{Command, Stdio},
 };
 
@@ -14,9 +14,10 @@ use rustix::process::{Pid, umask};
 use super::{
     capabilities,
     channel::{self, Channel},
-    messages::{Init, RootReady},
+    messages::{Init, News, RootReady},
+    mount,
     process::{self, Toward},
-    root,
+    root::{self, Entered},
     spec::Mode,
     stage::{Stage, StageError, failed},
 };
@@ -64,17 +65,34 @@ fn start(channel: &Channel) -> Result<Started, StageError> {
         agent.ok_or_else(|| failed("start the confined child")(io::Error::other("no pid")))?;
     // The child looks at the host first, to know what it must not see later.
     let ((), _) = ours.receive()?;
-    let mut ready = RootReady { proc: false };
+    let mut entered = Entered { proc: false, mount: None };
     if init.mode.is_full() {
         let mask = umask(rustix::fs::Mode::empty());
-        ready.proc = root::enter(&init.layout)?;
+        entered = root::enter(&init.layout)?;
         umask(mask);
     }
     if init.mode.is_confined() {
         give_up(init.mode).map_err(failed("give up capabilities"))?;
     }
+    let ready = RootReady { proc: entered.proc, mount: matches!(entered.mount, Some(Ok(_))) };
+    hand_over(channel, entered)?;
     ours.send(&ready, &[])?;
     Ok((init.mode, agent, signals))
+}
+
+/// Gives the broker the mount's descriptor. None is left here: as long as there is one
+/// anywhere, whoever uses the mount would wait for an answer of one who is gone.
+fn hand_over(channel: &Channel, entered: Entered) -> Result<(), StageError> {
+    let (made, mut descriptors) = match entered.mount {
+        Some(Ok(device)) => (Some(Ok(())), vec![device]),
+        Some(Err(why)) => (Some(Err(why)), Vec::new()),
+        None => (None, Vec::new()),
+    };
+    if entered.proc && !descriptors.is_empty() {
+        descriptors.push(mount::open_processes().map_err(failed("open `/proc`"))?);
+    }
+    let descriptors: Vec<_> = descriptors.iter().map(OwnedFd::as_fd).collect();
+    Ok(channel.send(&News::Built { mount: made }, &descriptors)?)
 }
 
 /// Becomes the agent's user, without any capability; what remains is the right

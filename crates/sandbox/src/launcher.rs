@@ -121,12 +121,12 @@ fn separate(channel: &Channel, launch: &Launch) -> Result<(), StageError> {
     Ok(())
 }
 
-/// Maps the broker's user, as root, and the agent's `user`, for a process that
-/// is in a new user namespace. Only a privileged process may map two.
-pub(super) fn map_ids_of(process: u32, user: u32) -> io::Result<()> {
+/// Maps the broker's user, as root, and the agent's `user` as `inner`, for a process
+/// that is in a new user namespace. Only a privileged process may map two.
+pub(super) fn map_ids_of(process: u32, user: u32, inner: u32) -> io::Result<()> {
     let own = [("uid_map", geteuid().as_raw()), ("gid_map", getegid().as_raw())];
     for (map, own) in own {
-        let text = format!("0 {own} 1\n{INNER_USER} {user} 1\n");
+        let text = format!("0 {own} 1\n{inner} {user} 1\n");
         std::fs::write(format!("/proc/{process}/{map}"), text)?;
     }
     Ok(())

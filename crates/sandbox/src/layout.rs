@@ -12,6 +12,7 @@ use rustix::fs::{Dir, FileType, Mode, OFlags, open};
 use serde::{Deserialize, Serialize};
 
 use super::{
+    mount::WorkspaceMount,
     mounts::Mounts,
     resolve::{Resolved, resolve},
     spec::Grant,
@@ -101,6 +102,8 @@ pub(super) struct Keep {
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub(super) struct Layout {
     pub(super) nodes: BTreeMap<PathBuf, Node>,
+    /// What is mounted last, on top of the workspace's directory.
+    pub(super) mount: Option<WorkspaceMount>,
 }
 
 /// A grant cannot be given.
@@ -115,6 +118,12 @@ pub enum GrantError {
     /// The path cannot be looked up.
     #[error("`{path}`, which the agent is to get, cannot be opened: {1}", path = .0.display())]
     Lookup(PathBuf, io::Error),
+    /// The path lies in the workspace, at whose path there is a mount.
+    #[error(
+        "`{}` cannot be given to the agent: it lies in the workspace, which the agent has as a mount here; \
+         let the policy allow it, or leave the mount out", .0.display()
+    )]
+    InMount(PathBuf),
     /// The mounts of this machine cannot be read.
     #[error("cannot read the mounts of this machine: {0}")]
     Mounts(io::Error),
@@ -214,6 +223,8 @@ pub(super) struct Plan<'a> {
     /// The ids that the agent sees itself as.
     pub(super) user: (u32, u32),
     pub(super) temporary_mode: u16,
+    /// Whether the workspace's path is to have a mount.
+    pub(super) mount: bool,
 }
 
 impl Layout {
@@ -263,7 +274,17 @@ impl Layout {
             nodes.insert((*name).into(), node);
         }
         nodes.insert(plan.workspace.to_owned(), Node::Empty { mode: 0o555, writable: false });
-        Ok(Self { nodes: without_covered(nodes) })
+        let mount = plan.mount.then(|| WorkspaceMount::new(plan.workspace, plan.user));
+        if mount.is_some() {
+            // It would be covered; a link there is the workspace's own.
+            let is_inside =
+                |path: &Path| path.starts_with(plan.workspace) && path != plan.workspace;
+            nodes.retain(|path, node| !(is_inside(path) && matches!(node, Node::Link(_))));
+            if let Some(path) = nodes.keys().find(|path| is_inside(path)) {
+                return Err(GrantError::InMount(path.clone()));
+            }
+        }
+        Ok(Self { nodes: without_covered(nodes), mount })
     }
 }
 
@@ -361,8 +382,39 @@ mod tests {
             files: &[],
             user: (1000, 1000),
             temporary_mode: 0o1777,
+            mount: false,
         };
         Layout::new(&plan, &Mounts::read().unwrap()).unwrap()
+    }
+
+    #[test]
+    fn what_lies_beneath_a_mount_cannot_be_given() {
+        let tmp = tempfile::tempdir().unwrap();
+        let base = crate::mounts::existing(tmp.path()).unwrap();
+        rustix::fs::mkdir(base.join("inside"), Mode::RWXU).unwrap();
+        std::os::unix::fs::symlink("/usr", base.join("link")).unwrap();
+        let laid = |name: &str, mount| {
+            let grant = Grant { path: base.join(name), required: true };
+            let read = resolve_grants(&[grant]).unwrap();
+            let plan = Plan {
+                read: &read,
+                write: &[],
+                home: Path::new("/var"),
+                workspace: &base,
+                links: &[],
+                files: &[],
+                user: (1000, 1000),
+                temporary_mode: 0o1777,
+                mount,
+            };
+            Layout::new(&plan, &Mounts::read().unwrap())
+        };
+        assert!(laid("inside", false).is_ok());
+        assert!(
+            matches!(laid("inside", true), Err(GrantError::InMount(path)) if path == base.join("inside"))
+        );
+        let link = laid("link", true).unwrap();
+        assert!(!link.nodes.contains_key(&base.join("link")) && link.mount.is_some());
     }
 
     #[test]

@@ -13,6 +13,7 @@
 
 mod bait;
 mod broker;
+mod built;
 mod capabilities;
 mod channel;
 mod descriptor_passing;
@@ -30,6 +31,7 @@ mod launcher;
 mod layout;
 mod loopback;
 mod messages;
+mod mount;
 mod mounts;
 mod named_pipes;
 mod places;
@@ -49,18 +51,20 @@ mod stage;
 mod syscalls;
 mod trusted_paths;
 
-pub use broker::PendingAgent;
+pub use built::{BuiltCell, PendingAgent};
 pub use channel::{Channel, ChannelError, stream_pair, take_standard_streams};
 pub use descriptor_passing::refuse_descriptors;
 pub use file_limit::raise_file_limit;
 pub use gate::{
-    GateError, GateReport, become_gate, restrict_front, restrict_gate, restrict_worker,
+    GateError, GateReport, become_gate, restrict_front, restrict_gate, restrict_gate_beside,
+    restrict_worker,
 };
 pub use hatch::Opened;
 pub use hint::ProgramError;
 pub use home::HomeError;
 pub use launch_error::LaunchError;
 pub use layout::GrantError;
+pub use mount::{Mount, NoMount};
 pub use named_pipes::{BELL, END, NONCE, SLOTS, input as pipe_in, output as pipe_out};
 pub use probe::{
     Flaw, landlock_abi, landlock_flaws, namespace_advice, namespaces, system_call_filter,

@@ -6,6 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use super::{
     layout::Layout,
+    mount::NoMount,
     spec::{Entrance, Mode, Report},
 };
 
@@ -52,6 +53,8 @@ pub(super) struct Enter {
     pub(super) bait: Bait,
     /// What leads to the gate.
     pub(super) hatch: Option<Entrance>,
+    /// Whether the streams are the broker's own, which somebody else opened.
+    pub(super) own_streams: bool,
 }
 
 impl Enter {
@@ -97,7 +100,13 @@ pub(super) struct Bait {
 pub(super) enum News {
     /// The first stage is in a user namespace that waits for its maps.
     Unmapped,
-    /// The cell stands and was tested.
+    /// The cell stands. If it has a mount, its descriptor is attached, and that of the
+    /// cell's `/proc`, if it has one.
+    Built {
+        /// Whether it has one, if it was to have one.
+        mount: Option<Result<(), NoMount>>,
+    },
+    /// The cell was tested.
     Ready(Report),
     /// It could not be made.
     Failed {
@@ -119,6 +128,8 @@ pub(super) enum News {
 /// From the broker to the third stage.
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) enum Go {
+    /// Confine itself and test the cell; what is mounted in it is served.
+    Enter,
     /// Execute the agent.
     Execute,
 }
@@ -127,6 +138,8 @@ pub(super) enum Go {
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) struct RootReady {
     pub(super) proc: bool,
+    /// Whether there is a mount at the workspace's path.
+    pub(super) mount: bool,
 }
 
 /// From the broker to the first stage: the maps are written.

@@ -9,7 +9,7 @@ use rustix::{
 use super::{
     capabilities, landlock,
     launch_error::LaunchError,
-    spec::{Enforcement, Mode},
+    spec::{Enforcement, INNER_USER, Mode},
 };
 
 /// The numbers from which root takes a user for its agents: nobody's on any
@@ -19,8 +19,9 @@ const AGENT_USER: u32 = 0x7000_0000;
 const FALLBACK_USER: u32 = 65_533;
 
 /// The strongest way of making a cell that may work here, given what the
-/// operator accepts.
-pub(super) fn choose(floor: Enforcement) -> Result<Mode, LaunchError> {
+/// operator accepts. A `mount` needs a user namespace: without one the host's own
+/// processes could enter it, too.
+pub(super) fn choose(floor: Enforcement, mount: bool) -> Result<Mode, LaunchError> {
     if floor == Enforcement::None {
         return Ok(Mode::Open);
     }
@@ -45,9 +46,11 @@ pub(super) fn choose(floor: Enforcement) -> Result<Mode, LaunchError> {
         | CapabilitySet::CHOWN
         | CapabilitySet::KILL;
     match unprivileged_user() {
-        Some(user) if capabilities::has(needed) => Ok(Mode::Root { user }),
+        Some(user) if !mount && capabilities::has(needed) => Ok(Mode::Root { user }),
         Some(user) if geteuid() == Uid::ROOT && capabilities::has(mapping) => {
-            Ok(Mode::Mapped { user })
+            // Files in a mount show the numbers that they have outside.
+            let inner = if mount { user } else { INNER_USER };
+            Ok(Mode::Mapped { user, inner })
         }
         _ => Ok(Mode::User),
     }

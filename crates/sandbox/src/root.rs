@@ -18,14 +18,15 @@ use rustix::{
     fs::{CWD, Mode, OFlags, mkdirat, open, openat, symlinkat},
     io::Errno,
     mount::{
-        MountFlags, MountPropagationFlags, MoveMountFlags, OpenTreeFlags, UnmountFlags, mount,
-        mount_change, mount_remount, move_mount, open_tree, unmount,
+        MountFlags, MountPropagationFlags, MoveMountFlags, OpenTreeFlags, UnmountFlags,
+        mount as mount_at, mount_change, mount_remount, move_mount, open_tree, unmount,
     },
     process::{chdir, pivot_root},
 };
 
 use super::{
     layout::{Keep, Layout, Node},
+    mount::{self, NoMount},
     mounts,
 };
 
@@ -65,18 +66,32 @@ fn machine<E: Into<io::Error>>(step: &'static str, path: &Path) -> impl FnOnce(E
     move |error| RootError { no_mounts: true, ..at(step, path)(error) }
 }
 
+/// What became of a root directory.
+pub(super) struct Entered {
+    /// Whether `/proc` could be mounted: a container whose own `/proc` is partly hidden
+    /// forbids it, and then the cell has an empty one.
+    pub(super) proc: bool,
+    /// The descriptor of the mount at the workspace's path, if there was to be one.
+    pub(super) mount: Option<Result<OwnedFd, NoMount>>,
+}
+
 /// Builds the root directory and moves this process, and every process that
-/// shares its mount namespace, into it. Says whether `/proc` could be mounted:
-/// a container whose own `/proc` is partly hidden forbids it, and then the
-/// cell has an empty one.
-pub(super) fn enter(layout: &Layout) -> Result<bool, RootError> {
+/// shares its mount namespace, into it.
+pub(super) fn enter(layout: &Layout) -> Result<Entered, RootError> {
     let top = Path::new("/");
     mount_change(top, MountPropagationFlags::PRIVATE | MountPropagationFlags::REC)
         .map_err(machine("make private the mounts beneath", top))?;
+    let device = layout.mount.as_ref().map(|_| mount::open_device());
     let mut sources = Sources::open(layout)?;
     let base = base();
-    mount("tmpfs", base, "tmpfs", MountFlags::NOSUID | MountFlags::NODEV, tmpfs(0o755).as_deref())
-        .map_err(machine("mount the new root directory at", base))?;
+    mount_at(
+        "tmpfs",
+        base,
+        "tmpfs",
+        MountFlags::NOSUID | MountFlags::NODEV,
+        tmpfs(0o755).as_deref(),
+    )
+    .map_err(machine("mount the new root directory at", base))?;
     let root = open(base, OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())
         .map_err(at("open", base))?;
     let builder = Builder { base, root };
@@ -94,11 +109,15 @@ pub(super) fn enter(layout: &Layout) -> Result<bool, RootError> {
         }
     }
     builder.remount(top, MountFlags::RDONLY | MountFlags::NOSUID | MountFlags::NODEV)?;
+    // Last: nobody serves it yet, so whoever looked at a path in it would wait.
+    let mount = layout.mount.as_ref().zip(device).map(|(plan, device)| {
+        device.and_then(|device| plan.make(device, &builder.outside(&plan.path)))
+    });
     chdir(base).map_err(at("enter", base))?;
     pivot_root(".", ".").map_err(machine("make the root directory of", base))?;
     unmount(".", UnmountFlags::DETACH).map_err(machine("leave the root directory for", base))?;
     chdir(top).map_err(at("enter", top))?;
-    Ok(proc)
+    Ok(Entered { proc, mount })
 }
 
 /// What must be taken from the host before anything is covered.
@@ -171,7 +190,7 @@ impl Builder<'_> {
             Node::Empty { mode, .. } => {
                 self.directories(inside)?;
                 let flags = MountFlags::NOSUID | MountFlags::NODEV;
-                mount("tmpfs", self.outside(path), "tmpfs", flags, tmpfs(*mode).as_deref())
+                mount_at("tmpfs", self.outside(path), "tmpfs", flags, tmpfs(*mode).as_deref())
                     .map_err(mounting("mount an empty directory at", path))?;
             }
             Node::Device => self.place(path, sources, false)?,
@@ -189,7 +208,7 @@ impl Builder<'_> {
                 self.directories(inside)?;
                 // Not `NODEV`: these are devices.
                 let flags = MountFlags::NOSUID | MountFlags::NOEXEC;
-                mount("devpts", self.outside(path), "devpts", flags, Some(PSEUDO_TERMINALS))
+                mount_at("devpts", self.outside(path), "devpts", flags, Some(PSEUDO_TERMINALS))
                     .map_err(machine("mount pseudo-terminals at", path))?;
             }
             // Made elsewhere.
@@ -216,7 +235,7 @@ impl Builder<'_> {
     fn proc(&self, path: &Path) -> Result<bool, RootError> {
         self.directories(inside(path))?;
         let flags = MountFlags::NOSUID | MountFlags::NODEV | MountFlags::NOEXEC;
-        match mount("proc", self.outside(path), "proc", flags, None) {
+        match mount_at("proc", self.outside(path), "proc", flags, None) {
             Ok(()) => Ok(true),
             Err(Errno::PERM) => Ok(false),
             Err(e) => Err(machine("mount", path)(e)),

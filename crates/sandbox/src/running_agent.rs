@@ -28,6 +28,15 @@ impl RunningAgent {
         }
     }
 
+    /// Passes a signal on, by its number, to its process group.
+    pub fn signal(&self, number: u32) {
+        let signal = i32::try_from(number).ok().and_then(Signal::from_named_raw);
+        if let (Some(pid), Some(signal)) = (self.child.pid(), signal) {
+            // As above.
+            let _ = kill_process(pid, signal);
+        }
+    }
+
     /// Kills everything in the cell.
     pub fn kill(&mut self) {
         let _ = self.child.0.kill();

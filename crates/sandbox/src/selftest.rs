@@ -44,6 +44,8 @@ use super::{
 
 /// A name that nobody else uses.
 const TRACE: &str = ".portcullis-self-test";
+/// `FUSE_SUPER_MAGIC` of statfs(2).
+const FUSE: i64 = 0x6573_5546;
 /// No process has this number: Linux stops at 4,194,304.
 const NO_PROCESS: i32 = 0x7fff_fff0;
 
@@ -60,6 +62,8 @@ pub(super) struct Confinement {
     pub(super) signals: bool,
     /// There is a `/proc`.
     pub(super) proc: bool,
+    /// There is a mount at the workspace's path.
+    pub(super) mount: bool,
 }
 
 /// How everything went before confinement.
@@ -93,8 +97,14 @@ pub(super) fn before(spec: &Enter) -> Baseline {
     if !spec.mode.is_confined() {
         return Baseline(BTreeMap::new());
     }
-    let everything =
-        Confinement { udp: false, udp_ports: true, unix: true, signals: true, proc: true };
+    let everything = Confinement {
+        udp: false,
+        udp_ports: true,
+        unix: true,
+        signals: true,
+        proc: true,
+        mount: false,
+    };
     let mut results: BTreeMap<_, _> = attempts(spec, &everything)
         .into_iter()
         .filter(|attempt| attempt.early)
@@ -182,11 +192,21 @@ fn places<'a>(spec: &'a Enter, confinement: &Confinement, list: &mut Attempts<'a
             }
         }
     }
-    let trace = spec.workspace.join(TRACE);
-    list.add(Must::Fail, false, "create a file in the workspace", move || create(&trace));
-    list.add(Must::Fail, false, "change the mode of the workspace", || {
-        Ok(rustix::fs::chmod(&spec.workspace, FileMode::from_raw_mode(0o755))?)
-    });
+    if confinement.mount {
+        list.add(Must::Succeed, false, "list the workspace through its mount", || {
+            let directory = open(&spec.workspace, OFlags::DIRECTORY, FileMode::empty())?;
+            rustix::fs::Dir::new(directory)?.try_for_each(|entry| Ok(entry.map(drop)?))
+        });
+        list.add(Must::Succeed, false, "have the workspace's mount served by the gate", || {
+            require(rustix::fs::statfs(&spec.workspace)?.f_type == FUSE)
+        });
+    } else {
+        let trace = spec.workspace.join(TRACE);
+        list.add(Must::Fail, false, "create a file in the workspace", move || create(&trace));
+        list.add(Must::Fail, false, "change the mode of the workspace", || {
+            Ok(rustix::fs::chmod(&spec.workspace, FileMode::from_raw_mode(0o755))?)
+        });
+    }
     if !spec.mode.is_full() {
         list.add(Must::Filtered, true, "watch files", || {
             inotify::init(inotify::CreateFlags::CLOEXEC).map(drop)?;

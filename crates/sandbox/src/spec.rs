@@ -100,6 +100,10 @@ pub struct Cell {
     /// How many files it may have open before it asks for more, where that is not as in
     /// this process.
     pub files: Option<u64>,
+    /// Whether the program gets the standard streams of this process, not pipes.
+    pub own_streams: bool,
+    /// Whether a mount at the workspace's path is to be made, for somebody else to serve.
+    pub mount: bool,
 }
 
 /// One action that was tried inside the cell.
@@ -138,6 +142,8 @@ pub struct Report {
     pub uid: u32,
     /// Whether the cell has a `/proc`.
     pub proc: bool,
+    /// Whether it has a mount at the workspace's path.
+    pub mount: bool,
     /// The ports of the host's network that the agent may listen on.
     pub listen: Vec<u16>,
     /// Grants that the agent's user cannot use.
@@ -164,6 +170,9 @@ impl Report {
             ("gaps".to_owned(), self.gaps.clone().into()),
             ("selfTest".to_owned(), format!("{passed}/{}", self.probes.len()).into()),
         ]);
+        if self.mount {
+            facts.insert("mount".to_owned(), true.into());
+        }
         if !self.listen.is_empty() {
             facts.insert("agentListen".to_owned(), self.listen.clone().into());
         }
@@ -200,10 +209,13 @@ pub(super) enum Mode {
         user: u32,
     },
     /// In a user namespace, by a root without those capabilities, such as a
-    /// container's; the broker maps its own user and the agent's.
+    /// container's, or where there is a mount; the broker maps its own user and the
+    /// agent's.
     Mapped {
         /// The user that the agent becomes, as the broker sees it.
         user: u32,
+        /// The same as it sees itself.
+        inner: u32,
     },
     /// In a user namespace that an unprivileged user made for itself.
     User,
@@ -232,11 +244,16 @@ impl Mode {
         matches!(self, Self::Root { .. })
     }
 
+    /// Whether it has a user namespace of its own.
+    pub(super) fn has_user_namespace(self) -> bool {
+        matches!(self, Self::Mapped { .. } | Self::User)
+    }
+
     /// The user that the confined child becomes, as it sees it.
     pub(super) fn becomes(self) -> Option<u32> {
         match self {
             Self::Root { user } => Some(user),
-            Self::Mapped { .. } => Some(INNER_USER),
+            Self::Mapped { inner, .. } => Some(inner),
             Self::User | Self::Partial { .. } | Self::Open => None,
         }
     }
@@ -244,7 +261,7 @@ impl Mode {
     /// The user, other than the operator, that owns what the agent owns.
     pub(super) fn user(self) -> Option<u32> {
         match self {
-            Self::Root { user } | Self::Mapped { user } => Some(user),
+            Self::Root { user } | Self::Mapped { user, .. } => Some(user),
             Self::Partial { user } => user,
             Self::User | Self::Open => None,
         }

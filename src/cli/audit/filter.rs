@@ -18,7 +18,7 @@ use crate::{
 };
 
 /// What records without an operation are about; names with a `.` are not listed.
-const EVENTS: [&str; 5] = ["login", "prune", "reload", "resources", "session"];
+const EVENTS: [&str; 6] = ["login", "prune", "reload", "resources", "sandbox", "session"];
 
 /// The filters, which must all match.
 #[derive(Debug, clap::Args)]

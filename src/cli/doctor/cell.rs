@@ -12,7 +12,7 @@ use crate::{
         failure::Failure,
     },
     operator_files,
-    sandbox::{Cell, Enforcement, Grant, LaunchError, Report, own_program},
+    sandbox::{BuiltCell, Cell, Enforcement, Grant, LaunchError, Report, own_program},
 };
 
 const NAME: &str = "self-test";
@@ -23,6 +23,8 @@ const PROGRAMS: [&str; 4] = ["/usr/bin/true", "/bin/true", "/usr/bin/env", "/bin
 /// What the test found.
 pub(super) struct Found {
     pub(super) check: Check,
+    /// Whether a cell could have a mount.
+    pub(super) mount: Check,
     /// Whether a full cell could be made.
     pub(super) full: bool,
 }
@@ -30,6 +32,34 @@ pub(super) struct Found {
 /// Makes a cell over `ground` with the agent's home at `home`, and takes it
 /// down again. `partial` says that the operator accepts less than a full one.
 pub(super) fn test(ground: &Ground<'_>, home: &Path, partial: bool) -> Result<Found, Failure> {
+    let mut cell = cell(ground, home)?;
+    cell.hatch = true;
+    let traces = Traces::before(home);
+    let launched = launch(&cell);
+    (cell.hatch, cell.mount) = (false, true);
+    let mount = judge_mount(cell.build());
+    traces.remove();
+    let found = |check, full| Found { check, mount, full };
+    Ok(match launched {
+        Ok((report, mcp)) => {
+            let full = report.enforcement == Enforcement::Full;
+            found(judge(&report, mcp, full, partial), full)
+        }
+        Err(error) => {
+            let help = match &error {
+                LaunchError::SelfTest(surprises) if surprises.contains("home directory") => {
+                    HOME_OUT_OF_REACH
+                }
+                _ => "the message, or a line above, says what to change",
+            };
+            let check = Check::new(NAME, Status::Failed, "no cell", error.to_string()).help(help);
+            found(check, false)
+        }
+    })
+}
+
+/// A cell over `ground` for a program that mostly is there.
+fn cell(ground: &Ground<'_>, home: &Path) -> Result<Cell, Failure> {
     let program =
         PROGRAMS.iter().map(PathBuf::from).find(|program| operator_files::exists(program));
     let (program, grant) = match program {
@@ -41,26 +71,27 @@ pub(super) fn test(ground: &Ground<'_>, home: &Path, partial: bool) -> Result<Fo
     };
     let mut cell = plain_cell(ground, program, home.to_owned(), Enforcement::Partial);
     cell.read.extend(grant);
-    cell.hatch = true;
-    let traces = Traces::before(home);
-    let launched = launch(&cell);
-    traces.remove();
-    Ok(match launched {
-        Ok((report, mcp)) => {
-            let full = report.enforcement == Enforcement::Full;
-            Found { check: judge(&report, mcp, full, partial), full }
+    Ok(cell)
+}
+
+/// Whether a cell could have a mount. Nobody serves it, so it ends with the cell.
+fn judge_mount(built: Result<BuiltCell, LaunchError>) -> Check {
+    const NAME: &str = "mount";
+    let works = "without it an agent reaches the workspace by its editor and over MCP alone";
+    let impossible = |why: String, help: &str| {
+        let facts = json!({ "possible": false, "reason": &why });
+        Check::new(NAME, Status::Warning, why, works).help(help).facts(facts)
+    };
+    match built.map(|built| built.mount) {
+        Ok(Some(Ok(_))) => {
+            let means = "`portcullis exec` and `portcullis run --mount` let programs reach the \
+                         workspace as files";
+            Check::new(NAME, Status::Ok, "possible", means).facts(json!({ "possible": true }))
         }
-        Err(error) => {
-            let help = match &error {
-                LaunchError::SelfTest(surprises) if surprises.contains("home directory") => {
-                    HOME_OUT_OF_REACH
-                }
-                _ => "the message, or a line above, says what to change",
-            };
-            let check = Check::new(NAME, Status::Failed, "no cell", error.to_string()).help(help);
-            Found { check, full: false }
-        }
-    })
+        Ok(Some(Err(why))) => impossible(why.to_string(), why.help()),
+        Ok(None) => impossible("the sandbox was to have none".to_owned(), "report this"),
+        Err(error) => impossible(error.to_string(), "see `self-test`"),
+    }
 }
 
 /// What was found, and whether the agent's MCP client could reach the gate. The cell is

@@ -131,6 +131,7 @@ fn open(start: &WorkerStart, files: Vec<OwnedFd>) -> Result<(Option<Worker>, Apa
             concurrent: start.concurrent_requests,
             watches: start.watches,
         }),
+        processes: None,
     };
     let (confined, apart) = opened.confine_worker(profile, &start.outside)?;
     let facts = [

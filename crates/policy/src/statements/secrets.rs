@@ -10,11 +10,11 @@ use crate::{
     check::shortened,
     diagnostics::Problem,
     duration,
+    said::Said,
     secrets::{
         MAX_RULES, MAX_WEIGHT, OnRead, OnWrite, Rule, RuleText, StatedSecrets, Unusable,
         compile_rule,
     },
-    settings::Said,
 };
 
 /// Longest sample of a rule, in bytes: samples are looked at without a clock.
@@ -92,7 +92,7 @@ impl Reader<'_, '_> {
     fn scan_time(&mut self, value: &Value<'_>) -> Option<Said<u64>> {
         let text = value.get_ref().as_str()?;
         let place = Some((0, self.line(&value.span())));
-        let time = duration::parse(text)
+        let time = duration::parse_duration(text)
             .and_then(|time| u64::try_from(time.as_millis()).ok())
             .filter(|milliseconds| (1..=MAX_SCAN_TIME).contains(milliseconds));
         if time.is_none() {

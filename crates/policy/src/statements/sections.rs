@@ -17,7 +17,8 @@ use crate::{
     mount::StatedMount,
     pattern::Mode,
     questions::PerAccess,
-    settings::{Binary, Hardlinks, Network, Said, Stated, Symlinks},
+    said::Said,
+    settings::{Binary, Hardlinks, Network, Stated, Symlinks},
     size,
     spelling::fold,
 };
@@ -218,7 +219,7 @@ impl Reader<'_, '_> {
     fn duration(&mut self, value: &Value<'_>) -> Option<Said<Duration>> {
         let text = value.get_ref().as_str()?;
         let place = Some((0, self.line(&value.span())));
-        let time = duration::parse(text)
+        let time = duration::parse_duration(text)
             .filter(|time| (Duration::from_secs(1)..=Duration::from_secs(86_400)).contains(time));
         if time.is_none() {
             let problem = Problem::new(format!("bad time \"{}\"", shortened(text)))

@@ -8,23 +8,53 @@ use serde_json::Value;
 use crate::{app::launch::Launch, sandbox::Entrance};
 
 /// The first message of the broker. After the files of the order, that of later policies and
-/// the editor's output and input are attached.
+/// what the service needs are attached.
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) struct Serve {
     pub(crate) launch: Launch,
     /// The workspace's path as it was given, absolute.
     pub(crate) workspace_alias: PathBuf,
     pub(crate) agent: String,
+    pub(crate) service: Service,
+    /// Whether the sandbox gets a mount: a [`Mount`] follows before the gate confines itself.
+    pub(crate) mount: bool,
+}
+
+/// What the broker says once the sandbox stands, if it has a mount. The descriptor by which
+/// that is served is attached, then the sandbox's `/proc`, if it has one.
+#[derive(Debug, Serialize, Deserialize)]
+pub(crate) struct Mount {
+    /// The agent's user, by its number in the sandbox.
+    pub(crate) user: u32,
+    /// Its group.
+    pub(crate) group: u32,
+}
+
+/// How an agent is served over ACP.
+#[derive(Debug, Serialize, Deserialize)]
+pub(crate) struct Acp {
+    /// Where file content comes from.
     pub(crate) source: String,
+    /// Methods that reach the editor.
     pub(crate) forward: Vec<String>,
 }
 
-/// What the broker says once the agent waits; the agent's streams are
+/// What the gate does for the agent.
+#[derive(Debug, Serialize, Deserialize)]
+pub(crate) enum Service {
+    /// Serves it over ACP; the editor's output and input are attached to the order.
+    Acp(Acp),
+    /// Serves the mount of a command, which has streams of its own.
+    Command,
+}
+
+/// What the broker says once the agent waits. For ACP the agent's streams are
 /// attached: its standard input, output and error, and where its MCP clients come
 /// from, if they can.
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) struct Agent {
-    /// What the self-test in the cell found.
+    /// What the self-test in the cell found. With a mount it has a record of its own, for
+    /// the start was recorded before.
     pub(crate) facts: BTreeMap<String, Value>,
     /// The paths of the operator's grants, absolute.
     pub(crate) granted: Vec<PathBuf>,
@@ -42,8 +72,15 @@ pub(crate) enum Progress {
         /// Whether it had capabilities to give up.
         dropped_capabilities: bool,
     },
-    /// The start is on record; the agent may run.
-    Started,
+    /// The start is on record and the mount is served; the sandbox may be tested.
+    Mounted,
+    /// The start is on record, and what the test found; the agent may run.
+    Started {
+        /// The session in the log.
+        session: String,
+        /// The number of its first record.
+        record: u64,
+    },
     /// The agent's output ended; it was text, and no ACP.
     NoAcp,
 }

@@ -34,7 +34,7 @@ use crate::{
 /// How long each step of stopping waits for its effect.
 const GRACE: Duration = Duration::from_secs(2);
 /// How long the gate may take to finish when the agent is gone.
-const FINISH: Duration = Duration::from_secs(10);
+const FINISH: Duration = Duration::from_secs(15);
 /// An agent that ends sooner than this probably did not find itself.
 const AT_ONCE: Duration = Duration::from_secs(3);
 
@@ -106,6 +106,10 @@ impl Drop for Gate {
 
 /// How it all ended.
 pub(crate) struct Ended {
+    /// It was stopped because its time was over.
+    pub(crate) timed_out: bool,
+    /// The gate failed, and the agent was stopped for that.
+    pub(crate) gate_failed: bool,
     /// The agent's exit code, or the gate's when that failed.
     pub(crate) code: u8,
     /// The agent ended so soon that it probably never worked; nobody asked for
@@ -127,6 +131,17 @@ pub(crate) struct Supervisor {
     step: Step,
     deadline: Option<Instant>,
     watch: PolicyWatch,
+    manner: Manner,
+    timed_out: bool,
+}
+
+/// What is done with signals, and how long it may take.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Manner {
+    /// An agent: each signal stops it, one step further.
+    Agent,
+    /// A command: it gets the signals, and this much time.
+    Command { timeout: Option<Duration> },
 }
 
 /// How far stopping has come.
@@ -144,6 +159,7 @@ impl Supervisor {
         gate: Gate,
         signals: SignalFd,
         watch: PolicyWatch,
+        manner: Manner,
     ) -> Result<Self, Failure> {
         let handle = |pid: Option<Pid>| {
             pid.ok_or(rustix::io::Errno::SRCH)
@@ -162,8 +178,13 @@ impl Supervisor {
             gate_code: None,
             asked: false,
             step: Step::Running,
-            deadline: None,
+            deadline: match manner {
+                Manner::Command { timeout: Some(timeout) } => Instant::now().checked_add(timeout),
+                _ => None,
+            },
             watch,
+            manner,
+            timed_out: false,
         })
     }
 
@@ -177,6 +198,10 @@ impl Supervisor {
                 if self.agent_code.is_some() {
                     at_once = !self.asked && self.since.elapsed() < AT_ONCE;
                     self.deadline = Some(Instant::now() + FINISH);
+                    if let Manner::Command { .. } = self.manner {
+                        // It does not see the command's end; one that is gone needs no word.
+                        let _ = self.gate.channel.send(&Order::Stop, &[]);
+                    }
                 }
             }
             if self.gate_code.is_none()
@@ -190,12 +215,14 @@ impl Supervisor {
             }
             match (self.agent_code, self.gate_code) {
                 (Some(code), Some(0)) => {
-                    let spoke_acp = !self.gate.said_no_acp();
-                    return Ok(Ended { code, at_once: at_once && spoke_acp });
+                    let at_once = at_once && !self.gate.said_no_acp();
+                    let timed_out = self.timed_out;
+                    return Ok(Ended { code, at_once, timed_out, gate_failed: false });
                 }
                 (Some(_), Some(code)) => {
                     errln!("portcullis: the gate failed; the agent was stopped");
-                    return Ok(Ended { code, at_once: false });
+                    let timed_out = self.timed_out;
+                    return Ok(Ended { code, at_once: false, timed_out, gate_failed: true });
                 }
                 _ => self.wait()?,
             }
@@ -220,6 +247,11 @@ impl Supervisor {
         }
         match poll(&mut waiting, limit.as_ref()) {
             Ok(0) if self.deadline.is_some_and(|deadline| deadline <= Instant::now()) => {
+                if self.agent_code.is_none() && self.step == Step::Running {
+                    self.timed_out = true;
+                    // It has had its time.
+                    self.step = Step::InputClosed;
+                }
                 self.advance();
             }
             Ok(_) | Err(rustix::io::Errno::INTR) => {}
@@ -227,6 +259,10 @@ impl Supervisor {
         }
         // Every signal is one step further, so a second Ctrl-C hurries.
         while let Ok(Some(signal)) = self.signals.read_signal() {
+            if let Manner::Command { .. } = self.manner {
+                self.agent.signal(signal.ssi_signo);
+                continue;
+            }
             if is_reload(&signal) {
                 self.watch.reload(&self.gate);
                 continue;
@@ -250,17 +286,19 @@ impl Supervisor {
             self.deadline = None;
             return;
         }
-        self.step = match self.step {
-            Step::Running => {
+        self.step = match (self.step, self.manner) {
+            (Step::Running, Manner::Agent) => {
                 // A gate that is gone has closed the agent's input already.
                 let _ = self.gate.channel.send(&Order::Stop, &[]);
                 Step::InputClosed
             }
-            Step::InputClosed => {
+            // Its files are gone, which it may notice by itself.
+            (Step::Running, Manner::Command { .. }) => Step::InputClosed,
+            (Step::InputClosed, _) => {
                 self.agent.terminate();
                 Step::Terminated
             }
-            Step::Terminated | Step::Killed => {
+            (Step::Terminated | Step::Killed, _) => {
                 self.agent.kill();
                 Step::Killed
             }

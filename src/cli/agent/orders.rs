@@ -18,10 +18,18 @@ pub(super) struct Orders<'a> {
     pub(super) channel: &'a Channel,
     pub(super) signals: &'a SignalFd,
     pub(super) reloading: Reloading<'a>,
-    pub(super) agent_in: Closable,
+    /// The agent's input, which ends when the gate is to stop; `None` for a command, which
+    /// gets the signals itself.
+    pub(super) agent_in: Option<Closable>,
 }
 
 impl Orders<'_> {
+    fn stop(&self) {
+        if let Some(agent_in) = &self.agent_in {
+            agent_in.close();
+        }
+    }
+
     /// Follows orders until the gate is to stop, which closes the agent's
     /// input, or until `done` is closed.
     pub(super) fn follow(&self, done: &PipeReader) {
@@ -34,7 +42,7 @@ impl Orders<'_> {
             match poll(&mut waiting, None) {
                 Ok(_) => {}
                 Err(rustix::io::Errno::INTR) => continue,
-                Err(_) => return self.agent_in.close(),
+                Err(_) => return self.stop(),
             }
             let [ended, signalled, ordered] = waiting.map(|fd| !fd.revents().is_empty());
             if ended {
@@ -42,8 +50,8 @@ impl Orders<'_> {
             }
             while signalled && let Ok(Some(signal)) = self.signals.read_signal() {
                 // Whoever hangs up means the broker, which looks at the policy.
-                if !is_reload(&signal) {
-                    return self.agent_in.close();
+                if self.agent_in.is_some() && !is_reload(&signal) {
+                    return self.stop();
                 }
             }
             if !ordered {
@@ -59,7 +67,7 @@ impl Orders<'_> {
                     self.reloading.refuse(sha256.as_deref(), &why, &trigger);
                 }
                 // A broker that is gone, or speaks in tongues, ends it.
-                Ok((Order::Stop, _)) | Err(_) => return self.agent_in.close(),
+                Ok((Order::Stop, _)) | Err(_) => return self.stop(),
             }
         }
     }

@@ -1,0 +1,172 @@
+//! A cell that stands, before and after its self-test, until the agent runs.
+
+use std::{
+    io,
+    os::fd::{AsFd as _, OwnedFd},
+    path::PathBuf,
+    time::Duration,
+};
+
+use rustix::{
+    fs::{Gid, Uid, fchown, fstatfs},
+    pipe::{PipeFlags, pipe_with},
+};
+
+use super::{
+    bait::Trap,
+    channel::{Channel, ChannelError},
+    hatch::{Hatch, Opened},
+    launch_error::LaunchError,
+    messages::{Go, News},
+    mount::{Mount, NoMount},
+    process::Running,
+    running_agent::RunningAgent,
+    spec::Report,
+};
+
+/// How long the stages may take for each step.
+pub(super) const PATIENCE: Duration = Duration::from_secs(30);
+
+/// A cell in which nothing but its init runs yet, and that was not tested. Nobody in it
+/// has touched the workspace's path.
+#[derive(Debug)]
+pub struct BuiltCell {
+    /// What is mounted at the workspace's path, to be taken and served, or why there is
+    /// nothing; `None` where nothing was asked for. If nobody takes it, it is dead.
+    pub mount: Option<Result<Mount, NoMount>>,
+    pub(super) streams: Streams,
+    pub(super) suspects: Vec<PathBuf>,
+    pub(super) hatch: Option<Result<Hatch, String>>,
+    pub(super) trap: Trap,
+    pub(super) channel: Channel,
+    pub(super) child: Running,
+}
+
+impl BuiltCell {
+    /// Tests the cell from inside, and holds the agent back.
+    ///
+    /// # Errors
+    /// When something does not hold.
+    pub fn test(self) -> Result<PendingAgent, LaunchError> {
+        let Self { mount, streams, suspects, hatch, trap, channel, child } = self;
+        // As long as a copy is open, its server's end would be noticed by nobody.
+        drop(mount);
+        channel.send(&Go::Enter, &[])?;
+        let report = match channel.receive_within(PATIENCE)?.0 {
+            News::Ready(report) => report,
+            News::Failed { stage, error, .. } => return Err(LaunchError::Stage(stage, error)),
+            News::Built { .. } | News::NotExecuted { .. } | News::Unmapped => {
+                return Err(ChannelError::Closed.into());
+            }
+        };
+        drop(trap);
+        if report.surprises().next().is_some() {
+            let list: Vec<_> = report
+                .surprises()
+                .map(|p| format!("{} (before: {}, after: {})", p.name, p.before, p.after))
+                .collect();
+            return Err(LaunchError::SelfTest(list.join("; ")));
+        }
+        let streams = streams.ours;
+        let hatch = hatch.map(|hatch| {
+            let hatch = hatch?;
+            report.hatch.clone().unwrap_or(Ok(()))?;
+            hatch.open()
+        });
+        Ok(PendingAgent { streams, report, suspects, hatch, channel, child })
+    }
+}
+
+/// An agent that is confined, tested and waiting for the word.
+#[derive(Debug)]
+pub struct PendingAgent {
+    /// Our ends of the agent's standard input, output and error, if it has pipes.
+    pub streams: Option<[OwnedFd; 3]>,
+    /// What the self-test found.
+    pub report: Report,
+    /// Directories that the agent may turn out to need, judged by its command
+    /// line; for a message when it dies at once.
+    pub suspects: Vec<PathBuf>,
+    /// Where whoever connects from the sandbox is to be heard, and nobody else
+    /// can connect; or why there is nothing. Nothing where none was asked for.
+    pub hatch: Option<Result<Opened, String>>,
+    channel: Channel,
+    child: Running,
+}
+
+impl PendingAgent {
+    /// Lets the agent run, once everything that must be on record is.
+    ///
+    /// # Errors
+    /// When the program cannot be executed after all.
+    pub fn release(self) -> Result<RunningAgent, LaunchError> {
+        self.channel.send(&Go::Execute, &[])?;
+        // The channel closes when the program is executed.
+        match self.channel.receive_within::<News>(PATIENCE) {
+            Err(ChannelError::Closed) => {
+                let relay = self.hatch.and_then(|hatch| hatch.ok()?.relay);
+                Ok(RunningAgent { child: self.child, _relay: relay })
+            }
+            Ok((News::NotExecuted { errno }, _)) => {
+                Err(LaunchError::NotExecuted(io::Error::from_raw_os_error(errno)))
+            }
+            Ok((News::Failed { stage, error, .. }, _)) => Err(LaunchError::Stage(stage, error)),
+            Ok((News::Built { .. } | News::Ready(_) | News::Unmapped, _)) => {
+                Err(LaunchError::Channel(ChannelError::Closed))
+            }
+            Err(e) => Err(e.into()),
+        }
+    }
+}
+
+/// `PIPEFS_MAGIC`: the pipes that have no name.
+const PIPE: i64 = 0x5049_5045;
+
+fn give(pipe: &OwnedFd, owner: u32) -> io::Result<()> {
+    Ok(fchown(pipe, Some(Uid::from_raw(owner)), Some(Gid::from_raw(owner)))?)
+}
+
+/// The agent's standard streams.
+#[derive(Debug)]
+pub(super) struct Streams {
+    pub(super) stdin: OwnedFd,
+    pub(super) stdout: OwnedFd,
+    pub(super) stderr: OwnedFd,
+    /// The other ends, if they are pipes.
+    pub(super) ours: Option<[OwnedFd; 3]>,
+}
+
+impl Streams {
+    /// Pipes that belong to the agent's user, so that it can open
+    /// `/dev/stderr`.
+    pub(super) fn open(owner: Option<u32>) -> io::Result<Self> {
+        let (stdin, our_stdin) = pipe_with(PipeFlags::CLOEXEC)?;
+        let (our_stdout, stdout) = pipe_with(PipeFlags::CLOEXEC)?;
+        let (our_stderr, stderr) = pipe_with(PipeFlags::CLOEXEC)?;
+        if let Some(owner) = owner {
+            for pipe in [&stdin, &stdout, &stderr] {
+                give(pipe, owner)?;
+            }
+        }
+        Ok(Self { stdin, stdout, stderr, ours: Some([our_stdin, our_stdout, our_stderr]) })
+    }
+
+    /// The streams of this process. Pipes among them become the agent's, too.
+    pub(super) fn own(owner: Option<u32>) -> io::Result<Self> {
+        let streams = Self {
+            stdin: io::stdin().as_fd().try_clone_to_owned()?,
+            stdout: io::stdout().as_fd().try_clone_to_owned()?,
+            stderr: io::stderr().as_fd().try_clone_to_owned()?,
+            ours: None,
+        };
+        if let Some(owner) = owner {
+            for stream in [&streams.stdin, &streams.stdout, &streams.stderr] {
+                if fstatfs(stream).is_ok_and(|found| found.f_type == PIPE) {
+                    // Without that it is only not opened again.
+                    let _ = give(stream, owner);
+                }
+            }
+        }
+        Ok(streams)
+    }
+}

@@ -1,0 +1,77 @@
+//! The mount of an agent's sandbox, served by the gate.
+
+use std::{
+    os::fd::OwnedFd,
+    sync::{Arc, mpsc},
+    thread,
+    time::{Duration, Instant},
+};
+
+use super::{
+    bootstrap::Started,
+    failure::{Context as _, Failure},
+};
+use crate::{
+    fuse::{self, Stopper},
+    model::{Door, Session},
+    mount::{Mount, Options},
+};
+
+/// How long the kernel may take to say what it can.
+const BEGIN: Duration = Duration::from_secs(10);
+
+/// How long a request that is carried out may take when nobody waits for others any more.
+const STOP: Duration = Duration::from_secs(1);
+
+/// What is to be served.
+#[derive(Debug)]
+pub(crate) struct Order {
+    /// Where the kernel's requests are read and answered.
+    pub(crate) device: OwnedFd,
+    /// The sandbox's `/proc`, if it has one.
+    pub(crate) processes: Option<OwnedFd>,
+    /// The agent's user, by its number in the sandbox.
+    pub(crate) user: u32,
+    /// Its group.
+    pub(crate) group: u32,
+}
+
+/// A mount that is served until its sandbox is gone.
+pub(crate) struct Mounted {
+    stopper: Stopper,
+    ended: mpsc::Receiver<()>,
+}
+
+impl Mounted {
+    /// Serves a mount, as a door of its own, for the session of `started`.
+    pub(crate) fn serve(started: &Started, order: Order) -> Result<Self, Failure> {
+        const DOING: &str = "cannot serve the mount";
+        let kernel = fuse::Session::begin(order.device, Instant::now() + BEGIN).or_fail(DOING)?;
+        let stopper = kernel.stopper();
+        let gateway = Arc::clone(&started.gateway);
+        let session = Session { door: Door::Mount, ..started.session.clone() };
+        let processes = order.processes;
+        let options = Options { processes, ..Options::new(order.user, order.group) };
+        let (ends, ended) = mpsc::channel::<()>();
+        thread::Builder::new()
+            .name("mount".to_owned())
+            .spawn(move || {
+                if let Err(error) = Mount::new(&gateway, session, options).serve(&kernel) {
+                    tracing::error!(%error, "the mount is not served any more");
+                }
+                drop((gateway, ends));
+            })
+            .or_fail(DOING)?;
+        Ok(Self { stopper, ended })
+    }
+
+    /// Waits until what the last programs wrote is stored and the mount is gone, or the
+    /// time is over.
+    pub(crate) fn end(self, timeout: Duration) {
+        if self.ended.recv_timeout(timeout) == Err(mpsc::RecvTimeoutError::Timeout) {
+            tracing::warn!("stopped while a program still had the mount");
+            self.stopper.stop();
+            let _ = self.ended.recv_timeout(STOP);
+        }
+    }
+}

@@ -1,0 +1,224 @@
+//! What the commands that start a program in a sandbox take, and the sandbox that comes of it.
+
+use std::{
+    collections::BTreeMap,
+    ffi::OsString,
+    path::{Path, PathBuf},
+};
+
+use crate::{
+    app::{
+        agent_sandbox::{Ground, home, plain_cell},
+        failure::{Context as _, Exit, Failure},
+        logging,
+        opened::Opened,
+        options::Common,
+    },
+    model::AgentName,
+    policy::Policy,
+    sandbox::{self, AgentPath, Cell, Enforcement, Grant, Network},
+};
+
+/// The options of these commands.
+#[derive(Debug, clap::Args)]
+pub(in crate::cli) struct SandboxOptions {
+    #[command(flatten)]
+    pub(in crate::cli) common: Common,
+    #[command(flatten)]
+    pub(in crate::cli) logging: logging::Options,
+    /// A directory or file that the agent may read and execute, besides the
+    /// policy's
+    #[arg(long, value_name = "DIR")]
+    agent_read: Vec<PathBuf>,
+    /// A directory or file that the agent may also change
+    #[arg(long, value_name = "DIR")]
+    agent_write: Vec<PathBuf>,
+    /// An environment variable that the agent gets: ours, or the one given
+    #[arg(long, value_name = "NAME[=VALUE]", value_parser = parse_variable)]
+    agent_env: Vec<String>,
+    /// A TCP port that the agent may connect to, `dns` to let it look names up
+    /// over UDP, or `none`; instead of what the policy says
+    #[arg(long, value_name = "PORT|dns|none", value_parser = parse_reach)]
+    agent_network: Vec<Reach>,
+    /// A TCP port that the agent may listen on where it shares the host's network,
+    /// on every interface; instead of what the policy says
+    #[arg(long, value_name = "PORT", value_parser = clap::value_parser!(u16).range(1..))]
+    agent_listen: Vec<u16>,
+}
+
+impl SandboxOptions {
+    /// Opens what the options name, for `agent`.
+    pub(in crate::cli) fn open(&self, agent: &AgentName) -> Result<Opened, Failure> {
+        // The sandbox compares the same paths again, when it looks up what it mounts.
+        let paths = |root: &Path, policy: &Policy| self.agent_paths(agent, root, policy);
+        let opened = Opened::open_with(&self.common, paths)?;
+        opened.claim.warn(&opened.state_path, opened.workspace.root());
+        Ok(opened)
+    }
+
+    /// The sandbox of `agent`, which is `command`.
+    pub(in crate::cli) fn cell(
+        &self,
+        opened: &Opened,
+        agent: &AgentName,
+        command: &[OsString],
+        floor: Enforcement,
+    ) -> Result<Cell, Failure> {
+        let Some((program, arguments)) = command.split_first() else {
+            return Err(Failure::new("no agent was named").exit(Exit::Usage));
+        };
+        let home = home(opened.workspace.root(), agent)?;
+        let mut cell = plain_cell(&Ground::from(opened), program.into(), home, floor);
+        cell.alias = Some(self.alias()?);
+        cell.arguments = arguments.to_vec();
+        cell.environment = environment(&opened.policy.agent().env, &self.agent_env);
+        cell.read.extend(named(&self.agent_read)?);
+        cell.write.extend(named(&self.agent_write)?);
+        cell.network = network(&self.agent_network, &self.agent_listen, cell.network)?;
+        Ok(cell)
+    }
+
+    /// The workspace's path as it was given, absolute.
+    pub(in crate::cli) fn alias(&self) -> Result<PathBuf, Failure> {
+        std::path::absolute(&self.common.workspace).or_fail("cannot look up the workspace")
+    }
+
+    /// The agent's home and the paths that the agent gets besides those that the policy lets
+    /// it write.
+    fn agent_paths(
+        &self,
+        agent: &AgentName,
+        root: &Path,
+        policy: &Policy,
+    ) -> Result<Vec<AgentPath>, Failure> {
+        let path = |access, path| AgentPath { access, path, target: None };
+        let mut paths = vec![path(sandbox::Access::Home, home(root, agent)?)];
+        paths.extend(
+            policy.agent().read.iter().map(|read| path(sandbox::Access::Read, read.into())),
+        );
+        let named = |access, given: &[PathBuf]| {
+            let named = named(given)?.into_iter();
+            Ok::<_, Failure>(named.map(move |grant| path(access, grant.path)).collect::<Vec<_>>())
+        };
+        paths.extend(named(sandbox::Access::Read, &self.agent_read)?);
+        paths.extend(named(sandbox::Access::Write, &self.agent_write)?);
+        Ok(paths)
+    }
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Reach {
+    Port(u16),
+    Dns,
+    None,
+}
+
+fn parse_reach(text: &str) -> Result<Reach, String> {
+    match text {
+        "none" => Ok(Reach::None),
+        "dns" => Ok(Reach::Dns),
+        _ => match text.parse() {
+            Ok(port) if port > 0 => Ok(Reach::Port(port)),
+            _ => Err("expected a port from 1 to 65535, `dns` or `none`".to_owned()),
+        },
+    }
+}
+
+fn parse_variable(text: &str) -> Result<String, &'static str> {
+    match text.split('=').next() {
+        None | Some("") => Err("a variable has a name"),
+        Some(_) => Ok(text.to_owned()),
+    }
+}
+
+/// What the operator names on the command line must be there.
+fn named(paths: &[PathBuf]) -> Result<Vec<Grant>, Failure> {
+    let grant = |path: &PathBuf| {
+        let path = std::path::absolute(path).or_fail("cannot look up a directory")?;
+        Ok(Grant { path, required: true })
+    };
+    paths.iter().map(grant).collect()
+}
+
+/// Only what is named, from the policy or the command line; a value on the
+/// command line wins.
+fn environment(names: &[String], options: &[String]) -> BTreeMap<OsString, OsString> {
+    let mut environment = BTreeMap::new();
+    let ours = names.iter().map(|name| (name.as_str(), None));
+    let named = options.iter().map(|option| match option.split_once('=') {
+        Some((name, value)) => (name, Some(value)),
+        None => (option.as_str(), None),
+    });
+    for (name, value) in ours.chain(named) {
+        match value.map(OsString::from).or_else(|| std::env::var_os(name)) {
+            Some(value) => environment.insert(name.into(), value),
+            None => None,
+        };
+    }
+    environment
+}
+
+fn network(options: &[Reach], listen: &[u16], policy: Network) -> Result<Network, Failure> {
+    let mut network = if options.is_empty() { policy } else { reached(options) };
+    match &mut network {
+        _ if listen.is_empty() => {}
+        Network::Connect { listen: ports, .. } => *ports = listen.to_vec(),
+        Network::None => {
+            return Err(Failure::new(
+                "`--agent-listen` is for an agent that shares the host's network",
+            )
+            .exit(Exit::Usage)
+            .help(
+                "leave it out: in a network of its own the agent may listen on every port of \
+                     127.0.0.1; or share the host's with `--agent-network PORT`",
+            ));
+        }
+    }
+    Ok(network)
+}
+
+fn reached(options: &[Reach]) -> Network {
+    let ports: Vec<_> = options
+        .iter()
+        .filter_map(|reach| if let Reach::Port(port) = reach { Some(*port) } else { None })
+        .collect();
+    let dns = options.contains(&Reach::Dns);
+    if options.contains(&Reach::None) || (ports.is_empty() && !dns) {
+        Network::None
+    } else {
+        Network::Connect { ports, dns, listen: Vec::new() }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_network_options_replace_the_policys() {
+        let policy = Network::Connect { ports: vec![443], dns: true, listen: vec![4096] };
+        let given = |options: &[Reach], listen: &[u16]| {
+            network(options, listen, policy.clone()).map_err(|_| ())
+        };
+        let connect = |port, dns, listen| Network::Connect { ports: vec![port], dns, listen };
+        assert_eq!(given(&[], &[]), Ok(policy.clone()));
+        assert_eq!(given(&[], &[80]), Ok(connect(443, true, vec![80])));
+        assert_eq!(given(&[Reach::None, Reach::Port(80)], &[]), Ok(Network::None));
+        assert_eq!(given(&[Reach::Port(80)], &[]), Ok(connect(80, false, Vec::new())));
+        assert_eq!(given(&[Reach::Port(80)], &[80]), Ok(connect(80, false, vec![80])));
+        assert_eq!(given(&[Reach::None], &[80]), Err(()));
+        assert_eq!(parse_reach("dns"), Ok(Reach::Dns));
+        assert!(parse_reach("0").is_err() && parse_reach("https").is_err());
+    }
+
+    #[test]
+    fn only_named_variables_pass() {
+        let names = ["PATH".to_owned(), "SURELY_NOT_SET".to_owned()];
+        let environment = environment(&names, &["A=1=2".to_owned(), "PATH=/x".to_owned()]);
+        let words: Vec<_> = environment
+            .iter()
+            .map(|(name, value)| format!("{}={}", name.display(), value.display()))
+            .collect();
+        assert_eq!(words, ["A=1=2", "PATH=/x"]);
+    }
+}

@@ -1,0 +1,255 @@
+//! Starting a program in its sandbox and the gate beside it, step by step.
+
+use std::{
+    collections::BTreeMap,
+    os::fd::{AsFd as _, OwnedFd},
+    process::{Command, Stdio},
+};
+
+use nix::sys::signalfd::SignalFd;
+use serde_json::Value;
+
+use super::{
+    gateway_process,
+    options::SandboxOptions,
+    protocol::{self, Progress, Service},
+    supervisor::Gate,
+};
+use crate::{
+    app::{
+        agent_sandbox::HOME_OUT_OF_REACH,
+        failure::{Context as _, Failure},
+        launch::Launch,
+        opened::Opened,
+        policy_transfer::{SharedPolicy, packed},
+        process, signer,
+    },
+    model::AgentName,
+    sandbox::{
+        BuiltCell, Cell, Channel, DeniedGrant, Enforcement, LaunchError, NoMount, PendingAgent,
+        Report, not_dumpable, raise_file_limit, stop_signals,
+    },
+};
+
+/// What a broker has before it opens anything.
+pub(in crate::cli) struct Broker {
+    pub(in crate::cli) signals: SignalFd,
+    /// How many files the agent may have open before it asks for more.
+    pub(in crate::cli) files: Option<u64>,
+}
+
+impl Broker {
+    /// Makes this process one.
+    pub(in crate::cli) fn new(options: &SandboxOptions) -> Result<Self, Failure> {
+        process::check_children()?;
+        let signals = stop_signals().or_fail("cannot watch for signals")?;
+        not_dumpable().or_fail("cannot hide this process's memory")?;
+        let files = raise_file_limit();
+        // Said early, with the same words as the gate would use.
+        let _ = options.logging.filter()?;
+        Ok(Self { signals, files })
+    }
+}
+
+/// Starts the gate, which gets `streams` for the `service`.
+pub(in crate::cli) fn start_gate(
+    options: &SandboxOptions,
+    opened: &Opened,
+    agent: &AgentName,
+    shared: &SharedPolicy,
+    service: Service,
+    mount: bool,
+    streams: &[OwnedFd],
+) -> Result<Gate, Failure> {
+    let (channel, theirs) = Channel::pair().or_fail("cannot start the gate")?;
+    let child = Command::new("/proc/self/exe")
+        .args([gateway_process::COMMAND.to_owned(), std::process::id().to_string()])
+        .stdin(OwnedFd::from(theirs))
+        .stdout(Stdio::null())
+        .spawn()
+        .or_fail("cannot start the gate")?;
+    let order = protocol::Serve {
+        launch: Launch {
+            workspace: opened.workspace.root().to_owned(),
+            state: opened.state_path.clone(),
+            adopt: options.common.adopt.clone(),
+            config: opened.operator.path.clone(),
+            signatures: opened.operator.require_signature,
+            signed_by: opened.signed_by.as_ref().map(ToString::to_string),
+            audit: opened.audit.without_credentials(),
+            log: options.logging.log.clone(),
+        },
+        workspace_alias: options.alias()?,
+        agent: agent.to_string(),
+        service,
+        mount,
+    };
+    let texts = packed(&opened.texts).or_fail("cannot hand the policy over")?;
+    let mut gate = Gate::new(child, channel);
+    let mut files = vec![texts.as_fd()];
+    let signer = opened.audit.signer_key();
+    let (asked, asking) = Channel::pair().or_fail("cannot start the gate")?;
+    if signer.is_some() {
+        files.push(asking.as_fd());
+    }
+    files.push(shared.as_fd());
+    files.extend(streams.iter().map(OwnedFd::as_fd));
+    gate.tell(&order, &files, "cannot start the gate")?;
+    if let Some(public) = signer {
+        signer::serve(asked, opened.audit.signer.clone(), &public)?;
+    }
+    Ok(gate)
+}
+
+/// Waits until the gate is confined.
+pub(in crate::cli) fn await_confined(gate: &mut Gate, floor: Enforcement) -> Result<(), Failure> {
+    if let Progress::Confined { dropped_capabilities: true } = gate.next()? {
+        let who = match floor {
+            Enforcement::None => "the gate gave up its powers; the agent keeps them",
+            _ => "agent and gate gave up its powers",
+        };
+        errln!(
+            "portcullis: note: started as root: {who}; files of other users may be out of reach"
+        );
+    }
+    Ok(())
+}
+
+/// Has the gate serve the mount of a sandbox that stands, and returns when it does and its
+/// start is on record.
+///
+/// # Errors
+/// Also when there is no mount, with what helps, where `otherwise` is one thing to do.
+pub(in crate::cli) fn serve_mount(
+    gate: &mut Gate,
+    built: &mut BuiltCell,
+    otherwise: &str,
+) -> Result<(), Failure> {
+    let mount = match built.mount.take() {
+        Some(Ok(mount)) => mount,
+        Some(Err(why)) => return Err(no_mount(&why, otherwise)),
+        None => return Err(Failure::new("the sandbox was to have no mount")),
+    };
+    let order = protocol::Mount { user: mount.user, group: mount.group };
+    let files: Vec<_> = [Some(&mount.device), mount.processes.as_ref()]
+        .into_iter()
+        .flatten()
+        .map(OwnedFd::as_fd)
+        .collect();
+    gate.tell(&order, &files, "cannot hand the mount to the gate")?;
+    // A copy that is kept would let programs wait for a gate that is gone.
+    drop(mount);
+    await_confined(gate, Enforcement::Full)?;
+    match gate.next()? {
+        Progress::Mounted => Ok(()),
+        _ => Err(Failure::new("the gate lost its way")),
+    }
+}
+
+fn no_mount(why: &NoMount, otherwise: &str) -> Failure {
+    Failure::new(format_args!("the workspace cannot be mounted in the sandbox: {why}"))
+        .help(format_args!("{}; {otherwise}", why.help()))
+}
+
+/// A session whose start is on record.
+pub(in crate::cli) struct Recorded {
+    /// Its identifier.
+    pub(in crate::cli) session: String,
+    /// The number of its first record.
+    pub(in crate::cli) record: u64,
+}
+
+/// Hands the waiting agent's streams to the gate, and returns when the start, with the
+/// `facts`, is on record.
+pub(in crate::cli) fn introduce(
+    gate: &mut Gate,
+    pending: &PendingAgent,
+    cell: &Cell,
+    facts: BTreeMap<String, Value>,
+) -> Result<Recorded, Failure> {
+    let opened = pending.hatch.iter().flatten();
+    let entrance = opened.clone().map(|opened| opened.entrance.clone()).next();
+    let granted = cell.read.iter().chain(&cell.write).map(|grant| grant.path.clone()).collect();
+    let names = cell.environment.keys().filter_map(|name| name.to_str());
+    let variables = names.map(str::to_owned).collect();
+    let agent = protocol::Agent { facts, entrance, granted, variables };
+    let mut streams: Vec<_> = pending.streams.iter().flatten().map(OwnedFd::as_fd).collect();
+    streams.extend(opened.map(|opened| opened.descriptor.as_fd()));
+    gate.tell(&agent, &streams, "cannot hand the agent to the gate")?;
+    match gate.next()? {
+        Progress::Started { session, record } => Ok(Recorded { session, record }),
+        _ => Err(Failure::new("the gate lost its way")),
+    }
+}
+
+/// Warns of what is weaker than it could be, and of what the agent was given in vain.
+pub(in crate::cli) fn warn(report: &Report) {
+    match report.enforcement {
+        Enforcement::Full => {}
+        Enforcement::Partial => errln!(
+            "portcullis: warning: the agent is only partly confined: {}",
+            report.gaps.join("; ")
+        ),
+        Enforcement::None => errln!(
+            "portcullis: warning: the agent is not confined: it can read and change whatever \
+             you can, past policy, backups and log"
+        ),
+    }
+    if !report.listen.is_empty() {
+        let ports: Vec<_> = report.listen.iter().map(u16::to_string).collect();
+        errln!(
+            "portcullis: warning: the agent may accept connections from other machines, at port {} \
+             and any that the kernel picks",
+            ports.join(", ")
+        );
+    }
+    warn_of_denied(report);
+}
+
+/// Says whose the grants are that the agent's user cannot use, and what helps.
+fn warn_of_denied(report: &Report) {
+    for DeniedGrant { path, write } in &report.denied {
+        let (verb, rights) = if *write { ("change", "rwX") } else { ("read", "rX") };
+        let owner = rustix::fs::stat(path).map_or("?".to_owned(), |s| s.st_uid.to_string());
+        let (shown, agent) = (path.display(), report.uid);
+        errln!(
+            "portcullis: warning: the agent cannot {verb} `{shown}`: it belongs to user {owner}, \
+             and the agent runs as user {agent}"
+        );
+        let own = rustix::process::geteuid().as_raw().to_string();
+        let instead = match owner == own {
+            true => String::new(),
+            false => format!("; or start `portcullis run` as user {owner}"),
+        };
+        errln!(
+            "  help: `setfacl -R -m u:{agent}:{rights},d:u:{agent}:{rights} {shown}`, or `chown -R \
+             {agent} {shown}`{instead}; what lies in it was not looked at"
+        );
+    }
+}
+
+/// Adds what helps.
+pub(in crate::cli) fn explain(error: LaunchError) -> Failure {
+    match error {
+        LaunchError::NotExecuted(_) => Failure::new(&error).help(
+            "an interpreter or library may be out of reach: name its directory with --agent-read",
+        ),
+        LaunchError::SelfTest(ref surprises) if surprises.contains("home directory") => {
+            Failure::new(&error).help(HOME_OUT_OF_REACH)
+        }
+        other => Failure::new(other),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// `doctor` alone said what to do where root's home lets nobody through.
+    #[test]
+    fn a_home_out_of_reach_is_explained() {
+        let surprises = "write to the home directory (before: ok, after: EACCES)".to_owned();
+        let failure = explain(LaunchError::SelfTest(surprises));
+        assert_eq!(failure.advice(), Some(HOME_OUT_OF_REACH));
+    }
+}

@@ -1,0 +1,127 @@
+//! `portcullis exec`: one command in a sandbox with a mount of the workspace.
+//!
+//! It begins as `run` does. What differs: standard input, output and error are the
+//! command's own, signals are passed on to it, and at the end a summary says what it changed
+//! and what was denied to it.
+
+mod summary;
+
+use std::{ffi::OsString, io, path::PathBuf, process::ExitCode, time::Duration};
+
+use self::summary::Summary;
+use super::agent::{
+    options::SandboxOptions,
+    policy_watch::PolicyWatch,
+    protocol::Service,
+    start::{Broker, Recorded, explain, introduce, serve_mount, start_gate, warn},
+    supervisor::{Ended, Manner, Supervisor},
+};
+use crate::{
+    app::{
+        failure::{Context as _, Failure},
+        policy_loading::warn_of_observing,
+        policy_transfer::SharedPolicy,
+        ship::Shipping,
+    },
+    operator_files,
+    policy::parse_duration,
+    sandbox::{Enforcement, TrustedPaths},
+};
+
+/// The exit code of a command whose time was over, as that of timeout(1).
+const TIMED_OUT: u8 = 124;
+
+/// The agent's name, where none was given: the home directory belongs to it.
+const AGENT: &str = "exec";
+
+/// Run one command that sees the workspace through the gate
+///
+/// The command runs in a sandbox, in the workspace's directory, which is a mount there:
+/// policy, backups and log are between it and the files. At the end a summary says what it
+/// changed, what was denied to it, and how to undo it.
+#[derive(Debug, clap::Args)]
+#[command(
+    after_help = "Standard input, output and error are the command's, and signals are passed on \
+    to it. The exit\ncode is its own, 128 and the number of the signal that ended it, or 124 when its \
+    time was over.\n\nExamples:\n  \
+    portcullis exec -- cargo test\n  \
+    portcullis exec --timeout 10m --agent-read ~/.cargo --agent-network 443 -- make\n  \
+    portcullis exec --summary changes.json -- sh -c 'rm -r build && make'"
+)]
+pub(crate) struct Args {
+    #[command(flatten)]
+    sandbox: SandboxOptions,
+    /// Stop the command after this time, such as `90s` or `10m`: first asked, two seconds
+    /// later killed
+    #[arg(long, value_name = "DURATION", value_parser = parse_timeout)]
+    timeout: Option<Duration>,
+    /// Write the summary to this file, as one JSON object, and not to standard error
+    #[arg(long, value_name = "FILE")]
+    summary: Option<PathBuf>,
+    /// Print the summary as one JSON object, on standard error as the text would be
+    #[arg(long, conflicts_with = "summary")]
+    json: bool,
+    /// Say nothing at the end
+    #[arg(long, short, conflicts_with_all = ["summary", "json"])]
+    quiet: bool,
+    /// The command and its arguments
+    #[arg(last = true, required = true, value_name = "COMMAND")]
+    command: Vec<OsString>,
+}
+
+fn parse_timeout(text: &str) -> Result<Duration, &'static str> {
+    parse_duration(text)
+        .filter(|timeout| !timeout.is_zero())
+        .ok_or("expected a number above 0 and `ms`, `s`, `m` or `h`, such as `90s`")
+}
+
+/// Runs the command.
+pub(crate) fn run(args: &Args) -> Result<ExitCode, Failure> {
+    // Standard output is not ours, also where nothing was printed there.
+    start(args).map_err(Failure::beside_result)
+}
+
+fn start(args: &Args) -> Result<ExitCode, Failure> {
+    let Broker { signals, files } = Broker::new(&args.sandbox)?;
+    let agent = args.sandbox.common.agent(AGENT)?;
+    let opened = args.sandbox.open(&agent)?;
+    let mut cell = args.sandbox.cell(&opened, &agent, &args.command, Enforcement::Full)?;
+    (cell.files, cell.mount, cell.own_streams) = (files, true, true);
+    let paths =
+        TrustedPaths { trusted: opened.trusted.clone(), ..cell.trusted_paths().map_err(explain)? };
+    // Made before the command runs, or what it did would be told nowhere.
+    let file = args.summary.as_ref().map(|path| {
+        operator_files::create(path).or_fail(format_args!("cannot make `{}`", path.display()))
+    });
+    let file = file.transpose()?;
+    let shared = SharedPolicy::create().or_fail("cannot start the gate")?;
+    let service = Service::Command;
+    let mut gate = start_gate(&args.sandbox, &opened, &agent, &shared, service, true, &[])?;
+    let watch = PolicyWatch::new(&opened.texts, paths, opened.operator.clone(), shared);
+    let mut built = cell.build().map_err(explain)?;
+    serve_mount(&mut gate, &mut built, "`portcullis doctor` says more")?;
+    let pending = built.test().map_err(explain)?;
+    warn(&pending.report);
+    warn_of_observing(&opened.policy);
+    let Recorded { session, record } =
+        introduce(&mut gate, &pending, &cell, pending.report.facts())?;
+    let shipping = Shipping::start(&opened.state_path, &opened.audit.ship)?;
+    let command = pending.release().map_err(explain)?;
+    let manner = Manner::Command { timeout: args.timeout };
+    let ended = Supervisor::new(command, gate, signals, watch, manner)?.run();
+    shipping.finish();
+    let Ended { code, timed_out, gate_failed, .. } = ended?;
+    let code = if timed_out { TIMED_OUT } else { code };
+    if timed_out {
+        errln!("portcullis: the command's time was over, and it was stopped");
+    }
+    let summary = Summary::read(&opened, &session, record, code, timed_out)?;
+    match file {
+        Some(file) => summary.write(file).or_fail("cannot write the summary")?,
+        None if args.json => summary.write(io::stderr()).or_fail("cannot print the summary")?,
+        None if args.quiet => {}
+        None => summary.print(),
+    }
+    // What a command says that lost its files may be anything.
+    Ok(ExitCode::from(if gate_failed && code == 0 { 1 } else { code }))
+}

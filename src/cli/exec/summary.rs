@@ -1,0 +1,244 @@
+//! What a command did, as the log has it.
+
+use std::{
+    collections::HashMap,
+    fmt,
+    io::{self, Write},
+    path::PathBuf,
+};
+
+use serde_json::{Value, json};
+
+use crate::{
+    app::{
+        failure::{Context as _, Failure},
+        opened::Opened,
+    },
+    cli::render::for_shell,
+    model::{Escaped, OperationKind},
+    review::{Event, Log, Session, change::Change, visible_json},
+};
+
+/// How many lines of each kind are printed.
+const MOST_LINES: usize = 20;
+
+/// The summary of one session.
+pub(super) struct Summary {
+    session: String,
+    workspace: PathBuf,
+    state: PathBuf,
+    code: u8,
+    timed_out: bool,
+    changes: Vec<Change>,
+    denials: Vec<Denial>,
+    reads: usize,
+    /// What could not be read of the log.
+    is_damaged: bool,
+}
+
+/// What was denied, with how often.
+struct Denial {
+    record: u64,
+    operation: String,
+    path: String,
+    rule: Option<String>,
+    reason: Option<String>,
+    times: u64,
+}
+
+impl Summary {
+    /// Reads the records of `session`, whose first one has the number `record`.
+    pub(super) fn read(
+        opened: &Opened,
+        session: &str,
+        record: u64,
+        code: u8,
+        timed_out: bool,
+    ) -> Result<Self, Failure> {
+        const DOING: &str = "cannot read what the command did";
+        let log = Log::open(&opened.state_path.join("audit")).or_fail(DOING)?;
+        let found = Session::find_from(&log, session, record).or_fail(DOING)?;
+        let mut summary = Self {
+            session: session.to_owned(),
+            workspace: opened.workspace.root().to_owned(),
+            state: opened.state_path.clone(),
+            code,
+            timed_out,
+            changes: Vec::new(),
+            denials: Vec::new(),
+            reads: 0,
+            is_damaged: found.scanned.damaged > 0,
+        };
+        for event in found.events {
+            summary.take(event);
+        }
+        Ok(summary)
+    }
+
+    fn take(&mut self, event: Event) {
+        let other = match event {
+            Event::Change(change) => {
+                if !change.is_nothing() {
+                    self.changes.push(*change);
+                }
+                return;
+            }
+            Event::Other(other) => other,
+        };
+        let (Some(operation), Some(path)) = (other.op, other.path) else { return };
+        if other.decision.as_deref() == Some("deny") {
+            let same = |denial: &&mut Denial| {
+                denial.operation == operation && denial.path == path && denial.rule == other.rule
+            };
+            if let Some(denial) = self.denials.iter_mut().find(same) {
+                denial.times += 1;
+                return;
+            }
+            let (record, rule, reason) = (other.seq, other.rule, other.reason);
+            self.denials.push(Denial { record, operation, path, rule, reason, times: 1 });
+        } else if operation == "read" && other.result.as_deref() == Some("ok") {
+            self.reads += 1;
+        }
+    }
+
+    /// The command that undoes the changes, if there are any.
+    fn undo(&self) -> Option<String> {
+        self.changes.iter().any(Change::is_made).then(|| {
+            format!(
+                "portcullis backup undo --session {} --workspace {} --state {}",
+                self.session,
+                for_shell(&self.workspace),
+                for_shell(&self.state)
+            )
+        })
+    }
+
+    /// The changes, with those as one that stored versions of one path.
+    fn runs(&self) -> Vec<Vec<&Change>> {
+        let (mut runs, mut known) = (Vec::<Vec<&Change>>::new(), HashMap::new());
+        for change in &self.changes {
+            // What moves or removes may have been about a directory of others.
+            if change.operation != OperationKind::Write {
+                known.clear();
+                runs.push(vec![change]);
+                continue;
+            }
+            let at = *known.entry((&change.path, &change.result)).or_insert(runs.len());
+            match runs.get_mut(at) {
+                Some(run) => run.push(change),
+                None => runs.push(vec![change]),
+            }
+        }
+        runs
+    }
+
+    /// Prints it for people, on standard error: standard output is the command's.
+    pub(super) fn print(&self) {
+        let count = |n: usize, one: &str, more: &str| match n {
+            0 => format!("no {more}"),
+            1 => format!("1 {one}"),
+            n => format!("{n} {more}"),
+        };
+        let changes = count(self.changes.len(), "change", "changes");
+        let denials = count(self.denials.len(), "denial", "denials");
+        let reads = count(self.reads, "version of a file read", "versions of files read");
+        errln!("portcullis: {changes}, {denials}, {reads}");
+        self.list(self.runs().into_iter().map(Line::Changes));
+        self.list(self.denials.iter().map(Line::Denial));
+        if self.is_damaged {
+            errln!("  some records could not be read: `portcullis audit verify` says more");
+        }
+        if let Some(undo) = self.undo() {
+            errln!("  undo: {undo}");
+        }
+    }
+
+    fn list<'a>(&self, lines: impl ExactSizeIterator<Item = Line<'a>>) {
+        let more = lines.len().saturating_sub(MOST_LINES);
+        for line in lines.take(MOST_LINES) {
+            errln!("  {line}");
+        }
+        if more > 0 {
+            errln!("  … and {more} more: `portcullis audit session {}`", self.session);
+        }
+    }
+
+    /// Writes it for programs.
+    pub(super) fn write(&self, mut out: impl Write) -> io::Result<()> {
+        let line = self.object().to_string();
+        out.write_all(format!("{}\n", visible_json(&line)).as_bytes())
+    }
+
+    fn object(&self) -> Value {
+        let changes = self.changes.iter().map(|change| {
+            json!({
+                "record": change.seq,
+                "operation": change.operation.to_string(),
+                "path": change.path.to_string(),
+                "to": change.to.as_ref().map(ToString::to_string),
+                "result": change.result,
+            })
+        });
+        let denials = self.denials.iter().map(|denial| {
+            json!({
+                "record": denial.record,
+                "operation": denial.operation,
+                "path": denial.path,
+                "rule": denial.rule,
+                "reason": denial.reason,
+                "times": denial.times,
+            })
+        });
+        json!({
+            "session": self.session,
+            "exitCode": self.code,
+            "timedOut": self.timed_out,
+            "complete": !self.is_damaged,
+            "changes": changes.collect::<Vec<_>>(),
+            "denials": denials.collect::<Vec<_>>(),
+            "reads": self.reads,
+            "undo": self.undo(),
+        })
+    }
+}
+
+/// One line for people.
+enum Line<'a> {
+    /// Versions of one path, or one change.
+    Changes(Vec<&'a Change>),
+    Denial(&'a Denial),
+}
+
+impl fmt::Display for Line<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Changes(changes) => {
+                let Some(change) = changes.first() else { return Ok(()) };
+                write!(f, "{:<8} {}", change.operation.to_string(), change.path)?;
+                if let Some(to) = &change.to {
+                    write!(f, " to {to}")?;
+                }
+                if changes.len() > 1 {
+                    write!(f, " ({} versions)", changes.len())?;
+                }
+                match change.result.as_deref() {
+                    Some("ok") => Ok(()),
+                    Some(result) => write!(f, ": {}", Escaped(result)),
+                    None => write!(f, ": not finished"),
+                }
+            }
+            Self::Denial(denial) => {
+                let (operation, path) = (Escaped(&denial.operation), Escaped(&denial.path));
+                write!(f, "denied   {operation} {path}")?;
+                if denial.times > 1 {
+                    write!(f, ", {} times", denial.times)?;
+                }
+                match (&denial.rule, &denial.reason) {
+                    (Some(rule), _) => write!(f, ": rule {}", Escaped(rule)),
+                    (None, Some(reason)) => write!(f, ": {}", Escaped(reason)),
+                    (None, None) => Ok(()),
+                }
+            }
+        }
+    }
+}
