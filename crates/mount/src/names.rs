@@ -9,14 +9,21 @@ use portcullis_policy::{
 };
 use rustix::io::Errno;
 
-use crate::{attributes::Attr, mount::Mount, staged::Time};
+use crate::{attributes::Attr, change::Wanted, mount::Mount, staged::Time};
 
 impl Mount<'_> {
-    /// Creates a directory.
+    /// Creates a directory. The gateway gives it the mode that its own umask leaves; another
+    /// one is set by a second request, and if that is refused the directory stays.
     ///
     /// # Errors
     /// As the gateway says.
-    pub(crate) fn make_directory(&self, parent: u64, name: &str, pid: u32) -> Result<Attr, Errno> {
+    pub(crate) fn make_directory(
+        &self,
+        parent: u64,
+        name: &str,
+        mode: u32,
+        pid: u32,
+    ) -> Result<Attr, Errno> {
         let facts = self.facts(pid);
         {
             let _names = self.keep_names();
@@ -29,7 +36,10 @@ impl Mount<'_> {
             self.request(&facts, parent, &Mkdir { path, recursive: false })?;
             self.counts.changes.add();
         }
-        self.look_up(parent, name)
+        let made = self.look_up(parent, name)?;
+        let mode = Some(mode & 0o777).filter(|mode| *mode != made.mode);
+        let wanted = Wanted { mode, ..Wanted::default() };
+        Ok(self.set_attributes(made.node, None, wanted, pid).unwrap_or(made))
     }
 
     /// Creates a link to `target`, which says where from its directory.
