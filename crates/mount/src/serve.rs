@@ -18,6 +18,7 @@ use crate::{
     attributes::Attr,
     change::Wanted,
     invalidate::Work,
+    look::OpeningDirectory,
     mount::Mount,
     open::{How, Opening},
 };
@@ -195,10 +196,10 @@ impl FileSystem for Mount<'_> {
         caller: Caller,
         parent: NodeId,
         name: &OsStr,
-        _: u32,
+        mode: u32,
     ) -> Result<Entry> {
         let name = text(name, Errno::ILSEQ)?;
-        self.make_directory(parent.0, name, caller.pid).map(|attr| self.entry(&attr))
+        self.make_directory(parent.0, name, mode, caller.pid).map(|attr| self.entry(&attr))
     }
 
     fn unlink(&self, caller: Caller, parent: NodeId, name: &OsStr) -> Result<()> {
@@ -324,7 +325,9 @@ impl FileSystem for Mount<'_> {
     }
 
     fn open_directory(&self, _: Caller, node: NodeId, _: OFlags) -> Result<Opened> {
-        self.open_directory(node.0).map(|handle| Opened::new(Handle(handle)))
+        let OpeningDirectory { handle, caches, keeps } = self.open_directory(node.0)?;
+        let opened = Opened::new(Handle(handle));
+        Ok(Opened { cache_directory: caches, keep_cache: keeps, ..opened })
     }
 
     fn read_directory(
@@ -341,9 +344,18 @@ impl FileSystem for Mount<'_> {
                 let inode = self.lock().nodes.child(node.0, name).unwrap_or(UNKNOWN_INODE);
                 return directory.add(file, inode, file_type(kind), next);
             }
-            directory.add_entry(file, next, || {
-                self.look_up(node.0, name).ok().map(|attr| self.entry(&attr))
-            })
+            // A name that was listed is only left out if it is gone.
+            let mut is_bare = false;
+            let has_room = directory.add_entry(file, next, || {
+                let found = self.look_up(node.0, name);
+                is_bare = found.is_err_and(|error| error != Errno::NOENT);
+                found.ok().map(|attr| self.entry(&attr))
+            });
+            if is_bare {
+                directory.add(file, UNKNOWN_INODE, file_type(kind), next)
+            } else {
+                has_room
+            }
         })
     }
 
