@@ -116,8 +116,8 @@ fn carry_out(fs: &impl FileSystem, request: Request<'_>) -> Option<Result<Output
         Operation::Read { handle, offset, size } => fs
             .read(caller, node, handle, offset, size)
             .map(|data| Output::Data(data, usize::try_from(size).unwrap_or(usize::MAX))),
-        Operation::Write { handle, offset, data, is_mapped } => fs
-            .write(caller, node, handle, offset, data, is_mapped)
+        Operation::Write { handle, offset, data, from } => fs
+            .write(caller, node, handle, offset, data, from)
             .map(|size| bytes(&WriteOut { size, padding: 0 })),
         Operation::Flush(handle) => done(must_be_known(fs.flush(caller, node, handle))),
         Operation::Release(handle) => {

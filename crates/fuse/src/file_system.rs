@@ -11,7 +11,7 @@ use crate::{
     directory::Directory,
     types::{
         Attributes, Caller, Data, Entry, Handle, NodeId, Opened, RenameMode, Seek, SetAttributes,
-        Statistics,
+        Statistics, WriteFrom,
     },
 };
 
@@ -152,8 +152,7 @@ pub trait FileSystem: Sync {
         Err(Errno::NOSYS)
     }
 
-    /// WRITE: how many bytes were taken. `is_mapped` where they come from a mapping: then
-    /// neither caller nor handle need be those of who wrote.
+    /// WRITE: how many bytes were taken.
     fn write(
         &self,
         caller: Caller,
@@ -161,7 +160,7 @@ pub trait FileSystem: Sync {
         handle: Handle,
         offset: u64,
         data: &[u8],
-        is_mapped: bool,
+        from: WriteFrom,
     ) -> Result<u32> {
         Err(Errno::NOSYS)
     }

@@ -26,5 +26,5 @@ pub use rustix::{
 pub use session::{Session, SessionError, Stopper};
 pub use types::{
     Attributes, Caller, Data, Entry, Handle, NodeId, Opened, RenameMode, Seek, SetAttributes,
-    SetTime, Statistics,
+    SetTime, Statistics, WriteFrom,
 };

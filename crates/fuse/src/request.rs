@@ -11,7 +11,7 @@ use crate::{
         GetattrIn, GetxattrIn, InHeader, InitIn, LinkIn, LseekIn, MkdirIn, MknodIn, OpenIn, ReadIn,
         ReleaseIn, Rename2In, RenameIn, SetattrIn, SetxattrIn, WriteIn, fattr, opcode,
     },
-    types::{Caller, Handle, NodeId, RenameMode, Seek, SetAttributes, SetTime},
+    types::{Caller, Handle, NodeId, RenameMode, Seek, SetAttributes, SetTime, WriteFrom},
 };
 
 /// A request.
@@ -93,7 +93,7 @@ pub(crate) enum Operation<'a> {
         handle: Handle,
         offset: u64,
         data: &'a [u8],
-        is_mapped: bool,
+        from: WriteFrom,
     },
     Flush(Handle),
     Release(Handle),
@@ -214,13 +214,19 @@ impl<'a> Arguments<'a> {
                 Operation::Read { handle: Handle(fh), offset, size }
             }
             opcode::WRITE => {
-                let WriteIn { fh, offset, size, write_flags, .. } = self.take()?;
+                let WriteIn { fh, offset, size, write_flags, flags, .. } = self.take()?;
                 let data = self.all();
                 if usize::try_from(size) != Ok(data.len()) {
                     return Err(Errno::INVAL);
                 }
-                let is_mapped = write_flags & abi::WRITE_CACHE != 0;
-                Operation::Write { handle: Handle(fh), offset, data, is_mapped }
+                let from = if write_flags & abi::WRITE_CACHE != 0 {
+                    WriteFrom::Mapping
+                } else if OFlags::from_bits_retain(flags).contains(OFlags::APPEND) {
+                    WriteFrom::Append
+                } else {
+                    WriteFrom::Call
+                };
+                Operation::Write { handle: Handle(fh), offset, data, from }
             }
             opcode::FLUSH => Operation::Flush(Handle(self.take::<FlushIn>()?.fh)),
             opcode::RELEASE => Operation::Release(Handle(self.take::<ReleaseIn>()?.fh)),

@@ -145,6 +145,17 @@ pub enum RenameMode {
     Exchange,
 }
 
+/// Where a WRITE comes from.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum WriteFrom {
+    /// A system call.
+    Call,
+    /// A system call on a descriptor with `O_APPEND` now: it goes to the end of the file.
+    Append,
+    /// A mapping: neither caller nor handle need be those of who wrote.
+    Mapping,
+}
+
 /// Where a seek leads.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Seek {

@@ -203,7 +203,7 @@ impl FileSystem for Memory {
         _: Handle,
         offset: u64,
         data: &[u8],
-        _: bool,
+        _: portcullis_fuse::WriteFrom,
     ) -> Result<u32> {
         let (start, end) = (offset as usize, offset as usize + data.len());
         self.change(node, |bytes| {

@@ -19,7 +19,21 @@ use crate::{
 };
 
 impl Mount<'_> {
-    /// Commits what an open file has, for FLUSH and FSYNC.
+    /// Commits what an open file has when one of its descriptors is closed. What is empty
+    /// waits for the last one: a shell empties a file, closes a second descriptor of it, and
+    /// only then has a program write.
+    ///
+    /// # Errors
+    /// As [`Mount::commit_handle`].
+    pub(crate) fn flush_handle(&self, handle: u64, pid: u32) -> Result<(), Errno> {
+        let file = self.lock().handles.file(handle)?;
+        match &file.staged {
+            Some(staged) if staged.shows().size == 0 => staged.live(),
+            _ => self.commit_handle(handle, pid),
+        }
+    }
+
+    /// Commits what an open file has.
     ///
     /// # Errors
     /// Why it was refused; then nothing of what was written is left.
@@ -102,6 +116,7 @@ impl Mount<'_> {
             // What programs noted of the file while it was staged stays true.
             let (version, modified, changed) = (seen.stat.version(), shows.modified, shows.changed);
             node.times = Some(Times { version, modified, changed });
+            node.told = node.told.map(|told| told.staged(&shows));
         }
         Ok(attributes)
     }

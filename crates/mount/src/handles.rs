@@ -16,8 +16,6 @@ pub(crate) struct OpenFile {
     /// What is written, if it is open for writing. If that was refused, the handle is of no
     /// use any more.
     pub(crate) staged: Option<Arc<Staged>>,
-    /// Whether it was opened to write at the end.
-    pub(crate) appends: bool,
 }
 
 /// An open directory.

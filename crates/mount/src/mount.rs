@@ -2,7 +2,7 @@
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
-use portcullis_core::{Client, Gateway, Herald, MountView, Reply, Request, Seen};
+use portcullis_core::{Client, Error, Gateway, Herald, MountView, Reply, Request, Seen, Stat};
 use portcullis_policy::{
     ObjectKind,
     model::{Session, WorkspacePath},
@@ -198,13 +198,31 @@ impl<'g> Mount<'g> {
     ) -> Result<Reply<R::Output>, Errno> {
         let facts = self.claims.facts(pid);
         let client = Client { facts: &facts, ..Client::default() };
-        self.gateway.handle(&self.session, request, client).map_err(|error| {
-            self.counts.refusals.add();
-            if let Some(node) = self.lock().nodes.get_mut(node) {
-                node.why = Some(Arc::from(error.to_string()));
-            }
-            errno::of_kind(error.kind())
-        })
+        let reply = self.gateway.handle(&self.session, request, client);
+        reply.map_err(|error| self.refused(node, &error))
+    }
+
+    /// Asks whether a change may be made that is yet to come, of what is at `at`.
+    ///
+    /// # Errors
+    /// `EACCES`; the denial has a record.
+    pub(crate) fn admit<R: Request>(
+        &self,
+        pid: u32,
+        node: u64,
+        request: &R,
+        (at, existing): (&WorkspacePath, Option<&Stat>),
+    ) -> Result<(), Errno> {
+        let admitted = self.view().admit(request, at, existing, &self.claims.facts(pid));
+        admitted.map_err(|error| self.refused(node, &error))
+    }
+
+    fn refused(&self, node: u64, error: &Error) -> Errno {
+        self.counts.refusals.add();
+        if let Some(node) = self.lock().nodes.get_mut(node) {
+            node.why = Some(Arc::from(error.to_string()));
+        }
+        errno::of_kind(error.kind())
     }
 
     /// The kernel gives up references to a node.

@@ -13,7 +13,7 @@ use crate::{attributes::Attr, change::Wanted, mount::Mount, staged::Time};
 
 impl Mount<'_> {
     /// Creates a directory. The gateway gives it the mode that its own umask leaves; another
-    /// one is set by a second request, and if that is refused the directory stays.
+    /// one is set by a second request, and if that is refused the directory goes again.
     ///
     /// # Errors
     /// As the gateway says.
@@ -32,13 +32,18 @@ impl Mount<'_> {
                 return Err(Errno::EXIST);
             }
             let _change = self.begin_change();
-            self.request(pid, parent, &Mkdir { path, recursive: false })?;
+            let mkdir = Mkdir { path: path.clone(), recursive: false };
+            self.admit(pid, parent, &mkdir, (&path, None))?;
+            self.request(pid, parent, &mkdir)?;
             self.counts.changes.add();
         }
         let made = self.look_up(parent, name)?;
         let mode = Some(mode & 0o777).filter(|mode| *mode != made.mode);
         let wanted = Wanted { mode, ..Wanted::default() };
-        Ok(self.set_attributes(made.node, None, wanted, pid).unwrap_or(made))
+        self.set_attributes(made.node, None, wanted, pid).inspect_err(|_| {
+            self.forget_node(made.node, 1);
+            let _ = self.remove(parent, name, true, pid);
+        })
     }
 
     /// Creates a link to `target`, which says where from its directory.
@@ -60,7 +65,9 @@ impl Mount<'_> {
                 return Err(Errno::EXIST);
             }
             let _change = self.begin_change();
-            self.request(pid, parent, &Symlink { path, target: target.to_owned() })?;
+            let link = Symlink { path: path.clone(), target: target.to_owned() };
+            self.admit(pid, parent, &link, (&path, None))?;
+            self.request(pid, parent, &link)?;
             self.counts.changes.add();
         }
         self.look_up(parent, name)
@@ -138,33 +145,32 @@ impl Mount<'_> {
         }
         let kind = self.seen(&old)?.stat.kind;
         let _change = self.begin_change();
-        if replace && kind == ObjectKind::Directory {
-            self.make_way(&new, target, pid)?;
-        }
         let rename = Rename { from: old, to: new.clone(), replace };
+        self.admit(pid, source.unwrap_or(from.0), &rename, (&new, None))?;
+        if kind == ObjectKind::Directory
+            && let Ok(seen) = self.seen(&new)
+        {
+            // Not over an empty one either: that would be two changes.
+            return Err(match seen.stat.kind {
+                ObjectKind::Directory => Errno::NOTEMPTY,
+                _ => Errno::NOTDIR,
+            });
+        }
         self.request(pid, source.unwrap_or(from.0), &rename)?;
         self.counts.changes.add();
-        self.lock().nodes.rename(from, to);
+        {
+            let mut state = self.lock();
+            state.nodes.rename(from, to);
+            // What is shown of a file depends on its path.
+            for id in source.map(|id| state.nodes.beneath(id)).unwrap_or_default() {
+                state.memo.remove(id);
+                state.nodes.forget_views(id);
+            }
+        }
         if let Some(id) = source {
             self.settle(id, &new, None);
         }
         Ok(())
-    }
-
-    /// Removes the empty directory that a directory is renamed over.
-    fn make_way(&self, path: &WorkspacePath, target: Option<u64>, pid: u32) -> Result<(), Errno> {
-        match self.seen(path) {
-            Ok(seen) if seen.stat.kind == ObjectKind::Directory => {}
-            Ok(_) => return Err(Errno::NOTDIR),
-            // Whether something hidden is there the request says.
-            Err(_) => return Ok(()),
-        }
-        let has_staged = |id| !self.lock().nodes.staged_only(id).is_empty();
-        if target.is_some_and(has_staged) {
-            return Err(Errno::NOTEMPTY);
-        }
-        let remove = Remove { path: path.clone(), recursive: false };
-        self.request(pid, target.unwrap_or(crate::nodes::ROOT), &remove).map(drop)
     }
 
     /// Takes the version that a change of this mount made of a node for the one that it

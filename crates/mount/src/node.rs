@@ -12,6 +12,9 @@ use crate::{
     staged::{Staged, Time},
 };
 
+/// Of what has to be decided on again, whatever the policy.
+pub(crate) const NO_POLICY: u64 = u64::MAX;
+
 /// Whether a node has a name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Place {
@@ -33,7 +36,7 @@ pub(crate) struct Times {
 #[derive(Debug, Clone)]
 pub(crate) struct Content {
     pub(crate) bytes: Bytes,
-    /// The policy under which it was decided.
+    /// The policy under which it was decided, or [`NO_POLICY`].
     pub(crate) policy: u64,
 }
 
@@ -105,6 +108,11 @@ impl Node {
     }
 
     /// Whether a handle is open.
+    /// Whether what it shows was decided on under this policy, at this path.
+    pub(crate) fn is_shown_under(&self, policy: u64) -> bool {
+        self.content.as_ref().is_some_and(|content| content.policy == policy)
+    }
+
     pub(crate) fn is_open(&self) -> bool {
         self.opens > 0
     }

@@ -10,7 +10,7 @@ use std::{collections::BTreeMap, sync::Arc};
 
 use portcullis_policy::{ObjectKind, model::WorkspacePath};
 
-use crate::node::{Node, Place};
+use crate::node::{NO_POLICY, Node, Place};
 
 /// The workspace root.
 pub(crate) const ROOT: u64 = 1;
@@ -267,6 +267,26 @@ impl Nodes {
             (node.parent, node.name) = (to.0, name);
         }
         self.drop_unused(from.0);
+    }
+
+    /// A node and all that is known beneath it.
+    pub(crate) fn beneath(&self, id: u64) -> Vec<u64> {
+        let mut all = vec![id];
+        let mut next = 0;
+        while let Some(node) = all.get(next).and_then(|id| self.nodes.get(id)) {
+            all.extend(node.children.values());
+            next += 1;
+        }
+        all
+    }
+
+    /// Has what a node shows decided on and made again.
+    pub(crate) fn forget_views(&mut self, id: u64) {
+        let Some(node) = self.nodes.get_mut(&id) else { return };
+        (node.shown, node.size) = (None, None);
+        if let Some(content) = &mut node.content {
+            content.policy = NO_POLICY;
+        }
     }
 
     fn detach(&mut self, id: u64, place: Place) {

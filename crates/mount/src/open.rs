@@ -6,7 +6,7 @@ use portcullis_core::{Seen, Version};
 use portcullis_fuse::Data;
 use portcullis_policy::{
     ObjectKind,
-    model::{Encoding, LineRange, OperationKind, WorkspacePath, request::Read},
+    model::{Encoding, LineRange, WorkspacePath, request::Read},
 };
 use rustix::io::Errno;
 
@@ -15,6 +15,7 @@ use crate::{
     memo::{Key, View, is_settled},
     mount::Mount,
     node::{Bytes, Content},
+    stage::empty_write,
     staged::{Staged, now, range},
 };
 
@@ -44,7 +45,6 @@ pub(crate) struct Opening {
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct How {
     pub(crate) writes: bool,
-    pub(crate) appends: bool,
     pub(crate) truncates: bool,
 }
 
@@ -68,7 +68,7 @@ impl Mount<'_> {
         let staged = self.lock().nodes.get(id).and_then(|node| node.staged().cloned());
         if let Some(staged) = staged {
             let is_same = self.decide_staged(id, &staged, pid)?;
-            return self.add_handle(id, None, (false, is_same));
+            return self.add_handle(id, None, is_same);
         }
         let _names = self.keep_names();
         let snapshot = match self.path(id) {
@@ -80,11 +80,11 @@ impl Mount<'_> {
                 let node = state.nodes.get(id).filter(|node| node.is_open());
                 node.and_then(|node| node.content.as_ref()).filter(|c| shows(c)).ok_or(error)?;
                 drop(state);
-                return self.add_handle(id, None, (false, true));
+                return self.add_handle(id, None, true);
             }
         };
         let keeps_pages = self.show(id, &snapshot)?;
-        self.add_handle(id, None, (false, keeps_pages))
+        self.add_handle(id, None, keeps_pages)
     }
 
     /// Makes a snapshot what all handles of a node read; whether the kernel has pages of it.
@@ -110,10 +110,10 @@ impl Mount<'_> {
         &self,
         id: u64,
         staged: Option<Arc<Staged>>,
-        (appends, keeps_pages): (bool, bool),
+        keeps_pages: bool,
     ) -> Result<Opening, Errno> {
         let mut state = self.lock();
-        let handle = state.handles.add_file(OpenFile { node: id, staged, appends })?;
+        let handle = state.handles.add_file(OpenFile { node: id, staged })?;
         state.nodes.open(id);
         Ok(Opening { handle, keeps_pages })
     }
@@ -184,13 +184,17 @@ impl Mount<'_> {
         let staged_only = self.lock().nodes.get(id).is_some_and(|node| node.is_staged_only());
         let mut is_same = true;
         if staged_only {
-            if !self.view().may_create(&path, OperationKind::Write) {
-                return Err(Errno::ACCESS);
-            }
+            self.admit(pid, id, &empty_write(&path), (&path, None))?;
         } else {
+            // What another policy, or another path, let it begin with is not shown on: what was
+            // written is stored, if it may be, and what is there is read anew.
+            let is_old = self.lock().nodes.get(id).is_none_or(|node| !node.is_shown_under(policy));
+            if is_old {
+                self.commit_named(id, staged, pid)?;
+            }
             let seen = self.seen(&path)?;
             let shows = staged.shows();
-            if !shows.dirty && shows.base != Some(seen.stat.version()) {
+            if is_old || (!shows.dirty && shows.base != Some(seen.stat.version())) {
                 self.renew(id, staged, &path, pid)?;
                 is_same = false;
             } else if self.view().repeat(&path, &seen.stat) {

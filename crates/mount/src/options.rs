@@ -15,7 +15,8 @@ pub struct Options {
     pub processes: Option<OwnedFd>,
     /// How long the kernel may answer from what it was told of names and attributes.
     pub timeout: Duration,
-    /// Threads that wait for requests in the kernel, beside one that polls.
+    /// Threads that serve, beside one. There are more than programs that keep one busy for
+    /// long, with a commit each, or others would wait for them.
     pub threads: usize,
     /// The most bytes that are staged together.
     pub staged: u64,
@@ -39,7 +40,7 @@ impl Options {
             gid,
             processes: None,
             timeout: Duration::from_secs(1),
-            threads: 3,
+            threads: 15,
             staged: 1 << 30,
             file: 256 << 20,
             views: 256 << 20,

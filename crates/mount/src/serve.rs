@@ -10,6 +10,7 @@ use std::{
 use portcullis_fuse::{
     Attributes, Caller, Data, Directory, Entry, Errno, FileSystem, FileType, Handle, NodeId,
     Notifier, OFlags, Opened, RenameMode, Seek, Session, SessionError, SetAttributes, Statistics,
+    WriteFrom,
 };
 use portcullis_policy::ObjectKind;
 use rustix::io::Result;
@@ -118,8 +119,7 @@ fn text(name: &OsStr, else_error: Errno) -> Result<&str> {
 
 fn how(flags: OFlags) -> How {
     let writes = flags.intersects(OFlags::WRONLY | OFlags::RDWR);
-    let (appends, truncates) = (flags.contains(OFlags::APPEND), flags.contains(OFlags::TRUNC));
-    How { writes, appends, truncates }
+    How { writes, truncates: flags.contains(OFlags::TRUNC) }
 }
 
 fn opened(opening: Opening, how: How) -> Opened {
@@ -278,14 +278,14 @@ impl FileSystem for Mount<'_> {
         handle: Handle,
         offset: u64,
         data: &[u8],
-        is_mapped: bool,
+        from: WriteFrom,
     ) -> Result<u32> {
-        self.write_file(handle.0, offset, data, (is_mapped, caller.pid))?;
+        self.write_file(handle.0, offset, data, (from, caller.pid))?;
         u32::try_from(data.len()).map_err(|_| Errno::INVAL)
     }
 
     fn flush(&self, caller: Caller, _: NodeId, handle: Handle) -> Result<()> {
-        self.commit_handle(handle.0, caller.pid)
+        self.flush_handle(handle.0, caller.pid)
     }
 
     fn release(&self, _: NodeId, handle: Handle) {

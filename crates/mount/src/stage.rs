@@ -2,9 +2,10 @@
 
 use std::sync::Arc;
 
+use portcullis_fuse::WriteFrom;
 use portcullis_policy::{
     ObjectKind,
-    model::{OperationKind, request::Write},
+    model::{WorkspacePath, request::Write},
 };
 use rustix::io::Errno;
 
@@ -19,17 +20,35 @@ use crate::{
 
 impl Mount<'_> {
     /// Opens a file for writing: there is a staged version of it from now on.
+    ///
+    /// # Errors
+    /// `EACCES` if it may not be written; else as it cannot be read.
     pub(crate) fn open_staged(&self, id: u64, how: How, pid: u32) -> Result<Opening, Errno> {
+        self.admit_writing(id, pid)?;
         // From here on nobody else's close is the last one.
         self.lock().nodes.open(id);
         let opened = self.stage(id, how.truncates, pid).and_then(|(staged, is_same)| {
             if how.truncates {
                 staged.empty()?;
             }
-            self.add_handle(id, Some(staged), (how.appends, is_same && !how.truncates))
+            self.add_handle(id, Some(staged), is_same && !how.truncates)
         });
         self.close(id);
         opened
+    }
+
+    /// Asks whether the file of a node may be written.
+    fn admit_writing(&self, id: u64, pid: u32) -> Result<(), Errno> {
+        let _names = self.keep_names();
+        let path = match self.path(id) {
+            Ok(path) => path,
+            // Nothing of it will ever have a name.
+            Err(Errno::NOENT) => return Ok(()),
+            Err(error) => return Err(error),
+        };
+        let staged_only = self.lock().nodes.get(id).is_some_and(|node| node.is_staged_only());
+        let existing = if staged_only { None } else { Some(self.seen(&path)?.stat) };
+        self.admit(pid, id, &empty_write(&path), (&path, existing.as_ref()))
     }
 
     /// The staged version of a node's file, which begins from what the file shows, or
@@ -106,12 +125,7 @@ impl Mount<'_> {
         }
         let _names = self.keep_names();
         let path = self.path_of(parent, name)?;
-        if !self.view().may_create(&path, OperationKind::Write) {
-            // The request says why not, and records it.
-            let write = Write { path, content: Vec::new(), mode: Some(mode & 0o777) };
-            self.request(pid, parent, &write)?;
-            return Err(Errno::STALE);
-        }
+        self.admit(pid, parent, &empty_write(&path), (&path, None))?;
         let staged = Arc::new(Staged::created(&self.budget, mode & 0o777));
         let bytes = Bytes::Staged(Arc::clone(&staged));
         let shows = staged.shows();
@@ -134,7 +148,7 @@ impl Mount<'_> {
             }
             attr
         };
-        let opened = self.add_handle(attr.node, Some(staged), (how.appends, false));
+        let opened = self.add_handle(attr.node, Some(staged), false);
         let opened = opened.inspect_err(|_| {
             self.lock().nodes.unlink(parent, name);
             self.forget_node(attr.node, 1);
@@ -142,8 +156,7 @@ impl Mount<'_> {
         Ok((attr, opened))
     }
 
-    /// Writes to an open file: at the end if it is open for that and this does not come from
-    /// a mapping.
+    /// Writes to an open file: where the kernel says, or at the end.
     ///
     /// # Errors
     /// `EIO` after a refusal; `EFBIG`, `EDQUOT`.
@@ -152,11 +165,10 @@ impl Mount<'_> {
         handle: u64,
         offset: u64,
         data: &[u8],
-        (is_mapped, pid): (bool, u32),
+        (from, pid): (WriteFrom, u32),
     ) -> Result<(), Errno> {
         let (file, staged) = self.writable(handle, pid)?;
-        let appends = file.appends && !is_mapped;
-        let wrote = staged.write((!appends).then_some(offset), data)?;
+        let wrote = staged.write((from != WriteFrom::Append).then_some(offset), data)?;
         if wrote != offset {
             // The kernel took another end of the file for the right one.
             self.invalidations.content(file.node);
@@ -214,6 +226,7 @@ impl Mount<'_> {
             None | Some(Err(Errno::BADF)) => {}
             Some(Err(error)) => return Err(error),
         }
+        self.admit_writing(id, pid)?;
         // From here on nobody else's close is the last one.
         self.lock().nodes.open(id);
         let done = self.stage(id, size == 0, pid).and_then(|(staged, _)| {
@@ -225,4 +238,9 @@ impl Mount<'_> {
         self.close(id);
         done
     }
+}
+
+/// What is asked for before it is known what will be written.
+pub(crate) fn empty_write(path: &WorkspacePath) -> Write {
+    Write { path: path.clone(), content: Vec::new(), mode: None }
 }

@@ -396,6 +396,8 @@ impl Content {
         bytes.try_reserve(size.saturating_sub(bytes.len())).map_err(|_| Errno::NOMEM)?;
         bytes.resize(size, 0);
         if length < self.charged {
+            // Else what is given back would still be used.
+            bytes.shrink_to(size);
             self.budget.give_back(self.charged - length);
             self.charged = length;
         }

@@ -4,19 +4,28 @@
 //! Lookups and lists are decided as requests to list are, and have no record. What may not
 //! be listed is missing, whatever is there.
 
-use std::{cell::OnceCell, time::Instant};
+use std::{cell::OnceCell, collections::BTreeMap, time::Instant};
 
 use portcullis_audit::Draft;
 use rustix::fs::OFlags;
+use serde_json::Value;
 
-use super::{Following, Gateway, authorizer::named, client::Client, transaction::Transaction};
+use super::{
+    Following, Gateway,
+    authorizer::named,
+    client::Client,
+    error::{Error as GatewayError, HIDDEN, UNSEEN},
+    record,
+    request::Request,
+    transaction::Transaction,
+};
 use crate::{
     model::{
         Access, AsOperation as _, Encoding, LineRange, OperationKind, Session, WorkspacePath,
         request::Read,
     },
     ops::{self, Findings, prepare},
-    policy::{Object, ObjectKind, Policy, Query, Secrets, Sight},
+    policy::{Decision, Effect, Object, ObjectKind, Policy, Query, Secrets, Sight},
     workspace::{Error, Kinds, Stat, TempName, read_link},
 };
 
@@ -208,15 +217,36 @@ impl MountView<'_> {
         is_allowed
     }
 
-    /// Whether the agent may have `operation` (`write`, `mkdir`, …) make something at `path`,
-    /// by its name alone: what is there makes no difference. A name that may not be listed is
-    /// not made, or an error would tell whether it is there.
-    pub fn may_create(&self, path: &WorkspacePath, operation: OperationKind) -> bool {
-        let policy = self.gateway.policy();
-        let asked = [(operation, Access::Write), (OperationKind::List, Access::List)];
-        asked.iter().all(|(operation, access)| {
-            named(&policy, &self.query(*operation, *access, path)).is_allow()
-        })
+    /// Decides on a change that is yet to come: on making or changing what is at `at`, by its
+    /// name and, where something is there, by what that is. A name that may not be listed is
+    /// not made, or an error would tell whether it is there. A denial is recorded as one of
+    /// `request`; whatever is allowed here, the request itself is decided on again.
+    ///
+    /// # Errors
+    /// The denial.
+    pub fn admit<R: Request + ?Sized>(
+        &self,
+        request: &R,
+        at: &WorkspacePath,
+        existing: Option<&Stat>,
+        facts: &BTreeMap<String, Value>,
+    ) -> Result<(), GatewayError> {
+        let (policy, operation) = (self.gateway.policy(), request.as_operation());
+        let write = self.query(operation.kind(), Access::Write, at);
+        let list = named(&policy, &self.query(OperationKind::List, Access::List, at));
+        let denial = match list.effect() {
+            Effect::Allow => None,
+            Effect::Deny => Some(list),
+            Effect::Ask => Some(Decision::built_in_denial(HIDDEN, UNSEEN)),
+        };
+        let object = existing.map(|stat| policy.evaluate_object(&write, &stat.object(false)));
+        let mut asked = [Some(named(&policy, &write)), object].into_iter().flatten();
+        let denial = denial.or_else(|| asked.find(|one| one.effect() == Effect::Deny));
+        let Some(denial) = denial else { return Ok(()) };
+        let mut draft = record::operation(self.session, &policy, operation);
+        draft.facts = (!facts.is_empty()).then(|| facts.clone());
+        let meter = self.gateway.meter_of(self.session, &policy).ok().flatten();
+        Err(self.gateway.fail(draft, denial.into(), meter.as_deref()))
     }
 
     /// The policy in force: another number is another policy.

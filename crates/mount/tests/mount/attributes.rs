@@ -135,8 +135,8 @@ fn the_kernel_forgets_nodes_before_there_are_too_many() {
 
 #[test]
 fn an_error_that_no_close_told_is_told_by_the_next_open() {
-    let rule = "[[rules]]\nid = \"frozen\"\neffect = \"deny\"\noperations = [\"write\"]\npaths = [\"file\"]\n";
-    with(&format!("{ALL}{rule}"), file, |rig| {
+    let limit = "[mount]\nmaxWriteSize = \"4B\"\n";
+    with(&format!("{ALL}{limit}"), file, |rig| {
         let script = "import ctypes, os, time\nlibc = ctypes.CDLL(None)\nlibc.mmap.restype = ctypes.c_void_p\n\
             f = os.open('file', os.O_RDWR)\np = libc.mmap(None, 8, 3, 1, f, ctypes.c_long(0))\nos.close(f)\n\
             ctypes.memmove(p, b'ONE', 3)\nlibc.munmap(ctypes.c_void_p(p), ctypes.c_long(8))\n\

@@ -122,3 +122,56 @@ fn what_is_staged_is_decided_under_the_policy_of_the_commit() {
         assert_eq!((rig.read("a").len(), rig.host("new").exists()), (100_000, false));
     });
 }
+
+/// As what had been shown before that policy was.
+#[test]
+fn what_is_open_to_be_written_is_read_again_under_another_policy() {
+    let secret = |root: &Path| {
+        for name in ["clean", "dirty"] {
+            fs::write(root.join(name), "key = tok_abcdefgh\n").unwrap();
+        }
+    };
+    let rule = "[secrets]\nonRead = \"redact\"\n[[secrets.rules]]\nid = \"k\"\nregex = 'tok_[a-z]{8}'\n\
+                keywords = [\"tok_\"]\n";
+    with(ALL, secret, |rig| {
+        let waiting = Waiting::start(
+            rig,
+            "c = os.open('clean', os.O_RDWR)\nd = os.open('dirty', os.O_RDWR)\nos.pwrite(d, b'KEY', 0)",
+            "for f in [c, d]:\n  try: print('tok_' in os.pread(f, 100, 0).decode())\n  except OSError as e: print(e.errno)\n\
+             for n in ['clean', 'dirty']:\n  try: print('tok_' in open(n).read())\n  except OSError as e: print(e.errno)",
+        );
+        reload(rig, rule);
+        let said = waiting.go_on();
+        assert!(!said.contains("True"), "{said}");
+        assert_eq!(said.lines().count(), 5, "{said}");
+    });
+}
+
+/// What stands in the place of a secret depends on the path.
+#[test]
+fn a_file_in_a_renamed_directory_is_read_again() {
+    let secret = |root: &Path| {
+        fs::create_dir(root.join("d")).unwrap();
+        fs::write(root.join("d/f"), "key = tok_abcdefgh\n").unwrap();
+    };
+    let rule = "[secrets]\nonRead = \"redact\"\n[[secrets.rules]]\nid = \"k\"\nregex = 'tok_[a-z]{8}'\n\
+                keywords = [\"tok_\"]\n";
+    with(&format!("{ALL}{rule}"), secret, |rig| {
+        rig.sh("sleep 0.1; cat d/f >/dev/null; cat d/f >/dev/null; mv d e; sed -i s/key/KEY/ e/f")
+            .ok();
+        assert_eq!(rig.read("e/f"), "KEY = tok_abcdefgh\n");
+        assert!(rig.about("e/f").iter().any(|record| record.starts_with("decision read")));
+    });
+}
+
+/// The first close of a shell's redirection empties nothing for good.
+#[test]
+fn a_redacted_file_is_replaced_by_a_redirection() {
+    let secret = |root: &Path| fs::write(root.join("f"), "key = tok_abcdefgh\n").unwrap();
+    let rule = "[secrets]\nonRead = \"redact\"\n[[secrets.rules]]\nid = \"k\"\nregex = 'tok_[a-z]{8}'\n\
+                keywords = [\"tok_\"]\n";
+    with(&format!("{ALL}{rule}"), secret, |rig| {
+        rig.sh("text=$(cat f); echo \"$text\" >f").ok();
+        assert_eq!(rig.read("f"), "key = tok_abcdefgh\n");
+    });
+}

@@ -24,8 +24,8 @@ fn files_are_stored_when_they_are_closed() {
         assert_eq!((rig.read("empty"), rig.read("a/b/c/copy")), (String::new(), rig.read("file")));
         rig.python("open('once', 'w').write('text')").ok();
         assert_eq!(rig.about("once"), ["intent write -", "outcome write ok"]);
-        // A shell closes a duplicate before the program begins, which stores an empty file.
-        assert_eq!(rig.about("created").len(), 4);
+        // A shell closes a duplicate before the program begins: nothing to store yet.
+        assert_eq!(rig.about("created"), ["intent write -", "outcome write ok"]);
         rig.sh("sed -i s/two/2/ file; mv file a/moved; dd if=/dev/zero of=zeros bs=64k count=40 status=none; truncate -s 5 created").ok();
         assert_eq!(rig.read("a/moved"), "one\n2\nthree\n");
         assert!(!rig.host("file").exists());
@@ -38,26 +38,70 @@ fn files_are_stored_when_they_are_closed() {
 }
 
 #[test]
-fn a_denied_write_fails_at_close_and_changes_nothing() {
+fn what_may_not_be_written_is_not_opened() {
     let rule = "[[rules]]\nid = \"frozen\"\neffect = \"deny\"\noperations = [\"write\"]\npaths = [\"file\", \"new\"]\n";
     with(&format!("{ALL}{rule}"), file, |rig| {
-        let script = "import os\nf = os.open('file', os.O_WRONLY | os.O_TRUNC)\nos.write(f, b'evil')\n\
-            try: os.close(f)\nexcept OSError as e: print(e.errno)\nprint(open('file').read())\n\
+        let script = "import os\nfor flags in [os.O_WRONLY | os.O_TRUNC, os.O_RDWR, os.O_WRONLY | os.O_APPEND]:\n  \
+            try: os.open('file', flags)\n  except OSError as e: print(e.errno)\n\
+            try: os.truncate('file', 0)\nexcept OSError as e: print(e.errno)\n\
             print(os.getxattr('file', 'user.portcullis.why').decode())";
         let said = rig.python(script).ok();
-        assert!(said.starts_with("13\none\ntwo\n\n") && said.contains("`frozen`"), "{said}");
+        assert!(said.starts_with("13\n13\n13\n13\n") && said.contains("`frozen`"), "{said}");
         assert_eq!(rig.read("file"), "one\ntwo\n");
+        rig.sh(": >file").fails("ermission denied");
         rig.sh("echo x >new").fails("ermission denied");
         assert!(!rig.host("new").exists());
         assert_eq!(rig.about("new"), ["decision write denied"]);
         rig.sh("cat new").fails("No such file");
+    });
+}
+
+/// Of the content only the commit can say whether it may be stored.
+#[test]
+fn a_content_that_is_denied_fails_at_close_and_changes_nothing() {
+    let limit = "[mount]\nmaxWriteSize = \"8B\"\n";
+    with(&format!("{ALL}{limit}"), file, |rig| {
+        let script = "import os\nf = os.open('file', os.O_WRONLY | os.O_TRUNC)\nos.write(f, b'more than 8')\n\
+            try: os.close(f)\nexcept OSError as e: print(e.errno)\nprint(open('file').read())";
+        assert_eq!(rig.python(script).ok(), "13\none\ntwo\n\n");
         // A handle whose version was refused is of no use any more.
-        let script = "import os\nf = os.open('file', os.O_RDWR)\nos.write(f, b'evil')\n\
+        let script = "import os\nf = os.open('file', os.O_RDWR)\nos.write(f, b'more than 8')\n\
             try: os.fsync(f)\nexcept OSError as e: print(e.errno)\n\
             try: os.write(f, b'more')\nexcept OSError as e: print(e.errno)\n\
             try: os.close(f)\nexcept OSError as e: print(e.errno)\nprint(open('file').read())";
         assert_eq!(rig.python(script).ok(), "13\n5\n5\none\ntwo\n\n");
         assert_eq!(rig.read("file"), "one\ntwo\n");
+    });
+}
+
+#[test]
+fn a_file_that_was_unlinked_after_its_close_is_still_read() {
+    with(ALL, nothing, |rig| {
+        let script = "import os\nf = os.open('new', os.O_WRONLY | os.O_CREAT)\nos.write(f, b'text')\nos.close(f)\n\
+            f = os.open('new', os.O_RDONLY)\nos.unlink('new')\nprint(os.fstat(f).st_size, os.read(f, 9))";
+        assert_eq!(rig.python(script).ok(), "4 b'text'\n");
+    });
+}
+
+#[test]
+fn a_descriptor_that_does_not_append_any_more_writes_where_it_says() {
+    with(ALL, file, |rig| {
+        let script = "import fcntl, os\nf = os.open('file', os.O_WRONLY | os.O_APPEND)\n\
+            fcntl.fcntl(f, fcntl.F_SETFL, 0)\nos.pwrite(f, b'ONE', 0)\n\
+            fcntl.fcntl(f, fcntl.F_SETFL, os.O_APPEND)\nos.write(f, b'end')\nos.close(f)";
+        rig.python(script).ok();
+        assert_eq!(rig.read("file"), "ONE\ntwo\nend");
+    });
+}
+
+#[test]
+fn a_refused_rename_of_a_directory_removes_nothing() {
+    let rule = "[[rules]]\nid = \"kept\"\neffect = \"deny\"\noperations = [\"remove\", \"rename\"]\npaths = [\"from\"]\n";
+    with(&format!("{ALL}{rule}"), nothing, |rig| {
+        rig.sh("mkdir from to other").ok();
+        rig.sh("mv -T from to").fails("from");
+        rig.sh("mv -T other to").fails("not empty");
+        assert!(rig.host("from").exists() && rig.host("to").exists() && rig.host("other").exists());
     });
 }
 
