@@ -1,6 +1,6 @@
 //! Commits: a staged version becomes the file's content by one request.
 
-use std::{collections::BTreeMap, sync::Arc};
+use std::sync::Arc;
 
 use portcullis_policy::{
     ObjectKind,
@@ -10,7 +10,6 @@ use portcullis_policy::{
     },
 };
 use rustix::io::Errno;
-use serde_json::Value;
 
 use crate::{
     mount::Mount,
@@ -27,7 +26,7 @@ impl Mount<'_> {
     pub(crate) fn commit_handle(&self, handle: u64, pid: u32) -> Result<(), Errno> {
         let file = self.lock().handles.file(handle)?;
         match &file.staged {
-            Some(staged) => self.commit(file.node, staged, &self.facts(pid)),
+            Some(staged) => self.commit(file.node, staged, pid),
             None => Ok(()),
         }
     }
@@ -36,14 +35,9 @@ impl Mount<'_> {
     ///
     /// # Errors
     /// As [`Mount::commit_handle`].
-    pub(crate) fn commit(
-        &self,
-        id: u64,
-        staged: &Arc<Staged>,
-        facts: &BTreeMap<String, Value>,
-    ) -> Result<(), Errno> {
+    pub(crate) fn commit(&self, id: u64, staged: &Arc<Staged>, pid: u32) -> Result<(), Errno> {
         let _names = self.keep_names();
-        self.commit_named(id, staged, facts)
+        self.commit_named(id, staged, pid)
     }
 
     /// The same for whoever keeps the names.
@@ -51,7 +45,7 @@ impl Mount<'_> {
         &self,
         id: u64,
         staged: &Arc<Staged>,
-        facts: &BTreeMap<String, Value>,
+        pid: u32,
     ) -> Result<(), Errno> {
         let _held = staged.hold();
         let Some(stored) = staged.stored()? else { return Ok(()) };
@@ -61,13 +55,13 @@ impl Mount<'_> {
             Err(Gone::Unlinked) => return Ok(()),
             Err(Gone::Replaced | Gone::Unknown) => {
                 let error = self.explain(id, "another program replaced the file", Errno::STALE);
-                self.refuse(id, staged);
+                self.refuse(id, staged, error);
                 return Err(error);
             }
         };
         let _change = self.begin_change();
-        self.store(id, &path, staged, stored, facts).unwrap_or_else(|error| {
-            self.refuse(id, staged);
+        self.store(id, &path, staged, stored, pid).unwrap_or_else(|error| {
+            self.refuse(id, staged, error);
             Err(error)
         })
     }
@@ -80,19 +74,19 @@ impl Mount<'_> {
         path: &WorkspacePath,
         staged: &Arc<Staged>,
         mut stored: Stored,
-        facts: &BTreeMap<String, Value>,
+        pid: u32,
     ) -> Result<Result<(), Errno>, Errno> {
         self.expect_version(id, path, &stored)?;
         let content = std::mem::take(&mut stored.bytes);
         let Pending { mode, modified } = stored.attributes;
         let create_mode = mode.filter(|_| stored.creates);
         let write = Write { path: path.clone(), content, mode: create_mode };
-        self.request(facts, id, &write)?;
+        self.request(pid, id, &write)?;
         self.counts.commits.add();
         let shows = staged.shows();
         let mode = mode.filter(|_| !stored.creates);
         let attributes = if mode.is_some() || modified.is_some() {
-            self.request(facts, id, &SetAttributes { path: path.clone(), mode, modified }).map(drop)
+            self.request(pid, id, &SetAttributes { path: path.clone(), mode, modified }).map(drop)
         } else {
             Ok(())
         };
@@ -139,8 +133,8 @@ impl Mount<'_> {
 
     /// Gives a staged version up: its handles are of no use any more, and the file shows
     /// what it has on the disk.
-    fn refuse(&self, id: u64, staged: &Arc<Staged>) {
-        staged.discard(Errno::IO);
+    fn refuse(&self, id: u64, staged: &Arc<Staged>, error: Errno) {
+        staged.discard(error);
         let mut state = self.lock();
         let entry = state.nodes.entry(id);
         let Some(node) = state.nodes.get_mut(id) else { return };
@@ -166,12 +160,11 @@ impl Mount<'_> {
             state.handles.remove(handle).map(|node| (node, file))
         };
         let Some((id, file)) = removed else { return };
-        let facts = self.facts(0);
         // What a mapping left is committed with the last handle at the latest. A refusal
         // before was told to whoever closed or synced.
         if let Some(staged) = file.and_then(|file| file.staged.clone())
             && staged.live().is_ok()
-            && let Err(error) = self.commit(id, &staged, &facts)
+            && let Err(error) = self.commit(id, &staged, 0)
             && let Some(node) = self.lock().nodes.get_mut(id)
         {
             node.unheard = Some(error);

@@ -1,9 +1,6 @@
 //! The mount itself: what all of its operations share.
 
-use std::{
-    collections::BTreeMap,
-    sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard},
-};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 use portcullis_core::{Client, Gateway, Herald, MountView, Reply, Request, Seen};
 use portcullis_policy::{
@@ -11,7 +8,6 @@ use portcullis_policy::{
     model::{Session, WorkspacePath},
 };
 use rustix::io::Errno;
-use serde_json::Value;
 
 use crate::{
     Numbers, Options, claim::Claims, counts::Counts, errno, handles::Handles,
@@ -190,17 +186,18 @@ impl<'g> Mount<'g> {
         }
     }
 
-    /// Has the gateway carry a request out. A refusal is remembered for `node`.
+    /// Has the gateway carry out a request of the process `pid`. A refusal is remembered for `node`.
     ///
     /// # Errors
     /// Why it was not done.
     pub(crate) fn request<R: Request>(
         &self,
-        facts: &BTreeMap<String, Value>,
+        pid: u32,
         node: u64,
         request: &R,
     ) -> Result<Reply<R::Output>, Errno> {
-        let client = Client { facts, ..Client::default() };
+        let facts = self.claims.facts(pid);
+        let client = Client { facts: &facts, ..Client::default() };
         self.gateway.handle(&self.session, request, client).map_err(|error| {
             self.counts.refusals.add();
             if let Some(node) = self.lock().nodes.get_mut(node) {
@@ -217,10 +214,5 @@ impl<'g> Mount<'g> {
         if state.nodes.get(id).is_none() {
             state.memo.remove(id);
         }
-    }
-
-    /// What is known of the process that asks.
-    pub(crate) fn facts(&self, pid: u32) -> BTreeMap<String, Value> {
-        self.claims.facts(pid)
     }
 }

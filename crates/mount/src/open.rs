@@ -1,6 +1,6 @@
 //! Opening and reading files.
 
-use std::{collections::BTreeMap, sync::Arc};
+use std::sync::Arc;
 
 use portcullis_core::{Seen, Version};
 use portcullis_fuse::Data;
@@ -9,7 +9,6 @@ use portcullis_policy::{
     model::{Encoding, LineRange, OperationKind, WorkspacePath, request::Read},
 };
 use rustix::io::Errno;
-use serde_json::Value;
 
 use crate::{
     handles::OpenFile,
@@ -63,18 +62,17 @@ impl Mount<'_> {
                 return Err(unheard);
             }
         }
-        let facts = self.facts(pid);
         if how.writes || how.truncates {
-            return self.open_staged(id, how, &facts);
+            return self.open_staged(id, how, pid);
         }
         let staged = self.lock().nodes.get(id).and_then(|node| node.staged().cloned());
         if let Some(staged) = staged {
-            let is_same = self.decide_staged(id, &staged, &facts)?;
+            let is_same = self.decide_staged(id, &staged, pid)?;
             return self.add_handle(id, None, (false, is_same));
         }
         let _names = self.keep_names();
         let snapshot = match self.path(id) {
-            Ok(path) => self.snapshot(id, &path, &facts)?,
+            Ok(path) => self.snapshot(id, &path, pid)?,
             // It is open elsewhere, and goes on to be what it was.
             Err(error) => {
                 let state = self.lock();
@@ -129,7 +127,7 @@ impl Mount<'_> {
         &self,
         id: u64,
         path: &WorkspacePath,
-        facts: &BTreeMap<String, Value>,
+        pid: u32,
     ) -> Result<Snapshot, Errno> {
         let mut attempts = 0..ATTEMPTS;
         loop {
@@ -153,7 +151,7 @@ impl Mount<'_> {
             }
             let (range, encoding) = (LineRange::default(), Encoding::Base64);
             let read = Read { path: path.clone(), range, encoding };
-            let view = View::from(self.request(facts, id, &read)?.output.bytes);
+            let view = View::from(self.request(pid, id, &read)?.output.bytes);
             self.counts.opens.add();
             let is_certain = self.seen(path)?.stat.version() == version && self.policy() == policy;
             if is_certain && settled {
@@ -172,7 +170,7 @@ impl Mount<'_> {
         &self,
         id: u64,
         staged: &Arc<Staged>,
-        facts: &BTreeMap<String, Value>,
+        pid: u32,
     ) -> Result<bool, Errno> {
         staged.live()?;
         let policy = self.policy();
@@ -193,14 +191,14 @@ impl Mount<'_> {
             let seen = self.seen(&path)?;
             let shows = staged.shows();
             if !shows.dirty && shows.base != Some(seen.stat.version()) {
-                self.renew(id, staged, &path, facts)?;
+                self.renew(id, staged, &path, pid)?;
                 is_same = false;
             } else if self.view().repeat(&path, &seen.stat) {
                 self.counts.repeats.add();
             } else {
                 // The request says why not, and records it.
                 let (range, encoding) = (LineRange::default(), Encoding::Base64);
-                self.request(facts, id, &Read { path, range, encoding })?;
+                self.request(pid, id, &Read { path, range, encoding })?;
                 self.counts.opens.add();
             }
         }
@@ -217,9 +215,9 @@ impl Mount<'_> {
         id: u64,
         staged: &Arc<Staged>,
         path: &WorkspacePath,
-        facts: &BTreeMap<String, Value>,
+        pid: u32,
     ) -> Result<(), Errno> {
-        let snapshot = self.snapshot(id, path, facts)?;
+        let snapshot = self.snapshot(id, path, pid)?;
         let version = snapshot.version.ok_or(Errno::STALE)?;
         let stat = &snapshot.seen.stat;
         staged.renew(snapshot.view, version, (stat.modified, stat.changed))?;
@@ -279,14 +277,13 @@ impl Mount<'_> {
 
     /// Decides about an open file under another policy, or after it has grown.
     fn read_again(&self, id: u64, content: Option<Content>, pid: u32) -> Result<Content, Errno> {
-        let facts = self.facts(pid);
         if let Some(Content { bytes: Bytes::Staged(staged), .. }) = &content {
-            self.decide_staged(id, staged, &facts)?;
+            self.decide_staged(id, staged, pid)?;
             return content.ok_or(Errno::IO);
         }
         let _names = self.keep_names();
         let path = self.path(id).map_err(|_| Errno::IO)?;
-        let snapshot = self.snapshot(id, &path, &facts)?;
+        let snapshot = self.snapshot(id, &path, pid)?;
         self.show(id, &snapshot)?;
         let bytes = Bytes::View(snapshot.view, snapshot.version);
         Ok(Content { bytes, policy: snapshot.policy })

@@ -196,10 +196,10 @@ impl FileSystem for Mount<'_> {
         caller: Caller,
         parent: NodeId,
         name: &OsStr,
-        _: u32,
+        mode: u32,
     ) -> Result<Entry> {
         let name = text(name, Errno::ILSEQ)?;
-        self.make_directory(parent.0, name, caller.pid).map(|attr| self.entry(&attr))
+        self.make_directory(parent.0, name, mode, caller.pid).map(|attr| self.entry(&attr))
     }
 
     fn unlink(&self, caller: Caller, parent: NodeId, name: &OsStr) -> Result<()> {

@@ -1,13 +1,12 @@
 //! Opening for writing, creating and changing staged versions.
 
-use std::{collections::BTreeMap, sync::Arc};
+use std::sync::Arc;
 
 use portcullis_policy::{
     ObjectKind,
     model::{OperationKind, request::Write},
 };
 use rustix::io::Errno;
-use serde_json::Value;
 
 use crate::{
     attributes::Attr,
@@ -20,15 +19,10 @@ use crate::{
 
 impl Mount<'_> {
     /// Opens a file for writing: there is a staged version of it from now on.
-    pub(crate) fn open_staged(
-        &self,
-        id: u64,
-        how: How,
-        facts: &BTreeMap<String, Value>,
-    ) -> Result<Opening, Errno> {
+    pub(crate) fn open_staged(&self, id: u64, how: How, pid: u32) -> Result<Opening, Errno> {
         // From here on nobody else's close is the last one.
         self.lock().nodes.open(id);
-        let opened = self.stage(id, how.truncates, facts).and_then(|(staged, is_same)| {
+        let opened = self.stage(id, how.truncates, pid).and_then(|(staged, is_same)| {
             if how.truncates {
                 staged.empty()?;
             }
@@ -44,12 +38,12 @@ impl Mount<'_> {
         &self,
         id: u64,
         empty: bool,
-        facts: &BTreeMap<String, Value>,
+        pid: u32,
     ) -> Result<(Arc<Staged>, bool), Errno> {
         let existing = self.lock().nodes.get(id).ok_or(Errno::STALE)?.staged().cloned();
         if let Some(staged) = existing {
             staged.live()?;
-            let is_same = empty || self.decide_staged(id, &staged, facts)?;
+            let is_same = empty || self.decide_staged(id, &staged, pid)?;
             return Ok((staged, is_same));
         }
         let _names = self.keep_names();
@@ -66,7 +60,7 @@ impl Mount<'_> {
             }
             (Staged::emptied(&self.budget), policy, false)
         } else {
-            let snapshot = self.snapshot(id, &path, facts)?;
+            let snapshot = self.snapshot(id, &path, pid)?;
             let version = snapshot.version.ok_or(Errno::STALE)?;
             let is_same = self.show(id, &snapshot)?;
             let stat = &snapshot.seen.stat;
@@ -115,7 +109,7 @@ impl Mount<'_> {
         if !self.view().may_create(&path, OperationKind::Write) {
             // The request says why not, and records it.
             let write = Write { path, content: Vec::new(), mode: Some(mode & 0o777) };
-            self.request(&self.facts(pid), parent, &write)?;
+            self.request(pid, parent, &write)?;
             return Err(Errno::STALE);
         }
         let staged = Arc::new(Staged::created(&self.budget, mode & 0o777));
@@ -198,7 +192,7 @@ impl Mount<'_> {
         let (shows, seen) = (staged.shows(), self.seen(&path)?);
         drop(held);
         if !shows.dirty && shows.base != Some(seen.stat.version()) {
-            self.renew(id, staged, &path, &self.facts(pid))?;
+            self.renew(id, staged, &path, pid)?;
         }
         Ok(())
     }
@@ -220,14 +214,13 @@ impl Mount<'_> {
             None | Some(Err(Errno::BADF)) => {}
             Some(Err(error)) => return Err(error),
         }
-        let facts = self.facts(pid);
         // From here on nobody else's close is the last one.
         self.lock().nodes.open(id);
-        let done = self.stage(id, size == 0, &facts).and_then(|(staged, _)| {
+        let done = self.stage(id, size == 0, pid).and_then(|(staged, _)| {
             if staged.shows().size != size {
                 staged.resize(size)?;
             }
-            self.commit(id, &staged, &facts)
+            self.commit(id, &staged, pid)
         });
         self.close(id);
         done

@@ -44,6 +44,8 @@ fn modes_and_times_are_set() {
         assert_eq!(rig.about("file").len(), 5);
         rig.sh("umask 0; (umask 077; echo x >private); cp -p file copy; mkdir d; mv copy d").ok();
         assert_eq!(mode(&rig.host("private")), 0o600);
+        rig.sh("mkdir -m 700 own; mkdir common; stat -c %a own common").ok();
+        assert_eq!((mode(&rig.host("own")), mode(&rig.host("common"))), (0o700, 0o755));
         let copy = fs::metadata(rig.host("d/copy")).unwrap();
         assert_eq!((copy.mtime(), copy.mode() & 0o777), (1_577_934_245, 0o750));
         rig.sh("printf '#!/bin/sh\\necho ran\\n' >run; chmod +x run; test \"$(./run)\" = ran").ok();
