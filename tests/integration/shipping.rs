@@ -8,6 +8,7 @@ use std::{
 
 use crate::common::{Done, World, done};
 
+mod holes;
 #[cfg(feature = "full")]
 mod remote;
 

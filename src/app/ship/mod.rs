@@ -13,6 +13,7 @@ mod shipper;
 #[cfg(feature = "full")]
 mod store;
 mod target;
+mod whole;
 
 use std::{
     path::Path,
@@ -30,6 +31,7 @@ use shipper::Shipper;
 use target::Store;
 
 pub(crate) use lag::{Lag, lag};
+pub(crate) use whole::lacking;
 
 /// How long a broker that is about to end waits for what came last to arrive.
 const LAST: Duration = Duration::from_secs(3);
