@@ -41,7 +41,7 @@ use crate::{
         policy_loading::warn_of_observing,
         policy_transfer::{SharedPolicy, packed},
         process, session,
-        ship::Shipping,
+        ship::{self, Shipping},
         signer,
     },
     model::{Door, Session},
@@ -165,6 +165,7 @@ pub(crate) fn run(args: Args) -> Result<ExitCode, Failure> {
     }
     let suspects = pending.suspects.clone();
     let gate = introduce(gate, &pending, &args, &ways, &configurations, &cell)?;
+    ship::check(&opened.state_path, &opened.audit.ship)?;
     let shipping = Shipping::start(&opened.state_path, &opened.audit.ship)?;
     let agent = pending.release().map_err(explain)?;
     let ended = Supervisor::new(agent, gate, signals, watch)?.run();

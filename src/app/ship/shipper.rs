@@ -42,6 +42,54 @@ pub(super) struct Shipper {
     unknown: Option<String>,
 }
 
+/// Sends in the background until the end is near: nobody else waits for a target that is slow,
+/// not even for a look at it.
+pub(super) fn go_on(state: &Path, target: &Target, ending: &Ending) {
+    let (mut wait, mut seen) = (BACK_OFF.0, None);
+    let (mut shipper, mut said) = (None, None);
+    loop {
+        let last = ending.is_near();
+        if shipper.is_none() {
+            shipper = match Shipper::new(state, target) {
+                Ok(shipper) => Some(shipper),
+                Err(why) => {
+                    warn_once(target, &why, &mut said);
+                    None
+                }
+            };
+        }
+        let sent = shipper.as_mut().and_then(|shipper| shipper.send_new(&mut seen).ok());
+        if last {
+            return;
+        }
+        let pause = match sent {
+            Some(()) => {
+                wait = BACK_OFF.0;
+                POLL
+            }
+            None => {
+                let pause = wait;
+                wait = (wait * 2).min(BACK_OFF.1);
+                pause
+            }
+        };
+        ending.wait(pause);
+    }
+}
+
+/// Says why a copy cannot be begun, unless that was said last. Other failures are in what is known
+/// of the target.
+fn warn_once(target: &Target, why: &str, said: &mut Option<String>) {
+    if said.as_deref() != Some(why) {
+        errln!(
+            "portcullis: warning: the audit log is not copied to {}: {}",
+            Escaped(&target.shown()),
+            Escaped(why)
+        );
+        *said = Some(why.to_owned());
+    }
+}
+
 impl Shipper {
     pub(super) fn new(state: &Path, target: &Target) -> Result<Self, String> {
         refuse_overlap(state, target)?;
@@ -78,31 +126,15 @@ impl Shipper {
         }
     }
 
-    pub(super) fn go_on(&mut self, ending: &Ending) {
-        let mut wait = BACK_OFF.0;
-        let mut seen = None;
-        loop {
-            let last = ending.is_near();
-            // Unchanged, there is nothing to read either.
-            let newest = self.log.mark();
-            let sent = if newest == seen { Ok(()) } else { self.send_alone() };
-            if last {
-                return;
-            }
-            let pause = match sent {
-                Ok(()) => {
-                    (wait, seen) = (BACK_OFF.0, newest);
-                    POLL
-                }
-                Err(_kept_in_progress) => {
-                    self.store = None;
-                    let pause = wait;
-                    wait = (wait * 2).min(BACK_OFF.1);
-                    pause
-                }
-            };
-            ending.wait(pause);
+    /// Sends what there is since the checkpoint that was `seen`.
+    fn send_new(&mut self, seen: &mut Option<(i64, i64, u64)>) -> Result<(), String> {
+        // Unchanged, there is nothing to read either.
+        let newest = self.log.mark();
+        if newest != *seen {
+            self.send_alone().inspect_err(|_kept_in_progress| self.store = None)?;
+            *seen = newest;
         }
+        Ok(())
     }
 
     /// Sends, unless another process does.
@@ -280,7 +312,7 @@ impl Shipper {
 }
 
 /// Refuses a target in the state directory: its files would be taken for the log's own.
-fn refuse_overlap(state: &Path, target: &Target) -> Result<(), String> {
+pub(super) fn refuse_overlap(state: &Path, target: &Target) -> Result<(), String> {
     let (Ok(state), true) = (operator_files::canonicalize(state), target.to.starts_with('/'))
     else {
         return Ok(());
