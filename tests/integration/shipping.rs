@@ -8,6 +8,8 @@ use std::{
 
 use crate::common::{Done, World, done};
 
+#[cfg(feature = "full")]
+mod answers;
 mod holes;
 #[cfg(feature = "full")]
 mod remote;

@@ -5,6 +5,8 @@
 //! reads files. So a slow or dead target delays nothing but its own copy.
 //! What it has sent is in `STATE/ship/`.
 
+#[cfg(feature = "full")]
+mod client;
 mod directory;
 mod lag;
 mod log;

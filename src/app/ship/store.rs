@@ -13,7 +13,10 @@ use object_store::{
 use portcullis_audit::{LogFile, NEWEST};
 use tokio::runtime::{Builder, Runtime};
 
-use super::target::Store;
+use super::{
+    client::{Connector, without_credentials},
+    target::Store,
+};
 use crate::config::audit::Target;
 
 /// How long a connection, and a whole request, may take.
@@ -49,6 +52,7 @@ impl Remote {
                         AmazonS3ConfigKey::Client(ClientConfigKey::ConnectTimeout),
                         seconds(CONNECT),
                     )
+                    .with_http_connector(Connector)
                     .with_bucket_name(bucket)
                     .with_retry(once());
                 for (name, value) in &target.options {
@@ -59,7 +63,11 @@ impl Remote {
                 (Arc::new(store), Path::from(prefix))
             }
             None => {
+                let (address, credentials) = without_credentials(&target.to)?;
                 let mut headers = http::HeaderMap::new();
+                if let Some(credentials) = credentials {
+                    headers.insert(http::header::AUTHORIZATION, credentials);
+                }
                 for (name, value) in &target.headers {
                     let wrong = |_| format!("the header `{name}` cannot be sent");
                     headers.insert(
@@ -74,7 +82,8 @@ impl Remote {
                     .with_timeout(REQUEST)
                     .with_allow_http(plain);
                 let mut builder = HttpBuilder::new()
-                    .with_url(&target.to)
+                    .with_http_connector(Connector)
+                    .with_url(address)
                     .with_client_options(options)
                     .with_retry(once());
                 for (name, value) in &target.options {
