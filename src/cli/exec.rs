@@ -21,7 +21,7 @@ use crate::{
         failure::{Context as _, Failure},
         policy_loading::warn_of_observing,
         policy_transfer::SharedPolicy,
-        ship::Shipping,
+        ship::{self, Shipping},
     },
     operator_files,
     policy::parse_duration,
@@ -105,6 +105,7 @@ fn start(args: &Args) -> Result<ExitCode, Failure> {
     warn_of_observing(&opened.policy);
     let Recorded { session, record } =
         introduce(&mut gate, &pending, &cell, pending.report.facts())?;
+    ship::check(&opened.state_path, &opened.audit.ship)?;
     let shipping = Shipping::start(&opened.state_path, &opened.audit.ship)?;
     let command = pending.release().map_err(explain)?;
     let manner = Manner::Command { timeout: args.timeout };

@@ -26,7 +26,7 @@ use crate::{
         policy_loading::warn_of_observing,
         policy_transfer::SharedPolicy,
         process,
-        ship::Shipping,
+        ship::{self, Shipping},
     },
     model::AgentName,
     sandbox::{Enforcement, Network, PendingAgent, TrustedPaths, take_standard_streams},
@@ -128,6 +128,7 @@ pub(crate) fn run(args: Args) -> Result<ExitCode, Failure> {
         facts.insert("agentConfig".to_owned(), Value::from(configurations));
     }
     introduce(&mut gate, &pending, &cell, facts)?;
+    ship::check(&opened.state_path, &opened.audit.ship)?;
     let shipping = Shipping::start(&opened.state_path, &opened.audit.ship)?;
     let agent = pending.release().map_err(explain)?;
     let ended = Supervisor::new(agent, gate, signals, watch, Manner::Agent)?.run();

@@ -132,18 +132,26 @@ pub struct Target {
 }
 
 impl Target {
-    /// Where it is, without a user and a password that stand in an address.
+    /// Where it is, without what lets anybody in.
     pub fn shown(&self) -> String {
-        match self.to.split_once("://") {
-            Some((scheme, rest)) => {
-                let host = rest.find('/').unwrap_or(rest.len());
-                let (authority, path) = rest.split_at_checked(host).unwrap_or((rest, ""));
-                let authority = authority.rsplit_once('@').map_or(authority, |(_, host)| host);
-                format!("{scheme}://{authority}{path}")
-            }
-            None => self.to.clone(),
-        }
+        shown(&self.to)
     }
+}
+
+/// A place without user, password, query and fragment, where it is an address.
+pub(crate) fn shown(place: &str) -> String {
+    let Some((scheme, rest)) = place.split_once("://") else { return place.to_owned() };
+    let rest = rest.split(['?', '#']).next().unwrap_or(rest);
+    let (authority, path) = match rest.find('/').and_then(|at| rest.split_at_checked(at)) {
+        Some(parts) => parts,
+        None => (rest, ""),
+    };
+    let host = authority.rsplit_once('@').map_or(authority, |(_, host)| host);
+    // A password with a `/` in it ends the host of no address.
+    let is_host = host
+        .rsplit_once(':')
+        .is_none_or(|(_, port)| port.ends_with(']') || port.chars().all(|c| c.is_ascii_digit()));
+    if is_host { format!("{scheme}://{host}{path}") } else { format!("{scheme}://…") }
 }
 
 /// The configuration cannot be used.
@@ -249,7 +257,15 @@ impl Audit {
             if !known.iter().any(|begin| target.to.starts_with(begin)) {
                 let why = format!(
                     "`ship` needs an absolute directory, `http://`, `https://` or `s3://`, not {:?}",
-                    target.to
+                    target.shown()
+                );
+                return Err(("ship", why));
+            }
+            if !target.to.starts_with('/') && target.to.contains(['?', '#']) {
+                let why = format!(
+                    "the names of files are added to an address of `ship`, which has no `?` or \
+                     `#` then: {:?}; `headers` and `options` are for what lets it in",
+                    target.shown()
                 );
                 return Err(("ship", why));
             }
@@ -319,7 +335,11 @@ mod tests {
         };
         assert_eq!(shown("https://me:secret@logs.example/a@b"), "https://logs.example/a@b");
         assert_eq!(shown("s3://bucket/prefix"), "s3://bucket/prefix");
-        assert_eq!(shown("/mnt/a@b"), "/mnt/a@b");
+        assert_eq!(shown("/mnt/a@b?c"), "/mnt/a@b?c");
+        assert_eq!(shown("http://me:sec/ret@logs.example/a"), "http://…");
+        assert_eq!(shown("http://me:secret@[::1]:80"), "http://[::1]:80");
+        assert_eq!(shown("http://[::1]/a"), "http://[::1]/a");
+        assert_eq!(super::shown("http://x?token=secret@y/z"), "http://x");
     }
 
     #[test]
@@ -336,6 +356,7 @@ mod tests {
             ("[audit]\nship = [{ to = '/x', headers = { a = 1 } }]", "a string"),
             ("[audit]\nship = [{ to = '/x', option = {} }]", "did you mean `options`?"),
             ("[audit]\nship = [{ to = 'relative' }]", "absolute directory"),
+            ("[audit]\nship = [{ to = 'https://x/put?token=a' }]", "no `?`"),
             ("[audit", "unclosed"),
         ] {
             let error = parse(text).unwrap_err();

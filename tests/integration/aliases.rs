@@ -49,14 +49,19 @@ const ALIASES: [&str; 7] = [
 const SPELLINGS: [&str; 4] = [".ENV", ".env.", ".env ", "secretdir./key.txt"];
 
 /// It, mounted; unmounted when dropped.
-struct Mounted {
+pub(crate) struct Mounted {
     place: PathBuf,
     server: Child,
 }
 
 impl Mounted {
+    /// The process that answers for it.
+    pub(crate) fn pid(&self) -> u32 {
+        self.server.id()
+    }
+
     #[track_caller]
-    fn at(place: &Path) -> Self {
+    pub(crate) fn at(place: &Path) -> Self {
         let mut server = Command::new("/usr/bin/python3")
             .args(["-c", include_str!("alias_fs.py")])
             .arg(place)

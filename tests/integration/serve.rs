@@ -1,5 +1,6 @@
 //! `portcullis serve`: its processes, who is let in, and who is kept apart.
 
+mod copies;
 mod ends;
 mod golden;
 mod hostile;

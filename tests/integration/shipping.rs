@@ -9,6 +9,9 @@ use std::{
 use crate::common::{Done, World, done};
 
 #[cfg(feature = "full")]
+mod answers;
+mod holes;
+#[cfg(feature = "full")]
 mod remote;
 
 /// The copies beneath a target, the oldest first.

@@ -79,9 +79,20 @@ impl Answer {
         Self::structured(Value::Object(page))
     }
 
-    /// The page of a search.
-    pub(super) fn found(matches: Vec<Value>, next: Option<String>, summary: &Summary) -> Self {
-        Self::page("matches", matches, next, notes(summary)).about_search(summary)
+    /// The page of a search, where one before it may have been `cut`.
+    pub(super) fn found(
+        matches: Vec<Value>,
+        next: Option<String>,
+        cut: bool,
+        summary: &Summary,
+    ) -> Self {
+        let mut notes = notes(summary);
+        if cut && summary.stopped.is_none() {
+            let why = "Results may be missing: the search of an earlier page was stopped by a \
+                       limit; narrow it.";
+            notes.insert(0, why.to_owned());
+        }
+        Self::page("matches", matches, next, notes).about_search(summary)
     }
 
     /// The same of a search whose notes are contents of their own.

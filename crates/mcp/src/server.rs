@@ -113,6 +113,7 @@ impl Server {
             offer,
             attached: config.attached.is_some(),
             alone: config.place == Place::Host,
+            is_behind_front: config.place == Place::Remote,
             tickets: Arc::default(),
             left: CancellationToken::new(),
             closed,

@@ -53,6 +53,8 @@ pub(super) struct Shared {
     pub(super) attached: bool,
     /// No other client of the agent can come.
     pub(super) alone: bool,
+    /// What it says comes through the front of a service.
+    pub(super) is_behind_front: bool,
     pub(super) tickets: Arc<Tickets>,
     /// Cancelled when the client says no more.
     pub(super) left: CancellationToken,

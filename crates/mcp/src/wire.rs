@@ -172,7 +172,7 @@ impl Wire {
                     return None;
                 }
                 ClientNotification::CustomNotification(note) => {
-                    self.drop_note(&note.method);
+                    self.drop_note(&note.method, note.params.is_some());
                     return None;
                 }
                 _ => {}
@@ -182,10 +182,11 @@ impl Wire {
         Some(message)
     }
 
-    /// A notification that there is not, or that a front has for us.
-    fn drop_note(&mut self, method: &str) {
+    /// A notification that there is not, or that a front has for us: it gives parameters to
+    /// what a client sends under that name.
+    fn drop_note(&mut self, method: &str, has_params: bool) {
         let why = match method {
-            REPEATED => IN_USE.to_owned(),
+            REPEATED if self.shared.is_behind_front && !has_params => IN_USE.to_owned(),
             _ => {
                 let method: String = method.chars().take(128).collect();
                 format!("there is no notification `{}`", Escaped(&method))

@@ -11,10 +11,10 @@ use std::{
 use cap_std::fs::{
     Dir, DirBuilder, DirBuilderExt as _, FileExt as _, OpenOptions, OpenOptionsExt as _,
 };
-use portcullis_audit::{HISTORY, MAX_NOTE, NEWEST};
+use portcullis_audit::{HISTORY, LogFile, MAX_NOTE, NEWEST, PACKED};
 use rustix::fs::OFlags;
 
-use super::target::{Seen, Store};
+use super::target::Store;
 use crate::{
     operator_files,
     review::{is_foreign, open_kept_in},
@@ -61,15 +61,16 @@ impl Copy {
         self.0.open(directory.unwrap_or(Path::new(".")))?.sync_all()
     }
 
-    fn length(&self, name: &str) -> io::Result<u64> {
+    /// Bytes of a regular file: what stands there instead was not sent.
+    fn length_of(&self, name: &str) -> io::Result<Option<u64>> {
         match self.0.symlink_metadata(name) {
-            Ok(file) => Ok(file.len()),
-            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(0),
+            Ok(file) => Ok(file.is_file().then_some(file.len())),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
             Err(error) => Err(error),
         }
     }
 
-    fn checkpoint(&self) -> io::Result<Option<Vec<u8>>> {
+    fn newest(&self) -> io::Result<Option<Vec<u8>>> {
         let mut note = Vec::new();
         match open_kept_in(&self.0, NEWEST) {
             Ok(file) => file.take(MAX_NOTE as u64).read_to_end(&mut note)?,
@@ -83,6 +84,10 @@ impl Copy {
     }
 }
 
+fn unreadable(error: io::Error) -> String {
+    format!("cannot read the copy: {error}")
+}
+
 /// The directory in which a copy is, and its name there.
 fn split(place: &Path) -> io::Result<(&Path, &Path)> {
     let name = place.file_name().map(Path::new);
@@ -94,15 +99,6 @@ fn options() -> OpenOptions {
     let mut options = OpenOptions::new();
     options.write(true).mode(0o600).custom_flags(OFlags::NOFOLLOW.bits().cast_signed());
     options
-}
-
-/// The newest checkpoint in a copy.
-pub(super) fn checkpoint(place: &Path) -> io::Result<Option<Vec<u8>>> {
-    match Copy::open(place) {
-        Ok(copy) => copy.checkpoint(),
-        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
-        Err(error) => Err(error),
-    }
 }
 
 /// A copy in a directory; `None` where it is not there.
@@ -134,12 +130,28 @@ impl Store for Copy {
         write().map_err(|error| format!("cannot write `{segment}`: {error}"))
     }
 
-    fn look(&mut self, segment: &str, sent: u64) -> Result<Option<Seen>, String> {
-        let look = || {
-            let has_open_segment = self.length(segment)? >= sent;
-            Ok(Some(Seen { checkpoint: self.checkpoint()?, has_open_segment }))
-        };
-        look().map_err(|error: io::Error| format!("cannot read the copy: {error}"))
+    fn checkpoint(&mut self) -> Result<Option<Option<Vec<u8>>>, String> {
+        self.newest().map(Some).map_err(unreadable)
+    }
+
+    fn length(&mut self, name: &str) -> Result<Option<u64>, String> {
+        self.length_of(name).map_err(unreadable)
+    }
+
+    fn has_open(&mut self, segment: &str, sent: u64) -> Result<bool, String> {
+        if self.length(segment)?.unwrap_or(0) >= sent {
+            return Ok(true);
+        }
+        // Whoever sealed it ended before that was noted: it is sealed again.
+        Ok(self.length(&format!("{segment}{PACKED}"))?.is_some_and(|length| length > 0))
+    }
+
+    fn read(&mut self, segment: &str) -> Option<io::Result<LogFile>> {
+        Some(LogFile::open(segment, |name| open_kept_in(&self.0, name)))
+    }
+
+    fn is_near(&self) -> bool {
+        true
     }
 
     fn sealed(&mut self, segment: &str) -> Result<(), String> {

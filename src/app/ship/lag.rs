@@ -10,9 +10,10 @@ use portcullis_audit::{MAX_NOTE, NEWEST};
 use serde::Serialize;
 
 use super::{
-    directory::checkpoint,
-    progress::{Progress, file_name, records_of},
+    existing,
+    progress::{Progress, known, records_of},
     shipper::GONE,
+    whole::look,
     within,
 };
 use crate::{config::audit::Target, operator_files, review::read_kept};
@@ -49,18 +50,17 @@ pub(crate) fn lag(state: &Path, targets: &[Target]) -> Vec<Lag> {
     let covered = covered(&log).unwrap_or(0);
     let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
     let of = |target: &Target| {
-        let known = read_kept(&state.join(format!("{}.json", file_name(target))), MAX_NOTE as u64);
-        let known = known.ok().and_then(|known| serde_json::from_slice(&known).ok());
-        let Progress { copy, records: sent, at, error, .. } = known.unwrap_or_default();
-        let place = (!copy.is_empty()).then(|| within(target, &copy));
-        let records = match &place {
-            Some(place) if sent > 0 && place.to.starts_with('/') => arrived(place).min(sent),
-            _ => sent,
+        let (known, unknown) = match known(state, target) {
+            Ok(known) => (known.unwrap_or_default(), None),
+            Err(why) => (Progress::default(), Some(why)),
         };
-        let error = match records < sent {
-            true => Some(GONE.to_owned()),
-            false => error,
+        let place = (!known.copy.is_empty()).then(|| within(target, &known.copy));
+        let (records, gap) = match &place {
+            Some(place) if known.records > 0 && place.to.starts_with('/') => arrived(place, &known),
+            _ => (known.records, None),
         };
+        let Progress { at, error, .. } = known;
+        let error = unknown.or(gap).or(error);
         let behind = covered.saturating_sub(records);
         // The first checkpoint after the last one that arrived began it; what
         // is known is when that arrived, and when the newest was made.
@@ -78,10 +78,20 @@ fn covered(log: &Path) -> Option<u64> {
     records_of(&read_kept(&log.join(NEWEST), MAX_NOTE as u64).ok()?)
 }
 
-/// Records that the newest checkpoint in a directory covers.
-fn arrived(copy: &Target) -> u64 {
-    let note = checkpoint(Path::new(&copy.to)).ok().flatten();
-    note.as_deref().and_then(records_of).unwrap_or(0)
+/// Records that the copy in a directory has, and why those are not all that were sent.
+fn arrived(place: &Target, sent: &Progress) -> (u64, Option<String>) {
+    let found = existing(place).and_then(|store| match store {
+        Some(mut store) => look(store.as_mut(), sent, sent.sealed.keys().copied()),
+        None => Ok(None),
+    });
+    match found {
+        Ok(Some(found)) => {
+            let gap = (!found.is_whole).then(|| GONE.to_owned());
+            (found.records.min(sent.records), gap)
+        }
+        Ok(None) => (0, Some(GONE.to_owned())),
+        Err(why) => (0, Some(why)),
+    }
 }
 
 /// Seconds since the newest checkpoint was made.

@@ -7,8 +7,8 @@ use std::{
 };
 
 use portcullis_audit::{
-    Checkpoint, Directory, FRONTIER, HISTORY, Hash, KEYS, MAX_LINE, NEWEST, Note, ROOTS, Segment,
-    Source as _,
+    Checkpoint, Directory, FRONTIER, HISTORY, Hash, KEYS, LogFile, MAX_LINE, NEWEST, Note, ROOTS,
+    Segment, Source as _,
 };
 use serde::{Deserialize, Serialize};
 
@@ -92,13 +92,22 @@ impl Log {
             0 => (segment.saturating_sub(1), u64::MAX),
             offset => (segment, offset),
         };
-        let mut file = match self.files.open(&Segment(of).to_string()) {
+        let name = Segment(of).to_string();
+        let mut file = match self.files.open(&name) {
             Ok(file) => file,
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
             Err(error) => return Err(error.to_string()),
         };
+        let length = match file.seek(SeekFrom::End(0)) {
+            Ok(length) => length,
+            // A compressed one is only read forward: its end is where its header says.
+            Err(error) if error.kind() == io::ErrorKind::Unsupported => {
+                self.length(&name)?.ok_or_else(|| format!("`{name}` is missing"))?
+            }
+            Err(error) => return Err(error.to_string()),
+        };
         let mut read = || {
-            let end = end.min(file.seek(SeekFrom::End(0))?);
+            let end = end.min(length);
             let begin = end.saturating_sub(MAX_LINE as u64 + 1);
             file.seek(SeekFrom::Start(begin))?;
             let mut bytes = Vec::new();
@@ -121,12 +130,21 @@ impl Log {
         Ok(segments.min().unwrap_or(Segment(0)).0)
     }
 
+    /// Bytes of the content of a segment; nothing where there is none.
+    fn length(&self, name: &str) -> Result<Option<u64>, String> {
+        let entries = self.files.list().map_err(|error| error.to_string())?;
+        Ok(entries.iter().find(|entry| entry.name == name).map(|entry| entry.length))
+    }
+
+    /// A segment, to be read.
+    pub(super) fn open(&self, name: &str) -> io::Result<LogFile> {
+        self.files.open(name)
+    }
+
     /// A full segment, compressed.
     pub(super) fn compressed(&self, segment: Segment) -> Result<Vec<u8>, String> {
         let name = segment.to_string();
-        let entries = self.files.list().map_err(|error| error.to_string())?;
-        let entry = entries.iter().find(|entry| entry.name == name);
-        let length = entry.ok_or_else(|| format!("`{name}` is missing"))?.length;
+        let length = self.length(&name)?.ok_or_else(|| format!("`{name}` is missing"))?;
         let file = self.files.open(&name).map_err(|error| error.to_string())?;
         let mut packed = Vec::new();
         AuditLog::compress_segment(file, &mut packed, length).map_err(|error| error.to_string())?;

@@ -5,6 +5,8 @@
 //! reads files. So a slow or dead target delays nothing but its own copy.
 //! What it has sent is in `STATE/ship/`.
 
+#[cfg(feature = "full")]
+mod client;
 mod directory;
 mod lag;
 mod log;
@@ -13,6 +15,7 @@ mod shipper;
 #[cfg(feature = "full")]
 mod store;
 mod target;
+mod whole;
 
 use std::{
     path::Path,
@@ -26,10 +29,11 @@ use crate::{
     config::audit::Target,
 };
 
-use shipper::Shipper;
+use shipper::{Shipper, refuse_overlap};
 use target::Store;
 
 pub(crate) use lag::{Lag, lag};
+pub(crate) use whole::lacking;
 
 /// How long a broker that is about to end waits for what came last to arrive.
 const LAST: Duration = Duration::from_secs(3);
@@ -102,29 +106,29 @@ impl Ending {
 }
 
 impl Shipping {
-    /// Sends in the background.
+    /// Sends in the background. Looks at no target, which may be slow: what is in the way of a
+    /// copy is said by the thread that makes it.
     ///
     /// # Errors
     /// When this build cannot, or there can be no thread.
     pub(crate) fn start(state: &Path, targets: &[Target]) -> Result<Self, Failure> {
-        let ending = Arc::new(Ending::default());
+        let shipping = Self(Arc::default());
         for target in targets {
             // What this build cannot do is said before anything runs.
             if !target.to.starts_with('/') && !cfg!(feature = "full") {
                 return Err(Failure::new(remote(target).err().unwrap_or_default()));
             }
-            let mut shipper = Shipper::new(state, target).or_fail("cannot copy the audit log")?;
-            let ends = Arc::clone(&ending);
-            ending.change(|ends| ends.sending += 1);
+            let (ends, state, target) = (Arc::clone(&shipping.0), state.to_owned(), target.clone());
+            ends.change(|ends| ends.sending += 1);
             thread::Builder::new()
                 .name("ship".to_owned())
                 .spawn(move || {
-                    shipper.go_on(&ends);
+                    shipper::go_on(&state, &target, &ends);
                     ends.change(|ends| ends.sending -= 1);
                 })
                 .or_fail("cannot start a thread")?;
         }
-        Ok(Self(ending))
+        Ok(shipping)
     }
 
     /// Sends what the last checkpoint covers, and waits for that a moment; what
@@ -147,6 +151,22 @@ impl Shipping {
             ends = waited.unwrap_or_else(PoisonError::into_inner).0;
         }
     }
+}
+
+impl Drop for Shipping {
+    /// Nobody else would end the threads.
+    fn drop(&mut self) {
+        self.0.change(|ends| ends.near = true);
+    }
+}
+
+/// Refuses targets in the state directory, before anything is sent to them.
+///
+/// # Errors
+/// When one is.
+pub(crate) fn check(state: &Path, targets: &[Target]) -> Result<(), Failure> {
+    let checked = targets.iter().try_for_each(|target| refuse_overlap(state, target));
+    checked.or_fail("cannot copy the audit log")
 }
 
 /// The targets for one of several logs: each has a place of its own there.

@@ -1,13 +1,12 @@
 //! How far each target has a copy, in `STATE/ship/`.
 
-use std::io::Read as _;
+use std::{collections::BTreeMap, fmt::Display, io, path::Path};
 
-use cap_std::fs::Dir;
-use portcullis_audit::{Checkpoint, Hash, MAX_NOTE, Note};
+use portcullis_audit::{Checkpoint, Hash, Note};
 use serde::{Deserialize, Serialize};
 
 use super::log::End;
-use crate::{config::audit::Target, review::open_kept_in};
+use crate::{config::audit::Target, review::read_kept};
 
 /// How far a target has everything.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -20,6 +19,8 @@ pub(crate) struct Progress {
     /// The open segment, and the bytes of it that were sent.
     pub(super) segment: u64,
     pub(super) offset: u64,
+    /// Bytes of each sealed segment, as it was sent.
+    pub(super) sealed: BTreeMap<u64, u64>,
     /// Records that the last checkpoint sent covers.
     pub(crate) records: u64,
     /// Where they end.
@@ -29,6 +30,11 @@ pub(crate) struct Progress {
     /// Why the last attempt failed.
     pub(crate) error: Option<String>,
 }
+
+/// Bytes of what is known of a target: more than of a million segments.
+const MOST: u64 = 32 << 20;
+/// Characters that are kept of what is said of a failure.
+const WORDS: usize = 500;
 
 /// The directory of what was sent, in the state directory.
 pub(super) const FOLDER: &str = "ship";
@@ -44,10 +50,26 @@ pub(super) fn records_of(note: &[u8]) -> Option<u64> {
     Checkpoint::of(&Note::parse(note).ok()?).ok().map(|checkpoint| checkpoint.size)
 }
 
-/// How far it was when that was last noted.
-pub(super) fn known(state: &Dir, name: &str) -> Option<Progress> {
-    let mut bytes = Vec::new();
-    let file = open_kept_in(state, &format!("{name}.json")).ok()?;
-    file.take(MAX_NOTE as u64).read_to_end(&mut bytes).ok()?;
-    serde_json::from_slice(&bytes).ok()
+/// How far it was when that was last noted; nothing where nothing was.
+///
+/// # Errors
+/// When what is there cannot be read: that is no reason to take it for nothing.
+pub(super) fn known(state: &Path, target: &Target) -> Result<Option<Progress>, String> {
+    let name = format!("{}.json", file_name(target));
+    let unreadable =
+        |why: &dyn Display| format!("`{name}` in the state directory cannot be read: {why}");
+    match read_kept(&state.join(&name), MOST) {
+        Ok(bytes) => serde_json::from_slice(&bytes).map(Some).map_err(|error| unreadable(&error)),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+        Err(error) => Err(unreadable(&error)),
+    }
+}
+
+/// What is said of an attempt that failed: a target may answer with a page of any length, and
+/// its words are kept and shown.
+pub(super) fn shortened(why: &str) -> String {
+    match why.char_indices().nth(WORDS) {
+        Some((end, _)) => format!("{}…", why.get(..end).unwrap_or_default()),
+        None => why.to_owned(),
+    }
 }

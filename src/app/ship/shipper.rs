@@ -10,11 +10,15 @@ use portcullis_audit::{HISTORY, KEYS, NEWEST, PACKED, Segment};
 use super::{
     Ending, begin, existing,
     log::{self, Covered, Log},
-    progress::{FOLDER, Progress, file_name, known, records_of},
-    target::{Seen, Store},
+    progress::{FOLDER, Progress, file_name, known, shortened},
+    target::Store,
+    whole::look,
     within,
 };
-use crate::{app::state_directory, config::audit::Target, gateway::random_hex, operator_files};
+use crate::{
+    app::state_directory, config::audit::Target, gateway::random_hex, model::Escaped,
+    operator_files,
+};
 
 /// How often the log is looked at.
 const POLL: Duration = Duration::from_secs(1);
@@ -28,11 +32,62 @@ const PIECE: u64 = 4 << 20;
 /// Sends a log to one target.
 pub(super) struct Shipper {
     log: Log,
+    path: PathBuf,
     state: cap_std::fs::Dir,
     name: String,
     target: Target,
     store: Option<Box<dyn Store>>,
     pub(super) progress: Progress,
+    /// Why it is not known what was sent, where something was.
+    unknown: Option<String>,
+}
+
+/// Sends in the background until the end is near: nobody else waits for a target that is slow,
+/// not even for a look at it.
+pub(super) fn go_on(state: &Path, target: &Target, ending: &Ending) {
+    let (mut wait, mut seen) = (BACK_OFF.0, None);
+    let (mut shipper, mut said) = (None, None);
+    loop {
+        let last = ending.is_near();
+        if shipper.is_none() {
+            shipper = match Shipper::new(state, target) {
+                Ok(shipper) => Some(shipper),
+                Err(why) => {
+                    warn_once(target, &why, &mut said);
+                    None
+                }
+            };
+        }
+        let sent = shipper.as_mut().and_then(|shipper| shipper.send_new(&mut seen).ok());
+        if last {
+            return;
+        }
+        let pause = match sent {
+            Some(()) => {
+                wait = BACK_OFF.0;
+                POLL
+            }
+            None => {
+                let pause = wait;
+                wait = (wait * 2).min(BACK_OFF.1);
+                pause
+            }
+        };
+        ending.wait(pause);
+    }
+}
+
+/// Says why a copy cannot be begun, unless that was said last. Other failures are in what is known
+/// of the target.
+fn warn_once(target: &Target, why: &str, said: &mut Option<String>) {
+    if said.as_deref() != Some(why) {
+        errln!(
+            "portcullis: warning: the audit log is not copied to {}: {}",
+            Escaped(&target.shown()),
+            Escaped(why)
+        );
+        *said = Some(why.to_owned());
+    }
 }
 
 impl Shipper {
@@ -41,15 +96,20 @@ impl Shipper {
         let (_, state_dir) = state_directory::open(state).map_err(|f| f.message().to_owned())?;
         state_dir.create_dir_all(FOLDER).map_err(|error| error.to_string())?;
         let name = file_name(target);
-        // What cannot be read is sent again.
-        let progress = known(&state_dir, &name).unwrap_or_default();
+        // What was sent of which nobody knows is sent again, but not without a word.
+        let (progress, unknown) = match known(state, target) {
+            Ok(progress) => (progress.unwrap_or_default(), None),
+            Err(why) => (Progress::default(), Some(why)),
+        };
         Ok(Self {
             log: Log::new(state),
+            path: state.to_owned(),
             state: state_dir,
             name,
             target: target.clone(),
             store: None,
             progress: Progress { to: target.shown(), ..progress },
+            unknown,
         })
     }
 
@@ -66,38 +126,22 @@ impl Shipper {
         }
     }
 
-    pub(super) fn go_on(&mut self, ending: &Ending) {
-        let mut wait = BACK_OFF.0;
-        let mut seen = None;
-        loop {
-            let last = ending.is_near();
-            // Unchanged, there is nothing to read either.
-            let newest = self.log.mark();
-            let sent = if newest == seen { Ok(()) } else { self.send_alone() };
-            if last {
-                return;
-            }
-            let pause = match sent {
-                Ok(()) => {
-                    (wait, seen) = (BACK_OFF.0, newest);
-                    POLL
-                }
-                Err(_kept_in_progress) => {
-                    self.store = None;
-                    let pause = wait;
-                    wait = (wait * 2).min(BACK_OFF.1);
-                    pause
-                }
-            };
-            ending.wait(pause);
+    /// Sends what there is since the checkpoint that was `seen`.
+    fn send_new(&mut self, seen: &mut Option<(i64, i64, u64)>) -> Result<(), String> {
+        // Unchanged, there is nothing to read either.
+        let newest = self.log.mark();
+        if newest != *seen {
+            self.send_alone().inspect_err(|_kept_in_progress| self.store = None)?;
+            *seen = newest;
         }
+        Ok(())
     }
 
     /// Sends, unless another process does.
     fn send_alone(&mut self) -> Result<(), String> {
         let Some(_lock) = self.lock()? else { return Ok(()) };
         // Another process may have gone on meanwhile.
-        if let Some(known) = known(&self.state, &self.name) {
+        if let Ok(Some(known)) = known(&self.path, &self.target) {
             self.progress = Progress { to: self.target.shown(), ..known };
         }
         self.send()
@@ -105,7 +149,7 @@ impl Shipper {
 
     /// Sends what the newest checkpoint covers.
     pub(super) fn send(&mut self) -> Result<(), String> {
-        let sent = self.send_all();
+        let sent = self.send_all().map_err(|why| shortened(&why));
         self.progress.error = sent.as_ref().err().cloned();
         let kept = self.keep();
         sent.and(kept)
@@ -115,11 +159,23 @@ impl Shipper {
         let Some(Covered { note, size, end }) = self.log.covered()? else { return Ok(()) };
         if self.progress.copy.is_empty() {
             self.begin()?;
+            if let Some(why) = self.unknown.take() {
+                let copy = self.place().shown();
+                errln!(
+                    "portcullis: warning: {}: another copy is begun, {}; former ones stay",
+                    Escaped(&why),
+                    Escaped(&copy)
+                );
+            }
         } else if let Some(why) = self.obstacle(size)? {
             let former = self.place().shown();
             self.begin()?;
             let copy = self.place().shown();
-            tracing::warn!(former, copy, "{why}: another copy is begun, the former one stays");
+            errln!(
+                "portcullis: warning: {}: {why}: another copy is begun, {}; the former one stays",
+                Escaped(&former),
+                Escaped(&copy)
+            );
         }
         let begun = log::now();
         let others = self.log.others(self.progress.records, size, self.progress.at)?;
@@ -175,7 +231,7 @@ impl Shipper {
 
     /// Why the copy cannot be continued up to `size` records.
     fn obstacle(&mut self, size: u64) -> Result<Option<&'static str>, String> {
-        let Progress { records, segment, offset, end, .. } = self.progress.clone();
+        let Progress { records, segment, end, .. } = self.progress.clone();
         if segment < self.log.first_segment()? {
             return Ok(Some("records that the copy does not have were pruned"));
         }
@@ -188,12 +244,12 @@ impl Shipper {
         if size < records || !is_same {
             return Ok(Some("the log does not go on from what was sent"));
         }
+        let progress = self.progress.clone();
         let Some(store) = self.existing()? else { return Ok(Some(GONE)) };
-        let seen = store.look(&Segment(segment).to_string(), offset)?;
-        let Some(Seen { checkpoint, has_open_segment }) = seen else { return Ok(None) };
-        let arrived = checkpoint.as_deref().and_then(records_of).unwrap_or(0);
-        let is_there = has_open_segment && arrived >= records;
-        Ok((!is_there).then_some(GONE))
+        let sealed = progress.sealed.keys().copied().filter(|_| store.is_near());
+        let sealed: Vec<_> = sealed.collect();
+        let found = look(store, &progress, sealed.into_iter())?;
+        Ok(found.is_some_and(|found| !found.is_whole).then_some(GONE))
     }
 
     fn put(&mut self, name: &str, bytes: Vec<u8>) -> Result<(), String> {
@@ -212,10 +268,12 @@ impl Shipper {
     fn seal(&mut self) -> Result<(), String> {
         let segment = Segment(self.progress.segment);
         let packed = self.log.compressed(segment)?;
+        let length = packed.len() as u64;
         self.put(&format!("{segment}{PACKED}"), packed)?;
         self.store()?.sealed(&segment.to_string())?;
         let next = segment.next();
         (self.progress.segment, self.progress.offset) = (next.0, 0);
+        self.progress.sealed.insert(segment.0, length);
         let (size, name) = (next.first(), format!("{HISTORY}/{}", next.first()));
         // Until the rest is there, this much is a log.
         if let Some(note) = self.log.small(&name)?.filter(|_| size > self.progress.records) {
@@ -240,6 +298,10 @@ impl Shipper {
 
     /// Remembers how far it is.
     fn keep(&self) -> Result<(), String> {
+        // Until another copy is begun, what cannot be read stays, and is told of.
+        if self.unknown.is_some() && self.progress.copy.is_empty() {
+            return Ok(());
+        }
         let json = serde_json::to_string(&self.progress).map_err(|error| error.to_string())?;
         let temp = format!("{}.tmp", self.name);
         self.state
@@ -250,7 +312,7 @@ impl Shipper {
 }
 
 /// Refuses a target in the state directory: its files would be taken for the log's own.
-fn refuse_overlap(state: &Path, target: &Target) -> Result<(), String> {
+pub(super) fn refuse_overlap(state: &Path, target: &Target) -> Result<(), String> {
     let (Ok(state), true) = (operator_files::canonicalize(state), target.to.starts_with('/'))
     else {
         return Ok(());

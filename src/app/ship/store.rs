@@ -2,7 +2,7 @@
 //! segment is there in pieces, `tail/SEGMENT/OFFSET`, which in their order are
 //! its bytes.
 
-use std::{error::Error, sync::Arc, time::Duration};
+use std::{error::Error, io, sync::Arc, time::Duration};
 
 use object_store::{
     ClientConfigKey, ClientOptions, ObjectStore, ObjectStoreExt as _, PutPayload, RetryConfig,
@@ -10,10 +10,13 @@ use object_store::{
     http::HttpBuilder,
     path::Path,
 };
-use portcullis_audit::NEWEST;
+use portcullis_audit::{LogFile, NEWEST};
 use tokio::runtime::{Builder, Runtime};
 
-use super::target::{Seen, Store};
+use super::{
+    client::{Connector, without_credentials},
+    target::Store,
+};
 use crate::config::audit::Target;
 
 /// How long a connection, and a whole request, may take.
@@ -49,6 +52,7 @@ impl Remote {
                         AmazonS3ConfigKey::Client(ClientConfigKey::ConnectTimeout),
                         seconds(CONNECT),
                     )
+                    .with_http_connector(Connector)
                     .with_bucket_name(bucket)
                     .with_retry(once());
                 for (name, value) in &target.options {
@@ -59,7 +63,11 @@ impl Remote {
                 (Arc::new(store), Path::from(prefix))
             }
             None => {
+                let (address, credentials) = without_credentials(&target.to)?;
                 let mut headers = http::HeaderMap::new();
+                if let Some(credentials) = credentials {
+                    headers.insert(http::header::AUTHORIZATION, credentials);
+                }
                 for (name, value) in &target.headers {
                     let wrong = |_| format!("the header `{name}` cannot be sent");
                     headers.insert(
@@ -74,7 +82,8 @@ impl Remote {
                     .with_timeout(REQUEST)
                     .with_allow_http(plain);
                 let mut builder = HttpBuilder::new()
-                    .with_url(&target.to)
+                    .with_http_connector(Connector)
+                    .with_url(address)
                     .with_client_options(options)
                     .with_retry(once());
                 for (name, value) in &target.options {
@@ -154,16 +163,36 @@ impl Store for Remote {
         Ok(())
     }
 
-    fn look(&mut self, _segment: &str, _sent: u64) -> Result<Option<Seen>, String> {
+    fn checkpoint(&mut self) -> Result<Option<Option<Vec<u8>>>, String> {
         let path = self.path(NEWEST);
         let newest = self.runtime.block_on(async { self.store.get(&path).await?.bytes().await });
-        let checkpoint = match newest {
-            Ok(note) => Some(note.to_vec()),
-            Err(object_store::Error::NotFound { .. }) if self.is_bucket => None,
+        Ok(match newest {
+            Ok(note) => Some(Some(note.to_vec())),
+            Err(object_store::Error::NotFound { .. }) if self.is_bucket => Some(None),
             // Whoever may write need not be able to read.
-            Err(_) => return Ok(None),
-        };
-        Ok(Some(Seen { checkpoint, has_open_segment: true }))
+            Err(_) => None,
+        })
+    }
+
+    fn length(&mut self, name: &str) -> Result<Option<u64>, String> {
+        match self.runtime.block_on(self.store.head(&self.path(name))) {
+            Ok(file) => Ok(Some(file.size)),
+            Err(object_store::Error::NotFound { .. }) => Ok(None),
+            Err(error) => Err(format!("cannot look for `{name}`: {}", reason(&error))),
+        }
+    }
+
+    fn has_open(&mut self, _segment: &str, _sent: u64) -> Result<bool, String> {
+        // Of pieces there are many.
+        Ok(true)
+    }
+
+    fn read(&mut self, _segment: &str) -> Option<io::Result<LogFile>> {
+        None
+    }
+
+    fn is_near(&self) -> bool {
+        false
     }
 
     fn sealed(&mut self, segment: &str) -> Result<(), String> {

@@ -1,6 +1,6 @@
 //! `portcullis audit prune`: old records are removed, their roots stay.
 
-use std::process::ExitCode;
+use std::{path::Path, process::ExitCode};
 
 use portcullis_audit::Segment;
 
@@ -9,10 +9,10 @@ use crate::{
     app::{
         failure::{Context as _, Exit, Failure},
         moment::Moment,
-        session,
-        ship::{self, Lag},
+        session, ship,
     },
     cli::consent,
+    config::audit::Target,
     gateway::{AuditLog, Pruning},
     model::Escaped,
     review::forget_index,
@@ -24,15 +24,15 @@ use crate::{
     portcullis audit prune --before 90d\n  \
     portcullis audit prune --before 2026-01-01 --yes\n\n\
     Verifies the log first. The newest full segment (65,536 records) always stays. The prune is \
-    itself\nrecorded, and a checkpoint signed. What a target of `audit.ship` does not have yet is \
-    not removed,\nunless with `--unshipped`.")]
+    itself\nrecorded, and a checkpoint signed. What a copy of a target of `audit.ship` \
+    does not have\nis not removed, unless with `--unshipped`: copies in directories are read, others are asked.")]
 pub(super) struct Args {
     #[command(flatten)]
     place: Place,
     /// Records from before this time: `2026-01-01`, `2026-01-01T08:00:00Z`, or how long ago: `90d`
     #[arg(long, value_name = "TIME")]
     before: Moment,
-    /// Also what a target of `audit.ship` does not have yet
+    /// Also what a copy of a target of `audit.ship` does not have
     #[arg(long)]
     unshipped: bool,
     /// Do it without asking
@@ -66,7 +66,7 @@ pub(super) fn run(args: &Args) -> Result<ExitCode, Failure> {
     );
     let audit = args.place.audit()?;
     if !args.unshipped {
-        refuse_unshipped(&ship::lag(&path, &audit.ship), Segment(plan.segments).first())?;
+        refuse_unshipped(&path, &audit.ship, Segment(plan.segments))?;
     }
     consent::require(args.yes, "remove them?")?;
     let ledger = checkpoint::open(&state, &audit)?;
@@ -85,13 +85,13 @@ pub(super) fn run(args: &Args) -> Result<ExitCode, Failure> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Refuses to remove the records before `first` where a target does not have them all.
-fn refuse_unshipped(targets: &[Lag], first: u64) -> Result<(), Failure> {
-    match targets.iter().find(|target| target.records < first) {
-        Some(target) => Err(Failure::new(format!(
-            "nothing was removed: {} has {} of these records",
-            Escaped(target.place()),
-            target.records
+/// Refuses to remove the segments before `end` where a target does not have them all.
+fn refuse_unshipped(state: &Path, targets: &[Target], end: Segment) -> Result<(), Failure> {
+    match ship::lacking(state, targets, end) {
+        Some(lacking) => Err(Failure::new(format!(
+            "nothing was removed: {}: {}",
+            Escaped(&lacking.place),
+            Escaped(&lacking.why)
         ))
         .help("`portcullis audit ship` sends them; `--unshipped` removes them all the same")),
         None => Ok(()),

@@ -38,7 +38,10 @@ impl Broker {
                 let Some(worker) = self.workers.get_mut(name) else { return };
                 let Some(place) = self.plan.places.get(name) else { return };
                 if let Err(failure) = worker.set_ready(&self.plan, place) {
-                    errln!("portcullis: warning: {}", failure.message());
+                    errln!(
+                        "portcullis: warning: the log of `{name}` is not copied: {}",
+                        Escaped(failure.message())
+                    );
                 }
                 let facts = facts([
                     ("workspace", json!(name)),

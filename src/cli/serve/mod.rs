@@ -64,6 +64,10 @@ pub(crate) fn run(args: &Args, given: &ArgMatches) -> Result<ExitCode, Failure> 
     let (plan, fresh) = Plan::make(args, given)?;
     let mut journal = Journal::open(&plan.state)?;
     let targets = ship::beneath(&plan.audit.ship, journal::COPY);
+    ship::check(&plan.state, &targets)?;
+    for place in plan.places.values() {
+        ship::check(&place.state, &ship::beneath(&plan.audit.ship, &place.name))?;
+    }
     let shipping = Shipping::start(&plan.state, &targets)?;
     let control = door::control(&plan.state)?;
     let Some(first) = plan.places.values().next() else {

@@ -130,6 +130,8 @@ fn notifications_that_there_are_not_are_recorded() {
     let why: Vec<_> = dropped.iter().map(|record| record["facts"]["why"].to_string()).collect();
     assert_eq!(why.len(), 3, "{why:?}");
     assert!(why[0].contains("`notifications/no`") && why[1].contains("`no/such`"), "{why:?}");
+    // A client had it said on record that a request was refused for its id.
+    assert!(why[2].contains("there is no notification `notifications/portcullis/"), "{why:?}");
 }
 
 #[test]

@@ -170,6 +170,28 @@ fn results_come_in_pages_that_say_how_to_go_on() {
     world.run(&["audit", "verify"]).ok();
 }
 
+/// Where a search had ended early, pages left results out, and the last of them said nothing of it.
+#[test]
+fn the_last_page_says_that_results_may_be_missing() {
+    let world = World::with_policy(ALL);
+    for n in 0..130 {
+        world.file(&format!("{n:04}.txt"), "needle\n".repeat(100));
+    }
+    let mut client = Client::start(&world, &[]);
+    let mut arguments = json!({ "pattern": "needle", "maxResults": 1000 });
+    let mut last = client.good("workspace__ws__grep", &arguments);
+    while let Some(next) = last.get("next").cloned() {
+        arguments["after"] = next;
+        last = client.good("workspace__ws__grep", &arguments);
+    }
+    let note = last["note"].as_str().unwrap_or_default();
+    assert!(note.contains("may be missing"), "{last}");
+    arguments = json!({ "pattern": "needle", "path": "0001.txt" });
+    let all = client.good("workspace__ws__grep", &arguments);
+    assert_eq!(all.get("note"), None, "{all}");
+    client.end();
+}
+
 /// What a file says that the agent may not see must not come out by where a page ends.
 #[test]
 fn what_may_not_be_seen_moves_no_page() {

@@ -148,7 +148,12 @@ pub(super) struct Service {
 
 impl Service {
     pub(super) fn start(command: &mut Command) -> Self {
-        let mut child = command.stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap();
+        Self::start_saying(command, Stdio::null())
+    }
+
+    /// The same with what it says on its standard error.
+    pub(super) fn start_saying(command: &mut Command, stderr: Stdio) -> Self {
+        let mut child = command.stdout(Stdio::piped()).stderr(stderr).spawn().unwrap();
         let mut output = BufReader::new(child.stdout.take().unwrap());
         let mut said = String::new();
         while !said.ends_with("portcullis: ready\n") {

@@ -324,4 +324,11 @@ fn what_there_is_not_is_refused_on_record_over_http_too() {
     site.await_record("shop", |record| {
         record["facts"]["why"].as_str().is_some_and(|why| why.contains("`notifications/no`"))
     });
+    // What the front tells its worker is no client's to say.
+    let notification = json!({ "jsonrpc": "2.0", "method": "notifications/portcullis/repeated" });
+    assert_eq!(status(&all(session.send("POST", &notification.to_string()))), 202);
+    site.await_record("shop", |record| {
+        let why = record["facts"]["why"].as_str();
+        why.is_some_and(|why| why.contains("there is no notification `notifications/portcullis/"))
+    });
 }

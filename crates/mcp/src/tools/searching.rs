@@ -6,7 +6,7 @@
 use serde_json::{Map, Value, json};
 
 use crate::{
-    gateway::{Entry, EntryKind},
+    gateway::{Entry, EntryKind, Summary},
     model::{
         GlobQuery, GrepQuery, OperationKind as Kind, Page, Position as After, WorkspacePath,
         request::{Glob, Grep, List},
@@ -63,7 +63,8 @@ fn file_entry(entry: &Entry) -> Option<Value> {
 }
 
 pub(super) fn glob(call: &Call<'_>, arguments: &Arguments) -> Result<Answer, Trouble> {
-    let after = arguments.optional_text("after")?.map(|text| position(text, 0)).transpose()?;
+    let (after, cut) = cursor(arguments)?;
+    let after = after.map(|text| position(text, 0)).transpose()?;
     let query = GlobQuery {
         pattern: arguments.text("pattern")?.to_owned(),
         ignored: arguments.flag(INCLUDE_IGNORED)?,
@@ -74,11 +75,12 @@ pub(super) fn glob(call: &Call<'_>, arguments: &Arguments) -> Result<Answer, Tro
     let served = found.entries.iter().filter(|entry| entry.kind != EntryKind::Other);
     let matches = served.map(|entry| json!(entry.path.as_str())).collect();
     let next = found.summary.next.as_ref().map(|next| next.path.as_str().to_owned());
-    Ok(Answer::found(matches, next, &found.summary))
+    Ok(found_after(cut, matches, next, &found.summary))
 }
 
 pub(super) fn grep(call: &Call<'_>, arguments: &Arguments) -> Result<Answer, Trouble> {
-    let after = arguments.optional_text("after")?.map(line_position).transpose()?;
+    let (after, cut) = cursor(arguments)?;
+    let after = after.map(line_position).transpose()?;
     let query = GrepQuery {
         pattern: arguments.text("pattern")?.to_owned(),
         ignore_case: arguments.flag("ignoreCase")?,
@@ -103,7 +105,25 @@ pub(super) fn grep(call: &Call<'_>, arguments: &Arguments) -> Result<Answer, Tro
     }
     let next = found.summary.next.as_ref();
     let next = next.map(|next| format!("{}:{}", next.path.as_str(), next.line));
-    Ok(Answer::found(matches, next, &found.summary))
+    Ok(found_after(cut, matches, next, &found.summary))
+}
+
+/// How `next` begins where a search before it ended early, so that results may be missing before
+/// it: no path does.
+const CUT: char = '/';
+
+/// After what a page begins, and whether a search before it ended early.
+fn cursor(arguments: &Arguments) -> Result<(Option<&str>, bool), Trouble> {
+    let after = arguments.optional_text("after")?;
+    let cut = after.and_then(|after| after.strip_prefix(CUT));
+    Ok((cut.or(after), cut.is_some()))
+}
+
+/// The page of a search after one that may have been `cut`.
+fn found_after(cut: bool, matches: Vec<Value>, next: Option<String>, summary: &Summary) -> Answer {
+    let is_cut = cut || summary.stopped.is_some();
+    let next = next.map(|next| if is_cut { format!("{CUT}{next}") } else { next });
+    Answer::found(matches, next, cut, summary)
 }
 
 /// The page that is asked for.

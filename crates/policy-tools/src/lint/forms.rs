@@ -45,7 +45,7 @@ fn class(text: &str) -> Option<Misread> {
 
 /// Whether the letters of a class are rather a word: sets are written in their order.
 fn is_word(letters: &str) -> bool {
-    let letters = letters.strip_prefix("...").unwrap_or(letters);
+    let letters = letters.strip_prefix("...").or(letters.strip_prefix('.')).unwrap_or(letters);
     let plain = letters.chars().all(|c| c.is_ascii_alphanumeric() || c == '_');
     let both_cases =
         letters.chars().any(|c| c.is_ascii_lowercase() && letters.contains(c.to_ascii_uppercase()));
@@ -74,9 +74,11 @@ fn regex(text: &str) -> Option<Misread> {
     })
 }
 
-/// `.env`, `*.pem` and `{id_rsa,private}`, which hold at any depth in files of ignored names.
+/// `.env`, `*.pem`, `.*` and `{id_rsa,private}`, which hold at any depth in files of ignored names.
 fn root_only(text: &str) -> Option<Misread> {
-    let is_name = !text.contains('/') && text.contains(char::is_alphanumeric);
+    // Of everything there is no name, and of `*.*` another lint speaks.
+    let is_all = text == "*.*" || text.chars().all(|c| matches!(c, '*' | '?'));
+    let is_name = !text.contains('/') && text != "." && !is_all;
     is_name.then(|| {
         (
             "root-only-name",
@@ -120,8 +122,14 @@ mod tests {
 
     #[test]
     fn classes_that_are_words_are_told_from_sets() {
-        for name in ["app/[id]/page.tsx", "[slug].tsx", "a/{b,[lang]}/c", "[...slug]", "x/[userId]"]
-        {
+        for name in [
+            "app/[id]/page.tsx",
+            "[slug].tsx",
+            "a/{b,[lang]}/c",
+            "[...slug]",
+            "x/[userId]",
+            "[.env]",
+        ] {
             assert_eq!(class(name).map(|found| found.0), Some("class-as-name"), "{name}");
         }
         for name in [
@@ -153,10 +161,12 @@ mod tests {
     fn names_of_the_root_alone_are_told_from_paths() {
         for text in
             ["*.pem", ".env", "id_rsa", "*secret*", "{.env,.npmrc}", "[.]env", "id_*", "private"]
+                .into_iter()
+                .chain([".*", "*~", ".#*", "_*"])
         {
             assert!(root_only(text).is_some(), "{text}");
         }
-        for text in ["**/.env", "private/**", "src{,/**}", "*", "**", ".", ".*", "?", "*.*"] {
+        for text in ["**/.env", "private/**", "src{,/**}", "*", "**", ".", "?", "??", "*.*"] {
             assert_eq!(root_only(text), None, "{text}");
         }
     }

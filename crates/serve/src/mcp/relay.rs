@@ -6,7 +6,7 @@ use std::{
     sync::{Arc, Mutex},
 };
 
-use portcullis_mcp::announced;
+use portcullis_mcp::{REPEATED, announced};
 #[expect(deprecated, reason = "the older revisions have it")]
 use rmcp::model::SetLevelRequestParams;
 use rmcp::{
@@ -389,7 +389,12 @@ impl ServerHandler for Relay {
         notification: CustomNotification,
         _context: NotificationContext<RoleServer>,
     ) {
-        self.note(&notification.method, notification.params).await;
+        // By itself that is the front's own word.
+        let params = match notification.method.as_str() {
+            REPEATED => Some(json!({ "of": "the client" })),
+            _ => notification.params,
+        };
+        self.note(&notification.method, params).await;
     }
 
     fn supported_protocol_versions(&self) -> Cow<'static, [ProtocolVersion]> {

@@ -1,0 +1,165 @@
+//! The HTTP client of copies in object storage and behind HTTP.
+//!
+//! An answer is the target's own or none: no redirection is followed, which would hand the
+//! target's headers on and take another host's word for it. Of an answer no more is read than
+//! one of a target can have.
+
+use std::{io, pin::Pin, time::Duration};
+
+use http_body_util::BodyExt as _;
+use jiff::SignedDuration;
+use object_store::{
+    ClientConfigKey as Key, ClientOptions,
+    client::{
+        HttpClient, HttpConnector, HttpError, HttpErrorKind, HttpRequest, HttpResponse, HttpService,
+    },
+};
+use reqwest::{
+    Certificate, Client, ClientBuilder, NoProxy, Proxy, Url,
+    header::{AUTHORIZATION, HeaderValue, LOCATION},
+    redirect::Policy,
+};
+
+use crate::config::audit::shown;
+
+/// Bytes of the longest answer: a list of a thousand objects has less.
+const MOST: usize = 4 << 20;
+/// Bytes that are read of an answer that says what is wrong.
+const MOST_WRONG: usize = 4 << 10;
+
+/// An address without user and password, and these as the header that they are sent in: whatever
+/// an error says of an address tells neither.
+pub(super) fn without_credentials(address: &str) -> Result<(Url, Option<HeaderValue>), String> {
+    let wrong = |_| "it is no address of HTTP".to_owned();
+    let url = Url::parse(address).map_err(|error| format!("it is no address: {error}"))?;
+    // The client makes the header of an address.
+    let request = Client::new().get(url).build().map_err(|_error| wrong(()))?;
+    Ok((request.url().clone(), request.headers().get(AUTHORIZATION).cloned()))
+}
+
+/// Makes the client as the settings say.
+#[derive(Debug)]
+pub(super) struct Connector;
+
+impl HttpConnector for Connector {
+    fn connect(&self, options: &ClientOptions) -> object_store::Result<HttpClient> {
+        let client = client(options)
+            .map_err(|why| object_store::Error::Generic { store: "HTTP", source: why.into() })?;
+        Ok(HttpClient::new(Service(client)))
+    }
+}
+
+fn client(options: &ClientOptions) -> Result<Client, String> {
+    let text = |key| options.get_config_value(&key);
+    let is_on = |key| text(key).is_some_and(|value| value.eq_ignore_ascii_case("true"));
+    let time = |key: Key| {
+        let Some(value) = text(key) else { return Ok(None) };
+        let time = value.parse::<SignedDuration>().ok();
+        let time = time.and_then(|time| Duration::try_from(time).ok());
+        time.map(Some).ok_or_else(|| format!("`{value}` is no duration such as `30s`"))
+    };
+    let number = |key: Key| {
+        let Some(value) = text(key) else { return Ok(None) };
+        value.parse().map(Some).map_err(|_wrong| format!("`{value}` is no number"))
+    };
+    let wrong = |error: reqwest::Error| error.without_url().to_string();
+    let agent = text(Key::UserAgent);
+    let agent =
+        agent.unwrap_or_else(|| concat!("portcullis/", env!("CARGO_PKG_VERSION")).to_owned());
+    let mut builder = ClientBuilder::new()
+        .redirect(Policy::none())
+        .user_agent(agent)
+        .default_headers(options.get_default_headers().cloned().unwrap_or_default())
+        .https_only(!is_on(Key::AllowHttp))
+        .danger_accept_invalid_certs(is_on(Key::AllowInvalidCertificates))
+        .http2_keep_alive_while_idle(is_on(Key::Http2KeepAliveWhileIdle))
+        .http2_keep_alive_interval(time(Key::Http2KeepAliveInterval)?)
+        .pool_max_idle_per_host(number(Key::PoolMaxIdlePerHost)?.unwrap_or(usize::MAX))
+        .http2_max_frame_size(
+            number(Key::Http2MaxFrameSize)?.and_then(|it| u32::try_from(it).ok()),
+        );
+    let times: [(Key, fn(ClientBuilder, Duration) -> ClientBuilder); 5] = [
+        (Key::Timeout, ClientBuilder::timeout),
+        (Key::ConnectTimeout, ClientBuilder::connect_timeout),
+        (Key::ReadTimeout, ClientBuilder::read_timeout),
+        (Key::PoolIdleTimeout, |builder, time| builder.pool_idle_timeout(time)),
+        (Key::Http2KeepAliveTimeout, ClientBuilder::http2_keep_alive_timeout),
+    ];
+    for (key, set) in times {
+        if let Some(time) = time(key)? {
+            builder = set(builder, time);
+        }
+    }
+    if is_on(Key::NoSystemCertificates) {
+        builder = builder.tls_certs_only([]);
+    }
+    if is_on(Key::Http1Only) {
+        builder = builder.http1_only();
+    }
+    if is_on(Key::Http2Only) {
+        builder = builder.http2_prior_knowledge();
+    }
+    if let Some(proxy) = text(Key::ProxyUrl) {
+        let mut proxy = Proxy::all(proxy).map_err(wrong)?;
+        if let Some(excluded) = text(Key::ProxyExcludes) {
+            proxy = proxy.no_proxy(NoProxy::from_string(&excluded));
+        }
+        if let Some(certificate) = text(Key::ProxyCaCertificate) {
+            let certificate = Certificate::from_pem(certificate.as_bytes()).map_err(wrong)?;
+            builder = builder.tls_certs_merge([certificate]);
+        }
+        builder = builder.proxy(proxy);
+    }
+    builder.build().map_err(wrong)
+}
+
+#[derive(Debug)]
+struct Service(Client);
+
+/// What `async_trait` makes of a result.
+type Answered<'r> = Pin<Box<dyn Future<Output = Result<HttpResponse, HttpError>> + Send + 'r>>;
+
+impl HttpService for Service {
+    fn call<'a, 'r>(&'a self, request: HttpRequest) -> Answered<'r>
+    where
+        'a: 'r,
+        Self: 'r,
+    {
+        Box::pin(answer(&self.0, request))
+    }
+}
+
+/// Sends a request; the answer is there as a whole.
+async fn answer(client: &Client, request: HttpRequest) -> Result<HttpResponse, HttpError> {
+    let wrong = |kind, words: String| HttpError::new(kind, io::Error::other(words));
+    let from = request.uri().to_string();
+    let (parts, mut rest) = client.call(request).await?.into_parts();
+    let status = parts.status;
+    if let Some(to) = parts.headers.get(LOCATION).filter(|_| status.is_redirection()) {
+        let to = String::from_utf8_lossy(to.as_bytes());
+        let whole = Url::parse(&from).and_then(|from| from.join(&to));
+        let to = whole.map_or_else(|_| shown(&to), |to| shown(to.as_str()));
+        let words = format!("it answers `{status}`, which leads to {to} and is not followed");
+        return Err(wrong(HttpErrorKind::Unknown, words));
+    }
+    let most = if status.is_success() { MOST } else { MOST_WRONG };
+    let mut body = Vec::new();
+    while let Some(frame) = rest.frame().await {
+        let frame = frame?;
+        let Some(part) = frame.data_ref() else { continue };
+        let room = most - body.len();
+        body.extend_from_slice(part.get(..room).unwrap_or(part));
+        if part.len() > room {
+            if status.is_success() {
+                let words = format!("its answer has more than {most} bytes");
+                return Err(wrong(HttpErrorKind::Decode, words));
+            }
+            break;
+        }
+    }
+    // Whoever reads it takes nothing but UTF-8, and the cut may have gone through a letter.
+    if !status.is_success() {
+        body = String::from_utf8_lossy(&body).into_owned().into_bytes();
+    }
+    Ok(HttpResponse::from_parts(parts, body.into()))
+}

@@ -1,0 +1,186 @@
+//! What a target behind HTTP may answer.
+
+use std::{
+    io::{Read as _, Write as _},
+    net::{TcpListener, TcpStream},
+    sync::{Arc, Mutex},
+    thread,
+};
+
+use serde_json::Value;
+
+use super::run;
+use crate::common::World;
+
+/// A server that answers as the test says, and keeps the heads of requests.
+struct Server {
+    port: u16,
+    answer: Arc<Mutex<Vec<u8>>>,
+    heads: Arc<Mutex<Vec<String>>>,
+}
+
+impl Server {
+    fn start() -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let server = Self {
+            port: listener.local_addr().unwrap().port(),
+            answer: Arc::default(),
+            heads: Arc::default(),
+        };
+        let (answer, heads) = (Arc::clone(&server.answer), Arc::clone(&server.heads));
+        server.says("201 Created", "", "");
+        thread::spawn(move || {
+            for stream in listener.incoming() {
+                let (answer, heads) = (Arc::clone(&answer), Arc::clone(&heads));
+                thread::spawn(move || serve(stream.unwrap(), &answer, &heads));
+            }
+        });
+        server
+    }
+
+    fn says(&self, status: &str, header: &str, body: &str) {
+        let length = body.len();
+        let text = format!(
+            "HTTP/1.1 {status}\r\ncontent-length: {length}\r\nconnection: close\r\n{header}\r\n{body}"
+        );
+        *self.answer.lock().unwrap() = text.into_bytes();
+    }
+
+    fn heads(&self) -> Vec<String> {
+        std::mem::take(&mut self.heads.lock().unwrap())
+    }
+}
+
+fn serve(mut stream: TcpStream, answer: &Mutex<Vec<u8>>, heads: &Mutex<Vec<String>>) {
+    let mut bytes = Vec::new();
+    let head = loop {
+        let mut buffer = [0; 4096];
+        let read = stream.read(&mut buffer).unwrap_or(0);
+        if read == 0 {
+            return;
+        }
+        bytes.extend_from_slice(&buffer[..read]);
+        if let Some(end) = bytes.windows(4).position(|four| four == b"\r\n\r\n") {
+            break end + 4;
+        }
+    };
+    let text = String::from_utf8_lossy(&bytes[..head]).into_owned();
+    let length = text.lines().find_map(|line| {
+        let (name, value) = line.split_once(':')?;
+        name.eq_ignore_ascii_case("content-length").then(|| value.trim().parse::<usize>().unwrap())
+    });
+    let mut left = length.unwrap_or(0).saturating_sub(bytes.len() - head);
+    while left > 0 {
+        let mut buffer = vec![0; left.min(65_536)];
+        match stream.read(&mut buffer).unwrap_or(0) {
+            0 => return,
+            read => left -= read,
+        }
+    }
+    // What a target does not give out is not seen.
+    let is_put = text.starts_with("PUT ");
+    heads.lock().unwrap().push(text);
+    let refused = b"HTTP/1.1 405 No\r\ncontent-length: 0\r\nconnection: close\r\n\r\n".to_vec();
+    let answer = if is_put { answer.lock().unwrap().clone() } else { refused };
+    let _ = stream.write_all(&answer);
+}
+
+/// A world with a log whose target is `to`, where `PORT` is the server's.
+fn world(server: &Server, to: &str, more: &str) -> World {
+    let world = World::new();
+    let to = to.replace("PORT", &server.port.to_string());
+    let config = format!("[audit]\nship = [{{ to = \"{to}\"{more} }}]\n");
+    std::fs::write(world.base().join("portcullis.toml"), config).unwrap();
+    world.file("a", "x");
+    next(&world);
+    world
+}
+
+/// Another record, and a checkpoint of it.
+fn next(world: &World) {
+    world.fs(&["read", "a"]).ok();
+    world.run(&["audit", "checkpoint"]).ok();
+}
+
+fn status(world: &World) -> Value {
+    run(world, world.base(), &["audit", "ship", "--status", "--json"]).ok().json()
+}
+
+/// The names of copies to which something was sent.
+fn copies(heads: &[String]) -> Vec<String> {
+    let mut names: Vec<_> = heads
+        .iter()
+        .filter_map(|head| head.strip_prefix("PUT /log/")?.split('/').next().map(str::to_owned))
+        .collect();
+    names.sort();
+    names.dedup();
+    names
+}
+
+/// The page was kept whole in what is known of the target, which nobody could read then: the next
+/// attempt began another copy without a word, as did each after it.
+#[test]
+fn a_long_error_page_is_not_kept_whole() {
+    let server = Server::start();
+    let world = world(&server, "http://127.0.0.1:PORT/log", "");
+    run(&world, world.base(), &["audit", "ship"]).ok();
+    let sent = status(&world);
+    next(&world);
+    server.says("500 No", "", &"X".repeat(8 << 20));
+    let failed = run(&world, world.base(), &["audit", "ship"]);
+    assert!(failed.code == 1 && failed.stderr.contains("500"), "{}", failed.stderr.len());
+    assert!(failed.stderr.len() < 2_000, "{}", failed.stderr.len());
+    let now = status(&world);
+    assert_eq!((&now["copy"], &now["records"]), (&sent["copy"], &sent["records"]), "{now}");
+    assert!(now["error"].as_str().unwrap().len() < 1_000, "{now}");
+    server.says("201 Created", "", "");
+    run(&world, world.base(), &["audit", "ship"]).ok();
+    assert_eq!(copies(&server.heads()).len(), 1);
+}
+
+/// The answer of a login page counted as that of the target, and got the target's headers.
+#[test]
+fn a_redirection_is_not_followed() {
+    let server = Server::start();
+    let headers = ", headers = { x-api-key = \"of-the-target\" }";
+    let world = world(&server, "http://127.0.0.1:PORT/log", headers);
+    let other = Server::start();
+    for code in ["301 Moved", "302 Found", "303 See Other", "307 Later", "308 Moved"] {
+        let to = format!("location: http://u:secret@127.0.0.1:{}/login?t=secret\r\n", other.port);
+        server.says(code, &to, "");
+        let refused = run(&world, world.base(), &["audit", "ship"]);
+        assert_eq!(refused.code, 1, "{code}: {refused:?}");
+        let leads = format!("leads to http://127.0.0.1:{}/login", other.port);
+        assert!(
+            refused.stderr.contains(&leads) && !refused.stderr.contains("secret"),
+            "{code}: {refused:?}"
+        );
+        assert_eq!(other.heads(), Vec::<String>::new(), "{code}");
+        assert_eq!(status(&world)["records"], 0, "{code}");
+    }
+}
+
+/// An answer with an error had the whole address in what is said of it.
+#[test]
+fn a_password_in_an_address_is_sent_and_not_shown() {
+    let server = Server::start();
+    let world = world(&server, "http://me:s3cr%40t@127.0.0.1:PORT/log", "");
+    server.says("500 No", "", "no room");
+    let failed = run(&world, world.base(), &["audit", "ship"]);
+    assert!(failed.code == 1 && failed.stderr.contains("no room"), "{failed:?}");
+    let heads = server.heads();
+    // `me:s3cr@t`
+    let credentials = |head: &String| {
+        head.to_ascii_lowercase().contains("authorization: basic ") && head.contains("bWU6czNjckB0")
+    };
+    assert!(heads.iter().all(credentials), "{heads:?}");
+    let doctor = run(&world, world.base(), &["doctor"]);
+    let shown = status(&world).to_string();
+    let mut said = vec![failed.stderr, doctor.text().to_owned(), doctor.stderr.clone(), shown];
+    for entry in std::fs::read_dir(world.state().join("ship")).unwrap() {
+        said.push(std::fs::read_to_string(entry.unwrap().path()).unwrap());
+    }
+    for text in said {
+        assert!(!text.contains("s3cr"), "{text}");
+    }
+}
