@@ -49,6 +49,8 @@ impl HttpConnector for Connector {
     }
 }
 
+type SetTime = fn(ClientBuilder, Duration) -> ClientBuilder;
+
 fn client(options: &ClientOptions) -> Result<Client, String> {
     let text = |key| options.get_config_value(&key);
     let is_on = |key| text(key).is_some_and(|value| value.eq_ignore_ascii_case("true"));
@@ -78,7 +80,7 @@ fn client(options: &ClientOptions) -> Result<Client, String> {
         .http2_max_frame_size(
             number(Key::Http2MaxFrameSize)?.and_then(|it| u32::try_from(it).ok()),
         );
-    let times: [(Key, fn(ClientBuilder, Duration) -> ClientBuilder); 5] = [
+    let times: [(Key, SetTime); 5] = [
         (Key::Timeout, ClientBuilder::timeout),
         (Key::ConnectTimeout, ClientBuilder::connect_timeout),
         (Key::ReadTimeout, ClientBuilder::read_timeout),

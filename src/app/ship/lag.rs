@@ -10,11 +10,9 @@ use portcullis_audit::{MAX_NOTE, NEWEST};
 use serde::Serialize;
 
 use super::{
-    existing,
+    place::{GONE, existing, within},
     progress::{Progress, known, records_of},
-    shipper::GONE,
     whole::look,
-    within,
 };
 use crate::{config::audit::Target, operator_files, review::read_kept};
 

@@ -10,6 +10,7 @@ mod client;
 mod directory;
 mod lag;
 mod log;
+mod place;
 mod progress;
 mod shipper;
 #[cfg(feature = "full")]
@@ -29,47 +30,14 @@ use crate::{
     config::audit::Target,
 };
 
+use place::within;
 use shipper::{Shipper, refuse_overlap};
-use target::Store;
 
 pub(crate) use lag::{Lag, lag};
 pub(crate) use whole::lacking;
 
 /// How long a broker that is about to end waits for what came last to arrive.
 const LAST: Duration = Duration::from_secs(3);
-
-/// Begins a copy at a place.
-fn begin(place: &Target) -> Result<Box<dyn Store>, String> {
-    match place.to.starts_with('/') {
-        true => Ok(Box::new(directory::Copy::begin(Path::new(&place.to))?)),
-        false => remote(place),
-    }
-}
-
-/// Opens the place of a copy; `None` where it is known to be there no more.
-fn existing(place: &Target) -> Result<Option<Box<dyn Store>>, String> {
-    match place.to.starts_with('/') {
-        true => {
-            let copy = directory::existing(Path::new(&place.to))?;
-            Ok(copy.map(|copy| Box::new(copy) as Box<dyn Store>))
-        }
-        false => remote(place).map(Some),
-    }
-}
-
-#[cfg(feature = "full")]
-fn remote(place: &Target) -> Result<Box<dyn Store>, String> {
-    Ok(Box::new(store::Remote::open(place)?))
-}
-
-#[cfg(not(feature = "full"))]
-fn remote(place: &Target) -> Result<Box<dyn Store>, String> {
-    Err(format!(
-        "this build of portcullis copies to directories only, not to {}: build it with `--features \
-         full`",
-        place.shown()
-    ))
-}
 
 /// What is sent in the background, as long as this lives.
 pub(crate) struct Shipping(Arc<Ending>);
@@ -116,7 +84,7 @@ impl Shipping {
         for target in targets {
             // What this build cannot do is said before anything runs.
             if !target.to.starts_with('/') && !cfg!(feature = "full") {
-                return Err(Failure::new(remote(target).err().unwrap_or_default()));
+                return Err(Failure::new(place::remote(target).err().unwrap_or_default()));
             }
             let (ends, state, target) = (Arc::clone(&shipping.0), state.to_owned(), target.clone());
             ends.change(|ends| ends.sending += 1);
@@ -172,11 +140,6 @@ pub(crate) fn check(state: &Path, targets: &[Target]) -> Result<(), Failure> {
 /// The targets for one of several logs: each has a place of its own there.
 pub(crate) fn beneath(targets: &[Target], name: &str) -> Vec<Target> {
     targets.iter().map(|target| within(target, name)).collect()
-}
-
-/// A place of this name beneath a target.
-fn within(target: &Target, name: &str) -> Target {
-    Target { to: format!("{}/{name}", target.to.trim_end_matches('/')), ..target.clone() }
 }
 
 /// Sends what there is to every target: the place of each copy, and the records that it

@@ -8,12 +8,12 @@ use std::{
 use portcullis_audit::{HISTORY, KEYS, NEWEST, PACKED, Segment};
 
 use super::{
-    Ending, begin, existing,
+    Ending,
     log::{self, Covered, Log},
+    place::{GONE, begin, existing, within},
     progress::{FOLDER, Progress, file_name, known, shortened},
     target::Store,
     whole::look,
-    within,
 };
 use crate::{
     app::state_directory, config::audit::Target, gateway::random_hex, model::Escaped,
@@ -24,8 +24,6 @@ use crate::{
 const POLL: Duration = Duration::from_secs(1);
 /// How long to wait after a failure: doubled each time, up to the second.
 const BACK_OFF: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(300));
-/// What is said of a copy that was removed or is shorter than it was.
-pub(super) const GONE: &str = "the copy is not there any more, or not whole";
 /// Bytes of the open segment that are sent at once.
 const PIECE: u64 = 4 << 20;
 

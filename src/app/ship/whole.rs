@@ -9,12 +9,10 @@ use std::{
 use portcullis_audit::{LogFile, PACKED, Segment};
 
 use super::{
-    existing,
     log::Log,
+    place::{GONE, existing, within},
     progress::{Progress, known, records_of},
-    shipper::GONE,
     target::Store,
-    within,
 };
 use crate::config::audit::Target;
 

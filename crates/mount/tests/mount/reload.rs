@@ -161,7 +161,8 @@ fn a_file_in_a_renamed_directory_is_read_again() {
         rig.python("text = open('e/f').read()\nopen('e/f', 'w').write(text.replace('key', 'KEY'))")
             .ok();
         assert_eq!(rig.read("e/f"), "KEY = tok_abcdefgh\n");
-        assert!(rig.about("e/f").iter().any(|record| record.starts_with("decision read")));
+        let records = rig.about("e/f");
+        assert!(records.iter().any(|record| record.starts_with("decision read")), "{records:?}");
     });
 }
 

@@ -390,11 +390,8 @@ impl ServerHandler for Relay {
         _context: NotificationContext<RoleServer>,
     ) {
         // By itself that is the front's own word.
-        let params = match notification.method.as_str() {
-            REPEATED => Some(json!({ "of": "the client" })),
-            _ => notification.params,
-        };
-        self.note(&notification.method, params).await;
+        let own = (notification.method == REPEATED).then(|| json!({ "of": "the client" }));
+        self.note(&notification.method, own.or(notification.params)).await;
     }
 
     fn supported_protocol_versions(&self) -> Cow<'static, [ProtocolVersion]> {
