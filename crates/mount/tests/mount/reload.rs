@@ -152,15 +152,16 @@ fn what_is_open_to_be_written_is_read_again_under_another_policy() {
 fn a_file_in_a_renamed_directory_is_read_again() {
     let secret = |root: &Path| {
         fs::create_dir(root.join("d")).unwrap();
-        fs::write(root.join("d/f"), "key = tok_abcdefgh\n").unwrap();
+        fs::write(root.join("d/f"), "one\nkey = tok_abcdefgh\n").unwrap();
     };
     let rule = "[secrets]\nonRead = \"redact\"\n[[secrets.rules]]\nid = \"k\"\nregex = 'tok_[a-z]{8}'\n\
                 keywords = [\"tok_\"]\n";
     with(&format!("{ALL}{rule}"), secret, |rig| {
         rig.sh("sleep 0.1; cat d/f >/dev/null; cat d/f >/dev/null; mv d e").ok();
-        rig.python("text = open('e/f').read()\nopen('e/f', 'w').write(text.replace('key', 'KEY'))")
-            .ok();
-        assert_eq!(rig.read("e/f"), "KEY = tok_abcdefgh\n");
+        let edit = "text = open('e/f').read()\n\
+                    with open('e/f', 'w') as f: f.write(text.replace('one', 'ONE'))";
+        rig.python(edit).ok();
+        assert_eq!(rig.read("e/f"), "ONE\nkey = tok_abcdefgh\n");
         let records = rig.about("e/f");
         assert!(records.iter().any(|record| record.starts_with("decision read")), "{records:?}");
     });
