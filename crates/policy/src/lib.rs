@@ -37,6 +37,7 @@ mod pattern;
 mod query;
 mod questions;
 mod schema;
+mod scratch;
 mod secrets;
 mod selftest;
 mod settings;
@@ -66,6 +67,7 @@ pub use mode::Mode;
 pub use outline::{OutlineFile, PathPattern, Statement, StatementKind};
 pub use query::Query;
 pub use schema::{Field, POLICY as KEYS, Shape, Status, optional, required};
+pub use scratch::Scratch;
 pub use secrets::{
     Disclosed, Judged, SecretFinding, SecretKey, Secrets, Subject, Whole, every_match_has_keyword,
 };
