@@ -20,6 +20,8 @@ use crate::{
     invalidate::Work,
     mount::Mount,
     open::{How, Opening},
+    router::Router,
+    scratch::Scratch,
 };
 
 /// The extended attribute that says why the last change of a file was refused.
@@ -42,8 +44,10 @@ impl Mount<'_> {
                     self.invalidate(&notifier, work);
                 }
             });
-            let ended = session.run(self, self.options.threads.max(2) + 1);
+            let ended = session.run(&Router::new(self), self.options.threads.max(2) + 1);
             self.invalidations.end();
+            // Else it is counted anew, and what is not kept is removed, at the next start.
+            let _ = self.scratch.as_ref().map(Scratch::end);
             ended
         })
     }
@@ -91,6 +95,25 @@ impl Mount<'_> {
             attribute_timeout: self.options.timeout,
             entry_timeout: self.options.timeout,
         }
+    }
+
+    /// Gives the entries of an open directory from `offset` on, which `look` looks up.
+    pub(crate) fn give_list(
+        &self,
+        node: NodeId,
+        handle: Handle,
+        offset: u64,
+        directory: &mut Directory<'_>,
+        look: impl Fn(&OsStr) -> Option<Entry>,
+    ) -> Result<()> {
+        self.read_list(handle.0, offset, |next, name, kind| {
+            let file = OsStr::new(name);
+            if !directory.is_plus() || matches!(name, "." | "..") {
+                let inode = self.lock().nodes.child(node.0, name).unwrap_or(UNKNOWN_INODE);
+                return directory.add(file, inode, file_type(kind), next);
+            }
+            directory.add_entry(file, next, || look(file))
+        })
     }
 
     fn timed(&self, attr: Attr) -> (Attributes, Duration) {
@@ -329,21 +352,14 @@ impl FileSystem for Mount<'_> {
 
     fn read_directory(
         &self,
-        _: Caller,
+        caller: Caller,
         node: NodeId,
         handle: Handle,
         offset: u64,
         directory: &mut Directory<'_>,
     ) -> Result<()> {
-        self.read_list(handle.0, offset, |next, name, kind| {
-            let file = OsStr::new(name);
-            if !directory.is_plus() || matches!(name, "." | "..") {
-                let inode = self.lock().nodes.child(node.0, name).unwrap_or(UNKNOWN_INODE);
-                return directory.add(file, inode, file_type(kind), next);
-            }
-            directory.add_entry(file, next, || {
-                self.look_up(node.0, name).ok().map(|attr| self.entry(&attr))
-            })
+        self.give_list(node, handle, offset, directory, |name| {
+            self.lookup(caller, node, name).ok().flatten()
         })
     }
 

@@ -6,5 +6,6 @@ mod attributes;
 mod reading;
 mod reload;
 mod rig;
+mod scratch;
 mod stress;
 mod writing;
