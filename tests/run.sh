@@ -158,7 +158,7 @@ check() {
     cargo clippy --workspace --all-targets --locked -- -D warnings
     cargo clippy --workspace --all-targets --features full --locked -- -D warnings
     say "the crates that can be built by themselves"
-    for crate in audit policy search rpc fuse sandbox core policy-tools review mcp acp serve; do
+    for crate in audit policy search rpc fuse sandbox core policy-tools review mount mcp acp serve; do
         cargo check -p "portcullis-$crate" --all-targets --locked
     done
     say "dependencies"

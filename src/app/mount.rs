@@ -20,6 +20,9 @@ use crate::{
 /// How long the kernel may take to say what it can.
 const BEGIN: Duration = Duration::from_secs(10);
 
+/// How long a request that is carried out may take when nobody waits for others any more.
+const STOP: Duration = Duration::from_secs(1);
+
 /// What is to be served.
 #[derive(Debug)]
 pub(crate) struct Order {
@@ -68,7 +71,7 @@ impl Mounted {
         if self.ended.recv_timeout(timeout) == Err(mpsc::RecvTimeoutError::Timeout) {
             tracing::warn!("stopped while a program still had the mount");
             self.stopper.stop();
-            let _ = self.ended.recv_timeout(timeout);
+            let _ = self.ended.recv_timeout(STOP);
         }
     }
 }

@@ -6,10 +6,10 @@
 
 mod summary;
 
-use std::{ffi::OsString, path::PathBuf, process::ExitCode, time::Duration};
+use std::{ffi::OsString, io, path::PathBuf, process::ExitCode, time::Duration};
 
 use self::summary::Summary;
-use super::run::{
+use super::agent::{
     options::SandboxOptions,
     policy_watch::PolicyWatch,
     protocol::Service,
@@ -58,8 +58,11 @@ pub(crate) struct Args {
     /// Write the summary to this file, as one JSON object, and not to standard error
     #[arg(long, value_name = "FILE")]
     summary: Option<PathBuf>,
+    /// Print the summary as one JSON object, on standard error as the text would be
+    #[arg(long, conflicts_with = "summary")]
+    json: bool,
     /// Say nothing at the end
-    #[arg(long, short, conflicts_with = "summary")]
+    #[arg(long, short, conflicts_with_all = ["summary", "json"])]
     quiet: bool,
     /// The command and its arguments
     #[arg(last = true, required = true, value_name = "COMMAND")]
@@ -74,6 +77,11 @@ fn parse_timeout(text: &str) -> Result<Duration, &'static str> {
 
 /// Runs the command.
 pub(crate) fn run(args: &Args) -> Result<ExitCode, Failure> {
+    // Standard output is not ours, also where nothing was printed there.
+    start(args).map_err(Failure::beside_result)
+}
+
+fn start(args: &Args) -> Result<ExitCode, Failure> {
     let Broker { signals, files } = Broker::new(&args.sandbox)?;
     let agent = args.sandbox.common.agent(AGENT)?;
     let opened = args.sandbox.open(&agent)?;
@@ -110,8 +118,9 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode, Failure> {
     let summary = Summary::read(&opened, &session, record, code, timed_out)?;
     match file {
         Some(file) => summary.write(file).or_fail("cannot write the summary")?,
-        None if !args.quiet => summary.print(),
-        None => {}
+        None if args.json => summary.write(io::stderr()).or_fail("cannot print the summary")?,
+        None if args.quiet => {}
+        None => summary.print(),
     }
     // What a command says that lost its files may be anything.
     Ok(ExitCode::from(if gate_failed && code == 0 { 1 } else { code }))

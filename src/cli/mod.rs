@@ -1,5 +1,6 @@
 //! The command line: one file per command, rendering and exit codes.
 
+mod agent;
 mod announcer;
 mod approve;
 mod audit;
@@ -78,7 +79,7 @@ pub fn main() -> ExitCode {
         return Failure::new(format_args!("cannot block a signal: {error}")).report(false);
     }
     let hidden = cell::run_if_stage()
-        .or_else(run::run_if_gate)
+        .or_else(agent::run_if_gate)
         .or_else(serve::run_if_front)
         .or_else(serve::run_if_worker)
         .or_else(demo::run_if_agent)

@@ -6,24 +6,14 @@
 //! nothing that the agent wrote.
 
 mod agent_config;
-mod agent_notices;
 mod forward;
-mod gateway_process;
-pub(super) mod options;
-mod orders;
-pub(super) mod policy_watch;
-pub(super) mod protocol;
-pub(super) mod start;
-pub(super) mod supervisor;
 
 use std::{ffi::OsString, path::PathBuf, process::ExitCode};
 
 use serde_json::Value;
 
-pub(crate) use gateway_process::run_if_gate;
-
-use self::{
-    forward::Ways,
+use self::forward::Ways;
+use super::agent::{
     options::SandboxOptions,
     policy_watch::PolicyWatch,
     protocol::{Acp, Service},

@@ -49,7 +49,7 @@ fn the_hidden_words_are_the_ones_in_use() {
     let files = [
         "src/cli/demo/agent.rs",
         "src/cli/doctor/probe.rs",
-        "src/cli/run/gateway_process.rs",
+        "src/cli/agent/gateway_process.rs",
         "crates/sandbox/src/stage.rs",
     ];
     for (word, file) in HIDDEN.iter().zip(files) {

@@ -11,7 +11,7 @@ use std::{
 const LAYERS: &[&[&str]] = &[
     &["model"],
     &["policy"],
-    &["random"],
+    &["random", "fuse"],
     &["ledger"],
     &["workspace"],
     &["backup"],
@@ -21,21 +21,23 @@ const LAYERS: &[&[&str]] = &[
     &["operator_files"],
     &["config"],
     &["review", "policy_tools", "undo"],
-    &["acp", "mcp", "serve"],
+    &["acp", "mcp", "mount", "serve"],
     &["app"],
     &["cli"],
 ];
 
 /// Modules of `cli` that are no commands.
-const HELPERS: [&str; 6] = ["announcer", "cell", "connect", "consent", "local", "render"];
+const HELPERS: [&str; 7] = ["agent", "announcer", "cell", "connect", "consent", "local", "render"];
 
 /// Crates whose modules a library re-exports; everything else names these.
-const OTHERS: [&str; 8] = [
+const OTHERS: [&str; 10] = [
     "portcullis_policy",
     "portcullis_policy_tools",
     "portcullis_core",
     "portcullis_review",
     "portcullis_acp",
+    "portcullis_fuse",
+    "portcullis_mount",
     "portcullis_mcp",
     "portcullis_serve",
     "portcullis_sandbox",
@@ -199,6 +201,27 @@ fn fuse_opens_nothing_and_imports_no_other_crate() {
         let text = std::fs::read_to_string(&file).unwrap();
         for word in ["std::fs", "std::net", "std::process", "fs::open", "openat", "rustix::mount"] {
             assert!(!text.contains(word), "{} uses {word}", file.display());
+        }
+    }
+}
+
+/// What a mount shows and changes goes through the core.
+#[test]
+fn mount_opens_only_what_proc_says_of_programs() {
+    let manifest = std::fs::read_to_string(root().join("crates/mount/Cargo.toml")).unwrap();
+    let (_, dependencies) = manifest.split_once("[dependencies]").unwrap();
+    let (dependencies, _) = dependencies.split_once("[dev-dependencies]").unwrap();
+    let own = dependencies.lines().filter(|line| line.starts_with("portcullis-"));
+    let own: Vec<_> = own.filter_map(|line| line.split(' ').next()).collect();
+    assert_eq!(own, ["portcullis-core", "portcullis-fuse", "portcullis-policy"]);
+    for file in found(&root().join("crates/mount/src"), 15) {
+        let text = std::fs::read_to_string(&file).unwrap();
+        let text = text.split("#[cfg(test)]").next().unwrap();
+        for word in
+            ["std::fs::{", "std::net", "std::process", "fs::open", "rustix::mount", "openat"]
+        {
+            let is_claim = file.ends_with("claim.rs") && word == "openat";
+            assert!(is_claim || !text.contains(word), "{} uses {word}", file.display());
         }
     }
 }

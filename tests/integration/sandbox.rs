@@ -20,6 +20,7 @@ mod descriptors;
 mod interpreters;
 mod keys;
 mod listening;
+mod mount;
 mod output;
 mod pipes;
 mod processes;

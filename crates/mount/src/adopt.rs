@@ -41,7 +41,6 @@ impl Router<'_, '_> {
         pid: u32,
     ) -> Result<()> {
         let mount = self.mount;
-        let facts = mount.facts(pid);
         let _names = mount.change_names();
         let old = mount.path_of(from.0, from.1)?;
         if mount.seen(&old)?.stat.kind != ObjectKind::Directory {
@@ -58,7 +57,7 @@ impl Router<'_, '_> {
             return Err(Errno::XDEV);
         }
         let node = mount.lock().nodes.child(from.0, from.1);
-        let entries = Gathering { mount, facts: &facts }.entries(&old, node)?;
+        let entries = Gathering { mount, pid }.entries(&old, node)?;
         if is_there {
             scratch.remove_root(roots, &new)?;
         }
@@ -66,7 +65,7 @@ impl Router<'_, '_> {
         let moved = scratch.fill(root, &entries).and_then(|()| {
             let _change = mount.begin_change();
             let remove = Remove { path: old, recursive: true };
-            mount.request(&facts, node.unwrap_or(from.0), &remove).map(drop)
+            mount.request(pid, node.unwrap_or(from.0), &remove).map(drop)
         });
         moved.inspect_err(|_| scratch.drop_root(root))?;
         mount.counts.changes.add();
@@ -88,7 +87,7 @@ impl Router<'_, '_> {
 /// What a directory has, read as any program would.
 struct Gathering<'a, 'g> {
     mount: &'a Mount<'g>,
-    facts: &'a std::collections::BTreeMap<String, serde_json::Value>,
+    pid: u32,
 }
 
 impl Gathering<'_, '_> {
@@ -136,7 +135,7 @@ impl Gathering<'_, '_> {
         }
         let (range, encoding) = (LineRange::default(), Encoding::Base64);
         let read = Read { path: path.clone(), range, encoding };
-        let content = self.mount.request(self.facts, node.unwrap_or(crate::nodes::ROOT), &read)?;
+        let content = self.mount.request(self.pid, node.unwrap_or(crate::nodes::ROOT), &read)?;
         Ok(Moved::File(content.output.bytes, stat.mode))
     }
 

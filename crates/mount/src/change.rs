@@ -59,12 +59,11 @@ impl Mount<'_> {
     }
 
     fn change_attributes(&self, id: u64, pending: Pending, pid: u32) -> Result<(), Errno> {
-        let facts = self.facts(pid);
         let _names = self.keep_names();
         let path = self.path(id)?;
         let _change = self.begin_change();
         let Pending { mode, modified } = pending;
-        self.request(&facts, id, &SetAttributes { path: path.clone(), mode, modified })?;
+        self.request(pid, id, &SetAttributes { path: path.clone(), mode, modified })?;
         self.counts.changes.add();
         self.settle(id, &path, modified);
         Ok(())

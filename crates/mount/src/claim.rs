@@ -63,12 +63,14 @@ impl Claims {
         Self { processes, known: Mutex::default(), reader }
     }
 
-    /// The facts about the process `pid`.
+    /// The facts about the process of the thread `pid`.
     pub(crate) fn facts(&self, pid: u32) -> BTreeMap<String, Value> {
         // The kernel itself asks.
         if pid == 0 {
             return BTreeMap::new();
         }
+        // The kernel names the thread.
+        let pid = self.process_of(pid).unwrap_or(pid);
         let mut process = Map::from_iter([("pid".to_owned(), pid.into())]);
         if let Some((program, arguments)) = self.look(pid) {
             process.insert("program".to_owned(), program.into());
@@ -77,6 +79,12 @@ impl Claims {
             }
         }
         BTreeMap::from([("process".to_owned(), process.into())])
+    }
+
+    fn process_of(&self, thread: u32) -> Option<u32> {
+        let status = read(self.processes.as_deref()?, thread, "status", 256)?;
+        let process = status.lines().find_map(|line| line.strip_prefix("Tgid:"))?;
+        process.trim().parse().ok()
     }
 
     fn look(&self, pid: u32) -> Option<(String, Vec<String>)> {
@@ -145,6 +153,14 @@ mod tests {
         let own = std::env::args().next().unwrap();
         assert_eq!(process["arguments"][0].as_str(), Some(own.as_str()));
         assert!(own.contains(process["program"].as_str().unwrap().get(..5).unwrap()));
+    }
+
+    #[test]
+    fn a_thread_is_part_of_its_process() {
+        let thread = rustix::thread::gettid().as_raw_nonzero().get().unsigned_abs();
+        let facts = Claims::new(Some(proc())).facts(thread);
+        assert_eq!(facts["process"]["pid"], std::process::id());
+        assert_ne!(thread, std::process::id());
     }
 
     #[test]

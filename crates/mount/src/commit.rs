@@ -1,6 +1,6 @@
 //! Commits: a staged version becomes the file's content by one request.
 
-use std::{collections::BTreeMap, sync::Arc};
+use std::sync::Arc;
 
 use portcullis_policy::{
     ObjectKind,
@@ -10,11 +10,10 @@ use portcullis_policy::{
     },
 };
 use rustix::io::Errno;
-use serde_json::Value;
 
 use crate::{
     mount::Mount,
-    node::Times,
+    node::{Node, Times},
     nodes::Gone,
     staged::{Pending, Staged, Stored},
 };
@@ -27,7 +26,7 @@ impl Mount<'_> {
     pub(crate) fn commit_handle(&self, handle: u64, pid: u32) -> Result<(), Errno> {
         let file = self.lock().handles.file(handle)?;
         match &file.staged {
-            Some(staged) => self.commit(file.node, staged, &self.facts(pid)),
+            Some(staged) => self.commit(file.node, staged, pid),
             None => Ok(()),
         }
     }
@@ -36,14 +35,9 @@ impl Mount<'_> {
     ///
     /// # Errors
     /// As [`Mount::commit_handle`].
-    pub(crate) fn commit(
-        &self,
-        id: u64,
-        staged: &Arc<Staged>,
-        facts: &BTreeMap<String, Value>,
-    ) -> Result<(), Errno> {
+    pub(crate) fn commit(&self, id: u64, staged: &Arc<Staged>, pid: u32) -> Result<(), Errno> {
         let _names = self.keep_names();
-        self.commit_named(id, staged, facts)
+        self.commit_named(id, staged, pid)
     }
 
     /// The same for whoever keeps the names.
@@ -51,7 +45,7 @@ impl Mount<'_> {
         &self,
         id: u64,
         staged: &Arc<Staged>,
-        facts: &BTreeMap<String, Value>,
+        pid: u32,
     ) -> Result<(), Errno> {
         let _held = staged.hold();
         let Some(stored) = staged.stored()? else { return Ok(()) };
@@ -60,13 +54,14 @@ impl Mount<'_> {
             Ok(path) => path,
             Err(Gone::Unlinked) => return Ok(()),
             Err(Gone::Replaced | Gone::Unknown) => {
-                self.refuse(id, staged, "another program replaced the file");
-                return Err(Errno::STALE);
+                let error = self.explain(id, "another program replaced the file", Errno::STALE);
+                self.refuse(id, staged);
+                return Err(error);
             }
         };
         let _change = self.begin_change();
-        self.store(id, &path, staged, stored, facts).unwrap_or_else(|error| {
-            self.refuse(id, staged, "the file could not be stored");
+        self.store(id, &path, staged, stored, pid).unwrap_or_else(|error| {
+            self.refuse(id, staged);
             Err(error)
         })
     }
@@ -79,19 +74,19 @@ impl Mount<'_> {
         path: &WorkspacePath,
         staged: &Arc<Staged>,
         mut stored: Stored,
-        facts: &BTreeMap<String, Value>,
+        pid: u32,
     ) -> Result<Result<(), Errno>, Errno> {
         self.expect_version(id, path, &stored)?;
         let content = std::mem::take(&mut stored.bytes);
         let Pending { mode, modified } = stored.attributes;
         let create_mode = mode.filter(|_| stored.creates);
         let write = Write { path: path.clone(), content, mode: create_mode };
-        self.request(facts, id, &write)?;
+        self.request(pid, id, &write)?;
         self.counts.commits.add();
         let shows = staged.shows();
         let mode = mode.filter(|_| !stored.creates);
         let attributes = if mode.is_some() || modified.is_some() {
-            self.request(facts, id, &SetAttributes { path: path.clone(), mode, modified }).map(drop)
+            self.request(pid, id, &SetAttributes { path: path.clone(), mode, modified }).map(drop)
         } else {
             Ok(())
         };
@@ -103,6 +98,7 @@ impl Mount<'_> {
         state.memo.remove(id);
         if let (Some(node), Some(seen)) = (state.nodes.get_mut(id), seen) {
             node.inode = Some(seen.stat.inode());
+            node.why = None;
             // What programs noted of the file while it was staged stays true.
             let (version, modified, changed) = (seen.stat.version(), shows.modified, shows.changed);
             node.times = Some(Times { version, modified, changed });
@@ -113,38 +109,41 @@ impl Mount<'_> {
     /// Fails if another program changed the file since the staged version began, unless
     /// nothing of it was kept.
     fn expect_version(&self, id: u64, path: &WorkspacePath, stored: &Stored) -> Result<(), Errno> {
-        let why = match (stored.creates, stored.base) {
-            (false, None) => return Ok(()),
-            (creates, base) => {
-                let seen = self.view().lookup(path).map_err(|_| Errno::IO)?;
-                match (creates, seen) {
-                    (true, None) => return Ok(()),
-                    (true, Some(_)) => (Errno::EXIST, "another program created the file"),
-                    (false, Some(seen)) if base == Some(seen.stat.version()) => return Ok(()),
-                    (false, _) => (Errno::STALE, "another program changed the file"),
-                }
-            }
-        };
+        if !stored.creates && stored.base.is_none() {
+            return Ok(());
+        }
+        let seen = self.view().lookup(path);
+        let seen = seen.map_err(|error| self.explain(id, &error.to_string(), Errno::IO))?;
+        let version = seen.map(|seen| seen.stat.version());
+        match stored.creates {
+            _ if version == stored.base => Ok(()),
+            true => Err(self.explain(id, "another program created the file", Errno::EXIST)),
+            false => Err(self.explain(id, "another program changed the file", Errno::STALE)),
+        }
+    }
+
+    /// Remembers why a change of a node is refused before it is requested.
+    fn explain(&self, id: u64, why: &str, error: Errno) -> Errno {
         self.counts.refusals.add();
         if let Some(node) = self.lock().nodes.get_mut(id) {
-            node.why = Some(Arc::from(why.1));
+            node.why = Some(Arc::from(why));
         }
-        Err(why.0)
+        error
     }
 
     /// Gives a staged version up: its handles are of no use any more, and the file shows
     /// what it has on the disk.
-    fn refuse(&self, id: u64, staged: &Arc<Staged>, why: &str) {
+    fn refuse(&self, id: u64, staged: &Arc<Staged>) {
         staged.discard(Errno::IO);
         let mut state = self.lock();
         let entry = state.nodes.entry(id);
         let Some(node) = state.nodes.get_mut(id) else { return };
         let was_staged_only = node.is_staged_only();
-        node.why.get_or_insert_with(|| Arc::from(why));
-        if node.staged().is_some_and(|current| Arc::ptr_eq(current, staged)) {
-            node.content = None;
-        }
+        let is_current = node.staged().is_some_and(|current| Arc::ptr_eq(current, staged));
         node.shown = None;
+        if is_current {
+            state.forget_content(id);
+        }
         if was_staged_only && let Some((parent, name)) = entry {
             state.nodes.unlink(parent, &name);
             self.invalidations.entry(parent, name);
@@ -161,12 +160,11 @@ impl Mount<'_> {
             state.handles.remove(handle).map(|node| (node, file))
         };
         let Some((id, file)) = removed else { return };
-        let facts = self.facts(0);
         // What a mapping left is committed with the last handle at the latest. A refusal
         // before was told to whoever closed or synced.
         if let Some(staged) = file.and_then(|file| file.staged.clone())
             && staged.live().is_ok()
-            && let Err(error) = self.commit(id, &staged, &facts)
+            && let Err(error) = self.commit(id, &staged, 0)
             && let Some(node) = self.lock().nodes.get_mut(id)
         {
             node.unheard = Some(error);
@@ -177,10 +175,8 @@ impl Mount<'_> {
     /// A handle of a node is gone; with the last one goes what was kept for them.
     pub(crate) fn close(&self, id: u64) {
         let mut state = self.lock();
-        if let Some(node) = state.nodes.get_mut(id)
-            && node.is_open_once()
-        {
-            node.content = None;
+        if state.nodes.get(id).is_some_and(Node::is_open_once) {
+            state.forget_content(id);
         }
         if state.nodes.close(id) && state.nodes.get(id).is_none() {
             state.memo.remove(id);

@@ -1,16 +1,14 @@
-//! An open directory: its list, taken when it was opened.
+//! An open directory: its list, taken when it is read from the beginning.
 
 use portcullis_policy::ObjectKind;
 
 /// What an open directory gives, in one order as long as it is open. The offset of an entry
 /// is its index and one more, `.` and `..` included.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct List {
     entries: Vec<(String, ObjectKind)>,
     /// The policy under which it was taken.
     pub(crate) policy: u64,
-    /// Whether anything was read of it.
-    pub(crate) used: bool,
 }
 
 /// The entries that each directory has.
@@ -18,7 +16,7 @@ const DOTS: [&str; 2] = [".", ".."];
 
 impl List {
     pub(crate) fn new(entries: Vec<(String, ObjectKind)>, policy: u64) -> Self {
-        Self { entries, policy, used: false }
+        Self { entries, policy }
     }
 
     /// The entry at `offset`.

@@ -24,7 +24,7 @@ pub(crate) struct OpenFile {
 #[derive(Debug)]
 pub(crate) struct OpenDirectory {
     pub(crate) node: u64,
-    pub(crate) list: Mutex<List>,
+    pub(crate) list: Mutex<Option<List>>,
 }
 
 #[derive(Debug, Clone)]

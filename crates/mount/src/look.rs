@@ -18,6 +18,16 @@ use crate::{
     staged::now,
 };
 
+/// An open directory.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct OpeningDirectory {
+    pub(crate) handle: u64,
+    /// Whether the kernel may keep what it reads of it.
+    pub(crate) caches: bool,
+    /// Whether what it kept is what is shown now.
+    pub(crate) keeps: bool,
+}
+
 impl Mount<'_> {
     /// Looks a name up. The kernel has one more reference to the node.
     ///
@@ -44,11 +54,14 @@ impl Mount<'_> {
             }
         };
         let object = (seen.stat.kind, seen.stat.inode());
-        let found = self.lock().nodes.found(parent, name, object, look);
-        let id = found.map_err(|_| {
+        let (found, is_crowded) = {
+            let nodes = &mut self.lock().nodes;
+            (nodes.found(parent, name, object, look), nodes.is_crowded())
+        };
+        if is_crowded {
             self.invalidations.all();
-            Errno::NFILE
-        })?;
+        }
+        let id = found.map_err(|_| Errno::NFILE)?;
         self.describe(id, &path, &seen).inspect_err(|_| self.forget_node(id, 1))
     }
 
@@ -164,13 +177,27 @@ impl Mount<'_> {
     ///
     /// # Errors
     /// As it cannot be listed.
-    pub(crate) fn open_directory(&self, id: u64) -> Result<u64, Errno> {
+    pub(crate) fn open_directory(&self, id: u64) -> Result<OpeningDirectory, Errno> {
         self.lock().handles.room()?;
-        let list = Mutex::new(self.list(id)?);
+        let (path, begun, policy) = (self.path(id)?, now(), self.policy());
+        let seen = self.seen(&path)?;
+        if seen.stat.kind != ObjectKind::Directory {
+            return Err(Errno::NOTDIR);
+        }
+        let key = Key { version: seen.stat.version(), policy };
+        let settled = is_settled(seen.stat.changed, begun);
         let mut state = self.lock();
-        let handle = state.handles.add_directory(OpenDirectory { node: id, list })?;
+        let has_staged = !state.nodes.staged_only(id).is_empty();
+        let handle =
+            state.handles.add_directory(OpenDirectory { node: id, list: Mutex::default() })?;
         state.nodes.open(id);
-        Ok(handle)
+        let key = Some(key).filter(|_| settled && !has_staged);
+        let keeps = key.is_some()
+            && state.nodes.get_mut(id).is_some_and(|node| {
+                let before = std::mem::replace(&mut node.shown, key);
+                before == key
+            });
+        Ok(OpeningDirectory { handle, caches: key.is_some(), keeps })
     }
 
     /// What is in a directory, with what exists in this mount alone.
@@ -203,8 +230,8 @@ impl Mount<'_> {
     }
 
     /// Gives the entries of an open directory from `offset` on to `give`, which gets each
-    /// with the offset behind it, until that wants no more. From the beginning a list that
-    /// was used is taken anew, and so is one of another policy.
+    /// with the offset behind it, until that wants no more. From the beginning the list
+    /// is taken anew, and so is one of another policy.
     ///
     /// # Errors
     /// As the directory cannot be listed.
@@ -216,10 +243,11 @@ impl Mount<'_> {
     ) -> Result<(), Errno> {
         let directory = self.lock().handles.directory(handle)?;
         let mut list = directory.list.lock().unwrap_or_else(PoisonError::into_inner);
-        if list.policy != self.policy() || (offset == 0 && list.used) {
-            *list = self.list(directory.node)?;
-        }
-        list.used = true;
+        let is_current = |list: &&mut List| offset != 0 && list.policy == self.policy();
+        let list = match list.as_mut().filter(is_current) {
+            Some(list) => list,
+            None => list.insert(self.list(directory.node)?),
+        };
         let mut at = offset;
         while let Some((name, kind)) = list.at(at) {
             at += 1;

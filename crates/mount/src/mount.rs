@@ -1,9 +1,6 @@
 //! The mount itself: what all of its operations share.
 
-use std::{
-    collections::BTreeMap,
-    sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard},
-};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 use portcullis_core::{Client, Gateway, Herald, MountView, Reply, Request, Seen};
 use portcullis_policy::{
@@ -11,7 +8,6 @@ use portcullis_policy::{
     model::{Session, WorkspacePath},
 };
 use rustix::io::Errno;
-use serde_json::Value;
 
 use crate::{
     Numbers, Options,
@@ -21,6 +17,7 @@ use crate::{
     handles::Handles,
     invalidate::Invalidations,
     memo::Memo,
+    node::Content,
     nodes::Nodes,
     scratch::{Scratch, ScratchNumbers},
     staged::Budget,
@@ -50,8 +47,43 @@ pub struct Mount<'g> {
 #[derive(Debug)]
 pub(crate) struct State {
     pub(crate) nodes: Nodes,
+    /// The bytes of all views that are open.
+    open: u64,
+    open_limit: u64,
     pub(crate) handles: Handles,
     pub(crate) memo: Memo,
+}
+
+impl State {
+    /// Gives all handles of a node this content.
+    ///
+    /// # Errors
+    /// `ENOMEM` when that is too much together with what else is open.
+    pub(crate) fn set_content(&mut self, id: u64, content: Content) -> Result<(), Errno> {
+        let before = self.view_size(id);
+        let after = self.open - before + content.view_size();
+        if after > self.open_limit {
+            return Err(Errno::NOMEM);
+        }
+        if let Some(node) = self.nodes.get_mut(id) {
+            node.content = Some(content);
+            self.open = after;
+        }
+        Ok(())
+    }
+
+    /// Nobody reads the content of a node any more.
+    pub(crate) fn forget_content(&mut self, id: u64) {
+        self.open -= self.view_size(id);
+        if let Some(node) = self.nodes.get_mut(id) {
+            node.content = None;
+        }
+    }
+
+    fn view_size(&self, id: u64) -> u64 {
+        let content = self.nodes.get(id).and_then(|node| node.content.as_ref());
+        content.map_or(0, Content::view_size)
+    }
 }
 
 /// A change of this mount is under way.
@@ -83,6 +115,8 @@ impl<'g> Mount<'g> {
         gateway.on_policy(&herald);
         let state = State {
             nodes: Nodes::new(options.nodes),
+            open: 0,
+            open_limit: options.open,
             handles: Handles::new(options.handles),
             memo: Memo::new(options.views),
         };
@@ -169,17 +203,18 @@ impl<'g> Mount<'g> {
         }
     }
 
-    /// Has the gateway carry a request out. A refusal is remembered for `node`.
+    /// Has the gateway carry out a request of the process `pid`. A refusal is remembered for `node`.
     ///
     /// # Errors
     /// Why it was not done.
     pub(crate) fn request<R: Request>(
         &self,
-        facts: &BTreeMap<String, Value>,
+        pid: u32,
         node: u64,
         request: &R,
     ) -> Result<Reply<R::Output>, Errno> {
-        let client = Client { facts, ..Client::default() };
+        let facts = self.claims.facts(pid);
+        let client = Client { facts: &facts, ..Client::default() };
         self.gateway.handle(&self.session, request, client).map_err(|error| {
             self.counts.refusals.add();
             if let Some(node) = self.lock().nodes.get_mut(node) {
@@ -196,10 +231,5 @@ impl<'g> Mount<'g> {
         if state.nodes.get(id).is_none() {
             state.memo.remove(id);
         }
-    }
-
-    /// What is known of the process that asks.
-    pub(crate) fn facts(&self, pid: u32) -> BTreeMap<String, Value> {
-        self.claims.facts(pid)
     }
 }

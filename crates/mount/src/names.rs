@@ -9,15 +9,21 @@ use portcullis_policy::{
 };
 use rustix::io::Errno;
 
-use crate::{attributes::Attr, mount::Mount, staged::Time};
+use crate::{attributes::Attr, change::Wanted, mount::Mount, staged::Time};
 
 impl Mount<'_> {
-    /// Creates a directory.
+    /// Creates a directory. The gateway gives it the mode that its own umask leaves; another
+    /// one is set by a second request, and if that is refused the directory stays.
     ///
     /// # Errors
     /// As the gateway says.
-    pub(crate) fn make_directory(&self, parent: u64, name: &str, pid: u32) -> Result<Attr, Errno> {
-        let facts = self.facts(pid);
+    pub(crate) fn make_directory(
+        &self,
+        parent: u64,
+        name: &str,
+        mode: u32,
+        pid: u32,
+    ) -> Result<Attr, Errno> {
         {
             let _names = self.keep_names();
             let path = self.path_of(parent, name)?;
@@ -26,10 +32,13 @@ impl Mount<'_> {
                 return Err(Errno::EXIST);
             }
             let _change = self.begin_change();
-            self.request(&facts, parent, &Mkdir { path, recursive: false })?;
+            self.request(pid, parent, &Mkdir { path, recursive: false })?;
             self.counts.changes.add();
         }
-        self.look_up(parent, name)
+        let made = self.look_up(parent, name)?;
+        let mode = Some(mode & 0o777).filter(|mode| *mode != made.mode);
+        let wanted = Wanted { mode, ..Wanted::default() };
+        Ok(self.set_attributes(made.node, None, wanted, pid).unwrap_or(made))
     }
 
     /// Creates a link to `target`, which says where from its directory.
@@ -43,7 +52,6 @@ impl Mount<'_> {
         target: &str,
         pid: u32,
     ) -> Result<Attr, Errno> {
-        let facts = self.facts(pid);
         {
             let _names = self.keep_names();
             let path = self.path_of(parent, name)?;
@@ -52,7 +60,7 @@ impl Mount<'_> {
                 return Err(Errno::EXIST);
             }
             let _change = self.begin_change();
-            self.request(&facts, parent, &Symlink { path, target: target.to_owned() })?;
+            self.request(pid, parent, &Symlink { path, target: target.to_owned() })?;
             self.counts.changes.add();
         }
         self.look_up(parent, name)
@@ -69,7 +77,6 @@ impl Mount<'_> {
         directory: bool,
         pid: u32,
     ) -> Result<(), Errno> {
-        let facts = self.facts(pid);
         let _names = self.change_names();
         let path = self.path_of(parent, name)?;
         let known = self.lock().nodes.child(parent, name);
@@ -92,7 +99,7 @@ impl Mount<'_> {
             return Err(Errno::NOTEMPTY);
         }
         let _change = self.begin_change();
-        self.request(&facts, known.unwrap_or(parent), &Remove { path, recursive: false })?;
+        self.request(pid, known.unwrap_or(parent), &Remove { path, recursive: false })?;
         self.counts.changes.add();
         self.lock().nodes.unlink(parent, name);
         Ok(())
@@ -114,7 +121,6 @@ impl Mount<'_> {
         replace: bool,
         pid: u32,
     ) -> Result<(), Errno> {
-        let facts = self.facts(pid);
         let _names = self.change_names();
         let (old, new) = (self.path_of(from.0, from.1)?, self.path_of(to.0, to.1)?);
         let (source, target) = {
@@ -124,7 +130,7 @@ impl Mount<'_> {
         // What is staged is stored under the old name first: the new one gets a whole file.
         let staged = source.and_then(|id| self.lock().nodes.get(id)?.staged().cloned());
         if let (Some(id), Some(staged)) = (source, staged) {
-            self.commit_named(id, &staged, &facts)?;
+            self.commit_named(id, &staged, pid)?;
         }
         let target_is_staged_only = self.is_staged_only(target);
         if target_is_staged_only && !replace {
@@ -133,10 +139,10 @@ impl Mount<'_> {
         let kind = self.seen(&old)?.stat.kind;
         let _change = self.begin_change();
         if replace && kind == ObjectKind::Directory {
-            self.make_way(&new, target, &facts)?;
+            self.make_way(&new, target, pid)?;
         }
         let rename = Rename { from: old, to: new.clone(), replace };
-        self.request(&facts, source.unwrap_or(from.0), &rename)?;
+        self.request(pid, source.unwrap_or(from.0), &rename)?;
         self.counts.changes.add();
         self.lock().nodes.rename(from, to);
         if let Some(id) = source {
@@ -146,12 +152,7 @@ impl Mount<'_> {
     }
 
     /// Removes the empty directory that a directory is renamed over.
-    fn make_way(
-        &self,
-        path: &WorkspacePath,
-        target: Option<u64>,
-        facts: &std::collections::BTreeMap<String, serde_json::Value>,
-    ) -> Result<(), Errno> {
+    fn make_way(&self, path: &WorkspacePath, target: Option<u64>, pid: u32) -> Result<(), Errno> {
         match self.seen(path) {
             Ok(seen) if seen.stat.kind == ObjectKind::Directory => {}
             Ok(_) => return Err(Errno::NOTDIR),
@@ -163,7 +164,7 @@ impl Mount<'_> {
             return Err(Errno::NOTEMPTY);
         }
         let remove = Remove { path: path.clone(), recursive: false };
-        self.request(facts, target.unwrap_or(crate::nodes::ROOT), &remove).map(drop)
+        self.request(pid, target.unwrap_or(crate::nodes::ROOT), &remove).map(drop)
     }
 
     /// Takes the version that a change of this mount made of a node for the one that it

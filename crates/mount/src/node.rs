@@ -37,6 +37,16 @@ pub(crate) struct Content {
     pub(crate) policy: u64,
 }
 
+impl Content {
+    /// What a view of it has; a staged version counts its bytes itself.
+    pub(crate) fn view_size(&self) -> u64 {
+        match &self.bytes {
+            Bytes::View(view, _) => view.len() as u64,
+            Bytes::Staged(_) => 0,
+        }
+    }
+}
+
 /// The bytes of an open file.
 #[derive(Debug, Clone)]
 pub(crate) enum Bytes {

@@ -44,6 +44,7 @@ pub(crate) struct Nodes {
     nodes: BTreeMap<u64, Node>,
     next: u64,
     limit: usize,
+    crowded: bool,
     begun: u64,
     ended: u64,
 }
@@ -54,7 +55,7 @@ impl Nodes {
         let mut root = Node::new(ROOT, Arc::from(""), ObjectKind::Directory, None);
         root.lookups = 1;
         let nodes = BTreeMap::from([(ROOT, root)]);
-        Self { nodes, next: ROOT + 1, limit, begun: 0, ended: 0 }
+        Self { nodes, next: ROOT + 1, limit, crowded: false, begun: 0, ended: 0 }
     }
 
     pub(crate) fn get(&self, id: u64) -> Option<&Node> {
@@ -111,6 +112,13 @@ impl Nodes {
     /// Every node with its entry, for whoever invalidates them.
     pub(crate) fn all(&self) -> Vec<u64> {
         self.nodes.keys().copied().collect()
+    }
+
+    /// Whether the kernel should forget what it does not use: true once, until it has.
+    pub(crate) fn is_crowded(&mut self) -> bool {
+        let (known, was_crowded) = (self.nodes.len(), self.crowded);
+        self.crowded = known >= self.limit / 4 * 3 || (was_crowded && known >= self.limit / 2);
+        self.crowded && !was_crowded
     }
 
     /// A look at the workspace begins.
@@ -400,5 +408,24 @@ mod tests {
         nodes.forget(node, 1);
         let look = nodes.look();
         assert!(nodes.found(ROOT, "c", (FILE, 12), look).is_ok());
+    }
+
+    #[test]
+    fn a_crowded_table_says_so_once() {
+        let mut nodes = Nodes::new(8);
+        let mut known: Vec<_> = (0..5)
+            .map(|n| {
+                assert!(!nodes.is_crowded());
+                found(&mut nodes, ROOT, &n.to_string(), FILE, n)
+            })
+            .collect();
+        assert_eq!((nodes.is_crowded(), nodes.is_crowded()), (true, false));
+        for node in known.drain(1..) {
+            nodes.forget(node, 1);
+            assert!(!nodes.is_crowded());
+        }
+        let refill = |n: u64| found(&mut nodes, ROOT, &n.to_string(), FILE, n);
+        (10..14).map(refill).for_each(drop);
+        assert!(nodes.is_crowded());
     }
 }

@@ -1,6 +1,6 @@
 //! Opening and reading files.
 
-use std::{collections::BTreeMap, sync::Arc};
+use std::sync::Arc;
 
 use portcullis_core::{Seen, Version};
 use portcullis_fuse::Data;
@@ -9,7 +9,6 @@ use portcullis_policy::{
     model::{Encoding, LineRange, OperationKind, WorkspacePath, request::Read},
 };
 use rustix::io::Errno;
-use serde_json::Value;
 
 use crate::{
     handles::OpenFile,
@@ -63,18 +62,17 @@ impl Mount<'_> {
                 return Err(unheard);
             }
         }
-        let facts = self.facts(pid);
         if how.writes || how.truncates {
-            return self.open_staged(id, how, &facts);
+            return self.open_staged(id, how, pid);
         }
         let staged = self.lock().nodes.get(id).and_then(|node| node.staged().cloned());
         if let Some(staged) = staged {
-            let is_same = self.decide_staged(id, &staged, &facts)?;
+            let is_same = self.decide_staged(id, &staged, pid)?;
             return self.add_handle(id, None, (false, is_same));
         }
         let _names = self.keep_names();
         let snapshot = match self.path(id) {
-            Ok(path) => self.snapshot(id, &path, &facts)?,
+            Ok(path) => self.snapshot(id, &path, pid)?,
             // It is open elsewhere, and goes on to be what it was.
             Err(error) => {
                 let state = self.lock();
@@ -85,24 +83,27 @@ impl Mount<'_> {
                 return self.add_handle(id, None, (false, true));
             }
         };
-        let keeps_pages = self.show(id, &snapshot);
+        let keeps_pages = self.show(id, &snapshot)?;
         self.add_handle(id, None, (false, keeps_pages))
     }
 
     /// Makes a snapshot what all handles of a node read; whether the kernel has pages of it.
-    pub(crate) fn show(&self, id: u64, snapshot: &Snapshot) -> bool {
+    ///
+    /// # Errors
+    /// `ENOMEM` when too much is open.
+    pub(crate) fn show(&self, id: u64, snapshot: &Snapshot) -> Result<bool, Errno> {
         let mut state = self.lock();
-        let Some(node) = state.nodes.get_mut(id) else { return false };
         let bytes = Bytes::View(Arc::clone(&snapshot.view), snapshot.version);
         // Somebody may have begun to write meanwhile.
-        if node.staged().is_none() {
-            node.content = Some(Content { bytes, policy: snapshot.policy });
+        if state.nodes.get(id).is_some_and(|node| node.staged().is_none()) {
+            state.set_content(id, Content { bytes, policy: snapshot.policy })?;
         }
+        let Some(node) = state.nodes.get_mut(id) else { return Ok(false) };
         let key = snapshot.version.filter(|_| snapshot.settled);
         let key = key.map(|version| Key { version, policy: snapshot.policy });
         let keeps_pages = key.is_some() && node.shown == key;
         node.shown = key;
-        keeps_pages
+        Ok(keeps_pages)
     }
 
     pub(crate) fn add_handle(
@@ -126,7 +127,7 @@ impl Mount<'_> {
         &self,
         id: u64,
         path: &WorkspacePath,
-        facts: &BTreeMap<String, Value>,
+        pid: u32,
     ) -> Result<Snapshot, Errno> {
         let mut attempts = 0..ATTEMPTS;
         loop {
@@ -150,7 +151,7 @@ impl Mount<'_> {
             }
             let (range, encoding) = (LineRange::default(), Encoding::Base64);
             let read = Read { path: path.clone(), range, encoding };
-            let view = View::from(self.request(facts, id, &read)?.output.bytes);
+            let view = View::from(self.request(pid, id, &read)?.output.bytes);
             self.counts.opens.add();
             let is_certain = self.seen(path)?.stat.version() == version && self.policy() == policy;
             if is_certain && settled {
@@ -169,7 +170,7 @@ impl Mount<'_> {
         &self,
         id: u64,
         staged: &Arc<Staged>,
-        facts: &BTreeMap<String, Value>,
+        pid: u32,
     ) -> Result<bool, Errno> {
         staged.live()?;
         let policy = self.policy();
@@ -190,14 +191,14 @@ impl Mount<'_> {
             let seen = self.seen(&path)?;
             let shows = staged.shows();
             if !shows.dirty && shows.base != Some(seen.stat.version()) {
-                self.renew(id, staged, &path, facts)?;
+                self.renew(id, staged, &path, pid)?;
                 is_same = false;
             } else if self.view().repeat(&path, &seen.stat) {
                 self.counts.repeats.add();
             } else {
                 // The request says why not, and records it.
                 let (range, encoding) = (LineRange::default(), Encoding::Base64);
-                self.request(facts, id, &Read { path, range, encoding })?;
+                self.request(pid, id, &Read { path, range, encoding })?;
                 self.counts.opens.add();
             }
         }
@@ -214,12 +215,12 @@ impl Mount<'_> {
         id: u64,
         staged: &Arc<Staged>,
         path: &WorkspacePath,
-        facts: &BTreeMap<String, Value>,
+        pid: u32,
     ) -> Result<(), Errno> {
-        let snapshot = self.snapshot(id, path, facts)?;
+        let snapshot = self.snapshot(id, path, pid)?;
         let version = snapshot.version.ok_or(Errno::STALE)?;
         let stat = &snapshot.seen.stat;
-        staged.renew(snapshot.view, version, (stat.modified, stat.changed));
+        staged.renew(snapshot.view, version, (stat.modified, stat.changed))?;
         self.invalidations.content(id);
         Ok(())
     }
@@ -276,15 +277,14 @@ impl Mount<'_> {
 
     /// Decides about an open file under another policy, or after it has grown.
     fn read_again(&self, id: u64, content: Option<Content>, pid: u32) -> Result<Content, Errno> {
-        let facts = self.facts(pid);
         if let Some(Content { bytes: Bytes::Staged(staged), .. }) = &content {
-            self.decide_staged(id, staged, &facts)?;
+            self.decide_staged(id, staged, pid)?;
             return content.ok_or(Errno::IO);
         }
         let _names = self.keep_names();
         let path = self.path(id).map_err(|_| Errno::IO)?;
-        let snapshot = self.snapshot(id, &path, &facts)?;
-        self.show(id, &snapshot);
+        let snapshot = self.snapshot(id, &path, pid)?;
+        self.show(id, &snapshot)?;
         let bytes = Bytes::View(snapshot.view, snapshot.version);
         Ok(Content { bytes, policy: snapshot.policy })
     }

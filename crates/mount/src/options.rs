@@ -27,6 +27,8 @@ pub struct Options {
     pub file: u64,
     /// The most bytes of views that are remembered.
     pub views: usize,
+    /// The most bytes of files that are open for reading, together.
+    pub open: u64,
     /// The most open handles.
     pub handles: usize,
     /// The most known nodes.
@@ -46,6 +48,7 @@ impl Options {
             staged: 1 << 30,
             file: 256 << 20,
             views: 256 << 20,
+            open: 2 << 30,
             handles: 65_536,
             nodes: 1 << 20,
         }

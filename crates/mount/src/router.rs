@@ -494,8 +494,7 @@ impl Router<'_, '_> {
         offset: u64,
         directory: &mut Directory<'_>,
     ) -> Result<()> {
-        self.mount.give_list(node, handle, offset, directory, |name| {
-            self.lookup(caller, node, name).ok().flatten()
-        })
+        self.mount
+            .give_list(node, handle, offset, directory, |name| self.lookup(caller, node, name))
     }
 }

@@ -18,6 +18,7 @@ use crate::{
     attributes::Attr,
     change::Wanted,
     invalidate::Work,
+    look::OpeningDirectory,
     mount::Mount,
     open::{How, Opening},
     router::Router,
@@ -104,7 +105,7 @@ impl Mount<'_> {
         handle: Handle,
         offset: u64,
         directory: &mut Directory<'_>,
-        look: impl Fn(&OsStr) -> Option<Entry>,
+        look: impl Fn(&OsStr) -> Result<Option<Entry>>,
     ) -> Result<()> {
         self.read_list(handle.0, offset, |next, name, kind| {
             let file = OsStr::new(name);
@@ -112,7 +113,18 @@ impl Mount<'_> {
                 let inode = self.lock().nodes.child(node.0, name).unwrap_or(UNKNOWN_INODE);
                 return directory.add(file, inode, file_type(kind), next);
             }
-            directory.add_entry(file, next, || look(file))
+            // A name that was listed is only left out if it is gone.
+            let mut is_bare = false;
+            let has_room = directory.add_entry(file, next, || {
+                let found = look(file);
+                is_bare = found.is_err();
+                found.ok().flatten()
+            });
+            if is_bare {
+                directory.add(file, UNKNOWN_INODE, file_type(kind), next)
+            } else {
+                has_room
+            }
         })
     }
 
@@ -218,10 +230,10 @@ impl FileSystem for Mount<'_> {
         caller: Caller,
         parent: NodeId,
         name: &OsStr,
-        _: u32,
+        mode: u32,
     ) -> Result<Entry> {
         let name = text(name, Errno::ILSEQ)?;
-        self.make_directory(parent.0, name, caller.pid).map(|attr| self.entry(&attr))
+        self.make_directory(parent.0, name, mode, caller.pid).map(|attr| self.entry(&attr))
     }
 
     fn unlink(&self, caller: Caller, parent: NodeId, name: &OsStr) -> Result<()> {
@@ -347,7 +359,9 @@ impl FileSystem for Mount<'_> {
     }
 
     fn open_directory(&self, _: Caller, node: NodeId, _: OFlags) -> Result<Opened> {
-        self.open_directory(node.0).map(|handle| Opened::new(Handle(handle)))
+        let OpeningDirectory { handle, caches, keeps } = self.open_directory(node.0)?;
+        let opened = Opened::new(Handle(handle));
+        Ok(Opened { cache_directory: caches, keep_cache: keeps, ..opened })
     }
 
     fn read_directory(
@@ -358,9 +372,7 @@ impl FileSystem for Mount<'_> {
         offset: u64,
         directory: &mut Directory<'_>,
     ) -> Result<()> {
-        self.give_list(node, handle, offset, directory, |name| {
-            self.lookup(caller, node, name).ok().flatten()
-        })
+        self.give_list(node, handle, offset, directory, |name| self.lookup(caller, node, name))
     }
 
     fn release_directory(&self, _: NodeId, handle: Handle) {

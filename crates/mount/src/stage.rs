@@ -1,10 +1,12 @@
 //! Opening for writing, creating and changing staged versions.
 
-use std::{collections::BTreeMap, sync::Arc};
+use std::sync::Arc;
 
-use portcullis_policy::{ObjectKind, model::OperationKind};
+use portcullis_policy::{
+    ObjectKind,
+    model::{OperationKind, request::Write},
+};
 use rustix::io::Errno;
-use serde_json::Value;
 
 use crate::{
     attributes::Attr,
@@ -17,17 +19,12 @@ use crate::{
 
 impl Mount<'_> {
     /// Opens a file for writing: there is a staged version of it from now on.
-    pub(crate) fn open_staged(
-        &self,
-        id: u64,
-        how: How,
-        facts: &BTreeMap<String, Value>,
-    ) -> Result<Opening, Errno> {
+    pub(crate) fn open_staged(&self, id: u64, how: How, pid: u32) -> Result<Opening, Errno> {
         // From here on nobody else's close is the last one.
         self.lock().nodes.open(id);
-        let opened = self.stage(id, how.truncates, facts).and_then(|(staged, is_same)| {
-            if how.truncates && staged.shows().size > 0 {
-                staged.resize(0)?;
+        let opened = self.stage(id, how.truncates, pid).and_then(|(staged, is_same)| {
+            if how.truncates {
+                staged.empty()?;
             }
             self.add_handle(id, Some(staged), (how.appends, is_same && !how.truncates))
         });
@@ -41,12 +38,12 @@ impl Mount<'_> {
         &self,
         id: u64,
         empty: bool,
-        facts: &BTreeMap<String, Value>,
+        pid: u32,
     ) -> Result<(Arc<Staged>, bool), Errno> {
         let existing = self.lock().nodes.get(id).ok_or(Errno::STALE)?.staged().cloned();
         if let Some(staged) = existing {
             staged.live()?;
-            let is_same = empty || self.decide_staged(id, &staged, facts)?;
+            let is_same = empty || self.decide_staged(id, &staged, pid)?;
             return Ok((staged, is_same));
         }
         let _names = self.keep_names();
@@ -63,22 +60,21 @@ impl Mount<'_> {
             }
             (Staged::emptied(&self.budget), policy, false)
         } else {
-            let snapshot = self.snapshot(id, &path, facts)?;
+            let snapshot = self.snapshot(id, &path, pid)?;
             let version = snapshot.version.ok_or(Errno::STALE)?;
-            let is_same = self.show(id, &snapshot);
+            let is_same = self.show(id, &snapshot)?;
             let stat = &snapshot.seen.stat;
             let times = (stat.modified, stat.changed);
-            let staged = Staged::from_view(&self.budget, snapshot.view, version, times);
+            let staged = Staged::from_view(&self.budget, snapshot.view, version, times)?;
             (staged, snapshot.policy, is_same)
         };
         let mut state = self.lock();
-        let node = state.nodes.get_mut(id).ok_or(Errno::STALE)?;
         // Another thread may have been faster.
-        if let Some(staged) = node.staged() {
+        if let Some(staged) = state.nodes.get(id).ok_or(Errno::STALE)?.staged() {
             return Ok((Arc::clone(staged), false));
         }
         let new = Arc::new(new);
-        node.content = Some(Content { bytes: Bytes::Staged(Arc::clone(&new)), policy });
+        state.set_content(id, Content { bytes: Bytes::Staged(Arc::clone(&new)), policy })?;
         Ok((new, is_same))
     }
 
@@ -111,8 +107,10 @@ impl Mount<'_> {
         let _names = self.keep_names();
         let path = self.path_of(parent, name)?;
         if !self.view().may_create(&path, OperationKind::Write) {
-            self.counts.refusals.add();
-            return Err(Errno::ACCESS);
+            // The request says why not, and records it.
+            let write = Write { path, content: Vec::new(), mode: Some(mode & 0o777) };
+            self.request(pid, parent, &write)?;
+            return Err(Errno::STALE);
         }
         let staged = Arc::new(Staged::created(&self.budget, mode & 0o777));
         let bytes = Bytes::Staged(Arc::clone(&staged));
@@ -130,13 +128,18 @@ impl Mount<'_> {
             let (modified, changed) = (shows.modified, shows.changed);
             let (kind, mode, size) = (ObjectKind::File, mode & 0o777, 0);
             let attr = Attr { node: id, kind, mode, links: 1, size, modified, changed };
+            state.set_content(id, Content { bytes, policy })?;
             if let Some(node) = state.nodes.get_mut(id) {
-                node.content = Some(Content { bytes, policy });
                 node.told = Some(attr);
             }
             attr
         };
-        Ok((attr, self.add_handle(attr.node, Some(staged), (how.appends, false))?))
+        let opened = self.add_handle(attr.node, Some(staged), (how.appends, false));
+        let opened = opened.inspect_err(|_| {
+            self.lock().nodes.unlink(parent, name);
+            self.forget_node(attr.node, 1);
+        })?;
+        Ok((attr, opened))
     }
 
     /// Writes to an open file: at the end if it is open for that and this does not come from
@@ -189,7 +192,7 @@ impl Mount<'_> {
         let (shows, seen) = (staged.shows(), self.seen(&path)?);
         drop(held);
         if !shows.dirty && shows.base != Some(seen.stat.version()) {
-            self.renew(id, staged, &path, &self.facts(pid))?;
+            self.renew(id, staged, &path, pid)?;
         }
         Ok(())
     }
@@ -205,18 +208,19 @@ impl Mount<'_> {
         size: u64,
         pid: u32,
     ) -> Result<(), Errno> {
-        let writable = handle.map(|handle| self.writable(handle, pid));
-        if let Some(Ok((_, staged))) = writable {
-            return staged.resize(size);
+        match handle.map(|handle| self.writable(handle, pid)) {
+            Some(Ok((_, staged))) => return staged.resize(size),
+            // By a handle that is open for reading; the kernel would not ask so.
+            None | Some(Err(Errno::BADF)) => {}
+            Some(Err(error)) => return Err(error),
         }
-        let facts = self.facts(pid);
         // From here on nobody else's close is the last one.
         self.lock().nodes.open(id);
-        let done = self.stage(id, size == 0, &facts).and_then(|(staged, _)| {
+        let done = self.stage(id, size == 0, pid).and_then(|(staged, _)| {
             if staged.shows().size != size {
                 staged.resize(size)?;
             }
-            self.commit(id, &staged, &facts)
+            self.commit(id, &staged, pid)
         });
         self.close(id);
         done

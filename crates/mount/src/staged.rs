@@ -135,14 +135,15 @@ impl Staged {
         view: View,
         base: Version,
         (modified, changed): (Time, Time),
-    ) -> Self {
-        let staged =
-            Self::new(Bytes::Shared(view), Some(base), Some(0), Pending::default(), budget);
+    ) -> Result<Self, Errno> {
+        let shared = Bytes::Shared(view);
+        let staged = Self::new(shared, Some(base), Some(0), Pending::default(), budget);
         {
             let mut content = staged.lock();
+            content.charge()?;
             (content.modified, content.changed) = (modified, changed);
         }
-        staged
+        Ok(staged)
     }
 
     fn new(
@@ -233,6 +234,19 @@ impl Staged {
         Ok(())
     }
 
+    /// Empties it; what the file had before does not matter any more.
+    ///
+    /// # Errors
+    /// When it was dropped.
+    pub(crate) fn empty(&self) -> Result<(), Errno> {
+        let mut content = self.lock();
+        content.dropped.map_or(Ok(()), Err)?;
+        content.change(0)?;
+        content.base = None;
+        content.touch();
+        Ok(())
+    }
+
     /// Makes it at least so large.
     ///
     /// # Errors
@@ -255,15 +269,27 @@ impl Staged {
     }
 
     /// Begins again from what the file shows now, if nothing was changed.
-    pub(crate) fn renew(&self, view: View, base: Version, (modified, changed): (Time, Time)) {
+    ///
+    /// # Errors
+    /// `EDQUOT`: it stays as it was.
+    pub(crate) fn renew(
+        &self,
+        view: View,
+        base: Version,
+        (modified, changed): (Time, Time),
+    ) -> Result<(), Errno> {
         let mut content = self.lock();
         if content.is_dirty() || content.dropped.is_some() {
-            return;
+            return Ok(());
         }
-        content.give_back();
-        content.bytes = Bytes::Shared(view);
+        let before = std::mem::replace(&mut content.bytes, Bytes::Shared(view));
+        if let Err(error) = content.charge() {
+            content.bytes = before;
+            return Err(error);
+        }
         content.base = Some(base);
         (content.modified, content.changed) = (modified, changed);
+        Ok(())
     }
 
     /// Waits until no commit is under way, and keeps others from beginning.
@@ -372,6 +398,18 @@ impl Content {
             self.charged = length;
         }
         Ok(bytes)
+    }
+
+    /// Takes what its bytes need of the budget.
+    fn charge(&mut self) -> Result<(), Errno> {
+        let length = self.len();
+        if length > self.charged {
+            self.budget.take(length - self.charged)?;
+        } else {
+            self.budget.give_back(self.charged - length);
+        }
+        self.charged = length;
+        Ok(())
     }
 
     fn give_back(&mut self) {

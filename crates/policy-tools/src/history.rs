@@ -170,7 +170,7 @@ impl Recorded<'_> {
         let rule = self.rule;
         let start = rule.split('.').next().unwrap_or_default();
         match start {
-            "files" | "limits" | "approval" | "approvals" => false,
+            "files" | "limits" | "mount" | "approval" | "approvals" => false,
             // A rule of the policy may be called so.
             "workspace" | "restore" | "serve" => rule == start,
             "names" => rule == "names.hidden",

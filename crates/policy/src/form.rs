@@ -26,7 +26,7 @@ pub(super) const RULE_ID: Form = Form {
     pattern: ID.pattern,
     never: Some(concat!(
         "^(agent|allowedPaths|approval|backups|batch|binary|default|extends|extensions|files",
-        "|limits|mode|names|rules|search|secrets|serve|tests|workspace)(\\.|$)"
+        "|limits|mode|mount|names|rules|search|secrets|serve|tests|workspace)(\\.|$)"
     )),
 };
 /// A pattern of paths.

@@ -36,6 +36,7 @@ mod outline;
 mod pattern;
 mod query;
 mod questions;
+mod said;
 mod schema;
 mod scratch;
 mod secrets;

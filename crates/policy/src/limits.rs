@@ -4,7 +4,7 @@
 
 use super::{
     Decision, Effect, Place,
-    settings::{Said, least},
+    said::{Said, least},
 };
 
 /// The limits of every session; without any, nothing is counted.

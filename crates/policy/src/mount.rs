@@ -3,7 +3,8 @@
 
 use super::{
     limits::StatedLimits,
-    settings::{Binary, Said, least},
+    said::{Said, least},
+    settings::Binary,
 };
 
 /// The largest file that goes through the mount when no policy says otherwise, in bytes.

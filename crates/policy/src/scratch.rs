@@ -3,7 +3,7 @@
 
 use super::{
     pattern::{Name, Pattern, Segment},
-    settings::{Said, least},
+    said::{Said, least},
 };
 use crate::model::WorkspacePath;
 
@@ -155,7 +155,7 @@ mod tests {
             let scratch = said(text).unwrap();
             super::StatedScratch {
                 lists: scratch.lists,
-                max_size: Some(crate::settings::Said { value: scratch.max_size, place: None }),
+                max_size: Some(crate::said::Said { value: scratch.max_size, place: None }),
                 keep: Some(scratch.keep),
             }
         };

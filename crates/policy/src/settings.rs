@@ -7,6 +7,7 @@ use std::{path::Path, time::Duration};
 use super::{
     limits::StatedLimits,
     mount::{Mount, StatedMount},
+    said::{Said, least},
     scratch::{Scratch, StatedScratch},
 };
 
@@ -100,21 +101,6 @@ pub const DEFAULT_READ: [&str; 18] = [
     "/etc/resolv.conf",
     "/etc/ssl",
 ];
-
-/// A value and where it was said: index of the layer and line. `None` for a
-/// built-in default.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct Said<T> {
-    pub(super) value: T,
-    pub(super) place: Option<(usize, u64)>,
-}
-
-impl<T> Said<T> {
-    /// The same as said by the `layer`th file of a policy.
-    pub(super) fn in_layer(self, layer: usize) -> Self {
-        Self { place: self.place.map(|(_, line)| (layer, line)), ..self }
-    }
-}
 
 /// The settings that files may leave out.
 #[derive(Debug, Clone, Default)]
@@ -252,16 +238,6 @@ impl Network {
             }
             _ => Self::None,
         }
-    }
-}
-
-pub(super) fn least<T: Ord + Copy>(
-    ours: Option<Said<T>>,
-    theirs: Option<Said<T>>,
-) -> Option<Said<T>> {
-    match (ours, theirs) {
-        (Some(ours), Some(theirs)) => Some(if theirs.value < ours.value { theirs } else { ours }),
-        (ours, theirs) => ours.or(theirs),
     }
 }
 

@@ -1,9 +1,9 @@
 //! What a command did, as the log has it.
 
 use std::{
+    collections::HashMap,
     fmt,
-    fs::File,
-    io::{self, Write as _},
+    io::{self, Write},
     path::PathBuf,
 };
 
@@ -15,7 +15,7 @@ use crate::{
         opened::Opened,
     },
     cli::render::for_shell,
-    model::Escaped,
+    model::{Escaped, OperationKind},
     review::{Event, Log, Session, change::Change, visible_json},
 };
 
@@ -113,6 +113,25 @@ impl Summary {
         })
     }
 
+    /// The changes, with those as one that stored versions of one path.
+    fn runs(&self) -> Vec<Vec<&Change>> {
+        let (mut runs, mut known) = (Vec::<Vec<&Change>>::new(), HashMap::new());
+        for change in &self.changes {
+            // What moves or removes may have been about a directory of others.
+            if change.operation != OperationKind::Write {
+                known.clear();
+                runs.push(vec![change]);
+                continue;
+            }
+            let at = *known.entry((&change.path, &change.result)).or_insert(runs.len());
+            match runs.get_mut(at) {
+                Some(run) => run.push(change),
+                None => runs.push(vec![change]),
+            }
+        }
+        runs
+    }
+
     /// Prints it for people, on standard error: standard output is the command's.
     pub(super) fn print(&self) {
         let count = |n: usize, one: &str, more: &str| match n {
@@ -124,7 +143,7 @@ impl Summary {
         let denials = count(self.denials.len(), "denial", "denials");
         let reads = count(self.reads, "version of a file read", "versions of files read");
         errln!("portcullis: {changes}, {denials}, {reads}");
-        self.list(self.changes.iter().map(Line::Change));
+        self.list(self.runs().into_iter().map(Line::Changes));
         self.list(self.denials.iter().map(Line::Denial));
         if self.is_damaged {
             errln!("  some records could not be read: `portcullis audit verify` says more");
@@ -145,9 +164,9 @@ impl Summary {
     }
 
     /// Writes it for programs.
-    pub(super) fn write(&self, mut file: File) -> io::Result<()> {
+    pub(super) fn write(&self, mut out: impl Write) -> io::Result<()> {
         let line = self.object().to_string();
-        file.write_all(format!("{}\n", visible_json(&line)).as_bytes())
+        out.write_all(format!("{}\n", visible_json(&line)).as_bytes())
     }
 
     fn object(&self) -> Value {
@@ -185,17 +204,22 @@ impl Summary {
 
 /// One line for people.
 enum Line<'a> {
-    Change(&'a Change),
+    /// Versions of one path, or one change.
+    Changes(Vec<&'a Change>),
     Denial(&'a Denial),
 }
 
 impl fmt::Display for Line<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Change(change) => {
+            Self::Changes(changes) => {
+                let Some(change) = changes.first() else { return Ok(()) };
                 write!(f, "{:<8} {}", change.operation.to_string(), change.path)?;
                 if let Some(to) = &change.to {
                     write!(f, " to {to}")?;
+                }
+                if changes.len() > 1 {
+                    write!(f, " ({} versions)", changes.len())?;
                 }
                 match change.result.as_deref() {
                     Some("ok") => Ok(()),

@@ -46,6 +46,16 @@ impl Recorder {
         self.run_with_input(command, args, "")
     }
 
+    /// `exec` prints beside the command's own output.
+    fn exec(&mut self, script: &str) {
+        let done = self.world.run(&["exec", "--json", "--", "sh", "-c", script]);
+        let line = done.stderr.lines().last().unwrap();
+        let value = serde_json::from_str(line).unwrap_or_else(|error| panic!("{error}: {done:?}"));
+        self.shapes.add("exec", &value);
+        self.seen.insert("exec".to_owned());
+        self.codes.insert(("exec".to_owned(), done.code));
+    }
+
     fn run_with_input(&mut self, command: &str, args: &[&str], input: &str) -> Value {
         let words: Vec<_> = command.split(' ').collect();
         let done = self.world.run_with_input(&[&words[..], args, &["--json"]].concat(), input);
@@ -92,6 +102,7 @@ fn json_and_exit_codes() {
     let (codes, seen) = (BTreeSet::new(), BTreeSet::new());
     let shapes = Shapes::default();
     world.file("c.txt", "c\n");
+    world.file("part/y", "y\n");
     let mut recorder = Recorder { world, shapes, seen, codes };
     let r = &mut recorder;
 
@@ -114,6 +125,8 @@ fn json_and_exit_codes() {
     r.run("fs rm", &["d/c.txt"]);
     let changes = "[{\"op\":\"write\",\"path\":\"e.txt\",\"content\":\"e\\n\"}]";
     r.run_with_input("fs batch", &[], changes);
+
+    r.exec("echo x >f.txt; echo x >>part/y; exit 3");
 
     let backups = r.run("backup list", &[]);
     let id = backups["backups"][0]["id"].as_str().unwrap().to_owned();

@@ -191,7 +191,7 @@ operations = ["delete"]
      --> policy/policy.toml:6:15
       |
     6 | operations = ["delete"]
-      |               ^^^^^^^^ expected one of "read", "list", "write", "remove", "rename", "append", "edit", "stat", "glob", "grep", "watch", "mkdir", "restore"
+      |               ^^^^^^^^ expected one of "read", "list", "write", "remove", "rename", "append", "edit", "stat", "glob", "grep", "watch", "mkdir", "setattr", "symlink", "restore"
 
     portcullis: the policy does not load
     "##);

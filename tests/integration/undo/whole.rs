@@ -32,7 +32,7 @@ fn work(agent: &Agent, random: &mut Random) {
         5 => Box::new(Mkdir { path: one, recursive: true }),
         7 => Box::new(Symlink { path: one, target: "nowhere".to_owned() }),
         8 | 9 => {
-            let mode = Some([0o600, 0o755, 0o711][usize::try_from(random.below(3)).unwrap()]);
+            let mode = Some([0o700, 0o755, 0o711][usize::try_from(random.below(3)).unwrap()]);
             let modified = (random.below(2) == 0).then_some((1, 2));
             Box::new(SetAttributes { path: one, mode, modified })
         }

@@ -47,7 +47,7 @@ pub(crate) fn prepare<'a>(
     if permit.path().is_root() {
         return Err(Error::Invalid("the attributes of the workspace itself are never changed"));
     }
-    after.check()?;
+    after.check(stat.kind)?;
     if stat.kind == ObjectKind::Symlink && after.mode.is_some() {
         return Err(Error::Invalid("a symbolic link has no permission bits"));
     }
@@ -109,7 +109,14 @@ impl SomeAttributes {
     ///
     /// # Errors
     /// [`Error::Invalid`] says what.
-    pub(super) fn check(&self) -> Result<(), Error> {
+    pub(super) fn check(&self, kind: ObjectKind) -> Result<(), Error> {
+        // The gateway need not be root, and must be able to back it up and to set it back.
+        let needed = if kind == ObjectKind::Directory { 0o500 } else { 0o400 };
+        if self.mode.is_some_and(|mode| mode & needed != needed) {
+            return Err(Error::Invalid(
+                "a mode must let the owner read a file, and read and search a directory",
+            ));
+        }
         if self.mode.is_some_and(|mode| mode & !MODES != 0) {
             return Err(Error::Invalid("set-id and sticky bits are never set"));
         }
@@ -166,12 +173,17 @@ mod tests {
         for one in [
             SomeAttributes::default(),
             SomeAttributes { mode: Some(0o755), modified: Some((-1, 999_999_999)) },
-            SomeAttributes { mode: Some(0), modified: None },
+            SomeAttributes { mode: Some(0o400), modified: None },
         ] {
             assert_eq!(SomeAttributes::parse(&one.to_value()), Some(one));
-            assert!(one.check().is_ok());
+            assert!(one.check(ObjectKind::File).is_ok());
         }
-        let refused = |mode, modified| SomeAttributes { mode, modified }.check().is_err();
+        let refused =
+            |mode, modified| SomeAttributes { mode, modified }.check(ObjectKind::File).is_err();
+        assert!(refused(Some(0o200), None));
+        let directory = |mode| SomeAttributes { mode: Some(mode), modified: None };
+        assert!(directory(0o600).check(ObjectKind::Directory).is_err());
+        assert!(directory(0o511).check(ObjectKind::Directory).is_ok());
         assert!(refused(Some(0o4755), None) && refused(Some(0o1777), None));
         assert!(refused(None, Some((0, 1_000_000_000))));
     }

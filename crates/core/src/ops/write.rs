@@ -1,7 +1,7 @@
 //! Creating a file or replacing its content.
 
 use super::{Context, Error, SealedChange, SomeAttributes, content::Current, replace::Replacement};
-use crate::{model::Access, workspace::Permit};
+use crate::{model::Access, policy::ObjectKind, workspace::Permit};
 
 /// Checks the new content and opens what it will replace.
 ///
@@ -14,7 +14,7 @@ pub(crate) fn prepare<'a>(
     mode: Option<u32>,
 ) -> Result<SealedChange<'a>, Error> {
     let attributes = SomeAttributes { mode, modified: None };
-    attributes.check()?;
+    attributes.check(ObjectKind::File)?;
     context.check(Access::Write, permit.path(), content)?;
     let current = Current::look_for_change(context, &permit)?;
     let needs_original = context.needs_original(content);

@@ -44,6 +44,8 @@ fn modes_and_times_are_set() {
         assert_eq!(rig.about("file").len(), 5);
         rig.sh("umask 0; (umask 077; echo x >private); cp -p file copy; mkdir d; mv copy d").ok();
         assert_eq!(mode(&rig.host("private")), 0o600);
+        rig.sh("mkdir -m 700 own; mkdir common; stat -c %a own common").ok();
+        assert_eq!((mode(&rig.host("own")), mode(&rig.host("common"))), (0o700, 0o755));
         let copy = fs::metadata(rig.host("d/copy")).unwrap();
         assert_eq!((copy.mtime(), copy.mode() & 0o777), (1_577_934_245, 0o750));
         rig.sh("printf '#!/bin/sh\\necho ran\\n' >run; chmod +x run; test \"$(./run)\" = ran").ok();
@@ -110,6 +112,24 @@ fn the_bounds_hold() {
         let said = rig.python(script).ok();
         assert_eq!(said, "23 20\n".to_owned(), "{said}");
         assert_eq!(rig.read("after").len(), 1_000_000);
+    });
+}
+
+#[test]
+fn the_kernel_forgets_nodes_before_there_are_too_many() {
+    let fill = |root: &Path| {
+        for number in 0..3000 {
+            fs::write(root.join(number.to_string()), number.to_string()).unwrap();
+        }
+    };
+    let options = Options { nodes: 2000, ..Options::new(0, 0) };
+    with_options(ALL, options, fill, |rig| {
+        for _ in 0..2 {
+            assert_eq!(rig.sh("ls | wc -l").ok(), "3000\n");
+            rig.sh("ls -l >/dev/null 2>&1 || true; sleep 0.5").ok();
+        }
+        let said = rig.sh("for n in $(seq 0 10 2999); do cat $n; echo; done | wc -l").ok();
+        assert_eq!(said, "300\n");
     });
 }
 

@@ -183,6 +183,24 @@ fn a_long_list_is_whole() {
 }
 
 #[test]
+fn a_list_that_is_kept_follows_changes_from_both_sides() {
+    with(ALL, tree, |rig| {
+        rig.sh("sleep 0.1; for i in 1 2 3; do ls src >/dev/null; done").ok();
+        fs::write(rig.host("src/of-host"), "").unwrap();
+        assert_eq!(rig.sh("ls src").ok(), "deep\nmain.rs\nmy.key\nof-host\n");
+        rig.sh("echo >src/inside; rm src/my.key").ok();
+        assert_eq!(rig.sh("ls src").ok(), "deep\ninside\nmain.rs\nof-host\n");
+        let said = rig.sh("exec 3>src/staged; ls src; sleep 0.1; ls src | wc -l; mv src/inside src/deep; ls src").ok();
+        assert_eq!(
+            said,
+            "deep\ninside\nmain.rs\nof-host\nstaged\n5\ndeep\nmain.rs\nof-host\nstaged\n"
+        );
+        fs::remove_file(rig.host("src/of-host")).unwrap();
+        assert_eq!(rig.sh("ls src").ok(), "deep\nmain.rs\nstaged\n");
+    });
+}
+
+#[test]
 fn large_files_and_mappings() {
     let content: Vec<u8> = (0..5_000_000_u32).flat_map(|n| n.to_le_bytes()).collect();
     let fill = |root: &Path| fs::write(root.join("big"), &content).unwrap();

@@ -112,3 +112,97 @@ fn programs_beside_a_host_that_changes_the_same_tree() {
         },
     );
 }
+
+/// Does the same to a file in the mount and to one beside it, and compares them all the time.
+const SAME: &str = r"
+import mmap, os, random, sys
+seed, count, other = int(sys.argv[1]), int(sys.argv[2]), sys.argv[3]
+random.seed(seed)
+paths = ['file-%d' % seed, os.path.join(other, 'file-%d' % seed)]
+files = [[], []]
+most = 200000
+
+def both(call):
+    results = []
+    for side in (0, 1):
+        try: results.append(call(side))
+        except OSError as error: results.append(('errno', error.errno))
+    assert results[0] == results[1], (log[-20:], [str(result)[:200] for result in results])
+
+def opened(flags):
+    def call(side): files[side].append(os.open(paths[side], flags, 0o644))
+    both(call)
+
+def any_file():
+    return random.randrange(len(files[0]))
+
+def mapped(side, at, data):
+    size = os.fstat(files[side][n]).st_size
+    if size < at + len(data): return
+    with mmap.mmap(files[side][n], size) as m: m[at:at + len(data)] = data
+
+log = []
+opened(os.O_RDWR | os.O_CREAT)
+for step in range(count):
+    n, at, size = any_file(), random.randrange(most), random.randrange(20000)
+    data = bytes([random.randrange(256)]) * size
+    what = random.randrange(15)
+    log.append((what, n, at, size))
+    match what:
+        case 0 | 1 | 2: both(lambda side: os.pwrite(files[side][n], data, at))
+        case 3 | 4: both(lambda side: os.pread(files[side][n], size, at))
+        case 5: both(lambda side: os.ftruncate(files[side][n], at))
+        case 6: both(lambda side: os.truncate(paths[side], at))
+        case 7: both(lambda side: os.fsync(files[side][n]))
+        case 8 | 9 if len(files[0]) < 6:
+            opened(os.O_RDWR | os.O_CREAT | random.choice([0, 0, os.O_APPEND, os.O_TRUNC]))
+        case 10 if len(files[0]) > 1: both(lambda side: os.close(files[side].pop(n)))
+        case 11: both(lambda side: mapped(side, at, data))
+        case 12: both(lambda side: (os.fstat(files[side][n]).st_size, os.stat(paths[side]).st_size))
+        case 13: both(lambda side: open(paths[side], 'rb').read())
+        case 14:
+            match random.randrange(6):
+                case 0: both(lambda side: os.unlink(paths[side]))
+                case 1: both(lambda side: os.posix_fallocate(files[side][n], at, size + 1))
+                case 2: both(lambda side: os.rename(paths[side], paths[side] + '.new'))
+                case 3: both(lambda side: os.rename(paths[side] + '.new', paths[side]))
+                case 4: both(lambda side: os.lseek(files[side][n], at, os.SEEK_HOLE) > 0)
+                case 5: both(lambda side: (lambda f: os.close(f))(os.open(paths[side], os.O_WRONLY | os.O_CREAT)))
+for n in range(len(files[0])):
+    both(lambda side: os.pread(files[side][n], most * 2, 0))
+    both(lambda side: os.close(files[side][n]))
+for suffix in ['', '.new']:
+    both(lambda side: open(paths[side] + suffix, 'rb').read())
+";
+
+#[test]
+fn a_file_is_what_it_would_be_elsewhere() {
+    let beside = tempfile::tempdir().unwrap();
+    let other = beside.path().to_str().unwrap();
+    with(
+        ALL,
+        |_: &Path| {},
+        |rig| {
+            let children: Vec<_> = (0..3)
+                .map(|seed: i32| {
+                    let arguments = ["-c", SAME, &seed.to_string(), "400", other];
+                    let mut command = rig.command("python3", &arguments);
+                    command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap()
+                })
+                .collect();
+            for child in children {
+                let output = child.wait_with_output().unwrap();
+                assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+            }
+            for entry in fs::read_dir(beside.path()).unwrap() {
+                let entry = entry.unwrap();
+                let name = entry.file_name().into_string().unwrap();
+                assert!(
+                    fs::read(entry.path()).unwrap() == fs::read(rig.host(&name)).unwrap(),
+                    "{name}"
+                );
+            }
+            assert_eq!(rig.mount.numbers().refusals, 0);
+        },
+    );
+}

@@ -49,6 +49,7 @@ fn a_denied_write_fails_at_close_and_changes_nothing() {
         assert_eq!(rig.read("file"), "one\ntwo\n");
         rig.sh("echo x >new").fails("ermission denied");
         assert!(!rig.host("new").exists());
+        assert_eq!(rig.about("new"), ["decision write denied"]);
         rig.sh("cat new").fails("No such file");
         // A handle whose version was refused is of no use any more.
         let script = "import os\nf = os.open('file', os.O_RDWR)\nos.write(f, b'evil')\n\

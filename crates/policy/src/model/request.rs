@@ -120,7 +120,8 @@ pub struct Rename {
 pub struct SetAttributes {
     /// The file or the directory; of a link the link itself, which has no permission bits.
     pub path: WorkspacePath,
-    /// The permission bits: `0o777` at most.
+    /// The permission bits: `0o777` at most. The owner must be left able to read, and to
+    /// search a directory.
     pub mode: Option<u32>,
     /// The last change of content: seconds since 1970 and nanoseconds.
     pub modified: Option<(i64, u32)>,

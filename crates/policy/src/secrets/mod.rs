@@ -38,7 +38,7 @@ use std::{sync::Arc, time::Duration};
 
 use super::{
     Place,
-    settings::{Said, least},
+    said::{Said, least},
 };
 use scanner::Scanner;
 

@@ -18,7 +18,7 @@ use crate::{
 };
 
 /// First parts of rule ids that decisions use for what is not in `[[rules]]`.
-pub(crate) const BUILT_IN: [&str; 19] = [
+pub(crate) const BUILT_IN: [&str; 20] = [
     "agent",
     "allowedPaths",
     "approval",
@@ -31,6 +31,7 @@ pub(crate) const BUILT_IN: [&str; 19] = [
     "files",
     "limits",
     "mode",
+    "mount",
     "names",
     "rules",
     "search",

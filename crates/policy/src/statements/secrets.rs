@@ -10,11 +10,11 @@ use crate::{
     check::shortened,
     diagnostics::Problem,
     duration,
+    said::Said,
     secrets::{
         MAX_RULES, MAX_WEIGHT, OnRead, OnWrite, Rule, RuleText, StatedSecrets, Unusable,
         compile_rule,
     },
-    settings::Said,
 };
 
 /// Longest sample of a rule, in bytes: samples are looked at without a clock.

@@ -17,8 +17,9 @@ use crate::{
     mount::StatedMount,
     pattern::{Mode, Pattern},
     questions::PerAccess,
+    said::Said,
     scratch::{PathList, StatedScratch, names_directories},
-    settings::{Binary, Hardlinks, Network, Said, Stated, Symlinks},
+    settings::{Binary, Hardlinks, Network, Stated, Symlinks},
     size,
     spelling::fold,
 };

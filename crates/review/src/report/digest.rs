@@ -76,6 +76,8 @@ pub(super) struct Digest {
     pub(super) approvals: First<Approval>,
     pub(super) gates: First<GateStart>,
     stopped: BTreeSet<String>,
+    /// How agents were confined whose gates said so after their start, by those.
+    confined: BTreeMap<String, String>,
     pub(super) set_aside: Vec<SetAside>,
     /// Changes without an answer yet, and answers without their change yet.
     open: HashMap<u64, Change>,
@@ -117,7 +119,8 @@ impl Digest {
             + self.operations.len()
             + self.files.len()
             + self.policies.len()
-            + self.stopped.len();
+            + self.stopped.len()
+            + self.confined.len();
         let firsts = self.denied.kept.len()
             + self.observed.kept.len()
             + self.secrets.kept.len()
@@ -137,6 +140,10 @@ impl Digest {
         count(&mut self.kinds, record.kind_name());
         self.policy(record);
         match record.kind_name() {
+            "decision" if record.op() == Some("sandbox") => {
+                let boot = record.boot().unwrap_or_default().to_owned();
+                self.confined.extend(record.fact("enforcement").map(|how| (boot, how.to_owned())));
+            }
             "decision" | "intent" => self.request(record),
             "outcome" => self.answer(record),
             "recovered" if record.of.is_some() => self.answer(record),
@@ -465,7 +472,11 @@ impl Digest {
         self.approvals.merge(later.approvals);
         self.gates.merge(later.gates);
         self.stopped.extend(later.stopped);
+        self.confined.extend(later.confined);
         for gate in &mut self.gates.kept {
+            if let Some(how) = self.confined.get(&gate.boot) {
+                gate.enforcement = Some(how.clone());
+            }
             gate.stopped = gate.stopped || self.stopped.contains(&gate.boot);
         }
         self.set_aside.extend(later.set_aside);

@@ -153,6 +153,8 @@ struct Look<'a> {
     simulation: Simulation,
     /// What is in trees that were put back, under their paths.
     trees: RefCell<HashMap<(WorkspacePath, BackupId), Rc<Nodes>>>,
+    /// Attributes that steps set of what is on the disk.
+    set: HashMap<WorkspacePath, SomeAttributes>,
 }
 
 type Nodes = BTreeMap<WorkspacePath, There>;
@@ -171,7 +173,13 @@ enum There {
 
 impl<'a> Look<'a> {
     fn new(gateway: &'a Gateway, session: &'a Session) -> Self {
-        Self { gateway, session, simulation: Simulation::default(), trees: RefCell::default() }
+        Self {
+            gateway,
+            session,
+            simulation: Simulation::default(),
+            trees: RefCell::default(),
+            set: HashMap::new(),
+        }
     }
 
     /// The nodes of a kept tree as they are when it is put back at `root`.
@@ -293,7 +301,7 @@ impl<'a> Look<'a> {
     /// Of an entry that goes, or comes from a backup, nothing is known beforehand. A time
     /// that is another one stands in nobody's way: what is undone before sets it, too.
     fn attributes(
-        &self,
+        &mut self,
         step: &Step,
         before: &SomeAttributes,
         history: Option<&History>,
@@ -310,11 +318,21 @@ impl<'a> Look<'a> {
             }
             Err(_) => return Ok(Status::Impossible("something else is in the way".to_owned())),
         };
-        if before.of(&stat) == *before {
+        let set = self.set.entry(on_disk).or_default();
+        // What a step before leaves is what is there then.
+        let there = SomeAttributes {
+            mode: before.mode.map(|_| set.mode.unwrap_or(stat.mode)),
+            modified: before.modified.map(|_| set.modified.unwrap_or(stat.modified)),
+        };
+        let is_set = set.mode.is_some();
+        *set = before.or(*set);
+        if there == *before {
             return Ok(Status::Done);
         }
         Ok(match step.expected {
-            Expected::Attributes(after) if after.mode.is_some_and(|mode| mode != stat.mode) => {
+            Expected::Attributes(after)
+                if !is_set && after.mode.is_some_and(|mode| mode != stat.mode) =>
+            {
                 Status::Conflict(format!("its mode was changed since{}", self.who(step, history)))
             }
             _ => Status::Ready,

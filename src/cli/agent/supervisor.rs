@@ -34,7 +34,7 @@ use crate::{
 /// How long each step of stopping waits for its effect.
 const GRACE: Duration = Duration::from_secs(2);
 /// How long the gate may take to finish when the agent is gone.
-const FINISH: Duration = Duration::from_secs(10);
+const FINISH: Duration = Duration::from_secs(15);
 /// An agent that ends sooner than this probably did not find itself.
 const AT_ONCE: Duration = Duration::from_secs(3);
 
@@ -247,7 +247,11 @@ impl Supervisor {
         }
         match poll(&mut waiting, limit.as_ref()) {
             Ok(0) if self.deadline.is_some_and(|deadline| deadline <= Instant::now()) => {
-                self.timed_out |= self.agent_code.is_none() && self.step == Step::Running;
+                if self.agent_code.is_none() && self.step == Step::Running {
+                    self.timed_out = true;
+                    // It has had its time.
+                    self.step = Step::InputClosed;
+                }
                 self.advance();
             }
             Ok(_) | Err(rustix::io::Errno::INTR) => {}
@@ -288,7 +292,9 @@ impl Supervisor {
                 let _ = self.gate.channel.send(&Order::Stop, &[]);
                 Step::InputClosed
             }
-            (Step::Running, Manner::Command { .. }) | (Step::InputClosed, _) => {
+            // Its files are gone, which it may notice by itself.
+            (Step::Running, Manner::Command { .. }) => Step::InputClosed,
+            (Step::InputClosed, _) => {
                 self.agent.terminate();
                 Step::Terminated
             }

@@ -24,7 +24,7 @@ use std::{
 use nix::sys::signalfd::SignalFd;
 
 use super::{
-    agent_notices::{self, AgentNotices},
+    notices::{self, AgentNotices},
     orders::Orders,
     protocol::{self, Acp, Agent, Progress, Serve, Service},
 };
@@ -62,11 +62,11 @@ const STREAMS: usize = 3;
 const STOP_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// How long requests of MCP clients in the sandbox may take then. The broker waits for
-/// ten seconds in all.
+/// fifteen seconds in all.
 const SOCKET_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// How long the last programs may take to be gone from the mount, with what they wrote.
-const MOUNT_TIMEOUT: Duration = Duration::from_secs(5);
+const MOUNT_TIMEOUT: Duration = Duration::from_secs(3);
 
 /// The record of what the sandbox is, where there is a mount.
 const SANDBOX: &str = "sandbox";
@@ -414,7 +414,7 @@ fn show_errors(errors: File) {
             Ok(0) | Err(_) => return,
             Ok(_) => {
                 let text = line.strip_suffix(b"\n").unwrap_or(&line);
-                stderr::say_at_leisure(format_args!("{}\n", agent_notices::quoted(text)));
+                stderr::say_at_leisure(format_args!("{}\n", notices::quoted(text)));
             }
         }
     }

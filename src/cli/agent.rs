@@ -1,0 +1,13 @@
+//! What the commands share that start a program in a sandbox and a gate beside it: options,
+//! the two processes and what they say to each other.
+
+pub(super) mod gateway_process;
+mod notices;
+pub(super) mod options;
+mod orders;
+pub(super) mod policy_watch;
+pub(super) mod protocol;
+pub(super) mod start;
+pub(super) mod supervisor;
+
+pub(crate) use gateway_process::run_if_gate;

@@ -1,0 +1,277 @@
+//! The mount in the sandbox: what programs reach through it, and that nothing else leads to
+//! the workspace, in or out.
+
+use std::os::unix::fs::MetadataExt as _;
+
+use super::*;
+
+mod command;
+mod device;
+mod ends;
+
+/// The most seconds that a run here takes.
+const LIMIT: &str = "60";
+
+/// Where whoever has another user than root finds a device that everybody may open, in a mount
+/// namespace of its own; the place comes first.
+const OPEN_DEVICE: &str = r#"mknod "$0/fuse" c 10 229 && chmod 0666 "$0/fuse" &&
+    mount --bind "$0/fuse" /dev/fuse && exec "$@""#;
+
+/// A policy with a name that is denied, one that may be read alone, and one with secrets.
+const POLICY: &str = r#"
+schema = 1
+name = "mounted"
+version = 1
+
+[allowedPaths]
+read = ["**"]
+list = ["**"]
+write = ["**"]
+remove = ["**"]
+
+[[rules]]
+id = "hidden"
+effect = "deny"
+operations = ["read", "list", "write", "remove"]
+paths = ["hidden", "hidden/**"]
+
+[[rules]]
+id = "fixed"
+effect = "deny"
+operations = ["write", "remove"]
+paths = ["fixed.txt"]
+
+[secrets]
+onRead = "redact"
+
+[[secrets.rules]]
+id = "password"
+regex = 'hunter[0-9]'
+keywords = ["hunter"]
+"#;
+
+impl Place {
+    /// The same with a policy for a mount and files that it is about.
+    fn mounted(who: As) -> Self {
+        let place = Self::new(who);
+        std::fs::write(place.at("policies/policy.toml"), POLICY).unwrap();
+        for (name, text) in [
+            ("ws/dir/inner.txt", "inner\n"),
+            ("ws/hidden/file", "hidden\n"),
+            ("ws/fixed.txt", "fixed\n"),
+            ("ws/password.txt", "it is hunter2, really\n"),
+        ] {
+            let path = place.base().join(name);
+            std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+            std::fs::write(path, text).unwrap();
+        }
+        if is_root() && who != As::Root {
+            place.give_away();
+        }
+        place
+    }
+
+    /// `portcullis ARGS…`, where a mount can be had and time is limited.
+    fn limited(&self, args: &[&str]) -> Command {
+        let script = if is_root() && self.who != As::Root { OPEN_DEVICE } else { r#"exec "$@""# };
+        self.limited_after(script, args)
+    }
+
+    /// The same after a script, in a mount namespace of its own where this is root.
+    fn limited_after(&self, script: &str, args: &[&str]) -> Command {
+        let inner = self.command(args);
+        let namespace: &[&str] = if is_root() { &["unshare", "--mount"] } else { &["env"] };
+        let mut command = Command::new("timeout");
+        command
+            .args(["--kill-after=5", LIMIT])
+            .args(namespace)
+            .args(["sh", "-c", script])
+            .arg(self.base())
+            .arg(inner.get_program())
+            .args(inner.get_args())
+            .env_clear()
+            .envs(inner.get_envs().filter_map(|(k, v)| Some((k, v?))))
+            .current_dir("/")
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped());
+        command
+    }
+
+    /// `portcullis exec OPTIONS… -- sh -c SCRIPT`.
+    fn exec(&self, options: &[&str], script: &str) -> Ended {
+        let policy = self.at("policies/policy.toml");
+        let command = ["--policy", &policy, "--", "sh", "-c", script];
+        end(self.limited(&[&["exec"], options, &command].concat()).spawn().unwrap())
+    }
+}
+
+/// What a record says.
+fn said<'a>(record: &'a Value, field: &str) -> &'a str {
+    record[field].as_str().unwrap_or_default()
+}
+
+#[test]
+fn programs_read_and_write_through_the_gate() {
+    for who in users() {
+        let place = Place::mounted(who);
+        let script = "pwd; cat file.txt dir/inner.txt; ls; echo new >new.txt; mkdir made; \
+                      mv new.txt made/; rm file.txt; cat made/new.txt";
+        let ended = place.exec(&[], script);
+        assert_eq!(ended.code, 0, "{who:?} {ended:?}");
+        let ws = place.at("ws");
+        let expected =
+            format!("{ws}\nsecret\ninner\ndir\nfile.txt\nfixed.txt\npassword.txt\nnew\n");
+        assert_eq!(ended.stdout, expected, "{who:?} {ended:?}");
+        assert_eq!(std::fs::read_to_string(place.at("ws/made/new.txt")).unwrap(), "new\n");
+        assert!(!place.base().join("ws/file.txt").exists());
+        let owner = place.base().join("ws").metadata().unwrap().uid();
+        assert_eq!(place.base().join("ws/made/new.txt").metadata().unwrap().uid(), owner);
+        // What the sandbox is stands in the log before anything is done in it.
+        let records = place.records();
+        assert_eq!((said(&records[0], "kind"), said(&records[0], "door")), ("start", "mount"));
+        assert_eq!(records[0]["facts"]["mount"], true);
+        assert_eq!(said(&records[1], "op"), "sandbox");
+        assert_eq!(records[1]["facts"]["enforcement"], "full");
+        let namespaces = records[1]["facts"]["namespaces"].as_array().unwrap();
+        assert!(namespaces.contains(&"user".into()), "{namespaces:?}");
+        let read = records.iter().find(|record| said(record, "op") == "read").unwrap();
+        assert_eq!((said(read, "door"), said(read, "path")), ("mount", "file.txt"));
+        assert_eq!(read["facts"]["process"]["program"], "cat", "{read}");
+        assert!(records.iter().all(
+            |record| record["session"] == records[0]["session"] || record["session"].is_null()
+        ));
+    }
+}
+
+#[test]
+fn what_is_hidden_is_missing_and_what_is_denied_stays() {
+    for who in users() {
+        let place = Place::mounted(who);
+        let script = "cat hidden/file; cat missing; ls hidden; echo x >hidden; mkdir hidden; \
+                      echo x >fixed.txt && echo wrote; rm fixed.txt; cat fixed.txt";
+        let ended = place.exec(&[], script);
+        assert_eq!(ended.stdout, "fixed\n", "{who:?} {ended:?}");
+        for (name, error) in [
+            ("cat: hidden/file", "No such file or directory"),
+            ("cat: missing", "No such file or directory"),
+            ("cannot create hidden", "Permission denied"),
+            ("cannot create directory", "Permission denied"),
+            ("cannot remove 'fixed.txt'", "Permission denied"),
+        ] {
+            let line = ended.stderr.lines().find(|line| line.contains(name));
+            assert!(line.is_some_and(|line| line.contains(error)), "{who:?} {name}: {ended:?}");
+        }
+        assert_eq!(std::fs::read_to_string(place.at("ws/hidden/file")).unwrap(), "hidden\n");
+        assert_eq!(std::fs::read_to_string(place.at("ws/fixed.txt")).unwrap(), "fixed\n");
+    }
+}
+
+#[test]
+fn secrets_are_redacted_whole() {
+    let place = Place::mounted(users()[0]);
+    let ended = place.exec(&[], "cat password.txt; wc -c <password.txt; stat -c %s password.txt");
+    assert!(!ended.stdout.contains("hunter"), "{ended:?}");
+    let lines: Vec<_> = ended.stdout.lines().collect();
+    let length = (lines[0].len() + 1).to_string();
+    assert_eq!(lines[1..], [length.as_str(), length.as_str()], "{ended:?}");
+}
+
+#[test]
+fn git_works_in_the_mount() {
+    let place = Place::mounted(users()[0]);
+    let git = |args: &[&str]| {
+        let done = Command::new("git")
+            .args(["-C", &place.at("ws"), "-c", "user.name=n", "-c", "user.email=e@x"])
+            .args(args)
+            .output()
+            .unwrap();
+        assert!(done.status.success(), "{done:?}");
+    };
+    git(&["init", "-q", "-b", "main"]);
+    git(&["add", "file.txt", "dir"]);
+    git(&["commit", "-qm", "first"]);
+    place.give_away_if(users()[0] != As::Root);
+    let ended = place.exec(&[], "git status --short; echo more >>file.txt; git diff --stat");
+    assert_eq!(ended.code, 0, "{ended:?}");
+    assert!(ended.stdout.contains("?? fixed.txt") && ended.stdout.contains("1 file changed"));
+}
+
+impl Place {
+    fn give_away_if(&self, wanted: bool) {
+        if wanted {
+            self.give_away_if_root();
+        }
+    }
+}
+
+/// By its number an object is another one than the host's, and no other way leads to that.
+#[test]
+fn nothing_but_the_mount_leads_to_the_workspace() {
+    for who in users() {
+        let place = Place::mounted(who);
+        let (ws, state) = (place.at("ws"), place.at("state"));
+        let script = format!(
+            "stat -c %d:%i . {ws} file.txt; cat /proc/1/root{ws}/file.txt; cat /proc/1/cwd/file.txt; \
+             ls {state}; ls /proc/self/root{state}; ls /dev/fuse; umount {ws}; \
+             mount -t tmpfs none {ws}; ls -l /proc/*/fd"
+        );
+        let ended = place.exec(&[], &script);
+        for name in ["ws", "ws/file.txt"] {
+            let facts = place.base().join(name).metadata().unwrap();
+            let number = format!("{}:{}", facts.dev(), facts.ino());
+            assert!(!ended.stdout.contains(&number), "{who:?} {ended:?}");
+        }
+        // The second name is through a process that it may not look into.
+        assert!(!ended.stdout.contains("secret") && !ended.stdout.contains("fuse"), "{ended:?}");
+        assert_eq!(
+            ended.stderr.matches(&format!("cannot access '{state}'")).count(),
+            1,
+            "{ended:?}"
+        );
+        assert!(place.base().join("ws/file.txt").exists());
+    }
+}
+
+#[test]
+fn what_lies_in_the_workspace_is_not_given_past_the_mount() {
+    let place = Place::mounted(users()[0]);
+    let dir = place.at("ws/dir");
+    for option in ["--agent-read", "--agent-write"] {
+        let ended = place.exec(&[option, &dir], "true");
+        assert_eq!(ended.code, 1, "{ended:?}");
+        assert!(
+            ended.stderr.contains("an agent reaches a workspace only through the gate"),
+            "{ended:?}"
+        );
+    }
+}
+
+#[test]
+fn an_agent_of_run_has_the_mount_beside_acp() {
+    for who in users() {
+        let place = Place::mounted(who);
+        let policy = place.at("policies/policy.toml");
+        let script = "pwd >&2; cat file.txt >&2; echo x >made; echo done >&2";
+        let args = ["run", "--mount", "--policy", &policy, "--", "sh", "-c", script];
+        let ended = end(place.limited(&args).spawn().unwrap());
+        assert_eq!(ended.code, 0, "{who:?} {ended:?}");
+        for line in [place.at("ws"), "secret".to_owned(), "done".to_owned()] {
+            assert!(ended.stderr.contains(&format!("agent: {line}\n")), "{who:?} {ended:?}");
+        }
+        let records = place.records();
+        let write = records.iter().find(|record| said(record, "op") == "write").unwrap();
+        assert_eq!((said(write, "door"), said(&records[0], "door")), ("mount", "acp"));
+        assert_eq!(write["session"], records[0]["session"]);
+    }
+}
+
+#[test]
+fn without_the_option_there_is_no_mount() {
+    let place = Place::mounted(users()[0]);
+    let ended = place.run(&[], &["/bin/sh", "-c", "ls -A >&2; grep -c fuse /proc/self/mounts >&2"]);
+    assert!(ended.stderr.contains("agent: 0\n") && !ended.stderr.contains("file.txt"), "{ended:?}");
+    let start = &place.records()[0];
+    assert_eq!(start["facts"]["enforcement"], "full");
+    assert!(place.records().iter().all(|record| said(record, "op") != "sandbox"));
+}

@@ -1,0 +1,141 @@
+//! `portcullis exec`: streams, signals, exit codes and the summary.
+
+use std::io::{Read as _, Write as _};
+
+use super::*;
+
+#[test]
+fn the_streams_are_the_commands_own() {
+    for who in users() {
+        let place = Place::new(who);
+        // To open a pipe again it must be one's own, and here it is root's.
+        let again = if is_root() && who != As::Root { "&1" } else { "/dev/stdout" };
+        let script = format!("cat; echo error >&2; echo again >{again}");
+        let args = ["exec", "--quiet", "--", "sh", "-c", &script];
+        let mut child = place.limited(&args).spawn().unwrap();
+        child.stdin.take().unwrap().write_all(b"\0input\n").unwrap();
+        let ended = end(child);
+        assert_eq!(ended.stdout, "\0input\nagain\n", "{who:?} {ended:?}");
+        let others = ended.stderr.lines().filter(|line| !line.starts_with("portcullis: note:"));
+        assert_eq!(others.collect::<Vec<_>>(), ["error"], "{who:?} {ended:?}");
+    }
+}
+
+#[test]
+fn the_exit_code_is_the_commands() {
+    let place = Place::new(users()[0]);
+    for (script, code) in
+        [("exit 0", 0), ("exit 7", 7), ("kill -SEGV $$", 139), ("kill -TERM $$", 143)]
+    {
+        assert_eq!(place.plain(&[], script).code, code, "{script}");
+    }
+    let mut none = place.limited(&["exec", "--", "no-such-program"]);
+    let ended = end(none.spawn().unwrap());
+    assert_eq!(ended.code, 1, "{ended:?}");
+}
+
+impl Place {
+    /// `portcullis exec OPTIONS… -- sh -c SCRIPT` under the default policy.
+    fn plain(&self, options: &[&str], script: &str) -> Ended {
+        let args = [&["exec"], options, &["--", "sh", "-c", script]].concat();
+        end(self.limited(&args).spawn().unwrap())
+    }
+}
+
+#[test]
+fn a_command_whose_time_is_over_is_stopped() {
+    let place = Place::new(users()[0]);
+    for script in ["exec sleep 50", "trap '' TERM; while :; do sleep 1; done"] {
+        let began = std::time::Instant::now();
+        let ended = place.plain(&["--timeout", "500ms"], script);
+        assert_eq!(ended.code, 124, "{script}: {ended:?}");
+        assert!(ended.stderr.contains("time was over"), "{ended:?}");
+        assert!(began.elapsed() < Duration::from_secs(15), "{script}");
+    }
+    for bad in ["0s", "5", "-1s", "x"] {
+        assert_eq!(place.plain(&["--timeout", bad], "true").code, 2, "{bad}");
+    }
+}
+
+#[test]
+fn signals_are_passed_on() {
+    use rustix::process::{Pid, Signal, kill_process};
+    let place = Place::new(users()[0]);
+    for (signal, name) in [(Signal::TERM, "TERM"), (Signal::INT, "INT"), (Signal::HUP, "HUP")] {
+        let script = format!(
+            "trap 'echo got {name}; exit 5' {name}; echo ready; while :; do sleep 0.1; done"
+        );
+        let args = ["exec", "--quiet", "--", "sh", "-c", &script];
+        let mut child = place.limited(&args).spawn().unwrap();
+        let mut ready = [0; 6];
+        let mut stdout = child.stdout.take().unwrap();
+        stdout.read_exact(&mut ready).unwrap();
+        kill_process(Pid::from_raw(i32::try_from(child.id()).unwrap()).unwrap(), signal).unwrap();
+        let mut rest = String::new();
+        stdout.read_to_string(&mut rest).unwrap();
+        let ended = end(child);
+        assert_eq!((ended.code, rest.trim()), (5, format!("got {name}").as_str()), "{ended:?}");
+    }
+}
+
+#[test]
+fn the_summary_tells_changes_and_denials_and_the_way_back() {
+    for who in users() {
+        let place = Place::mounted(who);
+        let script = "echo more >>file.txt; echo again >>file.txt; rm -f fixed.txt; rm -f fixed.txt; mkdir made";
+        let ended = place.exec(&[], script);
+        let line = |words: &str| ended.stderr.lines().any(|line| line.trim().starts_with(words));
+        assert!(line("write    file.txt (2 versions)"), "{who:?} {ended:?}");
+        assert!(line("mkdir    made"), "{who:?} {ended:?}");
+        assert!(line("denied   remove fixed.txt, 2 times: rule fixed"), "{who:?} {ended:?}");
+        // The way back works as it is printed.
+        let undo =
+            ended.stderr.lines().find_map(|line| line.trim().strip_prefix("undo: portcullis "));
+        let mut args: Vec<_> = undo.unwrap().split(' ').collect();
+        args.push("--yes");
+        let undone = end(place.command(&args).spawn().unwrap());
+        assert_eq!(undone.code, 0, "{undone:?}");
+        assert_eq!(std::fs::read_to_string(place.at("ws/file.txt")).unwrap(), "secret\n");
+        assert!(!place.base().join("ws/made").exists());
+    }
+}
+
+#[test]
+fn a_summary_for_programs_is_one_object() {
+    let place = Place::mounted(users()[0]);
+    std::fs::create_dir(place.at("out")).unwrap();
+    place.give_away_if(users()[0] != As::Root);
+    let file = place.at("out/summary.json");
+    let ended =
+        place.exec(&["--summary", &file], "cat file.txt; echo x >made; rm -f fixed.txt; exit 3");
+    assert_eq!((ended.code, ended.stdout.as_str()), (3, "secret\n"), "{ended:?}");
+    assert!(!ended.stderr.contains("denial"), "{ended:?}");
+    let summary: Value = serde_json::from_str(&std::fs::read_to_string(&file).unwrap()).unwrap();
+    // The same may stand where the text would.
+    let printed = place.exec(&["--json"], "echo out; exit 3");
+    let last: Value = serde_json::from_str(printed.stderr.lines().last().unwrap()).unwrap();
+    assert_eq!((&last["exitCode"], printed.stdout.as_str()), (&3.into(), "out\n"));
+    assert_eq!(
+        last.as_object().unwrap().keys().collect::<Vec<_>>(),
+        summary.as_object().unwrap().keys().collect::<Vec<_>>()
+    );
+    assert_eq!((&summary["exitCode"], &summary["timedOut"]), (&3.into(), &false.into()));
+    assert_eq!((&summary["reads"], &summary["complete"]), (&1.into(), &true.into()));
+    assert_eq!(summary["changes"][0]["path"], "made");
+    assert_eq!(summary["changes"][0]["result"], "ok");
+    assert_eq!(summary["denials"][0]["rule"], "fixed");
+    assert!(summary["undo"].as_str().unwrap().contains(summary["session"].as_str().unwrap()));
+}
+
+#[test]
+fn a_program_of_the_workspace_runs() {
+    for who in users() {
+        let place = Place::new(who);
+        let program = place.at("ws/program");
+        std::fs::write(&program, "#!/bin/sh\necho \"ran in $(pwd)\"\n").unwrap();
+        set_mode(Path::new(&program), 0o755);
+        place.give_away_if(who != As::Root);
+        let ended = end(place.limited(&["exec", "--quiet", "--", &program]).spawn().unwrap());
+        assert_eq!(ended.stdout, format!("ran in {}\n", place.at("ws")), "{who:?} {ended:?}");
+    }
+}
