@@ -37,6 +37,7 @@ use crate::{
         mount::{self, Mounted},
         policy_transfer::SharedPolicy,
         process,
+        scratch::Place,
         session::session,
         stderr,
     },
@@ -94,18 +95,26 @@ fn run(parent: u32) -> Result<(), Failure> {
         Service::Acp(_) => Door::Acp,
         Service::Command => Door::Mount,
     };
+    let scratch = match order.mount {
+        true => Place::open(&opened, &agent)?,
+        false => None,
+    };
     let session = session(agent, door)?;
     let options = logging::Options { log: order.launch.log.clone() };
     logging::start(&options, &opened.state_path)?;
     let (mount, processes) = match order.mount {
         true => {
-            let mount = receive_mount(&channel)?;
+            let mount = receive_mount(&channel, scratch)?;
             let processes = mount.processes.as_ref().map(OwnedFd::try_clone).transpose();
             (Some(mount), processes.or_fail("cannot start the gate")?)
         }
         false => (None, None),
     };
-    let profile = Profile { long_lived: true, reloads: true, processes, ..Profile::default() };
+    let scratch = mount.as_ref().and_then(|mount| mount.scratch.as_ref());
+    let scratch = scratch.map(|place| place.directory.try_clone()).transpose();
+    let scratch = scratch.or_fail("cannot start the gate")?;
+    let profile =
+        Profile { long_lived: true, reloads: true, processes, scratch, ..Profile::default() };
     let confined = opened.confine(profile)?;
     let dropped_capabilities = confined.report().dropped_capabilities;
     channel
@@ -148,7 +157,11 @@ fn introduce(
         let started = recovered.start(session, std::mem::take(&mut agent.facts))?;
         return Ok(Introduced { started, mounted: None, agent, streams });
     };
-    let facts = BTreeMap::from([("mount".to_owned(), true.into())]);
+    let mut facts = BTreeMap::from([("mount".to_owned(), true.into())]);
+    if let Some(scratch) = &mount.scratch {
+        facts.extend(scratch.facts());
+        scratch.warn();
+    }
     let started = recovered.start(session, facts)?;
     let mounted = Some(Mounted::serve(&started, mount)?);
     channel.send(&Progress::Mounted, &[]).or_fail("cannot answer the broker")?;
@@ -261,12 +274,12 @@ fn introduced(channel: &Channel) -> Result<(Agent, Vec<OwnedFd>), Failure> {
     channel.receive::<Agent>().or_fail("the agent did not start")
 }
 
-fn receive_mount(channel: &Channel) -> Result<mount::Order, Failure> {
+fn receive_mount(channel: &Channel, scratch: Option<Place>) -> Result<mount::Order, Failure> {
     let (order, files) = channel.receive::<protocol::Mount>().or_fail("the agent did not start")?;
     let mut files = files.into_iter();
     let device = files.next().ok_or_else(|| Failure::new("no mount came with the order"))?;
     let (user, group) = (order.user, order.group);
-    Ok(mount::Order { device, processes: files.next(), user, group })
+    Ok(mount::Order { device, processes: files.next(), user, group, scratch })
 }
 
 /// What is connected to whom.
