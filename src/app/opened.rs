@@ -104,8 +104,9 @@ impl Opened {
         let state_path = state_directory::directory_of(locations.state, &workspace)?;
         let mut trusted = trusted_paths::listed(vec![(Trusted::State, state_path.clone())])?;
         trusted.extend(trusted_paths::own(&operator, &audit)?);
-        if policy.scratch().is_some() {
-            trusted.extend(trusted_paths::listed(vec![(Trusted::Scratch, scratch::base()?)])?);
+        // Without a home there is none, and a mount says so.
+        if let (Some(_), Ok(base)) = (policy.scratch(), scratch::base()) {
+            trusted.extend(trusted_paths::listed(vec![(Trusted::Scratch, base)])?);
         }
         let policy_files = trusted_paths::policy(&texts, &operator)?;
         let root = workspace.root();

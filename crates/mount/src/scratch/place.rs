@@ -10,7 +10,9 @@ use std::{
 };
 
 use rustix::{
-    fs::{AtFlags, Dir, FileType, Mode, OFlags, ResolveFlags, Stat, fstat, openat2, unlinkat},
+    fs::{
+        AtFlags, Dir, FileType, Mode, OFlags, ResolveFlags, Stat, chmodat, fstat, openat2, unlinkat,
+    },
     io::{Errno, Result},
 };
 
@@ -95,13 +97,14 @@ pub(crate) fn list(directory: impl AsFd) -> Result<Vec<Listed>> {
 }
 
 /// Calls `found` for everything beneath the directory at `path`; what is in a directory comes
-/// before it.
+/// before it. A directory that a program closed is passed over, or opened with `force`.
 ///
 /// # Errors
 /// As the system and `found` say.
 pub(crate) fn walk(
     base: &OwnedFd,
     path: &Path,
+    force: bool,
     found: &mut impl FnMut(&Path, &Stat) -> Result<()>,
 ) -> Result<()> {
     let mut directories = vec![(path.to_owned(), false)];
@@ -110,13 +113,23 @@ pub(crate) fn walk(
             found(&at, &stat(base, &at)?)?;
             continue;
         }
-        let opened = open(base, &at, OFlags::RDONLY | OFlags::DIRECTORY, Mode::empty())?;
         if at != path {
             directories.push((at.clone(), true));
         }
+        if force {
+            let (parent, name) = split(&at)?;
+            chmodat(directory(base, parent)?, name, Mode::RWXU, AtFlags::empty())?;
+        }
+        let opened = match open(base, &at, OFlags::RDONLY | OFlags::DIRECTORY, Mode::empty()) {
+            Err(Errno::ACCESS) if !force => continue,
+            opened => opened?,
+        };
         for entry in list(opened)? {
             let child = at.join(&*entry.name);
-            let facts = stat(base, &child)?;
+            let facts = match stat(base, &child) {
+                Err(Errno::ACCESS) if !force => continue,
+                facts => facts?,
+            };
             if kind(&facts) == FileType::Directory {
                 directories.push((child, false));
             } else {
@@ -132,7 +145,7 @@ pub(crate) fn walk(
 /// # Errors
 /// As the system says. Part of it may be gone then.
 pub(crate) fn remove_all(base: &OwnedFd, path: &Path) -> Result<()> {
-    walk(base, path, &mut |at, facts| remove(base, at, kind(facts) == FileType::Directory))?;
+    walk(base, path, true, &mut |at, facts| remove(base, at, kind(facts) == FileType::Directory))?;
     remove(base, path, true)
 }
 

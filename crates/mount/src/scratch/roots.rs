@@ -144,7 +144,7 @@ pub(crate) fn usage(base: &OwnedFd, kept: &[(u64, WorkspacePath)]) -> Result<(u6
     let (mut bytes, mut entries) = (0_u64, 0);
     let mut linked = std::collections::HashSet::new();
     for (number, _) in kept {
-        place::walk(base, &content(*number), &mut |_, facts| {
+        place::walk(base, &content(*number), false, &mut |_, facts| {
             let is_link = kind(facts) == rustix::fs::FileType::RegularFile && facts.st_nlink > 1;
             if !is_link || linked.insert(facts.st_ino) {
                 bytes = bytes.saturating_add(cost_of(facts));

@@ -122,7 +122,7 @@ impl Scratch {
     /// Removes what [`Scratch::make_unnamed`] made, with what is in it.
     pub(crate) fn drop_root(&self, root: Root) {
         let content = roots::content(root.number);
-        let _ = place::walk(&self.base, &content, &mut |_, stat| {
+        let _ = place::walk(&self.base, &content, false, &mut |_, stat| {
             self.usage.remove_entry(cost_of(stat));
             Ok(())
         });

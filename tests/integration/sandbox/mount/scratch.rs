@@ -37,6 +37,7 @@ fn what_is_done_in_scratch_is_outside_and_not_recorded() {
         assert_eq!(end.len(), 1, "{records:?}");
         assert_eq!(end[0]["facts"]["entries"], 4, "{end:?}");
         // It is there again, for the same agent alone.
+        let _ = std::fs::remove_file(place.base().join("fuse"));
         let again = place.exec(&[], "cat dir/target/g; rm -r dir/target; ls dir");
         assert_eq!(again.stdout, "x\ninner.txt\n", "{who:?} {again:?}");
     }
@@ -45,14 +46,18 @@ fn what_is_done_in_scratch_is_outside_and_not_recorded() {
 #[test]
 fn another_agent_or_policy_sees_nothing_of_it() {
     let place = Place::with_scratch(users()[0], "");
-    assert_eq!(place.exec(&[], "mkdir target; echo x >target/f").code, 0);
+    let script = "mkdir target; echo x >target/f; mkdir target/a; chmod 0 target/a";
+    assert_eq!(place.exec(&[], script).code, 0);
     let other = place.exec(&["--agent", "other"], "ls target");
     assert!(other.code != 0 && other.stderr.contains("target"), "{other:?}");
     assert_eq!(place.exec(&[], "cat target/f").stdout, "x\n");
     let text = format!("{POLICY}{SCRATCH}keep = false\n");
     std::fs::write(place.at("policies/policy.toml"), text).unwrap();
     for _ in 0..2 {
-        let ended = place.exec(&[], "mkdir target && echo y >target/f && cat target/f");
+        // Also where a program leaves a directory that nobody can open.
+        let script = "mkdir target && echo y >target/f && cat target/f && mkdir -p target/a/b && \
+            chmod 0 target/a/b && chmod 500 target/a";
+        let ended = place.exec(&[], script);
         assert_eq!(ended.stdout, "y\n", "{ended:?}");
     }
 }
