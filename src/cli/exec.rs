@@ -13,7 +13,7 @@ use super::agent::{
     options::SandboxOptions,
     policy_watch::PolicyWatch,
     protocol::Service,
-    start::{Broker, Recorded, explain, introduce, serve_mount, start_gate, warn},
+    start::{Broker, Recorded, Wish, build, explain, introduce, start_gate, warn},
     supervisor::{Ended, Manner, Supervisor},
 };
 use crate::{
@@ -86,7 +86,7 @@ fn start(args: &Args) -> Result<ExitCode, Failure> {
     let agent = args.sandbox.common.agent(AGENT)?;
     let opened = args.sandbox.open(&agent)?;
     let mut cell = args.sandbox.cell(&opened, &agent, &args.command, Enforcement::Full)?;
-    (cell.files, cell.mount, cell.own_streams) = (files, true, true);
+    (cell.files, cell.own_streams) = (files, true);
     let paths =
         TrustedPaths { trusted: opened.trusted.clone(), ..cell.trusted_paths().map_err(explain)? };
     // Made before the command runs, or what it did would be told nowhere.
@@ -96,10 +96,10 @@ fn start(args: &Args) -> Result<ExitCode, Failure> {
     let file = file.transpose()?;
     let shared = SharedPolicy::create().or_fail("cannot start the gate")?;
     let service = Service::Command;
-    let mut gate = start_gate(&args.sandbox, &opened, &agent, &shared, service, true, &[])?;
+    let mut gate =
+        start_gate(&args.sandbox, &opened, &agent, &shared, service, Wish::Required, &[])?;
     let watch = PolicyWatch::new(&opened.texts, paths, opened.operator.clone(), shared);
-    let mut built = cell.build().map_err(explain)?;
-    serve_mount(&mut gate, &mut built, "`portcullis doctor` says more")?;
+    let (built, _) = build(&mut gate, &mut cell, Wish::Required, "`portcullis doctor` says more")?;
     let pending = built.test().map_err(explain)?;
     warn(&pending.report);
     warn_of_observing(&opened.policy);

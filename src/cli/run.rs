@@ -17,7 +17,7 @@ use super::agent::{
     options::SandboxOptions,
     policy_watch::PolicyWatch,
     protocol::{Acp, Service},
-    start::{Broker, await_confined, explain, introduce, serve_mount, start_gate, warn},
+    start::{Broker, Wish, await_confined, build, explain, introduce, start_gate, warn},
     supervisor::{Ended, Manner, Supervisor},
 };
 use crate::{
@@ -55,10 +55,13 @@ pub(crate) struct Args {
     /// to the agent
     #[arg(long)]
     no_mcp: bool,
-    /// Let the agent and its programs reach the workspace as files: each is decided,
-    /// backed up and recorded as over ACP
-    #[arg(long, conflicts_with = "unconfined")]
+    /// Start no agent whose programs cannot reach the workspace as files, each open and
+    /// change decided, backed up and recorded as over ACP
+    #[arg(long, conflicts_with_all = ["unconfined", "no_mount"])]
     mount: bool,
+    /// Let the agent's programs see an empty directory there, also where that is possible
+    #[arg(long)]
+    no_mount: bool,
     /// Accept weaker confinement where this machine allows no namespaces
     #[arg(long)]
     allow_partial: bool,
@@ -82,23 +85,23 @@ pub(crate) fn run(args: Args) -> Result<ExitCode, Failure> {
         (_, true) => Enforcement::Partial,
         _ => Enforcement::Full,
     };
+    let wish = match (args.mount, args.no_mount || args.unconfined) {
+        (true, _) => Wish::Required,
+        (false, true) => Wish::Unwanted,
+        (false, false) => Wish::Preferred,
+    };
     let mut cell = args.sandbox.cell(&opened, &agent, &args.command, floor)?;
     cell.hatch = !args.no_mcp && !ways.any();
     cell.files = files;
-    cell.mount = args.mount;
     let paths =
         TrustedPaths { trusted: opened.trusted.clone(), ..cell.trusted_paths().map_err(explain)? };
     let shared = SharedPolicy::create().or_fail("cannot start the gate")?;
     let editor = take_standard_streams().or_fail("cannot take over stdin and stdout")?;
     let service = Service::Acp(Acp { source: args.source.clone(), forward: args.forward.clone() });
-    let mut gate =
-        start_gate(&args.sandbox, &opened, &agent, &shared, service, args.mount, &editor)?;
+    let mut gate = start_gate(&args.sandbox, &opened, &agent, &shared, service, wish, &editor)?;
     drop(editor);
     let watch = PolicyWatch::new(&opened.texts, paths, opened.operator.clone(), shared);
-    let mut built = cell.build().map_err(explain)?;
-    if args.mount {
-        serve_mount(&mut gate, &mut built, "or leave `--mount` out")?;
-    }
+    let (built, missing) = build(&mut gate, &mut cell, wish, "or leave `--mount` out")?;
     let pending = built.test().map_err(explain)?;
     warn(&pending.report);
     let is_denied = !pending.report.denied.is_empty();
@@ -110,10 +113,14 @@ pub(crate) fn run(args: Args) -> Result<ExitCode, Failure> {
         errln!("portcullis: note: the agent is not offered the gate's MCP server: {why}");
     }
     let suspects = pending.suspects.clone();
-    if !args.mount {
+    if !pending.report.mount {
         await_confined(&mut gate, floor)?;
     }
     let mut facts = pending.report.facts();
+    if let Some(missing) = &missing {
+        missing.note();
+        facts.insert("noMount".to_owned(), missing.why.as_str().into());
+    }
     ways.note(&mut facts);
     facts.insert("mcp".to_owned(), mcp(&pending, &args, &ways).into());
     if !configurations.is_empty() {

@@ -37,6 +37,17 @@ impl Run {
         editor: impl FnOnce(&Path) -> Editor,
         more: &[&str],
     ) -> Self {
+        Self::launch(&["--no-mount"], source, config, editor, more)
+    }
+
+    /// The same with these options of `run`.
+    fn launch(
+        options: &[&str],
+        source: &str,
+        config: &Path,
+        editor: impl FnOnce(&Path) -> Editor,
+        more: &[&str],
+    ) -> Self {
         let world = World::with_policy(POLICY);
         world.file("a.txt", "one\ntwo żółć\nthree\n");
         world.file("secret/key.txt", "TOP-SECRET\n");
@@ -53,6 +64,7 @@ impl Run {
             command.arg("--agent-read").arg(dir);
         }
         let mut gate = command
+            .args(options)
             .args(["--agent-write", home, "--"])
             .arg(peers.join("bin/fast-agent-acp"))
             .args(arguments(config, home))
@@ -152,6 +164,17 @@ fn fast_agent_works_in_its_cell_through_the_gate_alone() {
     assert!(
         records.iter().any(|record| record["kind"] == "outcome" && record["of"] == intent["seq"])
     );
+}
+
+#[test]
+fn a_shell_of_the_agent_sees_in_a_mount_what_the_policy_shows() {
+    let config = fast_agent_config();
+    let mut run = Run::launch(&[], "disk", &config, |_| Editor::default(), &["--shell"]);
+    let turn = run.tool("bash", &json!({"command": format!("cat {:?}", run.path("a.txt"))}));
+    assert!(turn.said.contains("żółć"), "{}", turn.said);
+    let command = format!("cat {:?}; echo status=$?", run.path("secret/key.txt"));
+    let turn = run.tool("bash", &json!({ "command": command }));
+    assert!(turn.said.contains("status=1") && !turn.said.contains("TOP-SECRET"), "{}", turn.said);
 }
 
 #[test]

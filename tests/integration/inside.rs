@@ -115,8 +115,10 @@ pub(crate) fn config(root: PathBuf) -> Config {
     }
 }
 
+/// Where the log says whether the server was offered: with a mount that is not in `start`.
 fn start(records: &[Value]) -> &Value {
-    records.iter().find(|record| record["kind"] == "start").unwrap()
+    let mut all = records.iter();
+    all.find(|record| record["facts"]["mcp"].is_string()).unwrap()
 }
 
 fn text(result: &Value) -> &str {
@@ -189,14 +191,19 @@ fn sockets() -> BTreeSet<PathBuf> {
 
 /// Nothing told an agent that its own tools see none of the files.
 #[test]
-fn an_agent_in_the_cell_is_told_that_its_own_tools_see_no_files() {
-    let mut run = Run::start(POLICY, &[], Editor::default());
-    let said = run.order(&json!({"order": "inside", "calls": []}));
-    let said = said["ok"]["instructions"].as_str().unwrap().to_owned();
-    let root = run.world.root().canonicalize().unwrap();
-    assert!(said.len() < 2048 && said.contains(root.to_str().unwrap()), "{said}");
-    assert!(said.contains("your shell do not have these files"), "{said}");
-    run.end();
+fn an_agent_in_the_cell_is_told_what_its_own_tools_see() {
+    for (options, words) in [
+        (&["--no-mount"][..], "your shell do not have these files"),
+        (&["--mount"], "your shell have these files, too"),
+    ] {
+        let mut run = Run::start(POLICY, options, Editor::default());
+        let said = run.order(&json!({"order": "inside", "calls": []}));
+        let said = said["ok"]["instructions"].as_str().unwrap().to_owned();
+        let root = run.world.root().canonicalize().unwrap();
+        assert!(said.len() < 2048 && said.contains(root.to_str().unwrap()), "{said}");
+        assert!(said.contains(words), "{said}");
+        run.end();
+    }
 }
 
 #[test]

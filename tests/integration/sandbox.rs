@@ -236,6 +236,18 @@ impl Place {
             .collect()
     }
 
+    /// What the log says of the last start, and of the sandbox after it where that has a
+    /// record of its own.
+    fn facts(&self) -> Value {
+        let records = self.records();
+        let start = records.iter().rposition(|record| record["kind"] == "start").unwrap();
+        let mut facts = records[start]["facts"].clone();
+        let sandbox = records[start..].iter().find(|record| record["op"] == "sandbox");
+        let more = sandbox.and_then(|record| record["facts"].as_object().cloned());
+        facts.as_object_mut().unwrap().extend(more.unwrap_or_default());
+        facts
+    }
+
     /// The workspace is as it was.
     fn untouched(&self) {
         let names: Vec<_> = std::fs::read_dir(self.base().join("ws"))
@@ -286,7 +298,7 @@ fn none_worked(attempts: &BTreeMap<String, String>) {
 fn an_agent_reaches_neither_workspace_nor_state_nor_policy() {
     for who in users() {
         let place = Place::new(who);
-        let attempts = place.hostile_files(&[]);
+        let attempts = place.hostile_files(&["--no-mount"]);
         assert_eq!(attempts["list"], "empty", "{who:?}");
         none_worked(&attempts);
         place.untouched();
@@ -381,7 +393,7 @@ fn an_agent_has_what_it_needs() {
 fn a_program_in_memory_is_confined_too() {
     for who in users() {
         let place = Place::new(who);
-        let attempts = place.hostile(&[], &["memory", &place.at("ws/file.txt")]);
+        let attempts = place.hostile(&["--no-mount"], &["memory", &place.at("ws/file.txt")]);
         assert_eq!(attempts["a program in memory"], "1", "{who:?}");
         let attempts = place.hostile(&[], &["memory", "/usr/bin/env"]);
         assert_eq!(attempts["a program in memory"], "0", "it runs at all: {who:?}");

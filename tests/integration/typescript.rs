@@ -53,7 +53,13 @@ fn absolute(world: &World, name: &str) -> String {
 
 /// `portcullis run --source SOURCE -- node agent.mjs`, confined.
 fn gated_agent(world: &World, source: &str) -> Command {
+    gated_agent_with(world, source, &[])
+}
+
+/// The same with these options of `run`.
+fn gated_agent_with(world: &World, source: &str, options: &[&str]) -> Command {
     let mut command = world.command(&["run", "--source", source, "--agent", "ts"]);
+    command.args(options);
     let (node, scripts) = (node(), scripts());
     // `PREFIX/bin/node`
     let prefix = node.parent().and_then(Path::parent).unwrap();
@@ -74,8 +80,12 @@ struct Run {
 
 impl Run {
     fn start(source: &str, editor: Editor) -> Self {
+        Self::with(source, &[], editor)
+    }
+
+    fn with(source: &str, options: &[&str], editor: Editor) -> Self {
         let world = world();
-        let mut gate = gated_agent(&world, source)
+        let mut gate = gated_agent_with(&world, source, options)
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .spawn()
@@ -199,7 +209,7 @@ fn two_hundred_requests_of_the_sdk_at_once_are_all_answered() {
 /// the cell; the workspace and the network are not there.
 #[test]
 fn the_runtime_works_in_the_cell_and_reaches_nothing_by_itself() {
-    let mut run = Run::start("disk", Editor::default());
+    let mut run = Run::with("disk", &["--no-mount"], Editor::default());
     // Whoever is in this machine's network can connect here.
     let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let port = listener.local_addr().unwrap().port();

@@ -10,6 +10,8 @@ use crate::model::Session;
 pub enum Place {
     /// In a cell, in which there are no files of the workspace.
     Cell,
+    /// In a cell with a mount, in which they are files, too.
+    Mounted,
     /// On this machine, perhaps beside the files.
     Host,
     /// Perhaps on another machine.

@@ -33,6 +33,11 @@ pub(super) fn text(config: &Config, shared: &Shared) -> String {
             "Your own file tools and your shell do not have these files: to them the directory is \
              empty or stale. Read, search and change files with these tools."
         }
+        Place::Mounted => {
+            "Your own file tools and your shell have these files, too, as far as the policy shows \
+             them: what it hides is missing there, and what it denies is refused. Both ways are \
+             decided, kept and recorded alike."
+        }
         Place::Host => {
             "Use these tools for these files, not your own file tools and not your shell: what \
              those change is neither kept nor recorded."

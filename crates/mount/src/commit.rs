@@ -55,13 +55,13 @@ impl Mount<'_> {
             Err(Gone::Unlinked) => return Ok(()),
             Err(Gone::Replaced | Gone::Unknown) => {
                 let error = self.explain(id, "another program replaced the file", Errno::STALE);
-                self.refuse(id, staged);
+                self.refuse(id, staged, error);
                 return Err(error);
             }
         };
         let _change = self.begin_change();
         self.store(id, &path, staged, stored, pid).unwrap_or_else(|error| {
-            self.refuse(id, staged);
+            self.refuse(id, staged, error);
             Err(error)
         })
     }
@@ -133,8 +133,8 @@ impl Mount<'_> {
 
     /// Gives a staged version up: its handles are of no use any more, and the file shows
     /// what it has on the disk.
-    fn refuse(&self, id: u64, staged: &Arc<Staged>) {
-        staged.discard(Errno::IO);
+    fn refuse(&self, id: u64, staged: &Arc<Staged>, error: Errno) {
+        staged.discard(error);
         let mut state = self.lock();
         let entry = state.nodes.entry(id);
         let Some(node) = state.nodes.get_mut(id) else { return };

@@ -335,10 +335,12 @@ impl Staged {
         (content.modified, content.changed) = (modified, changed);
     }
 
-    /// Nothing of it can be used any more.
-    pub(crate) fn discard(&self, why: Errno) {
+    /// Nothing of it can be used any more. A shell closes a duplicate before the program
+    /// writes, and does not look at the error; so where nothing was written yet, that is
+    /// what the first write gives.
+    pub(crate) fn discard(&self, error: Errno) {
         let mut content = self.lock();
-        content.dropped = Some(why);
+        content.dropped = Some(if content.len() == 0 { error } else { Errno::IO });
         content.bytes = Bytes::Own(Vec::new());
         content.give_back();
     }
@@ -490,9 +492,12 @@ mod tests {
     fn what_was_dropped_gives_nothing() {
         let staged = Staged::created(&budget(100), 0o644);
         staged.write(None, b"a").unwrap();
-        staged.discard(Errno::IO);
+        staged.discard(Errno::ACCESS);
         assert_eq!(staged.read(0, 1, <[u8]>::to_vec), Err(Errno::IO));
         assert_eq!(staged.write(None, b"a"), Err(Errno::IO));
         assert!(staged.stored().is_err());
+        let staged = Staged::created(&budget(100), 0o644);
+        staged.discard(Errno::ACCESS);
+        assert_eq!(staged.write(None, b"a"), Err(Errno::ACCESS));
     }
 }

@@ -6,9 +6,9 @@ use std::{
     ffi::OsString,
     os::{
         fd::{AsFd as _, OwnedFd},
-        unix::process::CommandExt as _,
+        unix::{ffi::OsStrExt as _, process::CommandExt as _},
     },
-    path::PathBuf,
+    path::{Component, Path, PathBuf},
     process::{Command, Stdio},
 };
 
@@ -107,7 +107,7 @@ impl Cell {
         let read = read.iter().map(|found| granted(Access::Read, found));
         let write = write.iter().map(|found| granted(Access::Write, found));
         // Also before it is made: another agent's may be there already.
-        let place = std::path::Path::new(named_pipes::PLACE).join(hatch::PREFIX);
+        let place = Path::new(named_pipes::PLACE).join(hatch::PREFIX);
         let hatch = TrustedPath { role: Trusted::Hatch, path: place };
         TrustedPaths {
             trusted: [state, hatch].into_iter().chain(self.trusted.iter().cloned()).collect(),
@@ -135,15 +135,13 @@ impl Cell {
         let directory =
             std::env::current_dir().map_err(|e| LaunchError::Io("look up this directory", e))?;
         let path = std::env::var_os("PATH");
-        let mut reach = self.reach(&read, &write);
-        if self.mount {
-            // The agent may change what it finds there.
-            reach.writes.push(workspace.clone());
-            reach.sees.push(workspace.clone());
-        }
-        let program = hint::find(&self.program, path.as_deref(), &directory, &reach)?;
+        let reach = self.reach(&read, &write);
+        let program = match self.program_in_mount(&directory, &workspace) {
+            // What is looked up for a hint would tell what is there.
+            Some(path) => Program { path, ..Program::default() },
+            None => hint::find(&self.program, path.as_deref(), &directory, &reach)?,
+        };
         if self.floor > Enforcement::None
-            && !self.mount
             && let Some(inside) = program
                 .needs
                 .iter()
@@ -168,14 +166,24 @@ impl Cell {
             return Err(ProgramError::Doubtful(path.clone()).into());
         }
         // What would be refused is not suggested.
-        let overlaps = |path: &std::path::Path| {
-            kept.iter().any(|kept| path.starts_with(kept) || kept.starts_with(path))
-        };
+        let overlaps =
+            |path: &Path| kept.iter().any(|kept| path.starts_with(kept) || kept.starts_with(path));
         let named = hint::named_in(&self.arguments, |path| reach.sees(path) || overlaps(path));
         let suspects = hint::directories(&named, &kept);
         let alias = self.alias.iter().flat_map(|alias| layout::links_to(&workspace, alias));
         let links = program.links.iter().cloned().chain(alias).collect();
         Ok(Prepared { read, write, workspace, program, links, suspects })
+    }
+
+    /// The program's path, if it lies in the workspace and there is to be a mount: the agent
+    /// executes what it finds there.
+    fn program_in_mount(&self, directory: &Path, workspace: &Path) -> Option<PathBuf> {
+        let path = directory.join(&self.program);
+        let is_plain = path.components().all(|part| part != Component::ParentDir);
+        let named = self.program.as_bytes().contains(&b'/') && is_plain;
+        let roots = [Some(workspace), self.alias.as_deref()];
+        let inside = roots.into_iter().flatten().find_map(|root| path.strip_prefix(root).ok());
+        inside.filter(|_| self.mount && named).map(|inside| workspace.join(inside))
     }
 
     /// What the agent may change and sees. One that is not confined does both
@@ -293,14 +301,14 @@ impl Cell {
     }
 
     fn hatch(&self, prepared: &Prepared, mode: Mode) -> Option<Result<Hatch, String>> {
-        let sees = |path: &std::path::Path| hatch::holds(&[&prepared.read, &prepared.write], path);
+        let sees = |path: &Path| hatch::holds(&[&prepared.read, &prepared.write], path);
         self.hatch.then(|| Hatch::make(mode, sees))
     }
 
     fn layout(
         &self,
         prepared: &Prepared,
-        home: &std::path::Path,
+        home: &Path,
         user: (u32, u32),
         mode: Mode,
         hatch: Option<&Hatch>,
@@ -328,7 +336,7 @@ impl Cell {
     fn enter(
         &self,
         prepared: &Prepared,
-        home: &std::path::Path,
+        home: &Path,
         mode: Mode,
         bait: Bait,
     ) -> Result<Enter, LaunchError> {

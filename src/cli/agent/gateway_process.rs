@@ -105,8 +105,9 @@ fn run(parent: u32) -> Result<(), Failure> {
     let (mount, processes) = match order.mount {
         true => {
             let mount = receive_mount(&channel, scratch)?;
-            let processes = mount.processes.as_ref().map(OwnedFd::try_clone).transpose();
-            (Some(mount), processes.or_fail("cannot start the gate")?)
+            let processes = mount.as_ref().and_then(|mount| mount.processes.as_ref());
+            let processes = processes.map(OwnedFd::try_clone).transpose();
+            (mount, processes.or_fail("cannot start the gate")?)
         }
         false => (None, None),
     };
@@ -124,7 +125,8 @@ fn run(parent: u32) -> Result<(), Failure> {
     let recovered = confined.recover()?;
     let Introduced { started, mounted, agent, streams } =
         introduce(&channel, recovered, session, mount)?;
-    let serving = Serving { channel: &channel, signals: &signals, shared: &shared };
+    let place = if mounted.is_some() { mcp::Place::Mounted } else { mcp::Place::Cell };
+    let serving = Serving { channel: &channel, signals: &signals, shared: &shared, place };
     match &order.service {
         Service::Acp(way) => serving.acp(&order, way, (&started, agent, streams), editor)?,
         Service::Command => serving.command(&started)?,
@@ -177,6 +179,8 @@ struct Serving<'a> {
     channel: &'a Channel,
     signals: &'a SignalFd,
     shared: &'a SharedPolicy,
+    /// Where the agent's MCP clients are.
+    place: mcp::Place,
 }
 
 impl Serving<'_> {
@@ -212,7 +216,7 @@ impl Serving<'_> {
         let [agent_in, agent_out, agent_err] = take(streams)?;
         let attached = match hatch.zip(agent.entrance.take()) {
             Some((hatch, entrance)) => {
-                let config = mcp_config(started, order);
+                let config = mcp_config(started, order, self.place);
                 let tokens = AttachTokens::new(&entrance.program, &entrance.address);
                 let connections = match entrance.is_relayed {
                     true => Connections::Relay(hatch),
@@ -274,12 +278,17 @@ fn introduced(channel: &Channel) -> Result<(Agent, Vec<OwnedFd>), Failure> {
     channel.receive::<Agent>().or_fail("the agent did not start")
 }
 
-fn receive_mount(channel: &Channel, scratch: Option<Place>) -> Result<mount::Order, Failure> {
-    let (order, files) = channel.receive::<protocol::Mount>().or_fail("the agent did not start")?;
+fn receive_mount(
+    channel: &Channel,
+    scratch: Option<Place>,
+) -> Result<Option<mount::Order>, Failure> {
+    let received = channel.receive::<Option<protocol::Mount>>();
+    let (order, files) = received.or_fail("the agent did not start")?;
+    let Some(order) = order else { return Ok(None) };
     let mut files = files.into_iter();
     let device = files.next().ok_or_else(|| Failure::new("no mount came with the order"))?;
     let (user, group) = (order.user, order.group);
-    Ok(mount::Order { device, processes: files.next(), user, group, scratch })
+    Ok(Some(mount::Order { device, processes: files.next(), user, group, scratch }))
 }
 
 /// What is connected to whom.
@@ -325,7 +334,7 @@ fn serve(
 }
 
 /// How the agent is served that comes through the hatch.
-fn mcp_config(started: &Started, order: &Serve) -> mcp::Config {
+fn mcp_config(started: &Started, order: &Serve, place: mcp::Place) -> mcp::Config {
     let root = started.gateway.workspace().root().to_owned();
     let name = mcp::Name::near(&root.file_name().unwrap_or_default().to_string_lossy());
     mcp::Config {
@@ -333,7 +342,7 @@ fn mcp_config(started: &Started, order: &Serve) -> mcp::Config {
         root,
         alias: Some(order.workspace_alias.clone()),
         toolset: mcp::Toolset::Workspace(name),
-        place: mcp::Place::Cell,
+        place,
         // The client is the agent.
         elicit: false,
         // A policy that is taken up later may ask.

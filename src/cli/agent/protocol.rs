@@ -16,7 +16,8 @@ pub(crate) struct Serve {
     pub(crate) workspace_alias: PathBuf,
     pub(crate) agent: String,
     pub(crate) service: Service,
-    /// Whether the sandbox gets a mount: a [`Mount`] follows before the gate confines itself.
+    /// Whether the sandbox may get a mount: a [`Mount`], or none, follows before the gate
+    /// confines itself.
     pub(crate) mount: bool,
 }
 

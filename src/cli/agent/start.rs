@@ -26,8 +26,8 @@ use crate::{
     },
     model::AgentName,
     sandbox::{
-        BuiltCell, Cell, Channel, DeniedGrant, Enforcement, LaunchError, NoMount, PendingAgent,
-        Report, not_dumpable, raise_file_limit, stop_signals,
+        BuiltCell, Cell, Channel, DeniedGrant, Enforcement, LaunchError, Mount, NoMount,
+        PendingAgent, Report, not_dumpable, raise_file_limit, stop_signals,
     },
 };
 
@@ -58,7 +58,7 @@ pub(in crate::cli) fn start_gate(
     agent: &AgentName,
     shared: &SharedPolicy,
     service: Service,
-    mount: bool,
+    wish: Wish,
     streams: &[OwnedFd],
 ) -> Result<Gate, Failure> {
     let (channel, theirs) = Channel::pair().or_fail("cannot start the gate")?;
@@ -82,7 +82,7 @@ pub(in crate::cli) fn start_gate(
         workspace_alias: options.alias()?,
         agent: agent.to_string(),
         service,
-        mount,
+        mount: wish != Wish::Unwanted,
     };
     let texts = packed(&opened.texts).or_fail("cannot hand the policy over")?;
     let mut gate = Gate::new(child, channel);
@@ -115,28 +115,92 @@ pub(in crate::cli) fn await_confined(gate: &mut Gate, floor: Enforcement) -> Res
     Ok(())
 }
 
-/// Has the gate serve the mount of a sandbox that stands, and returns when it does and its
-/// start is on record.
+/// What is wanted of a mount.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(in crate::cli) enum Wish {
+    /// No agent without it.
+    Required,
+    /// Where it can be had.
+    Preferred,
+    /// None.
+    Unwanted,
+}
+
+/// Why there is no mount, though one would have been wanted.
+#[derive(Debug)]
+pub(in crate::cli) struct Missing {
+    pub(in crate::cli) why: String,
+    help: &'static str,
+}
+
+impl From<NoMount> for Missing {
+    fn from(why: NoMount) -> Self {
+        Self { why: why.to_string(), help: why.help() }
+    }
+}
+
+impl Missing {
+    /// Says it, and what helps.
+    pub(in crate::cli) fn note(&self) {
+        let Self { why, help } = self;
+        errln!("portcullis: note: the agent's programs do not see the workspace as files: {why}");
+        errln!("  help: {help}; or leave it out with `--no-mount`");
+    }
+
+    fn refuse(&self, otherwise: &str) -> Failure {
+        let Self { why, help } = self;
+        Failure::new(format_args!("the workspace cannot be mounted in the sandbox: {why}"))
+            .help(format_args!("{help}; {otherwise}"))
+    }
+}
+
+/// Builds the sandbox, with a mount as it is wished for, which the gate serves then: its start
+/// is on record. `otherwise` is what to do where a mount is required and cannot be had.
 ///
 /// # Errors
-/// Also when there is no mount, with what helps, where `otherwise` is one thing to do.
-pub(in crate::cli) fn serve_mount(
+/// Also when there is no mount and one is required, with what helps.
+pub(in crate::cli) fn build(
     gate: &mut Gate,
-    built: &mut BuiltCell,
+    cell: &mut Cell,
+    wish: Wish,
     otherwise: &str,
-) -> Result<(), Failure> {
-    let mount = match built.mount.take() {
-        Some(Ok(mount)) => mount,
-        Some(Err(why)) => return Err(no_mount(&why, otherwise)),
-        None => return Err(Failure::new("the sandbox was to have no mount")),
+) -> Result<(BuiltCell, Option<Missing>), Failure> {
+    cell.mount = wish != Wish::Unwanted;
+    let built = cell.build();
+    let missing = match built {
+        Ok(mut built) => match built.mount.take() {
+            Some(Ok(mount)) => {
+                serve_mount(gate, mount)?;
+                return Ok((built, None));
+            }
+            None => return Ok((built, None)),
+            Some(Err(why)) => Missing::from(why),
+        },
+        // A sandbox without a mount needs less.
+        Err(error) if wish == Wish::Preferred => {
+            Missing { why: error.to_string(), help: "see `mount` in what `portcullis doctor` says" }
+        }
+        Err(error) => return Err(explain(error)),
     };
+    if wish == Wish::Required {
+        return Err(missing.refuse(otherwise));
+    }
+    // Made as if none had been wanted: where root starts it, that reaches further.
+    cell.mount = false;
+    let built = cell.build().map_err(explain)?;
+    gate.tell(&None::<protocol::Mount>, &[], "cannot start the gate")?;
+    Ok((built, Some(missing)))
+}
+
+/// Has the gate serve a mount, and returns when it does and its start is on record.
+fn serve_mount(gate: &mut Gate, mount: Mount) -> Result<(), Failure> {
     let order = protocol::Mount { user: mount.user, group: mount.group };
     let files: Vec<_> = [Some(&mount.device), mount.processes.as_ref()]
         .into_iter()
         .flatten()
         .map(OwnedFd::as_fd)
         .collect();
-    gate.tell(&order, &files, "cannot hand the mount to the gate")?;
+    gate.tell(&Some(order), &files, "cannot hand the mount to the gate")?;
     // A copy that is kept would let programs wait for a gate that is gone.
     drop(mount);
     await_confined(gate, Enforcement::Full)?;
@@ -144,11 +208,6 @@ pub(in crate::cli) fn serve_mount(
         Progress::Mounted => Ok(()),
         _ => Err(Failure::new("the gate lost its way")),
     }
-}
-
-fn no_mount(why: &NoMount, otherwise: &str) -> Failure {
-    Failure::new(format_args!("the workspace cannot be mounted in the sandbox: {why}"))
-        .help(format_args!("{}; {otherwise}", why.help()))
 }
 
 /// A session whose start is on record.

@@ -73,7 +73,7 @@ impl Editor {
             place.state().into(),
         ];
         let mut child = portcullis(place, policy)
-            .arg("run")
+            .args(["run", "--no-mount"])
             .args(options)
             .args(words)
             .arg(place.policy())

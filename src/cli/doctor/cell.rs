@@ -84,8 +84,8 @@ fn judge_mount(built: Result<BuiltCell, LaunchError>) -> Check {
     };
     match built.map(|built| built.mount) {
         Ok(Some(Ok(_))) => {
-            let means = "`portcullis exec` and `portcullis run --mount` let programs reach the \
-                         workspace as files";
+            let means = "`portcullis run` and `portcullis exec` let programs reach the workspace \
+                         as files";
             Check::new(NAME, Status::Ok, "possible", means).facts(json!({ "possible": true }))
         }
         Ok(Some(Err(why))) => impossible(why.to_string(), why.help()),

@@ -44,11 +44,6 @@ fn listening(
     ended.attempts()
 }
 
-fn start_facts(place: &Place) -> Value {
-    let records = place.records();
-    records.iter().rfind(|record| record["kind"] == "start").unwrap()["facts"].clone()
-}
-
 /// OpenCode did not start, and no login could call back.
 #[test]
 fn no_program_in_the_sandbox_could_listen_on_its_loopback_interface() {
@@ -59,7 +54,7 @@ fn no_program_in_the_sandbox_could_listen_on_its_loopback_interface() {
         });
         assert!(attempts.values().all(|got| got == "ok"), "{who:?} {attempts:?}");
         assert_eq!(attempts.len(), 5);
-        assert_eq!(start_facts(&place)["agentListen"], Value::Null);
+        assert_eq!(place.facts()["agentListen"], Value::Null);
     }
 }
 
@@ -86,7 +81,7 @@ fn in_the_hosts_network_only_named_ports_are_listened_on() {
             assert_eq!(attempts[name], "EACCES", "{name}");
         }
         let port: u16 = ports[0].parse().unwrap();
-        let facts = start_facts(place);
+        let facts = place.facts();
         assert_eq!(facts["agentListen"], serde_json::json!([port]));
         assert!(facts["gaps"].to_string().contains(&ports[0]), "{facts}");
     };

@@ -254,7 +254,7 @@ fn an_agent_of_run_has_the_mount_beside_acp() {
         let place = Place::mounted(who);
         let policy = place.at("policies/policy.toml");
         let script = "pwd >&2; cat file.txt >&2; echo x >made; echo done >&2";
-        let args = ["run", "--mount", "--policy", &policy, "--", "sh", "-c", script];
+        let args = ["run", "--policy", &policy, "--", "sh", "-c", script];
         let ended = end(place.limited(&args).spawn().unwrap());
         assert_eq!(ended.code, 0, "{who:?} {ended:?}");
         for line in [place.at("ws"), "secret".to_owned(), "done".to_owned()] {
@@ -268,9 +268,10 @@ fn an_agent_of_run_has_the_mount_beside_acp() {
 }
 
 #[test]
-fn without_the_option_there_is_no_mount() {
+fn with_no_mount_there_is_none() {
     let place = Place::mounted(users()[0]);
-    let ended = place.run(&[], &["/bin/sh", "-c", "ls -A >&2; grep -c fuse /proc/self/mounts >&2"]);
+    let ended = place
+        .run(&["--no-mount"], &["/bin/sh", "-c", "ls -A >&2; grep -c fuse /proc/self/mounts >&2"]);
     assert!(ended.stderr.contains("agent: 0\n") && !ended.stderr.contains("file.txt"), "{ended:?}");
     let start = &place.records()[0];
     assert_eq!(start["facts"]["enforcement"], "full");

@@ -98,10 +98,9 @@ fn is_noted(place: &Place, options: &[&str], noted: Option<&String>) {
     assert_eq!(ended.code, 0, "{ended:?}");
     let warned = noted.is_some_and(|path| ended.stderr.contains(&format!("warning: `{path}`")));
     assert_eq!(warned, noted.is_some(), "{ended:?}");
-    let records = place.records();
-    let start = records.iter().find(|record| record["kind"] == "start").unwrap();
+    let facts = place.facts();
     let noted = noted.map_or(Value::Null, |path| json!([path]));
-    assert_eq!(start["facts"]["agentConfig"], noted, "{start}");
+    assert_eq!(facts["agentConfig"], noted, "{facts}");
 }
 
 /// An editor could not log in although the operator had given the key.

@@ -178,7 +178,7 @@ fn whoever_keeps_the_powers_of_root_is_not_said_to_have_given_them_up() {
 /// What the editor did for the agent was said to be confined.
 #[test]
 fn a_forwarded_method_by_which_the_editor_acts_counts_as_no_confinement() {
-    let facts = |place: &Place| place.records().remove(0)["facts"].clone();
+    let facts = Place::facts;
     for method in ["terminal/create", "terminal-auth", "nes/suggest", "mcp/connect", "_editor/run"]
     {
         let place = Place::new(users()[0]);
@@ -217,7 +217,8 @@ fn a_workspace_has_in_the_cell_the_name_under_which_it_was_given() {
             let agent = ["/bin/sh", "-c", script, &alias];
             // One for each workspace.
             let state = place.at(&format!("state-{}", real.replace('/', "-")));
-            let ended = place.run(&["--workspace", &alias, "--state", &state], &agent);
+            let ended =
+                place.run(&["--no-mount", "--workspace", &alias, "--state", &state], &agent);
             // A link in the workspace is not shown: nothing in it is.
             let is_shown = name != "ws/p/up/p";
             assert_eq!(ended.code == 0, is_shown, "{ended:?}");
@@ -334,7 +335,7 @@ fn a_program_in_the_workspace_or_nowhere_is_refused() {
     let program = place.base().join("ws/agent");
     std::fs::write(&program, "#!/bin/sh\n").unwrap();
     set_mode(&program, 0o755);
-    let ended = place.run(&[], &[program.to_str().unwrap()]);
+    let ended = place.run(&["--no-mount"], &[program.to_str().unwrap()]);
     assert!(ended.code == 1 && ended.stderr.contains("lies in the workspace"), "{ended:?}");
     let ended = place.run(&[], &["no-such-agent"]);
     assert!(ended.code == 1 && ended.stderr.contains("`no-such-agent`"), "{ended:?}");
@@ -342,7 +343,7 @@ fn a_program_in_the_workspace_or_nowhere_is_refused() {
 
 #[test]
 fn the_start_record_says_what_is_enforced() {
-    let facts = |place: &Place| place.records().remove(0)["facts"].clone();
+    let facts = Place::facts;
     for who in users() {
         let place = Place::new(who);
         assert_eq!(place.run(&[], &["/bin/true"]).code, 0);
@@ -354,7 +355,11 @@ fn the_start_record_says_what_is_enforced() {
         assert!(passed == all && all.parse::<u32>().unwrap() > 30, "{tested}");
         let kinds: Vec<_> =
             place.records().iter().map(|r| r["kind"].as_str().unwrap().to_owned()).collect();
-        assert_eq!(kinds, ["start", "stop"]);
+        let expected: &[&str] = match facts["mount"] == true {
+            true => &["start", "decision", "stop"],
+            false => &["start", "stop"],
+        };
+        assert_eq!(kinds, expected);
     }
     let place = Place::new(users()[0]);
     place.run(&["--unconfined"], &["/bin/true"]);
@@ -449,8 +454,8 @@ fn a_grant_that_the_agents_user_could_not_use_was_not_told_of() {
     let denied = |place: &Place, options: &[&str]| {
         let ended = place.run(options, &["/bin/true"]);
         assert_eq!(ended.code, 0, "{ended:?}");
-        let start = place.records().into_iter().rfind(|record| record["kind"] == "start").unwrap();
-        (start["facts"]["deniedGrants"].clone(), start["facts"]["agentUid"].clone(), ended.stderr)
+        let facts = place.facts();
+        (facts["deniedGrants"].clone(), facts["agentUid"].clone(), ended.stderr)
     };
     for who in users() {
         let place = Place::new(who);

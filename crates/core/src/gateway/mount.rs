@@ -124,7 +124,8 @@ impl MountView<'_> {
     /// workspace, which may be hidden or missing.
     ///
     /// # Errors
-    /// [`Error::Outside`], [`Error::Loop`] and [`Error::Mount`] where it leads elsewhere;
+    /// [`Error::Outside`], [`Error::Loop`] and [`Error::Mount`] where it leads elsewhere, or
+    /// the policy lets nobody follow it;
     /// [`Error::NotFound`] if it is no link.
     pub fn read_link(&self, path: &WorkspacePath) -> Result<Option<String>, Error> {
         match self.lookup(path)? {
@@ -140,8 +141,17 @@ impl MountView<'_> {
         };
         let target = read_link(&handle)?;
         let policy = self.gateway.policy();
-        Following::listing(&policy, &self.session.agent).target(workspace.view(), path, &target)?;
-        Ok(Some(target))
+        let following = Following::listing(&policy, &self.session.agent);
+        let object = following.target(workspace.view(), path, &target)?.object();
+        // The kernel follows it by itself, so what is decided on a link is decided here.
+        let access = if object.kind == ObjectKind::File { Access::Read } else { Access::List };
+        let operation =
+            if access == Access::Read { OperationKind::Read } else { OperationKind::List };
+        let query = self.query(operation, access, path);
+        let object = Object { through_symlink: true, ..object };
+        let is_followed =
+            named(&policy, &query).is_allow() && policy.evaluate_object(&query, &object).is_allow();
+        if is_followed { Ok(Some(target)) } else { Err(Error::Outside) }
     }
 
     /// How long what a read of the file at `path` gives would be, `stat` being what a lookup
@@ -199,10 +209,14 @@ impl MountView<'_> {
     }
 
     /// Whether the agent may have `operation` (`write`, `mkdir`, …) make something at `path`,
-    /// by its name alone: what is there makes no difference.
+    /// by its name alone: what is there makes no difference. A name that may not be listed is
+    /// not made, or an error would tell whether it is there.
     pub fn may_create(&self, path: &WorkspacePath, operation: OperationKind) -> bool {
-        let query = self.query(operation, Access::Write, path);
-        named(&self.gateway.policy(), &query).is_allow()
+        let policy = self.gateway.policy();
+        let asked = [(operation, Access::Write), (OperationKind::List, Access::List)];
+        asked.iter().all(|(operation, access)| {
+            named(&policy, &self.query(*operation, *access, path)).is_allow()
+        })
     }
 
     /// The policy in force: another number is another policy.

@@ -85,8 +85,10 @@ pub(super) fn facts(draft: &mut Draft, facts: &Facts) {
     if !facts.counts.is_empty() {
         draft.counts = Some(facts.counts.clone());
     }
-    if let Some(moved) = &facts.moved {
-        draft.facts.get_or_insert_default().insert("moved".to_owned(), json!(moved.to_string()));
+    for (name, hash) in [("moved", facts.moved), ("shown", facts.shown)] {
+        if let Some(hash) = hash {
+            draft.facts.get_or_insert_default().insert(name.to_owned(), json!(hash.to_string()));
+        }
     }
     let attributes = [(ATTRIBUTES, facts.attributes), (ATTRIBUTES_BEFORE, facts.attributes_before)];
     for (name, attributes) in attributes {

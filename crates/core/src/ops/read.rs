@@ -50,6 +50,7 @@ pub(crate) fn prepare(
     let whole = current.existing_bytes(context, permit, Access::Read)?;
     let hash = context.known.hash(permit.path(), &whole);
     let view = context.disclose(permit.path(), whole)?;
+    let shown = view.redacted.then(|| Hash::of(&view.bytes));
     let text = is_text(&view.bytes);
     if !text && encoding == Encoding::Text {
         return Err(Error::Invalid("the file is binary; ask for it as base64"));
@@ -77,6 +78,7 @@ pub(crate) fn prepare(
     let facts = Facts {
         bytes: u64::try_from(bytes.len()).ok(),
         before: Some(hash),
+        shown,
         editor: current.buffer.is_some(),
         counts: numbers.into_iter().map(|(name, number)| (name.to_owned(), number)).collect(),
         ..Facts::default()

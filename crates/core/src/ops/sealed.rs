@@ -28,6 +28,8 @@ pub(crate) struct Facts {
     pub bytes: Option<u64>,
     /// Hash of the content that a read saw whole.
     pub before: Option<Hash>,
+    /// Hash of what a reader gets in its place, where secrets are replaced.
+    pub shown: Option<Hash>,
     /// Hash of the content that will be there.
     pub after: Option<Hash>,
     /// Hash of all that a rename moves, where a person is asked about it.

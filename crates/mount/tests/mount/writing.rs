@@ -250,3 +250,50 @@ fn a_change_by_the_host_is_not_overwritten_unseen() {
         assert_eq!(rig.read("file"), "of the host\n");
     });
 }
+
+#[test]
+fn a_rule_that_asks_refuses_at_once() {
+    let rule = "[[rules]]\nid = \"careful\"\neffect = \"ask\"\noperations = [\"write\", \"remove\"]\n\
+        paths = [\"file\", \"new\"]\n";
+    with(&format!("{ALL}{rule}"), file, |rig| {
+        rig.sh("cp file file.txt").ok();
+        for script in ["cat file.txt >file", "cat file.txt >new", "rm -f file"] {
+            rig.sh(&format!("timeout 5 sh -c '{script}'")).fails("ermission denied");
+        }
+        assert_eq!(rig.read("file"), "one\ntwo\n");
+        let denied = ["decision write denied", "decision remove denied"];
+        assert_eq!(rig.about("file"), [&["decision read ok"], &denied[..]].concat());
+        assert_eq!(rig.about("new"), ["decision write denied"]);
+    });
+}
+
+#[test]
+fn names_that_are_no_text_are_refused() {
+    with(ALL, nothing, |rig| {
+        rig.python("import os; os.open(b'\\xff', os.O_CREAT | os.O_RDWR)").fails("Errno 84");
+        rig.python("import os; os.mkdir(b'\\xff')").fails("Errno 84");
+        rig.python("import os; os.stat(b'\\xff')").fails("Errno 2]");
+        rig.python("import os; os.mkdir('x' * 256)").fails("Errno 36");
+        assert!(rig.records().iter().all(|record| record["kind"] != "intent"));
+    });
+}
+
+#[test]
+fn a_version_that_the_host_replaced_is_not_stored() {
+    with(ALL, file, |rig| {
+        let script = "import os, sys, time\nf = os.open('file', os.O_RDWR)\nos.write(f, b'mine')\nprint('written', flush=True)\n\
+            sys.stdin.readline()\ntime.sleep(1.1)\nprint(open('file').read())\n\
+            try: os.close(f)\nexcept OSError as e: print(e.errno)\nprint(open('file').read())";
+        let mut command = rig.command("python3", &["-c", script]);
+        command.stdin(std::process::Stdio::piped()).stdout(std::process::Stdio::piped());
+        let mut child = command.spawn().unwrap();
+        std::io::Read::read_exact(child.stdout.as_mut().unwrap(), &mut [0; 8]).unwrap();
+        fs::write(rig.host("other"), "replaced\n").unwrap();
+        fs::rename(rig.host("other"), rig.host("file")).unwrap();
+        std::io::Write::write_all(child.stdin.as_mut().unwrap(), b"\n").unwrap();
+        let output = child.wait_with_output().unwrap();
+        let said = String::from_utf8_lossy(&output.stdout);
+        assert_eq!(said, "replaced\n\n116\nreplaced\n\n");
+        assert_eq!(rig.read("file"), "replaced\n");
+    });
+}

@@ -331,7 +331,10 @@ impl<'a> Look<'a> {
         }
         Ok(match step.expected {
             Expected::Attributes(after)
-                if !is_set && after.mode.is_some_and(|mode| mode != stat.mode) =>
+                // Once steps are taken, those before this one may have set it.
+                if history.is_some()
+                    && !is_set
+                    && after.mode.is_some_and(|mode| mode != stat.mode) =>
             {
                 Status::Conflict(format!("its mode was changed since{}", self.who(step, history)))
             }

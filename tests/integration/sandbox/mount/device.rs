@@ -29,6 +29,21 @@ fn refused(place: &Place, script: &str, words: &[&str]) {
         assert!(!log.exists() || place.records().is_empty(), "{ended:?}");
     }
     place.untouched();
+    // Where none is required it is said, and the agent runs.
+    let marked = ["run", "--", "sh", "-c", "ls -A >&2; echo ran >&2"];
+    let ended = end(place.limited_after(script, &marked).spawn().unwrap());
+    assert_eq!(ended.code, 0, "{ended:?}");
+    assert!(
+        ended.stderr.contains("agent: ran\n") && !ended.stderr.contains("file.txt"),
+        "{ended:?}"
+    );
+    let note = "note: the agent's programs do not see the workspace as files: ";
+    for word in words.iter().chain([&note, &"leave it out with `--no-mount`"]) {
+        assert!(ended.stderr.contains(word), "{word}: {ended:?}");
+    }
+    let facts = place.facts();
+    assert!(facts["noMount"].as_str().unwrap().contains("/dev/fuse"), "{facts}");
+    assert_eq!((&facts["enforcement"], &facts["mount"]), (&"full".into(), &Value::Null));
 }
 
 impl Place {

@@ -1,5 +1,7 @@
 #![expect(clippy::disallowed_methods, reason = "tests make files behind the gateway's back")]
 
+mod requests;
+
 use std::{
     collections::BTreeMap,
     fs,
@@ -201,6 +203,54 @@ fn a_lookup_is_decided_as_a_request() {
     }
 }
 
+/// The kernel follows a link whose text it was given, and asks about the target alone.
+#[test]
+fn a_link_that_may_not_be_followed_is_not_read() {
+    let rule =
+        "[[rules]]\nid = \"no\"\neffect = \"deny\"\noperations = [\"read\"]\npaths = [\"lnk\"]\n";
+    for (policy, followed) in [
+        (OPEN.to_owned(), [true, true, true]),
+        (format!("{OPEN}[files]\nsymlinks = \"deny\"\n"), [false, false, false]),
+        (format!("{OPEN}{rule}"), [false, true, true]),
+    ] {
+        let house = House::new(&policy);
+        house.file("d/x", "x");
+        for (link, target) in [("lnk", "d/x"), ("dir", "d"), ("none", "d/none")] {
+            symlink(target, house.at(link)).unwrap();
+        }
+        let mount = session(Door::Mount);
+        let read = |name: &str| house.gateway.mount_view(&mount).read_link(&path(name)).is_ok();
+        assert_eq!(["lnk", "dir", "none"].map(read), followed, "{policy}");
+    }
+}
+
+/// An error would tell whether it is there.
+#[test]
+fn a_name_that_may_not_be_listed_is_not_made() {
+    let house =
+        House::new("[allowedPaths]\nlist = [\"seen/**\"]\nwrite = [\"**\"]\nread = [\"**\"]\n");
+    house.file("seen/x", "x");
+    house.file("drop/x", "x");
+    let mount = session(Door::Mount);
+    let made =
+        |name: &str| house.gateway.mount_view(&mount).may_create(&path(name), OperationKind::Write);
+    assert_eq!(["seen/y", "drop/x", "drop/y"].map(made), [true, false, false]);
+}
+
+#[test]
+fn a_redacted_read_has_the_hash_of_what_was_shown() {
+    let house = House::new(&format!(
+        "{OPEN}[secrets]\nonRead = \"redact\"\n[[secrets.rules]]\nid = \"k\"\nregex = 'tok_[a-z]{{8}}'\n\
+         keywords = [\"tok_\"]\n"
+    ));
+    house.file("a", "x tok_abcdefgh y\n");
+    let shown = house.ask(Door::Mount, &read("a")).unwrap().output.bytes;
+    let record = house.requests().pop().unwrap();
+    let hash = portcullis_audit::Hash::of(&shown).to_string();
+    assert_eq!(record.draft.facts.unwrap()["shown"], json!(hash));
+    assert_eq!(record.draft.before, Some(portcullis_audit::Hash::of(b"x tok_abcdefgh y\n")));
+}
+
 #[test]
 fn a_link_that_leads_out_is_not_read() {
     let house = House::new(&format!(
@@ -342,7 +392,7 @@ fn the_mount_never_waits_for_a_person() {
 #[test]
 fn a_name_alone_says_what_may_be_made() {
     let house = House::new(
-        "[allowedPaths]\nwrite = [\"a/**\"]\n[[rules]]\nid = \"no\"\neffect = \"deny\"\n\
+        "[allowedPaths]\nwrite = [\"a/**\"]\nlist = [\"**\"]\n[[rules]]\nid = \"no\"\neffect = \"deny\"\n\
          operations = [\"symlink\"]\npaths = [\"a/no\"]\n",
     );
     house.file("a/x", "x");
@@ -369,148 +419,4 @@ fn versions_tell_states_apart() {
     assert!(stat.is_settled());
     fs::set_permissions(house.at("a"), fs::Permissions::from_mode(0o600)).unwrap();
     assert_ne!(first, version());
-}
-
-#[test]
-fn a_new_file_has_the_mode_that_was_asked_for() {
-    let house = House::new(OPEN);
-    let create = |name: &str, mode| Write { mode, ..write(name, b"x") };
-    let mode = |name: &str| fs::metadata(house.at(name)).unwrap().mode() & 0o7777;
-    for (name, wanted) in [("a", 0o755), ("b", 0o400), ("c", 0o666)] {
-        house.does(&create(name, Some(wanted)));
-        assert_eq!(mode(name), wanted, "{name}");
-    }
-    let intents = house.requests();
-    assert_eq!(intents[0].draft.facts.as_ref().unwrap()["attributes"], json!({ "mode": "0755" }));
-    // A file that is there keeps its own.
-    house.does(&create("b", Some(0o777)));
-    assert_eq!(mode("b"), 0o400);
-    let refused = house.fails(&create("e", Some(0o4755)));
-    assert_eq!(refused.kind(), ErrorKind::InvalidInput);
-    assert!(!house.at("e").exists());
-}
-
-#[test]
-fn attributes_are_set_and_recorded() {
-    let house = House::new(&format!(
-        "{OPEN}[[rules]]\nid = \"no\"\neffect = \"deny\"\noperations = [\"setattr\"]\npaths = [\"no\"]\n"
-    ));
-    house.file("a", "x");
-    house.file("no", "x");
-    fs::set_permissions(house.at("a"), fs::Permissions::from_mode(0o644)).unwrap();
-    house.does(&Mkdir { path: path("d"), recursive: false });
-    symlink("a", house.at("link")).unwrap();
-    let meta = |name: &str| fs::symlink_metadata(house.at(name)).unwrap();
-
-    assert_eq!(house.does(&set("a", Some(0o700), Some((1, 2)))).committed, Committed::Stored);
-    assert_eq!(
-        (meta("a").mode() & 0o7777, meta("a").mtime(), meta("a").mtime_nsec()),
-        (0o700, 1, 2)
-    );
-    let records = house.requests();
-    let [.., intent, outcome] = &records[..] else { panic!("{records:?}") };
-    let facts = intent.draft.facts.as_ref().unwrap();
-    assert_eq!(intent.kind, Kind::Intent);
-    assert_eq!(intent.draft.op.as_deref(), Some("setattr"));
-    let set_to = json!({ "mode": "0700", "modified": 1, "modifiedNanoseconds": 2 });
-    assert_eq!(facts["attributes"], set_to);
-    assert_eq!(facts["attributesBefore"]["mode"], "0644");
-    assert_eq!(outcome.draft.result.as_deref(), Some("ok"));
-    assert_eq!(house.does(&set("a", Some(0o700), None)).committed, Committed::Unchanged);
-
-    house.does(&set("d", Some(0o711), Some((-5, 0))));
-    assert_eq!((meta("d").mode() & 0o7777, meta("d").mtime()), (0o711, -5));
-    // Of a link its own time, which is none of what it leads to.
-    house.does(&set("link", None, Some((9, 0))));
-    assert_eq!((meta("link").mtime(), meta("a").mtime()), (9, 1));
-    for refused in [
-        set("link", Some(0o777), None),
-        set("a", Some(0o4700), None),
-        set("a", None, Some((0, 1_000_000_000))),
-        set("a", Some(0o277), None),
-        set("d", Some(0o677), None),
-        set(".", Some(0o700), None),
-    ] {
-        assert_eq!(house.fails(&refused).kind(), ErrorKind::InvalidInput, "{refused:?}");
-    }
-    assert_eq!(house.fails(&set("none", Some(0o700), None)).kind(), ErrorKind::NotFound);
-    assert_eq!(house.fails(&set("no", Some(0o700), None)).rule(), Some("no"));
-    assert_eq!(meta("a").mode() & 0o7777, 0o700);
-}
-
-#[test]
-fn a_link_is_made_only_where_it_stays_inside() {
-    let house = House::new(&format!(
-        "{OPEN}[[rules]]\nid = \"no\"\neffect = \"deny\"\npaths = [\"no/**\"]\n"
-    ));
-    house.file("d/x", "x");
-    house.file("no/x", "x");
-    symlink("../..", house.at("d/out")).unwrap();
-    let target = |name: &str| fs::read_link(house.at(name)).unwrap().to_str().unwrap().to_owned();
-
-    house.does(&link("d/link", "../d/x"));
-    assert_eq!(target("d/link"), "../d/x");
-    let records = house.requests();
-    assert_eq!(records[0].draft.facts.as_ref().unwrap()["target"], "../d/x");
-    assert_eq!(records[0].draft.op.as_deref(), Some("symlink"));
-    house.does(&link("new/dir/link", "nowhere/../yet"));
-    assert_eq!(target("new/dir/link"), "nowhere/../yet");
-    // It may lead to what is hidden, and is read as if that were missing.
-    house.does(&link("d/hidden", "../no/x"));
-    for outside in ["..", "/", "../../d/x", "/etc/passwd", "d/../../..", "d/out/x"] {
-        let refused = house.fails(&link("escape", outside));
-        assert_eq!(refused.kind(), ErrorKind::Denied, "{outside}: {refused}");
-        assert!(!house.at("escape").is_symlink());
-    }
-    assert_eq!(house.fails(&link("d/link", "x")).kind(), ErrorKind::AlreadyExists);
-    assert_eq!(house.fails(&link("no/link", "x")).rule(), Some("no"));
-    for bad in ["", "a\0b", &"x".repeat(5000)] {
-        assert!(house.fails(&link("bad", bad)).kind() == ErrorKind::InvalidInput);
-    }
-    let names: Vec<_> = fs::read_dir(house.dir.path().join("ws")).unwrap().collect();
-    assert_eq!(names.len(), 3, "{names:?}");
-}
-
-#[test]
-fn no_link_is_made_where_none_is_followed() {
-    let house = House::new(&format!("{OPEN}[files]\nsymlinks = \"deny\"\n"));
-    house.file("x", "x");
-    assert_eq!(house.fails(&link("link", "x")).rule(), Some("files.symlinks"));
-}
-
-/// A gateway died between the intent and the outcome.
-#[test]
-fn what_a_dead_gateway_began_is_settled() {
-    let attributes = |mode: &str| json!({ "mode": mode });
-    for (mode, result) in [(0o600, "committed"), (0o644, "rolledBack"), (0o755, "superseded")] {
-        let house = House::new(OPEN);
-        house.file("a", "x");
-        fs::set_permissions(house.at("a"), fs::Permissions::from_mode(mode)).unwrap();
-        symlink("x", house.at("link")).unwrap();
-        let begun = |request: &dyn Request<Output = Changed>, draft: Draft| {
-            let policy = house.gateway.policy();
-            let named = record::operation(&session(Door::Mount), &policy, request.as_operation());
-            let draft = Draft { op: named.op, path: named.path, session: named.session, ..draft };
-            drop(house.gateway.ledger.admit(draft, &crate::ledger::Seal::new()).unwrap());
-        };
-        let facts = [("attributes", attributes("0600")), ("attributesBefore", attributes("0644"))];
-        let facts = facts.map(|(name, value)| (name.to_owned(), value));
-        let facts = Some(BTreeMap::from(facts));
-        begun(&set("a", Some(0o600), None), Draft { facts, ..Draft::default() });
-        let (temp, after) = (TempName::new().unwrap(), Some(Hash::of(b"y")));
-        symlink("y", house.at(temp.as_str())).unwrap();
-        let temp = Some(temp.as_str().to_owned());
-        begun(&link("other", "y"), Draft { temp, after, ..Draft::default() });
-        begun(&link("link", "x"), Draft { after: Some(Hash::of(b"x")), ..Draft::default() });
-
-        let House { dir, gateway } = house;
-        drop(gateway);
-        let house = House { gateway: open(&dir, OPEN), dir };
-        let records = house.records();
-        let settled = records.iter().filter(|record| record.kind == Kind::Recovered);
-        let results: Vec<_> = settled.map(|record| record.draft.result.clone().unwrap()).collect();
-        assert_eq!(results, [result, "rolledBack", "committed"]);
-        assert_eq!(fs::metadata(house.at("a")).unwrap().mode() & 0o777, mode);
-        assert_eq!(fs::read_dir(house.dir.path().join("ws")).unwrap().count(), 2);
-    }
 }
