@@ -49,15 +49,19 @@ pub(crate) struct Profile {
     pub(crate) shares: Option<Shares>,
     /// The `/proc` of the sandbox whose programs it serves, to read.
     pub(crate) processes: Option<OwnedFd>,
+    /// The place of its scratch directories, to read and change.
+    pub(crate) scratch: Option<OwnedFd>,
 }
 
 impl Opened {
     /// Confines this process to its workspace and its state directory, for good.
     pub(crate) fn confine(self, profile: Profile) -> Result<Confined, Failure> {
         let approvals = self.open_approval_socket(&profile)?;
+        let scratch = profile.scratch.iter().map(OwnedFd::as_fd);
+        let directories: Vec<_> = self.directories().into_iter().chain(scratch).collect();
         let report = match &profile.processes {
-            Some(processes) => restrict_gate_beside(&self.directories(), processes.as_fd()),
-            None => restrict_gate(&self.directories()),
+            Some(processes) => restrict_gate_beside(&directories, processes.as_fd()),
+            None => restrict_gate(&directories),
         };
         let report = report.or_fail("cannot confine the gate")?;
         Ok(Confined { opened: self, profile, approvals, report })

@@ -25,6 +25,7 @@ pub(crate) mod policy_rollback;
 pub(crate) mod policy_texts;
 pub(crate) mod policy_transfer;
 pub(crate) mod process;
+pub(crate) mod scratch;
 pub(crate) mod secret_key;
 pub(crate) mod session;
 pub(crate) mod ship;

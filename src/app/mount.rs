@@ -1,20 +1,24 @@
 //! The mount of an agent's sandbox, served by the gate.
 
 use std::{
+    collections::BTreeMap,
     os::fd::OwnedFd,
     sync::{Arc, mpsc},
     thread,
     time::{Duration, Instant},
 };
 
+use serde_json::Value;
+
 use super::{
     bootstrap::Started,
     failure::{Context as _, Failure},
+    scratch::Place,
 };
 use crate::{
     fuse::{self, Stopper},
     model::{Door, Session},
-    mount::{Mount, Options},
+    mount::{Mount, Options, Scratch, ScratchNumbers},
 };
 
 /// How long the kernel may take to say what it can.
@@ -22,6 +26,9 @@ const BEGIN: Duration = Duration::from_secs(10);
 
 /// How long a request that is carried out may take when nobody waits for others any more.
 const STOP: Duration = Duration::from_secs(1);
+
+/// The record of what is in scratch directories at the end.
+const SCRATCH: &str = "scratch";
 
 /// What is to be served.
 #[derive(Debug)]
@@ -34,6 +41,8 @@ pub(crate) struct Order {
     pub(crate) user: u32,
     /// Its group.
     pub(crate) group: u32,
+    /// Where its scratch directories are, if the policy names any.
+    pub(crate) scratch: Option<Place>,
 }
 
 /// A mount that is served until its sandbox is gone.
@@ -51,14 +60,23 @@ impl Mounted {
         let gateway = Arc::clone(&started.gateway);
         let session = Session { door: Door::Mount, ..started.session.clone() };
         let processes = order.processes;
-        let options = Options { processes, ..Options::new(order.user, order.group) };
+        let scratch = order.scratch.map(|place| Scratch::open(&place.directory, place.rules));
+        let scratch = scratch.transpose().or_fail("cannot open the scratch directories")?;
+        let options = Options { processes, scratch, ..Options::new(order.user, order.group) };
         let (ends, ended) = mpsc::channel::<()>();
         thread::Builder::new()
             .name("mount".to_owned())
             .spawn(move || {
-                if let Err(error) = Mount::new(&gateway, session, options).serve(&kernel) {
+                let mount = Mount::new(&gateway, session.clone(), options);
+                if let Err(error) = mount.serve(&kernel) {
                     tracing::error!(%error, "the mount is not served any more");
                 }
+                if let Some(numbers) = mount.scratch()
+                    && let Err(error) = gateway.note(&session, SCRATCH, facts(numbers))
+                {
+                    tracing::error!(%error, "cannot record what is in scratch directories");
+                }
+                drop(mount);
                 drop((gateway, ends));
             })
             .or_fail(DOING)?;
@@ -74,4 +92,11 @@ impl Mounted {
             let _ = self.ended.recv_timeout(STOP);
         }
     }
+}
+
+/// Files, directories and links, their bytes, and how often there was no room.
+fn facts(numbers: ScratchNumbers) -> BTreeMap<String, Value> {
+    let ScratchNumbers { entries, bytes, refused } = numbers;
+    let facts = [("entries", entries), ("bytes", bytes), ("refused", refused)];
+    facts.into_iter().map(|(name, number)| (name.to_owned(), number.into())).collect()
 }

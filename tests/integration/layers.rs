@@ -205,7 +205,8 @@ fn fuse_opens_nothing_and_imports_no_other_crate() {
     }
 }
 
-/// What a mount shows and changes goes through the core.
+/// What a mount shows and changes goes through the core, but for scratch directories, which are
+/// opened in one file.
 #[test]
 fn mount_opens_only_what_proc_says_of_programs() {
     let manifest = std::fs::read_to_string(root().join("crates/mount/Cargo.toml")).unwrap();
@@ -221,7 +222,8 @@ fn mount_opens_only_what_proc_says_of_programs() {
             ["std::fs::{", "std::net", "std::process", "fs::open", "rustix::mount", "openat"]
         {
             let is_claim = file.ends_with("claim.rs") && word == "openat";
-            assert!(is_claim || !text.contains(word), "{} uses {word}", file.display());
+            let is_place = file.ends_with("scratch/place.rs") && word == "openat";
+            assert!(is_claim || is_place || !text.contains(word), "{} uses {word}", file.display());
         }
     }
 }

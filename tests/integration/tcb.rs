@@ -36,6 +36,10 @@ const PARTS: &[(&str, &[&str])] = &[
     ),
     ("The sandbox", &["crates/sandbox/src"]),
     (
+        "The scratch directories of a mount",
+        &["crates/mount/src/scratch", "crates/mount/src/scratch.rs"],
+    ),
+    (
         "Start",
         &[
             "src/app/agent_sandbox.rs",
@@ -46,6 +50,7 @@ const PARTS: &[(&str, &[&str])] = &[
             "src/app/policy_reload.rs",
             "src/app/policy_texts.rs",
             "src/app/policy_transfer.rs",
+            "src/app/scratch.rs",
             "src/app/state_directory.rs",
             "src/app/state_owner.rs",
             "src/app/trusted_paths.rs",

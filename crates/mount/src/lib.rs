@@ -12,6 +12,7 @@
 //!   synced; then it is one request to write the file whole, and its error is theirs.
 //! - Hidden and missing names are the same `ENOENT`.
 
+mod adopt;
 mod attributes;
 mod change;
 mod claim;
@@ -29,6 +30,8 @@ mod node;
 mod nodes;
 mod open;
 mod options;
+mod router;
+mod scratch;
 mod serve;
 mod stage;
 mod staged;
@@ -37,3 +40,4 @@ pub use counts::Numbers;
 pub use mount::Mount;
 pub use options::Options;
 pub use portcullis_fuse::{Session, SessionError, Stopper};
+pub use scratch::{Scratch, ScratchNumbers};

@@ -211,6 +211,21 @@ impl Mount<'_> {
                 entries.push((name.to_string(), ObjectKind::File));
             }
         }
+        if let Some(scratch) = &self.scratch {
+            // What the workspace has of such a name is not there.
+            let rules = scratch.rules();
+            entries.retain(|(name, _)| {
+                !rules.may_match_name(name)
+                    || !path.join(name).is_ok_and(|path| rules.matches(&path))
+            });
+            for root in scratch.roots().by_path.keys() {
+                if let (Some(parent), Some(name)) = (root.parent(), root.file_name())
+                    && parent == path
+                {
+                    entries.push((name.to_owned(), ObjectKind::Directory));
+                }
+            }
+        }
         Ok(List::new(entries, policy))
     }
 

@@ -10,8 +10,17 @@ use portcullis_policy::{
 use rustix::io::Errno;
 
 use crate::{
-    Numbers, Options, claim::Claims, counts::Counts, errno, handles::Handles,
-    invalidate::Invalidations, memo::Memo, node::Content, nodes::Nodes, staged::Budget,
+    Numbers, Options,
+    claim::Claims,
+    counts::Counts,
+    errno,
+    handles::Handles,
+    invalidate::Invalidations,
+    memo::Memo,
+    node::Content,
+    nodes::Nodes,
+    scratch::{Scratch, ScratchNumbers},
+    staged::Budget,
 };
 
 /// A file system over a gateway, for the programs of one session.
@@ -27,6 +36,7 @@ pub struct Mount<'g> {
     names: RwLock<()>,
     pub(crate) budget: Arc<Budget>,
     claims: Claims,
+    pub(crate) scratch: Option<Scratch>,
     pub(crate) counts: Counts,
     pub(crate) invalidations: Arc<Invalidations>,
     /// Hears of another policy as long as it is here.
@@ -110,9 +120,11 @@ impl<'g> Mount<'g> {
             handles: Handles::new(options.handles),
             memo: Memo::new(options.views),
         };
+        let scratch = options.scratch.take();
         Self {
             gateway,
             session,
+            scratch: scratch.map(|scratch| scratch.owned_by(options.uid, options.gid)),
             state: Mutex::new(state),
             names: RwLock::default(),
             budget: Arc::new(Budget::new(options.staged, options.file)),
@@ -127,6 +139,11 @@ impl<'g> Mount<'g> {
     /// What it has done until now.
     pub fn numbers(&self) -> Numbers {
         self.counts.numbers()
+    }
+
+    /// What is in its scratch directories, if it has any.
+    pub fn scratch(&self) -> Option<ScratchNumbers> {
+        self.scratch.as_ref().map(Scratch::numbers)
     }
 
     pub(crate) fn lock(&self) -> MutexGuard<'_, State> {

@@ -2,6 +2,8 @@
 
 use std::{os::fd::OwnedFd, time::Duration};
 
+use crate::scratch::Scratch;
+
 /// The options of a [`Mount`](crate::Mount).
 #[derive(Debug)]
 pub struct Options {
@@ -13,6 +15,8 @@ pub struct Options {
     /// `/proc` of the PID namespace in which the file system was mounted: records name the
     /// programs that ask by it. Without it they have the process id alone.
     pub processes: Option<OwnedFd>,
+    /// Directories that are not the workspace's, if the policy names any.
+    pub scratch: Option<Scratch>,
     /// How long the kernel may answer from what it was told of names and attributes.
     pub timeout: Duration,
     /// Threads that serve, beside one. There are more than programs that keep one busy for
@@ -39,6 +43,7 @@ impl Options {
             uid,
             gid,
             processes: None,
+            scratch: None,
             timeout: Duration::from_secs(1),
             threads: 15,
             staged: 1 << 30,

@@ -22,6 +22,8 @@ use crate::{
     look::OpeningDirectory,
     mount::Mount,
     open::{How, Opening},
+    router::Router,
+    scratch::Scratch,
 };
 
 /// The extended attribute that says why the last change of a file was refused.
@@ -44,8 +46,10 @@ impl Mount<'_> {
                     self.invalidate(&notifier, work);
                 }
             });
-            let ended = session.run(self, self.options.threads.max(2) + 1);
+            let ended = session.run(&Router::new(self), self.options.threads.max(2) + 1);
             self.invalidations.end();
+            // Else it is counted anew, and what is not kept is removed, at the next start.
+            let _ = self.scratch.as_ref().map(Scratch::end);
             ended
         })
     }
@@ -93,6 +97,36 @@ impl Mount<'_> {
             attribute_timeout: self.options.timeout,
             entry_timeout: self.options.timeout,
         }
+    }
+
+    /// Gives the entries of an open directory from `offset` on, which `look` looks up.
+    pub(crate) fn give_list(
+        &self,
+        node: NodeId,
+        handle: Handle,
+        offset: u64,
+        directory: &mut Directory<'_>,
+        look: impl Fn(&OsStr) -> Result<Option<Entry>>,
+    ) -> Result<()> {
+        self.read_list(handle.0, offset, |next, name, kind| {
+            let file = OsStr::new(name);
+            if !directory.is_plus() || matches!(name, "." | "..") {
+                let inode = self.lock().nodes.child(node.0, name).unwrap_or(UNKNOWN_INODE);
+                return directory.add(file, inode, file_type(kind), next);
+            }
+            // A name that was listed is only left out if it is gone.
+            let mut is_bare = false;
+            let has_room = directory.add_entry(file, next, || {
+                let found = look(file);
+                is_bare = found.is_err();
+                found.ok().flatten()
+            });
+            if is_bare {
+                directory.add(file, UNKNOWN_INODE, file_type(kind), next)
+            } else {
+                has_room
+            }
+        })
     }
 
     fn timed(&self, attr: Attr) -> (Attributes, Duration) {
@@ -332,31 +366,13 @@ impl FileSystem for Mount<'_> {
 
     fn read_directory(
         &self,
-        _: Caller,
+        caller: Caller,
         node: NodeId,
         handle: Handle,
         offset: u64,
         directory: &mut Directory<'_>,
     ) -> Result<()> {
-        self.read_list(handle.0, offset, |next, name, kind| {
-            let file = OsStr::new(name);
-            if !directory.is_plus() || matches!(name, "." | "..") {
-                let inode = self.lock().nodes.child(node.0, name).unwrap_or(UNKNOWN_INODE);
-                return directory.add(file, inode, file_type(kind), next);
-            }
-            // A name that was listed is only left out if it is gone.
-            let mut is_bare = false;
-            let has_room = directory.add_entry(file, next, || {
-                let found = self.look_up(node.0, name);
-                is_bare = found.is_err_and(|error| error != Errno::NOENT);
-                found.ok().map(|attr| self.entry(&attr))
-            });
-            if is_bare {
-                directory.add(file, UNKNOWN_INODE, file_type(kind), next)
-            } else {
-                has_room
-            }
-        })
+        self.give_list(node, handle, offset, directory, |name| self.lookup(caller, node, name))
     }
 
     fn release_directory(&self, _: NodeId, handle: Handle) {

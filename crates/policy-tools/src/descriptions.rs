@@ -94,6 +94,13 @@ const DESCRIPTIONS: &[(&str, &str)] = &[
     ("mount.bytesWritten", "Bytes stored by way of the mount, all writes together."),
     ("mount.filesRemoved", "Files and links removed by way of the mount."),
     ("mount.denials", "Denials after which the mount serves the session no more."),
+    (
+        "scratch",
+        "Directories of the mount that are not the workspace's: not decided, backed up or recorded.",
+    ),
+    ("scratch.paths", "Which they are, at any depth."),
+    ("scratch.maxSize", "All of them together. Default: \"20GiB\"."),
+    ("scratch.keep", "Whether they outlast the session. Default: true."),
     ("agent", "What the confined agent process gets besides the gate."),
     ("agent.env", "Environment variables that it inherits."),
     ("agent.read", "Host paths that it may read and execute."),

@@ -111,6 +111,17 @@ const LANGUAGES: &[Language] = &[
     },
 ];
 
+/// What builds and installers fill, by the manifest that they read. Cargo makes its directory
+/// by a rename of one with such a name.
+const SCRATCH: &[(&str, &[&str])] = &[
+    (
+        "Cargo.toml",
+        &["target", "target[0-9A-Za-z][0-9A-Za-z][0-9A-Za-z][0-9A-Za-z][0-9A-Za-z][0-9A-Za-z]"],
+    ),
+    ("package.json", &["node_modules"]),
+    ("pyproject.toml", &[".venv"]),
+];
+
 /// Files that say how to build, in any language.
 const BUILD: &[&str] = &["Makefile", "justfile"];
 
@@ -165,6 +176,8 @@ struct Seen {
     endings: BTreeSet<String>,
     /// Manifests in the root itself.
     manifests: Vec<&'static str>,
+    /// Patterns of scratch directories, in the order of [`SCRATCH`].
+    scratch: Vec<&'static str>,
 }
 
 impl Seen {
@@ -177,7 +190,9 @@ impl Seen {
             directories: BTreeSet::new(),
             endings: BTreeSet::new(),
             manifests: Vec::new(),
+            scratch: Vec::new(),
         };
+        let mut manifests = BTreeSet::new();
         for entry in tree.entries.iter().filter(|entry| entry.object.kind == ObjectKind::File) {
             let Some(name) = entry.path.file_name() else { continue };
             let mut above: Vec<_> = entry.path.components().collect();
@@ -191,6 +206,7 @@ impl Seen {
             let manifest = LANGUAGES.iter().find_map(|known| {
                 Some((known, *known.manifests.iter().find(|one| **one == name)?))
             });
+            manifests.extend(manifest.map(|(_, name)| name));
             let source = LANGUAGES
                 .iter()
                 .find(|known| ending.is_some_and(|ending| known.extensions.contains(&ending)));
@@ -217,6 +233,8 @@ impl Seen {
                 _ => {}
             }
         }
+        let filled = SCRATCH.iter().filter(|(manifest, _)| manifests.contains(manifest));
+        seen.scratch = filled.flat_map(|(_, patterns)| *patterns).copied().collect();
         seen.languages = languages;
         seen
     }
@@ -336,6 +354,17 @@ fn written(seen: &Seen, name: &str) -> String {
         |found| found.built.iter().map(|built| format!("**/{built}/**")).collect(),
         "this is installed or built, change its source instead",
     );
+    if !seen.scratch.is_empty() {
+        text.push_str(
+            "\n# At a mount (`exec`, `run --mount`) these are directories outside the workspace, for\n\
+             # builds and installers: what is done in them is neither decided nor recorded.\n\
+             [scratch]\npaths = [\n",
+        );
+        for pattern in &seen.scratch {
+            let _ = writeln!(text, "    {},", quoted(pattern));
+        }
+        text.push_str("]\n");
+    }
     text.push_str(
         "\n# What one session may do in all; beyond it an operation is denied.\n\
          [limits]\n\

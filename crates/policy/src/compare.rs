@@ -4,7 +4,7 @@
 use std::{collections::BTreeSet, time::Duration};
 
 use super::{
-    AgentAccess, Limit, Limits, Mode, Network, Policy, Retention,
+    AgentAccess, Limit, Limits, Mode, Network, Policy, Retention, Scratch,
     limits::{LimitRules, MOUNT, SESSION},
     mount::Mount,
     secrets::{OnRead, OnWrite},
@@ -50,6 +50,7 @@ pub fn compare_settings(old: &Policy, new: &Policy) -> Vec<SettingChange> {
         hardlinks_read,
         hardlinks_write,
         mount,
+        scratch,
         backups,
         agent,
         approval_timeout,
@@ -72,6 +73,7 @@ pub fn compare_settings(old: &Policy, new: &Policy) -> Vec<SettingChange> {
         links,
     );
     changes.mount(mount, &now.mount);
+    changes.scratch(scratch.as_ref(), now.scratch.as_ref());
     // Whoever waits longer still waits for a person, who decides.
     changes.beside(
         "limits.approvalTimeout",
@@ -183,6 +185,29 @@ impl Changes {
         let word = |value| if value == Binary::Deny { "deny" } else { "allow" }.to_owned();
         self.ordered("mount.binary.read", binary_read.value, new.binary_read.value, word);
         self.ordered("mount.binary.write", binary_write.value, new.binary_write.value, word);
+    }
+
+    fn scratch(&mut self, old: Option<&Scratch>, new: Option<&Scratch>) {
+        let paths = |scratch: Option<&Scratch>| -> Vec<Vec<String>> {
+            scratch.into_iter().flat_map(Scratch::paths).map(<[String]>::to_vec).collect()
+        };
+        let words = |lists: &[Vec<String>]| match lists {
+            [] => "none".to_owned(),
+            lists => lists.iter().map(|list| list.join(", ")).collect::<Vec<_>>().join(" and "),
+        };
+        let (before, after) = (paths(old), paths(new));
+        // What was scratch before stays, or is less; anything else may be more.
+        let narrows = after.is_empty()
+            || before.iter().all(|list| {
+                after.iter().any(|new| new.iter().all(|pattern| list.contains(pattern)))
+            }) && !before.is_empty();
+        self.push("scratch.paths", words(&before), words(&after), !narrows);
+        if let (Some(old), Some(new)) = (old, new) {
+            let size = |bytes: u64| format!("{bytes} bytes");
+            self.ordered("scratch.maxSize", old.max_size(), new.max_size(), size);
+            let word = |keep: bool| keep.to_string();
+            self.ordered("scratch.keep", old.keep(), new.keep(), word);
+        }
     }
 
     fn limits(&mut self, rules: &LimitRules, old: &Limits, new: &Limits) {
@@ -299,6 +324,16 @@ mod tests {
             changes(limited, "[limits]\nfilesRemoved = 4\n"),
             [("limits.filesRemoved", false)]
         );
+    }
+
+    #[test]
+    fn more_scratch_opens() {
+        let (one, two) =
+            ("[scratch]\npaths = [\"a\"]\nkeep = false", "[scratch]\npaths = [\"a\", \"b\"]");
+        assert_eq!(changes(one, two), [("scratch.paths", true), ("scratch.keep", true)]);
+        assert_eq!(changes(two, one), [("scratch.paths", false), ("scratch.keep", false)]);
+        assert_eq!(changes("", one), [("scratch.paths", true)]);
+        assert_eq!(changes(one, ""), [("scratch.paths", false)]);
     }
 
     #[test]

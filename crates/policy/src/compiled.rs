@@ -7,6 +7,7 @@ use super::{
     limits::Limits,
     mode::Mode,
     questions::{PerAccess, Questions},
+    scratch::Scratch,
     secrets::Secrets,
     settings::{AgentAccess, Retention, Settings},
     statements::Agents,
@@ -158,6 +159,11 @@ impl Policy {
     /// The rules about secrets in content; `None` when there are none.
     pub fn secrets(&self) -> Option<&Secrets> {
         self.content_secrets.as_ref()
+    }
+
+    /// Which directories of a mount are scratch; `None` when none is.
+    pub fn scratch(&self) -> Option<&Scratch> {
+        self.settings.scratch.as_ref()
     }
 
     /// What the confined agent process gets.

@@ -38,6 +38,7 @@ mod query;
 mod questions;
 mod said;
 mod schema;
+mod scratch;
 mod secrets;
 mod selftest;
 mod settings;
@@ -67,6 +68,7 @@ pub use mode::Mode;
 pub use outline::{OutlineFile, PathPattern, Statement, StatementKind};
 pub use query::Query;
 pub use schema::{Field, POLICY as KEYS, Shape, Status, optional, required};
+pub use scratch::Scratch;
 pub use secrets::{
     Disclosed, Judged, SecretFinding, SecretKey, Secrets, Subject, Whole, every_match_has_keyword,
 };

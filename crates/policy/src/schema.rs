@@ -142,6 +142,7 @@ pub const POLICY: &[Field] = &[
     ),
     optional("limits", Shape::Table(LIMITS)),
     optional("mount", Shape::Table(MOUNT)),
+    optional("scratch", Shape::Table(SCRATCH)),
     optional("agent", Shape::Table(AGENT)),
     optional("rules", Shape::Tables(RULE)),
     optional("tests", Shape::Tables(TEST)),
@@ -224,6 +225,12 @@ const MOUNT: &[Field] = &[
     optional("bytesWritten", Shape::Size),
     optional("filesRemoved", Shape::Integer(0, 1_000_000_000)),
     optional("denials", Shape::Integer(1, 1_000_000_000)),
+];
+
+const SCRATCH: &[Field] = &[
+    optional("paths", PATTERNS),
+    optional("maxSize", Shape::Size),
+    optional("keep", Shape::Boolean),
 ];
 
 const AGENT: &[Field] = &[

@@ -8,6 +8,7 @@ use super::{
     limits::StatedLimits,
     mount::{Mount, StatedMount},
     said::{Said, least},
+    scratch::{Scratch, StatedScratch},
 };
 
 /// How many pre-images are kept: `[backups] keep`.
@@ -113,6 +114,7 @@ pub(super) struct Stated {
     pub(super) hardlinks_write: Option<Said<Hardlinks>>,
     pub(super) limits: StatedLimits,
     pub(super) mount: StatedMount,
+    pub(super) scratch: StatedScratch,
     pub(super) approval_timeout: Option<Said<Duration>>,
     pub(super) versions: Option<u64>,
     pub(super) days: Option<u64>,
@@ -141,6 +143,7 @@ impl Stated {
         set(&mut self.hardlinks_write, layer);
         self.limits = self.limits.in_layer(layer);
         self.mount = self.mount.in_layer(layer);
+        self.scratch = self.scratch.in_layer(layer);
         self
     }
 
@@ -157,6 +160,7 @@ impl Stated {
             hardlinks_write: least(self.hardlinks_write, other.hardlinks_write),
             limits: self.limits.and(other.limits),
             mount: self.mount.and(other.mount),
+            scratch: self.scratch.and(&other.scratch),
             approval_timeout: least(self.approval_timeout, other.approval_timeout),
             // Strict about backups is who keeps more.
             versions: self.versions.max(other.versions),
@@ -186,6 +190,7 @@ impl Stated {
             hardlinks_read: or_default(self.hardlinks_read, Hardlinks::Deny),
             hardlinks_write: or_default(self.hardlinks_write, Hardlinks::Deny),
             mount: self.mount.complete(),
+            scratch: self.scratch.complete(),
             approval_timeout: or_default(self.approval_timeout, Duration::from_secs(120)),
             backups: Retention {
                 versions: self.versions.unwrap_or(20),
@@ -214,6 +219,7 @@ pub(super) struct Settings {
     pub(super) hardlinks_read: Said<Hardlinks>,
     pub(super) hardlinks_write: Said<Hardlinks>,
     pub(super) mount: Mount,
+    pub(super) scratch: Option<Scratch>,
     pub(super) approval_timeout: Said<Duration>,
     pub(super) backups: Retention,
     pub(super) agent: AgentAccess,

@@ -56,6 +56,8 @@ pub enum Trusted {
     Program,
     /// What leads from sandboxes to their gates.
     Hatch,
+    /// The directory in which the scratch directories of mounts are.
+    Scratch,
 }
 
 impl Trusted {
@@ -76,7 +78,7 @@ impl Trusted {
             Self::State => "choose a state directory elsewhere with `--state`",
             Self::Program => "install it elsewhere, and start it from there",
             Self::Policy | Self::Signature => "keep policies elsewhere",
-            Self::StatePlace | Self::Configuration | Self::Homes | Self::Hatch => {
+            Self::StatePlace | Self::Configuration | Self::Homes | Self::Hatch | Self::Scratch => {
                 "choose another directory for the agent, or one beneath it without that"
             }
             _ => "keep it elsewhere",
@@ -101,6 +103,7 @@ impl fmt::Display for Trusted {
             Self::Socket => "service's socket",
             Self::Homes => "directory of agents' homes",
             Self::Program => "program `portcullis`",
+            Self::Scratch => "place of scratch directories",
             Self::Hatch => "place of what leads to the gates of agents",
         })
     }

@@ -37,6 +37,7 @@ use crate::{
         mount::{self, Mounted},
         policy_transfer::SharedPolicy,
         process,
+        scratch::Place,
         session::session,
         stderr,
     },
@@ -94,19 +95,27 @@ fn run(parent: u32) -> Result<(), Failure> {
         Service::Acp(_) => Door::Acp,
         Service::Command => Door::Mount,
     };
+    let scratch = match order.mount {
+        true => Place::open(&opened, &agent)?,
+        false => None,
+    };
     let session = session(agent, door)?;
     let options = logging::Options { log: order.launch.log.clone() };
     logging::start(&options, &opened.state_path)?;
     let (mount, processes) = match order.mount {
         true => {
-            let mount = receive_mount(&channel)?;
+            let mount = receive_mount(&channel, scratch)?;
             let processes = mount.as_ref().and_then(|mount| mount.processes.as_ref());
             let processes = processes.map(OwnedFd::try_clone).transpose();
             (mount, processes.or_fail("cannot start the gate")?)
         }
         false => (None, None),
     };
-    let profile = Profile { long_lived: true, reloads: true, processes, ..Profile::default() };
+    let scratch = mount.as_ref().and_then(|mount| mount.scratch.as_ref());
+    let scratch = scratch.map(|place| place.directory.try_clone()).transpose();
+    let scratch = scratch.or_fail("cannot start the gate")?;
+    let profile =
+        Profile { long_lived: true, reloads: true, processes, scratch, ..Profile::default() };
     let confined = opened.confine(profile)?;
     let dropped_capabilities = confined.report().dropped_capabilities;
     channel
@@ -150,7 +159,11 @@ fn introduce(
         let started = recovered.start(session, std::mem::take(&mut agent.facts))?;
         return Ok(Introduced { started, mounted: None, agent, streams });
     };
-    let facts = BTreeMap::from([("mount".to_owned(), true.into())]);
+    let mut facts = BTreeMap::from([("mount".to_owned(), true.into())]);
+    if let Some(scratch) = &mount.scratch {
+        facts.extend(scratch.facts());
+        scratch.warn();
+    }
     let started = recovered.start(session, facts)?;
     let mounted = Some(Mounted::serve(&started, mount)?);
     channel.send(&Progress::Mounted, &[]).or_fail("cannot answer the broker")?;
@@ -265,14 +278,17 @@ fn introduced(channel: &Channel) -> Result<(Agent, Vec<OwnedFd>), Failure> {
     channel.receive::<Agent>().or_fail("the agent did not start")
 }
 
-fn receive_mount(channel: &Channel) -> Result<Option<mount::Order>, Failure> {
+fn receive_mount(
+    channel: &Channel,
+    scratch: Option<Place>,
+) -> Result<Option<mount::Order>, Failure> {
     let received = channel.receive::<Option<protocol::Mount>>();
     let (order, files) = received.or_fail("the agent did not start")?;
     let Some(order) = order else { return Ok(None) };
     let mut files = files.into_iter();
     let device = files.next().ok_or_else(|| Failure::new("no mount came with the order"))?;
     let (user, group) = (order.user, order.group);
-    Ok(Some(mount::Order { device, processes: files.next(), user, group }))
+    Ok(Some(mount::Order { device, processes: files.next(), user, group, scratch }))
 }
 
 /// What is connected to whom.

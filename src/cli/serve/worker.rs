@@ -132,6 +132,7 @@ fn open(start: &WorkerStart, files: Vec<OwnedFd>) -> Result<(Option<Worker>, Apa
             watches: start.watches,
         }),
         processes: None,
+        scratch: None,
     };
     let (confined, apart) = opened.confine_worker(profile, &start.outside)?;
     let facts = [

@@ -79,6 +79,14 @@ fn a_first_policy_is_made_from_what_is_there() {
     ]
     reason = "this is installed or built, change its source instead"
 
+    # At a mount (`exec`, `run --mount`) these are directories outside the workspace, for
+    # builds and installers: what is done in them is neither decided nor recorded.
+    [scratch]
+    paths = [
+        "target",
+        "target[0-9A-Za-z][0-9A-Za-z][0-9A-Za-z][0-9A-Za-z][0-9A-Za-z][0-9A-Za-z]",
+    ]
+
     # What one session may do in all; beyond it an operation is denied.
     [limits]
     operationsPerSecond = 200

@@ -8,6 +8,7 @@ use super::*;
 mod command;
 mod device;
 mod ends;
+mod scratch;
 
 /// The most seconds that a run here takes.
 const LIMIT: &str = "60";

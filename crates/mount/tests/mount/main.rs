@@ -7,5 +7,6 @@ mod attributes;
 mod reading;
 mod reload;
 mod rig;
+mod scratch;
 mod stress;
 mod writing;

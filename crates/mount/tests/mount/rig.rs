@@ -12,7 +12,7 @@ use std::{
 
 use nix::sched::{CloneFlags, unshare};
 use portcullis_core::{AuditLog, Gateway, Workspace};
-use portcullis_mount::{Mount, Options, Session as Served, Stopper};
+use portcullis_mount::{Mount, Options, Scratch, Session as Served, Stopper};
 use portcullis_policy::{
     PolicySource, SecretKey, compile,
     model::{Door, Session},
@@ -100,6 +100,11 @@ impl Rig<'_> {
         command
     }
 
+    /// What is beside the workspace, in the place of the scratch directories.
+    pub(crate) fn beside(&self, name: &str) -> PathBuf {
+        self.base.join("scratch").join(name)
+    }
+
     /// A file or directory of the workspace itself.
     pub(crate) fn host(&self, name: &str) -> PathBuf {
         self.base.join("ws").join(name)
@@ -169,6 +174,13 @@ pub(crate) fn with_options(
         user: "root".to_owned(),
         door: Door::Mount,
     };
+    if let Some(rules) = gateway.policy().scratch() {
+        let place = base.join("scratch");
+        std::fs::create_dir(&place).unwrap();
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        let place = open(&place, flags, Mode::empty()).unwrap();
+        options.scratch = Some(Scratch::open(&place, rules.clone()).unwrap());
+    }
     let served = Mount::new(&gateway, session.clone(), options);
     let rig = Rig {
         gateway: &gateway,

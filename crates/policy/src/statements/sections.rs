@@ -15,9 +15,10 @@ use crate::{
     limits::StatedLimits,
     model::Access,
     mount::StatedMount,
-    pattern::Mode,
+    pattern::{Mode, Pattern},
     questions::PerAccess,
     said::Said,
+    scratch::{PathList, StatedScratch, names_directories},
     settings::{Binary, Hardlinks, Network, Stated, Symlinks},
     size,
     spelling::fold,
@@ -119,6 +120,9 @@ impl Reader<'_, '_> {
         if let Some(mount) = sub(root, "mount") {
             stated.mount = self.mount(mount);
         }
+        if let Some(scratch) = sub(root, "scratch") {
+            stated.scratch = self.scratch(scratch);
+        }
         if let Some(agent) = sub(root, "agent") {
             self.agent(agent, &mut stated);
         }
@@ -146,6 +150,32 @@ impl Reader<'_, '_> {
             binary_write,
             limits: self.limits(table),
         }
+    }
+
+    fn scratch(&mut self, table: &DeTable<'_>) -> StatedScratch {
+        let mut stated = StatedScratch {
+            max_size: table.get("maxSize").and_then(|value| self.size(value)),
+            keep: table.get("keep").and_then(|value| value.get_ref().as_bool()),
+            ..StatedScratch::default()
+        };
+        if !table.contains_key("paths") {
+            return stated;
+        }
+        let mut list = PathList { texts: Vec::new(), patterns: Vec::new() };
+        for value in elements(table, "paths") {
+            let Some(glob) = self.glob(value, Mode::Exact) else { continue };
+            if !glob.alternatives.iter().all(names_directories) {
+                let problem = Problem::new("a scratch directory needs a name")
+                    .label("its last component matches any name, or it is the root")
+                    .help("name the directory itself, such as \"target\"");
+                self.report(value.span(), problem);
+                continue;
+            }
+            list.texts.extend(value.get_ref().as_str().map(str::to_owned));
+            list.patterns.extend(glob.alternatives.into_iter().map(Pattern::at_any_depth));
+        }
+        stated.lists.push(list);
+        stated
     }
 
     fn agent(&mut self, agent: &DeTable<'_>, stated: &mut Stated) {

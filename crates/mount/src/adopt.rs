@@ -1,0 +1,150 @@
+//! A directory of the workspace becomes a scratch directory: a build makes one beside the name
+//! that it shall have, with a few files in it, and renames it.
+//!
+//! It is removed from the workspace, as a request of its own, and what could be read of it is
+//! in scratch then.
+
+use std::path::{Path, PathBuf};
+
+use portcullis_fuse::RenameMode;
+use portcullis_policy::{
+    ObjectKind,
+    model::{
+        Encoding, LineRange, WorkspacePath,
+        request::{Read, Remove},
+    },
+};
+use rustix::io::{Errno, Result};
+
+use crate::{
+    errno,
+    mount::Mount,
+    router::Router,
+    scratch::{Moved, Scratch, roots::Roots},
+};
+
+/// The most entries and bytes that are moved; beyond that programs copy.
+const ENTRIES: usize = 64;
+const BYTES: u64 = 1 << 20;
+
+impl Router<'_, '_> {
+    /// Renames a directory of the workspace to what is a scratch name.
+    ///
+    /// # Errors
+    /// `EXDEV` for one that is too large, or in use; why it may not be read or removed.
+    pub(crate) fn adopt(
+        &self,
+        scratch: &Scratch,
+        roots: &mut Roots,
+        from: (u64, &str),
+        (new, mode): (WorkspacePath, RenameMode),
+        pid: u32,
+    ) -> Result<()> {
+        let mount = self.mount;
+        let _names = mount.change_names();
+        let old = mount.path_of(from.0, from.1)?;
+        if mount.seen(&old)?.stat.kind != ObjectKind::Directory {
+            return Err(Errno::ACCESS);
+        }
+        let is_there = roots.by_path.contains_key(&new);
+        if is_there && mode == RenameMode::NoReplace {
+            return Err(Errno::EXIST);
+        }
+        if new.is_within(&old) {
+            return Err(Errno::INVAL);
+        }
+        if !roots.beneath(&old).is_empty() {
+            return Err(Errno::XDEV);
+        }
+        let node = mount.lock().nodes.child(from.0, from.1);
+        let entries = Gathering { mount, pid }.entries(&old, node)?;
+        if is_there {
+            scratch.remove_root(roots, &new)?;
+        }
+        let root = scratch.make_unnamed(roots)?;
+        let moved = scratch.fill(root, &entries).and_then(|()| {
+            let _change = mount.begin_change();
+            let remove = Remove { path: old, recursive: true };
+            mount.request(pid, node.unwrap_or(from.0), &remove).map(drop)
+        });
+        moved.inspect_err(|_| scratch.drop_root(root))?;
+        mount.counts.changes.add();
+        scratch.name_root(roots, root, new)?;
+        let mut state = mount.lock();
+        if let Some(node) = node {
+            // Until the kernel looks the names up again.
+            self.note_became(node, root.node);
+            let children = state.nodes.get(node).map(|node| &node.children);
+            for name in children.into_iter().flat_map(|children| children.keys()) {
+                mount.invalidations.entry(node, name.clone());
+            }
+        }
+        state.nodes.unlink(from.0, from.1);
+        Ok(())
+    }
+}
+
+/// What a directory has, read as any program would.
+struct Gathering<'a, 'g> {
+    mount: &'a Mount<'g>,
+    pid: u32,
+}
+
+impl Gathering<'_, '_> {
+    fn entries(&self, top: &WorkspacePath, node: Option<u64>) -> Result<Vec<(PathBuf, Moved)>> {
+        let (mut found, mut bytes) = (Vec::new(), 0);
+        let mut directories = vec![(top.clone(), PathBuf::new(), node)];
+        while let Some((path, at, node)) = directories.pop() {
+            if node.is_some_and(|node| !self.mount.lock().nodes.staged_only(node).is_empty()) {
+                return Err(Errno::XDEV);
+            }
+            let listed = self.mount.view().list(&path).map_err(|error| errno::of_look(&error))?;
+            for (name, kind) in listed.ok_or(Errno::NOENT)? {
+                if found.len() >= ENTRIES {
+                    return Err(Errno::XDEV);
+                }
+                let (path, at) = (path.join(&name).map_err(errno::of_name)?, at.join(&name));
+                let node = node.and_then(|node| self.mount.lock().nodes.child(node, &name));
+                let moved = match kind {
+                    ObjectKind::Directory => {
+                        directories.push((path, at.clone(), node));
+                        Moved::Directory
+                    }
+                    ObjectKind::File => self.file(&path, node, &mut bytes)?,
+                    ObjectKind::Symlink => Moved::Link(self.link(&path)?),
+                    _ => return Err(Errno::XDEV),
+                };
+                found.push((at, moved));
+            }
+        }
+        // A directory comes before what is in it.
+        found.sort_by_key(|(path, _)| depth(path));
+        Ok(found)
+    }
+
+    fn file(&self, path: &WorkspacePath, node: Option<u64>, bytes: &mut u64) -> Result<Moved> {
+        let is_dirty = node.is_some_and(|node| {
+            let state = self.mount.lock();
+            let staged = state.nodes.get(node).and_then(|node| node.staged());
+            staged.is_some_and(|staged| staged.shows().dirty)
+        });
+        let stat = self.mount.seen(path)?.stat;
+        *bytes += stat.size;
+        if is_dirty || *bytes > BYTES {
+            return Err(Errno::XDEV);
+        }
+        let (range, encoding) = (LineRange::default(), Encoding::Base64);
+        let read = Read { path: path.clone(), range, encoding };
+        let content = self.mount.request(self.pid, node.unwrap_or(crate::nodes::ROOT), &read)?;
+        Ok(Moved::File(content.output.bytes, stat.mode))
+    }
+
+    fn link(&self, path: &WorkspacePath) -> Result<String> {
+        let target = self.mount.view().read_link(path).map_err(|error| errno::of_link(&error))?;
+        target.ok_or(Errno::NOENT)
+    }
+}
+
+fn depth(path: &Path) -> usize {
+    path.components().count()
+}

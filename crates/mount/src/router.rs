@@ -1,0 +1,500 @@
+//! Which requests are about scratch directories, and which about the workspace.
+
+use std::{
+    collections::HashMap,
+    ffi::{OsStr, OsString},
+    sync::{PoisonError, RwLock},
+    time::Duration,
+};
+
+use portcullis_fuse::{
+    Attributes, Caller, Data, Directory, Entry, Errno, FileSystem, Handle, NodeId, OFlags, Opened,
+    RenameMode, Seek, SetAttributes, Statistics, WriteFrom,
+};
+use portcullis_policy::model::WorkspacePath;
+use rustix::io::Result;
+
+use crate::{
+    mount::Mount,
+    scratch::{Scratch, roots::Root, table::BIT},
+};
+
+/// Sends each request to the workspace's file system or to that of the scratch directories,
+/// and does what concerns both.
+pub(crate) struct Router<'a, 'g> {
+    pub(crate) mount: &'a Mount<'g>,
+    /// Directories of the workspace that became scratch by a rename: the kernel knows them by
+    /// their old numbers until it looks their names up again.
+    became: RwLock<HashMap<u64, u64>>,
+}
+
+/// Where a request goes.
+enum To<'a> {
+    Mount(NodeId),
+    Scratch(&'a Scratch, NodeId),
+}
+
+impl<'a, 'g> Router<'a, 'g> {
+    pub(crate) fn new(mount: &'a Mount<'g>) -> Self {
+        Self { mount, became: RwLock::default() }
+    }
+
+    fn to(&self, node: NodeId) -> To<'_> {
+        let Some(scratch) = &self.mount.scratch else { return To::Mount(node) };
+        if node.0 & BIT != 0 {
+            return To::Scratch(scratch, node);
+        }
+        let became = self.became.read().unwrap_or_else(PoisonError::into_inner);
+        match became.get(&node.0) {
+            Some(root) => To::Scratch(scratch, NodeId(*root)),
+            None => To::Mount(node),
+        }
+    }
+
+    fn by_handle(&self, handle: Handle) -> Option<&Scratch> {
+        self.mount.scratch.as_ref().filter(|_| handle.0 & BIT != 0)
+    }
+
+    /// The path of an entry of the workspace that would be a scratch directory.
+    fn root_path(&self, parent: NodeId, name: &OsStr) -> Option<(&Scratch, WorkspacePath)> {
+        let scratch = self.mount.scratch.as_ref()?;
+        let name = name.to_str().filter(|name| scratch.rules().may_match_name(name))?;
+        let path = self.mount.path_of(parent.0, name).ok()?;
+        scratch.rules().matches(&path).then_some((scratch, path))
+    }
+
+    fn root_entry(&self, scratch: &Scratch, root: Root) -> Result<Entry> {
+        scratch.root_entry(root, self.mount.options.timeout)
+    }
+
+    /// What making anything but a directory at a scratch name comes to.
+    fn refuse(scratch: &Scratch, path: &WorkspacePath) -> Errno {
+        if scratch.roots().by_path.contains_key(path) { Errno::EXIST } else { Errno::ACCESS }
+    }
+
+    /// A directory of the workspace is known as scratch from now on.
+    pub(crate) fn note_became(&self, node: u64, root: u64) {
+        self.became.write().unwrap_or_else(PoisonError::into_inner).insert(node, root);
+    }
+
+    fn rename_in_workspace(
+        &self,
+        caller: Caller,
+        from: (NodeId, &OsStr),
+        to: (NodeId, &OsStr),
+        mode: RenameMode,
+    ) -> Result<()> {
+        let renames = || self.mount.rename(caller, from, to, mode);
+        let Some(scratch) = &self.mount.scratch else { return renames() };
+        let (old, new) = (self.root_path(from.0, from.1), self.root_path(to.0, to.1));
+        let mut roots = scratch.change_roots();
+        if (old.is_some() || new.is_some()) && mode == RenameMode::Exchange {
+            return Err(Errno::INVAL);
+        }
+        match (old, new) {
+            (Some((_, old)), Some((_, new))) => {
+                if !roots.by_path.contains_key(&old) {
+                    return Err(Errno::NOENT);
+                }
+                if old == new {
+                    return Ok(());
+                }
+                if roots.by_path.contains_key(&new) {
+                    if mode == RenameMode::NoReplace {
+                        return Err(Errno::EXIST);
+                    }
+                    scratch.remove_root(&mut roots, &new)?;
+                }
+                scratch.move_root(&mut roots, &old, new)
+            }
+            (Some((_, old)), None) => {
+                Err(if roots.by_path.contains_key(&old) { Errno::XDEV } else { Errno::NOENT })
+            }
+            (None, Some((_, new))) => {
+                let name = from.1.to_str().ok_or(Errno::NOENT)?;
+                self.adopt(scratch, &mut roots, (from.0.0, name), (new, mode), caller.pid)
+            }
+            (None, None) => {
+                let path = |(parent, name): (NodeId, &OsStr)| {
+                    name.to_str().and_then(|name| self.mount.path_of(parent.0, name).ok())
+                };
+                let (Some(old), Some(new)) = (path(from), path(to)) else { return renames() };
+                // What is scratch stays scratch, or the rename is a copy.
+                let mut moved = Vec::new();
+                for (path, _) in roots.beneath(&old) {
+                    let there =
+                        path.rebase(&old, &new).filter(|there| scratch.rules().matches(there));
+                    moved.push((path, there.ok_or(Errno::XDEV)?));
+                }
+                if old != new && !roots.beneath(&new).is_empty() {
+                    return Err(Errno::NOTEMPTY);
+                }
+                renames()?;
+                for (path, there) in moved {
+                    scratch.move_root(&mut roots, &path, there)?;
+                }
+                Ok(())
+            }
+        }
+    }
+}
+
+impl FileSystem for Router<'_, '_> {
+    fn lookup(&self, caller: Caller, parent: NodeId, name: &OsStr) -> Result<Option<Entry>> {
+        if let To::Scratch(scratch, parent) = self.to(parent) {
+            return scratch.lookup(caller, parent, name);
+        }
+        let Some((scratch, path)) = self.root_path(parent, name) else {
+            return self.mount.lookup(caller, parent, name);
+        };
+        let root = scratch.roots().by_path.get(&path).copied();
+        root.map(|root| self.root_entry(scratch, root)).transpose()
+    }
+
+    fn forget(&self, node: NodeId, count: u64) {
+        match &self.mount.scratch {
+            Some(scratch) if node.0 & BIT != 0 => scratch.forget(node, count),
+            _ => {
+                self.mount.forget(node, count);
+                let is_known = self.mount.lock().nodes.get(node.0).is_some();
+                let mut became = self.became.write().unwrap_or_else(PoisonError::into_inner);
+                if !is_known {
+                    became.remove(&node.0);
+                }
+            }
+        }
+    }
+
+    fn attributes(
+        &self,
+        caller: Caller,
+        node: NodeId,
+        handle: Option<Handle>,
+    ) -> Result<(Attributes, Duration)> {
+        match self.to(node) {
+            To::Mount(node) => FileSystem::attributes(self.mount, caller, node, handle),
+            To::Scratch(scratch, at) => {
+                let (of, timeout) = scratch.attributes(caller, at, handle)?;
+                Ok((Attributes { inode: node.0, ..of }, timeout))
+            }
+        }
+    }
+
+    fn set_attributes(
+        &self,
+        caller: Caller,
+        node: NodeId,
+        set: SetAttributes,
+    ) -> Result<(Attributes, Duration)> {
+        match self.to(node) {
+            To::Mount(node) => FileSystem::set_attributes(self.mount, caller, node, set),
+            To::Scratch(scratch, at) => {
+                let (of, timeout) = scratch.set_attributes(caller, at, set)?;
+                Ok((Attributes { inode: node.0, ..of }, timeout))
+            }
+        }
+    }
+
+    fn read_link(&self, caller: Caller, node: NodeId) -> Result<OsString> {
+        match self.to(node) {
+            To::Mount(node) => self.mount.read_link(caller, node),
+            To::Scratch(scratch, node) => scratch.read_link(caller, node),
+        }
+    }
+
+    fn symlink(
+        &self,
+        caller: Caller,
+        parent: NodeId,
+        name: &OsStr,
+        target: &OsStr,
+    ) -> Result<Entry> {
+        match (self.to(parent), self.root_path(parent, name)) {
+            (To::Scratch(scratch, parent), _) => scratch.symlink(caller, parent, name, target),
+            (_, Some((scratch, path))) => Err(Self::refuse(scratch, &path)),
+            (To::Mount(parent), None) => self.mount.symlink(caller, parent, name, target),
+        }
+    }
+
+    fn make_file(&self, caller: Caller, parent: NodeId, name: &OsStr, mode: u32) -> Result<Entry> {
+        match (self.to(parent), self.root_path(parent, name)) {
+            (To::Scratch(scratch, parent), _) => scratch.make_file(caller, parent, name, mode),
+            (_, Some((scratch, path))) => Err(Self::refuse(scratch, &path)),
+            (To::Mount(parent), None) => self.mount.make_file(caller, parent, name, mode),
+        }
+    }
+
+    fn make_directory(
+        &self,
+        caller: Caller,
+        parent: NodeId,
+        name: &OsStr,
+        mode: u32,
+    ) -> Result<Entry> {
+        let parent = match self.to(parent) {
+            To::Scratch(scratch, parent) => {
+                return scratch.make_directory(caller, parent, name, mode);
+            }
+            To::Mount(parent) => parent,
+        };
+        if self.root_path(parent, name).is_none() {
+            return FileSystem::make_directory(self.mount, caller, parent, name, mode);
+        }
+        let Some(scratch) = &self.mount.scratch else { return Err(Errno::IO) };
+        let mut roots = scratch.change_roots();
+        // Again, now that nothing moves.
+        let (_, path) = self.root_path(parent, name).ok_or(Errno::STALE)?;
+        if roots.by_path.contains_key(&path) {
+            return Err(Errno::EXIST);
+        }
+        let root = scratch.make_root(&mut roots, path)?;
+        self.root_entry(scratch, root)
+    }
+
+    fn unlink(&self, caller: Caller, parent: NodeId, name: &OsStr) -> Result<()> {
+        match (self.to(parent), self.root_path(parent, name)) {
+            (To::Scratch(scratch, parent), _) => scratch.unlink(caller, parent, name),
+            (_, Some((scratch, path))) => match scratch.roots().by_path.contains_key(&path) {
+                true => Err(Errno::ISDIR),
+                false => Err(Errno::NOENT),
+            },
+            (To::Mount(parent), None) => self.mount.unlink(caller, parent, name),
+        }
+    }
+
+    fn remove_directory(&self, caller: Caller, parent: NodeId, name: &OsStr) -> Result<()> {
+        let parent = match self.to(parent) {
+            To::Scratch(scratch, parent) => return scratch.remove_directory(caller, parent, name),
+            To::Mount(parent) => parent,
+        };
+        let Some(scratch) = &self.mount.scratch else {
+            return self.mount.remove_directory(caller, parent, name);
+        };
+        let mut roots = scratch.change_roots();
+        if let Some((_, path)) = self.root_path(parent, name) {
+            return scratch.remove_root(&mut roots, &path);
+        }
+        let path = name.to_str().and_then(|name| self.mount.path_of(parent.0, name).ok());
+        if path.is_some_and(|path| !roots.beneath(&path).is_empty()) {
+            return Err(Errno::NOTEMPTY);
+        }
+        self.mount.remove_directory(caller, parent, name)
+    }
+
+    fn rename(
+        &self,
+        caller: Caller,
+        from: (NodeId, &OsStr),
+        to: (NodeId, &OsStr),
+        mode: RenameMode,
+    ) -> Result<()> {
+        match (self.to(from.0), self.to(to.0)) {
+            (To::Scratch(scratch, old), To::Scratch(_, new)) => {
+                scratch.rename(caller, (old, from.1), (new, to.1), mode)
+            }
+            (To::Mount(old), To::Mount(new)) => {
+                self.rename_in_workspace(caller, (old, from.1), (new, to.1), mode)
+            }
+            _ => Err(Errno::XDEV),
+        }
+    }
+
+    fn link(&self, caller: Caller, node: NodeId, parent: NodeId, name: &OsStr) -> Result<Entry> {
+        match (self.to(node), self.to(parent)) {
+            (To::Scratch(scratch, node), To::Scratch(_, parent)) => {
+                scratch.link(caller, node, parent, name)
+            }
+            (To::Mount(node), To::Mount(parent)) => match self.root_path(parent, name) {
+                Some((scratch, path)) => Err(Self::refuse(scratch, &path)),
+                None => self.mount.link(caller, node, parent, name),
+            },
+            _ => Err(Errno::XDEV),
+        }
+    }
+
+    fn open(&self, caller: Caller, node: NodeId, flags: OFlags) -> Result<Opened> {
+        match self.to(node) {
+            To::Mount(node) => self.mount.open(caller, node, flags),
+            To::Scratch(scratch, node) => scratch.open(caller, node, flags),
+        }
+    }
+
+    fn create(
+        &self,
+        caller: Caller,
+        parent: NodeId,
+        name: &OsStr,
+        mode: u32,
+        flags: OFlags,
+    ) -> Result<(Entry, Opened)> {
+        match (self.to(parent), self.root_path(parent, name)) {
+            (To::Scratch(scratch, parent), _) => scratch.create(caller, parent, name, mode, flags),
+            (_, Some((scratch, path))) => Err(Self::refuse(scratch, &path)),
+            (To::Mount(parent), None) => self.mount.create(caller, parent, name, mode, flags),
+        }
+    }
+
+    fn temporary(
+        &self,
+        caller: Caller,
+        parent: NodeId,
+        mode: u32,
+        flags: OFlags,
+    ) -> Result<(Entry, Opened)> {
+        self.mount.temporary(caller, parent, mode, flags)
+    }
+
+    fn read(
+        &self,
+        caller: Caller,
+        node: NodeId,
+        handle: Handle,
+        offset: u64,
+        size: u32,
+    ) -> Result<Data> {
+        match self.by_handle(handle) {
+            Some(scratch) => scratch.read(caller, node, handle, offset, size),
+            None => self.mount.read(caller, node, handle, offset, size),
+        }
+    }
+
+    fn write(
+        &self,
+        caller: Caller,
+        node: NodeId,
+        handle: Handle,
+        offset: u64,
+        data: &[u8],
+        from: WriteFrom,
+    ) -> Result<u32> {
+        match self.by_handle(handle) {
+            Some(scratch) => scratch.write(caller, node, handle, offset, data, from),
+            None => self.mount.write(caller, node, handle, offset, data, from),
+        }
+    }
+
+    fn flush(&self, caller: Caller, node: NodeId, handle: Handle) -> Result<()> {
+        match self.by_handle(handle) {
+            Some(scratch) => scratch.flush(caller, node, handle),
+            None => self.mount.flush(caller, node, handle),
+        }
+    }
+
+    fn release(&self, node: NodeId, handle: Handle) {
+        match self.by_handle(handle) {
+            Some(scratch) => scratch.release(node, handle),
+            None => FileSystem::release(self.mount, node, handle),
+        }
+    }
+
+    fn sync(&self, caller: Caller, node: NodeId, handle: Handle, data_only: bool) -> Result<()> {
+        match self.by_handle(handle) {
+            Some(scratch) => scratch.sync(caller, node, handle, data_only),
+            None => self.mount.sync(caller, node, handle, data_only),
+        }
+    }
+
+    fn allocate(
+        &self,
+        caller: Caller,
+        node: NodeId,
+        handle: Handle,
+        mode: u32,
+        offset: u64,
+        length: u64,
+    ) -> Result<()> {
+        match self.by_handle(handle) {
+            Some(scratch) => scratch.allocate(caller, node, handle, mode, offset, length),
+            None => self.mount.allocate(caller, node, handle, mode, offset, length),
+        }
+    }
+
+    fn seek(&self, node: NodeId, handle: Handle, offset: u64, to: Seek) -> Result<u64> {
+        match self.by_handle(handle) {
+            Some(scratch) => scratch.seek(node, handle, offset, to),
+            None => self.mount.seek(node, handle, offset, to),
+        }
+    }
+
+    fn open_directory(&self, caller: Caller, node: NodeId, flags: OFlags) -> Result<Opened> {
+        match self.to(node) {
+            To::Mount(node) => FileSystem::open_directory(self.mount, caller, node, flags),
+            To::Scratch(scratch, node) => scratch.open_directory(caller, node, flags),
+        }
+    }
+
+    fn read_directory(
+        &self,
+        caller: Caller,
+        node: NodeId,
+        handle: Handle,
+        offset: u64,
+        directory: &mut Directory<'_>,
+    ) -> Result<()> {
+        match self.by_handle(handle) {
+            Some(scratch) => {
+                let To::Scratch(_, node) = self.to(node) else { return Err(Errno::BADF) };
+                scratch.read_directory(caller, node, handle, offset, directory)
+            }
+            None => self.read_workspace(caller, node, handle, offset, directory),
+        }
+    }
+
+    fn release_directory(&self, node: NodeId, handle: Handle) {
+        match self.by_handle(handle) {
+            Some(scratch) => scratch.release_directory(node, handle),
+            None => self.mount.release_directory(node, handle),
+        }
+    }
+
+    fn sync_directory(&self, caller: Caller, node: NodeId, handle: Handle) -> Result<()> {
+        match self.by_handle(handle) {
+            Some(scratch) => scratch.sync_directory(caller, node, handle),
+            None => self.mount.sync_directory(caller, node, handle),
+        }
+    }
+
+    fn statistics(&self, node: NodeId) -> Result<Statistics> {
+        match self.to(node) {
+            To::Mount(node) => self.mount.statistics(node),
+            To::Scratch(scratch, node) => scratch.statistics(node),
+        }
+    }
+
+    fn extended(&self, caller: Caller, node: NodeId, name: &OsStr) -> Result<Vec<u8>> {
+        match self.to(node) {
+            To::Mount(node) => self.mount.extended(caller, node, name),
+            To::Scratch(scratch, node) => scratch.extended(caller, node, name),
+        }
+    }
+
+    fn extended_names(&self, caller: Caller, node: NodeId) -> Result<Vec<OsString>> {
+        match self.to(node) {
+            To::Mount(node) => self.mount.extended_names(caller, node),
+            To::Scratch(scratch, node) => scratch.extended_names(caller, node),
+        }
+    }
+
+    fn set_extended(&self, caller: Caller, node: NodeId, name: &OsStr, value: &[u8]) -> Result<()> {
+        self.mount.set_extended(caller, node, name, value)
+    }
+
+    fn remove_extended(&self, caller: Caller, node: NodeId, name: &OsStr) -> Result<()> {
+        self.mount.remove_extended(caller, node, name)
+    }
+}
+
+impl Router<'_, '_> {
+    /// Gives the entries of a directory of the workspace, its scratch directories too.
+    fn read_workspace(
+        &self,
+        caller: Caller,
+        node: NodeId,
+        handle: Handle,
+        offset: u64,
+        directory: &mut Directory<'_>,
+    ) -> Result<()> {
+        self.mount
+            .give_list(node, handle, offset, directory, |name| self.lookup(caller, node, name))
+    }
+}

@@ -1,0 +1,217 @@
+//! Names in scratch directories: making, removing, renaming, linking.
+
+use std::{
+    ffi::OsStr,
+    os::fd::OwnedFd,
+    path::{Path, PathBuf},
+    sync::Arc,
+};
+
+use portcullis_fuse::{Entry, RenameMode};
+use rustix::{
+    fs::{
+        AtFlags, FileType, Mode, OFlags, RenameFlags, Stat, chmodat, fchmod, fstat, linkat,
+        mkdirat, renameat_with, symlinkat, unlinkat,
+    },
+    io::{Errno, Result},
+};
+
+use super::{
+    Scratch,
+    place::{self, is_name, is_served, kind},
+    table::Table,
+    usage::{BLOCK, cost_of},
+};
+
+/// Bits that change whose rights a program has.
+pub(super) const SET_ID: u32 = 0o6000;
+
+/// The place of a directory, and the facts about one of its entries.
+struct At {
+    directory: OwnedFd,
+    path: PathBuf,
+}
+
+impl Scratch {
+    /// The path of an entry.
+    pub(super) fn path(&self, table: &Table, parent: u64, name: &OsStr) -> Result<PathBuf> {
+        if is_name(name) { Ok(table.path(parent)?.join(name)) } else { Err(Errno::INVAL) }
+    }
+
+    fn at(&self, table: &Table, parent: u64, name: &OsStr) -> Result<At> {
+        let path = self.path(table, parent, name)?;
+        let directory = place::directory(&self.base, path.parent().ok_or(Errno::INVAL)?)?;
+        Ok(At { directory, path })
+    }
+
+    fn stat(&self, path: &Path) -> Result<Stat> {
+        let stat = place::stat(&self.base, path)?;
+        if is_served(kind(&stat)) { Ok(stat) } else { Err(Errno::NOENT) }
+    }
+
+    /// Looks a name up, with one more reference of the kernel's.
+    pub(super) fn find(&self, parent: u64, name: &OsStr) -> Result<Entry> {
+        let mut table = self.table();
+        let path = self.path(&table, parent, name)?;
+        let stat = self.stat(&path)?;
+        let id = table.found(parent, name, (kind(&stat), stat.st_ino))?;
+        Ok(self.entry(id, &stat))
+    }
+
+    /// Makes an entry, whose space is reserved first.
+    fn make(
+        &self,
+        parent: u64,
+        name: &OsStr,
+        make: impl FnOnce(&At) -> Result<()>,
+    ) -> Result<Entry> {
+        let mut table = self.table();
+        let at = self.at(&table, parent, name)?;
+        self.usage.add_entry()?;
+        make(&at).inspect_err(|_| self.usage.remove_entry(BLOCK))?;
+        let stat = self.stat(&at.path)?;
+        let id = table.found(parent, name, (kind(&stat), stat.st_ino))?;
+        Ok(self.entry(id, &stat))
+    }
+
+    pub(super) fn add_directory(&self, parent: u64, name: &OsStr, mode: u32) -> Result<Entry> {
+        let mode = Mode::from_raw_mode(mode & 0o1777);
+        self.make(parent, name, |at| {
+            mkdirat(&at.directory, name, mode)?;
+            // Without the bits of this process's umask.
+            chmodat(&at.directory, name, mode, AtFlags::empty())
+        })
+    }
+
+    pub(super) fn add_symlink(&self, parent: u64, name: &OsStr, target: &OsStr) -> Result<Entry> {
+        self.make(parent, name, |at| symlinkat(target, &at.directory, name))
+    }
+
+    /// Makes a file, or opens what is there unless `flags` have `O_EXCL`.
+    pub(super) fn add_file(
+        &self,
+        parent: u64,
+        name: &OsStr,
+        mode: u32,
+        flags: OFlags,
+    ) -> Result<(Entry, Arc<OwnedFd>)> {
+        if mode & SET_ID != 0 {
+            return Err(Errno::PERM);
+        }
+        let mode = Mode::from_raw_mode(mode & 0o1777);
+        let mut table = self.table();
+        table.room()?;
+        let path = self.path(&table, parent, name)?;
+        self.usage.add_entry()?;
+        let made = OFlags::CREATE | OFlags::EXCL | (flags & OFlags::RWMODE);
+        let file = match place::open(&self.base, &path, made, mode) {
+            Ok(file) => {
+                fchmod(&file, mode)?;
+                file
+            }
+            Err(error) => {
+                self.usage.remove_entry(BLOCK);
+                if error != Errno::EXIST || flags.contains(OFlags::EXCL) {
+                    return Err(error);
+                }
+                self.open_path(&path, flags)?
+            }
+        };
+        let stat = fstat(&file)?;
+        let id = table.found(parent, name, (kind(&stat), stat.st_ino))?;
+        Ok((self.entry(id, &stat), Arc::new(file)))
+    }
+
+    /// Opens a regular file, and truncates it if `flags` say so.
+    pub(super) fn open_path(&self, path: &Path, flags: OFlags) -> Result<OwnedFd> {
+        // Of anything else an open could wait.
+        let facts = self.stat(path)?;
+        match kind(&facts) {
+            FileType::RegularFile => {}
+            FileType::Directory => return Err(Errno::ISDIR),
+            _ => return Err(Errno::LOOP),
+        }
+        let kept = flags & (OFlags::RWMODE | OFlags::TRUNC);
+        let file = place::open(&self.base, path, kept | OFlags::NONBLOCK, Mode::empty())?;
+        if flags.contains(OFlags::TRUNC) {
+            self.usage.resize(super::usage::size(&facts), 0)?;
+        }
+        Ok(file)
+    }
+
+    /// An object has lost a name.
+    fn lost(&self, table: &mut Table, parent: u64, name: &OsStr, stat: &Stat) {
+        let is_last = kind(stat) == FileType::Directory || stat.st_nlink <= 1;
+        let is_open = table.unname(parent, name, stat.st_ino, is_last);
+        if is_last && !is_open {
+            self.usage.remove_entry(cost_of(stat));
+        }
+    }
+
+    /// Removes a name: that of a directory if `directory`, else of anything else.
+    pub(super) fn remove_name(&self, parent: u64, name: &OsStr, directory: bool) -> Result<()> {
+        let mut table = self.table();
+        let at = self.at(&table, parent, name)?;
+        let stat = self.stat(&at.path)?;
+        let flags = if directory { AtFlags::REMOVEDIR } else { AtFlags::empty() };
+        unlinkat(&at.directory, name, flags)?;
+        self.lost(&mut table, parent, name, &stat);
+        Ok(())
+    }
+
+    /// Gives an entry another name beneath the same root.
+    pub(super) fn rename_name(
+        &self,
+        from: (u64, &OsStr),
+        to: (u64, &OsStr),
+        mode: RenameMode,
+    ) -> Result<()> {
+        let mut table = self.table();
+        if table.get(from.0)?.root != table.get(to.0)?.root {
+            return Err(Errno::XDEV);
+        }
+        let (old, new) = (self.at(&table, from.0, from.1)?, self.at(&table, to.0, to.1)?);
+        let source = self.stat(&old.path)?;
+        let target = match self.stat(&new.path) {
+            Ok(stat) => Some(stat),
+            Err(Errno::NOENT) => None,
+            Err(error) => return Err(error),
+        };
+        let flags = match mode {
+            RenameMode::Replace => RenameFlags::empty(),
+            RenameMode::NoReplace => RenameFlags::NOREPLACE,
+            RenameMode::Exchange => RenameFlags::EXCHANGE,
+        };
+        renameat_with(&old.directory, from.1, &new.directory, to.1, flags)?;
+        match target {
+            // Two names of one file: nothing happens.
+            Some(target) if target.st_ino == source.st_ino => return Ok(()),
+            Some(target) if mode == RenameMode::Exchange => {
+                table.renamed(target.st_ino, to, from);
+            }
+            Some(target) => self.lost(&mut table, to.0, to.1, &target),
+            None => {}
+        }
+        table.renamed(source.st_ino, from, to);
+        Ok(())
+    }
+
+    /// Another name for a file beneath the same root.
+    pub(super) fn add_link(&self, id: u64, parent: u64, name: &OsStr) -> Result<Entry> {
+        let mut table = self.table();
+        if table.get(id)?.root != table.get(parent)?.root {
+            return Err(Errno::XDEV);
+        }
+        if table.get(id)?.kind == FileType::Directory {
+            return Err(Errno::PERM);
+        }
+        let source = table.path(id)?;
+        let at = self.at(&table, parent, name)?;
+        let (above, old) = place::split(&source)?;
+        let above = place::directory(&self.base, above)?;
+        linkat(above, old, &at.directory, name, AtFlags::empty())?;
+        let stat = self.stat(&at.path)?;
+        let id = table.found(parent, name, (kind(&stat), stat.st_ino))?;
+        Ok(self.entry(id, &stat))
+    }
+}

@@ -1,0 +1,304 @@
+//! The nodes of scratch directories, and what is open of them.
+//!
+//! A node is an object of the underlying file system, with those of its names that the
+//! kernel knows of: hard links share pages. Its path is made anew for each use from one of
+//! its names, so a rename moves all that is beneath.
+
+use std::{
+    collections::HashMap,
+    ffi::{OsStr, OsString},
+    os::fd::OwnedFd,
+    path::PathBuf,
+    sync::{Arc, Mutex},
+};
+
+use rustix::{
+    fs::FileType,
+    io::{Errno, Result},
+};
+
+use super::place::Listed;
+
+/// The bit in the numbers of nodes and handles that says that they are of scratch. Numbers
+/// stay exact in programs that keep them in a floating point number.
+pub(crate) const BIT: u64 = 1 << 48;
+
+/// One node.
+#[derive(Debug)]
+pub(crate) struct Node {
+    pub(crate) kind: FileType,
+    inode: u64,
+    /// Parents and names; of a root none.
+    names: Vec<(u64, OsString)>,
+    /// Where a root is.
+    place: Option<PathBuf>,
+    /// The root above it, or itself.
+    pub(crate) root: u64,
+    lookups: u64,
+    children: usize,
+    /// What is open of a file.
+    files: Vec<(u64, Arc<OwnedFd>)>,
+}
+
+/// What is open.
+#[derive(Debug, Clone)]
+pub(crate) enum Opened {
+    File(Arc<OwnedFd>),
+    Directory(Arc<OpenDirectory>),
+}
+
+/// An open directory.
+#[derive(Debug)]
+pub(crate) struct OpenDirectory {
+    pub(crate) descriptor: OwnedFd,
+    /// Its entries, once they were read.
+    pub(crate) list: Mutex<Option<Vec<Listed>>>,
+}
+
+/// All nodes and handles.
+#[derive(Debug)]
+pub(crate) struct Table {
+    nodes: HashMap<u64, Node>,
+    by_inode: HashMap<u64, u64>,
+    handles: HashMap<u64, (u64, Opened)>,
+    next: u64,
+    most_nodes: usize,
+    most_handles: usize,
+}
+
+impl Table {
+    pub(crate) fn new(most_nodes: usize, most_handles: usize) -> Self {
+        Self {
+            nodes: HashMap::new(),
+            by_inode: HashMap::new(),
+            handles: HashMap::new(),
+            next: BIT + 1,
+            most_nodes,
+            most_handles,
+        }
+    }
+
+    /// # Errors
+    /// `ESTALE` for a node that is not known.
+    pub(crate) fn get(&self, id: u64) -> Result<&Node> {
+        self.nodes.get(&id).ok_or(Errno::STALE)
+    }
+
+    /// The path of a node beneath the place of all.
+    ///
+    /// # Errors
+    /// `ESTALE` where no name of it is known.
+    pub(crate) fn path(&self, id: u64) -> Result<PathBuf> {
+        let mut names = Vec::new();
+        let mut node = self.get(id)?;
+        let place = loop {
+            if let Some(place) = &node.place {
+                break place;
+            }
+            let (parent, name) = node.names.first().ok_or(Errno::STALE)?;
+            names.push(name);
+            node = self.get(*parent)?;
+        };
+        let mut path = place.clone();
+        path.extend(names.into_iter().rev());
+        Ok(path)
+    }
+
+    /// Makes a node for a root, which stays until it is removed.
+    pub(crate) fn add_root(&mut self, place: PathBuf, inode: u64) -> u64 {
+        let id = self.add(FileType::Directory, inode, None);
+        if let Some(node) = self.nodes.get_mut(&id) {
+            (node.place, node.lookups) = (Some(place), 1);
+        }
+        id
+    }
+
+    /// The kernel has one more reference to a node.
+    pub(crate) fn refer(&mut self, id: u64) {
+        if let Some(node) = self.nodes.get_mut(&id) {
+            node.lookups += 1;
+        }
+    }
+
+    /// The root is gone.
+    pub(crate) fn remove_root(&mut self, id: u64) {
+        if let Some(node) = self.nodes.get_mut(&id) {
+            node.place = None;
+            let inode = node.inode;
+            self.by_inode.remove(&inode);
+            self.forget(id, 1);
+        }
+    }
+
+    /// The node of what was found, with one more reference of the kernel's.
+    ///
+    /// # Errors
+    /// `ENFILE` where there are too many.
+    pub(crate) fn found(
+        &mut self,
+        parent: u64,
+        name: &OsStr,
+        (kind, inode): (FileType, u64),
+    ) -> Result<u64> {
+        let root = self.get(parent)?.root;
+        let known = self.by_inode.get(&inode).copied();
+        let known = known.filter(|id| self.nodes.get(id).is_some_and(|node| node.kind == kind));
+        let id = match known {
+            Some(id) => id,
+            None if self.nodes.len() >= self.most_nodes => return Err(Errno::NFILE),
+            None => self.add(kind, inode, Some(root)),
+        };
+        self.name(id, parent, name);
+        if let Some(node) = self.nodes.get_mut(&id) {
+            node.lookups += 1;
+        }
+        Ok(id)
+    }
+
+    fn add(&mut self, kind: FileType, inode: u64, root: Option<u64>) -> u64 {
+        let id = self.next;
+        self.next += 1;
+        let node = Node {
+            kind,
+            inode,
+            names: Vec::new(),
+            place: None,
+            root: root.unwrap_or(id),
+            lookups: 0,
+            children: 0,
+            files: Vec::new(),
+        };
+        self.nodes.insert(id, node);
+        self.by_inode.insert(inode, id);
+        id
+    }
+
+    /// A node has one more name; a directory has one alone.
+    fn name(&mut self, id: u64, parent: u64, name: &OsStr) {
+        let Some(node) = self.nodes.get_mut(&id) else { return };
+        if node.names.iter().any(|(at, known)| *at == parent && known == name) {
+            return;
+        }
+        let old = if node.kind == FileType::Directory { node.names.pop() } else { None };
+        node.names.push((parent, name.to_owned()));
+        if let Some(node) = self.nodes.get_mut(&parent) {
+            node.children += 1;
+        }
+        if let Some((parent, _)) = old {
+            self.lose_child(parent);
+        }
+    }
+
+    /// A name is gone, and with `is_last` the object. Returns whether it is still open.
+    pub(crate) fn unname(&mut self, parent: u64, name: &OsStr, inode: u64, is_last: bool) -> bool {
+        let Some(id) = self.by_inode.get(&inode).copied() else { return false };
+        if is_last {
+            self.by_inode.remove(&inode);
+        }
+        let Some(node) = self.nodes.get_mut(&id) else { return false };
+        let before = node.names.len();
+        node.names.retain(|(at, known)| *at != parent || known != name);
+        let (is_open, lost) = (!node.files.is_empty(), before - node.names.len());
+        for _ in 0..lost {
+            self.lose_child(parent);
+        }
+        self.drop_unused(id);
+        is_open
+    }
+
+    /// An object has another name.
+    pub(crate) fn renamed(&mut self, inode: u64, from: (u64, &OsStr), to: (u64, &OsStr)) {
+        let Some(id) = self.by_inode.get(&inode).copied() else { return };
+        // First the new one, so that nothing is forgotten between.
+        self.name(id, to.0, to.1);
+        let Some(node) = self.nodes.get_mut(&id) else { return };
+        let before = node.names.len();
+        node.names.retain(|(at, known)| *at != from.0 || known != from.1);
+        for _ in node.names.len()..before {
+            self.lose_child(from.0);
+        }
+    }
+
+    fn lose_child(&mut self, parent: u64) {
+        if let Some(node) = self.nodes.get_mut(&parent) {
+            node.children = node.children.saturating_sub(1);
+        }
+        self.drop_unused(parent);
+    }
+
+    /// The kernel gives up `count` references.
+    pub(crate) fn forget(&mut self, id: u64, count: u64) {
+        if let Some(node) = self.nodes.get_mut(&id) {
+            node.lookups = node.lookups.saturating_sub(count);
+        }
+        self.drop_unused(id);
+    }
+
+    fn drop_unused(&mut self, id: u64) {
+        let Some(node) = self.nodes.get(&id) else { return };
+        if node.lookups > 0 || node.children > 0 || !node.files.is_empty() {
+            return;
+        }
+        let Some(node) = self.nodes.remove(&id) else { return };
+        if self.by_inode.get(&node.inode) == Some(&id) {
+            self.by_inode.remove(&node.inode);
+        }
+        for (parent, _) in node.names {
+            self.lose_child(parent);
+        }
+    }
+
+    /// Whether one more may be opened.
+    ///
+    /// # Errors
+    /// `ENFILE`.
+    pub(crate) fn room(&self) -> Result<()> {
+        if self.handles.len() < self.most_handles { Ok(()) } else { Err(Errno::NFILE) }
+    }
+
+    /// A node was opened.
+    pub(crate) fn open(&mut self, id: u64, opened: Opened) -> u64 {
+        let handle = self.next;
+        self.next += 1;
+        if let (Opened::File(file), Some(node)) = (&opened, self.nodes.get_mut(&id)) {
+            node.files.push((handle, Arc::clone(file)));
+        }
+        self.handles.insert(handle, (id, opened));
+        handle
+    }
+
+    /// Closes a handle. A file of which nothing is left is returned.
+    pub(crate) fn close(&mut self, handle: u64) -> Option<Arc<OwnedFd>> {
+        let (id, opened) = self.handles.remove(&handle)?;
+        let Opened::File(file) = opened else { return None };
+        let node = self.nodes.get_mut(&id)?;
+        node.files.retain(|(open, _)| *open != handle);
+        let is_last = node.files.is_empty();
+        let is_gone = is_last && self.by_inode.get(&node.inode) != Some(&id);
+        self.drop_unused(id);
+        is_gone.then_some(file)
+    }
+
+    /// # Errors
+    /// `EBADF` where the handle is of no file.
+    pub(crate) fn file(&self, handle: u64) -> Result<Arc<OwnedFd>> {
+        match self.handles.get(&handle) {
+            Some((_, Opened::File(file))) => Ok(Arc::clone(file)),
+            _ => Err(Errno::BADF),
+        }
+    }
+
+    /// # Errors
+    /// `EBADF` where the handle is of no directory.
+    pub(crate) fn directory(&self, handle: u64) -> Result<Arc<OpenDirectory>> {
+        match self.handles.get(&handle) {
+            Some((_, Opened::Directory(directory))) => Ok(Arc::clone(directory)),
+            _ => Err(Errno::BADF),
+        }
+    }
+
+    /// A descriptor of a node that is open.
+    pub(crate) fn open_file(&self, id: u64) -> Option<Arc<OwnedFd>> {
+        self.nodes.get(&id)?.files.last().map(|(_, file)| Arc::clone(file))
+    }
+}

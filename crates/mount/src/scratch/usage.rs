@@ -1,0 +1,132 @@
+//! How much is in scratch directories.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use rustix::{
+    fs::{FileType, Stat},
+    io::{Errno, Result},
+};
+
+use super::place::kind;
+
+/// What an entry costs at least.
+pub(crate) const BLOCK: u64 = 4096;
+
+/// What there is, and how much there may be.
+#[derive(Debug)]
+pub(crate) struct Usage {
+    limit: u64,
+    bytes: AtomicU64,
+    entries: AtomicU64,
+    refused: AtomicU64,
+}
+
+/// What a file of that size costs: whole blocks, and at least one, holes included.
+pub(crate) fn cost(size: u64) -> u64 {
+    size.div_ceil(BLOCK).max(1).saturating_mul(BLOCK)
+}
+
+/// What an entry costs.
+pub(crate) fn cost_of(stat: &Stat) -> u64 {
+    match kind(stat) {
+        FileType::RegularFile => cost(size(stat)),
+        _ => BLOCK,
+    }
+}
+
+/// The size of a file.
+pub(crate) fn size(stat: &Stat) -> u64 {
+    u64::try_from(stat.st_size).unwrap_or(0)
+}
+
+impl Usage {
+    pub(crate) fn new(limit: u64, (bytes, entries): (u64, u64)) -> Self {
+        let (bytes, entries) = (AtomicU64::new(bytes), AtomicU64::new(entries));
+        Self { limit, bytes, entries, refused: AtomicU64::new(0) }
+    }
+
+    /// One entry more.
+    ///
+    /// # Errors
+    /// `ENOSPC`.
+    pub(crate) fn add_entry(&self) -> Result<()> {
+        self.reserve(BLOCK)?;
+        self.entries.fetch_add(1, Ordering::Relaxed);
+        Ok(())
+    }
+
+    /// One entry less, which cost that.
+    pub(crate) fn remove_entry(&self, cost: u64) {
+        self.give_back(cost);
+        // As with bytes: never below nothing.
+        let _ = self.entries.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |entries| {
+            Some(entries.saturating_sub(1))
+        });
+    }
+
+    /// A file gets another size.
+    ///
+    /// # Errors
+    /// `ENOSPC`.
+    pub(crate) fn resize(&self, old: u64, new: u64) -> Result<()> {
+        let (old, new) = (cost(old), cost(new));
+        if new > old {
+            return self.reserve(new - old);
+        }
+        self.give_back(old - new);
+        Ok(())
+    }
+
+    fn reserve(&self, more: u64) -> Result<()> {
+        let reserved = self.bytes.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |bytes| {
+            bytes.checked_add(more).filter(|bytes| *bytes <= self.limit)
+        });
+        if reserved.is_err() {
+            self.refused.fetch_add(1, Ordering::Relaxed);
+        }
+        reserved.map(drop).map_err(|_| Errno::NOSPC)
+    }
+
+    fn give_back(&self, less: u64) {
+        let _ = self.bytes.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |bytes| {
+            Some(bytes.saturating_sub(less))
+        });
+    }
+
+    /// The most bytes, and what is used of them.
+    pub(crate) fn space(&self) -> (u64, u64) {
+        (self.limit, self.bytes.load(Ordering::Relaxed))
+    }
+
+    /// How many entries there are.
+    pub(crate) fn entries(&self) -> u64 {
+        self.entries.load(Ordering::Relaxed)
+    }
+
+    /// How often there was no room.
+    pub(crate) fn refused(&self) -> u64 {
+        self.refused.load(Ordering::Relaxed)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn there_is_a_bound() {
+        let usage = Usage::new(4 * BLOCK, (0, 0));
+        usage.add_entry().unwrap();
+        usage.resize(0, BLOCK).unwrap();
+        usage.resize(BLOCK, 3 * BLOCK + 1).unwrap();
+        assert_eq!(usage.resize(0, 5 * BLOCK), Err(Errno::NOSPC));
+        assert_eq!(usage.add_entry(), Err(Errno::NOSPC));
+        assert_eq!(
+            (usage.space(), usage.entries(), usage.refused()),
+            ((4 * BLOCK, 4 * BLOCK), 1, 2)
+        );
+        usage.remove_entry(4 * BLOCK);
+        usage.remove_entry(4 * BLOCK);
+        assert_eq!((usage.space().1, usage.entries()), (0, 0));
+    }
+}

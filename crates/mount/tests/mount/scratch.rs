@@ -1,0 +1,268 @@
+//! Scratch directories: what programs can do in them, and what gets neither out nor in.
+
+use std::{fs, os::unix::fs::symlink};
+
+use crate::rig::{ALL, Rig, with};
+
+fn policy(more: &str) -> String {
+    format!("{ALL}[scratch]\npaths = [\"target\", \"node_modules\", \"web/dist\"]\n{more}")
+}
+
+fn scratch(test: impl FnOnce(&Rig<'_>) + Send) {
+    with(&policy(""), |_| {}, test);
+}
+
+/// The operations of all records.
+fn operations(rig: &Rig<'_>) -> Vec<String> {
+    let records = rig.records();
+    records.iter().filter_map(|record| Some(record["op"].as_str()?.to_owned())).collect()
+}
+
+#[test]
+fn what_is_written_is_outside_the_workspace_and_on_no_record() {
+    scratch(|rig| {
+        rig.sh(
+            "mkdir target; mkdir -p target/a/b; echo one > target/a/f; echo two >> target/a/f; \
+             mv target/a/f target/a/b/g; ln -s b/g target/a/l; cp -a target/a target/c; \
+             test \"$(cat target/c/l)\" = \"$(printf 'one\\ntwo')\"; test -h target/c/l; \
+             truncate -s 3 target/a/b/g; test \"$(cat target/a/l)\" = one; chmod 700 target/a/b/g; \
+             test -x target/a/b/g; touch -d @5 target/a/b/g; test $(stat -c %Y target/a/b/g) = 5; \
+             ls -A > listed; grep -qx target listed; test \"$(ls -A target)\" = \"$(printf 'a\\nc')\"",
+        )
+        .ok();
+        assert!(!rig.host("target").exists());
+        assert!(rig.beside("slot-0/0/d/a/b/g").exists());
+        assert_eq!(rig.about("target"), [""; 0]);
+        assert!(
+            operations(rig).iter().all(|op| op != "mkdir" && op != "remove"),
+            "{:?}",
+            rig.records()
+        );
+        let numbers = rig.mount.scratch().unwrap();
+        assert_eq!((numbers.entries, numbers.refused), (8 + 1, 0), "{numbers:?}");
+        rig.sh("rm -rf target; test ! -e target; ! rmdir target; mkdir target; rmdir target").ok();
+        let numbers = rig.mount.scratch().unwrap();
+        assert_eq!((numbers.entries, numbers.bytes), (0, 0));
+        assert_eq!(fs::read_dir(rig.beside("slot-0")).unwrap().count(), 0);
+    });
+}
+
+#[test]
+fn the_workspaces_own_directory_of_that_name_is_not_there() {
+    let fill = |ws: &std::path::Path| {
+        fs::create_dir_all(ws.join("target")).unwrap();
+        fs::write(ws.join("target/secret"), "s").unwrap();
+        fs::create_dir_all(ws.join("web/dist")).unwrap();
+        fs::create_dir_all(ws.join("dist")).unwrap();
+        symlink("/etc", ws.join("node_modules")).unwrap();
+    };
+    with(&policy(""), fill, |rig| {
+        rig.sh(
+            "test ! -e target; test ! -h node_modules; test \"$(ls -A)\" = \"$(printf 'dist\\nweb')\"; \
+             test -z \"$(ls -A web)\"; mkdir target node_modules web/dist; test ! -e target/secret; \
+             echo x > target/secret; echo y > node_modules/passwd; echo z > dist/f",
+        )
+        .ok();
+        assert_eq!(rig.read("target/secret"), "s");
+        assert_eq!(rig.read("dist/f"), "z\n");
+        rig.sh("rm -r target node_modules web/dist").ok();
+        assert_eq!(rig.read("target/secret"), "s");
+        assert!(rig.host("node_modules").is_symlink());
+    });
+}
+
+#[test]
+fn links_in_scratch_lead_where_the_kernel_follows_them() {
+    scratch(|rig| {
+        let victim = rig.host("../victim");
+        fs::write(&victim, "mine").unwrap();
+        fs::write(rig.host("f"), "workspace").unwrap();
+        rig.sh(
+            "mkdir -p target/d; ln -s ../.. target/d/up; test \"$(cat target/d/up/f)\" = workspace",
+        )
+        .ok();
+        // The place of the scratch directory itself: `..` of its top is the workspace.
+        rig.sh("test \"$(cat target/../f)\" = workspace; ! ls target/../path; ! ls target/../../0")
+            .ok();
+        // A link that is put in the place of a directory is not followed by the server.
+        let place = rig.beside("slot-0/0/d");
+        fs::rename(place.join("d"), place.join("moved")).unwrap();
+        symlink(rig.host(".."), place.join("d")).unwrap();
+        let said = rig
+            .python(
+                "import os\ndef no(do, *a):\n  try: do(*a)\n  except OSError as e: print(e.errno)\n\
+                 \x20 else: print('done')\nv = 'target/d/victim'\n\
+                 no(open, v); no(open, v, 'w'); no(os.unlink, v); no(os.mkdir, 'target/d/new')\n\
+                 no(os.rename, v, 'target/v'); no(os.link, v, 'target/v'); no(os.listdir, 'target/d')\n\
+                 no(os.symlink, 'x', 'target/d/new'); no(os.chmod, 'target/d', 0o777)",
+            )
+            .ok();
+        assert!(!said.contains("done"), "{said}");
+        assert_eq!(fs::read_to_string(&victim).unwrap(), "mine");
+        assert!(!rig.host("../new").exists());
+    });
+}
+
+#[test]
+fn nothing_is_moved_or_linked_across() {
+    scratch(|rig| {
+        fs::write(rig.host("f"), "f").unwrap();
+        let said = rig
+            .python(
+                "import os\nos.mkdir('target'); os.mkdir('node_modules'); open('target/t','w').close()\n\
+                 os.mkdir('target/d'); os.mkdir('w')\n\
+                 def no(do, *a):\n  try: do(*a)\n  except OSError as e: print(e.errno, end=' ')\n\
+                 \x20 else: print('done', end=' ')\n\
+                 no(os.rename, 'target/t', 'x'); no(os.rename, 'f', 'target/f')\n\
+                 no(os.rename, 'target/t', 'node_modules/t'); no(os.link, 'target/t', 'x')\n\
+                 no(os.link, 'f', 'target/f'); no(os.link, 'target/t', 'node_modules/t')\n\
+                 no(os.rename, 'target', 'w/x'); no(os.rename, 'target/d', 'd')\n\
+                 no(os.rename, 'f', 'w/target'); no(os.symlink, '/etc', 'w/target')\n\
+                 no(open, 'w/target', 'w'); no(os.link, 'f', 'w/target'); no(open, 'target', 'w')\n\
+                 no(os.mkdir, 'target'); no(os.unlink, 'target'); no(os.unlink, 'w/target')\n\
+                 no(os.rmdir, 'target')\n\
+                 no(os.chmod, 'target/t', 0o4755); no(os.chmod, 'target/t', 0o2755)\n\
+                 no(os.mknod, 'target/p', 0o010600); no(os.chown, 'target/t', 7, 7)",
+            )
+            .ok();
+        assert_eq!(said.trim(), "18 18 18 18 18 18 18 18 13 13 13 13 21 17 21 2 39 1 1 1 1");
+        assert!(!rig.host("w/target").exists() && rig.host("f").exists());
+        rig.sh("mv target/t out").ok();
+        assert!(rig.host("out").is_file());
+        assert!(rig.about("out").contains(&"outcome write ok".to_owned()));
+    });
+}
+
+#[test]
+fn the_semantics_are_those_of_a_file_system() {
+    scratch(|rig| {
+        rig.python(
+            "import os, mmap\nos.mkdir('target'); p = 'target/f'\n\
+             fd = os.open(p, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o640)\n\
+             try: os.open(p, os.O_CREAT | os.O_EXCL | os.O_RDWR); assert 0\n\
+             except FileExistsError: pass\n\
+             os.write(fd, b'a' * 10000)\n\
+             m = mmap.mmap(fd, 10000); m[5000:5004] = b'mmap'; m.flush(); m.close()\n\
+             assert os.pread(fd, 4, 5000) == b'mmap'\n\
+             a = os.open(p, os.O_WRONLY | os.O_APPEND); os.write(a, b'end'); os.close(a)\n\
+             assert os.fstat(fd).st_size == 10003 and os.stat(p).st_mode & 0o777 == 0o640\n\
+             os.link(p, 'target/g'); os.pwrite(fd, b'LINK', 0)\n\
+             assert open('target/g','rb').read(4) == b'LINK' and os.stat(p).st_nlink == 2\n\
+             assert os.stat(p).st_ino == os.stat('target/g').st_ino < 2**53\n\
+             os.rename(p, 'target/g'); os.unlink(p); assert os.stat('target/g').st_nlink == 1\n\
+             os.unlink('target/g'); assert os.fstat(fd).st_nlink == 0\n\
+             os.pwrite(fd, b'still', 0); assert os.pread(fd, 5, 0) == b'still'\n\
+             os.ftruncate(fd, 3); os.fchmod(fd, 0o600); os.utime(fd, (7, 8)); assert os.fstat(fd).st_mtime == 8\n\
+             os.close(fd)\n\
+             h = os.open('target/h', os.O_RDWR | os.O_CREAT); os.posix_fallocate(h, 0, 5000)\n\
+             assert os.fstat(h).st_size == 5000; os.fsync(h); os.close(h)\n\
+             os.makedirs('target/x/y'); open('target/x/y/z','w').write('z')\n\
+             os.rename('target/x', 'target/w'); assert open('target/w/y/z').read() == 'z'\n\
+             os.mkdir('target/e'); os.rename('target/w', 'target/e'); assert open('target/e/y/z').read() == 'z'\n\
+             open('target/h','w').write('new'); assert open('target/h').read() == 'new'\n\
+             i = os.open('target/e/y/z', os.O_RDONLY); open('target/n','w').write('n')\n\
+             os.rename('target/n', 'target/e/y/z'); assert os.read(i, 9) == b'z'\n\
+             assert open('target/e/y/z').read() == 'n'; os.close(i)\n\
+             s = os.statvfs('target'); assert s.f_blocks * s.f_frsize == 20 << 30",
+        )
+        .ok();
+        rig.sh("printf '#!/bin/sh\\necho ran' > target/run; chmod +x target/run; test $(target/run) = ran")
+            .ok();
+        rig.sh(
+            "cd target; seq 2000 | xargs touch; test $(ls | wc -l) = 2003; rm [0-9]*; ls | wc -l",
+        )
+        .ok();
+        rig.sh("rm -rf target").ok();
+        let deadline = std::time::Instant::now() + std::time::Duration::from_secs(10);
+        while rig.mount.scratch().unwrap().bytes > 0 && std::time::Instant::now() < deadline {
+            std::thread::sleep(std::time::Duration::from_millis(20));
+        }
+        let numbers = rig.mount.scratch().unwrap();
+        assert_eq!((numbers.entries, numbers.bytes, numbers.refused), (0, 0, 0));
+    });
+}
+
+#[test]
+fn a_few_files_become_scratch_by_a_rename() {
+    scratch(|rig| {
+        rig.sh(
+            "mkdir -p targetAbc/d; echo tag > targetAbc/CACHEDIR.TAG; echo x > targetAbc/d/x; \
+             mv -T targetAbc target; mkdir target/debug; test \"$(cat target/CACHEDIR.TAG)\" = tag; \
+             echo y > target/d/y; test \"$(cat target/d/x)\" = x; test ! -e targetAbc; sleep 1.2; \
+             test \"$(cat target/d/x target/d/y)\" = \"$(printf 'x\\ny')\"; ls target/debug",
+        )
+        .ok();
+        assert!(!rig.host("targetAbc").exists() && !rig.host("target").exists());
+        assert!(rig.about("targetAbc").iter().any(|line| line == "outcome remove ok"));
+        // More than a few are copied.
+        rig.sh("rm -rf target; mkdir big; cd big; seq 65 | xargs touch").ok();
+        let python =
+            "import os\ntry: os.rename('big', 'target')\nexcept OSError as e: print(e.errno)";
+        assert_eq!(rig.python(python).ok().trim(), "18");
+        rig.sh("mv -T big target; test $(ls target | wc -l) = 65").ok();
+        assert!(!rig.host("big").exists() && !rig.host("target").exists());
+    });
+}
+
+#[test]
+fn what_may_not_be_removed_does_not_become_scratch() {
+    let denied = "[[rules]]\nid = \"kept\"\neffect = \"deny\"\noperations = [\"remove\"]\npaths = \
+        [\"keep/**\"]\n[[rules]]\nid = \"hidden\"\neffect = \"deny\"\npaths = [\"part/secret\"]\n";
+    let fill = |ws: &std::path::Path| {
+        for directory in ["keep", "part"] {
+            fs::create_dir(ws.join(directory)).unwrap();
+        }
+        fs::write(ws.join("keep/f"), "f").unwrap();
+        fs::write(ws.join("part/secret"), "s").unwrap();
+        fs::write(ws.join("part/f"), "f").unwrap();
+    };
+    with(&policy(denied), fill, |rig| {
+        let said = rig
+            .python(
+                "import os\nfor name in ('keep', 'part'):\n  try: os.rename(name, 'target')\n\
+                 \x20 except OSError as e: print(e.errno)\n  else: print('done')",
+            )
+            .ok();
+        assert_eq!(said.trim(), "13\n13");
+        assert_eq!((rig.read("keep/f"), rig.read("part/secret")), ("f".into(), "s".into()));
+        rig.sh("test ! -e target; mkdir target; test -z \"$(ls -A target)\"").ok();
+    });
+}
+
+#[test]
+fn a_scratch_directory_follows_a_rename_of_what_is_above() {
+    scratch(|rig| {
+        rig.sh(
+            "mkdir -p a/b/target web/dist; echo x > a/b/target/f; echo d > web/dist/f; mv a c; \
+             test \"$(cat c/b/target/f)\" = x; test ! -e a; ! rmdir c/b; ! rmdir c; \
+             mv c/b/target c/b/node_modules; test \"$(cat c/b/node_modules/f)\" = x; \
+             rm -r c; test ! -e c; ls",
+        )
+        .ok();
+        // At its new path it would be of the workspace.
+        let python = "import os\ntry: os.rename('web', 'net')\nexcept OSError as e: print(e.errno)";
+        assert_eq!(rig.python(python).ok().trim(), "18");
+        rig.sh("test \"$(cat web/dist/f)\" = d").ok();
+    });
+}
+
+#[test]
+fn there_is_a_bound() {
+    with(
+        &policy("maxSize = \"1MiB\"\n"),
+        |_| {},
+        |rig| {
+            rig.sh("mkdir target; head -c 900000 /dev/zero > target/a").ok();
+            rig.sh("head -c 900000 /dev/zero > target/b").fails("No space left");
+            rig.sh("truncate -s 10M target/a").fails("No space left");
+            rig.sh("truncate -s 900000 target/a; rm target/b; exec 3<> target/a; rm target/a; \
+                ! head -c 900000 /dev/zero > target/b 2>/dev/null; exec 3>&-; sleep 0.3; \
+                rm target/b; head -c 900000 /dev/zero > target/b")
+                .ok();
+            rig.sh("cd target; seq 300 | xargs touch").fails("No space left");
+            assert!(rig.mount.scratch().unwrap().refused > 0);
+            assert!(rig.mount.scratch().unwrap().bytes <= 1 << 20);
+            rig.sh("rm -rf target; mkdir target; head -c 900000 /dev/zero > target/a").ok();
+        },
+    );
+}

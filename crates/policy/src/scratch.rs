@@ -1,0 +1,170 @@
+//! Directories of a mount that are not the workspace's: `[scratch]`. What is done in them is
+//! not recorded, so of several files only that is scratch on which all agree.
+
+use super::{
+    pattern::{Name, Pattern, Segment},
+    said::{Said, least},
+};
+use crate::model::WorkspacePath;
+
+/// The most bytes in scratch directories when no policy says otherwise.
+const DEFAULT_SIZE: u64 = 20 << 30;
+
+/// What the files of a policy say about scratch directories.
+#[derive(Debug, Clone, Default)]
+pub(super) struct StatedScratch {
+    /// One for each file that has a list.
+    pub(super) lists: Vec<PathList>,
+    pub(super) max_size: Option<Said<u64>>,
+    pub(super) keep: Option<bool>,
+}
+
+/// The patterns of one file.
+#[derive(Debug, Clone)]
+pub(super) struct PathList {
+    /// As they are written.
+    pub(super) texts: Vec<String>,
+    /// The same, at any depth.
+    pub(super) patterns: Vec<Pattern>,
+}
+
+impl StatedScratch {
+    /// The same as said by the `layer`th file of a policy.
+    pub(super) fn in_layer(mut self, layer: usize) -> Self {
+        self.max_size = self.max_size.map(|said| said.in_layer(layer));
+        self
+    }
+
+    /// The stricter of both.
+    pub(super) fn and(mut self, other: &Self) -> Self {
+        self.lists.extend(other.lists.iter().cloned());
+        self.max_size = least(self.max_size, other.max_size);
+        self.keep = match (self.keep, other.keep) {
+            (Some(ours), Some(theirs)) => Some(ours && theirs),
+            (ours, theirs) => ours.or(theirs),
+        };
+        self
+    }
+
+    /// The settings with the defaults filled in; `None` where nothing can be scratch.
+    pub(super) fn complete(self) -> Option<Scratch> {
+        let Self { lists, max_size, keep } = self;
+        if lists.is_empty() || lists.iter().any(|list| list.texts.is_empty()) {
+            return None;
+        }
+        let max_size = max_size.map_or(DEFAULT_SIZE, |said| said.value);
+        Some(Scratch { lists, max_size, keep: keep.unwrap_or(true) })
+    }
+}
+
+/// Which directories of a mount are scratch: not the workspace's, and not recorded.
+#[derive(Debug, Clone)]
+pub struct Scratch {
+    lists: Vec<PathList>,
+    max_size: u64,
+    keep: bool,
+}
+
+impl Scratch {
+    /// Whether a directory at this path is scratch: each file of the policy that names scratch
+    /// directories has a pattern that matches it.
+    pub fn matches(&self, path: &WorkspacePath) -> bool {
+        let names: Vec<_> = path.components().collect();
+        let is_matched =
+            |list: &PathList| list.patterns.iter().any(|p| p.matches(names.iter().copied()));
+        !path.is_root() && self.lists.iter().all(is_matched)
+    }
+
+    /// Whether a path with this last component may match; `false` is certain.
+    pub fn may_match_name(&self, name: &str) -> bool {
+        let ends = |pattern: &Pattern| match pattern.segments().last() {
+            Some(Segment::Name(last)) => last.matches(name),
+            Some(Segment::AnyDepth) | None => true,
+        };
+        self.lists.iter().all(|list| list.patterns.iter().any(ends))
+    }
+
+    /// The patterns of each file that has any, as they are written.
+    pub fn paths(&self) -> impl Iterator<Item = &[String]> {
+        self.lists.iter().map(|list| &*list.texts)
+    }
+
+    /// The most bytes in all of them together.
+    pub fn max_size(&self) -> u64 {
+        self.max_size
+    }
+
+    /// Whether they outlast the session.
+    pub fn keep(&self) -> bool {
+        self.keep
+    }
+}
+
+/// Whether a pattern names directories: one whose last component is any name would make
+/// scratch of everything.
+pub(super) fn names_directories(pattern: &Pattern) -> bool {
+    matches!(pattern.segments().last(), Some(Segment::Name(name)) if *name != Name::Any)
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::{Policy, PolicySource, compile, model::WorkspacePath};
+
+    fn policy(text: &str) -> Policy {
+        compile(&PolicySource::from_text("p", &format!("schema = 1\n{text}"))).unwrap()
+    }
+
+    fn matches(policy: &Policy, path: &str) -> bool {
+        policy.scratch().is_some_and(|it| it.matches(&WorkspacePath::parse(path).unwrap()))
+    }
+
+    #[test]
+    fn a_pattern_stands_at_any_depth_and_means_the_directory_itself() {
+        let policy =
+            policy("[scratch]\npaths = [\"target\", \"web/{dist,out}\", \".v*\"]\nkeep = false");
+        for path in ["target", "a/b/target", "web/dist", "x/web/out", ".venv", "target/target"] {
+            assert!(matches(&policy, path), "{path}");
+        }
+        for path in [".", "Target", "targets", "dist", "web", "target/x", "a/dist"] {
+            assert!(!matches(&policy, path), "{path}");
+        }
+        let scratch = policy.scratch().unwrap();
+        assert!(scratch.may_match_name("dist") && !scratch.may_match_name("web"));
+        assert_eq!((scratch.max_size(), scratch.keep()), (20 << 30, false));
+    }
+
+    #[test]
+    fn without_paths_nothing_is_scratch() {
+        for text in ["", "[scratch]\nmaxSize = \"1GiB\"", "[scratch]\npaths = []"] {
+            assert!(policy(text).scratch().is_none(), "{text}");
+        }
+    }
+
+    #[test]
+    fn what_names_everything_is_refused() {
+        for pattern in ["**", "*", ".", "a/**", "a/*", "{target,*}"] {
+            let text = format!("schema = 1\n[scratch]\npaths = [\"{pattern}\"]");
+            assert!(compile(&PolicySource::from_text("p", &text)).is_err(), "{pattern}");
+        }
+    }
+
+    #[test]
+    fn files_have_to_agree() {
+        let said = |text: &str| policy(text).settings.scratch;
+        let stated = |text: &str| {
+            let scratch = said(text).unwrap();
+            super::StatedScratch {
+                lists: scratch.lists,
+                max_size: Some(crate::said::Said { value: scratch.max_size, place: None }),
+                keep: Some(scratch.keep),
+            }
+        };
+        let ours = stated("[scratch]\npaths = [\"target\", \"dist\"]\nmaxSize = \"2B\"");
+        let theirs = stated("[scratch]\npaths = [\"target\", \"out\"]\nkeep = false");
+        let both = ours.and(&theirs).complete().unwrap();
+        let is = |path: &str| both.matches(&WorkspacePath::parse(path).unwrap());
+        assert!(is("a/target") && !is("dist") && !is("out"));
+        assert!(both.may_match_name("target") && !both.may_match_name("dist"));
+        assert_eq!((both.max_size(), both.keep()), (2, false));
+    }
+}

@@ -1,0 +1,128 @@
+//! Where the scratch directories of a mount are: beneath the user's cache, by workspace, agent
+//! and policy. What one agent left, or one under another policy, no other one sees.
+
+use std::{
+    collections::BTreeMap,
+    fs::OpenOptions,
+    os::{
+        fd::OwnedFd,
+        unix::fs::{DirBuilderExt as _, OpenOptionsExt as _},
+    },
+    path::{Path, PathBuf},
+};
+
+use etcetera::BaseStrategy as _;
+use portcullis_audit::Hash;
+use rustix::{
+    fs::{Mode, OFlags, fstat, mkdirat, openat},
+    io::Errno,
+};
+use serde_json::{Value, json};
+
+use super::{
+    failure::{Context as _, Failure},
+    opened::Opened,
+    state_directory,
+};
+use crate::{model::AgentName, operator_files, policy::Scratch};
+
+const DOING: &str = "cannot open the place of the scratch directories";
+
+/// The place for one mount.
+#[derive(Debug)]
+pub(crate) struct Place {
+    pub(crate) path: PathBuf,
+    pub(crate) directory: OwnedFd,
+    pub(crate) rules: Scratch,
+}
+
+/// The directory in which all scratch directories are.
+///
+/// # Errors
+/// When there is no home directory.
+pub(crate) fn base() -> Result<PathBuf, Failure> {
+    let dirs = etcetera::base_strategy::Xdg::new()
+        .or_fail("cannot find a place for scratch directories")?;
+    Ok(dirs.cache_dir().join("portcullis/scratch"))
+}
+
+impl Place {
+    /// Makes and opens it, if the policy names scratch directories. This process must not be
+    /// confined yet.
+    ///
+    /// # Errors
+    /// When it is a link, belongs to somebody else, lets others in, or lies in the state
+    /// directory.
+    pub(crate) fn open(opened: &Opened, agent: &AgentName) -> Result<Option<Self>, Failure> {
+        let Some(rules) = opened.policy.scratch() else { return Ok(None) };
+        let base = base()?;
+        std::fs::DirBuilder::new()
+            .recursive(true)
+            .mode(0o700)
+            .create(&base)
+            .or_fail(format_args!("cannot make `{}`", base.display()))?;
+        let base = operator_files::canonicalize(&base).or_fail(DOING)?;
+        let state = operator_files::canonicalize(&opened.state_path).or_fail(DOING)?;
+        if base.starts_with(&state) || state.starts_with(&base) {
+            return Err(Failure::new(format_args!(
+                "the place of the scratch directories, `{}`, and the state directory `{}` lie in one \
+                 another",
+                base.display(),
+                state.display()
+            ))
+            .help("set XDG_CACHE_HOME, or choose another state directory with `--state`"));
+        }
+        let flags = OFlags::DIRECTORY | OFlags::NOFOLLOW;
+        let mut options = OpenOptions::new();
+        options.read(true).custom_flags(flags.bits().cast_signed());
+        let directory = operator_files::open_with(&base, &options).or_fail(DOING)?;
+        let facts = fstat(&directory).or_fail(DOING)?;
+        let is_own = facts.st_uid == rustix::process::geteuid().as_raw();
+        if !is_own || facts.st_mode & 0o077 != 0 {
+            return Err(Failure::new(format_args!(
+                "`{}` belongs to another user, or lets others in",
+                base.display()
+            ))
+            .help(format_args!("chmod 700 {}", base.display())));
+        }
+        let workspace = state_directory::slug(opened.workspace.root());
+        let key = format!("{agent}\0{}", opened.policy.sha256());
+        let key = format!("{:.32}", Hash::of(key.as_bytes()));
+        let above = child(&directory.into(), &workspace).or_fail(DOING)?;
+        let directory = child(&above, &key).or_fail(DOING)?;
+        let path = base.join(workspace).join(key);
+        Ok(Some(Self { path, directory, rules: rules.clone() }))
+    }
+
+    /// The facts of the `start` record.
+    pub(crate) fn facts(&self) -> BTreeMap<String, Value> {
+        let scratch = json!({
+            "paths": self.rules.paths().collect::<Vec<_>>(),
+            "directory": self.path,
+            "maxSize": self.rules.max_size(),
+            "keep": self.rules.keep(),
+        });
+        BTreeMap::from([("scratch".to_owned(), scratch)])
+    }
+
+    /// Says that not everything is recorded.
+    pub(crate) fn warn(&self) {
+        let lists: Vec<_> = self.rules.paths().map(|paths| paths.join(", ")).collect();
+        errln!(
+            "portcullis: note: what is done in scratch directories ({}) is neither decided nor \
+             recorded; they are in `{}`",
+            lists.join(" and "),
+            self.path.display()
+        );
+    }
+}
+
+/// A directory in another one, made where it is missing.
+fn child(directory: &OwnedFd, name: impl AsRef<Path>) -> Result<OwnedFd, Errno> {
+    match mkdirat(directory, name.as_ref(), Mode::RWXU) {
+        Ok(()) | Err(Errno::EXIST) => {}
+        Err(error) => return Err(error),
+    }
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    openat(directory, name.as_ref(), flags, Mode::empty())
+}
