@@ -155,7 +155,7 @@ fn a_full_log_stops_everything_until_a_restart_with_room() {
         let world = world();
         let disk = Disk::memory(&Part::Log.place(&world), 96);
         world.file("a.txt", "a");
-        let mut courier = Courier::start(&world);
+        let mut courier = Courier::try_with(&world, &["--no-mount"]).unwrap();
         disk.fill(12 << 10);
         let (mut contents, mut receipts) = (vec!["a".to_owned()], Vec::new());
         // Names of different length put the end of the page elsewhere.
@@ -205,7 +205,7 @@ fn a_full_log_stops_everything_until_a_restart_with_room() {
         assert!(said.contains("cannot record the stop: cannot write to the audit log"), "{said}");
 
         // A restart is how the operator says that all is well.
-        let mut courier = Courier::start(&world);
+        let mut courier = Courier::try_with(&world, &["--no-mount"]).unwrap();
         let read = courier.ask(courier.read("a.txt"));
         assert_eq!(read["result"]["content"], now);
         receipts.push(receipt(&read));

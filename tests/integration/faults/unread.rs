@@ -27,7 +27,7 @@ while True:
 
 /// A run whose stderr is full.
 fn start(world: &World) -> Child {
-    let mut child = courier::run(world, &[], &["/usr/bin/python3", "-S", "-c", FLOOD]);
+    let mut child = courier::run(world, &["--no-mount"], &["/usr/bin/python3", "-S", "-c", FLOOD]);
     let hello = format!("{HELLO}\n");
     child.stdin.as_mut().unwrap().write_all(hello.as_bytes()).unwrap();
     let end = Instant::now() + courier::PATIENCE;
