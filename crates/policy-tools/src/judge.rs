@@ -191,7 +191,9 @@ mod tests {
 
     #[test]
     fn every_operation_is_a_deed_under_one_of_its_accesses() {
-        for operation in OperationKind::ALL {
+        // What a mount alone asks for is a write, and not told apart from one here.
+        let of_mounts = [OperationKind::SetAttributes, OperationKind::Symlink];
+        for operation in OperationKind::ALL.into_iter().filter(|one| !of_mounts.contains(one)) {
             let deed = Deed::ALL.into_iter().find(|deed| deed.operation() == operation);
             let deed = deed.unwrap_or_else(|| panic!("{operation} is not asked about"));
             assert!(deed.accesses().contains(&deed.access()), "{operation}");

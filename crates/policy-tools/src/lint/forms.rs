@@ -45,11 +45,14 @@ fn class(text: &str) -> Option<Misread> {
 
 /// Whether the letters of a class are rather a word: sets are written in their order.
 fn is_word(letters: &str) -> bool {
+    // Names of hidden files are short, and their letters may be in order by chance.
+    let is_hidden = letters.starts_with('.');
     let letters = letters.strip_prefix("...").or(letters.strip_prefix('.')).unwrap_or(letters);
     let plain = letters.chars().all(|c| c.is_ascii_alphanumeric() || c == '_');
     let both_cases =
         letters.chars().any(|c| c.is_ascii_lowercase() && letters.contains(c.to_ascii_uppercase()));
-    plain && !both_cases && !letters.to_ascii_lowercase().chars().is_sorted()
+    let is_sorted = letters.to_ascii_lowercase().chars().is_sorted();
+    plain && !both_cases && (!is_sorted || (is_hidden && letters.len() > 1))
 }
 
 /// `src/.*`, as a regular expression has it.
