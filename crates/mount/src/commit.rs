@@ -19,16 +19,21 @@ use crate::{
 };
 
 impl Mount<'_> {
-    /// Commits what an open file has when one of its descriptors is closed. What is empty
-    /// waits for the last one: a shell empties a file, closes a second descriptor of it, and
-    /// only then has a program write.
+    /// Commits what an open file has when one of its descriptors is closed. A file that was
+    /// emptied waits for the last one: a shell empties it, closes a second descriptor of it,
+    /// and only then has a program write.
     ///
     /// # Errors
     /// As [`Mount::commit_handle`].
     pub(crate) fn flush_handle(&self, handle: u64, pid: u32) -> Result<(), Errno> {
-        let file = self.lock().handles.file(handle)?;
+        let (file, is_new) = {
+            let state = self.lock();
+            let file = state.handles.file(handle)?;
+            let is_new = state.nodes.get(file.node).is_some_and(|node| node.is_staged_only());
+            (file, is_new)
+        };
         match &file.staged {
-            Some(staged) if staged.shows().size == 0 => staged.live(),
+            Some(staged) if !is_new && staged.shows().size == 0 => staged.live(),
             _ => self.commit_handle(handle, pid),
         }
     }
