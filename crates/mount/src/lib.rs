@@ -14,6 +14,7 @@
 
 mod adopt;
 mod attributes;
+mod budget;
 mod change;
 mod claim;
 mod commit;

@@ -11,6 +11,7 @@ use rustix::io::Errno;
 
 use crate::{
     Numbers, Options,
+    budget::Budget,
     claim::Claims,
     counts::Counts,
     errno,
@@ -20,7 +21,6 @@ use crate::{
     node::Content,
     nodes::Nodes,
     scratch::{Scratch, ScratchNumbers},
-    staged::Budget,
 };
 
 /// A file system over a gateway, for the programs of one session.
@@ -230,7 +230,7 @@ impl<'g> Mount<'g> {
         request: &R,
         (at, existing): (&WorkspacePath, Option<&Stat>),
     ) -> Result<(), Errno> {
-        let admitted = self.view().admit(request, at, existing, &self.claims.facts(pid));
+        let admitted = self.view().admit(request, at, existing, || self.claims.facts(pid));
         admitted.map_err(|error| self.refused(node, &error))
     }
 

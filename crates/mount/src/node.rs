@@ -107,12 +107,12 @@ impl Node {
         }
     }
 
-    /// Whether a handle is open.
     /// Whether what it shows was decided on under this policy, at this path.
     pub(crate) fn is_shown_under(&self, policy: u64) -> bool {
         self.content.as_ref().is_some_and(|content| content.policy == policy)
     }
 
+    /// Whether a handle is open.
     pub(crate) fn is_open(&self) -> bool {
         self.opens > 0
     }

@@ -109,7 +109,7 @@ impl Nodes {
         Some((node.parent, Arc::clone(&node.name)))
     }
 
-    /// Every node with its entry, for whoever invalidates them.
+    /// All node ids.
     pub(crate) fn all(&self) -> Vec<u64> {
         self.nodes.keys().copied().collect()
     }

@@ -5,42 +5,14 @@
 
 use std::{
     ops::Range,
-    sync::{
-        Arc, Mutex, MutexGuard, PoisonError,
-        atomic::{AtomicU64, Ordering},
-    },
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
     time::SystemTime,
 };
 
 use portcullis_core::Version;
 use rustix::io::Errno;
 
-use crate::memo::View;
-
-/// The bytes that all staged versions of a mount may have together.
-#[derive(Debug)]
-pub(crate) struct Budget {
-    used: AtomicU64,
-    limit: u64,
-    /// The most that one file may have.
-    file: u64,
-}
-
-impl Budget {
-    pub(crate) fn new(limit: u64, file: u64) -> Self {
-        Self { used: AtomicU64::new(0), limit, file }
-    }
-
-    fn take(&self, count: u64) -> Result<(), Errno> {
-        let more = |used: u64| used.checked_add(count).filter(|sum| *sum <= self.limit);
-        let taken = self.used.fetch_update(Ordering::Relaxed, Ordering::Relaxed, more);
-        taken.map(drop).map_err(|_| Errno::DQUOT)
-    }
-
-    fn give_back(&self, count: u64) {
-        self.used.fetch_sub(count, Ordering::Relaxed);
-    }
-}
+use crate::{budget::Budget, memo::View};
 
 /// Seconds since 1970 and nanoseconds.
 pub(crate) type Time = (i64, u32);
@@ -377,7 +349,7 @@ impl Content {
 
     /// Its own bytes, of this length.
     fn change(&mut self, length: u64) -> Result<&mut Vec<u8>, Errno> {
-        if length > self.budget.file {
+        if length > self.budget.file() {
             return Err(Errno::FBIG);
         }
         let size = index(length)?;

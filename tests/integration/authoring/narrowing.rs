@@ -47,3 +47,25 @@ fn a_layer_that_narrows_no_more_opens() {
     assert_eq!(diff("'**'", "'src/**'", "'src/*'").code, 0);
     assert_eq!(diff("'**/*.md'", "", "'**/{[a-z],.}*'").code, 0);
 }
+
+/// What a mount alone asks for was no question of a comparison.
+#[test]
+fn an_operation_of_mounts_counts_as_opening() {
+    let world = World::new();
+    let base = "schema = 1\n[allowedPaths]\nlist = [\"**\"]\nread = [\"**\"]\n";
+    policy_file(&world, "old.toml", base);
+    for operation in ["symlink", "setattr"] {
+        let rule = format!(
+            "{base}[[rules]]\nid = \"more\"\neffect = \"allow\"\noperations = [\"{operation}\"]\n\
+             paths = [\"src/**\"]\n"
+        );
+        policy_file(&world, "new.toml", &rule);
+        let done = world.run(&["policy", "diff", "old.toml", "new.toml", "--no-new-access"]);
+        assert_eq!(done.code, 4, "{operation}: {done:?}");
+    }
+    for more in ["[mount]\nmaxReadSize = \"1GiB\"\n", "[scratch]\npaths = [\"target\"]\n"] {
+        policy_file(&world, "new.toml", &format!("{base}{more}"));
+        let done = world.run(&["policy", "diff", "old.toml", "new.toml", "--no-new-access"]);
+        assert_eq!(done.code, 4, "{more}: {done:?}");
+    }
+}

@@ -17,7 +17,7 @@ pub struct Client<'a> {
     pub approver: &'a dyn Approver,
     /// Who follows a search.
     pub follower: &'a dyn Follower,
-    /// What the client says of itself, for the record; nothing depends on it.
+    /// Facts that the client states for the record; nothing depends on them.
     pub facts: &'a BTreeMap<String, Value>,
 }
 

@@ -1,5 +1,5 @@
-//! What an agent's mount is told of the workspace beside the requests that it sends: which
-//! names there are, what each is, and how long what a read gives would be.
+//! The view that a mount has of the workspace, beside the requests that it sends: names, the
+//! facts about them, and the lengths of what reads would give.
 //!
 //! Lookups and lists are decided as requests to list are, and have no record. What may not
 //! be listed is missing, whatever is there.
@@ -41,8 +41,8 @@ pub struct MountView<'g> {
 pub struct Seen {
     /// Its facts; a link is not followed.
     pub stat: Stat,
-    /// Whether it is a directory that nothing allows to be listed, shown because something
-    /// beneath it may be.
+    /// True of a directory that nothing allows to be listed, and that is shown because
+    /// something beneath it may be.
     pub traverse: bool,
 }
 
@@ -220,7 +220,7 @@ impl MountView<'_> {
     /// Decides on a change that is yet to come: on making or changing what is at `at`, by its
     /// name and, where something is there, by what that is. A name that may not be listed is
     /// not made, or an error would tell whether it is there. A denial is recorded as one of
-    /// `request`; whatever is allowed here, the request itself is decided on again.
+    /// `request`, with `facts`; whatever is allowed here, the request itself is decided on again.
     ///
     /// # Errors
     /// The denial.
@@ -229,7 +229,7 @@ impl MountView<'_> {
         request: &R,
         at: &WorkspacePath,
         existing: Option<&Stat>,
-        facts: &BTreeMap<String, Value>,
+        facts: impl FnOnce() -> BTreeMap<String, Value>,
     ) -> Result<(), GatewayError> {
         let (policy, operation) = (self.gateway.policy(), request.as_operation());
         let write = self.query(operation.kind(), Access::Write, at);
@@ -244,7 +244,7 @@ impl MountView<'_> {
         let denial = denial.or_else(|| asked.find(|one| one.effect() == Effect::Deny));
         let Some(denial) = denial else { return Ok(()) };
         let mut draft = record::operation(self.session, &policy, operation);
-        draft.facts = (!facts.is_empty()).then(|| facts.clone());
+        draft.facts = Some(facts()).filter(|facts| !facts.is_empty());
         let meter = self.gateway.meter_of(self.session, &policy).ok().flatten();
         Err(self.gateway.fail(draft, denial.into(), meter.as_deref()))
     }
@@ -254,7 +254,8 @@ impl MountView<'_> {
         self.gateway.policy().version()
     }
 
-    /// Whether a directory at `path` is shown, and if so, whether only to be passed.
+    /// The answer about a directory at `path`: `None` if it is hidden, `Some(true)` if it is
+    /// shown only to be passed.
     fn shows_directory(&self, policy: &Policy, path: &WorkspacePath) -> Option<bool> {
         let query = self.query(OperationKind::List, Access::List, path);
         let sight = policy.sight(&query, &DIRECTORY);
@@ -269,7 +270,7 @@ impl MountView<'_> {
         (is_shown || is_passed).then_some(!is_shown)
     }
 
-    /// Whether the session is not closed.
+    /// The session is not closed.
     fn is_served(&self, policy: &Policy) -> bool {
         let meter = self.gateway.meter_of(self.session, policy);
         meter.and_then(|meter| meter.map_or(Ok(()), |meter| meter.open())).is_ok()

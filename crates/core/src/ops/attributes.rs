@@ -1,5 +1,5 @@
 //! Setting permission bits and times: nothing is replaced, so nothing goes to the vault.
-//! What was there before stands in the record.
+//! The record has the values of before.
 
 use std::os::fd::AsFd as _;
 
@@ -126,7 +126,7 @@ impl SomeAttributes {
         Ok(())
     }
 
-    /// What an object has of those that are set here.
+    /// The object's values of those attributes that are set here.
     pub fn of(&self, stat: &Stat) -> Self {
         Self { mode: self.mode.map(|_| stat.mode), modified: self.modified.map(|_| stat.modified) }
     }
@@ -147,7 +147,7 @@ impl SomeAttributes {
         pairs.map(|(name, value)| (name.to_owned(), value)).collect()
     }
 
-    /// What a record has; `None` if that is not understood.
+    /// Reads the form that a record has; `None` if it is malformed.
     pub fn parse(value: &Value) -> Option<Self> {
         let mode = match value.get("mode") {
             Some(mode) => Some(u32::from_str_radix(mode.as_str()?, 8).ok()?),

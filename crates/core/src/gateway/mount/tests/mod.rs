@@ -92,8 +92,8 @@ impl House {
     }
 
     fn admits<R: Request>(&self, request: &R, at: &str) -> bool {
-        let (mount, facts) = (session(Door::Mount), BTreeMap::new());
-        self.gateway.mount_view(&mount).admit(request, &path(at), None, &facts).is_ok()
+        let mount = session(Door::Mount);
+        self.gateway.mount_view(&mount).admit(request, &path(at), None, BTreeMap::new).is_ok()
     }
 
     fn see(&self, name: &str) -> Option<Seen> {

@@ -1,0 +1,35 @@
+//! The memory that staged versions may take.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use rustix::io::Errno;
+
+/// The bytes that all staged versions of a mount may have together.
+#[derive(Debug)]
+pub(crate) struct Budget {
+    used: AtomicU64,
+    limit: u64,
+    /// The most that one file may have.
+    file: u64,
+}
+
+impl Budget {
+    pub(crate) fn new(limit: u64, file: u64) -> Self {
+        Self { used: AtomicU64::new(0), limit, file }
+    }
+
+    pub(crate) fn take(&self, count: u64) -> Result<(), Errno> {
+        let more = |used: u64| used.checked_add(count).filter(|sum| *sum <= self.limit);
+        let taken = self.used.fetch_update(Ordering::Relaxed, Ordering::Relaxed, more);
+        taken.map(drop).map_err(|_| Errno::DQUOT)
+    }
+
+    pub(crate) fn give_back(&self, count: u64) {
+        self.used.fetch_sub(count, Ordering::Relaxed);
+    }
+
+    /// The most bytes of one file.
+    pub(crate) fn file(&self) -> u64 {
+        self.file
+    }
+}
