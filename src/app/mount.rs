@@ -71,7 +71,7 @@ impl Mounted {
                 if let Err(error) = mount.serve(&kernel) {
                     tracing::error!(%error, "the mount is not served any more");
                 }
-                if let Some(numbers) = mount.scratch()
+                if let Some(numbers) = mount.scratch().filter(|it| *it != ScratchNumbers::default())
                     && let Err(error) = gateway.note(&session, SCRATCH, facts(numbers))
                 {
                     tracing::error!(%error, "cannot record what is in scratch directories");

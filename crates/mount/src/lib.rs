@@ -31,6 +31,7 @@ mod node;
 mod nodes;
 mod open;
 mod options;
+mod roots;
 mod router;
 mod scratch;
 mod serve;

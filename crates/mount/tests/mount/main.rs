@@ -6,6 +6,7 @@
 mod attributes;
 mod reading;
 mod reload;
+mod repository;
 mod rig;
 mod scratch;
 mod stress;

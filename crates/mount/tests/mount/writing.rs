@@ -230,8 +230,9 @@ fn sqlite_works_with_both_journals() {
 }
 
 #[test]
-fn git_works() {
-    with(ALL, nothing, |rig| {
+fn git_works_in_the_workspaces_repository() {
+    let policy = format!("{ALL}[git]\nrepository = \"workspace\"\n");
+    with(&policy, nothing, |rig| {
         let said = rig.sh("git init -q -b main . && git config user.name n && git config user.email n@example.org
             echo one >a; mkdir d; echo two >d/b; git add . && git commit -qm first
             git checkout -qb side; echo more >>a; git commit -qam second; git checkout -q main; echo x >c; git add c; git commit -qm third

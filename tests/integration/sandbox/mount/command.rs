@@ -22,6 +22,24 @@ fn the_streams_are_the_commands_own() {
 }
 
 #[test]
+fn a_stream_that_is_open_for_writing_cannot_be_read_again() {
+    let place = Place::new(As::User);
+    let path = place.at("output");
+    std::fs::write(&path, "what stood there\n").unwrap();
+    if is_root() {
+        place.give_away();
+    }
+    let script = "cat /proc/self/fd/2 && exit; (exec 3<>/proc/self/fd/2) && exit; \
+        echo said >>/proc/self/fd/2 && echo writes";
+    let mut command = place.limited(&["exec", "--quiet", "--", "sh", "-c", script]);
+    let file = std::fs::OpenOptions::new().append(true).open(&path).unwrap();
+    let ended = end(command.stderr(file).spawn().unwrap());
+    assert_eq!(ended.stdout, "writes\n", "{ended:?}");
+    let text = std::fs::read_to_string(&path).unwrap();
+    assert!(text.starts_with("what stood there\n") && text.ends_with("said\n"), "{text}");
+}
+
+#[test]
 fn the_exit_code_is_the_commands() {
     let place = Place::new(users()[0]);
     for (script, code) in
