@@ -66,8 +66,9 @@ const STOP_TIMEOUT: Duration = Duration::from_secs(2);
 /// fifteen seconds in all.
 const SOCKET_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// How long the last programs may take to be gone from the mount, with what they wrote.
-const MOUNT_TIMEOUT: Duration = Duration::from_secs(3);
+/// How long the last programs may take to be gone from the mount, with what they wrote. The
+/// broker kills them after four seconds.
+const MOUNT_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// The record of what the sandbox is, where there is a mount.
 const SANDBOX: &str = "sandbox";
@@ -261,10 +262,9 @@ impl Serving<'_> {
             drop(serving);
             served
         })?;
-        if notices.is_no_acp() {
-            // A broker that is gone needs no explanation.
-            let _ = self.channel.send(&Progress::NoAcp, &[]);
-        }
+        // The broker stops an agent that goes on, as long as what that writes is still stored. One
+        // that is gone need not hear it.
+        let _ = self.channel.send(&Progress::Served { no_acp: notices.is_no_acp() }, &[]);
         // What an agent says last must not be lost; one that goes on has its time.
         let _ = wait_for_all.recv_timeout(LAST_WORDS);
         if let Some(socket) = socket {

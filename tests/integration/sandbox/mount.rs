@@ -249,6 +249,30 @@ fn an_agent_of_run_has_the_mount_beside_acp() {
 }
 
 #[test]
+fn an_agent_whose_source_is_the_mount_is_offered_no_files_over_acp() {
+    let place = Place::mounted(users()[0]);
+    let policy = place.at("policies/policy.toml");
+    let script = "read line; echo \"$line\" >&2; cat file.txt >&2";
+    let args =
+        ["run", "--source", "mount", "--policy", &policy, "--no-mcp", "--", "sh", "-c", script];
+    let mut child = place.limited(&args).spawn().unwrap();
+    let fs = r#"{"readTextFile":true,"writeTextFile":true}"#;
+    let params = format!(r#"{{"protocolVersion":1,"clientCapabilities":{{"fs":{fs}}}}}"#);
+    let line = format!(r#"{{"jsonrpc":"2.0","id":0,"method":"initialize","params":{params}}}"#);
+    let mut editor = child.stdin.take().unwrap();
+    std::io::Write::write_all(&mut editor, format!("{line}\n").as_bytes()).unwrap();
+    let ended = end(child);
+    assert_eq!(ended.code, 0, "{ended:?}");
+    let none = r#""fs":{"readTextFile":false,"writeTextFile":false}"#;
+    assert!(ended.stderr.contains(none) && ended.stderr.contains("agent: secret\n"), "{ended:?}");
+    // Without one it would have no files at all.
+    for without in ["--no-mount", "--unconfined"] {
+        let ended = place.run(&["--source", "mount", without], &["true"]);
+        assert_eq!(ended.code, 2, "{ended:?}");
+    }
+}
+
+#[test]
 fn with_no_mount_there_is_none() {
     let place = Place::mounted(users()[0]);
     let ended = place
