@@ -9,7 +9,7 @@ use std::{
     time::SystemTime,
 };
 
-use portcullis_core::Version;
+use portcullis_core::{Base, Version};
 use rustix::io::Errno;
 
 use crate::{budget::Budget, memo::View};
@@ -80,10 +80,7 @@ pub(crate) struct Shows {
 pub(crate) struct Stored {
     pub(crate) bytes: Vec<u8>,
     pub(crate) revision: u64,
-    /// The version that it has to replace; none if whatever is there may be replaced.
-    pub(crate) base: Option<Version>,
-    /// Whether the name is to be made.
-    pub(crate) creates: bool,
+    pub(crate) base: Base,
     pub(crate) attributes: Pending,
 }
 
@@ -279,8 +276,12 @@ impl Staged {
         Ok(content.is_dirty().then(|| Stored {
             bytes: content.bytes().to_vec(),
             revision: content.revision,
-            base: content.base,
-            creates: content.committed.is_none(),
+            base: match content.base {
+                _ if content.committed.is_none() => Base::Nothing,
+                Some(version) => Base::Version(version),
+                // Nothing of what it had was kept.
+                None => Base::Anything,
+            },
             attributes: content.attributes,
         }))
     }
@@ -451,7 +452,7 @@ mod tests {
     fn a_commit_is_due_once_for_each_change() {
         let staged = Staged::created(&budget(100), 0o600);
         let stored = staged.stored().unwrap().unwrap();
-        assert!(stored.creates && stored.bytes.is_empty());
+        assert!(stored.base == Base::Nothing && stored.bytes.is_empty());
         staged.committed(&stored, None);
         assert!(staged.stored().unwrap().is_none());
         staged.write(None, b"a").unwrap();
@@ -459,7 +460,7 @@ mod tests {
         staged.write(None, b"b").unwrap();
         staged.committed(&stored, None);
         let stored = staged.stored().unwrap().unwrap();
-        assert_eq!((stored.bytes.as_slice(), stored.creates), (b"ab".as_slice(), false));
+        assert_eq!((stored.bytes.as_slice(), stored.base), (b"ab".as_slice(), Base::Anything));
     }
 
     #[test]
