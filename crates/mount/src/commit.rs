@@ -98,14 +98,20 @@ impl Mount<'_> {
         let creates = stored.base == Base::Nothing;
         let create_mode = mode.filter(|_| creates);
         let write = Write { path: path.clone(), content, mode: create_mode };
-        let reply = self.request(pid, id, &WriteOver { write, base: stored.base })?;
+        // What goes on under the same name is one step of an undo.
+        let first = stored.first.take().filter(|(_, then)| then == path);
+        let continues = first.as_ref().map(|(record, _)| *record);
+        let request = WriteOver { write, base: stored.base };
+        let reply = self.request_continuing(pid, id, &request, continues)?;
         self.counts.commits.add();
         let version = match reply.output.committed {
             Committed::Stored(version) => version,
             Committed::Buffered | Committed::Unchanged => None,
         };
         let shows = staged.shows();
-        staged.committed(&stored, version);
+        let first = first.unwrap_or_else(|| (reply.receipt.seq, path.clone()));
+        let continues = Some(first.0);
+        staged.committed(&stored, version, Some(first));
         {
             let mut state = self.lock();
             state.memo.remove(id);
@@ -123,7 +129,7 @@ impl Mount<'_> {
             return Ok(Ok(()));
         }
         let set = SetAttributes { path: path.clone(), mode, modified };
-        let attributes = self.request(pid, id, &set).map(drop);
+        let attributes = self.request_continuing(pid, id, &set, continues).map(drop);
         self.settle(id, path, modified);
         Ok(attributes)
     }

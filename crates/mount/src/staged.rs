@@ -10,6 +10,7 @@ use std::{
 };
 
 use portcullis_core::{Base, Version};
+use portcullis_policy::model::WorkspacePath;
 use rustix::io::Errno;
 
 use crate::{budget::Budget, memo::View};
@@ -42,6 +43,7 @@ struct Content {
     committed: Option<u64>,
     /// Why nothing of it can be used any more.
     dropped: Option<Errno>,
+    first: Option<First>,
     modified: Time,
     changed: Time,
     attributes: Pending,
@@ -63,6 +65,9 @@ pub(crate) struct Pending {
     pub(crate) modified: Option<Time>,
 }
 
+/// The first commit of a staged version: its record, and the path of then.
+pub(crate) type First = (u64, WorkspacePath);
+
 /// What a staged version shows of itself.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Shows {
@@ -82,6 +87,7 @@ pub(crate) struct Stored {
     pub(crate) revision: u64,
     pub(crate) base: Base,
     pub(crate) attributes: Pending,
+    pub(crate) first: Option<First>,
 }
 
 impl Staged {
@@ -128,6 +134,7 @@ impl Staged {
             revision: 0,
             committed,
             dropped: None,
+            first: None,
             modified: now(),
             changed: now(),
             attributes,
@@ -257,6 +264,7 @@ impl Staged {
             return Err(error);
         }
         content.base = Some(base);
+        content.first = None;
         (content.modified, content.changed) = (modified, changed);
         Ok(())
     }
@@ -283,12 +291,14 @@ impl Staged {
                 None => Base::Anything,
             },
             attributes: content.attributes,
+            first: content.first.clone(),
         }))
     }
 
     /// The disk has what `stored` gave, as version `base`.
-    pub(crate) fn committed(&self, stored: &Stored, base: Option<Version>) {
+    pub(crate) fn committed(&self, stored: &Stored, base: Option<Version>, first: Option<First>) {
         let mut content = self.lock();
+        content.first = first;
         content.committed = Some(stored.revision);
         content.base = base;
         if let Some(modified) = stored.attributes.modified
@@ -453,12 +463,12 @@ mod tests {
         let staged = Staged::created(&budget(100), 0o600);
         let stored = staged.stored().unwrap().unwrap();
         assert!(stored.base == Base::Nothing && stored.bytes.is_empty());
-        staged.committed(&stored, None);
+        staged.committed(&stored, None, None);
         assert!(staged.stored().unwrap().is_none());
         staged.write(None, b"a").unwrap();
         let stored = staged.stored().unwrap().unwrap();
         staged.write(None, b"b").unwrap();
-        staged.committed(&stored, None);
+        staged.committed(&stored, None, None);
         let stored = staged.stored().unwrap().unwrap();
         assert_eq!((stored.bytes.as_slice(), stored.base), (b"ab".as_slice(), Base::Anything));
     }
