@@ -213,7 +213,22 @@ impl<'g> Mount<'g> {
         node: u64,
         request: &R,
     ) -> Result<Reply<R::Output>, Errno> {
-        let facts = self.claims.facts(pid);
+        self.request_continuing(pid, node, request, None)
+    }
+
+    /// The same of a change that is undone together with that of an earlier record.
+    ///
+    /// # Errors
+    /// Why it was not done.
+    pub(crate) fn request_continuing<R: Request>(
+        &self,
+        pid: u32,
+        node: u64,
+        request: &R,
+        continues: Option<u64>,
+    ) -> Result<Reply<R::Output>, Errno> {
+        let mut facts = self.claims.facts(pid);
+        facts.extend(continues.map(|record| ("continues".to_owned(), record.into())));
         let client = Client { facts: &facts, ..Client::default() };
         let reply = self.gateway.handle(&self.session, request, client);
         reply.map_err(|error| self.refused(node, &error))

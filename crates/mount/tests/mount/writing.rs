@@ -2,6 +2,9 @@
 
 use std::{fs, path::Path};
 
+use portcullis_core::{Base, Client, ErrorKind, WriteOver};
+use portcullis_policy::model::{WorkspacePath, request::Write};
+
 use crate::rig::{ALL, with};
 
 fn nothing(_: &Path) {}
@@ -341,4 +344,42 @@ fn a_version_that_the_host_replaced_is_not_stored() {
         assert_eq!(said, "replaced\n\n116\nreplaced\n\n");
         assert_eq!(rig.read("file"), "replaced\n");
     });
+}
+
+/// The version was compared first and the file stored afterwards: what another gateway
+/// stored in between was lost.
+#[test]
+fn of_two_that_append_to_a_file_at_once_neither_loses_anything() {
+    const ROUNDS: usize = 100;
+    with(
+        ALL,
+        |root| fs::write(root.join("log"), "").unwrap(),
+        |rig| {
+            let script = format!(
+                "import errno\nn = 0\nwhile n < {ROUNDS}:\n  try:\n    with open('log', 'ab', 0) as f: f.write(b'p')\n    \
+             n += 1\n  except OSError as e: assert e.errno == errno.ESTALE, e"
+            );
+            let mut program = rig.command("python3", &["-c", &script]).spawn().unwrap();
+            let path = WorkspacePath::parse("log").unwrap();
+            let (view, mut appended) = (rig.gateway.mount_view(rig.session()), 0);
+            let version = || view.lookup(&path).unwrap().unwrap().stat.version();
+            while appended < ROUNDS {
+                let (base, mut content) = (version(), rig.read("log").into_bytes());
+                if version() != base {
+                    continue;
+                }
+                content.push(b'g');
+                let write = Write { path: path.clone(), content, mode: None };
+                let request = WriteOver { write, base: Base::Version(base) };
+                match rig.gateway.handle(rig.session(), &request, Client::default()) {
+                    Ok(_) => appended += 1,
+                    Err(error) => assert_eq!(error.kind(), ErrorKind::Conflict, "{error}"),
+                }
+            }
+            assert!(program.wait().unwrap().success());
+            let log = rig.read("log");
+            let count = |wanted: char| log.chars().filter(|each| *each == wanted).count();
+            assert_eq!((count('p'), count('g')), (ROUNDS, ROUNDS));
+        },
+    );
 }

@@ -118,6 +118,39 @@ fn the_summary_tells_changes_and_denials_and_the_way_back() {
     }
 }
 
+/// Each child that a shell writes a file with closes a duplicate, which stores what there is;
+/// a file that a shell made stayed as an empty one when its last record was undone.
+#[test]
+fn what_was_stored_of_one_open_file_is_undone_at_once() {
+    let place = Place::mounted(users()[0]);
+    let script = "echo new >new.txt; (sh -c 'echo one'; sh -c 'echo two') >>file.txt; \
+                  (sh -c 'echo one'; mv dir/inner.txt moved; sh -c 'echo two') >>dir/inner.txt";
+    let ended = place.exec(&[], script);
+    assert_eq!(ended.code, 0, "{ended:?}");
+    let intents = |path: &str| -> Vec<u64> {
+        let mut records = place.records();
+        records.retain(|record| said(record, "kind") == "intent" && said(record, "path") == path);
+        records.iter().map(|record| record["seq"].as_u64().unwrap()).collect()
+    };
+    let undo = |record: &u64| {
+        let record = record.to_string();
+        let policy = place.at("policies/policy.toml");
+        let args = ["backup", "undo", "--policy", &policy, "--record", &record, "--yes"];
+        let undone = end(place.command(&args).spawn().unwrap());
+        assert_eq!(undone.code, 0, "{undone:?}");
+    };
+    let (new, file) = (intents("new.txt"), intents("file.txt"));
+    assert_eq!((new.len(), file.len()), (2, 2), "{:#?}", place.records());
+    undo(new.last().unwrap());
+    assert!(!place.base().join("ws/new.txt").exists());
+    // Whichever of them is named.
+    undo(&file[0]);
+    assert_eq!(std::fs::read_to_string(place.at("ws/file.txt")).unwrap(), "secret\n");
+    // Under another name it is another step.
+    undo(intents("moved").last().unwrap());
+    assert_eq!(std::fs::read_to_string(place.at("ws/moved")).unwrap(), "inner\none\n");
+}
+
 #[test]
 fn a_summary_for_programs_is_one_object() {
     let place = Place::mounted(users()[0]);
