@@ -16,6 +16,7 @@ use super::{
     scratch::Place,
 };
 use crate::{
+    config::audit::MountRecords,
     fuse::{self, Stopper},
     model::{Door, Session},
     mount::{Mount, Options, Scratch, ScratchNumbers},
@@ -43,6 +44,8 @@ pub(crate) struct Order {
     pub(crate) group: u32,
     /// Where its scratch directories are, if the policy names any.
     pub(crate) scratch: Option<Place>,
+    /// What opens leave in the log.
+    pub(crate) records: MountRecords,
 }
 
 /// A mount that is served until its sandbox is gone.
@@ -62,7 +65,9 @@ impl Mounted {
         let processes = order.processes;
         let scratch = order.scratch.map(|place| Scratch::open(&place.directory, place.rules));
         let scratch = scratch.transpose().or_fail("cannot open the scratch directories")?;
-        let options = Options { processes, scratch, ..Options::new(order.user, order.group) };
+        let records_each_open = order.records == MountRecords::Opens;
+        let options = Options::new(order.user, order.group);
+        let options = Options { processes, scratch, records_each_open, ..options };
         let (ends, ended) = mpsc::channel::<()>();
         thread::Builder::new()
             .name("mount".to_owned())

@@ -2,10 +2,12 @@
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
-use portcullis_core::{Client, Error, Gateway, Herald, MountView, Reply, Request, Seen, Stat};
+use portcullis_core::{
+    Client, Error, ErrorKind, Gateway, Herald, MountView, Reply, Request, Seen, Stat,
+};
 use portcullis_policy::{
     ObjectKind,
-    model::{Session, WorkspacePath},
+    model::{Encoding, LineRange, Session, WorkspacePath, request::Read},
 };
 use rustix::io::Errno;
 
@@ -17,9 +19,10 @@ use crate::{
     errno,
     handles::Handles,
     invalidate::Invalidations,
-    memo::Memo,
+    memo::{Key, Memo, View},
     node::Content,
     nodes::Nodes,
+    repeats::Repeats,
     scratch::{Scratch, ScratchNumbers},
 };
 
@@ -38,6 +41,7 @@ pub struct Mount<'g> {
     claims: Claims,
     pub(crate) scratch: Option<Scratch>,
     pub(crate) counts: Counts,
+    pub(crate) repeats: Repeats,
     pub(crate) invalidations: Arc<Invalidations>,
     /// Hears of another policy as long as it is here.
     _herald: Arc<Herald>,
@@ -130,6 +134,7 @@ impl<'g> Mount<'g> {
             budget: Arc::new(Budget::new(options.staged, options.file)),
             claims: Claims::new(options.processes.take()),
             counts: Counts::default(),
+            repeats: Repeats::default(),
             invalidations,
             _herald: herald,
             options,
@@ -203,6 +208,37 @@ impl<'g> Mount<'g> {
         }
     }
 
+    /// Decides anew on an open of a version that is on record, and counts it; false where a
+    /// request is needed.
+    pub(crate) fn repeats(&self, path: &WorkspacePath, stat: &Stat) -> bool {
+        let is_counted = !self.options.records_each_open && self.view().repeat(path, stat);
+        if is_counted {
+            self.counts.repeats.add();
+            self.repeats.open(path);
+        }
+        is_counted
+    }
+
+    /// Decides anew on an open of a version that was denied before, and counts it; false
+    /// where a request is needed.
+    pub(crate) fn repeats_denial(
+        &self,
+        id: u64,
+        key: &Key,
+        (path, stat): (&WorkspacePath, &Stat),
+    ) -> bool {
+        let denied = self.lock().nodes.get(id).and_then(|node| node.denied.clone());
+        let is_counted = !self.options.records_each_open
+            && denied.is_some_and(|(denied, rule)| {
+                denied == *key && self.view().repeats_denial(path, stat, &rule)
+            });
+        if is_counted {
+            self.counts.refusals.add();
+            self.repeats.denial(path);
+        }
+        is_counted
+    }
+
     /// Has the gateway carry out a request of the process `pid`. A refusal is remembered for `node`.
     ///
     /// # Errors
@@ -213,10 +249,37 @@ impl<'g> Mount<'g> {
         node: u64,
         request: &R,
     ) -> Result<Reply<R::Output>, Errno> {
+        self.handle(pid, request).map_err(|error| self.refused(node, &error))
+    }
+
+    /// Has the gateway read a file, `key` being the version that is there. A denial is remembered for
+    /// `node`, so that it can be counted when it repeats.
+    ///
+    /// # Errors
+    /// Why nothing may be read.
+    pub(crate) fn read_version(
+        &self,
+        pid: u32,
+        node: u64,
+        (path, key): (&WorkspacePath, Key),
+    ) -> Result<View, Errno> {
+        let (range, encoding) = (LineRange::default(), Encoding::Base64);
+        let read = Read { path: path.clone(), range, encoding };
+        let reply = self.handle(pid, &read).map_err(|error| {
+            let rule = error.rule().filter(|_| error.kind() == ErrorKind::Denied);
+            if let Some(node) = self.lock().nodes.get_mut(node) {
+                node.denied = rule.map(|rule| (key, Arc::from(rule)));
+            }
+            self.refused(node, &error)
+        })?;
+        self.counts.opens.add();
+        Ok(View::from(reply.output.bytes))
+    }
+
+    fn handle<R: Request>(&self, pid: u32, request: &R) -> Result<Reply<R::Output>, Error> {
         let facts = self.claims.facts(pid);
         let client = Client { facts: &facts, ..Client::default() };
-        let reply = self.gateway.handle(&self.session, request, client);
-        reply.map_err(|error| self.refused(node, &error))
+        self.gateway.handle(&self.session, request, client)
     }
 
     /// Asks whether a change may be made that is yet to come, of what is at `at`.

@@ -41,6 +41,7 @@ use crate::{
         session::session,
         stderr,
     },
+    config::audit::MountRecords,
     mcp::{
         self,
         attach::AttachTokens,
@@ -104,7 +105,7 @@ fn run(parent: u32) -> Result<(), Failure> {
     logging::start(&options, &opened.state_path)?;
     let (mount, processes) = match order.mount {
         true => {
-            let mount = receive_mount(&channel, scratch)?;
+            let mount = receive_mount(&channel, scratch, opened.audit.mount)?;
             let processes = mount.as_ref().and_then(|mount| mount.processes.as_ref());
             let processes = processes.map(OwnedFd::try_clone).transpose();
             (mount, processes.or_fail("cannot start the gate")?)
@@ -281,6 +282,7 @@ fn introduced(channel: &Channel) -> Result<(Agent, Vec<OwnedFd>), Failure> {
 fn receive_mount(
     channel: &Channel,
     scratch: Option<Place>,
+    records: MountRecords,
 ) -> Result<Option<mount::Order>, Failure> {
     let received = channel.receive::<Option<protocol::Mount>>();
     let (order, files) = received.or_fail("the agent did not start")?;
@@ -288,7 +290,8 @@ fn receive_mount(
     let mut files = files.into_iter();
     let device = files.next().ok_or_else(|| Failure::new("no mount came with the order"))?;
     let (user, group) = (order.user, order.group);
-    Ok(Some(mount::Order { device, processes: files.next(), user, group, scratch }))
+    let processes = files.next();
+    Ok(Some(mount::Order { device, processes, user, group, scratch, records }))
 }
 
 /// What is connected to whom.

@@ -1,7 +1,7 @@
 //! What a command did, as the log has it.
 
 use std::{
-    collections::HashMap,
+    collections::{BTreeMap, HashMap},
     fmt,
     io::{self, Write},
     path::PathBuf,
@@ -85,6 +85,9 @@ impl Summary {
             }
             Event::Other(other) => other,
         };
+        if other.op.as_deref() == Some("repeats") {
+            return self.take_repeats(&other.facts);
+        }
         let (Some(operation), Some(path)) = (other.op, other.path) else { return };
         if other.decision.as_deref() == Some("deny") {
             let same = |denial: &&mut Denial| {
@@ -98,6 +101,21 @@ impl Summary {
             self.denials.push(Denial { record, operation, path, rule, reason, times: 1 });
         } else if operation == "read" && other.result.as_deref() == Some("ok") {
             self.reads += 1;
+        }
+    }
+
+    /// Adds to the denials those that were counted.
+    fn take_repeats(&mut self, facts: &BTreeMap<String, Value>) {
+        let paths = facts.get("paths").and_then(Value::as_array).into_iter().flatten();
+        for repeat in paths {
+            let same = |denial: &&mut Denial| {
+                denial.operation == "read"
+                    && repeat.get("path") == Some(&denial.path.as_str().into())
+            };
+            let times = repeat.get("denials").and_then(Value::as_u64).unwrap_or(0);
+            if let Some(denial) = self.denials.iter_mut().rfind(same) {
+                denial.times = denial.times.saturating_add(times);
+            }
         }
     }
 

@@ -101,6 +101,48 @@ fn the_summary_tells_changes_and_denials_and_the_way_back() {
 }
 
 #[test]
+fn repeated_opens_are_counted_in_the_log_or_recorded_each() {
+    let script = "sleep 0.1; for i in 1 2 3; do cat file.txt; cat shut.txt; done >/dev/null 2>&1";
+    let rule = "\n[[rules]]\nid = \"shut\"\neffect = \"deny\"\noperations = [\"read\"]\npaths = [\"shut.txt\"]\n";
+    for (choice, of_file, of_shut) in [("versions", 1, 1), ("opens", 3, 3)] {
+        let place = Place::mounted(users()[0]);
+        let policy = place.at("policies/policy.toml");
+        std::fs::write(&policy, format!("{POLICY}{rule}")).unwrap();
+        std::fs::write(place.at("ws/shut.txt"), "shut\n").unwrap();
+        let config = place.at("policies/portcullis.toml");
+        std::fs::write(&config, format!("[audit]\nmount = \"{choice}\"\n")).unwrap();
+        let ended = place.exec(&["--config", &config], script);
+        let told = "denied   read shut.txt, 3 times: rule shut";
+        assert!(ended.stderr.contains(told), "{choice} {ended:?}");
+        let records = place.records();
+        let count = |path: &str| {
+            let reads =
+                |record: &&Value| said(record, "op") == "read" && said(record, "path") == path;
+            records.iter().filter(reads).count()
+        };
+        assert_eq!((count("file.txt"), count("shut.txt")), (of_file, of_shut), "{choice}");
+        let repeats: Vec<_> = records.iter().filter(|r| said(r, "op") == "repeats").collect();
+        let session = said(&records[0], "session");
+        let shown = place.command(&["audit", "session", session, "--workspace", &place.at("ws")]);
+        let shown = end({ shown }.spawn().unwrap());
+        if choice == "opens" {
+            assert!(repeats.is_empty() && !shown.stdout.contains("repeats"), "{repeats:?}");
+        } else {
+            let paths = serde_json::json!([
+                {"path": "file.txt", "opens": 2, "denials": 0},
+                {"path": "shut.txt", "opens": 0, "denials": 2},
+            ]);
+            assert_eq!(repeats.len(), 1, "{repeats:?}");
+            assert_eq!(
+                (&repeats[0]["door"], &repeats[0]["facts"]["paths"]),
+                (&"mount".into(), &paths)
+            );
+            assert!(shown.stdout.contains("2 more opens, 2 more denials"), "{shown:?}");
+        }
+    }
+}
+
+#[test]
 fn a_summary_for_programs_is_one_object() {
     let place = Place::mounted(users()[0]);
     std::fs::create_dir(place.at("out")).unwrap();
