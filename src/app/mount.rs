@@ -18,6 +18,7 @@ use super::{
 use crate::{
     config::audit::MountRecords,
     fuse::{self, Stopper},
+    gateway::Approver,
     model::{Door, Session},
     mount::{Mount, Options, Scratch, ScratchNumbers},
 };
@@ -56,7 +57,12 @@ pub(crate) struct Mounted {
 
 impl Mounted {
     /// Serves a mount, as a door of its own, for the session of `started`.
-    pub(crate) fn serve(started: &Started, order: Order) -> Result<Self, Failure> {
+    /// `approver` tells a person of what the policy asks about.
+    pub(crate) fn serve(
+        started: &Started,
+        order: Order,
+        approver: Box<dyn Approver + Send>,
+    ) -> Result<Self, Failure> {
         const DOING: &str = "cannot serve the mount";
         let kernel = fuse::Session::begin(order.device, Instant::now() + BEGIN).or_fail(DOING)?;
         let stopper = kernel.stopper();
@@ -72,7 +78,7 @@ impl Mounted {
         thread::Builder::new()
             .name("mount".to_owned())
             .spawn(move || {
-                let mount = Mount::new(&gateway, session.clone(), options);
+                let mount = Mount::new(&gateway, session.clone(), options).asking(&*approver);
                 if let Err(error) = mount.serve(&kernel) {
                     tracing::error!(%error, "the mount is not served any more");
                 }

@@ -1,9 +1,12 @@
 //! The mount itself: what all of its operations share.
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
+use std::{
+    sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard},
+    time::{Duration, Instant},
+};
 
 use portcullis_core::{
-    Client, Error, ErrorKind, Gateway, Herald, MountView, Reply, Request, Seen, Stat,
+    Approver, Client, Error, ErrorKind, Gateway, Herald, MountView, Reply, Request, Seen, Stat,
 };
 use portcullis_policy::{
     ObjectKind,
@@ -22,9 +25,12 @@ use crate::{
     memo::{Key, Memo, View},
     node::Content,
     nodes::Nodes,
-    repeats::Repeats,
+    repeats::{REPEATS, Repeats},
     scratch::{Scratch, ScratchNumbers},
 };
+
+/// How often it is looked whether a person has answered: at the latest then the log says so.
+const ANSWERS: Duration = Duration::from_secs(1);
 
 /// A file system over a gateway, for the programs of one session.
 ///
@@ -43,6 +49,7 @@ pub struct Mount<'g> {
     pub(crate) counts: Counts,
     pub(crate) repeats: Repeats,
     pub(crate) invalidations: Arc<Invalidations>,
+    approver: Option<&'g dyn Approver>,
     /// Hears of another policy as long as it is here.
     _herald: Arc<Herald>,
 }
@@ -136,9 +143,16 @@ impl<'g> Mount<'g> {
             counts: Counts::default(),
             repeats: Repeats::default(),
             invalidations,
+            approver: None,
             _herald: herald,
             options,
         }
+    }
+
+    /// The same, with somebody who puts questions to a person: no program waits for the answer.
+    #[must_use]
+    pub fn asking(self, approver: &'g dyn Approver) -> Self {
+        Self { approver: Some(approver), ..self }
     }
 
     /// What it has done until now.
@@ -149,6 +163,27 @@ impl<'g> Mount<'g> {
     /// What is in its scratch directories, if it has any.
     pub fn scratch(&self) -> Option<ScratchNumbers> {
         self.scratch.as_ref().map(Scratch::numbers)
+    }
+
+    /// Writes to the log what no request does, until the end: what persons answered, and
+    /// repeats.
+    pub(crate) fn keep_log(&self) -> Result<(), Error> {
+        let (session, interval) = (&self.session, self.options.repeats);
+        let mut written = Instant::now();
+        loop {
+            let has_ended = self.repeats.wait(interval.min(ANSWERS));
+            self.gateway.settle_questions(session);
+            if has_ended || written.elapsed() >= interval {
+                written = Instant::now();
+                for facts in self.repeats.take() {
+                    self.gateway.note(session, REPEATS, facts)?;
+                }
+            }
+            if has_ended {
+                self.gateway.withdraw_questions(session);
+                return Ok(());
+            }
+        }
     }
 
     pub(crate) fn lock(&self) -> MutexGuard<'_, State> {
@@ -278,8 +313,8 @@ impl<'g> Mount<'g> {
 
     fn handle<R: Request>(&self, pid: u32, request: &R) -> Result<Reply<R::Output>, Error> {
         let facts = self.claims.facts(pid);
-        let client = Client { facts: &facts, ..Client::default() };
-        self.gateway.handle(&self.session, request, client)
+        let client = self.approver.map(Client::asking).unwrap_or_default();
+        self.gateway.handle(&self.session, request, Client { facts: &facts, ..client })
     }
 
     /// Asks whether a change may be made that is yet to come, of what is at `at`.

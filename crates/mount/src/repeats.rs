@@ -1,4 +1,4 @@
-//! Opens that repeat what is on record, counted and written to the log together.
+//! Opens that repeat what is on record, counted for records that say so of many.
 
 use std::{
     collections::BTreeMap,
@@ -6,12 +6,11 @@ use std::{
     time::Duration,
 };
 
-use portcullis_core::{Error, Gateway};
-use portcullis_policy::model::{Session, WorkspacePath};
+use portcullis_policy::model::WorkspacePath;
 use serde_json::{Value, json};
 
 /// The operation of the records.
-const REPEATS: &str = "repeats";
+pub(crate) const REPEATS: &str = "repeats";
 /// The most bytes of paths between two times that they are written; opens of more paths
 /// are counted together.
 const MAX_PATHS: usize = 1 << 20;
@@ -119,31 +118,17 @@ impl Repeats {
         self.changed.notify_all();
     }
 
-    /// Writes what was counted into the log, once in each `interval` and at the end.
-    ///
-    /// # Errors
-    /// When the log cannot be written: nothing is served then, either.
-    pub(crate) fn write(
-        &self,
-        gateway: &Gateway,
-        session: &Session,
-        interval: Duration,
-    ) -> Result<(), Error> {
-        loop {
-            let state = self.lock();
-            let (mut state, _) = self
-                .changed
-                .wait_timeout_while(state, interval, |state| !state.ended)
-                .unwrap_or_else(PoisonError::into_inner);
-            let (counted, ended) = (std::mem::take(&mut state.counted), state.ended);
-            drop(state);
-            for facts in counted.records() {
-                gateway.note(session, REPEATS, facts)?;
-            }
-            if ended {
-                return Ok(());
-            }
-        }
+    /// Waits for the end, but not for longer than `timeout`; whether it has come.
+    pub(crate) fn wait(&self, timeout: Duration) -> bool {
+        let state = self.lock();
+        let waited = self.changed.wait_timeout_while(state, timeout, |state| !state.ended);
+        waited.unwrap_or_else(PoisonError::into_inner).0.ended
+    }
+
+    /// The facts of each record that says what was counted since the last time.
+    pub(crate) fn take(&self) -> Vec<BTreeMap<String, Value>> {
+        let counted = std::mem::take(&mut self.lock().counted);
+        counted.records()
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {

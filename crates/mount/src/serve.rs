@@ -47,7 +47,7 @@ impl Mount<'_> {
                 }
             });
             // A log that cannot be written stops every other request, too.
-            scope.spawn(|| self.repeats.write(self.gateway, &self.session, self.options.repeats));
+            scope.spawn(|| self.keep_log());
             let ended = session.run(&Router::new(self), self.options.threads.max(2) + 1);
             self.invalidations.end();
             self.repeats.end();

@@ -41,6 +41,7 @@ use crate::{
         session::session,
         stderr,
     },
+    cli::announcer::Announcer,
     config::audit::MountRecords,
     mcp::{
         self,
@@ -166,7 +167,8 @@ fn introduce(
         scratch.warn();
     }
     let started = recovered.start(session, facts)?;
-    let mounted = Some(Mounted::serve(&started, mount)?);
+    let announcer = Announcer { state: started.state_path.clone() };
+    let mounted = Some(Mounted::serve(&started, mount, Box::new(announcer))?);
     channel.send(&Progress::Mounted, &[]).or_fail("cannot answer the broker")?;
     let (mut agent, streams) = introduced(channel)?;
     let facts = std::mem::take(&mut agent.facts);

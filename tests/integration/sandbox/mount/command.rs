@@ -143,6 +143,46 @@ fn repeated_opens_are_counted_in_the_log_or_recorded_each() {
 }
 
 #[test]
+fn a_command_that_tries_again_passes_once_a_person_has_approved() {
+    let rule = "\n[[rules]]\nid = \"careful\"\neffect = \"ask\"\noperations = [\"write\"]\npaths = [\"asked.txt\"]\n";
+    for who in users() {
+        let place = Place::mounted(who);
+        let policy = place.at("policies/policy.toml");
+        std::fs::write(&policy, format!("{POLICY}{rule}")).unwrap();
+        let script =
+            "echo approved >~/new; until cp ~/new asked.txt; do sleep 0.1; done 2>/dev/null";
+        let command = ["exec", "--policy", &policy, "--", "sh", "-c", script];
+        let child = place.limited(&command).spawn().unwrap();
+        let workspace = place.at("ws");
+        let approve = |args: &[&str]| {
+            let args = [&["approve", "--json", "--workspace", &workspace], args].concat();
+            end(place.command(&args).spawn().unwrap())
+        };
+        let id = loop {
+            let list: Value = serde_json::from_str(&approve(&["--list"]).stdout).unwrap();
+            if let Some(id) = list["waiting"][0]["id"].as_str() {
+                break id.to_owned();
+            }
+            std::thread::sleep(Duration::from_millis(50));
+        };
+        assert!(!place.base().join("ws/asked.txt").exists());
+        assert_eq!(approve(&[&id]).code, 0, "{who:?}");
+        let ended = end(child);
+        assert_eq!(ended.code, 0, "{who:?} {ended:?}");
+        assert_eq!(std::fs::read_to_string(place.at("ws/asked.txt")).unwrap(), "approved\n");
+        // It was told at once, and at the end.
+        for told in
+            [format!("`portcullis approve {id} --state"), format!(": rule careful, question {id}")]
+        {
+            assert!(ended.stderr.contains(&told), "{who:?} {told} {ended:?}");
+        }
+        let records = place.records();
+        let approval = records.iter().find(|record| said(record, "kind") == "approval").unwrap();
+        assert_eq!((said(approval, "door"), said(approval, "result")), ("mount", "once"));
+    }
+}
+
+#[test]
 fn a_summary_for_programs_is_one_object() {
     let place = Place::mounted(users()[0]);
     std::fs::create_dir(place.at("out")).unwrap();
