@@ -3,6 +3,7 @@
 #![expect(clippy::disallowed_methods, reason = "looks at the workspace from outside")]
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
+mod asking;
 mod attributes;
 mod reading;
 mod reload;

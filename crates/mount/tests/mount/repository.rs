@@ -48,7 +48,8 @@ fn the_workspaces_history_is_not_shown() {
             "ln -s .git link; ! ls link/; ! cat sub/../.git/HEAD; ! mv .git other; ! rm -r .git",
         )
         .ok();
-        let object = format!(".git/objects/{}/{}", &head[..2], head[2..].trim());
+        let (directory, name) = head.trim().split_at(2);
+        let object = format!(".git/objects/{directory}/{name}");
         assert!(rig.host(&object).exists());
         rig.sh(&format!("! test -e {object}")).ok();
         // A directory that is moved takes its repository along, which stays hidden.

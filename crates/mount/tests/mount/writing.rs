@@ -309,9 +309,10 @@ fn a_rule_that_asks_refuses_at_once() {
             rig.sh(&format!("timeout 5 sh -c '{script}'")).fails("ermission denied");
         }
         assert_eq!(rig.read("file"), "one\ntwo\n");
-        let denied = ["decision write denied", "decision remove denied"];
-        assert_eq!(rig.about("file"), [&["decision read ok"], &denied[..]].concat());
-        assert_eq!(rig.about("new"), ["decision write denied"]);
+        let asked = |op: &str| [format!("decision {op} -"), format!("decision {op} denied")];
+        let all = [&["decision read ok".to_owned()], &asked("write")[..], &asked("remove")];
+        assert_eq!(rig.about("file"), all.concat());
+        assert_eq!(rig.about("new"), asked("write"));
     });
 }
 
