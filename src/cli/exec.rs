@@ -8,6 +8,8 @@ mod summary;
 
 use std::{ffi::OsString, io, path::PathBuf, process::ExitCode, time::Duration};
 
+use rustix::fs::{OFlags, fcntl_getfl, fcntl_setfl};
+
 use self::summary::Summary;
 use super::agent::{
     options::SandboxOptions,
@@ -76,6 +78,14 @@ fn parse_timeout(text: &str) -> Result<Duration, &'static str> {
         .ok_or("expected a number above 0 and `ms`, `s`, `m` or `h`, such as `90s`")
 }
 
+/// Has standard error wait for who reads it: the command may have set otherwise for all that
+/// have the same pipe, so that the summary would be lost.
+fn wait_for_readers() {
+    let stderr = io::stderr();
+    let Ok(flags) = fcntl_getfl(&stderr) else { return };
+    let _ = fcntl_setfl(&stderr, flags - OFlags::NONBLOCK);
+}
+
 /// Runs the command.
 pub(crate) fn run(args: &Args) -> Result<ExitCode, Failure> {
     // Standard output is not ours, also where nothing was printed there.
@@ -114,6 +124,7 @@ fn start(args: &Args) -> Result<ExitCode, Failure> {
     let ended = Supervisor::new(command, gate, signals, watch, manner)?.run();
     shipping.finish();
     let Ended { code, timed_out, gate_failed, .. } = ended?;
+    wait_for_readers();
     let code = if timed_out { TIMED_OUT } else { code };
     if timed_out {
         errln!("portcullis: the command's time was over, and it was stopped");

@@ -16,7 +16,7 @@ use rustix::process::{getegid, geteuid};
 
 use super::{
     bait::Trap,
-    built::{BuiltCell, PATIENCE, PendingAgent, Streams},
+    built::{BuiltCell, PATIENCE, PendingAgent},
     channel::{Channel, ChannelError},
     hatch::{self, Hatch},
     hint::{self, Program, ProgramError, Reach},
@@ -34,6 +34,7 @@ use super::{
     selftest,
     spec::{self, Cell, Enforcement, Mode, Network},
     stage::Stage,
+    streams::Streams,
     trusted_paths::{Access, AgentPath, Trusted, TrustedPath, TrustedPaths},
 };
 
@@ -391,7 +392,6 @@ impl Cell {
             files: self.files,
             bait,
             hatch: None,
-            own_streams: self.own_streams,
         })
     }
 }

@@ -3,14 +3,9 @@
 use std::{
     ffi::OsString,
     io,
-    os::fd::{AsFd as _, OwnedFd},
+    os::fd::OwnedFd,
     path::PathBuf,
     time::{Duration, Instant},
-};
-
-use rustix::{
-    fs::{Gid, Uid, fchown, fstatfs},
-    pipe::{PipeFlags, pipe_with},
 };
 
 use super::{
@@ -23,6 +18,7 @@ use super::{
     process::Running,
     running_agent::RunningAgent,
     spec::Report,
+    streams::{Pump, Streams},
 };
 
 /// How often somebody is asked whether to wait on.
@@ -74,13 +70,13 @@ impl BuiltCell {
                 .collect();
             return Err(LaunchError::SelfTest(list.join("; ")));
         }
-        let streams = streams.ours;
+        let Streams { ours: streams, pumps, .. } = streams;
         let hatch = hatch.map(|hatch| {
             let hatch = hatch?;
             report.hatch.clone().unwrap_or(Ok(()))?;
             hatch.open()
         });
-        Ok(PendingAgent { streams, report, suspects, hatch, channel, child })
+        Ok(PendingAgent { streams, report, suspects, hatch, pumps, channel, child })
     }
 }
 
@@ -97,6 +93,7 @@ pub struct PendingAgent {
     /// Where whoever connects from the sandbox is to be heard, and nobody else
     /// can connect; or why there is nothing. Nothing where none was asked for.
     pub hatch: Option<Result<Opened, String>>,
+    pumps: Vec<Pump>,
     channel: Channel,
     child: Running,
 }
@@ -139,7 +136,8 @@ impl PendingAgent {
         match self.channel.receive_within::<News>(PATIENCE) {
             Err(ChannelError::Closed) => {
                 let relay = self.hatch.and_then(|hatch| hatch.ok()?.relay);
-                Ok(RunningAgent { child: self.child, _relay: relay })
+                let outputs = self.pumps.into_iter().filter_map(Pump::start).collect();
+                Ok(RunningAgent { child: self.child, outputs, _relay: relay })
             }
             Ok((News::NotExecuted { errno }, _)) => {
                 Err(LaunchError::NotExecuted(io::Error::from_raw_os_error(errno)))
@@ -151,57 +149,5 @@ impl PendingAgent {
             )) => Err(LaunchError::Channel(ChannelError::Closed)),
             Err(e) => Err(e.into()),
         }
-    }
-}
-
-/// `PIPEFS_MAGIC`: the pipes that have no name.
-const PIPE: i64 = 0x5049_5045;
-
-fn give(pipe: &OwnedFd, owner: u32) -> io::Result<()> {
-    Ok(fchown(pipe, Some(Uid::from_raw(owner)), Some(Gid::from_raw(owner)))?)
-}
-
-/// The agent's standard streams.
-#[derive(Debug)]
-pub(super) struct Streams {
-    pub(super) stdin: OwnedFd,
-    pub(super) stdout: OwnedFd,
-    pub(super) stderr: OwnedFd,
-    /// The other ends, if they are pipes.
-    pub(super) ours: Option<[OwnedFd; 3]>,
-}
-
-impl Streams {
-    /// Pipes that belong to the agent's user, so that it can open
-    /// `/dev/stderr`.
-    pub(super) fn open(owner: Option<u32>) -> io::Result<Self> {
-        let (stdin, our_stdin) = pipe_with(PipeFlags::CLOEXEC)?;
-        let (our_stdout, stdout) = pipe_with(PipeFlags::CLOEXEC)?;
-        let (our_stderr, stderr) = pipe_with(PipeFlags::CLOEXEC)?;
-        if let Some(owner) = owner {
-            for pipe in [&stdin, &stdout, &stderr] {
-                give(pipe, owner)?;
-            }
-        }
-        Ok(Self { stdin, stdout, stderr, ours: Some([our_stdin, our_stdout, our_stderr]) })
-    }
-
-    /// The streams of this process. Pipes among them become the agent's, too.
-    pub(super) fn own(owner: Option<u32>) -> io::Result<Self> {
-        let streams = Self {
-            stdin: io::stdin().as_fd().try_clone_to_owned()?,
-            stdout: io::stdout().as_fd().try_clone_to_owned()?,
-            stderr: io::stderr().as_fd().try_clone_to_owned()?,
-            ours: None,
-        };
-        if let Some(owner) = owner {
-            for stream in [&streams.stdin, &streams.stdout, &streams.stderr] {
-                if fstatfs(stream).is_ok_and(|found| found.f_type == PIPE) {
-                    // Without that it is only not opened again.
-                    let _ = give(stream, owner);
-                }
-            }
-        }
-        Ok(streams)
     }
 }

@@ -11,12 +11,14 @@ use std::{
     },
     path::{Path, PathBuf},
     process::{Command, Stdio},
+    thread,
+    time::{Duration, Instant},
 };
 
 use rustix::{
-    fs::{Access, FileType, Mode as FileMode, OFlags, access, fcntl_getfl, fstat, open, stat},
+    fs::{Access, FileType, Mode as FileMode, OFlags, access, open, stat},
     io::Errno,
-    process::{chdir, setsid},
+    process::{Pid, Signal, chdir, kill_process_group, setsid},
 };
 
 use super::{
@@ -38,6 +40,11 @@ use super::{
 /// to come. Landlock refuses what ptrace(2) guards of processes outside the sandbox:
 /// environment, memory, descriptors, root and current directory.
 const PROC: &str = "/proc";
+
+/// How long a command may take that comes before the agent.
+const PREPARATION: Duration = Duration::from_secs(120);
+/// The exit code of one that could not be started, as a shell's.
+const NOT_STARTED: i32 = 127;
 
 /// Files of the host's `/etc` that a cell without its own root may read.
 const ETC_FILES: [&str; 12] = [
@@ -86,7 +93,7 @@ fn enter(channel: &Channel, init: Channel, parent: u32) -> Result<io::Error, Sta
     };
 
     let report = if spec.mode.is_confined() {
-        confine(&spec, &streams, &ready, &baseline)?
+        confine(&spec, &ready, &baseline)?
     } else {
         setsid().map_err(failed("start a session"))?;
         Report {
@@ -122,15 +129,30 @@ fn prepare(spec: &Enter, command: &[OsString]) -> i32 {
     let mut command = Command::new(program);
     command.args(arguments).env_clear().envs(spec.environment.iter().cloned());
     command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
-    match command.status() {
-        Ok(status) => status.code().unwrap_or_else(|| 128 + status.signal().unwrap_or(0)),
-        Err(_) => 127,
+    let Ok(mut child) = command.process_group(0).spawn() else { return NOT_STARTED };
+    let (begun, mut pause) = (Instant::now(), Duration::from_millis(1));
+    loop {
+        match child.try_wait() {
+            Ok(Some(status)) => {
+                return status.code().unwrap_or_else(|| 128 + status.signal().unwrap_or(0));
+            }
+            Ok(None) if begun.elapsed() < PREPARATION => {}
+            Ok(None) | Err(_) => break,
+        }
+        thread::sleep(pause);
+        pause = (pause * 2).min(Duration::from_millis(50));
     }
+    // What an earlier agent left may keep it for ever.
+    let group = i32::try_from(child.id()).ok().and_then(Pid::from_raw);
+    if let Some(group) = group {
+        let _ = kill_process_group(group, Signal::KILL);
+    }
+    let _ = child.wait();
+    128 + Signal::KILL.as_raw()
 }
 
 fn confine(
     spec: &Enter,
-    streams: &[OwnedFd],
     ready: &RootReady,
     baseline: &selftest::Baseline,
 ) -> Result<Report, StageError> {
@@ -141,7 +163,7 @@ fn confine(
         .map_err(failed("enter the workspace's path"))?;
     capabilities::drop_all(spec.mode.becomes()).map_err(failed("become an unprivileged user"))?;
     process::die_with_parent().map_err(failed("follow the init"))?;
-    let applied = restrict_files(spec, streams, ready.mount)?;
+    let applied = restrict_files(spec, ready.mount)?;
     let confinement = Confinement {
         udp: spec.udp,
         udp_ports: applied.udp,
@@ -266,7 +288,7 @@ fn denied(spec: &Enter) -> Vec<DeniedGrant> {
         .collect()
 }
 
-fn restrict_files(spec: &Enter, streams: &[OwnedFd], mount: bool) -> Result<Applied, StageError> {
+fn restrict_files(spec: &Enter, mount: bool) -> Result<Applied, StageError> {
     // The rights in the mount are those that its server and the modes there give.
     let mount = mount.then(|| (spec.workspace.clone(), Right::Write));
     let given = places(spec)
@@ -280,10 +302,7 @@ fn restrict_files(spec: &Enter, streams: &[OwnedFd], mount: bool) -> Result<Appl
         }))
         .collect();
     let rules = opened.iter().map(|(fd, right)| Rule { place: fd.as_fd(), right: *right });
-    // They may be opened again by the names `/dev/stdin` and so on.
-    let streams = streams.iter().filter(|_| spec.own_streams);
-    let streams = streams.filter_map(|fd| Some(Rule { place: fd.as_fd(), right: of_stream(fd)? }));
-    let rules: Vec<_> = rules.chain(streams).collect();
+    let rules: Vec<_> = rules.collect();
     let connect = spec.ports.as_deref().unwrap_or_default();
     let ports = Ports { connect, bind: &spec.listen, dns: spec.udp };
     Ok(landlock::restrict(&Restriction {
@@ -291,19 +310,6 @@ fn restrict_files(spec: &Enter, streams: &[OwnedFd], mount: bool) -> Result<Appl
         ports: (!spec.private_network()).then_some(ports),
         logged: false,
     })?)
-}
-
-/// The right to open a file or a device again that is open already: as it is open, at most.
-fn of_stream(stream: &OwnedFd) -> Option<Right> {
-    let kind = FileType::from_raw_mode(fstat(stream).ok()?.st_mode);
-    if !matches!(kind, FileType::RegularFile | FileType::CharacterDevice) {
-        return None;
-    }
-    Some(match fcntl_getfl(stream).ok()? & OFlags::RWMODE {
-        OFlags::RDONLY => Right::ReadOnlyData,
-        OFlags::WRONLY => Right::WriteOnlyData,
-        _ => Right::Device,
-    })
 }
 
 /// What the agent was given, under canonical names, and how it reaches it.
@@ -399,7 +405,6 @@ mod tests {
             files: None,
             bait: Bait { broker: 1, socket: PathBuf::new(), abstract_name: String::new(), port: 0 },
             hatch: None,
-            own_streams: false,
         }
     }
 

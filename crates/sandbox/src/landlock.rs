@@ -24,8 +24,6 @@ pub(super) enum Right {
     /// Read and write, but execute nothing and make neither device nodes nor
     /// sockets: what the gate needs on a workspace.
     Data,
-    /// Write to a file or a device.
-    WriteOnlyData,
     /// Read from and write to a device.
     Device,
     /// Use terminals.
@@ -208,7 +206,6 @@ fn rights(right: Right) -> BitFlags<AccessFs> {
         Right::Data => {
             all & !make_bitflags!(AccessFs::{Execute | MakeChar | MakeBlock | MakeSock | MakeFifo})
         }
-        Right::WriteOnlyData => AccessFs::WriteFile.into(),
         Right::Device => make_bitflags!(AccessFs::{ReadFile | WriteFile}),
         Right::Terminal => make_bitflags!(AccessFs::{ReadFile | WriteFile | ReadDir | IoctlDev}),
     }

@@ -48,6 +48,7 @@ mod seccomp;
 mod selftest;
 mod spec;
 mod stage;
+mod streams;
 mod syscalls;
 mod trusted_paths;
 

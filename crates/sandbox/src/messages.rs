@@ -53,8 +53,6 @@ pub(super) struct Enter {
     pub(super) bait: Bait,
     /// What leads to the gate.
     pub(super) hatch: Option<Entrance>,
-    /// Whether the streams are the broker's own, which somebody else opened.
-    pub(super) own_streams: bool,
 }
 
 impl Enter {

@@ -1,6 +1,6 @@
 //! An agent that runs: its end, and how it is ended.
 
-use std::io;
+use std::{io, thread::JoinHandle};
 
 use rustix::process::{Pid, Signal, kill_process};
 
@@ -10,6 +10,8 @@ use super::{process::Running, relay::Relay};
 #[derive(Debug)]
 pub struct RunningAgent {
     pub(super) child: Running,
+    /// What passes on what it writes, if its streams are not the broker's.
+    pub(super) outputs: Vec<JoinHandle<()>>,
     /// What its MCP clients are connected by.
     pub(super) _relay: Option<Relay>,
 }
@@ -42,14 +44,19 @@ impl RunningAgent {
         let _ = self.child.0.kill();
     }
 
-    /// The exit code, when the agent has ended: its own, or 128 and the number
-    /// of the signal that ended it.
+    /// The exit code, when the agent has ended and what it wrote was passed on: its own, or 128
+    /// and the number of the signal that ended it.
     ///
     /// # Errors
     /// When it cannot be asked for.
     pub fn try_wait(&mut self) -> io::Result<Option<u8>> {
         use std::os::unix::process::ExitStatusExt as _;
-        Ok(self.child.0.try_wait()?.map(|status| {
+        let Some(status) = self.child.0.try_wait()? else { return Ok(None) };
+        for output in self.outputs.drain(..) {
+            // One that panicked has ended, too.
+            let _ = output.join();
+        }
+        Ok(Some({
             let code = status.code().or(status.signal().map(|n| 128 + n)).unwrap_or(1);
             u8::try_from(code).unwrap_or(1)
         }))

@@ -100,7 +100,7 @@ pub struct Cell {
     /// How many files it may have open before it asks for more, where that is not as in
     /// this process.
     pub files: Option<u64>,
-    /// Whether the program gets the standard streams of this process, not pipes.
+    /// Whether what the program reads and writes is that of this process's standard streams.
     pub own_streams: bool,
     /// Whether a mount at the workspace's path is to be made, for somebody else to serve.
     pub mount: bool,

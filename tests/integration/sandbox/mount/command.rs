@@ -21,22 +21,87 @@ fn the_streams_are_the_commands_own() {
     }
 }
 
+/// No descriptor of a file is in the sandbox, by which its mode, or what was in it, could be reached.
 #[test]
-fn a_stream_that_is_open_for_writing_cannot_be_read_again() {
-    let place = Place::new(As::User);
-    let path = place.at("output");
-    std::fs::write(&path, "what stood there\n").unwrap();
-    if is_root() {
-        place.give_away();
+fn files_that_are_streams_are_not_open_in_the_sandbox() {
+    for who in users() {
+        let place = Place::new(who);
+        let (input, output) = (place.at("input"), place.at("output"));
+        std::fs::write(&input, "what is read\n").unwrap();
+        std::fs::write(&output, "what stood there\n").unwrap();
+        set_mode(Path::new(&input), 0o640);
+        let script = "cat; for fd in 0 1 2; do readlink /proc/self/fd/$fd | cut -d: -f1; \
+            chmod 777 /proc/self/fd/$fd 2>/dev/null; done; for n in 1 2 3; do echo $n; echo $n >&2; done";
+        let mut command = place.limited(&["exec", "--quiet", "--", "sh", "-c", script]);
+        let file = std::fs::OpenOptions::new().append(true).open(&output).unwrap();
+        command.stdin(std::fs::File::open(&input).unwrap());
+        command.stdout(file.try_clone().unwrap()).stderr(file);
+        assert_eq!(end(command.spawn().unwrap()).code, 0);
+        let text = std::fs::read_to_string(&output).unwrap();
+        let lines = text.lines().filter(|line| !line.starts_with("portcullis: note:"));
+        let shown = "what stood there\nwhat is read\npipe\npipe\npipe\n1\n1\n2\n2\n3\n3";
+        assert_eq!(lines.collect::<Vec<_>>().join("\n"), shown, "{who:?}");
+        let mode = |path: &str| std::fs::metadata(path).unwrap().mode() & 0o777;
+        assert_eq!((mode(&input), mode(&output)), (0o640, 0o644), "{who:?}");
     }
-    let script = "cat /proc/self/fd/2 && exit; (exec 3<>/proc/self/fd/2) && exit; \
-        echo said >>/proc/self/fd/2 && echo writes";
-    let mut command = place.limited(&["exec", "--quiet", "--", "sh", "-c", script]);
-    let file = std::fs::OpenOptions::new().append(true).open(&path).unwrap();
-    let ended = end(command.stderr(file).spawn().unwrap());
-    assert_eq!(ended.stdout, "writes\n", "{ended:?}");
-    let text = std::fs::read_to_string(&path).unwrap();
-    assert!(text.starts_with("what stood there\n") && text.ends_with("said\n"), "{text}");
+}
+
+#[test]
+fn a_directory_as_a_stream_is_refused() {
+    let place = Place::new(users()[0]);
+    let mut command = place.limited(&["exec", "--", "ls", "-A", "/proc/self/fd/0/"]);
+    command.stdin(std::fs::File::open(place.at("ws")).unwrap());
+    let ended = end(command.spawn().unwrap());
+    assert_eq!((ended.code, ended.stdout.as_str()), (1, ""), "{ended:?}");
+    assert!(ended.stderr.contains("is a directory"), "{ended:?}");
+}
+
+/// Runs a command in a session with a terminal, in the foreground or in the background, types a line,
+/// and prints what the terminal shows, or that it was stopped.
+const TERMINAL: &str = r#"
+import fcntl, os, pty, select, signal, sys, termios, time
+terminal, inner = pty.openpty()
+if os.fork() == 0:
+    os.setsid()
+    fcntl.ioctl(inner, termios.TIOCSCTTY, 0)
+    signal.signal(signal.SIGTTOU, signal.SIG_IGN)
+    job = os.fork()
+    if job == 0:
+        os.setpgid(0, 0)
+        if sys.argv[1] == 'foreground': os.tcsetpgrp(inner, os.getpid())
+        signal.signal(signal.SIGTTOU, signal.SIG_DFL)
+        for fd in (0, 1, 2): os.dup2(inner, fd)
+        os.execvp(sys.argv[2], sys.argv[2:])
+    _, status = os.waitpid(job, os.WUNTRACED)
+    os.write(inner, b'stopped\n' if os.WIFSTOPPED(status) else b'ended %d\n' % (status >> 8))
+    if os.WIFSTOPPED(status):
+        os.kill(job, signal.SIGKILL)
+    os._exit(0)
+shown, until = b'', time.time() + 60
+os.write(terminal, b'typed\n')
+while time.time() < until and b'stopped' not in shown and b'ended' not in shown:
+    if select.select([terminal], [], [], 1)[0]: shown += os.read(terminal, 4096)
+print(shown.decode().replace(chr(13), ''))
+"#;
+
+#[test]
+fn a_command_in_the_background_does_not_read_what_is_typed() {
+    let place = Place::new(users()[0]);
+    let script = "test -t 0 && echo terminal; read line; echo \"got $line\"; echo $line >&2";
+    for (ground, shown) in [("foreground", "got typed"), ("background", "stopped")] {
+        let command = place.command(&["exec", "--quiet", "--", "sh", "-c", script]);
+        let mut inside = Command::new("python3");
+        inside.args(["-c", TERMINAL, ground]).arg(command.get_program()).args(command.get_args());
+        inside
+            .env_clear()
+            .envs(command.get_envs().filter_map(|(name, value)| Some((name, value?))));
+        inside.current_dir(place.at("ws"));
+        let output = inside.output().unwrap();
+        let text = String::from_utf8_lossy(&output.stdout);
+        assert!(text.lines().any(|line| line == shown), "{ground}: {output:?}");
+        assert!(!text.lines().any(|line| line == "terminal"), "{ground}: {output:?}");
+        assert_eq!(text.contains("got typed"), ground == "foreground", "{output:?}");
+    }
 }
 
 #[test]
