@@ -29,6 +29,10 @@ use crate::{
     scratch::{Scratch, ScratchNumbers},
 };
 
+/// How long another policy waits until the kernel has forgotten what it knows. A process may hold a
+/// lock that this needs until its request is served.
+const INVALIDATION_TIMEOUT: Duration = Duration::from_secs(5);
+
 /// How often it is looked whether a person has answered: at the latest then the log says so.
 const ANSWERS: Duration = Duration::from_secs(1);
 
@@ -122,7 +126,7 @@ impl<'g> Mount<'g> {
     pub fn new(gateway: &'g Gateway, session: Session, mut options: Options) -> Self {
         let invalidations = Arc::new(Invalidations::default());
         let hears = Arc::clone(&invalidations);
-        let herald: Arc<Herald> = Arc::new(move || hears.all());
+        let herald: Arc<Herald> = Arc::new(move || hears.all_within(INVALIDATION_TIMEOUT));
         gateway.on_policy(&herald);
         let state = State {
             nodes: Nodes::new(options.nodes),
