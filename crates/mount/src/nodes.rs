@@ -44,6 +44,7 @@ pub(crate) struct Nodes {
     nodes: BTreeMap<u64, Node>,
     next: u64,
     limit: usize,
+    was_full: bool,
     crowded: bool,
     begun: u64,
     ended: u64,
@@ -55,7 +56,7 @@ impl Nodes {
         let mut root = Node::new(ROOT, Arc::from(""), ObjectKind::Directory, None);
         root.lookups = 1;
         let nodes = BTreeMap::from([(ROOT, root)]);
-        Self { nodes, next: ROOT + 1, limit, crowded: false, begun: 0, ended: 0 }
+        Self { nodes, next: ROOT + 1, limit, crowded: false, begun: 0, ended: 0, was_full: false }
     }
 
     pub(crate) fn get(&self, id: u64) -> Option<&Node> {
@@ -112,6 +113,11 @@ impl Nodes {
     /// All node ids.
     pub(crate) fn all(&self) -> Vec<u64> {
         self.nodes.keys().copied().collect()
+    }
+
+    /// Whether there was no room once.
+    pub(crate) fn was_full(&self) -> bool {
+        self.was_full
     }
 
     /// Whether the kernel should forget what it does not use: true once, until it has.
@@ -196,6 +202,7 @@ impl Nodes {
         inode: Option<u64>,
     ) -> Result<u64, Full> {
         if self.nodes.len() >= self.limit {
+            self.was_full = true;
             return Err(Full);
         }
         let (id, name) = (self.next, Arc::<str>::from(name));
