@@ -4,7 +4,7 @@
 #
 #   tests/run.sh            everything
 #   tests/run.sh full       everything, and the tests that try random cases try a hundred
-#                           times as many, of another seed each time: an hour or two
+#                           times as many, of another seed each time: a few hours
 #   tests/run.sh setup      only what the tests need
 #   tests/run.sh check      format, lints, dependencies
 #   tests/run.sh test       the tests
@@ -183,7 +183,8 @@ campaigns() {
     export PORTCULLIS_TEST_BUDGET=${PORTCULLIS_TEST_BUDGET:-100}
     export PORTCULLIS_TEST_SEED=${PORTCULLIS_TEST_SEED:-$(date +%s)}
     say "long campaigns: $PORTCULLIS_TEST_BUDGET times the cases, PORTCULLIS_TEST_SEED=$PORTCULLIS_TEST_SEED"
-    cargo test --features full --locked --test integration -- differential::
+    cargo test --features full --locked --test integration -- differential:: sandbox::mount::kills
+    cargo test --locked -p portcullis-mount --test mount -- races::
 }
 
 case $what in

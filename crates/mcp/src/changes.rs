@@ -194,7 +194,10 @@ impl Changes {
 
     fn herald(&self, gateway: &Gateway) -> Arc<Herald> {
         let bell = Arc::clone(&self.bell);
-        let herald: Arc<Herald> = Arc::new(move || bell.notify_one());
+        let herald: Arc<Herald> = Arc::new(move || {
+            bell.notify_one();
+            true
+        });
         gateway.on_policy(&herald);
         herald
     }

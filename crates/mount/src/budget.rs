@@ -1,6 +1,6 @@
 //! The memory that staged versions may take.
 
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use rustix::io::Errno;
 
@@ -11,17 +11,26 @@ pub(crate) struct Budget {
     limit: u64,
     /// The most that one file may have.
     file: u64,
+    was_full: AtomicBool,
 }
 
 impl Budget {
     pub(crate) fn new(limit: u64, file: u64) -> Self {
-        Self { used: AtomicU64::new(0), limit, file }
+        Self { used: AtomicU64::new(0), limit, file, was_full: AtomicBool::new(false) }
     }
 
     pub(crate) fn take(&self, count: u64) -> Result<(), Errno> {
         let more = |used: u64| used.checked_add(count).filter(|sum| *sum <= self.limit);
         let taken = self.used.fetch_update(Ordering::Relaxed, Ordering::Relaxed, more);
-        taken.map(drop).map_err(|_| Errno::DQUOT)
+        taken.map(drop).map_err(|_| {
+            self.was_full.store(true, Ordering::Relaxed);
+            Errno::DQUOT
+        })
+    }
+
+    /// Whether there was no room once.
+    pub(crate) fn was_full(&self) -> bool {
+        self.was_full.load(Ordering::Relaxed)
     }
 
     pub(crate) fn give_back(&self, count: u64) {

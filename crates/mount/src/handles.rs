@@ -37,19 +37,29 @@ pub(crate) struct Handles {
     open: HashMap<u64, Handle>,
     next: u64,
     limit: usize,
+    was_full: bool,
 }
 
 impl Handles {
     pub(crate) fn new(limit: usize) -> Self {
-        Self { open: HashMap::new(), next: 1, limit }
+        Self { open: HashMap::new(), next: 1, limit, was_full: false }
     }
 
     /// Whether one more may be opened.
     ///
     /// # Errors
     /// `ENFILE`.
-    pub(crate) fn room(&self) -> Result<(), Errno> {
-        if self.open.len() < self.limit { Ok(()) } else { Err(Errno::NFILE) }
+    pub(crate) fn room(&mut self) -> Result<(), Errno> {
+        if self.open.len() < self.limit {
+            return Ok(());
+        }
+        self.was_full = true;
+        Err(Errno::NFILE)
+    }
+
+    /// Whether there was no room once.
+    pub(crate) fn was_full(&self) -> bool {
+        self.was_full
     }
 
     pub(crate) fn add_file(&mut self, file: OpenFile) -> Result<u64, Errno> {

@@ -4,6 +4,7 @@
 use std::{
     collections::{BTreeSet, HashSet},
     sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError},
+    time::Duration,
 };
 
 /// More than this at once is everything.
@@ -16,10 +17,20 @@ pub(crate) struct Invalidations {
     more: Condvar,
 }
 
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct Queue {
     work: Work,
+    /// How often everything was to be forgotten, and how often it was.
+    all: (u64, u64),
+    /// Nothing is served yet, or nothing any more.
+    is_idle: bool,
     ended: bool,
+}
+
+impl Default for Queue {
+    fn default() -> Self {
+        Self { work: Work::default(), all: (0, 0), is_idle: true, ended: false }
+    }
 }
 
 /// What there is to forget.
@@ -34,9 +45,23 @@ pub(crate) struct Work {
 }
 
 impl Invalidations {
-    /// Everything: another policy is in force.
+    /// Everything.
     pub(crate) fn all(&self) {
-        self.add(|work| work.all = true);
+        let mut queue = self.lock();
+        queue.work.all = true;
+        queue.all.0 += 1;
+        self.more.notify_all();
+    }
+
+    /// Everything: another policy is in force. Waits until the kernel has forgotten it, but not
+    /// for longer than `timeout`; whether it has.
+    pub(crate) fn all_within(&self, timeout: Duration) -> bool {
+        self.all();
+        let queue = self.lock();
+        let mine = queue.all.0;
+        let is_waiting = |queue: &mut Queue| queue.all.1 < mine && !queue.is_idle;
+        let waited = self.more.wait_timeout_while(queue, timeout, is_waiting);
+        !waited.unwrap_or_else(PoisonError::into_inner).1.timed_out()
     }
 
     /// Pages and attributes of a node.
@@ -53,23 +78,32 @@ impl Invalidations {
         });
     }
 
+    /// From now on the kernel may know something.
+    pub(crate) fn begin(&self) {
+        self.lock().is_idle = false;
+    }
+
     /// Nothing follows.
     pub(crate) fn end(&self) {
-        self.lock().ended = true;
+        let mut queue = self.lock();
+        (queue.ended, queue.is_idle) = (true, true);
         self.more.notify_all();
     }
 
-    /// Waits for work; none after the end.
-    pub(crate) fn next(&self) -> Option<Work> {
+    /// Has `forget` do the work that there is, until the end.
+    pub(crate) fn run(&self, mut forget: impl FnMut(Work)) {
         let mut queue = self.lock();
-        loop {
-            if queue.ended {
-                return None;
+        while !queue.ended {
+            if queue.work == Work::default() {
+                queue = self.more.wait(queue).unwrap_or_else(PoisonError::into_inner);
+                continue;
             }
-            if queue.work != Work::default() {
-                return Some(std::mem::take(&mut queue.work));
-            }
-            queue = self.more.wait(queue).unwrap_or_else(PoisonError::into_inner);
+            let (work, all) = (std::mem::take(&mut queue.work), queue.all.0);
+            drop(queue);
+            forget(work);
+            queue = self.lock();
+            queue.all.1 = all;
+            self.more.notify_all();
         }
     }
 
@@ -90,21 +124,56 @@ impl Invalidations {
 
 #[cfg(test)]
 mod tests {
+    use std::{
+        sync::atomic::{AtomicUsize, Ordering},
+        thread,
+        time::Instant,
+    };
+
     use super::*;
+
+    const LONG: Duration = Duration::from_secs(10);
+
+    /// The first work that there is.
+    fn first(queue: &Invalidations) -> Work {
+        std::mem::take(&mut queue.lock().work)
+    }
 
     #[test]
     fn too_much_is_everything() {
         let queue = Invalidations::default();
         queue.content(7);
         queue.entry(1, Arc::from("a"));
-        let work = queue.next().unwrap();
+        let work = first(&queue);
         assert_eq!((work.all, work.contents.len(), work.entries.len()), (false, 1, 1));
         for node in 0..=10_000 {
             queue.content(node);
         }
-        assert_eq!(queue.next(), Some(Work { all: true, ..Work::default() }));
-        queue.all();
-        queue.end();
-        assert_eq!(queue.next(), None);
+        assert_eq!(first(&queue), Work { all: true, ..Work::default() });
+    }
+
+    #[test]
+    fn who_has_everything_forgotten_waits_for_that_and_no_longer() {
+        let queue = Invalidations::default();
+        assert!(queue.all_within(LONG), "the kernel knows nothing yet");
+        queue.begin();
+        assert!(!queue.all_within(Duration::from_millis(10)));
+        let (begun, forgotten) = (Instant::now(), AtomicUsize::new(0));
+        thread::scope(|scope| {
+            scope.spawn(|| {
+                queue.run(|_| {
+                    thread::sleep(Duration::from_millis(20));
+                    forgotten.fetch_add(1, Ordering::SeqCst);
+                });
+            });
+            assert!(queue.all_within(LONG));
+            // One that was under way when it was asked for does not count.
+            assert!(forgotten.load(Ordering::SeqCst) >= 1);
+            let waits = scope.spawn(|| queue.all_within(LONG));
+            assert!(queue.all_within(LONG) && waits.join().unwrap());
+            queue.end();
+            assert!(queue.all_within(LONG), "the kernel knows nothing any more");
+        });
+        assert!(begun.elapsed() < LONG);
     }
 }

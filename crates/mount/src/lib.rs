@@ -23,6 +23,7 @@ mod directory;
 mod errno;
 mod handles;
 mod invalidate;
+mod log;
 mod look;
 mod memo;
 mod mount;

@@ -2,7 +2,7 @@
 
 use std::{
     sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard},
-    time::{Duration, Instant},
+    time::Duration,
 };
 
 use portcullis_core::{
@@ -25,12 +25,13 @@ use crate::{
     memo::{Key, Memo, View},
     node::Content,
     nodes::Nodes,
-    repeats::{REPEATS, Repeats},
+    repeats::Repeats,
     scratch::{Scratch, ScratchNumbers},
 };
 
-/// How often it is looked whether a person has answered: at the latest then the log says so.
-const ANSWERS: Duration = Duration::from_secs(1);
+/// How long another policy waits until the kernel has forgotten what it knows. A process may hold a
+/// lock that this needs until its request is served.
+const INVALIDATION_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// A file system over a gateway, for the programs of one session.
 ///
@@ -61,6 +62,8 @@ pub(crate) struct State {
     /// The bytes of all views that are open.
     open: u64,
     open_limit: u64,
+    /// Whether there was no room for a view.
+    open_was_full: bool,
     pub(crate) handles: Handles,
     pub(crate) memo: Memo,
 }
@@ -74,6 +77,7 @@ impl State {
         let before = self.view_size(id);
         let after = self.open - before + content.view_size();
         if after > self.open_limit {
+            self.open_was_full = true;
             return Err(Errno::NOMEM);
         }
         if let Some(node) = self.nodes.get_mut(id) {
@@ -89,6 +93,11 @@ impl State {
         if let Some(node) = self.nodes.get_mut(id) {
             node.content = None;
         }
+    }
+
+    /// Whether there was no room for what was to be opened.
+    pub(crate) fn open_was_full(&self) -> bool {
+        self.open_was_full
     }
 
     fn view_size(&self, id: u64) -> u64 {
@@ -122,12 +131,13 @@ impl<'g> Mount<'g> {
     pub fn new(gateway: &'g Gateway, session: Session, mut options: Options) -> Self {
         let invalidations = Arc::new(Invalidations::default());
         let hears = Arc::clone(&invalidations);
-        let herald: Arc<Herald> = Arc::new(move || hears.all());
+        let herald: Arc<Herald> = Arc::new(move || hears.all_within(INVALIDATION_TIMEOUT));
         gateway.on_policy(&herald);
         let state = State {
             nodes: Nodes::new(options.nodes),
             open: 0,
             open_limit: options.open,
+            open_was_full: false,
             handles: Handles::new(options.handles),
             memo: Memo::new(options.views),
         };
@@ -163,27 +173,6 @@ impl<'g> Mount<'g> {
     /// What is in its scratch directories, if it has any.
     pub fn scratch(&self) -> Option<ScratchNumbers> {
         self.scratch.as_ref().map(Scratch::numbers)
-    }
-
-    /// Writes to the log what no request does, until the end: what persons answered, and
-    /// repeats.
-    pub(crate) fn keep_log(&self) -> Result<(), Error> {
-        let (session, interval) = (&self.session, self.options.repeats);
-        let mut written = Instant::now();
-        loop {
-            let has_ended = self.repeats.wait(interval.min(ANSWERS));
-            self.gateway.settle_questions(session);
-            if has_ended || written.elapsed() >= interval {
-                written = Instant::now();
-                for facts in self.repeats.take() {
-                    self.gateway.note(session, REPEATS, facts)?;
-                }
-            }
-            if has_ended {
-                self.gateway.withdraw_questions(session);
-                return Ok(());
-            }
-        }
     }
 
     pub(crate) fn lock(&self) -> MutexGuard<'_, State> {

@@ -46,6 +46,7 @@ pub(crate) struct Nodes {
     limit: usize,
     /// With this many nodes the kernel is asked to forget what it does not use.
     shed_at: usize,
+    was_full: bool,
     begun: u64,
     ended: u64,
 }
@@ -56,7 +57,15 @@ impl Nodes {
         let mut root = Node::new(ROOT, Arc::from(""), ObjectKind::Directory, None);
         root.lookups = 1;
         let nodes = BTreeMap::from([(ROOT, root)]);
-        Self { nodes, next: ROOT + 1, limit, shed_at: limit / 4 * 3, begun: 0, ended: 0 }
+        Self {
+            nodes,
+            next: ROOT + 1,
+            limit,
+            shed_at: limit / 4 * 3,
+            begun: 0,
+            ended: 0,
+            was_full: false,
+        }
     }
 
     pub(crate) fn get(&self, id: u64) -> Option<&Node> {
@@ -113,6 +122,11 @@ impl Nodes {
     /// All node ids.
     pub(crate) fn all(&self) -> Vec<u64> {
         self.nodes.keys().copied().collect()
+    }
+
+    /// Whether there was no room once.
+    pub(crate) fn was_full(&self) -> bool {
+        self.was_full
     }
 
     /// Whether the kernel should be asked now to forget what it does not use: at three
@@ -205,6 +219,7 @@ impl Nodes {
         inode: Option<u64>,
     ) -> Result<u64, Full> {
         if self.nodes.len() >= self.limit {
+            self.was_full = true;
             return Err(Full);
         }
         let (id, name) = (self.next, Arc::<str>::from(name));

@@ -9,8 +9,6 @@ use std::{
 use portcullis_policy::model::WorkspacePath;
 use serde_json::{Value, json};
 
-/// The operation of the records.
-pub(crate) const REPEATS: &str = "repeats";
 /// The most bytes of paths between two times that they are written; opens of more paths
 /// are counted together.
 const MAX_PATHS: usize = 1 << 20;

@@ -41,11 +41,8 @@ impl Mount<'_> {
     pub fn serve(&self, session: &Session) -> std::result::Result<(), SessionError> {
         let notifier = session.notifier();
         thread::scope(|scope| {
-            scope.spawn(|| {
-                while let Some(work) = self.invalidations.next() {
-                    self.invalidate(&notifier, work);
-                }
-            });
+            self.invalidations.begin();
+            scope.spawn(|| self.invalidations.run(|work| self.invalidate(&notifier, work)));
             // A log that cannot be written stops every other request, too.
             scope.spawn(|| self.keep_log());
             let ended = session.run(&Router::new(self), self.options.threads.max(2) + 1);

@@ -8,6 +8,7 @@ use super::*;
 mod command;
 mod device;
 mod ends;
+mod kills;
 mod repository;
 mod scratch;
 
@@ -106,6 +107,22 @@ impl Place {
         let command = ["--policy", &policy, "--", "sh", "-c", script];
         end(self.limited(&[&["exec"], options, &command].concat()).spawn().unwrap())
     }
+}
+
+/// The processes beneath `child`, each with its command line.
+fn beneath(child: u32) -> Vec<(u32, String)> {
+    let mut found = vec![(child, String::new())];
+    let mut next = 0;
+    while let Some((pid, _)) = found.get(next).cloned() {
+        next += 1;
+        let children = std::fs::read_to_string(format!("/proc/{pid}/task/{pid}/children"));
+        for child in children.unwrap_or_default().split_whitespace() {
+            let line = std::fs::read(format!("/proc/{child}/cmdline")).unwrap_or_default();
+            let line = String::from_utf8_lossy(&line).replace('\0', " ");
+            found.push((child.parse().unwrap(), line));
+        }
+    }
+    found
 }
 
 /// What a record says.

@@ -5,8 +5,9 @@ use std::{
     sync::{Arc, Mutex, MutexGuard, PoisonError, Weak},
 };
 
-/// What is called when another policy is in force.
-pub type Herald = dyn Fn() + Send + Sync;
+/// What is called when another policy is in force. False says that something goes on to be
+/// shown as it was under the one before.
+pub type Herald = dyn Fn() -> bool + Send + Sync;
 
 /// Who hears of another policy.
 #[derive(Default)]
@@ -19,10 +20,12 @@ impl Heralds {
         all.push(Arc::downgrade(herald));
     }
 
-    pub(super) fn tell(&self) {
+    /// Whether everybody follows the other policy.
+    pub(super) fn tell(&self) -> bool {
         // Not called under the lock: whoever hears may have more to ask.
         let all: Vec<_> = self.lock().iter().filter_map(Weak::upgrade).collect();
-        all.iter().for_each(|herald| herald());
+        // All are told, also after one that does not follow.
+        all.iter().filter(|herald| !herald()).count() == 0
     }
 
     fn lock(&self) -> MutexGuard<'_, Vec<Weak<Herald>>> {

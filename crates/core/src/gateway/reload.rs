@@ -43,7 +43,7 @@ impl Gateway {
     }
 
     /// From now on calls `herald` whenever another policy is in force, as long as
-    /// somebody keeps it. It must not wait for anything.
+    /// somebody keeps it. The reload waits for it: what it waits for has to have an end.
     pub fn on_policy(&self, herald: &Arc<Herald>) {
         self.heralds.add(herald);
     }
@@ -51,7 +51,8 @@ impl Gateway {
     /// Puts `new` in force for every request that begins afterwards; those
     /// under way end under the policy with which they began, except that one
     /// which waits for a person is decided anew. The record is on stable
-    /// storage before. `None` when `new` is the policy in force already.
+    /// storage before, and what a mount's kernel knows is forgotten when this returns, unless that
+    /// takes too long. `None` when `new` is the policy in force already.
     ///
     /// # Errors
     /// The policy in force stays; [`Gateway::refuse_policy`] records why.
@@ -81,7 +82,9 @@ impl Gateway {
         self.vault.set_retention(*new.backups());
         *self.policy.write().unwrap_or_else(std::sync::PoisonError::into_inner) = Arc::new(new);
         self.watcher.set_policy(&self.policy());
-        self.heralds.tell();
+        if !self.heralds.tell() {
+            tracing::warn!("programs may have names and pages from before for a while");
+        }
         Ok(Some(receipt))
     }
 

@@ -8,7 +8,9 @@ use std::{
 
 use portcullis_mount::Options;
 
-use crate::rig::{ALL, with, with_options};
+use serde_json::Value;
+
+use crate::rig::{ALL, Rig, with, with_end, with_options};
 
 fn file(root: &Path) {
     fs::write(root.join("file"), "one\ntwo\n").unwrap();
@@ -112,6 +114,51 @@ fn the_bounds_hold() {
         let said = rig.python(script).ok();
         assert_eq!(said, "23 20\n".to_owned(), "{said}");
         assert_eq!(rig.read("after").len(), 1_000_000);
+    });
+}
+
+#[test]
+fn a_bound_that_was_reached_is_recorded_once() {
+    let files = |root: &Path| {
+        fs::write(root.join("big"), vec![b'x'; 2_000_000]).unwrap();
+        for number in 0..40 {
+            fs::write(root.join(format!("f{number}")), "x").unwrap();
+        }
+    };
+    let options =
+        Options { handles: 10, nodes: 30, open: 3 << 19, staged: 1 << 20, ..Options::new(0, 0) };
+    let script = "import os
+def fails(number, call):
+    try: call()
+    except OSError as e: assert e.errno == number, e
+    else: assert False, number
+def many(flags): return [os.open('f%d' % n, flags) for n in range(40)]
+def write():
+    with open('f0', 'wb') as f: f.write(bytes(1 << 21))
+fails(12, lambda: open('big').read())
+fails(122, write)
+fails(23, lambda: many(os.O_RDONLY))";
+    let bounds = |rig: &Rig<'_>| {
+        let mut records = rig.records();
+        records.retain(|record| record["op"] == "limit");
+        let bound =
+            |record: &Value| format!("{} {}", record["facts"]["bound"], record["facts"]["most"]);
+        let mut bounds: Vec<_> = records.iter().map(bound).collect();
+        bounds.sort();
+        bounds.join(", ")
+    };
+    let look = |rig: &Rig<'_>| {
+        rig.sh("cat f1").ok();
+        assert_eq!(bounds(rig), "");
+        for script in [script, &script.replace("os.O_RDONLY", "os.O_PATH")] {
+            rig.python(script).ok();
+            rig.python(script).ok();
+        }
+        rig.sh("sleep 1; cat f1").ok();
+    };
+    with_end(ALL, options, files, look, |rig| {
+        let all = r#""handles" 10, "nodes" 30, "openBytes" 1572864, "stagedBytes" 1048576"#;
+        assert_eq!(bounds(rig), all);
     });
 }
 

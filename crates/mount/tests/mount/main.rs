@@ -5,6 +5,7 @@
 
 mod asking;
 mod attributes;
+mod races;
 mod reading;
 mod reload;
 mod repository;

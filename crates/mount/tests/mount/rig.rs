@@ -27,6 +27,11 @@ use serde_json::Value;
 pub(crate) const ALL: &str = "schema = 1\nname = \"test\"\nversion = 1\n[allowedPaths]\n\
     read = [\"**\"]\nlist = [\"**\"]\nwrite = [\"**\"]\nremove = [\"**\"]\n";
 
+/// How many times as often as usual what is random is tried.
+pub(crate) fn budget() -> u64 {
+    std::env::var("PORTCULLIS_TEST_BUDGET").map_or(1, |budget| budget.parse().unwrap())
+}
+
 /// A mount that is served, seen by the thread in whose namespace it is.
 pub(crate) struct Rig<'a> {
     pub(crate) gateway: &'a Gateway,
@@ -93,7 +98,7 @@ impl Rig<'_> {
     /// A program in the mount, which is killed if it takes too long.
     pub(crate) fn command(&self, program: &str, arguments: &[&str]) -> Command {
         let mut command = Command::new("timeout");
-        command.args(["-s", "KILL", "60", program]).args(arguments);
+        command.args(["-s", "KILL", &(60 * budget()).to_string(), program]).args(arguments);
         command.current_dir(self.base.join("mnt"));
         command.env_clear().env("PATH", std::env::var_os("PATH").unwrap());
         command.env("HOME", self.base.join("home")).env("LC_ALL", "C.UTF-8");

@@ -26,18 +26,7 @@ impl Inside {
 
     /// The processes beneath it, each with its command line.
     fn processes(&self) -> Vec<(u32, String)> {
-        let mut found = vec![(self.child.id(), String::new())];
-        let mut next = 0;
-        while let Some((pid, _)) = found.get(next).cloned() {
-            next += 1;
-            let children = std::fs::read_to_string(format!("/proc/{pid}/task/{pid}/children"));
-            for child in children.unwrap_or_default().split_whitespace() {
-                let line = std::fs::read(format!("/proc/{child}/cmdline")).unwrap_or_default();
-                let line = String::from_utf8_lossy(&line).replace('\0', " ");
-                found.push((child.parse().unwrap(), line));
-            }
-        }
-        found
+        beneath(self.child.id())
     }
 
     fn one(&self, words: &str) -> u32 {

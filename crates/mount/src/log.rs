@@ -1,0 +1,64 @@
+//! What a mount writes to the log beside its requests.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    time::{Duration, Instant},
+};
+
+use portcullis_core::Error;
+
+use crate::mount::Mount;
+
+/// How often it is looked whether there is something to say: at the latest then the log has what a
+/// person answered.
+const LOOK: Duration = Duration::from_secs(1);
+
+/// The record that says how often what was opened again.
+const REPEATS: &str = "repeats";
+/// The record that says, once, that a bound was reached.
+const LIMIT: &str = "limit";
+
+impl Mount<'_> {
+    /// Writes, until the end, what persons answered, which bounds were reached, and repeats.
+    ///
+    /// # Errors
+    /// When the log cannot be written.
+    pub(crate) fn keep_log(&self) -> Result<(), Error> {
+        let (session, interval) = (&self.session, self.options.repeats);
+        let (mut written, mut told) = (Instant::now(), BTreeSet::new());
+        loop {
+            let has_ended = self.repeats.wait(interval.min(LOOK));
+            self.gateway.settle_questions(session);
+            for (bound, most) in self.reached() {
+                if told.insert(bound) {
+                    let facts = [("bound", bound.into()), ("most", most.into())];
+                    let facts = facts.map(|(name, value)| (name.to_owned(), value));
+                    self.gateway.note(session, LIMIT, BTreeMap::from(facts))?;
+                }
+            }
+            if has_ended || written.elapsed() >= interval {
+                written = Instant::now();
+                for facts in self.repeats.take() {
+                    self.gateway.note(session, REPEATS, facts)?;
+                }
+            }
+            if has_ended {
+                self.gateway.withdraw_questions(session);
+                return Ok(());
+            }
+        }
+    }
+
+    /// The bounds for which a program got an error.
+    fn reached(&self) -> impl Iterator<Item = (&'static str, u64)> {
+        let (options, state) = (&self.options, self.lock());
+        let count = |most: usize| u64::try_from(most).unwrap_or(u64::MAX);
+        let all = [
+            ("handles", count(options.handles), state.handles.was_full()),
+            ("nodes", count(options.nodes), state.nodes.was_full()),
+            ("openBytes", options.open, state.open_was_full()),
+            ("stagedBytes", options.staged, self.budget.was_full()),
+        ];
+        all.into_iter().filter(|(.., reached)| *reached).map(|(bound, most, _)| (bound, most))
+    }
+}

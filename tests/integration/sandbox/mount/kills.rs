@@ -1,0 +1,117 @@
+//! A build in the mount while gate, program or launcher are killed: what the build was told
+//! to be stored is there, every file is of one version, and the next gate puts all in order.
+//! `PORTCULLIS_TEST_BUDGET` is how many times as often.
+
+use std::{
+    io::{BufRead as _, BufReader},
+    time::Instant,
+};
+
+use super::*;
+
+/// Kills of each kind, times the budget.
+const ROUNDS: u64 = 2;
+/// The files that the build makes, one after the other, again and again.
+const FILES: u64 = 5;
+const SIZE: usize = 20_000;
+
+/// Says the number of each version that is in its place.
+const BUILD: &str = "n=$1; mkdir -p out; while :; do n=$((n + 1)); f=out/$((n % 5)); \
+    yes $n | head -c 20000 >$f.new && mv $f.new $f && echo $n; done";
+
+#[derive(Debug, Clone, Copy)]
+enum Victim {
+    Gate,
+    Program,
+    Launcher,
+}
+
+/// One build that goes on after version `from` and is killed after a while; the last version
+/// that it was told to be stored.
+fn round(place: &Place, from: u64, victim: Victim, pause: Duration) -> u64 {
+    let (policy, from) = (place.at("policies/policy.toml"), from.to_string());
+    let args = ["exec", "--quiet", "--policy", &policy, "--", "sh", "-c", BUILD, "sh", &from];
+    let mut child = place.limited(&args).spawn().unwrap();
+    let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
+    let mut last: u64 = lines.next().unwrap().unwrap().parse().unwrap();
+    std::thread::sleep(pause);
+    let processes = beneath(child.id());
+    let one = |words: &str| {
+        let found = processes.iter().rfind(|(_, line)| line.contains(words));
+        found.unwrap_or_else(|| panic!("{words}: {processes:?}")).0
+    };
+    let gate = one("gate-process");
+    let killed = match victim {
+        Victim::Gate => gate,
+        Victim::Program => one("sh -c n=$1"),
+        Victim::Launcher => {
+            let status = std::fs::read_to_string(format!("/proc/{gate}/status")).unwrap();
+            let parent = status.lines().find_map(|line| line.strip_prefix("PPid:")).unwrap();
+            parent.trim().parse().unwrap()
+        }
+    };
+    let killed = rustix::process::Pid::from_raw(i32::try_from(killed).unwrap()).unwrap();
+    rustix::process::kill_process(killed, rustix::process::Signal::KILL).unwrap();
+    for line in lines.map_while(Result::ok) {
+        // The last line may be cut off.
+        last = last.max(line.parse().unwrap_or(0));
+    }
+    let end = Instant::now() + Duration::from_secs(20);
+    let is_alive = |(pid, _): &(u32, String)| Path::new(&format!("/proc/{pid}/cwd")).exists();
+    drop(child.stdin.take());
+    child.wait().unwrap();
+    while processes.iter().skip(1).any(is_alive) {
+        assert!(Instant::now() < end, "{victim:?}: {processes:?}");
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    last
+}
+
+/// Each file is whole, and of the last version that was told or a later one.
+fn check(place: &Place, last: u64, victim: Victim) {
+    for version in last.saturating_sub(FILES - 1).max(1)..=last {
+        let name = format!("ws/out/{}", version % FILES);
+        let bytes = std::fs::read_to_string(place.at(&name)).unwrap();
+        let found: u64 = bytes.lines().next().unwrap().parse().unwrap();
+        let whole = format!("{found}\n").repeat(SIZE);
+        assert!(
+            found >= version && found % FILES == version % FILES,
+            "{victim:?} {found} {version}"
+        );
+        assert!(bytes.len() == SIZE && whole.starts_with(&bytes), "{victim:?} {name} {found}");
+    }
+}
+
+#[test]
+fn a_build_whose_gate_program_or_launcher_is_killed_loses_nothing() {
+    let budget: u64 =
+        std::env::var("PORTCULLIS_TEST_BUDGET").map_or(1, |budget| budget.parse().unwrap());
+    let place = Place::mounted(users()[0]);
+    std::fs::write(place.at("outside.txt"), "outside\n").unwrap();
+    let mut last = 0;
+    for number in 0..ROUNDS * budget {
+        for victim in [Victim::Gate, Victim::Program, Victim::Launcher] {
+            let pause = Duration::from_millis(50 + number * 61 % 250);
+            last = round(&place, last, victim, pause);
+            check(&place, last, victim);
+        }
+    }
+    // The next gate settles what the last one left.
+    let ended = place.exec(&[], "true");
+    assert_eq!(ended.code, 0, "{ended:?}");
+    let verified =
+        end(place.command(&["audit", "verify", "--workspace", &place.at("ws")]).spawn().unwrap());
+    assert_eq!(verified.code, 0, "{verified:?}");
+    let find =
+        Command::new("find").args([&place.at("ws"), "-name", ".portcullis*"]).output().unwrap();
+    assert_eq!(String::from_utf8_lossy(&find.stdout), "");
+    assert_eq!(std::fs::read_to_string(place.at("outside.txt")).unwrap(), "outside\n");
+    assert_eq!(std::fs::read_to_string(place.at("ws/hidden/file")).unwrap(), "hidden\n");
+    let records = place.records();
+    let intents = records.iter().filter(|record| said(record, "kind") == "intent");
+    let answered: std::collections::BTreeSet<_> =
+        records.iter().filter_map(|record| record["of"].as_u64()).collect();
+    assert!(
+        intents.map(|intent| intent["seq"].as_u64().unwrap()).all(|seq| answered.contains(&seq))
+    );
+}
