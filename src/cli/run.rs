@@ -17,6 +17,7 @@ use super::agent::{
     options::SandboxOptions,
     policy_watch::PolicyWatch,
     protocol::{Acp, Service},
+    repository,
     start::{Broker, Wish, await_confined, build, explain, introduce, start_gate, warn},
     supervisor::{Ended, Manner, Supervisor},
 };
@@ -137,6 +138,7 @@ pub(crate) fn run(args: Args) -> Result<ExitCode, Failure> {
     introduce(&mut gate, &pending, &cell, facts)?;
     ship::check(&opened.state_path, &opened.audit.ship)?;
     let shipping = Shipping::start(&opened.state_path, &opened.audit.ship)?;
+    repository::prepare(&pending, &opened, &signals)?;
     let agent = pending.release().map_err(explain)?;
     let ended = Supervisor::new(agent, gate, signals, watch, Manner::Agent)?.run();
     shipping.finish();

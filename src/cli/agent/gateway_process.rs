@@ -41,6 +41,8 @@ use crate::{
         session::session,
         stderr,
     },
+    cli::announcer::Announcer,
+    config::audit::MountRecords,
     mcp::{
         self,
         attach::AttachTokens,
@@ -105,7 +107,7 @@ fn run(parent: u32) -> Result<(), Failure> {
     logging::start(&options, &opened.state_path)?;
     let (mount, processes) = match order.mount {
         true => {
-            let mount = receive_mount(&channel, scratch)?;
+            let mount = receive_mount(&channel, scratch, opened.audit.mount)?;
             let processes = mount.as_ref().and_then(|mount| mount.processes.as_ref());
             let processes = processes.map(OwnedFd::try_clone).transpose();
             (mount, processes.or_fail("cannot start the gate")?)
@@ -166,7 +168,8 @@ fn introduce(
         scratch.warn();
     }
     let started = recovered.start(session, facts)?;
-    let mounted = Some(Mounted::serve(&started, mount)?);
+    let announcer = Announcer { state: started.state_path.clone() };
+    let mounted = Some(Mounted::serve(&started, mount, Box::new(announcer))?);
     channel.send(&Progress::Mounted, &[]).or_fail("cannot answer the broker")?;
     let (mut agent, streams) = introduced(channel)?;
     let facts = std::mem::take(&mut agent.facts);
@@ -281,6 +284,7 @@ fn introduced(channel: &Channel) -> Result<(Agent, Vec<OwnedFd>), Failure> {
 fn receive_mount(
     channel: &Channel,
     scratch: Option<Place>,
+    records: MountRecords,
 ) -> Result<Option<mount::Order>, Failure> {
     let received = channel.receive::<Option<protocol::Mount>>();
     let (order, files) = received.or_fail("the agent did not start")?;
@@ -288,7 +292,8 @@ fn receive_mount(
     let mut files = files.into_iter();
     let device = files.next().ok_or_else(|| Failure::new("no mount came with the order"))?;
     let (user, group) = (order.user, order.group);
-    Ok(Some(mount::Order { device, processes: files.next(), user, group, scratch }))
+    let processes = files.next();
+    Ok(Some(mount::Order { device, processes, user, group, scratch, records }))
 }
 
 /// What is connected to whom.
