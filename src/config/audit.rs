@@ -14,7 +14,7 @@ use portcullis_audit::{PublicKey, parse_keys};
 use serde::{Deserialize, Serialize};
 
 use super::{
-    file::{read, why},
+    file::{NO_FORM, read, why},
     operator::configuration,
 };
 use crate::{
@@ -232,7 +232,7 @@ impl Audit {
                 Ok(audit) => return Ok(audit),
                 Err((key, why)) => (fields::place(text, key), why),
             },
-            Err(error) => (error.span().unwrap_or(0..0), error.message().to_owned()),
+            Err(error) => (error.span().unwrap_or(0..0), NO_FORM.to_owned()),
         };
         document.wrong(wrong.0, wrong.1, "");
         Err(document.finish().err().unwrap_or_default())
@@ -248,7 +248,7 @@ impl Audit {
             } else {
                 let file = base.join(named);
                 let bytes = read(&file).map_err(|error| {
-                    (KEY, format!("cannot read `publicKey` {named:?}: {}", why(&error)))
+                    (KEY, format!("cannot read the file that `publicKey` names: {}", why(&error)))
                 })?;
                 self.key_file = Some(file);
                 String::from_utf8_lossy(&bytes).into_owned()
@@ -265,20 +265,19 @@ impl Audit {
             return Err(("signer", why.to_owned()));
         }
         self.witness_keys().map_err(|why| ("witnesses", why))?;
-        for target in &self.ship {
+        for (number, target) in self.ship.iter().enumerate() {
             let known = ["/", "http://", "https://", "s3://"];
             if !known.iter().any(|begin| target.to.starts_with(begin)) {
                 let why = format!(
-                    "`ship` needs an absolute directory, `http://`, `https://` or `s3://`, not {:?}",
-                    target.shown()
+                    "`ship[{number}].to` needs an absolute directory, `http://`, `https://` or \
+                     `s3://`"
                 );
                 return Err(("ship", why));
             }
             if !target.to.starts_with('/') && target.to.contains(['?', '#']) {
                 let why = format!(
-                    "the names of files are added to an address of `ship`, which has no `?` or \
-                     `#` then: {:?}; `headers` and `options` are for what lets it in",
-                    target.shown()
+                    "the names of files are added to the address `ship[{number}].to`, which has \
+                     no `?` or `#` then; `headers` and `options` are for what lets it in"
                 );
                 return Err(("ship", why));
             }
@@ -292,12 +291,12 @@ impl Audit {
     ///
     /// When one is none.
     pub fn witness_keys(&self) -> Result<Vec<PublicKey>, String> {
-        let key = |text: &String| match text.parse::<PublicKey>() {
+        let key = |(number, text): (usize, &String)| match text.parse::<PublicKey>() {
             Ok(key) if key.is_witness() => Ok(key),
-            Ok(_log) => Err(format!("`witnesses`: {text:?} is a log's key, not a witness's")),
-            Err(error) => Err(format!("`witnesses`: {text:?}: {error}")),
+            Ok(_log) => Err(format!("`witnesses[{number}]` is a log's key, not a witness's")),
+            Err(error) => Err(format!("`witnesses[{number}]`: {error}")),
         };
-        self.witnesses.iter().map(key).collect()
+        self.witnesses.iter().enumerate().map(key).collect()
     }
 
     /// The signer's public key, when there is a signer.
@@ -375,8 +374,31 @@ mod tests {
         ] {
             let error = parse(text).unwrap_err();
             assert!(error.contains(word), "{text}: {error}");
-            // With the line and a marker.
-            assert!(error.contains(" --> f:") && error.contains("^"), "{text}: {error}");
+            // With the place.
+            assert!(error.contains("--> f:"), "{text}: {error}");
+        }
+    }
+
+    /// The whole line was shown, with the password of an address or a header beside it.
+    #[test]
+    fn shows_no_value_of_a_file_that_cannot_be_used() {
+        for text in [
+            "[audit]\nship = [{ to = 'https://me:hunter2@x/', option = {} }]",
+            "[audit]\nship = [{ to = 'me:hunter2@x' }]",
+            "[audit]\nship = [{ to = 'ftp://me:hunter2@x' }]",
+            "[audit]\nship = [{ to = 'https://x/put?token=hunter2' }]",
+            "[audit]\nship = [{ to = '/x', headers = { a = 'hunter2', b = 1 } }]",
+            "[audit]\nship = [{ to = '/x', headers = { a = 'hunter2 } }]",
+            "[audit]\nship = [{ to = '/x', headers = { a = hunter2 } }]",
+            "[audit]\nship = [{ to = '/x', headers = { a = 'x' 'hunter2' } }]",
+            "[audit]\nship = [{ to = '/x', headers = { authorization: 'hunter2' } }]",
+            "[audit]\nship = [{ to = '/x', headers = { a = 'hunter2', a = 'hunter2' } }]",
+            "[audit]\nwitnesses = ['hunter2']",
+            "[audit]\nsigner = ['/bin/sign']\npublicKey = 'hunter2'",
+            "[audit]\nsigner = ['hunter2']\npublicKey = '/hunter2'",
+        ] {
+            let error = parse(text).unwrap_err();
+            assert!(!error.contains("hunter2") && error.contains("--> f:"), "{text}: {error}");
         }
     }
 }

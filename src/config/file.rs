@@ -11,6 +11,10 @@ use rustix::fs::OFlags;
 
 use crate::{operator_files, policy::MAX_FILE};
 
+/// What is said of a text that its types do not fit. The keys are checked before, so nobody
+/// should read it; what the parser says may have a value in it.
+pub(super) const NO_FORM: &str = "it does not have the form that is expected";
+
 pub(super) fn read(path: &Path) -> io::Result<Vec<u8>> {
     let flags = OFlags::NONBLOCK | OFlags::NOCTTY;
     let mut options = OpenOptions::new();

@@ -28,21 +28,22 @@ pub(super) enum Refused {
     #[error("`{CWD}` is not an absolute path")]
     NoPath,
     #[error(
-        "the working directory `{}` lies neither in the workspace `{workspace}` nor in what the \
-         agent was granted: open the workspace in the editor, start `portcullis run` with the \
-         other directory as `--workspace`, or grant it with `--agent-read` or `--agent-write`",
+        "the working directory `{0}` lies neither in the workspace `{workspace}` nor in what the \
+         agent was granted: open the workspace in the editor, start `portcullis run` with \
+         `--workspace {0}`, or let the agent read it there with `--agent-read {0}`",
         Escaped(.directory)
     )]
     Elsewhere { directory: String, workspace: String },
     #[error("`{LIST}` is not a list of absolute paths")]
     Malformed,
     #[error(
-        "the directory `{}` of `{LIST}` lies neither in the workspace nor in what the agent was \
-         granted: start `portcullis run` with a `--workspace` that has both, or grant it with \
-         `--agent-read` or `--agent-write`",
-        Escaped(.0)
+        "the directory `{0}` of `{LIST}` lies neither in the workspace `{workspace}` nor in what \
+         the agent was granted: start `portcullis run` with a `--workspace` that has both, or let \
+         the agent read it with `--agent-read {0}`, or also change it with `--agent-write {0}`, \
+         which is neither decided nor recorded",
+        Escaped(.directory)
     )]
-    Outside(String),
+    Outside { directory: String, workspace: String },
 }
 
 /// Checks a request of the editor.
@@ -67,6 +68,7 @@ pub(super) fn check(
             Some(found.is_ok() || granted.iter().any(within))
         }
     };
+    let root = || Escaped(&workspace.absolute(&WorkspacePath::root())).to_string();
     if params.get(CWD).is_none() {
         return Err(Refused::NoPath);
     }
@@ -74,16 +76,14 @@ pub(super) fn check(
         let directory: String =
             serde_json::from_str(directory.get()).map_err(|_| Refused::NoPath)?;
         if !serves(&directory).ok_or(Refused::NoPath)? {
-            let root = workspace.absolute(&WorkspacePath::root());
-            let workspace = Escaped(&root).to_string();
-            return Err(Refused::Elsewhere { directory: short(&directory), workspace });
+            return Err(Refused::Elsewhere { directory: short(&directory), workspace: root() });
         }
     }
     for (_, list) in named(LIST) {
         let list: Vec<String> = serde_json::from_str(list.get()).map_err(|_| Refused::Malformed)?;
         for directory in list {
             if !serves(&directory).ok_or(Refused::Malformed)? {
-                return Err(Refused::Outside(short(&directory)));
+                return Err(Refused::Outside { directory: short(&directory), workspace: root() });
             }
         }
     }

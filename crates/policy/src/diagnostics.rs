@@ -76,6 +76,13 @@ impl Diagnostics {
         text
     }
 
+    /// From here on the places alone are shown, and no text of the file.
+    pub(super) fn drop_excerpts(&mut self) {
+        for diagnostic in &mut self.diagnostics {
+            diagnostic.excerpt = None;
+        }
+    }
+
     /// Adds what is wrong at `span` of a file, or with the file as a whole.
     pub(super) fn report(&mut self, source: &Source, span: Option<Range<usize>>, what: Problem) {
         if self.diagnostics.len() < MAX_KEPT {

@@ -1,5 +1,6 @@
 //! Files other than policies that are checked as policies are: keys against a
-//! table, everything that is wrong with its line and a marker.
+//! table, everything that is wrong with its place. No line is shown: it may hold a
+//! password.
 
 use std::ops::Range;
 
@@ -55,7 +56,8 @@ impl Document {
     ///
     /// # Errors
     /// Everything that is wrong.
-    pub fn finish(self) -> Result<(), Diagnostics> {
+    pub fn finish(mut self) -> Result<(), Diagnostics> {
+        self.diagnostics.drop_excerpts();
         if self.diagnostics.is_empty() { Ok(()) } else { Err(self.diagnostics) }
     }
 }

@@ -70,7 +70,8 @@ pub use query::Query;
 pub use schema::{Field, POLICY as KEYS, Shape, Status, optional, required};
 pub use scratch::Scratch;
 pub use secrets::{
-    Disclosed, Judged, SecretFinding, SecretKey, Secrets, Subject, Whole, every_match_has_keyword,
+    Disclosed, Judged, SecretFinding, SecretKey, Secrets, Subject, Whole, begins_at_word_boundary,
+    every_match_has_keyword,
 };
 pub use settings::{AgentAccess, DEFAULT_ENV, DEFAULT_READ, Network, Retention};
 pub use sight::Sight;

@@ -2,16 +2,20 @@
 
 use std::process::ExitCode;
 
-use portcullis_audit::PublicKey;
+use portcullis_audit::{Draft, Kind, PublicKey};
 
-use super::location::Place;
+use super::{checkpoint, location::Place};
 use crate::{
     app::{
         audit_log::opened,
         failure::{Context as _, Failure},
+        session,
     },
     gateway::AuditLog,
 };
+
+/// What the record of a change is about.
+const OP: &str = "audit.key";
 
 /// Print the public key that checkpoints are signed with
 #[derive(Debug, clap::Args)]
@@ -32,9 +36,7 @@ pub(super) struct Args {
 
 pub(super) fn run(args: &Args) -> Result<ExitCode, Failure> {
     let key: PublicKey = if args.new {
-        let (_, state) = args.place.open()?;
-        let audit = args.place.audit()?;
-        opened(AuditLog::renew_key(&state, audit.signer_key()), "cannot change the key")?
+        renew(args)?
     } else {
         let state = args.place.look()?;
         let published = AuditLog::published_keys(&state).or_fail("cannot read the public key")?;
@@ -47,4 +49,34 @@ pub(super) fn run(args: &Args) -> Result<ExitCode, Failure> {
     };
     outln!("{key}");
     Ok(ExitCode::SUCCESS)
+}
+
+/// Gives the log another key, and records who did it and which key it had.
+fn renew(args: &Args) -> Result<PublicKey, Failure> {
+    let (_, state) = args.place.open()?;
+    let audit = args.place.audit()?;
+    // A log that names none gets one all the same.
+    let former = AuditLog::published_keys(&state).unwrap_or_default().into_iter().next();
+    let key = opened(AuditLog::renew_key(&state, audit.signer_key()), "cannot change the key")?;
+    if former.as_ref() == Some(&key) {
+        return Ok(key);
+    }
+    let keys = [("key", Some(&key)), ("formerKey", former.as_ref())];
+    let facts =
+        keys.into_iter().filter_map(|(name, key)| Some((name.to_owned(), key?.to_string().into())));
+    let draft = Draft {
+        op: Some(OP.to_owned()),
+        user: Some(session::user()),
+        reason: Some("an operator gave the log another key".to_owned()),
+        facts: Some(facts.collect()),
+        result: Some("ok".to_owned()),
+        ..Draft::default()
+    };
+    let ledger = checkpoint::open(&state, &audit)?;
+    ledger
+        .note(Kind::Decision, draft, true)
+        .and_then(|_receipt| ledger.checkpoint())
+        .and_then(|_made| ledger.leave())
+        .or_fail("the log has another key, and no record of that")?;
+    Ok(key)
 }

@@ -1,6 +1,8 @@
 //! What is to be served, opened and checked: the configuration, or the current
 //! directory without one.
 
+mod trusted;
+
 use std::{
     collections::{BTreeMap, BTreeSet},
     path::{Path, PathBuf},
@@ -28,9 +30,7 @@ use crate::{
     },
     gateway::Workspace,
     mcp::Name,
-    sandbox::{
-        Access, AgentPath, Outside, TrustError, Trusted, TrustedPath, TrustedPaths, all_apart,
-    },
+    sandbox::{Access, AgentPath, Outside, TrustedPaths, all_apart},
 };
 
 /// Most places of others that one process tries to reach.
@@ -198,6 +198,9 @@ impl Plan {
                 Err(failure) => faults.push(self.leave(entry.name, before, failure)),
             }
         }
+        if let Some(before) = before {
+            self.check_fresh(before)?;
+        }
         loop {
             self.keep_apart(before, &mut faults);
             while let Err((name, failure)) = self.check_trusted(before)? {
@@ -234,40 +237,6 @@ impl Plan {
             faults.push(self.leave(name, before, failure));
         }
         all_made
-    }
-
-    /// Checks that whatever is trusted lies where no agent of any workspace may
-    /// change it. Reports a workspace that is at fault, which must not be served.
-    fn check_trusted(
-        &self,
-        before: Option<&Self>,
-    ) -> Result<Result<(), (String, Failure)>, Failure> {
-        let all = TrustedPaths { trusted: self.trusted()?, agents: agents(self.places.values()) };
-        // Those that were served have been checked: a policy is taken up only if it
-        // lies in none of them.
-        let old: BTreeSet<_> = before.iter().flat_map(|b| b.places.values()).map(ground).collect();
-        let fresh = self.places.values().filter(|place| !old.contains(&ground(place)));
-        let policies = TrustedPaths { trusted: self.trusted_policies()?, agents: agents(fresh) };
-        let Err(error) = all.check().and_then(|()| policies.check_trusted()) else {
-            return Ok(Ok(()));
-        };
-        let named = |path: &Path| {
-            self.places.values().find(|place| {
-                [&place.alias, &place.named_state, &place.state].iter().any(|its| *its == path)
-            })
-        };
-        let at_fault = match &error {
-            TrustError::Redirectable { path, place_path, .. } => named(path).or(named(place_path)),
-            TrustError::Overlap { one_path, other_path, .. } => {
-                named(one_path).or(named(other_path))
-            }
-            TrustError::Lookup { path, .. } => named(path),
-            TrustError::HardLink { .. } | TrustError::Mounts(_) => None,
-        };
-        match at_fault {
-            Some(place) => Ok(Err((place.name.clone(), Failure::new(error)))),
-            None => Err(Failure::new(error)),
-        }
     }
 
     /// Takes a policy up. One that cannot take the place of the one in force
@@ -352,43 +321,6 @@ impl Plan {
             all.push(("state directory", place.state.clone()));
         }
         all_apart(&all).map_err(Failure::new)
-    }
-
-    /// All that the service trusts but the policies.
-    fn trusted(&self) -> Result<Vec<TrustedPath>, Failure> {
-        let mut found =
-            vec![(Trusted::State, self.state.clone()), (Trusted::State, self.named_state.clone())];
-        for place in self.places.values() {
-            found.push((Trusted::State, place.state.clone()));
-            found.push((Trusted::State, place.named_state.clone()));
-        }
-        // What the name leads to is read again.
-        found.extend(self.config.iter().map(|path| (Trusted::Configuration, path.clone())));
-        if let Some(tls) = &self.service.tls {
-            found.push((Trusted::Certificate, tls.certificate.clone()));
-            found.push((Trusted::CertificateKey, tls.key.clone()));
-        }
-        for listen in &self.service.listen {
-            if let Listen::Unix(path) = listen {
-                found.push((Trusted::Socket, path.clone()));
-            }
-        }
-        let mut trusted = trusted_paths::listed(found)?;
-        trusted.extend(trusted_paths::own(&self.operator, &self.audit)?);
-        Ok(trusted)
-    }
-
-    /// The files of the policies that are in force. What was offered in the place of
-    /// one and refused is checked again before it is taken up.
-    fn trusted_policies(&self) -> Result<Vec<TrustedPath>, Failure> {
-        let used: BTreeSet<_> = self.places.values().map(|place| &place.policy).collect();
-        let mut trusted = Vec::new();
-        for (_, policy) in self.policies.iter().filter(|(name, _)| used.contains(name)) {
-            if policy.refused.is_none() {
-                trusted.extend(trusted_paths::policy(&policy.texts, &self.operator)?);
-            }
-        }
-        Ok(trusted)
     }
 
     /// What the worker of `own` must not reach; nobody's, for the front.

@@ -9,7 +9,10 @@ use super::{
     Agent, FIELDS, Limits, Listen, Service, TOKEN_PREFIX, Telemetry, Tls, Workspace,
     is_workspace_name, parse_hash,
 };
-use crate::policy::{Diagnostics, Document, is_name, parse_size};
+use crate::{
+    config::file::NO_FORM,
+    policy::{Diagnostics, Document, is_name, parse_size},
+};
 
 /// Keys of the file that others read.
 const ELSEWHERE: &[&str] = &["audit", "requireSignature", "policyKeys"];
@@ -109,7 +112,7 @@ pub(super) fn parse(text: &str, file: &str, base: &Path) -> Result<Service, Diag
     let raw: File = match toml::from_str(text) {
         Ok(raw) => raw,
         Err(error) => {
-            document.wrong(error.span().unwrap_or(0..0), error.message(), "");
+            document.wrong(error.span().unwrap_or(0..0), NO_FORM, "");
             return Err(document.finish().err().unwrap_or_default());
         }
     };

@@ -33,7 +33,9 @@ fn a_directory_outside_the_workspace_is_refused_by_name_and_recorded() {
             );
             let last = directories.as_array().unwrap().last().unwrap();
             let why = refused["error"]["message"].as_str().unwrap();
-            assert!(why.contains(last.as_str().unwrap()), "{why}");
+            let last = last.as_str().unwrap();
+            assert!(why.contains(&format!("`--agent-read {last}`")), "{why}");
+            assert!(why.contains(&format!("the workspace `{}`", rig.root.display())), "{why}");
             assert!(refused["error"]["data"]["receipt"]["leaf"].is_string(), "{refused}");
         }
     }
@@ -63,7 +65,10 @@ fn a_working_directory_outside_the_workspace_passed_without_a_word() {
             assert_eq!(error["code"], -32602, "{method} {cwd}: {error}");
             assert!(error["data"]["receipt"]["leaf"].is_string(), "{error}");
             let why = error["message"].as_str().unwrap();
-            assert!(why.contains(&format!("`{cwd}`")) && why.contains("`--workspace`"), "{why}");
+            assert!(
+                why.contains(&format!("`{cwd}`")) && why.contains(&format!("`--workspace {cwd}`")),
+                "{why}"
+            );
             refused += 1;
         }
         for params in [

@@ -342,7 +342,12 @@ fn every_lint_finds_something() {
     let mut ids: BTreeSet<_> =
         list.iter().map(|finding| finding["id"].as_str().unwrap().to_owned()).collect();
     // These look at `[[secrets.rules]]`; their own tests show what they find.
-    let rules = ["regex-huge-repetition", "regex-without-keywords", "keyword-outside-match"];
+    let rules = [
+        "regex-huge-repetition",
+        "regex-without-keywords",
+        "keyword-outside-match",
+        "word-boundary",
+    ];
     ids.extend(rules.map(str::to_owned));
     let known: BTreeSet<_> = LINTS.iter().map(|lint| lint.id.to_owned()).collect();
     assert_eq!(ids, known);

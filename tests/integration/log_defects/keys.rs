@@ -1,6 +1,6 @@
 //! Changes of the log's key that were cut short, and files in `keys/` that are none.
 
-use std::fs;
+use std::{fs, process::Command};
 
 use super::{audit, both, doctor, world};
 
@@ -11,8 +11,14 @@ fn a_change_of_keys_that_was_cut_short_is_finished_by_the_next_gate() {
     let keys = world.state().join("keys");
     let (key, next) = (keys.join("checkpoint.key"), keys.join("checkpoint.key.new"));
     let (old, published) = (fs::read(&key).unwrap(), fs::read(audit(&world, "key.vkey")).unwrap());
+    let copy = world.base().join("copy");
+    let copied = Command::new("cp").arg("-a").args([&*world.state(), &copy]).status().unwrap();
+    assert!(copied.success());
     world.run(&["audit", "key", "--new"]).ok();
     let (new, changed) = (fs::read(&key).unwrap(), fs::read(audit(&world, "key.vkey")).unwrap());
+    // The record of the change comes after it.
+    fs::remove_dir_all(world.state()).unwrap();
+    fs::rename(&copy, world.state()).unwrap();
     // Before the log's directory names the new key, the old one is the log's.
     fs::write(&key, &old).unwrap();
     fs::write(&next, &new).unwrap();
@@ -33,6 +39,25 @@ fn a_change_of_keys_that_was_cut_short_is_finished_by_the_next_gate() {
         assert_eq!((fs::read(&key).unwrap() == new, both(&world)), (!renewed, [0, 0]));
         assert!(!next.exists());
     }
+}
+
+/// Who had given a log another key was on no record.
+#[test]
+fn a_change_of_keys_is_on_record() {
+    let world = world();
+    let first = |world: &crate::common::World| {
+        let keys = fs::read_to_string(audit(world, "key.vkey")).unwrap();
+        keys.lines().next().unwrap().to_owned()
+    };
+    let former = first(&world);
+    world.run(&["audit", "key", "--new"]).ok();
+    let record = world.records().pop().unwrap();
+    assert_eq!(record["op"], "audit.key", "{record}");
+    let facts = serde_json::json!({"key": first(&world), "formerKey": former});
+    assert_eq!(record["facts"], facts);
+    assert!(record["user"].is_string() && former != first(&world), "{record}");
+    world.run(&["audit", "verify"]).ok();
+    assert_eq!(both(&world), [0, 0]);
 }
 
 /// The message named another path, and that of the verifier none.

@@ -178,7 +178,7 @@ fn a_configuration_that_is_not_understood_starts_nothing() {
         site.write();
         refused(&site, code, words);
     };
-    with("idelSeconds = 5", 1, &["portcullis.toml:3:1", "^^^^", "did you mean `idleSeconds`?"]);
+    with("idelSeconds = 5", 1, &["portcullis.toml:3:1", "did you mean `idleSeconds`?"]);
     let far = "other machines reach `0.0.0.0:0`";
     let done = {
         site.write();

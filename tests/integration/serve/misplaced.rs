@@ -76,6 +76,30 @@ fn a_policy_that_lies_in_another_workspace_is_not_taken_up_and_nobody_is_unserve
     service.stop();
 }
 
+/// The workspace was served no more, and the copies went wherever its agent had a link lead.
+#[test]
+fn copies_of_a_changed_configuration_do_not_go_into_a_workspace() {
+    let site = site();
+    let service = Service::start(&mut site.command(&[]));
+    let text = fs::read_to_string(site.config()).unwrap();
+    let (copies, link) = (site.root("docs").join("copies"), site.base().join("link"));
+    symlink(&copies, &link).unwrap();
+    for to in [&copies, &link] {
+        let ship = format!("{text}[audit]\nship = [{{ to = {to:?} }}]\n");
+        fs::write(site.config(), ship).unwrap();
+        service.signal(Signal::HUP);
+        let names = |record: &Value| {
+            record["reason"].as_str().is_some_and(|why| why.contains(&*to.to_string_lossy()))
+        };
+        site.await_record("serve", |record| record["op"] == "reload" && names(record));
+        for workspace in ["shop", "docs"] {
+            assert_eq!(reads(&service, &site, workspace), format!("of {workspace}\n"));
+        }
+    }
+    service.stop();
+    assert!(!copies.exists());
+}
+
 /// A workspace that comes must not bring the policy of another under its agent.
 #[test]
 fn a_workspace_around_anothers_policy_is_not_served_and_the_policy_stays() {

@@ -26,16 +26,26 @@ struct Post {
     body: Vec<u8>,
 }
 
+/// What a collector answers.
+const TAKEN: &str =
+    "HTTP/1.1 200 OK\r\nContent-Type: application/x-protobuf\r\nContent-Length: 0\r\n\r\n";
+
 impl Collector {
     fn start() -> Self {
+        Self::answering(TAKEN.to_owned())
+    }
+
+    fn answering(reply: String) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = listener.local_addr().unwrap().to_string();
         let posts = Arc::<Mutex<Vec<Post>>>::default();
         let taken = Arc::clone(&posts);
         thread::spawn(move || {
             for stream in listener.incoming() {
-                let taken = Arc::clone(&taken);
-                thread::spawn(move || while take(stream.as_ref().unwrap(), &taken).is_some() {});
+                let (taken, reply) = (Arc::clone(&taken), reply.clone());
+                thread::spawn(
+                    move || while take(stream.as_ref().unwrap(), &taken, &reply).is_some() {},
+                );
             }
         });
         Self { address, posts }
@@ -48,7 +58,7 @@ impl Collector {
 }
 
 /// Takes one request.
-fn take(stream: &TcpStream, posts: &Mutex<Vec<Post>>) -> Option<()> {
+fn take(stream: &TcpStream, posts: &Mutex<Vec<Post>>, reply: &str) -> Option<()> {
     let mut reader = BufReader::new(stream);
     let mut head = String::new();
     while !head.ends_with("\r\n\r\n") {
@@ -58,8 +68,6 @@ fn take(stream: &TcpStream, posts: &Mutex<Vec<Post>>) -> Option<()> {
     let mut body = vec![0; length.lines().next()?.parse().unwrap()];
     reader.read_exact(&mut body).unwrap();
     posts.lock().unwrap().push(Post { head, body });
-    let reply =
-        "HTTP/1.1 200 OK\r\nContent-Type: application/x-protobuf\r\nContent-Length: 0\r\n\r\n";
     (&mut &*stream).write_all(reply.as_bytes()).ok()
 }
 
@@ -252,6 +260,29 @@ fn requests_are_exported_with_their_records_and_nothing_that_they_are_about() {
             assert!(!text.contains(word), "{word}");
         }
     }
+}
+
+/// Spans went to whatever host a collector named, with the headers that let them in.
+#[test]
+fn a_redirection_of_a_collector_is_not_followed() {
+    let other = Collector::start();
+    let to = format!("Location: http://{}/v1/traces\r\nContent-Length: 0\r\n\r\n", other.address);
+    let collector = Collector::answering(format!("HTTP/1.1 307 Temporary Redirect\r\n{to}"));
+    let site = site(&collector.address, "");
+    let service = site.serve();
+    let token = site.token("all").to_owned();
+    let mut session = service.session(&token, "shop");
+    session.read("file.txt").unwrap();
+    wait(|| {
+        let line = "portcullis_telemetry_spans_total{result=\"failed\"} ";
+        let page = service.numbers(&token);
+        let count = page.split(line).nth(1)?.lines().next()?.parse::<u64>().unwrap();
+        (count >= 1).then_some(())
+    });
+    drop(session);
+    service.stop();
+    assert!(!collector.spans().is_empty());
+    assert!(other.posts.lock().unwrap().is_empty());
 }
 
 #[test]

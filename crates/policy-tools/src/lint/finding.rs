@@ -97,6 +97,10 @@ pub const LINTS: &[Lint] = &[
         "wildcard-in-test",
         "nothing is expanded in a test, so it says nothing of what the pattern is about",
     ),
+    misleading(
+        "word-boundary",
+        "a secret that stands behind a letter, such as the `n` of an escaped line feed, is not found",
+    ),
 ];
 
 const fn misleading(id: &'static str, why: &'static str) -> Lint {

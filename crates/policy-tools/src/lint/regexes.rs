@@ -7,7 +7,7 @@ use toml::{
 };
 
 use super::{finding::Finding, subject::Subject};
-use crate::policy::every_match_has_keyword;
+use crate::policy::{begins_at_word_boundary, every_match_has_keyword};
 
 /// A counted repetition above this is huge.
 const MOST: u64 = 200;
@@ -43,6 +43,7 @@ fn look(text: &str, file: usize, found: &mut Vec<Finding>) {
         }
         keywords_elsewhere(id, regex, keywords, file, found);
         repetition(id, regex, file, found);
+        boundary(id, regex, file, found);
     }
 }
 
@@ -65,6 +66,23 @@ fn keywords_elsewhere(
         span: regex.span(),
         message: format!("the secret rule `{id}` has matches without any of its `keywords`"),
         suggestion: "name texts of which one is in every match, or leave `keywords` out".to_owned(),
+    });
+}
+
+/// A word boundary at the beginning.
+fn boundary(id: &str, regex: &Spanned<DeValue<'_>>, file: usize, found: &mut Vec<Finding>) {
+    if !regex.get_ref().as_str().is_some_and(begins_at_word_boundary) {
+        return;
+    }
+    found.push(Finding {
+        id: "word-boundary",
+        file,
+        span: regex.span(),
+        message: format!("the secret rule `{id}` finds nothing behind a letter, a digit or `_`"),
+        suggestion:
+            "leave `\\b` out before a prefix that nothing else has; a secret stands behind a \
+                     letter in `\"key:\\nacme_…\"` of JSON"
+                .to_owned(),
     });
 }
 
@@ -119,13 +137,19 @@ mod tests {
     fn rules_of_a_policy_are_looked_at() {
         let text = "schema = 1\n[[secrets.rules]]\nid = \"a\"\nregex = 'x{5000}'\n\
             [[secrets.rules]]\nid = \"b\"\nregex = 'x{5}'\nkeywords = [\"x\"]\n\
-            [[secrets.rules]]\nid = \"c\"\nregex = 'tok_[a-z]{9}'\nkeywords = [\"token\"]\n";
+            [[secrets.rules]]\nid = \"c\"\nregex = 'tok_[a-z]{9}'\nkeywords = [\"token\"]\n\
+            [[secrets.rules]]\nid = \"d\"\nregex = '\\btok_[a-z]{9}'\nkeywords = [\"tok_\"]\n";
         let mut found = Vec::new();
         look(text, 0, &mut found);
         let ids: Vec<_> = found.iter().map(|finding| finding.id).collect();
         assert_eq!(
             ids,
-            ["regex-without-keywords", "regex-huge-repetition", "keyword-outside-match"]
+            [
+                "regex-without-keywords",
+                "regex-huge-repetition",
+                "keyword-outside-match",
+                "word-boundary",
+            ]
         );
         assert!(found[1].message.contains("5000"), "{found:?}");
         assert_eq!(text.get(found[0].span.clone()), Some("'x{5000}'"));

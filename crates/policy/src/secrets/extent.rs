@@ -2,7 +2,8 @@
 //!
 //! Where it does not, a rule finds its samples and shows the secret all the same.
 
-use regex_syntax::hir::{Hir, HirKind};
+use regex_automata::util::syntax;
+use regex_syntax::hir::{Hir, HirKind, Look};
 
 /// Whether a match can have two groups beside each other, of which the first would be
 /// the secret: in `(KEY|TOKEN)=(\w+)` the label.
@@ -64,6 +65,32 @@ fn end(hir: &Hir, group: Option<usize>, secret: bool) -> End {
     }
 }
 
+/// Whether every match of `pattern` begins at a `\b` or the like, and so none behind a letter,
+/// a digit or `_`. `false` for what is no expression.
+pub fn begins_at_word_boundary(pattern: &str) -> bool {
+    let syntax = syntax::Config::new().unicode(false).utf8(false);
+    syntax::parse_with(pattern, &syntax).is_ok_and(|hir| begins_at_boundary(&hir))
+}
+
+fn begins_at_boundary(hir: &Hir) -> bool {
+    match hir.kind() {
+        HirKind::Look(look) => {
+            matches!(look, Look::WordAscii | Look::WordStartAscii | Look::WordStartHalfAscii)
+        }
+        HirKind::Empty | HirKind::Literal(_) | HirKind::Class(_) => false,
+        HirKind::Repetition(repetition) => {
+            repetition.min > 0 && begins_at_boundary(&repetition.sub)
+        }
+        HirKind::Capture(capture) => begins_at_boundary(&capture.sub),
+        HirKind::Concat(parts) => {
+            let is_point = |part: &&Hir| part.properties().maximum_len() == Some(0);
+            let points = parts.iter().take_while(is_point).count();
+            parts.iter().take(points + 1).any(begins_at_boundary)
+        }
+        HirKind::Alternation(parts) => parts.iter().all(begins_at_boundary),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -79,6 +106,19 @@ mod tests {
         }
         for pattern in ["a", "(a)", "(a)|b(c)", "((a)(b))", "(?:(a)|(b))c"] {
             assert!(!has_groups_in_a_row(&hir(pattern)), "{pattern}");
+        }
+    }
+
+    #[test]
+    fn a_beginning_at_a_word_boundary_is_told_from_one_elsewhere() {
+        for pattern in
+            [r"\bAKIA", r"(?i)(\bkey|\btoken)=", r"^*\b(x)", r"\b{start-half}x", r"(?:\bx)+"]
+        {
+            assert!(begins_at_word_boundary(pattern), "{pattern}");
+        }
+        for pattern in [r"AKIA\b", r"(?:\b|_)AKIA", r"\BAKIA", r"(?:\b)?x", r"^AKIA", r"=\bx", "("]
+        {
+            assert!(!begins_at_word_boundary(pattern), "{pattern}");
         }
     }
 

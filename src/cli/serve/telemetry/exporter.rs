@@ -1,8 +1,8 @@
 //! Export of request spans: OTLP over HTTP, from a thread of the broker.
 //!
 //! Front and workers can open no connection, and stay so. What this reads of
-//! the network is the answer of the collector that the operator named. Nothing
-//! waits for it: what finds no room is counted and dropped, what the collector
+//! the network is the answer of the collector that the operator named: no redirection
+//! is followed, and `opentelemetry-http` reads at most 4 MiB. Nothing waits for it: what finds no room is counted and dropped, what the collector
 //! does not take is counted and not sent again.
 
 use std::{
@@ -19,13 +19,14 @@ use opentelemetry::{
     InstrumentationScope, KeyValue,
     trace::{SpanContext, SpanId, SpanKind, Status, TraceFlags, TraceState},
 };
-use opentelemetry_otlp::{SpanExporter, WithExportConfig as _};
+use opentelemetry_otlp::{SpanExporter, WithExportConfig as _, WithHttpConfig as _};
 use opentelemetry_sdk::{
     Resource,
     trace::{
         IdGenerator as _, RandomIdGenerator, SpanData, SpanEvents, SpanExporter as _, SpanLinks,
     },
 };
+use reqwest::{blocking::Client, redirect::Policy};
 
 use crate::{
     app::failure::{Context as _, Failure},
@@ -43,6 +44,10 @@ const AT_ONCE: usize = 512;
 const GATHER: Duration = Duration::from_millis(500);
 /// How often the front hears of counts.
 const TELL: Duration = Duration::from_secs(1);
+/// How long an export takes at most, where no variable of OpenTelemetry says.
+const PATIENCE: Duration = Duration::from_secs(10);
+/// The variables that say so, in milliseconds.
+const TIMEOUTS: [&str; 2] = ["OTEL_EXPORTER_OTLP_TRACES_TIMEOUT", "OTEL_EXPORTER_OTLP_TIMEOUT"];
 /// The name in the resource, unless another is configured.
 const SERVICE: &str = "portcullis";
 
@@ -69,11 +74,16 @@ impl Exporter {
     /// # Errors
     /// When the address or a variable cannot be used.
     pub(crate) fn start(config: &Telemetry) -> Result<Self, Failure> {
+        const DOING: &str = "cannot export spans";
+        let timeout = timeout();
+        let client = Client::builder().redirect(Policy::none()).timeout(timeout).build();
         let mut exporter = SpanExporter::builder()
             .with_http()
+            .with_http_client(client.or_fail(DOING)?)
+            .with_timeout(timeout)
             .with_endpoint(config.traces())
             .build()
-            .or_fail("cannot export spans")?;
+            .or_fail(DOING)?;
         exporter.set_resource(&resource(config));
         let (spans, waiting) = sync_channel(MOST);
         let (end, over) = sync_channel(1);
@@ -128,6 +138,12 @@ impl Exporter {
         let Counts { exported, failed, dropped } = &*self.counts;
         Exported { exported: read(exported), failed: read(failed), dropped: read(dropped) }
     }
+}
+
+/// How long an export may take.
+fn timeout() -> Duration {
+    let set = TIMEOUTS.iter().find_map(|name| std::env::var(name).ok()?.parse().ok());
+    set.map_or(PATIENCE, Duration::from_millis)
 }
 
 fn resource(config: &Telemetry) -> Resource {
