@@ -148,15 +148,15 @@ pub use gateway::{
     Answer, AnswerError, Approvals, Approver, BatchError, Binding, CONTEXT, Changed, Client,
     ContentChange, Decided, Error, ErrorKind, Following, Gateway, Herald, MountView, Numbers,
     Question, Recalled, RecoveryError, Refusal, ReloadError, Reply, Request, Seen, Shares, Ticket,
-    Times, unified_diff,
+    Times, WriteOver, unified_diff,
 };
 pub use ledger::{
     AuditLog, Error as LogError, Looked, Plan as RecoveryPlan, Prune as PrunePlan, Pruning, Signer,
     Signing,
 };
 pub use ops::{
-    BufferError, Buffers, Committed, Content, Entries, Entry, EntryKind, Event, FileMatches, Found,
-    MAX_LIST, Matches, Names, SomeAttributes, Source, Subscription, TextPart,
+    Base, BufferError, Buffers, Committed, Content, Entries, Entry, EntryKind, Event, FileMatches,
+    Found, MAX_LIST, Matches, Names, SomeAttributes, Source, Subscription, TextPart,
 };
 pub use portcullis_search::{EventKind, Follower, Line, Skipped, Stopped, Summary, WatchEnd};
 pub use random::{random_bytes, random_hex};

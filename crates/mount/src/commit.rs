@@ -2,12 +2,10 @@
 
 use std::sync::Arc;
 
-use portcullis_policy::{
-    ObjectKind,
-    model::{
-        WorkspacePath,
-        request::{SetAttributes, Write},
-    },
+use portcullis_core::{Base, Committed, WriteOver};
+use portcullis_policy::model::{
+    WorkspacePath,
+    request::{SetAttributes, Write},
 };
 use rustix::io::Errno;
 
@@ -95,51 +93,45 @@ impl Mount<'_> {
         mut stored: Stored,
         pid: u32,
     ) -> Result<Result<(), Errno>, Errno> {
-        self.expect_version(id, path, &stored)?;
         let content = std::mem::take(&mut stored.bytes);
         let Pending { mode, modified } = stored.attributes;
-        let create_mode = mode.filter(|_| stored.creates);
+        let creates = stored.base == Base::Nothing;
+        let create_mode = mode.filter(|_| creates);
         let write = Write { path: path.clone(), content, mode: create_mode };
-        self.request(pid, id, &write)?;
+        // What goes on under the same name is one step of an undo.
+        let first = stored.first.take().filter(|(_, then)| then == path);
+        let continues = first.as_ref().map(|(record, _)| *record);
+        let request = WriteOver { write, base: stored.base };
+        let reply = self.request_continuing(pid, id, &request, continues)?;
         self.counts.commits.add();
-        let shows = staged.shows();
-        let mode = mode.filter(|_| !stored.creates);
-        let attributes = if mode.is_some() || modified.is_some() {
-            self.request(pid, id, &SetAttributes { path: path.clone(), mode, modified }).map(drop)
-        } else {
-            Ok(())
+        let version = match reply.output.committed {
+            Committed::Stored(version) => version,
+            Committed::Buffered | Committed::Unchanged => None,
         };
-        let seen = self.view().lookup(path).ok().flatten();
-        let seen = seen.filter(|seen| seen.stat.kind == ObjectKind::File);
-        let version = seen.map(|seen| seen.stat.version());
-        staged.committed(&stored, version);
-        let mut state = self.lock();
-        state.memo.remove(id);
-        if let (Some(node), Some(seen)) = (state.nodes.get_mut(id), seen) {
-            node.inode = Some(seen.stat.inode());
-            node.why = None;
-            // What programs noted of the file while it was staged stays true.
-            let (version, modified, changed) = (seen.stat.version(), shows.modified, shows.changed);
-            node.times = Some(Times { version, modified, changed });
-            node.told = node.told.map(|told| told.staged(&shows));
+        let shows = staged.shows();
+        let first = first.unwrap_or_else(|| (reply.receipt.seq, path.clone()));
+        let continues = Some(first.0);
+        staged.committed(&stored, version, Some(first));
+        {
+            let mut state = self.lock();
+            state.memo.remove(id);
+            if let (Some(node), Some(version)) = (state.nodes.get_mut(id), version) {
+                node.inode = Some(version.inode());
+                node.why = None;
+                // What programs noted of the file while it was staged stays true.
+                let (modified, changed) = (shows.modified, shows.changed);
+                node.times = Some(Times { version, modified, changed });
+                node.told = node.told.map(|told| told.staged(&shows));
+            }
         }
+        let mode = mode.filter(|_| !creates);
+        if mode.is_none() && modified.is_none() {
+            return Ok(Ok(()));
+        }
+        let set = SetAttributes { path: path.clone(), mode, modified };
+        let attributes = self.request_continuing(pid, id, &set, continues).map(drop);
+        self.settle(id, path, modified);
         Ok(attributes)
-    }
-
-    /// Fails if another program changed the file since the staged version began, unless
-    /// nothing of it was kept.
-    fn expect_version(&self, id: u64, path: &WorkspacePath, stored: &Stored) -> Result<(), Errno> {
-        if !stored.creates && stored.base.is_none() {
-            return Ok(());
-        }
-        let seen = self.view().lookup(path);
-        let seen = seen.map_err(|error| self.explain(id, &error.to_string(), Errno::IO))?;
-        let version = seen.map(|seen| seen.stat.version());
-        match stored.creates {
-            _ if version == stored.base => Ok(()),
-            true => Err(self.explain(id, "another program created the file", Errno::EXIST)),
-            false => Err(self.explain(id, "another program changed the file", Errno::STALE)),
-        }
     }
 
     /// Remembers why a change of a node is refused before it is requested.

@@ -9,7 +9,8 @@ use std::{
     time::SystemTime,
 };
 
-use portcullis_core::Version;
+use portcullis_core::{Base, Version};
+use portcullis_policy::model::WorkspacePath;
 use rustix::io::Errno;
 
 use crate::{budget::Budget, memo::View};
@@ -42,6 +43,7 @@ struct Content {
     committed: Option<u64>,
     /// Why nothing of it can be used any more.
     dropped: Option<Errno>,
+    first: Option<First>,
     modified: Time,
     changed: Time,
     attributes: Pending,
@@ -63,6 +65,9 @@ pub(crate) struct Pending {
     pub(crate) modified: Option<Time>,
 }
 
+/// The first commit of a staged version: its record, and the path of then.
+pub(crate) type First = (u64, WorkspacePath);
+
 /// What a staged version shows of itself.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Shows {
@@ -80,11 +85,9 @@ pub(crate) struct Shows {
 pub(crate) struct Stored {
     pub(crate) bytes: Vec<u8>,
     pub(crate) revision: u64,
-    /// The version that it has to replace; none if whatever is there may be replaced.
-    pub(crate) base: Option<Version>,
-    /// Whether the name is to be made.
-    pub(crate) creates: bool,
+    pub(crate) base: Base,
     pub(crate) attributes: Pending,
+    pub(crate) first: Option<First>,
 }
 
 impl Staged {
@@ -131,6 +134,7 @@ impl Staged {
             revision: 0,
             committed,
             dropped: None,
+            first: None,
             modified: now(),
             changed: now(),
             attributes,
@@ -260,6 +264,7 @@ impl Staged {
             return Err(error);
         }
         content.base = Some(base);
+        content.first = None;
         (content.modified, content.changed) = (modified, changed);
         Ok(())
     }
@@ -279,15 +284,21 @@ impl Staged {
         Ok(content.is_dirty().then(|| Stored {
             bytes: content.bytes().to_vec(),
             revision: content.revision,
-            base: content.base,
-            creates: content.committed.is_none(),
+            base: match content.base {
+                _ if content.committed.is_none() => Base::Nothing,
+                Some(version) => Base::Version(version),
+                // Nothing of what it had was kept.
+                None => Base::Anything,
+            },
             attributes: content.attributes,
+            first: content.first.clone(),
         }))
     }
 
     /// The disk has what `stored` gave, as version `base`.
-    pub(crate) fn committed(&self, stored: &Stored, base: Option<Version>) {
+    pub(crate) fn committed(&self, stored: &Stored, base: Option<Version>, first: Option<First>) {
         let mut content = self.lock();
+        content.first = first;
         content.committed = Some(stored.revision);
         content.base = base;
         if let Some(modified) = stored.attributes.modified
@@ -451,15 +462,15 @@ mod tests {
     fn a_commit_is_due_once_for_each_change() {
         let staged = Staged::created(&budget(100), 0o600);
         let stored = staged.stored().unwrap().unwrap();
-        assert!(stored.creates && stored.bytes.is_empty());
-        staged.committed(&stored, None);
+        assert!(stored.base == Base::Nothing && stored.bytes.is_empty());
+        staged.committed(&stored, None, None);
         assert!(staged.stored().unwrap().is_none());
         staged.write(None, b"a").unwrap();
         let stored = staged.stored().unwrap().unwrap();
         staged.write(None, b"b").unwrap();
-        staged.committed(&stored, None);
+        staged.committed(&stored, None, None);
         let stored = staged.stored().unwrap().unwrap();
-        assert_eq!((stored.bytes.as_slice(), stored.creates), (b"ab".as_slice(), false));
+        assert_eq!((stored.bytes.as_slice(), stored.base), (b"ab".as_slice(), Base::Anything));
     }
 
     #[test]

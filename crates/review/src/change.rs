@@ -11,6 +11,10 @@ use crate::{
 /// once it is taken.
 pub(crate) const UNDOES: &str = "undoes";
 
+/// The fact in the record of a change that names the first one of those that a program made of
+/// a file while it had it open.
+pub(crate) const CONTINUES: &str = "continues";
+
 /// One change. All texts are untrusted.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Change {
@@ -60,6 +64,8 @@ pub struct Change {
     pub directories: usize,
     /// The records that it undid.
     pub undoes: Vec<u64>,
+    /// The record of the change that it goes on with: both are undone together.
+    pub continues: Option<u64>,
     /// True if content went to an editor's buffer.
     pub editor: bool,
     /// The record that says what became of it.
@@ -105,6 +111,7 @@ impl Change {
             attributes_before: attributes("attributesBefore"),
             directories: usize::try_from(directories.copied().unwrap_or(0)).unwrap_or(usize::MAX),
             undoes: undoes.into_iter().flatten().filter_map(|seq| seq.as_u64()).collect(),
+            continues: record.facts.as_ref().and_then(|facts| facts.get(CONTINUES)?.as_u64()),
             editor: record.source() == Some("editor"),
             answer: None,
             result: None,

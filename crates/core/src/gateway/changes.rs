@@ -3,7 +3,7 @@
 use portcullis_audit::Draft;
 
 use super::{
-    error::{Failure, UNSEEN},
+    error::Failure,
     following::Following,
     reply::{Attempt, Changed},
     request::Request,
@@ -12,10 +12,10 @@ use super::{
 };
 use crate::{
     model::{
-        AsOperation,
+        AsOperation, Operation,
         request::{Append, Edit, Mkdir, Remove, Rename, SetAttributes, Symlink, Write},
     },
-    ops::{self, Context, SealedChange, SomeAttributes, prepare},
+    ops::{self, Base, Context, SealedChange, SomeAttributes, prepare},
     policy::{ObjectKind, Secrets},
     workspace::{Permit, Walked},
 };
@@ -31,7 +31,29 @@ pub trait ContentChange: AsOperation {
 
 impl ContentChange for Write {
     fn prepare<'a>(&'a self, context: &Context<'a>, permit: Permit) -> Preparation<'a> {
-        prepare::write(context, permit, &self.content, self.mode)
+        prepare::write(context, permit, &self.content, self.mode, Base::Anything)
+    }
+}
+
+/// A [`Write`] over what its sender began with.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct WriteOver {
+    /// The write.
+    pub write: Write,
+    /// What it replaces.
+    pub base: Base,
+}
+
+impl AsOperation for WriteOver {
+    fn as_operation(&self) -> Operation<'_> {
+        self.write.as_operation()
+    }
+}
+
+impl ContentChange for WriteOver {
+    fn prepare<'a>(&'a self, context: &Context<'a>, permit: Permit) -> Preparation<'a> {
+        let Write { content, mode, .. } = &self.write;
+        prepare::write(context, permit, content, *mode, self.base)
     }
 }
 
@@ -143,7 +165,7 @@ impl Request for Rename {
         let change = match prepare::rename(context, permit, target, tree, self.replace, shown) {
             // Perhaps about the content of what is not shown.
             Err(ops::Error::Refused(decision)) if !sees_all => {
-                return Err(Failure::Hidden(Box::new(decision), UNSEEN));
+                return Err(Failure::hidden(decision));
             }
             change => change?,
         };

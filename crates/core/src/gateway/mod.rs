@@ -25,6 +25,7 @@ mod limits;
 mod locks;
 mod mount;
 mod numbers;
+mod open_questions;
 mod pending_approval;
 mod record;
 mod recovery;
@@ -48,7 +49,7 @@ use cap_std::fs::Dir;
 
 pub use approvals::{Answer, AnswerError, Approvals, Approver, Binding, Question, Ticket};
 pub use batch::BatchError;
-pub use changes::ContentChange;
+pub use changes::{ContentChange, WriteOver};
 pub use client::Client;
 pub use diff::{CONTEXT, unified_diff};
 pub use error::{Error, ErrorKind, Refusal};
@@ -74,6 +75,7 @@ use heralds::Heralds;
 use limits::Meters;
 use locks::Locks;
 use numbers::Counter;
+use pending_approval::OpenQuestions;
 use refusals::Refusals;
 use turns::Turns;
 
@@ -83,6 +85,7 @@ pub struct Gateway {
     workspace: Workspace,
     policy: RwLock<Arc<Policy>>,
     approvals: Arc<Approvals>,
+    open_questions: OpenQuestions,
     ledger: AuditLog,
     vault: Arc<BackupStore>,
     locks: Locks,
@@ -130,6 +133,7 @@ impl Gateway {
             workspace,
             policy,
             approvals,
+            open_questions: OpenQuestions::default(),
             ledger,
             vault,
             locks,

@@ -2,7 +2,7 @@
 
 use std::borrow::Cow;
 
-use super::{Context, Error, SealedChange, content::Current, replace::Replacement};
+use super::{Base, Context, Error, SealedChange, content::Current, replace::Replacement};
 use crate::{
     model::{Access, WorkspacePath},
     workspace::Permit,
@@ -31,7 +31,7 @@ pub(crate) fn prepare<'a>(
             error.unseen()
         }
     })?;
-    Replacement::seal(*context, permit, current, old.as_deref(), content, None)
+    Replacement::seal(*context, permit, current, old.as_deref(), content, None, Base::Anything)
 }
 
 /// What is stored when the addition comes after `old`.

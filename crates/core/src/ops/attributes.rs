@@ -80,7 +80,7 @@ impl Change for Setting<'_> {
             // Whether that worked is looked at before the outcome is recorded.
             let _is_back = self.set(&self.before);
         })?;
-        Ok(Committed::Stored)
+        Ok(Committed::Stored(None))
     }
 }
 

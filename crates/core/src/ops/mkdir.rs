@@ -51,6 +51,6 @@ impl Change for Mkdir<'_> {
         }
         parents::create(self.context.workspace, self.permit.path())?;
         parents::make(self.context.workspace, self.permit.path())?;
-        Ok(Committed::Stored)
+        Ok(Committed::Stored(None))
     }
 }

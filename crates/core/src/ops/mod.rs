@@ -8,6 +8,7 @@
 
 mod append;
 mod attributes;
+mod base;
 mod buffers;
 mod content;
 mod context;
@@ -41,6 +42,7 @@ mod write;
 pub(crate) use portcullis_search::{Follower, Unfollowed, watch::Ended};
 
 pub use attributes::SomeAttributes;
+pub use base::Base;
 pub use buffers::{BufferError, Buffers, Source};
 pub(crate) use context::Context;
 pub(crate) use error::Error;

@@ -141,7 +141,7 @@ impl Change for Removal<'_> {
         parent.sync()?;
         delete_kept(self.context.workspace, &parent, condemned.as_str(), saved.objects)?;
         parent.sync()?;
-        Ok(Committed::Stored)
+        Ok(Committed::Stored(None))
     }
 }
 

@@ -256,7 +256,7 @@ impl Change for Rename<'_> {
         }
         new.sync()?;
         old.sync()?;
-        Ok(Committed::Stored)
+        Ok(Committed::Stored(None))
     }
 }
 

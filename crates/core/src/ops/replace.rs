@@ -17,8 +17,8 @@ use rustix::{
 };
 
 use super::{
-    BufferError, Change, Committed, Context, Error, Facts, Sealed, SealedChange, SomeAttributes,
-    Source,
+    Base, BufferError, Change, Committed, Context, Error, Facts, Sealed, SealedChange,
+    SomeAttributes, Source,
     content::Current,
     parents,
     swap::{self, Expected},
@@ -43,13 +43,15 @@ pub(super) struct Replacement<'a> {
     through_editor: bool,
     /// The permission bits of a new file, where the request says them.
     mode: Option<u32>,
+    /// What it has to replace.
+    base: Base,
     /// The new file, where it could be written before the change.
     staged: Option<Unnamed>,
 }
 
 impl<'a> Replacement<'a> {
     /// Seals the change from what is there, `old` where it was looked at, to
-    /// `content`; a new file gets `mode`.
+    /// `content`; a new file gets `mode`. It fails if `base` is not what it replaces.
     pub(super) fn seal(
         context: Context<'a>,
         permit: Permit,
@@ -57,6 +59,7 @@ impl<'a> Replacement<'a> {
         old: Option<&[u8]>,
         content: Cow<'a, [u8]>,
         mode: Option<u32>,
+        base: Base,
     ) -> Result<SealedChange<'a>, Error> {
         let through_editor = match context.source {
             Source::Disk => false,
@@ -89,6 +92,7 @@ impl<'a> Replacement<'a> {
             content,
             through_editor,
             mode,
+            base,
             staged: None,
         };
         Ok(Sealed::new(Box::new(change), facts))
@@ -121,8 +125,9 @@ impl<'a> Replacement<'a> {
             }
         }
         placed?;
+        let version = Stat::of(&new).ok().map(|stat| stat.version());
         parent.sync()?;
-        Ok(Committed::Stored)
+        Ok(Committed::Stored(version))
     }
 
     /// Makes the file under its temporary name, and its directory where that is
@@ -190,7 +195,7 @@ impl<'a> Replacement<'a> {
             .map_err(Error::from)
             .and_then(|file| Ok(holds(file.as_fd(), &self.content)?));
         match shown {
-            Ok(true) => Ok(Committed::Stored),
+            Ok(true) => Ok(Committed::Stored(None)),
             _ => Ok(Committed::Buffered),
         }
     }
@@ -212,6 +217,11 @@ impl Change for Replacement<'_> {
     }
 
     fn is_based_on(&self, saved: &[Saved]) -> bool {
+        // What the vault has copied is what the exchange has to bring out.
+        let disk = self.current.disk.as_ref().map(Stat::of).transpose();
+        if !disk.is_ok_and(|disk| self.base.check(disk.as_ref()).is_ok()) {
+            return false;
+        }
         match self.based_on {
             // The buffer, where there is one, is what the agent saw; it is
             // kept last.

@@ -175,7 +175,7 @@ impl Change for Restoration<'_> {
                 "what belonged to somebody else came back as the gate's user's own, for nobody else"
             );
         }
-        Ok(Committed::Stored)
+        Ok(Committed::Stored(None))
     }
 }
 

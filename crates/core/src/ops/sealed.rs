@@ -9,7 +9,7 @@ use crate::{
     backup::{Origin, Saved},
     ledger::{Grant, Seal},
     model::WorkspacePath,
-    workspace::{Permit, TempName, Walked},
+    workspace::{Permit, TempName, Version, Walked},
 };
 
 /// Content to disclose or a change to commit. Only the [`Grant`] that the ledger
@@ -137,8 +137,8 @@ pub(crate) trait Change {
 /// What became of a change.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Committed {
-    /// It is on the disk.
-    Stored,
+    /// It is on the disk; of a file that got a new content with its version.
+    Stored(Option<Version>),
     /// The editor took it into its buffer; the disk does not show it yet.
     Buffered,
     /// There was nothing to change.
@@ -149,7 +149,7 @@ impl Committed {
     /// The word in records and in replies for programs.
     pub fn as_str(self) -> &'static str {
         match self {
-            Self::Stored => "ok",
+            Self::Stored(_) => "ok",
             Self::Buffered => "buffered",
             Self::Unchanged => "unchanged",
         }

@@ -77,6 +77,6 @@ impl Change for Symlink<'_> {
         }
         placed?;
         parent.sync()?;
-        Ok(Committed::Stored)
+        Ok(Committed::Stored(None))
     }
 }

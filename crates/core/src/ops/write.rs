@@ -1,21 +1,26 @@
 //! Creating a file or replacing its content.
 
-use super::{Context, Error, SealedChange, SomeAttributes, content::Current, replace::Replacement};
+use super::{
+    Base, Context, Error, SealedChange, SomeAttributes, content::Current, replace::Replacement,
+};
 use crate::{model::Access, policy::ObjectKind, workspace::Permit};
 
 /// Checks the new content and opens what it will replace.
 ///
 /// # Errors
-/// When it is no file, changed its place, or the policy denies the content.
+/// When it is no file, not what the writer began with, changed its place, or the policy
+/// denies the content.
 pub(crate) fn prepare<'a>(
     context: &Context<'a>,
     permit: Permit,
     content: &'a [u8],
     mode: Option<u32>,
+    base: Base,
 ) -> Result<SealedChange<'a>, Error> {
     let attributes = SomeAttributes { mode, modified: None };
     attributes.check(ObjectKind::File)?;
     context.check(Access::Write, permit.path(), content)?;
+    base.check(permit.stat())?;
     let current = Current::look_for_change(context, &permit)?;
     let needs_original = context.needs_original(content);
     let old = match needs_original {
@@ -31,5 +36,5 @@ pub(crate) fn prepare<'a>(
         Err(error) if needs_original && !context.may_read(&permit) => Err(error.unseen()),
         judged => judged,
     }?;
-    Replacement::seal(*context, permit, current, old.as_deref(), content, mode)
+    Replacement::seal(*context, permit, current, old.as_deref(), content, mode, base)
 }

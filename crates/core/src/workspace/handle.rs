@@ -76,6 +76,13 @@ pub struct Version {
     changed: (i64, u32),
 }
 
+impl Version {
+    /// The inode number.
+    pub fn inode(&self) -> u64 {
+        self.identity.ino()
+    }
+}
+
 impl Stat {
     /// The facts about the object behind `fd`.
     ///

@@ -2,6 +2,9 @@
 
 use std::{fs, path::Path};
 
+use portcullis_core::{Base, Client, ErrorKind, WriteOver};
+use portcullis_policy::model::{WorkspacePath, request::Write};
+
 use crate::rig::{ALL, with};
 
 fn nothing(_: &Path) {}
@@ -230,8 +233,9 @@ fn sqlite_works_with_both_journals() {
 }
 
 #[test]
-fn git_works() {
-    with(ALL, nothing, |rig| {
+fn git_works_in_the_workspaces_repository() {
+    let policy = format!("{ALL}[git]\nrepository = \"workspace\"\n");
+    with(&policy, nothing, |rig| {
         let said = rig.sh("git init -q -b main . && git config user.name n && git config user.email n@example.org
             echo one >a; mkdir d; echo two >d/b; git add . && git commit -qm first
             git checkout -qb side; echo more >>a; git commit -qam second; git checkout -q main; echo x >c; git add c; git commit -qm third
@@ -305,9 +309,10 @@ fn a_rule_that_asks_refuses_at_once() {
             rig.sh(&format!("timeout 5 sh -c '{script}'")).fails("ermission denied");
         }
         assert_eq!(rig.read("file"), "one\ntwo\n");
-        let denied = ["decision write denied", "decision remove denied"];
-        assert_eq!(rig.about("file"), [&["decision read ok"], &denied[..]].concat());
-        assert_eq!(rig.about("new"), ["decision write denied"]);
+        let asked = |op: &str| [format!("decision {op} -"), format!("decision {op} denied")];
+        let all = [&["decision read ok".to_owned()], &asked("write")[..], &asked("remove")];
+        assert_eq!(rig.about("file"), all.concat());
+        assert_eq!(rig.about("new"), asked("write"));
     });
 }
 
@@ -340,4 +345,42 @@ fn a_version_that_the_host_replaced_is_not_stored() {
         assert_eq!(said, "replaced\n\n116\nreplaced\n\n");
         assert_eq!(rig.read("file"), "replaced\n");
     });
+}
+
+/// The version was compared first and the file stored afterwards: what another gateway
+/// stored in between was lost.
+#[test]
+fn of_two_that_append_to_a_file_at_once_neither_loses_anything() {
+    const ROUNDS: usize = 100;
+    with(
+        ALL,
+        |root| fs::write(root.join("log"), "").unwrap(),
+        |rig| {
+            let script = format!(
+                "import errno\nn = 0\nwhile n < {ROUNDS}:\n  try:\n    with open('log', 'ab', 0) as f: f.write(b'p')\n    \
+             n += 1\n  except OSError as e: assert e.errno == errno.ESTALE, e"
+            );
+            let mut program = rig.command("python3", &["-c", &script]).spawn().unwrap();
+            let path = WorkspacePath::parse("log").unwrap();
+            let (view, mut appended) = (rig.gateway.mount_view(rig.session()), 0);
+            let version = || view.lookup(&path).unwrap().unwrap().stat.version();
+            while appended < ROUNDS {
+                let (base, mut content) = (version(), rig.read("log").into_bytes());
+                if version() != base {
+                    continue;
+                }
+                content.push(b'g');
+                let write = Write { path: path.clone(), content, mode: None };
+                let request = WriteOver { write, base: Base::Version(base) };
+                match rig.gateway.handle(rig.session(), &request, Client::default()) {
+                    Ok(_) => appended += 1,
+                    Err(error) => assert_eq!(error.kind(), ErrorKind::Conflict, "{error}"),
+                }
+            }
+            assert!(program.wait().unwrap().success());
+            let log = rig.read("log");
+            let count = |wanted: char| log.chars().filter(|each| *each == wanted).count();
+            assert_eq!((count('p'), count('g')), (ROUNDS, ROUNDS));
+        },
+    );
 }

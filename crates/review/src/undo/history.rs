@@ -6,7 +6,7 @@ use portcullis_audit::{Kind, Reader, RecordView, Segment, Source};
 
 use super::Error;
 use crate::{
-    change::Change,
+    change::{CONTINUES, Change},
     model::{OperationKind, WorkspacePath},
 };
 
@@ -24,7 +24,8 @@ pub enum Select {
     From(u64),
     /// Everything later than this moment, in the form of a record's `t`.
     Later(String),
-    /// The change of this record: its intent or its outcome.
+    /// The change of this record, its intent or its outcome, with those that it goes on with
+    /// and that go on with it.
     Record(u64),
     /// Every change of the session whose identifier begins so.
     Session(String),
@@ -59,7 +60,11 @@ impl History {
         let first = segments.min().map_or(0, |segment| segment.first());
         let start = match select {
             Select::After(seq) => seq.saturating_add(1),
-            Select::From(seq) | Select::Record(seq) => Self::intent(source, first, *seq)?,
+            Select::From(seq) => Self::intent(source, first, *seq)?,
+            Select::Record(seq) => {
+                let intent = Self::intent(source, first, *seq)?;
+                Self::continued(source, intent)?.unwrap_or(intent)
+            }
             Select::Later(_) | Select::Session(_) => first,
         };
         if start < first {
@@ -86,11 +91,24 @@ impl History {
         if seq < first {
             return Err(Error::Begins(first));
         }
+        Self::look(source, seq, |record| record.of.unwrap_or(seq))
+    }
+
+    /// The change with which that of an intent goes on.
+    fn continued<S: Source>(source: &S, intent: u64) -> Result<Option<u64>, Error> {
+        Self::look(source, intent, |record| record.facts.as_ref()?.get(CONTINUES)?.as_u64())
+    }
+
+    fn look<S: Source, T>(
+        source: &S,
+        seq: u64,
+        take: impl FnOnce(&RecordView<'_>) -> T,
+    ) -> Result<T, Error> {
         let Some(entry) = Reader::new(source, seq).next()? else {
             return Err(Error::NoRecord(seq));
         };
         let record = RecordView::parse(&entry.bytes).map_err(|_| damaged(&entry))?;
-        Ok(record.of.unwrap_or(seq))
+        Ok(take(&record))
     }
 }
 
@@ -163,7 +181,7 @@ impl Reading<'_> {
             let wanted = match select {
                 Select::After(_) | Select::From(_) => true,
                 Select::Later(moment) => change.t > *moment,
-                Select::Record(_) => change.seq == start,
+                Select::Record(_) => change.seq == start || change.continues == Some(start),
                 Select::Session(begin) => change.session.starts_with(begin.as_str()),
             };
             if wanted {

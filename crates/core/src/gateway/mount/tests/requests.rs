@@ -33,7 +33,7 @@ fn attributes_are_set_and_recorded() {
     symlink("a", house.at("link")).unwrap();
     let meta = |name: &str| fs::symlink_metadata(house.at(name)).unwrap();
 
-    assert_eq!(house.does(&set("a", Some(0o700), Some((1, 2)))).committed, Committed::Stored);
+    assert_eq!(house.does(&set("a", Some(0o700), Some((1, 2)))).committed, Committed::Stored(None));
     assert_eq!(
         (meta("a").mode() & 0o7777, meta("a").mtime(), meta("a").mtime_nsec()),
         (0o700, 1, 2)
