@@ -8,8 +8,8 @@
 //!
 //! The subjects: `decision`, `read`, `acp`, `mcp` (beside other servers: `peers`
 //! says how to get them), `overwrite` (needs root, for a loop mount; so do the
-//! overwrites of `mcp`), `durable`, `start`, `memory`, `serve`; only when named `names`
-//! (needs root, to mount), `search`
+//! overwrites of `mcp`), `durable`, `start`, `memory`, `serve`; only when named `mount`
+//! (needs `/dev/fuse`), `names` (needs root, to mount), `search`
 //! (needs `fd` and `rg`), `query` (it writes 6 GB; start and verification of such
 //! a log too), `vault`, `build` (they take minutes) and `watch` (it makes 100,000
 //! directories).
@@ -27,6 +27,8 @@ mod durable;
 mod mcp;
 mod measure;
 mod memory;
+mod mount;
+mod mount_guest;
 mod names;
 mod overwrite;
 mod peers;
@@ -47,7 +49,7 @@ type Outcome<T> = Result<T, Box<dyn Error + Send + Sync>>;
 /// A subject's name, what measures it, and whether it runs unless named.
 type Subject = (&'static str, fn() -> Outcome<()>, bool);
 
-const SUBJECTS: [Subject; 15] = [
+const SUBJECTS: [Subject; 16] = [
     ("decision", decision::run, true),
     ("read", read::run, true),
     ("acp", acp::run, true),
@@ -57,6 +59,7 @@ const SUBJECTS: [Subject; 15] = [
     ("start", start::run, true),
     ("memory", memory::run, true),
     ("serve", serve::run, true),
+    ("mount", mount::run, false),
     ("names", names::run, false),
     ("search", search::run, false),
     ("query", query::run, false),
@@ -70,10 +73,12 @@ fn main() -> ExitCode {
     if let Some(part) = agent::part(&arguments) {
         return finish(part);
     }
-    if let [part, directory] = arguments.as_slice()
-        && part == "overwrite-once"
-    {
-        return finish(overwrite::once(directory.as_ref()));
+    if let [part, directory] = arguments.as_slice() {
+        match part.as_str() {
+            "overwrite-once" => return finish(overwrite::once(directory.as_ref())),
+            "guest" => return finish(mount_guest::run(directory)),
+            _ => {}
+        }
     }
     if !arguments.iter().any(|argument| argument == "--bench") {
         println!("run this with `cargo bench --bench numbers`");

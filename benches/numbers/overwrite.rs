@@ -91,7 +91,8 @@ pub(crate) fn once(directory: &Path) -> Outcome<()> {
     Ok(())
 }
 
-fn write(number: usize) -> Outcome<Write> {
+/// A request to replace one of the files.
+pub(crate) fn write(number: usize) -> Outcome<Write> {
     Ok(Write { path: world::path(number % FILES)?, content: world::text(number), mode: None })
 }
 

@@ -21,7 +21,7 @@ use serde_json::{Map, Value};
 const MAX_ARGUMENTS: u64 = 512;
 /// How long a request waits for the arguments.
 const PATIENCE: Duration = Duration::from_millis(10);
-/// How long the arguments of a process are remembered.
+/// How long a process is remembered.
 const REMEMBERED: Duration = Duration::from_secs(1);
 /// How many are.
 const MOST: usize = 1024;
@@ -38,10 +38,12 @@ pub(crate) struct Claims {
     reader: Option<SyncSender<Wanted>>,
 }
 
+/// What is known of a thread's process.
 #[derive(Debug)]
 struct Known {
-    program: String,
-    arguments: Vec<String>,
+    /// The thread's own name: another program, or another thread, has another one.
+    name: String,
+    process: Map<String, Value>,
     at: Instant,
 }
 
@@ -63,51 +65,41 @@ impl Claims {
         Self { processes, known: Mutex::default(), reader }
     }
 
-    /// The facts about the process of the thread `pid`.
-    pub(crate) fn facts(&self, pid: u32) -> BTreeMap<String, Value> {
+    /// The facts about the process of the thread `thread`: the kernel names threads.
+    pub(crate) fn facts(&self, thread: u32) -> BTreeMap<String, Value> {
         // The kernel itself asks.
-        if pid == 0 {
+        if thread == 0 {
             return BTreeMap::new();
         }
-        // The kernel names the thread.
-        let pid = self.process_of(pid).unwrap_or(pid);
-        let mut process = Map::from_iter([("pid".to_owned(), pid.into())]);
-        if let Some((program, arguments)) = self.look(pid) {
-            process.insert("program".to_owned(), program.into());
-            if !arguments.is_empty() {
-                process.insert("arguments".to_owned(), arguments.into());
-            }
-        }
+        let process = self.look(thread).unwrap_or_else(|| with_pid(thread));
         BTreeMap::from([("process".to_owned(), process.into())])
     }
 
-    fn process_of(&self, thread: u32) -> Option<u32> {
-        let status = read(self.processes.as_deref()?, thread, "status", 256)?;
-        let process = status.lines().find_map(|line| line.strip_prefix("Tgid:"))?;
-        process.trim().parse().ok()
-    }
-
-    fn look(&self, pid: u32) -> Option<(String, Vec<String>)> {
+    fn look(&self, thread: u32) -> Option<Map<String, Value>> {
         let processes = self.processes.as_deref()?;
-        let program = read(processes, pid, "comm", 64)?.trim_end_matches('\n').to_owned();
-        let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(known) = known.get(&pid)
-            && known.program == program
+        let name = read(processes, thread, "comm", 64)?;
+        let lock = || self.known.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(known) = lock().get(&thread)
+            && known.name == name
             && known.at.elapsed() < REMEMBERED
         {
-            return Some((program, known.arguments.clone()));
+            return Some(known.process.clone());
         }
+        let status = read(processes, thread, "status", 256)?;
+        let pid =
+            status.lines().find_map(|line| line.strip_prefix("Tgid:"))?.trim().parse().ok()?;
+        let program = if pid == thread { name.clone() } else { read(processes, pid, "comm", 64)? };
+        let mut process = with_pid(pid);
+        process.insert("program".to_owned(), program.trim_end_matches('\n').into());
+        let Some(arguments) = self.ask(pid) else { return Some(process) };
+        let arguments: Vec<_> = arguments.trim_end_matches('\0').split('\0').collect();
+        process.insert("arguments".to_owned(), arguments.into());
+        let mut known = lock();
         if known.len() >= MOST {
             known.clear();
         }
-        drop(known);
-        let Some(arguments) = self.ask(pid) else { return Some((program, Vec::new())) };
-        let arguments = arguments.trim_end_matches('\0').split('\0');
-        let arguments: Vec<_> = arguments.map(str::to_owned).collect();
-        let at = Instant::now();
-        let new = Known { program: program.clone(), arguments: arguments.clone(), at };
-        self.known.lock().unwrap_or_else(PoisonError::into_inner).insert(pid, new);
-        Some((program, arguments))
+        known.insert(thread, Known { name, process: process.clone(), at: Instant::now() });
+        Some(process)
     }
 
     fn ask(&self, pid: u32) -> Option<String> {
@@ -115,6 +107,10 @@ impl Claims {
         self.reader.as_ref()?.try_send(Wanted { pid, reply }).ok()?;
         answer.recv_timeout(PATIENCE).ok()?
     }
+}
+
+fn with_pid(pid: u32) -> Map<String, Value> {
+    Map::from_iter([("pid".to_owned(), pid.into())])
 }
 
 fn serve(processes: &OwnedFd, wanted: &Receiver<Wanted>) {
