@@ -63,7 +63,7 @@ impl Router<'_, '_> {
             return Err(Errno::XDEV);
         }
         let node = mount.lock().nodes.child(from.0, from.1);
-        let entries = Gathering { mount, pid }.entries(&old, node)?;
+        let entries = Gathering { mount, scratch, pid }.entries(&old, node)?;
         if there.is_some() {
             scratch.remove_root(roots, &new)?;
         }
@@ -93,6 +93,7 @@ impl Router<'_, '_> {
 /// What a directory has, read as any program would.
 struct Gathering<'a, 'g> {
     mount: &'a Mount<'g>,
+    scratch: &'a Scratch,
     pid: u32,
 }
 
@@ -106,7 +107,8 @@ impl Gathering<'_, '_> {
             }
             let listed = self.mount.view().list(&path).map_err(|error| errno::of_look(&error))?;
             for (name, kind) in listed.ok_or(Errno::NOENT)? {
-                if found.len() >= ENTRIES {
+                // What the workspace has of a scratch name is not shown.
+                if found.len() >= ENTRIES || self.scratch.rules().may_match_name(&name) {
                     return Err(Errno::XDEV);
                 }
                 let (path, at) = (path.join(&name).map_err(errno::of_name)?, at.join(&name));

@@ -92,12 +92,11 @@ impl Router<'_, '_> {
                     name.to_str().and_then(|name| self.mount.path_of(parent.0, name).ok())
                 };
                 let (Some(old), Some(new)) = (path(from), path(to)) else { return renames() };
-                // What is scratch stays scratch, or the rename is a copy.
                 let mut moved = Vec::new();
                 for (path, _) in roots.beneath(&old) {
-                    let there =
-                        path.rebase(&old, &new).filter(|there| scratch.rules().matches(there));
-                    moved.push((path, there.ok_or(Errno::XDEV)?));
+                    // Its own name, by which it is scratch, stays.
+                    let there = path.rebase(&old, &new).ok_or(Errno::NAMETOOLONG)?;
+                    moved.push((path, there));
                 }
                 if old != new && !roots.beneath(&new).is_empty() {
                     return Err(Errno::NOTEMPTY);

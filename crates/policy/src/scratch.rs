@@ -119,10 +119,14 @@ impl Scratch {
     }
 }
 
-/// Whether a pattern names directories: one whose last component is any name would make
-/// scratch of everything.
-pub(super) fn names_directories(pattern: &Pattern) -> bool {
-    matches!(pattern.segments().last(), Some(Segment::Name(name)) if *name != Name::Any)
+/// Whether a pattern is one name. With more components, a rename of a directory above would make
+/// scratch of what is the workspace's, and the other way round; any name would make scratch of
+/// everything.
+pub(super) fn is_one_name(pattern: &Pattern) -> bool {
+    match pattern.segments() {
+        [Segment::Name(name)] | [Segment::AnyDepth, Segment::Name(name)] => *name != Name::Any,
+        _ => false,
+    }
 }
 
 #[cfg(test)]
@@ -138,13 +142,13 @@ mod tests {
     }
 
     #[test]
-    fn a_pattern_stands_at_any_depth_and_means_the_directory_itself() {
+    fn a_name_stands_at_any_depth_and_means_the_directory_itself() {
         let policy =
-            policy("[scratch]\npaths = [\"target\", \"web/{dist,out}\", \".v*\"]\nkeep = false");
-        for path in ["target", "a/b/target", "web/dist", "x/web/out", ".venv", "target/target"] {
+            policy("[scratch]\npaths = [\"target\", \"{dist,out}\", \"**/.v*\"]\nkeep = false");
+        for path in ["target", "a/b/target", "dist", "x/web/out", ".venv", "target/target"] {
             assert!(matches(&policy, path), "{path}");
         }
-        for path in [".", "Target", "targets", "dist", "web", "target/x", "a/dist"] {
+        for path in [".", "Target", "targets", "web", "target/x", "dist/a"] {
             assert!(!matches(&policy, path), "{path}");
         }
         let scratch = policy.scratch().unwrap();
@@ -174,8 +178,8 @@ mod tests {
     }
 
     #[test]
-    fn what_names_everything_is_refused() {
-        for pattern in ["**", "*", ".", "a/**", "a/*", "{target,*}"] {
+    fn what_is_not_one_name_is_refused() {
+        for pattern in ["**", "*", ".", "a/**", "a/*", "{target,*}", "web/dist", "{a,b/c}"] {
             let text = format!("schema = 1\n[scratch]\npaths = [\"{pattern}\"]");
             assert!(compile(&PolicySource::from_text("p", &text)).is_err(), "{pattern}");
         }

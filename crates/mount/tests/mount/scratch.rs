@@ -5,7 +5,7 @@ use std::{fs, os::unix::fs::symlink};
 use crate::rig::{ALL, Rig, with};
 
 fn policy(more: &str) -> String {
-    format!("{ALL}[scratch]\npaths = [\"target\", \"node_modules\", \"web/dist\"]\n{more}")
+    format!("{ALL}[scratch]\npaths = [\"target\", \"node_modules\", \"dist\"]\n{more}")
 }
 
 fn scratch(test: impl FnOnce(&Rig<'_>) + Send) {
@@ -53,18 +53,18 @@ fn the_workspaces_own_directory_of_that_name_is_not_there() {
         fs::create_dir_all(ws.join("target")).unwrap();
         fs::write(ws.join("target/secret"), "s").unwrap();
         fs::create_dir_all(ws.join("web/dist")).unwrap();
-        fs::create_dir_all(ws.join("dist")).unwrap();
+        fs::create_dir_all(ws.join("list")).unwrap();
         symlink("/etc", ws.join("node_modules")).unwrap();
     };
     with(&policy(""), fill, |rig| {
         rig.sh(
-            "test ! -e target; test ! -h node_modules; test \"$(ls -A)\" = \"$(printf 'dist\\nweb')\"; \
+            "test ! -e target; test ! -h node_modules; test \"$(ls -A)\" = \"$(printf 'list\\nweb')\"; \
              test -z \"$(ls -A web)\"; mkdir target node_modules web/dist; test ! -e target/secret; \
-             echo x > target/secret; echo y > node_modules/passwd; echo z > dist/f",
+             echo x > target/secret; echo y > node_modules/passwd; echo z > list/f",
         )
         .ok();
         assert_eq!(rig.read("target/secret"), "s");
-        assert_eq!(rig.read("dist/f"), "z\n");
+        assert_eq!(rig.read("list/f"), "z\n");
         rig.sh("rm -r target node_modules web/dist").ok();
         assert_eq!(rig.read("target/secret"), "s");
         assert!(rig.host("node_modules").is_symlink());
@@ -239,10 +239,22 @@ fn a_scratch_directory_follows_a_rename_of_what_is_above() {
              rm -r c; test ! -e c; ls",
         )
         .ok();
-        // At its new path it would be of the workspace.
-        let python = "import os\ntry: os.rename('web', 'net')\nexcept OSError as e: print(e.errno)";
+        rig.sh("mv web net; test \"$(cat net/dist/f)\" = d").ok();
+    });
+}
+
+/// A directory that is not shown must not come along, out of the workspace.
+#[test]
+fn a_directory_with_a_hidden_one_of_a_scratch_name_does_not_become_scratch() {
+    let fill = |ws: &std::path::Path| {
+        fs::create_dir_all(ws.join("new/target")).unwrap();
+        fs::write(ws.join("new/target/built"), "built").unwrap();
+    };
+    with(&policy(""), fill, |rig| {
+        let python =
+            "import os\ntry: os.rename('new', 'target')\nexcept OSError as e: print(e.errno)";
         assert_eq!(rig.python(python).ok().trim(), "18");
-        rig.sh("test \"$(cat web/dist/f)\" = d").ok();
+        assert_eq!(rig.read("new/target/built"), "built");
     });
 }
 

@@ -18,7 +18,7 @@ use crate::{
     pattern::{Mode, Pattern},
     questions::PerAccess,
     said::Said,
-    scratch::{PathList, StatedScratch, names_directories},
+    scratch::{PathList, StatedScratch, is_one_name},
     settings::{Binary, Hardlinks, Network, Repository, Stated, Symlinks},
     size,
     spelling::fold,
@@ -168,10 +168,12 @@ impl Reader<'_, '_> {
         let mut list = PathList { texts: Vec::new(), patterns: Vec::new() };
         for value in elements(table, "paths") {
             let Some(glob) = self.glob(value, Mode::Exact) else { continue };
-            if !glob.alternatives.iter().all(names_directories) {
-                let problem = Problem::new("a scratch directory needs a name")
-                    .label("its last component matches any name, or it is the root")
-                    .help("name the directory itself, such as \"target\"");
+            if !glob.alternatives.iter().all(is_one_name) {
+                let problem = Problem::new("a scratch directory is given by its own name")
+                    .label("not one name, or any name")
+                    .help(
+                        "name the directory itself, such as \"target\": it is meant at any depth",
+                    );
                 self.report(value.span(), problem);
                 continue;
             }
