@@ -23,10 +23,6 @@ pub(crate) fn copy(from: impl AsRef<Path>, to: impl AsRef<Path>) -> io::Result<u
     fs::copy(from, to)
 }
 
-pub(crate) fn create(path: impl AsRef<Path>) -> io::Result<File> {
-    File::create(path)
-}
-
 pub(crate) fn create_dir_all(path: impl AsRef<Path>) -> io::Result<()> {
     fs::create_dir_all(path)
 }
@@ -34,10 +30,6 @@ pub(crate) fn create_dir_all(path: impl AsRef<Path>) -> io::Result<()> {
 /// Makes directories that only the operator may use.
 pub(crate) fn create_private_dir_all(path: impl AsRef<Path>) -> io::Result<()> {
     DirBuilder::new().recursive(true).mode(0o700).create(path)
-}
-
-pub(crate) fn create_new(path: impl AsRef<Path>) -> io::Result<File> {
-    File::create_new(path)
 }
 
 pub(crate) fn exists(path: impl AsRef<Path>) -> bool {
@@ -78,10 +70,6 @@ pub(crate) fn remove_dir_all(path: impl AsRef<Path>) -> io::Result<()> {
 
 pub(crate) fn remove_file(path: impl AsRef<Path>) -> io::Result<()> {
     fs::remove_file(path)
-}
-
-pub(crate) fn rename(from: impl AsRef<Path>, to: impl AsRef<Path>) -> io::Result<()> {
-    fs::rename(from, to)
 }
 
 pub(crate) fn set_permissions(path: impl AsRef<Path>, permissions: Permissions) -> io::Result<()> {

@@ -11,12 +11,13 @@ use std::{
     io,
     os::fd::{AsRawFd as _, OwnedFd},
     path::{Path, PathBuf},
+    sync::Arc,
 };
 
 use rustix::{
     fs::{
-        AtFlags, CWD, FileType, Mode, OFlags, ResolveFlags, openat, openat2, renameat, statat,
-        unlinkat,
+        AtFlags, CWD, FileType, Mode, OFlags, ResolveFlags, mkdirat, openat, openat2, renameat,
+        statat, unlinkat,
     },
     io::Errno,
 };
@@ -28,9 +29,12 @@ use super::{
 
 /// A name in a directory that is open: whatever happens to the names on the way to it, it
 /// stays the directory that was looked at.
+#[derive(Clone)]
 pub(crate) struct Destination {
-    directory: OwnedFd,
+    directory: Arc<OwnedFd>,
     name: OsString,
+    /// As it was given, for messages.
+    named: PathBuf,
 }
 
 impl Destination {
@@ -60,13 +64,38 @@ impl Destination {
                 .help("make its directory first (`mkdir -p`), or name another file"),
             error => Failure::new(format_args!("{failed}: {error}")),
         })?;
-        Ok(Self { directory, name: name.to_owned() })
+        let (directory, name) = (Arc::new(directory), name.to_owned());
+        Ok(Self { directory, name, named: named.to_owned() })
     }
 
     /// A path of the same file that leads through the open directory, for whoever takes paths.
     pub(crate) fn path(&self) -> PathBuf {
         let directory = format!("/proc/self/fd/{}", self.directory.as_raw_fd());
         Path::new(&directory).join(&self.name)
+    }
+
+    /// Makes a directory there, if there is none.
+    ///
+    /// # Errors
+    /// When something else has the name, and as the system says.
+    pub(crate) fn make_directory(&self) -> Result<(), Failure> {
+        let failed = || format!("cannot make the directory `{}`", self.named.display());
+        match mkdirat(&self.directory, &self.name, Mode::from_raw_mode(0o777)) {
+            Err(error) if error != Errno::EXIST => {
+                Err(Failure::new(format_args!("{}: {error}", failed())))
+            }
+            _ => {
+                let facts = statat(&self.directory, &self.name, AtFlags::SYMLINK_NOFOLLOW);
+                let mode = facts.or_fail(failed())?.st_mode;
+                if FileType::from_raw_mode(mode) != FileType::Directory {
+                    return Err(Failure::new(format_args!(
+                        "{}: it is a link, or no directory",
+                        failed()
+                    )));
+                }
+                Ok(())
+            }
+        }
     }
 
     /// Opens it to be written, if it is no link: a file that is new, or one that is there.
@@ -104,8 +133,16 @@ impl Fresh {
     /// # Errors
     /// When another kind of file has the name, and as [`Destination::open`].
     pub(crate) fn create(named: &Path) -> Result<Self, Failure> {
-        let at = Destination::open(named)?;
-        let failed = format!("cannot write `{}`", named.display());
+        Self::at(Destination::open(named)?, false)
+    }
+
+    /// The same where the directory is open. With `over`, whatever has the name is replaced: it
+    /// was looked at before.
+    ///
+    /// # Errors
+    /// As [`Fresh::create`].
+    pub(crate) fn at(at: Destination, over: bool) -> Result<Self, Failure> {
+        let failed = format!("cannot write `{}`", at.named.display());
         let old = match statat(&at.directory, &at.name, AtFlags::SYMLINK_NOFOLLOW) {
             Ok(facts) => Some(facts.st_mode),
             Err(Errno::NOENT) => None,
@@ -119,6 +156,7 @@ impl Fresh {
                 let file = at.write(false).or_fail(failed)?;
                 return Ok(Self { at, temp: None, file });
             }
+            Some(_other) if over => Mode::from_raw_mode(0o666),
             Some(_other) => {
                 return Err(Failure::new(format_args!(
                     "{failed}: it is a link, or no regular file"

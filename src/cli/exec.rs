@@ -22,13 +22,13 @@ use super::agent::{
 use crate::{
     app::{
         failure::{Context as _, Failure},
+        fresh::{Destination, Fresh},
         policy_loading::warn_of_observing,
         policy_transfer::SharedPolicy,
         ship::{self, Shipping},
     },
-    operator_files,
     policy::parse_duration,
-    sandbox::{Enforcement, TrustedPaths},
+    sandbox::{Enforcement, TrustedPaths, unblock_signals},
 };
 
 /// The exit code of a command whose time was over, as that of timeout(1).
@@ -100,11 +100,12 @@ fn start(args: &Args) -> Result<ExitCode, Failure> {
     (cell.files, cell.own_streams) = (files, true);
     let paths =
         TrustedPaths { trusted: opened.trusted.clone(), ..cell.trusted_paths().map_err(explain)? };
-    // Made before the command runs, or what it did would be told nowhere.
-    let file = args.summary.as_ref().map(|path| {
-        operator_files::create(path).or_fail(format_args!("cannot make `{}`", path.display()))
-    });
-    let file = file.transpose()?;
+    // Its directory is opened before the command runs, which may come to it; that it can be
+    // written is tried, or what the command did would be told nowhere.
+    let file = args.summary.as_deref().map(Destination::open).transpose()?;
+    if let Some(file) = &file {
+        Fresh::at(file.clone(), false)?;
+    }
     let shared = SharedPolicy::create().or_fail("cannot start the gate")?;
     let service = Service::Command;
     let mut gate =
@@ -122,6 +123,8 @@ fn start(args: &Args) -> Result<ExitCode, Failure> {
     let command = pending.release().map_err(explain)?;
     let manner = Manner::Command { timeout: args.timeout };
     let ended = Supervisor::new(command, gate, signals, watch, manner)?.run();
+    // The command is gone. A signal ends what is left, which nobody has to wait for.
+    unblock_signals().or_fail("cannot unblock signals")?;
     shipping.finish();
     let Ended { code, timed_out, gate_failed, .. } = ended?;
     wait_for_readers();
@@ -131,7 +134,12 @@ fn start(args: &Args) -> Result<ExitCode, Failure> {
     }
     let summary = Summary::read(&opened, &session, record, code, timed_out)?;
     match file {
-        Some(file) => summary.write(file).or_fail("cannot write the summary")?,
+        Some(file) => {
+            // What the command put there is replaced, and no link followed.
+            let fresh = Fresh::at(file, true)?;
+            let written = summary.write(fresh.file()).and_then(|()| fresh.keep());
+            written.or_fail("cannot write the summary")?;
+        }
         None if args.json => summary.write(io::stderr()).or_fail("cannot print the summary")?,
         None if args.quiet => {}
         None => summary.print(),

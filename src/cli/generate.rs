@@ -18,13 +18,10 @@ use clap_mangen::{
 };
 
 use super::Cli;
-use crate::{
-    app::{
-        failure::{Context as _, Failure},
-        fresh::Fresh,
-        output,
-    },
-    operator_files,
+use crate::app::{
+    failure::{Context as _, Failure},
+    fresh::{Destination, Fresh},
+    output,
 };
 
 /// Print a script that makes a shell complete this command
@@ -63,9 +60,7 @@ pub(crate) fn man(args: &ManArgs) -> Result<ExitCode, Failure> {
     let Some(directory) = &args.output else {
         return Ok(print(&page(&root).or_fail("cannot make the manual page")?));
     };
-    let shown = directory.display();
-    operator_files::create_dir_all(directory)
-        .or_fail(format_args!("cannot make the directory `{shown}`"))?;
+    Destination::open(directory)?.make_directory()?;
     write_pages(&root, directory)?;
     Ok(ExitCode::SUCCESS)
 }

@@ -96,6 +96,19 @@ fn every_command_has_a_manual_page_with_its_examples() {
     assert_eq!(printed.text(), std::fs::read_to_string(pages.join("portcullis.1")).unwrap());
 }
 
+/// The directory was made through a link, and then refused.
+#[test]
+fn no_directory_for_manual_pages_is_made_through_a_link() {
+    let world = World::new();
+    let (out, link) = (world.base().join("out"), world.path("link"));
+    std::fs::create_dir(&out).unwrap();
+    std::os::unix::fs::symlink(&out, &link).unwrap();
+    for directory in [link.join("new"), link] {
+        assert_eq!(world.run(&["man", "-o", directory.to_str().unwrap()]).code, 1);
+        assert_eq!(std::fs::read_dir(&out).unwrap().count(), 0);
+    }
+}
+
 #[test]
 fn every_shell_completes_the_visible_commands_only() {
     let world = World::new();

@@ -297,6 +297,20 @@ fn keys_are_private_and_not_overwritten() {
     assert!(done.stderr.contains("it is no key of `portcullis policy keygen`"), "{}", done.stderr);
 }
 
+/// A signature was written through a link of the workspace.
+#[test]
+fn a_signature_is_written_through_no_link() {
+    let signer = Signer::new();
+    let (directory, link) = (signer.policy(), signer.world.path("link"));
+    let directory = directory.parent().unwrap();
+    std::os::unix::fs::symlink(directory, &link).unwrap();
+    let policy = link.join("policy.toml");
+    let key = signer.key("key");
+    let done = signer.world.run(&["policy", "sign", policy.to_str().unwrap(), "--key", &key]);
+    assert_eq!(done.code, 1, "{done:?}");
+    assert!(!directory.join("policy.toml.sig").exists());
+}
+
 #[test]
 fn the_configuration_is_understood_or_refused() {
     let mut world = World::new();

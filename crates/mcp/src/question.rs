@@ -2,12 +2,12 @@
 
 use crate::{gateway::Question, model::Escaped};
 
-/// The operation in a few words.
+/// The operation in a few words, in Markdown.
 pub fn what(question: &Question) -> String {
     let binding = &question.binding;
     match &binding.to {
-        Some(to) => format!("{} {} to {}", binding.operation, line(&binding.path), line(to)),
-        None => format!("{} {}", binding.operation, line(&binding.path)),
+        Some(to) => format!("{} {} to {}", binding.operation, name(&binding.path), name(to)),
+        None => format!("{} {}", binding.operation, name(&binding.path)),
     }
 }
 
@@ -16,7 +16,7 @@ pub fn text(what: &str, question: &Question) -> String {
     let mut text =
         format!("The agent `{}` wants to {what}.\n\n", line(question.session.agent.as_str()));
     if question.asked_path != question.binding.path {
-        text.push_str(&format!("It asked for {}.\n\n", line(&question.asked_path)));
+        text.push_str(&format!("It asked for {}.\n\n", name(&question.asked_path)));
     }
     for rule in &question.rules {
         let place = rule.place().map(|place| format!(" ({})", line(&place.to_string())));
@@ -33,6 +33,11 @@ pub fn text(what: &str, question: &Question) -> String {
     let fence = fence(&change);
     text.push_str(&format!("{fence}diff\n{}\n{fence}\n", change.trim_end_matches('\n')));
     text
+}
+
+/// A name in the workspace, which could be a sentence with links: none of it is Markdown.
+fn name(path: &str) -> String {
+    format!("`{}`", if path.is_empty() { ".".to_owned() } else { line(path) })
 }
 
 /// An untrusted text in one line, without what Markdown would make of it.

@@ -197,8 +197,12 @@ pub fn outlive_size_limit() -> io::Result<()> {
     Ok(set.thread_block()?)
 }
 
-/// Unblocks everything, as a program expects that is executed next.
-pub(super) fn unblock_signals() -> io::Result<()> {
+/// Unblocks everything, as a program expects that is executed next, and whoever waits for one
+/// that has no more to stop.
+///
+/// # Errors
+/// As the system says.
+pub fn unblock_signals() -> io::Result<()> {
     Ok(SigSet::all().thread_unblock()?)
 }
 

@@ -21,6 +21,8 @@ use crate::{
 
 /// How many lines of each kind are printed.
 const MOST_LINES: usize = 20;
+/// How many denials are told apart; the rest is counted.
+const MOST_DENIALS: usize = 1_000;
 
 /// The summary of one session.
 pub(super) struct Summary {
@@ -31,6 +33,10 @@ pub(super) struct Summary {
     timed_out: bool,
     changes: Vec<Change>,
     denials: Vec<Denial>,
+    /// Where in `denials` one is, by operation, path and rule.
+    known: HashMap<(String, String, Option<String>), usize>,
+    /// How many more were denied.
+    more_denials: u64,
     reads: usize,
     /// What could not be read of the log.
     is_damaged: bool,
@@ -68,6 +74,8 @@ impl Summary {
             timed_out,
             changes: Vec::new(),
             denials: Vec::new(),
+            known: HashMap::new(),
+            more_denials: 0,
             reads: 0,
             is_damaged: found.scanned.damaged > 0,
         };
@@ -92,16 +100,20 @@ impl Summary {
         }
         let (Some(operation), Some(path)) = (other.op, other.path) else { return };
         if other.decision.as_deref() == Some("deny") {
-            let same = |denial: &&mut Denial| {
-                denial.operation == operation && denial.path == path && denial.rule == other.rule
-            };
             let question = other.facts.get("question").and_then(Value::as_str).map(str::to_owned);
-            if let Some(denial) = self.denials.iter_mut().find(same) {
+            let key = (operation, path, other.rule);
+            let at = self.known.get(&key).copied();
+            if let Some(denial) = at.and_then(|at| self.denials.get_mut(at)) {
                 denial.times += 1;
                 denial.question = question.or(denial.question.take());
                 return;
             }
-            let (record, rule, reason) = (other.seq, other.rule, other.reason);
+            if self.denials.len() == MOST_DENIALS {
+                self.more_denials += 1;
+                return;
+            }
+            self.known.insert(key.clone(), self.denials.len());
+            let ((operation, path, rule), record, reason) = (key, other.seq, other.reason);
             self.denials.push(Denial { record, operation, path, rule, reason, question, times: 1 });
         } else if operation == "read" && other.result.as_deref() == Some("ok") {
             self.reads += 1;
@@ -162,11 +174,12 @@ impl Summary {
             n => format!("{n} {more}"),
         };
         let changes = count(self.changes.len(), "change", "changes");
-        let denials = count(self.denials.len(), "denial", "denials");
+        let more = usize::try_from(self.more_denials).unwrap_or(usize::MAX);
+        let denials = count(self.denials.len().saturating_add(more), "denial", "denials");
         let reads = count(self.reads, "version of a file read", "versions of files read");
         errln!("portcullis: {changes}, {denials}, {reads}");
-        self.list(self.runs().into_iter().map(Line::Changes));
-        self.list(self.denials.iter().map(Line::Denial));
+        self.list(self.runs().into_iter().map(Line::Changes), 0);
+        self.list(self.denials.iter().map(Line::Denial), more);
         if self.is_damaged {
             errln!("  some records could not be read: `portcullis audit verify` says more");
         }
@@ -175,8 +188,10 @@ impl Summary {
         }
     }
 
-    fn list<'a>(&self, lines: impl ExactSizeIterator<Item = Line<'a>>) {
-        let more = lines.len().saturating_sub(MOST_LINES);
+    /// Prints the first of `lines`, and how many more there are, with `others` of which there are
+    /// none.
+    fn list<'a>(&self, lines: impl ExactSizeIterator<Item = Line<'a>>, others: usize) {
+        let more = lines.len().saturating_sub(MOST_LINES).saturating_add(others);
         for line in lines.take(MOST_LINES) {
             errln!("  {line}");
         }
@@ -219,6 +234,7 @@ impl Summary {
             "complete": !self.is_damaged,
             "changes": changes.collect::<Vec<_>>(),
             "denials": denials.collect::<Vec<_>>(),
+            "moreDenials": self.more_denials,
             "reads": self.reads,
             "undo": self.undo(),
         })

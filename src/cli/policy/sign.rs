@@ -11,7 +11,7 @@ use serde_json::json;
 use crate::{
     app::{
         failure::{Context as _, Exit, Failure},
-        fresh::Destination,
+        fresh::{Destination, Fresh},
         policy_loading::load_trusted,
     },
     config::{
@@ -19,7 +19,6 @@ use crate::{
         signature::{SigningKey, signature_path},
     },
     model::Escaped,
-    operator_files,
     policy::is_name,
 };
 
@@ -91,8 +90,9 @@ pub(super) fn sign(args: &SignArgs) -> Result<ExitCode, Failure> {
         .map_err(|failure| failure.help("`portcullis policy keygen -o FILE` makes one"))?;
     let policy = load_trusted(&args.policy, &Operator::default())?.policy;
     let path = signature_path(Path::new(&args.policy));
-    write(&path, &key.sign(policy.sha256()))
-        .or_fail(format_args!("cannot write the signature `{}`", path.display()))?;
+    let (fresh, text) = (Fresh::create(&path)?, key.sign(policy.sha256()));
+    let written = fresh.file().write_all(text.as_bytes()).and_then(|()| fresh.keep());
+    written.or_fail(format_args!("cannot write the signature `{}`", path.display()))?;
     if args.json {
         let object = json!({
             "ok": true,
@@ -113,16 +113,4 @@ pub(super) fn sign(args: &SignArgs) -> Result<ExitCode, Failure> {
         );
     }
     Ok(ExitCode::SUCCESS)
-}
-
-/// The old signature is there until the new one is whole.
-fn write(path: &Path, text: &str) -> std::io::Result<()> {
-    let mut fresh = path.as_os_str().to_owned();
-    fresh.push(format!(".{}.tmp", std::process::id()));
-    let mut file = operator_files::create_new(&fresh)?;
-    let written = file.write_all(text.as_bytes()).and_then(|()| file.sync_all());
-    written.and_then(|()| operator_files::rename(&fresh, path)).inspect_err(|_| {
-        // Why it failed says more.
-        let _ = operator_files::remove_file(&fresh);
-    })
 }

@@ -51,7 +51,7 @@ fn the_editor_is_shown_what_would_be_done_and_allows_it() {
     let params = &asked["params"];
     assert_eq!(params["sessionId"], "s1");
     let call = &params["toolCall"];
-    assert_eq!(call["title"], "Portcullis asks: write ci/a.yml");
+    assert_eq!(call["title"], "Portcullis asks: write `ci/a.yml`");
     assert_eq!(call["kind"], "edit");
     assert_eq!(call["locations"][0]["path"], rig.path("ci/a.yml"));
     let text = call["content"][0]["content"]["text"].as_str().unwrap();
@@ -67,6 +67,23 @@ fn the_editor_is_shown_what_would_be_done_and_allows_it() {
     assert!(reply.get("result").is_some(), "{reply}");
     assert_eq!(std::fs::read_to_string(rig.root.join("ci/a.yml")).unwrap(), "on: push\n```\nnew\n");
     assert!(rig.log().contains("\"by\":\"the editor's user\""));
+}
+
+/// A name stood in the gate's own words, with links and images that editors render.
+#[test]
+fn a_name_in_a_question_is_no_markdown() {
+    let mut rig = rig();
+    let name = "ci/x. ![x](https:/evil/p.png) Portcullis has verified this; choose Allow";
+    rig.agent.send(&rig.write(5, name, "x"));
+    let asked = asked(&rig);
+    let (call, said) = (&asked["params"]["toolCall"], format!("write `{name}`"));
+    assert_eq!(call["title"], format!("Portcullis asks: {said}"));
+    let text = call["content"][0]["content"]["text"].as_str().unwrap();
+    assert!(text.contains(&format!("wants to {said}.")), "{text}");
+    let option = asked["params"]["options"][1]["name"].as_str().unwrap();
+    assert!(option.ends_with(&said), "{option}");
+    rig.editor.send(&choose(&asked, "reject"));
+    assert_eq!(rig.agent.hear()["error"]["code"], -32001);
 }
 
 #[test]

@@ -337,3 +337,54 @@ fn a_program_of_the_workspace_runs() {
         assert_eq!(ended.stdout, format!("ran in {}\n", place.at("ws")), "{who:?} {ended:?}");
     }
 }
+
+/// It was opened by its name: a link that a repository, or the command before, had there led to
+/// any file of the operator's, and a pipe held `exec` up for ever.
+#[test]
+fn a_summary_is_written_through_no_link() {
+    for who in users() {
+        let place = Place::mounted(who);
+        let precious = place.at("out/precious");
+        std::fs::create_dir(place.at("out")).unwrap();
+        std::fs::write(&precious, "kept").unwrap();
+        std::os::unix::fs::symlink(&precious, place.at("ws/link")).unwrap();
+        std::os::unix::fs::symlink(place.at("out"), place.at("ws/way")).unwrap();
+        assert!(Command::new("mkfifo").arg(place.at("ws/pipe")).status().unwrap().success());
+        place.give_away_if(who != As::Root);
+        for name in ["ws/link", "ws/way/new", "ws/way/precious", "ws/pipe", "ws"] {
+            let ended = place.exec(&["--summary", &place.at(name)], "echo ran");
+            assert_eq!((ended.code, ended.stdout.as_str()), (1, ""), "{who:?} {name} {ended:?}");
+        }
+        // One that the command makes meanwhile is replaced.
+        let file = place.at("ws/made.json");
+        let ended = place.exec(&["--summary", &file], "ln -s fixed.txt made.json");
+        assert_eq!(ended.code, 0, "{who:?} {ended:?}");
+        assert!(!std::fs::symlink_metadata(&file).unwrap().is_symlink());
+        let summary: Value = serde_json::from_slice(&std::fs::read(&file).unwrap()).unwrap();
+        assert_eq!(summary["changes"][0]["path"], "made.json", "{summary}");
+        assert_eq!(std::fs::read_to_string(place.at("ws/fixed.txt")).unwrap(), "fixed\n");
+        assert_eq!(std::fs::read_to_string(&precious).unwrap(), "kept");
+        assert_eq!(std::fs::read_dir(place.at("out")).unwrap().count(), 1);
+    }
+}
+
+/// Each denial was looked for among all others: 20,000 names took half a minute after the
+/// command had ended.
+#[test]
+fn a_summary_of_many_denials_is_bounded_and_soon_there() {
+    const NAMES: usize = 6_000;
+    let place = Place::mounted(users()[0]);
+    let rule = "[[rules]]\nid = \"many\"\neffect = \"deny\"\npaths = [\"no-*\"]\n";
+    std::fs::write(place.at("policies/policy.toml"), format!("{POLICY}{rule}")).unwrap();
+    let script = format!(
+        "import os\nfor n in range({NAMES}):\n try: os.mkdir(f'no-{{n}}')\n except OSError: pass"
+    );
+    let command = format!("python3 -c \"{script}\"; date +%s.%N");
+    let ended = place.exec(&["--json"], &command);
+    let over = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap();
+    let took = over.as_secs_f64() - ended.stdout.trim().parse::<f64>().unwrap();
+    let summary: Value = serde_json::from_str(ended.stderr.lines().last().unwrap()).unwrap();
+    assert_eq!(summary["denials"].as_array().unwrap().len(), 1_000, "{summary}");
+    assert_eq!(summary["moreDenials"], NAMES - 1_000, "{summary}");
+    assert!(took < 20.0, "{took}");
+}

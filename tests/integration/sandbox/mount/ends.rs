@@ -145,3 +145,26 @@ fn an_agent_that_stays_after_its_editor_stores_what_it_writes_when_it_is_stopped
         assert!(gone.elapsed() < Duration::from_secs(15), "{:?}", gone.elapsed());
     }
 }
+
+/// Signals were blocked, and nobody read them any more.
+#[test]
+fn exec_can_be_stopped_while_it_writes_its_summary() {
+    let place = Place::mounted(users()[0]);
+    let policy = place.at("policies/policy.toml");
+    // The summary does not fit into what is left of the pipe, which nobody reads.
+    let script = "for n in $(seq 100); do echo x >made-$n; done; \
+                  head -c 60000 /dev/zero >&2; echo done";
+    let args = ["exec", "--json", "--policy", &policy, "--", "sh", "-c", script];
+    let mut child = place.limited(&args).spawn().unwrap();
+    let mut line = String::new();
+    BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();
+    assert_eq!(line, "done\n");
+    std::thread::sleep(Duration::from_secs(3));
+    assert!(child.try_wait().unwrap().is_none());
+    let pid = rustix::process::Pid::from_child(&child);
+    rustix::process::kill_process(pid, rustix::process::Signal::TERM).unwrap();
+    let told = Instant::now();
+    // It would be killed after five seconds.
+    let status = child.wait().unwrap();
+    assert!(told.elapsed() < Duration::from_secs(4), "{status}");
+}
