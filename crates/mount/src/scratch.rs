@@ -73,19 +73,19 @@ impl Scratch {
     /// As the system says.
     pub fn open(directory: &OwnedFd, rules: Rules) -> Result<Self> {
         let base = roots::take_slot(directory)?;
-        let kept = roots::load(&base, &rules)?;
-        let usage = Usage::new(rules.max_size(), roots::usage(&base, &kept)?);
+        let mut kept = roots::load(&base, &rules)?;
+        let usage = Usage::new(rules.max_size(), roots::usage(&base, &mut kept)?);
         // Half of what this process may open is for the workspace and the log.
         let files = getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX) / 2;
         let handles = usize::try_from(files.min(HANDLES)).unwrap_or(usize::MAX);
         let (mut table, mut roots) = (Table::new(NODES, handles), Roots::default());
-        for (number, path) in kept {
+        roots.next = kept.next;
+        for (number, path) in kept.all {
             let at = roots::content(number);
             let facts = place::stat(&base, &at)?;
             let kind = kind(&facts);
             let node = table.add_root(at, (kind, facts.st_ino));
             roots.by_path.insert(path, Root { kind, number, node });
-            roots.next = roots.next.max(number + 1);
         }
         let (table, roots) = (Mutex::new(table), RwLock::new(roots));
         Ok(Self { rules, base, table, roots, usage, owner: (0, 0) })

@@ -143,7 +143,9 @@ impl Scratch {
     fn lost(&self, table: &mut Table, parent: u64, name: &OsStr, stat: &Stat) {
         let is_last = kind(stat) == FileType::Directory || stat.st_nlink <= 1;
         let is_open = table.unname(parent, name, stat.st_ino, is_last);
-        if is_last && !is_open {
+        if !is_last {
+            self.usage.remove_entry(BLOCK);
+        } else if !is_open {
             self.usage.remove_entry(cost_of(stat));
         }
     }
@@ -209,7 +211,10 @@ impl Scratch {
         let at = self.at(&table, parent, name)?;
         let (above, old) = place::split(&source)?;
         let above = place::directory(&self.base, above)?;
-        linkat(above, old, &at.directory, name, AtFlags::empty())?;
+        table.name_room()?;
+        self.usage.add_entry()?;
+        linkat(above, old, &at.directory, name, AtFlags::empty())
+            .inspect_err(|_| self.usage.remove_entry(BLOCK))?;
         let stat = self.stat(&at.path)?;
         let id = table.found(parent, name, (kind(&stat), stat.st_ino))?;
         Ok(self.entry(id, &stat))

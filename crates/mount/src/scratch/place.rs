@@ -11,7 +11,8 @@ use std::{
 
 use rustix::{
     fs::{
-        AtFlags, Dir, FileType, Mode, OFlags, ResolveFlags, Stat, chmodat, fstat, openat2, unlinkat,
+        AtFlags, Dir, FileType, Mode, OFlags, ResolveFlags, Stat, chmodat, fstat, openat, openat2,
+        statat, unlinkat,
     },
     io::{Errno, Result},
 };
@@ -96,8 +97,29 @@ pub(crate) fn list(directory: impl AsFd) -> Result<Vec<Listed>> {
     Ok(entries)
 }
 
-/// Calls `found` for everything beneath the directory at `path`; what is in a directory comes
-/// before it. A directory that a program closed is passed over, or opened with `force`.
+/// A directory that a walk is in.
+struct Level {
+    /// What is left of it.
+    entries: Vec<Listed>,
+    /// Its name in the one above, and which one that is.
+    name: Box<OsStr>,
+    above: (u64, u64),
+}
+
+impl Level {
+    fn new(directory: &OwnedFd, name: Box<OsStr>, above: (u64, u64)) -> Result<Self> {
+        Ok(Self { entries: list(directory)?, name, above })
+    }
+}
+
+fn identity(directory: &OwnedFd) -> Result<(u64, u64)> {
+    fstat(directory).map(|facts| (facts.st_dev, facts.st_ino))
+}
+
+/// Calls `found` for everything beneath the directory at `path`, with the directory that it is in
+/// and its name; what is in a directory comes before it. A directory that a program closed is
+/// passed over, or opened with `force`. However deep it goes, one directory is open at a time and
+/// no path is longer than a name.
 ///
 /// # Errors
 /// As the system and `found` say.
@@ -105,36 +127,48 @@ pub(crate) fn walk(
     base: &OwnedFd,
     path: &Path,
     force: bool,
-    found: &mut impl FnMut(&Path, &Stat) -> Result<()>,
+    found: &mut impl FnMut(&OwnedFd, &OsStr, &Stat) -> Result<()>,
 ) -> Result<()> {
-    let mut directories = vec![(path.to_owned(), false)];
-    while let Some((at, is_listed)) = directories.pop() {
-        if is_listed {
-            found(&at, &stat(base, &at)?)?;
-            continue;
-        }
-        if at != path {
-            directories.push((at.clone(), true));
-        }
-        if force {
-            let (parent, name) = split(&at)?;
-            chmodat(directory(base, parent)?, name, Mode::RWXU, AtFlags::empty())?;
-        }
-        let opened = match open(base, &at, OFlags::RDONLY | OFlags::DIRECTORY, Mode::empty()) {
-            Err(Errno::ACCESS) if !force => continue,
-            opened => opened?,
-        };
-        for entry in list(opened)? {
-            let child = at.join(&*entry.name);
-            let facts = match stat(base, &child) {
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY;
+    let (parent, top) = split(path)?;
+    let parent = directory(base, parent)?;
+    if force {
+        chmodat(&parent, top, Mode::RWXU, AtFlags::empty())?;
+    }
+    let mut here = open(&parent, Path::new(top), flags, Mode::empty())?;
+    let mut levels = vec![Level::new(&here, top.into(), identity(&here)?)?];
+    while let Some(level) = levels.last_mut() {
+        if let Some(entry) = level.entries.pop() {
+            let facts = match statat(&here, &*entry.name, AtFlags::SYMLINK_NOFOLLOW) {
                 Err(Errno::ACCESS) if !force => continue,
                 facts => facts?,
             };
-            if kind(&facts) == FileType::Directory {
-                directories.push((child, false));
-            } else {
-                found(&child, &facts)?;
+            if kind(&facts) != FileType::Directory {
+                found(&here, &entry.name, &facts)?;
+                continue;
             }
+            if force {
+                chmodat(&here, &*entry.name, Mode::RWXU, AtFlags::empty())?;
+            }
+            // From one that cannot be searched there is no way back.
+            let is_open = force || facts.st_mode & 0o500 == 0o500;
+            match open(&here, Path::new(&*entry.name), flags, Mode::empty()) {
+                Ok(child) if is_open => {
+                    levels.push(Level::new(&child, entry.name, identity(&here)?)?);
+                    here = child;
+                }
+                Ok(_) => found(&here, &entry.name, &facts)?,
+                Err(Errno::ACCESS) if !force => found(&here, &entry.name, &facts)?,
+                Err(error) => return Err(error),
+            }
+        } else if let Some(Level { name, above, .. }) = levels.pop()
+            && !levels.is_empty()
+        {
+            here = openat(&here, "..", flags | OFlags::CLOEXEC, Mode::empty())?;
+            if identity(&here)? != above {
+                return Err(Errno::XDEV);
+            }
+            found(&here, &name, &statat(&here, &*name, AtFlags::SYMLINK_NOFOLLOW)?)?;
         }
     }
     Ok(())
@@ -145,7 +179,11 @@ pub(crate) fn walk(
 /// # Errors
 /// As the system says. Part of it may be gone then.
 pub(crate) fn remove_all(base: &OwnedFd, path: &Path) -> Result<()> {
-    walk(base, path, true, &mut |at, facts| remove(base, at, kind(facts) == FileType::Directory))?;
+    walk(base, path, true, &mut |directory, name, facts| {
+        let is_directory = kind(facts) == FileType::Directory;
+        let flags = if is_directory { AtFlags::REMOVEDIR } else { AtFlags::empty() };
+        unlinkat(directory, name, flags)
+    })?;
     remove(base, path, true)
 }
 
@@ -167,4 +205,35 @@ pub(crate) fn split(path: &Path) -> Result<(&Path, &OsStr)> {
     let name = path.file_name().ok_or(Errno::INVAL)?;
     let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty());
     Ok((parent.unwrap_or(Path::new(".")), name))
+}
+
+#[cfg(test)]
+mod tests {
+    use rustix::fs::mkdirat;
+
+    use super::*;
+
+    /// Programs make such trees by renaming one to the bottom of another.
+    #[test]
+    fn a_tree_deeper_than_any_path_is_walked_and_removed() {
+        let place = tempfile::tempdir().unwrap();
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY;
+        let base = rustix::fs::open(place.path(), flags, Mode::empty()).unwrap();
+        let name = "n".repeat(250);
+        let mut at = open(&base, Path::new("."), flags, Mode::empty()).unwrap();
+        for depth in 0..300 {
+            let name = if depth == 0 { "7" } else { name.as_str() };
+            mkdirat(&at, name, Mode::RWXU).unwrap();
+            at = open(&at, Path::new(name), flags, Mode::empty()).unwrap();
+        }
+        let mut count = 0;
+        let count_one = &mut |_: &OwnedFd, _: &OsStr, _: &Stat| {
+            count += 1;
+            Ok(())
+        };
+        walk(&base, Path::new("7"), false, count_one).unwrap();
+        assert_eq!(count, 299);
+        remove_all(&base, Path::new("7")).unwrap();
+        assert_eq!(list(&base).unwrap().len(), 0);
+    }
 }

@@ -4,7 +4,7 @@
 //! workspace, and `d`, itself: so it follows a rename of what is above it.
 
 use std::{
-    collections::BTreeMap,
+    collections::{BTreeMap, HashSet},
     fs::File,
     io::{Read as _, Write as _},
     os::fd::OwnedFd,
@@ -19,13 +19,15 @@ use rustix::{
 
 use super::{
     place::{self, kind},
-    usage::cost_of,
+    usage::{BLOCK, cost_of},
 };
 
 /// How many mounts of one workspace, agent and policy have scratch directories at a time.
 const SLOTS: u32 = 64;
 /// What one session left, for the next one.
 const USAGE: &str = "usage";
+/// The most scratch directories and files of a mount: each list of a directory looks at them all.
+pub(crate) const MAX_ROOTS: usize = 4096;
 /// The longest path that is kept.
 const MAX_PATH: u64 = 8192;
 
@@ -115,33 +117,57 @@ pub(crate) fn remove(base: &OwnedFd, number: u64) -> Result<()> {
     place::remove_all(base, &PathBuf::from(number.to_string()))
 }
 
-/// The numbers and paths of all that are kept. What is none that `rules` have is removed.
+/// Sets aside what can neither be read nor removed: what is in it must not keep a mount from
+/// beginning.
+fn set_aside(base: &OwnedFd, number: u64) {
+    let name = number.to_string();
+    if let Ok(facts) = place::stat(base, Path::new(&name)) {
+        // Another one of this number may be there.
+        let _ = renameat(base, &name, base, format!("broken-{name}-{}", facts.st_ino));
+    }
+}
+
+/// What is kept.
+#[derive(Debug, Default)]
+pub(crate) struct Kept {
+    /// The numbers and paths.
+    pub(crate) all: Vec<(u64, WorkspacePath)>,
+    /// The first number that none has.
+    pub(crate) next: u64,
+}
+
+/// Finds all that are kept. What is none that `rules` have is removed.
 ///
 /// # Errors
 /// As the system says.
-pub(crate) fn load(base: &OwnedFd, rules: &Rules) -> Result<Vec<(u64, WorkspacePath)>> {
-    let mut found: Vec<(u64, WorkspacePath)> = Vec::new();
+pub(crate) fn load(base: &OwnedFd, rules: &Rules) -> Result<Kept> {
+    let (mut kept, mut known) = (Kept::default(), HashSet::new());
     for entry in place::list(base)? {
         let Some(number) = entry.name.to_str().and_then(|name| name.parse::<u64>().ok()) else {
             continue;
         };
+        kept.next = kept.next.max(number.saturating_add(1));
         let path = read(base, &format!("{number}/path"), MAX_PATH).ok();
         let path = path.and_then(|text| WorkspacePath::parse(&text).ok());
-        let is_known = |path: &WorkspacePath| found.iter().any(|(_, known)| known == path);
+        let path = path.filter(|path| rules.keep() && rules.matches(path));
         let has_content = place::stat(base, &content(number)).is_ok_and(|facts| is_root(&facts));
-        match path.filter(|path| rules.keep() && rules.matches(path) && !is_known(path)) {
-            Some(path) if has_content => found.push((number, path)),
-            _ => remove(base, number)?,
+        match path {
+            Some(path) if has_content && known.len() < MAX_ROOTS && known.insert(path.clone()) => {
+                kept.all.push((number, path));
+            }
+            _ if remove(base, number).is_err() => set_aside(base, number),
+            _ => {}
         }
     }
-    Ok(found)
+    Ok(kept)
 }
 
-/// The bytes and entries of what is kept: as the last session left them, or counted.
+/// The bytes and entries of what is kept: as the last session left them, or counted. What cannot
+/// be counted is kept no longer.
 ///
 /// # Errors
 /// As the system says.
-pub(crate) fn usage(base: &OwnedFd, kept: &[(u64, WorkspacePath)]) -> Result<(u64, u64)> {
+pub(crate) fn usage(base: &OwnedFd, kept: &mut Kept) -> Result<(u64, u64)> {
     let noted = read(base, USAGE, 64).ok();
     let noted = noted.as_deref().and_then(|text| text.trim().split_once(' '));
     let noted =
@@ -151,21 +177,30 @@ pub(crate) fn usage(base: &OwnedFd, kept: &[(u64, WorkspacePath)]) -> Result<(u6
         place::remove(base, Path::new(USAGE), false)?;
         return Ok(noted);
     }
-    let (mut bytes, mut entries) = (0_u64, 0);
-    let mut linked = std::collections::HashSet::new();
-    for (number, _) in kept {
-        let top = place::stat(base, &content(*number))?;
-        bytes = bytes.saturating_add(cost_of(&top));
-        entries += 1;
-        if kind(&top) != FileType::Directory {
-            continue;
+    let (mut sum, mut linked) = ((0_u64, 0_u64), HashSet::new());
+    kept.all.retain(|(number, _)| match count(base, *number, &mut linked) {
+        Ok((bytes, entries)) => {
+            sum = (sum.0.saturating_add(bytes), sum.1.saturating_add(entries));
+            true
         }
-        place::walk(base, &content(*number), false, &mut |_, facts| {
+        Err(_) => {
+            set_aside(base, *number);
+            false
+        }
+    });
+    Ok(sum)
+}
+
+/// The bytes and entries of one; files whose inodes are in `linked` were counted before.
+fn count(base: &OwnedFd, number: u64, linked: &mut HashSet<u64>) -> Result<(u64, u64)> {
+    let top = place::stat(base, &content(number))?;
+    let (mut bytes, mut entries) = (cost_of(&top), 1);
+    if kind(&top) == FileType::Directory {
+        place::walk(base, &content(number), false, &mut |_, _, facts| {
             let is_link = kind(facts) == FileType::RegularFile && facts.st_nlink > 1;
-            if !is_link || linked.insert(facts.st_ino) {
-                bytes = bytes.saturating_add(cost_of(facts));
-                entries += 1;
-            }
+            let is_new = !is_link || linked.insert(facts.st_ino);
+            bytes = bytes.saturating_add(if is_new { cost_of(facts) } else { BLOCK });
+            entries += 1;
             Ok(())
         })?;
     }
@@ -195,4 +230,31 @@ fn read(base: &OwnedFd, path: &str, most: u64) -> Result<String> {
 
 fn of(error: &std::io::Error) -> Errno {
     Errno::from_io_error(error).unwrap_or(Errno::IO)
+}
+
+#[cfg(test)]
+mod tests {
+    use portcullis_policy::{PolicySource, compile};
+
+    use super::*;
+
+    #[test]
+    fn more_than_can_be_kept_are_removed_and_no_number_is_used_again() {
+        let place = tempfile::tempdir().unwrap();
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY;
+        let base = rustix::fs::open(place.path(), flags, Mode::empty()).unwrap();
+        let policy = "schema = 1\n[scratch]\npaths = [\"target*\"]\n";
+        let policy = compile(&PolicySource::from_text("test.toml", policy)).unwrap();
+        let most = u64::try_from(MAX_ROOTS).unwrap();
+        for number in 0..most + 5 {
+            make(&base, number, None).unwrap();
+            let path = WorkspacePath::parse(&format!("target{number}")).unwrap();
+            set_path(&base, number, &path).unwrap();
+        }
+        // Of one path there is one.
+        set_path(&base, 7, &WorkspacePath::parse("target8").unwrap()).unwrap();
+        let kept = load(&base, policy.scratch().unwrap()).unwrap();
+        assert_eq!((kept.all.len(), kept.next), (MAX_ROOTS, most + 5));
+        assert_eq!(place::list(&base).unwrap().len(), MAX_ROOTS);
+    }
 }

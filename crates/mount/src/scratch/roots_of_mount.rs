@@ -78,6 +78,9 @@ impl Scratch {
     /// # Errors
     /// As [`Scratch::make_root`].
     pub(crate) fn make_unnamed(&self, roots: &mut Roots, file: Option<Mode>) -> Result<Root> {
+        if roots.by_path.len() >= roots::MAX_ROOTS {
+            return Err(Errno::NOSPC);
+        }
         self.usage.add_entry()?;
         let number = roots.next;
         roots.next += 1;
@@ -134,7 +137,7 @@ impl Scratch {
     /// Removes what [`Scratch::make_unnamed`] made, with what is in it.
     pub(crate) fn drop_root(&self, root: Root) {
         let content = roots::content(root.number);
-        let _ = place::walk(&self.base, &content, false, &mut |_, stat| {
+        let _ = place::walk(&self.base, &content, false, &mut |_, _, stat| {
             self.usage.remove_entry(cost_of(stat));
             Ok(())
         });

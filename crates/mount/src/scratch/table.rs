@@ -62,6 +62,8 @@ pub(crate) struct Table {
     by_inode: HashMap<u64, u64>,
     handles: HashMap<u64, (u64, Opened)>,
     next: u64,
+    /// The names of all nodes: one may have many.
+    names: usize,
     most_nodes: usize,
     most_handles: usize,
 }
@@ -73,6 +75,7 @@ impl Table {
             by_inode: HashMap::new(),
             handles: HashMap::new(),
             next: BIT + 1,
+            names: 0,
             most_nodes,
             most_handles,
         }
@@ -146,7 +149,10 @@ impl Table {
         let id = match known {
             Some(id) => id,
             None if self.nodes.len() >= self.most_nodes => return Err(Errno::NFILE),
-            None => self.add(kind, inode, Some(root)),
+            None => {
+                self.name_room()?;
+                self.add(kind, inode, Some(root))
+            }
         };
         self.name(id, parent, name);
         if let Some(node) = self.nodes.get_mut(&id) {
@@ -181,6 +187,7 @@ impl Table {
         }
         let old = if node.kind == FileType::Directory { node.names.pop() } else { None };
         node.names.push((parent, name.to_owned()));
+        self.names = self.names + 1 - usize::from(old.is_some());
         if let Some(node) = self.nodes.get_mut(&parent) {
             node.children += 1;
         }
@@ -199,6 +206,7 @@ impl Table {
         let before = node.names.len();
         node.names.retain(|(at, known)| *at != parent || known != name);
         let (is_open, lost) = (!node.files.is_empty(), before - node.names.len());
+        self.names -= lost;
         for _ in 0..lost {
             self.lose_child(parent);
         }
@@ -214,7 +222,9 @@ impl Table {
         let Some(node) = self.nodes.get_mut(&id) else { return };
         let before = node.names.len();
         node.names.retain(|(at, known)| *at != from.0 || known != from.1);
-        for _ in node.names.len()..before {
+        let lost = before - node.names.len();
+        self.names -= lost;
+        for _ in 0..lost {
             self.lose_child(from.0);
         }
     }
@@ -243,9 +253,18 @@ impl Table {
         if self.by_inode.get(&node.inode) == Some(&id) {
             self.by_inode.remove(&node.inode);
         }
+        self.names -= node.names.len();
         for (parent, _) in node.names {
             self.lose_child(parent);
         }
+    }
+
+    /// Whether one more name may be known.
+    ///
+    /// # Errors
+    /// `ENFILE`.
+    pub(crate) fn name_room(&self) -> Result<()> {
+        if self.names < self.most_nodes { Ok(()) } else { Err(Errno::NFILE) }
     }
 
     /// Whether one more may be opened.

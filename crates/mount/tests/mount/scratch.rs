@@ -2,7 +2,9 @@
 
 use std::{fs, os::unix::fs::symlink};
 
-use crate::rig::{ALL, Rig, with};
+use portcullis_mount::Options;
+
+use crate::rig::{ALL, Rig, with, with_end};
 
 fn policy(more: &str) -> String {
     format!("{ALL}[scratch]\npaths = [\"target\", \"node_modules\", \"dist\"]\n{more}")
@@ -276,5 +278,40 @@ fn there_is_a_bound() {
             assert!(rig.mount.scratch().unwrap().bytes <= 1 << 20);
             rig.sh("rm -rf target; mkdir target; head -c 900000 /dev/zero > target/a").ok();
         },
+    );
+}
+
+#[test]
+fn each_name_of_a_file_takes_space() {
+    with(
+        &policy("maxSize = \"1MiB\"\n"),
+        |_| {},
+        |rig| {
+            let script =
+                "mkdir target; echo >target/f; for i in $(seq 400); do ln target/f target/$i; done";
+            rig.sh(script).fails("No space left");
+            let numbers = rig.mount.scratch().unwrap();
+            assert_eq!((numbers.bytes, numbers.entries), (1 << 20, 256));
+            rig.sh("rm target/4; mv target/1 target/one; ln -f target/2 target/3; rm -r target")
+                .ok();
+            let numbers = rig.mount.scratch().unwrap();
+            assert_eq!((numbers.bytes, numbers.entries), (0, 0));
+        },
+    );
+}
+
+/// One tree is renamed to the bottom of another.
+#[test]
+fn a_tree_deeper_than_any_path_goes_with_the_mount() {
+    let deep = "import os\nos.mkdir('target')\ntop = os.open('target', os.O_RDONLY)\n\
+        for name in 'ab':\n  os.mkdir(name, dir_fd=top); os.fchdir(top); os.chdir(name)\n  \
+        for _ in range(10): os.mkdir('n' * 250); os.chdir('n' * 250)\n\
+        os.rename('a', 'deep', src_dir_fd=top)";
+    with_end(
+        &policy("keep = false\n"),
+        Options::new(0, 0),
+        |_| {},
+        |rig| drop(rig.python(deep).ok()),
+        |rig| assert!(!rig.beside("slot-0/0").exists()),
     );
 }
