@@ -153,9 +153,10 @@ impl MountView<'_> {
         let policy = self.gateway.policy();
         let following = Following::listing(&policy, &self.session.agent);
         // What is there it does not tell: the kernel asks about that by its own name.
-        match following.target(workspace.view(), path, &target) {
-            Err(error @ (Error::Outside | Error::Loop | Error::Mount)) => return Err(error),
-            Ok(_) | Err(_) => {}
+        if let Err(error @ (Error::Outside | Error::Loop | Error::Mount)) =
+            following.target(workspace.view(), path, &target)
+        {
+            return Err(error);
         }
         // The kernel follows it by itself, so what is decided on a link is decided here.
         let list = self.query(OperationKind::List, Access::List, path);
