@@ -12,12 +12,12 @@ use super::{
 };
 use crate::{
     model::{
-        AsOperation, Operation,
+        AsOperation, Operation, WorkspacePath,
         request::{Append, Edit, Mkdir, Remove, Rename, SetAttributes, Symlink, Write},
     },
     ops::{self, Base, Context, SealedChange, SomeAttributes, prepare},
     policy::{ObjectKind, Secrets},
-    workspace::{Permit, Walked},
+    workspace::{self, Permit, Walked},
 };
 
 type Preparation<'a> = Result<SealedChange<'a>, ops::Error>;
@@ -106,6 +106,9 @@ impl Request for Symlink {
     fn run<'a>(&'a self, transaction: &Transaction<'a>, draft: &mut Draft) -> Attempt<Changed> {
         let (permit, context) = (transaction.permit(draft)?, &transaction.context);
         transaction.authorizer().link(permit.path())?;
+        if climbs_later(&self.target) {
+            return Err(workspace::Error::Outside.into());
+        }
         // Where it leads is looked up as its agent would, who may list it or not.
         Following::listing(context.policy, context.agent).target(
             transaction.gate.workspace(),
@@ -115,6 +118,24 @@ impl Request for Symlink {
         let change = prepare::symlink(context, permit, &self.target)?;
         transaction.limited_change(draft, change, 0)
     }
+}
+
+/// Whether a link's target goes up behind another name: that may become a link, which leads
+/// elsewhere.
+fn climbs_later(target: &str) -> bool {
+    let names = target.split('/').filter(|name| !matches!(*name, "" | "."));
+    names.skip_while(|name| *name == "..").any(|name| name == "..")
+}
+
+/// How many directories a link's target goes up.
+fn steps_up(target: &str) -> usize {
+    let names = target.split('/').filter(|name| !matches!(*name, "" | "."));
+    names.take_while(|name| *name == "..").count()
+}
+
+/// In how many directories of the workspace a link lies.
+fn depth(link: &WorkspacePath) -> usize {
+    link.parent().map_or(0, |parent| parent.components().count())
 }
 
 impl Request for Remove {
@@ -149,6 +170,13 @@ impl Request for Rename {
             _ => Vec::new(),
         };
         authorizer.renaming(permit.path(), target.path(), &permit.object(), &tree)?;
+        if permit.object().kind == ObjectKind::Symlink {
+            let text = permit.link_target()?;
+            let leads_out = |link: &WorkspacePath| steps_up(&text) > depth(link);
+            if leads_out(target.path()) && !leads_out(permit.path()) {
+                return Err(workspace::Error::Outside.into());
+            }
+        }
         // An approval holds for what moves as it was.
         let shown = (!transaction.reservations.asks().is_empty()).then_some(MAX_SHOWN);
         // Only rules about secrets look at what lies beneath.

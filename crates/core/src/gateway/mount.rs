@@ -135,7 +135,8 @@ impl MountView<'_> {
     /// # Errors
     /// [`Error::Outside`], [`Error::Loop`] and [`Error::Mount`] where it leads elsewhere, or
     /// the policy lets nobody follow it;
-    /// [`Error::NotFound`] if it is no link.
+    /// [`Error::NotFound`] if it is no link. By the link's own name alone, which has to be
+    /// readable: what it leads to may be hidden.
     pub fn read_link(&self, path: &WorkspacePath) -> Result<Option<String>, Error> {
         match self.lookup(path)? {
             None => return Ok(None),
@@ -151,15 +152,17 @@ impl MountView<'_> {
         let target = read_link(&handle)?;
         let policy = self.gateway.policy();
         let following = Following::listing(&policy, &self.session.agent);
-        let object = following.target(workspace.view(), path, &target)?.object();
+        // What is there it does not tell: the kernel asks about that by its own name.
+        let led = following.target(workspace.view(), path, &target);
+        if let Err(error @ (Error::Outside | Error::Loop | Error::Mount)) = led {
+            return Err(error);
+        }
         // The kernel follows it by itself, so what is decided on a link is decided here.
-        let access = if object.kind == ObjectKind::File { Access::Read } else { Access::List };
-        let operation =
-            if access == Access::Read { OperationKind::Read } else { OperationKind::List };
-        let query = self.query(operation, access, path);
-        let object = Object { through_symlink: true, ..object };
-        let is_followed =
-            named(&policy, &query).is_allow() && policy.evaluate_object(&query, &object).is_allow();
+        let list = self.query(OperationKind::List, Access::List, path);
+        let read = self.query(OperationKind::Read, Access::Read, path);
+        let link = Object { kind: ObjectKind::Symlink, links: 1, through_symlink: true };
+        let is_followed = [&list, &read].iter().all(|query| named(&policy, query).is_allow())
+            && policy.evaluate_object(&list, &link).is_allow();
         if is_followed { Ok(Some(target)) } else { Err(Error::Outside) }
     }
 

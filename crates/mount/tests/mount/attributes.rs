@@ -78,6 +78,12 @@ fn links_are_made_within_the_workspace() {
         rig.sh("ln -s /etc/passwd out").fails("");
         rig.sh("ln -s ../../etc out").fails("");
         assert!(fs::symlink_metadata(rig.host("out")).is_err());
+        // Nor does one come to lead out by a rename, or by what becomes of a name on its way.
+        rig.sh("mkdir -p d/e; ln -s ../../file d/e/up; mv d/e/up d/e/stays").ok();
+        rig.sh("mv d/e/stays moved").fails("");
+        assert!(fs::symlink_metadata(rig.host("moved")).is_err());
+        rig.sh("ln -s d d2; ln -s d2/../file out || ln -s d/../file out").fails("");
+        assert!(fs::symlink_metadata(rig.host("out")).is_err());
         rig.sh("ln file hard").fails("not permitted");
         rig.sh("mv link moved; rm moved d/up; ls -A d").ok();
         assert!(rig.host("file").exists() && !rig.host("moved").exists());

@@ -281,6 +281,33 @@ fn a_link_that_leads_out_is_not_read() {
     assert_eq!(read("d/x"), Err(Error::NotFound));
 }
 
+/// The kind of a hidden name, and how many names it has, decided whether a link to it was read.
+#[test]
+fn a_link_does_not_tell_what_a_hidden_name_is() {
+    let hidden = "[[rules]]\nid = \"no\"\neffect = \"deny\"\npaths = [\"hid/**\"]\n";
+    let lists = "[allowedPaths]\nread = [\"src/**\"]\nlist = [\"**\"]\nwrite = [\"out/**\"]\n";
+    for policy in
+        [format!("{OPEN}[files.hardlinks]\nread = \"deny\"\n{hidden}"), format!("{lists}{hidden}")]
+    {
+        let house = House::new(&policy);
+        for name in ["hid/file", "hid/dir/x", "hid/two", "out/x"] {
+            house.file(name, "x");
+        }
+        fs::hard_link(house.at("hid/two"), house.at("hid/three")).unwrap();
+        let view = session(Door::Mount);
+        let read = |name: &str| {
+            symlink(format!("../hid/{name}"), house.at("out/link")).unwrap();
+            let read = house.gateway.mount_view(&view).read_link(&path("out/link"));
+            fs::remove_file(house.at("out/link")).unwrap();
+            read.map(|target| target.is_some())
+        };
+        let missing = read("missing");
+        for name in ["file", "dir", "two", "file/x", "dir/x"] {
+            assert_eq!(read(name), missing, "{name} {policy}");
+        }
+    }
+}
+
 #[test]
 fn a_view_has_the_length_of_what_a_read_gives() {
     let secrets = "[secrets]\nonRead = \"redact\"\n[[secrets.rules]]\nid = \"k\"\nregex = 'tok_[a-z]{8}'\n\
