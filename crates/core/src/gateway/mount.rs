@@ -153,9 +153,8 @@ impl MountView<'_> {
         let policy = self.gateway.policy();
         let following = Following::listing(&policy, &self.session.agent);
         // What is there it does not tell: the kernel asks about that by its own name.
-        if let Err(error @ (Error::Outside | Error::Loop | Error::Mount)) =
-            following.target(workspace.view(), path, &target)
-        {
+        let led = following.target(workspace.view(), path, &target);
+        if let Err(error @ (Error::Outside | Error::Loop | Error::Mount)) = led {
             return Err(error);
         }
         // The kernel follows it by itself, so what is decided on a link is decided here.
