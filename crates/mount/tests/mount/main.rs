@@ -9,4 +9,5 @@ mod reload;
 mod rig;
 mod scratch;
 mod stress;
+mod suites;
 mod writing;
