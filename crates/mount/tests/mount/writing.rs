@@ -396,7 +396,7 @@ fn of_two_that_append_to_a_file_at_once_neither_loses_anything() {
                 }
                 content.push(b'g');
                 let write = Write { path: path.clone(), content, mode: None };
-                let request = WriteOver { write, base: Base::Version(base) };
+                let request = WriteOver { write, base: Base::Version(base), modified: None };
                 match rig.gateway.handle(rig.session(), &request, Client::default()) {
                     Ok(_) => appended += 1,
                     Err(error) => assert_eq!(error.kind(), ErrorKind::Conflict, "{error}"),
