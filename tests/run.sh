@@ -13,6 +13,7 @@ cd "$(dirname "$0")/.."
 
 CARGO_DENY_VERSION=0.20.2
 FSX_VERSION=0.3.2
+PJDFSTEST_VERSION=0.2.2
 PEERS=tests/peers/.venv
 MODULES=tests/peers/node_modules
 what=${1:-all}
@@ -150,7 +151,9 @@ cargo_deny() {
 
 # Test suites for file systems, which run in the mount.
 suites() {
-    [ -n "${PORTCULLIS_TEST_TOOLS:-}" ] || tool fsx "$FSX_VERSION"
+    [ -z "${PORTCULLIS_TEST_TOOLS:-}" ] || return 0
+    tool fsx "$FSX_VERSION"
+    tool pjdfstest "$PJDFSTEST_VERSION"
 }
 
 setup() {

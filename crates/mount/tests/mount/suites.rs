@@ -38,3 +38,18 @@ fn fsx_finds_no_byte_that_was_not_written() {
         },
     );
 }
+
+/// `pjdfstest.toml` has what fails here, with reasons.
+#[test]
+fn pjdfstest_fails_where_that_is_known() {
+    with(
+        ALL,
+        |_| (),
+        |rig| {
+            let config = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/mount/pjdfstest.toml");
+            let mut suite = rig.command_within(600, &tool("pjdfstest"), &["-c", config, "-p", "."]);
+            let done = Done::from(suite.output().unwrap());
+            assert_eq!(done.code, 0, "{}\n{}", done.stdout, done.stderr);
+        },
+    );
+}
