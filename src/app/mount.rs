@@ -16,7 +16,9 @@ use super::{
     scratch::Place,
 };
 use crate::{
+    config::audit::MountRecords,
     fuse::{self, Stopper},
+    gateway::Approver,
     model::{Door, Session},
     mount::{Mount, Options, Scratch, ScratchNumbers},
 };
@@ -43,6 +45,8 @@ pub(crate) struct Order {
     pub(crate) group: u32,
     /// Where its scratch directories are, if the policy names any.
     pub(crate) scratch: Option<Place>,
+    /// What opens leave in the log.
+    pub(crate) records: MountRecords,
 }
 
 /// A mount that is served until its sandbox is gone.
@@ -53,7 +57,12 @@ pub(crate) struct Mounted {
 
 impl Mounted {
     /// Serves a mount, as a door of its own, for the session of `started`.
-    pub(crate) fn serve(started: &Started, order: Order) -> Result<Self, Failure> {
+    /// `approver` tells a person of what the policy asks about.
+    pub(crate) fn serve(
+        started: &Started,
+        order: Order,
+        approver: Box<dyn Approver + Send>,
+    ) -> Result<Self, Failure> {
         const DOING: &str = "cannot serve the mount";
         let kernel = fuse::Session::begin(order.device, Instant::now() + BEGIN).or_fail(DOING)?;
         let stopper = kernel.stopper();
@@ -62,16 +71,18 @@ impl Mounted {
         let processes = order.processes;
         let scratch = order.scratch.map(|place| Scratch::open(&place.directory, place.rules));
         let scratch = scratch.transpose().or_fail("cannot open the scratch directories")?;
-        let options = Options { processes, scratch, ..Options::new(order.user, order.group) };
+        let records_each_open = order.records == MountRecords::Opens;
+        let options = Options::new(order.user, order.group);
+        let options = Options { processes, scratch, records_each_open, ..options };
         let (ends, ended) = mpsc::channel::<()>();
         thread::Builder::new()
             .name("mount".to_owned())
             .spawn(move || {
-                let mount = Mount::new(&gateway, session.clone(), options);
+                let mount = Mount::new(&gateway, session.clone(), options).asking(&*approver);
                 if let Err(error) = mount.serve(&kernel) {
                     tracing::error!(%error, "the mount is not served any more");
                 }
-                if let Some(numbers) = mount.scratch()
+                if let Some(numbers) = mount.scratch().filter(|it| *it != ScratchNumbers::default())
                     && let Err(error) = gateway.note(&session, SCRATCH, facts(numbers))
                 {
                     tracing::error!(%error, "cannot record what is in scratch directories");

@@ -14,7 +14,7 @@ use super::{
     failure::{Context as _, Failure},
     options::Common,
     policy_loading::{load_trusted, warn_of_observing},
-    policy_rollback, scratch,
+    policy_rollback,
     signer::Remote,
     state_directory,
     state_owner::{self, Claim},
@@ -104,10 +104,6 @@ impl Opened {
         let state_path = state_directory::directory_of(locations.state, &workspace)?;
         let mut trusted = trusted_paths::listed(vec![(Trusted::State, state_path.clone())])?;
         trusted.extend(trusted_paths::own(&operator, &audit)?);
-        // Without a home there is none, and a mount says so.
-        if let (Some(_), Ok(base)) = (policy.scratch(), scratch::base()) {
-            trusted.extend(trusted_paths::listed(vec![(Trusted::Scratch, base)])?);
-        }
         let policy_files = trusted_paths::policy(&texts, &operator)?;
         let root = workspace.root();
         let mut agents = vec![AgentPath {

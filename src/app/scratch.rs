@@ -1,4 +1,4 @@
-//! Where the scratch directories of a mount are: beneath the user's cache, by workspace, agent
+//! Where the scratch directories of a mount are: beneath the user's data, by workspace, agent
 //! and policy. What one agent left, or one under another policy, no other one sees.
 
 use std::{
@@ -43,11 +43,16 @@ pub(crate) struct Place {
 pub(crate) fn base() -> Result<PathBuf, Failure> {
     let dirs = etcetera::base_strategy::Xdg::new()
         .or_fail("cannot find a place for scratch directories")?;
-    Ok(dirs.cache_dir().join("portcullis/scratch"))
+    Ok(below(&dirs.data_dir()))
+}
+
+/// The same where `data` stands for `$XDG_DATA_HOME`.
+pub(crate) fn below(data: &Path) -> PathBuf {
+    data.join("portcullis/scratch")
 }
 
 impl Place {
-    /// Makes and opens it, if the policy names scratch directories. This process must not be
+    /// Makes and opens it, if there may be scratch directories under the policy. This process must not be
     /// confined yet.
     ///
     /// # Errors
@@ -70,7 +75,7 @@ impl Place {
                 base.display(),
                 state.display()
             ))
-            .help("set XDG_CACHE_HOME, or choose another state directory with `--state`"));
+            .help("set XDG_DATA_HOME, or choose another state directory with `--state`"));
         }
         let flags = OFlags::DIRECTORY | OFlags::NOFOLLOW;
         let mut options = OpenOptions::new();
@@ -101,12 +106,16 @@ impl Place {
             "directory": self.path,
             "maxSize": self.rules.max_size(),
             "keep": self.rules.keep(),
+            "repositories": self.rules.repositories(),
         });
         BTreeMap::from([("scratch".to_owned(), scratch)])
     }
 
-    /// Says that not everything is recorded.
+    /// Says that not everything is recorded where the policy names directories.
     pub(crate) fn warn(&self) {
+        if self.rules.paths().next().is_none() {
+            return;
+        }
         let lists: Vec<_> = self.rules.paths().map(|paths| paths.join(", ")).collect();
         errln!(
             "portcullis: note: what is done in scratch directories ({}) is neither decided nor \

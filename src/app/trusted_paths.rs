@@ -11,7 +11,7 @@ use rustix::fs::{FileType, access, stat};
 
 use super::{
     failure::{Context as _, Failure},
-    state_directory, state_owner,
+    scratch, state_directory, state_owner,
 };
 use crate::{
     config::{Operator, PolicyTexts, audit::Audit, operator, signature::signature_path},
@@ -114,19 +114,20 @@ pub(crate) fn listed(found: Vec<(Trusted, PathBuf)>) -> Result<Vec<TrustedPath>,
     Ok(paths)
 }
 
-/// Where a start looks for configuration, state and homes that were not named,
+/// Where a start looks for configuration, state, homes and scratch directories that were not named,
 /// with and without the variables that say so: a later start may have others.
 fn places() -> Vec<(Trusted, PathBuf)> {
     // Without a home there are none.
     let Ok(dirs) = etcetera::base_strategy::Xdg::new() else { return Vec::new() };
     let home = dirs.home_dir();
     let states = [dirs.state_dir(), Some(home.join(".local/state"))].into_iter().flatten();
-    let data = [dirs.data_dir(), home.join(".local/share")].into_iter();
+    let data = [dirs.data_dir(), home.join(".local/share")];
     let configurations = [dirs.config_dir(), home.join(".config")].into_iter();
     configurations
         .map(|base| (Trusted::Configuration, operator::file_below(&base)))
         .chain(states.map(|base| (Trusted::StatePlace, base.join("portcullis"))))
-        .chain(data.map(|base| (Trusted::Homes, base.join("portcullis/homes"))))
+        .chain(data.iter().map(|base| (Trusted::Homes, base.join("portcullis/homes"))))
+        .chain(data.iter().map(|base| (Trusted::Scratch, scratch::below(base))))
         .collect()
 }
 

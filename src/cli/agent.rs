@@ -7,6 +7,7 @@ pub(super) mod options;
 mod orders;
 pub(super) mod policy_watch;
 pub(super) mod protocol;
+pub(super) mod repository;
 pub(super) mod start;
 pub(super) mod supervisor;
 

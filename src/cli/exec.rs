@@ -13,6 +13,7 @@ use super::agent::{
     options::SandboxOptions,
     policy_watch::PolicyWatch,
     protocol::Service,
+    repository,
     start::{Broker, Recorded, Wish, build, explain, introduce, start_gate, warn},
     supervisor::{Ended, Manner, Supervisor},
 };
@@ -107,6 +108,7 @@ fn start(args: &Args) -> Result<ExitCode, Failure> {
         introduce(&mut gate, &pending, &cell, pending.report.facts())?;
     ship::check(&opened.state_path, &opened.audit.ship)?;
     let shipping = Shipping::start(&opened.state_path, &opened.audit.ship)?;
+    repository::prepare(&pending, &opened, &signals)?;
     let command = pending.release().map_err(explain)?;
     let manner = Manner::Command { timeout: args.timeout };
     let ended = Supervisor::new(command, gate, signals, watch, manner)?.run();

@@ -17,12 +17,13 @@ use super::agent::{
     options::SandboxOptions,
     policy_watch::PolicyWatch,
     protocol::{Acp, Service},
+    repository,
     start::{Broker, Wish, await_confined, build, explain, introduce, start_gate, warn},
     supervisor::{Ended, Manner, Supervisor},
 };
 use crate::{
     app::{
-        failure::{Context as _, Failure},
+        failure::{Context as _, Exit, Failure},
         policy_loading::warn_of_observing,
         policy_transfer::SharedPolicy,
         process,
@@ -43,9 +44,10 @@ use crate::{
 pub(crate) struct Args {
     #[command(flatten)]
     sandbox: SandboxOptions,
-    /// Where file content comes from and goes to: auto, disk or editor
+    /// Where file content comes from and goes to: auto, disk, editor, or mount, where the agent is
+    /// offered no files over ACP and its own tools reach them
     #[arg(long, value_name = "SOURCE", default_value = "auto",
-        value_parser = ["auto", "disk", "editor"])]
+        value_parser = ["auto", "disk", "editor", "mount"])]
     source: String,
     /// An ACP method of the agent that reaches the editor besides the usual ones;
     /// where the editor acts by it, the agent counts as not confined
@@ -85,8 +87,12 @@ pub(crate) fn run(args: Args) -> Result<ExitCode, Failure> {
         (_, true) => Enforcement::Partial,
         _ => Enforcement::Full,
     };
-    let wish = match (args.mount, args.no_mount || args.unconfined) {
-        (true, _) => Wish::Required,
+    let required = args.mount || args.source == "mount";
+    let wish = match (required, args.no_mount || args.unconfined) {
+        (true, true) => {
+            return Err(Failure::new("`--source mount` needs a mount").exit(Exit::Usage));
+        }
+        (true, false) => Wish::Required,
         (false, true) => Wish::Unwanted,
         (false, false) => Wish::Preferred,
     };
@@ -101,7 +107,9 @@ pub(crate) fn run(args: Args) -> Result<ExitCode, Failure> {
     let mut gate = start_gate(&args.sandbox, &opened, &agent, &shared, service, wish, &editor)?;
     drop(editor);
     let watch = PolicyWatch::new(&opened.texts, paths, opened.operator.clone(), shared);
-    let (built, missing) = build(&mut gate, &mut cell, wish, "or leave `--mount` out")?;
+    let otherwise =
+        if args.mount { "or leave `--mount` out" } else { "or take another `--source`" };
+    let (built, missing) = build(&mut gate, &mut cell, wish, otherwise)?;
     let pending = built.test().map_err(explain)?;
     warn(&pending.report);
     let is_denied = !pending.report.denied.is_empty();
@@ -130,6 +138,7 @@ pub(crate) fn run(args: Args) -> Result<ExitCode, Failure> {
     introduce(&mut gate, &pending, &cell, facts)?;
     ship::check(&opened.state_path, &opened.audit.ship)?;
     let shipping = Shipping::start(&opened.state_path, &opened.audit.ship)?;
+    repository::prepare(&pending, &opened, &signals)?;
     let agent = pending.release().map_err(explain)?;
     let ended = Supervisor::new(agent, gate, signals, watch, Manner::Agent)?.run();
     shipping.finish();

@@ -47,6 +47,8 @@ pub struct Audit {
     pub compress: Compress,
     /// What a search in content leaves in the log.
     pub search: SearchRecords,
+    /// What opens of files in a mount leave in the log.
+    pub mount: MountRecords,
     /// The file that it was read from.
     #[serde(skip)]
     pub file: Option<PathBuf>,
@@ -76,6 +78,17 @@ pub enum SearchRecords {
     Files,
     /// A record of the search.
     Summary,
+}
+
+/// What opens of files in a mount leave in the log.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub enum MountRecords {
+    /// A record of the first open of a version, and how often it was opened again.
+    #[default]
+    Versions,
+    /// A record of each open.
+    Opens,
 }
 
 /// How often checkpoints are made.
@@ -348,6 +361,7 @@ mod tests {
             ("[audit]\nsinger = []", "did you mean `signer`?"),
             ("[audit]\ndurability = 'often'", "expected \"written\" or \"synced\""),
             ("[audit]\nsearch = 'file'", "did you mean \"files\"?"),
+            ("[audit]\nmount = 'version'", "did you mean \"versions\"?"),
             ("[audit]\nsigner = ['/bin/sign']", "belong together"),
             (&format!("[audit]\nsigner = ['sign']\npublicKey = {KEY:?}"), "absolute path"),
             ("[audit]\nwitnesses = ['x']", "expected a public key"),

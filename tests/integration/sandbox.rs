@@ -136,7 +136,8 @@ impl Place {
 
     /// Everything belongs to the user that runs.
     fn give_away(&self) {
-        let done = Command::new("chown").args(["-R", self.user]).arg(self.base()).status().unwrap();
+        let owner = format!("{0}:{0}", self.user);
+        let done = Command::new("chown").args(["-R", &owner]).arg(self.base()).status().unwrap();
         assert!(done.success());
     }
 

@@ -254,7 +254,7 @@ impl Door<'_> {
         };
         let source = match self.source {
             SourceMode::Auto if offers.read => Source::Auto(&buffers),
-            SourceMode::Auto | SourceMode::Disk => Source::Disk,
+            SourceMode::Auto | SourceMode::Disk | SourceMode::Mount => Source::Disk,
             // What the editor does not offer is refused, never read from disk.
             SourceMode::Editor => Source::Editor(&buffers),
         };
@@ -284,7 +284,7 @@ impl Door<'_> {
     /// Whether serving a job means to wait for no more than the file.
     fn is_quick(&self, job: &Job) -> bool {
         let from_disk = match self.source {
-            SourceMode::Disk => true,
+            SourceMode::Disk | SourceMode::Mount => true,
             SourceMode::Auto => !lock(&self.offers).read,
             SourceMode::Editor => false,
         };

@@ -60,11 +60,13 @@ pub enum SourceMode {
     Disk,
     /// The editor only; what it does not offer is refused.
     Editor,
+    /// A mount: the agent is offered no files over ACP, and uses its own tools.
+    Mount,
 }
 
 /// A text is not a [`SourceMode`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-#[error("expected `auto`, `disk` or `editor`")]
+#[error("expected `auto`, `disk`, `editor` or `mount`")]
 pub struct SourceModeError;
 
 impl Config {
@@ -98,6 +100,7 @@ impl FromStr for SourceMode {
             "auto" => Ok(Self::Auto),
             "disk" => Ok(Self::Disk),
             "editor" => Ok(Self::Editor),
+            "mount" => Ok(Self::Mount),
             _ => Err(SourceModeError),
         }
     }

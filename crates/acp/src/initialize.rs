@@ -1,8 +1,9 @@
 //! The one exchange that is edited: `initialize`.
 //!
 //! Towards the agent: protocol version 1 at most, `fs` offered (the gate serves
-//! it; with [`SourceMode::Editor`] as far as the editor does), terminals and
-//! other ways to act outside the gate not offered. Towards the editor everything
+//! it; with [`SourceMode::Editor`] as far as the editor does, with
+//! [`SourceMode::Mount`] not at all), terminals and other ways to act outside the gate
+//! not offered. Towards the editor everything
 //! is stripped that would make it act for the agent; the schema (ACP v1) and
 //! editors in use have these:
 //!
@@ -73,6 +74,7 @@ fn clamp(params: &mut Object<'_>, allowed: &Allowed, source: SourceMode) -> Opti
         SourceMode::Auto | SourceMode::Disk => Offers { read: true, write: true },
         // What is replaced is looked at before.
         SourceMode::Editor => Offers { write: offers.read && offers.write, ..offers },
+        SourceMode::Mount => Offers::default(),
     };
     fs.set("readTextFile", to_raw_value(&served.read).ok()?);
     fs.set("writeTextFile", to_raw_value(&served.write).ok()?);
@@ -294,6 +296,18 @@ mod tests {
             assert_eq!([&fs["readTextFile"], &fs["writeTextFile"]], served, "{fs}");
             assert_eq!(offers, Offers { read, write });
         }
+    }
+
+    /// Gemini CLI 0.61 made no new file where an editor serves files: it does not recognize the
+    /// error for one that is missing.
+    #[test]
+    fn with_a_mount_for_its_source_an_agent_is_offered_no_files() {
+        let fs = json!({"readTextFile": true, "writeTextFile": true});
+        let line = json!({"params": {"clientCapabilities": {"fs": fs}}}).to_string();
+        let (line, _) = request(&line, &none(), SourceMode::Mount).unwrap();
+        let line: Value = serde_json::from_slice(&line).unwrap();
+        let expected = json!({"readTextFile": false, "writeTextFile": false});
+        assert_eq!(line["params"]["clientCapabilities"]["fs"], expected);
     }
 
     #[test]

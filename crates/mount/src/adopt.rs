@@ -14,7 +14,10 @@ use portcullis_policy::{
         request::{Read, Remove},
     },
 };
-use rustix::io::{Errno, Result};
+use rustix::{
+    fs::FileType,
+    io::{Errno, Result},
+};
 
 use crate::{
     errno,
@@ -46,9 +49,12 @@ impl Router<'_, '_> {
         if mount.seen(&old)?.stat.kind != ObjectKind::Directory {
             return Err(Errno::ACCESS);
         }
-        let is_there = roots.by_path.contains_key(&new);
-        if is_there && mode == RenameMode::NoReplace {
+        let there = roots.by_path.get(&new).map(|root| root.kind);
+        if there.is_some() && mode == RenameMode::NoReplace {
             return Err(Errno::EXIST);
+        }
+        if there.is_some_and(|kind| kind != FileType::Directory) {
+            return Err(Errno::NOTDIR);
         }
         if new.is_within(&old) {
             return Err(Errno::INVAL);
@@ -58,10 +64,10 @@ impl Router<'_, '_> {
         }
         let node = mount.lock().nodes.child(from.0, from.1);
         let entries = Gathering { mount, pid }.entries(&old, node)?;
-        if is_there {
+        if there.is_some() {
             scratch.remove_root(roots, &new)?;
         }
-        let root = scratch.make_unnamed(roots)?;
+        let root = scratch.make_unnamed(roots, None)?;
         let moved = scratch.fill(root, &entries).and_then(|()| {
             let _change = mount.begin_change();
             let remove = Remove { path: old, recursive: true };

@@ -6,8 +6,8 @@
 //! and carries it out.
 //!
 //! - An open for reading is one request to read the file whole; all reads are served from
-//!   the reply. A version that was shown before is decided on again and counted, not read
-//!   again.
+//!   the reply. A version that was shown before is decided on again and counted for the log,
+//!   not read again.
 //! - What is written is staged, seen by this mount alone, until a descriptor is closed or
 //!   synced; then it is one request to write the file whole, and its error is theirs.
 //! - Hidden and missing names are the same `ENOENT`.
@@ -31,6 +31,8 @@ mod node;
 mod nodes;
 mod open;
 mod options;
+mod repeats;
+mod roots;
 mod router;
 mod scratch;
 mod serve;

@@ -4,7 +4,7 @@ use std::sync::{Mutex, PoisonError};
 
 use portcullis_core::{Seen, Stat};
 use portcullis_policy::{ObjectKind, model::WorkspacePath};
-use rustix::io::Errno;
+use rustix::{fs::FileType, io::Errno};
 
 use crate::{
     attributes::Attr,
@@ -218,11 +218,15 @@ impl Mount<'_> {
                 !rules.may_match_name(name)
                     || !path.join(name).is_ok_and(|path| rules.matches(&path))
             });
-            for root in scratch.roots().by_path.keys() {
-                if let (Some(parent), Some(name)) = (root.parent(), root.file_name())
+            for (at, root) in &scratch.roots().by_path {
+                if let (Some(parent), Some(name)) = (at.parent(), at.file_name())
                     && parent == path
                 {
-                    entries.push((name.to_owned(), ObjectKind::Directory));
+                    let kind = match root.kind {
+                        FileType::Directory => ObjectKind::Directory,
+                        _ => ObjectKind::File,
+                    };
+                    entries.push((name.to_owned(), kind));
                 }
             }
         }

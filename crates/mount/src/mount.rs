@@ -1,11 +1,16 @@
 //! The mount itself: what all of its operations share.
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
+use std::{
+    sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard},
+    time::{Duration, Instant},
+};
 
-use portcullis_core::{Client, Error, Gateway, Herald, MountView, Reply, Request, Seen, Stat};
+use portcullis_core::{
+    Approver, Client, Error, ErrorKind, Gateway, Herald, MountView, Reply, Request, Seen, Stat,
+};
 use portcullis_policy::{
     ObjectKind,
-    model::{Session, WorkspacePath},
+    model::{Encoding, LineRange, Session, WorkspacePath, request::Read},
 };
 use rustix::io::Errno;
 
@@ -17,11 +22,15 @@ use crate::{
     errno,
     handles::Handles,
     invalidate::Invalidations,
-    memo::Memo,
+    memo::{Key, Memo, View},
     node::Content,
     nodes::Nodes,
+    repeats::{REPEATS, Repeats},
     scratch::{Scratch, ScratchNumbers},
 };
+
+/// How often it is looked whether a person has answered: at the latest then the log says so.
+const ANSWERS: Duration = Duration::from_secs(1);
 
 /// A file system over a gateway, for the programs of one session.
 ///
@@ -38,7 +47,9 @@ pub struct Mount<'g> {
     claims: Claims,
     pub(crate) scratch: Option<Scratch>,
     pub(crate) counts: Counts,
+    pub(crate) repeats: Repeats,
     pub(crate) invalidations: Arc<Invalidations>,
+    approver: Option<&'g dyn Approver>,
     /// Hears of another policy as long as it is here.
     _herald: Arc<Herald>,
 }
@@ -130,10 +141,18 @@ impl<'g> Mount<'g> {
             budget: Arc::new(Budget::new(options.staged, options.file)),
             claims: Claims::new(options.processes.take()),
             counts: Counts::default(),
+            repeats: Repeats::default(),
             invalidations,
+            approver: None,
             _herald: herald,
             options,
         }
+    }
+
+    /// The same, with somebody who puts questions to a person: no program waits for the answer.
+    #[must_use]
+    pub fn asking(self, approver: &'g dyn Approver) -> Self {
+        Self { approver: Some(approver), ..self }
     }
 
     /// What it has done until now.
@@ -144,6 +163,27 @@ impl<'g> Mount<'g> {
     /// What is in its scratch directories, if it has any.
     pub fn scratch(&self) -> Option<ScratchNumbers> {
         self.scratch.as_ref().map(Scratch::numbers)
+    }
+
+    /// Writes to the log what no request does, until the end: what persons answered, and
+    /// repeats.
+    pub(crate) fn keep_log(&self) -> Result<(), Error> {
+        let (session, interval) = (&self.session, self.options.repeats);
+        let mut written = Instant::now();
+        loop {
+            let has_ended = self.repeats.wait(interval.min(ANSWERS));
+            self.gateway.settle_questions(session);
+            if has_ended || written.elapsed() >= interval {
+                written = Instant::now();
+                for facts in self.repeats.take() {
+                    self.gateway.note(session, REPEATS, facts)?;
+                }
+            }
+            if has_ended {
+                self.gateway.withdraw_questions(session);
+                return Ok(());
+            }
+        }
     }
 
     pub(crate) fn lock(&self) -> MutexGuard<'_, State> {
@@ -203,6 +243,37 @@ impl<'g> Mount<'g> {
         }
     }
 
+    /// Decides anew on an open of a version that is on record, and counts it; false where a
+    /// request is needed.
+    pub(crate) fn repeats(&self, path: &WorkspacePath, stat: &Stat) -> bool {
+        let is_counted = !self.options.records_each_open && self.view().repeat(path, stat);
+        if is_counted {
+            self.counts.repeats.add();
+            self.repeats.open(path);
+        }
+        is_counted
+    }
+
+    /// Decides anew on an open of a version that was denied before, and counts it; false
+    /// where a request is needed.
+    pub(crate) fn repeats_denial(
+        &self,
+        id: u64,
+        key: &Key,
+        (path, stat): (&WorkspacePath, &Stat),
+    ) -> bool {
+        let denied = self.lock().nodes.get(id).and_then(|node| node.denied.clone());
+        let is_counted = !self.options.records_each_open
+            && denied.is_some_and(|(denied, rule)| {
+                denied == *key && self.view().repeats_denial(path, stat, &rule)
+            });
+        if is_counted {
+            self.counts.refusals.add();
+            self.repeats.denial(path);
+        }
+        is_counted
+    }
+
     /// Has the gateway carry out a request of the process `pid`. A refusal is remembered for `node`.
     ///
     /// # Errors
@@ -227,11 +298,43 @@ impl<'g> Mount<'g> {
         request: &R,
         continues: Option<u64>,
     ) -> Result<Reply<R::Output>, Errno> {
+        self.handle(pid, request, continues).map_err(|error| self.refused(node, &error))
+    }
+
+    /// Has the gateway read a file, `key` being the version that is there. A denial is remembered for
+    /// `node`, so that it can be counted when it repeats.
+    ///
+    /// # Errors
+    /// Why nothing may be read.
+    pub(crate) fn read_version(
+        &self,
+        pid: u32,
+        node: u64,
+        (path, key): (&WorkspacePath, Key),
+    ) -> Result<View, Errno> {
+        let (range, encoding) = (LineRange::default(), Encoding::Base64);
+        let read = Read { path: path.clone(), range, encoding };
+        let reply = self.handle(pid, &read, None).map_err(|error| {
+            let rule = error.rule().filter(|_| error.kind() == ErrorKind::Denied);
+            if let Some(node) = self.lock().nodes.get_mut(node) {
+                node.denied = rule.map(|rule| (key, Arc::from(rule)));
+            }
+            self.refused(node, &error)
+        })?;
+        self.counts.opens.add();
+        Ok(View::from(reply.output.bytes))
+    }
+
+    fn handle<R: Request>(
+        &self,
+        pid: u32,
+        request: &R,
+        continues: Option<u64>,
+    ) -> Result<Reply<R::Output>, Error> {
         let mut facts = self.claims.facts(pid);
         facts.extend(continues.map(|record| ("continues".to_owned(), record.into())));
-        let client = Client { facts: &facts, ..Client::default() };
-        let reply = self.gateway.handle(&self.session, request, client);
-        reply.map_err(|error| self.refused(node, &error))
+        let client = self.approver.map(Client::asking).unwrap_or_default();
+        self.gateway.handle(&self.session, request, Client { facts: &facts, ..client })
     }
 
     /// Asks whether a change may be made that is yet to come, of what is at `at`.

@@ -80,8 +80,10 @@ pub(crate) struct Node {
     pub(crate) times: Option<Times>,
     /// What was last told of it.
     pub(crate) told: Option<Attr>,
-    /// Why the last change was refused.
+    /// Why the last request was refused.
     pub(crate) why: Option<Arc<str>>,
+    /// The version that was last denied to be read, and the rule that did.
+    pub(crate) denied: Option<(Key, Arc<str>)>,
     /// An error that no program has heard of yet.
     pub(crate) unheard: Option<Errno>,
 }
@@ -103,6 +105,7 @@ impl Node {
             times: None,
             told: None,
             why: None,
+            denied: None,
             unheard: None,
         }
     }

@@ -44,7 +44,8 @@ pub(crate) struct Nodes {
     nodes: BTreeMap<u64, Node>,
     next: u64,
     limit: usize,
-    crowded: bool,
+    /// With this many nodes the kernel is asked to forget what it does not use.
+    shed_at: usize,
     begun: u64,
     ended: u64,
 }
@@ -55,7 +56,7 @@ impl Nodes {
         let mut root = Node::new(ROOT, Arc::from(""), ObjectKind::Directory, None);
         root.lookups = 1;
         let nodes = BTreeMap::from([(ROOT, root)]);
-        Self { nodes, next: ROOT + 1, limit, crowded: false, begun: 0, ended: 0 }
+        Self { nodes, next: ROOT + 1, limit, shed_at: limit / 4 * 3, begun: 0, ended: 0 }
     }
 
     pub(crate) fn get(&self, id: u64) -> Option<&Node> {
@@ -114,11 +115,19 @@ impl Nodes {
         self.nodes.keys().copied().collect()
     }
 
-    /// Whether the kernel should forget what it does not use: true once, until it has.
+    /// Whether the kernel should be asked now to forget what it does not use: at three
+    /// quarters of the limit, and then again whenever half of the room left is gone. A
+    /// single time is not enough: what is in use at that moment is not forgotten, and what
+    /// is looked up meanwhile is new.
     pub(crate) fn is_crowded(&mut self) -> bool {
-        let (known, was_crowded) = (self.nodes.len(), self.crowded);
-        self.crowded = known >= self.limit / 4 * 3 || (was_crowded && known >= self.limit / 2);
-        self.crowded && !was_crowded
+        let known = self.nodes.len();
+        let is_crowded = known >= self.shed_at;
+        if is_crowded {
+            self.shed_at = known + self.limit.saturating_sub(known).div_ceil(2);
+        } else if known < self.limit / 2 {
+            self.shed_at = self.limit / 4 * 3;
+        }
+        is_crowded
     }
 
     /// A look at the workspace begins.
@@ -431,21 +440,21 @@ mod tests {
     }
 
     #[test]
-    fn a_crowded_table_says_so_once() {
+    fn a_table_that_stays_crowded_says_so_again() {
         let mut nodes = Nodes::new(8);
-        let mut known: Vec<_> = (0..5)
-            .map(|n| {
-                assert!(!nodes.is_crowded());
-                found(&mut nodes, ROOT, &n.to_string(), FILE, n)
-            })
-            .collect();
-        assert_eq!((nodes.is_crowded(), nodes.is_crowded()), (true, false));
-        for node in known.drain(1..) {
-            nodes.forget(node, 1);
-            assert!(!nodes.is_crowded());
+        let add = |nodes: &mut Nodes, n: u64| {
+            let look = nodes.look();
+            let _ = nodes.found(ROOT, &n.to_string(), (FILE, n), look);
+            nodes.is_crowded()
+        };
+        // With the root: 6 of 8, 7, 8, and then whenever there is no room.
+        let told: Vec<_> = (0..9).map(|n| add(&mut nodes, n)).collect();
+        assert_eq!(told, [false, false, false, false, true, true, true, true, true]);
+        for id in nodes.all().into_iter().filter(|id| *id != ROOT) {
+            nodes.forget(id, 1);
         }
-        let refill = |n: u64| found(&mut nodes, ROOT, &n.to_string(), FILE, n);
-        (10..14).map(refill).for_each(drop);
-        assert!(nodes.is_crowded());
+        assert!(!nodes.is_crowded());
+        let told: Vec<_> = (10..15).map(|n| add(&mut nodes, n)).collect();
+        assert_eq!(told, [false, false, false, false, true]);
     }
 }

@@ -144,15 +144,14 @@ impl Mount<'_> {
             let key = Key { version, policy };
             let known = self.lock().memo.get(id, &key);
             if let Some(view) = known
-                && self.view().repeat(path, &seen.stat)
+                && self.repeats(path, &seen.stat)
             {
-                self.counts.repeats.add();
                 return Ok(Snapshot { view, seen, policy, version: Some(version), settled: true });
             }
-            let (range, encoding) = (LineRange::default(), Encoding::Base64);
-            let read = Read { path: path.clone(), range, encoding };
-            let view = View::from(self.request(pid, id, &read)?.output.bytes);
-            self.counts.opens.add();
+            if self.repeats_denial(id, &key, (path, &seen.stat)) {
+                return Err(Errno::ACCESS);
+            }
+            let view = self.read_version(pid, id, (path, key))?;
             let is_certain = self.seen(path)?.stat.version() == version && self.policy() == policy;
             if is_certain && settled {
                 self.lock().memo.insert(id, key, Arc::clone(&view));
@@ -197,9 +196,7 @@ impl Mount<'_> {
             if is_old || (!shows.dirty && shows.base != Some(seen.stat.version())) {
                 self.renew(id, staged, &path, pid)?;
                 is_same = false;
-            } else if self.view().repeat(&path, &seen.stat) {
-                self.counts.repeats.add();
-            } else {
+            } else if !self.repeats(&path, &seen.stat) {
                 // The request says why not, and records it.
                 let (range, encoding) = (LineRange::default(), Encoding::Base64);
                 self.request(pid, id, &Read { path, range, encoding })?;

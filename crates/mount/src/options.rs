@@ -34,6 +34,10 @@ pub struct Options {
     pub handles: usize,
     /// The most known nodes.
     pub nodes: usize,
+    /// Whether each open is read and recorded, also that of a version that was shown before.
+    pub records_each_open: bool,
+    /// How often the log is told of opens that are counted.
+    pub repeats: Duration,
 }
 
 impl Options {
@@ -52,6 +56,8 @@ impl Options {
             open: 2 << 30,
             handles: 65_536,
             nodes: 1 << 20,
+            records_each_open: false,
+            repeats: Duration::from_secs(60),
         }
     }
 }

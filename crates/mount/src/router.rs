@@ -12,7 +12,7 @@ use portcullis_fuse::{
     RenameMode, Seek, SetAttributes, Statistics, WriteFrom,
 };
 use portcullis_policy::model::WorkspacePath;
-use rustix::io::Result;
+use rustix::{fs::FileType, io::Result};
 
 use crate::{
     mount::Mount,
@@ -56,18 +56,22 @@ impl<'a, 'g> Router<'a, 'g> {
     }
 
     /// The path of an entry of the workspace that would be a scratch directory.
-    fn root_path(&self, parent: NodeId, name: &OsStr) -> Option<(&Scratch, WorkspacePath)> {
+    pub(crate) fn root_path(
+        &self,
+        parent: NodeId,
+        name: &OsStr,
+    ) -> Option<(&Scratch, WorkspacePath)> {
         let scratch = self.mount.scratch.as_ref()?;
         let name = name.to_str().filter(|name| scratch.rules().may_match_name(name))?;
         let path = self.mount.path_of(parent.0, name).ok()?;
         scratch.rules().matches(&path).then_some((scratch, path))
     }
 
-    fn root_entry(&self, scratch: &Scratch, root: Root) -> Result<Entry> {
+    pub(crate) fn root_entry(&self, scratch: &Scratch, root: Root) -> Result<Entry> {
         scratch.root_entry(root, self.mount.options.timeout)
     }
 
-    /// What making anything but a directory at a scratch name comes to.
+    /// What making a link at a scratch name comes to.
     fn refuse(scratch: &Scratch, path: &WorkspacePath) -> Errno {
         if scratch.roots().by_path.contains_key(path) { Errno::EXIST } else { Errno::ACCESS }
     }
@@ -75,67 +79,6 @@ impl<'a, 'g> Router<'a, 'g> {
     /// A directory of the workspace is known as scratch from now on.
     pub(crate) fn note_became(&self, node: u64, root: u64) {
         self.became.write().unwrap_or_else(PoisonError::into_inner).insert(node, root);
-    }
-
-    fn rename_in_workspace(
-        &self,
-        caller: Caller,
-        from: (NodeId, &OsStr),
-        to: (NodeId, &OsStr),
-        mode: RenameMode,
-    ) -> Result<()> {
-        let renames = || self.mount.rename(caller, from, to, mode);
-        let Some(scratch) = &self.mount.scratch else { return renames() };
-        let (old, new) = (self.root_path(from.0, from.1), self.root_path(to.0, to.1));
-        let mut roots = scratch.change_roots();
-        if (old.is_some() || new.is_some()) && mode == RenameMode::Exchange {
-            return Err(Errno::INVAL);
-        }
-        match (old, new) {
-            (Some((_, old)), Some((_, new))) => {
-                if !roots.by_path.contains_key(&old) {
-                    return Err(Errno::NOENT);
-                }
-                if old == new {
-                    return Ok(());
-                }
-                if roots.by_path.contains_key(&new) {
-                    if mode == RenameMode::NoReplace {
-                        return Err(Errno::EXIST);
-                    }
-                    scratch.remove_root(&mut roots, &new)?;
-                }
-                scratch.move_root(&mut roots, &old, new)
-            }
-            (Some((_, old)), None) => {
-                Err(if roots.by_path.contains_key(&old) { Errno::XDEV } else { Errno::NOENT })
-            }
-            (None, Some((_, new))) => {
-                let name = from.1.to_str().ok_or(Errno::NOENT)?;
-                self.adopt(scratch, &mut roots, (from.0.0, name), (new, mode), caller.pid)
-            }
-            (None, None) => {
-                let path = |(parent, name): (NodeId, &OsStr)| {
-                    name.to_str().and_then(|name| self.mount.path_of(parent.0, name).ok())
-                };
-                let (Some(old), Some(new)) = (path(from), path(to)) else { return renames() };
-                // What is scratch stays scratch, or the rename is a copy.
-                let mut moved = Vec::new();
-                for (path, _) in roots.beneath(&old) {
-                    let there =
-                        path.rebase(&old, &new).filter(|there| scratch.rules().matches(there));
-                    moved.push((path, there.ok_or(Errno::XDEV)?));
-                }
-                if old != new && !roots.beneath(&new).is_empty() {
-                    return Err(Errno::NOTEMPTY);
-                }
-                renames()?;
-                for (path, there) in moved {
-                    scratch.move_root(&mut roots, &path, there)?;
-                }
-                Ok(())
-            }
-        }
     }
 }
 
@@ -219,7 +162,9 @@ impl FileSystem for Router<'_, '_> {
     fn make_file(&self, caller: Caller, parent: NodeId, name: &OsStr, mode: u32) -> Result<Entry> {
         match (self.to(parent), self.root_path(parent, name)) {
             (To::Scratch(scratch, parent), _) => scratch.make_file(caller, parent, name, mode),
-            (_, Some((scratch, path))) => Err(Self::refuse(scratch, &path)),
+            (To::Mount(parent), Some((scratch, _))) => {
+                self.make_root(scratch, (parent, name), Some(mode))
+            }
             (To::Mount(parent), None) => self.mount.make_file(caller, parent, name, mode),
         }
     }
@@ -237,27 +182,19 @@ impl FileSystem for Router<'_, '_> {
             }
             To::Mount(parent) => parent,
         };
-        if self.root_path(parent, name).is_none() {
-            return FileSystem::make_directory(self.mount, caller, parent, name, mode);
+        match self.root_path(parent, name) {
+            Some((scratch, _)) => self.make_root(scratch, (parent, name), None),
+            None => FileSystem::make_directory(self.mount, caller, parent, name, mode),
         }
-        let Some(scratch) = &self.mount.scratch else { return Err(Errno::IO) };
-        let mut roots = scratch.change_roots();
-        // Again, now that nothing moves.
-        let (_, path) = self.root_path(parent, name).ok_or(Errno::STALE)?;
-        if roots.by_path.contains_key(&path) {
-            return Err(Errno::EXIST);
-        }
-        let root = scratch.make_root(&mut roots, path)?;
-        self.root_entry(scratch, root)
     }
 
     fn unlink(&self, caller: Caller, parent: NodeId, name: &OsStr) -> Result<()> {
         match (self.to(parent), self.root_path(parent, name)) {
             (To::Scratch(scratch, parent), _) => scratch.unlink(caller, parent, name),
-            (_, Some((scratch, path))) => match scratch.roots().by_path.contains_key(&path) {
-                true => Err(Errno::ISDIR),
-                false => Err(Errno::NOENT),
-            },
+            (To::Mount(parent), Some((scratch, _))) => {
+                let mut roots = scratch.change_roots();
+                self.remove_root(scratch, &mut roots, (parent, name), FileType::RegularFile)
+            }
             (To::Mount(parent), None) => self.mount.unlink(caller, parent, name),
         }
     }
@@ -271,8 +208,8 @@ impl FileSystem for Router<'_, '_> {
             return self.mount.remove_directory(caller, parent, name);
         };
         let mut roots = scratch.change_roots();
-        if let Some((_, path)) = self.root_path(parent, name) {
-            return scratch.remove_root(&mut roots, &path);
+        if self.root_path(parent, name).is_some() {
+            return self.remove_root(scratch, &mut roots, (parent, name), FileType::Directory);
         }
         let path = name.to_str().and_then(|name| self.mount.path_of(parent.0, name).ok());
         if path.is_some_and(|path| !roots.beneath(&path).is_empty()) {
@@ -329,7 +266,18 @@ impl FileSystem for Router<'_, '_> {
     ) -> Result<(Entry, Opened)> {
         match (self.to(parent), self.root_path(parent, name)) {
             (To::Scratch(scratch, parent), _) => scratch.create(caller, parent, name, mode, flags),
-            (_, Some((scratch, path))) => Err(Self::refuse(scratch, &path)),
+            (To::Mount(parent), Some((scratch, _))) => {
+                let made = self.make_root(scratch, (parent, name), Some(mode));
+                let entry = match made {
+                    Err(Errno::EXIST) if !flags.contains(OFlags::EXCL) => {
+                        self.lookup(caller, parent, name)?.ok_or(Errno::NOENT)?
+                    }
+                    made => made?,
+                };
+                let opened = scratch.open(caller, entry.node, flags);
+                let opened = opened.inspect_err(|_| scratch.forget(entry.node, 1))?;
+                Ok((entry, opened))
+            }
             (To::Mount(parent), None) => self.mount.create(caller, parent, name, mode, flags),
         }
     }

@@ -81,9 +81,10 @@ impl Scratch {
         let (mut table, mut roots) = (Table::new(NODES, handles), Roots::default());
         for (number, path) in kept {
             let at = roots::content(number);
-            let inode = place::stat(&base, &at)?.st_ino;
-            let node = table.add_root(at, inode);
-            roots.by_path.insert(path, Root { number, node });
+            let facts = place::stat(&base, &at)?;
+            let kind = kind(&facts);
+            let node = table.add_root(at, (kind, facts.st_ino));
+            roots.by_path.insert(path, Root { kind, number, node });
             roots.next = roots.next.max(number + 1);
         }
         let (table, roots) = (Mutex::new(table), RwLock::new(roots));

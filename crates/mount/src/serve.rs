@@ -50,8 +50,11 @@ impl Mount<'_> {
                     self.invalidate(&notifier, work);
                 }
             });
+            // A log that cannot be written stops every other request, too.
+            scope.spawn(|| self.keep_log());
             let ended = session.run(&Router::new(self), self.options.threads.max(2) + 1);
             self.invalidations.end();
+            self.repeats.end();
             // Else it is counted anew, and what is not kept is removed, at the next start.
             let _ = self.scratch.as_ref().map(Scratch::end);
             ended

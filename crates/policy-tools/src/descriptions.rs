@@ -101,6 +101,12 @@ const DESCRIPTIONS: &[(&str, &str)] = &[
     ("scratch.paths", "Which they are, at any depth."),
     ("scratch.maxSize", "All of them together. Default: \"20GiB\"."),
     ("scratch.keep", "Whether they outlast the session. Default: true."),
+    ("git", "Git repositories in a mount."),
+    (
+        "git.repository",
+        "\"private\": one of the programs' own, without the workspace's history; \"workspace\": the \
+         workspace's, decided on as other files are. Default: \"private\".",
+    ),
     ("agent", "What the confined agent process gets besides the gate."),
     ("agent.env", "Environment variables that it inherits."),
     ("agent.read", "Host paths that it may read and execute."),

@@ -8,7 +8,7 @@ use super::{
     limits::{LimitRules, MOUNT, SESSION},
     mount::Mount,
     secrets::{OnRead, OnWrite},
-    settings::{Binary, Hardlinks, Settings, Symlinks},
+    settings::{Binary, Hardlinks, Repository, Settings, Symlinks},
 };
 
 /// A setting that two policies have different values for.
@@ -51,6 +51,7 @@ pub fn compare_settings(old: &Policy, new: &Policy) -> Vec<SettingChange> {
         hardlinks_write,
         mount,
         scratch,
+        repository,
         backups,
         agent,
         approval_timeout,
@@ -74,6 +75,9 @@ pub fn compare_settings(old: &Policy, new: &Policy) -> Vec<SettingChange> {
     );
     changes.mount(mount, &now.mount);
     changes.scratch(scratch.as_ref(), now.scratch.as_ref());
+    changes.ordered("git.repository", repository.value, now.repository.value, |value| {
+        if value == Repository::Private { "private" } else { "workspace" }.to_owned()
+    });
     // Whoever waits longer still waits for a person, who decides.
     changes.beside(
         "limits.approvalTimeout",
@@ -332,8 +336,16 @@ mod tests {
             ("[scratch]\npaths = [\"a\"]\nkeep = false", "[scratch]\npaths = [\"a\", \"b\"]");
         assert_eq!(changes(one, two), [("scratch.paths", true), ("scratch.keep", true)]);
         assert_eq!(changes(two, one), [("scratch.paths", false), ("scratch.keep", false)]);
-        assert_eq!(changes("", one), [("scratch.paths", true)]);
-        assert_eq!(changes(one, ""), [("scratch.paths", false)]);
+        assert_eq!(changes("", one), [("scratch.paths", true), ("scratch.keep", false)]);
+        assert_eq!(changes(one, ""), [("scratch.paths", false), ("scratch.keep", true)]);
+    }
+
+    #[test]
+    fn the_workspaces_repository_opens() {
+        let workspace = "[git]\nrepository = \"workspace\"";
+        assert_eq!(changes("", workspace), [("git.repository", true)]);
+        assert_eq!(changes(workspace, ""), [("git.repository", false)]);
+        assert_eq!(changes("", "[git]\nrepository = \"private\""), []);
     }
 
     #[test]

@@ -143,6 +143,10 @@ pub const POLICY: &[Field] = &[
     optional("limits", Shape::Table(LIMITS)),
     optional("mount", Shape::Table(MOUNT)),
     optional("scratch", Shape::Table(SCRATCH)),
+    optional(
+        "git",
+        Shape::Table(&[optional("repository", Shape::Word(&["private", "workspace"]))]),
+    ),
     optional("agent", Shape::Table(AGENT)),
     optional("rules", Shape::Tables(RULE)),
     optional("tests", Shape::Tables(TEST)),

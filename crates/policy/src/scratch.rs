@@ -4,9 +4,12 @@
 use super::{
     pattern::{Name, Pattern, Segment},
     said::{Said, least},
+    settings::Repository,
 };
 use crate::model::WorkspacePath;
 
+/// The name by which git finds a repository: its directory, or a file that says where it is.
+const REPOSITORY: &str = ".git";
 /// The most bytes in scratch directories when no policy says otherwise.
 const DEFAULT_SIZE: u64 = 20 << 30;
 
@@ -47,13 +50,17 @@ impl StatedScratch {
     }
 
     /// The settings with the defaults filled in; `None` where nothing can be scratch.
-    pub(super) fn complete(self) -> Option<Scratch> {
-        let Self { lists, max_size, keep } = self;
-        if lists.is_empty() || lists.iter().any(|list| list.texts.is_empty()) {
+    pub(super) fn complete(self, repository: Repository) -> Option<Scratch> {
+        let Self { mut lists, max_size, keep } = self;
+        let repositories = repository == Repository::Private;
+        if lists.iter().any(|list| list.texts.is_empty()) {
+            lists.clear();
+        }
+        if lists.is_empty() && !repositories {
             return None;
         }
         let max_size = max_size.map_or(DEFAULT_SIZE, |said| said.value);
-        Some(Scratch { lists, max_size, keep: keep.unwrap_or(true) })
+        Some(Scratch { lists, repositories, max_size, keep: keep.unwrap_or(true) })
     }
 }
 
@@ -61,27 +68,39 @@ impl StatedScratch {
 #[derive(Debug, Clone)]
 pub struct Scratch {
     lists: Vec<PathList>,
+    repositories: bool,
     max_size: u64,
     keep: bool,
 }
 
 impl Scratch {
-    /// Whether a directory at this path is scratch: each file of the policy that names scratch
-    /// directories has a pattern that matches it.
+    /// Whether what is at this path is scratch: each file of the policy that names scratch
+    /// directories has a pattern that matches it, or it is a git repository.
     pub fn matches(&self, path: &WorkspacePath) -> bool {
+        if self.repositories && path.file_name() == Some(REPOSITORY) {
+            return true;
+        }
         let names: Vec<_> = path.components().collect();
         let is_matched =
             |list: &PathList| list.patterns.iter().any(|p| p.matches(names.iter().copied()));
-        !path.is_root() && self.lists.iter().all(is_matched)
+        !path.is_root() && !self.lists.is_empty() && self.lists.iter().all(is_matched)
     }
 
     /// Whether a path with this last component may match; `false` is certain.
     pub fn may_match_name(&self, name: &str) -> bool {
+        if self.repositories && name == REPOSITORY {
+            return true;
+        }
         let ends = |pattern: &Pattern| match pattern.segments().last() {
             Some(Segment::Name(last)) => last.matches(name),
             Some(Segment::AnyDepth) | None => true,
         };
-        self.lists.iter().all(|list| list.patterns.iter().any(ends))
+        !self.lists.is_empty() && self.lists.iter().all(|list| list.patterns.iter().any(ends))
+    }
+
+    /// Whether git repositories (`.git`, at any depth) are scratch.
+    pub fn repositories(&self) -> bool {
+        self.repositories
     }
 
     /// The patterns of each file that has any, as they are written.
@@ -108,7 +127,7 @@ pub(super) fn names_directories(pattern: &Pattern) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use crate::{Policy, PolicySource, compile, model::WorkspacePath};
+    use crate::{Policy, PolicySource, compile, model::WorkspacePath, settings::Repository};
 
     fn policy(text: &str) -> Policy {
         compile(&PolicySource::from_text("p", &format!("schema = 1\n{text}"))).unwrap()
@@ -134,10 +153,24 @@ mod tests {
     }
 
     #[test]
-    fn without_paths_nothing_is_scratch() {
+    fn without_paths_repositories_alone_are_scratch() {
         for text in ["", "[scratch]\nmaxSize = \"1GiB\"", "[scratch]\npaths = []"] {
-            assert!(policy(text).scratch().is_none(), "{text}");
+            let private = policy(text);
+            for (path, is) in [(".git", true), ("a/.git", true), ("a", false), (".git/a", false)] {
+                assert_eq!(matches(&private, path), is, "{text} {path}");
+            }
+            let workspace = policy(&format!("{text}\n[git]\nrepository = \"workspace\""));
+            assert!(workspace.scratch().is_none(), "{text}");
         }
+    }
+
+    #[test]
+    fn a_private_repository_cannot_be_taken_back() {
+        let private = "[git]\nrepository = \"private\"\n[scratch]\npaths = [\"target\"]";
+        let policy = policy(private);
+        let scratch = policy.scratch().unwrap();
+        assert!(scratch.repositories() && scratch.may_match_name(".git"));
+        assert!(matches(&policy, "a/.git") && matches(&policy, "target"));
     }
 
     #[test]
@@ -161,7 +194,7 @@ mod tests {
         };
         let ours = stated("[scratch]\npaths = [\"target\", \"dist\"]\nmaxSize = \"2B\"");
         let theirs = stated("[scratch]\npaths = [\"target\", \"out\"]\nkeep = false");
-        let both = ours.and(&theirs).complete().unwrap();
+        let both = ours.and(&theirs).complete(Repository::Workspace).unwrap();
         let is = |path: &str| both.matches(&WorkspacePath::parse(path).unwrap());
         assert!(is("a/target") && !is("dist") && !is("out"));
         assert!(both.may_match_name("target") && !both.may_match_name("dist"));

@@ -62,6 +62,15 @@ pub(super) enum Binary {
     Base64,
 }
 
+/// Which git repository the programs of a mount have.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Repository {
+    /// One of their own: what the workspace's has in its history is not shown.
+    Private,
+    /// The workspace's, whose files are decided on as all others are.
+    Workspace,
+}
+
 /// What is done with a path that leads through a symbolic link.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Symlinks {
@@ -115,6 +124,7 @@ pub(super) struct Stated {
     pub(super) limits: StatedLimits,
     pub(super) mount: StatedMount,
     pub(super) scratch: StatedScratch,
+    pub(super) repository: Option<Said<Repository>>,
     pub(super) approval_timeout: Option<Said<Duration>>,
     pub(super) versions: Option<u64>,
     pub(super) days: Option<u64>,
@@ -141,6 +151,7 @@ impl Stated {
         set(&mut self.symlinks, layer);
         set(&mut self.hardlinks_read, layer);
         set(&mut self.hardlinks_write, layer);
+        set(&mut self.repository, layer);
         self.limits = self.limits.in_layer(layer);
         self.mount = self.mount.in_layer(layer);
         self.scratch = self.scratch.in_layer(layer);
@@ -161,6 +172,7 @@ impl Stated {
             limits: self.limits.and(other.limits),
             mount: self.mount.and(other.mount),
             scratch: self.scratch.and(&other.scratch),
+            repository: least(self.repository, other.repository),
             approval_timeout: least(self.approval_timeout, other.approval_timeout),
             // Strict about backups is who keeps more.
             versions: self.versions.max(other.versions),
@@ -181,6 +193,7 @@ impl Stated {
         let texts = |stated: Option<Vec<String>>, default: &[&str]| {
             stated.unwrap_or_else(|| default.iter().map(ToString::to_string).collect())
         };
+        let repository = or_default(self.repository, Repository::Private);
         Settings {
             max_read: or_default(self.max_read, 10 << 20),
             max_write: or_default(self.max_write, 10 << 20),
@@ -190,7 +203,8 @@ impl Stated {
             hardlinks_read: or_default(self.hardlinks_read, Hardlinks::Deny),
             hardlinks_write: or_default(self.hardlinks_write, Hardlinks::Deny),
             mount: self.mount.complete(),
-            scratch: self.scratch.complete(),
+            scratch: self.scratch.complete(repository.value),
+            repository,
             approval_timeout: or_default(self.approval_timeout, Duration::from_secs(120)),
             backups: Retention {
                 versions: self.versions.unwrap_or(20),
@@ -220,6 +234,7 @@ pub(super) struct Settings {
     pub(super) hardlinks_write: Said<Hardlinks>,
     pub(super) mount: Mount,
     pub(super) scratch: Option<Scratch>,
+    pub(super) repository: Said<Repository>,
     pub(super) approval_timeout: Said<Duration>,
     pub(super) backups: Retention,
     pub(super) agent: AgentAccess,

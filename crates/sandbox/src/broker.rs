@@ -277,7 +277,7 @@ impl Cell {
             News::Failed { stage, error, .. } => {
                 return Err(LaunchError::Stage(stage, error).into());
             }
-            News::Ready(_) | News::NotExecuted { .. } | News::Unmapped => {
+            News::Ready(_) | News::Prepared { .. } | News::NotExecuted { .. } | News::Unmapped => {
                 return Err(LaunchError::Channel(ChannelError::Closed).into());
             }
         };

@@ -1,10 +1,11 @@
 //! A cell that stands, before and after its self-test, until the agent runs.
 
 use std::{
+    ffi::OsString,
     io,
     os::fd::{AsFd as _, OwnedFd},
     path::PathBuf,
-    time::Duration,
+    time::{Duration, Instant},
 };
 
 use rustix::{
@@ -23,6 +24,9 @@ use super::{
     running_agent::RunningAgent,
     spec::Report,
 };
+
+/// How often somebody is asked whether to wait on.
+const ASK: Duration = Duration::from_millis(100);
 
 /// How long the stages may take for each step.
 pub(super) const PATIENCE: Duration = Duration::from_secs(30);
@@ -55,7 +59,10 @@ impl BuiltCell {
         let report = match channel.receive_within(PATIENCE)?.0 {
             News::Ready(report) => report,
             News::Failed { stage, error, .. } => return Err(LaunchError::Stage(stage, error)),
-            News::Built { .. } | News::NotExecuted { .. } | News::Unmapped => {
+            News::Built { .. }
+            | News::Prepared { .. }
+            | News::NotExecuted { .. }
+            | News::Unmapped => {
                 return Err(ChannelError::Closed.into());
             }
         };
@@ -95,6 +102,33 @@ pub struct PendingAgent {
 }
 
 impl PendingAgent {
+    /// Runs a command in the finished sandbox, as the agent, to its end; what it prints goes
+    /// nowhere. Asks `waits` ten times a second, with the time that has passed, whether to wait
+    /// on. Returns the exit code; `None` where nobody waits for it.
+    ///
+    /// # Errors
+    /// When the sandbox is gone.
+    pub fn prepare(
+        &self,
+        command: Vec<OsString>,
+        mut waits: impl FnMut(Duration) -> bool,
+    ) -> Result<Option<i32>, LaunchError> {
+        let begun = Instant::now();
+        self.channel.send(&Go::Prepare(command), &[])?;
+        loop {
+            match self.channel.receive_within(ASK) {
+                Ok((News::Prepared { code }, _)) => return Ok(Some(code)),
+                Ok((News::Failed { stage, error, .. }, _)) => {
+                    return Err(LaunchError::Stage(stage, error));
+                }
+                Ok(_) => return Err(ChannelError::Closed.into()),
+                Err(ChannelError::Timeout) if waits(begun.elapsed()) => {}
+                Err(ChannelError::Timeout) => return Ok(None),
+                Err(error) => return Err(error.into()),
+            }
+        }
+    }
+
     /// Lets the agent run, once everything that must be on record is.
     ///
     /// # Errors
@@ -111,9 +145,10 @@ impl PendingAgent {
                 Err(LaunchError::NotExecuted(io::Error::from_raw_os_error(errno)))
             }
             Ok((News::Failed { stage, error, .. }, _)) => Err(LaunchError::Stage(stage, error)),
-            Ok((News::Built { .. } | News::Ready(_) | News::Unmapped, _)) => {
-                Err(LaunchError::Channel(ChannelError::Closed))
-            }
+            Ok((
+                News::Built { .. } | News::Ready(_) | News::Prepared { .. } | News::Unmapped,
+                _,
+            )) => Err(LaunchError::Channel(ChannelError::Closed)),
             Err(e) => Err(e.into()),
         }
     }

@@ -2,14 +2,15 @@
 //! becomes the agent.
 
 use std::{
+    ffi::OsString,
     fs::File,
     io,
     os::{
         fd::{AsFd as _, OwnedFd},
-        unix::process::CommandExt as _,
+        unix::process::{CommandExt as _, ExitStatusExt as _},
     },
     path::{Path, PathBuf},
-    process::Command,
+    process::{Command, Stdio},
 };
 
 use rustix::{
@@ -104,10 +105,27 @@ fn enter(channel: &Channel, init: Channel, parent: u32) -> Result<io::Error, Sta
     };
     file_limit::set(spec.files, spec.mode.is_confined()).map_err(failed("limit open files"))?;
     channel.send(&News::Ready(report), &[])?;
-    let (Go::Execute, _) = channel.receive::<Go>()? else {
-        return Err(ChannelError::Closed.into());
-    };
-    execute(spec, streams)
+    loop {
+        match channel.receive::<Go>()?.0 {
+            Go::Prepare(command) => {
+                channel.send(&News::Prepared { code: prepare(&spec, &command) }, &[])?;
+            }
+            Go::Execute => return execute(spec, streams),
+            Go::Enter => return Err(ChannelError::Closed.into()),
+        }
+    }
+}
+
+/// Runs a command as the agent, to its end, and returns its exit code.
+fn prepare(spec: &Enter, command: &[OsString]) -> i32 {
+    let Some((program, arguments)) = command.split_first() else { return 0 };
+    let mut command = Command::new(program);
+    command.args(arguments).env_clear().envs(spec.environment.iter().cloned());
+    command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+    match command.status() {
+        Ok(status) => status.code().unwrap_or_else(|| 128 + status.signal().unwrap_or(0)),
+        Err(_) => 127,
+    }
 }
 
 fn confine(
@@ -278,14 +296,14 @@ fn restrict_files(spec: &Enter, streams: &[OwnedFd], mount: bool) -> Result<Appl
 /// The right to open a file or a device again that is open already: as it is open, at most.
 fn of_stream(stream: &OwnedFd) -> Option<Right> {
     let kind = FileType::from_raw_mode(fstat(stream).ok()?.st_mode);
-    let is_read_only = fcntl_getfl(stream).ok()? & OFlags::RWMODE == OFlags::RDONLY;
-    match kind {
-        FileType::RegularFile | FileType::CharacterDevice if is_read_only => {
-            Some(Right::ReadOnlyData)
-        }
-        FileType::RegularFile | FileType::CharacterDevice => Some(Right::Device),
-        _ => None,
+    if !matches!(kind, FileType::RegularFile | FileType::CharacterDevice) {
+        return None;
     }
+    Some(match fcntl_getfl(stream).ok()? & OFlags::RWMODE {
+        OFlags::RDONLY => Right::ReadOnlyData,
+        OFlags::WRONLY => Right::WriteOnlyData,
+        _ => Right::Device,
+    })
 }
 
 /// What the agent was given, under canonical names, and how it reaches it.

@@ -24,6 +24,8 @@ pub(super) enum Right {
     /// Read and write, but execute nothing and make neither device nodes nor
     /// sockets: what the gate needs on a workspace.
     Data,
+    /// Write to a file or a device.
+    WriteOnlyData,
     /// Read from and write to a device.
     Device,
     /// Use terminals.
@@ -206,6 +208,7 @@ fn rights(right: Right) -> BitFlags<AccessFs> {
         Right::Data => {
             all & !make_bitflags!(AccessFs::{Execute | MakeChar | MakeBlock | MakeSock | MakeFifo})
         }
+        Right::WriteOnlyData => AccessFs::WriteFile.into(),
         Right::Device => make_bitflags!(AccessFs::{ReadFile | WriteFile}),
         Right::Terminal => make_bitflags!(AccessFs::{ReadFile | WriteFile | ReadDir | IoctlDev}),
     }

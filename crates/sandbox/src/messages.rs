@@ -118,6 +118,11 @@ pub(super) enum News {
         /// them might still be made.
         namespaces: bool,
     },
+    /// A command that came before the agent has ended.
+    Prepared {
+        /// Its exit code, 128 and more for a signal.
+        code: i32,
+    },
     /// The agent's program could not be executed.
     NotExecuted {
         /// The kernel's error number.
@@ -130,6 +135,8 @@ pub(super) enum News {
 pub(super) enum Go {
     /// Confine itself and test the cell; what is mounted in it is served.
     Enter,
+    /// Run this command to its end, as the agent; what it prints goes nowhere.
+    Prepare(Vec<OsString>),
     /// Execute the agent.
     Execute,
 }

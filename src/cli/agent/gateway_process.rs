@@ -41,6 +41,8 @@ use crate::{
         session::session,
         stderr,
     },
+    cli::announcer::Announcer,
+    config::audit::MountRecords,
     mcp::{
         self,
         attach::AttachTokens,
@@ -66,8 +68,9 @@ const STOP_TIMEOUT: Duration = Duration::from_secs(2);
 /// fifteen seconds in all.
 const SOCKET_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// How long the last programs may take to be gone from the mount, with what they wrote.
-const MOUNT_TIMEOUT: Duration = Duration::from_secs(3);
+/// How long the last programs may take to be gone from the mount, with what they wrote. The
+/// broker kills them after four seconds.
+const MOUNT_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// The record of what the sandbox is, where there is a mount.
 const SANDBOX: &str = "sandbox";
@@ -104,7 +107,7 @@ fn run(parent: u32) -> Result<(), Failure> {
     logging::start(&options, &opened.state_path)?;
     let (mount, processes) = match order.mount {
         true => {
-            let mount = receive_mount(&channel, scratch)?;
+            let mount = receive_mount(&channel, scratch, opened.audit.mount)?;
             let processes = mount.as_ref().and_then(|mount| mount.processes.as_ref());
             let processes = processes.map(OwnedFd::try_clone).transpose();
             (mount, processes.or_fail("cannot start the gate")?)
@@ -165,7 +168,8 @@ fn introduce(
         scratch.warn();
     }
     let started = recovered.start(session, facts)?;
-    let mounted = Some(Mounted::serve(&started, mount)?);
+    let announcer = Announcer { state: started.state_path.clone() };
+    let mounted = Some(Mounted::serve(&started, mount, Box::new(announcer))?);
     channel.send(&Progress::Mounted, &[]).or_fail("cannot answer the broker")?;
     let (mut agent, streams) = introduced(channel)?;
     let facts = std::mem::take(&mut agent.facts);
@@ -261,10 +265,9 @@ impl Serving<'_> {
             drop(serving);
             served
         })?;
-        if notices.is_no_acp() {
-            // A broker that is gone needs no explanation.
-            let _ = self.channel.send(&Progress::NoAcp, &[]);
-        }
+        // The broker stops an agent that goes on, as long as what that writes is still stored. One
+        // that is gone need not hear it.
+        let _ = self.channel.send(&Progress::Served { no_acp: notices.is_no_acp() }, &[]);
         // What an agent says last must not be lost; one that goes on has its time.
         let _ = wait_for_all.recv_timeout(LAST_WORDS);
         if let Some(socket) = socket {
@@ -281,6 +284,7 @@ fn introduced(channel: &Channel) -> Result<(Agent, Vec<OwnedFd>), Failure> {
 fn receive_mount(
     channel: &Channel,
     scratch: Option<Place>,
+    records: MountRecords,
 ) -> Result<Option<mount::Order>, Failure> {
     let received = channel.receive::<Option<protocol::Mount>>();
     let (order, files) = received.or_fail("the agent did not start")?;
@@ -288,7 +292,8 @@ fn receive_mount(
     let mut files = files.into_iter();
     let device = files.next().ok_or_else(|| Failure::new("no mount came with the order"))?;
     let (user, group) = (order.user, order.group);
-    Ok(Some(mount::Order { device, processes: files.next(), user, group, scratch }))
+    let processes = files.next();
+    Ok(Some(mount::Order { device, processes, user, group, scratch, records }))
 }
 
 /// What is connected to whom.

@@ -82,8 +82,11 @@ pub(crate) enum Progress {
         /// The number of its first record.
         record: u64,
     },
-    /// The agent's output ended; it was text, and no ACP.
-    NoAcp,
+    /// The agent is not served over ACP any more. The mount is, until its programs are gone.
+    Served {
+        /// Its output was text, and no ACP.
+        no_acp: bool,
+    },
 }
 
 /// What the broker says while the gate serves.

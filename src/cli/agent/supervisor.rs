@@ -88,14 +88,6 @@ impl Gate {
     }
 }
 
-impl Gate {
-    /// Whether a gate that has ended said that the agent speaks no ACP.
-    fn said_no_acp(&self) -> bool {
-        let said = self.channel.receive_within::<Progress>(Duration::ZERO);
-        matches!(said, Ok((Progress::NoAcp, _)))
-    }
-}
-
 impl Drop for Gate {
     fn drop(&mut self) {
         // Already waited for is fine.
@@ -127,6 +119,9 @@ pub(crate) struct Supervisor {
     since: Instant,
     agent_code: Option<u8>,
     gate_code: Option<u8>,
+    /// The gate said that it serves the agent no more, or is gone.
+    served: bool,
+    no_acp: bool,
     asked: bool,
     step: Step,
     deadline: Option<Instant>,
@@ -176,6 +171,8 @@ impl Supervisor {
             since: Instant::now(),
             agent_code: None,
             gate_code: None,
+            served: false,
+            no_acp: false,
             asked: false,
             step: Step::Running,
             deadline: match manner {
@@ -215,7 +212,8 @@ impl Supervisor {
             }
             match (self.agent_code, self.gate_code) {
                 (Some(code), Some(0)) => {
-                    let at_once = at_once && !self.gate.said_no_acp();
+                    self.hear();
+                    let at_once = at_once && !self.no_acp;
                     let timed_out = self.timed_out;
                     return Ok(Ended { code, at_once, timed_out, gate_failed: false });
                 }
@@ -245,6 +243,9 @@ impl Supervisor {
         if self.gate_code.is_none() {
             waiting.push(PollFd::new(&self.gate_fd, PollFlags::IN));
         }
+        if !self.served {
+            waiting.push(PollFd::new(self.gate.channel(), PollFlags::IN));
+        }
         match poll(&mut waiting, limit.as_ref()) {
             Ok(0) if self.deadline.is_some_and(|deadline| deadline <= Instant::now()) => {
                 if self.agent_code.is_none() && self.step == Step::Running {
@@ -257,6 +258,7 @@ impl Supervisor {
             Ok(_) | Err(rustix::io::Errno::INTR) => {}
             Err(error) => return Err(error).or_fail("cannot wait"),
         }
+        self.hear();
         // Every signal is one step further, so a second Ctrl-C hurries.
         while let Ok(Some(signal)) = self.signals.read_signal() {
             if let Manner::Command { .. } = self.manner {
@@ -274,6 +276,23 @@ impl Supervisor {
             self.watch.look(&self.gate);
         }
         Ok(())
+    }
+
+    /// Hears that the gate serves the agent no more, and stops an agent that goes on.
+    fn hear(&mut self) {
+        if self.served {
+            return;
+        }
+        match self.gate.channel.receive_within::<Progress>(Duration::ZERO) {
+            Err(ChannelError::Timeout) => return,
+            Ok((Progress::Served { no_acp }, _)) => self.no_acp = no_acp,
+            // A gate that is gone serves nothing.
+            Ok(_) | Err(_) => {}
+        }
+        self.served = true;
+        if self.agent_code.is_none() && self.step == Step::Running {
+            self.advance();
+        }
     }
 
     /// Goes one step further in stopping.

@@ -166,6 +166,8 @@ fn people(event: &Event, patch: &Patch) {
                 if other.reason.is_some() {
                     line += &format!(": {}", text(&other.reason));
                 }
+            } else if what == "repeats" {
+                line += &format!("{} more opens, {} more denials", fact("opens"), fact("denials"));
             } else if other.result.as_deref().is_some_and(|result| result != "ok") {
                 line += &format!("  {}", text(&other.result));
             }

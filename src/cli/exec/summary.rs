@@ -1,7 +1,7 @@
 //! What a command did, as the log has it.
 
 use std::{
-    collections::HashMap,
+    collections::{BTreeMap, HashMap},
     fmt,
     io::{self, Write},
     path::PathBuf,
@@ -43,6 +43,8 @@ struct Denial {
     path: String,
     rule: Option<String>,
     reason: Option<String>,
+    /// What a person was asked last, in whose place it was denied.
+    question: Option<String>,
     times: u64,
 }
 
@@ -85,19 +87,39 @@ impl Summary {
             }
             Event::Other(other) => other,
         };
+        if other.op.as_deref() == Some("repeats") {
+            return self.take_repeats(&other.facts);
+        }
         let (Some(operation), Some(path)) = (other.op, other.path) else { return };
         if other.decision.as_deref() == Some("deny") {
             let same = |denial: &&mut Denial| {
                 denial.operation == operation && denial.path == path && denial.rule == other.rule
             };
+            let question = other.facts.get("question").and_then(Value::as_str).map(str::to_owned);
             if let Some(denial) = self.denials.iter_mut().find(same) {
                 denial.times += 1;
+                denial.question = question.or(denial.question.take());
                 return;
             }
             let (record, rule, reason) = (other.seq, other.rule, other.reason);
-            self.denials.push(Denial { record, operation, path, rule, reason, times: 1 });
+            self.denials.push(Denial { record, operation, path, rule, reason, question, times: 1 });
         } else if operation == "read" && other.result.as_deref() == Some("ok") {
             self.reads += 1;
+        }
+    }
+
+    /// Adds to the denials those that were counted.
+    fn take_repeats(&mut self, facts: &BTreeMap<String, Value>) {
+        let paths = facts.get("paths").and_then(Value::as_array).into_iter().flatten();
+        for repeat in paths {
+            let same = |denial: &&mut Denial| {
+                denial.operation == "read"
+                    && repeat.get("path") == Some(&denial.path.as_str().into())
+            };
+            let times = repeat.get("denials").and_then(Value::as_u64).unwrap_or(0);
+            if let Some(denial) = self.denials.iter_mut().rfind(same) {
+                denial.times = denial.times.saturating_add(times);
+            }
         }
     }
 
@@ -186,6 +208,7 @@ impl Summary {
                 "path": denial.path,
                 "rule": denial.rule,
                 "reason": denial.reason,
+                "question": denial.question,
                 "times": denial.times,
             })
         });
@@ -234,9 +257,13 @@ impl fmt::Display for Line<'_> {
                     write!(f, ", {} times", denial.times)?;
                 }
                 match (&denial.rule, &denial.reason) {
-                    (Some(rule), _) => write!(f, ": rule {}", Escaped(rule)),
-                    (None, Some(reason)) => write!(f, ": {}", Escaped(reason)),
-                    (None, None) => Ok(()),
+                    (Some(rule), _) => write!(f, ": rule {}", Escaped(rule))?,
+                    (None, Some(reason)) => write!(f, ": {}", Escaped(reason))?,
+                    (None, None) => {}
+                }
+                match &denial.question {
+                    Some(question) => write!(f, ", question {}", Escaped(question)),
+                    None => Ok(()),
                 }
             }
         }

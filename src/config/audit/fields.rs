@@ -38,6 +38,7 @@ const AUDIT: &[Field] = &[
         ]),
     ),
     optional("search", Shape::Word(&["files", "summary"])),
+    optional("mount", Shape::Word(&["versions", "opens"])),
 ];
 
 const TARGET: &[Field] = &[

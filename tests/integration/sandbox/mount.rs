@@ -8,6 +8,7 @@ use super::*;
 mod command;
 mod device;
 mod ends;
+mod repository;
 mod scratch;
 
 /// The most seconds that a run here takes.
@@ -15,7 +16,7 @@ const LIMIT: &str = "60";
 
 /// Where whoever has another user than root finds a device that everybody may open, in a mount
 /// namespace of its own; the place comes first.
-const OPEN_DEVICE: &str = r#"mknod "$0/fuse" c 10 229 && chmod 0666 "$0/fuse" &&
+const OPEN_DEVICE: &str = r#"{ test -e "$0/fuse" || mknod "$0/fuse" c 10 229; } && chmod 0666 "$0/fuse" &&
     mount --bind "$0/fuse" /dev/fuse && exec "$@""#;
 
 /// A policy with a name that is denied, one that may be read alone, and one with secrets.
@@ -178,26 +179,6 @@ fn secrets_are_redacted_whole() {
     assert_eq!(lines[1..], [length.as_str(), length.as_str()], "{ended:?}");
 }
 
-#[test]
-fn git_works_in_the_mount() {
-    let place = Place::mounted(users()[0]);
-    let git = |args: &[&str]| {
-        let done = Command::new("git")
-            .args(["-C", &place.at("ws"), "-c", "user.name=n", "-c", "user.email=e@x"])
-            .args(args)
-            .output()
-            .unwrap();
-        assert!(done.status.success(), "{done:?}");
-    };
-    git(&["init", "-q", "-b", "main"]);
-    git(&["add", "file.txt", "dir"]);
-    git(&["commit", "-qm", "first"]);
-    place.give_away_if(users()[0] != As::Root);
-    let ended = place.exec(&[], "git status --short; echo more >>file.txt; git diff --stat");
-    assert_eq!(ended.code, 0, "{ended:?}");
-    assert!(ended.stdout.contains("?? fixed.txt") && ended.stdout.contains("1 file changed"));
-}
-
 impl Place {
     fn give_away_if(&self, wanted: bool) {
         if wanted {
@@ -264,6 +245,30 @@ fn an_agent_of_run_has_the_mount_beside_acp() {
         let write = records.iter().find(|record| said(record, "op") == "write").unwrap();
         assert_eq!((said(write, "door"), said(&records[0], "door")), ("mount", "acp"));
         assert_eq!(write["session"], records[0]["session"]);
+    }
+}
+
+#[test]
+fn an_agent_whose_source_is_the_mount_is_offered_no_files_over_acp() {
+    let place = Place::mounted(users()[0]);
+    let policy = place.at("policies/policy.toml");
+    let script = "read line; echo \"$line\" >&2; cat file.txt >&2";
+    let args =
+        ["run", "--source", "mount", "--policy", &policy, "--no-mcp", "--", "sh", "-c", script];
+    let mut child = place.limited(&args).spawn().unwrap();
+    let fs = r#"{"readTextFile":true,"writeTextFile":true}"#;
+    let params = format!(r#"{{"protocolVersion":1,"clientCapabilities":{{"fs":{fs}}}}}"#);
+    let line = format!(r#"{{"jsonrpc":"2.0","id":0,"method":"initialize","params":{params}}}"#);
+    let mut editor = child.stdin.take().unwrap();
+    std::io::Write::write_all(&mut editor, format!("{line}\n").as_bytes()).unwrap();
+    let ended = end(child);
+    assert_eq!(ended.code, 0, "{ended:?}");
+    let none = r#""fs":{"readTextFile":false,"writeTextFile":false}"#;
+    assert!(ended.stderr.contains(none) && ended.stderr.contains("agent: secret\n"), "{ended:?}");
+    // Without one it would have no files at all.
+    for without in ["--no-mount", "--unconfined"] {
+        let ended = place.run(&["--source", "mount", without], &["true"]);
+        assert_eq!(ended.code, 2, "{ended:?}");
     }
 }
 

@@ -393,8 +393,8 @@ fn a_cell_that_fails_its_own_test_is_not_used() {
     assert_eq!(place.run(&[], &["/bin/sh", "-c", "touch $HOME/first"]).code, 0);
     // A home that cannot be written to is not what the agent was promised.
     let inner = place.command(&["run", "--", "/bin/sh", "-c", "echo executed >&2"]);
-    let script = "mount --bind \"$0/home\" \"$0/home\" && \
-        mount -o remount,bind,ro \"$0/home\" && exec \"$@\"";
+    let script = "homes=\"$0/home/.local/share/portcullis/homes\"; \
+        mount --bind \"$homes\" \"$homes\" && mount -o remount,bind,ro \"$homes\" && exec \"$@\"";
     let own: &[&str] = if is_root() { &[] } else { &["--map-root-user"] };
     let ended =
         wrapped("unshare", &[&["--mount"], own, &["sh", "-c", script]].concat(), &place, &inner);

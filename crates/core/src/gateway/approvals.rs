@@ -181,6 +181,10 @@ pub(super) enum End {
 }
 
 impl End {
+    pub(super) fn is_rejection(&self) -> bool {
+        matches!(self, Self::Answered { answer: Answer::Reject, .. })
+    }
+
     /// The word in records.
     pub(super) fn as_str(&self) -> &'static str {
         match self {
@@ -226,7 +230,7 @@ impl Ticket {
 
     fn settle(&self, end: End) -> Result<(), AnswerError> {
         let mut there = lock(&self.end);
-        if let Some(before) = &*there {
+        if let Some(before) = self.expire(&mut there) {
             let id = self.question.id.clone();
             return Err(AnswerError::Over { id, how: before.sentence() });
         }
@@ -235,18 +239,31 @@ impl Ticket {
         Ok(())
     }
 
+    /// Until when an answer is waited for.
+    pub(super) fn deadline(&self) -> Instant {
+        self.question.since + self.question.timeout
+    }
+
+    /// The end, if it has come.
+    pub(super) fn end(&self) -> Option<End> {
+        self.expire(&mut lock(&self.end)).clone()
+    }
+
+    fn expire<'e>(&self, end: &'e mut Option<End>) -> &'e Option<End> {
+        if end.is_none() && Instant::now() >= self.deadline() {
+            *end = Some(End::TimedOut);
+        }
+        end
+    }
+
     /// Waits for the end; after `timeout` there is one.
     pub(super) fn wait(&self) -> End {
-        let deadline = self.question.since + self.question.timeout;
         let mut end = lock(&self.end);
         loop {
-            if let Some(end) = &*end {
+            if let Some(end) = self.expire(&mut end) {
                 return end.clone();
             }
-            let left = deadline.saturating_duration_since(Instant::now());
-            if left.is_zero() {
-                return end.insert(End::TimedOut).clone();
-            }
+            let left = self.deadline().saturating_duration_since(Instant::now());
             (end, _) = self.ended.wait_timeout(end, left).unwrap_or_else(PoisonError::into_inner);
         }
     }

@@ -5,55 +5,37 @@
 //! prepared. Once it is approved, everything is decided and prepared again,
 //! and only if that is the same in every respect it goes on.
 
-use std::time::Duration;
+use std::{sync::Arc, time::Instant};
 
 use portcullis_audit::{Draft, Kind};
 
 use super::{
     Error, ErrorKind, Gateway,
-    approvals::{Answer, Approver, Binding, End, Question, Told},
+    approvals::{Answer, Approver, End, Question, Ticket, Told},
     error::{Failure, Stopped},
-    pending_approval::Asking,
+    pending_approval::{Approved, Asking},
     record,
 };
 use crate::{model::Session, policy::Decision, random::random_hex};
 
+/// Why what a person rejected is denied.
+pub(super) const REJECTED: &str = "a person was asked and rejected it";
+
 impl Asking {
-    /// The denial where nobody can be asked; `reason` says why.
-    pub(super) fn refused(self, reason: &'static str) -> Failure {
+    /// The denial where nobody has approved; `reason` says why.
+    pub(super) fn refused(self, reason: impl Into<String>) -> Failure {
         self.told.refusal(self.rules.first(), reason)
-    }
-}
-
-/// What a person said yes to.
-#[derive(Debug)]
-pub(super) struct Approved {
-    binding: Binding,
-    /// The record of the answer.
-    seq: u64,
-}
-
-impl Approved {
-    /// The record of the answer, if `binding` is what it was given to.
-    ///
-    /// # Errors
-    /// A denial by `rule`, which asks, if it is another one.
-    pub(super) fn covers(&self, binding: &Binding, rule: &Decision) -> Result<u64, Decision> {
-        if self.binding == *binding {
-            return Ok(self.seq);
-        }
-        let reason = "what would be done now is not what was approved; ask again";
-        Err(rule.clone().denying().with_reason(reason))
     }
 }
 
 impl Told {
     /// The denial by the first of the rules that ask.
-    fn refusal(&self, first: Option<&Decision>, reason: &'static str) -> Failure {
+    fn refusal(&self, first: Option<&Decision>, reason: impl Into<String>) -> Failure {
+        let reason = reason.into();
         let Some(first) = first else {
-            return Decision::built_in_denial("default", reason).into();
+            return Decision::built_in_denial("default", &reason).into();
         };
-        let decision = first.clone().denying().with_reason(reason);
+        let decision = first.clone().denying().with_reason(&reason);
         match self.rules.iter().any(|rule| rule.rule() == first.rule()) {
             true => decision.into(),
             false => Failure::Hidden(Box::new(decision), reason),
@@ -61,8 +43,21 @@ impl Told {
     }
 }
 
+impl Question {
+    /// The denial where nobody has approved it; `reason` says why.
+    pub(super) fn refusal(&self, reason: impl Into<String>) -> Failure {
+        self.told.refusal(self.rules.first(), reason)
+    }
+
+    /// A draft that names it.
+    pub(super) fn named_in(&self, mut draft: Draft) -> Draft {
+        draft.facts.get_or_insert_default().insert("question".to_owned(), self.id.clone().into());
+        draft
+    }
+}
+
 impl Stopped {
-    fn because(draft: Draft, why: Failure) -> Box<Self> {
+    pub(super) fn because(draft: Draft, why: Failure) -> Box<Self> {
         Box::new(Self { draft, why })
     }
 }
@@ -76,58 +71,76 @@ impl Gateway {
     pub(super) fn ask(
         &self,
         session: &Session,
-        mut draft: Draft,
+        draft: Draft,
         asking: Asking,
-        timeout: Duration,
         approver: &dyn Approver,
     ) -> Result<Approved, Box<Stopped>> {
+        let (ticket, draft) = self.pose(session, draft, asking, approver)?;
+        let end = ticket.wait();
+        approver.over(&ticket);
+        self.conclude_question(&ticket, draft, end)
+    }
+
+    /// Puts a question to whoever may answer, and records it; the draft names it.
+    ///
+    /// # Errors
+    /// When nobody can be asked.
+    pub(super) fn pose(
+        &self,
+        session: &Session,
+        mut draft: Draft,
+        asking: Asking,
+        approver: &dyn Approver,
+    ) -> Result<(Arc<Ticket>, Draft), Box<Stopped>> {
         let Asking { binding, rules, change, told } = asking;
-        let Some(first) = rules.first().cloned() else {
-            return Err(Stopped::because(
-                draft,
-                Decision::built_in_denial("default", "nothing asks").into(),
-            ));
+        let Some(first) = rules.first() else {
+            let failure = Decision::built_in_denial("default", "nothing asks");
+            return Err(Stopped::because(draft, failure.into()));
         };
-        record::decide(&mut draft, &first);
+        record::decide(&mut draft, first);
+        let refusal = told.refusal(Some(first), "too many requests wait for a person already");
         let Ok(id) = random_hex::<4>() else {
             let failure =
                 Decision::built_in_denial("approval.id", "no random bytes for a question");
             return Err(Stopped::because(draft, failure.into()));
         };
-        draft.facts.get_or_insert_default().insert("question".to_owned(), id.clone().into());
-        let asked = Draft { counts: None, ..draft.clone() };
-        let refused = |reason| told.refusal(Some(&first), reason);
         let question = Question {
             id,
             session: session.clone(),
             asked_path: draft.path.clone().unwrap_or_default(),
-            binding: binding.clone(),
+            binding,
             rules,
             change,
-            told: told.clone(),
+            told,
             bytes: draft.bytes,
-            timeout,
-            since: std::time::Instant::now(),
+            timeout: self.policy().approval_timeout(),
+            since: Instant::now(),
         };
+        draft = question.named_in(draft);
         let Some(ticket) = self.approvals.open(question, self.turns.is_some()) else {
-            let why = refused("too many requests wait for a person already");
-            return Err(Stopped::because(draft, why));
+            return Err(Stopped::because(draft, refusal));
         };
         // The question shows content, so it is on record first.
-        let recorded = self.ledger.record(asked);
-        let end = match &recorded {
-            Ok(_) => {
-                approver.ask(&ticket);
-                let end = ticket.wait();
-                approver.over(&ticket);
-                end
-            }
-            Err(_) => End::Withdrawn,
-        };
-        self.approvals.close(&ticket, &end);
-        if let Err(error) = recorded {
+        if let Err(error) = self.ledger.record(Draft { counts: None, ..draft.clone() }) {
+            self.approvals.close(&ticket, &End::Withdrawn);
             return Err(Stopped::because(draft, error.into()));
         }
+        approver.ask(&ticket);
+        Ok((ticket, draft))
+    }
+
+    /// Records how a question ended.
+    ///
+    /// # Errors
+    /// Unless a person approved.
+    pub(super) fn conclude_question(
+        &self,
+        ticket: &Ticket,
+        mut draft: Draft,
+        end: End,
+    ) -> Result<Approved, Box<Stopped>> {
+        self.approvals.close(ticket, &end);
+        let Question { session, binding, .. } = ticket.question();
         let approved = matches!(&end, End::Answered { answer: Answer::Once | Answer::Session, .. });
         let mut answer = Draft { result: Some(end.as_str().to_owned()), ..draft.clone() };
         (answer.bytes, answer.counts) = (None, None);
@@ -145,7 +158,7 @@ impl Gateway {
         };
         draft.facts.get_or_insert_default().insert("approval".to_owned(), seq.into());
         let reason = match end {
-            End::Answered { answer: Answer::Reject, .. } => "a person was asked and rejected it",
+            End::Answered { answer: Answer::Reject, .. } => REJECTED,
             End::TimedOut => "a person was asked and did not answer in time",
             End::Withdrawn => {
                 let error = Error::new(ErrorKind::Cancelled, "cancelled");
@@ -154,11 +167,11 @@ impl Gateway {
             }
             End::Answered { answer, .. } => {
                 if answer == Answer::Session {
-                    self.approvals.grant(&session.id, &binding, seq);
+                    self.approvals.grant(&session.id, binding, seq);
                 }
-                return Ok(Approved { binding, seq });
+                return Ok(Approved { binding: binding.clone(), seq });
             }
         };
-        Err(Stopped::because(draft, refused(reason)))
+        Err(Stopped::because(draft, ticket.question().refusal(reason)))
     }
 }

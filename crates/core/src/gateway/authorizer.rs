@@ -231,10 +231,7 @@ impl Authorizer<'_> {
         for (old, object) in entries() {
             let Some(new) = old.rebase(from, to) else {
                 let reason = "the new path of something that is not shown is too long";
-                return Err(Failure::Hidden(
-                    Box::new(Decision::built_in_denial(HIDDEN, reason)),
-                    UNSEEN,
-                ));
+                return Err(Failure::hidden(Decision::built_in_denial(HIDDEN, reason)));
             };
             let moved = Object { links: 1, ..object };
             self.beneath(from, (old, &object), self.entry(Access::Write, &new, &moved))?;
@@ -252,7 +249,7 @@ impl Authorizer<'_> {
         decision: Decision,
     ) -> Result<(), Failure> {
         if decision.is_deny() && !self.sees(root, path, object) {
-            return Err(Failure::Hidden(Box::new(decision), UNSEEN));
+            return Err(Failure::hidden(decision));
         }
         self.one(decision)
     }
@@ -282,7 +279,7 @@ impl Authorizer<'_> {
             if may_know {
                 return error.into();
             }
-            Failure::Hidden(Box::new(Decision::built_in_denial(HIDDEN, UNSEEN)), UNSEEN)
+            Failure::hidden(Decision::built_in_denial(HIDDEN, UNSEEN))
         })
     }
 

@@ -3,7 +3,7 @@
 use portcullis_audit::Draft;
 
 use super::{
-    error::{Failure, UNSEEN},
+    error::Failure,
     following::Following,
     reply::{Attempt, Changed},
     request::Request,
@@ -168,7 +168,7 @@ impl Request for Rename {
         let change = match prepare::rename(context, permit, target, tree, self.replace, shown) {
             // Perhaps about the content of what is not shown.
             Err(ops::Error::Refused(decision)) if !sees_all => {
-                return Err(Failure::Hidden(Box::new(decision), UNSEEN));
+                return Err(Failure::hidden(decision));
             }
             change => change?,
         };

@@ -167,7 +167,7 @@ pub(super) enum Failure {
     Denied(Box<Decision>),
     /// A decision about what the agent may not see said no. The rule is for the
     /// record alone, the reason for the agent.
-    Hidden(Box<Decision>, &'static str),
+    Hidden(Box<Decision>, String),
     /// A person must be asked first.
     Ask(Box<Asking>),
     /// Nothing was done, and this says why.
@@ -178,6 +178,13 @@ pub(super) enum Failure {
     Log(ledger::Error),
     /// The change failed after its intent; its outcome is recorded.
     Answered(Error),
+}
+
+impl Failure {
+    /// A denial by a decision about what the agent may not see.
+    pub(super) fn hidden(decision: Decision) -> Self {
+        Self::Hidden(Box::new(decision), UNSEEN.to_owned())
+    }
 }
 
 impl From<Decision> for Failure {
@@ -191,7 +198,7 @@ impl From<ops::Error> for Failure {
         match error {
             ops::Error::Workspace(error) => error.into(),
             ops::Error::Refused(decision) => Self::Denied(Box::new(decision)),
-            ops::Error::Unseen(decision) => Self::Hidden(decision, UNSEEN),
+            ops::Error::Unseen(decision) => Self::hidden(*decision),
             error => Self::Operation(error),
         }
     }

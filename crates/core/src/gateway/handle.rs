@@ -8,11 +8,11 @@ use serde_json::Value;
 use super::{
     Gateway,
     approvals::Approver,
-    asking::Approved,
     client::Client,
     error::{self, Error, ErrorKind, Failure, HIDDEN, Stopped},
     limits::{self, Meter},
     locks::changed_paths,
+    pending_approval::Approved,
     record,
     reply::Reply,
     request::Request,
@@ -27,10 +27,6 @@ use crate::{
 
 /// How often a request is begun again because something moved under it.
 pub(super) const ATTEMPTS: usize = 16;
-
-/// Why the mount does not ask: a program that opens a file cannot wait for a person.
-const NOT_ASKED: &str = "a person has to be asked, and the mount asks nobody; have the same request \
-                         approved for the session through the agent's tools first";
 
 /// On what terms a request is carried out.
 #[derive(Clone, Copy)]
@@ -168,14 +164,16 @@ impl Gateway {
                 stopped => return Err(fail(Box::new(stopped))),
             },
         };
-        if terms.session.door == Door::Mount {
-            return Err(fail(Box::new(Stopped { draft, why: asking.refused(NOT_ASKED) })));
-        }
         // Nothing is held while a person thinks.
-        let timeout = self.policy().approval_timeout();
-        self.ask(terms.session, draft, asking, timeout, terms.client.approver)
-            .and_then(|yes| self.attempt(request, terms, Some(&yes)))
-            .map_err(fail)
+        let (session, approver) = (terms.session, terms.client.approver);
+        let approved = match session.door {
+            // A program that opens a file cannot wait for a person.
+            Door::Mount => self.ask_without_waiting(session, draft, asking, approver),
+            Door::Cli | Door::Acp | Door::Mcp | Door::Files | Door::Serve => {
+                self.ask(session, draft, asking, approver)
+            }
+        };
+        approved.and_then(|yes| self.attempt(request, terms, Some(&yes))).map_err(fail)
     }
 
     /// Tries until nothing moves under it, each time under the policy of then.
@@ -238,7 +236,7 @@ impl Gateway {
             Failure::Hidden(decision, reason) => {
                 record::decide(&mut draft, &decision);
                 record::fail(&mut draft, &Error::denied(&decision));
-                Error::denied(&Decision::built_in_denial(HIDDEN, reason))
+                Error::denied(&Decision::built_in_denial(HIDDEN, &reason))
             }
             // A person is asked once; whoever still asks has gone astray.
             Failure::Ask(_) => Error::denied(&Decision::built_in_denial("default", "asked twice")),

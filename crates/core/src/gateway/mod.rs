@@ -25,6 +25,7 @@ mod limits;
 mod locks;
 mod mount;
 mod numbers;
+mod open_questions;
 mod pending_approval;
 mod record;
 mod recovery;
@@ -74,6 +75,7 @@ use heralds::Heralds;
 use limits::Meters;
 use locks::Locks;
 use numbers::Counter;
+use pending_approval::OpenQuestions;
 use refusals::Refusals;
 use turns::Turns;
 
@@ -83,6 +85,7 @@ pub struct Gateway {
     workspace: Workspace,
     policy: RwLock<Arc<Policy>>,
     approvals: Arc<Approvals>,
+    open_questions: OpenQuestions,
     ledger: AuditLog,
     vault: Arc<BackupStore>,
     locks: Locks,
@@ -130,6 +133,7 @@ impl Gateway {
             workspace,
             policy,
             approvals,
+            open_questions: OpenQuestions::default(),
             ledger,
             vault,
             locks,

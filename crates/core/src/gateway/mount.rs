@@ -217,6 +217,19 @@ impl MountView<'_> {
         is_allowed
     }
 
+    /// Decides anew on a read of the file at `path` that `rule` denied before. True if it
+    /// denies it still, by the name or by what is there, and no limit counts denials: a
+    /// request would say and record the same.
+    pub fn repeats_denial(&self, path: &WorkspacePath, stat: &Stat, rule: &str) -> bool {
+        let policy = self.gateway.policy();
+        let query = self.query(OperationKind::Read, Access::Read, path);
+        let object = policy.evaluate_object(&query, &stat.object(false));
+        let denies = |decision: &Decision| decision.is_deny() && decision.rule() == rule;
+        self.is_served(&policy)
+            && policy.limits(self.session.door).denials.is_none()
+            && [named(&policy, &query), object].iter().any(denies)
+    }
+
     /// Decides on a change that is yet to come: on making or changing what is at `at`, by its
     /// name and, where something is there, by what that is. A name that may not be listed is
     /// not made, or an error would tell whether it is there. A denial is recorded as one of

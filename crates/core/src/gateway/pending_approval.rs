@@ -1,7 +1,11 @@
-//! A request that waits for a person, and the words in which it is shown.
+//! A request that waits for a person, the words in which it is shown, and what was approved.
 
-use super::approvals::{Binding, Told};
-use crate::policy::Decision;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use portcullis_audit::Draft;
+
+use super::approvals::{Binding, Ticket, Told};
+use crate::{model::Session, policy::Decision};
 
 /// A request that stopped because a person must be asked.
 #[derive(Debug)]
@@ -23,5 +27,73 @@ pub(super) struct Shown {
 impl Shown {
     pub(super) fn open(text: String) -> Self {
         Self { text, is_open: true }
+    }
+}
+
+/// What a person said yes to.
+#[derive(Debug)]
+pub(super) struct Approved {
+    pub(super) binding: Binding,
+    /// The record of the answer.
+    pub(super) seq: u64,
+}
+
+impl Approved {
+    /// The record of the answer, if `binding` is what it was given to.
+    ///
+    /// # Errors
+    /// A denial by `rule`, which asks, if it is another one.
+    pub(super) fn covers(&self, binding: &Binding, rule: &Decision) -> Result<u64, Decision> {
+        if self.binding == *binding {
+            return Ok(self.seq);
+        }
+        let reason = "what would be done now is not what was approved; ask again";
+        Err(rule.clone().denying().with_reason(reason))
+    }
+}
+
+/// The questions whose answers were not used yet.
+#[derive(Debug, Default)]
+pub(super) struct OpenQuestions(Mutex<Vec<OpenQuestion>>);
+
+/// A question whose answer was not used yet.
+#[derive(Debug)]
+pub(super) struct OpenQuestion {
+    pub(super) ticket: Arc<Ticket>,
+    /// What the record of the answer says.
+    pub(super) draft: Draft,
+    pub(super) state: State,
+}
+
+/// What became of it.
+#[derive(Debug)]
+pub(super) enum State {
+    Waiting,
+    /// For one request.
+    Approved(Box<Approved>),
+    /// Until its time is over nobody is asked again.
+    Rejected,
+}
+
+impl OpenQuestion {
+    pub(super) fn is_of(&self, session: &Session) -> bool {
+        self.ticket.question().session.id == session.id
+    }
+
+    pub(super) fn binding(&self) -> &Binding {
+        &self.ticket.question().binding
+    }
+
+    /// Whether it is about the same change, of another content.
+    pub(super) fn is_superseded_by(&self, binding: &Binding) -> bool {
+        let own = self.binding();
+        (own.operation, &own.path, &own.to) == (binding.operation, &binding.path, &binding.to)
+    }
+}
+
+impl OpenQuestions {
+    pub(super) fn lock(&self) -> MutexGuard<'_, Vec<OpenQuestion>> {
+        // A panic elsewhere left plain data behind.
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

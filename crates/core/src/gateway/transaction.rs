@@ -7,12 +7,11 @@ use portcullis_audit::{Draft, Hash, Receipt};
 use super::{
     Gateway,
     approvals::Binding,
-    asking::Approved,
     authorizer::Authorizer,
     client::Client,
     error::{self, Error, Failure},
     limits::{Meter, Spent},
-    pending_approval::{Asking, Shown},
+    pending_approval::{Approved, Asking, Shown},
     record, recovery,
     reply::{Attempt, Changed, Reply},
     reservations::Reservations,

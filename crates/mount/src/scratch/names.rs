@@ -24,7 +24,7 @@ use super::{
 };
 
 /// Bits that change whose rights a program has.
-pub(super) const SET_ID: u32 = 0o6000;
+pub(crate) const SET_ID: u32 = 0o6000;
 
 /// The place of a directory, and the facts about one of its entries.
 struct At {

@@ -1,7 +1,7 @@
-//! The scratch directories that there are, as they are kept.
+//! The scratch directories and files that there are, as they are kept.
 //!
 //! Each has a directory with a number for its name, and in it `path`, where it is in the
-//! workspace, and `d`, what it has: so it follows a rename of what is above it.
+//! workspace, and `d`, itself: so it follows a rename of what is above it.
 
 use std::{
     collections::BTreeMap,
@@ -13,7 +13,7 @@ use std::{
 
 use portcullis_policy::{Scratch as Rules, model::WorkspacePath};
 use rustix::{
-    fs::{FlockOperation, Mode, OFlags, flock, mkdirat, renameat},
+    fs::{FileType, FlockOperation, Mode, OFlags, Stat, fchmod, flock, mkdirat, renameat},
     io::{Errno, Result},
 };
 
@@ -29,9 +29,10 @@ const USAGE: &str = "usage";
 /// The longest path that is kept.
 const MAX_PATH: u64 = 8192;
 
-/// One scratch directory.
+/// One scratch directory or file.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Root {
+    pub(crate) kind: FileType,
     pub(crate) number: u64,
     pub(crate) node: u64,
 }
@@ -74,18 +75,23 @@ pub(crate) fn take_slot(directory: &OwnedFd) -> Result<OwnedFd> {
     Err(Errno::BUSY)
 }
 
-/// Where a scratch directory has what is in it.
+/// Where a scratch directory or file is.
 pub(crate) fn content(number: u64) -> PathBuf {
     PathBuf::from(format!("{number}/d"))
 }
 
-/// Makes an empty one; it has no path yet.
+/// Makes an empty one with this mode, if it is a file; it has no path yet.
 ///
 /// # Errors
 /// As the system says.
-pub(crate) fn make(base: &OwnedFd, number: u64) -> Result<()> {
+pub(crate) fn make(base: &OwnedFd, number: u64, file: Option<Mode>) -> Result<()> {
     mkdirat(base, number.to_string(), Mode::RWXU)?;
-    mkdirat(base, content(number), Mode::from_raw_mode(0o755))
+    let Some(mode) = file else {
+        return mkdirat(base, content(number), Mode::from_raw_mode(0o755));
+    };
+    let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL;
+    // Without the bits of this process's umask.
+    fchmod(place::open(base, &content(number), flags, mode)?, mode)
 }
 
 /// Says where one is in the workspace.
@@ -95,6 +101,10 @@ pub(crate) fn make(base: &OwnedFd, number: u64) -> Result<()> {
 pub(crate) fn set_path(base: &OwnedFd, number: u64, path: &WorkspacePath) -> Result<()> {
     write(base, &format!("{number}/new"), path.as_str().as_bytes())?;
     renameat(base, format!("{number}/new"), base, format!("{number}/path"))
+}
+
+fn is_root(facts: &Stat) -> bool {
+    matches!(kind(facts), FileType::Directory | FileType::RegularFile)
 }
 
 /// Removes one with all that is in it.
@@ -118,7 +128,7 @@ pub(crate) fn load(base: &OwnedFd, rules: &Rules) -> Result<Vec<(u64, WorkspaceP
         let path = read(base, &format!("{number}/path"), MAX_PATH).ok();
         let path = path.and_then(|text| WorkspacePath::parse(&text).ok());
         let is_known = |path: &WorkspacePath| found.iter().any(|(_, known)| known == path);
-        let has_content = place::directory(base, &content(number)).is_ok();
+        let has_content = place::stat(base, &content(number)).is_ok_and(|facts| is_root(&facts));
         match path.filter(|path| rules.keep() && rules.matches(path) && !is_known(path)) {
             Some(path) if has_content => found.push((number, path)),
             _ => remove(base, number)?,
@@ -144,8 +154,14 @@ pub(crate) fn usage(base: &OwnedFd, kept: &[(u64, WorkspacePath)]) -> Result<(u6
     let (mut bytes, mut entries) = (0_u64, 0);
     let mut linked = std::collections::HashSet::new();
     for (number, _) in kept {
+        let top = place::stat(base, &content(*number))?;
+        bytes = bytes.saturating_add(cost_of(&top));
+        entries += 1;
+        if kind(&top) != FileType::Directory {
+            continue;
+        }
         place::walk(base, &content(*number), false, &mut |_, facts| {
-            let is_link = kind(facts) == rustix::fs::FileType::RegularFile && facts.st_nlink > 1;
+            let is_link = kind(facts) == FileType::RegularFile && facts.st_nlink > 1;
             if !is_link || linked.insert(facts.st_ino) {
                 bytes = bytes.saturating_add(cost_of(facts));
                 entries += 1;

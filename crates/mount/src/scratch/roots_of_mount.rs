@@ -3,7 +3,7 @@
 use std::{
     fs::File,
     io::Write as _,
-    path::{Path, PathBuf},
+    path::PathBuf,
     sync::{PoisonError, RwLockReadGuard, RwLockWriteGuard},
     time::Duration,
 };
@@ -11,12 +11,14 @@ use std::{
 use portcullis_fuse::Entry;
 use portcullis_policy::model::WorkspacePath;
 use rustix::{
-    fs::{AtFlags, Mode, OFlags, fchmod, mkdirat, symlinkat},
+    fs::{FileType, Mode, OFlags, fchmod, mkdirat, symlinkat},
     io::{Errno, Result},
 };
 
 use super::{
-    Scratch, place,
+    Scratch,
+    names::SET_ID,
+    place::{self, kind},
     roots::{self, Root, Roots},
     usage::{BLOCK, cost_of},
 };
@@ -52,12 +54,21 @@ impl Scratch {
         Ok(Entry { entry_timeout: timeout, ..self.entry(root.node, &stat) })
     }
 
-    /// Makes an empty one at `path`.
+    /// Makes an empty directory at `path`, or a file of this mode.
     ///
     /// # Errors
-    /// `ENOSPC`; as the system says.
-    pub(crate) fn make_root(&self, roots: &mut Roots, path: WorkspacePath) -> Result<Root> {
-        let root = self.make_unnamed(roots)?;
+    /// `EPERM` for a mode that changes whose rights a program has; `ENOSPC`; as the system says.
+    pub(crate) fn make_root(
+        &self,
+        roots: &mut Roots,
+        path: WorkspacePath,
+        file: Option<u32>,
+    ) -> Result<Root> {
+        if file.is_some_and(|mode| mode & SET_ID != 0) {
+            return Err(Errno::PERM);
+        }
+        let file = file.map(|mode| Mode::from_raw_mode(mode & 0o1777));
+        let root = self.make_unnamed(roots, file)?;
         self.name_root(roots, root, path).inspect_err(|_| self.drop_root(root))?;
         Ok(root)
     }
@@ -66,15 +77,16 @@ impl Scratch {
     ///
     /// # Errors
     /// As [`Scratch::make_root`].
-    pub(crate) fn make_unnamed(&self, roots: &mut Roots) -> Result<Root> {
+    pub(crate) fn make_unnamed(&self, roots: &mut Roots, file: Option<Mode>) -> Result<Root> {
         self.usage.add_entry()?;
         let number = roots.next;
         roots.next += 1;
-        let made = roots::make(&self.base, number);
+        let made = roots::make(&self.base, number, file);
         let stat = made.and_then(|()| place::stat(&self.base, &roots::content(number)));
         let stat = stat.inspect_err(|_| self.usage.remove_entry(BLOCK))?;
-        let node = self.table().add_root(roots::content(number), stat.st_ino);
-        Ok(Root { number, node })
+        let kind = kind(&stat);
+        let node = self.table().add_root(roots::content(number), (kind, stat.st_ino));
+        Ok(Root { kind, number, node })
     }
 
     /// Says where one is.
@@ -132,17 +144,21 @@ impl Scratch {
         self.table().remove_root(root.node);
     }
 
-    /// Removes an empty one.
+    /// Removes a file or an empty directory.
     ///
     /// # Errors
     /// `ENOENT`, `ENOTEMPTY`; as the system says.
     pub(crate) fn remove_root(&self, roots: &mut Roots, path: &WorkspacePath) -> Result<()> {
         let root = *roots.by_path.get(path).ok_or(Errno::NOENT)?;
         let mut table = self.table();
-        let above = place::directory(&self.base, Path::new(&root.number.to_string()))?;
-        rustix::fs::unlinkat(above, "d", AtFlags::REMOVEDIR)?;
+        let content = roots::content(root.number);
+        let cost = cost_of(&place::stat(&self.base, &content)?);
+        place::remove(&self.base, &content, root.kind == FileType::Directory)?;
+        // A file that is open is counted until it is closed.
+        if table.open_file(root.node).is_none() {
+            self.usage.remove_entry(cost);
+        }
         table.remove_root(root.node);
-        self.usage.remove_entry(BLOCK);
         roots.by_path.remove(path);
         // What stays is without content, and removed at the next start.
         let _ = roots::remove(&self.base, root.number);

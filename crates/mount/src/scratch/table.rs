@@ -105,8 +105,8 @@ impl Table {
     }
 
     /// Makes a node for a root, which stays until it is removed.
-    pub(crate) fn add_root(&mut self, place: PathBuf, inode: u64) -> u64 {
-        let id = self.add(FileType::Directory, inode, None);
+    pub(crate) fn add_root(&mut self, place: PathBuf, (kind, inode): (FileType, u64)) -> u64 {
+        let id = self.add(kind, inode, None);
         if let Some(node) = self.nodes.get_mut(&id) {
             (node.place, node.lookups) = (Some(place), 1);
         }

@@ -3,9 +3,11 @@
 #![expect(clippy::disallowed_methods, reason = "looks at the workspace from outside")]
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
+mod asking;
 mod attributes;
 mod reading;
 mod reload;
+mod repository;
 mod rig;
 mod scratch;
 mod stress;

@@ -4,9 +4,14 @@ use std::{
     fs,
     os::unix::fs::{PermissionsExt as _, symlink},
     path::Path,
+    thread,
+    time::Duration,
 };
 
-use crate::rig::{ALL, with};
+use portcullis_mount::Options;
+use serde_json::Value;
+
+use crate::rig::{ALL, Rig, with, with_end, with_options};
 
 const HIDDEN: &str = "[[rules]]\nid = \"keys\"\neffect = \"deny\"\n\
     operations = [\"read\", \"write\", \"list\", \"stat\", \"remove\", \"rename\"]\n\
@@ -121,6 +126,80 @@ fn an_open_is_recorded_once_for_each_version() {
         rig.sh("sleep 1.2").ok();
         assert_eq!(rig.sh("cat README").ok(), "later\n");
         assert_eq!(rig.about("README").len(), 2);
+    });
+}
+
+/// The facts of the records of repeats: all opens and denials, and those of each path.
+fn repeats(rig: &Rig<'_>) -> Vec<(u64, u64, Vec<String>)> {
+    let records = rig.records();
+    let facts = records.iter().filter(|record| record["op"] == "repeats").map(|r| &r["facts"]);
+    let line = |path: &Value| {
+        format!("{} {} {}", path["path"].as_str().unwrap(), path["opens"], path["denials"])
+    };
+    let paths = |facts: &Value| facts["paths"].as_array().unwrap().iter().map(line).collect();
+    facts
+        .map(|f| (f["opens"].as_u64().unwrap(), f["denials"].as_u64().unwrap(), paths(f)))
+        .collect()
+}
+
+const NO_SRC: &str =
+    "[[rules]]\nid = \"no\"\neffect = \"deny\"\noperations = [\"read\"]\npaths = [\"src/**\"]\n";
+
+#[test]
+fn repeats_are_written_to_the_log_once_in_an_interval() {
+    let options = Options { repeats: Duration::from_millis(500), ..Options::new(0, 0) };
+    with_options(&format!("{ALL}{NO_SRC}"), options, tree, |rig| {
+        rig.sh("sleep 0.1").ok();
+        rig.sh("for i in 1 2 3; do cat README link; done").fails("Permission denied");
+        rig.sh("for i in 1 2 3; do cat README >/dev/null; cat src/main.rs || true; done").ok();
+        assert_eq!(rig.about("src/main.rs"), ["decision read denied"]);
+        thread::sleep(Duration::from_millis(600));
+        let found = repeats(rig);
+        let sum = |of: fn(&(u64, u64, Vec<String>)) -> u64| found.iter().map(of).sum::<u64>();
+        assert_eq!((sum(|one| one.0), sum(|one| one.1)), (3, 3), "{found:?}");
+        // Nothing happens, so nothing more is said.
+        thread::sleep(Duration::from_millis(600));
+        assert_eq!(repeats(rig), found);
+    });
+}
+
+#[test]
+fn repeats_are_written_to_the_log_when_the_mount_ends() {
+    with_end(
+        &format!("{ALL}{NO_SRC}"),
+        Options::new(0, 0),
+        tree,
+        |rig| {
+            rig.sh("sleep 0.1; for i in 1 2 3 4; do cat README; done >/dev/null").ok();
+            rig.sh("for i in 1 2 3; do cat src/main.rs || true; done").ok();
+            assert_eq!(repeats(rig), []);
+        },
+        |rig| {
+            let paths = vec!["README 3 0".to_owned(), "src/main.rs 0 2".to_owned()];
+            assert_eq!(repeats(rig), [(3, 2, paths)]);
+        },
+    );
+}
+
+#[test]
+fn each_open_is_recorded_where_that_is_chosen() {
+    let options = Options { records_each_open: true, ..Options::new(0, 0) };
+    with_options(&format!("{ALL}{NO_SRC}"), options, tree, |rig| {
+        rig.sh("sleep 0.1; for i in 1 2 3; do cat README; cat src/main.rs || true; done").ok();
+        assert_eq!(rig.about("README"), ["decision read ok"; 3]);
+        assert_eq!(rig.about("src/main.rs"), ["decision read denied"; 3]);
+        assert_eq!(rig.mount.numbers().repeats, 0);
+    });
+}
+
+/// Each denial brings the session nearer to its end, which a verifier can count.
+#[test]
+fn denials_that_are_limited_are_recorded_each() {
+    let limit = "[mount]\ndenials = 3\n";
+    with(&format!("{ALL}{NO_SRC}{limit}"), tree, |rig| {
+        rig.sh("sleep 0.1; for i in 1 2 3; do cat src/main.rs || true; done").ok();
+        assert_eq!(rig.about("src/main.rs"), ["decision read denied"; 3]);
+        rig.sh("cat README").fails("No such file");
     });
 }
 

@@ -165,9 +165,20 @@ pub(crate) fn with(policy: &str, fill: impl FnOnce(&Path), test: impl FnOnce(&Ri
 /// The same with other options.
 pub(crate) fn with_options(
     policy: &str,
+    options: Options,
+    fill: impl FnOnce(&Path),
+    test: impl FnOnce(&Rig<'_>) + Send,
+) {
+    with_end(policy, options, fill, test, |_| {});
+}
+
+/// The same with a look at what is left when the mount has ended.
+pub(crate) fn with_end(
+    policy: &str,
     mut options: Options,
     fill: impl FnOnce(&Path),
     test: impl FnOnce(&Rig<'_>) + Send,
+    end: impl FnOnce(&Rig<'_>),
 ) {
     let dir = tempfile::tempdir().unwrap();
     let base = dir.path().canonicalize().unwrap();
@@ -219,6 +230,7 @@ pub(crate) fn with_options(
         if let Err(panic) = tester.join() {
             std::panic::resume_unwind(panic);
         }
+        end(rig);
     });
 }
 

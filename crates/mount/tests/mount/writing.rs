@@ -260,8 +260,9 @@ fn sqlite_works_with_both_journals() {
 }
 
 #[test]
-fn git_works() {
-    with(ALL, nothing, |rig| {
+fn git_works_in_the_workspaces_repository() {
+    let policy = format!("{ALL}[git]\nrepository = \"workspace\"\n");
+    with(&policy, nothing, |rig| {
         let said = rig.sh("git init -q -b main . && git config user.name n && git config user.email n@example.org
             echo one >a; mkdir d; echo two >d/b; git add . && git commit -qm first
             git checkout -qb side; echo more >>a; git commit -qam second; git checkout -q main; echo x >c; git add c; git commit -qm third
@@ -335,9 +336,10 @@ fn a_rule_that_asks_refuses_at_once() {
             rig.sh(&format!("timeout 5 sh -c '{script}'")).fails("ermission denied");
         }
         assert_eq!(rig.read("file"), "one\ntwo\n");
-        let denied = ["decision write denied", "decision remove denied"];
-        assert_eq!(rig.about("file"), [&["decision read ok"], &denied[..]].concat());
-        assert_eq!(rig.about("new"), ["decision write denied"]);
+        let asked = |op: &str| [format!("decision {op} -"), format!("decision {op} denied")];
+        let all = [&["decision read ok".to_owned()], &asked("write")[..], &asked("remove")];
+        assert_eq!(rig.about("file"), all.concat());
+        assert_eq!(rig.about("new"), asked("write"));
     });
 }
 

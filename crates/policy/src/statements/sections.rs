@@ -19,7 +19,7 @@ use crate::{
     questions::PerAccess,
     said::Said,
     scratch::{PathList, StatedScratch, names_directories},
-    settings::{Binary, Hardlinks, Network, Stated, Symlinks},
+    settings::{Binary, Hardlinks, Network, Repository, Stated, Symlinks},
     size,
     spelling::fold,
 };
@@ -122,6 +122,10 @@ impl Reader<'_, '_> {
         }
         if let Some(scratch) = sub(root, "scratch") {
             stated.scratch = self.scratch(scratch);
+        }
+        if let Some(git) = sub(root, "git") {
+            let words = [("private", Repository::Private), ("workspace", Repository::Workspace)];
+            stated.repository = self.word(git, "repository", &words);
         }
         if let Some(agent) = sub(root, "agent") {
             self.agent(agent, &mut stated);

@@ -25,6 +25,24 @@ fn the_streams_are_the_commands_own() {
 }
 
 #[test]
+fn a_stream_that_is_open_for_writing_cannot_be_read_again() {
+    let place = Place::new(As::User);
+    let path = place.at("output");
+    std::fs::write(&path, "what stood there\n").unwrap();
+    if is_root() {
+        place.give_away();
+    }
+    let script = "cat /proc/self/fd/2 && exit; (exec 3<>/proc/self/fd/2) && exit; \
+        echo said >>/proc/self/fd/2 && echo writes";
+    let mut command = place.limited(&["exec", "--quiet", "--", "sh", "-c", script]);
+    let file = std::fs::OpenOptions::new().append(true).open(&path).unwrap();
+    let ended = end(command.stderr(file).spawn().unwrap());
+    assert_eq!(ended.stdout, "writes\n", "{ended:?}");
+    let text = std::fs::read_to_string(&path).unwrap();
+    assert!(text.starts_with("what stood there\n") && text.ends_with("said\n"), "{text}");
+}
+
+#[test]
 fn the_exit_code_is_the_commands() {
     let place = Place::new(users()[0]);
     for (script, code) in
@@ -146,6 +164,88 @@ fn what_was_stored_of_one_open_file_is_undone_at_once() {
     // Under another name it is another step.
     undo(intents("moved").last().unwrap());
     assert_eq!(std::fs::read_to_string(place.at("ws/moved")).unwrap(), "inner\none\n");
+}
+
+#[test]
+fn repeated_opens_are_counted_in_the_log_or_recorded_each() {
+    let script = "sleep 0.1; for i in 1 2 3; do cat file.txt; cat shut.txt; done >/dev/null 2>&1";
+    let rule = "\n[[rules]]\nid = \"shut\"\neffect = \"deny\"\noperations = [\"read\"]\npaths = [\"shut.txt\"]\n";
+    for (choice, of_file, of_shut) in [("versions", 1, 1), ("opens", 3, 3)] {
+        let place = Place::mounted(users()[0]);
+        let policy = place.at("policies/policy.toml");
+        std::fs::write(&policy, format!("{POLICY}{rule}")).unwrap();
+        std::fs::write(place.at("ws/shut.txt"), "shut\n").unwrap();
+        let config = place.at("policies/portcullis.toml");
+        std::fs::write(&config, format!("[audit]\nmount = \"{choice}\"\n")).unwrap();
+        let ended = place.exec(&["--config", &config], script);
+        let told = "denied   read shut.txt, 3 times: rule shut";
+        assert!(ended.stderr.contains(told), "{choice} {ended:?}");
+        let records = place.records();
+        let count = |path: &str| {
+            let reads =
+                |record: &&Value| said(record, "op") == "read" && said(record, "path") == path;
+            records.iter().filter(reads).count()
+        };
+        assert_eq!((count("file.txt"), count("shut.txt")), (of_file, of_shut), "{choice}");
+        let repeats: Vec<_> = records.iter().filter(|r| said(r, "op") == "repeats").collect();
+        let session = said(&records[0], "session");
+        let shown = place.command(&["audit", "session", session, "--workspace", &place.at("ws")]);
+        let shown = end({ shown }.spawn().unwrap());
+        if choice == "opens" {
+            assert!(repeats.is_empty() && !shown.stdout.contains("repeats"), "{repeats:?}");
+        } else {
+            let paths = serde_json::json!([
+                {"path": "file.txt", "opens": 2, "denials": 0},
+                {"path": "shut.txt", "opens": 0, "denials": 2},
+            ]);
+            assert_eq!(repeats.len(), 1, "{repeats:?}");
+            assert_eq!(
+                (&repeats[0]["door"], &repeats[0]["facts"]["paths"]),
+                (&"mount".into(), &paths)
+            );
+            assert!(shown.stdout.contains("2 more opens, 2 more denials"), "{shown:?}");
+        }
+    }
+}
+
+#[test]
+fn a_command_that_tries_again_passes_once_a_person_has_approved() {
+    let rule = "\n[[rules]]\nid = \"careful\"\neffect = \"ask\"\noperations = [\"write\"]\npaths = [\"asked.txt\"]\n";
+    for who in users() {
+        let place = Place::mounted(who);
+        let policy = place.at("policies/policy.toml");
+        std::fs::write(&policy, format!("{POLICY}{rule}")).unwrap();
+        let script =
+            "echo approved >~/new; until cp ~/new asked.txt; do sleep 0.1; done 2>/dev/null";
+        let command = ["exec", "--policy", &policy, "--", "sh", "-c", script];
+        let child = place.limited(&command).spawn().unwrap();
+        let workspace = place.at("ws");
+        let approve = |args: &[&str]| {
+            let args = [&["approve", "--json", "--workspace", &workspace], args].concat();
+            end(place.command(&args).spawn().unwrap())
+        };
+        let id = loop {
+            let list: Value = serde_json::from_str(&approve(&["--list"]).stdout).unwrap();
+            if let Some(id) = list["waiting"][0]["id"].as_str() {
+                break id.to_owned();
+            }
+            std::thread::sleep(Duration::from_millis(50));
+        };
+        assert!(!place.base().join("ws/asked.txt").exists());
+        assert_eq!(approve(&[&id]).code, 0, "{who:?}");
+        let ended = end(child);
+        assert_eq!(ended.code, 0, "{who:?} {ended:?}");
+        assert_eq!(std::fs::read_to_string(place.at("ws/asked.txt")).unwrap(), "approved\n");
+        // It was told at once, and at the end.
+        for told in
+            [format!("`portcullis approve {id} --state"), format!(": rule careful, question {id}")]
+        {
+            assert!(ended.stderr.contains(&told), "{who:?} {told} {ended:?}");
+        }
+        let records = place.records();
+        let approval = records.iter().find(|record| said(record, "kind") == "approval").unwrap();
+        assert_eq!((said(approval, "door"), said(approval, "result")), ("mount", "once"));
+    }
 }
 
 #[test]

@@ -136,3 +136,23 @@ fn nothing_is_left_when_the_broker_is_killed() {
     }
     inside.end();
 }
+
+/// It was stopped only once the mount was gone, so what it wrote then was lost.
+#[test]
+fn an_agent_that_stays_after_its_editor_stores_what_it_writes_when_it_is_stopped() {
+    for who in users() {
+        let place = Place::mounted(who);
+        let policy = place.at("policies/policy.toml");
+        let script = "trap 'echo late >late.txt; exit 3' TERM; while :; do sleep 0.1; done";
+        let args = ["run", "--policy", &policy, "--", "sh", "-c", script];
+        let mut child = place.limited(&args).spawn().unwrap();
+        // The editor goes at once.
+        child.stdin.take();
+        let gone = Instant::now();
+        let ended = end(child);
+        assert_eq!(ended.code, 3, "{who:?} {ended:?}");
+        assert_eq!(std::fs::read_to_string(place.at("ws/late.txt")).unwrap(), "late\n");
+        assert!(!ended.stderr.contains("still had the mount"), "{who:?} {ended:?}");
+        assert!(gone.elapsed() < Duration::from_secs(15), "{:?}", gone.elapsed());
+    }
+}

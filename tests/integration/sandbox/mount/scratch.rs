@@ -64,11 +64,12 @@ fn another_agent_or_policy_sees_nothing_of_it() {
 
 #[test]
 fn a_place_that_an_agent_could_change_is_refused() {
-    let place = Place::with_scratch(users()[0], "");
-    let cache = place.at("home/.cache");
-    std::fs::create_dir_all(&cache).unwrap();
+    // Also where this policy has none: a later start may have another.
+    let place = Place::new(users()[0]);
+    let scratch = place.at("home/.local/share/portcullis/scratch");
+    std::fs::create_dir_all(&scratch).unwrap();
     place.give_away();
-    let ended = place.exec(&["--agent-write", &cache], "true");
+    let ended = place.exec(&["--agent-write", &scratch], "true");
     assert!(ended.code != 0 && ended.stderr.contains("place of scratch directories"), "{ended:?}");
 }
 

@@ -1,0 +1,90 @@
+//! Questions of requests that do not wait for the answer: a program at a mount gets its
+//! error at once. What a person says is for a later request that is the same in every respect.
+
+use std::time::Instant;
+
+use portcullis_audit::Draft;
+
+use super::{
+    Gateway,
+    approvals::{Approver, Ticket},
+    asking::REJECTED,
+    error::Stopped,
+    pending_approval::{Approved, Asking, OpenQuestion, State},
+};
+use crate::model::Session;
+
+impl Gateway {
+    /// Puts a question to whoever may answer, unless it was put before, and does not wait.
+    ///
+    /// # Errors
+    /// Unless a person has approved.
+    pub(super) fn ask_without_waiting(
+        &self,
+        session: &Session,
+        draft: Draft,
+        asking: Asking,
+        approver: &dyn Approver,
+    ) -> Result<Approved, Box<Stopped>> {
+        let mut open = self.open_questions.lock();
+        self.settle(&mut open, session);
+        let same = |one: &OpenQuestion| one.is_of(session) && *one.binding() == asking.binding;
+        if let Some(at) = open.iter().position(same) {
+            let question = open.swap_remove(at);
+            let why = match question.state {
+                State::Approved(approved) => return Ok(*approved),
+                State::Waiting => waits(&question.ticket),
+                State::Rejected => REJECTED.to_owned(),
+            };
+            let draft = question.ticket.question().named_in(draft);
+            open.push(question);
+            return Err(Stopped::because(draft, asking.refused(why)));
+        }
+        for older in open.iter().filter(|one| one.is_of(session)) {
+            if older.is_superseded_by(&asking.binding) {
+                older.ticket.withdraw();
+            }
+        }
+        self.settle(&mut open, session);
+        let (ticket, draft) = self.pose(session, draft, asking, approver)?;
+        let why = ticket.question().refusal(waits(&ticket));
+        open.push(OpenQuestion { ticket, draft: draft.clone(), state: State::Waiting });
+        Err(Stopped::because(draft, why))
+    }
+
+    /// Records what was answered to requests of `session` that did not wait.
+    pub fn settle_questions(&self, session: &Session) {
+        self.settle(&mut self.open_questions.lock(), session);
+    }
+
+    /// Withdraws what was not answered, because the session has ended.
+    pub fn withdraw_questions(&self, session: &Session) {
+        let mut open = self.open_questions.lock();
+        open.iter().filter(|one| one.is_of(session)).for_each(|one| one.ticket.withdraw());
+        self.settle(&mut open, session);
+        open.retain(|one| !one.is_of(session));
+    }
+
+    fn settle(&self, open: &mut Vec<OpenQuestion>, session: &Session) {
+        open.retain_mut(|one| {
+            if !one.is_of(session) {
+                return true;
+            }
+            if matches!(one.state, State::Waiting) {
+                let Some(end) = one.ticket.end() else { return true };
+                let is_rejected = end.is_rejection();
+                match self.conclude_question(&one.ticket, one.draft.clone(), end) {
+                    Ok(approved) => one.state = State::Approved(Box::new(approved)),
+                    Err(_) if is_rejected => one.state = State::Rejected,
+                    Err(_) => return false,
+                }
+            }
+            !matches!(one.state, State::Rejected) || Instant::now() < one.ticket.deadline()
+        });
+    }
+}
+
+fn waits(ticket: &Ticket) -> String {
+    let id = &ticket.question().id;
+    format!("a person is asked (question {id}); the same request passes once it is approved")
+}

@@ -1,0 +1,160 @@
+//! Opens that repeat what is on record, counted for records that say so of many.
+
+use std::{
+    collections::BTreeMap,
+    sync::{Condvar, Mutex, MutexGuard, PoisonError},
+    time::Duration,
+};
+
+use portcullis_policy::model::WorkspacePath;
+use serde_json::{Value, json};
+
+/// The operation of the records.
+pub(crate) const REPEATS: &str = "repeats";
+/// The most bytes of paths between two times that they are written; opens of more paths
+/// are counted together.
+const MAX_PATHS: usize = 1 << 20;
+/// The most of them in one record.
+const MAX_PATHS_OF_RECORD: usize = 64 << 10;
+/// What a path costs beside its bytes.
+const OVERHEAD: usize = 32;
+
+/// How often what was opened.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+struct Times {
+    opens: u64,
+    denials: u64,
+}
+
+impl Times {
+    fn add(&mut self, other: Self) {
+        self.opens += other.opens;
+        self.denials += other.denials;
+    }
+
+    fn is_none(self) -> bool {
+        self == Self::default()
+    }
+}
+
+/// What is to be written.
+#[derive(Debug, Default)]
+struct Counted {
+    paths: BTreeMap<WorkspacePath, Times>,
+    bytes: usize,
+    /// Of paths for which there is no room.
+    others: Times,
+}
+
+impl Counted {
+    fn count(&mut self, path: &WorkspacePath, times: Times) {
+        if let Some(known) = self.paths.get_mut(path) {
+            return known.add(times);
+        }
+        let size = path.as_str().len() + OVERHEAD;
+        if self.bytes + size > MAX_PATHS {
+            return self.others.add(times);
+        }
+        self.bytes += size;
+        self.paths.insert(path.clone(), times);
+    }
+
+    /// The facts of each record that says this.
+    fn records(self) -> Vec<BTreeMap<String, Value>> {
+        let mut records = Vec::new();
+        let (mut paths, mut bytes, mut sum) = (Vec::new(), 0, Times::default());
+        for (path, times) in self.paths {
+            let size = path.as_str().len() + OVERHEAD;
+            if bytes + size > MAX_PATHS_OF_RECORD {
+                records.push(facts(std::mem::take(&mut paths), sum));
+                (bytes, sum) = (0, Times::default());
+            }
+            bytes += size;
+            sum.add(times);
+            let Times { opens, denials } = times;
+            paths.push(json!({ "path": path.as_str(), "opens": opens, "denials": denials }));
+        }
+        sum.add(self.others);
+        if !sum.is_none() {
+            records.push(facts(paths, sum));
+        }
+        records
+    }
+}
+
+/// All opens of a record, and those of the paths that it names.
+fn facts(paths: Vec<Value>, Times { opens, denials }: Times) -> BTreeMap<String, Value> {
+    let facts = [("opens", opens.into()), ("denials", denials.into()), ("paths", paths.into())];
+    facts.into_iter().map(|(name, value)| (name.to_owned(), value)).collect()
+}
+
+/// The repeats of a mount.
+#[derive(Debug, Default)]
+pub(crate) struct Repeats {
+    state: Mutex<State>,
+    changed: Condvar,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    counted: Counted,
+    ended: bool,
+}
+
+impl Repeats {
+    /// An open of a version that was shown before.
+    pub(crate) fn open(&self, path: &WorkspacePath) {
+        self.lock().counted.count(path, Times { opens: 1, denials: 0 });
+    }
+
+    /// An open that was denied as one before.
+    pub(crate) fn denial(&self, path: &WorkspacePath) {
+        self.lock().counted.count(path, Times { opens: 0, denials: 1 });
+    }
+
+    /// Nothing follows.
+    pub(crate) fn end(&self) {
+        self.lock().ended = true;
+        self.changed.notify_all();
+    }
+
+    /// Waits for the end, but not for longer than `timeout`; whether it has come.
+    pub(crate) fn wait(&self, timeout: Duration) -> bool {
+        let state = self.lock();
+        let waited = self.changed.wait_timeout_while(state, timeout, |state| !state.ended);
+        waited.unwrap_or_else(PoisonError::into_inner).0.ended
+    }
+
+    /// The facts of each record that says what was counted since the last time.
+    pub(crate) fn take(&self) -> Vec<BTreeMap<String, Value>> {
+        let counted = std::mem::take(&mut self.lock().counted);
+        counted.records()
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn many_paths_are_several_records_and_more_are_counted_together() {
+        let mut counted = Counted::default();
+        for number in 0..10_000 {
+            let path = WorkspacePath::parse(&format!("{number:0200}")).unwrap();
+            counted.count(&path, Times { opens: 1, denials: 0 });
+            counted.count(&path, Times { opens: 1, denials: 1 });
+        }
+        let records = counted.records();
+        let named: usize =
+            records.iter().map(|facts| facts["paths"].as_array().unwrap().len()).sum();
+        assert_eq!((records.len(), named), (17, MAX_PATHS / 232));
+        let sum = |name: &str| records.iter().map(|facts| facts[name].as_u64().unwrap()).sum();
+        assert_eq!((sum("opens"), sum("denials")), (20_000_u64, 10_000_u64));
+        assert!(records.iter().all(|facts| json!(facts).to_string().len() < 100_000));
+        assert!(Counted::default().records().is_empty());
+    }
+}

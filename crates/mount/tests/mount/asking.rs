@@ -1,0 +1,189 @@
+//! Rules that ask a person: programs do not wait, and may try again.
+
+use std::{fs, path::Path, thread, time::Duration};
+
+use portcullis_core::Answer;
+use portcullis_mount::Options;
+use serde_json::Value;
+
+use crate::rig::{ALL, Done, Rig, with, with_end};
+
+const ASKS: &str = "[[rules]]\nid = \"careful\"\neffect = \"ask\"\npaths = [\"file\", \"dir/**\"]\n\
+    operations = [\"read\", \"write\", \"remove\", \"rename\", \"mkdir\"]\n";
+
+fn policy() -> String {
+    format!("{ALL}{ASKS}")
+}
+
+fn files(root: &Path) {
+    fs::write(root.join("file"), "one\n").unwrap();
+    fs::write(root.join("other"), "other\n").unwrap();
+}
+
+impl Rig<'_> {
+    /// The ids of the questions that wait, the oldest first.
+    fn questions(&self) -> Vec<String> {
+        let waiting = self.gateway.approvals().waiting();
+        waiting.iter().map(|ticket| ticket.question().id.clone()).collect()
+    }
+
+    /// The only one that does.
+    #[track_caller]
+    fn question(&self) -> String {
+        let questions = self.questions();
+        assert_eq!(questions.len(), 1, "{questions:?}");
+        questions.concat()
+    }
+
+    /// Writes a file in one piece and looks at what close(2) says, as a shell does not.
+    fn write(&self, path: &str, text: &str) -> Done {
+        self.python(&format!("with open('{path}', 'w') as f: f.write('{text}')"))
+    }
+
+    /// Answers the only question that waits.
+    #[track_caller]
+    fn answer(&self, answer: Answer) {
+        self.gateway.approvals().answer(&self.question(), answer, "tester").unwrap();
+    }
+
+    /// How the questions ended, as their records say.
+    fn ends(&self) -> Vec<String> {
+        let records = self.records();
+        let ends = records.iter().filter(|record| record["kind"] == "approval");
+        ends.map(|record| record["result"].as_str().unwrap().to_owned()).collect()
+    }
+}
+
+#[test]
+fn a_read_passes_once_when_it_was_approved() {
+    with(&policy(), files, |rig| {
+        rig.sh("cat file").fails("Permission denied");
+        let id = rig.question();
+        let why =
+            rig.python("import os; print(os.getxattr('file', 'user.portcullis.why').decode())");
+        assert!(
+            why.ok()
+                .contains(&format!("denied by rule `careful`: a person is asked (question {id})"))
+        );
+        // Asked once, however often it is tried.
+        rig.sh("cat file").fails("Permission denied");
+        assert_eq!(rig.questions(), [id.as_str()]);
+        let asked: Vec<Value> =
+            rig.records().into_iter().filter(|record| record["facts"]["question"] == *id).collect();
+        let decided: Vec<_> =
+            asked.iter().map(|record| record["decision"].as_str().unwrap()).collect();
+        assert_eq!(decided, ["ask", "deny", "deny"]);
+        rig.answer(Answer::Once);
+        assert_eq!(rig.sh("cat file").ok(), "one\n");
+        rig.sh("cat file").fails("Permission denied");
+        assert_eq!(rig.questions().len(), 1);
+        assert_eq!(rig.ends(), ["once"]);
+        let read = rig
+            .records()
+            .into_iter()
+            .find(|record| record["result"] == "ok" && record["op"] == "read");
+        let approval = rig.records().into_iter().find(|record| record["kind"] == "approval");
+        assert_eq!(read.unwrap()["facts"]["approval"], approval.unwrap()["seq"]);
+    });
+}
+
+#[test]
+fn an_approved_change_is_that_change_alone() {
+    with(&policy(), files, |rig| {
+        rig.sh("cp other file").fails("ermission denied");
+        rig.answer(Answer::Once);
+        rig.write("file", "evil").fails("ermission denied");
+        assert_eq!(rig.read("file"), "one\n");
+        rig.sh("cp other file").ok();
+        assert_eq!(rig.read("file"), "other\n");
+        rig.sh("rm -f file").fails("ermission denied");
+        assert!(rig.host("file").exists());
+    });
+}
+
+#[test]
+fn changes_that_were_approved_pass_whatever_they_are() {
+    with(&policy(), files, |rig| {
+        for script in ["rm file", "mkdir dir", "cp other dir/new", "mv dir/new dir/newer"] {
+            rig.sh(script).fails("ermission denied");
+            rig.answer(Answer::Once);
+            rig.sh(script).ok();
+        }
+        assert_eq!(rig.read("dir/newer"), "other\n");
+        assert!(!rig.host("file").exists());
+        assert_eq!(rig.ends(), ["once"; 4]);
+    });
+}
+
+#[test]
+fn what_is_approved_for_the_session_passes_with_any_content() {
+    with(&policy(), files, |rig| {
+        rig.write("file", "two").fails("ermission denied");
+        rig.answer(Answer::Session);
+        for word in ["two", "three", "four"] {
+            rig.write("file", word).ok();
+        }
+        assert_eq!((rig.read("file").as_str(), rig.questions().len()), ("four", 0));
+    });
+}
+
+#[test]
+fn another_content_withdraws_the_question_about_the_first() {
+    with(&policy(), files, |rig| {
+        for word in ["two", "three", "four"] {
+            rig.write("file", word).fails("ermission denied");
+            assert_eq!(rig.questions().len(), 1);
+        }
+        rig.answer(Answer::Once);
+        rig.write("file", "four").ok();
+        assert_eq!(rig.ends(), ["withdrawn", "withdrawn", "once"]);
+    });
+}
+
+#[test]
+fn nobody_is_asked_again_about_what_was_rejected_until_its_time_is_over() {
+    let limit = "[limits]\napprovalTimeout = \"3s\"\n";
+    with(&format!("{}{limit}", policy()), files, |rig| {
+        rig.sh("rm -f file").fails("ermission denied");
+        rig.answer(Answer::Reject);
+        for _ in 0..2 {
+            rig.sh("rm -f file").fails("ermission denied");
+            assert_eq!(rig.questions().len(), 0);
+        }
+        thread::sleep(Duration::from_millis(3100));
+        rig.sh("rm -f file").fails("ermission denied");
+        assert_eq!(rig.questions().len(), 1);
+        // Nobody answers, and the log says so without another request.
+        thread::sleep(Duration::from_millis(4200));
+        assert_eq!(
+            (rig.questions().len(), rig.ends()),
+            (0, vec!["rejected".into(), "timeout".into()])
+        );
+    });
+}
+
+#[test]
+fn the_end_of_the_mount_withdraws_what_was_not_answered() {
+    with_end(
+        &policy(),
+        Options::new(0, 0),
+        files,
+        |rig| drop(rig.sh("rm -f file").fails("ermission denied")),
+        |rig| assert_eq!((rig.questions().len(), rig.ends()), (0, vec!["withdrawn".to_owned()])),
+    );
+}
+
+/// What was approved under one policy says nothing of another one.
+#[test]
+fn an_approval_ends_with_the_policy() {
+    with(&policy(), files, |rig| {
+        rig.sh("rm -f file").fails("ermission denied");
+        rig.answer(Answer::Once);
+        let text = policy().replace("version = 1", "version = 2");
+        let source = portcullis_policy::PolicySource::from_text("test.toml", &text);
+        let policy = portcullis_policy::compile(&source).unwrap();
+        rig.gateway.reload(rig.session(), policy, "test").unwrap().unwrap();
+        rig.sh("rm -f file").fails("ermission denied");
+        assert!(rig.host("file").exists());
+    });
+}

@@ -1,0 +1,82 @@
+//! The private git repository of a mount: what the policy shows of the workspace, as one commit.
+//!
+//! Programs in the sandbox do not see the workspace's own repository, for its history has
+//! what the policy hides. Before the first program of a scratch place runs, git makes another
+//! one there, in the sandbox, from the files that the mount shows.
+
+use std::{ffi::OsString, time::Duration};
+
+use nix::sys::signalfd::SignalFd;
+
+use super::start::explain;
+use crate::{
+    app::{failure::Failure, opened::Opened},
+    sandbox::PendingAgent,
+};
+
+/// Makes the repository, unless there is one. One that was not finished is made anew.
+///
+/// What git compares of a file is its size and time alone: inode numbers are others in each
+/// mount.
+const SCRIPT: &str = r#"
+[ -e .git ] && ! [ -e .git/portcullis-unfinished ] && exit 0
+command -v git >/dev/null || exit 3
+export GIT_CONFIG_GLOBAL=/dev/null GIT_CONFIG_NOSYSTEM=1
+rm -rf .git && mkdir .git && : >.git/portcullis-unfinished || exit
+git init -q -b main || exit
+git config core.checkStat minimal && git config core.trustctime false || exit
+git config user.name agent && git config user.email agent@localhost || exit
+git add --all --ignore-errors
+git -c user.name=portcullis -c user.email=portcullis@localhost commit -q --allow-empty \
+    -m "Files that the policy shows at the start of the session" || exit
+rm .git/portcullis-unfinished && exit 4
+"#;
+/// The script's exit code where there was a repository.
+const KEPT: i32 = 0;
+/// The same where there is no git.
+const NO_GIT: i32 = 3;
+/// The same where it made one.
+const MADE: i32 = 4;
+
+/// After this time the user is told what takes so long.
+const SILENCE: Duration = Duration::from_secs(2);
+
+/// Makes the repository, if the workspace has one and the programs shall have their own.
+///
+/// # Errors
+/// When somebody stopped it, or the sandbox is gone.
+pub(in crate::cli) fn prepare(
+    pending: &PendingAgent,
+    opened: &Opened,
+    signals: &SignalFd,
+) -> Result<(), Failure> {
+    let is_private = opened.policy.scratch().is_some_and(|scratch| scratch.repositories());
+    let own = opened.workspace.root().join(".git");
+    if !is_private || !pending.report.mount || rustix::fs::lstat(&own).is_err() {
+        return Ok(());
+    }
+    let command: Vec<OsString> = ["/bin/sh", "-c", SCRIPT].map(OsString::from).into();
+    let mut is_told = false;
+    let waits = |passed: Duration| {
+        if passed > SILENCE && !is_told {
+            is_told = true;
+            errln!("portcullis: making a private git repository of what the policy shows ...");
+        }
+        !matches!(signals.read_signal(), Ok(Some(_)))
+    };
+    match pending.prepare(command, waits).map_err(explain)? {
+        Some(KEPT) => {}
+        Some(MADE) => errln!(
+            "portcullis: note: the programs have a git repository of their own, with one commit of \
+             what the policy shows; the workspace's history stays outside"
+        ),
+        Some(NO_GIT) => errln!(
+            "portcullis: note: the programs see no git repository: there is no `git` in the sandbox"
+        ),
+        Some(code) => errln!(
+            "portcullis: warning: the programs' own git repository could not be made: exit code {code}"
+        ),
+        None => return Err(Failure::new("stopped while the git repository was made")),
+    }
+    Ok(())
+}
