@@ -40,15 +40,10 @@ pub(crate) struct Place {
 ///
 /// # Errors
 /// When there is no home directory.
-pub(crate) fn base() -> Result<PathBuf, Failure> {
+fn base() -> Result<PathBuf, Failure> {
     let dirs = etcetera::base_strategy::Xdg::new()
         .or_fail("cannot find a place for scratch directories")?;
-    Ok(below(&dirs.data_dir()))
-}
-
-/// The same where `data` stands for `$XDG_DATA_HOME`.
-pub(crate) fn below(data: &Path) -> PathBuf {
-    data.join("portcullis/scratch")
+    Ok(dirs.data_dir().join("portcullis/scratch"))
 }
 
 impl Place {

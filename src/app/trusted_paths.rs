@@ -11,7 +11,7 @@ use rustix::fs::{FileType, access, stat};
 
 use super::{
     failure::{Context as _, Failure},
-    scratch, state_directory, state_owner,
+    state_directory, state_owner,
 };
 use crate::{
     config::{Operator, PolicyTexts, audit::Audit, operator, signature::signature_path},
@@ -127,7 +127,7 @@ fn places() -> Vec<(Trusted, PathBuf)> {
         .map(|base| (Trusted::Configuration, operator::file_below(&base)))
         .chain(states.map(|base| (Trusted::StatePlace, base.join("portcullis"))))
         .chain(data.iter().map(|base| (Trusted::Homes, base.join("portcullis/homes"))))
-        .chain(data.iter().map(|base| (Trusted::Scratch, scratch::below(base))))
+        .chain(data.iter().map(|base| (Trusted::Scratch, base.join("portcullis/scratch"))))
         .collect()
 }
 
