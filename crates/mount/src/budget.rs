@@ -1,10 +1,16 @@
-//! The memory that staged versions may take.
+//! The memory that staged versions, and lists of open directories, may take.
 
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{
+    Arc,
+    atomic::{AtomicBool, AtomicU64, Ordering},
+};
 
 use rustix::io::Errno;
 
-/// The bytes that all staged versions of a mount may have together.
+/// What a name in a list costs beside its bytes.
+const NAME: u64 = 64;
+
+/// The bytes that all of a mount may have together.
 #[derive(Debug)]
 pub(crate) struct Budget {
     used: AtomicU64,
@@ -40,5 +46,33 @@ impl Budget {
     /// The most bytes of one file.
     pub(crate) fn file(&self) -> u64 {
         self.file
+    }
+}
+
+/// Bytes of a budget, given back when this is dropped.
+#[derive(Debug)]
+pub(crate) struct Taken {
+    budget: Arc<Budget>,
+    bytes: u64,
+}
+
+impl Taken {
+    /// Takes what a list with these names needs.
+    ///
+    /// # Errors
+    /// `ENOMEM`.
+    pub(crate) fn for_names(
+        budget: &Arc<Budget>,
+        names: impl Iterator<Item = usize>,
+    ) -> Result<Self, Errno> {
+        let bytes = names.fold(0_u64, |sum, length| sum.saturating_add(length as u64 + NAME));
+        budget.take(bytes).map_err(|_| Errno::NOMEM)?;
+        Ok(Self { budget: Arc::clone(budget), bytes })
+    }
+}
+
+impl Drop for Taken {
+    fn drop(&mut self) {
+        self.budget.give_back(self.bytes);
     }
 }

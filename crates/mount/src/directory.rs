@@ -2,6 +2,8 @@
 
 use portcullis_policy::ObjectKind;
 
+use crate::budget::Taken;
+
 /// What an open directory gives, in one order as long as it is open. The offset of an entry
 /// is its index and one more, `.` and `..` included.
 #[derive(Debug)]
@@ -9,14 +11,15 @@ pub(crate) struct List {
     entries: Vec<(String, ObjectKind)>,
     /// The policy under which it was taken.
     pub(crate) policy: u64,
+    _taken: Taken,
 }
 
 /// The entries that each directory has.
 const DOTS: [&str; 2] = [".", ".."];
 
 impl List {
-    pub(crate) fn new(entries: Vec<(String, ObjectKind)>, policy: u64) -> Self {
-        Self { entries, policy }
+    pub(crate) fn new(entries: Vec<(String, ObjectKind)>, policy: u64, taken: Taken) -> Self {
+        Self { entries, policy, _taken: taken }
     }
 
     /// The entry at `offset`.

@@ -55,6 +55,7 @@ impl Mount<'_> {
         let count = |most: usize| u64::try_from(most).unwrap_or(u64::MAX);
         let all = [
             ("handles", count(options.handles), state.handles.was_full()),
+            ("listBytes", options.lists, self.lists.was_full()),
             ("nodes", count(options.nodes), state.nodes.was_full()),
             ("openBytes", options.open, state.open_was_full()),
             ("stagedBytes", options.staged, self.budget.was_full()),

@@ -8,6 +8,7 @@ use rustix::{fs::FileType, io::Errno};
 
 use crate::{
     attributes::Attr,
+    budget::Taken,
     directory::List,
     errno,
     handles::OpenDirectory,
@@ -230,7 +231,9 @@ impl Mount<'_> {
                 }
             }
         }
-        Ok(List::new(entries, policy))
+        let names = entries.iter().map(|(name, _)| name.len());
+        let taken = Taken::for_names(&self.lists, names)?;
+        Ok(List::new(entries, policy, taken))
     }
 
     /// Gives the entries of an open directory from `offset` on to `give`, which gets each
@@ -250,7 +253,11 @@ impl Mount<'_> {
         let is_current = |list: &&mut List| offset != 0 && list.policy == self.policy();
         let list = match list.as_mut().filter(is_current) {
             Some(list) => list,
-            None => list.insert(self.list(directory.node)?),
+            None => {
+                // One at a time: it counts.
+                *list = None;
+                list.insert(self.list(directory.node)?)
+            }
         };
         let mut at = offset;
         while let Some((name, kind)) = list.at(at) {

@@ -10,7 +10,7 @@ use portcullis_core::{
 };
 use portcullis_policy::{
     ObjectKind,
-    model::{Encoding, LineRange, Session, WorkspacePath, request::Read},
+    model::{Access, Encoding, LineRange, Session, WorkspacePath, request::Read},
 };
 use rustix::io::Errno;
 
@@ -45,6 +45,8 @@ pub struct Mount<'g> {
     /// Held shared by what depends on a path, and alone by what changes paths.
     names: RwLock<()>,
     pub(crate) budget: Arc<Budget>,
+    /// Of lists of open directories.
+    pub(crate) lists: Arc<Budget>,
     claims: Claims,
     pub(crate) scratch: Option<Scratch>,
     pub(crate) counts: Counts,
@@ -62,6 +64,8 @@ pub(crate) struct State {
     /// The bytes of all views that are open.
     open: u64,
     open_limit: u64,
+    /// The bytes of files that are being read.
+    reading: u64,
     /// Whether there was no room for a view.
     open_was_full: bool,
     pub(crate) handles: Handles,
@@ -106,6 +110,15 @@ impl State {
     }
 }
 
+/// A file is being read.
+pub(crate) struct Reading<'a>(&'a Mutex<State>, u64);
+
+impl Drop for Reading<'_> {
+    fn drop(&mut self) {
+        lock(self.0).reading -= self.1;
+    }
+}
+
 /// A change of this mount is under way.
 pub(crate) struct Change<'a>(&'a Mutex<State>);
 
@@ -137,17 +150,20 @@ impl<'g> Mount<'g> {
             nodes: Nodes::new(options.nodes),
             open: 0,
             open_limit: options.open,
+            reading: 0,
             open_was_full: false,
             handles: Handles::new(options.handles),
             memo: Memo::new(options.views),
         };
         let scratch = options.scratch.take();
+        let lists = Arc::new(Budget::new(options.lists, options.lists));
         Self {
             gateway,
             session,
-            scratch: scratch.map(|scratch| scratch.owned_by(options.uid, options.gid)),
+            scratch: scratch.map(|scratch| scratch.owned_by((options.uid, options.gid), &lists)),
             state: Mutex::new(state),
             names: RwLock::default(),
+            lists,
             budget: Arc::new(Budget::new(options.staged, options.file)),
             claims: Claims::new(options.processes.take()),
             counts: Counts::default(),
@@ -195,6 +211,24 @@ impl<'g> Mount<'g> {
     /// Waits for whatever depends on a path.
     pub(crate) fn change_names(&self) -> RwLockWriteGuard<'_, ()> {
         self.names.write().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Reserves what the file of that size takes while it is read, as if it were open already.
+    ///
+    /// # Errors
+    /// `ENOMEM` when that is too much together with what else is open or read.
+    pub(crate) fn begin_reading(&self, size: u64) -> Result<Reading<'_>, Errno> {
+        // A larger one is denied, and not read.
+        let most = self.gateway.policy().max_size(Access::Read, self.session.door);
+        let size = if size > most { 0 } else { size };
+        let mut state = self.lock();
+        let all = state.open.saturating_add(state.reading).saturating_add(size);
+        if all > state.open_limit {
+            state.open_was_full = true;
+            return Err(Errno::NOMEM);
+        }
+        state.reading += size;
+        Ok(Reading(&self.state, size))
     }
 
     /// Until the end of the change no name is judged by what is seen of the workspace.

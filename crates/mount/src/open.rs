@@ -151,7 +151,9 @@ impl Mount<'_> {
             if self.repeats_denial(id, &key, (path, &seen.stat)) {
                 return Err(Errno::ACCESS);
             }
+            let reading = self.begin_reading(seen.stat.size)?;
             let view = self.read_version(pid, id, (path, key))?;
+            drop(reading);
             let is_certain = self.seen(path)?.stat.version() == version && self.policy() == policy;
             if is_certain && settled {
                 self.lock().memo.insert(id, key, Arc::clone(&view));

@@ -30,6 +30,8 @@ pub struct Options {
     pub views: usize,
     /// The most bytes of files that are open for reading, together.
     pub open: u64,
+    /// The most bytes of lists of open directories.
+    pub lists: u64,
     /// The most open handles.
     pub handles: usize,
     /// The most known nodes.
@@ -54,6 +56,7 @@ impl Options {
             file: 256 << 20,
             views: 256 << 20,
             open: 2 << 30,
+            lists: 256 << 20,
             handles: 65_536,
             nodes: 1 << 20,
             records_each_open: false,

@@ -18,7 +18,7 @@ mod serve;
 pub(crate) use self::roots_of_mount::Moved;
 use std::{
     os::fd::OwnedFd,
-    sync::{Mutex, MutexGuard, PoisonError, RwLock},
+    sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock},
     time::Duration,
 };
 
@@ -29,6 +29,8 @@ use rustix::{
     io::Result,
     process::{Resource, getrlimit},
 };
+
+use crate::budget::Budget;
 
 use self::{
     place::kind,
@@ -53,6 +55,7 @@ pub struct Scratch {
     roots: RwLock<Roots>,
     usage: Usage,
     owner: (u32, u32),
+    lists: Arc<Budget>,
 }
 
 /// What is in scratch directories.
@@ -88,13 +91,21 @@ impl Scratch {
             roots.by_path.insert(path, Root { kind, number, node });
         }
         let (table, roots) = (Mutex::new(table), RwLock::new(roots));
-        Ok(Self { rules, base, table, roots, usage, owner: (0, 0) })
+        Ok(Self {
+            rules,
+            base,
+            table,
+            roots,
+            usage,
+            owner: (0, 0),
+            lists: Arc::new(Budget::new(0, 0)),
+        })
     }
 
-    /// The same for files of that user and group.
+    /// The same for files of that user and group, with a budget for lists.
     #[must_use]
-    pub(crate) fn owned_by(self, uid: u32, gid: u32) -> Self {
-        Self { owner: (uid, gid), ..self }
+    pub(crate) fn owned_by(self, owner: (u32, u32), lists: &Arc<Budget>) -> Self {
+        Self { owner, lists: Arc::clone(lists), ..self }
     }
 
     /// Which directories are scratch.

@@ -24,6 +24,8 @@ use rustix::{
     io::{Result, pread, pwrite},
 };
 
+use crate::budget::Taken;
+
 use super::{
     Scratch, TIMEOUT,
     names::SET_ID,
@@ -105,8 +107,10 @@ impl Scratch {
         Ok(())
     }
 
-    fn list(&self, directory: &OpenDirectory) -> Result<Vec<place::Listed>> {
-        place::list(directory.descriptor.as_fd())
+    fn list(&self, directory: &OpenDirectory) -> Result<(Vec<place::Listed>, Taken)> {
+        let list = place::list(directory.descriptor.as_fd())?;
+        let taken = Taken::for_names(&self.lists, list.iter().map(|entry| entry.name.len()))?;
+        Ok((list, taken))
     }
 }
 
@@ -342,6 +346,8 @@ impl FileSystem for Scratch {
         let open = self.table().directory(handle.0)?;
         let mut list = open.list.lock().unwrap_or_else(PoisonError::into_inner);
         if offset == 0 || list.is_none() {
+            // One at a time: it counts.
+            *list = None;
             *list = Some(self.list(&open)?);
         }
         for (index, name) in [".", ".."].into_iter().enumerate() {
@@ -352,7 +358,7 @@ impl FileSystem for Scratch {
             }
         }
         let skip = usize::try_from(offset.saturating_sub(2)).unwrap_or(usize::MAX);
-        for (index, entry) in list.iter().flatten().enumerate().skip(skip) {
+        for (index, entry) in list.iter().flat_map(|(list, _)| list).enumerate().skip(skip) {
             let next = index as u64 + 3;
             let has_room = if directory.is_plus() {
                 directory.add_entry(&entry.name, next, || {

@@ -18,6 +18,7 @@ use rustix::{
 };
 
 use super::place::Listed;
+use crate::budget::Taken;
 
 /// The bit in the numbers of nodes and handles that says that they are of scratch. Numbers
 /// stay exact in programs that keep them in a floating point number.
@@ -52,7 +53,7 @@ pub(crate) enum Opened {
 pub(crate) struct OpenDirectory {
     pub(crate) descriptor: OwnedFd,
     /// Its entries, once they were read.
-    pub(crate) list: Mutex<Option<Vec<Listed>>>,
+    pub(crate) list: Mutex<Option<(Vec<Listed>, Taken)>>,
 }
 
 /// All nodes and handles.

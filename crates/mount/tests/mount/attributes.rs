@@ -162,6 +162,8 @@ fails(23, lambda: many(os.O_RDONLY))";
             rig.python(script).ok();
             rig.python(script).ok();
         }
+        // What there is no room for is not read, so nothing is on record as shown.
+        assert_eq!(rig.about("big"), [""; 0]);
         rig.sh("sleep 1; cat f1").ok();
     };
     with_end(ALL, options, files, look, |rig| {

@@ -1,6 +1,6 @@
 //! Scratch directories: what programs can do in them, and what gets neither out nor in.
 
-use std::{fs, os::unix::fs::symlink};
+use std::{fs, os::unix::fs::symlink, path::Path};
 
 use portcullis_mount::Options;
 
@@ -277,6 +277,38 @@ fn there_is_a_bound() {
             assert!(rig.mount.scratch().unwrap().refused > 0);
             assert!(rig.mount.scratch().unwrap().bytes <= 1 << 20);
             rig.sh("rm -rf target; mkdir target; head -c 900000 /dev/zero > target/a").ok();
+        },
+    );
+}
+
+/// Of the workspace's too, where the kernel cannot keep one: while a file is new.
+#[test]
+fn lists_of_open_directories_have_a_bound() {
+    let fill = |root: &Path| {
+        fs::create_dir(root.join("many")).unwrap();
+        for number in 0..500 {
+            fs::write(root.join(format!("many/{number:0100}")), "").unwrap();
+        }
+    };
+    let options = Options { lists: 1 << 20, ..Options::new(0, 0) };
+    let script = "import os\nos.mkdir('target')\n\
+        for n in range(500): os.close(os.open('target/%0100d' % n, os.O_CREAT))\n\
+        new = os.open('many/new', os.O_CREAT | os.O_WRONLY)\n\
+        for place in ['target', 'many']:\n  lists = []\n  \
+        try:\n    for n in range(30): lists.append(os.scandir(place)); next(lists[-1])\n  \
+        except OSError as error: print(error.errno, 5 < n < 20)\n  \
+        lists.clear()\n  print(len(os.listdir(place)))";
+    with_end(
+        &policy(""),
+        options,
+        fill,
+        |rig| {
+            assert_eq!(rig.python(script).ok(), "12 True\n500\n12 True\n501\n");
+        },
+        |rig| {
+            let records = rig.records();
+            let mut bounds = records.iter().filter(|record| record["op"] == "limit");
+            assert_eq!(bounds.next().unwrap()["facts"]["bound"], "listBytes");
         },
     );
 }
