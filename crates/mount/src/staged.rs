@@ -232,9 +232,6 @@ impl Staged {
     }
 
     /// Makes zeros of what it has from `offset` on, at most `count` bytes.
-    ///
-    /// # Errors
-    /// As [`Staged::write`].
     pub(crate) fn clear(&self, offset: u64, count: u64) -> Result<(), Errno> {
         let mut content = self.lock();
         content.dropped.map_or(Ok(()), Err)?;

@@ -7,7 +7,7 @@ use std::{
 };
 
 use portcullis::{
-    model::request::{Append, Restore, Symlink},
+    model::request::{Append, Restore, SetAttributes, Symlink},
     undo::{self, Choice, History, Preview, Select, Status},
 };
 use portcullis_audit::Directory;
@@ -104,6 +104,55 @@ fn the_whole_workspace_becomes_what_it_was_at_any_record() {
         assert_eq!(&snapshot(&world.root()), wanted, "seed {seed}");
         world.run(&["audit", "verify"]).ok();
     }
+}
+
+/// A version that retention let go, and that an older one was to replace, kept the original
+/// from coming back: so an agent could see to it that nothing was undone.
+#[test]
+fn what_came_in_between_keeps_no_original_from_coming_back() {
+    let policy = POLICY.replace("versions = 10000", "versions = 2");
+    let world = World::with_policy(&policy);
+    let names =
+        ["plain", "mode", "away", "removed", "elsewhere", "over", "mixed", "dir/in", "tree/a/in"];
+    for name in names {
+        world.file(name, &format!("original {name}"));
+    }
+    let before = snapshot(&world.root());
+    let agent = Agent::under(&policy, &world, 1);
+    let chmod = |name: &str, mode| {
+        agent.does(&SetAttributes { path: path(name), mode: Some(mode), modified: None })
+    };
+    for round in 0..8 {
+        let evil = format!("evil {round}");
+        for name in names {
+            agent.write(name, &evil);
+        }
+        chmod("mode", 0o755);
+        chmod("mode", 0o644);
+        agent.rename("away", "away2");
+        agent.rename("away2", "away");
+        agent.remove("removed");
+        agent.rename("elsewhere", "elsewhere2");
+        agent.write("elsewhere2", &format!("other {round}"));
+        chmod("elsewhere2", 0o600);
+        agent.rename("elsewhere2", "elsewhere");
+        agent.write("temporary", &evil);
+        agent.rename("temporary", "over");
+        chmod("mixed", 0o700);
+        agent.rename("mixed", "mixed2");
+        agent.remove("mixed2");
+        agent.write("mixed", &evil);
+        agent.rename("dir", "dir2");
+        agent.write("dir2/in", &evil);
+        agent.rename("dir2", "dir");
+        agent.does(&Remove { path: path("tree"), recursive: true });
+    }
+    drop(agent);
+    backup(&world, &["undo", "--session", "0101", "--yes"]).ok();
+    assert_eq!(snapshot(&world.root()), before);
+    // Nothing of it is undone a second time.
+    let again = backup(&world, &["undo", "--session", "0101", "--yes"]).ok();
+    assert!(again.text().starts_with("0 to do"), "{again:?}");
 }
 
 #[test]
