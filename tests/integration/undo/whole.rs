@@ -115,7 +115,7 @@ fn what_came_in_between_keeps_no_original_from_coming_back() {
     let names =
         ["plain", "mode", "away", "removed", "elsewhere", "over", "mixed", "dir/in", "tree/a/in"];
     for name in names {
-        world.file(name, &format!("original {name}"));
+        world.file(name, format!("original {name}"));
     }
     let before = snapshot(&world.root());
     let agent = Agent::under(&policy, &world, 1);
