@@ -7,8 +7,9 @@ use super::{
     AgentAccess, Limit, Limits, Mode, Network, Policy, Retention, Scratch,
     limits::{LimitRules, MOUNT, SESSION},
     mount::Mount,
+    scratch::Repository,
     secrets::{OnRead, OnWrite},
-    settings::{Binary, Hardlinks, Repository, Settings, Symlinks},
+    settings::{Binary, Hardlinks, Settings, Symlinks},
 };
 
 /// A setting that two policies have different values for.

@@ -4,7 +4,6 @@
 use super::{
     pattern::{Name, Pattern, Segment},
     said::{Said, least},
-    settings::Repository,
 };
 use crate::model::WorkspacePath;
 
@@ -12,6 +11,15 @@ use crate::model::WorkspacePath;
 const REPOSITORY: &str = ".git";
 /// The most bytes in scratch directories when no policy says otherwise.
 const DEFAULT_SIZE: u64 = 20 << 30;
+
+/// Which git repository the programs of a mount have.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Repository {
+    /// One of their own: what the workspace's has in its history is not shown.
+    Private,
+    /// The workspace's, whose files are decided on as all others are.
+    Workspace,
+}
 
 /// What the files of a policy say about scratch directories.
 #[derive(Debug, Clone, Default)]
@@ -131,7 +139,7 @@ pub(super) fn is_one_name(pattern: &Pattern) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use crate::{Policy, PolicySource, compile, model::WorkspacePath, settings::Repository};
+    use crate::{Policy, PolicySource, compile, model::WorkspacePath};
 
     fn policy(text: &str) -> Policy {
         compile(&PolicySource::from_text("p", &format!("schema = 1\n{text}"))).unwrap()
@@ -198,7 +206,7 @@ mod tests {
         };
         let ours = stated("[scratch]\npaths = [\"target\", \"dist\"]\nmaxSize = \"2B\"");
         let theirs = stated("[scratch]\npaths = [\"target\", \"out\"]\nkeep = false");
-        let both = ours.and(&theirs).complete(Repository::Workspace).unwrap();
+        let both = ours.and(&theirs).complete(super::Repository::Workspace).unwrap();
         let is = |path: &str| both.matches(&WorkspacePath::parse(path).unwrap());
         assert!(is("a/target") && !is("dist") && !is("out"));
         assert!(both.may_match_name("target") && !both.may_match_name("dist"));

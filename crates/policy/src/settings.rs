@@ -8,7 +8,7 @@ use super::{
     limits::StatedLimits,
     mount::{Mount, StatedMount},
     said::{Said, least},
-    scratch::{Scratch, StatedScratch},
+    scratch::{Repository, Scratch, StatedScratch},
 };
 
 /// How many pre-images are kept: `[backups] keep`.
@@ -60,15 +60,6 @@ pub enum Network {
 pub(super) enum Binary {
     Deny,
     Base64,
-}
-
-/// Which git repository the programs of a mount have.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum Repository {
-    /// One of their own: what the workspace's has in its history is not shown.
-    Private,
-    /// The workspace's, whose files are decided on as all others are.
-    Workspace,
 }
 
 /// What is done with a path that leads through a symbolic link.

@@ -18,8 +18,8 @@ use crate::{
     pattern::{Mode, Pattern},
     questions::PerAccess,
     said::Said,
-    scratch::{PathList, StatedScratch, is_one_name},
-    settings::{Binary, Hardlinks, Network, Repository, Stated, Symlinks},
+    scratch::{PathList, Repository, StatedScratch, is_one_name},
+    settings::{Binary, Hardlinks, Network, Stated, Symlinks},
     size,
     spelling::fold,
 };
