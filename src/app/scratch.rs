@@ -23,6 +23,7 @@ use super::{
     failure::{Context as _, Failure},
     opened::Opened,
     state_directory,
+    trusted_paths::scratch_below,
 };
 use crate::{model::AgentName, operator_files, policy::Scratch};
 
@@ -43,12 +44,7 @@ pub(crate) struct Place {
 pub(crate) fn base() -> Result<PathBuf, Failure> {
     let dirs = etcetera::base_strategy::Xdg::new()
         .or_fail("cannot find a place for scratch directories")?;
-    Ok(below(&dirs.data_dir()))
-}
-
-/// The same where `data` stands for `$XDG_DATA_HOME`.
-pub(crate) fn below(data: &Path) -> PathBuf {
-    data.join("portcullis/scratch")
+    Ok(scratch_below(&dirs.data_dir()))
 }
 
 impl Place {
