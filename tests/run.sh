@@ -12,6 +12,8 @@ set -euo pipefail
 cd "$(dirname "$0")/.."
 
 CARGO_DENY_VERSION=0.20.2
+FSX_VERSION=0.3.2
+PJDFSTEST_VERSION=0.2.2
 PEERS=tests/peers/.venv
 MODULES=tests/peers/node_modules
 what=${1:-all}
@@ -133,21 +135,32 @@ peers() {
     conformance
 }
 
+# A program that crates.io has, of this version.
+tool() {
+    grep -qs "\"$1 $2 " .tools/.crates.toml && return 0
+    say "building $1 $2"
+    cargo install --quiet --locked --root .tools --target-dir .tools/target "$1@$2"
+    rm -rf .tools/target
+}
+
 cargo_deny() {
     command -v cargo-deny >/dev/null 2>&1 && return 0
-    if [ ! -x .tools/bin/cargo-deny ]; then
-        say "building cargo-deny $CARGO_DENY_VERSION"
-        cargo install --quiet --locked --root .tools --target-dir .tools/target \
-            "cargo-deny@$CARGO_DENY_VERSION"
-        rm -rf .tools/target
-    fi
+    tool cargo-deny "$CARGO_DENY_VERSION"
     export PATH="$PWD/.tools/bin:$PATH"
+}
+
+# Test suites for file systems, which run in the mount.
+suites() {
+    [ -z "${PORTCULLIS_TEST_TOOLS:-}" ] || return 0
+    tool fsx "$FSX_VERSION"
+    tool pjdfstest "$PJDFSTEST_VERSION"
 }
 
 setup() {
     packages
     command -v cargo >/dev/null 2>&1 || die "please install Rust 1.95 or newer: https://rustup.rs"
     peers
+    suites
     cargo_deny
 }
 
@@ -168,6 +181,7 @@ check() {
 
 tests() {
     peers
+    suites
     say "tests"
     export PORTCULLIS_TEST_PEERS="$PWD/$PEERS"
     cargo test --workspace --features full --locked -- --skip timing::
@@ -180,11 +194,12 @@ tests() {
 # The tests that try random cases, with more of them. A disagreement names its seed.
 campaigns() {
     peers
+    suites
     export PORTCULLIS_TEST_BUDGET=${PORTCULLIS_TEST_BUDGET:-100}
     export PORTCULLIS_TEST_SEED=${PORTCULLIS_TEST_SEED:-$(date +%s)}
     say "long campaigns: $PORTCULLIS_TEST_BUDGET times the cases, PORTCULLIS_TEST_SEED=$PORTCULLIS_TEST_SEED"
     cargo test --features full --locked --test integration -- differential:: sandbox::mount::kills
-    cargo test --locked -p portcullis-mount --test mount -- races::
+    cargo test --locked -p portcullis-mount --test mount -- races:: suites::
 }
 
 case $what in

@@ -15,7 +15,7 @@ use portcullis::{
     gateway::{Changed, Client, Gateway, Request},
     model::{
         Door, Session, WorkspacePath,
-        request::{Mkdir, Remove, Rename, Write},
+        request::{Mkdir, Remove, Rename, SetAttributes, Write},
     },
 };
 use serde_json::Value;
@@ -273,7 +273,9 @@ fn conflicts_are_shown_and_nothing_is_done_unless_somebody_chooses() {
     assert!(refused.stderr.contains("--skip-conflicts"), "{refused:?}");
     assert_eq!(snapshot(&world.root()), now);
 
-    backup(&world, &["undo", "--session", "0101", "--yes", "--skip-conflicts"]).ok();
+    let left = backup(&world, &["undo", "--session", "0101", "--yes", "--skip-conflicts"]);
+    // Not all is as it was.
+    assert_eq!(left.code, 1, "{left:?}");
     assert_eq!(world.read("mine"), "before");
     assert!(!world.path("made").exists());
     assert_eq!(world.read("other-session"), "by two");
@@ -419,7 +421,9 @@ fn the_policy_decides_on_every_step_and_limits_do_not_count() {
     assert_eq!(refused.code, 1);
     assert!(refused.text().contains("impossible restore  locked/b"), "{refused:?}");
     assert!(refused.text().contains("denied by rule `locked`"), "{refused:?}");
-    backup(&world, &["undo", "--session", "0101", "--yes", "--skip-conflicts"]).ok();
+    let left = backup(&world, &["undo", "--session", "0101", "--yes", "--skip-conflicts"]);
+    // Not all is as it was.
+    assert_eq!(left.code, 1, "{left:?}");
     assert_eq!((world.read("a"), world.read("locked/b")), ("a0".to_owned(), "b1".to_owned()));
     assert!(!world.path("made").exists() && world.path("locked/new").exists());
 }
@@ -439,6 +443,55 @@ fn what_retention_let_go_is_said_to_be_gone() {
     // The session's first version is never let go.
     backup(&world, &["undo", "--session", "0101", "--yes"]).ok();
     assert_eq!(world.read("a"), "0");
+}
+
+/// A version that retention let go, and that an older one was to replace, kept the original
+/// from coming back: so an agent could see to it that nothing was undone.
+#[test]
+fn what_came_in_between_keeps_no_original_from_coming_back() {
+    let policy = POLICY.replace("versions = 10000", "versions = 2");
+    let world = World::with_policy(&policy);
+    let names =
+        ["plain", "mode", "away", "removed", "elsewhere", "over", "mixed", "dir/in", "tree/a/in"];
+    for name in names {
+        world.file(name, format!("original {name}"));
+    }
+    let before = snapshot(&world.root());
+    let agent = Agent::under(&policy, &world, 1);
+    let chmod = |name: &str, mode| {
+        agent.does(&SetAttributes { path: path(name), mode: Some(mode), modified: None })
+    };
+    for round in 0..8 {
+        let evil = format!("evil {round}");
+        for name in names {
+            agent.write(name, &evil);
+        }
+        chmod("mode", 0o755);
+        chmod("mode", 0o644);
+        agent.rename("away", "away2");
+        agent.rename("away2", "away");
+        agent.remove("removed");
+        agent.rename("elsewhere", "elsewhere2");
+        agent.write("elsewhere2", &format!("other {round}"));
+        chmod("elsewhere2", 0o600);
+        agent.rename("elsewhere2", "elsewhere");
+        agent.write("temporary", &evil);
+        agent.rename("temporary", "over");
+        chmod("mixed", 0o700);
+        agent.rename("mixed", "mixed2");
+        agent.remove("mixed2");
+        agent.write("mixed", &evil);
+        agent.rename("dir", "dir2");
+        agent.write("dir2/in", &evil);
+        agent.rename("dir2", "dir");
+        agent.does(&Remove { path: path("tree"), recursive: true });
+    }
+    drop(agent);
+    backup(&world, &["undo", "--session", "0101", "--yes"]).ok();
+    assert_eq!(snapshot(&world.root()), before);
+    // Nothing of it is undone a second time.
+    let again = backup(&world, &["undo", "--session", "0101", "--yes"]).ok();
+    assert!(again.text().starts_with("0 to do"), "{again:?}");
 }
 
 #[test]

@@ -96,12 +96,13 @@ impl Mount<'_> {
         let content = std::mem::take(&mut stored.bytes);
         let Pending { mode, modified } = stored.attributes;
         let creates = stored.base == Base::Nothing;
-        let create_mode = mode.filter(|_| creates);
-        let write = Write { path: path.clone(), content, mode: create_mode };
+        // A file that is created has its attributes from the beginning.
+        let create = if creates { stored.attributes } else { Pending::default() };
+        let write = Write { path: path.clone(), content, mode: create.mode };
         // What goes on under the same name is one step of an undo.
         let first = stored.first.take().filter(|(_, then)| then == path);
         let continues = first.as_ref().map(|(record, _)| *record);
-        let request = WriteOver { write, base: stored.base };
+        let request = WriteOver { write, base: stored.base, modified: create.modified };
         let reply = self.request_continuing(pid, id, &request, continues)?;
         self.counts.commits.add();
         let version = match reply.output.committed {
@@ -124,8 +125,7 @@ impl Mount<'_> {
                 node.told = node.told.map(|told| told.staged(&shows));
             }
         }
-        let mode = mode.filter(|_| !creates);
-        if mode.is_none() && modified.is_none() {
+        if creates || stored.attributes == Pending::default() {
             return Ok(Ok(()));
         }
         let set = SetAttributes { path: path.clone(), mode, modified };

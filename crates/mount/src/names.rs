@@ -143,18 +143,13 @@ impl Mount<'_> {
         if target_is_staged_only && !replace {
             return Err(Errno::EXIST);
         }
-        let kind = self.seen(&old)?.stat.kind;
         let _change = self.begin_change();
         let rename = Rename { from: old, to: new.clone(), replace };
         self.admit(pid, source.unwrap_or(from.0), &rename, (&new, None))?;
-        if kind == ObjectKind::Directory
-            && let Ok(seen) = self.seen(&new)
+        if let Some(id) = target
+            && !self.lock().nodes.staged_only(id).is_empty()
         {
-            // Not over an empty one either: that would be two changes.
-            return Err(match seen.stat.kind {
-                ObjectKind::Directory => Errno::NOTEMPTY,
-                _ => Errno::NOTDIR,
-            });
+            return Err(Errno::NOTEMPTY);
         }
         self.request(pid, source.unwrap_or(from.0), &rename)?;
         self.counts.changes.add();

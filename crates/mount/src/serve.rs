@@ -32,6 +32,10 @@ const WHY: &str = "user.portcullis.why";
 const UNKNOWN_INODE: u64 = u32::MAX as u64;
 /// `fallocate(2)`: the size stays.
 const KEEP_SIZE: u32 = 1;
+/// There are zeros from now on, and the size stays.
+const PUNCH_HOLE: u32 = 2 | KEEP_SIZE;
+/// There are zeros from now on.
+const ZERO_RANGE: u32 = 16;
 
 impl Mount<'_> {
     /// Serves the programs in the mount until it is gone or somebody stops `session`.
@@ -345,6 +349,13 @@ impl FileSystem for Mount<'_> {
             0 => staged.grow(size),
             // There is nothing to reserve.
             KEEP_SIZE => staged.live(),
+            PUNCH_HOLE => staged.clear(offset, length),
+            _ if mode & !KEEP_SIZE == ZERO_RANGE => {
+                if mode == ZERO_RANGE {
+                    staged.grow(size)?;
+                }
+                staged.clear(offset, length)
+            }
             _ => Err(Errno::OPNOTSUPP),
         }
     }

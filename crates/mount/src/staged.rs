@@ -231,6 +231,21 @@ impl Staged {
         if self.lock().len() >= size { self.live() } else { self.resize(size) }
     }
 
+    /// Makes zeros of what it has from `offset` on, at most `count` bytes.
+    ///
+    /// # Errors
+    /// As [`Staged::write`].
+    pub(crate) fn clear(&self, offset: u64, count: u64) -> Result<(), Errno> {
+        let mut content = self.lock();
+        content.dropped.map_or(Ok(()), Err)?;
+        let size = content.len();
+        let bytes = content.change(size)?;
+        let range = range(bytes.len(), offset, usize::try_from(count).unwrap_or(usize::MAX));
+        bytes.get_mut(range).unwrap_or_default().fill(0);
+        content.touch();
+        Ok(())
+    }
+
     /// Sets attributes with the next commit; false if none will follow.
     pub(crate) fn set_attributes(&self, new: Pending) -> bool {
         let mut content = self.lock();

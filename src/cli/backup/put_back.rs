@@ -129,12 +129,12 @@ fn go(
     let overwritten = preview.count(|s| matches!(s, Status::Conflict(_)));
     let refused = if to_do == 0 && (choice != Choice::Overwrite || overwritten == 0) {
         // Where there is nothing in the way, there is nothing to do.
-        Some(in_the_way > 0 && choice == Choice::Refuse)
+        Some(in_the_way > 0)
     } else {
         (!choice.allows(&preview)).then_some(true)
     };
     if let Some(refused) = refused {
-        if refused && !flags.json {
+        if refused && choice == Choice::Refuse && !flags.json {
             errln!(
                 "nothing was done: --skip-conflicts leaves out what conflicts or is impossible, \
                  --overwrite replaces what conflicts"
@@ -272,9 +272,11 @@ fn finish(
     refused: bool,
 ) -> Result<ExitCode, Failure> {
     let left_out = performed.map_or(&[][..], |performed| performed.left_out.as_slice());
+    let is_left = |(_, status): &(Step, Status)| !matches!(status, Status::Stays(_));
+    let failed = refused || left_out.iter().any(is_left);
     if flags.json {
         let object = json!({
-            "ok": !refused,
+            "ok": !failed,
             "done": performed.is_some(),
             "taken": performed.map_or(0, |performed| performed.taken),
             "undoneBefore": preview.undone,
@@ -300,7 +302,7 @@ fn finish(
         );
         tell_last(performed);
     }
-    Ok(if refused { Exit::Failure.into() } else { ExitCode::SUCCESS })
+    Ok(if failed { Exit::Failure.into() } else { ExitCode::SUCCESS })
 }
 
 /// Prints the last receipt, whose record is chained to all before it.

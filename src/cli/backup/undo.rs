@@ -14,7 +14,7 @@ use crate::{
 /// terminal. Every step is decided, backed up and recorded as any other change,
 /// so that an undo can be undone too. Files that something else changed since
 /// are conflicts: nothing is done while there are any, unless they are to be
-/// skipped or overwritten.
+/// skipped (the exit code is 1 then) or overwritten.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:\n  \
     portcullis backup undo --session 5f2c\n  \

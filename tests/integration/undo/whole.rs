@@ -7,7 +7,7 @@ use std::{
 };
 
 use portcullis::{
-    model::request::{Append, Restore, SetAttributes, Symlink},
+    model::request::{Append, Restore, Symlink},
     undo::{self, Choice, History, Preview, Select, Status},
 };
 use portcullis_audit::Directory;
@@ -103,6 +103,28 @@ fn the_whole_workspace_becomes_what_it_was_at_any_record() {
         backup(&world, &["restore", "--to", &record.to_string(), "--yes"]).ok();
         assert_eq!(&snapshot(&world.root()), wanted, "seed {seed}");
         world.run(&["audit", "verify"]).ok();
+    }
+}
+
+#[test]
+fn whatever_an_agent_does_is_undone_though_few_versions_are_kept() {
+    let policy = POLICY.replace("versions = 10000", "versions = 2");
+    for seed in 1..=6_u64 {
+        let world = World::with_policy(&policy);
+        world.file("d/a", "first");
+        world.file("f/g/h", "second");
+        symlink("nowhere", world.path("c")).unwrap();
+        let before = snapshot(&world.root());
+        let mut random = Random::new(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15));
+        let agent = Agent::under(&policy, &world, 1);
+        agent.write("b", "x");
+        for _ in 0..100 {
+            work(&agent, &mut random);
+        }
+        drop(agent);
+        let done = backup(&world, &["undo", "--session", "0101", "--yes"]);
+        assert_eq!(done.code, 0, "seed {seed}: {}{}", done.text(), done.stderr);
+        assert_eq!(snapshot(&world.root()), before, "seed {seed}: {}", done.text());
     }
 }
 

@@ -31,7 +31,8 @@ pub trait ContentChange: AsOperation {
 
 impl ContentChange for Write {
     fn prepare<'a>(&'a self, context: &Context<'a>, permit: Permit) -> Preparation<'a> {
-        prepare::write(context, permit, &self.content, self.mode, Base::Anything)
+        let attributes = SomeAttributes { mode: self.mode, modified: None };
+        prepare::write(context, permit, &self.content, attributes, Base::Anything)
     }
 }
 
@@ -42,6 +43,8 @@ pub struct WriteOver {
     pub write: Write,
     /// What it replaces.
     pub base: Base,
+    /// The last change of content that a file which is created shows, in place of now.
+    pub modified: Option<(i64, u32)>,
 }
 
 impl AsOperation for WriteOver {
@@ -52,8 +55,8 @@ impl AsOperation for WriteOver {
 
 impl ContentChange for WriteOver {
     fn prepare<'a>(&'a self, context: &Context<'a>, permit: Permit) -> Preparation<'a> {
-        let Write { content, mode, .. } = &self.write;
-        prepare::write(context, permit, content, *mode, self.base)
+        let attributes = SomeAttributes { mode: self.write.mode, modified: self.modified };
+        prepare::write(context, permit, &self.write.content, attributes, self.base)
     }
 }
 

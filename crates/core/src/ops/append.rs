@@ -2,7 +2,9 @@
 
 use std::borrow::Cow;
 
-use super::{Base, Context, Error, SealedChange, content::Current, replace::Replacement};
+use super::{
+    Base, Context, Error, SealedChange, SomeAttributes, content::Current, replace::Replacement,
+};
 use crate::{
     model::{Access, WorkspacePath},
     workspace::Permit,
@@ -31,7 +33,15 @@ pub(crate) fn prepare<'a>(
             error.unseen()
         }
     })?;
-    Replacement::seal(*context, permit, current, old.as_deref(), content, None, Base::Anything)
+    Replacement::seal(
+        *context,
+        permit,
+        current,
+        old.as_deref(),
+        content,
+        SomeAttributes::default(),
+        Base::Anything,
+    )
 }
 
 /// What is stored when the addition comes after `old`.

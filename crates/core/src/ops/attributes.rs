@@ -1,7 +1,7 @@
 //! Setting permission bits and times: nothing is replaced, so nothing goes to the vault.
 //! The record has the values of before.
 
-use std::os::fd::AsFd as _;
+use std::os::fd::AsFd;
 
 use rustix::fs::{
     AtFlags, Mode, OFlags, Timespec, Timestamps, UTIME_OMIT, fchmod, fsync, utimensat,
@@ -92,16 +92,18 @@ impl Setting<'_> {
                 .map_err(workspace::Error::os("set the mode"))?;
             fsync(&object).map_err(workspace::Error::os("sync the file"))?;
         }
-        if let Some((seconds, nanoseconds)) = attributes.modified {
-            let times = Timestamps {
-                last_access: Timespec { tv_sec: 0, tv_nsec: UTIME_OMIT },
-                last_modification: Timespec { tv_sec: seconds, tv_nsec: nanoseconds.into() },
-            };
-            utimensat(self.permit.handle()?.as_fd(), "", &times, AtFlags::EMPTY_PATH)
-                .map_err(workspace::Error::os("set the time"))?;
-        }
-        Ok(())
+        attributes.modified.map_or(Ok(()), |time| set_modified(self.permit.handle()?, time))
     }
+}
+
+/// Sets the last change of content of an open object.
+pub(super) fn set_modified(object: impl AsFd, time: (i64, u32)) -> Result<(), Error> {
+    let times = Timestamps {
+        last_access: Timespec { tv_sec: 0, tv_nsec: UTIME_OMIT },
+        last_modification: Timespec { tv_sec: time.0, tv_nsec: time.1.into() },
+    };
+    utimensat(object, "", &times, AtFlags::EMPTY_PATH)
+        .map_err(|errno| workspace::Error::os("set the time")(errno).into())
 }
 
 impl SomeAttributes {

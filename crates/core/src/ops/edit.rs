@@ -1,6 +1,8 @@
 //! Replacing one piece of text.
 
-use super::{Base, Context, Error, SealedChange, content::Current, replace::Replacement};
+use super::{
+    Base, Context, Error, SealedChange, SomeAttributes, content::Current, replace::Replacement,
+};
 use crate::{model::Access, workspace::Permit};
 
 /// Reads the old content as a reader would, replaces the one occurrence of
@@ -24,7 +26,15 @@ pub(crate) fn prepare<'a>(
         .map_err(|_| Error::Invalid("a binary file cannot be edited; write it whole"))?;
     let content = replace_once(text, from, to)?;
     let content = context.store(permit.path(), Some(&old), content.into_bytes().into())?;
-    Replacement::seal(*context, permit, current, Some(&old), content, None, Base::Anything)
+    Replacement::seal(
+        *context,
+        permit,
+        current,
+        Some(&old),
+        content,
+        SomeAttributes::default(),
+        Base::Anything,
+    )
 }
 
 /// Replaces `from`, which must occur exactly once; occurrences that overlap

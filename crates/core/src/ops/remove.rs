@@ -58,6 +58,14 @@ impl Target {
         })
     }
 
+    /// Refuses a directory with entries.
+    pub(super) fn check_is_empty(&self) -> Result<(), Error> {
+        let Self::Directory(directory) = self else { return Ok(()) };
+        let listing = Listing::read(directory)?;
+        let is_empty = listing.entries.is_empty() && listing.not_utf8 == 0;
+        if is_empty { Ok(()) } else { Err(Error::NotEmpty) }
+    }
+
     /// What the vault must keep of it.
     pub(super) fn origin(&self) -> Origin<'_> {
         match self {
@@ -90,11 +98,8 @@ pub(crate) fn prepare<'a>(
     let stat = *permit.stat().ok_or(Error::Workspace(workspace::Error::NotFound))?;
     parents::check_may_rename(context.workspace, permit.path())?;
     let target = Target::open(context, &permit, stat.kind)?;
-    if let (Target::Directory(directory), false) = (&target, recursive) {
-        let listing = Listing::read(directory)?;
-        if !listing.entries.is_empty() || listing.not_utf8 > 0 {
-            return Err(Error::NotEmpty);
-        }
+    if !recursive {
+        target.check_is_empty()?;
     }
     let facts = Facts { temp: Some(TempName::new()?), ..Facts::default() };
     let change: Box<dyn Change + 'a> =

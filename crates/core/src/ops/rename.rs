@@ -13,10 +13,11 @@ use rustix::{
 
 use super::{
     Change, Committed, Context, Error, Facts, Sealed, SealedChange, parents,
+    remove::Target,
     swap::{self, Expected},
 };
 use crate::{
-    backup::{self, Origin, Saved, content_hash},
+    backup::{self, Origin, Saved, content_hash, fingerprint},
     model::{Access, Door, WorkspacePath},
     policy::{ObjectKind, Secrets},
     workspace::{self, Parent, Permit, Stat, TempName, Walked, read_bounded},
@@ -27,8 +28,8 @@ struct Rename<'a> {
     from: Permit,
     to: Permit,
     moving: Stat,
-    /// The file that the rename replaces.
-    replaced: Option<(Stat, File)>,
+    /// What the rename replaces.
+    replaced: Option<(Stat, Target)>,
     /// What was decided on beneath a directory.
     tree: Vec<Walked>,
     /// What moves, where a person is shown that.
@@ -36,7 +37,8 @@ struct Rename<'a> {
 }
 
 /// Checks that the rename makes sense. `tree` is what was decided on beneath a
-/// directory. A file that has the new name is replaced if `replace` says so.
+/// directory. If `replace` says so, a file or link that has the new name is replaced, and an
+/// empty directory by a directory.
 /// `shown` asks for what a person is told of: the hash of all that moves, which
 /// takes reading it, and the content of a file of at most so many bytes.
 ///
@@ -67,12 +69,11 @@ pub(crate) fn prepare<'a>(
         None => None,
         Some(_) if replace && from.path() == to.path() => None,
         Some(stat)
-            if replace
-                && stat.kind == ObjectKind::File
-                && moving.kind != ObjectKind::Directory
-                && stat.identity != moving.identity =>
+            if replace && stat.identity != moving.identity && gives_way(stat.kind, moving.kind) =>
         {
-            Some((*stat, to.open_file(context.workspace)?))
+            let target = Target::open(context, &to, stat.kind)?;
+            target.check_is_empty()?;
+            Some((*stat, target))
         }
         Some(_) => return Err(Error::AlreadyExists),
     };
@@ -94,6 +95,16 @@ pub(crate) fn prepare<'a>(
     let change: Box<dyn Change + 'a> =
         Box::new(Rename { context: *context, from, to, moving, replaced, tree, content });
     Ok(Sealed::new(change, facts))
+}
+
+/// Whether what moves may take the place of what is there.
+fn gives_way(there: ObjectKind, moving: ObjectKind) -> bool {
+    use ObjectKind as K;
+    match there {
+        K::File | K::Symlink => moving != K::Directory,
+        K::Directory => moving == K::Directory,
+        K::Fifo | K::Socket | K::Device | K::Missing => false,
+    }
 }
 
 /// Asks whether everything that moves may have its new name, where rules about
@@ -134,13 +145,17 @@ fn check_contents(
     Ok(())
 }
 
-/// The hash of the file or link that is to replace another: after a crash it
-/// tells the two.
+/// The hash of what is to replace another: after a crash it tells the two.
 fn hash_of(context: &Context<'_>, from: &Permit, kind: ObjectKind) -> Result<Hash, Error> {
-    Ok(match kind {
-        ObjectKind::Symlink => Hash::of(from.link_target()?.as_bytes()),
-        _ => hash(context, from.open_file(context.workspace)?.as_fd(), 0)?,
-    })
+    match kind {
+        ObjectKind::Symlink => Ok(Hash::of(from.link_target()?.as_bytes())),
+        ObjectKind::Directory => {
+            let flags = OFlags::RDONLY | OFlags::DIRECTORY;
+            let directory = from.open(context.workspace, flags)?;
+            fingerprint(directory.as_fd(), context.policy.backups().size).map_err(too_large)
+        }
+        _ => hash(context, from.open_file(context.workspace)?.as_fd(), 0),
+    }
 }
 
 /// The same of a file, with the content itself where it has at most so many bytes.
@@ -164,12 +179,16 @@ fn short_content(
 /// not keep is not read either.
 fn hash(context: &Context<'_>, file: BorrowedFd<'_>, before: u64) -> Result<Hash, Error> {
     let most = context.policy.backups().size.saturating_sub(before);
-    content_hash(file, most).map_err(|error| match error {
+    content_hash(file, most).map_err(too_large)
+}
+
+fn too_large(error: backup::Error) -> Error {
+    match error {
         backup::Error::Large => Error::Invalid(
             "what moves must be read for this, and is larger than `backups.keep.size` of the policy",
         ),
         error => error.into(),
-    })
+    }
 }
 
 /// The hash of everything beneath a directory: each entry's name, kind and
@@ -227,7 +246,7 @@ impl Change for Rename<'_> {
     }
 
     fn origins(&self) -> Vec<Origin<'_>> {
-        self.replaced.iter().map(|(_, file)| Origin::File(file.as_fd())).collect()
+        self.replaced.iter().map(|(_, target)| target.origin()).collect()
     }
 
     fn commit(
@@ -261,8 +280,7 @@ impl Change for Rename<'_> {
 }
 
 impl Rename<'_> {
-    /// Moves the object aside, beside the file that it replaces, and lets it
-    /// take that file's place. Exchanged by their own names, either could be
+    /// Moves the object aside, beside what it replaces, and lets it take the place of that. Exchanged by their own names, either could be
     /// replaced once more by another process before it is looked at.
     fn replace(
         &self,
@@ -279,7 +297,7 @@ impl Rename<'_> {
         let is_aside = || -> bool {
             new.stat(temp.as_str()).is_ok_and(|stat| stat.identity == self.moving.identity)
         };
-        let done = if is_aside() {
+        let done = if is_aside() && self.tree_is_as_decided(temp.as_str()) {
             swap::replace(self.context.workspace, new, temp, self.from.handle()?, replaced)
         } else {
             Err(Error::Conflict)
@@ -305,7 +323,7 @@ impl Rename<'_> {
         let is_listed = new.lists(new.name()).unwrap_or(false);
         let same = new.stat(new.name()).is_ok_and(|stat| stat.identity == self.moving.identity);
         let in_place = self.context.workspace.confirm(new).is_ok();
-        if same && in_place && self.tree_is_as_decided() {
+        if same && in_place && self.tree_is_as_decided(new.name()) {
             return Ok(());
         }
         renameat_with(new, new.name(), old, old.name(), RenameFlags::NOREPLACE)
@@ -313,19 +331,20 @@ impl Rename<'_> {
         Err(if is_listed { Error::Conflict } else { Error::Invalid(swap::ALIAS) })
     }
 
-    fn tree_is_as_decided(&self) -> bool {
+    /// Whether what was decided on is what moved, which has `name` in the new directory.
+    fn tree_is_as_decided(&self, name: &str) -> bool {
         if self.moving.kind != ObjectKind::Directory {
             return true;
         }
+        let Some(at) = self.to.path().parent().and_then(|parent| parent.join(name).ok()) else {
+            return false;
+        };
         let key =
             |walked: &Walked, path: Option<WorkspacePath>| path.map(|p| (p, walked.stat.identity));
-        let Ok(now) = self.context.workspace.walk(self.to.path()) else { return false };
+        let Ok(now) = self.context.workspace.walk(&at) else { return false };
         let mut now: Vec<_> = now.iter().map(|w| key(w, Some(w.path.clone()))).collect();
-        let mut decided: Vec<_> = self
-            .tree
-            .iter()
-            .map(|w| key(w, w.path.rebase(self.from.path(), self.to.path())))
-            .collect();
+        let mut decided: Vec<_> =
+            self.tree.iter().map(|w| key(w, w.path.rebase(self.from.path(), &at))).collect();
         now.sort_unstable();
         decided.sort_unstable();
         now == decided

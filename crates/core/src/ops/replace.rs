@@ -19,6 +19,7 @@ use rustix::{
 use super::{
     Base, BufferError, Change, Committed, Context, Error, Facts, Sealed, SealedChange,
     SomeAttributes, Source,
+    attributes::set_modified,
     content::Current,
     parents,
     swap::{self, Expected},
@@ -41,8 +42,8 @@ pub(super) struct Replacement<'a> {
     based_on: Option<Hash>,
     content: Cow<'a, [u8]>,
     through_editor: bool,
-    /// The permission bits of a new file, where the request says them.
-    mode: Option<u32>,
+    /// The attributes of a new file that the request says.
+    attributes: SomeAttributes,
     /// What it has to replace.
     base: Base,
     /// The new file, where it could be written before the change.
@@ -51,14 +52,14 @@ pub(super) struct Replacement<'a> {
 
 impl<'a> Replacement<'a> {
     /// Seals the change from what is there, `old` where it was looked at, to
-    /// `content`; a new file gets `mode`. It fails if `base` is not what it replaces.
+    /// `content`; a new file gets `attributes`. It fails if `base` is not what it replaces.
     pub(super) fn seal(
         context: Context<'a>,
         permit: Permit,
         current: Current,
         old: Option<&[u8]>,
         content: Cow<'a, [u8]>,
-        mode: Option<u32>,
+        attributes: SomeAttributes,
         base: Base,
     ) -> Result<SealedChange<'a>, Error> {
         let through_editor = match context.source {
@@ -74,13 +75,14 @@ impl<'a> Replacement<'a> {
                  start with `--source auto` or `--source disk`",
             ));
         }
-        let mode = mode.filter(|_| permit.stat().is_none() && !through_editor);
+        let is_made = permit.stat().is_none() && !through_editor;
+        let attributes = if is_made { attributes } else { SomeAttributes::default() };
         let facts = Facts {
             bytes: u64::try_from(content.len()).ok(),
             after: Some(Hash::of(&content)),
             temp: if through_editor { None } else { Some(TempName::new()?) },
             editor: through_editor,
-            attributes: mode.map(|mode| SomeAttributes { mode: Some(mode), modified: None }),
+            attributes: Some(attributes).filter(|some| *some != SomeAttributes::default()),
             ..Facts::default()
         };
         let based_on = old.map(Hash::of);
@@ -91,7 +93,7 @@ impl<'a> Replacement<'a> {
             based_on,
             content,
             through_editor,
-            mode,
+            attributes,
             base,
             staged: None,
         };
@@ -142,7 +144,7 @@ impl<'a> Replacement<'a> {
 
     /// Whether the new file gets its mode later.
     fn is_private(&self) -> bool {
-        self.permit.stat().is_some() || self.mode.is_some()
+        self.permit.stat().is_some() || self.attributes.mode.is_some()
     }
 
     fn fill(&self, new: &OwnedFd) -> Result<(), Error> {
@@ -150,10 +152,10 @@ impl<'a> Replacement<'a> {
         file.write_all(&self.content).map_err(workspace::Error::io("write the file"))?;
         if let (Some(stat), Some(old)) = (self.permit.stat(), &self.current.disk) {
             keep_ownership(new, old, stat)?;
-        } else if let Some(mode) = self.mode {
+        } else if let Some(mode) = self.attributes.mode {
             fchmod(new, Mode::from_raw_mode(mode)).map_err(workspace::Error::os("set the mode"))?;
         }
-        Ok(())
+        self.attributes.modified.map_or(Ok(()), |time| set_modified(new, time))
     }
 
     fn place(

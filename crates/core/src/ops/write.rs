@@ -14,10 +14,9 @@ pub(crate) fn prepare<'a>(
     context: &Context<'a>,
     permit: Permit,
     content: &'a [u8],
-    mode: Option<u32>,
+    attributes: SomeAttributes,
     base: Base,
 ) -> Result<SealedChange<'a>, Error> {
-    let attributes = SomeAttributes { mode, modified: None };
     attributes.check(ObjectKind::File)?;
     context.check(Access::Write, permit.path(), content)?;
     base.check(permit.stat())?;
@@ -36,5 +35,5 @@ pub(crate) fn prepare<'a>(
         Err(error) if needs_original && !context.may_read(&permit) => Err(error.unseen()),
         judged => judged,
     }?;
-    Replacement::seal(*context, permit, current, old.as_deref(), content, mode, base)
+    Replacement::seal(*context, permit, current, old.as_deref(), content, attributes, base)
 }

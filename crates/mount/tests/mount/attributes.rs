@@ -50,6 +50,8 @@ fn modes_and_times_are_set() {
         assert_eq!((mode(&rig.host("own")), mode(&rig.host("common"))), (0o700, 0o755));
         let copy = fs::metadata(rig.host("d/copy")).unwrap();
         assert_eq!((copy.mtime(), copy.mode() & 0o777), (1_577_934_245, 0o750));
+        assert_eq!(rig.about("copy")[..2], ["intent write -", "outcome write ok"]);
+        assert_eq!(rig.about("copy")[2..], ["intent rename -", "outcome rename ok"]);
         rig.sh("printf '#!/bin/sh\\necho ran\\n' >run; chmod +x run; test \"$(./run)\" = ran").ok();
         rig.sh("tar cf a.tar file d; mkdir to; tar xpf a.tar -C to").ok();
         let copy = fs::metadata(rig.host("to/d/copy")).unwrap();

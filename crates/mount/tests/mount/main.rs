@@ -12,4 +12,5 @@ mod repository;
 mod rig;
 mod scratch;
 mod stress;
+mod suites;
 mod writing;

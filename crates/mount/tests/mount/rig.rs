@@ -97,8 +97,18 @@ impl Rig<'_> {
 
     /// A program in the mount, which is killed if it takes too long.
     pub(crate) fn command(&self, program: &str, arguments: &[&str]) -> Command {
+        self.command_within(60, program, arguments)
+    }
+
+    /// The same within so many seconds.
+    pub(crate) fn command_within(
+        &self,
+        seconds: u64,
+        program: &str,
+        arguments: &[&str],
+    ) -> Command {
         let mut command = Command::new("timeout");
-        command.args(["-s", "KILL", &(60 * budget()).to_string(), program]).args(arguments);
+        command.args(["-s", "KILL", &(seconds * budget()).to_string(), program]).args(arguments);
         command.current_dir(self.base.join("mnt"));
         command.env_clear().env("PATH", std::env::var_os("PATH").unwrap());
         command.env("HOME", self.base.join("home")).env("LC_ALL", "C.UTF-8");

@@ -101,9 +101,9 @@ fn a_descriptor_that_does_not_append_any_more_writes_where_it_says() {
 fn a_refused_rename_of_a_directory_removes_nothing() {
     let rule = "[[rules]]\nid = \"kept\"\neffect = \"deny\"\noperations = [\"remove\", \"rename\"]\npaths = [\"from\"]\n";
     with(&format!("{ALL}{rule}"), nothing, |rig| {
-        rig.sh("mkdir from to other").ok();
+        rig.sh("mkdir from to other; echo x >other/f").ok();
         rig.sh("mv -T from to").fails("from");
-        rig.sh("mv -T other to").fails("not empty");
+        rig.sh("mv -T to other").fails("not empty");
         assert!(rig.host("from").exists() && rig.host("to").exists() && rig.host("other").exists());
     });
 }
@@ -197,6 +197,33 @@ fn directories_that_are_not_empty_stay() {
         rig.sh("mkdir e f; mv -T e f; test -d f; test ! -e e; mv -T f d").fails("not empty");
         rig.sh("mv --no-copy -n file d/f; ls; set -C; echo y >file").fails("");
         assert_eq!(rig.read("file"), "one\ntwo\n");
+    });
+}
+
+#[test]
+fn a_rename_takes_the_place_of_an_empty_directory_and_of_a_link() {
+    with(ALL, file, |rig| {
+        rig.sh("mkdir -p old/a/b new; echo x >old/a/f; chmod 711 new; mv -T old new; cat new/a/f; test ! -e old").ok();
+        assert_eq!(rig.read("new/a/f"), "x\n");
+        // What was replaced is kept, and is no more than an empty directory.
+        let records = rig.records();
+        let rename = records.iter().find(|r| r["op"] == "rename" && r["kind"] == "intent").unwrap();
+        assert!(rename["backup"].is_string(), "{rename}");
+        rig.sh("mkdir empty; exec 3>new/a/staged; mv -T empty new/a").fails("not empty");
+        rig.sh("mkdir -p one two; mv -T one two; rmdir two").ok();
+        // How a link is changed in one step.
+        rig.sh("ln -s file current; ln -s new/a/f next; mv -T next current; cat current").ok();
+        assert_eq!(fs::read_link(rig.host("current")).unwrap(), Path::new("new/a/f"));
+        rig.sh("cp file copy; mv copy current; test ! -L current").ok();
+        assert_eq!(
+            (rig.read("current"), rig.read("new/a/f")),
+            (rig.read("file"), "x\n".to_owned())
+        );
+        // What is left of all that is nothing.
+        let names = fs::read_dir(rig.host(".")).unwrap().map(|entry| entry.unwrap().file_name());
+        let mut names: Vec<_> = names.collect();
+        names.sort();
+        assert_eq!(names, ["current", "empty", "file", "new"]);
     });
 }
 
@@ -371,7 +398,7 @@ fn of_two_that_append_to_a_file_at_once_neither_loses_anything() {
                 }
                 content.push(b'g');
                 let write = Write { path: path.clone(), content, mode: None };
-                let request = WriteOver { write, base: Base::Version(base) };
+                let request = WriteOver { write, base: Base::Version(base), modified: None };
                 match rig.gateway.handle(rig.session(), &request, Client::default()) {
                     Ok(_) => appended += 1,
                     Err(error) => assert_eq!(error.kind(), ErrorKind::Conflict, "{error}"),

@@ -111,7 +111,7 @@ pub struct Rename {
     pub from: WorkspacePath,
     /// The new name.
     pub to: WorkspacePath,
-    /// A file that has the new name is replaced.
+    /// A file or link that has the new name is replaced, and an empty directory by a directory.
     pub replace: bool,
 }
 

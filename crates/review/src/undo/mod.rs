@@ -14,6 +14,7 @@
 //! guess: a step whose backup is gone, that the policy denies, or that depends
 //! on one that is left out, is left out too.
 
+mod collapse;
 mod error;
 mod history;
 mod look;

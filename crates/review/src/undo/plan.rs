@@ -9,6 +9,7 @@ use std::collections::BTreeMap;
 
 use portcullis_audit::Hash;
 
+use super::collapse::collapse;
 use crate::{
     change::Change,
     gateway::{BackupId, BackupKind, SomeAttributes},
@@ -90,7 +91,7 @@ pub fn plan(
         planner.undo(change, kind);
     }
     planner.flush_all();
-    planner.steps
+    collapse(planner.steps)
 }
 
 struct Planner {

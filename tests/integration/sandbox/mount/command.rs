@@ -1,6 +1,9 @@
 //! `portcullis exec`: streams, signals, exit codes and the summary.
 
-use std::io::{Read as _, Write as _};
+use std::{
+    io::{Read as _, Write as _},
+    os::unix::fs::PermissionsExt,
+};
 
 use super::*;
 
@@ -165,7 +168,12 @@ fn signals_are_passed_on() {
 fn the_summary_tells_changes_and_denials_and_the_way_back() {
     for who in users() {
         let place = Place::mounted(who);
-        let script = "echo more >>file.txt; echo again >>file.txt; rm -f fixed.txt; rm -f fixed.txt; mkdir made";
+        std::fs::create_dir(place.at("ws/empty")).unwrap();
+        std::os::unix::fs::symlink("file.txt", place.at("ws/link")).unwrap();
+        place.give_away_if(who != As::Root);
+        std::fs::set_permissions(place.at("ws/empty"), PermissionsExt::from_mode(0o700)).unwrap();
+        let script = "echo more >>file.txt; echo again >>file.txt; rm -f fixed.txt; rm -f fixed.txt; mkdir made
+                      mv -T dir empty; ln -s empty new; mv -T new link; cat link/inner.txt";
         let ended = place.exec(&[], script);
         let line = |words: &str| ended.stderr.lines().any(|line| line.trim().starts_with(words));
         assert!(line("write    file.txt (2 versions)"), "{who:?} {ended:?}");
@@ -179,7 +187,14 @@ fn the_summary_tells_changes_and_denials_and_the_way_back() {
         let undone = end(place.command(&args).spawn().unwrap());
         assert_eq!(undone.code, 0, "{undone:?}");
         assert_eq!(std::fs::read_to_string(place.at("ws/file.txt")).unwrap(), "secret\n");
-        assert!(!place.base().join("ws/made").exists());
+        let ws = place.base().join("ws");
+        assert!(
+            ended.stdout.contains("inner") && !ws.join("made").exists() && !ws.join("new").exists()
+        );
+        assert_eq!(std::fs::read_to_string(ws.join("dir/inner.txt")).unwrap(), "inner\n");
+        assert_eq!(std::fs::read_link(ws.join("link")).unwrap(), std::path::Path::new("file.txt"));
+        assert_eq!(ws.join("empty").metadata().unwrap().mode() & 0o777, 0o700);
+        assert_eq!(std::fs::read_dir(ws.join("empty")).unwrap().count(), 0);
     }
 }
 
