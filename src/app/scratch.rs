@@ -23,6 +23,7 @@ use super::{
     failure::{Context as _, Failure},
     opened::Opened,
     state_directory,
+    trusted_paths::scratch_below,
 };
 use crate::{model::AgentName, operator_files, policy::Scratch};
 
@@ -43,7 +44,7 @@ pub(crate) struct Place {
 fn base() -> Result<PathBuf, Failure> {
     let dirs = etcetera::base_strategy::Xdg::new()
         .or_fail("cannot find a place for scratch directories")?;
-    Ok(dirs.data_dir().join("portcullis/scratch"))
+    Ok(scratch_below(&dirs.data_dir()))
 }
 
 impl Place {

@@ -114,6 +114,11 @@ pub(crate) fn listed(found: Vec<(Trusted, PathBuf)>) -> Result<Vec<TrustedPath>,
     Ok(paths)
 }
 
+/// The directory of all scratch directories, where `data` stands for `$XDG_DATA_HOME`.
+pub(crate) fn scratch_below(data: &Path) -> PathBuf {
+    data.join("portcullis/scratch")
+}
+
 /// Where a start looks for configuration, state, homes and scratch directories that were not named,
 /// with and without the variables that say so: a later start may have others.
 fn places() -> Vec<(Trusted, PathBuf)> {
@@ -127,7 +132,7 @@ fn places() -> Vec<(Trusted, PathBuf)> {
         .map(|base| (Trusted::Configuration, operator::file_below(&base)))
         .chain(states.map(|base| (Trusted::StatePlace, base.join("portcullis"))))
         .chain(data.iter().map(|base| (Trusted::Homes, base.join("portcullis/homes"))))
-        .chain(data.iter().map(|base| (Trusted::Scratch, base.join("portcullis/scratch"))))
+        .chain(data.iter().map(|base| (Trusted::Scratch, scratch_below(base))))
         .collect()
 }
 

@@ -139,7 +139,7 @@ pub(super) fn is_one_name(pattern: &Pattern) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use crate::{Policy, PolicySource, compile, model::WorkspacePath, scratch::Repository};
+    use crate::{Policy, PolicySource, compile, model::WorkspacePath};
 
     fn policy(text: &str) -> Policy {
         compile(&PolicySource::from_text("p", &format!("schema = 1\n{text}"))).unwrap()
@@ -206,7 +206,7 @@ mod tests {
         };
         let ours = stated("[scratch]\npaths = [\"target\", \"dist\"]\nmaxSize = \"2B\"");
         let theirs = stated("[scratch]\npaths = [\"target\", \"out\"]\nkeep = false");
-        let both = ours.and(&theirs).complete(Repository::Workspace).unwrap();
+        let both = ours.and(&theirs).complete(super::Repository::Workspace).unwrap();
         let is = |path: &str| both.matches(&WorkspacePath::parse(path).unwrap());
         assert!(is("a/target") && !is("dist") && !is("out"));
         assert!(both.may_match_name("target") && !both.may_match_name("dist"));
