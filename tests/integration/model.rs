@@ -279,6 +279,14 @@ impl Tree {
                 |old: &[String]| is_denied(old) || is_denied(&new(old)) || is_hidden(&new(old));
             self.all_beneath(&from.path, &refused)?;
         }
+        if let Some(Node::Link(target)) = &moving {
+            let names = target.split('/').filter(|name| !matches!(*name, "" | "."));
+            let up = names.take_while(|name| *name == "..").count();
+            let leads_out = |link: &[String]| up > link.len().saturating_sub(1);
+            if leads_out(&to.path) && !leads_out(&from.path) {
+                return Err(ErrorKind::Denied);
+            }
+        }
         if from.path.is_empty() || to.path.is_empty() {
             return Err(ErrorKind::InvalidInput);
         }
@@ -289,7 +297,12 @@ impl Tree {
         }
         match self.get(&to.path) {
             Some(_) if from.path == to.path && replace => return Ok("changed".to_owned()),
-            Some(Node::File(_)) if !is_directory && replace => {}
+            Some(Node::File(_) | Node::Link(_)) if !is_directory && replace => {}
+            Some(Node::Directory(there)) if is_directory && replace => {
+                if !there.is_empty() {
+                    return Err(ErrorKind::NotEmpty);
+                }
+            }
             Some(_) => return Err(ErrorKind::AlreadyExists),
             None => {}
         }

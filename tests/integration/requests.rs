@@ -54,6 +54,6 @@ impl Words for Entry {
 
 impl Words for Changed {
     fn words(&self) -> String {
-        format!("Changed {:?}", self.committed)
+        format!("Changed {}", self.committed.as_str())
     }
 }
