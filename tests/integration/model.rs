@@ -298,11 +298,10 @@ impl Tree {
         match self.get(&to.path) {
             Some(_) if from.path == to.path && replace => return Ok("changed".to_owned()),
             Some(Node::File(_) | Node::Link(_)) if !is_directory && replace => {}
-            Some(Node::Directory(there)) if is_directory && replace => {
-                if !there.is_empty() {
-                    return Err(ErrorKind::NotEmpty);
-                }
+            Some(Node::Directory(there)) if is_directory && replace && !there.is_empty() => {
+                return Err(ErrorKind::NotEmpty);
             }
+            Some(Node::Directory(_)) if is_directory && replace => {}
             Some(_) => return Err(ErrorKind::AlreadyExists),
             None => {}
         }
