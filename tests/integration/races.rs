@@ -416,6 +416,7 @@ fn no_operation_leaves_the_workspace_while_a_directory_becomes_a_link() {
                     ErrorKind::NotFound
                     | ErrorKind::Conflict
                     | ErrorKind::AlreadyExists
+                    | ErrorKind::NotEmpty
                     | ErrorKind::NotADirectory
                     | ErrorKind::InvalidInput,
                 ) => {}
