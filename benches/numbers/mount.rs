@@ -206,7 +206,7 @@ fn overwrites(mounted: &mut Guest) -> Outcome<()> {
     Ok(())
 }
 
-/// What a command waits for until it runs, beside a sandbox without a mount.
+/// Measures the start of a command, beside that in a sandbox without a mount.
 fn starts(world: &World) -> Outcome<()> {
     let start = |arguments: &[&str]| {
         let mut command = world.command(arguments);

@@ -1,4 +1,4 @@
-//! Who works in a directory, in the mount or outside of it: reads what to do from standard
+//! The program that works in a directory, in the mount or outside of it: it reads what to do from standard
 //! input, line by line, and says how many nanoseconds it took.
 #![expect(clippy::disallowed_methods, reason = "uses files as any program does")]
 

@@ -78,9 +78,9 @@ fn parse_timeout(text: &str) -> Result<Duration, &'static str> {
         .ok_or("expected a number above 0 and `ms`, `s`, `m` or `h`, such as `90s`")
 }
 
-/// Has standard error wait for who reads it: the command may have set otherwise for all that
-/// have the same pipe, so that the summary would be lost.
-fn wait_for_readers() {
+/// Makes writes to standard error blocking again. The command may have the same pipe, and what
+/// it sets there holds for this process: a summary that finds the pipe full would be lost.
+fn make_stderr_blocking() {
     let stderr = io::stderr();
     let Ok(flags) = fcntl_getfl(&stderr) else { return };
     let _ = fcntl_setfl(&stderr, flags - OFlags::NONBLOCK);
@@ -127,7 +127,7 @@ fn start(args: &Args) -> Result<ExitCode, Failure> {
     unblock_signals().or_fail("cannot unblock signals")?;
     shipping.finish();
     let Ended { code, timed_out, gate_failed, .. } = ended?;
-    wait_for_readers();
+    make_stderr_blocking();
     let code = if timed_out { TIMED_OUT } else { code };
     if timed_out {
         errln!("portcullis: the command's time was over, and it was stopped");

@@ -43,7 +43,7 @@ impl Router<'_, '_> {
         // Now nothing moves.
         let (_, path) = self.root_path(parent, name).ok_or(Errno::STALE)?;
         let there = roots.by_path.get(&path).ok_or(Errno::NOENT)?;
-        replaceable(kind, there.kind)?;
+        check_kind(kind, there.kind)?;
         scratch.remove_root(roots, &path)
     }
 
@@ -75,7 +75,7 @@ impl Router<'_, '_> {
                     if mode == RenameMode::NoReplace {
                         return Err(Errno::EXIST);
                     }
-                    replaceable(moved.kind, there.kind)?;
+                    check_kind(moved.kind, there.kind)?;
                     scratch.remove_root(&mut roots, &new)?;
                 }
                 scratch.move_root(&mut roots, &old, new)
@@ -111,8 +111,8 @@ impl Router<'_, '_> {
     }
 }
 
-/// Whether an entry may take the place of another one, or be removed as what it is said to be.
-fn replaceable(kind: FileType, there: FileType) -> Result<()> {
+/// Checks that an entry may take the place of another one, or be removed as one of that kind.
+fn check_kind(kind: FileType, there: FileType) -> Result<()> {
     match (kind == FileType::Directory, there == FileType::Directory) {
         (true, false) => Err(Errno::NOTDIR),
         (false, true) => Err(Errno::ISDIR),

@@ -18,11 +18,11 @@ use super::{
     process::Running,
     running_agent::RunningAgent,
     spec::Report,
-    streams::{Pump, Streams},
+    streams::{Forwarder, Streams},
 };
 
-/// How often somebody is asked whether to wait on.
-const ASK: Duration = Duration::from_millis(100);
+/// How often the caller of [`PendingAgent::prepare`] is asked whether to wait on.
+const CHECK_INTERVAL: Duration = Duration::from_millis(100);
 
 /// How long the stages may take for each step.
 pub(super) const PATIENCE: Duration = Duration::from_secs(30);
@@ -70,13 +70,13 @@ impl BuiltCell {
                 .collect();
             return Err(LaunchError::SelfTest(list.join("; ")));
         }
-        let Streams { ours: streams, pumps, .. } = streams;
+        let Streams { ours: streams, forwarders, .. } = streams;
         let hatch = hatch.map(|hatch| {
             let hatch = hatch?;
             report.hatch.clone().unwrap_or(Ok(()))?;
             hatch.open()
         });
-        Ok(PendingAgent { streams, report, suspects, hatch, pumps, channel, child })
+        Ok(PendingAgent { streams, report, suspects, hatch, forwarders, channel, child })
     }
 }
 
@@ -93,7 +93,7 @@ pub struct PendingAgent {
     /// Where whoever connects from the sandbox is to be heard, and nobody else
     /// can connect; or why there is nothing. Nothing where none was asked for.
     pub hatch: Option<Result<Opened, String>>,
-    pumps: Vec<Pump>,
+    forwarders: Vec<Forwarder>,
     channel: Channel,
     child: Running,
 }
@@ -113,7 +113,7 @@ impl PendingAgent {
         let begun = Instant::now();
         self.channel.send(&Go::Prepare(command), &[])?;
         loop {
-            match self.channel.receive_within(ASK) {
+            match self.channel.receive_within(CHECK_INTERVAL) {
                 Ok((News::Prepared { code }, _)) => return Ok(Some(code)),
                 Ok((News::Failed { stage, error, .. }, _)) => {
                     return Err(LaunchError::Stage(stage, error));
@@ -136,7 +136,7 @@ impl PendingAgent {
         match self.channel.receive_within::<News>(PATIENCE) {
             Err(ChannelError::Closed) => {
                 let relay = self.hatch.and_then(|hatch| hatch.ok()?.relay);
-                let outputs = self.pumps.into_iter().filter_map(Pump::start).collect();
+                let outputs = self.forwarders.into_iter().filter_map(Forwarder::start).collect();
                 Ok(RunningAgent { child: self.child, outputs, _relay: relay })
             }
             Ok((News::NotExecuted { errno }, _)) => {

@@ -41,8 +41,8 @@ use super::{
 /// environment, memory, descriptors, root and current directory.
 const PROC: &str = "/proc";
 
-/// How long a command may take that comes before the agent.
-const PREPARATION: Duration = Duration::from_secs(120);
+/// The longest time that a command before the agent may take.
+const PREPARE_TIMEOUT: Duration = Duration::from_secs(120);
 /// The exit code of one that could not be started, as a shell's.
 const NOT_STARTED: i32 = 127;
 
@@ -136,7 +136,7 @@ fn prepare(spec: &Enter, command: &[OsString]) -> i32 {
             Ok(Some(status)) => {
                 return status.code().unwrap_or_else(|| 128 + status.signal().unwrap_or(0));
             }
-            Ok(None) if begun.elapsed() < PREPARATION => {}
+            Ok(None) if begun.elapsed() < PREPARE_TIMEOUT => {}
             Ok(None) | Err(_) => break,
         }
         thread::sleep(pause);

@@ -10,7 +10,7 @@ use super::{process::Running, relay::Relay};
 #[derive(Debug)]
 pub struct RunningAgent {
     pub(super) child: Running,
-    /// What passes on what it writes, if its streams are not the broker's.
+    /// The threads that copy what it writes to the broker's own streams.
     pub(super) outputs: Vec<JoinHandle<()>>,
     /// What its MCP clients are connected by.
     pub(super) _relay: Option<Relay>,

@@ -25,8 +25,8 @@ pub(super) struct Streams {
     pub(super) stderr: OwnedFd,
     /// The other ends, if they are for the broker.
     pub(super) ours: Option<[OwnedFd; 3]>,
-    /// What passes on between them and the streams of this process.
-    pub(super) pumps: Vec<Pump>,
+    /// The threads to be that copy between them and the streams of this process.
+    pub(super) forwarders: Vec<Forwarder>,
 }
 
 impl Streams {
@@ -37,10 +37,10 @@ impl Streams {
         let (our_stdout, stdout) = pipe(owner, End::Write)?;
         let (our_stderr, stderr) = pipe(owner, End::Write)?;
         let ours = Some([our_stdin, our_stdout, our_stderr]);
-        Ok(Self { stdin, stdout, stderr, ours, pumps: Vec::new() })
+        Ok(Self { stdin, stdout, stderr, ours, forwarders: Vec::new() })
     }
 
-    /// What leads to the streams of this process: these themselves, or a pipe and a thread.
+    /// Streams that lead to those of this process: these themselves, or a pipe and a thread.
     ///
     /// # Errors
     /// When one of them is a directory.
@@ -50,27 +50,27 @@ impl Streams {
             io::stdout().as_fd().try_clone_to_owned()?,
             io::stderr().as_fd().try_clone_to_owned()?,
         ];
-        let mut pumps = Vec::new();
-        let stdin = if is_harmless(&stdin, owner)? {
+        let mut forwarders = Vec::new();
+        let stdin = if is_pipe_or_socket(&stdin, owner)? {
             stdin
         } else {
             let (end, to) = pipe(owner, End::Read)?;
-            pumps.push(Pump { from: stdin, to, is_output: false });
+            forwarders.push(Forwarder { from: stdin, to, is_output: false });
             end
         };
         // What is written to both stays in order.
         let is_one = identity(&stdout)? == identity(&stderr)?;
         let mut output = |stream: OwnedFd| {
-            if is_harmless(&stream, owner)? {
+            if is_pipe_or_socket(&stream, owner)? {
                 return Ok::<_, io::Error>(stream);
             }
             let (from, end) = pipe(owner, End::Write)?;
-            pumps.push(Pump { from, to: stream, is_output: true });
+            forwarders.push(Forwarder { from, to: stream, is_output: true });
             Ok(end)
         };
         let stdout = output(stdout)?;
         let stderr = if is_one { stdout.try_clone()? } else { output(stderr)? };
-        Ok(Self { stdin, stdout, stderr, ours: None, pumps })
+        Ok(Self { stdin, stdout, stderr, ours: None, forwarders })
     }
 }
 
@@ -94,12 +94,13 @@ fn give(pipe: &OwnedFd, owner: u32) -> io::Result<()> {
     Ok(fchown(pipe, Some(Uid::from_raw(owner)), Some(Gid::from_raw(owner)))?)
 }
 
-/// Whether the program may have it: a pipe without a name, which becomes its user's, or a socket.
-fn is_harmless(stream: &OwnedFd, owner: Option<u32>) -> io::Result<bool> {
+/// Returns whether a stream is a socket, or a pipe without a name, which becomes the program's
+/// user's: by these the program reaches nothing but what is in them.
+fn is_pipe_or_socket(stream: &OwnedFd, owner: Option<u32>) -> io::Result<bool> {
     match FileType::from_raw_mode(fstat(stream)?.st_mode) {
         FileType::Directory => Err(io::Error::new(
             io::ErrorKind::IsADirectory,
-            "a standard stream is a directory, which would be open in the sandbox",
+            "a standard stream is a directory; redirect it from a file or from `/dev/null`",
         )),
         FileType::Socket => Ok(true),
         FileType::Fifo if fstatfs(stream)?.f_type == PIPE => {
@@ -118,15 +119,15 @@ fn identity(stream: &OwnedFd) -> io::Result<(u64, u64)> {
     Ok((facts.st_dev, facts.st_ino))
 }
 
-/// Passes on what a program reads or writes.
+/// Copies what a program reads or writes, from one descriptor to another one.
 #[derive(Debug)]
-pub(super) struct Pump {
+pub(super) struct Forwarder {
     from: OwnedFd,
     to: OwnedFd,
     is_output: bool,
 }
 
-impl Pump {
+impl Forwarder {
     /// Begins, in a thread of its own; that of an output ends when the last program is gone.
     pub(super) fn start(self) -> Option<JoinHandle<()>> {
         let Self { from, to, is_output } = self;

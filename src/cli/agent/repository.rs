@@ -38,8 +38,8 @@ const NO_GIT: i32 = 3;
 /// The same where it made one.
 const MADE: i32 = 4;
 
-/// After this time the user is told what takes so long.
-const SILENCE: Duration = Duration::from_secs(2);
+/// The time after which the user is told what the start waits for.
+const PROGRESS_DELAY: Duration = Duration::from_secs(2);
 
 /// Makes the repository, if the workspace has one and the programs shall have their own.
 ///
@@ -58,7 +58,7 @@ pub(in crate::cli) fn prepare(
     let command: Vec<OsString> = ["/bin/sh", "-c", SCRIPT].map(OsString::from).into();
     let mut is_told = false;
     let waits = |passed: Duration| {
-        if passed > SILENCE && !is_told {
+        if passed > PROGRESS_DELAY && !is_told {
             is_told = true;
             errln!("portcullis: making a private git repository of what the policy shows ...");
         }
@@ -71,12 +71,18 @@ pub(in crate::cli) fn prepare(
              what the policy shows; the workspace's history stays outside"
         ),
         Some(NO_GIT) => errln!(
-            "portcullis: note: the programs see no git repository: there is no `git` in the sandbox"
+            "portcullis: note: the programs see no git repository: there is no \
+             `git` in the sandbox; name its directory with `--agent-read`"
         ),
         Some(code) => errln!(
-            "portcullis: warning: the programs' own git repository could not be made: exit code {code}"
+            "portcullis: warning: the programs' own git repository could not be made (exit code {code}); \
+             `portcullis exec -- git init` makes an empty one"
         ),
-        None => return Err(Failure::new("stopped while the git repository was made")),
+        None => {
+            return Err(Failure::new(
+                "a signal stopped the start while the git repository was made",
+            ));
+        }
     }
     Ok(())
 }

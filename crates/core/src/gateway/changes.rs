@@ -41,7 +41,7 @@ impl ContentChange for Write {
 pub struct WriteOver {
     /// The write.
     pub write: Write,
-    /// What it replaces.
+    /// The state of the file that the write replaces.
     pub base: Base,
     /// The last change of content that a file which is created shows, in place of now.
     pub modified: Option<(i64, u32)>,
@@ -123,20 +123,20 @@ impl Request for Symlink {
     }
 }
 
-/// Whether a link's target goes up behind another name: that may become a link, which leads
-/// elsewhere.
+/// Returns whether a link's target goes up behind another name: that name may become a link,
+/// which leads elsewhere.
 fn climbs_later(target: &str) -> bool {
     let names = target.split('/').filter(|name| !matches!(*name, "" | "."));
     names.skip_while(|name| *name == "..").any(|name| name == "..")
 }
 
-/// How many directories a link's target goes up.
+/// Counts the directories that a link's target goes up.
 fn steps_up(target: &str) -> usize {
     let names = target.split('/').filter(|name| !matches!(*name, "" | "."));
     names.take_while(|name| *name == "..").count()
 }
 
-/// In how many directories of the workspace a link lies.
+/// Counts the directories of the workspace in which a link lies.
 fn depth(link: &WorkspacePath) -> usize {
     link.parent().map_or(0, |parent| parent.components().count())
 }

@@ -5,8 +5,8 @@ use std::{
     sync::{Arc, Mutex, MutexGuard, PoisonError, Weak},
 };
 
-/// What is called when another policy is in force. False says that something goes on to be
-/// shown as it was under the one before.
+/// A function that is called when another policy is in force. It returns false where something
+/// is still shown as it was under the one before.
 pub type Herald = dyn Fn() -> bool + Send + Sync;
 
 /// Who hears of another policy.
@@ -20,7 +20,7 @@ impl Heralds {
         all.push(Arc::downgrade(herald));
     }
 
-    /// Whether everybody follows the other policy.
+    /// Calls all of them. Returns whether each one follows the other policy.
     pub(super) fn tell(&self) -> bool {
         // Not called under the lock: whoever hears may have more to ask.
         let all: Vec<_> = self.lock().iter().filter_map(Weak::upgrade).collect();

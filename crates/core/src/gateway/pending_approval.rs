@@ -30,7 +30,7 @@ impl Shown {
     }
 }
 
-/// What a person said yes to.
+/// The request that a person approved.
 #[derive(Debug)]
 pub(super) struct Approved {
     pub(super) binding: Binding,
@@ -60,12 +60,12 @@ pub(super) struct OpenQuestions(Mutex<Vec<OpenQuestion>>);
 #[derive(Debug)]
 pub(super) struct OpenQuestion {
     pub(super) ticket: Arc<Ticket>,
-    /// What the record of the answer says.
+    /// The draft of the answer's record.
     pub(super) draft: Draft,
     pub(super) state: State,
 }
 
-/// What became of it.
+/// The state of an open question.
 #[derive(Debug)]
 pub(super) enum State {
     Waiting,

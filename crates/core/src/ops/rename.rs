@@ -97,7 +97,7 @@ pub(crate) fn prepare<'a>(
     Ok(Sealed::new(change, facts))
 }
 
-/// Whether what moves may take the place of what is there.
+/// Returns whether an entry of the kind `moving` may replace one of the kind `there`.
 fn gives_way(there: ObjectKind, moving: ObjectKind) -> bool {
     use ObjectKind as K;
     match there {
