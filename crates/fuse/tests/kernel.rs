@@ -407,8 +407,9 @@ fn a_busy_session_stops_and_its_users_end() {
     serving(&Memory::new(), 4, |mount, session| {
         left = Some(session.notifier());
         for i in 0..64 {
+            // In the mount: its path is an ordinary directory again when it is unmounted.
             let script =
-                format!(r#"while echo {i} > "$M/f{i}" && cat "$M/f{i}"; do :; done >/dev/null"#);
+                format!(r#"cd "$M"; while echo {i} > f{i} && cat f{i}; do :; done >/dev/null"#);
             users.push(start(mount, &script));
         }
         thread::sleep(Duration::from_secs(3));
