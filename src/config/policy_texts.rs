@@ -11,10 +11,7 @@ use super::{
 };
 use crate::{
     operator_files,
-    policy::{
-        Diagnostics, Loaded, Loader, OutlineFile, Policy, PolicySource, compile, is_name,
-        unknown_name,
-    },
+    policy::{Diagnostics, Loaded, Loader, Policy, PolicySource, compile, is_name, unknown_name},
 };
 
 /// Why there is no policy.
@@ -146,9 +143,9 @@ impl PolicyTexts {
         self.source.sha256()
     }
 
-    /// The statements of the files, as written.
-    pub fn outline(&self) -> Vec<OutlineFile> {
-        self.source.outline()
+    /// The texts, for tools that read them statement by statement.
+    pub fn source(&self) -> &PolicySource {
+        &self.source
     }
 
     /// The policy.

@@ -5,13 +5,11 @@
 //! long instructions. A rule that closes lists is told by its reason alone, for its names
 //! could tell of files that the agent may not know of.
 
-use crate::{
-    model::{Escaped, OperationKind, WorkspacePath},
-    policy::{Denials, DeniedByRule},
-};
+use crate::model::{Escaped, OperationKind, WorkspacePath};
 
 use super::{
     config::{Config, Place},
+    denials::{Denials, DeniedByRule, denials},
     shared::Shared,
 };
 
@@ -82,7 +80,7 @@ pub(super) fn text(config: &Config, shared: &Shared) -> String {
         session = shared.session.id,
     );
     let room = MOST.saturating_sub(before.len() + after.len());
-    before + &named(&policy.denials(&shared.session.agent), room) + &after
+    before + &named(&denials(&policy, &shared.session.agent), room) + &after
 }
 
 /// Denials in words, in so many bytes at most.
@@ -164,7 +162,7 @@ mod tests {
 
     fn told(text: &str, room: usize) -> String {
         let policy = compile(&PolicySource::from_text("p", text)).unwrap();
-        named(&policy.denials(&"a".parse().unwrap()), room)
+        named(&denials(&policy, &"a".parse().unwrap()), room)
     }
 
     /// They said of a policy only that it decides.

@@ -12,7 +12,10 @@ use crate::{
     policy::Policy,
 };
 
-use super::tools::{self, Tool, Toolset};
+use super::{
+    closed::never_allows,
+    tools::{self, Tool, Toolset},
+};
 
 /// All tools of a client.
 pub(super) struct Offer {
@@ -74,7 +77,7 @@ impl Offer {
         let (known, shown) = &mut *last;
         if !std::ptr::eq(known.as_ptr(), Arc::as_ptr(policy)) {
             let is_shown = |tool: &Tool| {
-                tool.tells_nothing() || !policy.never_allows(&self.agent, tool.kind())
+                tool.tells_nothing() || !never_allows(policy, &self.agent, tool.kind())
             };
             let tools = self.tools.all.iter().map(is_shown).collect();
             *shown = Arc::new(Shown { tools, asks: policy.asks() });

@@ -9,7 +9,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use super::{examples::allows, sides::word};
 use crate::{
     model::{Access, OperationKind},
-    policy::{Effect, OutlineFile, PathPattern, Statement, StatementKind},
+    outline::{OutlineFile, PathPattern, Statement, StatementKind},
+    policy::Effect,
 };
 
 type Allowance<'a> = (&'a Statement, &'a PathPattern);

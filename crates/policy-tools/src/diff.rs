@@ -22,11 +22,10 @@ use super::{
     tree::{Tree, TreeEntry},
 };
 use crate::{
+    compare::{SettingChange, compare_modes, compare_settings},
     model::{Access, AgentName, WorkspacePath},
-    policy::{
-        Decision, Mode, Object, ObjectKind, OutlineFile, Policy, SettingChange, compare_modes,
-        compare_settings,
-    },
+    outline::OutlineFile,
+    policy::{Decision, Mode, Object, ObjectKind, Policy},
 };
 
 /// Entries that are asked about before somebody is told.

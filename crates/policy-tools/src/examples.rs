@@ -5,7 +5,8 @@ use std::collections::BTreeSet;
 
 use crate::{
     model::{AgentName, WorkspacePath},
-    policy::{Effect, OutlineFile, PathPattern, Statement, StatementKind},
+    outline::{OutlineFile, PathPattern, Statement, StatementKind},
+    policy::Effect,
 };
 
 /// Most characters that are tried where a pattern has one.

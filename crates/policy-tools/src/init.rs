@@ -9,9 +9,9 @@ use std::{collections::BTreeSet, fmt::Write as _};
 use super::{judge::Deed, literal::escaped, schema::SCHEMA_FILE, tree::Tree};
 use crate::{
     model::WorkspacePath,
+    outline::PathPattern,
     policy::{
-        Diagnostics, Object, ObjectKind, PathPattern, Policy, PolicySource, compile, embedded,
-        unknown_name,
+        Diagnostics, Object, ObjectKind, Policy, PolicySource, compile, embedded, unknown_name,
     },
 };
 

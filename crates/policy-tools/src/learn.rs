@@ -21,10 +21,8 @@ use super::{
 };
 use crate::{
     model::{Access, AgentName, OperationKind, WorkspacePath},
-    policy::{
-        Effect, Object, ObjectKind, OutlineFile, PathPattern, Policy, PolicySource, Query,
-        Statement, StatementKind, compile, questions,
-    },
+    outline::{OutlineFile, PathPattern, Statement, StatementKind},
+    policy::{Effect, Object, ObjectKind, Policy, PolicySource, Query, compile, questions},
 };
 
 /// Different names in one directory from which on the directory is meant.
@@ -227,7 +225,7 @@ impl<'a> Guard<'a> {
     fn new(policy: &'a Policy) -> Self {
         let source = PolicySource::embedded("baseline");
         let denials =
-            source.iter().flat_map(PolicySource::outline).flat_map(|file| file.statements);
+            source.iter().flat_map(crate::outline::outline).flat_map(|file| file.statements);
         Self {
             policy,
             denials: denials

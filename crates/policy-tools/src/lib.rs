@@ -4,6 +4,7 @@
 //! itself, and none changes a workspace, a log or a policy in force.
 
 mod bounds;
+mod compare;
 mod descriptions;
 mod diff;
 mod examples;
@@ -13,7 +14,9 @@ mod judge;
 mod learn;
 mod lint;
 mod literal;
+mod outline;
 mod progress;
+mod relate;
 mod replay;
 mod schema;
 mod sides;
@@ -23,13 +26,16 @@ mod trial;
 use portcullis_core as gateway;
 use portcullis_policy::{self as policy, model};
 
+pub use compare::{SettingChange, compare_modes, compare_settings};
 pub use diff::{Change, Diff, Seen, Side, diff};
 pub use history::{Count, Recorded, read_history};
 pub use init::{FirstPolicy, InitError, first_policy};
 pub use judge::{Deed, judge};
 pub use learn::{Learned, NewExtension, Proposal, learn};
 pub use lint::{Finding, LINTS, Lint, Subject, lint};
+pub use outline::{OutlineFile, PathPattern, Statement, StatementKind, outline};
 pub use progress::{Unwatched, Watch, Work};
+pub use relate::covers;
 pub use replay::{Changed, Replay, replay};
 pub use schema::{SCHEMA_FILE, json_schema};
 pub use tree::{Tree, TreeEntry};

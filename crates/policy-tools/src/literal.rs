@@ -1,6 +1,6 @@
 //! Names as patterns that match nothing else.
 
-use crate::policy::PathPattern;
+use crate::outline::PathPattern;
 
 /// `name` with what means something in a pattern escaped.
 pub(super) fn escaped(name: &str) -> String {

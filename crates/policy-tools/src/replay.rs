@@ -17,7 +17,8 @@ use super::{
 };
 use crate::{
     model::{OperationKind, WorkspacePath},
-    policy::{Decision, Effect, OutlineFile, PathPattern, Place, Policy, StatementKind},
+    outline::{OutlineFile, PathPattern, StatementKind},
+    policy::{Decision, Effect, Place, Policy},
 };
 
 /// What a replay found.

@@ -8,8 +8,10 @@ use super::{
     examples::{allows, examples_in, places},
 };
 use crate::{
+    compare::SettingChange,
     model::WorkspacePath,
-    policy::{Effect, OutlineFile, PathPattern, SettingChange, Statement, StatementKind},
+    outline::{OutlineFile, PathPattern, Statement, StatementKind},
+    policy::Effect,
 };
 
 /// Most example paths that are made from patterns.

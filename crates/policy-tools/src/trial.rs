@@ -18,7 +18,8 @@ use self::{
 };
 use crate::{
     model::OperationKind,
-    policy::{Object, ObjectKind, OutlineFile, Place, Policy, StatementKind},
+    outline::{OutlineFile, StatementKind},
+    policy::{Object, ObjectKind, Place, Policy},
 };
 
 /// A text with tests.

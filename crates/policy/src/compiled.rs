@@ -6,6 +6,7 @@ use super::{
     index::PatternSet,
     limits::Limits,
     mode::Mode,
+    pattern::Pattern,
     questions::{PerAccess, Questions},
     scratch::Scratch,
     secrets::Secrets,
@@ -40,33 +41,38 @@ pub struct Policy {
 
 /// What one file allows, and what its exceptions are.
 #[derive(Debug)]
-pub(super) struct Layer {
+pub struct Layer {
     pub(super) file: String,
-    pub(super) allowed: PerAccess<Option<Grant>>,
-    pub(super) extensions: PerAccess<Option<AllowedExtensions>>,
+    /// Its `[allowedPaths]`.
+    pub allowed: PerAccess<Option<Grant>>,
+    /// Its `[extensions] allow`.
+    pub extensions: PerAccess<Option<AllowedExtensions>>,
     pub(super) allows: PatternSet,
-    pub(super) allow_rules: Vec<Rule>,
+    /// Its rules that allow.
+    pub allow_rules: Vec<Rule>,
     /// The questions on which nothing is allowed that this layer does not
     /// allow.
-    pub(super) bounds: Questions,
+    pub bounds: Questions,
     pub(super) exceptions: PatternSet,
 }
 
 /// One list of `[allowedPaths]`.
 #[derive(Debug)]
-pub(super) struct Grant {
+pub struct Grant {
     /// Line of the key.
     pub(super) line: u64,
-    pub(super) patterns: PatternSet,
+    /// What it has.
+    pub patterns: PatternSet,
     /// Line of each pattern.
     pub(super) lines: Vec<u64>,
 }
 
 /// One list of `[extensions] allow`.
 #[derive(Debug)]
-pub(super) struct AllowedExtensions {
+pub struct AllowedExtensions {
     pub(super) line: u64,
-    pub(super) extensions: Vec<String>,
+    /// What it has.
+    pub extensions: Vec<String>,
 }
 
 /// Where a secret name is written.
@@ -80,13 +86,16 @@ pub(super) struct SecretPlace {
 
 /// One of `[[rules]]`, without its patterns.
 #[derive(Debug)]
-pub(super) struct Rule {
+pub struct Rule {
     pub(super) id: String,
     pub(super) layer: usize,
     pub(super) line: u64,
-    pub(super) questions: Questions,
-    pub(super) agents: Agents,
-    pub(super) reason: Option<String>,
+    /// What it is about.
+    pub questions: Questions,
+    /// Whom it is about.
+    pub agents: Agents,
+    /// Why it is there.
+    pub reason: Option<String>,
 }
 
 impl Policy {
@@ -164,6 +173,37 @@ impl Policy {
     /// Which directories of a mount are scratch; `None` when none is.
     pub fn scratch(&self) -> Option<&Scratch> {
         self.settings.scratch.as_ref()
+    }
+
+    /// What each of its files allows, the policy's own first.
+    pub fn layers(&self) -> &[Layer] {
+        &self.layers
+    }
+
+    /// The rules that deny, each standing for an entry of
+    /// [`denied_paths`](Self::denied_paths).
+    pub fn deny_rules(&self) -> &[Rule] {
+        &self.deny_rules
+    }
+
+    /// What these rules are about.
+    pub fn denied_paths(&self) -> &PatternSet {
+        &self.denials
+    }
+
+    /// The extensions that no file may have, in no order.
+    pub fn denied_extensions(&self) -> impl Iterator<Item = &str> {
+        self.denied_extensions.keys().map(String::as_str)
+    }
+
+    /// The alternatives of each of `[secrets] names`, of all files.
+    pub fn secret_patterns(&self) -> impl Iterator<Item = impl Iterator<Item = &Pattern>> {
+        (0..).take(self.secret_places.len()).map(|entry| self.secrets.of(entry))
+    }
+
+    /// The settings that are values.
+    pub fn settings(&self) -> &Settings {
+        &self.settings
     }
 
     /// What the confined agent process gets.

@@ -139,10 +139,11 @@ impl Diagnostic {
 /// The text of one file, for turning byte positions into lines.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(from = "(String, String)", into = "(String, String)")]
-pub(super) struct Source {
+pub struct Source {
     /// The file as the operator named it.
-    pub(super) file: String,
-    pub(super) text: String,
+    pub file: String,
+    /// What it says.
+    pub text: String,
     line_starts: Vec<usize>,
 }
 

@@ -185,7 +185,7 @@ mod tests {
     use super::*;
     use crate::{
         PolicySource, compile,
-        pattern::{Mode, parse},
+        pattern::{Comparison, parse},
     };
 
     fn path(text: &str) -> WorkspacePath {
@@ -287,7 +287,7 @@ mod tests {
             name in "(a|s|S|ß|ẞ|ſ|µ|ﬁ|İ|é|É|e\u{301}|\u{301}){1,5}(/(sß|ß|ſs|s\u{301})){0,2}",
         ) {
             let Some(policy) = denying(&pattern) else { return Ok(()) };
-            let allowed = parse(&pattern, Mode::Exact).unwrap();
+            let allowed = parse(&pattern, Comparison::Exact).unwrap();
             if allowed.iter().any(|pattern| pattern.matches(name.split('/'))) {
                 prop_assert!(denied(&policy, &name), "{} {:?}", pattern, name);
             }

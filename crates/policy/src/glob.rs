@@ -1,7 +1,7 @@
 //! A path pattern for whoever searches: the same language as in policies,
 //! matched letter by letter.
 
-use super::pattern::{Mode, Pattern, parse};
+use super::pattern::{Comparison, Pattern, parse};
 
 /// A compiled path pattern.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -23,7 +23,7 @@ impl Glob {
     pub fn parse(text: &str) -> Result<Self, GlobError> {
         let text = text.strip_prefix("./").filter(|rest| !rest.is_empty()).unwrap_or(text);
         let alternatives =
-            parse(text, Mode::Exact).map_err(|error| GlobError(error.explained()))?;
+            parse(text, Comparison::Exact).map_err(|error| GlobError(error.explained()))?;
         Ok(Self { alternatives })
     }
 

@@ -17,7 +17,7 @@ use super::pattern::{self, Name, Pattern};
 
 /// A path split into components, with the keys that patterns are filed under.
 #[derive(Debug)]
-pub(super) struct Components<'p> {
+pub struct Components<'p> {
     list: Vec<Component<'p>>,
 }
 
@@ -44,7 +44,7 @@ impl pattern::Component for &Component<'_> {
 
 impl<'p> Components<'p> {
     /// Splits `path` and what it was before it was folded, where that matters.
-    pub(super) fn spelled(path: &'p str, unfolded: Option<&'p str>) -> Self {
+    pub fn spelled(path: &'p str, unfolded: Option<&'p str>) -> Self {
         let mut components = Self::of(path);
         let texts = unfolded.into_iter().flat_map(split);
         for (component, text) in components.list.iter_mut().zip(texts) {
@@ -89,7 +89,7 @@ impl<'p> Components<'p> {
     }
 
     /// Whether `pattern` matches the path.
-    pub(super) fn are(&self, pattern: &Pattern) -> bool {
+    pub fn are(&self, pattern: &Pattern) -> bool {
         pattern.matches(self.list.iter())
     }
 
@@ -117,7 +117,7 @@ fn split(path: &str) -> impl Iterator<Item = &str> {
 
 /// Patterns, each standing for an entry of some list.
 #[derive(Debug, Default)]
-pub(super) struct PatternSet {
+pub struct PatternSet {
     patterns: Vec<(u32, Pattern)>,
     filed: HashMap<u64, Vec<u32>, BuildHasherDefault<Ready>>,
     /// A bit for the keys of `filed`, by their highest bits: a quick no for
@@ -153,7 +153,7 @@ impl PatternSet {
     }
 
     /// Whether `accept` says yes to a pattern of the set.
-    pub(super) fn any(&self, mut accept: impl FnMut(u32, &Pattern) -> bool) -> bool {
+    pub fn any(&self, mut accept: impl FnMut(u32, &Pattern) -> bool) -> bool {
         self.patterns.iter().any(|(entry, pattern)| accept(*entry, pattern))
     }
 
@@ -187,13 +187,13 @@ impl PatternSet {
     }
 
     /// The patterns of an entry.
-    pub(super) fn of(&self, entry: u32) -> impl Iterator<Item = &Pattern> {
+    pub fn of(&self, entry: u32) -> impl Iterator<Item = &Pattern> {
         let is_its = move |(of, _): &&(u32, Pattern)| *of == entry;
         self.patterns.iter().filter(is_its).map(|(_, pattern)| pattern)
     }
 
     /// Whether there are no patterns.
-    pub(super) fn is_empty(&self) -> bool {
+    pub fn is_empty(&self) -> bool {
         self.patterns.is_empty()
     }
 
@@ -303,7 +303,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::pattern::{Mode, parse};
+    use crate::pattern::{Comparison, parse};
 
     proptest! {
         #[test]
@@ -315,7 +315,7 @@ mod tests {
         ) {
             let patterns: Vec<(u32, Pattern)> = (0..).zip(&texts)
                 .flat_map(|(entry, text)| {
-                    parse(text, Mode::Folded).unwrap_or_default().into_iter().map(move |p| (entry, p))
+                    parse(text, Comparison::Folded).unwrap_or_default().into_iter().map(move |p| (entry, p))
                 }).collect();
             let set = PatternSet::new(patterns.clone());
             for path in &paths {

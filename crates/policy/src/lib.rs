@@ -11,12 +11,9 @@
 //! would be built where it is used.
 
 mod check;
-mod closed;
-mod compare;
 mod compile;
 mod compiled;
 mod decision;
-mod denials;
 mod diagnostics;
 mod document;
 mod duration;
@@ -32,7 +29,6 @@ mod limits;
 mod mode;
 pub mod model;
 mod mount;
-mod outline;
 mod pattern;
 mod query;
 mod questions;
@@ -50,11 +46,9 @@ mod spelling;
 mod stages;
 mod statements;
 
-pub use compare::{SettingChange, compare_modes, compare_settings};
 pub use compile::compile;
 pub use compiled::Policy;
 pub use decision::{Decision, Effect, Place};
-pub use denials::{Denials, DeniedByRule};
 pub use diagnostics::{Diagnostic, Diagnostics};
 pub use document::Document;
 pub use duration::parse_duration;
@@ -65,7 +59,6 @@ pub use form::Form;
 pub use glob::{Glob, GlobError};
 pub use limits::{Limit, Limits};
 pub use mode::Mode;
-pub use outline::{OutlineFile, PathPattern, Statement, StatementKind};
 pub use query::Query;
 pub use schema::{Field, POLICY as KEYS, Shape, Status, optional, required};
 pub use scratch::Scratch;
@@ -79,3 +72,36 @@ pub use sights::Sights;
 pub use size::parse as parse_size;
 pub use source::{Loaded, Loader, MAX_FILE, PolicySource};
 pub use stages::{Object, ObjectKind};
+
+/// What policies are made of, for tools that compare and explain them and for transports that
+/// show what can be used: to be read. A [`Policy`] is made of them by [`compile`](crate::compile())
+/// alone, and nobody changes one:
+///
+/// ```compile_fail,E0616
+/// fn observe(policy: &mut portcullis_policy::Policy) {
+///     policy.mode = portcullis_policy::Mode::Observe;
+/// }
+/// ```
+///
+/// ```compile_fail,E0594
+/// fn forget(policy: &mut portcullis_policy::Policy) {
+///     policy.settings().max_read.value = u64::MAX;
+/// }
+/// ```
+pub mod parts {
+    pub use crate::{
+        compiled::{AllowedExtensions, Grant, Layer, Rule},
+        diagnostics::Source,
+        index::{Components, PatternSet},
+        limits::{LimitRules, MOUNT, SESSION},
+        mount::MountSettings,
+        pattern::{Class, Comparison, Component, Name, Pattern, Segment, Token},
+        questions::{PerAccess, Questions},
+        said::Said,
+        scratch::Repository,
+        secrets::{OnRead, OnWrite},
+        settings::{Binary, Hardlinks, Settings, Symlinks},
+        spelling::Spellings,
+        statements::Agents,
+    };
+}

@@ -51,15 +51,19 @@ impl Limit {
 }
 
 /// The ids of the rules that the limits of one table are.
-pub(super) struct LimitRules {
-    pub(super) operations_per_second: &'static str,
-    pub(super) bytes_written: &'static str,
-    pub(super) files_removed: &'static str,
-    pub(super) denials: &'static str,
+pub struct LimitRules {
+    /// Of operations within a second.
+    pub operations_per_second: &'static str,
+    /// Of bytes.
+    pub bytes_written: &'static str,
+    /// Of removals.
+    pub files_removed: &'static str,
+    /// Of denials.
+    pub denials: &'static str,
 }
 
 /// Those of `[limits]`.
-pub(super) const SESSION: LimitRules = LimitRules {
+pub const SESSION: LimitRules = LimitRules {
     operations_per_second: "limits.operationsPerSecond",
     bytes_written: "limits.bytesWritten",
     files_removed: "limits.filesRemoved",
@@ -67,7 +71,7 @@ pub(super) const SESSION: LimitRules = LimitRules {
 };
 
 /// Those of `[mount]`.
-pub(super) const MOUNT: LimitRules = LimitRules {
+pub const MOUNT: LimitRules = LimitRules {
     operations_per_second: "mount.operationsPerSecond",
     bytes_written: "mount.bytesWritten",
     files_removed: "mount.filesRemoved",

@@ -22,11 +22,15 @@ pub(super) struct StatedMount {
 
 /// The settings in force.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Mount {
-    pub(super) max_read: Said<u64>,
-    pub(super) max_write: Said<u64>,
-    pub(super) binary_read: Said<Binary>,
-    pub(super) binary_write: Said<Binary>,
+pub struct MountSettings {
+    /// `mount.maxReadSize`.
+    pub max_read: Said<u64>,
+    /// `mount.maxWriteSize`.
+    pub max_write: Said<u64>,
+    /// `mount.binary.read`.
+    pub binary_read: Said<Binary>,
+    /// `mount.binary.write`.
+    pub binary_write: Said<Binary>,
 }
 
 impl StatedMount {
@@ -53,10 +57,10 @@ impl StatedMount {
     }
 
     /// The settings with the defaults filled in.
-    pub(super) fn complete(self) -> Mount {
+    pub(super) fn complete(self) -> MountSettings {
         let size = |said: Option<_>| said.unwrap_or(Said { value: DEFAULT_SIZE, place: None });
         let binary = |said: Option<_>| said.unwrap_or(Said { value: Binary::Base64, place: None });
-        Mount {
+        MountSettings {
             max_read: size(self.max_read),
             max_write: size(self.max_write),
             binary_read: binary(self.binary_read),

@@ -10,14 +10,14 @@
 mod misleading;
 mod name;
 mod parse;
-mod relate;
 
-pub(super) use name::{Letters, Mode, Name};
+pub(super) use name::Letters;
+pub use name::{Class, Comparison, Name, Token};
 pub(super) use parse::{PatternError, parse, parse_name};
 
 /// One alternative of a pattern (braces are expanded while parsing).
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Pattern {
+pub struct Pattern {
     segments: Box<[Segment]>,
     /// Those of its name, where it has one alone.
     letters: Letters,
@@ -25,7 +25,7 @@ pub(super) struct Pattern {
 
 /// One component of a pattern.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum Segment {
+pub enum Segment {
     /// `**`: any number of components, none too.
     AnyDepth,
     /// Exactly one component.
@@ -33,7 +33,7 @@ pub(super) enum Segment {
 }
 
 /// A component of a path that is held against patterns.
-pub(super) trait Component: Copy {
+pub trait Component: Copy {
     /// Whether it is of the form `name`.
     fn is(self, name: &Name) -> bool;
 }
@@ -57,6 +57,14 @@ pub(super) enum Dependence<'p> {
 }
 
 impl Pattern {
+    /// The alternatives that `text` is written for.
+    ///
+    /// # Errors
+    /// Says what is wrong with it.
+    pub fn alternatives(text: &str, comparison: Comparison) -> Result<Vec<Self>, String> {
+        parse(text, comparison).map_err(PatternError::explained)
+    }
+
     /// How it depends on `name` whether the pattern matches `directory/name`, where the
     /// directory has `depth` components.
     pub(super) fn dependence_on_name(&self, depth: usize) -> Dependence<'_> {
@@ -106,7 +114,7 @@ impl Pattern {
     }
 
     /// The same pattern at any depth; the root, which is at none, stays itself.
-    pub(super) fn at_any_depth(self) -> Self {
+    pub fn at_any_depth(self) -> Self {
         if matches!(self.segments.first(), None | Some(Segment::AnyDepth)) {
             return self;
         }
@@ -117,7 +125,7 @@ impl Pattern {
 
     /// The same, and whatever lies beneath what it matches. Of a folded pattern only:
     /// in one that allows a last `**` stands for something.
-    pub(super) fn and_beneath(self) -> Self {
+    pub fn and_beneath(self) -> Self {
         if self.segments.last() == Some(&Segment::AnyDepth) {
             return self;
         }
@@ -127,12 +135,12 @@ impl Pattern {
     }
 
     /// The components.
-    pub(super) fn segments(&self) -> &[Segment] {
+    pub fn segments(&self) -> &[Segment] {
         &self.segments
     }
 
     /// The components that are no `**`.
-    pub(super) fn names(&self) -> impl Iterator<Item = &Name> {
+    pub fn names(&self) -> impl Iterator<Item = &Name> {
         self.segments.iter().filter_map(|segment| match segment {
             Segment::AnyDepth => None,
             Segment::Name(name) => Some(name),
@@ -163,10 +171,7 @@ impl Pattern {
     }
 
     /// Whether the pattern is the path made of `components`.
-    pub(super) fn matches<C: Component>(
-        &self,
-        components: impl Iterator<Item = C> + Clone,
-    ) -> bool {
+    pub fn matches<C: Component>(&self, components: impl Iterator<Item = C> + Clone) -> bool {
         // The classic wildcard walk: on a mismatch go back to the last `**`
         // and let it take one component more. Earlier `**` need no second try.
         let mut segments = self.segments.iter();
@@ -207,8 +212,8 @@ mod tests {
 
     use super::*;
 
-    fn matches(pattern: &str, mode: Mode, path: &str) -> bool {
-        parse(pattern, mode)
+    fn matches(pattern: &str, comparison: Comparison, path: &str) -> bool {
+        parse(pattern, comparison)
             .unwrap()
             .iter()
             .any(|p| p.matches(path.split('/').filter(|c| !c.is_empty())))
@@ -233,20 +238,20 @@ mod tests {
             ("a*b*c", vec!["abc", "aXbXc", "abbbcc"], vec!["ab", "acb"]),
         ] {
             for path in yes {
-                assert!(matches(pattern, Mode::Exact, path), "{pattern} {path}");
+                assert!(matches(pattern, Comparison::Exact, path), "{pattern} {path}");
             }
             for path in no {
-                assert!(!matches(pattern, Mode::Exact, path), "{pattern} {path}");
+                assert!(!matches(pattern, Comparison::Exact, path), "{pattern} {path}");
             }
         }
     }
 
     #[test]
     fn a_denial_of_everything_in_a_directory_is_one_of_the_directory() {
-        assert!(matches("src/**", Mode::Folded, "src"));
-        assert!(matches("**/.git/**", Mode::Folded, "a/.git"));
-        assert!(matches("[A-Z].PEM", Mode::Folded, "q.pem"));
-        assert!(!matches("[!A].pem", Mode::Folded, "a.pem"));
+        assert!(matches("src/**", Comparison::Folded, "src"));
+        assert!(matches("**/.git/**", Comparison::Folded, "a/.git"));
+        assert!(matches("[A-Z].PEM", Comparison::Folded, "q.pem"));
+        assert!(!matches("[!A].pem", Comparison::Folded, "a.pem"));
     }
 
     proptest! {
@@ -256,7 +261,7 @@ mod tests {
             pattern in "(a|b|\\*\\*|\\*|a\\*)(/(a|b|\\*\\*|\\*|a\\*)){0,3}",
             path in prop::collection::vec("[ab]{1,2}", 1..5),
         ) {
-            for parsed in parse(&pattern, Mode::Exact).unwrap() {
+            for parsed in parse(&pattern, Comparison::Exact).unwrap() {
                 if parsed.matches(path.iter().map(String::as_str)) {
                     for depth in 0..path.len() {
                         let above = path.iter().take(depth).map(String::as_str);
@@ -282,7 +287,7 @@ mod tests {
             let path = path.join("/");
             // To globset the root is a component without characters.
             prop_assume!(!path.is_empty());
-            if let Ok(parsed) = parse(&pattern, Mode::Exact) {
+            if let Ok(parsed) = parse(&pattern, Comparison::Exact) {
                 let glob = GlobBuilder::new(&pattern)
                     .literal_separator(true).empty_alternates(true).build().unwrap();
                 // globset lets `[!a]` match a separator.

@@ -5,19 +5,19 @@ use crate::model::{Access, OperationKind};
 
 /// A set of pairs of operation and access.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub(super) struct Questions(u64);
+pub struct Questions(u64);
 
 impl Questions {
     /// No question.
-    pub(super) const NONE: Self = Self(0);
+    pub const NONE: Self = Self(0);
 
     /// One question.
-    pub(super) fn one(operation: OperationKind, access: Access) -> Self {
+    pub fn one(operation: OperationKind, access: Access) -> Self {
         Self(1 << (operation as u64 * 4 + access as u64))
     }
 
     /// Every operation's question about `access`.
-    pub(super) fn about(access: Access) -> Self {
+    pub fn about(access: Access) -> Self {
         let all = OperationKind::ALL.into_iter();
         all.fold(Self::NONE, |set, operation| set | Self::one(operation, access))
     }
@@ -25,7 +25,7 @@ impl Questions {
     /// What `word` covers in the `operations` of a rule: `read`, `list`,
     /// `write` and `remove` cover that access whatever operation needs it, the
     /// finer words that operation whatever access it needs.
-    pub(super) fn of_word(word: OperationKind) -> Self {
+    pub fn of_word(word: OperationKind) -> Self {
         match word {
             OperationKind::Read => Self::about(Access::Read),
             OperationKind::List => Self::about(Access::List),
@@ -48,17 +48,17 @@ impl Questions {
     }
 
     /// Every question.
-    pub(super) fn all() -> Self {
+    pub fn all() -> Self {
         Access::ALL.into_iter().fold(Self::NONE, |set, access| set | Self::about(access))
     }
 
     /// Whether every question of `other` is among these.
-    pub(super) fn hold(self, other: Self) -> bool {
+    pub fn hold(self, other: Self) -> bool {
         self.0 & other.0 == other.0
     }
 
     /// These questions without `others`.
-    pub(super) fn without(self, others: Self) -> Self {
+    pub fn without(self, others: Self) -> Self {
         Self(self.0 & !others.0)
     }
 }
@@ -73,7 +73,7 @@ impl std::ops::BitOr for Questions {
 
 /// One value for each access.
 #[derive(Debug, Clone, Default)]
-pub(super) struct PerAccess<T> {
+pub struct PerAccess<T> {
     read: T,
     list: T,
     write: T,
@@ -82,7 +82,7 @@ pub(super) struct PerAccess<T> {
 
 impl<T> PerAccess<T> {
     /// The value that `make` gives for each access.
-    pub(super) fn from_fn(mut make: impl FnMut(Access) -> T) -> Self {
+    pub fn from_fn(mut make: impl FnMut(Access) -> T) -> Self {
         Self {
             read: make(Access::Read),
             list: make(Access::List),
@@ -92,7 +92,7 @@ impl<T> PerAccess<T> {
     }
 
     /// The value for `access`.
-    pub(super) fn get(&self, access: Access) -> &T {
+    pub fn get(&self, access: Access) -> &T {
         match access {
             Access::Read => &self.read,
             Access::List => &self.list,

@@ -3,8 +3,9 @@
 /// A value and where it was said: index of the layer and line. `None` for a
 /// built-in default.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Said<T> {
-    pub(super) value: T,
+pub struct Said<T> {
+    /// The value.
+    pub value: T,
     pub(super) place: Option<(usize, u64)>,
 }
 

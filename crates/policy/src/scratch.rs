@@ -14,7 +14,7 @@ const DEFAULT_SIZE: u64 = 20 << 30;
 
 /// Which git repository the programs of a mount have.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum Repository {
+pub enum Repository {
     /// One of their own: what the workspace's has in its history is not shown.
     Private,
     /// The workspace's, whose files are decided on as all others are.

@@ -6,7 +6,7 @@ use std::{path::Path, time::Duration};
 
 use super::{
     limits::StatedLimits,
-    mount::{Mount, StatedMount},
+    mount::{MountSettings, StatedMount},
     said::{Said, least},
     scratch::{Repository, Scratch, StatedScratch},
 };
@@ -57,22 +57,28 @@ pub enum Network {
 /// What is done with content that is not text. At the mount, which gives bytes, the laxer
 /// word is `allow`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum Binary {
+pub enum Binary {
+    /// It is refused.
     Deny,
+    /// It goes as base64.
     Base64,
 }
 
 /// What is done with a path that leads through a symbolic link.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum Symlinks {
+pub enum Symlinks {
+    /// It is refused.
     Deny,
+    /// It is followed within the workspace.
     Beneath,
 }
 
 /// What is done with a file that has several names.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum Hardlinks {
+pub enum Hardlinks {
+    /// It is refused.
     Deny,
+    /// It is taken.
     Allow,
 }
 
@@ -215,20 +221,33 @@ impl Stated {
 
 /// The settings in force.
 #[derive(Debug, Clone)]
-pub(super) struct Settings {
-    pub(super) max_read: Said<u64>,
-    pub(super) max_write: Said<u64>,
-    pub(super) binary_read: Said<Binary>,
-    pub(super) binary_write: Said<Binary>,
-    pub(super) symlinks: Said<Symlinks>,
-    pub(super) hardlinks_read: Said<Hardlinks>,
-    pub(super) hardlinks_write: Said<Hardlinks>,
-    pub(super) mount: Mount,
-    pub(super) scratch: Option<Scratch>,
-    pub(super) repository: Said<Repository>,
-    pub(super) approval_timeout: Said<Duration>,
-    pub(super) backups: Retention,
-    pub(super) agent: AgentAccess,
+pub struct Settings {
+    /// `files.maxReadSize`.
+    pub max_read: Said<u64>,
+    /// `files.maxWriteSize`.
+    pub max_write: Said<u64>,
+    /// `files.binary.read`.
+    pub binary_read: Said<Binary>,
+    /// `files.binary.write`.
+    pub binary_write: Said<Binary>,
+    /// `files.symlinks`.
+    pub symlinks: Said<Symlinks>,
+    /// `files.hardlinks.read`.
+    pub hardlinks_read: Said<Hardlinks>,
+    /// `files.hardlinks.write`.
+    pub hardlinks_write: Said<Hardlinks>,
+    /// `[mount]`.
+    pub mount: MountSettings,
+    /// `[scratch]`.
+    pub scratch: Option<Scratch>,
+    /// `git.repository`.
+    pub repository: Said<Repository>,
+    /// `limits.approvalTimeout`.
+    pub approval_timeout: Said<Duration>,
+    /// `[backups]`.
+    pub backups: Retention,
+    /// `[agent]`.
+    pub agent: AgentAccess,
 }
 
 impl Network {

@@ -174,17 +174,17 @@ impl PolicySource {
     }
 
     /// The texts in order; the first is the policy itself.
-    pub(super) fn sources(&self) -> impl DoubleEndedIterator<Item = &Source> + ExactSizeIterator {
+    pub fn sources(&self) -> impl DoubleEndedIterator<Item = &Source> + ExactSizeIterator {
         self.files.iter().map(|file| &file.source)
     }
 
     /// Of each text whether it came with the program.
-    pub(super) fn embedded_files(&self) -> impl Iterator<Item = bool> {
+    pub fn embedded_files(&self) -> impl Iterator<Item = bool> {
         self.files.iter().map(|file| is_embedded(&file.id, &file.source.text))
     }
 
     /// A file and all that it extends, each once: the file itself first.
-    pub(super) fn lineage(&self, file: usize) -> Vec<usize> {
+    pub fn lineage(&self, file: usize) -> Vec<usize> {
         let mut lineage = Vec::new();
         let mut open = vec![file];
         while let Some(next) = open.pop() {

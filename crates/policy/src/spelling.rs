@@ -15,18 +15,18 @@ use crate::model::{WorkspacePath, is_hidden_character};
 
 /// The spellings of one path.
 #[derive(Debug)]
-pub(super) struct Spellings<'p> {
+pub struct Spellings<'p> {
     /// As it came.
-    pub(super) raw: &'p str,
+    pub raw: &'p str,
     /// Normal form C, case folded.
-    pub(super) folded: Cow<'p, str>,
+    pub folded: Cow<'p, str>,
     /// Folded, without trailing dots and spaces of components, without hidden
     /// characters, look-alikes of the separator replaced; `None` when that
     /// changes nothing.
-    pub(super) cleaned: Option<String>,
+    pub cleaned: Option<String>,
     /// Normal form C, where that is not as many characters as `folded` or folding
     /// does more to one than make it lower case.
-    pub(super) unfolded: Option<String>,
+    pub unfolded: Option<String>,
     /// The same of `cleaned`.
     cleaned_unfolded: Option<String>,
     /// It came in another normal form, which has other characters.
@@ -35,7 +35,7 @@ pub(super) struct Spellings<'p> {
 
 impl<'p> Spellings<'p> {
     /// Spells `path`; without an allocation when it is plain lower-case ASCII.
-    pub(super) fn of(path: &'p WorkspacePath) -> Self {
+    pub fn of(path: &'p WorkspacePath) -> Self {
         let raw = path.as_str();
         if is_plain(raw) {
             return Self {
@@ -60,7 +60,7 @@ impl<'p> Spellings<'p> {
 
     /// The spellings that denials see besides the folded one, each with what it was
     /// before it was folded, where that matters.
-    pub(super) fn others(&self) -> impl Iterator<Item = (&str, Option<&str>)> {
+    pub fn others(&self) -> impl Iterator<Item = (&str, Option<&str>)> {
         let cleaned = self.cleaned.as_deref();
         let cleaned = cleaned.map(|text| (text, self.cleaned_unfolded.as_deref()));
         cleaned.into_iter().chain(self.decomposed.then_some((&*self.folded, Some(self.raw))))

@@ -16,9 +16,10 @@ use toml::de::DeTable;
 
 pub(super) use lined::Glob;
 use lined::{Lined, List};
+pub use rules::Agents;
 #[cfg(test)]
 pub(super) use rules::BUILT_IN;
-pub(super) use rules::{Agents, Rule, Test};
+pub(super) use rules::{Rule, Test};
 pub(super) use secrets::ContentSecrets;
 
 use super::{

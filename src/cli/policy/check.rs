@@ -18,6 +18,7 @@ use crate::{
     config::{self, PolicyTexts},
     model::Escaped,
     policy::Policy,
+    policy_tools::outline,
 };
 
 /// Check policy files and run their tests; exits with 4 when one fails
@@ -93,7 +94,7 @@ struct Checked {
 fn check(file: &str) -> Result<Checked, config::Error> {
     let texts = PolicyTexts::draft(file)?;
     let policy = texts.compile()?;
-    let warnings = lint::misleading(&policy, &texts.outline());
+    let warnings = lint::misleading(&policy, &outline(texts.source()));
     Ok(Checked { policy, warnings })
 }
 

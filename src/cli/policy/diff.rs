@@ -14,8 +14,8 @@ use crate::{
     },
     config::PolicyTexts,
     model::{AgentName, Escaped},
-    policy::{Decision, SettingChange},
-    policy_tools::{Change, Diff, Seen, Side, Tree, diff},
+    policy::Decision,
+    policy_tools::{Change, Diff, Seen, SettingChange, Side, Tree, diff, outline},
 };
 
 /// Show what becomes allowed or denied when a policy takes the place of another
@@ -57,7 +57,7 @@ pub(super) fn run(args: &Args) -> Result<ExitCode, Failure> {
     let (old_texts, old) = load_with_texts(&args.old)?;
     let (new_texts, new) = load_with_texts(&args.new)?;
     heed_pipes(args, &[&old_texts, &new_texts])?;
-    let (old_outline, new_outline) = (old_texts.outline(), new_texts.outline());
+    let (old_outline, new_outline) = (outline(old_texts.source()), outline(new_texts.source()));
     let (old_mode, new_mode) = (old.mode(), new.mode());
     let (old, new) = (old.enforcing(), new.enforcing());
     let root = args.history.workspace();

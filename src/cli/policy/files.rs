@@ -7,13 +7,14 @@ use crate::{
     },
     config::PolicyTexts,
     model::Escaped,
-    policy::{OutlineFile, Policy},
+    policy::Policy,
+    policy_tools::{OutlineFile, outline},
 };
 
 /// Loads the policy that the command line names, with what its files say.
 pub(super) fn load_with_outline(reference: &str) -> Result<(Policy, Vec<OutlineFile>), Failure> {
     let (texts, policy) = load_with_texts(reference)?;
-    Ok((policy, texts.outline()))
+    Ok((policy, outline(texts.source())))
 }
 
 /// Loads the policy that the command line names, with its texts.

@@ -16,7 +16,7 @@ use crate::{
     gateway::{CONTEXT, unified_diff},
     model::{Access, Escaped},
     policy::{Policy, PolicySource, compile},
-    policy_tools::{Learned, Proposal, learn, replay},
+    policy_tools::{Learned, Proposal, learn, outline, replay},
 };
 
 /// Propose what a policy would have to allow, from recorded requests
@@ -47,7 +47,7 @@ pub(super) fn run(args: &Args) -> Result<ExitCode, Failure> {
     let texts = PolicyTexts::load(&args.policy);
     let texts = texts.map_err(|error| unusable(&args.policy, &error))?;
     let policy = texts.compile().map_err(|error| unusable(&args.policy, &error))?.enforcing();
-    let outline = texts.outline();
+    let outline = outline(texts.source());
     let path = args.log.directory()?;
     let log = Directory::new(&path);
     let learned = learn(&policy, &outline, &log, args.log.since(), &Bar::default())

@@ -14,8 +14,8 @@ use crate::{
         workspace::open_workspace,
     },
     model::Escaped,
-    policy::{OutlineFile, Policy},
-    policy_tools::{Finding, LINTS, Subject, Tree, lint},
+    policy::Policy,
+    policy_tools::{Finding, LINTS, OutlineFile, Subject, Tree, lint},
     review::visible_json,
 };
 

@@ -14,8 +14,8 @@ use crate::{
     config::{self, PolicyTexts},
     model::Escaped,
     operator_files,
-    policy::{OutlineFile, Policy},
-    policy_tools::{Stage, TestReport, TestText, run_tests},
+    policy::Policy,
+    policy_tools::{OutlineFile, Stage, TestReport, TestText, outline, run_tests},
 };
 
 use super::files::policies;
@@ -107,7 +107,7 @@ pub(super) fn test(file: &str, scratch: &Scratch, number: usize) -> Result<Teste
     let unusable = |error: config::Error| Problem::load(file, &error);
     let loaded = PolicyTexts::draft(file).map_err(unusable)?;
     let policy = loaded.compile().map_err(unusable)?;
-    let outline = loaded.outline();
+    let outline = outline(loaded.source());
     let beside = config::tests_beside(file).map_err(unusable)?;
     let own =
         outline.first().map(|own| TestText { name: &own.name, text: &own.text, policy: true });

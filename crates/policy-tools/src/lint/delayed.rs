@@ -8,12 +8,13 @@ use crate::{
     examples::{agents, allows, examples_in, places},
     judge::{Deed, decide},
     model::{Access, WorkspacePath},
-    policy::{Decision, Effect, PolicySource, Statement, StatementKind},
+    outline::{Statement, StatementKind, outline},
+    policy::{Decision, Effect, PolicySource},
 };
 
 pub(super) fn lint(subject: Subject<'_>, found: &mut Vec<Finding>) {
     let Some(baseline) = PolicySource::embedded("baseline") else { return };
-    let outline = baseline.outline();
+    let outline = outline(&baseline);
     let writes =
         |statement: &&Statement| statement.questions().any(|(_, access)| access == Access::Write);
     let places = places(subject.statements().map(|(_, statement)| statement).filter(writes));

@@ -4,7 +4,8 @@ use super::{finding::Finding, subject::Subject};
 use crate::{
     examples::{agents, examples_in, places},
     model::WorkspacePath,
-    policy::{Effect, Query, Statement, StatementKind},
+    outline::{Statement, StatementKind},
+    policy::{Effect, Query},
 };
 
 /// An ending that people and programs add to copies.

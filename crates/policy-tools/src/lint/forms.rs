@@ -1,10 +1,7 @@
 //! Patterns that are good, but mean something else than they look like.
 
 use super::{finding::Finding, subject::Subject};
-use crate::{
-    literal::escaped,
-    policy::{Effect, StatementKind},
-};
+use crate::{literal::escaped, outline::StatementKind, policy::Effect};
 
 /// Cyrillic and Greek letters that look like those of ASCII.
 const LOOK_ALIKES: &str = "аеорсухіјѕһԁԛԝӏАВЕКМНОРСТУХІЈЅοανρυΑΒΕΖΗΙΚΜΝΟΡΤΥΧ";

@@ -6,7 +6,7 @@ use std::collections::{BTreeSet, HashMap};
 
 use super::subject::Subject;
 use crate::{
-    policy::{PathPattern, Statement},
+    outline::{PathPattern, Statement},
     tree::Tree,
 };
 

@@ -5,7 +5,10 @@ use super::{
     index::{Covers, Statements},
     subject::{Subject, place},
 };
-use crate::policy::{Effect, PathPattern, Statement, StatementKind};
+use crate::{
+    outline::{PathPattern, Statement, StatementKind},
+    policy::Effect,
+};
 
 pub(super) fn lint(
     subject: Subject<'_>,

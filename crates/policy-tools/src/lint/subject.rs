@@ -3,7 +3,8 @@
 use std::ops::Range;
 
 use crate::{
-    policy::{OutlineFile, Policy, Statement},
+    outline::{OutlineFile, Statement},
+    policy::Policy,
     tree::Tree,
     trial::TestReport,
 };

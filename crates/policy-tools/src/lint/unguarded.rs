@@ -5,7 +5,8 @@ use crate::{
     examples::{agents, examples_in, places},
     judge::{Deed, decide},
     model::{Access, AgentName, OperationKind, WorkspacePath},
-    policy::{Effect, Statement, StatementKind},
+    outline::{Statement, StatementKind},
+    policy::Effect,
 };
 
 pub(super) fn lint(subject: Subject<'_>, file: usize, found: &mut Vec<Finding>) {

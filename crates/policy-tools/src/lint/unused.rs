@@ -4,10 +4,7 @@
 use std::collections::HashMap;
 
 use super::{finding::Finding, index::Entries, subject::Subject};
-use crate::{
-    model::Access,
-    policy::{ObjectKind, StatementKind},
-};
+use crate::{model::Access, outline::StatementKind, policy::ObjectKind};
 
 pub(super) fn lint(subject: Subject<'_>, file: usize, found: &mut Vec<Finding>) {
     unmatched(subject, file, found);

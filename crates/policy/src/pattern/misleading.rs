@@ -306,7 +306,7 @@ impl PatternError {
 
 #[cfg(test)]
 mod tests {
-    use super::super::{Mode, parse};
+    use super::super::{Comparison, parse};
     use super::*;
 
     #[test]
@@ -373,7 +373,7 @@ mod tests {
             (&["src\u{2215}a", "a\u{ff0f}b", "\u{ff0a}.rs"], E::LookAlike),
         ] {
             for text in texts {
-                for mode in [Mode::Exact, Mode::Folded] {
+                for mode in [Comparison::Exact, Comparison::Folded] {
                     assert_eq!(parse(text, mode), Err(error), "{text}");
                 }
                 assert_ne!(error.help(), "", "{text}");
@@ -406,8 +406,8 @@ mod tests {
             ("[(]a)", "(a)"),
             ("a [#]1", "a #1"),
         ] {
-            let matched =
-                parse(text, Mode::Exact).map(|all| all.iter().any(|p| p.matches(path.split('/'))));
+            let matched = parse(text, Comparison::Exact)
+                .map(|all| all.iter().any(|p| p.matches(path.split('/'))));
             assert_eq!(matched, Ok(true), "{text}");
         }
         for text in [
@@ -439,7 +439,7 @@ mod tests {
             "(app)/x",
             "@scope/x",
         ] {
-            assert!(parse(text, Mode::Exact).is_ok(), "{text}");
+            assert!(parse(text, Comparison::Exact).is_ok(), "{text}");
         }
     }
 }

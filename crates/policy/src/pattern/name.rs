@@ -8,7 +8,7 @@ use crate::spelling::{fold, single};
 
 /// How a pattern compares with a name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Mode {
+pub enum Comparison {
     /// Character by character, for what allows. `X/**` is what lies beneath
     /// the directory X.
     Exact,
@@ -20,7 +20,7 @@ pub(crate) enum Mode {
 /// What one component must look like. The frequent forms have a variant of
 /// their own because they decide with one comparison.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum Name {
+pub enum Name {
     /// `*`
     Any,
     /// No wildcard at all.
@@ -37,7 +37,7 @@ pub(crate) enum Name {
 
 /// A piece of a [`Name::Tokens`].
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum Token {
+pub enum Token {
     /// These characters.
     Text(Box<str>),
     /// `?`
@@ -50,13 +50,13 @@ pub(crate) enum Token {
 
 /// A set of characters.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Class {
+pub struct Class {
     /// Whether it holds all but the ranges.
-    pub(crate) negated: bool,
+    pub negated: bool,
     /// First and last character of each range.
-    pub(crate) ranges: Vec<(char, char)>,
+    pub ranges: Vec<(char, char)>,
     /// Whether case is ignored.
-    pub(crate) folded: bool,
+    pub folded: bool,
 }
 
 /// Which bytes a text has, by their lowest six bits: a quick no for nearly all
@@ -88,7 +88,8 @@ impl Letters {
 }
 
 impl Class {
-    pub(super) fn holds(&self, c: char) -> bool {
+    /// Whether `c` is one of them.
+    pub fn holds(&self, c: char) -> bool {
         let holds = |c: char| {
             self.ranges.iter().any(|(first, last)| (*first..=*last).contains(&c)) != self.negated
         };
@@ -104,10 +105,10 @@ impl Class {
 impl Name {
     /// Builds the most specific form of `tokens`, of which no two neighbours
     /// are both text or both `*`.
-    pub(super) fn of(tokens: Vec<Token>, mode: Mode) -> Self {
-        let spell = |text: &str| match mode {
-            Mode::Exact => Box::from(text),
-            Mode::Folded => Box::from(&*fold(text)),
+    pub(super) fn of(tokens: Vec<Token>, comparison: Comparison) -> Self {
+        let spell = |text: &str| match comparison {
+            Comparison::Exact => Box::from(text),
+            Comparison::Folded => Box::from(&*fold(text)),
         };
         match tokens.as_slice() {
             [Token::Many] => Self::Any,
@@ -128,7 +129,7 @@ impl Name {
     }
 
     /// Whether the name `text` is of this form.
-    pub(crate) fn matches(&self, text: &str) -> bool {
+    pub fn matches(&self, text: &str) -> bool {
         match self {
             Self::Any => true,
             Self::Literal(literal) => **literal == *text,
@@ -141,7 +142,7 @@ impl Name {
 
     /// Whether a folded form is that of the name `text`, which is not folded: its
     /// texts are compared folded, and what stands for one character takes one of it.
-    pub(crate) fn matches_unfolded(&self, text: &str) -> bool {
+    pub fn matches_unfolded(&self, text: &str) -> bool {
         let after = |rest: Chars<'_>, wanted: &str| {
             strip_folded(&rest, wanted).map(|rest| rest.as_str().len())
         };
@@ -186,7 +187,7 @@ impl Name {
     }
 
     /// The one name that matches, when there is but one.
-    pub(crate) fn literal(&self) -> Option<&str> {
+    pub fn literal(&self) -> Option<&str> {
         match self {
             Self::Literal(text) => Some(text),
             _ => None,
@@ -194,7 +195,7 @@ impl Name {
     }
 
     /// The text that every matching name starts with, empty when there is none.
-    pub(crate) fn literal_start(&self) -> &str {
+    pub fn literal_start(&self) -> &str {
         match self {
             Self::Prefix(text) | Self::Literal(text) => text,
             Self::Tokens(tokens) => match tokens.first() {
@@ -206,7 +207,7 @@ impl Name {
     }
 
     /// The text that every matching name ends with, empty when there is none.
-    pub(crate) fn literal_end(&self) -> &str {
+    pub fn literal_end(&self) -> &str {
         match self {
             Self::Suffix(text) | Self::Literal(text) => text,
             Self::Tokens(tokens) => match tokens.last() {

@@ -3,7 +3,7 @@
 use unicode_normalization::char::is_combining_mark;
 
 use super::{
-    Mode, Pattern, Segment, misleading,
+    Comparison, Pattern, Segment, misleading,
     name::{Class, Name, Token},
 };
 use crate::{
@@ -138,7 +138,7 @@ impl Lexeme {
 ///
 /// # Errors
 /// Says what is wrong; the caller knows where.
-pub(crate) fn parse(text: &str, mode: Mode) -> Result<Vec<Pattern>, PatternError> {
+pub(crate) fn parse(text: &str, comparison: Comparison) -> Result<Vec<Pattern>, PatternError> {
     if text.is_empty() {
         return Err(PatternError::Empty);
     }
@@ -151,17 +151,17 @@ pub(crate) fn parse(text: &str, mode: Mode) -> Result<Vec<Pattern>, PatternError
     if text.contains("://") {
         return Err(PatternError::Address);
     }
-    let lexemes = lex(text, mode)?;
+    let lexemes = lex(text, comparison)?;
     misleading::braces(&lexemes)?;
-    expand(&lexemes)?.into_iter().map(|flat| alternative(&flat, mode)).collect()
+    expand(&lexemes)?.into_iter().map(|flat| alternative(&flat, comparison)).collect()
 }
 
 /// Parses a pattern for names of agents.
 ///
 /// # Errors
 /// Says what is wrong; the caller knows where.
-pub(crate) fn parse_name(text: &str, mode: Mode) -> Result<Vec<Name>, PatternError> {
-    let names: Vec<Name> = parse(text, mode)?
+pub(crate) fn parse_name(text: &str, comparison: Comparison) -> Result<Vec<Name>, PatternError> {
+    let names: Vec<Name> = parse(text, comparison)?
         .into_iter()
         .map(|pattern| match pattern.segments.into_vec().pop() {
             Some(Segment::Name(name)) if !text.contains('/') => Ok(name),
@@ -174,7 +174,7 @@ pub(crate) fn parse_name(text: &str, mode: Mode) -> Result<Vec<Name>, PatternErr
     Ok(names)
 }
 
-fn lex(text: &str, mode: Mode) -> Result<Vec<Lexeme>, PatternError> {
+fn lex(text: &str, comparison: Comparison) -> Result<Vec<Lexeme>, PatternError> {
     let mut lexemes = Vec::with_capacity(text.len());
     let mut depth = 0_usize;
     let mut chars = text.chars().peekable();
@@ -184,7 +184,7 @@ fn lex(text: &str, mode: Mode) -> Result<Vec<Lexeme>, PatternError> {
             '*' => Lexeme::Star,
             '?' => Lexeme::Question,
             '/' => Lexeme::Slash,
-            '[' => class(&mut chars, mode)?,
+            '[' => class(&mut chars, comparison)?,
             ']' => return Err(PatternError::UnopenedClass),
             '\\' => match chars.next() {
                 Some(escaped @ ('[' | ']' | '{' | '}' | ',')) => Lexeme::Literal(escaped),
@@ -214,7 +214,7 @@ fn lex(text: &str, mode: Mode) -> Result<Vec<Lexeme>, PatternError> {
 
 fn class(
     chars: &mut std::iter::Peekable<std::str::Chars<'_>>,
-    mode: Mode,
+    comparison: Comparison,
 ) -> Result<Lexeme, PatternError> {
     let mut ahead = chars.clone();
     // Letters have other cases and forms.
@@ -257,7 +257,7 @@ fn class(
         }
         ranges.push((first, last));
         // Names are folded: `µ` (U+B5) is `μ` (U+3BC) in them.
-        if mode == Mode::Folded
+        if comparison == Comparison::Folded
             && first == last
             && let Some(c) = single(fold(first.encode_utf8(&mut [0; 4])).chars())
             && c != first
@@ -265,7 +265,7 @@ fn class(
             ranges.push((c, c));
         }
     }
-    Ok(Lexeme::Class(Class { negated, ranges, folded: mode == Mode::Folded }))
+    Ok(Lexeme::Class(Class { negated, ranges, folded: comparison == Comparison::Folded }))
 }
 
 /// All readings of the braces. Nesting is bounded by the lexer, so is the
@@ -310,7 +310,7 @@ fn expand(lexemes: &[Lexeme]) -> Result<Vec<Vec<Lexeme>>, PatternError> {
     Ok(readings)
 }
 
-fn alternative(lexemes: &[Lexeme], mode: Mode) -> Result<Pattern, PatternError> {
+fn alternative(lexemes: &[Lexeme], comparison: Comparison) -> Result<Pattern, PatternError> {
     if lexemes.is_empty() {
         return Err(PatternError::Empty);
     }
@@ -337,11 +337,14 @@ fn alternative(lexemes: &[Lexeme], mode: Mode) -> Result<Pattern, PatternError> 
             ] => {
                 return Err(PatternError::Dots);
             }
-            _ => segments.push(Segment::Name(Name::of(tokens(component)?, mode))),
+            _ => segments.push(Segment::Name(Name::of(tokens(component)?, comparison))),
         }
     }
     // What allows everything in a directory does not allow the directory.
-    if mode == Mode::Exact && segments.len() > 1 && segments.last() == Some(&Segment::AnyDepth) {
+    if comparison == Comparison::Exact
+        && segments.len() > 1
+        && segments.last() == Some(&Segment::AnyDepth)
+    {
         segments.insert(segments.len() - 1, Segment::Name(Name::Any));
     }
     Ok(Pattern::new(segments))
@@ -406,11 +409,11 @@ mod tests {
             ("[[:alpha:]]", PatternError::PosixClass),
             (&"a".repeat(5000), PatternError::TooLong),
         ] {
-            assert_eq!(parse(text, Mode::Exact), Err(error), "{text}");
+            assert_eq!(parse(text, Comparison::Exact), Err(error), "{text}");
         }
-        assert_eq!(parse_name("a/b", Mode::Exact), Err(PatternError::NotAName));
-        assert_eq!(parse_name("**", Mode::Exact), Err(PatternError::NotAName));
-        assert_eq!(parse_name("Claude Code", Mode::Folded), Err(PatternError::NotAnAgent));
-        assert_eq!(parse_name("a+b*", Mode::Folded), Err(PatternError::NotAnAgent));
+        assert_eq!(parse_name("a/b", Comparison::Exact), Err(PatternError::NotAName));
+        assert_eq!(parse_name("**", Comparison::Exact), Err(PatternError::NotAName));
+        assert_eq!(parse_name("Claude Code", Comparison::Folded), Err(PatternError::NotAnAgent));
+        assert_eq!(parse_name("a+b*", Comparison::Folded), Err(PatternError::NotAnAgent));
     }
 }

@@ -51,14 +51,18 @@ pub(super) const MAX_WEIGHT: usize = 3_000_000;
 
 /// What a reader gets of a file with a secret; the strictest first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum OnRead {
+pub enum OnRead {
+    /// It is refused.
     Deny,
+    /// Placeholders stand for the secrets.
     Redact,
+    /// It is given, and recorded.
     Warn,
 }
 
 impl OnRead {
-    pub(super) fn as_str(self) -> &'static str {
+    /// The word of a policy.
+    pub fn as_str(self) -> &'static str {
         match self {
             Self::Deny => "deny",
             Self::Redact => "redact",
@@ -69,13 +73,16 @@ impl OnRead {
 
 /// What becomes of a write with a secret; the strictest first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum OnWrite {
+pub enum OnWrite {
+    /// It is refused.
     Deny,
+    /// It is done, and recorded.
     Warn,
 }
 
 impl OnWrite {
-    pub(super) fn as_str(self) -> &'static str {
+    /// The word of a policy.
+    pub fn as_str(self) -> &'static str {
         match self {
             Self::Deny => "deny",
             Self::Warn => "warn",
@@ -132,7 +139,7 @@ impl Secrets {
     /// What is done about a secret that is read and one that is written, and
     /// the rules that do more than warn, each with all that decides what it
     /// finds: what a comparison of two policies needs.
-    pub(super) fn strictness(&self) -> (OnRead, OnWrite, BTreeSet<(String, String)>) {
+    pub fn strictness(&self) -> (OnRead, OnWrite, BTreeSet<(String, String)>) {
         let rules = self.scanner.rules().iter().filter(|rule| !rule.warn_only);
         let rules = rules.map(|rule| (rule.decision_id(), rule.meaning()));
         (self.on_read, self.on_write, rules.collect())

@@ -13,7 +13,7 @@ use crate::{
     diagnostics::{Problem, Source},
     embedded::embedded,
     model::has_hidden_characters,
-    pattern::{Mode, PatternError, parse},
+    pattern::{Comparison, PatternError, parse},
 };
 
 /// Most patterns in one file, alternatives of braces counted one by one.
@@ -52,12 +52,12 @@ impl<'a, 'r> Reader<'a, 'r> {
     }
 
     /// A glob of paths; reports a bad one.
-    pub(super) fn glob(&mut self, value: &Value<'_>, mode: Mode) -> Option<Glob> {
+    pub(super) fn glob(&mut self, value: &Value<'_>, comparison: Comparison) -> Option<Glob> {
         let text = value.get_ref().as_str()?;
         if self.patterns > MAX_PATTERNS {
             return None;
         }
-        match parse(text, mode) {
+        match parse(text, comparison) {
             Ok(alternatives) => {
                 self.patterns += alternatives.len();
                 if self.patterns > MAX_PATTERNS {

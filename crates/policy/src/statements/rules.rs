@@ -13,7 +13,7 @@ use crate::{
     check::shortened,
     diagnostics::Problem,
     model::{AgentName, OperationKind, WorkspacePath},
-    pattern::{Mode, Name, parse_name},
+    pattern::{Comparison, Name, parse_name},
     questions::Questions,
 };
 
@@ -60,21 +60,29 @@ pub(crate) struct Rule {
 
 /// Whom a rule is about.
 #[derive(Debug, Clone)]
-pub(crate) enum Agents {
+pub enum Agents {
+    /// All of them.
     All,
-    /// Those with these names, compared as the mode says.
-    Named(Vec<Name>, Mode),
+    /// Those with these names, compared as it says.
+    Named(Vec<Name>, Comparison),
 }
 
 impl Agents {
+    /// Those that `patterns` name; a pattern that is none names nobody.
+    pub fn named<'t>(patterns: impl IntoIterator<Item = &'t str>, comparison: Comparison) -> Self {
+        let names = patterns.into_iter();
+        let names = names.flat_map(|text| parse_name(text, comparison).unwrap_or_default());
+        Self::Named(names.collect(), comparison)
+    }
+
     /// Whether `agent` is one of them.
-    pub(crate) fn hold(&self, agent: &AgentName) -> bool {
+    pub fn hold(&self, agent: &AgentName) -> bool {
         match self {
             Self::All => true,
-            Self::Named(names, Mode::Exact) => {
+            Self::Named(names, Comparison::Exact) => {
                 names.iter().any(|name| name.matches(agent.as_str()))
             }
-            Self::Named(names, Mode::Folded) => {
+            Self::Named(names, Comparison::Folded) => {
                 let agent = agent.as_str().to_ascii_lowercase();
                 names.iter().any(|name| name.matches(&agent))
             }
@@ -128,16 +136,17 @@ impl Reader<'_, '_> {
             Some((id, value.span()))
         });
         let effect = table.get("effect").and_then(|value| effect(value.get_ref().as_str()?));
-        let mode = if effect == Some(Effect::Allow) { Mode::Exact } else { Mode::Folded };
+        let comparison =
+            if effect == Some(Effect::Allow) { Comparison::Exact } else { Comparison::Folded };
         let beneath = self.covers_beneath(table, effect);
-        let globs = elements(table, "paths").filter_map(|value| self.glob(value, mode));
+        let globs = elements(table, "paths").filter_map(|value| self.glob(value, comparison));
         let globs = globs.map(|glob| if beneath { glob.and_beneath() } else { glob }).collect();
         if let Some(value) = table.get("paths")
             && value.get_ref().as_array().is_some_and(|list| list.is_empty())
         {
             self.report(value.span(), empty("paths"));
         }
-        let agents = self.agents(table, mode);
+        let agents = self.agents(table, comparison);
         let reason = table.get("reason").and_then(|value| self.plain_text(value, 500));
         let questions = self.questions(table, effect);
         let (id, span) = id?;
@@ -194,13 +203,13 @@ impl Reader<'_, '_> {
         )
     }
 
-    fn agents(&mut self, table: &DeTable<'_>, mode: Mode) -> Agents {
+    fn agents(&mut self, table: &DeTable<'_>, comparison: Comparison) -> Agents {
         let Some(value) = table.get("agents") else { return Agents::All };
         let mut names = Vec::new();
         let mut all = false;
         for value in elements(table, "agents") {
             let Some(text) = value.get_ref().as_str() else { continue };
-            match parse_name(text, mode) {
+            match parse_name(text, comparison) {
                 Ok(parsed) => {
                     all |= parsed.contains(&Name::Any);
                     names.extend(parsed);
@@ -215,7 +224,7 @@ impl Reader<'_, '_> {
         if value.get_ref().as_array().is_some_and(|list| list.is_empty()) {
             self.report(value.span(), empty("agents"));
         }
-        if all { Agents::All } else { Agents::Named(names, mode) }
+        if all { Agents::All } else { Agents::Named(names, comparison) }
     }
 
     pub(super) fn tests(&mut self, root: &DeTable<'_>) -> Vec<Test> {

@@ -15,7 +15,7 @@ use crate::{
     limits::StatedLimits,
     model::Access,
     mount::StatedMount,
-    pattern::{Mode, Pattern},
+    pattern::{Comparison, Pattern},
     questions::PerAccess,
     said::Said,
     scratch::{PathList, Repository, StatedScratch, is_one_name},
@@ -40,7 +40,7 @@ impl Reader<'_, '_> {
             let table = section?;
             let (key, _) = table.get_key_value(access.as_str())?;
             let items = elements(table, access.as_str())
-                .filter_map(|value| self.glob(value, Mode::Exact))
+                .filter_map(|value| self.glob(value, Comparison::Exact))
                 .collect();
             Some(List { line: self.line(&key.span()), items })
         })
@@ -73,7 +73,7 @@ impl Reader<'_, '_> {
 
     pub(super) fn secrets(&mut self, root: &DeTable<'_>, key: &str) -> Vec<Glob> {
         let Some(table) = sub(root, "secrets") else { return Vec::new() };
-        let mode = if key == "except" { Mode::Exact } else { Mode::Folded };
+        let mode = if key == "except" { Comparison::Exact } else { Comparison::Folded };
         for value in elements(table, key).filter(|value| value.get_ref().as_str() == Some(".")) {
             let problem = Problem::new("the root is no name").label("matches nothing here");
             self.report(
@@ -167,7 +167,7 @@ impl Reader<'_, '_> {
         }
         let mut list = PathList { texts: Vec::new(), patterns: Vec::new() };
         for value in elements(table, "paths") {
-            let Some(glob) = self.glob(value, Mode::Exact) else { continue };
+            let Some(glob) = self.glob(value, Comparison::Exact) else { continue };
             if !glob.alternatives.iter().all(is_one_name) {
                 let problem = Problem::new("a scratch directory is given by its own name")
                     .label("not one name, or any name")

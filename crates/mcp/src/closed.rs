@@ -1,56 +1,55 @@
-//! What a policy never allows, whatever the path: for doors that show only
-//! what can be used. Decisions never depend on anything here.
+//! What a policy never allows, whatever the path: for tools of which only those are shown
+//! that can be used. Decisions never depend on anything here.
 
-use super::{
-    Mode, Policy,
-    evaluate::questions,
-    pattern::{Mode as Spelling, Pattern, parse},
-    questions::Questions,
+use portcullis_policy_tools::covers;
+
+use crate::{
+    model::{Access, AgentName, OperationKind, WorkspacePath},
+    policy::{
+        Mode, Policy,
+        parts::{Comparison, Pattern, Questions},
+        questions,
+    },
 };
-use crate::model::{Access, AgentName, OperationKind, WorkspacePath};
 
-impl Policy {
-    /// Whether the policy certainly allows this agent no operation of this
-    /// kind, on no path. `false` promises nothing.
-    pub fn never_allows(&self, agent: &AgentName, operation: OperationKind) -> bool {
-        let root = WorkspacePath::root();
-        questions(operation, &root, Some(&root))
-            .into_iter()
-            .any(|(access, _)| self.is_closed(agent, operation, access))
-    }
+/// Whether `policy` certainly allows this agent no operation of this kind, on no path.
+/// `false` promises nothing.
+pub(super) fn never_allows(policy: &Policy, agent: &AgentName, operation: OperationKind) -> bool {
+    let root = WorkspacePath::root();
+    questions(operation, &root, Some(&root))
+        .into_iter()
+        .any(|(access, _)| is_closed(policy, agent, operation, access))
+}
 
-    fn is_closed(&self, agent: &AgentName, operation: OperationKind, access: Access) -> bool {
-        let question = Questions::one(operation, access);
-        let of_files = is_of_files(operation);
-        // No file is the workspace itself.
-        let everything = if of_files { "**/*" } else { "**" };
-        let everything = parse(everything, Spelling::Folded).unwrap_or_default();
-        let denied = self.denials.any(|entry, pattern| {
-            let rule = self.deny_rules.get(entry as usize);
-            rule.is_some_and(|rule| rule.questions.hold(question) && rule.agents.hold(agent))
-                && everything.iter().all(|all: &Pattern| pattern.covers(all))
-        });
-        if denied || self.mode == Mode::Observe {
-            return denied;
-        }
-        let mut bounds = self.layers.iter().filter(|layer| layer.bounds.hold(question)).peekable();
-        bounds.peek().is_none()
-            || bounds.any(|layer| {
-                let granted = layer
-                    .allowed
-                    .get(access)
-                    .as_ref()
-                    .is_some_and(|list| !list.patterns.is_empty());
-                let ruled = layer
-                    .allow_rules
-                    .iter()
-                    .any(|rule| rule.questions.hold(question) && rule.agents.hold(agent));
-                let no_extension = of_files
-                    && (layer.extensions.get(access).as_ref())
-                        .is_some_and(|allowed| allowed.extensions.is_empty());
-                !ruled && (!granted || no_extension)
-            })
+fn is_closed(policy: &Policy, agent: &AgentName, operation: OperationKind, access: Access) -> bool {
+    let question = Questions::one(operation, access);
+    let of_files = is_of_files(operation);
+    // No file is the workspace itself.
+    let everything = if of_files { "**/*" } else { "**" };
+    let everything = Pattern::alternatives(everything, Comparison::Folded).unwrap_or_default();
+    let denied = policy.denied_paths().any(|entry, pattern| {
+        let rule = policy.deny_rules().get(entry as usize);
+        rule.is_some_and(|rule| rule.questions.hold(question) && rule.agents.hold(agent))
+            && everything.iter().all(|all| covers(pattern, all))
+    });
+    if denied || policy.mode() == Mode::Observe {
+        return denied;
     }
+    let bounds = policy.layers().iter().filter(|layer| layer.bounds.hold(question));
+    let mut bounds = bounds.peekable();
+    bounds.peek().is_none()
+        || bounds.any(|layer| {
+            let granted =
+                layer.allowed.get(access).as_ref().is_some_and(|list| !list.patterns.is_empty());
+            let ruled = layer
+                .allow_rules
+                .iter()
+                .any(|rule| rule.questions.hold(question) && rule.agents.hold(agent));
+            let no_extension = of_files
+                && (layer.extensions.get(access).as_ref())
+                    .is_some_and(|allowed| allowed.extensions.is_empty());
+            !ruled && (!granted || no_extension)
+        })
 }
 
 /// Whether only a file can be what an operation is about.
@@ -64,7 +63,7 @@ fn is_of_files(operation: OperationKind) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{PolicySource, compile};
+    use crate::policy::{PolicySource, compile};
 
     fn closed(text: &str) -> Vec<&'static str> {
         let policy =
@@ -72,7 +71,7 @@ mod tests {
         let agent = "a".parse().unwrap();
         OperationKind::ALL
             .into_iter()
-            .filter(|kind| policy.never_allows(&agent, *kind))
+            .filter(|kind| never_allows(&policy, &agent, *kind))
             .map(OperationKind::as_str)
             .collect()
     }

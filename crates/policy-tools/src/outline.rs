@@ -1,6 +1,6 @@
 //! What the files of a policy say, statement by statement with their places:
 //! for tools that check, compare and explain policies. Deciding needs none of
-//! it; it is read from the same texts that [`compile`](super::compile) reads.
+//! it; it is read from the same texts that [`compile`](crate::policy::compile()) reads.
 
 use std::{collections::BTreeSet, ops::Range};
 
@@ -9,15 +9,14 @@ use toml::{
     de::{DeTable, DeValue},
 };
 
-use super::{
-    Effect, PolicySource,
-    index::Components,
-    pattern::{Mode, Name, Pattern, PatternError, parse, parse_name},
-    questions::Questions,
-    spelling::Spellings,
-    statements::Agents,
+use crate::{
+    model::{Access, AgentName, OperationKind, WorkspacePath},
+    policy::{
+        Effect, PolicySource,
+        parts::{Agents, Comparison, Components, Name, Pattern, Questions, Spellings},
+    },
+    relate,
 };
-use crate::model::{Access, AgentName, OperationKind, WorkspacePath};
 
 /// One file of a policy.
 #[derive(Debug, Clone)]
@@ -81,7 +80,7 @@ pub struct PathPattern {
     pub text: String,
     /// Its place in the file's text, in bytes.
     pub span: Range<usize>,
-    mode: Mode,
+    comparison: Comparison,
     /// As they are written.
     written: Vec<Pattern>,
     /// As they are compared.
@@ -92,35 +91,33 @@ pub struct PathPattern {
     beneath: bool,
 }
 
-impl PolicySource {
-    /// What the files of the policy say; the first is the policy itself. What
-    /// cannot be read is left out: [`compile`](super::compile) tells about it.
-    pub fn outline(&self) -> Vec<OutlineFile> {
-        let mut files: Vec<_> = self
-            .sources()
-            .zip(self.embedded_files())
-            .map(|(source, embedded)| {
-                let (root, _) = DeTable::parse_recoverable(&source.text);
-                OutlineFile {
-                    name: source.file.clone(),
-                    text: source.text.clone(),
-                    embedded,
-                    statements: statements(root.get_ref()),
-                    tests: list(root.get_ref(), "tests").count(),
-                    line_starts: line_starts(&source.text),
-                    bounds: Questions::NONE,
-                }
-            })
-            .collect();
-        let all: Vec<_> = files.iter().map(|file| bounded(&file.statements)).collect();
-        for (number, file) in files.iter_mut().enumerate() {
-            let above = self.lineage(number).into_iter().skip(1).filter_map(|above| all.get(above));
-            let above = above.fold(Questions::NONE, |set, (listed, ruled)| set | *listed | *ruled);
-            let (listed, ruled) = bounded(&file.statements);
-            file.bounds = listed | ruled.without(above);
-        }
-        files
+/// What the files of the policy say; the first is the policy itself. What
+/// cannot be read is left out: [`compile`](crate::policy::compile()) tells about it.
+pub fn outline(source: &PolicySource) -> Vec<OutlineFile> {
+    let mut files: Vec<_> = source
+        .sources()
+        .zip(source.embedded_files())
+        .map(|(file, embedded)| {
+            let (root, _) = DeTable::parse_recoverable(&file.text);
+            OutlineFile {
+                name: file.file.clone(),
+                text: file.text.clone(),
+                embedded,
+                statements: statements(root.get_ref()),
+                tests: list(root.get_ref(), "tests").count(),
+                line_starts: line_starts(&file.text),
+                bounds: Questions::NONE,
+            }
+        })
+        .collect();
+    let all: Vec<_> = files.iter().map(|file| bounded(&file.statements)).collect();
+    for (number, file) in files.iter_mut().enumerate() {
+        let above = source.lineage(number).into_iter().skip(1).filter_map(|above| all.get(above));
+        let above = above.fold(Questions::NONE, |set, (listed, ruled)| set | *listed | *ruled);
+        let (listed, ruled) = bounded(&file.statements);
+        file.bounds = listed | ruled.without(above);
     }
+    files
 }
 
 /// The questions that a file's lists are about, and those that its `allow` rules are about.
@@ -171,8 +168,8 @@ impl Statement {
         match (&self.agents, &other.agents) {
             (Agents::All, _) => true,
             (Agents::Named(..), Agents::All) => false,
-            (Agents::Named(ours, mode), Agents::Named(theirs, other)) => {
-                (mode == other || *mode == Mode::Folded)
+            (Agents::Named(ours, comparison), Agents::Named(theirs, other)) => {
+                (comparison == other || *comparison == Comparison::Folded)
                     && theirs.iter().all(|name| ours.contains(name))
             }
         }
@@ -203,7 +200,7 @@ impl PathPattern {
     /// # Errors
     /// Says what is wrong with it.
     pub fn allowing(text: &str) -> Result<Self, String> {
-        Self::new(text, 0..0, Mode::Exact)
+        Self::new(text, 0..0, Comparison::Exact)
     }
 
     /// A pattern that denies, which other spellings of a name do not dodge.
@@ -211,17 +208,17 @@ impl PathPattern {
     /// # Errors
     /// Says what is wrong with it.
     pub fn denying(text: &str) -> Result<Self, String> {
-        Self::new(text, 0..0, Mode::Folded)
+        Self::new(text, 0..0, Comparison::Folded)
     }
 
-    fn new(text: &str, span: Range<usize>, mode: Mode) -> Result<Self, String> {
-        let alternatives = parse(text, mode).map_err(PatternError::explained)?;
-        let folded = match mode {
-            Mode::Exact => parse(text, Mode::Folded).map_err(PatternError::explained)?,
-            Mode::Folded => alternatives.clone(),
+    fn new(text: &str, span: Range<usize>, comparison: Comparison) -> Result<Self, String> {
+        let alternatives = Pattern::alternatives(text, comparison)?;
+        let folded = match comparison {
+            Comparison::Exact => Pattern::alternatives(text, Comparison::Folded)?,
+            Comparison::Folded => alternatives.clone(),
         };
         let (text, written) = (text.to_owned(), alternatives.clone());
-        Ok(Self { text, span, mode, written, alternatives, folded, beneath: false })
+        Ok(Self { text, span, comparison, written, alternatives, folded, beneath: false })
     }
 
     /// Whether it matches `path`.
@@ -230,7 +227,7 @@ impl PathPattern {
             let components = Components::spelled(text, unfolded);
             self.alternatives.iter().any(|pattern| components.are(pattern))
         };
-        if self.mode == Mode::Exact {
+        if self.comparison == Comparison::Exact {
             return hit(path.as_str(), None);
         }
         let spellings = Spellings::of(path);
@@ -240,18 +237,20 @@ impl PathPattern {
 
     /// Whether it certainly matches whatever `other` matches.
     pub fn covers(&self, other: &Self) -> bool {
-        let theirs = match (self.mode, other.mode) {
-            (Mode::Folded, Mode::Exact) => &other.folded,
-            (Mode::Exact, Mode::Folded) => return false,
+        let theirs = match (self.comparison, other.comparison) {
+            (Comparison::Folded, Comparison::Exact) => &other.folded,
+            (Comparison::Exact, Comparison::Folded) => return false,
             _ => &other.alternatives,
         };
         !theirs.is_empty()
-            && theirs.iter().all(|their| self.alternatives.iter().any(|our| our.covers(their)))
+            && theirs
+                .iter()
+                .all(|their| self.alternatives.iter().any(|our| relate::covers(our, their)))
     }
 
     /// Whether some path may match both; `false` is certain.
     pub fn may_meet(&self, other: &Self) -> bool {
-        self.folded.iter().any(|our| other.folded.iter().any(|their| our.may_meet(their)))
+        self.folded.iter().any(|our| other.folded.iter().any(|their| relate::may_meet(our, their)))
     }
 
     /// The components of each alternative that are plain names, folded: a path
@@ -287,7 +286,7 @@ impl PathPattern {
     /// Whether it holds at any depth: it begins with `**`, if only because
     /// `[secrets]` reads it so.
     pub fn any_depth(&self) -> bool {
-        self.alternatives.iter().any(Pattern::begins_at_any_depth)
+        self.alternatives.iter().any(relate::begins_at_any_depth)
     }
 
     /// The same at any depth, as `[secrets]` reads it.
@@ -304,21 +303,24 @@ impl PathPattern {
     /// name would do.
     pub fn examples(&self, any: &str) -> impl Iterator<Item = WorkspacePath> {
         let examples: Vec<_> =
-            self.written.iter().filter_map(|pattern| pattern.example(any)).collect();
+            self.written.iter().filter_map(|pattern| relate::example(pattern, any)).collect();
         examples.into_iter().filter_map(|text| WorkspacePath::parse(&text).ok())
     }
 
     /// More paths that match it, as many for each wildcard; `letters` are tried where
     /// one character stands.
     pub fn variants(&self, any: &str, letters: &[char]) -> impl Iterator<Item = WorkspacePath> {
-        let variants: Vec<_> =
-            self.written.iter().flat_map(|pattern| pattern.variants(any, letters)).collect();
+        let variants: Vec<_> = self
+            .written
+            .iter()
+            .flat_map(|pattern| relate::variants(pattern, any, letters))
+            .collect();
         variants.into_iter().filter_map(|text| WorkspacePath::parse(&text).ok())
     }
 
     /// Characters at which its classes begin and end.
     pub fn class_letters(&self) -> impl Iterator<Item = char> {
-        self.alternatives.iter().flat_map(Pattern::class_letters)
+        self.alternatives.iter().flat_map(relate::class_letters)
     }
 }
 
@@ -333,7 +335,7 @@ fn statements(root: &DeTable<'_>) -> Vec<Statement> {
                     blank(format!("allowedPaths.{access}"), StatementKind::AllowedPaths(access));
                 statement.span = key.span();
                 statement.questions = Questions::about(access);
-                statement.patterns = patterns(section, access.as_str(), Mode::Exact);
+                statement.patterns = patterns(section, access.as_str(), Comparison::Exact);
                 found.push(statement);
             }
         }
@@ -362,11 +364,11 @@ fn statements(root: &DeTable<'_>) -> Vec<Statement> {
         }
     }
     if let Some(section) = table(root, "secrets") {
-        for (key, kind, mode) in [
-            ("names", StatementKind::SecretName, Mode::Folded),
-            ("except", StatementKind::SecretException, Mode::Exact),
+        for (key, kind, comparison) in [
+            ("names", StatementKind::SecretName, Comparison::Folded),
+            ("except", StatementKind::SecretException, Comparison::Exact),
         ] {
-            for (index, pattern) in patterns(section, key, mode).into_iter().enumerate() {
+            for (index, pattern) in patterns(section, key, comparison).into_iter().enumerate() {
                 let mut statement = blank(format!("secrets.{key}[{index}]"), kind);
                 statement.span = pattern.span.clone();
                 statement.patterns = vec![pattern.at_any_depth()];
@@ -387,14 +389,14 @@ fn statements(root: &DeTable<'_>) -> Vec<Statement> {
 fn rule(rule: &DeTable<'_>) -> Option<Statement> {
     let id = rule.get("id")?;
     let effect = rule.get("effect")?.get_ref().as_str()?;
-    let (effect, mode) = match effect {
-        "allow" => (Effect::Allow, Mode::Exact),
-        "ask" => (Effect::Ask, Mode::Folded),
-        _ => (Effect::Deny, Mode::Folded),
+    let (effect, comparison) = match effect {
+        "allow" => (Effect::Allow, Comparison::Exact),
+        "ask" => (Effect::Ask, Comparison::Folded),
+        _ => (Effect::Deny, Comparison::Folded),
     };
     let mut statement = blank(id.get_ref().as_str()?.to_owned(), StatementKind::Rule(effect));
     statement.span = id.span();
-    statement.patterns = patterns(rule, "paths", mode);
+    statement.patterns = patterns(rule, "paths", comparison);
     let scope = rule.get("scope").and_then(|value| value.get_ref().as_str());
     if effect != Effect::Allow && scope != Some("entry") {
         let written = std::mem::take(&mut statement.patterns);
@@ -406,12 +408,9 @@ fn rule(rule: &DeTable<'_>) -> Option<Statement> {
             .fold(Questions::NONE, |set, word| set | Questions::of_word(word));
     }
     if rule.contains_key("agents") {
-        let mut names = Vec::new();
-        for (text, _) in texts(rule, "agents") {
-            names.extend(parse_name(&text, mode).unwrap_or_default());
-            statement.agent_names.push(text);
-        }
-        statement.agents = Agents::Named(names, mode);
+        statement.agent_names = texts(rule, "agents").map(|(text, _)| text).collect();
+        let names = statement.agent_names.iter().map(String::as_str);
+        statement.agents = Agents::named(names, comparison);
         if statement.agent_names.iter().any(|name| name == "*") {
             statement.agents = Agents::All;
             statement.agent_names.clear();
@@ -437,9 +436,9 @@ fn blank(id: String, kind: StatementKind) -> Statement {
     }
 }
 
-fn patterns(section: &DeTable<'_>, key: &str, mode: Mode) -> Vec<PathPattern> {
+fn patterns(section: &DeTable<'_>, key: &str, comparison: Comparison) -> Vec<PathPattern> {
     texts(section, key)
-        .filter_map(|(text, span)| PathPattern::new(&text, span, mode).ok())
+        .filter_map(|(text, span)| PathPattern::new(&text, span, comparison).ok())
         .collect()
 }
 

@@ -1,68 +1,65 @@
-//! What a policy denies an agent, in the words of the policy: for doors that tell an
+//! What a policy denies an agent, in the words of the policy: for instructions that tell an
 //! agent beforehand. Decisions never depend on anything here.
 
-use super::{
-    Mode, Policy,
-    compiled::Rule,
-    evaluate::questions,
-    index::PatternSet,
-    pattern::{Name, Pattern, Segment},
-    questions::Questions,
+use crate::{
+    model::{AgentName, OperationKind, WorkspacePath},
+    policy::{
+        Mode, Policy,
+        parts::{Name, Pattern, Questions, Rule, Segment},
+        questions,
+    },
 };
-use crate::model::{AgentName, OperationKind, WorkspacePath};
 
 /// Most names of secrets, and most rules: more than there is room for where they are told.
-const MOST: usize = 64;
+const MAX_TOLD: usize = 64;
 
 /// What a policy denies an agent. Names are patterns, with the case that patterns are
 /// compared in.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct Denials {
+pub(super) struct Denials {
     /// Of each of `[secrets] names` a name.
-    pub secrets: Vec<String>,
+    pub(super) secrets: Vec<String>,
     /// Extensions that no file may have, in their order.
-    pub extensions: Vec<String>,
+    pub(super) extensions: Vec<String>,
     /// The rules that deny, in the order in which the files extend each other.
-    pub rules: Vec<DeniedByRule>,
+    pub(super) rules: Vec<DeniedByRule>,
 }
 
 /// What one rule denies.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct DeniedByRule {
+pub(super) struct DeniedByRule {
     /// The operations.
-    pub operations: Vec<OperationKind>,
+    pub(super) operations: Vec<OperationKind>,
     /// What it is about. Nothing where it closes lists too: the agent may not know what
     /// is there, and its names could say so.
-    pub names: Vec<String>,
+    pub(super) names: Vec<String>,
     /// Why, as the agent is told when it is denied.
-    pub reason: Option<String>,
+    pub(super) reason: Option<String>,
 }
 
-impl Policy {
-    /// What this policy denies `agent`, nothing where it only observes. Lists of what is
-    /// allowed are no part of it.
-    pub fn denials(&self, agent: &AgentName) -> Denials {
-        if self.mode == Mode::Observe {
-            return Denials::default();
-        }
-        let mut extensions: Vec<_> = self.denied_extensions.keys().cloned().collect();
-        extensions.sort_unstable();
-        let secrets = (0..).take(self.secret_places.len().min(MOST));
-        Denials {
-            secrets: secrets.filter_map(|entry| names(&self.secrets, entry).next()).collect(),
-            extensions,
-            rules: (0..)
-                .zip(&self.deny_rules)
-                .filter(|(_, rule)| rule.agents.hold(agent))
-                .take(MOST)
-                .map(|(entry, rule)| {
-                    let operations = operations(rule);
-                    let is_hidden = operations.contains(&OperationKind::List);
-                    let names = names(&self.denials, entry).filter(|_| !is_hidden).collect();
-                    DeniedByRule { operations, names, reason: rule.reason.clone() }
-                })
-                .collect(),
-        }
+/// What `policy` denies `agent`, nothing where it only observes. Lists of what is
+/// allowed are no part of it.
+pub(super) fn denials(policy: &Policy, agent: &AgentName) -> Denials {
+    if policy.mode() == Mode::Observe {
+        return Denials::default();
+    }
+    let mut extensions: Vec<_> = policy.denied_extensions().map(str::to_owned).collect();
+    extensions.sort_unstable();
+    let secrets = policy.secret_patterns().take(MAX_TOLD);
+    Denials {
+        secrets: secrets.filter_map(|patterns| names(patterns).next()).collect(),
+        extensions,
+        rules: (0..)
+            .zip(policy.deny_rules())
+            .filter(|(_, rule)| rule.agents.hold(agent))
+            .take(MAX_TOLD)
+            .map(|(entry, rule)| {
+                let operations = operations(rule);
+                let is_hidden = operations.contains(&OperationKind::List);
+                let names = names(policy.denied_paths().of(entry)).filter(|_| !is_hidden);
+                DeniedByRule { operations, names: names.collect(), reason: rule.reason.clone() }
+            })
+            .collect(),
     }
 }
 
@@ -76,9 +73,9 @@ fn operations(rule: &Rule) -> Vec<OperationKind> {
     OperationKind::ALL.into_iter().filter(is_asked).collect()
 }
 
-/// What the patterns of an entry are about, as far as it can be written shortly.
-fn names(set: &PatternSet, entry: u32) -> impl Iterator<Item = String> {
-    set.of(entry).filter_map(spelled)
+/// What patterns are about, as far as it can be written shortly.
+fn names<'p>(patterns: impl Iterator<Item = &'p Pattern>) -> impl Iterator<Item = String> {
+    patterns.filter_map(spelled)
 }
 
 /// A pattern without the `**` at its ends.
@@ -109,11 +106,11 @@ fn spelled(pattern: &Pattern) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{PolicySource, compile};
+    use crate::policy::{PolicySource, compile};
 
     fn denials(text: &str) -> Denials {
         let policy = compile(&PolicySource::from_text("p", text)).unwrap();
-        policy.denials(&"a".parse().unwrap())
+        super::denials(&policy, &"a".parse().unwrap())
     }
 
     #[test]

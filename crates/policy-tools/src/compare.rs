@@ -3,13 +3,15 @@
 
 use std::{collections::BTreeSet, time::Duration};
 
-use super::{
-    AgentAccess, Limit, Limits, Mode, Network, Policy, Retention, Scratch,
-    limits::{LimitRules, MOUNT, SESSION},
-    mount::Mount,
-    scratch::Repository,
-    secrets::{OnRead, OnWrite},
-    settings::{Binary, Hardlinks, Settings, Symlinks},
+use crate::{
+    model::Door,
+    policy::{
+        AgentAccess, Limit, Limits, Mode, Network, Policy, Retention, Scratch, Secrets,
+        parts::{
+            Binary, Hardlinks, LimitRules, MOUNT, MountSettings, OnRead, OnWrite, Repository,
+            SESSION, Settings, Symlinks,
+        },
+    },
 };
 
 /// A setting that two policies have different values for.
@@ -56,8 +58,8 @@ pub fn compare_settings(old: &Policy, new: &Policy) -> Vec<SettingChange> {
         backups,
         agent,
         approval_timeout,
-    } = &old.settings;
-    let now = &new.settings;
+    } = old.settings();
+    let now = new.settings();
     let size = |bytes: u64| format!("{bytes} bytes");
     changes.ordered("files.maxReadSize", max_read.value, now.max_read.value, size);
     changes.ordered("files.maxWriteSize", max_write.value, now.max_write.value, size);
@@ -87,8 +89,8 @@ pub fn compare_settings(old: &Policy, new: &Policy) -> Vec<SettingChange> {
     );
     changes.backups(*backups, now.backups);
     changes.agent(agent, &now.agent);
-    changes.limits(&SESSION, &old.limits, &new.limits);
-    changes.limits(&MOUNT, &old.mount_limits, &new.mount_limits);
+    changes.limits(&SESSION, old.limits(Door::Cli), new.limits(Door::Cli));
+    changes.limits(&MOUNT, old.limits(Door::Mount), new.limits(Door::Mount));
     changes.secrets(old, new);
     changes.0
 }
@@ -165,7 +167,7 @@ impl Changes {
         self.ordered("secrets.onRead", read, read_now, |word| word.as_str().to_owned());
         self.ordered("secrets.onWrite", write, write_now, |word| word.as_str().to_owned());
         // Whatever takes longer is denied. Without rules nothing takes any time.
-        let most = |policy: &Policy| policy.secrets().map(super::Secrets::max_scan_time);
+        let most = |policy: &Policy| policy.secrets().map(Secrets::max_scan_time);
         let word = |most: Option<Duration>| most.map_or("none".to_owned(), time);
         let (most, most_now) = (most(old), most(new));
         let opens = most.is_some_and(|old| most_now.is_none_or(|new| new > old));
@@ -182,8 +184,8 @@ impl Changes {
         self.push("secrets.rules", was.join(", "), now.join(", "), !gone.is_empty());
     }
 
-    fn mount(&mut self, old: &Mount, new: &Mount) {
-        let Mount { max_read, max_write, binary_read, binary_write } = *old;
+    fn mount(&mut self, old: &MountSettings, new: &MountSettings) {
+        let MountSettings { max_read, max_write, binary_read, binary_write } = *old;
         let size = |bytes: u64| format!("{bytes} bytes");
         self.ordered("mount.maxReadSize", max_read.value, new.max_read.value, size);
         self.ordered("mount.maxWriteSize", max_write.value, new.max_write.value, size);
@@ -270,7 +272,7 @@ fn network_opens(old: &Network, new: &Network) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use crate::{PolicySource, compile};
+    use crate::policy::{PolicySource, compile};
 
     use super::*;
 
