@@ -20,9 +20,9 @@ pub const PACKED: &str = ".zst";
 const MOST_WINDOW: u64 = 128 << 20;
 
 /// A file of a log, opened to read.
-pub struct LogFile(Kind);
+pub struct LogFile(Storage);
 
-enum Kind {
+enum Storage {
     Plain(File),
     // Large, and seldom there.
     Packed(Box<Packed>),
@@ -124,14 +124,14 @@ impl LogFile {
                 let Ok(file) = open(&format!("{name}{PACKED}")) else { return Err(error) };
                 let packed = Packed::open(file)?;
                 bounded(name, packed.size)?;
-                Ok(Self(Kind::Packed(Box::new(packed))))
+                Ok(Self(Storage::Packed(Box::new(packed))))
             }
             file => {
                 let file = file?;
                 if Segment::from_name(name).is_some() {
                     bounded(name, file.metadata()?.len())?;
                 }
-                Ok(Self(Kind::Plain(file)))
+                Ok(Self(Storage::Plain(file)))
             }
         }
     }
@@ -140,8 +140,8 @@ impl LogFile {
 impl Read for LogFile {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         match &mut self.0 {
-            Kind::Plain(file) => file.read(buffer),
-            Kind::Packed(packed) => packed.read(buffer),
+            Storage::Plain(file) => file.read(buffer),
+            Storage::Packed(packed) => packed.read(buffer),
         }
     }
 }
@@ -150,8 +150,8 @@ impl Read for LogFile {
 impl Seek for LogFile {
     fn seek(&mut self, place: SeekFrom) -> io::Result<u64> {
         let at = match &mut self.0 {
-            Kind::Plain(file) => return file.seek(place),
-            Kind::Packed(packed) => packed.at,
+            Storage::Plain(file) => return file.seek(place),
+            Storage::Packed(packed) => packed.at,
         };
         let more = match place {
             SeekFrom::Start(to) => to.checked_sub(at),
