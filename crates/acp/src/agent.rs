@@ -27,7 +27,7 @@ use super::{
     buffers::EditorBuffers,
     door::{Door, Pass, Peer},
     initialize,
-    jobs::{FileRequest, Job, Refused},
+    jobs::{FileRequest, Job, PushError},
     logins,
     params::{self, Method, Params, What},
     paths::NotInside,
@@ -217,8 +217,8 @@ impl Door<'_> {
         }
         match self.jobs.push(job).map_err(|no| *no) {
             Ok(()) => {}
-            Err(Refused::Closed(job)) => self.cancelled(&job),
-            Err(Refused::Duplicate) => self.repeated(id, None),
+            Err(PushError::Closed(job)) => self.cancelled(&job),
+            Err(PushError::Duplicate) => self.repeated(id, None),
         }
     }
 

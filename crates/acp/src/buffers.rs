@@ -30,7 +30,7 @@ pub(super) struct EditorBuffers<'a> {
 
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
-struct Params<'a> {
+struct WriteTextFileParams<'a> {
     session_id: &'a str,
     path: String,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -55,12 +55,12 @@ impl EditorBuffers<'_> {
         content: Option<&str>,
     ) -> Result<Answer, BufferError> {
         let path = self.roots.absolute(path);
-        self.calls.call(method, &Params { session_id: self.session, path, content }).map_err(
-            |error| match error {
+        self.calls
+            .call(method, &WriteTextFileParams { session_id: self.session, path, content })
+            .map_err(|error| match error {
                 CallError::Timeout => BufferError::Timeout,
                 CallError::Gone => BufferError::Gone,
-            },
-        )
+            })
     }
 }
 

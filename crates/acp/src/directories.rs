@@ -24,7 +24,7 @@ const LONGEST: usize = 4096;
 
 /// Why a session is not opened.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
-pub(super) enum Refused {
+pub(super) enum DirectoryError {
     #[error("`{CWD}` is not an absolute path")]
     NoPath,
     #[error(
@@ -55,7 +55,7 @@ pub(super) fn check(
     params: Option<&RawValue>,
     workspace: &Roots,
     granted: &[Roots],
-) -> Result<(), Refused> {
+) -> Result<(), DirectoryError> {
     if !METHODS.contains(&method) {
         return Ok(());
     }
@@ -70,20 +70,27 @@ pub(super) fn check(
     };
     let root = || Escaped(&workspace.absolute(&WorkspacePath::root())).to_string();
     if params.get(CWD).is_none() {
-        return Err(Refused::NoPath);
+        return Err(DirectoryError::NoPath);
     }
     for (_, directory) in named(CWD) {
         let directory: String =
-            serde_json::from_str(directory.get()).map_err(|_| Refused::NoPath)?;
-        if !serves(&directory).ok_or(Refused::NoPath)? {
-            return Err(Refused::Elsewhere { directory: short(&directory), workspace: root() });
+            serde_json::from_str(directory.get()).map_err(|_| DirectoryError::NoPath)?;
+        if !serves(&directory).ok_or(DirectoryError::NoPath)? {
+            return Err(DirectoryError::Elsewhere {
+                directory: short(&directory),
+                workspace: root(),
+            });
         }
     }
     for (_, list) in named(LIST) {
-        let list: Vec<String> = serde_json::from_str(list.get()).map_err(|_| Refused::Malformed)?;
+        let list: Vec<String> =
+            serde_json::from_str(list.get()).map_err(|_| DirectoryError::Malformed)?;
         for directory in list {
-            if !serves(&directory).ok_or(Refused::Malformed)? {
-                return Err(Refused::Outside { directory: short(&directory), workspace: root() });
+            if !serves(&directory).ok_or(DirectoryError::Malformed)? {
+                return Err(DirectoryError::Outside {
+                    directory: short(&directory),
+                    workspace: root(),
+                });
             }
         }
     }

@@ -102,7 +102,7 @@ impl Drop for Alone<'_> {
 
 /// The job did not go in.
 #[derive(Debug)]
-pub(super) enum Refused {
+pub(super) enum PushError {
     /// Its id is in use.
     Duplicate,
     /// The connection is ending; the job comes back.
@@ -146,10 +146,10 @@ impl Jobs {
     }
 
     /// Queues a job, waiting for room.
-    pub(super) fn push(&self, job: Job) -> Result<(), Box<Refused>> {
+    pub(super) fn push(&self, job: Job) -> Result<(), Box<PushError>> {
         let mut state = self.lock();
         if state.has(&job.id) {
-            return Err(Box::new(Refused::Duplicate));
+            return Err(Box::new(PushError::Duplicate));
         }
         let weight = job.weight();
         while !state.closed
@@ -159,11 +159,11 @@ impl Jobs {
         {
             match self.progress.wait(state, None) {
                 Some(again) => state = again,
-                None => return Err(Box::new(Refused::Closed(job))),
+                None => return Err(Box::new(PushError::Closed(job))),
             }
         }
         if state.closed {
-            return Err(Box::new(Refused::Closed(job)));
+            return Err(Box::new(PushError::Closed(job)));
         }
         state.bytes = state.bytes.saturating_add(weight);
         state.waiting.push_back(job);
@@ -332,7 +332,7 @@ mod tests {
         jobs.push(job(2, "b")).unwrap();
         jobs.take().unwrap();
         assert!(jobs.cancel(|job| job.id == Id::Number(1)).is_empty());
-        assert!(matches!(*jobs.push(job(1, "c")).unwrap_err(), Refused::Duplicate));
+        assert!(matches!(*jobs.push(job(1, "c")).unwrap_err(), PushError::Duplicate));
         assert_eq!(jobs.cancel(|job| job.id == Id::Number(2)).len(), 1);
         assert!(!jobs.contains(&Id::Number(2)));
     }
@@ -362,7 +362,7 @@ mod tests {
             let pusher = scope.spawn(|| jobs.push(job(2, "b")));
             thread::sleep(Duration::from_millis(10));
             assert_eq!(jobs.close().len(), 1);
-            assert!(matches!(*pusher.join().unwrap().unwrap_err(), Refused::Closed(_)));
+            assert!(matches!(*pusher.join().unwrap().unwrap_err(), PushError::Closed(_)));
         });
         assert!(jobs.take().is_none());
         assert!(jobs.wait_idle(Duration::ZERO));
