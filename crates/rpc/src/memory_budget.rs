@@ -23,11 +23,11 @@ struct Inner {
     total: usize,
     /// The budget of which this one is a share; that one is no share itself.
     parent: Option<MemoryBudget>,
-    state: Mutex<State>,
+    state: Mutex<BudgetState>,
 }
 
 #[derive(Default)]
-struct State {
+struct BudgetState {
     /// More than the total while the budget is overdrawn.
     used: usize,
     /// Oldest first.
@@ -111,7 +111,7 @@ impl MemoryBudget {
     }
 
     /// Changes the state, and lets those continue for which bytes are free then.
-    fn change(&self, change: impl FnOnce(&mut State)) {
+    fn change(&self, change: impl FnOnce(&mut BudgetState)) {
         let mut state = lock(&self.0.state);
         change(&mut state);
         let mut woken = Vec::new();

@@ -22,7 +22,7 @@ const POLL_INTERVAL: Duration = Duration::from_millis(250);
 /// until the queue is empty and then goes in alone. The item that the receiver works
 /// on takes no room.
 pub struct BoundedQueue<T> {
-    state: Mutex<State<T>>,
+    state: Mutex<QueueState<T>>,
     /// An item came in, or no more will.
     filled: Notify,
     /// There is more room, or no more items can come in.
@@ -30,7 +30,7 @@ pub struct BoundedQueue<T> {
     capacity: usize,
 }
 
-struct State<T> {
+struct QueueState<T> {
     items: VecDeque<(T, usize)>,
     /// The weight of the items.
     weight: usize,
@@ -104,7 +104,7 @@ pub struct Rejected;
 impl<T> BoundedQueue<T> {
     /// An empty queue.
     pub fn new(capacity: usize) -> Self {
-        let state = State {
+        let state = QueueState {
             items: VecDeque::new(),
             weight: 0,
             shortcut: None,
@@ -174,7 +174,7 @@ impl<T> BoundedQueue<T> {
         Ok(())
     }
 
-    fn insert(&self, mut state: MutexGuard<'_, State<T>>, mut item: T, weight: usize) {
+    fn insert(&self, mut state: MutexGuard<'_, QueueState<T>>, mut item: T, weight: usize) {
         if state.is_idle()
             && let Some(shortcut) = &mut state.shortcut
         {
@@ -288,7 +288,7 @@ impl<T> BoundedQueue<T> {
         self.emptied.notify_all();
     }
 
-    fn lock(&self) -> MutexGuard<'_, State<T>> {
+    fn lock(&self) -> MutexGuard<'_, QueueState<T>> {
         lock(&self.state)
     }
 }
@@ -299,7 +299,7 @@ impl<T> fmt::Debug for BoundedQueue<T> {
     }
 }
 
-impl<T> State<T> {
+impl<T> QueueState<T> {
     fn is_idle(&self) -> bool {
         self.items.is_empty() && self.received == 0
     }

@@ -30,12 +30,12 @@ struct Response<I, T> {
     /// `null` where it is not known.
     id: Option<I>,
     #[serde(flatten)]
-    outcome: Outcome<T>,
+    outcome: ResponseMember<T>,
 }
 
 #[derive(Serialize)]
 #[serde(rename_all = "lowercase")]
-enum Outcome<T> {
+enum ResponseMember<T> {
     Result(T),
     Error(ErrorObject),
 }
@@ -51,12 +51,12 @@ struct Call<'a, I, P> {
 
 /// A reply with a result.
 pub fn result(id: impl Serialize, result: impl Serialize) -> Vec<u8> {
-    line(&Response { jsonrpc: "2.0", id: Some(id), outcome: Outcome::Result(result) })
+    line(&Response { jsonrpc: "2.0", id: Some(id), outcome: ResponseMember::Result(result) })
 }
 
 /// A reply with an error; JSON-RPC has `null` for an id that is not known.
 pub fn error(id: Option<impl Serialize>, error: ErrorObject) -> Vec<u8> {
-    line(&Response::<_, ()> { jsonrpc: "2.0", id, outcome: Outcome::Error(error) })
+    line(&Response::<_, ()> { jsonrpc: "2.0", id, outcome: ResponseMember::Error(error) })
 }
 
 /// A request.
