@@ -57,17 +57,17 @@ impl Cell {
         let prepared = self.prepare()?;
         let mode = requirements::choose(self.floor, self.mount)?;
         let why = match self.attempt(&prepared, mode) {
-            Err(Attempt::Namespaces(why)) => why,
-            other => return other.map_err(Attempt::into),
+            Err(LaunchFailure::Namespaces(why)) => why,
+            other => return other.map_err(LaunchFailure::into),
         };
         // The host's root may need no user namespace for a cell without a mount.
-        let mut without = Err(Attempt::Namespaces(why.clone()));
+        let mut without = Err(LaunchFailure::Namespaces(why.clone()));
         if self.mount {
             let mode = requirements::choose(self.floor, false)?;
             without = self.attempt(&prepared, mode);
         }
         let built = match without {
-            Err(Attempt::Namespaces(why)) if self.floor <= Enforcement::Partial => {
+            Err(LaunchFailure::Namespaces(why)) if self.floor <= Enforcement::Partial => {
                 let weaker = requirements::partial()
                     .map_err(|more| LaunchError::Refused(format!("{why}; and {more}")))?;
                 self.attempt(&prepared, weaker)
@@ -75,7 +75,7 @@ impl Cell {
             other => other,
         };
         let mount = self.mount.then_some(Err(NoMount::Namespaces(why)));
-        built.map(|built| BuiltCell { mount, ..built }).map_err(Attempt::into)
+        built.map(|built| BuiltCell { mount, ..built }).map_err(LaunchFailure::into)
     }
 
     /// What the product trusts, and what the agent gets.
@@ -202,7 +202,7 @@ impl Cell {
         }
     }
 
-    fn attempt(&self, prepared: &Prepared, mode: Mode) -> Result<BuiltCell, Attempt> {
+    fn attempt(&self, prepared: &Prepared, mode: Mode) -> Result<BuiltCell, LaunchFailure> {
         if let Network::Connect { .. } = self.network
             && mode.is_confined()
             && !landlock::restricts_tcp()
@@ -270,7 +270,7 @@ impl Cell {
         let mount = match news {
             News::Built { mount } => mount,
             News::Failed { stage, error, namespaces: true } => {
-                return Err(Attempt::Namespaces(format!(
+                return Err(LaunchFailure::Namespaces(format!(
                     "cannot {stage}: {error} ({})",
                     requirements::advice()
                 )));
@@ -421,24 +421,24 @@ struct Prepared {
 }
 
 /// Why one way of making the cell did not work.
-enum Attempt {
+enum LaunchFailure {
     /// A weaker one might.
     Namespaces(String),
     /// No other would.
     Final(LaunchError),
 }
 
-impl From<LaunchError> for Attempt {
+impl From<LaunchError> for LaunchFailure {
     fn from(error: LaunchError) -> Self {
         Self::Final(error)
     }
 }
 
-impl From<Attempt> for LaunchError {
-    fn from(attempt: Attempt) -> Self {
+impl From<LaunchFailure> for LaunchError {
+    fn from(attempt: LaunchFailure) -> Self {
         match attempt {
-            Attempt::Namespaces(why) => Self::Refused(why),
-            Attempt::Final(error) => error,
+            LaunchFailure::Namespaces(why) => Self::Refused(why),
+            LaunchFailure::Final(error) => error,
         }
     }
 }

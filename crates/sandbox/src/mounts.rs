@@ -17,7 +17,7 @@ use super::process::{no_proc, of_descriptor};
 
 /// One line of the table.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Mount {
+pub(super) struct MountEntry {
     pub(super) id: u64,
     /// `major:minor` of the filesystem.
     pub(super) device: String,
@@ -47,7 +47,7 @@ impl Location {
 
 /// All mounts of this process's mount namespace.
 #[derive(Debug, Clone)]
-pub(super) struct Mounts(Vec<Mount>);
+pub(super) struct Mounts(Vec<MountEntry>);
 
 impl Mounts {
     /// Reads the table.
@@ -72,7 +72,7 @@ impl Mounts {
     }
 
     /// The mount that `path`, which exists, lies on.
-    pub(super) fn of(&self, path: &Path) -> io::Result<&Mount> {
+    pub(super) fn of(&self, path: &Path) -> io::Result<&MountEntry> {
         let facts = statx(CWD, path, AtFlags::SYMLINK_NOFOLLOW, StatxFlags::MNT_ID)?;
         self.0
             .iter()
@@ -81,7 +81,7 @@ impl Mounts {
     }
 
     /// The mounts that lie under `directory`, itself not counted.
-    pub(super) fn under(&self, directory: &Path) -> impl Iterator<Item = &Mount> {
+    pub(super) fn under(&self, directory: &Path) -> impl Iterator<Item = &MountEntry> {
         self.0.iter().filter(move |m| m.point.starts_with(directory) && m.point != directory)
     }
 
@@ -113,7 +113,7 @@ fn join(root: &Path, within: &Path) -> PathBuf {
     if within.as_os_str().is_empty() { root.to_owned() } else { root.join(within) }
 }
 
-fn parse_line(line: &[u8]) -> Option<Mount> {
+fn parse_line(line: &[u8]) -> Option<MountEntry> {
     let mut fields = line.split(|b| *b == b' ');
     let id = std::str::from_utf8(fields.next()?).ok()?.parse().ok()?;
     let _parent = fields.next()?;
@@ -122,7 +122,7 @@ fn parse_line(line: &[u8]) -> Option<Mount> {
     let point = unescape(fields.next()?);
     let options = String::from_utf8_lossy(fields.next()?);
     let options = options.split(',').map(str::to_owned).collect();
-    Some(Mount { id, device, root, point, options })
+    Some(MountEntry { id, device, root, point, options })
 }
 
 /// `\040` and the like are octal for the characters that separate fields.
