@@ -120,7 +120,7 @@ pub enum BlameError {
 }
 
 /// What the disk has.
-enum Found {
+enum FileState {
     Nothing,
     File(Hash),
     Other,
@@ -140,7 +140,7 @@ pub fn blame(
 ) -> Result<Blame, BlameError> {
     let (path, found) = match workspace {
         Some(workspace) => look(workspace.view(), path)?,
-        None => (path.clone(), Found::NotLookedAt),
+        None => (path.clone(), FileState::NotLookedAt),
     };
     let renames = Filter { ops: vec!["rename".to_owned()], ..Filter::default() };
     let (renames, mut scanned) = log.changes(&renames)?;
@@ -175,13 +175,13 @@ pub fn blame(
 fn look(
     workspace: WorkspaceView<'_>,
     path: &WorkspacePath,
-) -> Result<(WorkspacePath, Found), BlameError> {
+) -> Result<(WorkspacePath, FileState), BlameError> {
     let resolved = workspace.resolve(path, Follow::Yes)?;
     let path = resolved.path().clone();
     let found = match resolved.object().kind {
-        ObjectKind::Missing => Found::Nothing,
+        ObjectKind::Missing => FileState::Nothing,
         ObjectKind::File => hash_of(workspace, &path)?,
-        _ => Found::Other,
+        _ => FileState::Other,
     };
     Ok((path, found))
 }
@@ -191,11 +191,11 @@ fn shown(path: &WorkspacePath) -> String {
     if path.is_root() { ".".to_owned() } else { path.as_str().to_owned() }
 }
 
-fn hash_of(workspace: WorkspaceView<'_>, path: &WorkspacePath) -> Result<Found, BlameError> {
+fn hash_of(workspace: WorkspaceView<'_>, path: &WorkspacePath) -> Result<FileState, BlameError> {
     Ok(match workspace.fingerprint(path, MOST_READ)? {
-        Fingerprint::Missing => Found::Nothing,
-        Fingerprint::File(hash, _) => Found::File(hash),
-        Fingerprint::Other(_) | Fingerprint::Unsupported => Found::Other,
+        Fingerprint::Missing => FileState::Nothing,
+        Fingerprint::File(hash, _) => FileState::File(hash),
+        Fingerprint::Other(_) | Fingerprint::Unsupported => FileState::Other,
     })
 }
 
@@ -303,7 +303,7 @@ fn compare(
     vaulted: &mut Vaulted<'_>,
     path: &WorkspacePath,
     versions: &[Version],
-    found: Found,
+    found: FileState,
 ) -> Result<State, BlameError> {
     let mut recorded = None;
     let (mut gone, mut was_there) = (false, false);
@@ -326,15 +326,15 @@ fn compare(
         break;
     }
     Ok(match (found, recorded) {
-        (Found::NotLookedAt, _) => State::NotLookedAt,
-        (Found::Nothing, _) if gone => State::Gone,
-        (Found::File(_) | Found::Other, _) if gone => State::Back,
-        (Found::Nothing, Some(_)) => State::Missing,
-        (Found::Nothing, None) if was_there => State::Missing,
-        (Found::Nothing, None) => State::Unknown,
-        (Found::File(found), Some(recorded)) if found == recorded => State::Same(found),
-        (Found::File(found), Some(recorded)) => State::Differs { recorded, found },
-        (Found::File(_), None) => State::NotRecorded,
-        (Found::Other, _) => State::NotAFile,
+        (FileState::NotLookedAt, _) => State::NotLookedAt,
+        (FileState::Nothing, _) if gone => State::Gone,
+        (FileState::File(_) | FileState::Other, _) if gone => State::Back,
+        (FileState::Nothing, Some(_)) => State::Missing,
+        (FileState::Nothing, None) if was_there => State::Missing,
+        (FileState::Nothing, None) => State::Unknown,
+        (FileState::File(found), Some(recorded)) if found == recorded => State::Same(found),
+        (FileState::File(found), Some(recorded)) => State::Differs { recorded, found },
+        (FileState::File(_), None) => State::NotRecorded,
+        (FileState::Other, _) => State::NotAFile,
     })
 }

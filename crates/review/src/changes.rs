@@ -11,7 +11,7 @@ use super::{
 use crate::change::Change;
 
 /// What a record says of changes.
-enum Piece {
+enum ChangePart {
     Intent(Box<Change>),
     Answer { of: u64, seq: u64, result: String },
 }
@@ -37,8 +37,8 @@ impl Log {
                 return ControlFlow::Break(());
             }
             match piece {
-                Piece::Intent(change) => changes.push(*change),
-                Piece::Answer { of, seq, result } => {
+                ChangePart::Intent(change) => changes.push(*change),
+                ChangePart::Answer { of, seq, result } => {
                     answers.insert(of, (seq, result));
                 }
             }
@@ -64,7 +64,7 @@ impl Log {
                 record.of.filter(|of| missing.contains(of)).and_then(|_| piece(record))
             };
             self.scan(&rest, Order::Oldest, pick, |piece| {
-                if let Piece::Answer { of, seq, result } = piece {
+                if let ChangePart::Answer { of, seq, result } = piece {
                     answers.insert(of, (seq, result));
                     left -= 1;
                 }
@@ -76,12 +76,12 @@ impl Log {
     }
 }
 
-fn piece(record: &RecordView<'_>) -> Option<Piece> {
+fn piece(record: &RecordView<'_>) -> Option<ChangePart> {
     match (record.kind_name(), record.of) {
-        ("intent", _) => Change::of(record).map(Box::new).map(Piece::Intent),
+        ("intent", _) => Change::of(record).map(Box::new).map(ChangePart::Intent),
         (_, Some(of)) => {
             let result = record.result().unwrap_or_default().to_owned();
-            Some(Piece::Answer { of, seq: record.seq, result })
+            Some(ChangePart::Answer { of, seq: record.seq, result })
         }
         _ => None,
     }

@@ -81,7 +81,7 @@ impl Scanned {
 
 /// What is done with a record and its line. Not generic: what reads a segment
 /// is there once, and not once for each question.
-type Found<'f> = &'f mut dyn FnMut(&RecordView<'_>, &[u8]) -> ControlFlow<()>;
+type Visitor<'f> = &'f mut dyn FnMut(&RecordView<'_>, &[u8]) -> ControlFlow<()>;
 
 /// Where a thread puts what it finds.
 struct Sink<'s, T> {
@@ -275,7 +275,7 @@ impl Log {
     }
 
     /// Reads one segment from its first to its last line.
-    fn read(&self, part: Part, filter: &Filter, found: Found<'_>) -> io::Result<Scanned> {
+    fn read(&self, part: Part, filter: &Filter, found: Visitor<'_>) -> io::Result<Scanned> {
         let mut scanned = Scanned::default();
         if let Some(wanted) = &filter.records {
             let first = part.segment.first();
@@ -337,7 +337,7 @@ impl Log {
         lines: &[Line],
         scanned: &mut Scanned,
         filter: &Filter,
-        found: Found<'_>,
+        found: Visitor<'_>,
     ) -> io::Result<()> {
         if lines.is_empty() {
             return Ok(());
@@ -376,7 +376,7 @@ impl Log {
     /// Calls `each` on every record of a segment and notes what is none. After
     /// one that is not the next in line, that one's number counts: what is lost
     /// hides nothing of what is there, unless it is more than anyone could read.
-    fn lines(&self, part: Part, scanned: &mut Scanned, each: Found<'_>) -> io::Result<()> {
+    fn lines(&self, part: Part, scanned: &mut Scanned, each: Visitor<'_>) -> io::Result<()> {
         let Part { segment, length, sealed } = part;
         let file = self.source.open(&segment.to_string())?;
         let mut reader = BufReader::with_capacity(1 << 18, file.take(length));

@@ -113,7 +113,7 @@ pub enum SessionError {
     Ambiguous(Vec<String>),
 }
 
-enum Piece {
+enum SessionPart {
     Event(String, Event),
     Answer { of: u64, seq: u64, result: String },
 }
@@ -142,13 +142,13 @@ impl Session {
             let piece = match (record.kind, record.of) {
                 (Kind::Outcome | Kind::Recovered, Some(of)) => {
                     let result = record.result().unwrap_or_default().to_owned();
-                    Piece::Answer { of, seq: record.seq, result }
+                    SessionPart::Answer { of, seq: record.seq, result }
                 }
                 (Kind::Intent, _) => match Change::of(record) {
-                    Some(change) => Piece::Event(id, Event::Change(Box::new(change))),
-                    None => Piece::Event(id, Event::Other(Box::new(Other::of(record)))),
+                    Some(change) => SessionPart::Event(id, Event::Change(Box::new(change))),
+                    None => SessionPart::Event(id, Event::Other(Box::new(Other::of(record)))),
                 },
-                _ => Piece::Event(id, Event::Other(Box::new(Other::of(record)))),
+                _ => SessionPart::Event(id, Event::Other(Box::new(Other::of(record)))),
             };
             Some((piece, record.seq, line.len() + OVERHEAD))
         };
@@ -162,11 +162,11 @@ impl Session {
                 return ControlFlow::Break(());
             }
             match piece {
-                Piece::Event(id, event) => {
+                SessionPart::Event(id, event) => {
                     ids.insert(id);
                     events.push(event);
                 }
-                Piece::Answer { of, seq, result } => {
+                SessionPart::Answer { of, seq, result } => {
                     answers.insert(of, (seq, result));
                 }
             }

@@ -1,5 +1,5 @@
 //! Events of the Open Cybersecurity Schema Framework: class 1001, File System
-//! Activity, with the profile `security_control`.
+//! FileActivity, with the profile `security_control`.
 //!
 //! One event for each request that named a path: a decision at its place, a
 //! change at the place of the record that says what became of it.
@@ -134,9 +134,9 @@ fn text(event: Map<String, Value>) -> String {
 
 /// What is done to a file (`activity_id`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct Activity(u32, &'static str);
+struct FileActivity(u32, &'static str);
 
-impl Activity {
+impl FileActivity {
     const CREATE: Self = Self(1, "Create");
     const READ: Self = Self(2, "Read");
     const UPDATE: Self = Self(3, "Update");
@@ -171,7 +171,7 @@ fn event(
     path: &str,
     time: Timestamp,
 ) -> Map<String, Value> {
-    let Activity(id, caption) = Activity::of(record);
+    let FileActivity(id, caption) = FileActivity::of(record);
     let op = record.op().unwrap_or_default();
     let denied = record.decision() == Some("deny");
     let folder = matches!(op, "list" | "mkdir" | "glob" | "grep");
@@ -197,11 +197,11 @@ fn event(
         "activity_id": id,
         "activity_name": if id == 99 && !op.is_empty() { op } else { caption },
         "category_uid": 1,
-        "category_name": "System Activity",
+        "category_name": "System FileActivity",
         "class_uid": 1001,
-        "class_name": "File System Activity",
+        "class_name": "File System FileActivity",
         "type_uid": 100_100 + id,
-        "type_name": format!("File System Activity: {caption}"),
+        "type_name": format!("File System FileActivity: {caption}"),
         "severity_id": severity_id,
         "severity": severity,
         "time": time.as_millisecond(),

@@ -40,7 +40,7 @@ enum Values {
 }
 
 /// One column: its values, and for each record whether it has one.
-struct Column {
+struct ParquetColumn {
     name: &'static str,
     values: Values,
     present: Vec<i16>,
@@ -156,8 +156,8 @@ fn schema() -> Result<TypePtr, ParquetError> {
     Type::group_type_builder("record").with_fields(columns).build().map(Arc::new)
 }
 
-fn columns() -> Vec<Column> {
-    let column = |name, values| Column { name, values, present: Vec::new() };
+fn columns() -> Vec<ParquetColumn> {
+    let column = |name, values| ParquetColumn { name, values, present: Vec::new() };
     let mut columns: Vec<_> = fields()
         .map(|field| {
             let values = match field {
@@ -195,7 +195,7 @@ fn cells(record: &RecordView<'_>, time: Option<Timestamp>) -> Cells {
     Cells(cells)
 }
 
-impl Column {
+impl ParquetColumn {
     fn push(&mut self, cell: Option<Cell>) {
         let present = match (&mut self.values, cell) {
             (Values::Text(values), Some(Cell::Text(text))) => {
@@ -218,7 +218,7 @@ impl Column {
 
 fn write_group<W: Write + Send>(
     writer: &mut SerializedFileWriter<W>,
-    columns: Vec<Column>,
+    columns: Vec<ParquetColumn>,
 ) -> Result<(), ParquetError> {
     let mut group = writer.next_row_group()?;
     for column in columns {
@@ -234,7 +234,7 @@ fn write_group<W: Write + Send>(
 
 fn write_column<T: DataType, W: Write + Send>(
     group: &mut SerializedRowGroupWriter<'_, W>,
-    column: &Column,
+    column: &ParquetColumn,
     values: &[T::T],
 ) -> Result<(), ParquetError> {
     let Some(mut writer) = group.next_column()? else {
