@@ -209,7 +209,7 @@ pub fn diff(
 
 /// What is told apart in a comparison.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
-struct Key {
+struct ChangeKey {
     closes: bool,
     access: Access,
     path: WorkspacePath,
@@ -219,7 +219,7 @@ struct Key {
 }
 
 #[derive(Default)]
-struct Collected(BTreeMap<Key, Change>);
+struct Collected(BTreeMap<ChangeKey, Change>);
 
 impl Collected {
     fn opens(&self) -> bool {
@@ -315,7 +315,7 @@ impl Collected {
     }
 
     fn add(&mut self, agent: &AgentName, change: Change) {
-        let key = Key {
+        let key = ChangeKey {
             closes: !change.opens,
             access: change.access,
             path: change.path.clone(),

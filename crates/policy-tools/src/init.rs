@@ -140,7 +140,7 @@ pub fn first_policy(tree: &Tree, name: &str, from: Option<&str>) -> Result<First
         .take(60)
         .collect();
     let name = if name.is_empty() { "workspace" } else { &name };
-    let seen = Seen::of(tree);
+    let seen = TreeFacts::of(tree);
     let (text, mut questions) = match from {
         Some(from) => {
             let text = embedded(from).ok_or_else(|| InitError::Unknown {
@@ -168,7 +168,7 @@ pub fn first_policy(tree: &Tree, name: &str, from: Option<&str>) -> Result<First
 }
 
 /// What of a tree a policy is made from.
-struct Seen {
+struct TreeFacts {
     languages: Vec<&'static Language>,
     /// Top directories with sources or documents.
     directories: BTreeSet<String>,
@@ -180,7 +180,7 @@ struct Seen {
     scratch: Vec<&'static str>,
 }
 
-impl Seen {
+impl TreeFacts {
     fn of(tree: &Tree) -> Self {
         let mut languages: Vec<&'static Language> = Vec::new();
         let built: BTreeSet<&str> =
@@ -277,7 +277,7 @@ fn copied(text: &str, from: &str, name: &str) -> String {
     format!("# Copied from the embedded policy `{from}`; change it as you need.\n{text}")
 }
 
-fn written(seen: &Seen, name: &str) -> String {
+fn written(seen: &TreeFacts, name: &str) -> String {
     let mut text = String::new();
     let languages: Vec<_> = seen.languages.iter().map(|found| found.name).collect();
     let found = if languages.is_empty() {
@@ -378,7 +378,7 @@ fn written(seen: &Seen, name: &str) -> String {
 
 fn rule(
     text: &mut String,
-    seen: &Seen,
+    seen: &TreeFacts,
     id: &str,
     patterns: impl Fn(&Language) -> Vec<String>,
     reason: &str,

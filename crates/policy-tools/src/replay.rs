@@ -76,7 +76,7 @@ impl Replay {
     }
 }
 
-type Key = (String, OperationKind, String, Option<String>, String, String, String, String);
+type RequestKey = (String, OperationKind, String, Option<String>, String, String, String, String);
 
 /// Decides the requests of the log in `directory` again under `policy`, whose files
 /// are `outline`.
@@ -91,7 +91,7 @@ pub fn replay(
     watch: &dyn Watch,
 ) -> io::Result<Replay> {
     let mut replay = Replay::default();
-    let mut changes: BTreeMap<Key, (Option<Place>, u64, u64)> = BTreeMap::new();
+    let mut changes: BTreeMap<RequestKey, (Option<Place>, u64, u64)> = BTreeMap::new();
     let beside = Beside::new(policy, outline);
     let count = read_history(directory, since, watch, |request| {
         let decision = request.decide(policy);
@@ -199,7 +199,7 @@ fn by_its_rule(request: &Recorded<'_>, decision: &Decision) -> bool {
     decision.is_deny() && decision.rule() == request.rule
 }
 
-fn key(request: &Recorded<'_>, now: &str, rule: String) -> Key {
+fn key(request: &Recorded<'_>, now: &str, rule: String) -> RequestKey {
     (
         request.agent.to_string(),
         request.operation,

@@ -58,11 +58,11 @@ pub(super) struct Problem {
 /// Reads the tests of a policy from its text. Its other keys are not looked at.
 pub(super) fn of_policy(text: &str) -> Result<Vec<Test>, Problem> {
     #[derive(Deserialize)]
-    struct File {
+    struct PolicyTests {
         #[serde(default)]
         tests: Vec<Spanned<RawTest>>,
     }
-    let file: File = toml::from_str(text).map_err(syntax)?;
+    let file: PolicyTests = toml::from_str(text).map_err(syntax)?;
     tests(file.tests)
 }
 
@@ -70,12 +70,12 @@ pub(super) fn of_policy(text: &str) -> Result<Vec<Test>, Problem> {
 pub(super) fn of_file(text: &str) -> Result<Vec<Test>, Problem> {
     #[derive(Deserialize)]
     #[serde(deny_unknown_fields)]
-    struct File {
+    struct TestFile {
         schema: Spanned<u64>,
         #[serde(default)]
         tests: Vec<Spanned<RawTest>>,
     }
-    let file: File = toml::from_str(text).map_err(syntax)?;
+    let file: TestFile = toml::from_str(text).map_err(syntax)?;
     if *file.schema.get_ref() != 1 {
         let message = "this version reads schema 1 only".to_owned();
         return Err(Problem { span: Some(file.schema.span()), message });
