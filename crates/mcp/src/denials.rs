@@ -5,7 +5,7 @@ use crate::{
     model::{AgentName, OperationKind, WorkspacePath},
     policy::{
         Mode, Policy,
-        parts::{Name, Pattern, Questions, Rule, Segment},
+        parts::{CompiledRule, Name, Pattern, Questions, Segment},
         questions,
     },
 };
@@ -64,7 +64,7 @@ pub(super) fn denials(policy: &Policy, agent: &AgentName) -> Denials {
 }
 
 /// The operations that a rule has to do with.
-fn operations(rule: &Rule) -> Vec<OperationKind> {
+fn operations(rule: &CompiledRule) -> Vec<OperationKind> {
     let root = WorkspacePath::root();
     let is_asked = |operation: &OperationKind| {
         let mut asked = questions(*operation, &root, Some(&root)).into_iter();

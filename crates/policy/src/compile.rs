@@ -12,7 +12,7 @@ use sha2::{Digest as _, Sha256};
 
 use super::{
     Effect,
-    compiled::{AllowedExtensions, Grant, Layer, Policy, Rule, SecretPlace},
+    compiled::{AllowedExtensions, CompiledRule, Grant, Layer, Policy, SecretPlace},
     diagnostics::{Diagnostics, Problem},
     index::PatternSet,
     limits::{Limits, MOUNT, SESSION},
@@ -23,7 +23,7 @@ use super::{
     selftest,
     settings::Stated,
     source::PolicySource,
-    statements::{self, Glob, Statements},
+    statements::{self, StatedPattern, Statements},
 };
 use crate::model::Escaped;
 
@@ -189,7 +189,7 @@ fn assemble(source: &PolicySource, files: &[Statements], entry: usize) -> Policy
                 Effect::Allow => (&mut allows, &mut allow_rules),
             };
             rule.globs.iter().for_each(|glob| push_all(patterns, rules.len(), glob));
-            rules.push(Rule {
+            rules.push(CompiledRule {
                 id: rule.id.clone(),
                 layer,
                 line: rule.line,
@@ -249,14 +249,14 @@ fn bounds(statements: &Statements, above: Questions) -> Questions {
     listed | ruled.without(above)
 }
 
-fn push_all(patterns: &mut Vec<(u32, Pattern)>, entry: usize, glob: &Glob) {
+fn push_all(patterns: &mut Vec<(u32, Pattern)>, entry: usize, glob: &StatedPattern) {
     // A file holds far fewer entries than fit; were there more, the last
     // number would stand for several and the denial would still hold.
     let entry = u32::try_from(entry).unwrap_or(u32::MAX);
     patterns.extend(glob.alternatives.iter().map(|pattern| (entry, pattern.clone())));
 }
 
-fn numbered(globs: &[Glob]) -> Vec<(u32, Pattern)> {
+fn numbered(globs: &[StatedPattern]) -> Vec<(u32, Pattern)> {
     let mut patterns = Vec::new();
     globs.iter().enumerate().for_each(|(index, glob)| push_all(&mut patterns, index, glob));
     patterns

@@ -29,9 +29,9 @@ pub struct Policy {
     pub(super) secrets: PatternSet,
     pub(super) secret_places: Vec<SecretPlace>,
     pub(super) denials: PatternSet,
-    pub(super) deny_rules: Vec<Rule>,
+    pub(super) deny_rules: Vec<CompiledRule>,
     pub(super) asks: PatternSet,
-    pub(super) ask_rules: Vec<Rule>,
+    pub(super) ask_rules: Vec<CompiledRule>,
     pub(super) mode: Mode,
     pub(super) settings: Settings,
     pub(super) limits: Limits,
@@ -49,7 +49,7 @@ pub struct Layer {
     pub extensions: PerAccess<Option<AllowedExtensions>>,
     pub(super) allows: PatternSet,
     /// Its rules that allow.
-    pub allow_rules: Vec<Rule>,
+    pub allow_rules: Vec<CompiledRule>,
     /// The questions on which nothing is allowed that this layer does not
     /// allow.
     pub bounds: Questions,
@@ -86,7 +86,7 @@ pub(super) struct SecretPlace {
 
 /// One of `[[rules]]`, without its patterns.
 #[derive(Debug)]
-pub struct Rule {
+pub struct CompiledRule {
     pub(super) id: String,
     pub(super) layer: usize,
     pub(super) line: u64,
@@ -182,7 +182,7 @@ impl Policy {
 
     /// The rules that deny, each standing for an entry of
     /// [`denied_paths`](Self::denied_paths).
-    pub fn deny_rules(&self) -> &[Rule] {
+    pub fn deny_rules(&self) -> &[CompiledRule] {
         &self.deny_rules
     }
 

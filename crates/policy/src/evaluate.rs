@@ -3,7 +3,7 @@
 use super::{
     Decision, Effect, Object, Policy, Query,
     spelling::Spellings,
-    stages::{NAMES, OBJECTS, Subject, default_deny},
+    stages::{NAMES, OBJECTS, PreparedQuery, default_deny},
 };
 use crate::model::{Access, AgentName, Door, OperationKind, WorkspacePath};
 
@@ -16,7 +16,7 @@ impl Policy {
     /// Decides by name, given what has that name, if that is known.
     fn named(&self, query: &Query<'_>, object: Option<&Object>) -> Decision {
         let spellings = Spellings::of(query.path);
-        let subject = Subject::new(query, &spellings);
+        let subject = PreparedQuery::new(query, &spellings);
         self.answer(self.walk(&NAMES, &subject, object, false, |_, _| {}))
     }
 
@@ -24,7 +24,7 @@ impl Policy {
     /// both [`evaluate`](Self::evaluate) and this must allow.
     pub fn evaluate_object(&self, query: &Query<'_>, object: &Object) -> Decision {
         let spellings = Spellings::of(query.path);
-        let subject = Subject::new(query, &spellings);
+        let subject = PreparedQuery::new(query, &spellings);
         let outcome = self.walk(&OBJECTS, &subject, Some(object), false, |_, _| {});
         if outcome.finding.is_some() { self.answer(outcome) } else { self.no_objection() }
     }
@@ -33,7 +33,7 @@ impl Policy {
     /// asked for itself: by its name, and then by what it is.
     pub fn evaluate_entry(&self, query: &Query<'_>, object: &Object) -> Decision {
         let spellings = Spellings::of(query.path);
-        let subject = Subject::new(query, &spellings);
+        let subject = PreparedQuery::new(query, &spellings);
         let decision = self.answer(self.walk(&NAMES, &subject, None, false, |_, _| {}));
         if decision.is_deny() {
             return decision;

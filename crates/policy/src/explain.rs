@@ -5,7 +5,7 @@ use serde::Serialize;
 use super::{
     Decision, Effect, Object, Policy, Query,
     spelling::Spellings,
-    stages::{NAMES, OBJECTS, Stage, Subject, Verdict},
+    stages::{NAMES, OBJECTS, PreparedQuery, Stage, Verdict},
 };
 use crate::model::Access;
 
@@ -75,7 +75,7 @@ impl Policy {
     /// stages. The stages of content stay open: they need the content.
     pub fn explain(&self, query: &Query<'_>, object: Option<&Object>) -> Explanation {
         let spellings = Spellings::of(query.path);
-        let subject = Subject::new(query, &spellings);
+        let subject = PreparedQuery::new(query, &spellings);
         let mut stages = Vec::new();
         let mut decision =
             self.answer(self.walk(&NAMES, &subject, None, true, |stage, verdict| {

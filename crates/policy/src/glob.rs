@@ -5,7 +5,7 @@ use super::pattern::{Comparison, Pattern, parse};
 
 /// A compiled path pattern.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Glob {
+pub struct GlobPattern {
     alternatives: Vec<Pattern>,
 }
 
@@ -14,7 +14,7 @@ pub struct Glob {
 #[error("{0}")]
 pub struct GlobError(String);
 
-impl Glob {
+impl GlobPattern {
     /// The pattern that `text` spells, as in `allowedPaths`; it may begin with `./`, as paths
     /// that are asked for may.
     ///
@@ -48,16 +48,16 @@ mod tests {
 
     #[test]
     fn matches_as_policies_do() {
-        let glob = Glob::parse("src/**/*.{rs,toml}").unwrap();
+        let glob = GlobPattern::parse("src/**/*.{rs,toml}").unwrap();
         assert!(glob.matches("src/a.rs") && glob.matches("src/x/y/Cargo.toml"));
         assert!(!glob.matches("a.rs") && !glob.matches("src/A.RS"));
-        assert_eq!(Glob::parse("./src/**/*.{rs,toml}"), Ok(glob.clone()));
-        assert!(Glob::parse("./").is_err() && Glob::parse("././a").is_err());
-        assert!(Glob::parse("**").unwrap().matches("."));
+        assert_eq!(GlobPattern::parse("./src/**/*.{rs,toml}"), Ok(glob.clone()));
+        assert!(GlobPattern::parse("./").is_err() && GlobPattern::parse("././a").is_err());
+        assert!(GlobPattern::parse("**").unwrap().matches("."));
         assert!(glob.reaches_beneath(".") && glob.reaches_beneath("src/x"));
         assert!(!glob.reaches_beneath("docs"));
         assert_eq!(
-            Glob::parse("/x").unwrap_err().to_string().split(';').next(),
+            GlobPattern::parse("/x").unwrap_err().to_string().split(';').next(),
             Some("the pattern starts with `/`")
         );
     }

@@ -18,11 +18,11 @@ use super::pattern::{self, Name, Pattern};
 /// A path split into components, with the keys that patterns are filed under.
 #[derive(Debug)]
 pub struct Components<'p> {
-    list: Vec<Component<'p>>,
+    list: Vec<IndexedComponent<'p>>,
 }
 
 #[derive(Debug)]
-struct Component<'p> {
+struct IndexedComponent<'p> {
     text: &'p str,
     /// What it was before it was folded, where `?` and `[…]` could miss that.
     unfolded: Option<&'p str>,
@@ -30,13 +30,13 @@ struct Component<'p> {
     keys: OnceCell<[u64; 3]>,
 }
 
-impl Component<'_> {
+impl IndexedComponent<'_> {
     fn keys(&self) -> &[u64; 3] {
         self.keys.get_or_init(|| Components::keys_of(self.text))
     }
 }
 
-impl pattern::Component for &Component<'_> {
+impl pattern::Component for &IndexedComponent<'_> {
     fn is(self, name: &Name) -> bool {
         name.matches(self.text) || self.unfolded.is_some_and(|text| name.matches_unfolded(text))
     }
@@ -56,7 +56,7 @@ impl<'p> Components<'p> {
     /// Splits `path`.
     pub(super) fn of(path: &'p str) -> Self {
         let mut list = Vec::with_capacity(8);
-        let component = |text| Component { text, unfolded: None, keys: OnceCell::new() };
+        let component = |text| IndexedComponent { text, unfolded: None, keys: OnceCell::new() };
         list.extend(split(path).map(component));
         Self { list }
     }
@@ -177,7 +177,7 @@ impl PatternSet {
         &'a self,
         components: &'c Components<'c>,
     ) -> impl Iterator<Item = (u32, &'a Pattern)> {
-        let keys = components.list.iter().flat_map(Component::keys);
+        let keys = components.list.iter().flat_map(IndexedComponent::keys);
         let filed = keys.filter_map(|key| self.filed.get(key)).flatten();
         self.unfiled
             .iter()

@@ -56,7 +56,7 @@ pub use embedded::{EMBEDDED, embedded, is_name, unknown_name};
 pub use evaluate::questions;
 pub use explain::{Explanation, StageReport, StageVerdict};
 pub use form::Form;
-pub use glob::{Glob, GlobError};
+pub use glob::{GlobError, GlobPattern};
 pub use limits::{Limit, Limits};
 pub use mode::Mode;
 pub use query::Query;
@@ -90,7 +90,7 @@ pub use stages::{Object, ObjectKind};
 /// ```
 pub mod parts {
     pub use crate::{
-        compiled::{AllowedExtensions, Grant, Layer, Rule},
+        compiled::{AllowedExtensions, CompiledRule, Grant, Layer},
         diagnostics::Source,
         index::{Components, PatternSet},
         limits::{LimitRules, MOUNT, SESSION},

@@ -6,7 +6,7 @@ use super::{
     index::Components,
     questions::Questions,
     spelling::Spellings,
-    stages::{ENTRY, Subject},
+    stages::{ENTRY, PreparedQuery},
 };
 
 /// What a search may do with an entry that it met.
@@ -30,7 +30,7 @@ impl Policy {
     /// what it is; no link led there.
     pub fn sight(&self, query: &Query<'_>, object: &Object) -> Sight {
         let spellings = Spellings::of(query.path);
-        let subject = Subject::new(query, &spellings);
+        let subject = PreparedQuery::new(query, &spellings);
         let outcome = self.walk(&ENTRY, &subject, Some(object), false, |_, _| {});
         match (outcome.effect, outcome.finding) {
             // The last stage of the names always speaks.

@@ -10,7 +10,7 @@ use std::cell::Cell;
 
 use super::{
     Object, ObjectKind, Policy, Query, Sight,
-    compiled::Rule,
+    compiled::CompiledRule,
     index::{Components, PatternSet},
     pattern::{Dependence, Letters, Name, Pattern},
     questions::Questions,
@@ -34,7 +34,7 @@ struct Usual<'p> {
     directory: Components<'p>,
     /// Of these no pattern that is filed under one of its keys matches because of
     /// it; where a set has rules, those about the question count.
-    sets: Vec<(&'p PatternSet, Option<&'p [Rule]>)>,
+    sets: Vec<(&'p PatternSet, Option<&'p [CompiledRule]>)>,
     /// It looks like none of these.
     names: Vec<(Letters, &'p Name)>,
     /// The last name's keys by its extension and its start, which the next one often
@@ -105,7 +105,7 @@ impl Policy {
 }
 
 /// Whether the rule that an entry stands for is about the question.
-fn asks(rules: &[Rule], entry: u32, question: Questions, agent: &AgentName) -> bool {
+fn asks(rules: &[CompiledRule], entry: u32, question: Questions, agent: &AgentName) -> bool {
     let rule = rules.get(entry as usize);
     rule.is_some_and(|rule| rule.questions.hold(question) && rule.agents.hold(agent))
 }
@@ -173,7 +173,10 @@ impl Sights<'_> {
 
 impl<'p> Usual<'p> {
     /// The patterns that are filed under a key, with their sets' rules.
-    fn filed(&self, key: u64) -> impl Iterator<Item = (Option<&'p [Rule]>, u32, &'p Pattern)> {
+    fn filed(
+        &self,
+        key: u64,
+    ) -> impl Iterator<Item = (Option<&'p [CompiledRule]>, u32, &'p Pattern)> {
         self.sets.iter().flat_map(move |(set, rules)| {
             set.filed(key).map(|(entry, pattern)| (*rules, entry, pattern))
         })

@@ -15,7 +15,7 @@ use super::{Decision, Effect, Mode, Policy};
 use finding::Outcome;
 pub(super) use finding::Verdict;
 pub use objects::{Object, ObjectKind};
-pub(super) use subject::Subject;
+pub(super) use subject::PreparedQuery;
 
 /// One check.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -93,7 +93,7 @@ impl Policy {
     pub(super) fn walk<'p>(
         &'p self,
         stages: &[Stage],
-        subject: &Subject<'_>,
+        subject: &PreparedQuery<'_>,
         object: Option<&Object>,
         to_the_end: bool,
         mut visit: impl FnMut(Stage, &Verdict<'p>),
@@ -134,7 +134,12 @@ impl Policy {
             && matches!(stage, Stage::AllowedExtensions | Stage::AllowedPaths)
     }
 
-    fn verdict(&self, stage: Stage, subject: &Subject<'_>, object: Option<&Object>) -> Verdict<'_> {
+    fn verdict(
+        &self,
+        stage: Stage,
+        subject: &PreparedQuery<'_>,
+        object: Option<&Object>,
+    ) -> Verdict<'_> {
         match stage {
             Stage::HiddenNames => self.hidden_names(subject),
             Stage::DeniedExtensions => self.denied_extension(subject),

@@ -14,8 +14,8 @@ use std::ops::Range;
 
 use toml::de::DeTable;
 
-pub(super) use lined::Glob;
-use lined::{Lined, List};
+pub(super) use lined::StatedPattern;
+use lined::{Lined, StatedList};
 pub use rules::Agents;
 #[cfg(test)]
 pub(super) use rules::BUILT_IN;
@@ -37,11 +37,11 @@ pub(super) struct Statements {
     pub(super) name: Option<String>,
     pub(super) version: Option<u64>,
     pub(super) mode: Option<Mode>,
-    pub(super) allowed: PerAccess<Option<List<Glob>>>,
-    pub(super) extensions: PerAccess<Option<List<String>>>,
+    pub(super) allowed: PerAccess<Option<StatedList<StatedPattern>>>,
+    pub(super) extensions: PerAccess<Option<StatedList<String>>>,
     pub(super) denied_extensions: Vec<Lined<String>>,
-    pub(super) secret_names: Vec<Glob>,
-    pub(super) secret_except: Vec<Glob>,
+    pub(super) secret_names: Vec<StatedPattern>,
+    pub(super) secret_except: Vec<StatedPattern>,
     pub(super) content_secrets: ContentSecrets,
     pub(super) settings: Stated,
     pub(super) rules: Vec<Rule>,

@@ -7,7 +7,7 @@ use portcullis_audit::{Hash, RecordView};
 use super::Field;
 use crate::{
     model::has_hidden_characters,
-    policy::{Glob, GlobError},
+    policy::{GlobError, GlobPattern},
 };
 
 /// What a record must be; all that are given must hold, and of several values
@@ -56,7 +56,7 @@ pub enum PathFilter {
     Below(String),
     /// Those of a pattern; a path may also be spelled so, which is meant with what
     /// is beneath it.
-    Glob(Glob, String),
+    Glob(GlobPattern, String),
 }
 
 impl FromStr for PathFilter {
@@ -66,7 +66,7 @@ impl FromStr for PathFilter {
         let path = text.strip_prefix("./").unwrap_or(text).trim_end_matches('/');
         // No pattern holds hidden characters: such a name is meant as it is.
         if path.contains(['*', '?', '[', '{', '\\']) && !has_hidden_characters(path) {
-            return Ok(Self::Glob(Glob::parse(path)?, path.to_owned()));
+            return Ok(Self::Glob(GlobPattern::parse(path)?, path.to_owned()));
         }
         Ok(Self::Below(if path == "." { String::new() } else { path.to_owned() }))
     }

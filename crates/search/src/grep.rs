@@ -10,7 +10,7 @@ use crate::{
     model::{GrepQuery, Page, Position},
     page::{Room, begins, position},
     pattern,
-    policy::{Glob, ObjectKind},
+    policy::{GlobPattern, ObjectKind},
     tally::{Limits, Skipped, Tally},
     view::{Contents, Matched, Start},
     walk::{Visitor, Walk},
@@ -85,7 +85,7 @@ fn cut<M: Matched>(found: &mut Vec<M>, page: &Page) -> Option<Position> {
 }
 
 /// Which files are searched: a pattern without `/` is about names.
-fn included(text: &str) -> Result<Glob, Error> {
+fn included(text: &str) -> Result<GlobPattern, Error> {
     if text.contains('/') { pattern(text) } else { pattern(&format!("**/{text}")) }
 }
 

@@ -55,6 +55,6 @@ pub enum Error {
 }
 
 /// The pattern that `text` spells.
-fn pattern(text: &str) -> Result<policy::Glob, Error> {
-    policy::Glob::parse(text).map_err(|error| Error::Pattern(error.to_string()))
+fn pattern(text: &str) -> Result<policy::GlobPattern, Error> {
+    policy::GlobPattern::parse(text).map_err(|error| Error::Pattern(error.to_string()))
 }

@@ -5,7 +5,7 @@ use std::ops::Range;
 use crate::{
     Skipped,
     model::WorkspacePath,
-    policy::{Glob, ObjectKind},
+    policy::{GlobPattern, ObjectKind},
 };
 
 /// The directories and entries that an agent may see, for whom each was decided on before
@@ -112,7 +112,7 @@ pub enum Start<V: View> {
 #[derive(Debug)]
 pub struct Wanted {
     /// What the path relative to the start matches.
-    pub pattern: Option<Glob>,
+    pub pattern: Option<GlobPattern>,
     /// Whether directories are wanted themselves.
     pub directories: bool,
     /// Length of the start's path with the slash after it.

@@ -9,7 +9,7 @@ use std::{
 use crate::{
     ignore::{Ignores, Spent},
     model::WorkspacePath,
-    policy::{Glob, ObjectKind},
+    policy::{GlobPattern, ObjectKind},
     tally::{Skipped, Tally},
     view::{Directory as _, Met, View, Visit, Wanted},
 };
@@ -41,21 +41,21 @@ pub(super) struct Walk<'a, V: View, T> {
     /// Whether what is ignored is found too.
     ignored: bool,
     spent: Spent,
-    queue: Mutex<Queue<V>>,
+    queue: Mutex<WalkQueue<V>>,
     changed: Condvar,
 }
 
 /// A directory.
-struct Place<V: View> {
+struct PendingDirectory<V: View> {
     directory: V::Directory,
     depth: usize,
     /// What the directories above it ignore.
     ignores: Option<Arc<Ignores>>,
 }
 
-struct Queue<V: View> {
+struct WalkQueue<V: View> {
     /// Where the walk begins.
-    first: Option<Place<V>>,
+    first: Option<PendingDirectory<V>>,
     waiting: Vec<Waiting<V>>,
     /// Threads that are at work and may bring more.
     busy: usize,
@@ -72,26 +72,26 @@ enum Waiting<V: View> {
 }
 
 enum Task<V: View> {
-    Enter(Place<V>),
+    Enter(PendingDirectory<V>),
     Meet(Vec<V::Entry>),
 }
 
 impl<'a, V: View, T: Visitor<V>> Walk<'a, V, T> {
     /// Prepares a walk.
     pub(super) fn new(view: &'a V, tally: &'a Tally<'a>, visitor: &'a T, ignored: bool) -> Self {
-        let queue = Queue { first: None, waiting: Vec::new(), busy: 0, idle: 0, handed: 0 };
+        let queue = WalkQueue { first: None, waiting: Vec::new(), busy: 0, idle: 0, handed: 0 };
         let (spent, queue, changed) = (Spent::default(), Mutex::new(queue), Condvar::new());
         Self { view, tally, visitor, ignored, spent, queue, changed }
     }
 
     /// Walks beneath the directory `start` for what matches, until nothing is left or the
     /// tally says stop. With `directories` those are wanted, too.
-    pub(super) fn run(&self, start: V::Directory, pattern: Option<Glob>, directories: bool) {
+    pub(super) fn run(&self, start: V::Directory, pattern: Option<GlobPattern>, directories: bool) {
         let path = start.as_ref();
         let start_length = path.as_str().len() + usize::from(!path.is_root());
         let wanted = Wanted { pattern, directories, start: start_length };
         let ignores = if self.ignored { None } else { self.ignores_above(&start) };
-        lock(&self.queue).first = Some(Place { directory: start, depth: 0, ignores });
+        lock(&self.queue).first = Some(PendingDirectory { directory: start, depth: 0, ignores });
         let threads = thread::available_parallelism().map_or(1, usize::from).min(THREADS);
         thread::scope(|scope| {
             for _ in 1..threads {
@@ -149,11 +149,11 @@ impl<'a, V: View, T: Visitor<V>> Walk<'a, V, T> {
     }
 
     /// Looks into one directory.
-    fn enter(&self, tools: &mut T::Tools, wanted: &Wanted, place: Place<V>) {
+    fn enter(&self, tools: &mut T::Tools, wanted: &Wanted, place: PendingDirectory<V>) {
         if !self.tally.goes_on() {
             return;
         }
-        let Place { directory, depth, mut ignores } = place;
+        let PendingDirectory { directory, depth, mut ignores } = place;
         if !self.ignored {
             let (within, skipped) =
                 Ignores::within(ignores.as_ref(), self.view, &directory, &self.spent);
@@ -276,7 +276,7 @@ impl<V: View, T: Visitor<V>> Visit<V::Entry> for Look<'_, '_, V, T> {
     }
 }
 
-impl<V: View> Queue<V> {
+impl<V: View> WalkQueue<V> {
     fn take(&mut self, view: &V) -> Option<Task<V>> {
         if let Some(first) = self.first.take() {
             return Some(Task::Enter(first));
@@ -286,7 +286,7 @@ impl<V: View> Queue<V> {
                 && let Some(directory) = view.next(waiting)
             {
                 let (depth, ignores) = (*depth, ignores.clone());
-                return Some(Task::Enter(Place { directory, depth, ignores }));
+                return Some(Task::Enter(PendingDirectory { directory, depth, ignores }));
             }
             if let Waiting::Files(files) = self.waiting.pop()? {
                 self.handed = self.handed.saturating_sub(1);
@@ -298,7 +298,7 @@ impl<V: View> Queue<V> {
 
 /// A thread is at work as long as this lives.
 struct Busy<'w, V: View> {
-    queue: &'w Mutex<Queue<V>>,
+    queue: &'w Mutex<WalkQueue<V>>,
     changed: &'w Condvar,
 }
 
@@ -312,6 +312,6 @@ impl<V: View> Drop for Busy<'_, V> {
     }
 }
 
-fn lock<V: View>(queue: &Mutex<Queue<V>>) -> MutexGuard<'_, Queue<V>> {
+fn lock<V: View>(queue: &Mutex<WalkQueue<V>>) -> MutexGuard<'_, WalkQueue<V>> {
     queue.lock().unwrap_or_else(PoisonError::into_inner)
 }

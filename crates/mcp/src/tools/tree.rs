@@ -7,7 +7,7 @@ use serde::Serialize;
 use crate::{
     gateway::{EntryKind, Found, Summary},
     model::{GlobQuery, Page, Position, WorkspacePath, request},
-    policy::Glob,
+    policy::GlobPattern,
 };
 
 use super::{
@@ -25,7 +25,7 @@ const FRAME: usize = 46;
 const MOST_PATTERNS: usize = 100;
 
 /// What is left out, with everything in it.
-pub(super) struct Excluded(Vec<Glob>);
+pub(super) struct Excluded(Vec<GlobPattern>);
 
 impl Excluded {
     /// Patterns on paths relative to where the search begins. With `anywhere`,
@@ -36,7 +36,7 @@ impl Excluded {
             return Err(Trouble::Arguments(why));
         }
         let glob = |pattern: &str| {
-            Glob::parse(pattern)
+            GlobPattern::parse(pattern)
                 .map_err(|error| Trouble::Arguments(format!("a pattern cannot be used: {error}")))
         };
         let mut globs = Vec::new();

@@ -29,7 +29,7 @@ pub(super) enum Target {
 }
 
 /// Something found, as an allowlist sees it.
-pub(super) struct Found<'a> {
+pub(super) struct Candidate<'a> {
     pub(super) path: &'a str,
     pub(super) secret: &'a [u8],
     pub(super) matched: &'a [u8],
@@ -49,7 +49,7 @@ impl Allowlist {
     }
 
     /// Whether what was found is none.
-    pub(super) fn allows(&self, found: &Found<'_>) -> bool {
+    pub(super) fn allows(&self, found: &Candidate<'_>) -> bool {
         let target = match self.target {
             Target::Secret => found.secret,
             Target::Match => found.matched,
@@ -81,8 +81,12 @@ mod tests {
     #[test]
     fn any_or_all_of_what_is_named_must_be_met() {
         let regex = |text| vec![Expression::compile(text, false, &[]).unwrap()];
-        let found =
-            Found { path: "a/b.md", secret: b"FooExample", matched: b"k=FooExample", line: b"" };
+        let found = Candidate {
+            path: "a/b.md",
+            secret: b"FooExample",
+            matched: b"k=FooExample",
+            line: b"",
+        };
         let mut list =
             Allowlist { paths: regex("md$"), regexes: regex("^k="), ..Allowlist::default() };
         assert!(list.allows(&found));

@@ -60,7 +60,7 @@ impl Expression {
         let syntax = syntax::Config::new().unicode(false).utf8(false);
         let syntax = syntax.multi_line(multi_line).crlf(multi_line);
         let hir = syntax::parse_with(pattern, &syntax).map_err(|error| why(&error))?;
-        let needs_keyword = !keywords.is_empty() && Spellings::of(&hir, keywords).found;
+        let needs_keyword = !keywords.is_empty() && PartLiterals::of(&hir, keywords).found;
         let reach = hir.properties().maximum_len().filter(|_| needs_keyword);
         let weight = weight(&hir);
         Ok(Self { hir, regex: OnceLock::new(), slow: OnceLock::new(), weight, reach })
@@ -310,18 +310,18 @@ fn why(error: &regex_syntax::Error) -> String {
 pub fn every_match_has_keyword(pattern: &str, keywords: &[&str]) -> bool {
     let keywords: Vec<_> = keywords.iter().map(|keyword| keyword.to_ascii_lowercase()).collect();
     let syntax = syntax::Config::new().unicode(false).utf8(false);
-    syntax::parse_with(pattern, &syntax).is_ok_and(|hir| Spellings::of(&hir, &keywords).found)
+    syntax::parse_with(pattern, &syntax).is_ok_and(|hir| PartLiterals::of(&hir, &keywords).found)
 }
 
 /// What a part of an expression can match, as far as keywords are concerned.
-struct Spellings {
+struct PartLiterals {
     /// Everything it can match, in lower case; `None` when that is too much.
     all: Option<Vec<Vec<u8>>>,
     /// Whether every match holds a keyword.
     found: bool,
 }
 
-impl Spellings {
+impl PartLiterals {
     fn of(hir: &Hir, keywords: &[String]) -> Self {
         let exactly = |all: Vec<Vec<u8>>| {
             let found = !all.is_empty() && all.iter().all(|text| holds(text, keywords));

@@ -14,7 +14,7 @@ use super::{
     dialect::from_go,
     expression::Expression,
     native::{RuleText, Unusable, compile},
-    rule::Rule,
+    rule::SecretRule,
 };
 use crate::{
     Place,
@@ -23,7 +23,7 @@ use crate::{
     schema::{Field, Shape, optional, required},
 };
 
-type Value<'i> = toml::Spanned<DeValue<'i>>;
+type TomlValue<'i> = toml::Spanned<DeValue<'i>>;
 
 const TEXTS: Shape = Shape::List(&Shape::Text);
 
@@ -65,7 +65,7 @@ pub(crate) fn parse(
     source: &Source,
     honor_allowlists: bool,
     report: &mut Report<'_>,
-) -> Vec<Arc<Rule>> {
+) -> Vec<Arc<SecretRule>> {
     let (root, errors) = DeTable::parse_recoverable(&source.text);
     if !errors.is_empty() {
         for error in errors {
@@ -116,7 +116,7 @@ struct File<'a, 'r> {
 }
 
 impl File<'_, '_> {
-    fn rule(&mut self, table: &DeTable<'_>) -> Option<Rule> {
+    fn rule(&mut self, table: &DeTable<'_>) -> Option<SecretRule> {
         let id_value = table.get("id")?;
         let id = id_value.get_ref().as_str()?;
         let good = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '_' | '-');
@@ -229,7 +229,7 @@ fn span(table: &DeTable<'_>, key: &str) -> Option<Range<usize>> {
 fn elements<'a, 'i>(
     table: &'a DeTable<'i>,
     key: &str,
-) -> impl Iterator<Item = &'a Value<'i>> + use<'a, 'i> {
+) -> impl Iterator<Item = &'a TomlValue<'i>> + use<'a, 'i> {
     let list = table.get(key).and_then(|value| value.get_ref().as_array());
     list.into_iter().flat_map(|list| list.iter())
 }

@@ -75,7 +75,7 @@ impl fmt::Debug for Whole {
 
 /// A secret in one of the readings of a content; the first is the bytes
 /// themselves.
-struct Found {
+struct LocatedSecret {
     reading: usize,
     hit: Hit,
     finding: SecretFinding,
@@ -147,7 +147,7 @@ impl Secrets {
             Err(denial) => return Judged { findings: Vec::new(), verdict: Err(denial) },
         };
         // A secret that the gate itself puts back is nothing new.
-        let kept = |found: &Found| {
+        let kept = |found: &LocatedSecret| {
             // They are in order and apart from each other.
             let after = secrets.partition_point(|(range, _)| range.start <= found.hit.range.start);
             let around = after.checked_sub(1).and_then(|at| secrets.get(at));
@@ -191,7 +191,7 @@ impl Secrets {
         &self,
         subject: &Subject<'_>,
         original: Option<&[u8]>,
-    ) -> Result<Vec<Found>, Decision> {
+    ) -> Result<Vec<LocatedSecret>, Decision> {
         let (OnRead::Deny, Some(original)) = (self.on_read, original) else {
             return Ok(Vec::new());
         };
@@ -238,7 +238,7 @@ impl Secrets {
     }
 
     /// Looks at all readings of a content.
-    fn look(&self, subject: &Subject<'_>, content: &[u8]) -> Result<Vec<Found>, Decision> {
+    fn look(&self, subject: &Subject<'_>, content: &[u8]) -> Result<Vec<LocatedSecret>, Decision> {
         let mut all = Vec::new();
         for (reading, text) in readings(content).enumerate() {
             let hits = self.hits(subject, &text).map_err(|Overdue| self.too_late())?;
@@ -251,7 +251,7 @@ impl Secrets {
                 let secret = text.get(hit.range.clone()).unwrap_or_default();
                 let hash = subject.key.tag("finding", &[secret]);
                 let finding = SecretFinding { rule: rule.id.clone(), line, hash, action: "" };
-                all.push(Found { reading, hit, finding, blocks: !rule.warn_only });
+                all.push(LocatedSecret { reading, hit, finding, blocks: !rule.warn_only });
             }
         }
         Ok(all)
@@ -275,7 +275,7 @@ impl Secrets {
         Ok(hits)
     }
 
-    fn redacted(&self, subject: &Subject<'_>, content: &[u8], found: &[Found]) -> Redacted {
+    fn redacted(&self, subject: &Subject<'_>, content: &[u8], found: &[LocatedSecret]) -> Redacted {
         let hits: Vec<Hit> = found
             .iter()
             .filter(|found| found.blocks && found.reading == 0)
@@ -342,7 +342,7 @@ impl Secrets {
 
 /// The first of `some` that no finding of `others` covers. Both are in order of
 /// reading and place, and may be many.
-fn uncovered<'f>(some: &'f [Found], others: &[Found]) -> Option<&'f Found> {
+fn uncovered<'f>(some: &'f [LocatedSecret], others: &[LocatedSecret]) -> Option<&'f LocatedSecret> {
     // Each with the farthest end of those that begin no later.
     let mut reach: Vec<(usize, usize, usize)> = Vec::new();
     for other in others.iter().filter(|other| other.blocks) {
@@ -361,8 +361,11 @@ fn uncovered<'f>(some: &'f [Found], others: &[Found]) -> Option<&'f Found> {
     })
 }
 
-fn findings(found: Vec<Found>, action: impl Fn(&Found) -> &'static str) -> Vec<SecretFinding> {
-    let named = |found: Found| {
+fn findings(
+    found: Vec<LocatedSecret>,
+    action: impl Fn(&LocatedSecret) -> &'static str,
+) -> Vec<SecretFinding> {
+    let named = |found: LocatedSecret| {
         let action = action(&found);
         SecretFinding { action, ..found.finding }
     };

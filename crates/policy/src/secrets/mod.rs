@@ -33,7 +33,7 @@ pub use key::SecretKey;
 
 pub(super) use gitleaks::parse as parse_gitleaks;
 pub(super) use native::{RuleText, Unusable, compile as compile_rule};
-pub(super) use rule::Rule;
+pub(super) use rule::SecretRule;
 
 use std::{sync::Arc, time::Duration};
 
@@ -151,7 +151,7 @@ impl Secrets {
     /// # Errors
     /// When there are more keywords than can be looked for.
     pub(super) fn new(
-        rules: Vec<Arc<Rule>>,
+        rules: Vec<Arc<SecretRule>>,
         stated: StatedSecrets,
         file: impl Fn(usize) -> Option<String>,
     ) -> Result<Option<Self>, String> {

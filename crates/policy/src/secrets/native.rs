@@ -1,6 +1,6 @@
 //! Rules of the policy's own kind, and what every rule is compiled from.
 
-use super::{allowlist::Allowlist, expression::Expression, rule::Rule};
+use super::{allowlist::Allowlist, expression::Expression, rule::SecretRule};
 use crate::Place;
 
 /// A rule as written.
@@ -29,7 +29,7 @@ pub(crate) enum Unusable {
 }
 
 /// Compiles a rule without allowlists.
-pub(crate) fn compile(text: RuleText, place: Place) -> Result<Rule, Unusable> {
+pub(crate) fn compile(text: RuleText, place: Place) -> Result<SecretRule, Unusable> {
     let mut keywords: Vec<String> =
         text.keywords.iter().map(|keyword| keyword.to_ascii_lowercase()).collect();
     keywords.retain(|keyword| !keyword.is_empty());
@@ -45,7 +45,7 @@ pub(crate) fn compile(text: RuleText, place: Place) -> Result<Rule, Unusable> {
     if group.is_some_and(|group| group >= groups) {
         return Err(Unusable::Group(groups - 1));
     }
-    Ok(Rule {
+    Ok(SecretRule {
         id: text.id,
         description: text.description,
         place,

@@ -3,7 +3,7 @@
 use std::ops::Range;
 
 use super::{
-    allowlist::{Allowlist, Found},
+    allowlist::{Allowlist, Candidate},
     expression::{Expression, Match},
     search::Overdue,
 };
@@ -11,7 +11,7 @@ use crate::Place;
 
 /// A rule, compiled.
 #[derive(Debug)]
-pub(crate) struct Rule {
+pub(crate) struct SecretRule {
     pub(super) id: String,
     pub(super) description: Option<String>,
     pub(super) place: Place,
@@ -34,7 +34,7 @@ pub(crate) struct Rule {
 /// The comment by which gitleaks ignores a line.
 const ALLOW_COMMENT: &[u8] = b"gitleaks:allow";
 
-impl Rule {
+impl SecretRule {
     /// About how many states its expressions have, which is what they take of
     /// memory and of the time of compiling.
     pub(crate) fn weight(&self) -> usize {
@@ -159,7 +159,7 @@ impl Rule {
         {
             return false;
         }
-        let found = Found { path, secret, matched, line };
+        let found = Candidate { path, secret, matched, line };
         !self.allowlists.iter().any(|list| list.allows(&found))
     }
 }

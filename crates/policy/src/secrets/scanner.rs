@@ -8,12 +8,12 @@
 
 use std::{ops::Range, sync::Arc};
 
-use super::{keywords::Keywords, rule::Rule, search::Overdue};
+use super::{keywords::Keywords, rule::SecretRule, search::Overdue};
 
 /// The rules of a policy.
 #[derive(Debug, Default)]
 pub(super) struct Scanner {
-    rules: Vec<Arc<Rule>>,
+    rules: Vec<Arc<SecretRule>>,
     keywords: Option<Keywords>,
     /// The rules that have the keyword.
     owners: Vec<Vec<usize>>,
@@ -31,7 +31,7 @@ pub(super) struct Hit {
 impl Scanner {
     /// # Errors
     /// When there are too many keywords for the automaton.
-    pub(super) fn new(rules: Vec<Arc<Rule>>) -> Result<Self, String> {
+    pub(super) fn new(rules: Vec<Arc<SecretRule>>) -> Result<Self, String> {
         let mut words: Vec<&str> = Vec::new();
         let mut numbers = std::collections::HashMap::new();
         let (mut owners, mut always) = (Vec::<Vec<usize>>::new(), Vec::new());
@@ -57,7 +57,7 @@ impl Scanner {
     }
 
     /// The rules, by number.
-    pub(super) fn rules(&self) -> &[Arc<Rule>] {
+    pub(super) fn rules(&self) -> &[Arc<SecretRule>] {
         &self.rules
     }
 

@@ -3,11 +3,11 @@
 use super::{
     finding::{Finding, RuleName, Verdict},
     objects::{Object, ObjectKind},
-    subject::Subject,
+    subject::PreparedQuery,
 };
 use crate::{
     Policy,
-    compiled::{Layer, Rule},
+    compiled::{CompiledRule, Layer},
     index::{Components, PatternSet},
     model::{Access, OperationKind},
     pattern::Pattern,
@@ -15,7 +15,7 @@ use crate::{
 
 impl Policy {
     /// Names that a person would misread are not created.
-    pub(super) fn hidden_names(&self, subject: &Subject<'_>) -> Verdict<'_> {
+    pub(super) fn hidden_names(&self, subject: &PreparedQuery<'_>) -> Verdict<'_> {
         if subject.query.access == Access::Write && subject.query.path.has_hidden_characters() {
             return Verdict::Deny(Finding::fixed(
                 "names.hidden",
@@ -26,7 +26,7 @@ impl Policy {
         Verdict::Pass
     }
 
-    pub(super) fn denied_extension(&self, subject: &Subject<'_>) -> Verdict<'_> {
+    pub(super) fn denied_extension(&self, subject: &PreparedQuery<'_>) -> Verdict<'_> {
         if self.denied_extensions.is_empty() {
             return Verdict::Pass;
         }
@@ -53,7 +53,7 @@ impl Policy {
     }
 
     /// A path is secret when its name or that of a directory above it is.
-    pub(super) fn secret_names(&self, subject: &Subject<'_>) -> Verdict<'_> {
+    pub(super) fn secret_names(&self, subject: &PreparedQuery<'_>) -> Verdict<'_> {
         let found = subject
             .spellings()
             .filter_map(|components| {
@@ -79,7 +79,7 @@ impl Policy {
     fn excepted(
         &self,
         entry: u32,
-        subject: &Subject<'_>,
+        subject: &PreparedQuery<'_>,
         components: &Components<'_>,
         length: usize,
     ) -> bool {
@@ -99,7 +99,7 @@ impl Policy {
     }
 
     /// What the rules that restrict say: one that denies before one that asks.
-    pub(super) fn ruled(&self, subject: &Subject<'_>) -> Verdict<'_> {
+    pub(super) fn ruled(&self, subject: &PreparedQuery<'_>) -> Verdict<'_> {
         if let Some(rule) = restricting(&self.denials, &self.deny_rules, subject) {
             return Verdict::Deny(finding(rule));
         }
@@ -113,7 +113,7 @@ impl Policy {
     /// is known from the operation or from the object.
     pub(super) fn allowed_extension(
         &self,
-        subject: &Subject<'_>,
+        subject: &PreparedQuery<'_>,
         object: Option<&Object>,
     ) -> Verdict<'_> {
         let query = subject.query;
@@ -160,7 +160,7 @@ impl Policy {
     }
 
     /// Every layer that sets a bound must allow, and there must be one.
-    pub(super) fn allowed_path(&self, subject: &Subject<'_>) -> Verdict<'_> {
+    pub(super) fn allowed_path(&self, subject: &PreparedQuery<'_>) -> Verdict<'_> {
         let access = subject.query.access;
         let mut allowed = None;
         for (number, layer) in self.layers.iter().enumerate() {
@@ -211,7 +211,7 @@ fn not_allowed(access: Access) -> &'static str {
 }
 
 /// The layer's first `allow` rule for the path.
-fn allow_rule<'p>(layer: &'p Layer, subject: &Subject<'_>) -> Option<&'p Rule> {
+fn allow_rule<'p>(layer: &'p Layer, subject: &PreparedQuery<'_>) -> Option<&'p CompiledRule> {
     if layer.allows.is_empty() {
         return None;
     }
@@ -226,9 +226,9 @@ fn allow_rule<'p>(layer: &'p Layer, subject: &Subject<'_>) -> Option<&'p Rule> {
 /// its spellings.
 fn restricting<'p>(
     patterns: &PatternSet,
-    rules: &'p [Rule],
-    subject: &Subject<'_>,
-) -> Option<&'p Rule> {
+    rules: &'p [CompiledRule],
+    subject: &PreparedQuery<'_>,
+) -> Option<&'p CompiledRule> {
     if patterns.is_empty() {
         return None;
     }
@@ -245,11 +245,11 @@ fn restricting<'p>(
 }
 
 /// Whether `rule` is about the agent and the question.
-fn asks(rule: &Rule, subject: &Subject<'_>) -> bool {
+fn asks(rule: &CompiledRule, subject: &PreparedQuery<'_>) -> bool {
     rule.questions.hold(subject.question) && rule.agents.hold(subject.query.agent)
 }
 
-fn finding(rule: &Rule) -> Finding<'_> {
+fn finding(rule: &CompiledRule) -> Finding<'_> {
     Finding {
         rule: RuleName::Id(&rule.id),
         place: Some((rule.layer, rule.line)),

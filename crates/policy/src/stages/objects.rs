@@ -2,7 +2,7 @@
 
 use super::{
     finding::{Finding, Verdict},
-    subject::Subject,
+    subject::PreparedQuery,
 };
 use crate::{
     Policy, Query,
@@ -55,7 +55,11 @@ impl Policy {
 
     /// Only files and directories are served. What else there is can be seen
     /// in a list, and a link can be removed or renamed as what it is.
-    pub(super) fn file_type(&self, subject: &Subject<'_>, object: Option<&Object>) -> Verdict<'_> {
+    pub(super) fn file_type(
+        &self,
+        subject: &PreparedQuery<'_>,
+        object: Option<&Object>,
+    ) -> Verdict<'_> {
         let Some(object) = object else { return Verdict::Pass };
         let content = matches!(
             subject.query.operation,
@@ -84,7 +88,11 @@ impl Policy {
 
     /// A second name may lie where the policy forbids it, or outside. A rename
     /// moves one name and discloses nothing.
-    pub(super) fn hardlinks(&self, subject: &Subject<'_>, object: Option<&Object>) -> Verdict<'_> {
+    pub(super) fn hardlinks(
+        &self,
+        subject: &PreparedQuery<'_>,
+        object: Option<&Object>,
+    ) -> Verdict<'_> {
         if !object.is_some_and(|object| object.kind == ObjectKind::File && object.links > 1) {
             return Verdict::Pass;
         }
@@ -109,7 +117,7 @@ impl Policy {
     /// While a file has several names it is read under none of them, because one may be
     /// of those that may not be read. Such a one is not taken away, or what is left could
     /// be read.
-    fn name_taken_away(&self, subject: &Subject<'_>) -> Verdict<'_> {
+    fn name_taken_away(&self, subject: &PreparedQuery<'_>) -> Verdict<'_> {
         let setting = self.settings.hardlinks_read;
         let (operation, access) = (OperationKind::Read, Access::Read);
         let may_be_read =

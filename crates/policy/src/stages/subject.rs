@@ -5,7 +5,7 @@ use std::borrow::Cow;
 use crate::{Query, index::Components, questions::Questions, spelling::Spellings};
 
 /// A query with its path prepared for matching.
-pub(crate) struct Subject<'q> {
+pub(crate) struct PreparedQuery<'q> {
     pub(super) query: &'q Query<'q>,
     pub(super) question: Questions,
     pub(super) raw: Components<'q>,
@@ -14,7 +14,7 @@ pub(crate) struct Subject<'q> {
     others: Vec<Components<'q>>,
 }
 
-impl<'q> Subject<'q> {
+impl<'q> PreparedQuery<'q> {
     pub(crate) fn new(query: &'q Query<'q>, spellings: &'q Spellings<'q>) -> Self {
         Self {
             query,

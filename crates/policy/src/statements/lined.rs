@@ -4,7 +4,7 @@ use crate::pattern::Pattern;
 
 /// A list and the line of its key.
 #[derive(Debug, Clone)]
-pub(crate) struct List<T> {
+pub(crate) struct StatedList<T> {
     pub(crate) line: u64,
     pub(crate) items: Vec<T>,
 }
@@ -18,12 +18,12 @@ pub(crate) struct Lined<T> {
 
 /// A path pattern with its alternatives.
 #[derive(Debug, Clone)]
-pub(crate) struct Glob {
+pub(crate) struct StatedPattern {
     pub(crate) line: u64,
     pub(crate) alternatives: Vec<Pattern>,
 }
 
-impl Glob {
+impl StatedPattern {
     /// The same, and whatever lies beneath what it matches.
     pub(super) fn and_beneath(self) -> Self {
         let alternatives = self.alternatives.into_iter().map(Pattern::and_beneath).collect();

@@ -7,7 +7,7 @@ use toml::{
     de::{DeTable, DeValue},
 };
 
-use super::lined::Glob;
+use super::lined::StatedPattern;
 use crate::{
     check::{Report, shortened},
     diagnostics::{Problem, Source},
@@ -52,7 +52,11 @@ impl<'a, 'r> Reader<'a, 'r> {
     }
 
     /// A glob of paths; reports a bad one.
-    pub(super) fn glob(&mut self, value: &Value<'_>, comparison: Comparison) -> Option<Glob> {
+    pub(super) fn glob(
+        &mut self,
+        value: &Value<'_>,
+        comparison: Comparison,
+    ) -> Option<StatedPattern> {
         let text = value.get_ref().as_str()?;
         if self.patterns > MAX_PATTERNS {
             return None;
@@ -64,7 +68,7 @@ impl<'a, 'r> Reader<'a, 'r> {
                     let problem = format!("the file has more than {MAX_PATTERNS} patterns");
                     self.report(value.span(), Problem::new(problem).label("one too many"));
                 }
-                Some(Glob { line: self.line(&value.span()), alternatives })
+                Some(StatedPattern { line: self.line(&value.span()), alternatives })
             }
             Err(error) => {
                 let problem = Problem::new(format!("bad pattern \"{}\"", shortened(text)));

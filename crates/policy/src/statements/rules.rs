@@ -5,7 +5,7 @@ use std::{collections::HashSet, ops::Range};
 use toml::de::DeTable;
 
 use super::{
-    lined::Glob,
+    lined::StatedPattern,
     reader::{Reader, Value, elements, explained, sub},
 };
 use crate::{
@@ -53,7 +53,7 @@ pub(crate) struct Rule {
     pub(crate) line: u64,
     pub(crate) effect: Effect,
     pub(crate) questions: Questions,
-    pub(crate) globs: Vec<Glob>,
+    pub(crate) globs: Vec<StatedPattern>,
     pub(crate) agents: Agents,
     pub(crate) reason: Option<String>,
 }

@@ -12,7 +12,7 @@ use crate::{
     duration,
     said::Said,
     secrets::{
-        MAX_RULES, MAX_WEIGHT, OnRead, OnWrite, Rule, RuleText, StatedSecrets, Unusable,
+        MAX_RULES, MAX_WEIGHT, OnRead, OnWrite, RuleText, SecretRule, StatedSecrets, Unusable,
         compile_rule,
     },
 };
@@ -26,7 +26,7 @@ const MAX_SCAN_TIME: u64 = 24 * 60 * 60 * 1000;
 #[derive(Debug, Clone, Default)]
 pub(crate) struct ContentSecrets {
     pub(crate) stated: StatedSecrets,
-    pub(crate) rules: Vec<Arc<Rule>>,
+    pub(crate) rules: Vec<Arc<SecretRule>>,
     /// How many samples the rules were held against.
     pub(crate) samples: usize,
     pub(crate) honor_allowlists: bool,
@@ -77,7 +77,7 @@ impl Reader<'_, '_> {
             secrets.samples +=
                 ["match", "notMatch"].map(|key| elements(rule, key).count()).iter().sum::<usize>();
             let compiled = self.secret_rule(rule, &mut ids);
-            weight = weight.saturating_add(compiled.as_ref().map_or(0, Rule::weight));
+            weight = weight.saturating_add(compiled.as_ref().map_or(0, SecretRule::weight));
             if weight > MAX_WEIGHT {
                 let problem = "the expressions of the file are too large together";
                 let problem = Problem::new(problem).label("one too many");
@@ -104,7 +104,11 @@ impl Reader<'_, '_> {
         Some(Said { value: time?, place })
     }
 
-    fn secret_rule(&mut self, table: &DeTable<'_>, ids: &mut HashSet<String>) -> Option<Rule> {
+    fn secret_rule(
+        &mut self,
+        table: &DeTable<'_>,
+        ids: &mut HashSet<String>,
+    ) -> Option<SecretRule> {
         let id_value = table.get("id")?;
         let id = self.identifier(id_value)?;
         let line = self.line(&id_value.span());
@@ -196,7 +200,7 @@ impl Reader<'_, '_> {
         }
     }
 
-    fn check_samples(&mut self, table: &DeTable<'_>, rule: &Rule) {
+    fn check_samples(&mut self, table: &DeTable<'_>, rule: &SecretRule) {
         for (key, expected) in [("match", true), ("notMatch", false)] {
             let mut wrong: Vec<Range<usize>> = Vec::new();
             for value in elements(table, key) {

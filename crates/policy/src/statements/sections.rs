@@ -5,7 +5,7 @@ use std::{collections::BTreeSet, time::Duration};
 use toml::de::DeTable;
 
 use super::{
-    lined::{Glob, Lined, List},
+    lined::{Lined, StatedList, StatedPattern},
     reader::{Reader, Value, elements, sub},
 };
 use crate::{
@@ -34,7 +34,10 @@ impl Reader<'_, '_> {
         [crate::Mode::Enforce, crate::Mode::Observe].into_iter().find(|m| m.as_str() == word)
     }
 
-    pub(super) fn allowed_paths(&mut self, root: &DeTable<'_>) -> PerAccess<Option<List<Glob>>> {
+    pub(super) fn allowed_paths(
+        &mut self,
+        root: &DeTable<'_>,
+    ) -> PerAccess<Option<StatedList<StatedPattern>>> {
         let section = sub(root, "allowedPaths");
         PerAccess::from_fn(|access| {
             let table = section?;
@@ -42,14 +45,14 @@ impl Reader<'_, '_> {
             let items = elements(table, access.as_str())
                 .filter_map(|value| self.glob(value, Comparison::Exact))
                 .collect();
-            Some(List { line: self.line(&key.span()), items })
+            Some(StatedList { line: self.line(&key.span()), items })
         })
     }
 
     pub(super) fn allowed_extensions(
         &mut self,
         root: &DeTable<'_>,
-    ) -> PerAccess<Option<List<String>>> {
+    ) -> PerAccess<Option<StatedList<String>>> {
         let section = sub(root, "extensions").and_then(|table| sub(table, "allow"));
         PerAccess::from_fn(|access: Access| {
             let table = section?;
@@ -57,7 +60,7 @@ impl Reader<'_, '_> {
             let items = elements(table, access.as_str())
                 .filter_map(|value| self.extension(value))
                 .collect();
-            Some(List { line: self.line(&key.span()), items })
+            Some(StatedList { line: self.line(&key.span()), items })
         })
     }
 
@@ -71,7 +74,7 @@ impl Reader<'_, '_> {
             .collect()
     }
 
-    pub(super) fn secrets(&mut self, root: &DeTable<'_>, key: &str) -> Vec<Glob> {
+    pub(super) fn secrets(&mut self, root: &DeTable<'_>, key: &str) -> Vec<StatedPattern> {
         let Some(table) = sub(root, "secrets") else { return Vec::new() };
         let mode = if key == "except" { Comparison::Exact } else { Comparison::Folded };
         for value in elements(table, key).filter(|value| value.get_ref().as_str() == Some(".")) {

@@ -5,14 +5,14 @@ use std::collections::{HashMap, HashSet};
 
 use super::tree::Id;
 
-type Names = HashMap<Id, HashSet<String>>;
+type NamesByDirectory = HashMap<Id, HashSet<String>>;
 
 /// What was found, by directory.
 #[derive(Debug, Default)]
 pub(super) struct Found {
-    now: Names,
+    now: NamesByDirectory,
     /// Found before the notices that are dealt with were read.
-    before: Names,
+    before: NamesByDirectory,
 }
 
 impl Found {

@@ -34,14 +34,14 @@ const ROUNDS: usize = 4;
 
 /// What the thread and the subscribers share.
 pub struct Hub<D> {
-    state: Mutex<State<D>>,
+    state: Mutex<WatchState<D>>,
     directories: Arc<D>,
     stop: AtomicBool,
     ended: Mutex<Vec<Ended>>,
 }
 
 /// What is watched, and for whom.
-pub(super) struct State<D> {
+pub(super) struct WatchState<D> {
     pub(super) directories: Arc<D>,
     pub(super) policy: Arc<Policy>,
     pub(super) tree: Tree,
@@ -78,7 +78,7 @@ impl<D: Directories> Hub<D> {
     /// A hub without subscribers; it hears nothing before it [runs](Self::run).
     pub fn new(directories: D, policy: Arc<Policy>) -> Self {
         let directories = Arc::new(directories);
-        let state = State {
+        let state = WatchState {
             directories: Arc::clone(&directories),
             policy,
             tree: Tree::default(),
@@ -185,12 +185,12 @@ impl<D: Directories> Hub<D> {
         state.scopes.clear();
     }
 
-    fn lock(&self) -> MutexGuard<'_, State<D>> {
+    fn lock(&self) -> MutexGuard<'_, WatchState<D>> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl<D: Directories> State<D> {
+impl<D: Directories> WatchState<D> {
     fn subscribe(
         &mut self,
         agent: &AgentName,

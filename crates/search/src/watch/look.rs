@@ -3,13 +3,13 @@
 
 use super::{
     directories::{Directories, Unwatched},
-    hub::{MOST, Refusal, State, rescan},
+    hub::{MOST, Refusal, WatchState, rescan},
     queue::{Change, EventKind},
     tree::{Id, ROOT},
 };
 use crate::{model::WorkspacePath, policy::ObjectKind};
 
-impl<D: Directories> State<D> {
+impl<D: Directories> WatchState<D> {
     /// Looks at everything again, because something may have been missed, and
     /// lets everybody do the same.
     pub(super) fn look_again(&mut self) {

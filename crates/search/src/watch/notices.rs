@@ -10,7 +10,7 @@ use std::collections::{HashMap, HashSet};
 use super::{
     directories::{Directories, Notice, WatchId, What},
     found::Found,
-    hub::{State, rescan},
+    hub::{WatchState, rescan},
     queue::{Change, EventKind},
     tree::Id,
 };
@@ -20,7 +20,7 @@ use crate::{model::WorkspacePath, policy::ObjectKind};
 type Raw<'n> = (WatchId, &'n str);
 
 /// An entry of a watched directory.
-struct Place {
+struct WatchedEntry {
     parent: Id,
     name: String,
     path: WorkspacePath,
@@ -100,7 +100,7 @@ impl Batch {
     }
 }
 
-impl<D: Directories> State<D> {
+impl<D: Directories> WatchState<D> {
     /// Deals with notices in their order.
     pub(super) fn deal_with(&mut self, notices: Vec<Notice>) {
         let count = notices.len();
@@ -163,16 +163,16 @@ impl<D: Directories> State<D> {
     }
 
     /// What a notice is about; `None` when nobody may ever hear of it.
-    fn place(&self, notice: &Notice) -> Option<Place> {
+    fn place(&self, notice: &Notice) -> Option<WatchedEntry> {
         let (parent, path) = self.entry(raw(notice)?)?;
-        Some(Place { parent, name: notice.name.clone()?, path })
+        Some(WatchedEntry { parent, name: notice.name.clone()?, path })
     }
 
     fn moved(&mut self, batch: &mut Batch, at: usize, gone: &Notice, came: Option<&Notice>) {
         let from = self.place(gone);
         let to = came.and_then(|came| self.place(came));
         let back = batch.way_back(at, raw(gone), came.and_then(raw));
-        let there = |place: &Place| self.directories.kind(&place.path).is_some();
+        let there = |place: &WatchedEntry| self.directories.kind(&place.path).is_some();
         let exchanged = match (&from, &to) {
             (Some(from), Some(to)) => back.is_some() && there(from) && there(to),
             _ => back.is_some(),
@@ -226,7 +226,7 @@ impl<D: Directories> State<D> {
 
     /// An entry is new in its directory, or took the place of one that was found there
     /// and told. A directory is then told anew with all in it.
-    fn came(&mut self, place: &Place, directory: bool) {
+    fn came(&mut self, place: &WatchedEntry, directory: bool) {
         let told = self.unfind(place);
         if directory {
             self.tell(place, EventKind::Created, ObjectKind::Directory);
@@ -238,13 +238,13 @@ impl<D: Directories> State<D> {
     }
 
     /// Whether the entry was a watched directory.
-    fn is_known(&self, place: &Place) -> bool {
+    fn is_known(&self, place: &WatchedEntry) -> bool {
         self.tree.child(place.parent, &place.name).is_some()
     }
 
     /// Something else has the entry's name now; `was` tells whether a directory
     /// had it.
-    fn replaced(&mut self, place: &Place, was: bool) {
+    fn replaced(&mut self, place: &WatchedEntry, was: bool) {
         match self.directories.kind(&place.path) {
             Some(kind) if kind != ObjectKind::Directory && !was => {
                 self.tell(place, EventKind::Modified, kind);
@@ -260,7 +260,7 @@ impl<D: Directories> State<D> {
 
     /// An entry is in its directory no more; with `whole` it may have taken
     /// along what lies beneath it.
-    fn went(&mut self, place: &Place, directory: bool, whole: bool) {
+    fn went(&mut self, place: &WatchedEntry, directory: bool, whole: bool) {
         self.unfind(place);
         let kind = if directory { ObjectKind::Directory } else { ObjectKind::File };
         self.tell(place, EventKind::Deleted, kind);
@@ -277,7 +277,7 @@ impl<D: Directories> State<D> {
     }
 
     /// A file, a link or the like has another name.
-    fn renamed(&mut self, from: &Place, to: &Place) {
+    fn renamed(&mut self, from: &WatchedEntry, to: &WatchedEntry) {
         let kind = self.other_kind(&to.path);
         // What was found at the new name may be what this took the place of.
         self.unfind(to);
@@ -285,7 +285,8 @@ impl<D: Directories> State<D> {
         self.forget_child(from);
         self.forget_child(to);
         for scope in &self.scopes {
-            let shows = |place: &Place| scope.shows(&self.policy, place.parent, &place.path, kind);
+            let shows =
+                |place: &WatchedEntry| scope.shows(&self.policy, place.parent, &place.path, kind);
             if let Some(change) = renaming(from, to, (shows(from), shows(to)), kind) {
                 scope.tell(&change);
             }
@@ -295,14 +296,15 @@ impl<D: Directories> State<D> {
     /// A directory has another name. What was known beneath it may be wrong: notices
     /// that wait are about the old name or the new one, and more of them come. So it is
     /// watched anew, and whoever follows it looks at all beneath it again.
-    fn directory_renamed(&mut self, from: &Place, to: &Place) {
+    fn directory_renamed(&mut self, from: &WatchedEntry, to: &WatchedEntry) {
         let known = self.unfind(to);
         self.unfind(from);
         let child = self.tree.child(from.parent, &from.name);
         let kind = ObjectKind::Directory;
         let mut follow = Vec::new();
         for scope in &self.scopes {
-            let shows = |place: &Place| scope.shows(&self.policy, place.parent, &place.path, kind);
+            let shows =
+                |place: &WatchedEntry| scope.shows(&self.policy, place.parent, &place.path, kind);
             let (old, new) = (shows(from), shows(to) && !known);
             if let Some(change) = renaming(from, to, (old, new), kind) {
                 scope.tell(&change);
@@ -327,7 +329,7 @@ impl<D: Directories> State<D> {
 
     /// Watches a directory that came or has another name, and tells the scopes that
     /// are marked in `whom` of what is in it.
-    fn look_into(&mut self, place: &Place, whom: &[bool]) {
+    fn look_into(&mut self, place: &WatchedEntry, whom: &[bool]) {
         let looked = self
             .admit(place.parent, &place.name, &place.path)
             .and_then(|id| id.map_or(Ok(()), |id| self.explore(id, whom)));
@@ -336,7 +338,7 @@ impl<D: Directories> State<D> {
         }
     }
 
-    fn tell(&self, place: &Place, what: EventKind, kind: ObjectKind) {
+    fn tell(&self, place: &WatchedEntry, what: EventKind, kind: ObjectKind) {
         let change = Change { what, path: place.path.clone(), kind };
         for scope in &self.scopes {
             if scope.shows(&self.policy, place.parent, &place.path, kind) {
@@ -346,7 +348,7 @@ impl<D: Directories> State<D> {
     }
 
     /// Whether the entry was told of when it was found; it is not so any more.
-    fn unfind(&mut self, place: &Place) -> bool {
+    fn unfind(&mut self, place: &WatchedEntry) -> bool {
         self.found.take(place.parent, &place.name)
     }
 
@@ -356,7 +358,7 @@ impl<D: Directories> State<D> {
         now.unwrap_or(ObjectKind::File)
     }
 
-    fn forget_child(&mut self, place: &Place) {
+    fn forget_child(&mut self, place: &WatchedEntry) {
         if let Some(child) = self.tree.child(place.parent, &place.name) {
             self.forget(child);
         }
@@ -365,8 +367,8 @@ impl<D: Directories> State<D> {
 
 /// What is told of a renaming to whoever may see the old and the new name, or one of them.
 fn renaming(
-    from: &Place,
-    to: &Place,
+    from: &WatchedEntry,
+    to: &WatchedEntry,
     (old, new): (bool, bool),
     kind: ObjectKind,
 ) -> Option<Change> {

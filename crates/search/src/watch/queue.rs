@@ -113,13 +113,13 @@ pub struct Queue {
     pub(super) session: Session,
     path: WorkspacePath,
     seq: OnceLock<u64>,
-    state: Mutex<State>,
+    state: Mutex<QueueState>,
     ready: Condvar,
     wake: OnceLock<Box<dyn Fn() + Send + Sync>>,
 }
 
 #[derive(Default)]
-struct State {
+struct QueueState {
     events: VecDeque<Change>,
     bytes: usize,
     told: u64,
@@ -244,13 +244,13 @@ impl Queue {
         }
     }
 
-    fn lock(&self) -> MutexGuard<'_, State> {
+    fn lock(&self) -> MutexGuard<'_, QueueState> {
         // Plain data; a panic elsewhere left it whole.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl State {
+impl QueueState {
     /// Whether what waits says as much. Whoever hears of a new file, or that
     /// one was changed, looks at it afterwards.
     fn says(&self, event: &Change) -> bool {
