@@ -20,7 +20,7 @@ use crate::{
     model::{Session, WatchQuery, WorkspacePath},
 };
 
-use super::{offer::Shown, shared::Shared};
+use super::{offer::ShownTools, shared::Shared};
 
 /// Time between two looks at what changed.
 const PAUSE: Duration = Duration::from_millis(100);
@@ -28,23 +28,23 @@ const PAUSE: Duration = Duration::from_millis(100);
 /// What one client, or one stream of it, hears of.
 #[derive(Default)]
 pub(super) struct Changes {
-    followed: Mutex<Followed>,
+    followed: Mutex<FollowedList>,
     bell: Arc<Notify>,
 }
 
 #[derive(Default)]
-struct Followed {
+struct FollowedList {
     /// By URI.
     files: BTreeMap<String, Subscription>,
     /// All files, for changes of their list.
     all: Option<Subscription>,
-    tools: Option<Tools>,
+    tools: Option<AnnouncedTools>,
     task: Option<JoinHandle<()>>,
 }
 
 /// The tools, as the client saw them last or was told that they are others.
-struct Tools {
-    shown: Arc<Shown>,
+struct AnnouncedTools {
+    shown: Arc<ShownTools>,
     /// Rings when another policy is in force, which may show others.
     herald: Arc<Herald>,
 }
@@ -144,7 +144,7 @@ impl Changes {
     }
 
     /// Follows the list of tools; gives what is shown now.
-    pub(super) fn follow_tools(&self, shared: &Shared) -> Arc<Shown> {
+    pub(super) fn follow_tools(&self, shared: &Shared) -> Arc<ShownTools> {
         let mut followed = self.lock();
         let herald = match followed.tools.take() {
             Some(tools) => tools.herald,
@@ -152,7 +152,7 @@ impl Changes {
         };
         // After that, or a policy between the two would be missed.
         let shown = shared.shown();
-        followed.tools = Some(Tools { shown: Arc::clone(&shown), herald });
+        followed.tools = Some(AnnouncedTools { shown: Arc::clone(&shown), herald });
         shown
     }
 
@@ -225,7 +225,7 @@ impl Changes {
         news
     }
 
-    fn lock(&self) -> MutexGuard<'_, Followed> {
+    fn lock(&self) -> MutexGuard<'_, FollowedList> {
         lock(&self.followed)
     }
 }

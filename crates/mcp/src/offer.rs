@@ -22,7 +22,7 @@ pub(super) struct Offer {
     agent: AgentName,
     tools: Arc<Tools>,
     /// The policy that was asked last, and what it says.
-    last: Mutex<(Weak<Policy>, Arc<Shown>)>,
+    last: Mutex<(Weak<Policy>, Arc<ShownTools>)>,
 }
 
 /// The tools of a set. Their schemas take far more memory than all else that a session
@@ -52,14 +52,14 @@ impl Tools {
 
 /// What one policy makes of the tools.
 #[derive(Default)]
-pub(super) struct Shown {
+pub(super) struct ShownTools {
     /// Whether each of them is shown.
     tools: Vec<bool>,
     /// Whether any rule asks a person.
     pub(super) asks: bool,
 }
 
-impl Shown {
+impl ShownTools {
     /// Whether another policy shows the same tools.
     pub(super) fn shows_as(&self, other: &Self) -> bool {
         self.tools == other.tools
@@ -72,7 +72,7 @@ impl Offer {
     }
 
     /// What `policy` makes of the tools.
-    pub(super) fn under(&self, policy: &Arc<Policy>) -> Arc<Shown> {
+    pub(super) fn under(&self, policy: &Arc<Policy>) -> Arc<ShownTools> {
         let mut last = lock(&self.last);
         let (known, shown) = &mut *last;
         if !std::ptr::eq(known.as_ptr(), Arc::as_ptr(policy)) {
@@ -80,20 +80,20 @@ impl Offer {
                 tool.tells_nothing() || !never_allows(policy, &self.agent, tool.kind())
             };
             let tools = self.tools.all.iter().map(is_shown).collect();
-            *shown = Arc::new(Shown { tools, asks: policy.asks() });
+            *shown = Arc::new(ShownTools { tools, asks: policy.asks() });
             *known = Arc::downgrade(policy);
         }
         Arc::clone(shown)
     }
 
     /// Those that are shown.
-    pub(super) fn list<'a>(&'a self, shown: &'a Shown) -> impl Iterator<Item = &'a Tool> {
+    pub(super) fn list<'a>(&'a self, shown: &'a ShownTools) -> impl Iterator<Item = &'a Tool> {
         let all = self.tools.all.iter().zip(&shown.tools);
         all.filter(|(_, is_shown)| **is_shown).map(|(tool, _)| tool)
     }
 
     /// Operations of those that are not shown.
-    pub(super) fn closed(&self, shown: &Shown) -> Vec<OperationKind> {
+    pub(super) fn closed(&self, shown: &ShownTools) -> Vec<OperationKind> {
         let hidden = |kind: &OperationKind| {
             let mut tools = self.tools.all.iter().zip(&shown.tools);
             tools.any(|(tool, is_shown)| tool.kind() == *kind && !is_shown)
@@ -102,7 +102,7 @@ impl Offer {
     }
 
     /// The number of one that is shown.
-    pub(super) fn find(&self, name: &str, shown: &Shown) -> Option<usize> {
+    pub(super) fn find(&self, name: &str, shown: &ShownTools) -> Option<usize> {
         let number = self.tools.by_name.get(name).copied()?;
         shown.tools.get(number).filter(|is_shown| **is_shown).map(|_| number)
     }
@@ -140,7 +140,7 @@ mod tests {
         let (read, write) = (policy("read"), policy("write"));
         let first = offer.under(&read);
         assert!(Arc::ptr_eq(&first, &offer.under(&read)));
-        let named = |shown: &Shown| offer.find("write_file", shown).is_some();
+        let named = |shown: &ShownTools| offer.find("write_file", shown).is_some();
         let second = offer.under(&write);
         assert!(!first.shows_as(&second) && !named(&first) && named(&second));
         assert_eq!(offer.list(&second).filter(|tool| tool.shown().name == "write_file").count(), 1);

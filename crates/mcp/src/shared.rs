@@ -29,7 +29,7 @@ use super::{
     asking::{Asker, Tickets},
     call::Call,
     memory::ClientMemory,
-    offer::{Offer, Shown},
+    offer::{Offer, ShownTools},
     tools::Waits,
     writer::LineWriter,
 };
@@ -70,7 +70,7 @@ pub(super) struct Shared {
 
 impl Shared {
     /// What the policy in force makes of the tools.
-    pub(super) fn shown(&self) -> Arc<Shown> {
+    pub(super) fn shown(&self) -> Arc<ShownTools> {
         self.offer.under(&self.gateway.policy())
     }
 

@@ -34,7 +34,7 @@ pub(crate) struct Tool {
 /// The part of a tool that clients are shown.
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
-struct Shown {
+struct ToolDescription {
     title: String,
     description: String,
     input_schema: JsonObject,
@@ -118,9 +118,11 @@ impl Tool {
 /// the table.
 pub(super) fn load(shown: &str, rows: &[Row], name: impl Fn(&str) -> String) -> Vec<Tool> {
     // A test loads both tables.
-    let mut shown: HashMap<String, Shown> = serde_json::from_str(shown).unwrap_or_default();
+    let mut shown: HashMap<String, ToolDescription> =
+        serde_json::from_str(shown).unwrap_or_default();
     let tool = |(key, kind, effect, waits, run): &Row| {
-        let Shown { title, description, input_schema, output_schema } = shown.remove(*key)?;
+        let ToolDescription { title, description, input_schema, output_schema } =
+            shown.remove(*key)?;
         let mut tool = model::Tool::new(name(key), description, Arc::new(input_schema))
             .with_annotations(effect.annotations(&title))
             .with_title(title);
