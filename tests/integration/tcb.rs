@@ -27,6 +27,7 @@ const PARTS: &[(&str, &[&str])] = &[
             "audit/src/json.rs",
             "audit/src/line",
             "audit/src/line.rs",
+            "audit/src/note",
             "audit/src/note.rs",
             "audit/src/record.rs",
             "audit/src/segment.rs",
