@@ -5,6 +5,7 @@
 
 mod chart;
 pub(super) mod digest;
+mod first;
 mod gaps;
 mod html;
 mod items;

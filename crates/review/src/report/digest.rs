@@ -1,4 +1,6 @@
-//! Counting for a report, segment by segment, and how two segments add up.
+//! Counting for a report, segment by segment.
+
+mod merge;
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
@@ -6,7 +8,8 @@ use portcullis_audit::RecordView;
 use serde_json::Value;
 
 use super::{
-    Listed, MOST_LISTED, PolicyInForce,
+    MOST_LISTED, PolicyInForce,
+    first::First,
     items::{
         Activity, Agent, Approval, Decided, Denied, FileChange, Finding, GateStart, Operation,
         PolicyChange, SetAside,
@@ -20,40 +23,6 @@ use crate::{
 
 /// With more hours than this, activity is shown by the day.
 const MOST_HOURS: usize = 72;
-
-/// A list of which only the first ones are kept.
-#[derive(Debug)]
-pub(super) struct First<T> {
-    total: u64,
-    kept: Vec<T>,
-}
-
-impl<T> Default for First<T> {
-    fn default() -> Self {
-        Self { total: 0, kept: Vec::new() }
-    }
-}
-
-impl<T> First<T> {
-    fn push(&mut self, item: impl FnOnce() -> T) {
-        self.total += 1;
-        if self.kept.len() < MOST_LISTED {
-            self.kept.push(item());
-        }
-    }
-
-    fn merge(&mut self, other: Self) {
-        self.total += other.total;
-        let room = MOST_LISTED.saturating_sub(self.kept.len());
-        self.kept.extend(other.kept.into_iter().take(room));
-    }
-}
-
-impl<T> From<First<T>> for Listed<T> {
-    fn from(first: First<T>) -> Self {
-        Self { total: first.total, listed: first.kept }
-    }
-}
 
 /// What was counted so far.
 #[derive(Debug, Default)]
@@ -406,85 +375,6 @@ impl Digest {
         let begin = if early.first < late.first { &early } else { &late };
         let (before, first) = (begin.before.clone(), begin.first);
         *file = FileChange { changes, before, first, ..late };
-    }
-
-    /// Adds what comes later in the log.
-    pub(super) fn merge(&mut self, later: Self) {
-        self.left_out += later.left_out;
-        if self.is_full() {
-            self.left_out += later.records;
-            return;
-        }
-        self.bytes += later.bytes;
-        self.open_bytes += later.open_bytes;
-        self.sessions += later.sessions;
-        self.records += later.records;
-        self.first = self.first.take().or(later.first);
-        self.last = later.last.or(self.last.take());
-        for (kind, more) in later.kinds {
-            *self.kinds.entry(kind).or_default() += more;
-        }
-        self.workspaces.extend(later.workspaces);
-        for (hour, (allowed, denied)) in later.hours {
-            let counts = self.hours.entry(hour).or_default();
-            *counts = (counts.0 + allowed, counts.1 + denied);
-        }
-        for (name, agent) in later.agents {
-            match self.agents.get_mut(&name) {
-                Some(sum) => sum.merge(agent),
-                None => {
-                    self.agents.insert(name, agent);
-                }
-            }
-        }
-        for (key, rule) in later.rules {
-            let records = rule.records;
-            self.rules.entry(key).or_insert(Decided { records: 0, ..rule }).records += records;
-        }
-        for (op, more) in later.operations {
-            let sum = self
-                .operations
-                .entry(op.clone())
-                .or_insert_with(|| Operation { op, ..Operation::default() });
-            sum.allowed += more.allowed;
-            sum.denied += more.denied;
-        }
-        self.observed.merge(later.observed);
-        self.denied.merge(later.denied);
-        self.secrets.merge(later.secrets);
-        for (_, file) in later.files {
-            self.file(file);
-        }
-        for (sha256, policy) in later.policies {
-            match self.policies.get_mut(&sha256) {
-                Some(sum) => {
-                    sum.records += policy.records;
-                    sum.last = policy.last;
-                    sum.name = policy.name.or(sum.name.take());
-                    sum.version = policy.version.or(sum.version);
-                }
-                None => {
-                    self.policies.insert(sha256, policy);
-                }
-            }
-        }
-        self.policy_changes.merge(later.policy_changes);
-        self.approvals.merge(later.approvals);
-        self.gates.merge(later.gates);
-        self.stopped.extend(later.stopped);
-        self.confined.extend(later.confined);
-        for gate in &mut self.gates.kept {
-            if let Some(how) = self.confined.get(&gate.boot) {
-                gate.enforcement = Some(how.clone());
-            }
-            gate.stopped = gate.stopped || self.stopped.contains(&gate.boot);
-        }
-        self.set_aside.extend(later.set_aside);
-        // Earlier changes that the later part answers.
-        for (of, result) in later.answers {
-            self.answered(of, result);
-        }
-        self.open.extend(later.open);
     }
 
     /// Changes that nothing answers.

@@ -1,0 +1,85 @@
+//! How two digests add up: that of a part of the log, and that of what comes later.
+
+use super::Digest;
+use crate::report::items::{Decided, Operation};
+
+impl Digest {
+    /// Adds what comes later in the log.
+    pub(in crate::report) fn merge(&mut self, later: Self) {
+        self.left_out += later.left_out;
+        if self.is_full() {
+            self.left_out += later.records;
+            return;
+        }
+        self.bytes += later.bytes;
+        self.open_bytes += later.open_bytes;
+        self.sessions += later.sessions;
+        self.records += later.records;
+        self.first = self.first.take().or(later.first);
+        self.last = later.last.or(self.last.take());
+        for (kind, more) in later.kinds {
+            *self.kinds.entry(kind).or_default() += more;
+        }
+        self.workspaces.extend(later.workspaces);
+        for (hour, (allowed, denied)) in later.hours {
+            let counts = self.hours.entry(hour).or_default();
+            *counts = (counts.0 + allowed, counts.1 + denied);
+        }
+        for (name, agent) in later.agents {
+            match self.agents.get_mut(&name) {
+                Some(sum) => sum.merge(agent),
+                None => {
+                    self.agents.insert(name, agent);
+                }
+            }
+        }
+        for (key, rule) in later.rules {
+            let records = rule.records;
+            self.rules.entry(key).or_insert(Decided { records: 0, ..rule }).records += records;
+        }
+        for (op, more) in later.operations {
+            let sum = self
+                .operations
+                .entry(op.clone())
+                .or_insert_with(|| Operation { op, ..Operation::default() });
+            sum.allowed += more.allowed;
+            sum.denied += more.denied;
+        }
+        self.observed.merge(later.observed);
+        self.denied.merge(later.denied);
+        self.secrets.merge(later.secrets);
+        for (_, file) in later.files {
+            self.file(file);
+        }
+        for (sha256, policy) in later.policies {
+            match self.policies.get_mut(&sha256) {
+                Some(sum) => {
+                    sum.records += policy.records;
+                    sum.last = policy.last;
+                    sum.name = policy.name.or(sum.name.take());
+                    sum.version = policy.version.or(sum.version);
+                }
+                None => {
+                    self.policies.insert(sha256, policy);
+                }
+            }
+        }
+        self.policy_changes.merge(later.policy_changes);
+        self.approvals.merge(later.approvals);
+        self.gates.merge(later.gates);
+        self.stopped.extend(later.stopped);
+        self.confined.extend(later.confined);
+        for gate in &mut self.gates.kept {
+            if let Some(how) = self.confined.get(&gate.boot) {
+                gate.enforcement = Some(how.clone());
+            }
+            gate.stopped = gate.stopped || self.stopped.contains(&gate.boot);
+        }
+        self.set_aside.extend(later.set_aside);
+        // Earlier changes that the later part answers.
+        for (of, result) in later.answers {
+            self.answered(of, result);
+        }
+        self.open.extend(later.open);
+    }
+}

@@ -1,0 +1,37 @@
+//! Lists of a report, of which only the first items are kept.
+
+use super::{Listed, MOST_LISTED};
+
+/// A list of which only the first ones are kept.
+#[derive(Debug)]
+pub(super) struct First<T> {
+    total: u64,
+    pub(super) kept: Vec<T>,
+}
+
+impl<T> Default for First<T> {
+    fn default() -> Self {
+        Self { total: 0, kept: Vec::new() }
+    }
+}
+
+impl<T> First<T> {
+    pub(super) fn push(&mut self, item: impl FnOnce() -> T) {
+        self.total += 1;
+        if self.kept.len() < MOST_LISTED {
+            self.kept.push(item());
+        }
+    }
+
+    pub(super) fn merge(&mut self, other: Self) {
+        self.total += other.total;
+        let room = MOST_LISTED.saturating_sub(self.kept.len());
+        self.kept.extend(other.kept.into_iter().take(room));
+    }
+}
+
+impl<T> From<First<T>> for Listed<T> {
+    fn from(first: First<T>) -> Self {
+        Self { total: first.total, listed: first.kept }
+    }
+}
