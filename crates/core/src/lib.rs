@@ -140,8 +140,8 @@ mod workspace;
 use portcullis_policy::{self as policy, model};
 
 pub use backup::{
-    Attributes, BackupId, BackupIdError, BackupMaintenance, BackupStore, Content as BackupContent,
-    Entry as Backup, EntryKind as BackupKind, Error as BackupError, Listing as BackupList,
+    Attributes, BackupId, BackupIdError, BackupList, BackupMaintenance, BackupStore,
+    Content as BackupContent, Entry as Backup, EntryKind as BackupKind, Error as BackupError,
     Node as BackupNode, NodeKind as BackupNodeKind, Packed, Pruned, Tree as BackupTree,
 };
 pub use gateway::{
@@ -151,8 +151,7 @@ pub use gateway::{
     Times, WriteOver, unified_diff,
 };
 pub use ledger::{
-    AuditLog, Error as LogError, Looked, Plan as RecoveryPlan, Prune as PrunePlan, Pruning, Signer,
-    Signing,
+    AuditLog, Error as LogError, Looked, Prune as PrunePlan, Pruning, RecoveryPlan, Signer, Signing,
 };
 pub use ops::{
     Base, BufferError, Buffers, Committed, Content, Entries, Entry, EntryKind, Event, FileMatches,

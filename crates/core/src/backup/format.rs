@@ -161,7 +161,7 @@ pub(super) struct Trailer {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) tree: Option<TreeTrailer>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub(super) packed: Option<Packed>,
+    pub(super) packed: Option<ObjectReference>,
 }
 
 /// The part of a [`Trailer`] that only trees have.
@@ -179,7 +179,7 @@ pub(super) struct TreeTrailer {
 /// Where the content of an entry is that is not in the entry itself.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub(super) struct Packed {
+pub(super) struct ObjectReference {
     /// The object.
     pub(super) object: Hash,
     /// Bytes that the compressed manifest of a tree has in the entry.

@@ -37,7 +37,7 @@ pub use maintenance::BackupMaintenance;
 pub(crate) use owners::Owners;
 pub use pack::Packed;
 pub(crate) use read::Trail;
-pub use read::{Content, Entry, Listing, Tree};
+pub use read::{BackupList, Content, Entry, Tree};
 pub(crate) use save::{Meta, Origin, Saved};
 pub use store::{BackupStore, Pruned};
 pub(crate) use tree::{MAX_ENTRIES, fingerprint};

@@ -2,7 +2,7 @@
 //! that it never opens entries.
 //!
 //! `PATH.ID.GROUP.SIZE`: the first 128 bits of the path's SHA-256 in hex, the
-//! backup's id, 64 bits that name a run of versions (see [`Group`]), and the
+//! backup's id, 64 bits that name a run of versions (see [`VersionRun`]), and the
 //! entry's size on disk in hex. `PATH.ID.GROUP.SIZE.OBJECT` when the content lies in
 //! the [object](super::object) with that SHA-256. Entries are spread over 256
 //! directories by the first two digits of the path's hash, so that the backups
@@ -48,9 +48,9 @@ pub(super) fn shard_name(number: u8) -> String {
 ///
 /// Entries of earlier versions have one run for each session.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub(super) struct Group(u64);
+pub(super) struct VersionRun(u64);
 
-impl Group {
+impl VersionRun {
     /// The session's run that begins with the backup `first`.
     ///
     /// A command such as `portcullis fs write` is a session of its own; all of
@@ -74,7 +74,7 @@ impl Group {
 pub(super) struct Name {
     pub(super) key: PathKey,
     pub(super) id: BackupId,
-    pub(super) group: Group,
+    pub(super) group: VersionRun,
     /// Bytes on disk, without those of the object.
     pub(super) size: u64,
     /// The object that holds the content.
@@ -131,7 +131,7 @@ impl FromStr for Name {
         Ok(Self {
             key: PathKey(u128::from_str_radix(key, 16).map_err(|_| ())?),
             id: id.parse().map_err(|_| ())?,
-            group: Group(u64::from_str_radix(group, 16).map_err(|_| ())?),
+            group: VersionRun(u64::from_str_radix(group, 16).map_err(|_| ())?),
             size: u64::from_str_radix(size, 16).map_err(|_| ())?,
             object,
         })
@@ -148,7 +148,7 @@ mod tests {
         let name = Name {
             key: PathKey::of(&path),
             id: BackupId::new(1_793_707_262_123_456).unwrap(),
-            group: Group(7),
+            group: VersionRun(7),
             size: 4321,
             object: None,
         };

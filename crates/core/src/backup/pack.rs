@@ -158,7 +158,7 @@ impl BackupStore {
             None => 0,
         };
         trailer.v = 2;
-        trailer.packed = Some(format::Packed { object: object.name.hash, manifest });
+        trailer.packed = Some(format::ObjectReference { object: object.name.hash, manifest });
         let size = trailer.write(&temp.file, manifest)?;
         fdatasync(&temp.file).map_err(Error::os("sync the backup"))?;
         self.prove(&trailer, &temp.file, entry.id)?;

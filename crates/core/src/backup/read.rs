@@ -22,7 +22,7 @@ use super::{
     name::{Name, PathKey},
     object::Objects,
     range::Range,
-    tree::Fingerprint,
+    tree::TreeHasher,
 };
 use crate::model::{OperationKind, PathError, WorkspacePath};
 
@@ -70,7 +70,7 @@ impl Entry {
 
 /// What is in the vault.
 #[derive(Debug, Default)]
-pub struct Listing {
+pub struct BackupList {
     /// Entries, oldest first.
     pub entries: Vec<Entry>,
     /// Entries that cannot be read.
@@ -82,7 +82,7 @@ impl BackupStore {
     ///
     /// # Errors
     /// As the system says.
-    pub fn entries(&self) -> Result<Listing, Error> {
+    pub fn entries(&self) -> Result<BackupList, Error> {
         self.describe_all(self.names()?)
     }
 
@@ -90,7 +90,7 @@ impl BackupStore {
     ///
     /// # Errors
     /// As the system says.
-    pub fn entries_of(&self, path: &WorkspacePath) -> Result<Listing, Error> {
+    pub fn entries_of(&self, path: &WorkspacePath) -> Result<BackupList, Error> {
         let mut listing = self.describe_all(self.names_of(PathKey::of(path))?)?;
         listing.entries.retain(|entry| entry.path == *path);
         Ok(listing)
@@ -221,7 +221,7 @@ impl BackupStore {
             return self.content(entry)?.drain();
         }
         let mut tree = self.tree(entry)?;
-        let mut print = Fingerprint::default();
+        let mut print = TreeHasher::default();
         while let Some(node) = tree.next_node()? {
             if node.kind == NodeKind::File {
                 tree.content(&node)?.drain()?;
@@ -231,8 +231,8 @@ impl BackupStore {
         if print.finish() == entry.sha256 { Ok(()) } else { Err(Error::Damaged(entry.id)) }
     }
 
-    fn describe_all(&self, mut names: Vec<Name>) -> Result<Listing, Error> {
-        let mut listing = Listing::default();
+    fn describe_all(&self, mut names: Vec<Name>) -> Result<BackupList, Error> {
+        let mut listing = BackupList::default();
         names.dedup_by(|two, one| two.is_twin(one));
         for name in names {
             match self.describe(&name) {
@@ -291,10 +291,10 @@ impl BackupStore {
         Ok((Arc::new(file), trailer, name))
     }
 
-    fn body(&self, file: Arc<File>, trailer: &Trailer) -> Body {
+    fn body(&self, file: Arc<File>, trailer: &Trailer) -> StoredContent {
         match &trailer.packed {
-            None => Body { source: None, file: OnceLock::from(file) },
-            Some(packed) => Body {
+            None => StoredContent { source: None, file: OnceLock::from(file) },
+            Some(packed) => StoredContent {
                 source: Some((Arc::clone(&self.objects), packed.object)),
                 file: OnceLock::new(),
             },
@@ -327,12 +327,12 @@ impl BackupStore {
 
 /// The bytes of content of an entry, unpacked when they are first needed.
 #[derive(Debug)]
-struct Body {
+struct StoredContent {
     source: Option<(Arc<Objects>, Hash)>,
     file: OnceLock<Arc<File>>,
 }
 
-impl Body {
+impl StoredContent {
     fn open(&self, id: BackupId) -> Result<Arc<File>, Error> {
         if let Some(file) = self.file.get() {
             return Ok(Arc::clone(file));
@@ -352,7 +352,7 @@ const MAX_NODE: u64 = 1 << 20;
 pub struct Tree {
     id: BackupId,
     lines: BufReader<Content>,
-    body: Body,
+    body: StoredContent,
     trail: Trail,
 }
 
@@ -403,7 +403,7 @@ impl Tree {
     /// # Errors
     /// As [`Tree::next_node`].
     pub fn restored_fingerprint(mut self) -> Result<Hash, Error> {
-        let (mut print, owners) = (Fingerprint::default(), Owners::of_this_process());
+        let (mut print, owners) = (TreeHasher::default(), Owners::of_this_process());
         while let Some(mut node) = self.next_node()? {
             if let Some(attributes) = &mut node.attributes {
                 attributes.mode = owners.mode(attributes);

@@ -20,7 +20,7 @@ const DAY_MICROS: u64 = 24 * 60 * 60 * 1_000_000;
 
 /// What a look at entries found.
 #[derive(Debug, Default, PartialEq, Eq)]
-pub(super) struct Plan {
+pub(super) struct RetentionPlan {
     /// What goes.
     pub(super) evict: Vec<Name>,
     /// Bytes of what stays, with the objects that it needs.
@@ -43,11 +43,11 @@ pub(super) fn plan(
     retention: &Retention,
     now: i64,
     need: u64,
-) -> Plan {
+) -> RetentionPlan {
     names.sort_unstable_by_key(|name| (name.id, name.key, name.group));
     let days = i64::try_from(retention.days.saturating_mul(DAY_MICROS)).unwrap_or(i64::MAX);
     let oldest = now.saturating_sub(days);
-    let mut plan = Plan::default();
+    let mut plan = RetentionPlan::default();
     let (expired, young): (Vec<Name>, Vec<Name>) =
         names.into_iter().partition(|name| name.id.micros() < oldest);
     plan.evict = expired;
@@ -87,7 +87,13 @@ pub(super) fn plan(
 
 /// Evicts oldest first for size, but nothing when it would not suffice: a
 /// request that is refused must not cost backups.
-fn make_room(plan: &mut Plan, stay: &mut Stay, evictable: Vec<Name>, limit: u64, need: u64) {
+fn make_room(
+    plan: &mut RetentionPlan,
+    stay: &mut Stay,
+    evictable: Vec<Name>,
+    limit: u64,
+    need: u64,
+) {
     if stay.total.saturating_add(need) <= limit {
         plan.fits = true;
         return;
@@ -197,7 +203,7 @@ mod tests {
         Name {
             key: PathKey::of(&WorkspacePath::parse(path).unwrap()),
             id: BackupId::new(micros).unwrap(),
-            group: super::super::name::Group::of(
+            group: super::super::name::VersionRun::of(
                 &session,
                 "20261103T120102123456Z-9f04c1aa".parse().unwrap(),
             ),

@@ -12,7 +12,7 @@ use super::{
     BackupId, BackupStore, Error,
     copy::{Sink, regular, start_writing},
     format::{Attributes, EntryKind, Trailer, TreeTrailer},
-    name::{Group, Name, PathKey},
+    name::{Name, PathKey, VersionRun},
     temp::Temp,
     tree,
 };
@@ -101,7 +101,7 @@ impl BackupStore {
         let after = earlier.last().map_or(0, |newest| newest.id.micros().saturating_add(1));
         let id = BackupId::new(self.now().max(after))?;
         let own = self.own_run(&earlier, meta.session, &body);
-        let group = own.unwrap_or_else(|| Group::of(meta.session, id));
+        let group = own.unwrap_or_else(|| VersionRun::of(meta.session, id));
         let trailer = Trailer {
             v: 1,
             id: id.to_string(),
@@ -135,11 +135,11 @@ impl BackupStore {
     /// The run that a content goes on with: it is what the last change of the
     /// path stored, and the session made that itself. Anything else may be
     /// somebody's only copy, moved here or put here meanwhile.
-    fn own_run(&self, earlier: &[Name], session: &Session, body: &Body) -> Option<Group> {
+    fn own_run(&self, earlier: &[Name], session: &Session, body: &Body) -> Option<VersionRun> {
         let last = earlier.last()?;
         let first = earlier.iter().find(|name| name.group == last.group)?;
         let is_content = matches!(body.kind, EntryKind::File | EntryKind::Buffer);
-        if !is_content || last.group != Group::of(session, first.id) {
+        if !is_content || last.group != VersionRun::of(session, first.id) {
             return None;
         }
         // What cannot be read says nothing.

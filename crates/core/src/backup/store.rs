@@ -36,7 +36,7 @@ use super::{
     directory::{open_directory, own_directory, there},
     name::{Name, PathKey, shard_name},
     object::Objects,
-    retention::{Plan, plan},
+    retention::{RetentionPlan, plan},
 };
 use crate::policy::Retention;
 
@@ -361,7 +361,7 @@ impl BackupStore {
         file: &File,
         retention: &Retention,
         newest: Option<&Name>,
-    ) -> Result<Plan, Error> {
+    ) -> Result<RetentionPlan, Error> {
         let (now, mut names) = (self.now(), self.names()?);
         let found = names.iter().position(|name| Some(name) == newest);
         // Packed meanwhile, it is one as all others.

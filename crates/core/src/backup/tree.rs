@@ -110,11 +110,11 @@ fn is_zero(number: &u64) -> bool {
 /// As [`super::BackupStore::save`] for a tree; [`Error::Large`] when its files have more
 /// than `most` bytes.
 pub(crate) fn fingerprint(dir: BorrowedFd<'_>, most: u64) -> Result<Hash, Error> {
-    let mut print = Fingerprint::default();
+    let mut print = TreeHasher::default();
     let mut left = most;
     walk(dir, &mut |found| {
         let sha256 = match found.content {
-            Content::File(file) => {
+            NodeContent::File(file) => {
                 let hash = content_hash(file, left)?;
                 left = left.saturating_sub(size_of(&found.stat));
                 Some(hash)
@@ -136,9 +136,9 @@ pub(crate) fn fingerprint(dir: BorrowedFd<'_>, most: u64) -> Result<Hash, Error>
 
 /// The hash that [`fingerprint`] makes, node by node.
 #[derive(Default)]
-pub(super) struct Fingerprint(Sha256);
+pub(super) struct TreeHasher(Sha256);
 
-impl Fingerprint {
+impl TreeHasher {
     fn add(
         &mut self,
         depth: u64,
@@ -188,17 +188,19 @@ pub(super) fn pack(
     const ACTION: &str = "write the backup's manifest";
     sink.reuse_buffer();
     let mut manifest = std::io::BufWriter::new(spill);
-    let mut print = Fingerprint::default();
+    let mut print = TreeHasher::default();
     let mut nodes = 0;
     walk(dir, &mut |found| {
         let offset = sink.position();
         let stored = match found.content {
-            Content::File(file) => Some(sink.copy(file, size_of(&found.stat))?),
+            NodeContent::File(file) => Some(sink.copy(file, size_of(&found.stat))?),
             _ => None,
         };
         let attributes = match found.content {
-            Content::Directory(fd) | Content::File(fd) => Some(Attributes::read(fd, &found.stat)?),
-            Content::Link(_) => None,
+            NodeContent::Directory(fd) | NodeContent::File(fd) => {
+                Some(Attributes::read(fd, &found.stat)?)
+            }
+            NodeContent::Link(_) => None,
         };
         let node = Node {
             depth: found.depth,
@@ -210,7 +212,7 @@ pub(super) fn pack(
             offset: if stored.is_some() { offset } else { 0 },
             target: found.content.target().map(<[u8]>::to_vec),
             names: match found.content {
-                Content::File(_) if found.stat.st_nlink > 1 => found.stat.st_nlink,
+                NodeContent::File(_) if found.stat.st_nlink > 1 => found.stat.st_nlink,
                 _ => 0,
             },
         };
@@ -229,22 +231,22 @@ pub(super) fn pack(
 }
 
 /// What [`walk`] met.
-struct Found<'a> {
+struct VisitedNode<'a> {
     depth: u64,
     name: &'a str,
     stat: Stat,
-    content: Content<'a>,
+    content: NodeContent<'a>,
 }
 
 /// An open directory or file, or a link's target.
 #[derive(Clone, Copy)]
-enum Content<'a> {
+enum NodeContent<'a> {
     Directory(BorrowedFd<'a>),
     File(BorrowedFd<'a>),
     Link(&'a [u8]),
 }
 
-impl Content<'_> {
+impl NodeContent<'_> {
     fn kind(&self) -> NodeKind {
         match self {
             Self::Directory(_) => NodeKind::Directory,
@@ -259,7 +261,7 @@ impl Content<'_> {
 }
 
 /// A directory on the way down: who it is and what is still to be visited.
-struct Level {
+struct WalkLevel {
     identity: (u64, u64),
     /// Backwards, so that the next name is the last.
     names: Vec<String>,
@@ -267,7 +269,7 @@ struct Level {
 
 fn walk(
     root: BorrowedFd<'_>,
-    visit: &mut dyn FnMut(Found<'_>) -> Result<(), Error>,
+    visit: &mut dyn FnMut(VisitedNode<'_>) -> Result<(), Error>,
 ) -> Result<(), Error> {
     // Opened again, since reading names moves a position that the caller shares.
     let mut current = open(root, ".", OFlags::DIRECTORY)?;
@@ -296,13 +298,13 @@ fn walk(
                 if !FileType::from_raw_mode(stat.st_mode).is_file() {
                     return Err(Error::Changed);
                 }
-                let content = Content::File(file.as_fd());
-                visit(Found { depth, name: &name, stat, content })?;
+                let content = NodeContent::File(file.as_fd());
+                visit(VisitedNode { depth, name: &name, stat, content })?;
             }
             FileType::Symlink => {
                 let target = readlinkat(&current, &name, Vec::new()).map_err(lost)?;
-                let content = Content::Link(target.as_bytes());
-                visit(Found { depth, name: &name, stat, content })?;
+                let content = NodeContent::Link(target.as_bytes());
+                visit(VisitedNode { depth, name: &name, stat, content })?;
             }
             _ => return Err(Error::Special),
         }
@@ -316,11 +318,11 @@ fn enter(
     depth: u64,
     name: &str,
     count: &mut u64,
-    visit: &mut dyn FnMut(Found<'_>) -> Result<(), Error>,
-) -> Result<Level, Error> {
+    visit: &mut dyn FnMut(VisitedNode<'_>) -> Result<(), Error>,
+) -> Result<WalkLevel, Error> {
     const ACTION: &str = "read a directory";
     let stat = fstat(directory).map_err(Error::os(ACTION))?;
-    visit(Found { depth, name, stat, content: Content::Directory(directory.as_fd()) })?;
+    visit(VisitedNode { depth, name, stat, content: NodeContent::Directory(directory.as_fd()) })?;
     let mut names = Vec::new();
     for entry in Dir::read_from(directory).map_err(Error::os(ACTION))? {
         let entry = entry.map_err(Error::os(ACTION))?;
@@ -335,7 +337,7 @@ fn enter(
         }
     }
     names.sort_unstable_by(|a, b| b.cmp(a));
-    Ok(Level { identity: (stat.st_dev, stat.st_ino), names })
+    Ok(WalkLevel { identity: (stat.st_dev, stat.st_ino), names })
 }
 
 fn open(dir: BorrowedFd<'_>, name: &str, flags: OFlags) -> Result<OwnedFd, Error> {

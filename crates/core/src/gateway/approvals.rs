@@ -168,19 +168,19 @@ impl Approver for Nobody {
 #[derive(Debug)]
 pub struct Ticket {
     question: Question,
-    end: Mutex<Option<End>>,
+    end: Mutex<Option<WaitOutcome>>,
     ended: Condvar,
 }
 
 /// How the waiting ended.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum End {
+pub(super) enum WaitOutcome {
     Answered { answer: Answer, by: String },
     TimedOut,
     Withdrawn,
 }
 
-impl End {
+impl WaitOutcome {
     pub(super) fn is_rejection(&self) -> bool {
         matches!(self, Self::Answered { answer: Answer::Reject, .. })
     }
@@ -219,16 +219,16 @@ impl Ticket {
     /// # Errors
     /// When the waiting is over already.
     pub fn answer(&self, answer: Answer, by: &str) -> Result<(), AnswerError> {
-        self.settle(End::Answered { answer, by: by.to_owned() })
+        self.settle(WaitOutcome::Answered { answer, by: by.to_owned() })
     }
 
     /// Gives the request up, because whoever made it did.
     pub fn withdraw(&self) {
         // One that has ended need not be given up.
-        let _ = self.settle(End::Withdrawn);
+        let _ = self.settle(WaitOutcome::Withdrawn);
     }
 
-    fn settle(&self, end: End) -> Result<(), AnswerError> {
+    fn settle(&self, end: WaitOutcome) -> Result<(), AnswerError> {
         let mut there = lock(&self.end);
         if let Some(before) = self.expire(&mut there) {
             let id = self.question.id.clone();
@@ -245,19 +245,19 @@ impl Ticket {
     }
 
     /// The end, if it has come.
-    pub(super) fn end(&self) -> Option<End> {
+    pub(super) fn end(&self) -> Option<WaitOutcome> {
         self.expire(&mut lock(&self.end)).clone()
     }
 
-    fn expire<'e>(&self, end: &'e mut Option<End>) -> &'e Option<End> {
+    fn expire<'e>(&self, end: &'e mut Option<WaitOutcome>) -> &'e Option<WaitOutcome> {
         if end.is_none() && Instant::now() >= self.deadline() {
-            *end = Some(End::TimedOut);
+            *end = Some(WaitOutcome::TimedOut);
         }
         end
     }
 
     /// Waits for the end; after `timeout` there is one.
-    pub(super) fn wait(&self) -> End {
+    pub(super) fn wait(&self) -> WaitOutcome {
         let mut end = lock(&self.end);
         loop {
             if let Some(end) = self.expire(&mut end) {
@@ -274,12 +274,12 @@ impl Ticket {
 pub struct Approvals {
     waiting: Mutex<BTreeMap<String, Arc<Ticket>>>,
     over: Mutex<VecDeque<(String, String)>>,
-    granted: Mutex<HashMap<String, Vec<Grant>>>,
+    granted: Mutex<HashMap<String, Vec<SessionApproval>>>,
 }
 
 /// What a session may do again without asking.
 #[derive(Debug, PartialEq, Eq)]
-struct Grant {
+struct SessionApproval {
     operation: OperationKind,
     path: String,
     to: Option<String>,
@@ -333,7 +333,7 @@ impl Approvals {
     }
 
     /// The waiting has ended.
-    pub(super) fn close(&self, ticket: &Ticket, end: &End) {
+    pub(super) fn close(&self, ticket: &Ticket, end: &WaitOutcome) {
         let id = &ticket.question.id;
         let mut over = lock(&self.over);
         over.push_front((id.clone(), end.sentence()));
@@ -349,7 +349,7 @@ impl Approvals {
         grants.retain(|grant| grant.policy_sha256 == binding.policy_sha256);
         // One more is asked about again.
         if grants.len() < MOST_GRANTS {
-            grants.push(Grant {
+            grants.push(SessionApproval {
                 operation: binding.operation,
                 path: binding.path.clone(),
                 to: binding.to.clone(),
@@ -363,7 +363,7 @@ impl Approvals {
     /// The record of the session's approval that covers `binding`.
     pub(super) fn granted(&self, session: &str, binding: &Binding) -> Option<u64> {
         let granted = lock(&self.granted);
-        let covers = |grant: &&Grant| {
+        let covers = |grant: &&SessionApproval| {
             grant.operation == binding.operation
                 && grant.path == binding.path
                 && grant.to == binding.to
@@ -430,7 +430,7 @@ mod tests {
         let again = approvals.answer("1", Answer::Reject, "two").unwrap_err();
         assert!(matches!(again, AnswerError::Over { how, .. } if how == "approved by one"));
         let end = ticket.wait();
-        assert_eq!(end, End::Answered { answer: Answer::Once, by: "one".into() });
+        assert_eq!(end, WaitOutcome::Answered { answer: Answer::Once, by: "one".into() });
         approvals.close(&ticket, &end);
         let late = approvals.answer("1", Answer::Once, "one").unwrap_err();
         assert!(matches!(late, AnswerError::Over { .. }));
@@ -442,7 +442,7 @@ mod tests {
     fn nobody_can_answer_after_the_time_is_over() {
         let approvals = Approvals::default();
         let ticket = approvals.open(question("1", Duration::ZERO), false).unwrap();
-        assert_eq!(ticket.wait(), End::TimedOut);
+        assert_eq!(ticket.wait(), WaitOutcome::TimedOut);
         assert!(ticket.answer(Answer::Once, "late").is_err());
     }
 

@@ -11,7 +11,7 @@ use portcullis_audit::{Draft, Kind};
 
 use super::{
     Error, ErrorKind, Gateway,
-    approvals::{Answer, Approver, End, Question, Ticket, Told},
+    approvals::{Answer, Approver, Question, Ticket, Told, WaitOutcome},
     error::{Failure, Stopped},
     pending_approval::{Approved, Asking},
     record,
@@ -122,7 +122,7 @@ impl Gateway {
         };
         // The question shows content, so it is on record first.
         if let Err(error) = self.ledger.record(Draft { counts: None, ..draft.clone() }) {
-            self.approvals.close(&ticket, &End::Withdrawn);
+            self.approvals.close(&ticket, &WaitOutcome::Withdrawn);
             return Err(Stopped::because(draft, error.into()));
         }
         approver.ask(&ticket);
@@ -137,19 +137,20 @@ impl Gateway {
         &self,
         ticket: &Ticket,
         mut draft: Draft,
-        end: End,
+        end: WaitOutcome,
     ) -> Result<Approved, Box<Stopped>> {
         self.approvals.close(ticket, &end);
         let Question { session, binding, .. } = ticket.question();
-        let approved = matches!(&end, End::Answered { answer: Answer::Once | Answer::Session, .. });
+        let approved =
+            matches!(&end, WaitOutcome::Answered { answer: Answer::Once | Answer::Session, .. });
         let mut answer = Draft { result: Some(end.as_str().to_owned()), ..draft.clone() };
         (answer.bytes, answer.counts) = (None, None);
         answer.decision = match end {
             // Nothing was decided about what its sender took back.
-            End::Withdrawn => None,
+            WaitOutcome::Withdrawn => None,
             _ => Some(if approved { "allow" } else { "deny" }.to_owned()),
         };
-        if let End::Answered { by, .. } = &end {
+        if let WaitOutcome::Answered { by, .. } = &end {
             answer.facts.get_or_insert_default().insert("by".to_owned(), by.clone().into());
         }
         let seq = match self.ledger.note(Kind::Approval, answer, true) {
@@ -158,14 +159,14 @@ impl Gateway {
         };
         draft.facts.get_or_insert_default().insert("approval".to_owned(), seq.into());
         let reason = match end {
-            End::Answered { answer: Answer::Reject, .. } => REJECTED,
-            End::TimedOut => "a person was asked and did not answer in time",
-            End::Withdrawn => {
+            WaitOutcome::Answered { answer: Answer::Reject, .. } => REJECTED,
+            WaitOutcome::TimedOut => "a person was asked and did not answer in time",
+            WaitOutcome::Withdrawn => {
                 let error = Error::new(ErrorKind::Cancelled, "cancelled");
                 draft.decision = None;
                 return Err(Stopped::because(draft, Failure::Rendered(error)));
             }
-            End::Answered { answer, .. } => {
+            WaitOutcome::Answered { answer, .. } => {
                 if answer == Answer::Session {
                     self.approvals.grant(&session.id, binding, seq);
                 }

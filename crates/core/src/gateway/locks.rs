@@ -17,16 +17,16 @@ pub(super) struct Locks {
 
 /// Holds its paths until dropped.
 #[must_use]
-pub(super) struct Held<'a> {
+pub(super) struct PathLockGuard<'a> {
     locks: &'a Locks,
     paths: Vec<WorkspacePath>,
 }
 
 impl Locks {
     /// Waits until nothing at, above or beneath the paths is being changed.
-    pub(super) fn hold(&self, paths: Vec<WorkspacePath>) -> Held<'_> {
+    pub(super) fn hold(&self, paths: Vec<WorkspacePath>) -> PathLockGuard<'_> {
         if paths.is_empty() {
-            return Held { locks: self, paths };
+            return PathLockGuard { locks: self, paths };
         }
         let overlaps = |held: &mut Vec<WorkspacePath>| {
             held.iter().any(|one| paths.iter().any(|two| one.is_within(two) || two.is_within(one)))
@@ -36,11 +36,11 @@ impl Locks {
             self.freed.wait_while(held, overlaps).unwrap_or_else(PoisonError::into_inner);
         held.extend(paths.iter().cloned());
         drop(held);
-        Held { locks: self, paths }
+        PathLockGuard { locks: self, paths }
     }
 }
 
-impl Drop for Held<'_> {
+impl Drop for PathLockGuard<'_> {
     fn drop(&mut self) {
         if self.paths.is_empty() {
             return;

@@ -10,7 +10,7 @@ use super::{
     approvals::{Approver, Ticket},
     asking::REJECTED,
     error::Stopped,
-    pending_approval::{Approved, Asking, OpenQuestion, State},
+    pending_approval::{ApprovalState, Approved, Asking, OpenQuestion},
 };
 use crate::model::Session;
 
@@ -32,9 +32,9 @@ impl Gateway {
         if let Some(at) = open.iter().position(same) {
             let question = open.swap_remove(at);
             let why = match question.state {
-                State::Approved(approved) => return Ok(*approved),
-                State::Waiting => waits(&question.ticket),
-                State::Rejected => REJECTED.to_owned(),
+                ApprovalState::Approved(approved) => return Ok(*approved),
+                ApprovalState::Waiting => waits(&question.ticket),
+                ApprovalState::Rejected => REJECTED.to_owned(),
             };
             let draft = question.ticket.question().named_in(draft);
             open.push(question);
@@ -48,7 +48,7 @@ impl Gateway {
         self.settle(&mut open, session);
         let (ticket, draft) = self.pose(session, draft, asking, approver)?;
         let why = ticket.question().refusal(waits(&ticket));
-        open.push(OpenQuestion { ticket, draft: draft.clone(), state: State::Waiting });
+        open.push(OpenQuestion { ticket, draft: draft.clone(), state: ApprovalState::Waiting });
         Err(Stopped::because(draft, why))
     }
 
@@ -70,16 +70,16 @@ impl Gateway {
             if !one.is_of(session) {
                 return true;
             }
-            if matches!(one.state, State::Waiting) {
+            if matches!(one.state, ApprovalState::Waiting) {
                 let Some(end) = one.ticket.end() else { return true };
                 let is_rejected = end.is_rejection();
                 match self.conclude_question(&one.ticket, one.draft.clone(), end) {
-                    Ok(approved) => one.state = State::Approved(Box::new(approved)),
-                    Err(_) if is_rejected => one.state = State::Rejected,
+                    Ok(approved) => one.state = ApprovalState::Approved(Box::new(approved)),
+                    Err(_) if is_rejected => one.state = ApprovalState::Rejected,
                     Err(_) => return false,
                 }
             }
-            !matches!(one.state, State::Rejected) || Instant::now() < one.ticket.deadline()
+            !matches!(one.state, ApprovalState::Rejected) || Instant::now() < one.ticket.deadline()
         });
     }
 }

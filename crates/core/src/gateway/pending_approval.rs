@@ -62,12 +62,12 @@ pub(super) struct OpenQuestion {
     pub(super) ticket: Arc<Ticket>,
     /// The draft of the answer's record.
     pub(super) draft: Draft,
-    pub(super) state: State,
+    pub(super) state: ApprovalState,
 }
 
 /// The state of an open question.
 #[derive(Debug)]
-pub(super) enum State {
+pub(super) enum ApprovalState {
     Waiting,
     /// For one request.
     Approved(Box<Approved>),

@@ -35,7 +35,7 @@ pub struct Shares {
 #[derive(Debug)]
 pub(super) struct Turns {
     shares: Shares,
-    state: Mutex<State>,
+    state: Mutex<SchedulerState>,
     /// Held by whoever begins to watch.
     watching: Mutex<()>,
     /// By agent, held by whoever is next in that.
@@ -43,7 +43,7 @@ pub(super) struct Turns {
 }
 
 #[derive(Debug)]
-struct State {
+struct SchedulerState {
     free: usize,
     /// The agent that is next comes first; likewise its sessions.
     lines: VecDeque<Line>,
@@ -55,7 +55,7 @@ struct State {
 #[derive(Debug)]
 struct Line {
     agent: String,
-    sessions: VecDeque<(String, VecDeque<Arc<Place>>)>,
+    sessions: VecDeque<(String, VecDeque<Arc<Waiter>>)>,
 }
 
 /// What an agent has used up.
@@ -76,7 +76,7 @@ struct Bucket {
 
 /// One that waits.
 #[derive(Debug, Default)]
-struct Place {
+struct Waiter {
     called: Mutex<bool>,
     bell: Condvar,
 }
@@ -92,7 +92,7 @@ pub(super) struct Pass<'a> {
 
 impl Turns {
     pub(super) fn new(shares: Shares) -> Self {
-        let state = State {
+        let state = SchedulerState {
             free: shares.turns.max(1),
             lines: VecDeque::new(),
             taken: HashMap::new(),
@@ -128,7 +128,7 @@ impl Turns {
             let mut state = lock(&self.state);
             self.admit(&mut state, session.agent.as_str(), requests, Instant::now())?;
             let pass = Pass { turns: self, agent: session.agent.as_str(), session: &session.id };
-            let place = Arc::new(Place::default());
+            let place = Arc::new(Waiter::default());
             state.queue(pass.agent, pass.session, Arc::clone(&place));
             state.call(self.shares.per_session);
             // Past this, what was taken is given back when it is dropped.
@@ -174,7 +174,7 @@ impl Turns {
 
     fn admit(
         &self,
-        state: &mut State,
+        state: &mut SchedulerState,
         agent: &str,
         requests: usize,
         now: Instant,
@@ -207,8 +207,8 @@ fn too_much(limit: &str, reason: &str) -> Decision {
     Decision::built_in_denial(&format!("serve.limits.{limit}"), reason)
 }
 
-impl State {
-    fn queue(&mut self, agent: &str, session: &str, place: Arc<Place>) {
+impl SchedulerState {
+    fn queue(&mut self, agent: &str, session: &str, place: Arc<Waiter>) {
         if !self.lines.iter().any(|line| line.agent == agent) {
             self.lines.push_back(Line { agent: agent.to_owned(), sessions: VecDeque::new() });
         }
@@ -289,7 +289,7 @@ impl Bucket {
     }
 }
 
-impl Place {
+impl Waiter {
     fn call(&self) {
         *lock(&self.called) = true;
         self.bell.notify_one();
@@ -404,7 +404,7 @@ mod tests {
         let turns = Turns::new(Shares { requests_per_second: 2, ..shares(4) });
         let now = Instant::now();
         let mut state = lock(&turns.state);
-        let begun = |state: &mut State, at| {
+        let begun = |state: &mut SchedulerState, at| {
             (0..9).filter(|_| turns.admit(state, "a", 1, at).is_ok()).count()
         };
         assert_eq!(begun(&mut state, now), 2);

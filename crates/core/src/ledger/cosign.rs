@@ -6,7 +6,7 @@ use rustix::fs::RenameFlags;
 use super::{
     AuditLog, Error,
     checkpoints::{LOCK, lock},
-    disk::{Folder, Held},
+    disk::{FileLock, Folder},
     small_file,
 };
 
@@ -26,7 +26,7 @@ impl AuditLog {
         let audit = Folder::open(state, "audit")?;
         let history = Folder::open(&audit, HISTORY)?;
         let lock = lock(&history)?;
-        let _held = Held::wait(&lock, LOCK)?;
+        let _held = FileLock::wait(&lock, LOCK)?;
         let size = Checkpoint::of(cosigned)?.size.to_string();
         let (mut most, mut newest) = (None, None);
         for (folder, name) in [(&audit, NEWEST), (&history, size.as_str())] {

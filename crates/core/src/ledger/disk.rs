@@ -231,16 +231,16 @@ fn is_regular(stat: &Stat) -> bool {
 
 /// An exclusive lock on an open file, until dropped.
 #[derive(Debug)]
-pub(super) struct Held<'a>(&'a File);
+pub(super) struct FileLock<'a>(&'a File);
 
-impl<'a> Held<'a> {
+impl<'a> FileLock<'a> {
     /// Waits for the lock, as [`wait_lock`] does.
     pub(super) fn wait(file: &'a File, name: &'static str) -> Result<Self, Error> {
         wait_lock(file, name).map(|()| Self(file))
     }
 }
 
-impl Drop for Held<'_> {
+impl Drop for FileLock<'_> {
     fn drop(&mut self) {
         // Closing the file releases the lock too, so nothing depends on this.
         let _released = rustix::fs::flock(self.0, FlockOperation::Unlock);

@@ -25,17 +25,17 @@ use super::{
 /// last one was.
 const PATIENCE: u32 = 8;
 
-pub(super) struct Group {
+pub(super) struct GroupCommit {
     log: Mutex<Log>,
-    state: Mutex<State>,
+    state: Mutex<GroupState>,
 }
 
 #[derive(Default)]
-struct State {
+struct GroupState {
     /// Not written yet.
-    waiting: Vec<(Arc<Slot>, Prepared)>,
+    waiting: Vec<(Arc<PendingRecord>, Prepared)>,
     /// Written, to be synced.
-    written: Vec<(Arc<Slot>, Receipt)>,
+    written: Vec<(Arc<PendingRecord>, Receipt)>,
     files: Vec<Written>,
     /// How many records the last sync was for.
     group: usize,
@@ -46,7 +46,7 @@ struct State {
 }
 
 /// One waiting thread.
-struct Slot {
+struct PendingRecord {
     thread: Thread,
     durable: bool,
     /// Changed under the state's lock only.
@@ -54,7 +54,7 @@ struct Slot {
     done: OnceLock<Result<Receipt, Error>>,
 }
 
-impl Slot {
+impl PendingRecord {
     fn finish(&self, result: Result<Receipt, Error>) {
         // Each slot is in one list, from which it is taken to be finished.
         let _first = self.done.set(result);
@@ -62,7 +62,7 @@ impl Slot {
     }
 }
 
-impl State {
+impl GroupState {
     /// Wakes those who can lead now.
     fn wake(&self) {
         if !self.syncing
@@ -70,7 +70,8 @@ impl State {
         {
             slot.thread.unpark();
         }
-        let can_write = |(slot, _): &&(Arc<Slot>, Prepared)| !(slot.durable && self.syncing);
+        let can_write =
+            |(slot, _): &&(Arc<PendingRecord>, Prepared)| !(slot.durable && self.syncing);
         if !self.writing
             && let Some((slot, _)) = self.waiting.iter().find(can_write)
         {
@@ -91,7 +92,7 @@ impl State {
     }
 }
 
-impl Group {
+impl GroupCommit {
     pub(super) fn new(log: Log) -> Self {
         Self { log: Mutex::new(log), state: Mutex::default() }
     }
@@ -103,7 +104,7 @@ impl Group {
             return self.write_alone(state, std::slice::from_ref(&record));
         }
         drop(state);
-        let slot = Arc::new(Slot {
+        let slot = Arc::new(PendingRecord {
             thread: thread::current(),
             durable,
             is_written: AtomicBool::new(false),
@@ -175,7 +176,7 @@ impl Group {
     /// last one's receipt.
     fn write_alone(
         &self,
-        mut state: MutexGuard<'_, State>,
+        mut state: MutexGuard<'_, GroupState>,
         records: &[Prepared],
     ) -> Result<Receipt, Error> {
         if let Some(error) = &state.poison {
@@ -210,7 +211,7 @@ impl Group {
     }
 
     /// Writes all that waits.
-    fn write<'a>(&'a self, mut state: MutexGuard<'a, State>) -> MutexGuard<'a, State> {
+    fn write<'a>(&'a self, mut state: MutexGuard<'a, GroupState>) -> MutexGuard<'a, GroupState> {
         state.writing = true;
         let (slots, records): (Vec<_>, Vec<_>) = mem::take(&mut state.waiting).into_iter().unzip();
         drop(state);
@@ -251,7 +252,7 @@ impl Group {
     }
 
     /// Syncs all that is written.
-    fn sync<'a>(&'a self, mut state: MutexGuard<'a, State>) -> MutexGuard<'a, State> {
+    fn sync<'a>(&'a self, mut state: MutexGuard<'a, GroupState>) -> MutexGuard<'a, GroupState> {
         state.syncing = true;
         let written = mem::take(&mut state.written);
         let files = mem::take(&mut state.files);
@@ -273,7 +274,7 @@ impl Group {
         state
     }
 
-    fn state(&self) -> MutexGuard<'_, State> {
+    fn state(&self) -> MutexGuard<'_, GroupState> {
         // Nothing panics while it holds the lock, and a list is whole between
         // any two of the statements above.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)

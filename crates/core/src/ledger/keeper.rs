@@ -9,7 +9,7 @@ use std::{
     time::Instant,
 };
 
-use super::{Error, group::Group, maker::Maker};
+use super::{Error, group::GroupCommit, maker::Maker};
 
 /// The thread that makes checkpoints as long as a gate serves.
 pub(super) struct Keeper {
@@ -18,7 +18,7 @@ pub(super) struct Keeper {
 }
 
 impl Keeper {
-    pub(super) fn start(maker: Arc<Maker>, group: Arc<Group>) -> Result<Self, Error> {
+    pub(super) fn start(maker: Arc<Maker>, group: Arc<GroupCommit>) -> Result<Self, Error> {
         let stop = Arc::new(AtomicBool::new(false));
         let stopped = Arc::clone(&stop);
         let builder = thread::Builder::new().name("checkpoints".to_owned());
@@ -40,7 +40,7 @@ impl Drop for Keeper {
     }
 }
 
-fn keep(maker: &Maker, group: &Group, stop: &AtomicBool) {
+fn keep(maker: &Maker, group: &GroupCommit, stop: &AtomicBool) {
     let mut last = Instant::now();
     loop {
         let due = group.log().wake_at(maker.signing.records, thread::current());

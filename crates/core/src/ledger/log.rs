@@ -22,7 +22,7 @@ use rustix::{
 use super::{
     Error, checkpoints,
     clock::Clock,
-    disk::{self, Folder, Held, Id},
+    disk::{self, FileLock, Folder, Id},
     looked::Looked,
     noted::Noted,
     quarantine, signing,
@@ -51,7 +51,7 @@ pub(super) struct Log {
     /// The operator who has the log repaired, if one does.
     pub(super) operator: Option<String>,
     clock: Clock,
-    end: End,
+    end: ChainEnd,
     fresh: Fresh,
     /// The size of the last checkpoint as far as this process knows, and the
     /// thread that makes the next one.
@@ -95,7 +95,7 @@ pub(super) struct Snapshot {
 }
 
 /// Where the chain ends, as this process knows it.
-struct End {
+struct ChainEnd {
     chain: Chain,
     segment: Segment,
     /// The open segment and its length; none before a log's first record.
@@ -155,7 +155,7 @@ impl Log {
             boot,
             operator: None,
             clock: Clock::default(),
-            end: End { chain: Chain::new(), segment: Segment(0), file: None, length: 0 },
+            end: ChainEnd { chain: Chain::new(), segment: Segment(0), file: None, length: 0 },
             fresh: Fresh::default(),
             checked: 0,
             signed: 0,
@@ -206,7 +206,7 @@ impl Log {
         self.checked = self.next();
     }
 
-    /// The lock that [`Held::wait`] takes for what follows.
+    /// The lock that [`FileLock::wait`] takes for what follows.
     pub(super) fn lock(&self) -> Arc<File> {
         Arc::clone(&self.lock)
     }
@@ -307,7 +307,8 @@ impl Log {
         let file = self.audit.file(&name, SEGMENT).map_err(open)?;
         let stat = rustix::fs::fstat(&file).map_err(Error::io("look at the audit log"))?;
         let chain = chain.unwrap_or_default();
-        self.end = End { chain, segment, file: Some((Arc::new(file), Id::of(&stat))), length: 0 };
+        self.end =
+            ChainEnd { chain, segment, file: Some((Arc::new(file), Id::of(&stat))), length: 0 };
         Ok(())
     }
 
@@ -482,7 +483,7 @@ impl Log {
         records: &[Prepared],
     ) -> Result<(Vec<Receipt>, Vec<Written>), Error> {
         let lock = self.lock();
-        let _held = Held::wait(&lock, LOCK)?;
+        let _held = FileLock::wait(&lock, LOCK)?;
         self.catch_up()?;
         self.write(records)
     }
@@ -562,7 +563,7 @@ impl Log {
         self.audit.sync().map_err(Error::io("sync the audit log"))?;
         let stat = rustix::fs::fstat(&file).map_err(Error::io("look at the audit log"))?;
         let open = (Arc::new(file), Id::of(&stat));
-        self.end = End { chain: self.end.chain, segment, file: Some(open.clone()), length: 0 };
+        self.end = ChainEnd { chain: self.end.chain, segment, file: Some(open.clone()), length: 0 };
         Ok(open)
     }
 }

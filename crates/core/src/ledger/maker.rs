@@ -27,7 +27,7 @@ use serde::{Deserialize, Serialize};
 
 use super::{
     Error, Signing, checkpoints,
-    disk::{Folder, Held},
+    disk::{FileLock, Folder},
     log::{Log, Snapshot},
     noted::Noted,
     roots, signing, small_file,
@@ -50,14 +50,14 @@ pub(super) struct Maker {
 }
 
 /// Where the next checkpoint goes on.
-struct Start {
+struct LastCheckpoint {
     newest: Option<Checkpoint>,
     /// Where that one left off, and its line in the file `frontier`; nothing
     /// when the file does not say.
     edge: Option<(Edge, String)>,
 }
 
-impl Start {
+impl LastCheckpoint {
     fn edge(&self) -> Option<&Edge> {
         self.edge.as_ref().map(|(edge, _)| edge)
     }
@@ -164,7 +164,7 @@ impl Maker {
         let history = Folder::open(&*self.audit, HISTORY)?;
         // Among the gates of this log.
         let lock = checkpoints::lock(&history)?;
-        let _held = Held::wait(&lock, checkpoints::LOCK)?;
+        let _held = FileLock::wait(&lock, checkpoints::LOCK)?;
         let snapshot = log.lock().unwrap_or_else(PoisonError::into_inner).snapshot();
         let start = self.start(&snapshot)?;
         let size = start.size();
@@ -243,14 +243,14 @@ impl Maker {
     }
 
     /// Where the next checkpoint goes on.
-    fn start(&self, snapshot: &Snapshot) -> Result<Start, Error> {
+    fn start(&self, snapshot: &Snapshot) -> Result<LastCheckpoint, Error> {
         let noted = Noted::read(&self.keys)?;
         let Some(newest) = checkpoints::last_signed(&self.audit, &noted)? else {
             if noted == Noted::Unclear {
                 let reason = "it was signed before, but no checkpoint of it is left".to_owned();
                 return Err(Error::Damaged { segment: snapshot.segment, reason });
             }
-            return Ok(Start { newest: None, edge: None });
+            return Ok(LastCheckpoint { newest: None, edge: None });
         };
         let text = small_file::read(&self.audit, FRONTIER)?.unwrap_or_default();
         let edge = text.lines().find_map(|line| {
@@ -259,11 +259,11 @@ impl Maker {
             let matches = edge.size == newest.size && tree.root() == newest.root;
             matches.then(|| (edge, line.to_owned()))
         });
-        Ok(Start { newest: Some(newest), edge })
+        Ok(LastCheckpoint { newest: Some(newest), edge })
     }
 
     /// Whether much of the log must be read for a checkpoint.
-    fn far(&self, start: &Start, snapshot: &Snapshot) -> Result<bool, Error> {
+    fn far(&self, start: &LastCheckpoint, snapshot: &Snapshot) -> Result<bool, Error> {
         let (size, segment, offset) =
             start.edge().map_or((0, 0, 0), |edge| (edge.size, edge.segment, edge.offset));
         if snapshot.fresh.first <= size {
@@ -283,7 +283,7 @@ impl Maker {
     }
 
     /// The tree up to the snapshot.
-    fn grow(&self, start: &Start, snapshot: &Snapshot) -> Result<Growth, Error> {
+    fn grow(&self, start: &LastCheckpoint, snapshot: &Snapshot) -> Result<Growth, Error> {
         let mut growth = match (start.edge(), &start.newest) {
             (Some(edge), _) => {
                 let tree = edge.tree().unwrap_or_default();

@@ -39,7 +39,7 @@ pub use error::Error;
 pub(crate) use grant::{Grant, Seal};
 pub use looked::Looked;
 pub use prune::{Prune, Pruning};
-pub use recover::Plan;
+pub use recover::RecoveryPlan;
 pub use signing::{Signer, Signing};
 
 use std::{
@@ -57,8 +57,8 @@ use cap_std::fs::Dir;
 use portcullis_audit::{Draft, KEY_FACT, Kind, Prepared, Receipt};
 use rustix::fs::OFlags;
 
-use disk::{Folder, Held};
-use group::Group;
+use disk::{FileLock, Folder};
+use group::GroupCommit;
 use keeper::Keeper;
 use life::Life;
 use log::Log;
@@ -68,7 +68,7 @@ use nonce::Nonces;
 /// A gate's way to the audit log, for all its threads.
 pub struct AuditLog {
     boot: String,
-    group: Arc<Group>,
+    group: Arc<GroupCommit>,
     maker: Option<Arc<Maker>>,
     keeper: Option<Keeper>,
     /// Reads wait for stable storage too.
@@ -125,13 +125,13 @@ impl AuditLog {
         let mut log = Log::attach(state, boot.clone())?;
         let gates = Folder::open(state, "gates")?;
         let lock = log.lock();
-        let held = Held::wait(&lock, log::LOCK)?;
+        let held = FileLock::wait(&lock, log::LOCK)?;
         log.load()?;
         let life = Life::begin(gates, &boot, log.next())?;
         drop(held);
         Ok(Self {
             boot,
-            group: Arc::new(Group::new(log)),
+            group: Arc::new(GroupCommit::new(log)),
             maker: None,
             keeper: None,
             all_durable: false,

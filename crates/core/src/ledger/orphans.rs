@@ -11,7 +11,7 @@ use rustix::fs::OFlags;
 
 use super::{
     AuditLog, Error,
-    disk::{self, Folder, Held},
+    disk::{self, FileLock, Folder},
     life::{self, Dead},
     log,
 };
@@ -113,7 +113,7 @@ impl AuditLog {
             // The log's guard too: within a process the lock excludes nobody.
             let log = self.group.log();
             let lock = log.lock();
-            let _between_registrations = Held::wait(&lock, log::LOCK)?;
+            let _between_registrations = FileLock::wait(&lock, log::LOCK)?;
             (life::census(&self.life.gates, Some(&self.life))?.0, Arc::clone(&log.audit))
         };
         let (mut open, mut traces) = (BTreeMap::new(), Traces::default());

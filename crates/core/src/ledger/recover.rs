@@ -18,7 +18,7 @@ use rustix::fs::{OFlags, RenameFlags};
 
 use super::{
     AuditLog, Error, checkpoints,
-    disk::{self, Folder, Held},
+    disk::{self, FileLock, Folder},
     keys, life,
     log::{LOCK, Log},
     noted::{Noted, SIGNED},
@@ -28,7 +28,7 @@ use super::{
 
 /// What a repair would do.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Plan {
+pub struct RecoveryPlan {
     /// The damages, in the order of the log.
     pub damages: Vec<Damage>,
     /// The chain is kept up to here.
@@ -57,7 +57,7 @@ pub struct Plan {
     pub anew: bool,
 }
 
-impl Plan {
+impl RecoveryPlan {
     /// Whether there is nothing to repair.
     pub fn is_empty(&self) -> bool {
         self.damages.is_empty() && self.keys.is_empty() && !self.anew
@@ -76,15 +76,15 @@ impl AuditLog {
     /// # Errors
     ///
     /// When the log cannot be read, a part of it cannot be set aside, or gates use it.
-    pub fn plan_recovery(state: &Dir) -> Result<Plan, Error> {
+    pub fn plan_recovery(state: &Dir) -> Result<RecoveryPlan, Error> {
         let log = Log::attach(state, String::new())?;
         let lock = log.lock();
-        let _held = Held::wait(&lock, LOCK)?;
+        let _held = FileLock::wait(&lock, LOCK)?;
         plan_locked(state, &log)
     }
 }
 
-fn plan_locked(state: &Dir, log: &Log) -> Result<Plan, Error> {
+fn plan_locked(state: &Dir, log: &Log) -> Result<RecoveryPlan, Error> {
     let audit = &*log.audit;
     let (_, alive) = life::census(&Folder::open(state, "gates")?, None)?;
     if alive > 0 {
@@ -150,7 +150,7 @@ fn plan_locked(state: &Dir, log: &Log) -> Result<Plan, Error> {
     // Else keys that are put back are what asks for a checkpoint, and the next gate
     // makes one.
     damages.retain(|damage| damage.kind != DamageKind::MissingCheckpoint || unsigned);
-    Ok(Plan {
+    Ok(RecoveryPlan {
         damages,
         keep,
         in_doubt,
@@ -229,7 +229,7 @@ fn contradicted(audit: &Folder, records: u64, damages: &[Damage]) -> Result<Vec<
 
 /// Sets checkpoints aside; the largest that is left is the newest again, and
 /// what was kept of the tree beyond the log goes.
-fn set_checkpoints_aside(audit: &Folder, agreed: &Plan) -> Result<(), Error> {
+fn set_checkpoints_aside(audit: &Folder, agreed: &RecoveryPlan) -> Result<(), Error> {
     let open = || Error::io("set a checkpoint aside");
     for name in &agreed.checkpoints {
         quarantine::take(audit, "checkpoint", name)?;
@@ -254,11 +254,11 @@ impl AuditLog {
     ///
     /// When the log changed since the plan was made, gates use it, it cannot be
     /// written, or it is still damaged; asking again goes on where it stopped.
-    pub fn recover(state: &Dir, agreed: &Plan, user: &str) -> Result<(), Error> {
+    pub fn recover(state: &Dir, agreed: &RecoveryPlan, user: &str) -> Result<(), Error> {
         let mut log = Log::attach(state, disk::random_id()?)?;
         log.operator = Some(user.to_owned());
         let lock = log.lock();
-        let _held = Held::wait(&lock, LOCK)?;
+        let _held = FileLock::wait(&lock, LOCK)?;
         if plan_locked(state, &log)? != *agreed {
             return Err(Error::Changed);
         }

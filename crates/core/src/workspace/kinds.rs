@@ -15,13 +15,13 @@ use crate::policy::ObjectKind;
 pub(crate) struct Kinds {
     /// All names that were read, one after the other.
     text: String,
-    slots: Vec<Slot>,
+    slots: Vec<PackedName>,
     not_utf8: u64,
 }
 
 /// One name.
 #[derive(Clone, Copy)]
-struct Slot {
+struct PackedName {
     /// The first bytes behind what all names begin with, which nearly always
     /// tell two names apart.
     key: u64,
@@ -97,7 +97,7 @@ impl Kinds {
         if self.slots.len() >= MAX_ENTRIES {
             return false;
         }
-        self.slots.push(Slot { key: 0, start, length, kind });
+        self.slots.push(PackedName { key: 0, start, length, kind });
         self.text.push_str(name);
         true
     }
@@ -134,7 +134,7 @@ impl Kinds {
     }
 }
 
-fn name<'t>(text: &'t str, slot: &Slot) -> &'t str {
+fn name<'t>(text: &'t str, slot: &PackedName) -> &'t str {
     let start = slot.start as usize;
     text.get(start..start.saturating_add(slot.length.into())).unwrap_or_default()
 }
