@@ -6,6 +6,7 @@
 //! whole, and to make room by giving up a session's first version of a file.
 //! It neither decides nor puts anything back into the workspace by itself.
 
+mod content;
 mod copy;
 mod directory;
 mod error;
@@ -28,6 +29,7 @@ mod unfinished;
 #[cfg(test)]
 mod tests;
 
+pub use content::Content;
 pub(crate) use copy::{content_hash, holds, start_writing};
 pub use error::Error;
 pub(crate) use format::{ACL_ACCESS, ACL_DEFAULT};
@@ -37,7 +39,7 @@ pub use maintenance::BackupMaintenance;
 pub(crate) use owners::Owners;
 pub use pack::Packed;
 pub(crate) use read::Trail;
-pub use read::{BackupList, Content, Entry, Tree};
+pub use read::{BackupList, Entry, Tree};
 pub(crate) use save::{Meta, Origin, Saved};
 pub use store::{BackupStore, Pruned};
 pub(crate) use tree::{MAX_ENTRIES, fingerprint};

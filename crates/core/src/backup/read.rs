@@ -1,11 +1,9 @@
-//! Finding and reading entries. Whatever is read is compared with the hash
-//! that was stored.
+//! Finding entries and opening what they hold.
 
 use std::{
     collections::BTreeSet,
     fs::File,
-    io::{self, BufRead as _, BufReader, Read},
-    os::unix::fs::FileExt,
+    io::{self, BufRead as _, BufReader, Read as _},
     sync::{Arc, OnceLock},
 };
 
@@ -14,13 +12,12 @@ use rustix::{
     fs::{Mode, OFlags, openat},
     io::Errno,
 };
-use sha2::{Digest, Sha256};
 
 use super::{
     Attributes, BackupId, BackupStore, EntryKind, Error, Node, NodeKind, Owners, Saved,
+    content::{Content, StoredContent, read_error},
     format::Trailer,
     name::{Name, PathKey},
-    object::Objects,
     range::Range,
     tree::TreeHasher,
 };
@@ -325,24 +322,6 @@ impl BackupStore {
     }
 }
 
-/// The bytes of content of an entry, unpacked when they are first needed.
-#[derive(Debug)]
-struct StoredContent {
-    source: Option<(Arc<Objects>, Hash)>,
-    file: OnceLock<Arc<File>>,
-}
-
-impl StoredContent {
-    fn open(&self, id: BackupId) -> Result<Arc<File>, Error> {
-        if let Some(file) = self.file.get() {
-            return Ok(Arc::clone(file));
-        }
-        let Some((objects, hash)) = &self.source else { return Err(Error::Damaged(id)) };
-        let file = Arc::new(objects.unpack(*hash)?.ok_or(Error::Damaged(id))?);
-        Ok(Arc::clone(self.file.get_or_init(|| file)))
-    }
-}
-
 /// Bytes of the longest line of a manifest: a path's name, a hash, and access control
 /// lists, of which the kernel has at most 64 KiB each.
 const MAX_NODE: u64 = 1 << 20;
@@ -445,68 +424,6 @@ impl Trail {
     }
 }
 
-/// Reads stored content; the read after the last byte fails with
-/// [`io::ErrorKind::InvalidData`] when what was read is not what was stored.
-#[derive(Debug)]
-pub struct Content {
-    id: BackupId,
-    file: Arc<File>,
-    at: u64,
-    end: u64,
-    hasher: Sha256,
-    expected: Hash,
-}
-
-impl Content {
-    pub(super) fn new(id: BackupId, file: Arc<File>, at: u64, size: u64, expected: Hash) -> Self {
-        Self { id, file, at, end: at.saturating_add(size), hasher: Sha256::new(), expected }
-    }
-
-    /// Reads the next bytes into `buffer`; 0 means that all were read and that
-    /// they are what was stored.
-    ///
-    /// # Errors
-    /// [`Error::Damaged`], and as the system says.
-    pub fn piece(&mut self, buffer: &mut [u8]) -> Result<usize, Error> {
-        self.read(buffer).map_err(|error| self.failed(error))
-    }
-
-    /// What an error of [`Read::read`] means.
-    pub fn failed(&self, error: io::Error) -> Error {
-        read_error(self.id, error)
-    }
-
-    pub(super) fn drain(mut self) -> Result<(), Error> {
-        let mut buffer = vec![0; 128 * 1024];
-        while self.piece(&mut buffer)? > 0 {}
-        Ok(())
-    }
-}
-
-impl Read for Content {
-    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
-        let left = usize::try_from(self.end.saturating_sub(self.at)).unwrap_or(usize::MAX);
-        let length = left.min(buffer.len());
-        let Some(buffer) = buffer.get_mut(..length) else { return Ok(0) };
-        let count = self.file.read_at(buffer, self.at)?;
-        self.hasher.update(buffer.get(..count).unwrap_or_default());
-        self.at = self.at.saturating_add(count as u64);
-        let cut = count == 0 && left > 0 && length > 0;
-        let whole = || Hash::from_bytes(self.hasher.clone().finalize().into()) == self.expected;
-        if cut || (count == 0 && left == 0 && !whole()) {
-            return Err(io::Error::new(io::ErrorKind::InvalidData, "the backup is damaged"));
-        }
-        Ok(count)
-    }
-}
-
 fn unknown(entry: &Entry) -> Error {
     Error::Unknown(entry.id.to_string())
-}
-
-fn read_error(id: BackupId, error: io::Error) -> Error {
-    match error.kind() {
-        io::ErrorKind::InvalidData => Error::Damaged(id),
-        _ => Error::io("read the backup")(error),
-    }
 }

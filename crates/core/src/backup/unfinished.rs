@@ -12,9 +12,9 @@ use rustix::{
 
 use super::{
     BackupStore, Error,
+    content::Content,
     format::Trailer,
     name::{Name, PathKey},
-    read::Content,
 };
 use crate::model::WorkspacePath;
 
