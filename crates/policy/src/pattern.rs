@@ -57,14 +57,6 @@ pub(super) enum Dependence<'p> {
 }
 
 impl Pattern {
-    /// The alternatives that `text` is written for.
-    ///
-    /// # Errors
-    /// Says what is wrong with it.
-    pub fn alternatives(text: &str, comparison: Comparison) -> Result<Vec<Self>, String> {
-        parse(text, comparison).map_err(PatternError::explained)
-    }
-
     /// How it depends on `name` whether the pattern matches `directory/name`, where the
     /// directory has `depth` components.
     pub(super) fn dependence_on_name(&self, depth: usize) -> Dependence<'_> {

@@ -11,6 +11,7 @@ mod html;
 mod items;
 mod markup;
 
+pub use first::{Listed, MOST_LISTED};
 pub use html::page;
 pub use items::{
     Activity, Agent, Approval, Decided, Denied, FileChange, Finding, GateStart, Operation,
@@ -24,10 +25,6 @@ use serde::Serialize;
 
 use super::{Begins, Filter, Log, MOST_POLICY, Scanned, is_foreign, read_kept};
 use digest::Digest;
-
-/// So many denied attempts, files and the like are listed one by one; the
-/// numbers count all.
-pub const MOST_LISTED: usize = 2000;
 
 /// What a report says. All texts are untrusted.
 #[derive(Debug, Serialize)]
@@ -105,15 +102,6 @@ pub struct Period {
     /// Nothing is known of what was before this time: older records were pruned, which
     /// may be of the period.
     pub pruned_before: Option<String>,
-}
-
-/// The first ones of a list, and how many there are.
-#[derive(Debug, Serialize)]
-pub struct Listed<T> {
-    /// How many there are.
-    pub total: u64,
-    /// The first [`MOST_LISTED`].
-    pub listed: Vec<T>,
 }
 
 /// A policy that decided in the period.

@@ -174,6 +174,16 @@ pub(crate) fn parse_name(text: &str, comparison: Comparison) -> Result<Vec<Name>
     Ok(names)
 }
 
+impl Pattern {
+    /// The alternatives that `text` is written for.
+    ///
+    /// # Errors
+    /// Says what is wrong with it.
+    pub fn alternatives(text: &str, comparison: Comparison) -> Result<Vec<Self>, String> {
+        parse(text, comparison).map_err(PatternError::explained)
+    }
+}
+
 fn lex(text: &str, comparison: Comparison) -> Result<Vec<Lexeme>, PatternError> {
     let mut lexemes = Vec::with_capacity(text.len());
     let mut depth = 0_usize;

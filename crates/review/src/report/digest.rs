@@ -8,8 +8,8 @@ use portcullis_audit::RecordView;
 use serde_json::Value;
 
 use super::{
-    MOST_LISTED, PolicyInForce,
-    first::First,
+    PolicyInForce,
+    first::{First, MOST_LISTED},
     items::{
         Activity, Agent, Approval, Decided, Denied, FileChange, Finding, GateStart, Operation,
         PolicyChange, SetAside,

@@ -1,6 +1,19 @@
 //! Lists of a report, of which only the first items are kept.
 
-use super::{Listed, MOST_LISTED};
+use serde::Serialize;
+
+/// So many denied attempts, files and the like are listed one by one; the
+/// numbers count all.
+pub const MOST_LISTED: usize = 2000;
+
+/// The first ones of a list, and how many there are.
+#[derive(Debug, Serialize)]
+pub struct Listed<T> {
+    /// How many there are.
+    pub total: u64,
+    /// The first [`MOST_LISTED`].
+    pub listed: Vec<T>,
+}
 
 /// A list of which only the first ones are kept.
 #[derive(Debug)]
