@@ -16,6 +16,8 @@ pub mod signature;
 
 use crate::policy::Policy;
 
+pub(crate) use file::{read as read_file, why as why_unreadable};
+
 pub use beside::{TestFile, tests_beside};
 pub use operator::Operator;
 pub use policy_texts::{Error, PolicyTexts, with_text};

@@ -87,14 +87,15 @@ fn make_stderr_blocking() {
 }
 
 /// Runs the command.
-pub(crate) fn run(args: &Args) -> Result<ExitCode, Failure> {
+pub(crate) fn run(args: Args) -> Result<ExitCode, Failure> {
     // Standard output is not ours, also where nothing was printed there.
     start(args).map_err(Failure::beside_result)
 }
 
-fn start(args: &Args) -> Result<ExitCode, Failure> {
+fn start(mut args: Args) -> Result<ExitCode, Failure> {
+    let preset = args.sandbox.preset()?.map(|preset| preset.name);
     let Broker { signals, files } = Broker::new(&args.sandbox)?;
-    let agent = args.sandbox.common.agent(AGENT)?;
+    let agent = args.sandbox.common.agent(preset.as_deref().unwrap_or(AGENT))?;
     let opened = args.sandbox.open(&agent)?;
     let mut cell = args.sandbox.cell(&opened, &agent, &args.command, Enforcement::Full)?;
     (cell.files, cell.own_streams) = (files, true);
@@ -115,8 +116,9 @@ fn start(args: &Args) -> Result<ExitCode, Failure> {
     let pending = built.test().map_err(explain)?;
     warn(&pending.report);
     warn_of_observing(&opened.policy);
-    let Recorded { session, record } =
-        introduce(&mut gate, &pending, &cell, pending.report.facts())?;
+    let mut facts = pending.report.facts();
+    facts.extend(preset.map(|name| ("preset".to_owned(), name.into())));
+    let Recorded { session, record } = introduce(&mut gate, &pending, &cell, facts)?;
     ship::check(&opened.state_path, &opened.audit.ship)?;
     let shipping = Shipping::start(&opened.state_path, &opened.audit.ship)?;
     repository::prepare(&pending, &opened, &signals)?;

@@ -1,6 +1,7 @@
 //! The command line: one file per command, rendering and exit codes.
 
 mod agent;
+mod agents;
 mod announcer;
 mod approve;
 mod audit;
@@ -42,7 +43,7 @@ use clap::{
 #[command(after_help = "Examples:\n  \
     portcullis demo                          see in a second what it does\n  \
     portcullis doctor                        what this machine can enforce\n  \
-    portcullis run -- claude-code-acp        an agent behind the gate\n  \
+    portcullis run --preset claude-code      an agent behind the gate\n  \
     portcullis exec -- cargo test            one command, and what it changed\n  \
     portcullis mcp                           the same for an MCP client\n  \
     portcullis serve                         over the network, many workspaces\n  \
@@ -55,6 +56,7 @@ struct Cli {
 
 #[derive(Debug, clap::Subcommand)]
 enum Command {
+    Agents(agents::Args),
     Approve(approve::Args),
     Audit(audit::Args),
     Backup(backup::Args),
@@ -99,13 +101,14 @@ pub fn main() -> ExitCode {
     let cli = Cli::from_arg_matches(&matches)
         .unwrap_or_else(|error| error.format(&mut Cli::command()).exit());
     let result = match cli.command {
+        Command::Agents(args) => agents::run(&args),
         Command::Approve(args) => approve::run(&args),
         Command::Audit(args) => audit::run(args),
         Command::Backup(args) => backup::run(args),
         Command::Completions(args) => generate::completions(&args),
         Command::Demo(args) => demo::run(&args),
         Command::Doctor(args) => doctor::run(&args),
-        Command::Exec(args) => exec::run(&args),
+        Command::Exec(args) => exec::run(args),
         Command::Fs(args) => fs::run(args),
         Command::Man(args) => generate::man(&args),
         Command::Mcp(args) => mcp::run(&args),

@@ -26,6 +26,7 @@ use crate::{
         failure::{Context as _, Exit, Failure},
         policy_loading::warn_of_observing,
         policy_transfer::SharedPolicy,
+        presets::Preset,
         process,
         ship::{self, Shipping},
     },
@@ -38,7 +39,8 @@ use crate::{
 #[command(after_help = "The editor talks to this command as it would to the agent: stdin and \
     stdout carry the\nAgent Client Protocol. A changed policy file is taken up while it runs, at once \
     on SIGHUP,\nif its version rises. The exit code is the agent's.\n\nExamples:\n  \
-    portcullis run -- claude-code-acp\n  \
+    portcullis run --preset claude-code\n  \
+    portcullis run -- my-agent --acp\n  \
     portcullis run --agent-read ~/.local/share/uv --agent-network 443 \\\n    \
     --agent-network dns -- fast-agent-acp")]
 pub(crate) struct Args {
@@ -46,9 +48,9 @@ pub(crate) struct Args {
     sandbox: SandboxOptions,
     /// Where file content comes from and goes to: auto, disk, editor, or mount, where the agent is
     /// offered no files over ACP and its own tools reach them
-    #[arg(long, value_name = "SOURCE", default_value = "auto",
-        value_parser = ["auto", "disk", "editor", "mount"])]
-    source: String,
+    /// [default: the preset's, or auto]
+    #[arg(long, value_name = "SOURCE", value_parser = ["auto", "disk", "editor", "mount"])]
+    source: Option<String>,
     /// An ACP method of the agent that reaches the editor besides the usual ones;
     /// where the editor acts by it, the agent counts as not confined
     #[arg(long, value_name = "METHOD", value_parser = forward::parse)]
@@ -70,16 +72,25 @@ pub(crate) struct Args {
     /// Do not confine the agent at all: it can do whatever you can
     #[arg(long, conflicts_with = "allow_partial")]
     unconfined: bool,
-    /// The agent's program and its arguments
-    #[arg(last = true, required = true, value_name = "AGENT")]
+    /// The agent's program and its arguments; left out, the preset's
+    #[arg(last = true, required_unless_present = "preset", value_name = "AGENT")]
     command: Vec<OsString>,
 }
 
 /// Runs the command.
-pub(crate) fn run(args: Args) -> Result<ExitCode, Failure> {
+pub(crate) fn run(mut args: Args) -> Result<ExitCode, Failure> {
+    let preset = args.sandbox.preset()?;
+    match &preset {
+        Some(preset) if args.command.is_empty() => {
+            args.command = preset.acp.iter().map(OsString::from).collect();
+        }
+        _ => args.sandbox.suggest_preset(&args.command),
+    }
+    let source = args.source.take().or_else(|| preset.as_ref()?.source.clone());
+    let source = source.unwrap_or_else(|| "auto".to_owned());
     let Broker { signals, files } = Broker::new(&args.sandbox)?;
     process::note_terminal("run", "ACP with an editor");
-    let agent = agent_name(&args)?;
+    let agent = agent_name(&args, preset.as_ref())?;
     let opened = args.sandbox.open(&agent)?;
     let ways = Ways::new(opened.policy.agent().terminal, &args.forward);
     let floor = match (args.unconfined, args.allow_partial) {
@@ -87,7 +98,7 @@ pub(crate) fn run(args: Args) -> Result<ExitCode, Failure> {
         (_, true) => Enforcement::Partial,
         _ => Enforcement::Full,
     };
-    let required = args.mount || args.source == "mount";
+    let required = args.mount || source == "mount";
     let wish = match (required, args.no_mount || args.unconfined) {
         (true, true) => {
             return Err(Failure::new("`--source mount` needs a mount").exit(Exit::Usage));
@@ -103,7 +114,7 @@ pub(crate) fn run(args: Args) -> Result<ExitCode, Failure> {
         TrustedPaths { trusted: opened.trusted.clone(), ..cell.trusted_paths().map_err(explain)? };
     let shared = SharedPolicy::create().or_fail("cannot start the gate")?;
     let editor = take_standard_streams().or_fail("cannot take over stdin and stdout")?;
-    let service = Service::Acp(Acp { source: args.source.clone(), forward: args.forward.clone() });
+    let service = Service::Acp(Acp { source, forward: args.forward.clone() });
     let mut gate = start_gate(&args.sandbox, &opened, &agent, &shared, service, wish, &editor)?;
     drop(editor);
     let watch = PolicyWatch::new(&opened.texts, paths, opened.operator.clone(), shared);
@@ -125,6 +136,7 @@ pub(crate) fn run(args: Args) -> Result<ExitCode, Failure> {
         await_confined(&mut gate, floor)?;
     }
     let mut facts = pending.report.facts();
+    facts.extend(preset.map(|preset| ("preset".to_owned(), preset.name.into())));
     if let Some(missing) = &missing {
         missing.note();
         facts.insert("noMount".to_owned(), missing.why.as_str().into());
@@ -149,8 +161,11 @@ pub(crate) fn run(args: Args) -> Result<ExitCode, Failure> {
     Ok(ExitCode::from(code))
 }
 
-/// The agent's name: its program's, where none was given.
-fn agent_name(args: &Args) -> Result<AgentName, Failure> {
+/// The agent's name: its preset's or its program's, where none was given.
+fn agent_name(args: &Args, preset: Option<&Preset>) -> Result<AgentName, Failure> {
+    if let Some(preset) = preset {
+        return args.sandbox.common.agent(&preset.name);
+    }
     let name = args.command.first().map(PathBuf::from);
     let name = name.as_ref().and_then(|path| path.file_stem()?.to_str());
     let name = name.filter(|name| name.parse::<AgentName>().is_ok());

@@ -23,6 +23,7 @@ mod listening;
 mod mount;
 mod output;
 mod pipes;
+mod presets;
 mod processes;
 mod start;
 mod terminals;

@@ -32,7 +32,7 @@ use super::{
     requirements,
     resolve::{Resolved, resolve_missing},
     selftest,
-    spec::{self, Cell, Enforcement, Mode, Network},
+    spec::{self, Cell, Enforcement, Grant, Mode, Network},
     stage::Stage,
     streams::Streams,
     trusted_paths::{Access, AgentPath, Trusted, TrustedPath, TrustedPaths},
@@ -133,15 +133,8 @@ impl Cell {
         self.trusted_paths_with(&read, &write).check()?;
         let workspace = mounts::existing(&self.workspace)
             .map_err(|e| LaunchError::Io("look up the workspace", e))?;
-        let directory =
-            std::env::current_dir().map_err(|e| LaunchError::Io("look up this directory", e))?;
-        let path = std::env::var_os("PATH");
         let reach = self.reach(&read, &write);
-        let program = match self.program_in_mount(&directory, &workspace) {
-            // What is looked up for a hint would tell what is there.
-            Some(path) => Program { path, ..Program::default() },
-            None => hint::find(&self.program, path.as_deref(), &directory, &reach)?,
-        };
+        let program = self.find_program(&workspace, &reach)?;
         if self.floor > Enforcement::None
             && let Some(inside) = program
                 .needs
@@ -152,12 +145,7 @@ impl Cell {
         {
             return Err(LaunchError::InWorkspace(inside.clone()));
         }
-        let private = self.trusted.iter().filter(|trusted| trusted.role.is_private());
-        let kept: Vec<_> = [&self.workspace, &self.state]
-            .into_iter()
-            .chain(private.map(|trusted| &trusted.path))
-            .map(|path| resolve_missing(path).map_or_else(|_| path.clone(), |found| found.target))
-            .collect();
+        let kept = self.kept();
         let missing: Vec<_> = program.needs.iter().filter(|p| !reach.sees(p)).cloned().collect();
         if self.floor > Enforcement::None && !missing.is_empty() {
             return Err(LaunchError::Unreachable(hint::directories(&missing, &kept)));
@@ -174,6 +162,45 @@ impl Cell {
         let alias = self.alias.iter().flat_map(|alias| layout::links_to(&workspace, alias));
         let links = program.links.iter().cloned().chain(alias).collect();
         Ok(Prepared { read, write, workspace, program, links, suspects })
+    }
+
+    /// Lets the agent read the installation of its program, unless it sees it anyway. Returns the
+    /// directories that were added.
+    ///
+    /// # Errors
+    /// [`LaunchError`] where the program cannot be found.
+    pub fn read_installation(&mut self) -> Result<Vec<PathBuf>, LaunchError> {
+        let workspace = mounts::existing(&self.workspace)
+            .map_err(|e| LaunchError::Io("look up the workspace", e))?;
+        let (read, write) = self.grants()?;
+        let reach = self.reach(&read, &write);
+        let program = self.find_program(&workspace, &reach)?;
+        let missing: Vec<_> = program.needs.into_iter().filter(|p| !reach.sees(p)).collect();
+        let added = hint::directories(&missing, &self.kept());
+        let grants = added.iter().map(|path| Grant { path: path.clone(), required: true });
+        self.read.extend(grants);
+        Ok(added)
+    }
+
+    fn find_program(&self, workspace: &Path, reach: &Reach) -> Result<Program, LaunchError> {
+        let directory =
+            std::env::current_dir().map_err(|e| LaunchError::Io("look up this directory", e))?;
+        let path = std::env::var_os("PATH");
+        match self.program_in_mount(&directory, workspace) {
+            // What is looked up for a hint would tell what is there.
+            Some(path) => Ok(Program { path, ..Program::default() }),
+            None => Ok(hint::find(&self.program, path.as_deref(), &directory, reach)?),
+        }
+    }
+
+    /// What no agent is given, and nothing in which it lies.
+    fn kept(&self) -> Vec<PathBuf> {
+        let private = self.trusted.iter().filter(|trusted| trusted.role.is_private());
+        [&self.workspace, &self.state]
+            .into_iter()
+            .chain(private.map(|trusted| &trusted.path))
+            .map(|path| resolve_missing(path).map_or_else(|_| path.clone(), |found| found.target))
+            .collect()
     }
 
     /// The program's path, if it lies in the workspace and there is to be a mount: the agent

@@ -13,10 +13,12 @@ use crate::{
         logging,
         opened::Opened,
         options::Common,
+        presets::{self, Preset},
+        trusted_paths,
     },
     model::AgentName,
     policy::Policy,
-    sandbox::{self, AgentPath, Cell, Enforcement, Grant, Network},
+    sandbox::{self, AgentPath, Cell, Enforcement, Grant, Network, Trusted},
 };
 
 /// The options of these commands.
@@ -26,6 +28,10 @@ pub(in crate::cli) struct SandboxOptions {
     pub(in crate::cli) common: Common,
     #[command(flatten)]
     pub(in crate::cli) logging: logging::Options,
+    /// What this agent needs: its installation to read, variables, network. One of
+    /// `portcullis agents`, or a file of that form with a `/` in its name
+    #[arg(long, value_name = "NAME|FILE")]
+    preset: Option<String>,
     /// A directory or file that the agent may read and execute, besides the
     /// policy's
     #[arg(long, value_name = "DIR")]
@@ -44,14 +50,64 @@ pub(in crate::cli) struct SandboxOptions {
     /// on every interface; instead of what the policy says
     #[arg(long, value_name = "PORT", value_parser = clap::value_parser!(u16).range(1..))]
     agent_listen: Vec<u16>,
+    /// The file that the preset came from.
+    #[arg(skip)]
+    preset_file: Option<PathBuf>,
 }
 
 impl SandboxOptions {
+    /// The preset that was named, and its file. What the command line says besides holds, too;
+    /// its network instead of the preset's.
+    pub(in crate::cli) fn preset(&mut self) -> Result<Option<Preset>, Failure> {
+        let Some(reference) = &self.preset else { return Ok(None) };
+        let (preset, file) = presets::load(reference)?;
+        let wrong = |why: &str| {
+            let message = format_args!("the preset `{reference}` cannot be used: {why}");
+            Failure::new(message).exit(Exit::Usage)
+        };
+        for variable in preset.env.iter().chain(&preset.set) {
+            parse_variable(variable).map_err(wrong)?;
+        }
+        let reaches: Result<Vec<_>, _> =
+            preset.network.iter().map(|reach| parse_reach(reach)).collect();
+        let reaches = reaches.map_err(|why| wrong(&why))?;
+        if self.agent_network.is_empty() {
+            self.agent_network = reaches;
+            if self.agent_listen.is_empty() {
+                self.agent_listen.clone_from(&preset.listen);
+            }
+        }
+        let variables = preset.env.iter().chain(&preset.set).cloned();
+        self.agent_env = variables.chain(std::mem::take(&mut self.agent_env)).collect();
+        self.preset_file = file;
+        Ok(Some(preset))
+    }
+
+    /// Names the preset of an agent to which nothing was given.
+    pub(in crate::cli) fn suggest_preset(&self, command: &[OsString]) {
+        let is_given = self.preset.is_some()
+            || !self.agent_read.is_empty()
+            || !self.agent_env.is_empty()
+            || !self.agent_network.is_empty();
+        let program = command.first().filter(|_| !is_given);
+        if let Some(preset) = program.and_then(|name| presets::for_program(Path::new(name))) {
+            errln!(
+                "portcullis: note: this is {}: `--preset {}` gives it what it needs, and \
+                 `portcullis agents {1}` says what that is",
+                preset.title,
+                preset.name
+            );
+        }
+    }
+
     /// Opens what the options name, for `agent`.
     pub(in crate::cli) fn open(&self, agent: &AgentName) -> Result<Opened, Failure> {
         // The sandbox compares the same paths again, when it looks up what it mounts.
         let paths = |root: &Path, policy: &Policy| self.agent_paths(agent, root, policy);
-        let opened = Opened::open_with(&self.common, paths)?;
+        let mut opened = Opened::open_with(&self.common, paths)?;
+        let file = self.preset_file.iter();
+        let file = file.map(|path| (Trusted::Configuration, path.clone())).collect();
+        opened.trusted.extend(trusted_paths::listed(file)?);
         opened.claim.warn(&opened.state_path, opened.workspace.root());
         Ok(opened)
     }
@@ -75,6 +131,9 @@ impl SandboxOptions {
         cell.read.extend(named(&self.agent_read)?);
         cell.write.extend(named(&self.agent_write)?);
         cell.network = network(&self.agent_network, &self.agent_listen, cell.network)?;
+        if self.preset.is_some() && floor > Enforcement::None {
+            cell.read_installation().map_err(Failure::new)?;
+        }
         Ok(cell)
     }
 

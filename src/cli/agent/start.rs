@@ -7,7 +7,7 @@ use std::{
 };
 
 use nix::sys::signalfd::SignalFd;
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use super::{
     gateway_process,
@@ -26,7 +26,7 @@ use crate::{
     },
     model::AgentName,
     sandbox::{
-        BuiltCell, Cell, Channel, DeniedGrant, Enforcement, LaunchError, Mount, NoMount,
+        BuiltCell, Cell, Channel, DeniedGrant, Enforcement, LaunchError, Mount, Network, NoMount,
         PendingAgent, Report, not_dumpable, raise_file_limit, stop_signals,
     },
 };
@@ -224,8 +224,13 @@ pub(in crate::cli) fn introduce(
     gate: &mut Gate,
     pending: &PendingAgent,
     cell: &Cell,
-    facts: BTreeMap<String, Value>,
+    mut facts: BTreeMap<String, Value>,
 ) -> Result<Recorded, Failure> {
+    let network = match &cell.network {
+        Network::None => "none".into(),
+        Network::Connect { ports, dns, .. } => json!({ "ports": ports, "dns": dns }),
+    };
+    facts.insert("agentNetwork".to_owned(), network);
     let opened = pending.hatch.iter().flatten();
     let entrance = opened.clone().map(|opened| opened.entrance.clone()).next();
     let granted = cell.read.iter().chain(&cell.write).map(|grant| grant.path.clone()).collect();

@@ -154,6 +154,7 @@ fn json_and_exit_codes() {
     r.run("approve", &[]);
     r.run("doctor", &[]);
     r.run("token new", &["--agent", "x"]);
+    r.run("agents", &[]);
 
     r.run("audit verify", &[]);
     r.run("audit show", &[]);

@@ -1,0 +1,134 @@
+//! Presets: what the sandboxes of agents need that many people use, as data.
+//!
+//! A preset grants nothing by itself: it stands for options of the command line, which the
+//! operator asks for by its name.
+
+use std::path::{Path, PathBuf};
+
+use serde::Deserialize;
+
+use super::failure::{Exit, Failure};
+use crate::{
+    config::{read_file, why_unreadable},
+    policy::MAX_FILE,
+};
+
+/// The presets that come with the program.
+const EMBEDDED: [&str; 6] = [
+    include_str!("../../presets/claude-code.toml"),
+    include_str!("../../presets/codex.toml"),
+    include_str!("../../presets/fast-agent.toml"),
+    include_str!("../../presets/gemini-cli.toml"),
+    include_str!("../../presets/opencode.toml"),
+    include_str!("../../presets/qwen-code.toml"),
+];
+
+/// What an agent needs.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Preset {
+    /// What it is called on the command line; also the agent's name in policy and log, where no
+    /// other one was given.
+    pub(crate) name: String,
+    /// What people call it.
+    pub(crate) title: String,
+    /// File names of its programs: a command that begins with one is this agent's.
+    #[serde(default)]
+    pub(crate) programs: Vec<String>,
+    /// The command that speaks ACP.
+    #[serde(default)]
+    pub(crate) acp: Vec<String>,
+    /// Variables that it gets from the environment of the command, where they are set.
+    #[serde(default)]
+    pub(crate) env: Vec<String>,
+    /// Variables with their values, as `NAME=VALUE`.
+    #[serde(default)]
+    pub(crate) set: Vec<String>,
+    /// As the arguments of `--agent-network`.
+    #[serde(default)]
+    pub(crate) network: Vec<String>,
+    /// As the arguments of `--agent-listen`.
+    #[serde(default)]
+    pub(crate) listen: Vec<u16>,
+    /// As the argument of `run --source`.
+    pub(crate) source: Option<String>,
+}
+
+/// The presets that come with the program, by name.
+///
+/// # Errors
+/// When one cannot be read: a mistake in the program.
+pub(crate) fn embedded() -> Result<Vec<Preset>, Failure> {
+    EMBEDDED.iter().map(|text| parse(text, "embedded")).collect()
+}
+
+/// The preset that `reference` names: one of the program's, or a file, which has a `/` in its
+/// name. Returns the file as well.
+///
+/// # Errors
+/// When there is no such preset, or it cannot be read.
+pub(crate) fn load(reference: &str) -> Result<(Preset, Option<PathBuf>), Failure> {
+    if reference.contains('/') {
+        let path = Path::new(reference);
+        let text = read_file(path).map_err(|error| wrong(reference, &why_unreadable(&error)))?;
+        if text.len() > MAX_FILE {
+            return Err(wrong(reference, "it is too large"));
+        }
+        let text = String::from_utf8(text).map_err(|_utf8| wrong(reference, "it is not UTF-8"))?;
+        return Ok((parse(&text, reference)?, Some(path.to_owned())));
+    }
+    let all = embedded()?;
+    let names: Vec<_> = all.iter().map(|preset| preset.name.clone()).collect();
+    let found = all.into_iter().find(|preset| preset.name == reference);
+    let preset = found.ok_or_else(|| {
+        Failure::new(format_args!("there is no preset `{reference}`"))
+            .exit(Exit::Usage)
+            .help(format_args!("expected {}, or a file with a `/` in its name", names.join(", ")))
+    })?;
+    Ok((preset, None))
+}
+
+/// The embedded preset for a program of this file name.
+pub(crate) fn for_program(program: &Path) -> Option<Preset> {
+    let name = program.file_name()?.to_str()?;
+    embedded().ok()?.into_iter().find(|preset| preset.programs.iter().any(|known| known == name))
+}
+
+fn parse(text: &str, shown: &str) -> Result<Preset, Failure> {
+    toml::from_str(text).map_err(|error| {
+        let before = error.span().and_then(|span| text.get(..span.start)).unwrap_or_default();
+        let line = before.matches('\n').count() + 1;
+        wrong(shown, &format!("line {line}: {}", error.message()))
+    })
+}
+
+fn wrong(shown: &str, why: &str) -> Failure {
+    Failure::new(format_args!("the preset `{shown}` cannot be used: {why}")).exit(Exit::Usage)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_preset_can_be_named_by_its_programs() {
+        let all = embedded().unwrap();
+        assert!(all.is_sorted_by(|a, b| a.name < b.name), "{all:?}");
+        for preset in &all {
+            let found = |program: &str| for_program(Path::new(program)).map(|found| found.name);
+            for program in &preset.programs {
+                assert_eq!(found(program).as_ref(), Some(&preset.name));
+            }
+            let program = preset.acp.first().unwrap();
+            assert_eq!(found(program).as_ref(), Some(&preset.name));
+        }
+        assert_eq!(for_program(Path::new("/usr/bin/cat")), None);
+    }
+
+    #[test]
+    fn a_mistake_is_named_with_its_line() {
+        let wrong = |text: &str| parse(text, "p").unwrap_err().to_string();
+        assert!(wrong("name = \"x\"\ntitle = \"X\"\nnetwrk = []\n").contains("line 3"));
+        assert!(wrong("name = 1\n").contains("line 1"));
+    }
+}

@@ -1,0 +1,91 @@
+//! `portcullis agents`: the presets, and what each of them gives.
+
+use std::{path::Path, process::ExitCode};
+
+use serde_json::{Value, json};
+
+use super::render;
+use crate::app::{
+    failure::Failure,
+    presets::{self, Preset},
+};
+
+/// Show the agents that `--preset` knows, and what it gives them
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Examples:\n  \
+    portcullis agents\n  \
+    portcullis agents codex\n  \
+    portcullis run --preset codex")]
+pub(crate) struct Args {
+    /// One of them, or a file of that form with a `/` in its name: says what `--preset` gives
+    #[arg(value_name = "NAME|FILE")]
+    preset: Option<String>,
+    /// Print one JSON object
+    #[arg(long)]
+    json: bool,
+}
+
+/// Runs the command.
+pub(crate) fn run(args: &Args) -> Result<ExitCode, Failure> {
+    let presets = match &args.preset {
+        Some(reference) => vec![presets::load(reference)?.0],
+        None => presets::embedded()?,
+    };
+    if args.json {
+        let presets: Vec<_> = presets.iter().map(object).collect();
+        outjson!(json!({ "presets": presets }));
+    } else if args.preset.is_some() {
+        presets.iter().for_each(print);
+    } else {
+        let rows = presets.iter().map(|preset| {
+            let is_installed = preset.programs.iter().any(|program| is_in_path(program));
+            let installed = if is_installed { "installed" } else { "not in PATH" };
+            [preset.name.clone(), preset.title.clone(), installed.to_owned()]
+        });
+        outln!("{}", render::table(["preset", "agent", ""], rows, |_| false));
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+fn is_in_path(program: &str) -> bool {
+    let directories = std::env::var_os("PATH").unwrap_or_default();
+    let is_there = |path: &Path| rustix::fs::access(path, rustix::fs::Access::EXEC_OK).is_ok();
+    std::env::split_paths(&directories).any(|directory| is_there(&directory.join(program)))
+}
+
+fn object(preset: &Preset) -> Value {
+    json!({
+        "name": preset.name,
+        "title": preset.title,
+        "programs": preset.programs,
+        "acp": preset.acp,
+        "source": preset.source,
+        "env": preset.env,
+        "set": preset.set,
+        "network": preset.network,
+        "listen": preset.listen,
+        "installed": preset.programs.iter().any(|program| is_in_path(program)),
+    })
+}
+
+/// What the preset stands for, as options of `run`.
+fn print(preset: &Preset) {
+    outln!("{}: {}", preset.name, preset.title);
+    outln!("  --agent-read   the installation of its program");
+    let options = [("--agent-env", &preset.env), ("--agent-env", &preset.set)];
+    for (option, value) in options.into_iter().chain([("--agent-network", &preset.network)]) {
+        for value in value {
+            outln!("  {option} {}", render::quoted(Path::new(value)));
+        }
+    }
+    for port in &preset.listen {
+        outln!("  --agent-listen {port}");
+    }
+    if let Some(source) = &preset.source {
+        outln!("  --source {source}");
+    }
+    if !preset.acp.is_empty() {
+        let words = preset.acp.iter().map(|word| render::quoted(Path::new(word)));
+        outln!("  -- {}", words.collect::<Vec<_>>().join(" "));
+    }
+}

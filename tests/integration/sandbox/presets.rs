@@ -1,0 +1,117 @@
+//! `--preset`: what it gives an agent, and what it does not.
+
+use std::os::unix::fs::symlink;
+
+use serde_json::json;
+
+use super::*;
+
+impl Place {
+    /// Installs an agent as npm does and returns the directory of its program's link.
+    fn install(&self, name: &str, script: &str) -> String {
+        let package = self.base().join("tools/node_modules/package");
+        std::fs::create_dir_all(&package).unwrap();
+        std::fs::write(package.join("data"), "its own data\n").unwrap();
+        let program = package.join("main.sh");
+        std::fs::write(&program, format!("#!/bin/sh\n{script}\n")).unwrap();
+        set_mode(&program, 0o755);
+        let links = self.base().join("tools/node_modules/.bin");
+        std::fs::create_dir_all(&links).unwrap();
+        symlink("../package/main.sh", links.join(name)).unwrap();
+        self.give_away_if_root();
+        links.to_str().unwrap().to_owned()
+    }
+
+    /// `portcullis run ARGS…` with a directory of programs before the others.
+    fn run_in_path(&self, programs: &str, args: &[&str]) -> Ended {
+        let mut command = self.command(&[&["run"], args].concat());
+        command.env("PATH", format!("{programs}:/usr/bin:/bin"));
+        command.env("OPENAI_API_KEY", "the-key").env("OTHER_KEY", "another");
+        end(command.spawn().unwrap())
+    }
+}
+
+#[test]
+fn an_agent_needs_nothing_but_its_preset() {
+    for who in users() {
+        let place = Place::new(who);
+        let data = place.at("tools/node_modules/package/data");
+        let script = format!(r#"cat {data} && echo "$OPENAI_API_KEY.$OTHER_KEY $*""#);
+        let programs = place.install("codex-acp", &script);
+        let ended = place.run_in_path(&programs, &["--preset", "codex"]);
+        assert_eq!(ended.code, 0, "{ended:?}");
+        assert!(ended.stderr.contains("agent: its own data"), "{ended:?}");
+        let said = "agent: the-key. -c sandbox_mode=\"danger-full-access\"";
+        assert!(ended.stderr.contains(said), "{ended:?}");
+        let facts = place.facts();
+        assert_eq!(facts["preset"], "codex");
+        assert_eq!(facts["agentNetwork"], json!({"ports": [443], "dns": true}), "{facts}");
+        let agents: Vec<_> = place.records().iter().map(|r| r["agent"].clone()).collect();
+        assert!(agents.contains(&json!("codex")), "{agents:?}");
+    }
+}
+
+#[test]
+fn options_hold_besides_and_instead_of_a_preset() {
+    let place = Place::new(users()[0]);
+    let programs = place.install("codex-acp", r#"echo "$OPENAI_API_KEY.$OTHER_KEY $*""#);
+    let options = ["--preset", "codex", "--agent-network", "none", "--agent-env", "OTHER_KEY"];
+    let variable = ["--agent-env", "OPENAI_API_KEY=mine", "--", "codex-acp", "x"];
+    let ended = place.run_in_path(&programs, &[&options[..], &variable].concat());
+    assert!(ended.stderr.contains("agent: mine.another x"), "{ended:?}");
+    assert_eq!(place.facts()["agentNetwork"], "none");
+}
+
+/// What weakens the sandbox is asked for by name, never found out from a command.
+#[test]
+fn a_known_command_alone_gets_nothing() {
+    let place = Place::new(users()[0]);
+    let programs = place.install("codex-acp", "exit 7");
+    let ended = place.run_in_path(&programs, &["--", "codex-acp"]);
+    assert_eq!(ended.code, 1, "{ended:?}");
+    assert!(ended.stderr.contains("--preset codex"), "{ended:?}");
+    assert!(ended.stderr.contains("may not read its own program"), "{ended:?}");
+}
+
+#[test]
+fn a_preset_is_a_file_that_no_agent_may_change() {
+    let place = Place::new(users()[0]);
+    let text = "name = \"mine\"\ntitle = \"Mine\"\nacp = [\"/bin/true\"]\n";
+    for (name, text, code) in [
+        ("mine.toml", text, 0),
+        ("ws/mine.toml", text, 1),
+        ("wrong.toml", "name = \"mine\"\nnetwrk = []\n", 2),
+        ("network.toml", &*format!("{text}network = [\"https\"]\n"), 2),
+    ] {
+        std::fs::write(place.base().join(name), text).unwrap();
+        place.give_away_if_root();
+        let ended = end(place.command(&["run", "--preset", &place.at(name)]).spawn().unwrap());
+        assert_eq!(ended.code, code, "{name}: {ended:?}");
+    }
+    assert_eq!(place.facts()["preset"], "mine");
+    for reference in ["none-such", "./none-such"] {
+        let ended = end(place.command(&["run", "--preset", reference]).spawn().unwrap());
+        assert_eq!(ended.code, 2, "{ended:?}");
+    }
+}
+
+#[test]
+fn presets_are_listed() {
+    let place = Place::new(users()[0]);
+    let listed = |args: &[&str]| {
+        let ended = end(place.command(&[&["agents", "--json"], args].concat()).spawn().unwrap());
+        assert_eq!(ended.code, 0, "{ended:?}");
+        let value: Value = serde_json::from_str(&ended.stdout).unwrap();
+        value["presets"].as_array().unwrap().clone()
+    };
+    let all = listed(&[]);
+    assert!(all.len() >= 6, "{all:?}");
+    for preset in all {
+        let name = preset["name"].as_str().unwrap();
+        assert_eq!(listed(&[name]), [preset.clone()]);
+    }
+    let ended = end(place.command(&["agents", "opencode"]).spawn().unwrap());
+    assert!(ended.stdout.contains("--agent-listen 4096"), "{ended:?}");
+    let ended = end(place.command(&["agents", "none-such"]).spawn().unwrap());
+    assert_eq!(ended.code, 2, "{ended:?}");
+}
