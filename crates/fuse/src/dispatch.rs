@@ -1,6 +1,6 @@
 //! A request → the file system → the reply.
 
-use std::{ffi::OsStr, os::fd::BorrowedFd, os::unix::ffi::OsStrExt as _};
+use std::{ffi::OsStr, os::fd::BorrowedFd, os::unix::ffi::OsStrExt as _, time::Duration};
 
 use rustix::io::{Errno, Result};
 use zerocopy::IntoBytes as _;
@@ -78,7 +78,10 @@ fn carry_out(fs: &impl FileSystem, request: Request<'_>) -> Option<Result<Output
         Operation::Destroy => Ok(Output::Empty),
         Operation::Lookup(name) => match fs.lookup(caller, node, name) {
             Ok(Some(found)) => entry(&found),
-            Ok(None) => Err(Errno::NOENT),
+            Ok(None) => match fs.missing_timeout(node) {
+                Duration::ZERO => Err(Errno::NOENT),
+                timeout => Ok(bytes(&reply::missing(timeout))),
+            },
             Err(errno) => Err(errno),
         },
         Operation::GetAttributes(handle) => fs

@@ -24,10 +24,15 @@ use crate::{
 /// asks again, so there it becomes `EIO`: who has nothing to do in them says `Ok`.
 #[expect(unused_variables, reason = "the defaults look at nothing")]
 pub trait FileSystem: Sync {
-    /// LOOKUP: the entry `name` of a directory. `Ok(None)` is a missing name of which nothing
-    /// is kept; so is `ENOENT`.
+    /// LOOKUP: the entry `name` of a directory. `Ok(None)` is a missing name, of which the kernel
+    /// keeps what [`FileSystem::missing_timeout`] says; `ENOENT` is one of which it keeps nothing.
     fn lookup(&self, caller: Caller, parent: NodeId, name: &OsStr) -> Result<Option<Entry>> {
         Err(Errno::NOSYS)
+    }
+
+    /// How long the kernel may answer from memory that a name is missing in a directory.
+    fn missing_timeout(&self, parent: NodeId) -> std::time::Duration {
+        std::time::Duration::ZERO
     }
 
     /// FORGET: the kernel drops `count` references to a node.

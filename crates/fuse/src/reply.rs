@@ -58,6 +58,12 @@ pub(crate) fn entry(entry: &Entry) -> EntryOut {
     }
 }
 
+/// A name that is missing: the number of no node.
+pub(crate) fn missing(timeout: Duration) -> EntryOut {
+    let (entry_valid, entry_valid_nsec) = split(timeout);
+    EntryOut { entry_valid, entry_valid_nsec, ..EntryOut::default() }
+}
+
 pub(crate) fn opened(opened: &Opened) -> OpenOut {
     let flags = [
         (opened.direct_io, fopen::DIRECT_IO),

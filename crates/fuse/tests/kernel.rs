@@ -34,6 +34,7 @@ struct Memory {
     nodes: Mutex<BTreeMap<u64, Node>>,
     names: Mutex<BTreeMap<(u64, OsString), u64>>,
     no_open: AtomicBool,
+    keeps_missing: AtomicBool,
 }
 
 impl Memory {
@@ -99,6 +100,10 @@ impl FileSystem for Memory {
     fn lookup(&self, _: Caller, parent: NodeId, name: &OsStr) -> Result<Option<Entry>> {
         let number = self.names.lock().unwrap().get(&(parent.0, name.into())).copied();
         number.map(|number| self.entry(number)).transpose()
+    }
+
+    fn missing_timeout(&self, _: NodeId) -> Duration {
+        if self.keeps_missing.load(Ordering::Relaxed) { LONG } else { Duration::ZERO }
     }
 
     fn attributes(
@@ -364,6 +369,29 @@ fn an_open_that_is_not_known_is_no_success() {
         }
         memory.no_open.store(false, Ordering::Relaxed);
         assert_eq!(done(mount, r#"cat "$M/a""#), "secret\n");
+    });
+}
+
+#[test]
+fn missing_names_are_kept_as_long_as_the_file_system_says() {
+    if !is_inside("missing_names_are_kept_as_long_as_the_file_system_says") {
+        return;
+    }
+    let memory = Memory::new();
+    serving(&memory, 2, |mount, _| {
+        let add = |name: &str| {
+            let number = memory.make(FileType::RegularFile, 0o644, b"");
+            memory.names.lock().unwrap().insert((1, name.into()), number);
+        };
+        done(mount, r#"! test -e "$M/a""#);
+        add("a");
+        done(mount, r#"test -e "$M/a""#);
+        memory.keeps_missing.store(true, Ordering::Relaxed);
+        done(mount, r#"! test -e "$M/b"; ! test -e "$M/c""#);
+        add("b");
+        done(mount, r#"! test -e "$M/b""#);
+        // What is made through the mount is there at once.
+        done(mount, r#"echo c > "$M/c"; test -e "$M/c"; rm "$M/c"; ! test -e "$M/c""#);
     });
 }
 

@@ -94,6 +94,14 @@ impl FileSystem for Router<'_, '_> {
         root.map(|root| self.root_entry(scratch, root)).transpose()
     }
 
+    fn missing_timeout(&self, parent: NodeId) -> Duration {
+        match self.to(parent) {
+            // The host adds names, and another policy shows them.
+            To::Mount(_) => Duration::ZERO,
+            To::Scratch(scratch, parent) => scratch.missing_timeout(parent),
+        }
+    }
+
     fn forget(&self, node: NodeId, count: u64) {
         match &self.mount.scratch {
             Some(scratch) if node.0 & BIT != 0 => scratch.forget(node, count),

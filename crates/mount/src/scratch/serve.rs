@@ -123,6 +123,10 @@ impl FileSystem for Scratch {
         }
     }
 
+    fn missing_timeout(&self, _: NodeId) -> Duration {
+        TIMEOUT
+    }
+
     fn forget(&self, node: NodeId, count: u64) {
         self.table().forget(node.0, count);
     }
