@@ -428,6 +428,29 @@ fn the_policy_decides_on_every_step_and_limits_do_not_count() {
     assert!(!world.path("made").exists() && world.path("locked/new").exists());
 }
 
+/// To move it back would disclose it: the preview said that it could be done, and the run
+/// stopped there for ever.
+#[test]
+fn a_move_out_of_what_may_not_be_read_is_shown_to_be_impossible() {
+    let world = World::with_policy(&format!(
+        "{POLICY}\n[[rules]]\nid = \"drop\"\neffect = \"deny\"\noperations = [\"read\"]\n\
+         paths = [\"inbox/**\"]\n"
+    ));
+    world.file("a", "a0");
+    world.file("b", "b0");
+    world.file("inbox/x", "x");
+    let agent = Agent::new(&world, 1);
+    agent.write("a", "a1");
+    agent.rename("b", "inbox/b");
+    drop(agent);
+    let shown = backup(&world, &["undo", "--session", "0101", "--dry-run"]);
+    assert_eq!(shown.code, 1, "{shown:?}");
+    assert!(shown.text().contains("impossible rename"), "{shown:?}");
+    let left = backup(&world, &["undo", "--session", "0101", "--yes", "--skip-conflicts"]);
+    assert_eq!(left.code, 1, "{left:?}");
+    assert_eq!((world.read("a"), world.read("inbox/b")), ("a0".to_owned(), "b0".to_owned()));
+}
+
 #[test]
 fn what_retention_let_go_is_said_to_be_gone() {
     let policy = POLICY.replace("versions = 10000", "versions = 1");

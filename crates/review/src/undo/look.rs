@@ -274,7 +274,13 @@ impl<'a> Look<'a> {
             Action::Remove | Action::RemoveDirectory => ask(O::Remove, Access::Remove, &step.path),
             Action::SetAttributes(_) => ask(O::SetAttributes, Access::Write, &step.path),
             Action::Rename { from } => ask(O::Rename, Access::Remove, from)
-                .or_else(|| ask(O::Rename, Access::Write, &step.path)),
+                .or_else(|| ask(O::Rename, Access::Write, &step.path))
+                .or_else(|| {
+                    let policy = self.gateway.policy();
+                    let agent = &self.session.agent;
+                    let decision = policy.evaluate_move(agent, from, &step.path, None);
+                    (!decision.is_allow()).then(|| decision.rule().to_owned())
+                }),
         }
     }
 
