@@ -85,7 +85,7 @@ impl Scratch {
     /// Whether what is at this path is scratch: each file of the policy that names scratch
     /// directories has a pattern that matches it, or it is a git repository.
     pub fn matches(&self, path: &WorkspacePath) -> bool {
-        if self.repositories && path.file_name() == Some(REPOSITORY) {
+        if self.repositories && path.file_name().is_some_and(is_repository) {
             return true;
         }
         let names: Vec<_> = path.components().collect();
@@ -96,7 +96,7 @@ impl Scratch {
 
     /// Whether a path with this last component may match; `false` is certain.
     pub fn may_match_name(&self, name: &str) -> bool {
-        if self.repositories && name == REPOSITORY {
+        if self.repositories && is_repository(name) {
             return true;
         }
         let ends = |pattern: &Pattern| match pattern.segments().last() {
@@ -125,6 +125,11 @@ impl Scratch {
     pub fn keep(&self) -> bool {
         self.keep
     }
+}
+
+/// Whether a file system that ignores case finds a git repository by this name.
+fn is_repository(name: &str) -> bool {
+    name.eq_ignore_ascii_case(REPOSITORY)
 }
 
 /// Whether a pattern is one name. With more components, a rename of a directory above would make
@@ -168,7 +173,9 @@ mod tests {
     fn without_paths_repositories_alone_are_scratch() {
         for text in ["", "[scratch]\nmaxSize = \"1GiB\"", "[scratch]\npaths = []"] {
             let private = policy(text);
-            for (path, is) in [(".git", true), ("a/.git", true), ("a", false), (".git/a", false)] {
+            for (path, is) in
+                [(".git", true), ("a/.git", true), (".GIT", true), ("a", false), (".git/a", false)]
+            {
                 assert_eq!(matches(&private, path), is, "{text} {path}");
             }
             let workspace = policy(&format!("{text}\n[git]\nrepository = \"workspace\""));
