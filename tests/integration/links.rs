@@ -53,6 +53,35 @@ fn links_outside_are_refused_for_every_operation() {
     assert!(!world.base().join("missing.txt").exists());
 }
 
+/// The gate followed none of them, but programs of the host do: what they took for a file of the
+/// workspace was one outside.
+#[test]
+fn a_link_was_renamed_to_where_it_leads_out() {
+    let world = world();
+    for (target, name) in [
+        ("../outside.txt", "out"),
+        ("/etc/passwd", "absolute"),
+        ("../dir/in.txt", "dir/inside"),
+        ("missing/../../outside.txt", "dir/climbs"),
+        ("in.txt", "dir/fine"),
+    ] {
+        symlink(target, world.path(name)).unwrap();
+    }
+    for (from, to) in [
+        ("out", "in.txt"),
+        ("absolute", "log"),
+        ("dir/inside", "inside"),
+        ("dir/climbs", "dir/log"),
+        ("dir/climbs", "log"),
+    ] {
+        world.fs(&["mv", from, to]).denied("workspace.outside");
+        assert!(world.path(from).is_symlink(), "{from}");
+    }
+    world.fs(&["mv", "dir/fine", "dir/moved"]).ok();
+    world.fs(&["mv", "dir/inside", "dir/still-inside"]).ok();
+    assert_eq!(world.read("in.txt"), "inside");
+}
+
 #[test]
 fn a_link_to_a_denied_file_is_denied_whether_or_not_the_file_exists() {
     let world = world();

@@ -100,10 +100,17 @@ impl Tree {
         follow_last: bool,
         denied: &dyn Fn(&[String]) -> bool,
     ) -> Result<Place, ErrorKind> {
+        self.walk((Vec::new(), path.iter().cloned().collect(), 0), follow_last, denied)
+    }
+
+    /// The same from a directory on, behind so many links.
+    fn walk(
+        &self,
+        (mut here, mut rest, mut links): (Vec<String>, VecDeque<String>, usize),
+        follow_last: bool,
+        denied: &dyn Fn(&[String]) -> bool,
+    ) -> Result<Place, ErrorKind> {
         let mut passed: Option<Vec<String>> = None;
-        let mut rest: VecDeque<String> = path.iter().cloned().collect();
-        let mut here: Vec<String> = Vec::new();
-        let mut links = 0;
         while let Some(name) = rest.pop_front() {
             match name.as_str() {
                 "" | "." => continue,
@@ -280,12 +287,16 @@ impl Tree {
             self.all_beneath(&from.path, &refused)?;
         }
         if let Some(Node::Link(target)) = &moving {
+            // As if it were made there: it leads inside, and stays so whatever the names on its
+            // way become.
             let names = target.split('/').filter(|name| !matches!(*name, "" | "."));
-            let up = names.take_while(|name| *name == "..").count();
-            let leads_out = |link: &[String]| up > link.len().saturating_sub(1);
-            if leads_out(&to.path) && !leads_out(&from.path) {
+            let climbs = names.skip_while(|name| *name == "..").any(|name| name == "..");
+            if climbs || target.starts_with('/') {
                 return Err(ErrorKind::Denied);
             }
+            let here = to.path.split_last().map_or(Vec::new(), |(_, parent)| parent.to_vec());
+            let names = target.split('/').map(str::to_owned).collect();
+            self.walk((here, names, 1), true, &|path| is_denied(path))?;
         }
         if from.path.is_empty() || to.path.is_empty() {
             return Err(ErrorKind::InvalidInput);

@@ -109,15 +109,7 @@ impl Request for Symlink {
     fn run<'a>(&'a self, transaction: &Transaction<'a>, draft: &mut Draft) -> Attempt<Changed> {
         let (permit, context) = (transaction.permit(draft)?, &transaction.context);
         transaction.authorizer().link(permit.path())?;
-        if climbs_later(&self.target) {
-            return Err(workspace::Error::Outside.into());
-        }
-        // Where it leads is looked up as its agent would, who may list it or not.
-        Following::listing(context.policy, context.agent).target(
-            transaction.gate.workspace(),
-            permit.path(),
-            &self.target,
-        )?;
+        leads_inside(transaction, permit.path(), &self.target)?;
         let change = prepare::symlink(context, permit, &self.target)?;
         transaction.limited_change(draft, change, 0)
     }
@@ -130,15 +122,20 @@ fn climbs_later(target: &str) -> bool {
     names.skip_while(|name| *name == "..").any(|name| name == "..")
 }
 
-/// Counts the directories that a link's target goes up.
-fn steps_up(target: &str) -> usize {
-    let names = target.split('/').filter(|name| !matches!(*name, "" | "."));
-    names.take_while(|name| *name == "..").count()
-}
-
-/// Counts the directories of the workspace in which a link lies.
-fn depth(link: &WorkspacePath) -> usize {
-    link.parent().map_or(0, |parent| parent.components().count())
+/// Refuses a link that leads out of the workspace, or would if a name on its way became a link.
+fn leads_inside(
+    transaction: &Transaction<'_>,
+    link: &WorkspacePath,
+    target: &str,
+) -> Result<(), workspace::Error> {
+    if climbs_later(target) {
+        return Err(workspace::Error::Outside);
+    }
+    let context = &transaction.context;
+    // Where it leads is looked up as its agent would, who may list it or not.
+    Following::listing(context.policy, context.agent)
+        .target(transaction.gate.workspace(), link, target)
+        .map(drop)
 }
 
 impl Request for Remove {
@@ -173,12 +170,9 @@ impl Request for Rename {
             _ => Vec::new(),
         };
         authorizer.renaming(permit.path(), target.path(), &permit.object(), &tree)?;
-        if permit.object().kind == ObjectKind::Symlink {
-            let text = permit.link_target()?;
-            let leads_out = |link: &WorkspacePath| steps_up(&text) > depth(link);
-            if leads_out(target.path()) && !leads_out(permit.path()) {
-                return Err(workspace::Error::Outside.into());
-            }
+        // The operator may put a link back where it was.
+        if permit.object().kind == ObjectKind::Symlink && !transaction.is_operators() {
+            leads_inside(transaction, target.path(), &permit.link_target()?)?;
         }
         // An approval holds for what moves as it was.
         let shown = (!transaction.reservations.asks().is_empty()).then_some(MAX_SHOWN);
