@@ -92,7 +92,7 @@ def segment(name):  # whether it is the name of one
 def trusted(file, seq, action):
     try: return action()
     except (ValueError, IndexError, Damage): raise Damage("bad-checkpoint", file, seq, None)
-def log(directory, key_text=None, heads={}):  # the number of records, how many are signed, the head
+def log(directory, key_text=None, heads={}):  # `heads` has sets; the number of records, how many are signed, the head
     path = lambda *names: os.path.join(directory, *names)
     def small(name, kind="bad-checkpoint"):  # a file of another type may never end
         if not os.path.lexists(path(name)): return None
@@ -150,7 +150,7 @@ def log(directory, key_text=None, heads={}):  # the number of records, how many 
             elif kind in ("outcome", "recovered") and of is not None:
                 need(of in opened, "wrong-reference", *at); opened.remove(of)
             if kind in ("pruned", "recovered") and NUMBER(count := facts.get("segments")): told |= count > gone or (count == gone and facts.get("head") == first)
-            need(heads.pop(seq, leaf.hex()) == leaf.hex(), "wrong-head", *at)
+            need(heads.pop(seq, {leaf.hex()}) == {leaf.hex()}, "wrong-head", *at)
             if kind == "start" and isinstance(named_key := facts.get("checkpointKey"), str):
                 need(named, "missing-key", "key.vkey", seq, None); need(named_key in named, "wrong-key", "key.vkey", seq, None); signing.add(record.get("boot"))
             stopped |= kind == "stop" and record.get("boot") in signing
@@ -162,6 +162,7 @@ def log(directory, key_text=None, heads={}):  # the number of records, how many 
             if seq in kept or seq == newest: covered = max([covered, *compare(seq, top(tree + part))])
         need(last or line == 65536, "short-segment", name, seq, line or None)
     need(not gone or told, "missing-segment", "seg-000000.jsonl", 0, None)
+    for h in sorted(heads): need(h >= gone << 16 or len(heads[h]) == 1, "wrong-head", "seg-%06d.jsonl" % (h >> 16), h, None)
     for size in [h + 1 for h in sorted(heads) if h >= gone << 16] + [n for n in (*sorted(kept), newest) if n > seq]:
         raise Damage("missing-head", "seg-%06d.jsonl" % (seq >> 16), size - 1, None)
     need(covered or not (stopped or key_text is not None and seq), "missing-checkpoint", "checkpoint", None, None)
@@ -198,12 +199,11 @@ def options(words, known):  # values by name; what is not understood is never pa
 def key_texts(names):  # every file must hold a key
     texts = [open(name, "rb").read().decode() for name in names]; need(all(map(read_keys, texts))); return "\n".join(texts) or None
 def main(what, where, *words):
-    of = options(words, ("--key", "--head") if what == "log" else ("--key", "--old")); olds = of.get("--old", []); heads = set(); len(olds) > 1 and usage("--old is given once")
+    of = options(words, ("--key", "--head") if what == "log" else ("--key", "--old")); olds = of.get("--old", []); heads = {}; len(olds) > 1 and usage("--old is given once")
     for match, head in ((re.fullmatch("([0-9]{1,20}):([0-9a-f]{64})", head), head) for head in of.get("--head", [])):
         if not match or int(match[1]) >= 2**64: usage("%r is no SEQ:HASH" % head)
-        heads.add((int(match[1]), match[2]))
-    for seq, _ in heads: need(sum(seq == other for other, _ in heads) == 1, "wrong-head", "seg-%06d.jsonl" % (seq >> 16), seq, None)
-    if what == "log": return log(where, key_texts(of["--key"]), dict(heads))
+        heads.setdefault(int(match[1]), set()).add(match[2])
+    if what == "log": return log(where, key_texts(of["--key"]), heads)
     old = open(olds[0], "rb").read() if olds else None
     data = open(where, "rb").read(); old is None and data[:4] == b"old " and usage("a proof of growth needs the older checkpoint (--old)")
     try: return proof(data, read_keys(key_texts(of["--key"])), old)

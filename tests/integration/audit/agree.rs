@@ -157,3 +157,40 @@ fn commands_that_read_the_log_say_that_they_did_not_verify_it() {
         doctor["checks"].as_array().unwrap().iter().find(|check| check["name"] == "audit log");
     assert_eq!(log.unwrap()["facts"]["checked"], "end", "{doctor}");
 }
+
+/// The second verifier told of them before it looked at the log, and named no line.
+#[test]
+fn two_receipts_of_one_record_are_the_same_first_damage_to_both_verifiers() {
+    let world = World::new();
+    world.file("a", "x");
+    for _ in 0..3 {
+        world.fs(&["read", "a"]).ok();
+    }
+    let kept = lines(&world);
+    let leaf = |seq: usize| Hash::leaf(kept[seq].as_bytes()).to_string();
+    let beyond = kept.len() + 5;
+    let directory = world.state().join("audit");
+    let mut changed = kept.clone();
+    changed[2] = changed[2].replace("\"v\":1", "\"v\":2");
+    for (name, seq, log, expected) in [
+        ("of a record that is there", 3, &kept, ("wrong-head", 4)),
+        ("behind an earlier damage", 3, &changed, ("unsupported-version", 3)),
+        ("beyond the end", beyond, &kept, ("missing-head", 0)),
+    ] {
+        std::fs::write(directory.join("seg-000000.jsonl"), log.join("\n") + "\n").unwrap();
+        let right = if seq < kept.len() { leaf(seq) } else { leaf(0) };
+        let heads = [format!("--head={seq}:{right}"), format!("--head={seq}:{}", leaf(1))];
+        let [one, two] = [heads[0].as_str(), heads[1].as_str()];
+        for heads in [[one, two], [two, one]] {
+            let first = world.run(&[&["audit", "verify", "--json"][..], &heads].concat());
+            let found = first.json()["damages"][0].clone();
+            let place = (found["kind"].as_str().unwrap(), found["line"].as_u64().unwrap_or(0));
+            assert_eq!((first.code, place), (5, expected), "{name}: {found}");
+            let other = second(&[&["log", directory.to_str().unwrap()][..], &heads].concat());
+            assert_eq!(other.code, 5, "{name}: {other:?}");
+            for fact in ["kind", "segment", "seq", "line"] {
+                assert_eq!(other.json()[fact], found[fact], "{name}: {fact}");
+            }
+        }
+    }
+}

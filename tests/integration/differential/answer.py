@@ -29,7 +29,7 @@ verify.signed = remembered
 
 
 def answer(request):
-    heads = {int(seq): leaf for seq, leaf in request["heads"].items()}
+    heads = {int(seq): {leaf} for seq, leaf in request["heads"].items()}
     try:
         found = verify.log(request["directory"], request["key"], heads)
         return {"intact": {name: found[name] for name in ("records", "signed", "head")}}
