@@ -64,7 +64,7 @@ pub use schema::{Field, POLICY as KEYS, Shape, Status, optional, required};
 pub use scratch::Scratch;
 pub use secrets::{
     Disclosed, Judged, SecretFinding, SecretKey, Secrets, Subject, Whole, begins_at_word_boundary,
-    every_match_has_keyword,
+    ends_at_word_boundary, every_match_has_keyword,
 };
 pub use settings::{AgentAccess, DEFAULT_ENV, DEFAULT_READ, Network, Retention};
 pub use sight::Sight;

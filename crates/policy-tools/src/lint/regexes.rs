@@ -7,7 +7,7 @@ use toml::{
 };
 
 use super::{finding::Finding, subject::Subject};
-use crate::policy::{begins_at_word_boundary, every_match_has_keyword};
+use crate::policy::{begins_at_word_boundary, ends_at_word_boundary, every_match_has_keyword};
 
 /// A counted repetition above this is huge.
 const MOST: u64 = 200;
@@ -69,21 +69,33 @@ fn keywords_elsewhere(
     });
 }
 
-/// A word boundary at the beginning.
+/// A word boundary at the beginning or the end.
 fn boundary(id: &str, regex: &Spanned<DeValue<'_>>, file: usize, found: &mut Vec<Finding>) {
-    if !regex.get_ref().as_str().is_some_and(begins_at_word_boundary) {
-        return;
-    }
-    found.push(Finding {
-        id: "word-boundary",
-        file,
-        span: regex.span(),
-        message: format!("the secret rule `{id}` finds nothing behind a letter, a digit or `_`"),
-        suggestion:
+    let Some(pattern) = regex.get_ref().as_str() else { return };
+    let sides = [
+        (
+            begins_at_word_boundary(pattern),
+            "behind",
             "leave `\\b` out before a prefix that nothing else has; a secret stands behind a \
-                     letter in `\"key:\\nacme_…\"` of JSON"
-                .to_owned(),
-    });
+             letter in `\"key:\\nacme_…\"` of JSON",
+        ),
+        (
+            ends_at_word_boundary(pattern),
+            "before",
+            "leave `\\b` out at the end; one letter more behind a secret hides it",
+        ),
+    ];
+    for (_, side, suggestion) in sides.into_iter().filter(|(is_bounded, ..)| *is_bounded) {
+        found.push(Finding {
+            id: "word-boundary",
+            file,
+            span: regex.span(),
+            message: format!(
+                "the secret rule `{id}` finds nothing {side} a letter, a digit or `_`"
+            ),
+            suggestion: suggestion.to_owned(),
+        });
+    }
 }
 
 fn repetition(id: &str, regex: &Spanned<DeValue<'_>>, file: usize, found: &mut Vec<Finding>) {
@@ -138,7 +150,7 @@ mod tests {
         let text = "schema = 1\n[[secrets.rules]]\nid = \"a\"\nregex = 'x{5000}'\n\
             [[secrets.rules]]\nid = \"b\"\nregex = 'x{5}'\nkeywords = [\"x\"]\n\
             [[secrets.rules]]\nid = \"c\"\nregex = 'tok_[a-z]{9}'\nkeywords = [\"token\"]\n\
-            [[secrets.rules]]\nid = \"d\"\nregex = '\\btok_[a-z]{9}'\nkeywords = [\"tok_\"]\n";
+            [[secrets.rules]]\nid = \"d\"\nregex = '\\btok_[a-z]{9}\\b'\nkeywords = [\"tok_\"]\n";
         let mut found = Vec::new();
         look(text, 0, &mut found);
         let ids: Vec<_> = found.iter().map(|finding| finding.id).collect();
@@ -148,6 +160,7 @@ mod tests {
                 "regex-without-keywords",
                 "regex-huge-repetition",
                 "keyword-outside-match",
+                "word-boundary",
                 "word-boundary",
             ]
         );

@@ -3,7 +3,7 @@
 //! Where it does not, a rule finds its samples and shows the secret all the same.
 
 use regex_automata::util::syntax;
-use regex_syntax::hir::{Hir, HirKind, Look};
+use regex_syntax::hir::{Class, Hir, HirKind, Look};
 
 /// Whether a match can have two groups beside each other, of which the first would be
 /// the secret: in `(KEY|TOKEN)=(\w+)` the label.
@@ -68,26 +68,75 @@ fn end(hir: &Hir, group: Option<usize>, secret: bool) -> End {
 /// Whether every match of `pattern` begins at a `\b` or the like, and so none behind a letter,
 /// a digit or `_`. `false` for what is no expression.
 pub fn begins_at_word_boundary(pattern: &str) -> bool {
-    let syntax = syntax::Config::new().unicode(false).utf8(false);
-    syntax::parse_with(pattern, &syntax).is_ok_and(|hir| begins_at_boundary(&hir))
+    parse(pattern).is_some_and(|hir| is_bounded(&hir, Side::Begin))
 }
 
-fn begins_at_boundary(hir: &Hir) -> bool {
+/// Whether every match of `pattern` ends at a `\b` or the like, and so none before a letter, a
+/// digit or `_` that it does not take itself. `false` for what is no expression.
+pub fn ends_at_word_boundary(pattern: &str) -> bool {
+    parse(pattern).is_some_and(|hir| is_bounded(&hir, Side::End))
+}
+
+fn parse(pattern: &str) -> Option<Hir> {
+    let syntax = syntax::Config::new().unicode(false).utf8(false);
+    syntax::parse_with(pattern, &syntax).ok()
+}
+
+/// Of a match.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Side {
+    Begin,
+    End,
+}
+
+fn is_bounded(hir: &Hir, side: Side) -> bool {
     match hir.kind() {
-        HirKind::Look(look) => {
-            matches!(look, Look::WordAscii | Look::WordStartAscii | Look::WordStartHalfAscii)
-        }
+        HirKind::Look(look) => match side {
+            Side::Begin => {
+                matches!(look, Look::WordAscii | Look::WordStartAscii | Look::WordStartHalfAscii)
+            }
+            Side::End => {
+                matches!(look, Look::WordAscii | Look::WordEndAscii | Look::WordEndHalfAscii)
+            }
+        },
         HirKind::Empty | HirKind::Literal(_) | HirKind::Class(_) => false,
-        HirKind::Repetition(repetition) => {
-            repetition.min > 0 && begins_at_boundary(&repetition.sub)
-        }
-        HirKind::Capture(capture) => begins_at_boundary(&capture.sub),
+        HirKind::Repetition(repetition) => repetition.min > 0 && is_bounded(&repetition.sub, side),
+        HirKind::Capture(capture) => is_bounded(&capture.sub, side),
         HirKind::Concat(parts) => {
-            let is_point = |part: &&Hir| part.properties().maximum_len() == Some(0);
+            let mut parts: Vec<_> = parts.iter().collect();
+            if side == Side::End {
+                parts.reverse();
+            }
+            let is_point = |part: &&&Hir| part.properties().maximum_len() == Some(0);
             let points = parts.iter().take_while(is_point).count();
-            parts.iter().take(points + 1).any(begins_at_boundary)
+            let takes_words = parts.get(points).is_some_and(|part| takes_words(part));
+            !takes_words && parts.iter().take(points + 1).any(|part| is_bounded(part, side))
         }
-        HirKind::Alternation(parts) => parts.iter().all(begins_at_boundary),
+        HirKind::Alternation(parts) => parts.iter().all(|part| is_bounded(part, side)),
+    }
+}
+
+/// Whether it takes all letters, digits and `_` that there are, so that a boundary beside it is no
+/// condition.
+fn takes_words(hir: &Hir) -> bool {
+    match hir.kind() {
+        HirKind::Capture(capture) => takes_words(&capture.sub),
+        HirKind::Repetition(repetition) => {
+            let HirKind::Class(class) = repetition.sub.kind() else { return false };
+            let has = |wanted: u8| match class {
+                Class::Bytes(class) => {
+                    class.iter().any(|range| (range.start()..=range.end()).contains(&wanted))
+                }
+                Class::Unicode(class) => {
+                    let wanted = char::from(wanted);
+                    class.iter().any(|range| (range.start()..=range.end()).contains(&wanted))
+                }
+            };
+            let mut words =
+                (0..=127_u8).filter(|byte| byte.is_ascii_alphanumeric() || *byte == b'_');
+            repetition.max.is_none() && words.all(has)
+        }
+        _ => false,
     }
 }
 
@@ -119,6 +168,26 @@ mod tests {
         for pattern in [r"AKIA\b", r"(?:\b|_)AKIA", r"\BAKIA", r"(?:\b)?x", r"^AKIA", r"=\bx", "("]
         {
             assert!(!begins_at_word_boundary(pattern), "{pattern}");
+        }
+    }
+
+    #[test]
+    fn an_end_at_a_word_boundary_is_told_from_one_elsewhere() {
+        for pattern in [
+            r"AKIA[A-Z]{16}\b",
+            r"(?i)(key\b|token\b)",
+            r"(x)\b$*",
+            r"x\b{end-half}",
+            r"(?:x\b)+",
+            r"tok_[0-9A-Za-z]{20,}\b",
+            r"tok_\w{20,40}\b",
+        ] {
+            assert!(ends_at_word_boundary(pattern), "{pattern}");
+        }
+        for pattern in
+            [r"\bAKIA", r"AKIA(?:\b|_)", r"AKIA\B", r"x(?:\b)?", r"x\b=", r"tok_\w{20,}\b", "("]
+        {
+            assert!(!ends_at_word_boundary(pattern), "{pattern}");
         }
     }
 

@@ -27,7 +27,7 @@ mod tests;
 use std::collections::BTreeSet;
 
 pub use expression::every_match_has_keyword;
-pub use extent::begins_at_word_boundary;
+pub use extent::{begins_at_word_boundary, ends_at_word_boundary};
 pub use judge::{Disclosed, Judged, SecretFinding, Subject, Whole};
 pub use key::SecretKey;
 
