@@ -1,9 +1,10 @@
 //! How requests are run that change a file, a directory or an entry.
 
 use portcullis_audit::Draft;
+use rustix::fs::OFlags;
 
 use super::{
-    error::Failure,
+    error::{Failure, HIDDEN},
     following::Following,
     reply::{Attempt, Changed},
     request::Request,
@@ -16,7 +17,7 @@ use crate::{
         request::{Append, Edit, Mkdir, Remove, Rename, SetAttributes, Symlink, Write},
     },
     ops::{self, Base, Context, SealedChange, SomeAttributes, prepare},
-    policy::{ObjectKind, Secrets},
+    policy::{Decision, ObjectKind, Secrets},
     workspace::{self, Permit, Walked},
 };
 
@@ -138,6 +139,58 @@ fn leads_inside(
         .map(drop)
 }
 
+/// Counts the directories that a link's target goes up, at its highest point.
+fn steps_up(target: &str) -> usize {
+    let (mut down, mut up) = (0_usize, 0_usize);
+    for name in target.split('/').filter(|name| !matches!(*name, "" | ".")) {
+        match (name, down) {
+            ("..", 0) => up += 1,
+            ("..", _) => down -= 1,
+            _ => down += 1,
+        }
+    }
+    up
+}
+
+/// Returns whether a link with this target leads out of the workspace at `to`, and did not before.
+fn is_led_out(target: &str, from: &WorkspacePath, to: &WorkspacePath) -> bool {
+    let up = steps_up(target);
+    up > depth(to) && up <= depth(from)
+}
+
+/// Refuses to move a directory up so far that a link in it would lead out of the workspace: what
+/// runs on the host follows it.
+fn check_links(
+    transaction: &Transaction<'_>,
+    from: &WorkspacePath,
+    to: &WorkspacePath,
+    tree: &[Walked],
+) -> Result<(), Failure> {
+    if depth(to) >= depth(from) {
+        return Ok(());
+    }
+    for walked in tree.iter().filter(|walked| walked.stat.kind == ObjectKind::Symlink) {
+        let flags = OFlags::PATH | OFlags::NOFOLLOW;
+        let link = transaction.gate.workspace.open_at(&walked.path, flags)?;
+        let target = workspace::read_link(&link)?;
+        let is_led_out = |new| is_led_out(&target, &walked.path, &new);
+        if !walked.path.rebase(from, to).is_some_and(is_led_out) {
+            continue;
+        }
+        if transaction.authorizer().lists(&walked.path, &walked.stat.object(false)) {
+            return Err(workspace::Error::Outside.into());
+        }
+        let reason = "a link that is not shown would lead out of the workspace";
+        return Err(Failure::hidden(Decision::built_in_denial(HIDDEN, reason)));
+    }
+    Ok(())
+}
+
+/// Counts the directories of the workspace in which a link lies.
+fn depth(link: &WorkspacePath) -> usize {
+    link.parent().map_or(0, |parent| parent.components().count())
+}
+
 impl Request for Remove {
     type Output = Changed;
 
@@ -171,8 +224,11 @@ impl Request for Rename {
         };
         authorizer.renaming(permit.path(), target.path(), &permit.object(), &tree)?;
         // The operator may put a link back where it was.
-        if permit.object().kind == ObjectKind::Symlink && !transaction.is_operators() {
-            leads_inside(transaction, target.path(), &permit.link_target()?)?;
+        if !transaction.is_operators() {
+            if permit.object().kind == ObjectKind::Symlink {
+                leads_inside(transaction, target.path(), &permit.link_target()?)?;
+            }
+            check_links(transaction, permit.path(), target.path(), &tree)?;
         }
         // An approval holds for what moves as it was.
         let shown = (!transaction.reservations.asks().is_empty()).then_some(MAX_SHOWN);

@@ -94,6 +94,20 @@ fn links_are_made_within_the_workspace() {
     });
 }
 
+/// A directory was moved up with a link that led out then, and programs of the host followed it.
+#[test]
+fn no_link_in_a_directory_leads_out_when_that_is_moved_up() {
+    with(ALL, file, |rig| {
+        rig.sh("mkdir -p a/b/c; ln -s ../../../file a/b/c/up; ln -s ../x a/b/c/near").ok();
+        for (from, to) in [("a/b/c", "c"), ("a/b", "b"), ("a/b/c", "a/c")] {
+            rig.sh(&format!("mv {from} {to}")).fails("");
+            assert!(rig.host("a/b/c/up").is_symlink() && !rig.host(to).exists(), "{from} {to}");
+        }
+        rig.sh("mv a/b/c a/b/d; cat a/b/d/up; mkdir -p e/f; mv a/b/d e/f/d; cat e/f/d/up").ok();
+        rig.sh("rm e/f/d/up; mv e/f/d near; readlink near/near").ok();
+    });
+}
+
 #[test]
 fn what_would_give_rights_away_is_refused() {
     with(ALL, file, |rig| {
