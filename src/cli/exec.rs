@@ -94,7 +94,7 @@ pub(crate) fn run(args: Args) -> Result<ExitCode, Failure> {
 
 fn start(mut args: Args) -> Result<ExitCode, Failure> {
     let preset = args.sandbox.preset()?.map(|preset| preset.name);
-    let Broker { signals, files } = Broker::new(&args.sandbox)?;
+    let Broker { signals, suspend, files } = Broker::new(&args.sandbox)?;
     let agent = args.sandbox.common.agent(preset.as_deref().unwrap_or(AGENT))?;
     let opened = args.sandbox.open(&agent)?;
     let mut cell = args.sandbox.cell(&opened, &agent, &args.command, Enforcement::Full)?;
@@ -124,7 +124,7 @@ fn start(mut args: Args) -> Result<ExitCode, Failure> {
     repository::prepare(&pending, &opened, &signals)?;
     let command = pending.release().map_err(explain)?;
     let manner = Manner::Command { timeout: args.timeout };
-    let ended = Supervisor::new(command, gate, signals, watch, manner)?.run();
+    let ended = Supervisor::new(command, gate, (signals, suspend), watch, manner)?.run();
     // The command is gone. A signal ends what is left, which nobody has to wait for.
     unblock_signals().or_fail("cannot unblock signals")?;
     shipping.finish();

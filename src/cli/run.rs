@@ -88,7 +88,7 @@ pub(crate) fn run(mut args: Args) -> Result<ExitCode, Failure> {
     }
     let source = args.source.take().or_else(|| preset.as_ref()?.source.clone());
     let source = source.unwrap_or_else(|| "auto".to_owned());
-    let Broker { signals, files } = Broker::new(&args.sandbox)?;
+    let Broker { signals, suspend, files } = Broker::new(&args.sandbox)?;
     process::note_terminal("run", "ACP with an editor");
     let agent = agent_name(&args, preset.as_ref())?;
     let opened = args.sandbox.open(&agent)?;
@@ -152,7 +152,7 @@ pub(crate) fn run(mut args: Args) -> Result<ExitCode, Failure> {
     let shipping = Shipping::start(&opened.state_path, &opened.audit.ship)?;
     repository::prepare(&pending, &opened, &signals)?;
     let agent = pending.release().map_err(explain)?;
-    let ended = Supervisor::new(agent, gate, signals, watch, Manner::Agent)?.run();
+    let ended = Supervisor::new(agent, gate, (signals, suspend), watch, Manner::Agent)?.run();
     shipping.finish();
     let Ended { code, at_once, .. } = ended?;
     if at_once && code != 0 {

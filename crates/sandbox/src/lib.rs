@@ -72,7 +72,7 @@ pub use probe::{
 };
 pub use process::{
     RELOAD_SIGNAL, close_inherited, ignores_children, not_dumpable, outlive_size_limit,
-    own_program, stop_signals, unblock_signals,
+    own_program, stop_signals, suspend, suspend_signal, unblock_signals,
 };
 pub use reach::{Apart, Outside, TooFar};
 pub use running_agent::RunningAgent;

@@ -178,11 +178,34 @@ fn signals(wanted: &[NixSignal]) -> io::Result<SignalFd> {
     Ok(SignalFd::with_flags(&set, SfdFlags::SFD_CLOEXEC | SfdFlags::SFD_NONBLOCK)?)
 }
 
-/// Stop signals and the end of children, for [`supervise`]. To be called
+/// Blocks the signal of a terminal's Ctrl-Z, in threads to come too, and makes it readable: see
+/// [`suspend`].
+///
+/// # Errors
+/// When the process has no descriptors left.
+pub fn suspend_signal() -> io::Result<SignalFd> {
+    signals(&[NixSignal::SIGTSTP])
+}
+
+/// Stops this process, in which [`suspend_signal`] is blocked, as Ctrl-Z would, and returns when
+/// somebody has it go on: at once where nobody could, or where whoever started it ignores the
+/// signal.
+///
+/// # Errors
+/// As the system says.
+pub fn suspend() -> io::Result<()> {
+    let mut set = SigSet::empty();
+    set.add(NixSignal::SIGTSTP);
+    kill_process(getpid(), Signal::TSTP)?;
+    set.thread_unblock()?;
+    Ok(set.thread_block()?)
+}
+
+/// Stop signals, those of job control and the end of children, for [`supervise`]. To be called
 /// before the child is started.
 pub(super) fn supervision() -> io::Result<SignalFd> {
     let mut wanted = STOP_SIGNALS.to_vec();
-    wanted.push(NixSignal::SIGCHLD);
+    wanted.extend([NixSignal::SIGCHLD, NixSignal::SIGTSTP, NixSignal::SIGCONT]);
     signals(&wanted)
 }
 
@@ -215,7 +238,7 @@ pub(super) enum Toward {
     Group,
 }
 
-/// Waits for `child`, reaps whatever else ends, and passes stop signals on.
+/// Waits for `child`, reaps whatever else ends, and passes signals on.
 /// Returns the exit code in a shell's terms: 128 and the signal's number for
 /// a death by signal. Also returns, with 137, when `lifeline` is cut.
 pub(super) fn supervise(
@@ -250,6 +273,8 @@ pub(super) fn supervise(
             // A child that is gone is reaped above.
             let _ = match toward {
                 Toward::Process => kill_process(child, signal),
+                // Of a group whose parent is in another session the kernel ignores the other one.
+                Toward::Group if signal == Signal::TSTP => kill_process_group(child, Signal::STOP),
                 Toward::Group => kill_process_group(child, signal),
             };
         }

@@ -30,6 +30,14 @@ impl RunningAgent {
         }
     }
 
+    /// Has its process group go on after it was stopped.
+    pub fn resume(&self) {
+        if let Some(pid) = self.child.pid() {
+            // As above.
+            let _ = kill_process(pid, Signal::CONT);
+        }
+    }
+
     /// Passes a signal on, by its number, to its process group.
     pub fn signal(&self, number: u32) {
         let signal = i32::try_from(number).ok().and_then(Signal::from_named_raw);

@@ -49,7 +49,7 @@ use crate::{
         sandbox_socket::{Connections, SandboxSocket},
     },
     model::{Door, Session},
-    sandbox::{Channel, become_gate, stop_signals},
+    sandbox::{Channel, become_gate, stop_signals, suspend_signal},
 };
 
 /// The hidden word on the command line that makes this process a gate.
@@ -86,6 +86,8 @@ pub(crate) fn run_if_gate() -> Option<ExitCode> {
 fn run(parent: u32) -> Result<(), Failure> {
     let channel = become_gate(parent).or_fail("cannot start the gate")?;
     let signals = stop_signals().or_fail("cannot watch for signals")?;
+    // The broker stops the job, and this process goes on.
+    let _suspend = suspend_signal().or_fail("cannot watch for signals")?;
     let (order, files) = channel.receive::<Serve>().or_fail("cannot start the gate")?;
     let mut files = files.into_iter();
     let mut opened = order.launch.open(&mut files)?;

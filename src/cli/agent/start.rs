@@ -27,13 +27,15 @@ use crate::{
     model::AgentName,
     sandbox::{
         BuiltCell, Cell, Channel, DeniedGrant, Enforcement, LaunchError, Mount, Network, NoMount,
-        PendingAgent, Report, not_dumpable, raise_file_limit, stop_signals,
+        PendingAgent, Report, not_dumpable, raise_file_limit, stop_signals, suspend_signal,
     },
 };
 
 /// What a broker has before it opens anything.
 pub(in crate::cli) struct Broker {
     pub(in crate::cli) signals: SignalFd,
+    /// Ctrl-Z.
+    pub(in crate::cli) suspend: SignalFd,
     /// How many files the agent may have open before it asks for more.
     pub(in crate::cli) files: Option<u64>,
 }
@@ -43,11 +45,12 @@ impl Broker {
     pub(in crate::cli) fn new(options: &SandboxOptions) -> Result<Self, Failure> {
         process::check_children()?;
         let signals = stop_signals().or_fail("cannot watch for signals")?;
+        let suspend = suspend_signal().or_fail("cannot watch for signals")?;
         not_dumpable().or_fail("cannot hide this process's memory")?;
         let files = raise_file_limit();
         // Said early, with the same words as the gate would use.
         let _ = options.logging.filter()?;
-        Ok(Self { signals, files })
+        Ok(Self { signals, suspend, files })
     }
 }
 

@@ -28,7 +28,7 @@ use crate::{
         process::is_reload,
         stderr,
     },
-    sandbox::{Channel, ChannelError, RunningAgent},
+    sandbox::{Channel, ChannelError, RunningAgent, suspend},
 };
 
 /// How long each step of stopping waits for its effect.
@@ -114,6 +114,7 @@ pub(crate) struct Supervisor {
     agent: RunningAgent,
     gate: Gate,
     signals: SignalFd,
+    suspend: SignalFd,
     agent_fd: OwnedFd,
     gate_fd: OwnedFd,
     since: Instant,
@@ -152,7 +153,7 @@ impl Supervisor {
     pub(crate) fn new(
         agent: RunningAgent,
         gate: Gate,
-        signals: SignalFd,
+        (signals, suspend): (SignalFd, SignalFd),
         watch: PolicyWatch,
         manner: Manner,
     ) -> Result<Self, Failure> {
@@ -168,6 +169,7 @@ impl Supervisor {
             agent,
             gate,
             signals,
+            suspend,
             since: Instant::now(),
             agent_code: None,
             gate_code: None,
@@ -236,7 +238,9 @@ impl Supervisor {
                 tv_nsec: left.subsec_nanos().into(),
             }
         });
-        let mut waiting = vec![PollFd::from_borrowed_fd(self.signals.as_fd(), PollFlags::IN)];
+        let signals = [&self.signals, &self.suspend];
+        let mut waiting =
+            signals.map(|fd| PollFd::from_borrowed_fd(fd.as_fd(), PollFlags::IN)).to_vec();
         if self.agent_code.is_none() {
             waiting.push(PollFd::new(&self.agent_fd, PollFlags::IN));
         }
@@ -271,6 +275,13 @@ impl Supervisor {
             }
             self.asked = true;
             self.advance();
+        }
+        while let Ok(Some(signal)) = self.suspend.read_signal() {
+            // What a shell stops and continues is the whole job. The gateway process goes on: a
+            // program that waits for it could not be stopped.
+            self.agent.signal(signal.ssi_signo);
+            suspend().or_fail("cannot stop")?;
+            self.agent.resume();
         }
         if self.step == Step::Running {
             self.watch.look(&self.gate);

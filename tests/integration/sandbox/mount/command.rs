@@ -403,3 +403,51 @@ fn a_summary_of_many_denials_is_bounded_and_soon_there() {
     assert_eq!(summary["moreDenials"], NAMES - 1_000, "{summary}");
     assert!(took < 20.0, "{took}");
 }
+
+/// The state of a process: `T` where a signal stopped it.
+fn state(pid: u32) -> char {
+    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap();
+    stat.rsplit(") ").next().and_then(|rest| rest.chars().next()).unwrap()
+}
+
+/// `exec` stopped, and its command went on.
+#[test]
+fn job_control_stops_and_continues_the_command_too() {
+    for who in users() {
+        let place = Place::new(who);
+        let script = "echo ready; while :; do sleep 0.05; done";
+        let args = ["exec", "--quiet", "--", "sh", "-c", script];
+        let mut child = place.limited(&args).spawn().unwrap();
+        let mut output = std::io::BufReader::new(child.stdout.take().unwrap());
+        let mut line = String::new();
+        std::io::BufRead::read_line(&mut output, &mut line).unwrap();
+        let processes = beneath(child.id());
+        let one = |words: &str| {
+            let found =
+                processes.iter().find(|(pid, line)| *pid != child.id() && line.contains(words));
+            found.unwrap_or_else(|| panic!("{words}: {processes:?}")).0
+        };
+        let (exec, gate) = (one(" exec --quiet"), one("gate-process"));
+        // The last one is beneath the others.
+        let command = processes.iter().rfind(|(_, line)| line.starts_with("sh -c echo ready"));
+        let command = command.unwrap().0;
+        let exec_pid = rustix::process::Pid::from_raw(i32::try_from(exec).unwrap()).unwrap();
+        let wait = |wanted: &dyn Fn() -> bool, what: &str| {
+            let end = std::time::Instant::now() + Duration::from_secs(10);
+            while !wanted() {
+                let states = [exec, command, gate].map(state);
+                assert!(std::time::Instant::now() < end, "{who:?} {what} {states:?} {processes:?}");
+                std::thread::sleep(Duration::from_millis(10));
+            }
+        };
+        for _ in 0..2 {
+            rustix::process::kill_process(exec_pid, rustix::process::Signal::TSTP).unwrap();
+            wait(&|| state(exec) == 'T' && state(command) == 'T', "stops");
+            assert_ne!(state(gate), 'T', "{who:?}");
+            rustix::process::kill_process(exec_pid, rustix::process::Signal::CONT).unwrap();
+            wait(&|| state(exec) != 'T' && state(command) != 'T', "continues");
+        }
+        rustix::process::kill_process(exec_pid, rustix::process::Signal::TERM).unwrap();
+        assert_eq!(end(child).code, 143, "{who:?}");
+    }
+}
