@@ -8,7 +8,7 @@ use zerocopy::IntoBytes as _;
 use crate::{
     abi::{Dirent, EntryOut},
     reply,
-    types::Entry,
+    types::{Entry, NodeId},
 };
 
 /// Longest name that the kernel takes from a file system.
@@ -20,12 +20,18 @@ pub struct Directory<'a> {
     bytes: &'a mut Vec<u8>,
     size: usize,
     is_plus: bool,
+    references: Vec<NodeId>,
 }
 
 impl<'a> Directory<'a> {
     /// At most `size` bytes go to `bytes`, which is empty.
     pub(crate) fn new(bytes: &'a mut Vec<u8>, size: usize, is_plus: bool) -> Self {
-        Self { bytes, size, is_plus }
+        Self { bytes, size, is_plus, references: Vec::new() }
+    }
+
+    /// The nodes to which the entries are references.
+    pub(crate) fn into_references(self) -> Vec<NodeId> {
+        self.references
     }
 
     /// Whether the kernel wants facts about the entries, too ([`Directory::add_entry`]).
@@ -64,6 +70,7 @@ impl<'a> Directory<'a> {
         {
             if self.is_plus {
                 self.bytes.extend_from_slice(reply::entry(&entry).as_bytes());
+                self.references.push(entry.node);
             }
             self.push(name, entry.attributes.inode, entry.attributes.kind, offset);
         }

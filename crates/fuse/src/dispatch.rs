@@ -7,11 +7,12 @@ use zerocopy::IntoBytes as _;
 
 use crate::{
     abi::{GetxattrOut, LseekOut, StatfsOut, WriteOut},
+    deadline::Slot,
     directory::Directory,
     file_system::FileSystem,
     reply,
     request::{Malformed, Operation, Request, forgotten},
-    types::{Data, Entry, NodeId, Opened, Statistics},
+    types::{Data, Entry, Handle, NodeId, Opened, Statistics},
 };
 
 /// What a request comes to, as bytes of the reply.
@@ -22,23 +23,80 @@ enum Output {
     Data(Data, usize),
 }
 
-/// Serves one request and sends the reply.
+/// What the kernel holds once it has the reply: references to nodes, and a handle.
+#[derive(Default)]
+struct Given {
+    nodes: Vec<NodeId>,
+    handle: Option<Handle>,
+    is_directory: bool,
+}
+
+impl Given {
+    /// The kernel did not get it.
+    fn take_back(self, fs: &impl FileSystem, node: NodeId) {
+        match (self.handle, self.nodes.first()) {
+            (Some(handle), _) if self.is_directory => fs.release_directory(node, handle),
+            // Of a file that was made, too.
+            (Some(handle), made) => fs.release(made.copied().unwrap_or(node), handle),
+            (None, _) => {}
+        }
+        self.nodes.into_iter().for_each(|node| fs.forget(node, 1));
+    }
+
+    fn entry(&mut self, entry: &Entry) -> Result<Output> {
+        self.nodes.push(entry.node);
+        checked(entry).map(|()| bytes(&reply::entry(entry)))
+    }
+
+    /// The kernel takes `ENOSYS` of an open for success, and never asks again.
+    fn opened(&mut self, result: Result<Opened>) -> Result<Output> {
+        let opened = must_be_known(result)?;
+        self.handle = Some(opened.handle);
+        Ok(bytes(&reply::opened(&opened)))
+    }
+
+    fn created(&mut self, result: Result<(Entry, Opened)>) -> Result<Output> {
+        let (entry, opened) = result?;
+        (self.nodes, self.handle) = (vec![entry.node], Some(opened.handle));
+        checked(&entry)?;
+        let mut bytes = reply::entry(&entry).as_bytes().to_vec();
+        bytes.extend_from_slice(reply::opened(&opened).as_bytes());
+        Ok(Output::Bytes(bytes))
+    }
+}
+
+/// Serves one request, which `slot` has meanwhile, and sends the reply.
 ///
 /// # Errors
 /// Of the descriptor: `ENODEV` where nothing is mounted any more.
-pub(crate) fn serve(device: BorrowedFd<'_>, fs: &impl FileSystem, bytes: &[u8]) -> Result<()> {
-    let (unique, output) = match Request::parse(bytes) {
-        Ok(request) => {
-            let unique = request.unique;
-            match carry_out(fs, request) {
-                Some(output) => (unique, output),
-                None => return Ok(()),
-            }
+pub(crate) fn serve(
+    device: BorrowedFd<'_>,
+    fs: &impl FileSystem,
+    bytes: &[u8],
+    slot: &Slot,
+) -> Result<()> {
+    let request = match Request::parse(bytes) {
+        Ok(request) => request,
+        Err(Malformed::Request { unique, errno }) => {
+            return send(device, unique, &Err(errno)).map(drop);
         }
-        Err(Malformed::Request { unique, errno }) => (unique, Err(errno)),
         Err(Malformed::Header) => return Ok(()),
     };
-    let sent = match &output {
+    let (unique, node, mut given) = (request.unique, request.node, Given::default());
+    slot.begin(unique);
+    let output = carry_out(fs, request, &mut given);
+    let is_in_time = slot.end();
+    let Some(output) = output else { return Ok(()) };
+    let is_given = is_in_time && send(device, unique, &output)?;
+    if !is_given {
+        given.take_back(fs, node);
+    }
+    Ok(())
+}
+
+/// Sends a reply; whether the kernel has what it gives.
+fn send(device: BorrowedFd<'_>, unique: u64, output: &Result<Output>) -> Result<bool> {
+    let sent = match output {
         Err(errno) => reply::send(device, unique, Err(*errno)),
         Ok(Output::Empty) => reply::send(device, unique, Ok(&[])),
         Ok(Output::Bytes(bytes)) => reply::send(device, unique, Ok(&[bytes])),
@@ -48,19 +106,24 @@ pub(crate) fn serve(device: BorrowedFd<'_>, fs: &impl FileSystem, bytes: &[u8]) 
         }
     };
     match sent {
+        Ok(()) => Ok(output.is_ok()),
         // The request was given up meanwhile.
-        Ok(()) | Err(Errno::NOENT) => Ok(()),
+        Err(Errno::NOENT) => Ok(false),
         Err(Errno::NODEV) => Err(Errno::NODEV),
         // The kernel does not take such a reply; whoever waits must not wait for ever.
         Err(_) => match reply::send(device, unique, Err(Errno::IO)) {
             Err(Errno::NODEV) => Err(Errno::NODEV),
-            _ => Ok(()),
+            _ => Ok(false),
         },
     }
 }
 
 /// `None` where the kernel wants no reply.
-fn carry_out(fs: &impl FileSystem, request: Request<'_>) -> Option<Result<Output>> {
+fn carry_out(
+    fs: &impl FileSystem,
+    request: Request<'_>,
+    given: &mut Given,
+) -> Option<Result<Output>> {
     let Request { node, caller, operation, .. } = request;
     let output = match operation {
         Operation::Forget(count) => {
@@ -73,11 +136,12 @@ fn carry_out(fs: &impl FileSystem, request: Request<'_>) -> Option<Result<Output
         }
         // Not again: this session began.
         Operation::Init { .. } => Err(Errno::IO),
-        // Requests are short; the kernel learns not to ask.
+        // A signal need not be one that ends the program, and what is told to be interrupted would
+        // be done all the same: a deadline frees whoever waits. The kernel learns not to ask.
         Operation::Interrupt => Err(Errno::NOSYS),
         Operation::Destroy => Ok(Output::Empty),
         Operation::Lookup(name) => match fs.lookup(caller, node, name) {
-            Ok(Some(found)) => entry(&found),
+            Ok(Some(found)) => given.entry(&found),
             Ok(None) => match fs.missing_timeout(node) {
                 Duration::ZERO => Err(Errno::NOENT),
                 timeout => Ok(bytes(&reply::missing(timeout))),
@@ -94,27 +158,30 @@ fn carry_out(fs: &impl FileSystem, request: Request<'_>) -> Option<Result<Output
             fs.read_link(caller, node).map(|target| Output::Bytes(target.into_encoded_bytes()))
         }
         Operation::Symlink { name, target } => {
-            fs.symlink(caller, node, name, target).and_then(|made| entry(&made))
+            fs.symlink(caller, node, name, target).and_then(|made| given.entry(&made))
         }
         Operation::MakeNode { name, mode } => make_node(mode)
             .and_then(|mode| fs.make_file(caller, node, name, mode))
-            .and_then(|made| entry(&made)),
+            .and_then(|made| given.entry(&made)),
         Operation::MakeDirectory { name, mode } => {
-            fs.make_directory(caller, node, name, mode & 0o7777).and_then(|made| entry(&made))
+            fs.make_directory(caller, node, name, mode & 0o7777).and_then(|made| given.entry(&made))
         }
         Operation::Unlink(name) => done(fs.unlink(caller, node, name)),
         Operation::RemoveDirectory(name) => done(fs.remove_directory(caller, node, name)),
         Operation::Rename { name, to, mode } => done(fs.rename(caller, (node, name), to, mode)),
         Operation::Link { node: of, name } => {
-            fs.link(caller, of, node, name).and_then(|made| entry(&made))
+            fs.link(caller, of, node, name).and_then(|made| given.entry(&made))
         }
-        Operation::Open(flags) => opened(fs.open(caller, node, flags)),
-        Operation::OpenDirectory(flags) => opened(fs.open_directory(caller, node, flags)),
+        Operation::Open(flags) => given.opened(fs.open(caller, node, flags)),
+        Operation::OpenDirectory(flags) => {
+            given.is_directory = true;
+            given.opened(fs.open_directory(caller, node, flags))
+        }
         Operation::Create { name, mode, flags } => {
-            created(fs.create(caller, node, name, mode & 0o7777, flags))
+            given.created(fs.create(caller, node, name, mode & 0o7777, flags))
         }
         Operation::Temporary { mode, flags } => {
-            created(fs.temporary(caller, node, mode & 0o7777, flags))
+            given.created(fs.temporary(caller, node, mode & 0o7777, flags))
         }
         Operation::Read { handle, offset, size } => fs
             .read(caller, node, handle, offset, size)
@@ -141,6 +208,7 @@ fn carry_out(fs: &impl FileSystem, request: Request<'_>) -> Option<Result<Output
             let size = usize::try_from(size).unwrap_or(0).min(crate::session::MAX_READ);
             let mut directory = Directory::new(&mut entries, size, is_plus);
             let read = fs.read_directory(caller, node, handle, offset, &mut directory);
+            given.nodes = directory.into_references();
             match read {
                 // Its entries are references that the kernel has to know of; it asks for the
                 // rest again, and hears the error then.
@@ -177,32 +245,15 @@ fn bytes(structure: &(impl zerocopy::IntoBytes + zerocopy::Immutable)) -> Output
     Output::Bytes(structure.as_bytes().to_vec())
 }
 
-fn entry(entry: &Entry) -> Result<Output> {
-    checked(entry).map(|()| bytes(&reply::entry(entry)))
-}
-
 /// An entry that would confuse the kernel is an error of the file system.
 fn checked(entry: &Entry) -> Result<()> {
     let is_node = entry.node.0 != 0 && entry.node != NodeId::ROOT;
     if is_node && reply::is_served(entry.attributes.kind) { Ok(()) } else { Err(Errno::IO) }
 }
 
-/// The kernel takes `ENOSYS` of an open for success, and never asks again.
-fn opened(result: Result<Opened>) -> Result<Output> {
-    must_be_known(result).map(|opened| bytes(&reply::opened(&opened)))
-}
-
 /// As for an open: what is not done must not count as done.
 fn must_be_known<T>(result: Result<T>) -> Result<T> {
     result.map_err(|errno| if errno == Errno::NOSYS { Errno::IO } else { errno })
-}
-
-fn created(result: Result<(Entry, Opened)>) -> Result<Output> {
-    let (entry, opened) = result?;
-    checked(&entry)?;
-    let mut bytes = reply::entry(&entry).as_bytes().to_vec();
-    bytes.extend_from_slice(reply::opened(&opened).as_bytes());
-    Ok(Output::Bytes(bytes))
 }
 
 /// The permission bits of a regular file; nothing else is made.

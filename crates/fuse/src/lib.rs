@@ -7,6 +7,7 @@
 //! length and every name is looked at.
 
 mod abi;
+mod deadline;
 mod directory;
 mod dispatch;
 mod file_system;

@@ -18,6 +18,7 @@ use zerocopy::IntoBytes as _;
 
 use crate::{
     abi::{self, InitOut, init},
+    deadline::Slot,
     dispatch,
     file_system::FileSystem,
     notify::Notifier,
@@ -35,6 +36,8 @@ const BUFFER: usize = MAX_READ + 4096;
 const BACKGROUND: u16 = 16;
 /// How long one thread looks for the next request before it sleeps: to wake it takes longer.
 const POLLING: Duration = Duration::from_micros(30);
+/// How long a request may take.
+const TIMEOUT: Duration = Duration::from_secs(120);
 /// A thread looks for requests this often even if nothing wakes it.
 const LOOK: Timespec = Timespec { tv_sec: 1, tv_nsec: 0 };
 
@@ -43,6 +46,7 @@ const LOOK: Timespec = Timespec { tv_sec: 1, tv_nsec: 0 };
 pub struct Session {
     device: Arc<OwnedFd>,
     stop: Arc<Stop>,
+    timeout: Duration,
 }
 
 /// Set once: threads that serve look at the flag, those that sleep are woken by the event.
@@ -87,9 +91,15 @@ impl Session {
         let event = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)
             .map_err(io("make an eventfd"))?;
         let stop = Arc::new(Stop { is_set: AtomicBool::new(false), event });
-        let session = Self { device: Arc::new(device), stop };
+        let session = Self { device: Arc::new(device), stop, timeout: TIMEOUT };
         session.initialize(deadline)?;
         Ok(session)
+    }
+
+    /// The same with another time that a request may take.
+    #[must_use]
+    pub fn with_timeout(self, timeout: Duration) -> Self {
+        Self { timeout, ..self }
     }
 
     /// Tells the kernel what changed.
@@ -104,22 +114,29 @@ impl Session {
 
     /// Serves with so many threads until the mount is gone or somebody stops the session.
     ///
-    /// What nobody serves waits for as long as the session is there: drop it afterwards, and
+    /// A request that takes longer than its time fails with `ETIMEDOUT`; what the file system does
+    /// for it goes on. What nobody serves waits for as long as the session is there: drop it afterwards, and
     /// whoever uses the mount gets `ENOTCONN`.
     ///
     /// # Errors
     /// [`SessionError::Io`].
     pub fn run(&self, fs: &impl FileSystem, threads: usize) -> Result<(), SessionError> {
         let polls = AtomicBool::new(false);
+        let slots: Vec<_> = (0..threads.max(1)).map(|_| Slot::default()).collect();
+        let (slots, polls) = (&slots, &polls);
         std::thread::scope(|scope| {
-            let work = || {
-                let ended = self.work(fs, &polls);
+            let work = move |slot| {
+                let ended = self.work(fs, polls, slot);
                 // Whatever ends one ends all.
                 self.stopper().stop();
                 ended
             };
-            let others: Vec<_> = (1..threads.max(1)).map(|_| scope.spawn(work)).collect();
-            let mut ended = work();
+            scope.spawn(move || self.watch(slots));
+            let mut others = Vec::new();
+            for slot in slots.iter().skip(1) {
+                others.push(scope.spawn(move || work(slot)));
+            }
+            let mut ended = slots.first().map_or(Ok(()), work);
             for other in others {
                 // A thread that panicked has aborted the process.
                 if let Ok(Err(error)) = other.join() {
@@ -185,8 +202,23 @@ impl Session {
             .map_err(io("initialize the mount"))
     }
 
+    /// Answers what takes too long, until the session ends.
+    fn watch(&self, slots: &[Slot]) {
+        let pause = Timespec::try_from(self.timeout / 2).unwrap_or(LOOK).min(LOOK);
+        while !self.stop.is_set.load(Ordering::Acquire) {
+            slots.iter().for_each(|slot| slot.answer_late(self.device.as_fd(), self.timeout));
+            // Whatever wakes it, it looks again.
+            let _ = poll(&mut [PollFd::new(&self.stop.event, PollFlags::IN)], Some(&pause));
+        }
+    }
+
     /// One thread: reads a request, serves it, looks for the next.
-    fn work(&self, fs: &impl FileSystem, polls: &AtomicBool) -> Result<(), SessionError> {
+    fn work(
+        &self,
+        fs: &impl FileSystem,
+        polls: &AtomicBool,
+        slot: &Slot,
+    ) -> Result<(), SessionError> {
         let waiting = Waiting::on(&self.device, &self.stop.event)?;
         let mut buffer = vec![0; BUFFER];
         let (mut last, mut is_polling): (Option<Instant>, bool) = (None, false);
@@ -198,7 +230,7 @@ impl Session {
                         polls.store(false, Ordering::Release);
                     }
                     let request = buffer.get(..length).unwrap_or_default();
-                    match dispatch::serve(self.device.as_fd(), fs, request) {
+                    match dispatch::serve(self.device.as_fd(), fs, request, slot) {
                         Ok(()) => last = Some(Instant::now()),
                         Err(_unmounted) => return Ok(()),
                     }

@@ -19,6 +19,9 @@ use std::{
 use portcullis_fuse::*;
 use rustix::io::Result;
 
+#[path = "kernel/late.rs"]
+mod late;
+
 const LONG: Duration = Duration::from_secs(600);
 
 #[derive(Clone)]
