@@ -20,6 +20,7 @@ use portcullis_audit::{Draft, Hash, Kind};
 use rustix::fs::{CWD, FileType, Mode, mknodat};
 
 use crate::{aftermath, aftermath::tree_hash, common::World, crash::POLICY};
+mod exchange;
 
 const TEMP: &str = ".portcullis-00000000000000000000000000000001.tmp";
 const STAGED: &str = ".portcullis-55555555555555555555555555555554.tmp";

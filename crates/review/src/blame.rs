@@ -221,8 +221,9 @@ fn names(path: &WorkspacePath, renames: &[Change]) -> Vec<Span> {
     while spans.len() < MOST_NAMES {
         let came = renames.iter().rev().find_map(|change| {
             let to = change.to.as_ref()?;
-            let before = (change.seq < until && change.is_made() && name.is_within(to))
-                .then(|| name.rebase(to, &change.path))??;
+            let other = change.exchange.then(|| name.rebase(&change.path, to)).flatten();
+            let before = other.or_else(|| name.rebase(to, &change.path));
+            let before = before.filter(|_| change.seq < until && change.is_made())?;
             Some((change.seq, before))
         });
         let Some((seq, before)) = came else { break };
@@ -314,7 +315,9 @@ fn compare(
         let name = name.as_ref().unwrap_or(path);
         match change.operation {
             OperationKind::Remove => gone = true,
-            OperationKind::Rename if name.is_within(&change.path) => gone = true,
+            OperationKind::Rename if name.is_within(&change.path) && !change.exchange => {
+                gone = true
+            }
             // It came with its content, which an earlier change tells.
             OperationKind::Rename => continue,
             OperationKind::SetAttributes => continue,

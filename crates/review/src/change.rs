@@ -15,6 +15,9 @@ pub(crate) const UNDOES: &str = "undoes";
 /// a file while it had it open.
 pub(crate) const CONTINUES: &str = "continues";
 
+/// The fact in the record of a rename by which what had the new path got the old one.
+pub(crate) const EXCHANGE: &str = "exchange";
+
 /// One change. All texts are untrusted.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Change {
@@ -36,6 +39,8 @@ pub struct Change {
     pub path: WorkspacePath,
     /// The new path of a rename.
     pub to: Option<WorkspacePath>,
+    /// Whether what had the new path of a rename got the old one.
+    pub exchange: bool,
     /// Whether the rule would deny it, and the mode let it pass.
     pub would_deny: bool,
     /// The deciding rule.
@@ -97,6 +102,7 @@ impl Change {
                 Some(to) => Some(path(to)?),
                 None => None,
             },
+            exchange: record.facts.as_ref().is_some_and(|facts| facts.contains_key(EXCHANGE)),
             would_deny: record.would_deny == Some(true),
             rule: owned(record.rule()),
             policy: owned(record.policy()),

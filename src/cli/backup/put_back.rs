@@ -206,6 +206,7 @@ fn word(step: &Step) -> &'static str {
         Action::RemoveDirectory => "rmdir",
         Action::SetAttributes(_) => "setattr",
         Action::Rename { .. } => "rename",
+        Action::Exchange { .. } => "exchange",
     }
 }
 
@@ -216,6 +217,7 @@ fn show(preview: &Preview) {
         }
         let subject = match &step.action {
             Action::Rename { from } => format!("{from} -> {}", step.path),
+            Action::Exchange { with } => format!("{with} <-> {}", step.path),
             _ => step.path.to_string(),
         };
         let (mark, why) = match status {
@@ -323,7 +325,7 @@ fn step_json((step, status): &(Step, Status)) -> Value {
     };
     let (backup, from) = match &step.action {
         Action::Restore(id) => (Some(id.to_string()), None),
-        Action::Rename { from } => (None, Some(from.as_str())),
+        Action::Rename { from } | Action::Exchange { with: from } => (None, Some(from.as_str())),
         _ => (None, None),
     };
     json!({

@@ -13,10 +13,10 @@ use super::{
 };
 use crate::{
     model::{
-        AsOperation, Operation, WorkspacePath,
+        Access, AsOperation, Operation, WorkspacePath,
         request::{Append, Edit, Mkdir, Remove, Rename, SetAttributes, Symlink, Write},
     },
-    ops::{self, Base, Context, SealedChange, SomeAttributes, prepare},
+    ops::{self, Base, Context, SealedChange, Side, SomeAttributes, prepare},
     policy::{Decision, ObjectKind, Secrets},
     workspace::{self, Permit, Walked},
 };
@@ -158,14 +158,22 @@ fn is_led_out(target: &str, from: &WorkspacePath, to: &WorkspacePath) -> bool {
     up > depth(to) && up <= depth(from)
 }
 
-/// Refuses to move a directory up so far that a link in it would lead out of the workspace: what
-/// runs on the host follows it.
+/// Refuses to give a link a name at which it could not be made, and to move a directory up so far
+/// that a link in it would lead out of the workspace: what runs on the host follows it.
 fn check_links(
     transaction: &Transaction<'_>,
-    from: &WorkspacePath,
+    permit: &Permit,
     to: &WorkspacePath,
     tree: &[Walked],
 ) -> Result<(), Failure> {
+    // The operator may put a link back where it was.
+    if transaction.is_operators() {
+        return Ok(());
+    }
+    if permit.object().kind == ObjectKind::Symlink {
+        leads_inside(transaction, to, &permit.link_target()?)?;
+    }
+    let from = permit.path();
     if depth(to) >= depth(from) {
         return Ok(());
     }
@@ -184,6 +192,24 @@ fn check_links(
         return Err(Failure::hidden(Decision::built_in_denial(HIDDEN, reason)));
     }
     Ok(())
+}
+
+/// Whether the agent may see all that rules about secrets look at when this moves.
+fn sees_all(transaction: &Transaction<'_>, path: &WorkspacePath, tree: &[Walked]) -> bool {
+    let authorizer = transaction.authorizer();
+    let is_searched = transaction.context.policy.secrets().is_some_and(Secrets::depends_on_path);
+    let sees = |walked: &Walked| {
+        authorizer.lists(&walked.path, &walked.stat.object(false)) && authorizer.reads(&walked.path)
+    };
+    transaction.is_operators() || !is_searched || (authorizer.reads(path) && tree.iter().all(sees))
+}
+
+/// The failure of a rename; perhaps about the content of what is not shown.
+fn of_content(error: ops::Error, sees_all: bool) -> Failure {
+    match error {
+        ops::Error::Refused(decision) if !sees_all => Failure::hidden(decision),
+        error => error.into(),
+    }
 }
 
 /// Counts the directories of the workspace in which a link lies.
@@ -223,35 +249,69 @@ impl Request for Rename {
             _ => Vec::new(),
         };
         authorizer.renaming(permit.path(), target.path(), &permit.object(), &tree)?;
-        // The operator may put a link back where it was.
-        if !transaction.is_operators() {
-            if permit.object().kind == ObjectKind::Symlink {
-                leads_inside(transaction, target.path(), &permit.link_target()?)?;
-            }
-            check_links(transaction, permit.path(), target.path(), &tree)?;
-        }
+        check_links(transaction, &permit, target.path(), &tree)?;
         // An approval holds for what moves as it was.
         let shown = (!transaction.reservations.asks().is_empty()).then_some(MAX_SHOWN);
-        // Only rules about secrets look at what lies beneath.
-        let is_searched =
-            transaction.context.policy.secrets().is_some_and(Secrets::depends_on_path);
-        let sees = |walked: &Walked| {
-            authorizer.lists(&walked.path, &walked.stat.object(false))
-                && authorizer.reads(&walked.path)
-        };
-        let sees_all = transaction.is_operators()
-            || !is_searched
-            || (authorizer.reads(permit.path()) && tree.iter().all(sees));
+        let sees_all = sees_all(transaction, permit.path(), &tree);
         let context = &transaction.context;
-        let change = match prepare::rename(context, permit, target, tree, self.replace, shown) {
-            // Perhaps about the content of what is not shown.
-            Err(ops::Error::Refused(decision)) if !sees_all => {
-                return Err(Failure::hidden(decision));
-            }
-            change => change?,
-        };
+        let change = prepare::rename(context, permit, target, tree, self.replace, shown);
+        let change = change.map_err(|error| of_content(error, sees_all))?;
         // The file whose name it takes is gone.
         let files = change.origins().len();
         transaction.limited_change(draft, change, files)
+    }
+}
+
+/// A [`Rename`] by which what has the new name gets the old one, in one step.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Exchange {
+    /// The two names; nothing is replaced.
+    pub rename: Rename,
+}
+
+impl AsOperation for Exchange {
+    fn as_operation(&self) -> Operation<'_> {
+        self.rename.as_operation()
+    }
+}
+
+impl Request for Exchange {
+    type Output = Changed;
+
+    /// Both are renamed, so each name needs what the old and the new one of a rename need.
+    fn run<'a>(&'a self, transaction: &Transaction<'a>, draft: &mut Draft) -> Attempt<Changed> {
+        let authorizer = transaction.authorizer();
+        let one = transaction.permit(draft)?;
+        let other = transaction.rename_target(draft, &self.rename.to, &one.object())?;
+        for permit in [&one, &other] {
+            for access in [Access::Remove, Access::Write] {
+                authorizer.one(authorizer.name(access, permit.path()))?;
+                authorizer.facts(permit.path(), &permit.object(), access)?;
+            }
+        }
+        let side = |permit: Permit| -> Result<Side, Failure> {
+            let tree = match permit.object().kind {
+                ObjectKind::Directory => {
+                    authorizer.walk(&transaction.gate.workspace, permit.path())?
+                }
+                _ => Vec::new(),
+            };
+            Ok(Side { permit, tree })
+        };
+        let (one, other) = (side(one)?, side(other)?);
+        for (side, new) in [(&one, other.permit.path()), (&other, one.permit.path())] {
+            authorizer.renaming(side.permit.path(), new, &side.permit.object(), &side.tree)?;
+            check_links(transaction, &side.permit, new, &side.tree)?;
+        }
+        // A question tells of one of the two alone.
+        if transaction.reservations.withdraw_asks() {
+            let reason = "nobody can be asked about an exchange: rename one after the other";
+            return Err(Decision::built_in_denial("exchange", reason).into());
+        }
+        let sees_all =
+            [&one, &other].iter().all(|side| sees_all(transaction, side.permit.path(), &side.tree));
+        let change = prepare::exchange(&transaction.context, one, other);
+        let change = change.map_err(|error| of_content(error, sees_all))?;
+        transaction.limited_change(draft, change, 0)
     }
 }

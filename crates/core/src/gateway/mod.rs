@@ -49,7 +49,7 @@ use cap_std::fs::Dir;
 
 pub use approvals::{Answer, AnswerError, Approvals, Approver, Binding, Question, Ticket};
 pub use batch::BatchError;
-pub use changes::{ContentChange, WriteOver};
+pub use changes::{ContentChange, Exchange, WriteOver};
 pub use client::Client;
 pub use diff::{CONTEXT, unified_diff};
 pub use error::{Error, ErrorKind, Refusal};

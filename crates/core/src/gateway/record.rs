@@ -27,6 +27,9 @@ pub(super) const BUFFER_BEFORE: &str = "bufferBefore";
 pub(super) const ATTRIBUTES: &str = "attributes";
 pub(super) const ATTRIBUTES_BEFORE: &str = "attributesBefore";
 
+/// The fact of a rename by which what has the new name gets the old one.
+pub(super) const EXCHANGE: &str = "exchange";
+
 /// The draft of a request before anything was decided.
 pub(super) fn request(session: &Session, policy: &Policy, op: &str, path: Option<&str>) -> Draft {
     Draft {
@@ -95,6 +98,9 @@ pub(super) fn facts(draft: &mut Draft, facts: &Facts) {
         if let Some(attributes) = attributes {
             draft.facts.get_or_insert_default().insert(name.to_owned(), attributes.to_value());
         }
+    }
+    if facts.exchange {
+        draft.facts.get_or_insert_default().insert(EXCHANGE.to_owned(), json!(true));
     }
     if let Some(target) = &facts.target {
         draft.facts.get_or_insert_default().insert("target".to_owned(), json!(target));

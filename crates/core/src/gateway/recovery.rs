@@ -4,7 +4,7 @@ use portcullis_audit::{AuditRecord, Draft, Kind};
 
 use super::{
     Gateway,
-    record::{ATTRIBUTES, ATTRIBUTES_BEFORE, shown},
+    record::{ATTRIBUTES, ATTRIBUTES_BEFORE, EXCHANGE, shown},
 };
 use crate::{
     backup::{self, BackupId, BackupStore},
@@ -136,6 +136,7 @@ pub(super) fn remains(draft: &Draft, vault: &BackupStore) -> Option<Remains> {
             Some(to) => Some(parse(to)?),
             None => None,
         },
+        exchange: draft.facts.as_ref().is_some_and(|facts| facts.contains_key(EXCHANGE)),
         temp: match &draft.temp {
             Some(temp) => Some(TempName::parse(temp)?),
             None => None,

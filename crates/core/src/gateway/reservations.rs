@@ -50,6 +50,11 @@ impl Reservations {
         self.0.borrow().asks.clone()
     }
 
+    /// Has nobody asked; whether a rule does ask.
+    pub(super) fn withdraw_asks(&self) -> bool {
+        !std::mem::take(&mut self.0.borrow_mut().asks).is_empty()
+    }
+
     /// Writes into the record what observe mode let pass, and the rule that
     /// would have denied it.
     pub(super) fn observe(&self, draft: &mut Draft) {

@@ -15,6 +15,7 @@ mod context;
 mod delete;
 mod edit;
 mod error;
+mod exchange;
 mod known;
 mod list;
 mod mkdir;
@@ -46,6 +47,7 @@ pub use base::Base;
 pub use buffers::{BufferError, Buffers, Source};
 pub(crate) use context::Context;
 pub(crate) use error::Error;
+pub(crate) use exchange::Side;
 pub(crate) use known::Known;
 pub use list::{Entries, Entry, EntryKind, MAX_LIST};
 pub(crate) use name_locks::NameLocks;
@@ -65,10 +67,11 @@ pub(crate) mod prepare {
 
     pub(crate) use super::{
         append::prepare as append, attributes::prepare as set_attributes, edit::prepare as edit,
-        list::prepare as list, mkdir::prepare as mkdir, names::prepare as names,
-        read::prepare as read, recall::content as recall, recall::tree as recall_tree,
-        remove::prepare as remove, rename::prepare as rename, restore::prepare as restore,
-        search::prepare_glob as glob, search::prepare_grep as grep, stat::prepare as stat,
-        symlink::prepare as symlink, watch::prepare as watch, write::prepare as write,
+        exchange::prepare as exchange, list::prepare as list, mkdir::prepare as mkdir,
+        names::prepare as names, read::prepare as read, recall::content as recall,
+        recall::tree as recall_tree, remove::prepare as remove, rename::prepare as rename,
+        restore::prepare as restore, search::prepare_glob as glob, search::prepare_grep as grep,
+        stat::prepare as stat, symlink::prepare as symlink, watch::prepare as watch,
+        write::prepare as write,
     };
 }

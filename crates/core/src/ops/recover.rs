@@ -24,6 +24,8 @@ pub(crate) struct Remains {
     pub path: WorkspacePath,
     /// The new canonical path of a rename.
     pub to: Option<WorkspacePath>,
+    /// Whether what has the new path gets the old one.
+    pub exchange: bool,
     /// The name under which the change was prepared, beside the object that it
     /// replaces.
     pub temp: Option<TempName>,
@@ -342,6 +344,9 @@ fn settle_rename(
         Err(workspace::Error::Moved) => return Ok(Resolution::Superseded),
         Err(error) => return Err(error.into()),
     };
+    if remains.exchange {
+        return settle_exchange(from, &to, remains);
+    }
     if let Some(temp) = &remains.temp
         && let Some(resolution) = settle_replacing(workspace, from, &to, temp, remains)?
     {
@@ -357,6 +362,26 @@ fn settle_rename(
         return Ok(Resolution::RolledBack);
     }
     Ok(if !is_old_there && is_made()? { Resolution::Committed } else { Resolution::Superseded })
+}
+
+/// Says which of two entries has which name: they were exchanged in one step.
+fn settle_exchange(
+    from: Option<&Parent>,
+    to: &Parent,
+    remains: &Remains,
+) -> Result<Resolution, Error> {
+    let Some(from) = from else { return Ok(Resolution::Superseded) };
+    let (old, new) = ((from, from.name()), (to, to.name()));
+    let are = |at_old, at_new| -> Result<bool, Error> {
+        Ok(holds(old, remains, at_old)? && holds(new, remains, at_new)?)
+    };
+    Ok(if are(remains.after, remains.before)? {
+        Resolution::RolledBack
+    } else if are(remains.before, remains.after)? {
+        Resolution::Committed
+    } else {
+        Resolution::Superseded
+    })
 }
 
 /// Settles a rename that still holds something under a name of the gate's.

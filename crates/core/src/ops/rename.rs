@@ -20,7 +20,7 @@ use crate::{
     backup::{self, Origin, Saved, content_hash, fingerprint},
     model::{Access, Door, WorkspacePath},
     policy::{ObjectKind, Secrets},
-    workspace::{self, Parent, Permit, Stat, TempName, Walked, read_bounded},
+    workspace::{self, Parent, Permit, Stat, TempName, Walked, Workspace, read_bounded},
 };
 
 struct Rename<'a> {
@@ -110,7 +110,7 @@ fn gives_way(there: ObjectKind, moving: ObjectKind) -> bool {
 /// Asks whether everything that moves may have its new name, where rules about
 /// secrets are about paths. What is too large to be disclosed is too large there
 /// too.
-fn check_contents(
+pub(super) fn check_contents(
     context: &Context<'_>,
     from: &Permit,
     to: &WorkspacePath,
@@ -146,7 +146,11 @@ fn check_contents(
 }
 
 /// The hash of what is to replace another: after a crash it tells the two.
-fn hash_of(context: &Context<'_>, from: &Permit, kind: ObjectKind) -> Result<Hash, Error> {
+pub(super) fn hash_of(
+    context: &Context<'_>,
+    from: &Permit,
+    kind: ObjectKind,
+) -> Result<Hash, Error> {
     match kind {
         ObjectKind::Symlink => Ok(Hash::of(from.link_target()?.as_bytes())),
         ObjectKind::Directory => {
@@ -333,20 +337,30 @@ impl Rename<'_> {
 
     /// Whether what was decided on is what moved, which has `name` in the new directory.
     fn tree_is_as_decided(&self, name: &str) -> bool {
-        if self.moving.kind != ObjectKind::Directory {
-            return true;
-        }
-        let Some(at) = self.to.path().parent().and_then(|parent| parent.join(name).ok()) else {
-            return false;
-        };
-        let key =
-            |walked: &Walked, path: Option<WorkspacePath>| path.map(|p| (p, walked.stat.identity));
-        let Ok(now) = self.context.workspace.walk(&at) else { return false };
-        let mut now: Vec<_> = now.iter().map(|w| key(w, Some(w.path.clone()))).collect();
-        let mut decided: Vec<_> =
-            self.tree.iter().map(|w| key(w, w.path.rebase(self.from.path(), &at))).collect();
-        now.sort_unstable();
-        decided.sort_unstable();
-        now == decided
+        let (workspace, kind) = (self.context.workspace, self.moving.kind);
+        let at = self.to.path().parent().and_then(|parent| parent.join(name).ok());
+        at.is_some_and(|at| is_as_decided(workspace, kind, &self.tree, self.from.path(), &at))
     }
+}
+
+/// Whether what is in a directory that has the path `at` now is the `tree` that was decided
+/// on while it was at `from`. Of what is no directory that needs no look.
+pub(super) fn is_as_decided(
+    workspace: &Workspace,
+    kind: ObjectKind,
+    tree: &[Walked],
+    from: &WorkspacePath,
+    at: &WorkspacePath,
+) -> bool {
+    if kind != ObjectKind::Directory {
+        return true;
+    }
+    let key =
+        |walked: &Walked, path: Option<WorkspacePath>| path.map(|p| (p, walked.stat.identity));
+    let Ok(now) = workspace.walk(at) else { return false };
+    let mut now: Vec<_> = now.iter().map(|w| key(w, Some(w.path.clone()))).collect();
+    let mut decided: Vec<_> = tree.iter().map(|w| key(w, w.path.rebase(from, at))).collect();
+    now.sort_unstable();
+    decided.sort_unstable();
+    now == decided
 }

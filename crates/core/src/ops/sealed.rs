@@ -38,6 +38,8 @@ pub(crate) struct Facts {
     pub temp: Option<TempName>,
     /// The new canonical path of a rename.
     pub to: Option<WorkspacePath>,
+    /// What has the new path gets the old one.
+    pub exchange: bool,
     /// Attributes that are set.
     pub attributes: Option<SomeAttributes>,
     /// What they were.

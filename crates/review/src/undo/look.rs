@@ -231,6 +231,7 @@ impl<'a> Look<'a> {
         }
         match &step.action {
             Action::Rename { from } => self.rename(step, from, history),
+            Action::Exchange { with } => self.exchange(step, with, history),
             Action::RemoveDirectory => self.directory(&step.path),
             Action::SetAttributes(before) => self.attributes(step, before, history),
             Action::Remove => {
@@ -281,6 +282,9 @@ impl<'a> Look<'a> {
                     let decision = policy.evaluate_move(agent, from, &step.path, None);
                     (!decision.is_allow()).then(|| decision.rule().to_owned())
                 }),
+            Action::Exchange { with } => [with, &step.path].into_iter().find_map(|path| {
+                ask(O::Rename, Access::Remove, path).or_else(|| ask(O::Rename, Access::Write, path))
+            }),
         }
     }
 
@@ -302,6 +306,22 @@ impl<'a> Look<'a> {
                 self.who(step, history)
             )),
         })
+    }
+
+    /// Which of the two has which name cannot be seen.
+    fn exchange(
+        &self,
+        step: &Step,
+        with: &WorkspacePath,
+        history: Option<&History>,
+    ) -> Result<Status, Error> {
+        for path in [with, &step.path] {
+            if !self.exists(path)? {
+                let who = self.who(step, history);
+                return Ok(Status::Impossible(format!("`{path}` is no longer there{who}")));
+            }
+        }
+        Ok(Status::Ready)
     }
 
     /// Of an entry that goes, or comes from a backup, nothing is known beforehand. A time
@@ -411,9 +431,7 @@ impl<'a> Look<'a> {
         let Some(history) = history else { return String::new() };
         let newest = step.records.first().copied().unwrap_or(0);
         let later = |change: &&Change| {
-            change.seq > newest
-                && (change.touches(&step.path)
-                    || matches!(&step.action, Action::Rename { from } if change.touches(from)))
+            change.seq > newest && step.paths().into_iter().any(|path| change.touches(path))
         };
         match history.others.iter().rev().find(later) {
             Some(change) => format!(", by record {} (agent {})", change.seq, change.agent),

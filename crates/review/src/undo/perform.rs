@@ -8,7 +8,7 @@ use serde_json::json;
 use super::{Action, Error, Preview, Status, Step, look};
 use crate::{
     change::UNDOES,
-    gateway::{self, Approver, Changed, Gateway, Request, SomeAttributes},
+    gateway::{self, Approver, Changed, Exchange, Gateway, Request, SomeAttributes},
     model::{
         Session,
         request::{Remove, Rename, Restore, SetAttributes},
@@ -83,8 +83,7 @@ pub fn perform(
         };
         let depends = performed.left_out.iter().any(|(other, status)| {
             !matches!(status, Status::Stays(_))
-                && (other.concerns(&step.path)
-                    || matches!(&step.action, Action::Rename { from } if other.concerns(from)))
+                && step.paths().into_iter().any(|path| other.concerns(path))
         });
         let status = match depends {
             true => Status::Depends,
@@ -159,6 +158,10 @@ fn requests(gateway: &Gateway, step: &Step, status: &Status) -> Vec<Undo> {
         Action::RemoveDirectory => vec![remove(path, false)],
         Action::SetAttributes(SomeAttributes { mode, modified }) => {
             vec![Box::new(SetAttributes { path, mode: *mode, modified: *modified })]
+        }
+        Action::Exchange { with } => {
+            let rename = Rename { from: with.clone(), to: path, replace: false };
+            vec![Box::new(Exchange { rename })]
         }
         Action::Rename { from } => {
             let rename = Box::new(Rename { from: from.clone(), to: path.clone(), replace: false });

@@ -32,6 +32,11 @@ pub enum Action {
         /// Where it is.
         from: WorkspacePath,
     },
+    /// Gives the entry at `with` the step's path, and what is there that one.
+    Exchange {
+        /// The other path.
+        with: WorkspacePath,
+    },
 }
 
 /// One step of an undo.
@@ -64,7 +69,9 @@ impl Step {
     /// The paths that it is about.
     pub fn paths(&self) -> Vec<&WorkspacePath> {
         match &self.action {
-            Action::Rename { from } => vec![from, &self.path],
+            Action::Rename { from: other } | Action::Exchange { with: other } => {
+                vec![other, &self.path]
+            }
             _ => vec![&self.path],
         }
     }
@@ -72,10 +79,7 @@ impl Step {
     /// Whether the step and a path have to do with each other.
     pub fn concerns(&self, path: &WorkspacePath) -> bool {
         let related = |own: &WorkspacePath| own.is_within(path) || path.is_within(own);
-        match &self.action {
-            Action::Rename { from } => related(from) || related(&self.path),
-            _ => related(&self.path),
-        }
+        self.paths().into_iter().any(related)
     }
 }
 
@@ -118,6 +122,12 @@ impl Planner {
             OperationKind::Mkdir => {
                 self.whole(Step::of(Action::RemoveDirectory, &change.path, Expected::Any, seq));
                 self.parents(change, &change.path);
+            }
+            OperationKind::Rename if change.exchange => {
+                let Some(to) = &change.to else { return };
+                self.flush(to);
+                let action = Action::Exchange { with: to.clone() };
+                self.whole(Step::of(action, &change.path, Expected::Any, seq));
             }
             OperationKind::Rename => {
                 let Some(to) = &change.to else { return };

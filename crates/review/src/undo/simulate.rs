@@ -33,7 +33,7 @@ impl Simulation {
     pub(super) fn take(&mut self, step: &Step) {
         let place = self.taken.len();
         match &step.action {
-            Action::Rename { .. } => self.wide.push(place),
+            Action::Rename { .. } | Action::Exchange { .. } => self.wide.push(place),
             // It is where it was.
             Action::SetAttributes(_) => return,
             Action::Restore(_) | Action::Remove | Action::RemoveDirectory => {
@@ -47,10 +47,7 @@ impl Simulation {
     pub(super) fn changed_beneath(&self, names: [&WorkspacePath; 2]) -> bool {
         let beneath =
             |path: &WorkspacePath| names.iter().any(|name| path != *name && path.is_within(name));
-        self.taken.iter().any(|step| match &step.action {
-            Action::Rename { from } => beneath(from) || beneath(&step.path),
-            _ => beneath(&step.path),
-        })
+        self.taken.iter().any(|step| step.paths().into_iter().any(beneath))
     }
 
     /// What is at `path` now.
@@ -60,7 +57,10 @@ impl Simulation {
             let exact = self.last_exact(&path, before);
             let wide = self.wide.iter().rev().find_map(|place| {
                 let step = self.taken.get(*place).filter(|_| *place < before)?;
-                let Action::Rename { from } = &step.action else { return None };
+                let (Action::Rename { from } | Action::Exchange { with: from }) = &step.action
+                else {
+                    return None;
+                };
                 (path.is_within(&step.path) || path.is_within(from)).then_some((*place, step, from))
             });
             match (exact, wide) {
@@ -70,10 +70,17 @@ impl Simulation {
                     return answer;
                 }
                 (_, None) => return Place::Disk(path),
-                (_, Some((place, step, from))) => match path.rebase(&step.path, from) {
-                    Some(old) => (path, before) = (old, place),
-                    None => return Place::Missing,
-                },
+                (_, Some((place, step, from))) => {
+                    let back = || path.rebase(from, &step.path);
+                    let other = match &step.action {
+                        Action::Exchange { .. } if path.is_within(from) => back(),
+                        _ => path.rebase(&step.path, from),
+                    };
+                    match other {
+                        Some(old) => (path, before) = (old, place),
+                        None => return Place::Missing,
+                    }
+                }
             }
         }
     }

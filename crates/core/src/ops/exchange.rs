@@ -1,0 +1,121 @@
+//! Giving each of two entries the other's name, in one step.
+
+use portcullis_audit::Hash;
+use rustix::io::Errno;
+
+use super::{
+    Change, Committed, Context, Error, Facts, Sealed, SealedChange, parents,
+    rename::{check_contents, hash_of, is_as_decided},
+    swap,
+};
+use crate::{
+    backup::{Origin, Saved},
+    model::WorkspacePath,
+    workspace::{self, Parent, Permit, Stat, Walked},
+};
+
+/// One of the two entries.
+pub(crate) struct Side {
+    /// The permit for its name.
+    pub(crate) permit: Permit,
+    /// What was decided on beneath it, where it is a directory.
+    pub(crate) tree: Vec<Walked>,
+}
+
+struct Exchange<'a> {
+    context: Context<'a>,
+    one: (Side, Stat),
+    other: (Side, Stat),
+}
+
+/// Checks that the exchange makes sense. Both entries are read: their hashes tell after a
+/// crash whether it was made.
+///
+/// # Errors
+/// When either is missing, the workspace itself, or in the other one.
+pub(crate) fn prepare<'a>(
+    context: &Context<'a>,
+    one: Side,
+    other: Side,
+) -> Result<SealedChange<'a>, Error> {
+    let (from, to) = (one.permit.path(), other.permit.path());
+    if from.is_within(to) || to.is_within(from) {
+        return Err(Error::Invalid("an entry cannot be exchanged for itself or what is in it"));
+    }
+    let stat = |side: &Side| {
+        side.permit.stat().copied().ok_or(Error::Workspace(workspace::Error::NotFound))
+    };
+    let (one_stat, other_stat) = (stat(&one)?, stat(&other)?);
+    for (side, to) in [(&one, to), (&other, from)] {
+        parents::check_may_rename(context.workspace, side.permit.path())?;
+        check_contents(context, &side.permit, to, side.permit.object().kind, &side.tree)?;
+    }
+    let hash = |side: &Side| -> Result<Option<Hash>, Error> {
+        hash_of(context, &side.permit, side.permit.object().kind).map(Some)
+    };
+    let facts = Facts {
+        to: Some(to.clone()),
+        before: hash(&other)?,
+        after: hash(&one)?,
+        exchange: true,
+        ..Facts::default()
+    };
+    let (one, other) = ((one, one_stat), (other, other_stat));
+    let change: Box<dyn Change + 'a> = Box::new(Exchange { context: *context, one, other });
+    Ok(Sealed::new(change, facts))
+}
+
+impl Change for Exchange<'_> {
+    fn permit(&self) -> &Permit {
+        &self.one.0.permit
+    }
+
+    fn tree(&self) -> &[Walked] {
+        &self.one.0.tree
+    }
+
+    /// Both are there afterwards, so nothing has to be kept.
+    fn origins(&self) -> Vec<Origin<'_>> {
+        Vec::new()
+    }
+
+    fn commit(
+        self: Box<Self>,
+        _: Option<&crate::workspace::TempName>,
+        _: &[Saved],
+    ) -> Result<Committed, Error> {
+        let workspace = self.context.workspace;
+        let (one, other) = (&self.one, &self.other);
+        let here = workspace.open_parent(one.0.permit.path())?;
+        let there = workspace.open_parent(other.0.permit.path())?;
+        let _excluded = self.context.name_locks.exclude(&[&here, &there])?;
+        workspace.confirm(&here)?;
+        workspace.confirm(&there)?;
+        let (at, to) = ((&here, here.name()), (&there, there.name()));
+        swap::exchange(at, to).map_err(|errno| match errno {
+            Errno::NOENT => Error::Conflict,
+            Errno::XDEV => Error::Invalid(swap::LOWER),
+            errno => workspace::Error::os("exchange the entries")(errno).into(),
+        })?;
+        if self.moved(one, &there, other.0.permit.path())
+            && self.moved(other, &here, one.0.permit.path())
+        {
+            there.sync()?;
+            here.sync()?;
+            return Ok(Committed::Stored(None));
+        }
+        // Something else than what was decided on: it goes back to where it was.
+        swap::exchange(at, to).map_err(workspace::Error::os("exchange the entries back"))?;
+        Err(Error::Conflict)
+    }
+}
+
+impl Exchange<'_> {
+    /// Whether what was decided on is what has its new name.
+    fn moved(&self, (side, stat): &(Side, Stat), parent: &Parent, at: &WorkspacePath) -> bool {
+        let workspace = self.context.workspace;
+        parent.stat(parent.name()).is_ok_and(|now| now.identity == stat.identity)
+            && workspace.confirm(parent).is_ok()
+            && is_as_decided(workspace, stat.kind, &side.tree, side.permit.path(), at)
+    }
+}
