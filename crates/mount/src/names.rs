@@ -1,5 +1,6 @@
 //! Changes of names: MKDIR, UNLINK, RMDIR, RENAME.
 
+use portcullis_core::Exchange;
 use portcullis_policy::{
     ObjectKind,
     model::{
@@ -153,19 +154,58 @@ impl Mount<'_> {
         }
         self.request(pid, source.unwrap_or(from.0), &rename)?;
         self.counts.changes.add();
+        self.lock().nodes.rename(from, to);
+        if let Some(id) = source {
+            self.moved(id, &new);
+        }
+        Ok(())
+    }
+
+    /// Gives each of two entries the other's name.
+    ///
+    /// # Errors
+    /// As [`Mount::rename_entry`].
+    pub(crate) fn exchange_entries(
+        &self,
+        one: (u64, &str),
+        other: (u64, &str),
+        pid: u32,
+    ) -> Result<(), Errno> {
+        let _names = self.change_names();
+        let paths = [self.path_of(one.0, one.1)?, self.path_of(other.0, other.1)?];
+        let ids = [one, other].map(|(parent, name)| self.lock().nodes.child(parent, name));
+        for id in ids.into_iter().flatten() {
+            let staged = self.lock().nodes.get(id).and_then(|node| node.staged().cloned());
+            if let Some(staged) = staged {
+                self.commit_named(id, &staged, pid)?;
+            }
+        }
+        let _change = self.begin_change();
+        let [from, to] = paths.clone();
+        let exchange = Exchange { rename: Rename { from, to, replace: false } };
+        let node = ids[0].unwrap_or(one.0);
+        for path in &paths {
+            self.admit(pid, node, &exchange, (path, None))?;
+        }
+        self.request(pid, node, &exchange)?;
+        self.counts.changes.add();
+        self.lock().nodes.exchange(one, other);
+        for (id, path) in ids.into_iter().zip(paths.iter().rev()) {
+            id.into_iter().for_each(|id| self.moved(id, path));
+        }
+        Ok(())
+    }
+
+    /// A node has another path, and what is shown of a file depends on that.
+    fn moved(&self, id: u64, path: &WorkspacePath) {
         {
             let mut state = self.lock();
-            state.nodes.rename(from, to);
-            // What is shown of a file depends on its path.
-            for id in source.map(|id| state.nodes.beneath(id)).unwrap_or_default() {
+            for id in state.nodes.beneath(id) {
                 state.memo.remove(id);
                 state.nodes.forget_views(id);
             }
         }
-        if let Some(id) = source {
-            self.settle(id, &new, None);
-        }
-        Ok(())
+        self.settle(id, path, None);
     }
 
     /// Takes the version that a change of this mount made of a node for the one that it

@@ -135,6 +135,12 @@ impl Node {
         self.inode.is_none() && self.staged().is_some()
     }
 
+    /// The staged version of a file that has no name yet.
+    pub(crate) fn unnamed(&self) -> Option<&Arc<Staged>> {
+        let is_unnamed = self.place == Place::Unlinked && self.is_staged_only();
+        self.staged().filter(|_| is_unnamed)
+    }
+
     /// Its staged version.
     pub(crate) fn staged(&self) -> Option<&Arc<Staged>> {
         match &self.content.as_ref()?.bytes {

@@ -218,16 +218,39 @@ impl Nodes {
         kind: ObjectKind,
         inode: Option<u64>,
     ) -> Result<u64, Full> {
-        if self.nodes.len() >= self.limit {
-            self.was_full = true;
+        let id = self.add(Node::new(parent, Arc::from(name), kind, inode))?;
+        self.give_name(id, (parent, name));
+        Ok(id)
+    }
+
+    /// Makes a node for a file without a name.
+    ///
+    /// # Errors
+    /// [`Full`].
+    pub(crate) fn create_unnamed(&mut self) -> Result<u64, Full> {
+        let node = Node::new(ROOT, Arc::from(""), ObjectKind::File, None);
+        self.add(Node { place: Place::Unlinked, ..node })
+    }
+
+    fn add(&mut self, node: Node) -> Result<u64, Full> {
+        self.was_full |= self.nodes.len() >= self.limit;
+        if self.nodes.len() >= self.limit || !self.nodes.contains_key(&node.parent) {
             return Err(Full);
         }
-        let (id, name) = (self.next, Arc::<str>::from(name));
-        let directory = self.nodes.get_mut(&parent).ok_or(Full)?;
-        directory.children.insert(Arc::clone(&name), id);
         self.next += 1;
-        self.nodes.insert(id, Node::new(parent, name, kind, inode));
-        Ok(id)
+        self.nodes.insert(self.next - 1, node);
+        Ok(self.next - 1)
+    }
+
+    /// Gives a node a name that no other one has.
+    pub(crate) fn give_name(&mut self, id: u64, (parent, name): (u64, &str)) {
+        let name = Arc::<str>::from(name);
+        if let Some(directory) = self.nodes.get_mut(&parent) {
+            directory.children.insert(Arc::clone(&name), id);
+        }
+        if let Some(node) = self.nodes.get_mut(&id) {
+            (node.parent, node.name, node.place) = (parent, name, Place::Named);
+        }
     }
 
     /// The kernel has one more reference to a node.
@@ -280,17 +303,17 @@ impl Nodes {
         if !self.nodes.contains_key(&to.0) {
             return self.detach(id, Place::Replaced);
         }
-        if let Some(directory) = self.nodes.get_mut(&from.0) {
-            directory.children.remove(from.1);
-        }
-        let name = Arc::<str>::from(to.1);
-        if let Some(directory) = self.nodes.get_mut(&to.0) {
-            directory.children.insert(Arc::clone(&name), id);
-        }
-        if let Some(node) = self.nodes.get_mut(&id) {
-            (node.parent, node.name) = (to.0, name);
-        }
+        self.remove_child(from.0, from.1, id);
+        self.give_name(id, to);
         self.drop_unused(from.0);
+    }
+
+    /// Two entries got each other's names through this mount.
+    pub(crate) fn exchange(&mut self, one: (u64, &str), other: (u64, &str)) {
+        let ids = [one, other].map(|(parent, name)| self.child(parent, name));
+        let each = |to: [_; 2]| ids.into_iter().zip(to).filter_map(|(id, at)| Some((id?, at)));
+        each([one, other]).for_each(|(id, at)| self.remove_child(at.0, at.1, id));
+        each([other, one]).for_each(|(id, at)| self.give_name(id, at));
     }
 
     /// A node and all that is known beneath it.

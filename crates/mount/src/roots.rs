@@ -63,7 +63,7 @@ impl Router<'_, '_> {
         let (old, new) = (self.root_path(from.0, from.1), self.root_path(to.0, to.1));
         let mut roots = scratch.change_roots();
         if (old.is_some() || new.is_some()) && mode == RenameMode::Exchange {
-            return Err(Errno::INVAL);
+            return Err(Errno::XDEV);
         }
         match (old, new) {
             (Some((_, old)), Some((_, new))) => {
@@ -98,8 +98,12 @@ impl Router<'_, '_> {
                     let there = path.rebase(&old, &new).ok_or(Errno::NAMETOOLONG)?;
                     moved.push((path, there));
                 }
-                if old != new && !roots.beneath(&new).is_empty() {
-                    return Err(Errno::NOTEMPTY);
+                let is_exchange = mode == RenameMode::Exchange;
+                match (moved.is_empty(), roots.beneath(&new).is_empty()) {
+                    // Scratch directories in them would have to move both ways.
+                    (_, false) | (false, _) if is_exchange => return Err(Errno::XDEV),
+                    (_, false) if old != new => return Err(Errno::NOTEMPTY),
+                    _ => {}
                 }
                 renames()?;
                 for (path, there) in moved {

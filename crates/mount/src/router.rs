@@ -297,7 +297,10 @@ impl FileSystem for Router<'_, '_> {
         mode: u32,
         flags: OFlags,
     ) -> Result<(Entry, Opened)> {
-        self.mount.temporary(caller, parent, mode, flags)
+        match self.to(parent) {
+            To::Mount(parent) => self.mount.temporary(caller, parent, mode, flags),
+            To::Scratch(..) => Err(Errno::OPNOTSUPP),
+        }
     }
 
     fn read(

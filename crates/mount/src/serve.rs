@@ -255,18 +255,18 @@ impl FileSystem for Mount<'_> {
         to: (NodeId, &OsStr),
         mode: RenameMode,
     ) -> Result<()> {
-        let replace = match mode {
-            RenameMode::Replace => true,
-            RenameMode::NoReplace => false,
-            RenameMode::Exchange => return Err(Errno::INVAL),
-        };
         let old = (from.0.0, text(from.1, Errno::NOENT)?);
         let new = (to.0.0, text(to.1, Errno::ILSEQ)?);
-        self.rename_entry(old, new, replace, caller.pid)
+        match mode {
+            RenameMode::Replace => self.rename_entry(old, new, true, caller.pid),
+            RenameMode::NoReplace => self.rename_entry(old, new, false, caller.pid),
+            RenameMode::Exchange => self.exchange_entries(old, new, caller.pid),
+        }
     }
 
-    fn link(&self, _: Caller, _: NodeId, _: NodeId, _: &OsStr) -> Result<Entry> {
-        Err(Errno::PERM)
+    fn link(&self, caller: Caller, node: NodeId, parent: NodeId, name: &OsStr) -> Result<Entry> {
+        let name = text(name, Errno::ILSEQ)?;
+        self.name_file(node.0, (parent.0, name), caller.pid).map(|attr| self.entry(&attr))
     }
 
     fn open(&self, caller: Caller, node: NodeId, flags: OFlags) -> Result<Opened> {
@@ -293,8 +293,12 @@ impl FileSystem for Mount<'_> {
         Ok((self.entry(&attr), Opened { no_flush: false, ..opened(opening, how) }))
     }
 
-    fn temporary(&self, _: Caller, _: NodeId, _: u32, _: OFlags) -> Result<(Entry, Opened)> {
-        Err(Errno::OPNOTSUPP)
+    fn temporary(&self, _: Caller, _: NodeId, mode: u32, _: OFlags) -> Result<(Entry, Opened)> {
+        if mode & 0o6000 != 0 {
+            return Err(Errno::PERM);
+        }
+        let (attr, opening) = self.create_unnamed(mode & 0o777)?;
+        Ok((self.entry(&attr), Opened::new(Handle(opening.handle))))
     }
 
     fn read(

@@ -14,6 +14,7 @@ use crate::{
     handles::OpenFile,
     mount::Mount,
     node::{Bytes, Content},
+    nodes::Nodes,
     open::{How, Opening},
     staged::Staged,
 };
@@ -126,22 +127,77 @@ impl Mount<'_> {
         let _names = self.keep_names();
         let path = self.path_of(parent, name)?;
         self.admit(pid, parent, &empty_write(&path), (&path, None))?;
-        let staged = Arc::new(Staged::created(&self.budget, mode & 0o777));
+        let created = self.add_created(mode & 0o777, |nodes| {
+            // The kernel makes one name at a time in a directory.
+            if nodes.child(parent, name).is_some() {
+                return Err(Errno::EXIST);
+            }
+            let created = nodes.create(parent, name, ObjectKind::File, None);
+            created.map_err(|_| Errno::NFILE)
+        });
+        created.inspect_err(|error| {
+            if *error != Errno::EXIST {
+                self.lock().nodes.unlink(parent, name);
+            }
+        })
+    }
+
+    /// Creates a file without a name, which is never stored unless it gets one.
+    ///
+    /// # Errors
+    /// `ENFILE`.
+    pub(crate) fn create_unnamed(&self, mode: u32) -> Result<(Attr, Opening), Errno> {
+        self.lock().handles.room()?;
+        self.add_created(mode, |nodes| nodes.create_unnamed().map_err(|_| Errno::NFILE))
+    }
+
+    /// Gives a file that was created without a name its name, by which it is stored.
+    ///
+    /// # Errors
+    /// `EPERM` for one that has a name: a second one is not made. `EEXIST`; as the gateway says
+    /// of the write.
+    pub(crate) fn name_file(
+        &self,
+        id: u64,
+        (parent, name): (u64, &str),
+        pid: u32,
+    ) -> Result<Attr, Errno> {
+        {
+            let _names = self.change_names();
+            let unnamed = self.lock().nodes.get(id).and_then(|node| node.unnamed().cloned());
+            let staged = unnamed.ok_or(Errno::PERM)?;
+            let path = self.path_of(parent, name)?;
+            self.admit(pid, parent, &empty_write(&path), (&path, None))?;
+            let is_known = self.lock().nodes.child(parent, name).is_some();
+            match self.seen(&path) {
+                Err(Errno::NOENT) if !is_known => {}
+                Ok(_) | Err(Errno::NOENT) => return Err(Errno::EXIST),
+                Err(error) => return Err(error),
+            }
+            self.lock().nodes.give_name(id, (parent, name));
+            self.commit_named(id, &staged, pid)?;
+        }
+        self.look_up(parent, name)
+    }
+
+    /// Opens a new file, of which `node` makes the node.
+    fn add_created(
+        &self,
+        mode: u32,
+        node: impl FnOnce(&mut Nodes) -> Result<u64, Errno>,
+    ) -> Result<(Attr, Opening), Errno> {
+        let staged = Arc::new(Staged::created(&self.budget, mode));
         let bytes = Bytes::Staged(Arc::clone(&staged));
         let shows = staged.shows();
         let policy = self.policy();
         let attr = {
             let mut state = self.lock();
-            // The kernel makes one name at a time in a directory.
-            if state.nodes.child(parent, name).is_some() {
-                return Err(Errno::EXIST);
-            }
-            let created = state.nodes.create(parent, name, ObjectKind::File, None);
-            let id = created.map_err(|_| Errno::NFILE)?;
+            let id = node(&mut state.nodes)?;
             state.nodes.refer(id);
             let (modified, changed) = (shows.modified, shows.changed);
-            let (kind, mode, size) = (ObjectKind::File, mode & 0o777, 0);
-            let attr = Attr { node: id, kind, mode, links: 1, size, modified, changed };
+            let (kind, size) = (ObjectKind::File, 0);
+            let links = u32::from(state.nodes.get(id).is_some_and(|node| !node.is_detached()));
+            let attr = Attr { node: id, kind, mode, links, size, modified, changed };
             state.set_content(id, Content { bytes, policy })?;
             if let Some(node) = state.nodes.get_mut(id) {
                 node.told = Some(attr);
@@ -149,10 +205,7 @@ impl Mount<'_> {
             attr
         };
         let opened = self.add_handle(attr.node, Some(staged), false);
-        let opened = opened.inspect_err(|_| {
-            self.lock().nodes.unlink(parent, name);
-            self.forget_node(attr.node, 1);
-        })?;
+        let opened = opened.inspect_err(|_| self.forget_node(attr.node, 1))?;
         Ok((attr, opened))
     }
 

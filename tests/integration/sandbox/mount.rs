@@ -8,6 +8,7 @@ use super::*;
 mod command;
 mod device;
 mod ends;
+mod exchange;
 mod kills;
 mod repository;
 mod scratch;

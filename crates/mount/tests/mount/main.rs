@@ -5,6 +5,7 @@
 
 mod asking;
 mod attributes;
+mod naming;
 mod races;
 mod reading;
 mod reload;

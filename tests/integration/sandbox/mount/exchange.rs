@@ -1,0 +1,54 @@
+//! Two entries that a program exchanges, and how that is undone.
+
+use super::*;
+
+const EXCHANGE: &str = "import ctypes, os\nlibc = ctypes.CDLL(None, use_errno=True)\n\
+    if libc.renameat2(-100, b'file.txt', -100, b'dir', 2): raise OSError(ctypes.get_errno(), '')\n\
+    open('file.txt/inner.txt', 'a').write('more\\n')";
+
+#[test]
+fn an_exchange_is_undone_as_the_one_change_that_it_is() {
+    for who in users() {
+        let place = Place::mounted(who);
+        let ended = place.exec(&["--quiet"], &format!("python3 -c \"{EXCHANGE}\""));
+        assert_eq!(ended.code, 0, "{who:?} {ended:?}");
+        let read = |name: &str| std::fs::read_to_string(place.at(name)).unwrap();
+        assert_eq!(
+            (read("ws/dir"), read("ws/file.txt/inner.txt")),
+            ("secret\n".to_owned(), "inner\nmore\n".to_owned())
+        );
+        let records = place.records();
+        let renames: Vec<_> = records
+            .iter()
+            .filter(|record| said(record, "kind") == "intent" && said(record, "op") == "rename")
+            .collect();
+        assert_eq!(renames.len(), 1, "{records:#?}");
+        assert_eq!((said(renames[0], "path"), said(renames[0], "to")), ("file.txt", "dir"));
+        assert_eq!(renames[0]["facts"]["exchange"], true);
+        // The later write in the directory is undone before, under the name of then.
+        let policy = place.at("policies/policy.toml");
+        let session = said(renames[0], "session");
+        let undo = ["backup", "undo", "--policy", &policy, "--session", session, "--json"];
+        let preview = end(place.command(&[&undo[..], &["--dry-run"]].concat()).spawn().unwrap());
+        let preview: Value = serde_json::from_str(preview.stdout.lines().last().unwrap()).unwrap();
+        let steps = preview["steps"].as_array().unwrap();
+        let words = steps.iter().map(|step| (said(step, "action"), said(step, "path")));
+        let expected = [("restore", "file.txt/inner.txt"), ("exchange", "file.txt")];
+        assert_eq!(words.collect::<Vec<_>>(), expected, "{preview}");
+        let undone = end(place.command(&[&undo[..], &["--yes"]].concat()).spawn().unwrap());
+        assert_eq!(undone.code, 0, "{undone:?}");
+        assert_eq!(
+            (read("ws/file.txt"), read("ws/dir/inner.txt")),
+            ("secret\n".to_owned(), "inner\n".to_owned())
+        );
+        let again = end(place.command(&[&undo[..], &["--yes"]].concat()).spawn().unwrap());
+        assert_eq!(again.code, 0, "{again:?}");
+        assert_eq!(read("ws/file.txt"), "secret\n");
+        // Of each name `blame` says what brought its content there.
+        let args = ["audit", "blame", "--json", "--workspace", &place.at("ws"), "file.txt"];
+        let blamed = end(place.command(&args).spawn().unwrap());
+        assert_eq!(blamed.code, 0, "{blamed:?}");
+        let verified = ["audit", "verify", "--workspace", &place.at("ws")];
+        assert_eq!(end(place.command(&verified).spawn().unwrap()).code, 0);
+    }
+}
