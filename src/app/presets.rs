@@ -127,7 +127,7 @@ mod tests {
 
     #[test]
     fn a_mistake_is_named_with_its_line() {
-        let wrong = |text: &str| parse(text, "p").unwrap_err().to_string();
+        let wrong = |text: &str| parse(text, "p").unwrap_err().message().to_owned();
         assert!(wrong("name = \"x\"\ntitle = \"X\"\nnetwrk = []\n").contains("line 3"));
         assert!(wrong("name = 1\n").contains("line 1"));
     }

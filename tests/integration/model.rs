@@ -294,9 +294,9 @@ impl Tree {
             if climbs || target.starts_with('/') {
                 return Err(ErrorKind::Denied);
             }
-            let here = to.path.split_last().map_or(Vec::new(), |(_, parent)| parent.to_vec());
+            let (_, here) = to.path.split_last().ok_or(ErrorKind::Denied)?;
             let names = target.split('/').map(str::to_owned).collect();
-            self.walk((here, names, 1), true, &|path| is_denied(path))?;
+            self.walk((here.to_vec(), names, 1), true, &|path| is_denied(path))?;
         }
         if from.path.is_empty() || to.path.is_empty() {
             return Err(ErrorKind::InvalidInput);
