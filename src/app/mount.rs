@@ -3,11 +3,13 @@
 use std::{
     collections::BTreeMap,
     os::fd::OwnedFd,
+    path::PathBuf,
     sync::{Arc, mpsc},
     thread,
     time::{Duration, Instant},
 };
 
+use rustix::io::Errno;
 use serde_json::Value;
 
 use super::{
@@ -43,6 +45,8 @@ pub(crate) struct Order {
     pub(crate) user: u32,
     /// Its group.
     pub(crate) group: u32,
+    /// The absolute paths at which programs see the workspace.
+    pub(crate) roots: Vec<PathBuf>,
     /// Where its scratch directories are, if the policy names any.
     pub(crate) scratch: Option<Place>,
     /// What opens leave in the log.
@@ -70,10 +74,25 @@ impl Mounted {
         let session = Session { door: Door::Mount, ..started.session.clone() };
         let processes = order.processes;
         let scratch = order.scratch.map(|place| Scratch::open(&place.directory, place.rules));
-        let scratch = scratch.transpose().or_fail("cannot open the scratch directories")?;
+        let scratch = scratch.transpose().map_err(|error| match error {
+            Errno::BUSY => Failure::new(
+                "too many sessions of this workspace, agent and policy have scratch directories",
+            )
+            .help("wait until one of them has ended, or give this one another name with `--agent`"),
+            error => Failure::new(format_args!("cannot open the scratch directories: {error}")),
+        })?;
         let records_each_open = order.records == MountRecords::Opens;
         let options = Options::new(order.user, order.group);
-        let options = Options { processes, scratch, records_each_open, ..options };
+        // One that was killed could not.
+        let unrecorded = scratch.as_ref().map(|scratch| scratch.begin(&session.id));
+        let unrecorded = unrecorded.transpose().or_fail("cannot open the scratch directories")?;
+        if let (Some(Some(left_by)), Some(scratch)) = (unrecorded, &scratch) {
+            let mut facts = facts(scratch.numbers());
+            facts.insert("leftBy".to_owned(), left_by.into());
+            gateway.note(&session, SCRATCH, facts).or_fail(DOING)?;
+        }
+        let roots = order.roots;
+        let options = Options { processes, roots, scratch, records_each_open, ..options };
         let (ends, ended) = mpsc::channel::<()>();
         thread::Builder::new()
             .name("mount".to_owned())
@@ -82,10 +101,13 @@ impl Mounted {
                 if let Err(error) = mount.serve(&kernel) {
                     tracing::error!(%error, "the mount is not served any more");
                 }
-                if let Some(numbers) = mount.scratch().filter(|it| *it != ScratchNumbers::default())
-                    && let Err(error) = gateway.note(&session, SCRATCH, facts(numbers))
-                {
-                    tracing::error!(%error, "cannot record what is in scratch directories");
+                if let Some(numbers) = mount.scratch() {
+                    match gateway.note(&session, SCRATCH, facts(numbers)) {
+                        Ok(_) => mount.scratch_is_recorded(),
+                        Err(error) => {
+                            tracing::error!(%error, "cannot record what is in scratch directories");
+                        }
+                    }
                 }
                 drop(mount);
                 drop((gateway, ends));

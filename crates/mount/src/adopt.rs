@@ -23,7 +23,7 @@ use crate::{
     errno,
     mount::Mount,
     router::Router,
-    scratch::{Moved, Scratch, roots::Roots},
+    scratch::{Moved, Scratch},
 };
 
 /// The most entries and bytes that are moved; beyond that programs copy.
@@ -38,18 +38,17 @@ impl Router<'_, '_> {
     pub(crate) fn adopt(
         &self,
         scratch: &Scratch,
-        roots: &mut Roots,
-        from: (u64, &str),
-        (new, mode): (WorkspacePath, RenameMode),
+        (from, to): ((u64, &str), (u64, &str)),
+        mode: RenameMode,
         pid: u32,
     ) -> Result<()> {
         let mount = self.mount;
-        let _names = mount.change_names();
-        let old = mount.path_of(from.0, from.1)?;
+        let (_held, [old, new]) = mount.change_paths([from, to])?;
         if mount.seen(&old)?.stat.kind != ObjectKind::Directory {
             return Err(Errno::ACCESS);
         }
-        let there = roots.by_path.get(&new).map(|root| root.kind);
+        // Nobody else changes what is at these paths meanwhile.
+        let there = scratch.roots().by_path.get(&new).map(|root| root.kind);
         if there.is_some() && mode == RenameMode::NoReplace {
             return Err(Errno::EXIST);
         }
@@ -59,15 +58,15 @@ impl Router<'_, '_> {
         if new.is_within(&old) {
             return Err(Errno::INVAL);
         }
-        if !roots.beneath(&old).is_empty() {
+        if !scratch.roots().beneath(&old).is_empty() {
             return Err(Errno::XDEV);
         }
         let node = mount.lock().nodes.child(from.0, from.1);
         let entries = Gathering { mount, scratch, pid }.entries(&old, node)?;
         if there.is_some() {
-            scratch.remove_root(roots, &new)?;
+            scratch.remove_root(&mut scratch.change_roots(), &new)?;
         }
-        let root = scratch.make_unnamed(roots, None)?;
+        let root = scratch.make_unnamed(&mut scratch.change_roots(), None)?;
         let moved = scratch.fill(root, &entries).and_then(|()| {
             let _change = mount.begin_change();
             let remove = Remove { path: old, recursive: true };
@@ -75,7 +74,7 @@ impl Router<'_, '_> {
         });
         moved.inspect_err(|_| scratch.drop_root(root))?;
         mount.counts.changes.add();
-        scratch.name_root(roots, root, new)?;
+        scratch.name_root(&mut scratch.change_roots(), root, new)?;
         let mut state = mount.lock();
         if let Some(node) = node {
             // Until the kernel looks the names up again.

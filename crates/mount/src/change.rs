@@ -59,13 +59,13 @@ impl Mount<'_> {
     }
 
     fn change_attributes(&self, id: u64, pending: Pending, pid: u32) -> Result<(), Errno> {
-        let _names = self.keep_names();
-        let path = self.path(id)?;
+        let (_kept, path) = self.keep_path(id)?;
         let _change = self.begin_change();
+        let before = self.version_of(id, &path);
         let Pending { mode, modified } = pending;
         self.request(pid, id, &SetAttributes { path: path.clone(), mode, modified })?;
         self.counts.changes.add();
-        self.settle(id, &path, modified);
+        self.settle(id, &path, before, modified);
         Ok(())
     }
 }

@@ -13,6 +13,7 @@ use crate::{
     mount::Mount,
     node::{Node, Times},
     nodes::Gone,
+    stage::empty_write,
     staged::{Pending, Staged, Stored},
 };
 
@@ -53,11 +54,12 @@ impl Mount<'_> {
     /// # Errors
     /// As [`Mount::commit_handle`].
     pub(crate) fn commit(&self, id: u64, staged: &Arc<Staged>, pid: u32) -> Result<(), Errno> {
-        let _names = self.keep_names();
+        // A node without a path gets none again.
+        let _kept = self.keep_path(id);
         self.commit_named(id, staged, pid)
     }
 
-    /// The same for whoever keeps the names.
+    /// The same for whoever has locked the path.
     pub(crate) fn commit_named(
         &self,
         id: u64,
@@ -71,7 +73,7 @@ impl Mount<'_> {
             Ok(path) => path,
             Err(Gone::Unlinked) => return Ok(()),
             Err(Gone::Replaced | Gone::Unknown) => {
-                let error = self.explain(id, "another program replaced the file", Errno::STALE);
+                let error = self.why_replaced(id, pid);
                 self.refuse(id, staged, error);
                 return Err(error);
             }
@@ -130,17 +132,24 @@ impl Mount<'_> {
         }
         let set = SetAttributes { path: path.clone(), mode, modified };
         let attributes = self.request_continuing(pid, id, &set, continues).map(drop);
-        self.settle(id, path, modified);
+        self.settle(id, path, version, modified);
         Ok(attributes)
     }
 
-    /// Remembers why a change of a node is refused before it is requested.
-    fn explain(&self, id: u64, why: &str, error: Errno) -> Errno {
+    /// Why what was written to a file is not stored whose name another object has: it may not be
+    /// written any more, which is on record then, or that program was faster.
+    fn why_replaced(&self, id: u64, pid: u32) -> Errno {
+        let path = self.lock().nodes.last_path(id);
+        let admitted =
+            path.map_or(Ok(()), |path| self.admit(pid, id, &empty_write(&path), (&path, None)));
+        if let Err(error) = admitted {
+            return error;
+        }
         self.counts.refusals.add();
         if let Some(node) = self.lock().nodes.get_mut(id) {
-            node.why = Some(Arc::from(why));
+            node.why = Some(Arc::from("another program replaced the file"));
         }
-        error
+        Errno::STALE
     }
 
     /// Gives a staged version up: its handles are of no use any more, and the file shows

@@ -32,6 +32,7 @@ mod node;
 mod nodes;
 mod open;
 mod options;
+mod path_locks;
 mod repeats;
 mod roots;
 mod router;

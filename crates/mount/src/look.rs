@@ -219,7 +219,10 @@ impl Mount<'_> {
                 !rules.may_match_name(name)
                     || !path.join(name).is_ok_and(|path| rules.matches(&path))
             });
-            for (at, root) in &scratch.roots().by_path {
+            let roots = scratch.roots();
+            // A rename changes both at once.
+            let path = self.path(id)?;
+            for (at, root) in &roots.by_path {
                 if let (Some(parent), Some(name)) = (at.parent(), at.file_name())
                     && parent == path
                 {

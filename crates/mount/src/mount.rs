@@ -1,7 +1,7 @@
 //! The mount itself: what all of its operations share.
 
 use std::{
-    sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard},
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
     time::Duration,
 };
 
@@ -25,6 +25,7 @@ use crate::{
     memo::{Key, Memo, View},
     node::Content,
     nodes::Nodes,
+    path_locks::{Held, Lock, PathLocks},
     repeats::Repeats,
     scratch::{Scratch, ScratchNumbers},
 };
@@ -42,8 +43,7 @@ pub struct Mount<'g> {
     pub(crate) session: Session,
     pub(crate) options: Options,
     pub(crate) state: Mutex<State>,
-    /// Held shared by what depends on a path, and alone by what changes paths.
-    names: RwLock<()>,
+    paths: PathLocks,
     pub(crate) budget: Arc<Budget>,
     /// Of lists of open directories.
     pub(crate) lists: Arc<Budget>,
@@ -162,7 +162,7 @@ impl<'g> Mount<'g> {
             session,
             scratch: scratch.map(|scratch| scratch.owned_by((options.uid, options.gid), &lists)),
             state: Mutex::new(state),
-            names: RwLock::default(),
+            paths: PathLocks::default(),
             lists,
             budget: Arc::new(Budget::new(options.staged, options.file)),
             claims: Claims::new(options.processes.take()),
@@ -191,6 +191,13 @@ impl<'g> Mount<'g> {
         self.scratch.as_ref().map(Scratch::numbers)
     }
 
+    /// What is in its scratch directories at the end is on record.
+    pub fn scratch_is_recorded(&self) {
+        if let Some(scratch) = &self.scratch {
+            scratch.is_recorded();
+        }
+    }
+
     pub(crate) fn lock(&self) -> MutexGuard<'_, State> {
         lock(&self.state)
     }
@@ -203,14 +210,59 @@ impl<'g> Mount<'g> {
         self.view().policy_id()
     }
 
-    /// Keeps all paths as they are.
-    pub(crate) fn keep_names(&self) -> RwLockReadGuard<'_, ()> {
-        self.names.read().unwrap_or_else(PoisonError::into_inner)
+    /// The path of a node, which nothing changes as long as the lock is held.
+    ///
+    /// # Errors
+    /// As [`Mount::path`].
+    pub(crate) fn keep_path(&self, node: u64) -> Result<(Held<'_>, WorkspacePath), Errno> {
+        self.hold(|| self.path(node), |path| Lock::Shared(path.clone()))
     }
 
-    /// Waits for whatever depends on a path.
-    pub(crate) fn change_names(&self) -> RwLockWriteGuard<'_, ()> {
-        self.names.write().unwrap_or_else(PoisonError::into_inner)
+    /// The same for the entry `name` in the directory `parent`.
+    ///
+    /// # Errors
+    /// As [`Mount::path_of`].
+    pub(crate) fn keep_path_of(
+        &self,
+        parent: u64,
+        name: &str,
+    ) -> Result<(Held<'_>, WorkspacePath), Errno> {
+        self.hold(|| self.path_of(parent, name), |path| Lock::Shared(path.clone()))
+    }
+
+    /// The paths of entries, given by directory and name, that are about to change: waits for
+    /// whatever depends on one of them.
+    ///
+    /// # Errors
+    /// As [`Mount::path_of`].
+    pub(crate) fn change_paths<const N: usize>(
+        &self,
+        entries: [(u64, &str); N],
+    ) -> Result<(Held<'_>, [WorkspacePath; N]), Errno> {
+        let paths = || {
+            let mut paths = entries.map(|_| WorkspacePath::root());
+            for (path, (parent, name)) in paths.iter_mut().zip(entries) {
+                *path = self.path_of(parent, name)?;
+            }
+            Ok(paths)
+        };
+        self.hold(paths, |paths| Lock::Exclusive(paths.to_vec()))
+    }
+
+    /// Finds something, and locks it as it is found.
+    fn hold<T: PartialEq>(
+        &self,
+        find: impl Fn() -> Result<T, Errno>,
+        lock: impl Fn(&T) -> Lock,
+    ) -> Result<(Held<'_>, T), Errno> {
+        loop {
+            let found = find()?;
+            let held = self.paths.hold(lock(&found));
+            // It may have changed while this waited.
+            if find()? == found {
+                return Ok((held, found));
+            }
+        }
     }
 
     /// Reserves what the file of that size takes while it is read, as if it were open already.

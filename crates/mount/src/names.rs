@@ -1,6 +1,12 @@
 //! Changes of names: MKDIR, UNLINK, RMDIR, RENAME.
 
-use portcullis_core::Exchange;
+use std::{
+    ffi::OsStr,
+    iter,
+    path::{Path, PathBuf},
+};
+
+use portcullis_core::{Exchange, Version};
 use portcullis_policy::{
     ObjectKind,
     model::{
@@ -10,7 +16,13 @@ use portcullis_policy::{
 };
 use rustix::io::Errno;
 
-use crate::{attributes::Attr, change::Wanted, mount::Mount, staged::Time};
+use crate::{
+    attributes::Attr,
+    change::Wanted,
+    mount::{Mount, State},
+    scratch::Scratch,
+    staged::Time,
+};
 
 impl Mount<'_> {
     /// Creates a directory. The gateway gives it the mode that its own umask leaves; another
@@ -26,8 +38,7 @@ impl Mount<'_> {
         pid: u32,
     ) -> Result<Attr, Errno> {
         {
-            let _names = self.keep_names();
-            let path = self.path_of(parent, name)?;
+            let (_kept, path) = self.keep_path_of(parent, name)?;
             let known = self.lock().nodes.child(parent, name);
             if self.is_staged_only(known) {
                 return Err(Errno::EXIST);
@@ -47,7 +58,9 @@ impl Mount<'_> {
         })
     }
 
-    /// Creates a link to `target`, which says where from its directory.
+    /// Creates a link to `target`, which says where from its directory, or is an absolute path in the
+    /// workspace as programs see it: then the link says the same from its directory, for a path of
+    /// the host would lead elsewhere once the workspace is.
     ///
     /// # Errors
     /// As the gateway says.
@@ -59,19 +72,31 @@ impl Mount<'_> {
         pid: u32,
     ) -> Result<Attr, Errno> {
         {
-            let _names = self.keep_names();
-            let path = self.path_of(parent, name)?;
+            let (_kept, path) = self.keep_path_of(parent, name)?;
             let known = self.lock().nodes.child(parent, name);
             if self.is_staged_only(known) {
                 return Err(Errno::EXIST);
             }
             let _change = self.begin_change();
-            let link = Symlink { path: path.clone(), target: target.to_owned() };
+            let relative = self.relative_target(&path, target);
+            let target = relative.unwrap_or_else(|| target.to_owned());
+            let link = Symlink { path: path.clone(), target };
             self.admit(pid, parent, &link, (&path, None))?;
             self.request(pid, parent, &link)?;
             self.counts.changes.add();
         }
         self.look_up(parent, name)
+    }
+
+    /// An absolute path in the workspace, from the directory of a link. `..` stays in it, and may be
+    /// refused.
+    fn relative_target(&self, link: &WorkspacePath, target: &str) -> Option<String> {
+        let mut roots = self.options.roots.iter();
+        let rest = roots.find_map(|root| Path::new(target).strip_prefix(root).ok())?;
+        let up = link.parent().map_or(0, |parent| parent.components().count());
+        let path: PathBuf = iter::repeat_n(OsStr::new(".."), up).chain(rest).collect();
+        let path = if path.as_os_str().is_empty() { PathBuf::from(".") } else { path };
+        path.into_os_string().into_string().ok()
     }
 
     /// Removes a name: that of a directory if `directory`, else of anything else.
@@ -85,8 +110,10 @@ impl Mount<'_> {
         directory: bool,
         pid: u32,
     ) -> Result<(), Errno> {
-        let _names = self.change_names();
-        let path = self.path_of(parent, name)?;
+        let (_held, [path]) = self.change_paths([(parent, name)])?;
+        if directory && self.has_scratch_beneath(&path) {
+            return Err(Errno::NOTEMPTY);
+        }
         let known = self.lock().nodes.child(parent, name);
         if self.is_staged_only(known) {
             if directory {
@@ -113,6 +140,12 @@ impl Mount<'_> {
         Ok(())
     }
 
+    /// Whether there are scratch directories in a directory of the workspace.
+    fn has_scratch_beneath(&self, path: &WorkspacePath) -> bool {
+        let scratch = self.scratch.as_ref();
+        scratch.is_some_and(|scratch| !scratch.roots().beneath(path).is_empty())
+    }
+
     fn is_staged_only(&self, id: Option<u64>) -> bool {
         let state = self.lock();
         id.and_then(|id| state.nodes.get(id)).is_some_and(|node| node.is_staged_only())
@@ -129,8 +162,14 @@ impl Mount<'_> {
         replace: bool,
         pid: u32,
     ) -> Result<(), Errno> {
-        let _names = self.change_names();
-        let (old, new) = (self.path_of(from.0, from.1)?, self.path_of(to.0, to.1)?);
+        let (_held, [old, new]) = self.change_paths([from, to])?;
+        if old != new && self.has_scratch_beneath(&new) {
+            return Err(Errno::NOTEMPTY);
+        }
+        let moved = match &self.scratch {
+            Some(scratch) => scratch.roots().moved(&old, &new)?,
+            None => Vec::new(),
+        };
         let (source, target) = {
             let state = self.lock();
             (state.nodes.child(from.0, from.1), state.nodes.child(to.0, to.1))
@@ -152,27 +191,39 @@ impl Mount<'_> {
         {
             return Err(Errno::NOTEMPTY);
         }
+        let before = source.and_then(|id| self.version_of(id, &rename.from));
         self.request(pid, source.unwrap_or(from.0), &rename)?;
         self.counts.changes.add();
-        self.lock().nodes.rename(from, to);
-        if let Some(id) = source {
-            self.moved(id, &new);
+        {
+            // Whoever looks for a scratch directory sees both move at once.
+            let mut roots = self.scratch.as_ref().map(Scratch::change_roots);
+            let mut state = self.lock();
+            state.nodes.rename(from, to);
+            if let Some(roots) = &mut roots {
+                roots.rename(&moved);
+            }
+            source.into_iter().for_each(|id| forget_views(&mut state, id));
         }
-        Ok(())
+        if let Some(id) = source {
+            self.settle(id, &new, before, None);
+        }
+        self.scratch.as_ref().map_or(Ok(()), |scratch| scratch.note_paths(&moved))
     }
 
     /// Gives each of two entries the other's name.
     ///
     /// # Errors
-    /// As [`Mount::rename_entry`].
+    /// As [`Mount::rename_entry`]; `EXDEV` where a scratch directory would have to move.
     pub(crate) fn exchange_entries(
         &self,
         one: (u64, &str),
         other: (u64, &str),
         pid: u32,
     ) -> Result<(), Errno> {
-        let _names = self.change_names();
-        let paths = [self.path_of(one.0, one.1)?, self.path_of(other.0, other.1)?];
+        let (_held, paths) = self.change_paths([one, other])?;
+        if paths.iter().any(|path| self.has_scratch_beneath(path)) {
+            return Err(Errno::XDEV);
+        }
         let ids = [one, other].map(|(parent, name)| self.lock().nodes.child(parent, name));
         for id in ids.into_iter().flatten() {
             let staged = self.lock().nodes.get(id).and_then(|node| node.staged().cloned());
@@ -187,47 +238,62 @@ impl Mount<'_> {
         for path in &paths {
             self.admit(pid, node, &exchange, (path, None))?;
         }
+        let each = || ids.into_iter().zip(&paths).filter_map(|(id, path)| Some((id?, path)));
+        let before: Vec<_> = each().map(|(id, path)| self.version_of(id, path)).collect();
         self.request(pid, node, &exchange)?;
         self.counts.changes.add();
-        self.lock().nodes.exchange(one, other);
-        for (id, path) in ids.into_iter().zip(paths.iter().rev()) {
-            id.into_iter().for_each(|id| self.moved(id, path));
+        {
+            let mut state = self.lock();
+            state.nodes.exchange(one, other);
+            each().for_each(|(id, _)| forget_views(&mut state, id));
+        }
+        for ((id, old), before) in each().zip(before) {
+            let [from, to] = &paths;
+            self.settle(id, if old == from { to } else { from }, before, None);
         }
         Ok(())
     }
 
-    /// A node has another path, and what is shown of a file depends on that.
-    fn moved(&self, id: u64, path: &WorkspacePath) {
-        {
-            let mut state = self.lock();
-            for id in state.nodes.beneath(id) {
-                state.memo.remove(id);
-                state.nodes.forget_views(id);
-            }
-        }
-        self.settle(id, path, None);
+    /// The version of a node's file on the disk, before a change of its name or attributes.
+    pub(crate) fn version_of(&self, id: u64, path: &WorkspacePath) -> Option<Version> {
+        let version = self.seen(path).ok()?.stat.version();
+        let inode = self.lock().nodes.get(id)?.inode;
+        Some(version).filter(|version| inode == Some(version.inode()))
     }
 
-    /// Takes the version that a change of this mount made of a node for the one that it
-    /// knows; the content is the same.
-    pub(crate) fn settle(&self, id: u64, path: &WorkspacePath, modified: Option<Time>) {
-        let Ok(seen) = self.seen(path) else { return };
+    /// Takes the version that a change of this mount made of a node for the one `before`; the
+    /// content is the same. What began from that one, also what was written meanwhile, is of this
+    /// one now.
+    pub(crate) fn settle(
+        &self,
+        id: u64,
+        path: &WorkspacePath,
+        before: Option<Version>,
+        modified: Option<Time>,
+    ) {
+        let (Some(before), Ok(seen)) = (before, self.seen(path)) else { return };
         let version = seen.stat.version();
-        let mut state = self.lock();
-        let Some(node) = state.nodes.get_mut(id) else { return };
-        if node.inode != Some(seen.stat.inode()) {
+        if !version.has_content_of(&before, modified.is_some()) {
             return;
         }
-        if let Some(times) = &mut node.times {
+        let mut state = self.lock();
+        let Some(node) = state.nodes.get_mut(id) else { return };
+        if let Some(times) = node.times.as_mut().filter(|times| times.version == before) {
             times.version = version;
             times.changed = seen.stat.changed;
             times.modified = modified.unwrap_or(times.modified);
         }
         let modified = node.times.map_or(seen.stat.modified, |times| times.modified);
-        if let Some(staged) = node.staged()
-            && !staged.shows().dirty
-        {
-            staged.rebase(version, (modified, seen.stat.changed));
+        if let Some(staged) = node.staged() {
+            staged.rebase(before, version, (modified, seen.stat.changed));
         }
+    }
+}
+
+/// What is shown of a file depends on its path, which another one has become.
+fn forget_views(state: &mut State, id: u64) {
+    for id in state.nodes.beneath(id) {
+        state.memo.remove(id);
+        state.nodes.forget_views(id);
     }
 }

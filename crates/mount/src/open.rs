@@ -70,15 +70,15 @@ impl Mount<'_> {
             let is_same = self.decide_staged(id, &staged, pid)?;
             return self.add_handle(id, None, is_same);
         }
-        let _names = self.keep_names();
-        let snapshot = match self.path(id) {
-            Ok(path) => self.snapshot(id, &path, pid)?,
+        let kept = self.keep_path(id);
+        let snapshot = match &kept {
+            Ok((_, path)) => self.snapshot(id, path, pid)?,
             // It is open elsewhere, and goes on to be what it was.
             Err(error) => {
                 let state = self.lock();
                 let shows = |content: &Content| content.policy == self.policy();
                 let node = state.nodes.get(id).filter(|node| node.is_open());
-                node.and_then(|node| node.content.as_ref()).filter(|c| shows(c)).ok_or(error)?;
+                node.and_then(|node| node.content.as_ref()).filter(|c| shows(c)).ok_or(*error)?;
                 drop(state);
                 return self.add_handle(id, None, true);
             }
@@ -175,9 +175,8 @@ impl Mount<'_> {
     ) -> Result<bool, Errno> {
         staged.live()?;
         let policy = self.policy();
-        let _names = self.keep_names();
-        let path = match self.path(id) {
-            Ok(path) => path,
+        let (_kept, path) = match self.keep_path(id) {
+            Ok(kept) => kept,
             // Nothing of it will ever have a name.
             Err(Errno::NOENT) => return Ok(true),
             Err(error) => return Err(error),
@@ -284,8 +283,7 @@ impl Mount<'_> {
             self.decide_staged(id, staged, pid)?;
             return content.ok_or(Errno::IO);
         }
-        let _names = self.keep_names();
-        let path = self.path(id).map_err(|_| Errno::IO)?;
+        let (_kept, path) = self.keep_path(id).map_err(|_| Errno::IO)?;
         let snapshot = self.snapshot(id, &path, pid)?;
         self.show(id, &snapshot)?;
         let bytes = Bytes::View(snapshot.view, snapshot.version);

@@ -1,6 +1,6 @@
 //! What whoever starts a mount may choose.
 
-use std::{os::fd::OwnedFd, time::Duration};
+use std::{os::fd::OwnedFd, path::PathBuf, time::Duration};
 
 use crate::scratch::Scratch;
 
@@ -15,6 +15,8 @@ pub struct Options {
     /// `/proc` of the PID namespace in which the file system was mounted: records name the
     /// programs that ask by it. Without it they have the process id alone.
     pub processes: Option<OwnedFd>,
+    /// The absolute paths at which programs see the workspace.
+    pub roots: Vec<PathBuf>,
     /// Directories that are not the workspace's, if the policy names any.
     pub scratch: Option<Scratch>,
     /// How long the kernel may answer from what it was told of names and attributes.
@@ -49,6 +51,7 @@ impl Options {
             uid,
             gid,
             processes: None,
+            roots: Vec::new(),
             scratch: None,
             timeout: Duration::from_secs(1),
             threads: 15,

@@ -6,10 +6,7 @@ use std::ffi::OsStr;
 use portcullis_fuse::{Caller, Entry, Errno, FileSystem as _, NodeId, RenameMode};
 use rustix::{fs::FileType, io::Result};
 
-use crate::{
-    router::Router,
-    scratch::{Scratch, roots::Roots},
-};
+use crate::{router::Router, scratch::Scratch};
 
 impl Router<'_, '_> {
     /// Makes an empty scratch directory, or a file of that mode, at a name of the workspace.
@@ -19,9 +16,9 @@ impl Router<'_, '_> {
         (parent, name): (NodeId, &OsStr),
         file: Option<u32>,
     ) -> Result<Entry> {
+        let name = name.to_str().ok_or(Errno::ILSEQ)?;
+        let (_kept, path) = self.mount.keep_path_of(parent.0, name)?;
         let mut roots = scratch.change_roots();
-        // Now nothing moves.
-        let (_, path) = self.root_path(parent, name).ok_or(Errno::STALE)?;
         if roots.by_path.contains_key(&path) {
             return Err(Errno::EXIST);
         }
@@ -36,15 +33,15 @@ impl Router<'_, '_> {
     pub(crate) fn remove_root(
         &self,
         scratch: &Scratch,
-        roots: &mut Roots,
         (parent, name): (NodeId, &OsStr),
         kind: FileType,
     ) -> Result<()> {
-        // Now nothing moves.
-        let (_, path) = self.root_path(parent, name).ok_or(Errno::STALE)?;
+        let name = name.to_str().ok_or(Errno::NOENT)?;
+        let (_kept, path) = self.mount.keep_path_of(parent.0, name)?;
+        let mut roots = scratch.change_roots();
         let there = roots.by_path.get(&path).ok_or(Errno::NOENT)?;
         check_kind(kind, there.kind)?;
-        scratch.remove_root(roots, &path)
+        scratch.remove_root(&mut roots, &path)
     }
 
     /// Renames an entry of the workspace, or a scratch directory or file.
@@ -58,15 +55,24 @@ impl Router<'_, '_> {
         to: (NodeId, &OsStr),
         mode: RenameMode,
     ) -> Result<()> {
-        let renames = || self.mount.rename(caller, from, to, mode);
-        let Some(scratch) = &self.mount.scratch else { return renames() };
         let (old, new) = (self.root_path(from.0, from.1), self.root_path(to.0, to.1));
-        let mut roots = scratch.change_roots();
-        if (old.is_some() || new.is_some()) && mode == RenameMode::Exchange {
+        let Some((scratch, _)) = old.as_ref().or(new.as_ref()) else {
+            return self.mount.rename(caller, from, to, mode);
+        };
+        if mode == RenameMode::Exchange {
             return Err(Errno::XDEV);
         }
-        match (old, new) {
-            (Some((_, old)), Some((_, new))) => {
+        let name = from.1.to_str().ok_or(Errno::NOENT)?;
+        let (from, to) = ((from.0.0, name), (to.0.0, to.1.to_str().ok_or(Errno::ILSEQ)?));
+        match (&old, &new) {
+            (None, _) => self.adopt(scratch, (from, to), mode, caller.pid),
+            (Some((_, old)), None) => {
+                let is_there = scratch.roots().by_path.contains_key(old);
+                Err(if is_there { Errno::XDEV } else { Errno::NOENT })
+            }
+            (Some(_), Some(_)) => {
+                let (_held, [old, new]) = self.mount.change_paths([from, to])?;
+                let mut roots = scratch.change_roots();
                 let moved = *roots.by_path.get(&old).ok_or(Errno::NOENT)?;
                 if old == new {
                     return Ok(());
@@ -78,38 +84,10 @@ impl Router<'_, '_> {
                     check_kind(moved.kind, there.kind)?;
                     scratch.remove_root(&mut roots, &new)?;
                 }
-                scratch.move_root(&mut roots, &old, new)
-            }
-            (Some((_, old)), None) => {
-                Err(if roots.by_path.contains_key(&old) { Errno::XDEV } else { Errno::NOENT })
-            }
-            (None, Some((_, new))) => {
-                let name = from.1.to_str().ok_or(Errno::NOENT)?;
-                self.adopt(scratch, &mut roots, (from.0.0, name), (new, mode), caller.pid)
-            }
-            (None, None) => {
-                let path = |(parent, name): (NodeId, &OsStr)| {
-                    name.to_str().and_then(|name| self.mount.path_of(parent.0, name).ok())
-                };
-                let (Some(old), Some(new)) = (path(from), path(to)) else { return renames() };
-                let mut moved = Vec::new();
-                for (path, _) in roots.beneath(&old) {
-                    // Its own name, by which it is scratch, stays.
-                    let there = path.rebase(&old, &new).ok_or(Errno::NAMETOOLONG)?;
-                    moved.push((path, there));
-                }
-                let is_exchange = mode == RenameMode::Exchange;
-                match (moved.is_empty(), roots.beneath(&new).is_empty()) {
-                    // Scratch directories in them would have to move both ways.
-                    (_, false) | (false, _) if is_exchange => return Err(Errno::XDEV),
-                    (_, false) if old != new => return Err(Errno::NOTEMPTY),
-                    _ => {}
-                }
-                renames()?;
-                for (path, there) in moved {
-                    scratch.move_root(&mut roots, &path, there)?;
-                }
-                Ok(())
+                let moved = [(old, new)];
+                roots.rename(&moved);
+                drop(roots);
+                scratch.note_paths(&moved)
             }
         }
     }

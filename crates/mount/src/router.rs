@@ -87,10 +87,16 @@ impl FileSystem for Router<'_, '_> {
         if let To::Scratch(scratch, parent) = self.to(parent) {
             return scratch.lookup(caller, parent, name);
         }
-        let Some((scratch, path)) = self.root_path(parent, name) else {
+        let Some(scratch) = self.mount.scratch.as_ref() else {
             return self.mount.lookup(caller, parent, name);
         };
-        let root = scratch.roots().by_path.get(&path).copied();
+        let root = {
+            // A rename changes both at once.
+            let roots = scratch.roots();
+            let path = self.root_path(parent, name);
+            path.map(|(_, path)| roots.by_path.get(&path).copied())
+        };
+        let Some(root) = root else { return self.mount.lookup(caller, parent, name) };
         root.map(|root| self.root_entry(scratch, root)).transpose()
     }
 
@@ -200,8 +206,7 @@ impl FileSystem for Router<'_, '_> {
         match (self.to(parent), self.root_path(parent, name)) {
             (To::Scratch(scratch, parent), _) => scratch.unlink(caller, parent, name),
             (To::Mount(parent), Some((scratch, _))) => {
-                let mut roots = scratch.change_roots();
-                self.remove_root(scratch, &mut roots, (parent, name), FileType::RegularFile)
+                self.remove_root(scratch, (parent, name), FileType::RegularFile)
             }
             (To::Mount(parent), None) => self.mount.unlink(caller, parent, name),
         }
@@ -212,18 +217,10 @@ impl FileSystem for Router<'_, '_> {
             To::Scratch(scratch, parent) => return scratch.remove_directory(caller, parent, name),
             To::Mount(parent) => parent,
         };
-        let Some(scratch) = &self.mount.scratch else {
-            return self.mount.remove_directory(caller, parent, name);
-        };
-        let mut roots = scratch.change_roots();
-        if self.root_path(parent, name).is_some() {
-            return self.remove_root(scratch, &mut roots, (parent, name), FileType::Directory);
+        match self.root_path(parent, name) {
+            Some((scratch, _)) => self.remove_root(scratch, (parent, name), FileType::Directory),
+            None => self.mount.remove_directory(caller, parent, name),
         }
-        let path = name.to_str().and_then(|name| self.mount.path_of(parent.0, name).ok());
-        if path.is_some_and(|path| !roots.beneath(&path).is_empty()) {
-            return Err(Errno::NOTEMPTY);
-        }
-        self.mount.remove_directory(caller, parent, name)
     }
 
     fn rename(

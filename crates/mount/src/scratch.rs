@@ -102,6 +102,21 @@ impl Scratch {
         })
     }
 
+    /// Notes that they are of `session` until [`Scratch::is_recorded`]. If what an earlier session
+    /// left is not on record, returns that one.
+    ///
+    /// # Errors
+    /// As the system says.
+    pub fn begin(&self, session: &str) -> Result<Option<String>> {
+        roots::begin_session(&self.base, session)
+    }
+
+    /// What is left at the end is on record.
+    pub(crate) fn is_recorded(&self) {
+        // Else the next session records it once more.
+        let _ = roots::end_session(&self.base);
+    }
+
     /// The same for files of that user and group, with a budget for lists.
     #[must_use]
     pub(crate) fn owned_by(self, owner: (u32, u32), lists: &Arc<Budget>) -> Self {
@@ -114,7 +129,7 @@ impl Scratch {
     }
 
     /// What is in them now.
-    pub(crate) fn numbers(&self) -> ScratchNumbers {
+    pub fn numbers(&self) -> ScratchNumbers {
         let (_, bytes) = self.usage.space();
         ScratchNumbers { entries: self.usage.entries(), bytes, refused: self.usage.refused() }
     }
@@ -125,6 +140,10 @@ impl Scratch {
     /// As the system says.
     pub(crate) fn end(&self) -> Result<()> {
         if self.rules.keep() {
+            // What is removed and still open goes with this process: the next session counts.
+            if self.table().has_removed_files() {
+                return Ok(());
+            }
             let numbers = self.numbers();
             return roots::note_usage(&self.base, (numbers.bytes, numbers.entries));
         }

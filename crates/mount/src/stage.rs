@@ -40,9 +40,8 @@ impl Mount<'_> {
 
     /// Asks whether the file of a node may be written.
     fn admit_writing(&self, id: u64, pid: u32) -> Result<(), Errno> {
-        let _names = self.keep_names();
-        let path = match self.path(id) {
-            Ok(path) => path,
+        let (_kept, path) = match self.keep_path(id) {
+            Ok(kept) => kept,
             // Nothing of it will ever have a name.
             Err(Errno::NOENT) => return Ok(()),
             Err(error) => return Err(error),
@@ -66,8 +65,7 @@ impl Mount<'_> {
             let is_same = empty || self.decide_staged(id, &staged, pid)?;
             return Ok((staged, is_same));
         }
-        let _names = self.keep_names();
-        let path = self.path(id)?;
+        let (_kept, path) = self.keep_path(id)?;
         let (new, policy, is_same) = if empty {
             let look = self.lock().nodes.look();
             let policy = self.policy();
@@ -124,14 +122,11 @@ impl Mount<'_> {
                 return Ok((attr, opened.inspect_err(forget)?));
             }
         }
-        let _names = self.keep_names();
-        let path = self.path_of(parent, name)?;
+        let (_kept, path) = self.keep_path_of(parent, name)?;
         self.admit(pid, parent, &empty_write(&path), (&path, None))?;
         let created = self.add_created(mode & 0o777, |nodes| {
             // The kernel makes one name at a time in a directory.
-            if nodes.child(parent, name).is_some() {
-                return Err(Errno::EXIST);
-            }
+            nodes.make_room(parent, name)?;
             let created = nodes.create(parent, name, ObjectKind::File, None);
             created.map_err(|_| Errno::NFILE)
         });
@@ -163,10 +158,9 @@ impl Mount<'_> {
         pid: u32,
     ) -> Result<Attr, Errno> {
         {
-            let _names = self.change_names();
+            let (_held, [path]) = self.change_paths([(parent, name)])?;
             let unnamed = self.lock().nodes.get(id).and_then(|node| node.unnamed().cloned());
             let staged = unnamed.ok_or(Errno::PERM)?;
-            let path = self.path_of(parent, name)?;
             self.admit(pid, parent, &empty_write(&path), (&path, None))?;
             let is_known = self.lock().nodes.child(parent, name).is_some();
             match self.seen(&path) {
@@ -247,15 +241,22 @@ impl Mount<'_> {
     }
 
     fn refresh(&self, id: u64, staged: &Arc<Staged>, pid: u32) -> Result<(), Errno> {
-        let _names = self.keep_names();
-        let path = match self.path(id) {
-            Ok(path) => path,
+        let (_kept, path) = match self.keep_path(id) {
+            Ok(kept) => kept,
             Err(Errno::NOENT) => return Ok(()),
             Err(error) => return Err(error),
         };
         let held = staged.hold();
-        let (shows, seen) = (staged.shows(), self.seen(&path)?);
+        let (shows, seen) = (staged.shows(), self.seen(&path));
         drop(held);
+        let seen = match seen {
+            Ok(seen) => seen,
+            Err(error) => {
+                // Another policy may hide it.
+                self.admit(pid, id, &empty_write(&path), (&path, None))?;
+                return Err(error);
+            }
+        };
         if !shows.dirty && shows.base != Some(seen.stat.version()) {
             self.renew(id, staged, &path, pid)?;
         }

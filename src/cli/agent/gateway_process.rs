@@ -11,6 +11,7 @@ use std::{
     fs::File,
     io::{self, BufRead as _, BufReader, Read, Write},
     os::fd::OwnedFd,
+    path::PathBuf,
     process::ExitCode,
     sync::{
         Arc, Mutex, PoisonError,
@@ -109,7 +110,8 @@ fn run(parent: u32) -> Result<(), Failure> {
     logging::start(&options, &opened.state_path)?;
     let (mount, processes) = match order.mount {
         true => {
-            let mount = receive_mount(&channel, scratch, opened.audit.mount)?;
+            let roots = vec![order.launch.workspace.clone(), order.workspace_alias.clone()];
+            let mount = receive_mount(&channel, (scratch, roots), opened.audit.mount)?;
             let processes = mount.as_ref().and_then(|mount| mount.processes.as_ref());
             let processes = processes.map(OwnedFd::try_clone).transpose();
             (mount, processes.or_fail("cannot start the gate")?)
@@ -132,13 +134,15 @@ fn run(parent: u32) -> Result<(), Failure> {
         introduce(&channel, recovered, session, mount)?;
     let place = if mounted.is_some() { mcp::Place::Mounted } else { mcp::Place::Cell };
     let serving = Serving { channel: &channel, signals: &signals, shared: &shared, place };
-    match &order.service {
-        Service::Acp(way) => serving.acp(&order, way, (&started, agent, streams), editor)?,
-        Service::Command => serving.command(&started)?,
-    }
+    let served = match &order.service {
+        Service::Acp(way) => serving.acp(&order, way, (&started, agent, streams), editor),
+        Service::Command => serving.command(&started),
+    };
+    // Also after an error: what programs wrote is stored, and the end on record.
     if let Some(mounted) = mounted {
         mounted.end(MOUNT_TIMEOUT);
     }
+    served?;
     started.stop(STOP_TIMEOUT).map(drop)
 }
 
@@ -171,13 +175,25 @@ fn introduce(
     }
     let started = recovered.start(session, facts)?;
     let announcer = Announcer { state: started.state_path.clone() };
-    let mounted = Some(Mounted::serve(&started, mount, Box::new(announcer))?);
+    let mounted = Mounted::serve(&started, mount, Box::new(announcer))?;
+    match introduced_in(channel, &started) {
+        Ok((agent, streams)) => Ok(Introduced { started, mounted: Some(mounted), agent, streams }),
+        Err(error) => {
+            // No program ran.
+            mounted.end(Duration::ZERO);
+            Err(error)
+        }
+    }
+}
+
+/// Waits for an agent in a mount that is served, and records what its sandbox is.
+fn introduced_in(channel: &Channel, started: &Started) -> Result<(Agent, Vec<OwnedFd>), Failure> {
     channel.send(&Progress::Mounted, &[]).or_fail("cannot answer the broker")?;
     let (mut agent, streams) = introduced(channel)?;
     let facts = std::mem::take(&mut agent.facts);
     let recorded = started.gateway.note(&started.session, SANDBOX, facts);
     recorded.or_fail("cannot record what the sandbox is")?;
-    Ok(Introduced { started, mounted, agent, streams })
+    Ok((agent, streams))
 }
 
 /// The broker, and what it orders.
@@ -285,7 +301,7 @@ fn introduced(channel: &Channel) -> Result<(Agent, Vec<OwnedFd>), Failure> {
 
 fn receive_mount(
     channel: &Channel,
-    scratch: Option<Place>,
+    (scratch, roots): (Option<Place>, Vec<PathBuf>),
     records: MountRecords,
 ) -> Result<Option<mount::Order>, Failure> {
     let received = channel.receive::<Option<protocol::Mount>>();
@@ -295,7 +311,7 @@ fn receive_mount(
     let device = files.next().ok_or_else(|| Failure::new("no mount came with the order"))?;
     let (user, group) = (order.user, order.group);
     let processes = files.next();
-    Ok(Some(mount::Order { device, processes, user, group, scratch, records }))
+    Ok(Some(mount::Order { device, processes, user, group, roots, scratch, records }))
 }
 
 /// What is connected to whom.

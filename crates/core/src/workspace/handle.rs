@@ -81,6 +81,14 @@ impl Version {
     pub fn inode(&self) -> u64 {
         self.identity.ino()
     }
+
+    /// Whether it can be what a rename or a change of attributes made of `before`; `sets_time` of
+    /// one that sets the time of the content.
+    pub fn has_content_of(&self, before: &Self, sets_time: bool) -> bool {
+        self.identity == before.identity
+            && self.size == before.size
+            && (sets_time || self.modified == before.modified)
+    }
 }
 
 impl Stat {

@@ -90,6 +90,7 @@ impl Scratch {
     /// Makes a file, or opens what is there unless `flags` have `O_EXCL`.
     pub(super) fn add_file(
         &self,
+        table: &mut Table,
         parent: u64,
         name: &OsStr,
         mode: u32,
@@ -99,9 +100,8 @@ impl Scratch {
             return Err(Errno::PERM);
         }
         let mode = Mode::from_raw_mode(mode & 0o1777);
-        let mut table = self.table();
         table.room()?;
-        let path = self.path(&table, parent, name)?;
+        let path = self.path(table, parent, name)?;
         self.usage.add_entry()?;
         let made = OFlags::CREATE | OFlags::EXCL | (flags & OFlags::RWMODE);
         let file = match place::open(&self.base, &path, made, mode) {
@@ -131,10 +131,11 @@ impl Scratch {
             FileType::Directory => return Err(Errno::ISDIR),
             _ => return Err(Errno::LOOP),
         }
-        let kept = flags & (OFlags::RWMODE | OFlags::TRUNC);
-        let file = place::open(&self.base, path, kept | OFlags::NONBLOCK, Mode::empty())?;
+        let open = |flags| place::open(&self.base, path, flags | OFlags::NONBLOCK, Mode::empty());
+        let file = open(flags & OFlags::RWMODE)?;
         if flags.contains(OFlags::TRUNC) {
-            self.usage.resize(super::usage::size(&facts), 0)?;
+            let truncate = || open(OFlags::WRONLY | OFlags::TRUNC).map(drop);
+            self.usage.change_size(&file, 0, truncate)?;
         }
         Ok(file)
     }

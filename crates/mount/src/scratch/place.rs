@@ -104,11 +104,28 @@ struct Level {
     /// Its name in the one above, and which one that is.
     name: Box<OsStr>,
     above: (u64, u64),
+    /// Its mode, if that was changed to come in.
+    closed: Option<Mode>,
 }
 
 impl Level {
-    fn new(directory: &OwnedFd, name: Box<OsStr>, above: (u64, u64)) -> Result<Self> {
-        Ok(Self { entries: list(directory)?, name, above })
+    /// Enters a directory: one that a program closed is opened meanwhile.
+    fn enter(parent: &OwnedFd, name: Box<OsStr>) -> Result<(OwnedFd, Self)> {
+        let facts = statat(parent, &*name, AtFlags::SYMLINK_NOFOLLOW)?;
+        let mode = Mode::from_raw_mode(facts.st_mode & 0o7777);
+        let closed = Some(mode).filter(|mode| !mode.contains(Mode::RWXU));
+        if closed.is_some() {
+            chmodat(parent, &*name, Mode::RWXU, AtFlags::empty())?;
+        }
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY;
+        let directory = open(parent, Path::new(&*name), flags, Mode::empty())?;
+        let (entries, above) = (list(&directory)?, identity(parent)?);
+        Ok((directory, Self { entries, name, above, closed }))
+    }
+
+    /// Leaves it as it was.
+    fn leave(&self, parent: &OwnedFd) -> Result<()> {
+        self.closed.map_or(Ok(()), |mode| chmodat(parent, &*self.name, mode, AtFlags::empty()))
     }
 }
 
@@ -117,58 +134,41 @@ fn identity(directory: &OwnedFd) -> Result<(u64, u64)> {
 }
 
 /// Calls `found` for everything beneath the directory at `path`, with the directory that it is in
-/// and its name; what is in a directory comes before it. A directory that a program closed is
-/// passed over, or opened with `force`. However deep it goes, one directory is open at a time and
-/// no path is longer than a name.
+/// and its name; what is in a directory comes before it. However deep it goes, one directory is
+/// open at a time and no path is longer than a name.
 ///
 /// # Errors
 /// As the system and `found` say.
 pub(crate) fn walk(
     base: &OwnedFd,
     path: &Path,
-    force: bool,
     found: &mut impl FnMut(&OwnedFd, &OsStr, &Stat) -> Result<()>,
 ) -> Result<()> {
-    let flags = OFlags::RDONLY | OFlags::DIRECTORY;
     let (parent, top) = split(path)?;
     let parent = directory(base, parent)?;
-    if force {
-        chmodat(&parent, top, Mode::RWXU, AtFlags::empty())?;
-    }
-    let mut here = open(&parent, Path::new(top), flags, Mode::empty())?;
-    let mut levels = vec![Level::new(&here, top.into(), identity(&here)?)?];
+    let (mut here, level) = Level::enter(&parent, top.into())?;
+    let mut levels = vec![level];
     while let Some(level) = levels.last_mut() {
         if let Some(entry) = level.entries.pop() {
-            let facts = match statat(&here, &*entry.name, AtFlags::SYMLINK_NOFOLLOW) {
-                Err(Errno::ACCESS) if !force => continue,
-                facts => facts?,
-            };
-            if kind(&facts) != FileType::Directory {
+            let facts = statat(&here, &*entry.name, AtFlags::SYMLINK_NOFOLLOW)?;
+            if kind(&facts) == FileType::Directory {
+                let (child, level) = Level::enter(&here, entry.name)?;
+                levels.push(level);
+                here = child;
+            } else {
                 found(&here, &entry.name, &facts)?;
-                continue;
             }
-            if force {
-                chmodat(&here, &*entry.name, Mode::RWXU, AtFlags::empty())?;
+        } else if let Some(level) = levels.pop() {
+            if levels.is_empty() {
+                return level.leave(&parent);
             }
-            // From one that cannot be searched there is no way back.
-            let is_open = force || facts.st_mode & 0o500 == 0o500;
-            match open(&here, Path::new(&*entry.name), flags, Mode::empty()) {
-                Ok(child) if is_open => {
-                    levels.push(Level::new(&child, entry.name, identity(&here)?)?);
-                    here = child;
-                }
-                Ok(_) => found(&here, &entry.name, &facts)?,
-                Err(Errno::ACCESS) if !force => found(&here, &entry.name, &facts)?,
-                Err(error) => return Err(error),
-            }
-        } else if let Some(Level { name, above, .. }) = levels.pop()
-            && !levels.is_empty()
-        {
-            here = openat(&here, "..", flags | OFlags::CLOEXEC, Mode::empty())?;
-            if identity(&here)? != above {
+            let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+            here = openat(&here, "..", flags, Mode::empty())?;
+            if identity(&here)? != level.above {
                 return Err(Errno::XDEV);
             }
-            found(&here, &name, &statat(&here, &*name, AtFlags::SYMLINK_NOFOLLOW)?)?;
+            level.leave(&here)?;
+            found(&here, &level.name, &statat(&here, &*level.name, AtFlags::SYMLINK_NOFOLLOW)?)?;
         }
     }
     Ok(())
@@ -179,7 +179,7 @@ pub(crate) fn walk(
 /// # Errors
 /// As the system says. Part of it may be gone then.
 pub(crate) fn remove_all(base: &OwnedFd, path: &Path) -> Result<()> {
-    walk(base, path, true, &mut |directory, name, facts| {
+    walk(base, path, &mut |directory, name, facts| {
         let is_directory = kind(facts) == FileType::Directory;
         let flags = if is_directory { AtFlags::REMOVEDIR } else { AtFlags::empty() };
         unlinkat(directory, name, flags)
@@ -231,7 +231,7 @@ mod tests {
             count += 1;
             Ok(())
         };
-        walk(&base, Path::new("7"), false, count_one).unwrap();
+        walk(&base, Path::new("7"), count_one).unwrap();
         assert_eq!(count, 299);
         remove_all(&base, Path::new("7")).unwrap();
         assert_eq!(list(&base).unwrap().len(), 0);

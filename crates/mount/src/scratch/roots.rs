@@ -22,10 +22,13 @@ use super::{
     usage::{BLOCK, cost_of},
 };
 
-/// How many mounts of one workspace, agent and policy have scratch directories at a time.
-const SLOTS: u32 = 64;
+/// How many mounts of one workspace, agent and policy have scratch directories at a time. Each may
+/// fill its own up to `maxSize`.
+const SLOTS: u32 = 16;
 /// What one session left, for the next one.
 const USAGE: &str = "usage";
+/// The session that they are of, until what it left is on record.
+const SESSION: &str = "session";
 /// The most scratch directories and files of a mount: each list of a directory looks at them all.
 pub(crate) const MAX_ROOTS: usize = 4096;
 /// The longest path that is kept.
@@ -38,6 +41,9 @@ pub(crate) struct Root {
     pub(crate) number: u64,
     pub(crate) node: u64,
 }
+
+/// A path and the one that it becomes.
+pub(crate) type Moved = (WorkspacePath, WorkspacePath);
 
 /// All of them, by where they are in the workspace.
 #[derive(Debug, Default)]
@@ -52,6 +58,28 @@ impl Roots {
         let is_beneath = |of: &WorkspacePath| of != path && of.is_within(path);
         let found = self.by_path.iter().filter(|(path, _)| is_beneath(path));
         found.map(|(path, root)| (path.clone(), *root)).collect()
+    }
+
+    /// The paths of those beneath a directory, each with the one that it has when that is renamed.
+    ///
+    /// # Errors
+    /// `ENAMETOOLONG`.
+    pub(crate) fn moved(&self, old: &WorkspacePath, new: &WorkspacePath) -> Result<Vec<Moved>> {
+        let moved = self.beneath(old).into_iter().map(|(path, _)| {
+            // Its own name, by which it is scratch, stays.
+            let there = path.rebase(old, new).ok_or(Errno::NAMETOOLONG)?;
+            Ok((path, there))
+        });
+        moved.collect()
+    }
+
+    /// They have other paths.
+    pub(crate) fn rename(&mut self, moved: &[Moved]) {
+        for (path, there) in moved {
+            if let Some(root) = self.by_path.remove(path) {
+                self.by_path.insert(there.clone(), root);
+            }
+        }
     }
 }
 
@@ -134,6 +162,8 @@ pub(crate) struct Kept {
     pub(crate) all: Vec<(u64, WorkspacePath)>,
     /// The first number that none has.
     pub(crate) next: u64,
+    /// Something is there no longer that the last session may have counted.
+    is_less: bool,
 }
 
 /// Finds all that are kept. What is none that `rules` have is removed.
@@ -155,8 +185,12 @@ pub(crate) fn load(base: &OwnedFd, rules: &Rules) -> Result<Kept> {
             Some(path) if has_content && known.len() < MAX_ROOTS && known.insert(path.clone()) => {
                 kept.all.push((number, path));
             }
-            _ if remove(base, number).is_err() => set_aside(base, number),
-            _ => {}
+            _ => {
+                kept.is_less = true;
+                if remove(base, number).is_err() {
+                    set_aside(base, number);
+                }
+            }
         }
     }
     Ok(kept)
@@ -172,9 +206,12 @@ pub(crate) fn usage(base: &OwnedFd, kept: &mut Kept) -> Result<(u64, u64)> {
     let noted = noted.as_deref().and_then(|text| text.trim().split_once(' '));
     let noted =
         noted.and_then(|(bytes, entries)| Some((bytes.parse().ok()?, entries.parse().ok()?)));
-    if let Some(noted) = noted {
-        // Until the end it is not true any more.
-        place::remove(base, Path::new(USAGE), false)?;
+    // From now on it is not true any more.
+    match place::remove(base, Path::new(USAGE), false) {
+        Ok(()) | Err(Errno::NOENT) => {}
+        Err(error) => return Err(error),
+    }
+    if let Some(noted) = noted.filter(|_| !kept.is_less) {
         return Ok(noted);
     }
     let (mut sum, mut linked) = ((0_u64, 0_u64), HashSet::new());
@@ -196,7 +233,7 @@ fn count(base: &OwnedFd, number: u64, linked: &mut HashSet<u64>) -> Result<(u64,
     let top = place::stat(base, &content(number))?;
     let (mut bytes, mut entries) = (cost_of(&top), 1);
     if kind(&top) == FileType::Directory {
-        place::walk(base, &content(number), false, &mut |_, _, facts| {
+        place::walk(base, &content(number), &mut |_, _, facts| {
             let is_link = kind(facts) == FileType::RegularFile && facts.st_nlink > 1;
             let is_new = !is_link || linked.insert(facts.st_ino);
             bytes = bytes.saturating_add(if is_new { cost_of(facts) } else { BLOCK });
@@ -205,6 +242,28 @@ fn count(base: &OwnedFd, number: u64, linked: &mut HashSet<u64>) -> Result<(u64,
         })?;
     }
     Ok((bytes, entries))
+}
+
+/// Notes which session these are of, and returns the one before if it did not end in order.
+///
+/// # Errors
+/// As the system says.
+pub(crate) fn begin_session(base: &OwnedFd, session: &str) -> Result<Option<String>> {
+    let before = match read(base, SESSION, 64) {
+        Ok(before) => Some(before).filter(|before| !before.is_empty()),
+        Err(Errno::NOENT) => None,
+        Err(error) => return Err(error),
+    };
+    write(base, SESSION, session.as_bytes())?;
+    Ok(before)
+}
+
+/// The session ended in order.
+///
+/// # Errors
+/// As the system says.
+pub(crate) fn end_session(base: &OwnedFd) -> Result<()> {
+    place::remove(base, Path::new(SESSION), false)
 }
 
 /// Notes what is kept.
@@ -256,5 +315,19 @@ mod tests {
         let kept = load(&base, policy.scratch().unwrap()).unwrap();
         assert_eq!((kept.all.len(), kept.next), (MAX_ROOTS, most + 5));
         assert_eq!(place::list(&base).unwrap().len(), MAX_ROOTS);
+    }
+
+    #[test]
+    fn the_number_of_mounts_that_fill_one_place_is_bounded() {
+        let place = tempfile::tempdir().unwrap();
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY;
+        let place = rustix::fs::open(place.path(), flags, Mode::empty()).unwrap();
+        let mut taken: Vec<_> = (0..SLOTS).map(|_| take_slot(&place).unwrap()).collect();
+        assert_eq!(take_slot(&place).unwrap_err(), Errno::BUSY);
+        assert_eq!(place::list(&place).unwrap().len(), 16);
+        taken.swap_remove(3);
+        // One that is free is taken again.
+        taken.push(take_slot(&place).unwrap());
+        assert_eq!(place::list(&place).unwrap().len(), 16);
     }
 }

@@ -117,18 +117,23 @@ impl Scratch {
             let (above, name) = place::split(&path)?;
             let above = place::directory(&self.base, above)?;
             self.usage.add_entry()?;
-            match entry {
-                Moved::Directory => mkdirat(above, name, Mode::from_raw_mode(0o755))?,
-                Moved::Link(target) => symlinkat(target, above, name)?,
+            let made = match entry {
+                Moved::Directory => mkdirat(above, name, Mode::from_raw_mode(0o755)).map(|()| None),
+                Moved::Link(target) => symlinkat(target, above, name).map(|()| None),
                 Moved::File(bytes, mode) => {
-                    self.usage.resize(0, bytes.len() as u64)?;
                     let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL;
-                    let file = place::open(&self.base, &path, flags, Mode::RUSR | Mode::WUSR)?;
-                    fchmod(&file, Mode::from_raw_mode(mode & 0o777))?;
-                    File::from(file)
-                        .write_all(bytes)
-                        .map_err(|error| Errno::from_io_error(&error).unwrap_or(Errno::IO))?;
+                    let made = place::open(&self.base, &path, flags, Mode::RUSR | Mode::WUSR);
+                    made.map(|file| Some((file, bytes, *mode)))
                 }
+            };
+            // What was not made is not counted.
+            let made = made.inspect_err(|_| self.usage.remove_entry(BLOCK))?;
+            if let Some((file, bytes, mode)) = made {
+                fchmod(&file, Mode::from_raw_mode(mode & 0o777))?;
+                let write = || File::from(file.try_clone()?).write_all(bytes);
+                let write =
+                    || write().map_err(|error| Errno::from_io_error(&error).unwrap_or(Errno::IO));
+                self.usage.change_size(&file, bytes.len() as u64, write)?;
             }
         }
         Ok(())
@@ -137,7 +142,7 @@ impl Scratch {
     /// Removes what [`Scratch::make_unnamed`] made, with what is in it.
     pub(crate) fn drop_root(&self, root: Root) {
         let content = roots::content(root.number);
-        let _ = place::walk(&self.base, &content, false, &mut |_, _, stat| {
+        let _ = place::walk(&self.base, &content, &mut |_, _, stat| {
             self.usage.remove_entry(cost_of(stat));
             Ok(())
         });
@@ -168,20 +173,17 @@ impl Scratch {
         Ok(())
     }
 
-    /// One has another path.
+    /// Stores where those are that have other paths now.
     ///
     /// # Errors
     /// As the system says.
-    pub(crate) fn move_root(
-        &self,
-        roots: &mut Roots,
-        from: &WorkspacePath,
-        to: WorkspacePath,
-    ) -> Result<()> {
-        let root = *roots.by_path.get(from).ok_or(Errno::NOENT)?;
-        roots::set_path(&self.base, root.number, &to)?;
-        roots.by_path.remove(from);
-        roots.by_path.insert(to, root);
+    pub(crate) fn note_paths(&self, moved: &[roots::Moved]) -> Result<()> {
+        for (_, there) in moved {
+            let root = self.roots().by_path.get(there).copied();
+            if let Some(root) = root {
+                roots::set_path(&self.base, root.number, there)?;
+            }
+        }
         Ok(())
     }
 }

@@ -31,7 +31,7 @@ use super::{
     names::SET_ID,
     place::{self, is_served, kind},
     table::{OpenDirectory, Opened as Open},
-    usage::{BLOCK, cost_of, size},
+    usage::{BLOCK, cost_of},
 };
 
 /// `fallocate(2)`: the size stays.
@@ -54,11 +54,6 @@ impl Scratch {
         }
     }
 
-    fn opened(&self, id: u64, open: Open) -> Opened {
-        let handle = Handle(self.table().open(id, open));
-        Opened { keep_cache: true, no_flush: true, ..Opened::new(handle) }
-    }
-
     fn resize(&self, id: u64, handle: Option<Handle>, to: u64) -> Result<()> {
         let file = {
             let table = self.table();
@@ -67,12 +62,7 @@ impl Scratch {
                 None => Arc::new(self.open_path(&table.path(id)?, OFlags::WRONLY)?),
             }
         };
-        let before = size(&fstat(&file)?);
-        self.usage.resize(before, to)?;
-        ftruncate(&file, to).inspect_err(|_| {
-            // Back to what it was costs nothing new.
-            let _ = self.usage.resize(to, before);
-        })
+        self.usage.change_size(&file, to, || ftruncate(&file, to))
     }
 
     fn set_mode_and_times(&self, id: u64, set: &SetAttributes) -> Result<()> {
@@ -175,7 +165,8 @@ impl FileSystem for Scratch {
 
     fn make_file(&self, _: Caller, parent: NodeId, name: &OsStr, mode: u32) -> Result<Entry> {
         let flags = OFlags::WRONLY | OFlags::EXCL;
-        self.add_file(parent.0, name, mode, flags).map(|(entry, _)| entry)
+        let (entry, _) = self.add_file(&mut self.table(), parent.0, name, mode, flags)?;
+        Ok(entry)
     }
 
     fn make_directory(&self, _: Caller, parent: NodeId, name: &OsStr, mode: u32) -> Result<Entry> {
@@ -220,8 +211,11 @@ impl FileSystem for Scratch {
         mode: u32,
         flags: OFlags,
     ) -> Result<(Entry, Opened)> {
-        let (entry, file) = self.add_file(parent.0, name, mode, flags)?;
-        Ok((entry, self.opened(entry.node.0, Open::File(file))))
+        let mut table = self.table();
+        let (entry, file) = self.add_file(&mut table, parent.0, name, mode, flags)?;
+        // Still locked: whoever removes the name must see that the file is open.
+        let handle = Handle(table.open(entry.node.0, Open::File(file)));
+        Ok((entry, Opened { keep_cache: true, no_flush: true, ..Opened::new(handle) }))
     }
 
     fn temporary(&self, _: Caller, _: NodeId, _: u32, _: OFlags) -> Result<(Entry, Opened)> {
@@ -255,25 +249,24 @@ impl FileSystem for Scratch {
     ) -> Result<u32> {
         let file = self.table().file(handle.0)?;
         let end = offset.checked_add(data.len() as u64).ok_or(Errno::FBIG)?;
-        let before = size(&fstat(&file)?);
-        let after = before.max(end);
-        self.usage.resize(before, after)?;
-        let mut written = 0;
-        let failed = loop {
-            let rest = data.get(written..).unwrap_or_default();
-            if rest.is_empty() {
-                break None;
-            }
-            match pwrite(&file, rest, offset.saturating_add(written as u64)) {
-                Ok(0) => break Some(Errno::IO),
-                Ok(count) => written += count,
-                Err(Errno::INTR) => {}
-                Err(error) => break Some(error),
+        let write = || {
+            let mut written = 0;
+            loop {
+                let rest = data.get(written..).unwrap_or_default();
+                if rest.is_empty() {
+                    return Ok(written);
+                }
+                match pwrite(&file, rest, offset.saturating_add(written as u64)) {
+                    Ok(count) if count > 0 => written += count,
+                    Err(Errno::INTR) => {}
+                    Ok(_) | Err(_) if written > 0 => return Ok(written),
+                    Ok(_) => return Err(Errno::IO),
+                    Err(error) => return Err(error),
+                }
             }
         };
-        let Some(error) = failed else { return u32::try_from(written).map_err(|_| Errno::INVAL) };
-        let _ = self.usage.resize(after, size(&fstat(&file)?).min(after));
-        if written == 0 { Err(error) } else { u32::try_from(written).map_err(|_| Errno::INVAL) }
+        let written = self.usage.change_size(&file, end, write)?;
+        u32::try_from(written).map_err(|_| Errno::INVAL)
     }
 
     fn flush(&self, _: Caller, _: NodeId, _: Handle) -> Result<()> {
@@ -309,12 +302,9 @@ impl FileSystem for Scratch {
         if mode != 0 {
             return Err(Errno::OPNOTSUPP);
         }
-        let before = size(&fstat(&file)?);
-        let after = before.max(offset.checked_add(length).ok_or(Errno::FBIG)?);
-        self.usage.resize(before, after)?;
-        fallocate(&file, FallocateFlags::empty(), offset, length).inspect_err(|_| {
-            let _ = self.usage.resize(after, before);
-        })
+        let end = offset.checked_add(length).ok_or(Errno::FBIG)?;
+        self.usage
+            .change_size(&file, end, || fallocate(&file, FallocateFlags::empty(), offset, length))
     }
 
     fn seek(&self, _: NodeId, handle: Handle, offset: u64, to: Seek) -> Result<u64> {
@@ -336,7 +326,7 @@ impl FileSystem for Scratch {
             place::open(&self.base, &table.path(node.0)?, flags, Mode::empty())?
         };
         let open = Open::Directory(Arc::new(OpenDirectory { descriptor, list: Mutex::new(None) }));
-        Ok(Opened { keep_cache: false, no_flush: false, ..self.opened(node.0, open) })
+        Ok(Opened::new(Handle(self.table().open(node.0, open))))
     }
 
     fn read_directory(

@@ -317,6 +317,14 @@ impl Table {
         }
     }
 
+    /// Whether a file is open that has no name any more.
+    pub(crate) fn has_removed_files(&self) -> bool {
+        let is_removed = |(id, node): (&u64, &Node)| {
+            !node.files.is_empty() && self.by_inode.get(&node.inode) != Some(id)
+        };
+        self.nodes.iter().any(is_removed)
+    }
+
     /// A descriptor of a node that is open.
     pub(crate) fn open_file(&self, id: u64) -> Option<Arc<OwnedFd>> {
         self.nodes.get(&id)?.files.last().map(|(_, file)| Arc::clone(file))

@@ -1,9 +1,15 @@
 //! How much is in scratch directories.
 
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::{
+    os::fd::OwnedFd,
+    sync::{
+        Mutex, PoisonError,
+        atomic::{AtomicU64, Ordering},
+    },
+};
 
 use rustix::{
-    fs::{FileType, Stat},
+    fs::{FileType, Stat, fstat},
     io::{Errno, Result},
 };
 
@@ -19,7 +25,12 @@ pub(crate) struct Usage {
     bytes: AtomicU64,
     entries: AtomicU64,
     refused: AtomicU64,
+    /// Files, by their inodes, whose sizes change one after the other.
+    shards: [Mutex<()>; SHARDS],
 }
+
+/// How many files may change their sizes at the same time.
+const SHARDS: usize = 64;
 
 /// What a file of that size costs: whole blocks, and at least one, holes included.
 pub(crate) fn cost(size: u64) -> u64 {
@@ -42,7 +53,8 @@ pub(crate) fn size(stat: &Stat) -> u64 {
 impl Usage {
     pub(crate) fn new(limit: u64, (bytes, entries): (u64, u64)) -> Self {
         let (bytes, entries) = (AtomicU64::new(bytes), AtomicU64::new(entries));
-        Self { limit, bytes, entries, refused: AtomicU64::new(0) }
+        let shards = [const { Mutex::new(()) }; SHARDS];
+        Self { limit, bytes, entries, refused: AtomicU64::new(0), shards }
     }
 
     /// One entry more.
@@ -75,6 +87,29 @@ impl Usage {
         }
         self.give_back(old - new);
         Ok(())
+    }
+
+    /// Has `change` give `file` another size, of at most `size`, one change of a file at a time;
+    /// counted is what the file has afterwards, also after an error.
+    ///
+    /// # Errors
+    /// `ENOSPC`; as `change` says.
+    pub(crate) fn change_size<T>(
+        &self,
+        file: &OwnedFd,
+        most: u64,
+        change: impl FnOnce() -> Result<T>,
+    ) -> Result<T> {
+        let inode = fstat(file)?.st_ino;
+        let shard = self.shards.get(usize::try_from(inode % SHARDS as u64).unwrap_or(0));
+        let _alone = shard.map(|shard| shard.lock().unwrap_or_else(PoisonError::into_inner));
+        let before = size(&fstat(file)?);
+        let most = most.max(before);
+        self.resize(before, most)?;
+        let changed = change();
+        let after = fstat(file).map_or(most, |stat| size(&stat));
+        self.resize(most, after)?;
+        changed
     }
 
     fn reserve(&self, more: u64) -> Result<()> {

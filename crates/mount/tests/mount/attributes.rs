@@ -94,6 +94,26 @@ fn links_are_made_within_the_workspace() {
     });
 }
 
+/// Each link was refused, though the same one from its directory was made.
+#[test]
+fn an_absolute_path_in_the_workspace_is_the_target_of_a_link() {
+    with(ALL, file, |rig| {
+        rig.sh(
+            "mkdir -p d/e; ln -s $PWD/file one; ln -s $PWD/d/../file none || ln -s $PWD//./file d/e/two; \
+             ln -s $PWD d/root; cat one d/e/two d/root/file",
+        )
+        .ok();
+        let target = |name: &str| fs::read_link(rig.host(name)).unwrap();
+        let targets = ["one", "d/e/two", "d/root"].map(target);
+        assert_eq!(targets, ["file", "../../file", ".."].map(Path::new), "{targets:?}");
+        let outside = ["$PWD/..", "$PWD/../x", "$PWD/d/../../x", "$PWD-x", "/", "$PWD/../mnt/file"];
+        for target in outside {
+            rig.sh(&format!("ln -s {target} out")).fails("");
+            assert!(fs::symlink_metadata(rig.host("out")).is_err(), "{target}");
+        }
+    });
+}
+
 /// A directory was moved up with a link that led out then, and programs of the host followed it.
 #[test]
 fn no_link_in_a_directory_leads_out_when_that_is_moved_up() {

@@ -14,4 +14,5 @@ mod rig;
 mod scratch;
 mod stress;
 mod suites;
+mod waiting;
 mod writing;

@@ -22,7 +22,11 @@ fn files(root: &Path) {
 
 /// Puts a policy in force that adds `rule`.
 fn reload(rig: &Rig<'_>, rule: &str) {
-    let text = format!("{}{rule}", ALL.replace("version = 1", "version = 2"));
+    reload_as(rig, 2, rule);
+}
+
+fn reload_as(rig: &Rig<'_>, version: u32, rule: &str) {
+    let text = format!("{}{rule}", ALL.replace("version = 1", &format!("version = {version}")));
     let policy = compile(&PolicySource::from_text("test.toml", &text)).unwrap();
     rig.gateway.reload(rig.session(), policy, "test").unwrap().unwrap();
 }
@@ -163,6 +167,52 @@ fn what_is_staged_is_decided_under_the_policy_of_the_commit() {
         reload(rig, rule);
         assert_eq!(waiting.go_on(), "13\n13\nFalse 100000\nexit status: 0");
         assert_eq!((rig.read("a").len(), rig.host("new").exists()), (100_000, false));
+    });
+}
+
+const HIDES: &str = "[[rules]]\nid = \"no\"\neffect = \"deny\"\npaths = [\"a\", \"b\", \"new\"]\n";
+
+/// Another program was said to have replaced the file, and nothing was on record.
+#[test]
+fn what_was_written_to_a_file_that_is_hidden_now_is_denied_on_record() {
+    with(ALL, files, |rig| {
+        let waiting = Waiting::start(
+            rig,
+            "a = os.open('a', os.O_WRONLY)\nos.write(a, b'evil')\nb = os.open('b', os.O_WRONLY)",
+            "for call in [lambda: os.fsync(a), lambda: os.write(b, b'evil')]:\n  try: print(call())\n  \
+             except OSError as e: print(e.errno)\n\
+             print(['rule `no`' in str(os.getxattr(f, 'user.portcullis.why')) for f in [a, b]])\n\
+             print(os.getxattr(a, 'user.portcullis.why').decode())",
+        );
+        reload(rig, HIDES);
+        // Whoever looks sees nothing.
+        rig.sh("stat a b").fails("No such file");
+        let said = waiting.go_on();
+        assert!(said.starts_with("13\n13\n") && !said.contains("another program"), "{said}");
+        for (name, times) in [("a", 1), ("b", 1)] {
+            let mut denied = rig.records();
+            denied.retain(|r| r["path"] == name && r["op"] == "write" && r["decision"] == "deny");
+            assert_eq!(denied.len(), times, "{name}: {denied:?}");
+            assert_eq!(denied[0]["rule"], "no");
+            assert_eq!(rig.read(name).len(), 100_000);
+        }
+    });
+}
+
+/// It was lost, though nobody had replaced the file.
+#[test]
+fn what_was_written_to_a_file_that_was_hidden_for_a_while_is_stored() {
+    with(ALL, files, |rig| {
+        let waiting = Waiting::start(
+            rig,
+            "a = os.open('a', os.O_WRONLY | os.O_TRUNC)\nos.write(a, b'good')",
+            "os.close(a)",
+        );
+        reload(rig, HIDES);
+        rig.sh("stat a").fails("No such file");
+        reload_as(rig, 3, "");
+        assert_eq!(waiting.go_on(), "exit status: 0");
+        assert_eq!(rig.read("a"), "good");
     });
 }
 

@@ -200,6 +200,7 @@ pub(crate) fn with_end(
         user: "root".to_owned(),
         door: Door::Mount,
     };
+    options.roots = vec![base.join("mnt")];
     if let Some(rules) = gateway.policy().scratch() {
         let place = base.join("scratch");
         std::fs::create_dir(&place).unwrap();

@@ -347,3 +347,78 @@ fn a_tree_deeper_than_any_path_goes_with_the_mount() {
         |rig| assert!(!rig.beside("slot-0/0").exists()),
     );
 }
+
+/// What is counted of a mount.
+fn counted(rig: &Rig<'_>) -> (u64, u64) {
+    let numbers = rig.mount.scratch().unwrap();
+    (numbers.entries, numbers.bytes)
+}
+
+/// It was counted for ever: nobody tells that such a file is closed.
+#[test]
+fn a_removed_file_that_is_open_at_the_end_is_not_counted_in_the_next_session() {
+    let hold = "import os, time\nos.mkdir('target'); f = open('target/f', 'wb', 0); \
+                f.write(bytes(1 << 20)); os.unlink('target/f'); print(flush=True); time.sleep(50)";
+    let mut held = None;
+    with_end(
+        &policy(""),
+        Options::new(0, 0),
+        |_| {},
+        |rig| {
+            let mut command = rig.command("python3", &["-c", hold]);
+            let mut child = command.stdout(std::process::Stdio::piped()).spawn().unwrap();
+            let mut line = [0];
+            std::io::Read::read_exact(child.stdout.as_mut().unwrap(), &mut line).unwrap();
+            held = Some(child);
+        },
+        |rig| {
+            let noted = fs::read_to_string(rig.beside("slot-0/usage"));
+            assert!(noted.as_ref().map_or(true, |noted| noted == "4096 1\n"), "{noted:?}");
+        },
+    );
+    let mut child = held.unwrap();
+    child.kill().unwrap();
+    child.wait().unwrap();
+}
+
+/// What a move into scratch had no room for was counted.
+#[test]
+fn what_finds_no_room_in_scratch_is_not_counted() {
+    let fill = |ws: &Path| {
+        fs::create_dir_all(ws.join("made/d")).unwrap();
+        fs::write(ws.join("made/d/f"), vec![b'x'; 100_000]).unwrap();
+    };
+    with(&policy("maxSize = \"64KiB\"\n"), fill, |rig| {
+        rig.sh("mv made target").fails("");
+        assert_eq!(counted(rig), (0, 0));
+        rig.sh("mkdir target; ! head -c 100000 /dev/zero >target/f; test -s target/f; rm target/f")
+            .ok();
+        assert_eq!(counted(rig), (1, 4096));
+    });
+}
+
+/// Two programs that made, emptied and removed the same names had them counted twice, or not.
+#[test]
+fn what_many_programs_do_with_the_same_names_is_counted_right() {
+    let script = "import os, threading\nos.mkdir('target')\n\
+        def make(n):\n  \
+          for i in range(300):\n    \
+            try:\n      \
+              f = os.open('target/%d' % (i % 3), os.O_RDWR | os.O_CREAT | (os.O_TRUNC if n % 2 else 0))\n      \
+              os.write(f, bytes(10000 * (1 + i % 5)))\n      \
+              if i % 2: os.unlink('target/%d' % (i % 3))\n      \
+              os.ftruncate(f, 5000 * (i % 4)); os.close(f)\n    \
+            except FileNotFoundError: os.close(f)\n\
+        threads = [threading.Thread(target=make, args=(n,)) for n in range(6)]\n\
+        [t.start() for t in threads]; [t.join() for t in threads]\n\
+        for name in os.listdir('target'): os.unlink('target/' + name)";
+    scratch(|rig| {
+        rig.python(script).ok();
+        // The last descriptors are told of a moment later.
+        let end = std::time::Instant::now() + std::time::Duration::from_secs(10);
+        while counted(rig) != (1, 4096) {
+            assert!(std::time::Instant::now() < end, "{:?}", counted(rig));
+            std::thread::sleep(std::time::Duration::from_millis(10));
+        }
+    });
+}

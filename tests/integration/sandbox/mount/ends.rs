@@ -18,7 +18,11 @@ impl Inside {
     fn start(place: &Place, script: &str) -> Self {
         let script = format!("echo ready; {script}");
         let args = ["exec", "--quiet", "--", "sh", "-c", &script];
-        let mut child = place.limited(&args).spawn().unwrap();
+        Self::start_with(place, &args)
+    }
+
+    fn start_with(place: &Place, args: &[&str]) -> Self {
+        let mut child = place.limited(args).spawn().unwrap();
         let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
         assert_eq!(lines.next().unwrap().unwrap(), "ready");
         Self { child, lines }
@@ -167,4 +171,78 @@ fn exec_can_be_stopped_while_it_writes_its_summary() {
     // It would be killed after five seconds.
     let status = child.wait().unwrap();
     assert!(told.elapsed() < Duration::from_secs(4), "{status}");
+}
+
+/// The records about scratch directories.
+fn scratch_records(place: &Place) -> Vec<Value> {
+    let mut records = place.records();
+    records.retain(|record| said(record, "op") == "scratch");
+    records
+}
+
+/// The next session counted them without what lay in a closed directory, and nothing told what the
+/// one before had left.
+#[test]
+fn scratch_of_a_killed_session_is_on_record_with_the_next_one() {
+    for who in users() {
+        let place = Place::with_scratch(who, "");
+        let script = "mkdir -p target/a/b; head -c 1048576 /dev/zero >target/a/b/f; chmod 0 target/a; \
+                      chmod 0 target; echo ready; sleep 30";
+        let policy = place.at("policies/policy.toml");
+        let args = ["exec", "--quiet", "--policy", &policy, "--", "sh", "-c", script];
+        let inside = Inside::start_with(&place, &args);
+        let gate = i32::try_from(inside.one("gate-process")).unwrap();
+        let gate = rustix::process::Pid::from_raw(gate).unwrap();
+        rustix::process::kill_process(gate, rustix::process::Signal::KILL).unwrap();
+        inside.end();
+        assert_eq!(scratch_records(&place), Vec::<Value>::new(), "{who:?}");
+        let session = said(&place.records()[0], "session").to_owned();
+        let _ = std::fs::remove_file(place.base().join("fuse"));
+        let ended = place.exec(&[], "stat -c %a target; chmod 700 target; stat -c %a target/a");
+        assert_eq!(ended.stdout, "0\n0\n", "{who:?} {ended:?}");
+        let records = scratch_records(&place);
+        let facts: Vec<_> = records.iter().map(|record| record["facts"].clone()).collect();
+        let numbers = |facts: &Value| (facts["entries"].clone(), facts["bytes"].clone());
+        let expected = (4.into(), (3 * 4096 + 1_048_576).into());
+        assert_eq!(facts.len(), 2, "{who:?} {records:?}");
+        assert_eq!((&facts[0]["leftBy"], numbers(&facts[0])), (&session.into(), expected.clone()));
+        assert_eq!((facts[1].get("leftBy"), numbers(&facts[1])), (None, expected));
+        assert_ne!(records[0]["session"], facts[0]["leftBy"]);
+    }
+}
+
+/// Where nothing was left, and where a signal or the time ended it, it was not told.
+#[test]
+fn each_end_of_a_session_has_a_record_of_its_scratch() {
+    let place = Place::with_scratch(users()[0], "");
+    let ways: [(&[&str], &str); 5] = [
+        (&[], "true"),
+        (&[], "mkdir target; exit 7"),
+        (&[], "kill -9 $$"),
+        (&["--timeout", "1s"], "trap '' TERM; while :; do sleep 0.1; done"),
+        (&["--timeout", "1s"], "echo x >target/f; sleep 30 & sleep 30"),
+    ];
+    for (number, (options, script)) in ways.into_iter().enumerate() {
+        let _ = std::fs::remove_file(place.base().join("fuse"));
+        let ended = place.exec(options, script);
+        let records = scratch_records(&place);
+        assert_eq!(records.len(), number + 1, "{script}: {ended:?} {records:?}");
+        assert_eq!(records[number]["facts"].get("leftBy"), None, "{script}");
+    }
+    let policy = place.at("policies/policy.toml");
+    for signal in [rustix::process::Signal::TERM, rustix::process::Signal::INT] {
+        let args = ["exec", "--policy", &policy, "--", "sh", "-c", "echo ready; sleep 30"];
+        let _ = std::fs::remove_file(place.base().join("fuse"));
+        let mut child = place.limited(&args).spawn().unwrap();
+        let mut line = String::new();
+        BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();
+        let exec =
+            beneath(child.id()).into_iter().find(|(_, line)| line.contains(" exec --policy"));
+        let exec = i32::try_from(exec.unwrap().0).unwrap();
+        let before = scratch_records(&place).len();
+        rustix::process::kill_process(rustix::process::Pid::from_raw(exec).unwrap(), signal)
+            .unwrap();
+        let ended = end(child);
+        assert_eq!(scratch_records(&place).len(), before + 1, "{signal:?} {ended:?}");
+    }
 }

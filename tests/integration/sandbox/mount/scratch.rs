@@ -5,7 +5,7 @@ use super::*;
 const SCRATCH: &str = "\n[scratch]\npaths = [\"target\", \"hidden\"]\n";
 
 impl Place {
-    fn with_scratch(who: As, more: &str) -> Self {
+    pub(super) fn with_scratch(who: As, more: &str) -> Self {
         let place = Self::mounted(who);
         std::fs::write(place.at("policies/policy.toml"), format!("{POLICY}{SCRATCH}{more}"))
             .unwrap();

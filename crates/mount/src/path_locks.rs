@@ -1,0 +1,150 @@
+//! Locks on paths: a commit keeps its own path as it is, and a rename waits for those that it
+//! changes, for no others.
+//!
+//! Requests are served in the order in which they asked, so a rename that waits is not passed
+//! by later commits of the same path. No thread asks while it has a lock.
+
+use std::{
+    collections::BTreeMap,
+    sync::{Condvar, Mutex, MutexGuard, PoisonError},
+};
+
+use portcullis_policy::model::WorkspacePath;
+
+/// The locks that are held or waited for.
+#[derive(Debug, Default)]
+pub(crate) struct PathLocks {
+    queue: Mutex<Queue>,
+    freed: Condvar,
+}
+
+#[derive(Debug, Default)]
+struct Queue {
+    next: u64,
+    locks: BTreeMap<u64, Lock>,
+}
+
+/// What somebody locks.
+#[derive(Debug)]
+pub(crate) enum Lock {
+    /// A path that must stay as it is.
+    Shared(WorkspacePath),
+    /// Paths that change, with all that is beneath them.
+    Exclusive(Vec<WorkspacePath>),
+}
+
+impl Lock {
+    fn conflicts(&self, other: &Self) -> bool {
+        match (self, other) {
+            (Self::Shared(_), Self::Shared(_)) => false,
+            (Self::Shared(path), Self::Exclusive(changed))
+            | (Self::Exclusive(changed), Self::Shared(path)) => {
+                changed.iter().any(|changed| path.is_within(changed))
+            }
+            (Self::Exclusive(one), Self::Exclusive(two)) => {
+                one.iter().any(|one| two.iter().any(|two| one.is_within(two) || two.is_within(one)))
+            }
+        }
+    }
+}
+
+/// Holds a lock until dropped.
+#[must_use]
+#[derive(Debug)]
+pub(crate) struct Held<'a> {
+    locks: &'a PathLocks,
+    ticket: u64,
+}
+
+impl PathLocks {
+    /// Waits for all conflicting locks that were asked for earlier.
+    pub(crate) fn hold(&self, lock: Lock) -> Held<'_> {
+        let mut queue = self.queue();
+        let ticket = queue.next;
+        queue.next += 1;
+        queue.locks.insert(ticket, lock);
+        let waits = |queue: &mut Queue| {
+            let lock = queue.locks.get(&ticket);
+            let mut earlier = queue.locks.range(..ticket);
+            lock.is_some_and(|lock| earlier.any(|(_, earlier)| earlier.conflicts(lock)))
+        };
+        drop(self.freed.wait_while(queue, waits).unwrap_or_else(PoisonError::into_inner));
+        Held { locks: self, ticket }
+    }
+
+    fn queue(&self) -> MutexGuard<'_, Queue> {
+        self.queue.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Drop for Held<'_> {
+    fn drop(&mut self) {
+        self.locks.queue().locks.remove(&self.ticket);
+        self.locks.freed.notify_all();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{sync::mpsc, thread, time::Duration};
+
+    use super::*;
+
+    fn path(text: &str) -> WorkspacePath {
+        WorkspacePath::parse(text).unwrap()
+    }
+
+    fn shared(text: &str) -> Lock {
+        Lock::Shared(path(text))
+    }
+
+    fn exclusive(texts: &[&str]) -> Lock {
+        Lock::Exclusive(texts.iter().copied().map(path).collect())
+    }
+
+    #[test]
+    fn a_rename_conflicts_with_what_is_beneath_its_paths_alone() {
+        let rename = exclusive(&["a/b", "c"]);
+        for (other, expected) in [
+            (shared("a/b"), true),
+            (shared("a/b/x"), true),
+            (shared("c/x"), true),
+            (shared("a"), false),
+            (shared("a/bb"), false),
+            (exclusive(&["a/b/x"]), true),
+            (exclusive(&["a"]), true),
+            (exclusive(&["a/x", "d"]), false),
+        ] {
+            assert_eq!(rename.conflicts(&other), expected, "{other:?}");
+            assert_eq!(other.conflicts(&rename), expected, "{other:?}");
+        }
+        assert!(!shared("a").conflicts(&shared("a")));
+    }
+
+    #[test]
+    fn nobody_passes_a_rename_of_the_same_path_and_others_do_not_wait() {
+        let locks = PathLocks::default();
+        let commit = locks.hold(shared("a/f"));
+        thread::scope(|scope| {
+            let (sender, receiver) = mpsc::channel();
+            let wait = |name: &'static str, lock: Lock, asked: u64| {
+                let (locks, sender) = (&locks, sender.clone());
+                scope.spawn(move || {
+                    let _held = locks.hold(lock);
+                    sender.send(name).unwrap();
+                });
+                while locks.queue().next < asked {
+                    thread::yield_now();
+                }
+            };
+            wait("rename", exclusive(&["a", "b"]), 2);
+            wait("commit", shared("a/g"), 3);
+            drop(locks.hold(shared("c")));
+            assert!(receiver.recv_timeout(Duration::from_millis(50)).is_err());
+            drop(commit);
+            for name in ["rename", "commit"] {
+                assert_eq!(receiver.recv_timeout(Duration::from_secs(10)), Ok(name));
+            }
+        });
+    }
+}

@@ -1,0 +1,97 @@
+//! What waits for a commit that takes long, and what does not.
+
+use std::fs;
+
+use crate::rig::{ALL, with};
+
+/// Commits a large file, renames another one and the directory above it, and looks at what has
+/// nothing to do with them as long as that takes.
+const BUSY: &str = r"
+import os, threading, time
+# The kernel has the directory of a rename wait for it, so the others are open.
+third, other = [os.open(name, os.O_RDONLY) for name in ['third', 'other']]
+big = os.open('big/f', os.O_WRONLY | os.O_CREAT)
+for n in range(24): os.write(big, b'one two three 44\n' * (1 << 16))
+ended = {}
+def run(name, do):
+    begun = time.time(); do(); ended[name] = (begun, time.time())
+def start(name, do):
+    thread = threading.Thread(target=run, args=(name, do)); thread.start(); return thread
+threads = [start('commit', lambda: os.close(big))]
+time.sleep(0.3)
+threads.append(start('waits', lambda: os.rename('big', 'moved')))
+threads.append(start('other', lambda: os.rename('x', 'y', src_dir_fd=other, dst_dir_fd=other)))
+slowest, rounds = 0, 0
+while 'commit' not in ended:
+    begun = time.time()
+    for name in ['missing-%d' % rounds, 'target', 'f']:
+        try: os.stat(name, dir_fd=third)
+        except FileNotFoundError: pass
+    os.close(os.open('f', os.O_RDONLY, dir_fd=third))
+    new = os.open('new', os.O_WRONLY | os.O_CREAT, dir_fd=third); os.write(new, b'x'); os.close(new)
+    os.listdir(third)
+    slowest, rounds = max(slowest, time.time() - begun), rounds + 1
+for thread in threads: thread.join()
+took = ended['commit'][1] - ended['commit'][0]
+print(took > 1, slowest < took / 2, ended['other'][1] < ended['commit'][1], ended['waits'][1] >= ended['commit'][1],
+    took, slowest, rounds)
+";
+
+/// A rename waited for all commits, and every lookup for the rename.
+#[test]
+fn a_commit_and_a_rename_that_waits_for_it_keep_no_other_path_waiting() {
+    let fill = |root: &std::path::Path| {
+        for name in ["big", "other", "third"] {
+            fs::create_dir(root.join(name)).unwrap();
+        }
+        fs::write(root.join("third/f"), "f\n").unwrap();
+        fs::write(root.join("other/x"), "x\n").unwrap();
+    };
+    // To search it for secrets takes long.
+    let secrets = "[secrets]\nonWrite = \"deny\"\n[[secrets.rules]]\nid = \"k\"\nregex = '[a-z]+ [a-z]+[0-9]{9}'\n";
+    let policy = format!("{ALL}[scratch]\npaths = [\"target\"]\n{secrets}");
+    with(&policy, fill, |rig| {
+        let said = rig.python(BUSY).ok();
+        assert!(said.starts_with("True True True True "), "{said}");
+        assert_eq!(fs::metadata(rig.host("moved/f")).unwrap().len(), (24 << 16) * 17);
+        assert_eq!(rig.read("other/y"), "x\n");
+    });
+}
+
+/// The version that a change of the time or the mode made was taken for another program's, where
+/// something was written between it and the commit before.
+#[test]
+fn what_is_written_beside_a_commit_that_sets_attributes_is_no_conflict() {
+    let script = r"
+import os, threading
+file, done, errors = os.open('a', os.O_WRONLY | os.O_CREAT), [], []
+os.ftruncate(file, 1 << 12)
+os.fsync(file)
+def write():
+    n = 0
+    while not done:
+        try: os.pwrite(file, b'%08d' % n, 0)
+        except OSError as error: return errors.append(error)
+        n += 1
+thread = threading.Thread(target=write); thread.start()
+for n in range(50):
+    try:
+        os.utime(file, (n, n)); os.fchmod(file, 0o600 + n % 2 * 0o40)
+        # fsync(2) would keep the writer waiting.
+        os.close(os.dup(file))
+        os.rename('a', 'b'); os.rename('b', 'a')
+    except OSError as error: errors.append(error); break
+done.append(1); thread.join()
+try: os.close(file)
+except OSError as error: errors.append(error)
+print(errors)
+";
+    with(
+        ALL,
+        |_| {},
+        |rig| {
+            assert_eq!(rig.python(script).ok(), "[]\n");
+            assert_eq!(rig.read("a").len(), 1 << 12);
+        },
+    );
+}
