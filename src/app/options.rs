@@ -1,13 +1,16 @@
 //! The options that every command takes.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use crate::model::AgentName;
 
 use super::{
     failure::{Context as _, Failure},
-    state_directory, trusted_paths,
+    trusted_paths,
 };
+
+/// The workspace where none was named.
+const HERE: &str = ".";
 
 /// Where help shows them, apart from a command's own, among which global
 /// options would be scattered.
@@ -22,7 +25,7 @@ pub(crate) struct Common {
         global = true,
         help_heading = HEADING,
         value_name = "DIR",
-        default_value = ".",
+        default_value = HERE,
         env = "PORTCULLIS_WORKSPACE"
     )]
     pub(crate) workspace: PathBuf,
@@ -89,8 +92,8 @@ impl Common {
     /// # Errors
     /// When one could, or there is no such workspace.
     pub(crate) fn state_directory(&self) -> Result<PathBuf, Failure> {
-        let state = state_directory::directory(self.state.as_ref(), &self.workspace)?;
-        trusted_paths::check(&self.workspace, &state, self.config.as_deref())?;
-        Ok(state)
+        // Where only the state directory is named, the current directory has no part in it.
+        let workspace = Some(&*self.workspace).filter(|path| *path != Path::new(HERE));
+        trusted_paths::state(self.state.as_ref(), workspace, self.config.as_deref())
     }
 }

@@ -38,14 +38,27 @@ pub(crate) fn state(
         _ => Some(here.to_owned()),
     };
     if let Some(owner) = owner {
-        check(&owner, &path, config).map_err(|failure| {
-            failure.help(
-                "to look at a log all the same, name it as a copy is named: \
-                 `portcullis audit verify --dir DIR`",
-            )
-        })?;
+        check(&owner, &path, config)?;
     }
     Ok(path)
+}
+
+/// The same for a command that only looks at the log.
+///
+/// # Errors
+/// As [`state`].
+pub(crate) fn log_state(
+    named: Option<&PathBuf>,
+    workspace: Option<&Path>,
+    config: Option<&Path>,
+) -> Result<PathBuf, Failure> {
+    state(named, workspace, config).map_err(|failure| match failure.advice() {
+        Some(_) => failure,
+        None => failure.help(
+            "to look at a log all the same, name it as a copy is named: \
+             `portcullis audit verify --dir DIR`",
+        ),
+    })
 }
 
 /// Refuses what a start refuses before it opens the state directory `state` of

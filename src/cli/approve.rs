@@ -8,7 +8,7 @@ use rustix::{
 };
 use serde_json::json;
 
-use super::announcer::headline;
+use super::{announcer::headline, consent};
 use crate::{
     app::approval_socket::{self, Choice, Item, Reply, Request},
     app::{
@@ -21,13 +21,15 @@ use crate::{
 /// See and answer the requests that wait for a person
 ///
 /// A rule with `effect = "ask"` lets a request wait. Without an ID this shows
-/// what waits in the workspace, with what would change; with one it approves
-/// exactly that.
+/// what waits in the workspace, with what would change. With one it shows that
+/// request as the gate has it, and asks before it approves exactly that: what is
+/// printed beside a running command may come from the command.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:\n  \
     portcullis approve --list\n  \
     portcullis approve 3fa9c1d2\n  \
     portcullis approve 3fa9c1d2 --session\n  \
+    portcullis approve --yes 3fa9c1d2\n  \
     portcullis approve --reject 3fa9c1d2")]
 pub(crate) struct Args {
     #[command(flatten)]
@@ -44,6 +46,10 @@ pub(crate) struct Args {
     /// Approve the same operation on the same path for the rest of the session
     #[arg(long, requires = "id")]
     session: bool,
+    /// Approve without showing the request and asking: for scripts that read it from
+    /// `--list --json`
+    #[arg(long, requires = "id")]
+    yes: bool,
     /// Print one JSON object
     #[arg(long)]
     json: bool,
@@ -53,8 +59,8 @@ pub(crate) struct Args {
 pub(crate) fn run(args: &Args) -> Result<ExitCode, Failure> {
     let state = args.common.state_directory()?;
     match (&args.id, &args.reject) {
-        (Some(id), _) if args.session => answer(args, &state, id, Choice::Session),
-        (Some(id), _) => answer(args, &state, id, Choice::Once),
+        (Some(id), _) if args.session => approve(args, &state, id, Choice::Session),
+        (Some(id), _) => approve(args, &state, id, Choice::Once),
         (None, Some(id)) => answer(args, &state, id, Choice::Reject),
         (None, None) => list(args, &state),
     }
@@ -79,7 +85,28 @@ fn send(state: &Path, request: &Request, go_on: impl FnMut(Reply) -> bool) -> Re
     }
 }
 
-fn list(args: &Args, state: &Path) -> Result<ExitCode, Failure> {
+/// Approves a request, once whoever is at the terminal has seen it and said yes.
+fn approve(args: &Args, state: &Path, id: &str, choice: Choice) -> Result<ExitCode, Failure> {
+    if args.yes {
+        return answer(args, state, id, choice);
+    }
+    let waiting = waiting(state)?;
+    let Some(item) = waiting.iter().find(|item| item.id == id) else {
+        // The gate says what became of it. One that came just now was not seen.
+        return answer(args, state, id, Choice::Reject);
+    };
+    if args.json {
+        return Err(Failure::new("nothing was approved: with --json nobody is asked")
+            .help("give --yes to approve the request without being shown it"));
+    }
+    print(item);
+    let scope = if choice == Choice::Session { " for the rest of the session" } else { "" };
+    consent::require(false, &format!("approve this{scope}?"))?;
+    answer(args, state, id, choice)
+}
+
+/// The requests that wait.
+fn waiting(state: &Path) -> Result<Vec<Item>, Failure> {
     let (mut waiting, mut refused) = (Vec::new(), None);
     send(state, &Request::List, |reply| {
         match reply {
@@ -92,13 +119,18 @@ fn list(args: &Args, state: &Path) -> Result<ExitCode, Failure> {
     if let Some(why) = refused {
         return Err(Failure::new(format_args!("the gate does not listen: {}", Escaped(&why))));
     }
+    Ok(waiting)
+}
+
+fn list(args: &Args, state: &Path) -> Result<ExitCode, Failure> {
+    let waiting = waiting(state)?;
     if args.json {
         outjson!(json!({ "waiting": waiting }));
     } else if waiting.is_empty() {
         outln!("nothing waits for approval");
     } else {
         waiting.iter().for_each(print);
-        outln!("\n`portcullis approve ID` approves one of them, `--reject ID` rejects it");
+        outln!("\n`portcullis approve ID` asks whether to approve one, `--reject ID` rejects it");
     }
     Ok(ExitCode::SUCCESS)
 }

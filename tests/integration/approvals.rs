@@ -5,6 +5,7 @@ mod buffers;
 mod editor;
 mod secrets;
 mod shell;
+mod terminal;
 
 use std::{
     io::Write as _,

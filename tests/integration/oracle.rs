@@ -353,7 +353,7 @@ fn what_is_not_there_is_told_after_a_yes() {
     let child = begin(&world, &["read", "hidden/gone"], "");
     let asked = waiting(&world, 1).remove(0);
     assert_eq!(asked["change"], "discloses `hidden/gone`");
-    world.run(&["approve", &id(&asked)]).ok();
+    world.run(&["approve", "--yes", &id(&asked)]).ok();
     let done = end(child);
     assert!(done.code == 1 && done.stderr.contains("not found"), "{done:?}");
     let (approval, record) = (kinds(&world, "approval").remove(0), world.last());
@@ -363,7 +363,7 @@ fn what_is_not_there_is_told_after_a_yes() {
     let child = begin(&world, &["read", "hidden/gone"], "");
     let asked = waiting(&world, 1).remove(0);
     world.file("hidden/gone", "treasure\n");
-    world.run(&["approve", &id(&asked)]).ok();
+    world.run(&["approve", "--yes", &id(&asked)]).ok();
     assert!(end(child).denied("person").stderr.contains("is not what was approved"));
 }
 

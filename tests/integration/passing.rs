@@ -176,13 +176,13 @@ fn a_yes_holds_for_what_a_link_leads_to_that_a_person_was_asked_about() {
         let child = begin(&world, args, input);
         let asked = waiting(&world, 1).remove(0);
         assert_eq!((&asked["path"], &asked["askedPath"]), (&"open/x".into(), &"l1/x".into()));
-        world.run(&["approve", &id(&asked)]).ok();
+        world.run(&["approve", "--yes", &id(&asked)]).ok();
         end(child).ok();
     }
     assert_eq!(world.read("open/x"), "new\n");
     // What is not there is told after a yes.
     let child = begin(&world, &["read", "l1/gone"], "");
-    world.run(&["approve", &id(&waiting(&world, 1)[0])]).ok();
+    world.run(&["approve", "--yes", &id(&waiting(&world, 1)[0])]).ok();
     let done = end(child);
     assert!(done.code == 1 && done.stderr.contains("not found"), "{done:?}");
 }

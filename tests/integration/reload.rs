@@ -251,7 +251,7 @@ fn what_waits_is_approved_from_a_shell_and_under_one_policy_only() {
         let id = list["waiting"][0]["id"].as_str().unwrap().to_owned();
         let tool = question["params"]["toolCall"]["toolCallId"].as_str().unwrap();
         assert!(tool.ends_with(&format!("-{id}")), "{tool}");
-        relay.world().run(&["approve", &id]).ok();
+        relay.world().run(&["approve", "--yes", &id]).ok();
         // The editor need not answer any more.
         assert_eq!(relay.hear()["method"], "$/cancel_request");
         let answer = relay.heard().remove(0);
@@ -273,7 +273,7 @@ fn no_agent_can_guess_the_name_of_a_question() {
         let id = list["waiting"][0]["id"].as_str().unwrap();
         let tool = question["params"]["toolCall"]["toolCallId"].as_str().unwrap();
         let secret = tool.strip_suffix(id).unwrap().to_owned();
-        relay.world().run(&["approve", id]).ok();
+        relay.world().run(&["approve", "--yes", id]).ok();
         assert_eq!(relay.hear()["method"], "$/cancel_request");
         assert!(relay.heard().remove(0).get("result").is_some());
         relay.end();

@@ -2,6 +2,7 @@
 //! back.
 
 use serde::{Deserialize, Serialize};
+use serde_json::Value;
 
 use crate::gateway::{Answer, AnswerError, Question};
 
@@ -98,6 +99,10 @@ pub(crate) struct Item {
     /// SHA-256 of what a rename moves.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub moved: Option<String>,
+    /// The mode and time that are set, of a new file or by a change of attributes, as the
+    /// record has them.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub attributes: Option<Value>,
     /// SHA-256 of the policy.
     pub policy_sha256: String,
     /// What would change.
@@ -141,6 +146,7 @@ impl From<&Question> for Item {
             before: binding.before.map(|hash| hash.to_string()),
             after: binding.after.map(|hash| hash.to_string()),
             moved: binding.moved.clone(),
+            attributes: binding.attributes.clone(),
             policy_sha256: binding.policy_sha256.clone(),
             change: question.change.clone(),
             seconds_left: left.as_secs(),

@@ -49,7 +49,7 @@ impl Place {
     /// The state directory, where no agent could have chosen it.
     pub(super) fn state(&self) -> Result<PathBuf, Failure> {
         let (workspace, config) = (self.workspace.as_deref(), self.config.as_deref());
-        trusted_paths::state(self.state.as_ref(), workspace, config)
+        trusted_paths::log_state(self.state.as_ref(), workspace, config)
     }
 
     /// What the operator configured for the log.

@@ -31,7 +31,7 @@ impl LogArgs {
     /// The log's directory, where no agent could have chosen it.
     pub(super) fn directory(&self) -> Result<PathBuf, Failure> {
         let Log { workspace, state } = &self.place;
-        Ok(trusted_paths::state(state.as_ref(), workspace.as_deref(), None)?.join("audit"))
+        Ok(trusted_paths::log_state(state.as_ref(), workspace.as_deref(), None)?.join("audit"))
     }
 
     /// The earliest time, in the form of a record's.

@@ -12,7 +12,7 @@ fn moved_after(world: &World, args: &[&str], change: impl FnOnce(&World)) -> boo
     let asked = waiting(world, 1).remove(0);
     assert_eq!(asked["moved"].as_str().unwrap().len(), 64, "{asked}");
     change(world);
-    world.run(&["approve", &id(&asked)]).ok();
+    world.run(&["approve", "--yes", &id(&asked)]).ok();
     let done = end(child);
     if done.code == 3 {
         assert!(done.stderr.contains("is not what was approved"), "{}", done.stderr);
@@ -82,7 +82,7 @@ fn a_stale_approval_s_denial_names_nothing_that_is_not_there() {
     let child = begin(&world, &["write", "src/payments/card.ts"], "new\n");
     let asked = waiting(&world, 1).remove(0);
     world.file("src/payments/card.ts", "somebody's\n");
-    world.run(&["approve", &id(&asked)]).ok();
+    world.run(&["approve", "--yes", &id(&asked)]).ok();
     end(child).denied("payments");
     let denied = world.last();
     assert_eq!((&denied["kind"], &denied["decision"]), (&"decision".into(), &"deny".into()));
@@ -96,7 +96,7 @@ fn a_read_is_bound_to_what_was_there() {
     let child = begin(&world, &["read", "src/vault/a.txt"], "");
     let asked = waiting(&world, 1).remove(0);
     world.file("src/vault/a.txt", "a greater treasure\n");
-    world.run(&["approve", &id(&asked)]).ok();
+    world.run(&["approve", "--yes", &id(&asked)]).ok();
     assert!(end(child).denied("vault").stdout.is_empty());
 }
 
@@ -106,7 +106,7 @@ fn a_tree_that_is_removed_is_bound() {
     let child = begin(&world, &["rm", "-r", "src/payments"], "");
     let asked = waiting(&world, 1).remove(0);
     world.file("src/payments/another.ts", "kept\n");
-    world.run(&["approve", &id(&asked)]).ok();
+    world.run(&["approve", "--yes", &id(&asked)]).ok();
     end(child).denied("payments");
     assert_eq!(world.read("src/payments/another.ts"), "kept\n");
     assert_eq!(world.read("src/payments/card.ts"), "one\ntwo\n");

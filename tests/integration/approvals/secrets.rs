@@ -62,7 +62,7 @@ fn at_a_shell_the_difference_is_that_of_the_redacted_view() {
     let (id, change) = shown(&world);
     assert!(change.contains("-port = 80\n+port = 81\n"), "{change}");
     assert!(change.contains(" token = [portcullis-secret:token:"), "{change}");
-    let taken = world.run(&["approve", &id, "--json"]).ok();
+    let taken = world.run(&["approve", "--yes", &id, "--json"]).ok();
     assert!(!taken.text().contains(TOKEN), "{taken:?}");
     let done = end(child).ok();
     assert!(!done.stderr.contains(TOKEN), "{done:?}");
@@ -141,13 +141,13 @@ fn a_backup_that_is_put_back_is_not_shown_in_the_clear() {
     let child = begin(&world, &["write", "app.conf"], "port = 80\n");
     let (id, change) = shown(&world);
     assert!(change.contains("-token = [portcullis-secret:token:"), "{change}");
-    world.run(&["approve", &id]).ok();
+    world.run(&["approve", "--yes", &id]).ok();
     end(child).ok();
     let mut restore = world.command(&["backup", "restore", "app.conf"]);
     let child = restore.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
     let (id, change) = shown(&world);
     assert!(change.starts_with("puts the backup "), "{change}");
-    world.run(&["approve", &id]).ok();
+    world.run(&["approve", "--yes", &id]).ok();
     let restored = end(child).ok();
     assert!(!format!("{restored:?}").contains(TOKEN), "{restored:?}");
     assert_eq!(world.read("app.conf"), FILE);

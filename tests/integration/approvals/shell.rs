@@ -28,7 +28,7 @@ fn a_write_waits_is_approved_and_all_of_it_is_on_record() {
     assert_eq!(world.read("src/payments/card.ts"), "one\ntwo\n", "nothing happens before");
     assert_eq!(kinds(&world, "intent").len(), 0);
 
-    let done = world.run(&["approve", &id(&asked)]).ok();
+    let done = world.run(&["approve", "--yes", &id(&asked)]).ok();
     assert_eq!(done.text(), "approved: write `src/payments/card.ts` by agent `cli`\n");
     let done = end(child).ok();
     assert!(done.stderr.contains("in another shell, `portcullis approve "), "{}", done.stderr);
@@ -115,7 +115,7 @@ fn a_read_is_disclosed_only_afterwards() {
     let child = begin(&world, &["read", "src/vault/a.txt"], "");
     let asked = waiting(&world, 1).remove(0);
     assert!(!asked.to_string().contains("treasure"));
-    world.run(&["approve", &id(&asked)]).ok();
+    world.run(&["approve", "--yes", &id(&asked)]).ok();
     assert_eq!(end(child).ok().text(), "treasure\n");
 }
 
@@ -160,7 +160,7 @@ fn what_changed_meanwhile_is_not_what_was_approved() {
     let child = begin(&world, &["append", path], "three\n");
     let asked = waiting(&world, 1).remove(0);
     world.file(path, "another\n");
-    world.run(&["approve", &id(&asked)]).ok();
+    world.run(&["approve", "--yes", &id(&asked)]).ok();
     let done = end(child).denied("payments");
     assert!(done.stderr.contains("is not what was approved"), "{}", done.stderr);
     assert_eq!(world.read(path), "another\n");
@@ -170,7 +170,7 @@ fn what_changed_meanwhile_is_not_what_was_approved() {
     let asked = waiting(&world, 1).remove(0);
     std::fs::remove_file(world.path(path)).unwrap();
     std::os::unix::fs::symlink("../a.ts", world.path(path)).unwrap();
-    world.run(&["approve", &id(&asked)]).ok();
+    world.run(&["approve", "--yes", &id(&asked)]).ok();
     end(child).denied("payments");
     assert_eq!(world.read("src/a.ts"), "a\n");
 
@@ -179,7 +179,7 @@ fn what_changed_meanwhile_is_not_what_was_approved() {
     let asked = waiting(&world, 1).remove(0);
     assert_eq!(asked.get("before"), None);
     world.file("src/payments/new.ts", "somebody's\n");
-    world.run(&["approve", &id(&asked)]).ok();
+    world.run(&["approve", "--yes", &id(&asked)]).ok();
     end(child).denied("payments");
     assert_eq!(world.read("src/payments/new.ts"), "somebody's\n");
 }
@@ -254,7 +254,7 @@ fn it_can_be_answered_once_only() {
     let asked = id(&waiting(&world, 1)[0]);
     world.run(&["approve", "--reject", &asked]).ok();
     // Whether the command is still there or gone, nobody takes the answer.
-    let again = world.run(&["approve", &asked]);
+    let again = world.run(&["approve", "--yes", &asked]);
     assert_eq!(again.code, 1, "{again:?}");
     assert!(
         again.stderr.contains("needs no answer any more: rejected by ")
@@ -278,7 +278,7 @@ fn several_wait_side_by_side_and_nothing_else_waits() {
     let of = |name: &str| {
         id(asked.iter().find(|item| item["path"].as_str().unwrap().ends_with(name)).unwrap())
     };
-    world.run(&["approve", &of("b.ts")]).ok();
+    world.run(&["approve", "--yes", &of("b.ts")]).ok();
     end(second).ok();
     assert_eq!(waiting(&world, 1).len(), 1);
     world.run(&["approve", "--reject", &of("a.ts")]).ok();
@@ -293,7 +293,7 @@ fn a_gate_that_was_killed_leaves_nothing_to_answer() {
     child.kill().unwrap();
     child.wait().unwrap();
     assert!(waiting(&world, 0).is_empty());
-    assert_eq!(world.run(&["approve", &asked]).code, 1);
+    assert_eq!(world.run(&["approve", "--yes", &asked]).code, 1);
     // The next gate clears up.
     world.fs(&["read", "src/a.ts"]).ok();
     assert_eq!(std::fs::read_dir(world.state().join("approvals")).unwrap().count(), 0);
@@ -373,7 +373,7 @@ fn a_desk_that_had_no_descriptor_left_hears_again() {
     prlimit(gate, Resource::Nofile, before).unwrap();
     early.set_read_timeout(Some(PATIENCE)).unwrap();
     assert_eq!((&early).read(&mut [0]).unwrap(), 1);
-    world.run(&["approve", &asked]).ok();
+    world.run(&["approve", "--yes", &asked]).ok();
     end(child).ok();
 }
 

@@ -282,7 +282,7 @@ fn reads_that_wait_for_a_person_hold_nobody_up() {
     );
     // With a person's word one is read.
     let asked = waiting(&service.world, 10);
-    service.world.run(&["approve", &id(&asked[0])]).ok();
+    service.world.run(&["approve", "--yes", &id(&asked[0])]).ok();
     let reply = raw.reply();
     let read = asked[0]["path"].as_str().unwrap().to_owned();
     assert!(read.ends_with(reply["requestId"].as_str().unwrap()), "{reply}: {read}");

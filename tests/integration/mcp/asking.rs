@@ -76,7 +76,7 @@ fn a_shell_answers_where_the_client_cannot_or_may_not() {
                 break first["id"].as_str().unwrap().to_owned();
             }
         };
-        world.run(&["approve", &waiting]).ok();
+        world.run(&["approve", "--yes", &waiting]).ok();
         assert_eq!(client.answer(id)["result"]["isError"], false);
         assert!(client.others.is_empty(), "{:?}", client.others);
         client.end();
@@ -294,7 +294,7 @@ fn a_read_of_a_resource_that_asks_ends_as_a_call_of_a_tool_does() {
 
     let (id, question) = asked(&mut client);
     let listed = world.run(&["approve", "--list", "--json"]).ok().json();
-    world.run(&["approve", listed["waiting"][0]["id"].as_str().unwrap()]).ok();
+    world.run(&["approve", "--yes", listed["waiting"][0]["id"].as_str().unwrap()]).ok();
     assert_eq!(client.answer(id)["result"]["contents"][0]["text"], "treasure\n");
     is_taken_back(&mut client, &question);
 

@@ -311,7 +311,7 @@ fn secrets_approvals_and_policies_of_real_gates_are_listed() {
     world.set_policy(&version("2"));
     assert!(courier.hang_up().success());
     let child = begin(&world, &["write", "pay/card.ts"], "two\n");
-    world.run(&["approve", &id(&waiting(&world, 1)[0])]).ok();
+    world.run(&["approve", "--yes", &id(&waiting(&world, 1)[0])]).ok();
     end(child).ok();
     let child = begin(&world, &["rm", "pay/card.ts"], "");
     world.run(&["approve", "--reject", &id(&waiting(&world, 1)[0])]).ok();

@@ -252,7 +252,7 @@ fn requests_without_a_session_may_have_the_same_id() {
     assert_eq!(read["result"]["content"][0]["text"], "of shop\n", "{read}");
     let request = asked["facts"]["question"].as_str().unwrap_or_else(|| panic!("{asked}"));
     let state = site.state("shop");
-    site.world.run(&["approve", "--state", state.to_str().unwrap(), request]).ok();
+    site.world.run(&["approve", "--yes", "--state", state.to_str().unwrap(), request]).ok();
     assert!(all(first).contains("asked\\n"));
 }
 

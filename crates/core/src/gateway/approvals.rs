@@ -13,6 +13,7 @@ use std::{
 };
 
 use portcullis_audit::Hash;
+use serde_json::Value;
 
 use crate::{
     model::{OperationKind, Session},
@@ -48,7 +49,7 @@ pub struct Binding {
     /// SHA-256 of what a rename moves, of a directory over all that is in it.
     pub moved: Option<String>,
     /// Attributes that are set, as the record has them.
-    pub attributes: Option<String>,
+    pub attributes: Option<Value>,
     /// SHA-256 of the policy in force.
     pub policy_sha256: String,
     /// The ids of the rules that ask.

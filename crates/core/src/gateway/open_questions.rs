@@ -7,12 +7,16 @@ use portcullis_audit::Draft;
 
 use super::{
     Gateway,
-    approvals::{Approver, Ticket},
+    approvals::Approver,
     asking::REJECTED,
     error::Stopped,
     pending_approval::{ApprovalState, Approved, Asking, OpenQuestion},
 };
 use crate::model::Session;
+
+/// Why a request is denied that a person is asked about. Its sender is not told the
+/// question's id: it could print it with a description of another request.
+const WAITS: &str = "a person is asked; the same request passes once it is approved";
 
 impl Gateway {
     /// Puts a question to whoever may answer, unless it was put before, and does not wait.
@@ -33,7 +37,7 @@ impl Gateway {
             let question = open.swap_remove(at);
             let why = match question.state {
                 ApprovalState::Approved(approved) => return Ok(*approved),
-                ApprovalState::Waiting => waits(&question.ticket),
+                ApprovalState::Waiting => WAITS.to_owned(),
                 ApprovalState::Rejected => REJECTED.to_owned(),
             };
             let draft = question.ticket.question().named_in(draft);
@@ -47,7 +51,7 @@ impl Gateway {
         }
         self.settle(&mut open, session);
         let (ticket, draft) = self.pose(session, draft, asking, approver)?;
-        let why = ticket.question().refusal(waits(&ticket));
+        let why = ticket.question().refusal(WAITS);
         open.push(OpenQuestion { ticket, draft: draft.clone(), state: ApprovalState::Waiting });
         Err(Stopped::because(draft, why))
     }
@@ -82,9 +86,4 @@ impl Gateway {
             !matches!(one.state, ApprovalState::Rejected) || Instant::now() < one.ticket.deadline()
         });
     }
-}
-
-fn waits(ticket: &Ticket) -> String {
-    let id = &ticket.question().id;
-    format!("a person is asked (question {id}); the same request passes once it is approved")
 }

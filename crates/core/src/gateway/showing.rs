@@ -1,7 +1,7 @@
 //! What a person who is asked is shown of a request, and how much of that whoever
 //! sent the request, who may be the agent.
 
-use std::io::Read as _;
+use std::{fmt, io::Read as _};
 
 use portcullis_audit::Draft;
 
@@ -181,13 +181,16 @@ impl Description<'_> {
     fn named(&self, path: &WorkspacePath) -> String {
         use Operation as O;
         match self.operation {
+            O::Write(Write { mode: Some(mode), .. }) => {
+                format!("write `{path}`, with {} if it is new", ShownMode(*mode))
+            }
             O::Write(_) | O::Append(_) | O::Edit(_) => {
                 format!("{} `{path}`", self.operation.kind())
             }
             O::Rename(Rename { to, .. }) => format!("renames `{path}` to `{to}`"),
             O::Mkdir(_) => format!("makes the directory `{path}`"),
             O::SetAttributes(SetAttributes { mode, modified, .. }) => {
-                let mode = mode.map(|mode| format!(" mode {mode:04o}"));
+                let mode = mode.map(|mode| format!(" {}", ShownMode(mode)));
                 let time = modified.map(|(seconds, _)| format!(" time {seconds}"));
                 let set = [mode, time].into_iter().flatten().collect::<String>();
                 format!("sets of `{path}`:{set}")
@@ -219,10 +222,18 @@ impl Description<'_> {
                 (_, Some(old)) => self.difference(permit, old, None),
                 (_, None) => Shown::open(self.named(path)),
             },
-            (O::Write(_) | O::Append(_) | O::Edit(_), Some(new)) => match self.kept(saved) {
-                Some(old) => self.difference(permit, old, Some(new)),
-                None => Shown::open(TOO_LARGE.to_owned()),
-            },
+            (O::Write(_) | O::Append(_) | O::Edit(_), Some(new)) => {
+                let mut shown = match self.kept(saved) {
+                    Some(old) => self.difference(permit, old, Some(new)),
+                    None => Shown::open(TOO_LARGE.to_owned()),
+                };
+                if let O::Write(Write { mode: Some(mode), .. }) = self.operation
+                    && saved.is_empty()
+                {
+                    shown.text = format!("new file, {}\n{}", ShownMode(*mode), shown.text);
+                }
+                shown
+            }
             _ => Shown::open(self.named(path)),
         }
     }
@@ -330,6 +341,16 @@ impl Description<'_> {
         let mut old = Vec::new();
         vault.content(&entry).ok()?.take(MAX_SHOWN + 1).read_to_end(&mut old).ok()?;
         (old.len() as u64 <= MAX_SHOWN).then_some(old)
+    }
+}
+
+/// The bits of a mode, and what they mean for whether the file can be run.
+struct ShownMode(u32);
+
+impl fmt::Display for ShownMode {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let executable = if self.0 & 0o111 == 0 { "" } else { " (executable)" };
+        write!(f, "mode {:04o}{executable}", self.0)
     }
 }
 

@@ -396,7 +396,7 @@ impl<'a> Transaction<'a> {
                 .facts
                 .as_ref()
                 .and_then(|facts| facts.get(record::ATTRIBUTES))
-                .map(ToString::to_string),
+                .cloned(),
             policy_sha256: self.context.policy.sha256().to_owned(),
             rules: rules.iter().map(|rule| rule.rule().to_owned()).collect(),
         };

@@ -1,0 +1,92 @@
+//! `portcullis approve ID` shows what it approves and asks; nobody approves unseen.
+
+use std::process::Command;
+
+use serde_json::json;
+
+use super::*;
+
+/// Runs a command on a terminal, answers its question, and prints what the terminal showed.
+const TERMINAL: &str = r#"
+import os, pty, sys
+pid, terminal = pty.fork()
+if pid == 0: os.execv(sys.argv[2], sys.argv[2:])
+shown = b''
+while True:
+    try: piece = os.read(terminal, 65536)
+    except OSError: break
+    if not piece: break
+    shown += piece
+    if b'[y/N]' in shown and sys.argv[1]:
+        os.write(terminal, sys.argv[1].encode() + b'\n')
+        sys.argv[1] = ''
+sys.stdout.buffer.write(shown.replace(b'\r\n', b'\n'))
+sys.exit(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]))
+"#;
+
+/// `portcullis ARGS…` on a terminal at which somebody says `answer` to its question.
+fn on_a_terminal(world: &World, answer: &str, args: &[&str]) -> Done {
+    let inner = world.command(args);
+    let mut command = Command::new("/usr/bin/python3");
+    command.args(["-c", TERMINAL, answer]).arg(inner.get_program()).args(inner.get_args());
+    command.env_clear().envs(inner.get_envs().filter_map(|(name, value)| Some((name, value?))));
+    done(command.current_dir(world.base()).output().unwrap())
+}
+
+/// A command in the sandbox could print a harmless question with the id of another one, and
+/// `approve ID` showed what it had approved afterwards.
+#[test]
+fn an_approval_at_a_terminal_shows_the_request_and_asks() {
+    let world = world();
+    let child =
+        begin(&world, &["edit", "src/payments/card.ts", "--old", "two", "--new", "TWO"], "");
+    let asked = id(&waiting(&world, 1)[0]);
+    let no = on_a_terminal(&world, "n", &["approve", &asked]);
+    assert_eq!(no.code, 1, "{no:?}");
+    let shown = no.text();
+    for part in [
+        "edit `src/payments/card.ts` by agent `cli`",
+        "rule `payments`",
+        "  -two\n  +TWO\n",
+        "approve this? [y/N]",
+    ] {
+        assert!(shown.contains(part), "{part}: {shown}");
+    }
+    assert_eq!((waiting(&world, 1).len(), kinds(&world, "approval").len()), (1, 0));
+    assert_eq!(world.read("src/payments/card.ts"), "one\ntwo\n");
+    let yes = on_a_terminal(&world, "y", &["approve", &asked]);
+    assert_eq!(yes.code, 0, "{yes:?}");
+    end(child).ok();
+    assert_eq!(world.read("src/payments/card.ts"), "one\nTWO\n");
+}
+
+#[test]
+fn without_a_terminal_nothing_is_approved_but_with_yes() {
+    let world = world();
+    let child = begin(&world, &["write", "src/payments/a.ts"], "a");
+    let asked = id(&waiting(&world, 1)[0]);
+    for options in [&[][..], &["--session"], &["--json"]] {
+        let refused = world.run(&[&["approve", &asked], options].concat());
+        assert_eq!(refused.code, 1, "{options:?} {refused:?}");
+        assert!(refused.stderr.contains("--yes") || options == ["--json"], "{refused:?}");
+    }
+    assert_eq!((waiting(&world, 1).len(), kinds(&world, "approval").len()), (1, 0));
+    world.run(&["approve", "--yes", &asked]).ok();
+    end(child).ok();
+}
+
+/// Run in `/` or the home directory, the command that is printed was refused: the current
+/// directory was taken for the workspace.
+#[test]
+fn the_state_directory_alone_says_where_to_approve() {
+    let world = world();
+    let child = begin(&world, &["write", "src/payments/a.ts"], "a");
+    let asked = id(&waiting(&world, 1)[0]);
+    let mut command = world.command(&["approve", "--yes", &asked]);
+    let approved =
+        done(command.env_remove("PORTCULLIS_WORKSPACE").current_dir("/").output().unwrap());
+    assert_eq!(approved.code, 0, "{approved:?}");
+    end(child).ok();
+    let records = kinds(&world, "approval");
+    assert_eq!(records[0]["result"], json!("once"));
+}
