@@ -4,13 +4,17 @@
 //! command's own, signals are passed on to it, and at the end a summary says what it changed
 //! and what was denied to it.
 
+mod home;
 mod summary;
 
-use std::{ffi::OsString, io, path::PathBuf, process::ExitCode, time::Duration};
+use std::{
+    collections::BTreeMap, ffi::OsString, io, path::PathBuf, process::ExitCode, time::Duration,
+};
 
 use rustix::fs::{OFlags, fcntl_getfl, fcntl_setfl};
+use serde_json::Value;
 
-use self::summary::Summary;
+use self::{home::Home, summary::Summary};
 use super::agent::{
     options::SandboxOptions,
     policy_watch::PolicyWatch,
@@ -28,14 +32,17 @@ use crate::{
         ship::{self, Shipping},
     },
     policy::parse_duration,
-    sandbox::{Enforcement, TrustedPaths, unblock_signals},
+    sandbox::{Cell, Enforcement, Grant, TrustedPaths, unblock_signals},
 };
 
 /// The exit code of a command whose time was over, as that of timeout(1).
 const TIMED_OUT: u8 = 124;
 
-/// The agent's name, where none was given: the home directory belongs to it.
+/// The agent's name, where none was given.
 const AGENT: &str = "exec";
+
+/// The most bytes of the command and its arguments that go into a record.
+const MAX_COMMAND: usize = 4096;
 
 /// Run one command that sees the workspace through the gate
 ///
@@ -78,6 +85,28 @@ fn parse_timeout(text: &str) -> Result<Duration, &'static str> {
         .ok_or("expected a number above 0 and `ms`, `s`, `m` or `h`, such as `90s`")
 }
 
+/// The command and what it was granted, for its record. An argument that does not fit is left
+/// out: the rules about secrets do not know a part of a token.
+fn granted(command: &[OsString], cell: &Cell) -> BTreeMap<String, Value> {
+    let mut room = MAX_COMMAND;
+    let fits = |argument: &OsString| {
+        let argument = argument.to_string_lossy().into_owned();
+        room = room.checked_sub(argument.len())?;
+        Some(argument)
+    };
+    let command: Vec<_> = command.iter().map_while(fits).collect();
+    let paths = |grants: &[Grant]| -> Vec<_> {
+        grants.iter().map(|grant| grant.path.to_string_lossy().into_owned()).collect()
+    };
+    let variables: Vec<_> = cell.environment.keys().map(|name| name.to_string_lossy()).collect();
+    BTreeMap::from([
+        ("command".to_owned(), command.into()),
+        ("agentRead".to_owned(), paths(&cell.read).into()),
+        ("agentWrite".to_owned(), paths(&cell.write).into()),
+        ("agentEnv".to_owned(), variables.into()),
+    ])
+}
+
 /// Makes writes to standard error blocking again. The command may have the same pipe, and what
 /// it sets there holds for this process: a summary that finds the pipe full would be lost.
 fn make_stderr_blocking() {
@@ -95,9 +124,14 @@ pub(crate) fn run(args: Args) -> Result<ExitCode, Failure> {
 fn start(mut args: Args) -> Result<ExitCode, Failure> {
     let preset = args.sandbox.preset()?.map(|preset| preset.name);
     let Broker { signals, suspend, files } = Broker::new(&args.sandbox)?;
-    let agent = args.sandbox.common.agent(preset.as_deref().unwrap_or(AGENT))?;
-    let opened = args.sandbox.open(&agent)?;
-    let mut cell = args.sandbox.cell(&opened, &agent, &args.command, Enforcement::Full)?;
+    let common = &args.sandbox.common;
+    let named = preset.as_deref().map(|name| common.agent(name)).transpose()?;
+    let named = common.agent.clone().or(named);
+    let agent = named.clone().map_or_else(|| common.agent(AGENT), Ok)?;
+    let mut home = Home::of(named.as_ref())?;
+    let opened = args.sandbox.open(home.name())?;
+    let mut cell = args.sandbox.cell(&opened, home.name(), &args.command, Enforcement::Full)?;
+    home.is_at(&cell.home);
     (cell.files, cell.own_streams) = (files, true);
     let paths =
         TrustedPaths { trusted: opened.trusted.clone(), ..cell.trusted_paths().map_err(explain)? };
@@ -118,6 +152,7 @@ fn start(mut args: Args) -> Result<ExitCode, Failure> {
     warn_of_observing(&opened.policy);
     let mut facts = pending.report.facts();
     facts.extend(preset.map(|name| ("preset".to_owned(), name.into())));
+    facts.extend(granted(&args.command, &cell));
     let Recorded { session, record } = introduce(&mut gate, &pending, &cell, facts)?;
     ship::check(&opened.state_path, &opened.audit.ship)?;
     let shipping = Shipping::start(&opened.state_path, &opened.audit.ship)?;

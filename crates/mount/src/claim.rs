@@ -18,7 +18,10 @@ use rustix::fs::{Mode, OFlags, openat};
 use serde_json::{Map, Value};
 
 /// The most bytes of a program's arguments that go into a record.
-const MAX_ARGUMENTS: u64 = 512;
+const MAX_ARGUMENTS: usize = 512;
+/// The most that are read of them. The rules about secrets see more than is recorded: they do
+/// not know the beginning of a token.
+const MAX_READ: u64 = 16 << 10;
 /// How long a request waits for the arguments.
 const PATIENCE: Duration = Duration::from_millis(10);
 /// How long a process is remembered.
@@ -37,6 +40,9 @@ pub(crate) struct Claims {
     known: Mutex<HashMap<u32, Known>>,
     reader: Option<SyncSender<Wanted>>,
 }
+
+/// Puts placeholders in place of secrets; `None` where it cannot look for them.
+type Redact<'r> = dyn Fn(&str) -> Option<String> + 'r;
 
 /// What is known of a thread's process.
 #[derive(Debug)]
@@ -65,17 +71,18 @@ impl Claims {
         Self { processes, known: Mutex::default(), reader }
     }
 
-    /// The facts about the process of the thread `thread`: the kernel names threads.
-    pub(crate) fn facts(&self, thread: u32) -> BTreeMap<String, Value> {
+    /// The facts about the process of the thread `thread`: the kernel names threads. What
+    /// `redact` makes nothing of is left out.
+    pub(crate) fn facts(&self, thread: u32, redact: &Redact<'_>) -> BTreeMap<String, Value> {
         // The kernel itself asks.
         if thread == 0 {
             return BTreeMap::new();
         }
-        let process = self.look(thread).unwrap_or_else(|| with_pid(thread));
+        let process = self.look(thread, redact).unwrap_or_else(|| with_pid(thread));
         BTreeMap::from([("process".to_owned(), process.into())])
     }
 
-    fn look(&self, thread: u32) -> Option<Map<String, Value>> {
+    fn look(&self, thread: u32, redact: &Redact<'_>) -> Option<Map<String, Value>> {
         let processes = self.processes.as_deref()?;
         let name = read(processes, thread, "comm", 64)?;
         let lock = || self.known.lock().unwrap_or_else(PoisonError::into_inner);
@@ -90,10 +97,13 @@ impl Claims {
             status.lines().find_map(|line| line.strip_prefix("Tgid:"))?.trim().parse().ok()?;
         let program = if pid == thread { name.clone() } else { read(processes, pid, "comm", 64)? };
         let mut process = with_pid(pid);
-        process.insert("program".to_owned(), program.trim_end_matches('\n').into());
+        if let Some(program) = redact(program.trim_end_matches('\n')) {
+            process.insert("program".to_owned(), program.into());
+        }
         let Some(arguments) = self.ask(pid) else { return Some(process) };
-        let arguments: Vec<_> = arguments.trim_end_matches('\0').split('\0').collect();
-        process.insert("arguments".to_owned(), arguments.into());
+        if let Some(arguments) = recorded(&arguments, redact) {
+            process.insert("arguments".to_owned(), arguments.into());
+        }
         let mut known = lock();
         if known.len() >= MOST {
             known.clear();
@@ -109,6 +119,24 @@ impl Claims {
     }
 }
 
+/// What a record has of the arguments, of which each ends in NUL.
+fn recorded(text: &str, redact: &Redact<'_>) -> Option<Vec<String>> {
+    // One that was not read to its end may begin with a token that no rule finds.
+    let is_cut = text.len() as u64 >= MAX_READ;
+    let text = if is_cut { text.rsplit_once('\0')?.0 } else { text.trim_end_matches('\0') };
+    let (mut arguments, mut room) = (Vec::new(), MAX_ARGUMENTS);
+    for argument in text.split('\0') {
+        let mut argument = redact(argument)?;
+        argument.truncate(argument.floor_char_boundary(room));
+        room = room.saturating_sub(argument.len() + 1);
+        arguments.push(argument);
+        if room == 0 {
+            break;
+        }
+    }
+    Some(arguments)
+}
+
 fn with_pid(pid: u32) -> Map<String, Value> {
     Map::from_iter([("pid".to_owned(), pid.into())])
 }
@@ -116,7 +144,7 @@ fn with_pid(pid: u32) -> Map<String, Value> {
 fn serve(processes: &OwnedFd, wanted: &Receiver<Wanted>) {
     for Wanted { pid, reply } in wanted {
         // Whoever asked may have gone on.
-        let _ = reply.try_send(read(processes, pid, "cmdline", MAX_ARGUMENTS));
+        let _ = reply.try_send(read(processes, pid, "cmdline", MAX_READ));
     }
 }
 
@@ -140,10 +168,26 @@ mod tests {
         rustix::fs::open("/proc", flags, Mode::empty()).unwrap()
     }
 
+    #[expect(clippy::unnecessary_wraps, reason = "it is one that looks at everything")]
+    fn as_it_is(text: &str) -> Option<String> {
+        Some(text.to_owned())
+    }
+
+    #[test]
+    fn arguments_are_redacted_before_they_are_cut() {
+        let hide = |text: &str| Some(text.replace("token-0123456789", "[hidden]"));
+        let padding = "x".repeat(MAX_ARGUMENTS - 5);
+        let line = format!("{padding}\0token-0123456789\0more\0");
+        assert_eq!(recorded(&line, &hide).unwrap(), [padding.as_str(), "[hid"]);
+        let long = format!("cat\0{}", "y".repeat(MAX_READ as usize));
+        assert_eq!(recorded(&long, &hide).unwrap(), ["cat"]);
+        assert_eq!(recorded("cat\0file\0", &|_| None), None);
+    }
+
     #[test]
     fn a_process_is_named() {
         let pid = std::process::id();
-        let facts = Claims::new(Some(proc())).facts(pid);
+        let facts = Claims::new(Some(proc())).facts(pid, &as_it_is);
         let process = &facts["process"];
         assert_eq!(process["pid"], pid);
         let own = std::env::args().next().unwrap();
@@ -154,14 +198,14 @@ mod tests {
     #[test]
     fn a_thread_is_part_of_its_process() {
         let thread = rustix::thread::gettid().as_raw_nonzero().get().unsigned_abs();
-        let facts = Claims::new(Some(proc())).facts(thread);
+        let facts = Claims::new(Some(proc())).facts(thread, &as_it_is);
         assert_eq!(facts["process"]["pid"], std::process::id());
         assert_ne!(thread, std::process::id());
     }
 
     #[test]
     fn without_proc_there_is_the_id() {
-        assert_eq!(Claims::new(None).facts(7)["process"], json!({"pid": 7}));
-        assert!(Claims::new(Some(proc())).facts(0).is_empty());
+        assert_eq!(Claims::new(None).facts(7, &as_it_is)["process"], json!({"pid": 7}));
+        assert!(Claims::new(Some(proc())).facts(0, &as_it_is).is_empty());
     }
 }

@@ -1,6 +1,7 @@
 //! The mount itself: what all of its operations share.
 
 use std::{
+    collections::BTreeMap,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
     time::Duration,
 };
@@ -13,6 +14,7 @@ use portcullis_policy::{
     model::{Access, Encoding, LineRange, Session, WorkspacePath, request::Read},
 };
 use rustix::io::Errno;
+use serde_json::Value;
 
 use crate::{
     Numbers, Options,
@@ -406,10 +408,14 @@ impl<'g> Mount<'g> {
         request: &R,
         continues: Option<u64>,
     ) -> Result<Reply<R::Output>, Error> {
-        let mut facts = self.claims.facts(pid);
+        let mut facts = self.claimed(pid);
         facts.extend(continues.map(|record| ("continues".to_owned(), record.into())));
         let client = self.approver.map(Client::asking).unwrap_or_default();
         self.gateway.handle(&self.session, request, Client { facts: &facts, ..client })
+    }
+
+    fn claimed(&self, pid: u32) -> BTreeMap<String, Value> {
+        self.claims.facts(pid, &|text| self.gateway.redact_text(text))
     }
 
     /// Asks whether a change may be made that is yet to come, of what is at `at`.
@@ -423,7 +429,7 @@ impl<'g> Mount<'g> {
         request: &R,
         (at, existing): (&WorkspacePath, Option<&Stat>),
     ) -> Result<(), Errno> {
-        let admitted = self.view().admit(request, at, existing, || self.claims.facts(pid));
+        let admitted = self.view().admit(request, at, existing, || self.claimed(pid));
         admitted.map_err(|error| self.refused(node, &error))
     }
 

@@ -1,14 +1,19 @@
-//! The agent's own home directory, which persists between its visits.
+//! The agent's own home directory, which persists between its visits unless somebody removes it.
 
 use std::{
+    ffi::CString,
     io,
-    os::fd::OwnedFd,
+    os::fd::{AsFd, OwnedFd},
     path::{Path, PathBuf},
 };
 
 use rustix::{
-    fs::{AtFlags, Gid, Mode, OFlags, Uid, chmod, chownat, fstat, mkdir, open, unlink},
+    fs::{
+        AtFlags, CWD, Dir, Gid, Mode, OFlags, RenameFlags, Uid, chmod, chownat, fstat, mkdir, open,
+        openat, renameat_with, rmdir, unlink, unlinkat,
+    },
     io::Errno,
+    path::Arg,
 };
 
 use super::{mounts, process::of_descriptor};
@@ -42,6 +47,75 @@ pub(super) fn temporary(home: &Path, owner: Option<u32>) -> Result<PathBuf, Home
         Ok(()) => Ok(path),
         Err(e) => Err(HomeError(path, e)),
     }
+}
+
+/// Removes a home directory of which no program is left, with all that is in it, whatever its
+/// modes are and however deep it goes.
+///
+/// # Errors
+/// As the system says; the rest stays then.
+pub fn remove_home(path: &Path) -> io::Result<()> {
+    let home = writable(CWD, path)?;
+    let mut number = 0_u64;
+    loop {
+        let names = names(&home)?;
+        if names.is_empty() {
+            return Ok(rmdir(path)?);
+        }
+        for name in names {
+            if is_unlinked(&home, &name)? {
+                continue;
+            }
+            let inner = writable(&home, &name)?;
+            // What is in it comes up a level, so that depth takes neither stack nor descriptors.
+            for child in self::names(&inner)? {
+                if is_unlinked(&inner, &child)? {
+                    continue;
+                }
+                writable(&inner, &child)?;
+                let to = |number: u64| {
+                    let name = number.to_string();
+                    renameat_with(&inner, &child, &home, name, RenameFlags::NOREPLACE)
+                };
+                while let Err(errno) = to(number) {
+                    if errno != Errno::EXIST {
+                        return Err(errno.into());
+                    }
+                    number += 1;
+                }
+            }
+            unlinkat(&home, &name, AtFlags::REMOVEDIR)?;
+        }
+    }
+}
+
+/// Removes what is no directory; false if it is one.
+fn is_unlinked(directory: &OwnedFd, name: &CString) -> io::Result<bool> {
+    match unlinkat(directory, name, AtFlags::empty()) {
+        Ok(()) => Ok(true),
+        Err(Errno::ISDIR) => Ok(false),
+        Err(errno) => Err(errno.into()),
+    }
+}
+
+/// The directory of that name, not what a link there leads to, with a mode that lets its owner
+/// list and change it.
+fn writable(directory: impl AsFd, name: impl Arg) -> io::Result<OwnedFd> {
+    let flags = OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    let handle = openat(directory, name, flags | OFlags::PATH, Mode::empty())?;
+    chmod(of_descriptor(&handle), Mode::RWXU)?;
+    Ok(openat(&handle, ".", flags | OFlags::RDONLY, Mode::empty())?)
+}
+
+fn names(directory: &OwnedFd) -> io::Result<Vec<CString>> {
+    let mut names = Vec::new();
+    for entry in Dir::read_from(directory)? {
+        let name = entry?.file_name().to_owned();
+        if !matches!(name.to_bytes(), b"." | b"..") {
+            names.push(name);
+        }
+    }
+    Ok(names)
 }
 
 fn make(path: &Path, owner: Option<u32>) -> io::Result<()> {
@@ -82,6 +156,29 @@ fn itself(directory: &Path) -> io::Result<OwnedFd> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_home_is_removed_whatever_is_in_it() {
+        let place = tempfile::tempdir().unwrap();
+        let home = prepare(&place.path().join("home"), None).unwrap();
+        let outside = place.path().join("outside");
+        std::fs::create_dir(&outside).unwrap();
+        std::fs::write(outside.join("stays"), "").unwrap();
+        std::os::unix::fs::symlink(&outside, home.join("link")).unwrap();
+        std::fs::create_dir(home.join("0")).unwrap();
+        std::fs::write(home.join("0/file"), "").unwrap();
+        let mut deep = writable(CWD, &home).unwrap();
+        for _ in 0..5_000 {
+            rustix::fs::mkdirat(&deep, "d", Mode::RWXU).unwrap();
+            deep = writable(&deep, "d").unwrap();
+        }
+        std::fs::create_dir(home.join("closed")).unwrap();
+        std::fs::write(home.join("closed/file"), "").unwrap();
+        chmod(home.join("closed"), Mode::empty()).unwrap();
+        remove_home(&home).unwrap();
+        assert!(!std::fs::exists(&home).unwrap());
+        assert!(std::fs::exists(outside.join("stays")).unwrap());
+    }
 
     #[test]
     fn a_link_in_the_place_of_the_temporary_directory_is_not_followed() {

@@ -62,7 +62,7 @@ pub use gate::{
 };
 pub use hatch::Opened;
 pub use hint::ProgramError;
-pub use home::HomeError;
+pub use home::{HomeError, remove_home};
 pub use launch_error::LaunchError;
 pub use layout::GrantError;
 pub use mount::{Mount, NoMount};

@@ -8,6 +8,9 @@ use portcullis_audit::{Draft, Kind, Receipt};
 use super::{Error, ErrorKind, Gateway, Refusal, record};
 use crate::{ledger, model::Session};
 
+/// In a record in place of a text that the rules about secrets did not look at.
+const NOT_LOOKED_AT: &str = "(not recorded: it could not be searched for secrets)";
+
 impl Gateway {
     /// Forgets what a session has done, because it has ended.
     pub fn end_session(&self, session: &Session) {
@@ -27,7 +30,9 @@ impl Gateway {
         refusal: &Refusal,
     ) -> Error {
         let policy = self.policy();
-        let mut draft = record::request(session, &policy, op, path);
+        let text = |text| self.redact_text(text).unwrap_or_else(|| NOT_LOOKED_AT.to_owned());
+        let (op, path) = (text(op), path.map(text));
+        let mut draft = record::request(session, &policy, &op, path.as_deref());
         let begun = self.meter_of(session, &policy).and_then(|meter| {
             meter.as_ref().map_or(Ok(()), |meter| meter.open())?;
             Ok(meter)
@@ -90,7 +95,7 @@ impl Gateway {
         result: &str,
     ) -> Result<Receipt, Error> {
         let mut draft = record::request(session, &self.policy(), event, None);
-        (draft.decision, draft.facts) = (decision, Some(facts));
+        (draft.decision, draft.facts) = (decision, Some(self.redact_facts(facts)));
         draft.result = Some(result.to_owned());
         Ok(self.ledger.record(draft)?)
     }

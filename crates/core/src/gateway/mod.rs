@@ -29,6 +29,7 @@ mod open_questions;
 mod pending_approval;
 mod record;
 mod recovery;
+mod redaction;
 mod refusals;
 mod reload;
 mod reply;

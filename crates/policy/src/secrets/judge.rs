@@ -112,6 +112,17 @@ impl Secrets {
         Judged { findings, verdict }
     }
 
+    /// `text` with placeholders instead of secrets, for a record, whatever readers of files
+    /// get; `None` if the rules did not look at all of it.
+    pub fn redact_text(&self, subject: &Subject<'_>, text: &str) -> Option<String> {
+        let found = self.look(subject, text.as_bytes()).ok()?;
+        if found.iter().any(|found| found.reading != 0) {
+            return None;
+        }
+        let Redacted { bytes, .. } = self.redacted(subject, text.as_bytes(), &found);
+        Some(String::from_utf8_lossy(&bytes).into_owned())
+    }
+
     /// Whether readers get placeholders instead of secrets.
     pub fn redacts(&self) -> bool {
         self.on_read == OnRead::Redact

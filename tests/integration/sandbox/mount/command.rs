@@ -297,7 +297,7 @@ fn a_command_that_tries_again_passes_once_a_person_has_approved() {
             std::thread::sleep(Duration::from_millis(50));
         };
         assert!(!place.base().join("ws/asked.txt").exists());
-        assert_eq!(approve(&[&id]).code, 0, "{who:?}");
+        assert_eq!(approve(&["--yes", &id]).code, 0, "{who:?}");
         let ended = end(child);
         assert_eq!(ended.code, 0, "{who:?} {ended:?}");
         assert_eq!(std::fs::read_to_string(place.at("ws/asked.txt")).unwrap(), "approved\n");
@@ -311,6 +311,90 @@ fn a_command_that_tries_again_passes_once_a_person_has_approved() {
         let approval = records.iter().find(|record| said(record, "kind") == "approval").unwrap();
         assert_eq!((said(approval, "door"), said(approval, "result")), ("mount", "once"));
     }
+}
+
+/// The question about a program did not say that a person would make a file that can be run.
+#[test]
+fn a_question_shows_the_mode_of_what_it_would_make() {
+    let rule = "\n[[rules]]\nid = \"careful\"\neffect = \"ask\"\noperations = [\"write\", \"setattr\"]\npaths = [\"tool\", \"file.txt\"]\n";
+    let place = Place::mounted(users()[0]);
+    let policy = place.at("policies/policy.toml");
+    std::fs::write(&policy, format!("{POLICY}{rule}")).unwrap();
+    let making =
+        "import os; os.close(os.open('tool', os.O_CREAT | os.O_WRONLY | os.O_EXCL, 0o755))";
+    for (script, path, shown) in [
+        (format!("python3 -c \"{making}\""), "tool", "new file, mode 0755 (executable)\n"),
+        ("chmod 755 file.txt".to_owned(), "file.txt", "sets of `file.txt`: mode 0755 (executable)"),
+    ] {
+        let script = format!("until {script}; do sleep 0.1; done 2>/dev/null");
+        let command = ["exec", "--quiet", "--policy", &policy, "--", "sh", "-c", &script];
+        let child = place.limited(&command).spawn().unwrap();
+        let workspace = place.at("ws");
+        let approve = |args: &[&str]| {
+            let args = [&["approve", "--workspace", &workspace], args].concat();
+            end(place.command(&args).spawn().unwrap()).stdout
+        };
+        let asked = loop {
+            let list: Value = serde_json::from_str(&approve(&["--json"])).unwrap();
+            match list["waiting"].get(0) {
+                Some(asked) => break asked.clone(),
+                None => std::thread::sleep(Duration::from_millis(50)),
+            }
+        };
+        assert_eq!((said(&asked, "path"), said(&asked, "change")), (path, shown), "{asked}");
+        assert_eq!(asked["attributes"]["mode"], "0755", "{asked}");
+        let listed = approve(&["--list"]);
+        assert!(listed.contains("mode 0755 (executable)"), "{listed}");
+        approve(&["--yes", said(&asked, "id")]);
+        assert_eq!(end(child).code, 0, "{path}");
+        let mode = std::fs::metadata(place.base().join("ws").join(path)).unwrap().mode();
+        assert_eq!(mode & 0o777, 0o755, "{path}");
+    }
+}
+
+/// What an untrusted command left in the home ran in the next one, with that one's network and
+/// variables.
+#[test]
+fn a_home_is_kept_for_a_named_agent_alone() {
+    for who in users() {
+        let place = Place::mounted(who);
+        let homes = || walk(&place.base().join("home/.local/share/portcullis/homes"));
+        let leave =
+            "test ! -e ~/left && mkdir -p ~/left/a/b && echo x >~/left/a/f && chmod 000 ~/left/a";
+        for _ in 0..2 {
+            let ended = place.exec(&["--quiet"], leave);
+            assert_eq!(ended.code, 0, "{who:?} {ended:?}");
+            let left = homes().into_iter().filter(|path| path.to_string_lossy().contains("exec"));
+            assert_eq!(left.count(), 0, "{who:?} {ended:?}");
+        }
+        let named = ["--quiet", "--agent", "builder"];
+        assert_eq!(place.exec(&named, "echo kept >~/left").code, 0, "{who:?}");
+        assert_eq!(place.exec(&named, "cat ~/left").stdout, "kept\n", "{who:?}");
+    }
+}
+
+/// A token among the arguments of a program stood in the log, which exports and bundles copy.
+#[test]
+fn secrets_in_arguments_are_not_recorded() {
+    let place = Place::mounted(users()[0]);
+    let options = ["--quiet", "--agent-env", "NAMED=value"];
+    let script = "sh -c 'cat file.txt; echo x >made' 'login --password hunter7'";
+    let ended = place.exec(&options, script);
+    assert!(ended.stdout.contains("secret"), "{ended:?}");
+    let records = place.records();
+    let text = serde_json::to_string(&records).unwrap();
+    assert!(!text.contains("hunter7"), "{text}");
+    let placeholder = "login --password [portcullis-secret:password:";
+    let process = |record: &Value| record["facts"]["process"].to_string().contains(placeholder);
+    assert!(records.iter().any(process), "{text}");
+    // So it is with the command itself, which is on record with what it was granted.
+    let sandbox = records.iter().find(|record| said(record, "op") == "sandbox").unwrap();
+    let command = sandbox["facts"]["command"].as_array().unwrap();
+    assert_eq!((command.len(), &command[0]), (3, &Value::from("sh")), "{sandbox}");
+    assert!(command[2].as_str().unwrap().contains("[portcullis-secret:password:"), "{sandbox}");
+    let names = sandbox["facts"]["agentEnv"].as_array().unwrap();
+    assert!(names.contains(&"NAMED".into()) && !text.contains("NAMED=value"), "{sandbox}");
+    assert!(!sandbox["facts"]["agentRead"].as_array().unwrap().is_empty(), "{sandbox}");
 }
 
 #[test]

@@ -1,0 +1,42 @@
+//! Text of agents and clients in records. What the policy's rules about secrets find in it is
+//! replaced, as in a file that is read: whoever reads the log need not see it.
+
+use std::{collections::BTreeMap, time::Instant};
+
+use serde_json::Value;
+
+use super::Gateway;
+use crate::{model::WorkspacePath, policy::Subject};
+
+impl Gateway {
+    /// `text` with placeholders instead of secrets; `None` if the rules did not look at all
+    /// of it, and nothing of it may be recorded.
+    pub fn redact_text(&self, text: &str) -> Option<String> {
+        let policy = self.policy();
+        let Some(secrets) = policy.secrets() else { return Some(text.to_owned()) };
+        let begun = Instant::now();
+        let overdue = || begun.elapsed() > secrets.max_scan_time();
+        let path = WorkspacePath::root();
+        secrets.redact_text(&Subject { path: &path, key: &self.key, overdue: &overdue }, text)
+    }
+
+    /// The same of all texts in the facts of a record.
+    pub(super) fn redact_facts(&self, facts: BTreeMap<String, Value>) -> BTreeMap<String, Value> {
+        let redact = |(name, value)| Some((name, self.redact_value(value)?));
+        facts.into_iter().filter_map(redact).collect()
+    }
+
+    fn redact_value(&self, value: Value) -> Option<Value> {
+        Some(match value {
+            Value::String(text) => self.redact_text(&text)?.into(),
+            Value::Array(values) => {
+                values.into_iter().filter_map(|value| self.redact_value(value)).collect()
+            }
+            Value::Object(fields) => {
+                let redact = |(name, value)| Some((name, self.redact_value(value)?));
+                Value::Object(fields.into_iter().filter_map(redact).collect())
+            }
+            other => other,
+        })
+    }
+}
