@@ -271,3 +271,36 @@ fn a_redacted_file_is_replaced_by_a_redirection() {
         assert_eq!(rig.read("f"), "key = tok_abcdefgh\n");
     });
 }
+
+/// Editors write another file and rename it over the first. What stands for a secret belongs to
+/// the path of the file that has it, so neither a placeholder nor a guess of one gets there.
+#[test]
+fn a_redacted_file_is_not_replaced_by_a_renamed_copy() {
+    let secret = |root: &Path| {
+        fs::write(root.join("f"), "key = tok_abcdefgh\n").unwrap();
+        fs::write(root.join("plain"), "plain\n").unwrap();
+    };
+    let rule = "[secrets]\nonRead = \"redact\"\n[[secrets.rules]]\nid = \"k\"\nregex = 'tok_[a-z]{8}'\n\
+                keywords = [\"tok_\"]\n";
+    with(&format!("{ALL}{rule}"), secret, |rig| {
+        let script = "import os\ntext = open('f').read()\n\
+             def store(path, text):\n  f = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)\n  os.write(f, text.encode())\n\
+             \x20 try: os.close(f)\n  except OSError as e: print(e.errno, os.path.exists(path))\n\
+             store('f.new', '# comment\\n' + text)\n\
+             f = os.open('.', os.O_TMPFILE | os.O_RDWR); os.write(f, text.encode())\n\
+             try: os.link('/proc/self/fd/%d' % f, 'g', src_dir_fd=0)\nexcept OSError as e: print(e.errno)\n\
+             store('f', '# comment\\n' + text)";
+        assert_eq!(rig.python(script).ok(), "13 False\n13\n");
+        assert_eq!(rig.read("f"), "# comment\nkey = tok_abcdefgh\n");
+        assert!(!rig.host("f.new").exists() && !rig.host("g").exists());
+        for name in ["f.new", "g"] {
+            let records = rig.records();
+            let denied = records.iter().find(|record| record["path"] == *name).unwrap();
+            assert_eq!(denied["result"], "denied", "{denied}");
+            assert_eq!(denied["rule"], "secrets.placeholder", "{denied}");
+        }
+        // A file without secrets is what it was before.
+        rig.sh("sed -i s/plain/changed/ plain").ok();
+        assert_eq!(rig.read("plain"), "changed\n");
+    });
+}
