@@ -411,3 +411,12 @@ fn of_two_that_append_to_a_file_at_once_neither_loses_anything() {
         },
     );
 }
+
+/// It was stored, and recorded, once more.
+#[test]
+fn an_empty_file_is_not_emptied_again() {
+    with(ALL, nothing, |rig| {
+        rig.python("import os\nopen('empty', 'w').close()\nos.truncate('empty', 0)").ok();
+        assert_eq!(rig.about("empty"), ["intent write -", "outcome write ok"]);
+    });
+}
