@@ -231,10 +231,14 @@ impl Table {
     }
 
     fn lose_child(&mut self, parent: u64) {
+        self.count_lost_child(parent);
+        self.drop_unused(parent);
+    }
+
+    fn count_lost_child(&mut self, parent: u64) {
         if let Some(node) = self.nodes.get_mut(&parent) {
             node.children = node.children.saturating_sub(1);
         }
-        self.drop_unused(parent);
     }
 
     /// The kernel gives up `count` references.
@@ -245,18 +249,25 @@ impl Table {
         self.drop_unused(id);
     }
 
+    /// Forgets a node that nothing refers to, and then perhaps those above it. Programs choose how
+    /// deep a tree is, so this is a loop.
     fn drop_unused(&mut self, id: u64) {
-        let Some(node) = self.nodes.get(&id) else { return };
-        if node.lookups > 0 || node.children > 0 || !node.files.is_empty() {
-            return;
-        }
-        let Some(node) = self.nodes.remove(&id) else { return };
-        if self.by_inode.get(&node.inode) == Some(&id) {
-            self.by_inode.remove(&node.inode);
-        }
-        self.names -= node.names.len();
-        for (parent, _) in node.names {
-            self.lose_child(parent);
+        let mut ids = vec![id];
+        while let Some(id) = ids.pop() {
+            let is_unused =
+                |node: &Node| node.lookups == 0 && node.children == 0 && node.files.is_empty();
+            if !self.nodes.get(&id).is_some_and(is_unused) {
+                continue;
+            }
+            let Some(node) = self.nodes.remove(&id) else { continue };
+            if self.by_inode.get(&node.inode) == Some(&id) {
+                self.by_inode.remove(&node.inode);
+            }
+            self.names -= node.names.len();
+            for (parent, _) in node.names {
+                self.count_lost_child(parent);
+                ids.push(parent);
+            }
         }
     }
 
@@ -328,5 +339,31 @@ impl Table {
     /// A descriptor of a node that is open.
     pub(crate) fn open_file(&self, id: u64) -> Option<Arc<OwnedFd>> {
         self.nodes.get(&id)?.files.last().map(|(_, file)| Arc::clone(file))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Programs make such trees by renaming one to the bottom of another.
+    #[test]
+    fn a_chain_deeper_than_the_stack_is_forgotten_from_its_end() {
+        let depth = 1_000_000;
+        let mut table = Table::new(depth + 2, 1);
+        let root = table.add_root(PathBuf::from("root"), (FileType::Directory, 0));
+        let mut last = root;
+        for inode in 1..=depth as u64 {
+            let above = last;
+            let object = (FileType::Directory, inode);
+            last = table.found(above, OsStr::new("d"), object).unwrap();
+            if above != root {
+                table.forget(above, 1);
+            }
+        }
+        assert_eq!((table.nodes.len(), table.names), (depth + 1, depth));
+        table.forget(last, 1);
+        assert_eq!((table.nodes.len(), table.names, table.by_inode.len()), (1, 0, 1));
+        assert_eq!(table.get(root).unwrap().children, 0);
     }
 }
