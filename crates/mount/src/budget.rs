@@ -57,17 +57,19 @@ pub(crate) struct Taken {
 }
 
 impl Taken {
-    /// Takes what a list with these names needs.
+    pub(crate) fn nothing(budget: &Arc<Budget>) -> Self {
+        Self { budget: Arc::clone(budget), bytes: 0 }
+    }
+
+    /// Takes what one more name of a list needs.
     ///
     /// # Errors
     /// `ENOMEM`.
-    pub(crate) fn for_names(
-        budget: &Arc<Budget>,
-        names: impl Iterator<Item = usize>,
-    ) -> Result<Self, Errno> {
-        let bytes = names.fold(0_u64, |sum, length| sum.saturating_add(length as u64 + NAME));
-        budget.take(bytes).map_err(|_| Errno::NOMEM)?;
-        Ok(Self { budget: Arc::clone(budget), bytes })
+    pub(crate) fn add_name(&mut self, length: usize) -> Result<(), Errno> {
+        let name = (length as u64).saturating_add(NAME);
+        self.budget.take(name).map_err(|_| Errno::NOMEM)?;
+        self.bytes += name;
+        Ok(())
     }
 }
 

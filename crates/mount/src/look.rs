@@ -234,8 +234,8 @@ impl Mount<'_> {
                 }
             }
         }
-        let names = entries.iter().map(|(name, _)| name.len());
-        let taken = Taken::for_names(&self.lists, names)?;
+        let mut taken = Taken::nothing(&self.lists);
+        entries.iter().try_for_each(|(name, _)| taken.add_name(name.len()))?;
         Ok(List::new(entries, policy, taken))
     }
 

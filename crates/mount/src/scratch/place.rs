@@ -85,12 +85,24 @@ pub(crate) fn is_name(name: &OsStr) -> bool {
 /// # Errors
 /// As the system says.
 pub(crate) fn list(directory: impl AsFd) -> Result<Vec<Listed>> {
+    list_within(directory, |_| Ok(()))
+}
+
+/// The same as long as there is `room` for names, which is asked for each with its length.
+///
+/// # Errors
+/// That of `room`, too.
+pub(crate) fn list_within(
+    directory: impl AsFd,
+    mut room: impl FnMut(usize) -> Result<()>,
+) -> Result<Vec<Listed>> {
     let mut entries = Vec::new();
     for entry in Dir::read_from(directory)? {
         let entry = entry?;
         let name = OsStr::from_bytes(entry.file_name().to_bytes());
         let kind = entry.file_type();
         if is_name(name) && (is_served(kind) || kind == FileType::Unknown) {
+            room(name.len())?;
             entries.push(Listed { name: name.into(), kind, inode: entry.ino() });
         }
     }
@@ -235,5 +247,22 @@ mod tests {
         assert_eq!(count, 299);
         remove_all(&base, Path::new("7")).unwrap();
         assert_eq!(list(&base).unwrap().len(), 0);
+    }
+
+    #[test]
+    fn a_directory_is_read_no_further_than_there_is_room() {
+        let place = tempfile::tempdir().unwrap();
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY;
+        let base = rustix::fs::open(place.path(), flags, Mode::empty()).unwrap();
+        for name in 0..100 {
+            mkdirat(&base, name.to_string(), Mode::RWXU).unwrap();
+        }
+        let mut asked = 0;
+        let room = |_| {
+            asked += 1;
+            if asked <= 10 { Ok(()) } else { Err(Errno::NOMEM) }
+        };
+        assert_eq!(list_within(&base, room).unwrap_err(), Errno::NOMEM);
+        assert_eq!(asked, 11);
     }
 }

@@ -38,6 +38,8 @@ use super::{
 const KEEP_SIZE: u32 = 1;
 /// And what there was becomes a hole.
 const PUNCH_HOLE: u32 = 2;
+/// Most entries of a directory that is listed, as in the workspace.
+const MAX_ENTRIES: u64 = 1_000_000;
 
 impl Scratch {
     /// The facts about a node: of its name, or of what is open of it.
@@ -98,8 +100,11 @@ impl Scratch {
     }
 
     fn list(&self, directory: &OpenDirectory) -> Result<(Vec<place::Listed>, Taken)> {
-        let list = place::list(directory.descriptor.as_fd())?;
-        let taken = Taken::for_names(&self.lists, list.iter().map(|entry| entry.name.len()))?;
+        let (mut taken, mut left) = (Taken::nothing(&self.lists), MAX_ENTRIES);
+        let list = place::list_within(directory.descriptor.as_fd(), |length| {
+            left = left.checked_sub(1).ok_or(Errno::OVERFLOW)?;
+            taken.add_name(length)
+        })?;
         Ok((list, taken))
     }
 }
