@@ -35,6 +35,21 @@ impl Mount<'_> {
     /// # Errors
     /// `ENOENT` for what is missing or hidden.
     pub(crate) fn look_up(&self, parent: u64, name: &str) -> Result<Attr, Errno> {
+        let mut room = u64::MAX;
+        self.look_up_within(parent, name, &mut room)
+    }
+
+    /// The same where at most so many bytes may be read to find the size of a file. Those that were
+    /// read are taken off.
+    ///
+    /// # Errors
+    /// `EAGAIN` for a file that is larger.
+    pub(crate) fn look_up_within(
+        &self,
+        parent: u64,
+        name: &str,
+        room: &mut u64,
+    ) -> Result<Attr, Errno> {
         let path = self.path_of(parent, name)?;
         let look = {
             let mut state = self.lock();
@@ -63,7 +78,7 @@ impl Mount<'_> {
             self.invalidations.all();
         }
         let id = found.map_err(|_| Errno::NFILE)?;
-        self.describe(id, &path, &seen).inspect_err(|_| self.forget_node(id, 1))
+        self.describe(id, &path, &seen, room).inspect_err(|_| self.forget_node(id, 1))
     }
 
     /// The attributes of a node now.
@@ -85,7 +100,10 @@ impl Mount<'_> {
             (state.nodes.path(id).map_err(errno::of_gone), state.nodes.look())
         };
         match path.and_then(|path| Ok((self.seen(&path)?, path))) {
-            Ok((seen, path)) if self.is_same(id, &seen, look) => self.describe(id, &path, &seen),
+            Ok((seen, path)) if self.is_same(id, &seen, look) => {
+                let mut room = u64::MAX;
+                self.describe(id, &path, &seen, &mut room)
+            }
             Ok(_) => self.remembered(id, Errno::STALE),
             Err(error) => self.remembered(id, error),
         }
@@ -107,11 +125,12 @@ impl Mount<'_> {
     }
 
     /// The attributes of a node of which `seen` was seen.
-    pub(crate) fn describe(
+    fn describe(
         &self,
         id: u64,
         path: &WorkspacePath,
         seen: &Seen,
+        room: &mut u64,
     ) -> Result<Attr, Errno> {
         let (stat, version) = (&seen.stat, seen.stat.version());
         let mut size = stat.size;
@@ -120,7 +139,11 @@ impl Mount<'_> {
             let known = self.known_size(id, &key);
             size = match known {
                 Some(size) => size,
-                None => self.view_size(id, path, stat, key)?,
+                None if self.reads_for_size(stat.size) => {
+                    *room = room.checked_sub(stat.size).ok_or(Errno::AGAIN)?;
+                    self.view_size(id, path, stat, key)?
+                }
+                None => stat.size,
             };
         }
         let mut attr = Attr::new(id, stat, seen.traverse, size);
@@ -146,6 +169,7 @@ impl Mount<'_> {
         stat: &Stat,
         key: Key,
     ) -> Result<u64, Errno> {
+        let _reading = self.begin_reading(stat.size)?;
         let begun = now();
         let size = self.view().view_size(path, stat).map_err(|error| errno::of_look(&error))?;
         if is_settled(stat.changed, begun)

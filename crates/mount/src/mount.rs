@@ -10,7 +10,7 @@ use portcullis_core::{
     Approver, Client, Error, ErrorKind, Gateway, Herald, MountView, Reply, Request, Seen, Stat,
 };
 use portcullis_policy::{
-    ObjectKind,
+    ObjectKind, Secrets,
     model::{Access, Encoding, LineRange, Session, WorkspacePath, request::Read},
 };
 use rustix::io::Errno;
@@ -283,6 +283,13 @@ impl<'g> Mount<'g> {
         }
         state.reading += size;
         Ok(Reading(&self.state, size))
+    }
+
+    /// Whether a file of that size has to be read to tell how long what is shown of it is.
+    pub(crate) fn reads_for_size(&self, size: u64) -> bool {
+        let policy = self.gateway.policy();
+        policy.secrets().is_some_and(Secrets::redacts)
+            && size <= policy.max_size(Access::Read, self.session.door)
     }
 
     /// Until the end of the change no name is judged by what is seen of the workspace.

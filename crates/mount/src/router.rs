@@ -84,20 +84,8 @@ impl<'a, 'g> Router<'a, 'g> {
 
 impl FileSystem for Router<'_, '_> {
     fn lookup(&self, caller: Caller, parent: NodeId, name: &OsStr) -> Result<Option<Entry>> {
-        if let To::Scratch(scratch, parent) = self.to(parent) {
-            return scratch.lookup(caller, parent, name);
-        }
-        let Some(scratch) = self.mount.scratch.as_ref() else {
-            return self.mount.lookup(caller, parent, name);
-        };
-        let root = {
-            // A rename changes both at once.
-            let roots = scratch.roots();
-            let path = self.root_path(parent, name);
-            path.map(|(_, path)| roots.by_path.get(&path).copied())
-        };
-        let Some(root) = root else { return self.mount.lookup(caller, parent, name) };
-        root.map(|root| self.root_entry(scratch, root)).transpose()
+        let mut room = u64::MAX;
+        self.find(caller, parent, name, &mut room)
     }
 
     fn missing_timeout(&self, parent: NodeId) -> Duration {
@@ -450,7 +438,30 @@ impl Router<'_, '_> {
         offset: u64,
         directory: &mut Directory<'_>,
     ) -> Result<()> {
-        self.mount
-            .give_list(node, handle, offset, directory, |name| self.lookup(caller, node, name))
+        let look = |name: &OsStr, room: &mut u64| self.find(caller, node, name, room);
+        self.mount.give_list(node, handle, offset, directory, look)
+    }
+
+    fn find(
+        &self,
+        caller: Caller,
+        parent: NodeId,
+        name: &OsStr,
+        room: &mut u64,
+    ) -> Result<Option<Entry>> {
+        if let To::Scratch(scratch, parent) = self.to(parent) {
+            return scratch.lookup(caller, parent, name);
+        }
+        let Some(scratch) = self.mount.scratch.as_ref() else {
+            return self.mount.find(parent, name, room);
+        };
+        let root = {
+            // A rename changes both at once.
+            let roots = scratch.roots();
+            let path = self.root_path(parent, name);
+            path.map(|(_, path)| roots.by_path.get(&path).copied())
+        };
+        let Some(root) = root else { return self.mount.find(parent, name, room) };
+        root.map(|root| self.root_entry(scratch, root)).transpose()
     }
 }

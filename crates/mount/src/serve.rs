@@ -30,6 +30,9 @@ use crate::{
 const WHY: &str = "user.portcullis.why";
 /// In lists: an inode number that nobody told yet.
 const UNKNOWN_INODE: u64 = u32::MAX as u64;
+/// Most bytes of files that are read for the facts in one reply about a directory: a program that
+/// waits for it cannot be killed.
+const MAX_READ_IN_LIST: u64 = 4 << 20;
 /// `fallocate(2)`: the size stays.
 const KEEP_SIZE: u32 = 1;
 /// There are zeros from now on, and the size stays.
@@ -103,25 +106,28 @@ impl Mount<'_> {
         }
     }
 
-    /// Gives the entries of an open directory from `offset` on, which `look` looks up.
+    /// Gives the entries of an open directory from `offset` on, which `look` looks up within the
+    /// bytes of files that may still be read.
     pub(crate) fn give_list(
         &self,
         node: NodeId,
         handle: Handle,
         offset: u64,
         directory: &mut Directory<'_>,
-        look: impl Fn(&OsStr) -> Result<Option<Entry>>,
+        look: impl Fn(&OsStr, &mut u64) -> Result<Option<Entry>>,
     ) -> Result<()> {
+        let mut room = MAX_READ_IN_LIST;
         self.read_list(handle.0, offset, |next, name, kind| {
             let file = OsStr::new(name);
             if !directory.is_plus() || matches!(name, "." | "..") {
                 let inode = self.lock().nodes.child(node.0, name).unwrap_or(UNKNOWN_INODE);
                 return directory.add(file, inode, file_type(kind), next);
             }
-            // A name that was listed is only left out if it is gone.
+            // A name that was listed is only left out if it is gone. Without facts the kernel looks
+            // it up when a program asks for them.
             let mut is_bare = false;
             let has_room = directory.add_entry(file, next, || {
-                let found = look(file);
+                let found = look(file, &mut room);
                 is_bare = found.is_err();
                 found.ok().flatten()
             });
@@ -131,6 +137,20 @@ impl Mount<'_> {
                 has_room
             }
         })
+    }
+
+    /// Looks a name up, for which at most `room` bytes of a file are read.
+    pub(crate) fn find(
+        &self,
+        parent: NodeId,
+        name: &OsStr,
+        room: &mut u64,
+    ) -> Result<Option<Entry>> {
+        match self.look_up_within(parent.0, text(name, Errno::NOENT)?, room) {
+            Ok(attr) => Ok(Some(self.entry(&attr))),
+            Err(Errno::NOENT) => Ok(None),
+            Err(error) => Err(error),
+        }
     }
 
     fn timed(&self, attr: Attr) -> (Attributes, Duration) {
@@ -170,11 +190,8 @@ fn opened(opening: Opening, how: How) -> Opened {
 
 impl FileSystem for Mount<'_> {
     fn lookup(&self, _: Caller, parent: NodeId, name: &OsStr) -> Result<Option<Entry>> {
-        match self.look_up(parent.0, text(name, Errno::NOENT)?) {
-            Ok(attr) => Ok(Some(self.entry(&attr))),
-            Err(Errno::NOENT) => Ok(None),
-            Err(error) => Err(error),
-        }
+        let mut room = u64::MAX;
+        self.find(parent, name, &mut room)
     }
 
     fn forget(&self, node: NodeId, count: u64) {
@@ -381,13 +398,14 @@ impl FileSystem for Mount<'_> {
 
     fn read_directory(
         &self,
-        caller: Caller,
+        _: Caller,
         node: NodeId,
         handle: Handle,
         offset: u64,
         directory: &mut Directory<'_>,
     ) -> Result<()> {
-        self.give_list(node, handle, offset, directory, |name| self.lookup(caller, node, name))
+        let look = |name: &OsStr, room: &mut u64| self.find(node, name, room);
+        self.give_list(node, handle, offset, directory, look)
     }
 
     fn release_directory(&self, _: NodeId, handle: Handle) {

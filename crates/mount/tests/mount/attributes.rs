@@ -259,3 +259,50 @@ fn the_end_of_the_server_is_an_error_at_once() {
         assert_eq!(String::from_utf8_lossy(&output.stdout), "107\n107\n107\nTrue\n");
     });
 }
+
+const REDACTS: &str = "[secrets]\nonRead = \"redact\"\n[[secrets.rules]]\nid = \"token\"\n\
+    regex = \"tok_[0-9]{8}\"\n";
+
+/// Before, each stat(2) read a file beside what the bound allows.
+#[test]
+fn a_file_is_read_for_its_size_within_the_bound_of_open_files() {
+    let fill = |root: &Path| {
+        fs::write(root.join("large"), vec![b'x'; 2_000_000]).unwrap();
+        fs::write(root.join("small"), "tok_12345678").unwrap();
+    };
+    let options = Options { open: 1 << 20, ..Options::new(0, 0) };
+    let look = |rig: &Rig<'_>| {
+        let script = "import os\nassert os.stat('small').st_size > 12\n\
+            try: os.stat('large')\nexcept OSError as e: print(e.errno)";
+        assert_eq!(rig.python(script).ok(), "12\n");
+    };
+    with_end(&format!("{ALL}{REDACTS}"), options, fill, look, |rig| {
+        let records = rig.records();
+        let bound = records.iter().find(|record| record["op"] == "limit").unwrap();
+        assert_eq!(bound["facts"]["bound"], "openBytes");
+    });
+}
+
+/// Before, one READDIRPLUS read all files of a directory, and nobody who waited for it could be
+/// stopped.
+#[test]
+fn a_list_reads_little_to_tell_sizes() {
+    let fill = |root: &Path| {
+        fs::create_dir(root.join("d")).unwrap();
+        for number in 0..8 {
+            let file = fs::File::create(root.join(format!("d/large{number}"))).unwrap();
+            file.set_len(3 << 20).unwrap();
+            fs::write(root.join(format!("d/small{number}")), "tok_12345678").unwrap();
+        }
+    };
+    with(&format!("{ALL}{REDACTS}"), fill, |rig| {
+        // An entry without facts has no number.
+        let script = "import os\n\
+            bare = [e.name for e in os.scandir('d') if e.inode() == 2 ** 32 - 1]\n\
+            assert len(bare) == 7 and all(name.startswith('large') for name in bare), bare\n\
+            for e in os.scandir('d'): assert e.is_file(), e.name\n\
+            for n in range(8):\n  assert os.stat(f'd/large{n}').st_size == 3 << 20\n  \
+            assert os.stat(f'd/small{n}').st_size > 12";
+        rig.python(script).ok();
+    });
+}
