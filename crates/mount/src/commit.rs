@@ -20,21 +20,28 @@ use crate::{
 impl Mount<'_> {
     /// Commits what an open file has when one of its descriptors is closed. A file that was
     /// emptied waits for the last one: a shell empties it, closes a second descriptor of it,
-    /// and only then has a program write.
+    /// and only then has a program write. So does a new one about which a person is asked, who
+    /// would be shown an empty file.
     ///
     /// # Errors
     /// As [`Mount::commit_handle`].
     pub(crate) fn flush_handle(&self, handle: u64, pid: u32) -> Result<(), Errno> {
-        let (file, is_new) = {
-            let state = self.lock();
-            let file = state.handles.file(handle)?;
-            let is_new = state.nodes.get(file.node).is_some_and(|node| node.is_staged_only());
-            (file, is_new)
-        };
+        let file = self.lock().handles.file(handle)?;
         match &file.staged {
-            Some(staged) if !is_new && staged.shows().size == 0 => staged.live(),
+            Some(staged)
+                if staged.shows().size == 0
+                    && (!self.is_staged_only(Some(file.node))
+                        || self.asks_about_new(file.node)) =>
+            {
+                staged.live()
+            }
             _ => self.commit_handle(handle, pid),
         }
+    }
+
+    /// Whether a file exists in this mount alone, and a person is asked before it is stored.
+    pub(crate) fn asks_about_new(&self, id: u64) -> bool {
+        self.is_staged_only(Some(id)) && self.path(id).is_ok_and(|path| self.asks_to_create(&path))
     }
 
     /// Commits what an open file has.

@@ -10,8 +10,8 @@ use portcullis_core::{
     Approver, Client, Error, ErrorKind, Gateway, Herald, MountView, Reply, Request, Seen, Stat,
 };
 use portcullis_policy::{
-    ObjectKind, Secrets,
-    model::{Access, Encoding, LineRange, Session, WorkspacePath, request::Read},
+    Effect, ObjectKind, Query, Secrets,
+    model::{Access, Encoding, LineRange, OperationKind, Session, WorkspacePath, request::Read},
 };
 use rustix::io::Errno;
 use serde_json::Value;
@@ -290,6 +290,13 @@ impl<'g> Mount<'g> {
         let policy = self.gateway.policy();
         policy.secrets().is_some_and(Secrets::redacts)
             && size <= policy.max_size(Access::Read, self.session.door)
+    }
+
+    /// Whether a person is asked before a new file is stored at `path`, whatever it has.
+    pub(crate) fn asks_to_create(&self, path: &WorkspacePath) -> bool {
+        let (operation, access) = (OperationKind::Write, Access::Write);
+        let query = Query { agent: &self.session.agent, operation, access, path };
+        self.gateway.policy().evaluate(&query).effect() == Effect::Ask
     }
 
     /// Until the end of the change no name is judged by what is seen of the workspace.

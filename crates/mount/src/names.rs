@@ -146,7 +146,7 @@ impl Mount<'_> {
         scratch.is_some_and(|scratch| !scratch.roots().beneath(path).is_empty())
     }
 
-    fn is_staged_only(&self, id: Option<u64>) -> bool {
+    pub(crate) fn is_staged_only(&self, id: Option<u64>) -> bool {
         let state = self.lock();
         id.and_then(|id| state.nodes.get(id)).is_some_and(|node| node.is_staged_only())
     }

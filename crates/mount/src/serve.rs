@@ -9,8 +9,8 @@ use std::{
 
 use portcullis_fuse::{
     Attributes, Caller, Data, Directory, Entry, Errno, FileSystem, FileType, Handle, NodeId,
-    Notifier, OFlags, Opened, RenameMode, Seek, Session, SessionError, SetAttributes, Statistics,
-    WriteFrom,
+    Notifier, OFlags, Opened, RenameMode, Seek, Session, SessionError, SetAttributes, SetTime,
+    Statistics, WriteFrom,
 };
 use portcullis_policy::ObjectKind;
 use rustix::io::Result;
@@ -214,7 +214,9 @@ impl FileSystem for Mount<'_> {
         set: SetAttributes,
     ) -> Result<(Attributes, Duration)> {
         let SetAttributes { handle, size, mode, uid, gid, modified, .. } = set;
-        let modified = modified.map(portcullis_fuse::SetTime::resolve);
+        // A new file has the time of now, and each attempt of a program should be the same request.
+        let is_implied = modified == Some(SetTime::Now) && self.asks_about_new(node.0);
+        let modified = modified.filter(|_| !is_implied).map(SetTime::resolve);
         let wanted = Wanted { size, mode, modified, uid, gid };
         let handle = handle.map(|handle| handle.0);
         let attr = self.set_attributes(node.0, handle, wanted, caller.pid)?;

@@ -187,3 +187,72 @@ fn an_approval_ends_with_the_policy() {
         assert!(rig.host("file").exists());
     });
 }
+
+/// A shell closes a duplicate of a new file before it writes to it: the question was about an empty
+/// file, and nothing of the content could be approved.
+#[test]
+fn a_person_is_asked_about_what_a_shell_writes_to_a_new_file() {
+    const FORK: &str = "import os\nf = os.open('dir/new', os.O_CREAT | os.O_WRONLY)\n\
+        if os.fork() == 0: os._exit(0)\nos.wait()\nos.write(f, b'text\\n')\nos.close(f)";
+    const DUPLICATE: &str = "import os\nf = os.open('dir/new', os.O_CREAT | os.O_WRONLY)\n\
+        os.dup2(f, 9)\nos.close(f)\nos.write(9, b'text\\n')\nos.close(9)";
+    let dir = |root: &Path| fs::create_dir(root.join("dir")).unwrap();
+    for (program, script) in [
+        ("sh", "echo text >dir/new"),
+        ("sh", "(echo text) >dir/new"),
+        ("sh", "exec 3>dir/new; true; echo text >&3; exec 3>&-"),
+        ("sh", "exec 3>dir/new; sh -c 'echo text >&3'"),
+        ("sh", "cat >dir/new <<X\ntext\nX"),
+        ("python3", FORK),
+        ("python3", DUPLICATE),
+    ] {
+        with(&policy(), dir, |rig| {
+            let run = || rig.command(program, &["-c", script]).output().unwrap();
+            run();
+            rig.answer(Answer::Once);
+            assert!(!rig.host("dir/new").exists(), "{script}");
+            assert!(run().status.success(), "{script}");
+            assert_eq!(rig.read("dir/new"), "text\n", "{script}");
+            assert_eq!(rig.ends(), ["once"], "{script}");
+            // One question and one change: nothing was asked or stored about an empty file.
+            let all = ["decision write -", "decision write denied", "approval write once"];
+            let all = all.into_iter().chain(["intent write -", "outcome write ok"]);
+            assert_eq!(rig.about("dir/new"), all.collect::<Vec<_>>(), "{script}");
+        });
+    }
+}
+
+/// With the last descriptor it is certain that nothing more is written.
+#[test]
+fn a_person_is_asked_about_a_new_file_that_stays_empty() {
+    let dir = |root: &Path| fs::create_dir(root.join("dir")).unwrap();
+    with(&policy(), dir, |rig| {
+        let within = |mut holds: Box<dyn FnMut() -> bool + '_>| {
+            (0..500).any(|_| {
+                thread::sleep(Duration::from_millis(20));
+                holds()
+            })
+        };
+        rig.sh("touch dir/new").ok();
+        assert!(within(Box::new(|| !rig.questions().is_empty())));
+        rig.answer(Answer::Once);
+        rig.sh("touch dir/new").ok();
+        assert!(within(Box::new(|| rig.host("dir/new").exists())));
+        assert_eq!((rig.read("dir/new").as_str(), rig.ends()), ("", vec!["once".to_owned()]));
+        // Where the answer is needed at once, fsync(2) has it.
+        let script = "import os\nf = os.open('dir/other', os.O_CREAT | os.O_WRONLY)\n\
+            try: os.fsync(f)\nexcept OSError as e: print(e.errno)";
+        assert_eq!(rig.python(script).ok(), "13\n");
+    });
+}
+
+/// Where nobody is asked, close(2) stores a new file even if it is empty.
+#[test]
+fn an_empty_file_is_there_when_it_is_closed() {
+    with(&policy(), files, |rig| {
+        for number in 0..50 {
+            rig.sh(&format!("touch empty{number}")).ok();
+            assert!(rig.host(&format!("empty{number}")).exists());
+        }
+    });
+}
