@@ -64,21 +64,25 @@ pub(crate) fn quoted(path: &Path) -> String {
     shlex::try_quote(&text).map(Cow::into_owned).unwrap_or(text)
 }
 
-/// A path as it can be pasted into a shell from a terminal, which would swallow what
+/// A path as it can be pasted into any POSIX shell from a terminal, which would swallow what
 /// steers it: the command would be about another path.
 pub(crate) fn for_shell(path: &Path) -> String {
     if path.to_str().is_some_and(|text| !has_hidden_characters(text)) {
         return quoted(path);
     }
-    let mut text = "$'".to_owned();
-    for byte in path.as_os_str().as_bytes() {
+    let bytes = path.as_os_str().as_bytes();
+    let end = bytes.iter().rposition(|byte| *byte != b'\n').map_or(0, |last| last + 1);
+    // Newlines at the end of what a command prints are dropped.
+    let newlines = "\n".repeat(bytes.len() - end);
+    let mut text = "\"$(printf '".to_owned();
+    for byte in bytes.iter().take(end) {
         match byte {
-            b'\'' | b'\\' => text.extend(['\\', char::from(*byte)]),
-            b' '..=b'~' => text.push(char::from(*byte)),
-            _ => text += &format!("\\x{byte:02x}"),
+            b'/' | b'.' | b'_' | b' ' => text.push(char::from(*byte)),
+            byte if byte.is_ascii_alphanumeric() => text.push(char::from(*byte)),
+            byte => text += &format!("\\{byte:03o}"),
         }
     }
-    text + "'"
+    format!("{text}'){newlines}\"")
 }
 
 /// A path as programs get it; the workspace itself is `.`, as everywhere else.
@@ -307,8 +311,10 @@ mod tests {
     /// It was stripped of them where nobody's terminal was written to.
     #[test]
     fn a_path_to_be_pasted_keeps_what_a_terminal_would_swallow() {
-        assert_eq!(for_shell(Path::new("e\u{1b}[31mc'\\")), r"$'e\x1b[31mc\'\\'");
-        assert_eq!(for_shell(Path::new("a\u{202e}b")), r"$'a\xe2\x80\xaeb'");
-        assert_eq!(for_shell(Path::new(OsStr::from_bytes(b"\xff"))), r"$'\xff'");
+        let control = for_shell(Path::new("e\u{1b}[31mc'\\"));
+        assert_eq!(control, r#""$(printf 'e\033\13331mc\047\134')""#);
+        let bidi = for_shell(Path::new("a\u{202e}b"));
+        assert_eq!(bidi, r#""$(printf 'a\342\200\256b')""#);
+        assert_eq!(for_shell(Path::new(OsStr::from_bytes(b"\xff"))), r#""$(printf '\377')""#);
     }
 }
