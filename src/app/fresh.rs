@@ -133,15 +133,14 @@ impl Fresh {
     /// # Errors
     /// When another kind of file has the name, and as [`Destination::open`].
     pub(crate) fn create(named: &Path) -> Result<Self, Failure> {
-        Self::at(Destination::open(named)?, false)
+        Self::at(Destination::open(named)?)
     }
 
-    /// The same where the directory is open. With `over`, whatever has the name is replaced: it
-    /// was looked at before.
+    /// The same where the directory is open.
     ///
     /// # Errors
     /// As [`Fresh::create`].
-    pub(crate) fn at(at: Destination, over: bool) -> Result<Self, Failure> {
+    pub(crate) fn at(at: Destination) -> Result<Self, Failure> {
         let failed = format!("cannot write `{}`", at.named.display());
         let old = match statat(&at.directory, &at.name, AtFlags::SYMLINK_NOFOLLOW) {
             Ok(facts) => Some(facts.st_mode),
@@ -156,7 +155,6 @@ impl Fresh {
                 let file = at.write(false).or_fail(failed)?;
                 return Ok(Self { at, temp: None, file });
             }
-            Some(_other) if over => Mode::from_raw_mode(0o666),
             Some(_other) => {
                 return Err(Failure::new(format_args!(
                     "{failed}: it is a link, or no regular file"

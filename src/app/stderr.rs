@@ -7,6 +7,7 @@
 use std::{
     fmt,
     io::{self, Write},
+    mem,
     sync::{
         Mutex, MutexGuard, PoisonError,
         atomic::{AtomicBool, Ordering},
@@ -75,6 +76,24 @@ fn say_in_time(message: &[u8]) {
     }
 }
 
+/// Writes a text, whole: waits until whoever reads has taken it, at most until `end`.
+///
+/// # Errors
+/// When it cannot be written, or is not read in time.
+pub(crate) fn write_whole(text: &[u8], end: Option<Instant>) -> io::Result<()> {
+    let mut state = lock();
+    let all = [&mem::take(&mut state.rest), text].concat();
+    let mut left = all.as_slice();
+    while !left.is_empty() {
+        let written = try_write(left)?;
+        left = left.get(written..).unwrap_or_default();
+        if written == 0 && !room_before(end) {
+            return Err(io::ErrorKind::TimedOut.into());
+        }
+    }
+    Ok(())
+}
+
 /// Standard error as what diagnostics write to.
 pub(crate) struct Stderr;
 
@@ -137,15 +156,19 @@ impl State {
 
 /// Writes what goes out now; everything, where nothing ever will.
 fn write(bytes: &[u8]) -> usize {
+    try_write(bytes).unwrap_or(bytes.len())
+}
+
+/// Writes what goes out now, which may be nothing.
+fn try_write(bytes: &[u8]) -> io::Result<usize> {
     match write_now(stderr(), bytes) {
-        Ok(written) => written,
-        Err(error) if error.kind() == io::ErrorKind::WouldBlock => 0,
+        Err(error) if error.kind() == io::ErrorKind::WouldBlock => Ok(0),
         // A file or a terminal does not know of it, and takes what it has room for.
         Err(error) if error.raw_os_error() == Some(Errno::OPNOTSUPP.raw_os_error()) => {
             let room = room_before(Some(Instant::now()));
-            if room { rustix::io::write(stderr(), bytes).unwrap_or(bytes.len()) } else { 0 }
+            if room { Ok(rustix::io::write(stderr(), bytes)?) } else { Ok(0) }
         }
-        Err(_) => bytes.len(),
+        written => written,
     }
 }
 

@@ -8,10 +8,15 @@ mod home;
 mod summary;
 
 use std::{
-    collections::BTreeMap, ffi::OsString, io, path::PathBuf, process::ExitCode, time::Duration,
+    collections::BTreeMap,
+    ffi::OsString,
+    io::Write as _,
+    mem,
+    path::{Path, PathBuf},
+    process::ExitCode,
+    time::{Duration, Instant},
 };
 
-use rustix::fs::{OFlags, fcntl_getfl, fcntl_setfl};
 use serde_json::Value;
 
 use self::{home::Home, summary::Summary};
@@ -21,7 +26,7 @@ use super::agent::{
     protocol::Service,
     repository,
     start::{Broker, Recorded, Wish, build, explain, introduce, start_gate, warn},
-    supervisor::{Ended, Manner, Supervisor},
+    supervisor::{Ended, GRACE, Manner, Supervisor},
 };
 use crate::{
     app::{
@@ -30,9 +35,12 @@ use crate::{
         policy_loading::warn_of_observing,
         policy_transfer::SharedPolicy,
         ship::{self, Shipping},
+        stderr,
     },
     policy::parse_duration,
-    sandbox::{Cell, Enforcement, Grant, TrustedPaths, unblock_signals},
+    sandbox::{
+        Cell, Enforcement, Forwarded, Grant, Trusted, TrustedPath, TrustedPaths, unblock_signals,
+    },
 };
 
 /// The exit code of a command whose time was over, as that of timeout(1).
@@ -56,7 +64,7 @@ const MAX_COMMAND: usize = 4096;
     time was over.\n\nExamples:\n  \
     portcullis exec -- cargo test\n  \
     portcullis exec --timeout 10m --agent-read ~/.cargo --agent-network 443 -- make\n  \
-    portcullis exec --summary changes.json -- sh -c 'rm -r build && make'"
+    portcullis exec --summary ../changes.json -- sh -c 'rm -r build && make'"
 )]
 pub(crate) struct Args {
     #[command(flatten)]
@@ -65,7 +73,8 @@ pub(crate) struct Args {
     /// later killed
     #[arg(long, value_name = "DURATION", value_parser = parse_timeout)]
     timeout: Option<Duration>,
-    /// Write the summary to this file, as one JSON object, and not to standard error
+    /// Write the summary to this file, as one JSON object, and not to standard error; it lies
+    /// where the command cannot change it
     #[arg(long, value_name = "FILE")]
     summary: Option<PathBuf>,
     /// Print the summary as one JSON object, on standard error as the text would be
@@ -107,12 +116,25 @@ fn granted(command: &[OsString], cell: &Cell) -> BTreeMap<String, Value> {
     ])
 }
 
-/// Makes writes to standard error blocking again. The command may have the same pipe, and what
-/// it sets there holds for this process: a summary that finds the pipe full would be lost.
-fn make_stderr_blocking() {
-    let stderr = io::stderr();
-    let Ok(flags) = fcntl_getfl(&stderr) else { return };
-    let _ = fcntl_setfl(&stderr, flags - OFlags::NONBLOCK);
+/// Opens the directory of the summary before the command runs, which may come to it. That the
+/// file can be written is tried, or what the command did would be told nowhere.
+///
+/// # Errors
+/// When the command could change it, or as [`Fresh::at`].
+fn open_summary(named: &Path, paths: &TrustedPaths) -> Result<Destination, Failure> {
+    let path = std::path::absolute(named).or_fail("cannot look up the summary")?;
+    let trusted = vec![TrustedPath { role: Trusted::Summary, path }];
+    TrustedPaths { trusted, agents: paths.agents.clone() }.check_trusted().map_err(Failure::new)?;
+    let file = Destination::open(named)?;
+    Fresh::at(file.clone())?;
+    Ok(file)
+}
+
+/// Writes the summary to its file.
+fn store(summary: &Summary, file: Destination) -> Result<(), Failure> {
+    let fresh = Fresh::at(file)?;
+    let written = fresh.file().write_all(summary.json().as_bytes()).and_then(|()| fresh.keep());
+    written.or_fail("cannot write the summary")
 }
 
 /// Runs the command.
@@ -135,12 +157,7 @@ fn start(mut args: Args) -> Result<ExitCode, Failure> {
     (cell.files, cell.own_streams) = (files, true);
     let paths =
         TrustedPaths { trusted: opened.trusted.clone(), ..cell.trusted_paths().map_err(explain)? };
-    // Its directory is opened before the command runs, which may come to it; that it can be
-    // written is tried, or what the command did would be told nowhere.
-    let file = args.summary.as_deref().map(Destination::open).transpose()?;
-    if let Some(file) = &file {
-        Fresh::at(file.clone(), false)?;
-    }
+    let file = args.summary.as_deref().map(|named| open_summary(named, &paths)).transpose()?;
     let shared = SharedPolicy::create().or_fail("cannot start the gate")?;
     let service = Service::Command;
     let mut gate =
@@ -157,30 +174,43 @@ fn start(mut args: Args) -> Result<ExitCode, Failure> {
     ship::check(&opened.state_path, &opened.audit.ship)?;
     let shipping = Shipping::start(&opened.state_path, &opened.audit.ship)?;
     repository::prepare(&pending, &opened, &signals)?;
-    let command = pending.release().map_err(explain)?;
+    let mut command = pending.release().map_err(explain)?;
+    let outputs = mem::take(&mut command.outputs);
+    let time_is_over = args.timeout.and_then(|timeout| Instant::now().checked_add(timeout));
     let manner = Manner::Command { timeout: args.timeout };
     let ended = Supervisor::new(command, gate, (signals, suspend), watch, manner)?.run();
     // The command is gone. A signal ends what is left, which nobody has to wait for.
     unblock_signals().or_fail("cannot unblock signals")?;
     shipping.finish();
     let Ended { code, timed_out, gate_failed, .. } = ended?;
-    make_stderr_blocking();
     let code = if timed_out { TIMED_OUT } else { code };
+    let summary = Summary::read(&opened, &session, record, code, timed_out);
+    let stored = match (&summary, file) {
+        (Ok(summary), Some(file)) => store(summary, file),
+        _ => Ok(()),
+    };
+    // Where there is no limit of time, whoever reads has as long as with any program.
+    let limit = || time_is_over.map(|end| end.max(Instant::now() + GRACE));
+    let Forwarded { failures, ends_line } = outputs.finish(limit());
+    let summary = summary?;
+    stored?;
+    let mut text = String::new();
     if timed_out {
-        errln!("portcullis: the command's time was over, and it was stopped");
+        text += "portcullis: the command's time was over, and it was stopped\n";
     }
-    let summary = Summary::read(&opened, &session, record, code, timed_out)?;
-    match file {
-        Some(file) => {
-            // What the command put there is replaced, and no link followed.
-            let fresh = Fresh::at(file, true)?;
-            let written = summary.write(fresh.file()).and_then(|()| fresh.keep());
-            written.or_fail("cannot write the summary")?;
-        }
-        None if args.json => summary.write(io::stderr()).or_fail("cannot print the summary")?,
-        None if args.quiet => {}
-        None => summary.print(),
+    for (stream, error) in &failures {
+        text += &format!("portcullis: cannot write the command's {stream}: {error}\n");
     }
+    if args.json {
+        text += &summary.json();
+    } else if !args.quiet && args.summary.is_none() {
+        text += &summary.text();
+    }
+    if !ends_line && !text.is_empty() {
+        text.insert(0, '\n');
+    }
+    let is_told = stderr::write_whole(text.as_bytes(), limit()).is_ok();
     // What a command says that lost its files may be anything.
-    Ok(ExitCode::from(if gate_failed && code == 0 { 1 } else { code }))
+    let is_complete = is_told && failures.is_empty() && !gate_failed;
+    Ok(ExitCode::from(if code == 0 && !is_complete { 1 } else { code }))
 }

@@ -11,6 +11,7 @@ use std::{
 use super::{
     bait::Trap,
     channel::{Channel, ChannelError},
+    forwarder::Forwarder,
     hatch::{Hatch, Opened},
     launch_error::LaunchError,
     messages::{Go, News},
@@ -18,7 +19,7 @@ use super::{
     process::Running,
     running_agent::RunningAgent,
     spec::Report,
-    streams::{Forwarder, Streams},
+    streams::Streams,
 };
 
 /// How often the caller of [`PendingAgent::prepare`] is asked whether to wait on.
@@ -136,7 +137,8 @@ impl PendingAgent {
         match self.channel.receive_within::<News>(PATIENCE) {
             Err(ChannelError::Closed) => {
                 let relay = self.hatch.and_then(|hatch| hatch.ok()?.relay);
-                let outputs = self.forwarders.into_iter().filter_map(Forwarder::start).collect();
+                let outputs = Forwarder::start(self.forwarders)
+                    .map_err(|e| LaunchError::Io("start a thread", e))?;
                 Ok(RunningAgent { child: self.child, outputs, _relay: relay })
             }
             Ok((News::NotExecuted { errno }, _)) => {

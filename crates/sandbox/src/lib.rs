@@ -20,6 +20,7 @@ mod descriptor_passing;
 mod dispatch;
 mod enter;
 mod file_limit;
+mod forwarder;
 mod gate;
 mod hatch;
 mod hint;
@@ -56,6 +57,7 @@ pub use built::{BuiltCell, PendingAgent};
 pub use channel::{Channel, ChannelError, stream_pair, take_standard_streams};
 pub use descriptor_passing::refuse_descriptors;
 pub use file_limit::raise_file_limit;
+pub use forwarder::{Forwarded, Outputs, Stream};
 pub use gate::{
     GateError, GateReport, become_gate, restrict_front, restrict_gate, restrict_gate_beside,
     restrict_worker,

@@ -1,17 +1,17 @@
 //! An agent that runs: its end, and how it is ended.
 
-use std::{io, thread::JoinHandle};
+use std::io;
 
 use rustix::process::{Pid, Signal, kill_process};
 
-use super::{process::Running, relay::Relay};
+use super::{forwarder::Outputs, process::Running, relay::Relay};
 
 /// An agent that runs. Dropping it kills the whole cell.
 #[derive(Debug)]
 pub struct RunningAgent {
     pub(super) child: Running,
-    /// The threads that copy what it writes to the broker's own streams.
-    pub(super) outputs: Vec<JoinHandle<()>>,
+    /// What it writes to the broker's own streams, if it has those.
+    pub outputs: Outputs,
     /// What its MCP clients are connected by.
     pub(super) _relay: Option<Relay>,
 }
@@ -52,21 +52,15 @@ impl RunningAgent {
         let _ = self.child.0.kill();
     }
 
-    /// The exit code, when the agent has ended and what it wrote was passed on: its own, or 128
-    /// and the number of the signal that ended it.
+    /// The exit code, when the agent has ended: its own, or 128 and the number of the signal that
+    /// ended it.
     ///
     /// # Errors
     /// When it cannot be asked for.
     pub fn try_wait(&mut self) -> io::Result<Option<u8>> {
         use std::os::unix::process::ExitStatusExt as _;
         let Some(status) = self.child.0.try_wait()? else { return Ok(None) };
-        for output in self.outputs.drain(..) {
-            // One that panicked has ended, too.
-            let _ = output.join();
-        }
-        Ok(Some({
-            let code = status.code().or(status.signal().map(|n| 128 + n)).unwrap_or(1);
-            u8::try_from(code).unwrap_or(1)
-        }))
+        let code = status.code().or(status.signal().map(|n| 128 + n)).unwrap_or(1);
+        Ok(Some(u8::try_from(code).unwrap_or(1)))
     }
 }

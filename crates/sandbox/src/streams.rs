@@ -1,23 +1,24 @@
 //! A program's standard streams.
 
 use std::{
-    fs::File,
     io,
     os::fd::{AsFd as _, OwnedFd},
-    thread::{self, JoinHandle},
 };
 
 use rustix::{
-    fs::{FileType, Gid, Uid, fchown, fstat, fstatfs},
-    pipe::{PipeFlags, pipe_with},
+    fs::{FileType, Gid, Uid, fchown, fstat},
+    net::{
+        SocketType,
+        sockopt::{socket_acceptconn, socket_type},
+    },
+    pipe::{PipeFlags, fcntl_setpipe_size, pipe_with},
 };
 
-/// `PIPEFS_MAGIC`: the pipes that have no name.
-const PIPE: i64 = 0x5049_5045;
+use super::forwarder::{Forwarder, INPUT_CHUNK, Stream};
 
-/// A program's standard streams: pipes without a name, and sockets. By a descriptor of a file, a
-/// directory or a terminal of the host it would reach more than what is in it: modes, times, what
-/// a user types for another program.
+/// A program's standard streams: pipes made for it. By a descriptor of the host it would reach
+/// more than what is in it: a file's mode, what a user types for another program, the other end
+/// of a pipe, the network of a socket.
 #[derive(Debug)]
 pub(super) struct Streams {
     pub(super) stdin: OwnedFd,
@@ -40,37 +41,33 @@ impl Streams {
         Ok(Self { stdin, stdout, stderr, ours, forwarders: Vec::new() })
     }
 
-    /// Streams that lead to those of this process: these themselves, or a pipe and a thread.
+    /// Such pipes, each with a thread that copies between it and a stream of this process.
     ///
     /// # Errors
-    /// When one of them is a directory.
+    /// When one of these is a directory, or a socket that is no connection.
     pub(super) fn own(owner: Option<u32>) -> io::Result<Self> {
-        let [stdin, stdout, stderr] = [
-            io::stdin().as_fd().try_clone_to_owned()?,
-            io::stdout().as_fd().try_clone_to_owned()?,
-            io::stderr().as_fd().try_clone_to_owned()?,
-        ];
-        let mut forwarders = Vec::new();
-        let stdin = if is_pipe_or_socket(&stdin, owner)? {
-            stdin
-        } else {
-            let (end, to) = pipe(owner, End::Read)?;
-            forwarders.push(Forwarder { from: stdin, to, is_output: false });
-            end
+        let from = io::stdin().as_fd().try_clone_to_owned()?;
+        let to_stdout = io::stdout().as_fd().try_clone_to_owned()?;
+        let to_stderr = io::stderr().as_fd().try_clone_to_owned()?;
+        for stream in [&from, &to_stdout, &to_stderr] {
+            check(stream)?;
+        }
+        let (stdin, to) = pipe(owner, End::Read)?;
+        fcntl_setpipe_size(&to, INPUT_CHUNK)?;
+        let input = Forwarder { from, to, stream: Stream::Input };
+        let output = |to, stream| {
+            let (from, end) = pipe(owner, End::Write)?;
+            Ok::<_, io::Error>((end, Forwarder { from, to, stream }))
         };
         // What is written to both stays in order.
-        let is_one = identity(&stdout)? == identity(&stderr)?;
-        let mut output = |stream: OwnedFd| {
-            if is_pipe_or_socket(&stream, owner)? {
-                return Ok::<_, io::Error>(stream);
-            }
-            let (from, end) = pipe(owner, End::Write)?;
-            forwarders.push(Forwarder { from, to: stream, is_output: true });
-            Ok(end)
-        };
-        let stdout = output(stdout)?;
-        let stderr = if is_one { stdout.try_clone()? } else { output(stderr)? };
-        Ok(Self { stdin, stdout, stderr, ours: None, forwarders })
+        if identity(&to_stdout)? == identity(&to_stderr)? {
+            let (stdout, both) = output(to_stdout, Stream::Both)?;
+            let stderr = stdout.try_clone()?;
+            return Ok(Self { stdin, stdout, stderr, ours: None, forwarders: vec![input, both] });
+        }
+        let (stdout, first) = output(to_stdout, Stream::Output)?;
+        let (stderr, second) = output(to_stderr, Stream::Error)?;
+        Ok(Self { stdin, stdout, stderr, ours: None, forwarders: vec![input, first, second] })
     }
 }
 
@@ -85,57 +82,31 @@ enum End {
 fn pipe(owner: Option<u32>, end: End) -> io::Result<(OwnedFd, OwnedFd)> {
     let (reader, writer) = pipe_with(PipeFlags::CLOEXEC)?;
     if let Some(owner) = owner {
-        give(if end == End::Read { &reader } else { &writer }, owner)?;
+        let theirs = if end == End::Read { &reader } else { &writer };
+        fchown(theirs, Some(Uid::from_raw(owner)), Some(Gid::from_raw(owner)))?;
     }
     Ok((reader, writer))
 }
 
-fn give(pipe: &OwnedFd, owner: u32) -> io::Result<()> {
-    Ok(fchown(pipe, Some(Uid::from_raw(owner)), Some(Gid::from_raw(owner)))?)
-}
-
-/// Returns whether a stream is a socket, or a pipe without a name, which becomes the program's
-/// user's: by these the program reaches nothing but what is in them.
-fn is_pipe_or_socket(stream: &OwnedFd, owner: Option<u32>) -> io::Result<bool> {
+/// Refuses a stream that cannot be copied as a sequence of bytes.
+fn check(stream: &OwnedFd) -> io::Result<()> {
+    let refuse = |kind, why: &str| {
+        let advice = "redirect it from or to a file, a pipe or `/dev/null`";
+        Err(io::Error::new(kind, format!("a standard stream is {why}; {advice}")))
+    };
     match FileType::from_raw_mode(fstat(stream)?.st_mode) {
-        FileType::Directory => Err(io::Error::new(
-            io::ErrorKind::IsADirectory,
-            "a standard stream is a directory; redirect it from a file or from `/dev/null`",
-        )),
-        FileType::Socket => Ok(true),
-        FileType::Fifo if fstatfs(stream)?.f_type == PIPE => {
-            if let Some(owner) = owner {
-                // Without that it is only not opened again.
-                let _ = give(stream, owner);
-            }
-            Ok(true)
+        FileType::Directory => refuse(io::ErrorKind::IsADirectory, "a directory"),
+        FileType::Socket if socket_type(stream)? != SocketType::STREAM => {
+            refuse(io::ErrorKind::Unsupported, "a socket of datagrams")
         }
-        _ => Ok(false),
+        FileType::Socket if socket_acceptconn(stream)? => {
+            refuse(io::ErrorKind::Unsupported, "a listening socket")
+        }
+        _ => Ok(()),
     }
 }
 
 fn identity(stream: &OwnedFd) -> io::Result<(u64, u64)> {
     let facts = fstat(stream)?;
     Ok((facts.st_dev, facts.st_ino))
-}
-
-/// Copies what a program reads or writes, from one descriptor to another one.
-#[derive(Debug)]
-pub(super) struct Forwarder {
-    from: OwnedFd,
-    to: OwnedFd,
-    is_output: bool,
-}
-
-impl Forwarder {
-    /// Begins, in a thread of its own; that of an output ends when the last program is gone.
-    pub(super) fn start(self) -> Option<JoinHandle<()>> {
-        let Self { from, to, is_output } = self;
-        let thread = thread::Builder::new().name("stream".to_owned());
-        let started = thread.spawn(move || {
-            // Where nobody reads any more, closing it tells who writes.
-            let _ = io::copy(&mut File::from(from), &mut File::from(to));
-        });
-        started.ok().filter(|_| is_output)
-    }
 }

@@ -58,13 +58,15 @@ pub enum Trusted {
     Hatch,
     /// The directory in which the scratch directories of mounts are.
     Scratch,
+    /// The file of a summary.
+    Summary,
 }
 
 impl Trusted {
     /// Whether an agent must not read it either.
     pub(super) fn is_private(self) -> bool {
-        use Trusted::{Certificate, Homes, Program, PublicKey, Signer};
-        !matches!(self, PublicKey | Signer | Certificate | Homes | Program)
+        use Trusted::{Certificate, Homes, Program, PublicKey, Signer, Summary};
+        !matches!(self, PublicKey | Signer | Certificate | Homes | Program | Summary)
     }
 
     /// Whether it is a secret that this process uses, so that a test can try to
@@ -77,6 +79,7 @@ impl Trusted {
         match self {
             Self::State => "choose a state directory elsewhere with `--state`",
             Self::Program => "install it elsewhere, and start it from there",
+            Self::Summary => "write it to a file elsewhere, such as one beside the workspace",
             Self::Policy | Self::Signature => "keep policies elsewhere",
             Self::StatePlace | Self::Configuration | Self::Homes | Self::Hatch | Self::Scratch => {
                 "choose another directory for the agent, or one beneath it without that"
@@ -104,6 +107,7 @@ impl fmt::Display for Trusted {
             Self::Homes => "directory of agents' homes",
             Self::Program => "program `portcullis`",
             Self::Scratch => "place of scratch directories",
+            Self::Summary => "summary",
             Self::Hatch => "place of what leads to the gates of agents",
         })
     }

@@ -32,7 +32,7 @@ use crate::{
 };
 
 /// How long each step of stopping waits for its effect.
-const GRACE: Duration = Duration::from_secs(2);
+pub(crate) const GRACE: Duration = Duration::from_secs(2);
 /// How long the gate may take to finish when the agent is gone.
 const FINISH: Duration = Duration::from_secs(15);
 /// An agent that ends sooner than this probably did not find itself.

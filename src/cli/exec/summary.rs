@@ -2,8 +2,7 @@
 
 use std::{
     collections::{BTreeMap, HashMap},
-    fmt,
-    io::{self, Write},
+    fmt::{self, Write as _},
     path::PathBuf,
 };
 
@@ -13,6 +12,7 @@ use crate::{
     app::{
         failure::{Context as _, Failure},
         opened::Opened,
+        output::lines,
     },
     cli::render::for_shell,
     model::{Escaped, OperationKind},
@@ -21,6 +21,8 @@ use crate::{
 
 /// How many lines of each kind are printed.
 const MOST_LINES: usize = 20;
+/// How many changes are listed; the rest is counted.
+const MOST_CHANGES: usize = 1_000;
 /// How many denials are told apart; the rest is counted.
 const MOST_DENIALS: usize = 1_000;
 
@@ -32,11 +34,15 @@ pub(super) struct Summary {
     code: u8,
     timed_out: bool,
     changes: Vec<Change>,
+    /// How many more there were.
+    more_changes: usize,
+    /// Whether any of them was made.
+    has_made: bool,
     denials: Vec<Denial>,
     /// Where in `denials` one is, by operation, path and rule.
     known: HashMap<(String, String, Option<String>), usize>,
     /// How many more were denied.
-    more_denials: u64,
+    more_denials: usize,
     reads: usize,
     /// What could not be read of the log.
     is_damaged: bool,
@@ -73,6 +79,8 @@ impl Summary {
             code,
             timed_out,
             changes: Vec::new(),
+            more_changes: 0,
+            has_made: false,
             denials: Vec::new(),
             known: HashMap::new(),
             more_denials: 0,
@@ -88,7 +96,13 @@ impl Summary {
     fn take(&mut self, event: Event) {
         let other = match event {
             Event::Change(change) => {
-                if !change.is_nothing() {
+                if change.is_nothing() {
+                    return;
+                }
+                self.has_made |= change.is_made();
+                if self.changes.len() == MOST_CHANGES {
+                    self.more_changes += 1;
+                } else {
                     self.changes.push(*change);
                 }
                 return;
@@ -137,7 +151,7 @@ impl Summary {
 
     /// The command that undoes the changes, if there are any.
     fn undo(&self) -> Option<String> {
-        self.changes.iter().any(Change::is_made).then(|| {
+        self.has_made.then(|| {
             format!(
                 "portcullis backup undo --session {} --workspace {} --state {}",
                 self.session,
@@ -166,44 +180,51 @@ impl Summary {
         runs
     }
 
-    /// Prints it for people, on standard error: standard output is the command's.
-    pub(super) fn print(&self) {
+    /// Returns it as text for people.
+    pub(super) fn text(&self) -> String {
+        let mut text = String::new();
         let count = |n: usize, one: &str, more: &str| match n {
             0 => format!("no {more}"),
             1 => format!("1 {one}"),
             n => format!("{n} {more}"),
         };
-        let changes = count(self.changes.len(), "change", "changes");
-        let more = usize::try_from(self.more_denials).unwrap_or(usize::MAX);
-        let denials = count(self.denials.len().saturating_add(more), "denial", "denials");
+        let changes = count(self.changes.len() + self.more_changes, "change", "changes");
+        let denials = count(self.denials.len() + self.more_denials, "denial", "denials");
         let reads = count(self.reads, "version of a file read", "versions of files read");
-        errln!("portcullis: {changes}, {denials}, {reads}");
-        self.list(self.runs().into_iter().map(Line::Changes), 0);
-        self.list(self.denials.iter().map(Line::Denial), more);
+        // Writing to a string does not fail.
+        let _ = writeln!(text, "portcullis: {changes}, {denials}, {reads}");
+        self.list(&mut text, self.runs().into_iter().map(Line::Changes), self.more_changes);
+        self.list(&mut text, self.denials.iter().map(Line::Denial), self.more_denials);
         if self.is_damaged {
-            errln!("  some records could not be read: `portcullis audit verify` says more");
+            text += "  some records could not be read: `portcullis audit verify` says more\n";
         }
         if let Some(undo) = self.undo() {
-            errln!("  undo: {undo}");
+            let _ = writeln!(text, "  undo: {undo}");
         }
+        lines(&text)
     }
 
-    /// Prints the first of `lines`, and how many more there are, with `others` of which there are
+    /// Adds the first of `lines`, and how many more there are, with `others` of which there are
     /// none.
-    fn list<'a>(&self, lines: impl ExactSizeIterator<Item = Line<'a>>, others: usize) {
+    fn list<'a>(
+        &self,
+        text: &mut String,
+        lines: impl ExactSizeIterator<Item = Line<'a>>,
+        others: usize,
+    ) {
         let more = lines.len().saturating_sub(MOST_LINES).saturating_add(others);
         for line in lines.take(MOST_LINES) {
-            errln!("  {line}");
+            let _ = writeln!(text, "  {line}");
         }
         if more > 0 {
-            errln!("  … and {more} more: `portcullis audit session {}`", self.session);
+            let session = &self.session;
+            let _ = writeln!(text, "  … and {more} more: `portcullis audit session {session}`");
         }
     }
 
-    /// Writes it for programs.
-    pub(super) fn write(&self, mut out: impl Write) -> io::Result<()> {
-        let line = self.object().to_string();
-        out.write_all(format!("{}\n", visible_json(&line)).as_bytes())
+    /// Returns it as one line for programs.
+    pub(super) fn json(&self) -> String {
+        format!("{}\n", visible_json(&self.object().to_string()))
     }
 
     fn object(&self) -> Value {
@@ -233,6 +254,7 @@ impl Summary {
             "timedOut": self.timed_out,
             "complete": !self.is_damaged,
             "changes": changes.collect::<Vec<_>>(),
+            "moreChanges": self.more_changes,
             "denials": denials.collect::<Vec<_>>(),
             "moreDenials": self.more_denials,
             "reads": self.reads,

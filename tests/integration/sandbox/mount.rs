@@ -12,6 +12,8 @@ mod exchange;
 mod kills;
 mod repository;
 mod scratch;
+mod streams;
+mod summary;
 
 /// The most seconds that a run here takes.
 const LIMIT: &str = "60";

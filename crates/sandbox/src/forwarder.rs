@@ -1,0 +1,180 @@
+//! Threads that copy between a program's standard streams and those of this process.
+
+use std::{
+    fmt, io,
+    os::fd::OwnedFd,
+    sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel},
+    thread,
+    time::{Duration, Instant},
+};
+
+use rustix::{
+    event::{PollFd, PollFlags, poll},
+    io::{Errno, read, retry_on_intr, write},
+};
+
+/// How many bytes are read at once of what a program writes.
+const OUTPUT_CHUNK: usize = 64 * 1024;
+/// How many bytes of input are read before the program asks for them: whether it will, nobody
+/// knows, and what is read is lost to the programs after it. It is also the pipe's size.
+pub(super) const INPUT_CHUNK: usize = 4096;
+
+/// A standard stream of this process.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Stream {
+    /// Standard input.
+    Input,
+    /// Standard output.
+    Output,
+    /// Standard error.
+    Error,
+    /// Standard output and error, where they are the same file.
+    Both,
+}
+
+impl fmt::Display for Stream {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Input => "standard input",
+            Self::Output => "standard output",
+            Self::Error => "standard error",
+            Self::Both => "standard output and error",
+        })
+    }
+}
+
+/// Copies what a program reads or writes, from one descriptor to another one.
+#[derive(Debug)]
+pub(super) struct Forwarder {
+    pub(super) from: OwnedFd,
+    pub(super) to: OwnedFd,
+    pub(super) stream: Stream,
+}
+
+impl Forwarder {
+    /// Begins all of them, each in a thread of its own.
+    pub(super) fn start(all: Vec<Self>) -> io::Result<Outputs> {
+        let (sender, copied) = channel();
+        let mut pending = Vec::new();
+        for forwarder in all {
+            let (stream, sender) = (forwarder.stream, sender.clone());
+            let thread = thread::Builder::new().name("stream".to_owned());
+            thread.spawn(move || forwarder.run(&sender))?;
+            // That of the input may wait for a terminal when everything else is over.
+            if stream != Stream::Input {
+                pending.push(stream);
+            }
+        }
+        Ok(Outputs { pending, copied: Some(copied) })
+    }
+
+    fn run(self, sender: &Sender<Copied>) {
+        let Self { from, to, stream } = self;
+        let mut ends_line = true;
+        let size = if stream == Stream::Input { INPUT_CHUNK } else { OUTPUT_CHUNK };
+        let result = copy(&from, &to, size, &mut ends_line);
+        // A reader that is gone is no failure: the program hears of it by its own pipe.
+        let result = result.or_else(|error| match error {
+            Errno::PIPE | Errno::CONNRESET => Ok(()),
+            error => Err(error.into()),
+        });
+        drop((from, to));
+        // Nobody may wait for it any more.
+        let _ = sender.send(Copied { stream, ends_line, result });
+    }
+}
+
+/// How the copying of one stream ended.
+#[derive(Debug)]
+struct Copied {
+    stream: Stream,
+    /// Whether the last byte, if there is one, ended a line.
+    ends_line: bool,
+    result: io::Result<()>,
+}
+
+/// Copies until the input ends, or `to` has no reader any more.
+fn copy(from: &OwnedFd, to: &OwnedFd, size: usize, ends_line: &mut bool) -> Result<(), Errno> {
+    let mut buffer = vec![0; size];
+    loop {
+        // What there is no room for stays where it is.
+        if !wait(&mut [PollFd::new(to, PollFlags::OUT)])?
+            || !wait(&mut [PollFd::new(to, PollFlags::empty()), PollFd::new(from, PollFlags::IN)])?
+        {
+            return Ok(());
+        }
+        let count = match read(from, &mut buffer) {
+            Ok(0) => return Ok(()),
+            Ok(count) => count,
+            Err(Errno::INTR | Errno::AGAIN) => continue,
+            Err(error) => return Err(error),
+        };
+        let mut rest = buffer.get(..count).unwrap_or_default();
+        while !rest.is_empty() {
+            match write(to, rest) {
+                Ok(written) => {
+                    *ends_line = rest.get(..written).unwrap_or_default().ends_with(b"\n");
+                    rest = rest.get(written..).unwrap_or_default();
+                }
+                Err(Errno::INTR) => {}
+                // Others who have it may have made it non-blocking.
+                Err(Errno::AGAIN) => {
+                    wait(&mut [PollFd::new(to, PollFlags::OUT)])?;
+                }
+                Err(error) => return Err(error),
+            }
+        }
+    }
+}
+
+/// Waits for one of them; false when the first one has no reader any more.
+fn wait(descriptors: &mut [PollFd<'_>]) -> Result<bool, Errno> {
+    retry_on_intr(|| poll(descriptors, None))?;
+    let gone = PollFlags::ERR | PollFlags::HUP | PollFlags::NVAL;
+    Ok(!descriptors.first().is_some_and(|first| first.revents().intersects(gone)))
+}
+
+/// What a program writes, on its way to the streams of this process.
+#[derive(Debug, Default)]
+pub struct Outputs {
+    pending: Vec<Stream>,
+    copied: Option<Receiver<Copied>>,
+}
+
+/// How the way ended.
+#[derive(Debug)]
+pub struct Forwarded {
+    /// What could not be written.
+    pub failures: Vec<(Stream, io::Error)>,
+    /// Whether the last byte on standard error, if there is one, ended a line.
+    pub ends_line: bool,
+}
+
+impl Outputs {
+    /// Waits until the program's output is written, or nobody is there to read it; given up at
+    /// `end`. The program has ended.
+    pub fn finish(mut self, end: Option<Instant>) -> Forwarded {
+        let mut forwarded = Forwarded { failures: Vec::new(), ends_line: true };
+        while let (false, Some(copied)) = (self.pending.is_empty(), &self.copied) {
+            let left = end.map(|end| end.saturating_duration_since(Instant::now()));
+            match copied.recv_timeout(left.unwrap_or(Duration::MAX)) {
+                Ok(Copied { stream: Stream::Input, .. }) => {}
+                Ok(Copied { stream, ends_line, result }) => {
+                    self.pending.retain(|pending| *pending != stream);
+                    forwarded.ends_line &= ends_line || stream == Stream::Output;
+                    forwarded.failures.extend(result.err().map(|error| (stream, error)));
+                }
+                Err(reason) => {
+                    let why = match reason {
+                        RecvTimeoutError::Timeout => "nobody read it in time",
+                        RecvTimeoutError::Disconnected => "its thread has ended",
+                    };
+                    let given_up = self.pending.drain(..);
+                    forwarded.failures.extend(given_up.map(|s| (s, io::Error::other(why))));
+                    forwarded.ends_line = false;
+                }
+            }
+        }
+        forwarded
+    }
+}

@@ -1,0 +1,133 @@
+//! The summary of `portcullis exec`.
+
+use super::*;
+
+#[test]
+fn a_summary_for_programs_is_one_object() {
+    let place = Place::mounted(users()[0]);
+    std::fs::create_dir(place.at("out")).unwrap();
+    place.give_away_if(users()[0] != As::Root);
+    let file = place.at("out/summary.json");
+    let ended =
+        place.exec(&["--summary", &file], "cat file.txt; echo x >made; rm -f fixed.txt; exit 3");
+    assert_eq!((ended.code, ended.stdout.as_str()), (3, "secret\n"), "{ended:?}");
+    assert!(!ended.stderr.contains("denial"), "{ended:?}");
+    let summary: Value = serde_json::from_str(&std::fs::read_to_string(&file).unwrap()).unwrap();
+    // The same may stand where the text would.
+    let printed = place.exec(&["--json"], "echo out; exit 3");
+    let last: Value = serde_json::from_str(printed.stderr.lines().last().unwrap()).unwrap();
+    assert_eq!((&last["exitCode"], printed.stdout.as_str()), (&3.into(), "out\n"));
+    assert_eq!(
+        last.as_object().unwrap().keys().collect::<Vec<_>>(),
+        summary.as_object().unwrap().keys().collect::<Vec<_>>()
+    );
+    assert_eq!((&summary["exitCode"], &summary["timedOut"]), (&3.into(), &false.into()));
+    assert_eq!((&summary["reads"], &summary["complete"]), (&1.into(), &true.into()));
+    assert_eq!(summary["changes"][0]["path"], "made");
+    assert_eq!(summary["changes"][0]["result"], "ok");
+    assert_eq!(summary["denials"][0]["rule"], "fixed");
+    assert!(summary["undo"].as_str().unwrap().contains(summary["session"].as_str().unwrap()));
+}
+
+/// It was opened by its name: a link that a repository, or the command before, had there led to
+/// any file of the operator's, and a pipe held `exec` up for ever.
+#[test]
+fn a_summary_is_written_through_no_link() {
+    for who in users() {
+        let place = Place::mounted(who);
+        let precious = place.at("out/precious");
+        std::fs::create_dir(place.at("out")).unwrap();
+        std::fs::write(&precious, "kept").unwrap();
+        std::os::unix::fs::symlink(&precious, place.at("ws/link")).unwrap();
+        std::os::unix::fs::symlink(&precious, place.at("link")).unwrap();
+        std::os::unix::fs::symlink(place.at("out"), place.at("ws/way")).unwrap();
+        for pipe in [place.at("ws/pipe"), place.at("pipe")] {
+            assert!(Command::new("mkfifo").arg(pipe).status().unwrap().success());
+        }
+        place.give_away_if(who != As::Root);
+        for name in ["ws/link", "ws/way/new", "ws/way/precious", "ws/pipe", "ws", "link", "pipe"] {
+            let ended = place.exec(&["--summary", &place.at(name)], "echo ran");
+            assert_eq!((ended.code, ended.stdout.as_str()), (1, ""), "{who:?} {name} {ended:?}");
+        }
+        assert_eq!(std::fs::read_to_string(&precious).unwrap(), "kept");
+        assert_eq!(std::fs::read_dir(place.at("out")).unwrap().count(), 1);
+    }
+}
+
+/// Each denial was looked for among all others: 20,000 names took half a minute after the
+/// command had ended.
+#[test]
+fn a_summary_of_many_denials_is_bounded_and_soon_there() {
+    const NAMES: usize = 6_000;
+    let place = Place::mounted(users()[0]);
+    let rule = "[[rules]]\nid = \"many\"\neffect = \"deny\"\npaths = [\"no-*\"]\n";
+    std::fs::write(place.at("policies/policy.toml"), format!("{POLICY}{rule}")).unwrap();
+    let script = format!(
+        "import os\nfor n in range({NAMES}):\n try: os.mkdir(f'no-{{n}}')\n except OSError: pass"
+    );
+    let command = format!("python3 -c \"{script}\"; date +%s.%N");
+    let ended = place.exec(&["--json"], &command);
+    let over = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap();
+    let took = over.as_secs_f64() - ended.stdout.trim().parse::<f64>().unwrap();
+    let summary: Value = serde_json::from_str(ended.stderr.lines().last().unwrap()).unwrap();
+    assert_eq!(summary["denials"].as_array().unwrap().len(), 1_000, "{summary}");
+    assert_eq!(summary["moreDenials"], NAMES - 1_000, "{summary}");
+    assert!(took < 20.0, "{took}");
+}
+
+/// The command chose its mode, or put a directory or a summary of its own in its place.
+#[test]
+fn a_summary_in_a_place_that_the_command_may_change_is_refused() {
+    for who in users() {
+        let place = Place::mounted(who);
+        std::fs::create_dir(place.at("granted")).unwrap();
+        place.give_away_if(who != As::Root);
+        let granted = ["--agent-write", &place.at("granted")].map(str::to_owned);
+        for name in ["ws/made.json", "ws/dir/made.json", "granted/made.json"] {
+            let file = place.at(name);
+            let options = [&granted[0], &granted[1], "--summary", &file];
+            let ended = place.exec(&options, "echo ran");
+            assert_eq!((ended.code, ended.stdout.as_str()), (1, ""), "{who:?} {name} {ended:?}");
+            assert!(ended.stderr.contains("beside the workspace"), "{name} {ended:?}");
+            assert!(!Path::new(&file).exists());
+        }
+    }
+}
+
+#[test]
+fn a_summary_of_many_changes_is_bounded() {
+    let place = Place::mounted(users()[0]);
+    let script = "import os\nfor n in range(1010): os.mkdir(f'new-{n}')";
+    let ended = place.exec(&["--json"], &format!("python3 -c \"{script}\""));
+    let summary: Value = serde_json::from_str(ended.stderr.lines().last().unwrap()).unwrap();
+    assert_eq!(summary["changes"].as_array().unwrap().len(), 1_000, "{summary}");
+    assert_eq!(summary["moreChanges"], 10, "{summary}");
+    assert!(summary["undo"].is_string(), "{summary}");
+}
+
+/// It was quoted as bash reads it (`$'…'`): another shell ran what the name of a directory says.
+#[test]
+fn the_way_back_is_read_by_any_shell() {
+    let name = "b';touch PWNED #\u{1}%s\\\n";
+    for shell in ["sh", "bash"] {
+        let place = Place::mounted(users()[0]);
+        let workspace = place.at(name);
+        std::fs::create_dir(&workspace).unwrap();
+        place.give_away_if(users()[0] != As::Root);
+        let state = place.at("other\u{1b}[31m");
+        let options = ["--json", "--workspace", &workspace, "--state", &state];
+        let ended = place.exec(&options, "mkdir made");
+        let made = Path::new(&workspace).join("made");
+        assert!(ended.code == 0 && made.is_dir(), "{ended:?}");
+        let summary: Value = serde_json::from_str(ended.stderr.lines().last().unwrap()).unwrap();
+        let undo = format!("{} --yes", summary["undo"].as_str().unwrap());
+        let inner = place.command(&[]);
+        let mut command = Command::new(shell);
+        command.args(["-c", &undo]).env_clear();
+        command.envs(inner.get_envs().filter_map(|(k, v)| Some((k, v?))));
+        command.env("PATH", format!("{}:/usr/bin:/bin", tools().display()));
+        let output = command.current_dir(place.base()).output().unwrap();
+        assert!(output.status.success() && !made.exists(), "{shell} {undo} {output:?}");
+        assert!(!place.base().join("PWNED").exists());
+    }
+}
