@@ -1,7 +1,7 @@
-//! The memory that staged versions, and lists of open directories, may take.
+//! The memory that staged versions, lists of open directories, and commits may take.
 
 use std::sync::{
-    Arc,
+    Arc, Condvar, Mutex, MutexGuard, PoisonError,
     atomic::{AtomicBool, AtomicU64, Ordering},
 };
 
@@ -76,5 +76,73 @@ impl Taken {
 impl Drop for Taken {
     fn drop(&mut self) {
         self.budget.give_back(self.bytes);
+    }
+}
+
+/// The bytes that commits under way have together: each has a copy of what it stores. One for
+/// which there is no room waits.
+#[derive(Debug)]
+pub(crate) struct CommitBudget {
+    used: Mutex<u64>,
+    freed: Condvar,
+    limit: u64,
+}
+
+/// The part of a budget that one commit has.
+#[derive(Debug)]
+pub(crate) struct Reservation<'a> {
+    budget: &'a CommitBudget,
+    pub(crate) bytes: u64,
+}
+
+impl CommitBudget {
+    pub(crate) fn new(limit: u64) -> Self {
+        Self { used: Mutex::new(0), freed: Condvar::new(), limit }
+    }
+
+    /// Waits until there is room. One that is larger than all waits until it is alone.
+    pub(crate) fn reserve(&self, bytes: u64) -> Reservation<'_> {
+        let mut used = self.lock();
+        while *used > 0 && used.saturating_add(bytes) > self.limit {
+            used = self.freed.wait(used).unwrap_or_else(PoisonError::into_inner);
+        }
+        *used = used.saturating_add(bytes);
+        Reservation { budget: self, bytes }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, u64> {
+        self.used.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Drop for Reservation<'_> {
+    fn drop(&mut self) {
+        *self.budget.lock() -= self.bytes;
+        self.budget.freed.notify_all();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{sync::mpsc::channel, thread, time::Duration};
+
+    use super::*;
+
+    #[test]
+    fn a_commit_waits_for_room_and_a_large_one_until_it_is_alone() {
+        let budget = CommitBudget::new(10);
+        let (small, other) = (budget.reserve(6), budget.reserve(4));
+        let (sender, receiver) = channel();
+        thread::scope(|scope| {
+            let budget = &budget;
+            scope.spawn(move || sender.send(budget.reserve(20).bytes).unwrap());
+            let waits = || receiver.recv_timeout(Duration::from_millis(100)).is_err();
+            assert!(waits());
+            drop(small);
+            assert!(waits());
+            drop(other);
+            assert_eq!(receiver.recv_timeout(Duration::from_secs(10)), Ok(20));
+        });
+        assert_eq!(*budget.lock(), 0);
     }
 }

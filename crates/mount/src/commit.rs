@@ -74,7 +74,17 @@ impl Mount<'_> {
         pid: u32,
     ) -> Result<(), Errno> {
         let _held = staged.hold();
-        let Some(stored) = staged.stored()? else { return Ok(()) };
+        let mut memory = self.commits.reserve(staged.shows().size);
+        let stored = loop {
+            let Some(stored) = staged.stored()? else { return Ok(()) };
+            let size = stored.bytes.len() as u64;
+            if size <= memory.bytes {
+                break stored;
+            }
+            // It has grown meanwhile.
+            drop((stored, memory));
+            memory = self.commits.reserve(size);
+        };
         let path = self.lock().nodes.path(id);
         let path = match path {
             Ok(path) => path,

@@ -18,7 +18,7 @@ use serde_json::Value;
 
 use crate::{
     Numbers, Options,
-    budget::Budget,
+    budget::{Budget, CommitBudget},
     claim::Claims,
     counts::Counts,
     errno,
@@ -47,6 +47,8 @@ pub struct Mount<'g> {
     pub(crate) state: Mutex<State>,
     paths: PathLocks,
     pub(crate) budget: Arc<Budget>,
+    /// Of commits under way.
+    pub(crate) commits: CommitBudget,
     /// Of lists of open directories.
     pub(crate) lists: Arc<Budget>,
     claims: Claims,
@@ -167,6 +169,7 @@ impl<'g> Mount<'g> {
             paths: PathLocks::default(),
             lists,
             budget: Arc::new(Budget::new(options.staged, options.file)),
+            commits: CommitBudget::new(options.commits),
             claims: Claims::new(options.processes.take()),
             counts: Counts::default(),
             repeats: Repeats::default(),

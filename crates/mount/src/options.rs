@@ -28,6 +28,8 @@ pub struct Options {
     pub staged: u64,
     /// The most bytes that one file may have when it is written.
     pub file: u64,
+    /// The most bytes that commits under way store together, unless one alone has more.
+    pub commits: u64,
     /// The most bytes of views that are remembered.
     pub views: usize,
     /// The most bytes of files that are open for reading, together.
@@ -57,6 +59,7 @@ impl Options {
             threads: 15,
             staged: 1 << 30,
             file: 256 << 20,
+            commits: 512 << 20,
             views: 256 << 20,
             open: 2 << 30,
             lists: 256 << 20,

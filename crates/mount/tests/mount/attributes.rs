@@ -159,6 +159,23 @@ fn the_bounds_hold() {
     });
 }
 
+/// Each commit has a copy of what it stores: those for which there is no room wait, and one that is
+/// larger than all of the room waits until it is alone.
+#[test]
+fn commits_wait_for_memory_and_do_not_fail() {
+    let options = Options { commits: 100_000, ..Options::new(0, 0) };
+    with_options(ALL, options, file, |rig| {
+        let script = "import os\nfor n in range(8):\n  if os.fork() == 0:\n    size = 300000 if n == 3 else 80000\n    \
+            f = os.open('f%d' % n, os.O_WRONLY | os.O_CREAT)\n    for _ in range(3): os.pwrite(f, b'%d' % n * size, 0); os.fsync(f)\n    \
+            os.close(f); os._exit(0)\nprint([os.wait()[1] for _ in range(8)])";
+        assert_eq!(rig.python(script).ok(), "[0, 0, 0, 0, 0, 0, 0, 0]\n");
+        for n in 0..8 {
+            let size = if n == 3 { 300_000 } else { 80_000 };
+            assert_eq!(rig.read(&format!("f{n}")), n.to_string().repeat(size));
+        }
+    });
+}
+
 #[test]
 fn a_bound_that_was_reached_is_recorded_once() {
     let files = |root: &Path| {
