@@ -199,7 +199,7 @@ campaigns() {
     export PORTCULLIS_TEST_SEED=${PORTCULLIS_TEST_SEED:-$(date +%s)}
     say "long campaigns: $PORTCULLIS_TEST_BUDGET times the cases, PORTCULLIS_TEST_SEED=$PORTCULLIS_TEST_SEED"
     cargo test --features full --locked --test integration -- differential:: sandbox::mount::kills
-    cargo test --locked -p portcullis-mount --test mount -- races:: suites::
+    cargo test --locked -p portcullis-mount --test mount -- model:: races:: suites::
 }
 
 case $what in

@@ -5,8 +5,11 @@
 
 mod asking;
 mod attributes;
+mod model;
 mod naming;
 mod races;
+#[path = "../../../../tests/integration/random.rs"]
+mod random;
 mod reading;
 mod reload;
 mod repository;

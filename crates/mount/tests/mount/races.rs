@@ -85,7 +85,7 @@ fn said(output: Output) -> String {
 
 impl Rig<'_> {
     /// What the independent verifier says of the log.
-    fn verify(&self) {
+    pub(crate) fn verify(&self) {
         let verifier = concat!(env!("CARGO_MANIFEST_DIR"), "/../../audit/verify.py");
         let log = self.host("../state/audit");
         let mut command = Command::new("python3");

@@ -1,0 +1,492 @@
+//! A workspace in memory, with its own resolver that knows nothing of the gateway's, and the
+//! random names, links and contents that the tests put into it and into a real one.
+
+use std::{
+    collections::{BTreeMap, VecDeque},
+    os::unix::fs::symlink,
+    path::Path,
+};
+
+use portcullis_core::ErrorKind;
+use portcullis_policy::model::{
+    Operation, WorkspacePath,
+    request::{Append, Edit, Mkdir, Remove, Rename, Write},
+};
+
+use crate::random::Random;
+
+pub(crate) const MODEL_POLICY: &str = r#"
+schema = 1
+[allowedPaths]
+read = ["**"]
+list = ["**"]
+write = ["**"]
+remove = ["**"]
+[[rules]]
+id = "keys"
+effect = "deny"
+paths = ["secret/**"]
+"#;
+
+/// What the policy of these tests says no to, in the words of the model: the
+/// directory `secret`, in whatever spelling of case, and all beneath it.
+pub(crate) fn is_denied(path: &[String]) -> bool {
+    path.first().is_some_and(|name| name.to_lowercase() == "secret")
+}
+
+/// Names that nobody may give.
+pub(crate) fn is_hidden(path: &[String]) -> bool {
+    path.iter().any(|name| name.chars().any(|c| c.is_control() || c == '\u{202e}'))
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Node {
+    File(Vec<u8>),
+    Directory(BTreeMap<String, Node>),
+    Link(String),
+}
+
+/// The workspace as the model sees it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Tree(pub(crate) Node);
+
+/// Where a path leads.
+#[derive(Debug)]
+pub(crate) struct Place {
+    /// Without links.
+    pub(crate) path: Vec<String>,
+    pub(crate) there: bool,
+}
+
+pub(crate) type Outcome = Result<String, ErrorKind>;
+
+impl Tree {
+    pub(crate) fn empty() -> Self {
+        Self(Node::Directory(BTreeMap::new()))
+    }
+
+    /// The node with exactly this name; links are not followed.
+    pub(crate) fn get(&self, path: &[String]) -> Option<&Node> {
+        path.iter().try_fold(&self.0, |node, name| match node {
+            Node::Directory(entries) => entries.get(name),
+            _ => None,
+        })
+    }
+
+    pub(crate) fn directory(&mut self, path: &[String]) -> &mut BTreeMap<String, Node> {
+        let mut node = &mut self.0;
+        for name in path {
+            let Node::Directory(entries) = node else { panic!("{path:?}") };
+            node = entries.entry(name.clone()).or_insert_with(|| Node::Directory(BTreeMap::new()));
+        }
+        let Node::Directory(entries) = node else { panic!("{path:?}") };
+        entries
+    }
+
+    /// Puts a node at a path and makes the directories on the way.
+    pub(crate) fn put(&mut self, path: &[String], node: Node) {
+        let (name, parent) = path.split_last().unwrap();
+        self.directory(parent).insert(name.clone(), node);
+    }
+
+    pub(crate) fn take(&mut self, path: &[String]) -> Node {
+        let (name, parent) = path.split_last().unwrap();
+        self.directory(parent).remove(name).unwrap()
+    }
+
+    /// Follows links as `path_resolution(7)` says, but for what the gate says
+    /// of itself: absolute targets lead outside whatever they name, and what is
+    /// missing, or no directory, is passed as if it were one. So is a link to which
+    /// another leads, and whatever would be behind it, where no more than the name of
+    /// that is needed for a denial. `links` were followed before.
+    pub(crate) fn resolve(
+        &self,
+        path: &[String],
+        follow_last: bool,
+        mut links: usize,
+        denied: &dyn Fn(&[String]) -> bool,
+    ) -> Result<Place, ErrorKind> {
+        let mut passed: Option<Vec<String>> = None;
+        let mut rest: VecDeque<String> = path.iter().cloned().collect();
+        let mut here: Vec<String> = Vec::new();
+        while let Some(name) = rest.pop_front() {
+            match name.as_str() {
+                "" | "." => continue,
+                ".." => {
+                    here.pop().ok_or(ErrorKind::Denied)?;
+                    continue;
+                }
+                _ => here.push(name),
+            }
+            if passed.as_ref().is_some_and(|passed| here.starts_with(passed)) {
+                continue;
+            }
+            passed = None;
+            let Some(Node::Link(target)) = self.get(&here) else { continue };
+            if rest.is_empty() && !follow_last {
+                continue;
+            }
+            if links > 0 && denied(&without(&here, &rest)) {
+                passed = Some(here.clone());
+                continue;
+            }
+            links += 1;
+            if links > 40 || target.starts_with('/') {
+                return Err(ErrorKind::Denied);
+            }
+            here.pop();
+            target.rsplit('/').for_each(|name| rest.push_front(name.to_owned()));
+        }
+        let is_passed = passed.is_some_and(|passed| here.starts_with(&passed));
+        let there = !is_passed && self.get(&here).is_some();
+        Ok(Place { path: here, there })
+    }
+
+    /// A path that an operation asks for, after all that is decided about it.
+    pub(crate) fn ask(
+        &self,
+        path: &[String],
+        write: bool,
+        follow: bool,
+    ) -> Result<Place, ErrorKind> {
+        let denied = |path: &[String]| is_denied(path) || (write && is_hidden(path));
+        if denied(path) {
+            return Err(ErrorKind::Denied);
+        }
+        let place = self.resolve(path, follow, 0, &denied)?;
+        if denied(&place.path) { Err(ErrorKind::Denied) } else { Ok(place) }
+    }
+
+    /// Whether something can be made there: no file is on the way.
+    pub(crate) fn can_make(&self, place: &Place) -> Result<(), ErrorKind> {
+        if place.there {
+            return Ok(());
+        }
+        let above = (0..place.path.len()).filter_map(|end| self.get(&place.path[..end]));
+        if above.into_iter().all(|node| matches!(node, Node::Directory(_))) {
+            Ok(())
+        } else {
+            Err(ErrorKind::NotADirectory)
+        }
+    }
+
+    pub(crate) fn content(&self, place: &Place) -> Result<Vec<u8>, ErrorKind> {
+        match self.get(&place.path) {
+            Some(Node::File(content)) => Ok(content.clone()),
+            Some(Node::Directory(_)) => Err(ErrorKind::IsADirectory),
+            _ => Err(ErrorKind::NotFound),
+        }
+    }
+
+    pub(crate) fn store(&mut self, place: &Place, content: Vec<u8>) -> Outcome {
+        self.put(&place.path, Node::File(content));
+        Ok("changed".to_owned())
+    }
+
+    pub(crate) fn apply(&mut self, operation: Operation<'_>) -> Outcome {
+        let path = names(operation.path());
+        match operation {
+            Operation::Read(_) => {
+                let place = self.ask(&path, false, true)?;
+                Ok(String::from_utf8_lossy(&self.content(&place)?).into_owned())
+            }
+            Operation::Write(Write { content, .. }) => {
+                let place = self.ask(&path, true, true)?;
+                self.can_make(&place)?;
+                match self.content(&place) {
+                    Ok(_) | Err(ErrorKind::NotFound) => self.store(&place, content.clone()),
+                    Err(other) => Err(other),
+                }
+            }
+            Operation::Append(Append { content, .. }) => {
+                let place = self.ask(&path, true, true)?;
+                self.can_make(&place)?;
+                let old = match self.content(&place) {
+                    Err(ErrorKind::NotFound) => Vec::new(),
+                    other => other?,
+                };
+                self.store(&place, [old, content.clone()].concat())
+            }
+            Operation::Edit(Edit { old, new, .. }) => {
+                let place = self.ask(&path, true, true)?;
+                let text = String::from_utf8(self.content(&place)?).unwrap();
+                if text.matches(old.as_str()).count() != 1 {
+                    return Err(ErrorKind::InvalidInput);
+                }
+                self.store(&place, text.replace(old.as_str(), new).into_bytes())
+            }
+            Operation::List(_) => {
+                let place = self.ask(&path, false, true)?;
+                match self.get(&place.path) {
+                    Some(Node::Directory(entries)) => Ok(entries
+                        .iter()
+                        .filter(|(name, _)| {
+                            !is_denied(&[place.path.clone(), vec![(*name).clone()]].concat())
+                        })
+                        .map(|(name, node)| format!("{name:?} {}\n", kind(node)))
+                        .collect()),
+                    Some(_) => Err(ErrorKind::NotADirectory),
+                    None => Err(ErrorKind::NotFound),
+                }
+            }
+            Operation::Stat(_) => {
+                let place = self.ask(&path, false, true)?;
+                match self.get(&place.path) {
+                    Some(node) => Ok(kind(node)),
+                    None => Err(ErrorKind::NotFound),
+                }
+            }
+            Operation::Mkdir(Mkdir { recursive, .. }) => {
+                let place = self.ask(&path, true, true)?;
+                self.can_make(&place)?;
+                match self.get(&place.path) {
+                    Some(Node::Directory(_)) if *recursive => return Ok("changed".to_owned()),
+                    Some(_) => return Err(ErrorKind::AlreadyExists),
+                    None => {}
+                }
+                let parent = &place.path[..place.path.len() - 1];
+                if !recursive && self.get(parent).is_none() {
+                    return Err(ErrorKind::NotFound);
+                }
+                self.directory(&place.path);
+                Ok("changed".to_owned())
+            }
+            Operation::Remove(Remove { recursive, .. }) => {
+                let place = self.ask(&path, false, false)?;
+                let node = self.get(&place.path);
+                if let (Some(Node::Directory(_)), true) = (node, recursive) {
+                    self.all_beneath(&place.path, &is_denied)?;
+                }
+                if place.path.is_empty() {
+                    return Err(ErrorKind::InvalidInput);
+                }
+                match node {
+                    None => Err(ErrorKind::NotFound),
+                    Some(Node::Directory(entries)) if !recursive && !entries.is_empty() => {
+                        Err(ErrorKind::NotEmpty)
+                    }
+                    Some(_) => {
+                        self.take(&place.path);
+                        Ok("changed".to_owned())
+                    }
+                }
+            }
+            Operation::Rename(Rename { to, replace, .. }) => {
+                self.rename(&path, &names(to), *replace)
+            }
+            _ => unreachable!("{operation:?}"),
+        }
+    }
+
+    pub(crate) fn rename(&mut self, from: &[String], to: &[String], replace: bool) -> Outcome {
+        let from = self.ask(from, false, false)?;
+        let to = self.ask(to, true, false)?;
+        self.can_make(&to)?;
+        let moving = self.get(&from.path).cloned();
+        if let Some(Node::Directory(_)) = moving {
+            self.all_may_move(&from.path, &to.path)?;
+        }
+        if let Some(moving) = &moving {
+            keeps_in(moving, &from.path, &to.path)?;
+        }
+        if from.path.is_empty() || to.path.is_empty() {
+            return Err(ErrorKind::InvalidInput);
+        }
+        let Some(moving) = moving else { return Err(ErrorKind::NotFound) };
+        let is_directory = matches!(moving, Node::Directory(_));
+        if is_directory && from.path != to.path && to.path.starts_with(&from.path) {
+            return Err(ErrorKind::InvalidInput);
+        }
+        match self.get(&to.path) {
+            Some(_) if from.path == to.path && replace => return Ok("changed".to_owned()),
+            Some(Node::File(_) | Node::Link(_)) if !is_directory && replace => {}
+            Some(Node::Directory(there)) if is_directory && replace && !there.is_empty() => {
+                return Err(ErrorKind::NotEmpty);
+            }
+            Some(Node::Directory(_)) if is_directory && replace => {}
+            Some(_) => return Err(ErrorKind::AlreadyExists),
+            None => {}
+        }
+        let node = self.take(&from.path);
+        self.put(&to.path, node);
+        Ok("changed".to_owned())
+    }
+
+    /// Gives each of two entries, which are there, the other's name.
+    pub(crate) fn exchange(&mut self, one: &[String], other: &[String]) -> Outcome {
+        for (from, to) in [(one, other), (other, one)] {
+            if is_denied(from) || is_hidden(from) {
+                return Err(ErrorKind::Denied);
+            }
+            self.all_may_move(from, to)?;
+            keeps_in(self.get(from).unwrap(), from, to)?;
+        }
+        let (first, second) = (self.take(one), self.take(other));
+        self.put(one, second);
+        self.put(other, first);
+        Ok("changed".to_owned())
+    }
+
+    /// Denied if anything beneath may not have its new name.
+    fn all_may_move(&self, from: &[String], to: &[String]) -> Result<(), ErrorKind> {
+        let new = |old: &[String]| [to, &old[from.len()..]].concat();
+        let refused =
+            |old: &[String]| is_denied(old) || is_denied(&new(old)) || is_hidden(&new(old));
+        self.all_beneath(from, &refused)
+    }
+
+    /// Denied if anything beneath is refused.
+    pub(crate) fn all_beneath(
+        &self,
+        path: &[String],
+        refused: &dyn Fn(&[String]) -> bool,
+    ) -> Result<(), ErrorKind> {
+        if let Some(Node::Directory(entries)) = self.get(path) {
+            for name in entries.keys() {
+                let inner = [path, std::slice::from_ref(name)].concat();
+                if refused(&inner) {
+                    return Err(ErrorKind::Denied);
+                }
+                self.all_beneath(&inner, refused)?;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Denied if a link would lead out by its new name alone.
+fn keeps_in(moving: &Node, from: &[String], to: &[String]) -> Result<(), ErrorKind> {
+    let Node::Link(target) = moving else { return Ok(()) };
+    let names = target.split('/').filter(|name| !matches!(*name, "" | "."));
+    let up = names.take_while(|name| *name == "..").count();
+    let leads_out = |link: &[String]| up > link.len().saturating_sub(1);
+    if leads_out(to) && !leads_out(from) { Err(ErrorKind::Denied) } else { Ok(()) }
+}
+
+/// Where the rest of a way leads if nothing is here; `here` if that is elsewhere.
+pub(crate) fn without(here: &[String], rest: &VecDeque<String>) -> Vec<String> {
+    let mut at = here.to_vec();
+    for name in rest.iter().filter(|name| !matches!(name.as_str(), "" | ".")) {
+        if name == ".." {
+            at.pop();
+        } else {
+            at.push(name.clone());
+        }
+        if !at.starts_with(here) {
+            return here.to_vec();
+        }
+    }
+    at
+}
+
+pub(crate) fn kind(node: &Node) -> String {
+    match node {
+        Node::File(content) => format!("file {}", content.len()),
+        Node::Directory(_) => "directory".to_owned(),
+        Node::Link(_) => "symlink".to_owned(),
+    }
+}
+
+pub(crate) fn names(path: &WorkspacePath) -> Vec<String> {
+    path.components().map(str::to_owned).collect()
+}
+
+/// What is on the disk.
+pub(crate) fn on_disk(path: &Path) -> Node {
+    let meta = path.symlink_metadata().unwrap();
+    if meta.is_symlink() {
+        return Node::Link(std::fs::read_link(path).unwrap().to_str().unwrap().to_owned());
+    }
+    if !meta.is_dir() {
+        return Node::File(std::fs::read(path).unwrap());
+    }
+    let entries = std::fs::read_dir(path).unwrap().map(|entry| {
+        let entry = entry.unwrap();
+        (entry.file_name().into_string().unwrap(), on_disk(&entry.path()))
+    });
+    Node::Directory(entries.collect())
+}
+
+/// What a sequence is made of.
+impl Random {
+    pub(crate) fn one_of<'a, T: ?Sized>(&mut self, list: &[&'a T]) -> &'a T {
+        list[usize::try_from(self.below(list.len() as u64)).unwrap()]
+    }
+
+    /// Few names, so that they meet; some of them hostile.
+    pub(crate) fn name(&mut self) -> &'static str {
+        self.one_of(&[
+            "a",
+            "a",
+            "b",
+            "b",
+            "c",
+            "d.txt",
+            "l",
+            "l",
+            "m",
+            "secret",
+            "SECRET",
+            "żółć",
+            "zo\u{301}",
+            "sp ace",
+            "-rf",
+            "...",
+            "%2e%2e",
+            "a\\b",
+            "$(id)",
+            "'\"",
+            "esc\u{1b}[2J",
+            "nl\nx",
+            "\u{202e}txt",
+            "~",
+        ])
+    }
+
+    pub(crate) fn path(&mut self) -> WorkspacePath {
+        let depth = self.one_of(&[&0, &1, &1, &1, &2, &2, &2, &3, &4]);
+        let names: Vec<_> = (0..*depth).map(|_| self.name()).collect();
+        let joint = self.one_of(&["/", "/", "//", "/./"]);
+        let end = self.one_of(&["", "", "/", "/."]);
+        WorkspacePath::parse(format!("{}{end}", names.join(joint)).trim_start_matches('/')).unwrap()
+    }
+
+    pub(crate) fn target(&mut self) -> String {
+        let start = self.one_of(&["", "", "", "", "../", "../../", "./", "/", "secret/", "a/../"]);
+        let depth = self.below(3);
+        let mut names: Vec<_> = (0..depth).map(|_| self.name()).collect();
+        if names.is_empty() || self.below(8) == 0 {
+            names.push(self.one_of(&["..", "b", "missing/../a", "d.txt/../b", "."]));
+        }
+        format!("{start}{}", names.join("/"))
+    }
+
+    pub(crate) fn text(&mut self) -> String {
+        self.one_of(&["", "x", "xx", "one\ntwo\n", "żółć", "x y"]).to_owned()
+    }
+}
+
+/// Somebody else plants a file, a directory or a link.
+pub(crate) fn plant(root: &Path, tree: &mut Tree, random: &mut Random) -> String {
+    let path = names(&random.path());
+    let above = (1..path.len()).map(|end| tree.get(&path[..end]));
+    let open = above.into_iter().all(|node| matches!(node, None | Some(Node::Directory(_))));
+    if path.is_empty() || tree.get(&path).is_some() || !open {
+        return "nothing planted".to_owned();
+    }
+    let node = match random.below(5) {
+        0 => Node::Directory(BTreeMap::new()),
+        1 => Node::File(random.text().into_bytes()),
+        _ => Node::Link(random.target()),
+    };
+    let place = root.join(path.join("/"));
+    std::fs::create_dir_all(place.parent().unwrap()).unwrap();
+    match &node {
+        Node::Directory(_) => std::fs::create_dir(&place).unwrap(),
+        Node::File(content) => std::fs::write(&place, content).unwrap(),
+        Node::Link(target) => symlink(target, &place).unwrap(),
+    }
+    let said = format!("planted {path:?}: {node:?}");
+    tree.put(&path, node);
+    said
+}
