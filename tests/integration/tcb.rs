@@ -51,6 +51,7 @@ const PARTS: &[(&str, &[&str])] = &[
             "src/app/policy_reload.rs",
             "src/app/policy_texts.rs",
             "src/app/policy_transfer.rs",
+            "src/app/presets.rs",
             "src/app/scratch.rs",
             "src/app/state_directory.rs",
             "src/app/state_owner.rs",

@@ -287,7 +287,7 @@ impl Tree {
             self.all_may_move(&from.path, &to.path)?;
         }
         if let Some(moving) = &moving {
-            keeps_in(moving, &from.path, &to.path)?;
+            self.keeps_in(moving, &from.path, &to.path)?;
         }
         if from.path.is_empty() || to.path.is_empty() {
             return Err(ErrorKind::InvalidInput);
@@ -312,23 +312,32 @@ impl Tree {
         Ok("changed".to_owned())
     }
 
-    /// Gives each of two entries, which are there, the other's name.
-    pub(crate) fn exchange(&mut self, one: &[String], other: &[String]) -> Outcome {
-        for (from, to) in [(one, other), (other, one)] {
-            if is_denied(from) || is_hidden(from) {
-                return Err(ErrorKind::Denied);
+    /// Denied if a link could not be made at its new name, or one beneath a directory that moves up
+    /// would lead out.
+    pub(crate) fn keeps_in(
+        &self,
+        moving: &Node,
+        from: &[String],
+        to: &[String],
+    ) -> Result<(), ErrorKind> {
+        match moving {
+            Node::File(_) => Ok(()),
+            Node::Link(target) if climbs_later(target) || target.starts_with('/') => {
+                Err(ErrorKind::Denied)
             }
-            self.all_may_move(from, to)?;
-            keeps_in(self.get(from).unwrap(), from, to)?;
+            Node::Link(target) => {
+                let (_, parent) = to.split_last().ok_or(ErrorKind::Denied)?;
+                let names = target.split('/').map(str::to_owned);
+                let path: Vec<_> = parent.iter().cloned().chain(names).collect();
+                self.resolve(&path, true, 1, &is_denied).map(drop)
+            }
+            Node::Directory(entries) if to.len() < from.len() => links_stay_in(entries, from, to),
+            Node::Directory(_) => Ok(()),
         }
-        let (first, second) = (self.take(one), self.take(other));
-        self.put(one, second);
-        self.put(other, first);
-        Ok("changed".to_owned())
     }
 
     /// Denied if anything beneath may not have its new name.
-    fn all_may_move(&self, from: &[String], to: &[String]) -> Result<(), ErrorKind> {
+    pub(crate) fn all_may_move(&self, from: &[String], to: &[String]) -> Result<(), ErrorKind> {
         let new = |old: &[String]| [to, &old[from.len()..]].concat();
         let refused =
             |old: &[String]| is_denied(old) || is_denied(&new(old)) || is_hidden(&new(old));
@@ -354,13 +363,37 @@ impl Tree {
     }
 }
 
-/// Denied if a link would lead out by its new name alone.
-fn keeps_in(moving: &Node, from: &[String], to: &[String]) -> Result<(), ErrorKind> {
-    let Node::Link(target) = moving else { return Ok(()) };
+/// Returns whether a link's target goes up behind another name.
+pub(crate) fn climbs_later(target: &str) -> bool {
     let names = target.split('/').filter(|name| !matches!(*name, "" | "."));
-    let up = names.take_while(|name| *name == "..").count();
-    let leads_out = |link: &[String]| up > link.len().saturating_sub(1);
-    if leads_out(to) && !leads_out(from) { Err(ErrorKind::Denied) } else { Ok(()) }
+    names.skip_while(|name| *name == "..").any(|name| name == "..")
+}
+
+/// Denied if a link beneath a directory would lead out by the new name of that, and did not before.
+fn links_stay_in(
+    entries: &BTreeMap<String, Node>,
+    from: &[String],
+    to: &[String],
+) -> Result<(), ErrorKind> {
+    for (name, node) in entries {
+        let at = |path: &[String]| [path, std::slice::from_ref(name)].concat();
+        match node {
+            Node::Link(target) => {
+                let (mut here, mut highest) = (0_isize, 0_isize);
+                for name in target.split('/').filter(|name| !matches!(*name, "" | ".")) {
+                    here += if name == ".." { 1 } else { -1 };
+                    highest = highest.max(here);
+                }
+                let leads_out = |parent: &[String]| highest.unsigned_abs() > parent.len();
+                if leads_out(to) && !leads_out(from) {
+                    return Err(ErrorKind::Denied);
+                }
+            }
+            Node::Directory(entries) => links_stay_in(entries, &at(from), &at(to))?,
+            Node::File(_) => {}
+        }
+    }
+    Ok(())
 }
 
 /// Where the rest of a way leads if nothing is here; `here` if that is elsewhere.

@@ -6,7 +6,7 @@ use std::collections::VecDeque;
 use portcullis_core::ErrorKind;
 use portcullis_policy::model::WorkspacePath;
 
-use super::tree::{Node, Tree, is_denied, is_hidden, kind};
+use super::tree::{Node, Tree, climbs_later, is_denied, is_hidden, kind};
 use crate::random::Random;
 
 /// What a program is told: a text, or the name of an error.
@@ -257,6 +257,21 @@ impl Tree {
         target.starts_with('/') || self.resolve(&path, true, 1, &is_denied).is_err()
     }
 
+    /// Gives each of two entries, which are there, the other's name.
+    fn exchange(&mut self, one: &[String], other: &[String]) -> Result<String, ErrorKind> {
+        for (from, to) in [(one, other), (other, one)] {
+            if is_denied(from) || is_hidden(from) {
+                return Err(ErrorKind::Denied);
+            }
+            self.all_may_move(from, to)?;
+            self.keeps_in(self.get(from).unwrap(), from, to)?;
+        }
+        let (first, second) = (self.take(one), self.take(other));
+        self.put(one, second);
+        self.put(other, first);
+        Ok("changed".to_owned())
+    }
+
     fn rename_call(
         &mut self,
         flags: u64,
@@ -310,10 +325,4 @@ fn written(name: &str, mut content: Vec<u8>, call: &Call) -> Vec<u8> {
             content
         }
     }
-}
-
-/// Returns whether a link's target goes up behind another name.
-fn climbs_later(target: &str) -> bool {
-    let names = target.split('/').filter(|name| !matches!(*name, "" | "."));
-    names.skip_while(|name| *name == "..").any(|name| name == "..")
 }
