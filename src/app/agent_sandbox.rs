@@ -15,7 +15,7 @@ use super::{
 use crate::{
     model::AgentName,
     policy::{self, Policy},
-    sandbox::{Cell, Enforcement, Grant, Network, TrustedPath},
+    sandbox::{Cell, Enforcement, Grant, Network, StandardStreams, TrustedPath},
 };
 
 /// What helps where the self-test could not write to the agent's home.
@@ -73,7 +73,7 @@ pub(crate) fn plain_cell(
         floor,
         hatch: false,
         files: None,
-        own_streams: false,
+        streams: StandardStreams::Pipes,
         mount: false,
     }
 }

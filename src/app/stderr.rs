@@ -31,6 +31,18 @@ static GOES_ON: AtomicBool = AtomicBool::new(false);
 
 static STATE: Mutex<State> = Mutex::new(State { rest: Vec::new(), missed: 0 });
 
+/// Messages that wait for their time, if they do.
+static HELD: Mutex<Option<Held>> = Mutex::new(None);
+
+/// How many bytes of messages wait at most.
+const MAX_HELD: usize = 64 * 1024;
+
+#[derive(Default)]
+struct Held {
+    messages: Vec<u8>,
+    lost: u64,
+}
+
 /// What could not be written yet.
 struct State {
     /// The rest of a message whose beginning was.
@@ -45,8 +57,41 @@ pub(crate) fn go_on_unread() {
     GOES_ON.store(true, Ordering::Relaxed);
 }
 
+/// From here on messages wait, because a program has the terminal on which they would appear.
+pub(crate) fn hold() {
+    held().get_or_insert_default();
+}
+
+/// Writes the messages that waited, and from here on each at once.
+pub(crate) fn show_held() {
+    let Some(Held { messages, lost }) = held().take() else { return };
+    let _ = Stderr.write_all(&messages);
+    if lost > 0 {
+        say(format_args!("portcullis: warning: {lost} more messages were lost\n"));
+    }
+}
+
+fn held() -> MutexGuard<'static, Option<Held>> {
+    HELD.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Keeps a message if messages wait.
+fn keep(message: &[u8]) -> bool {
+    let mut held = held();
+    let Some(Held { messages, lost }) = &mut *held else { return false };
+    if messages.len().saturating_add(message.len()) <= MAX_HELD {
+        messages.extend_from_slice(message);
+    } else {
+        *lost = lost.saturating_add(1);
+    }
+    true
+}
+
 /// Writes a message, if anybody takes it.
 pub(crate) fn say(text: fmt::Arguments<'_>) {
+    if keep(text.to_string().as_bytes()) {
+        return;
+    }
     // One that cannot be written has nobody left to tell.
     if GOES_ON.load(Ordering::Relaxed) {
         say_in_time(text.to_string().as_bytes());
@@ -59,6 +104,9 @@ pub(crate) fn say(text: fmt::Arguments<'_>) {
 /// else waits for this.
 pub(crate) fn say_at_leisure(text: fmt::Arguments<'_>) {
     let text = text.to_string();
+    if keep(text.as_bytes()) {
+        return;
+    }
     while !lock().put(text.as_bytes()) {
         room_before(None);
     }
@@ -99,6 +147,9 @@ pub(crate) struct Stderr;
 
 impl Write for Stderr {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        if keep(bytes) {
+            return Ok(bytes.len());
+        }
         if GOES_ON.load(Ordering::Relaxed) {
             say_in_time(bytes);
             return Ok(bytes.len());

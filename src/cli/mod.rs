@@ -20,6 +20,7 @@ mod policy;
 mod render;
 mod run;
 mod serve;
+mod shell;
 mod token;
 
 use std::{ffi::OsStr, process::ExitCode};
@@ -45,6 +46,7 @@ use clap::{
     portcullis doctor                        what this machine can enforce\n  \
     portcullis run --preset claude-code      an agent behind the gate\n  \
     portcullis exec -- cargo test            one command, and what it changed\n  \
+    portcullis shell -- vim src/main.rs      an interactive program, on a terminal\n  \
     portcullis mcp                           the same for an MCP client\n  \
     portcullis serve                         over the network, many workspaces\n  \
     portcullis fs read src/main.rs           one operation through the gate\n  \
@@ -70,6 +72,7 @@ enum Command {
     Policy(policy::Args),
     Run(run::Args),
     Serve(serve::Args),
+    Shell(shell::Args),
     Token(token::Args),
 }
 
@@ -115,6 +118,7 @@ pub fn main() -> ExitCode {
         Command::Policy(args) => policy::run(args),
         Command::Run(args) => run::run(args),
         Command::Serve(args) => serve::run(&args, &matches),
+        Command::Shell(args) => shell::run(args),
         Command::Token(args) => token::run(&args),
     };
     output::conclude(result.unwrap_or_else(|failure| failure.report(json)))

@@ -61,6 +61,7 @@ const PARTS: &[(&str, &[&str])] = &[
             "src/cli/exec.rs",
             "src/cli/run",
             "src/cli/run.rs",
+            "src/cli/shell.rs",
         ],
     ),
 ];

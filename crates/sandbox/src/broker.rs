@@ -32,7 +32,7 @@ use super::{
     requirements,
     resolve::{Resolved, resolve_missing},
     selftest,
-    spec::{self, Cell, Enforcement, Grant, Mode, Network},
+    spec::{self, Cell, Enforcement, Grant, Mode, Network, StandardStreams},
     stage::Stage,
     streams::Streams,
     trusted_paths::{Access, AgentPath, Trusted, TrustedPath, TrustedPaths},
@@ -85,6 +85,11 @@ impl Cell {
     pub fn trusted_paths(&self) -> Result<TrustedPaths, LaunchError> {
         let (read, write) = self.grants()?;
         Ok(self.trusted_paths_with(&read, &write))
+    }
+
+    /// Whether the program is there in the cell, as far as that can be told before it is made.
+    pub fn has_program(&self) -> bool {
+        self.prepare().is_ok()
     }
 
     fn trusted_paths_with(&self, read: &[Resolved], write: &[Resolved]) -> TrustedPaths {
@@ -243,9 +248,10 @@ impl Cell {
         let owner = mode.user();
         let home = home::prepare(&self.home, owner).map_err(LaunchError::Home)?;
         let trap = Trap::set(&self.network).map_err(|e| LaunchError::Io("open sockets", e))?;
-        let streams = match self.own_streams {
-            true => Streams::own(owner),
-            false => Streams::open(owner),
+        let streams = match self.streams {
+            StandardStreams::Pipes => Streams::open(owner),
+            StandardStreams::Own => Streams::own(owner),
+            StandardStreams::Terminal { .. } => Ok(Streams::none()),
         };
         let streams = streams.map_err(|e| LaunchError::Io("open pipes", e))?;
         let (channel, theirs) = Channel::pair().map_err(LaunchError::Channel)?;
@@ -280,8 +286,7 @@ impl Cell {
                 return Ok(Some((news, Vec::new())));
             }
             channel.send(&init, &[])?;
-            let descriptors =
-                [streams.stdin.as_fd(), streams.stdout.as_fd(), streams.stderr.as_fd()];
+            let descriptors: Vec<_> = streams.theirs.iter().map(OwnedFd::as_fd).collect();
             channel.send(&enter, &descriptors)?;
             Ok(None)
         })();
@@ -325,7 +330,8 @@ impl Cell {
             None => None,
         };
         let suspects = prepared.suspects.clone();
-        Ok(BuiltCell { mount, streams, suspects, hatch, trap, channel, child })
+        let wished = self.streams;
+        Ok(BuiltCell { mount, wished, streams, suspects, hatch, trap, channel, child })
     }
 
     fn hatch(&self, prepared: &Prepared, mode: Mode) -> Option<Result<Hatch, String>> {
@@ -417,6 +423,7 @@ impl Cell {
             listen,
             udp,
             files: self.files,
+            terminal: matches!(self.streams, StandardStreams::Terminal { .. }),
             bait,
             hatch: None,
         })

@@ -18,8 +18,9 @@ use super::{
     mount::{Mount, NoMount},
     process::Running,
     running_agent::RunningAgent,
-    spec::Report,
+    spec::{Report, StandardStreams},
     streams::Streams,
+    terminal::Terminal,
 };
 
 /// How often the caller of [`PendingAgent::prepare`] is asked whether to wait on.
@@ -35,6 +36,8 @@ pub struct BuiltCell {
     /// What is mounted at the workspace's path, to be taken and served, or why there is
     /// nothing; `None` where nothing was asked for. If nobody takes it, it is dead.
     pub mount: Option<Result<Mount, NoMount>>,
+    /// What the streams were to be.
+    pub(super) wished: StandardStreams,
     pub(super) streams: Streams,
     pub(super) suspects: Vec<PathBuf>,
     pub(super) hatch: Option<Result<Hatch, String>>,
@@ -49,11 +52,12 @@ impl BuiltCell {
     /// # Errors
     /// When something does not hold.
     pub fn test(self) -> Result<PendingAgent, LaunchError> {
-        let Self { mount, streams, suspects, hatch, trap, channel, child } = self;
+        let Self { mount, wished, streams, suspects, hatch, trap, channel, child } = self;
         // As long as a copy is open, its server's end would be noticed by nobody.
         drop(mount);
         channel.send(&Go::Enter, &[])?;
-        let report = match channel.receive_within(PATIENCE)?.0 {
+        let (news, descriptors) = channel.receive_within(PATIENCE)?;
+        let report = match news {
             News::Ready(report) => report,
             News::Failed { stage, error, .. } => return Err(LaunchError::Stage(stage, error)),
             News::Built { .. }
@@ -72,12 +76,19 @@ impl BuiltCell {
             return Err(LaunchError::SelfTest(list.join("; ")));
         }
         let Streams { ours: streams, forwarders, .. } = streams;
+        let terminal = match wished {
+            StandardStreams::Terminal { is_utf8 } => {
+                let outer = descriptors.into_iter().next().ok_or(ChannelError::Closed)?;
+                Some((outer, is_utf8))
+            }
+            StandardStreams::Pipes | StandardStreams::Own => None,
+        };
         let hatch = hatch.map(|hatch| {
             let hatch = hatch?;
             report.hatch.clone().unwrap_or(Ok(()))?;
             hatch.open()
         });
-        Ok(PendingAgent { streams, report, suspects, hatch, forwarders, channel, child })
+        Ok(PendingAgent { streams, report, suspects, hatch, terminal, forwarders, channel, child })
     }
 }
 
@@ -94,6 +105,8 @@ pub struct PendingAgent {
     /// Where whoever connects from the sandbox is to be heard, and nobody else
     /// can connect; or why there is nothing. Nothing where none was asked for.
     pub hatch: Option<Result<Opened, String>>,
+    /// The outer end of its pseudo-terminal, and whether the operator's terminal takes UTF-8.
+    terminal: Option<(OwnedFd, bool)>,
     forwarders: Vec<Forwarder>,
     channel: Channel,
     child: Running,
@@ -132,6 +145,8 @@ impl PendingAgent {
     /// # Errors
     /// When the program cannot be executed after all.
     pub fn release(self) -> Result<RunningAgent, LaunchError> {
+        let terminal = self.terminal.map(|(outer, is_utf8)| Terminal::start(outer, is_utf8));
+        let mut terminal = terminal.transpose()?;
         self.channel.send(&Go::Execute, &[])?;
         // The channel closes when the program is executed.
         match self.channel.receive_within::<News>(PATIENCE) {
@@ -139,7 +154,10 @@ impl PendingAgent {
                 let relay = self.hatch.and_then(|hatch| hatch.ok()?.relay);
                 let outputs = Forwarder::start(self.forwarders)
                     .map_err(|e| LaunchError::Io("start a thread", e))?;
-                Ok(RunningAgent { child: self.child, outputs, _relay: relay })
+                if let Some(terminal) = &mut terminal {
+                    terminal.begin()?;
+                }
+                RunningAgent::new(self.child, outputs, terminal, relay)
             }
             Ok((News::NotExecuted { errno }, _)) => {
                 Err(LaunchError::NotExecuted(io::Error::from_raw_os_error(errno)))

@@ -2,7 +2,7 @@
 
 use std::process::ExitCode;
 
-use super::{enter, init, launcher, relay, stage::Stage};
+use super::{enter, init, launcher, relay, stage::Stage, terminal};
 
 impl Stage {
     /// Runs the stage in this process, which does nothing else; `parent` is
@@ -14,6 +14,7 @@ impl Stage {
             Self::Init => init::run(),
             Self::Enter => enter::run(parent),
             Self::Relay => relay::run(parent),
+            Self::Terminal => terminal::process::run(),
         };
         match result {
             Ok(code) => ExitCode::from(code),

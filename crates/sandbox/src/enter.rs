@@ -29,6 +29,7 @@ use super::{
     layout::{self, DEVICES, TERMINAL, TERMINALS},
     messages::{Enter, Go, News, RootReady},
     mounts, named_pipes, process,
+    pseudo_terminal::{self, PseudoTerminal},
     seccomp::{self, Purpose},
     selftest::{self, Confinement},
     spec::{DeniedGrant, Enforcement, Report},
@@ -111,7 +112,17 @@ fn enter(channel: &Channel, init: Channel, parent: u32) -> Result<io::Error, Sta
         }
     };
     file_limit::set(spec.files, spec.mode.is_confined()).map_err(failed("limit open files"))?;
-    channel.send(&News::Ready(report), &[])?;
+    let streams = match spec.terminal {
+        true => {
+            let terminal = PseudoTerminal::open().map_err(failed("open a pseudo-terminal"))?;
+            channel.send(&News::Ready(report), &[terminal.outer.as_fd()])?;
+            vec![terminal.inner]
+        }
+        false => {
+            channel.send(&News::Ready(report), &[])?;
+            streams
+        }
+    };
     loop {
         match channel.receive::<Go>()?.0 {
             Go::Prepare(command) => {
@@ -359,7 +370,16 @@ fn usual(spec: &Enter) -> Vec<(&'static str, Right)> {
     places
 }
 
-fn execute(spec: Enter, streams: Vec<OwnedFd>) -> Result<io::Error, StageError> {
+fn execute(spec: Enter, mut streams: Vec<OwnedFd>) -> Result<io::Error, StageError> {
+    if spec.terminal
+        && let Some(terminal) = streams.first()
+    {
+        pseudo_terminal::control(terminal).map_err(failed("take the pseudo-terminal"))?;
+        let again = [terminal.try_clone(), terminal.try_clone()];
+        for stream in again {
+            streams.push(stream.map_err(failed("share the pseudo-terminal"))?);
+        }
+    }
     let Ok([stdin, stdout, stderr]) = <[OwnedFd; 3]>::try_from(streams) else {
         return Err(failed("receive the agent's streams")(io::Error::from(
             io::ErrorKind::InvalidData,
@@ -403,6 +423,7 @@ mod tests {
             listen: Vec::new(),
             udp: false,
             files: None,
+            terminal: false,
             bait: Bait { broker: 1, socket: PathBuf::new(), abstract_name: String::new(), port: 0 },
             hatch: None,
         }

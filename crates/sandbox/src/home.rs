@@ -154,6 +154,7 @@ fn itself(directory: &Path) -> io::Result<OwnedFd> {
 }
 
 #[cfg(test)]
+#[expect(clippy::disallowed_methods, reason = "makes what a command leaves behind")]
 mod tests {
     use super::*;
 

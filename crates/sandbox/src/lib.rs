@@ -38,6 +38,7 @@ mod named_pipes;
 mod places;
 mod probe;
 mod process;
+mod pseudo_terminal;
 mod random;
 mod reach;
 mod relay;
@@ -51,6 +52,7 @@ mod spec;
 mod stage;
 mod streams;
 mod syscalls;
+mod terminal;
 mod trusted_paths;
 
 pub use built::{BuiltCell, PendingAgent};
@@ -78,8 +80,11 @@ pub use process::{
 };
 pub use reach::{Apart, Outside, TooFar};
 pub use running_agent::RunningAgent;
-pub use spec::{Cell, DeniedGrant, Enforcement, Entrance, Grant, Network, Probe, Report};
+pub use spec::{
+    Cell, DeniedGrant, Enforcement, Entrance, Grant, Network, Probe, Report, StandardStreams,
+};
 pub use stage::{CELL_COMMAND, Stage};
+pub use terminal::is_on_terminal;
 pub use trusted_paths::{
     Access, AgentPath, TrustError, Trusted, TrustedPath, TrustedPaths, all_apart,
 };

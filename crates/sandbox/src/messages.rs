@@ -50,6 +50,8 @@ pub(super) struct Enter {
     pub(super) udp: bool,
     /// How many files it may have open before it asks for more.
     pub(super) files: Option<u64>,
+    /// It gets a pseudo-terminal, and no streams are attached.
+    pub(super) terminal: bool,
     pub(super) bait: Bait,
     /// What leads to the gate.
     pub(super) hatch: Option<Entrance>,
@@ -104,7 +106,7 @@ pub(super) enum News {
         /// Whether it has one, if it was to have one.
         mount: Option<Result<(), NoMount>>,
     },
-    /// The cell was tested.
+    /// The cell was tested. If the agent has a pseudo-terminal, its outer end is attached.
     Ready(Report),
     /// It could not be made.
     Failed {

@@ -1,30 +1,63 @@
 //! An agent that runs: its end, and how it is ended.
 
-use std::io;
+use std::{
+    io,
+    os::{
+        fd::{AsFd as _, BorrowedFd, OwnedFd},
+        unix::process::ExitStatusExt as _,
+    },
+};
 
-use rustix::process::{Pid, Signal, kill_process};
+use rustix::process::{Pid, PidfdFlags, Signal, kill_process, pidfd_open};
 
-use super::{forwarder::Outputs, process::Running, relay::Relay};
+use super::{
+    channel::ChannelError, forwarder::Outputs, launch_error::LaunchError, process::Running,
+    relay::Relay, terminal::Terminal,
+};
 
 /// An agent that runs. Dropping it kills the whole cell.
 #[derive(Debug)]
 pub struct RunningAgent {
-    pub(super) child: Running,
+    child: Running,
+    ended: OwnedFd,
+    /// Its exit code, once it has ended.
+    code: Option<u8>,
     /// What it writes to the broker's own streams, if it has those.
     pub outputs: Outputs,
+    /// What is between its terminal and the operator's.
+    terminal: Option<Terminal>,
     /// What its MCP clients are connected by.
-    pub(super) _relay: Option<Relay>,
+    _relay: Option<Relay>,
 }
 
 impl RunningAgent {
-    /// The process to wait for.
-    pub fn pid(&self) -> Option<Pid> {
+    pub(super) fn new(
+        child: Running,
+        outputs: Outputs,
+        terminal: Option<Terminal>,
+        relay: Option<Relay>,
+    ) -> Result<Self, LaunchError> {
+        let pid = child.pid().ok_or(ChannelError::Closed)?;
+        let ended = pidfd_open(pid, PidfdFlags::empty())
+            .map_err(|error| LaunchError::Io("watch a process", error.into()))?;
+        Ok(Self { child, ended, code: None, outputs, terminal, _relay: relay })
+    }
+
+    fn pid(&self) -> Option<Pid> {
         self.child.pid()
+    }
+
+    /// What to wait for: readable when [`try_wait`](Self::try_wait) or
+    /// [`is_hung_up`](Self::is_hung_up) may have something to say that they did not say before.
+    pub fn ends(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
+        let program = self.code.is_none().then(|| self.ended.as_fd());
+        let terminal = self.terminal.as_ref().filter(|terminal| !terminal.was_seen_ended());
+        program.into_iter().chain(terminal.map(Terminal::ended))
     }
 
     /// Asks the agent to stop: `SIGTERM` to its process group.
     pub fn terminate(&self) {
-        if let Some(pid) = self.child.pid() {
+        if let Some(pid) = self.pid() {
             // One that is gone need not be asked.
             let _ = kill_process(pid, Signal::TERM);
         }
@@ -41,15 +74,34 @@ impl RunningAgent {
     /// Passes a signal on, by its number, to its process group.
     pub fn signal(&self, number: u32) {
         let signal = i32::try_from(number).ok().and_then(Signal::from_named_raw);
-        if let (Some(pid), Some(signal)) = (self.child.pid(), signal) {
+        if let (Some(pid), Some(signal)) = (self.pid(), signal) {
             // As above.
             let _ = kill_process(pid, signal);
         }
     }
 
-    /// Kills everything in the cell.
+    /// Takes its terminal away, which the kernel tells it with `SIGHUP`; the operator's is put
+    /// back.
+    pub fn hang_up(&mut self) {
+        if let Some(terminal) = &mut self.terminal {
+            terminal.hang_up();
+        }
+    }
+
+    /// Whether its terminal is gone.
+    ///
+    /// # Errors
+    /// When nobody can tell.
+    pub fn is_hung_up(&mut self) -> io::Result<bool> {
+        self.terminal.as_mut().map_or(Ok(false), Terminal::has_ended)
+    }
+
+    /// Kills everything in the cell, and whatever still copies what it wrote to a terminal.
     pub fn kill(&mut self) {
         let _ = self.child.0.kill();
+        if let Some(terminal) = &mut self.terminal {
+            terminal.kill();
+        }
     }
 
     /// The exit code, when the agent has ended: its own, or 128 and the number of the signal that
@@ -58,9 +110,13 @@ impl RunningAgent {
     /// # Errors
     /// When it cannot be asked for.
     pub fn try_wait(&mut self) -> io::Result<Option<u8>> {
-        use std::os::unix::process::ExitStatusExt as _;
-        let Some(status) = self.child.0.try_wait()? else { return Ok(None) };
-        let code = status.code().or(status.signal().map(|n| 128 + n)).unwrap_or(1);
-        Ok(Some(u8::try_from(code).unwrap_or(1)))
+        if self.code.is_none() {
+            let Some(status) = self.child.0.try_wait()? else { return Ok(None) };
+            let code = status.code().or(status.signal().map(|n| 128 + n)).unwrap_or(1);
+            self.code = Some(u8::try_from(code).unwrap_or(1));
+        }
+        self.hang_up();
+        let is_shown = self.terminal.as_mut().map_or(Ok(true), Terminal::has_ended)?;
+        Ok(self.code.filter(|_| is_shown))
     }
 }

@@ -100,10 +100,24 @@ pub struct Cell {
     /// How many files it may have open before it asks for more, where that is not as in
     /// this process.
     pub files: Option<u64>,
-    /// Whether what the program reads and writes is that of this process's standard streams.
-    pub own_streams: bool,
+    /// What the program's standard streams are.
+    pub streams: StandardStreams,
     /// Whether a mount at the workspace's path is to be made, for somebody else to serve.
     pub mount: bool,
+}
+
+/// What the program's standard streams are.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum StandardStreams {
+    /// Pipes, for somebody else to serve.
+    Pipes,
+    /// What it reads and writes is that of this process's standard streams.
+    Own,
+    /// A pseudo-terminal in the cell, which the terminal of this process shows.
+    Terminal {
+        /// The terminal takes what it gets for UTF-8, as far as the environment says.
+        is_utf8: bool,
+    },
 }
 
 /// One action that was tried inside the cell.

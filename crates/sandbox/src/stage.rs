@@ -21,6 +21,8 @@ pub enum Stage {
     Enter,
     /// Beside them: passes on what comes through named pipes.
     Relay,
+    /// Beside them: between the agent's terminal and the operator's.
+    Terminal,
 }
 
 impl Stage {
@@ -31,6 +33,7 @@ impl Stage {
             Self::Init => "init",
             Self::Enter => "enter",
             Self::Relay => "relay",
+            Self::Terminal => "terminal",
         };
         [CELL_COMMAND.to_owned(), word.to_owned(), std::process::id().to_string()]
     }
@@ -42,6 +45,7 @@ impl Stage {
             "init" => Some(Self::Init),
             "enter" => Some(Self::Enter),
             "relay" => Some(Self::Relay),
+            "terminal" => Some(Self::Terminal),
             _ => None,
         }
     }

@@ -21,9 +21,8 @@ use super::forwarder::{Forwarder, INPUT_CHUNK, Stream};
 /// of a pipe, the network of a socket.
 #[derive(Debug)]
 pub(super) struct Streams {
-    pub(super) stdin: OwnedFd,
-    pub(super) stdout: OwnedFd,
-    pub(super) stderr: OwnedFd,
+    /// The program's ends; none where it has a pseudo-terminal.
+    pub(super) theirs: Vec<OwnedFd>,
     /// The other ends, if they are for the broker.
     pub(super) ours: Option<[OwnedFd; 3]>,
     /// The threads to be that copy between them and the streams of this process.
@@ -38,7 +37,12 @@ impl Streams {
         let (our_stdout, stdout) = pipe(owner, End::Write)?;
         let (our_stderr, stderr) = pipe(owner, End::Write)?;
         let ours = Some([our_stdin, our_stdout, our_stderr]);
-        Ok(Self { stdin, stdout, stderr, ours, forwarders: Vec::new() })
+        Ok(Self { theirs: vec![stdin, stdout, stderr], ours, forwarders: Vec::new() })
+    }
+
+    /// None: a terminal comes in their place.
+    pub(super) fn none() -> Self {
+        Self { theirs: Vec::new(), ours: None, forwarders: Vec::new() }
     }
 
     /// Such pipes, each with a thread that copies between it and a stream of this process.
@@ -63,11 +67,19 @@ impl Streams {
         if identity(&to_stdout)? == identity(&to_stderr)? {
             let (stdout, both) = output(to_stdout, Stream::Both)?;
             let stderr = stdout.try_clone()?;
-            return Ok(Self { stdin, stdout, stderr, ours: None, forwarders: vec![input, both] });
+            return Ok(Self {
+                theirs: vec![stdin, stdout, stderr],
+                ours: None,
+                forwarders: vec![input, both],
+            });
         }
         let (stdout, first) = output(to_stdout, Stream::Output)?;
         let (stderr, second) = output(to_stderr, Stream::Error)?;
-        Ok(Self { stdin, stdout, stderr, ours: None, forwarders: vec![input, first, second] })
+        Ok(Self {
+            theirs: vec![stdin, stdout, stderr],
+            ours: None,
+            forwarders: vec![input, first, second],
+        })
     }
 }
 

@@ -99,7 +99,7 @@ fn run(parent: u32) -> Result<(), Failure> {
     let agent = order.agent.parse().or_fail("cannot name the agent")?;
     let door = match order.service {
         Service::Acp(_) => Door::Acp,
-        Service::Command => Door::Mount,
+        Service::Command | Service::Terminal => Door::Mount,
     };
     let scratch = match order.mount {
         true => Place::open(&opened, &agent)?,
@@ -137,6 +137,12 @@ fn run(parent: u32) -> Result<(), Failure> {
     let served = match &order.service {
         Service::Acp(way) => serving.acp(&order, way, (&started, agent, streams), editor),
         Service::Command => serving.command(&started),
+        Service::Terminal => {
+            stderr::hold();
+            let served = serving.command(&started);
+            stderr::show_held();
+            served
+        }
     };
     // Also after an error: what programs wrote is stored, and the end on record.
     if let Some(mounted) = mounted {

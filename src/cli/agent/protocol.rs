@@ -47,6 +47,8 @@ pub(crate) enum Service {
     Acp(Acp),
     /// Serves the mount of a command, which has streams of its own.
     Command,
+    /// The same where the command has the operator's terminal, on which nothing else appears.
+    Terminal,
 }
 
 /// What the broker says once the agent waits. For ACP the agent's streams are

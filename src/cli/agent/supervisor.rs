@@ -115,7 +115,6 @@ pub(crate) struct Supervisor {
     gate: Gate,
     signals: SignalFd,
     suspend: SignalFd,
-    agent_fd: OwnedFd,
     gate_fd: OwnedFd,
     since: Instant,
     agent_code: Option<u8>,
@@ -138,6 +137,8 @@ pub(crate) enum Manner {
     Agent,
     /// A command: it gets the signals, and this much time.
     Command { timeout: Option<Duration> },
+    /// A program with a terminal of its own: each signal stops it, one step further.
+    Terminal,
 }
 
 /// How far stopping has come.
@@ -164,7 +165,6 @@ impl Supervisor {
         };
         let gate_pid = i32::try_from(gate.child.id()).ok().and_then(Pid::from_raw);
         Ok(Self {
-            agent_fd: handle(agent.pid())?,
             gate_fd: handle(gate_pid)?,
             agent,
             gate,
@@ -197,11 +197,15 @@ impl Supervisor {
                 if self.agent_code.is_some() {
                     at_once = !self.asked && self.since.elapsed() < AT_ONCE;
                     self.deadline = Some(Instant::now() + FINISH);
-                    if let Manner::Command { .. } = self.manner {
+                    if self.manner != Manner::Agent {
                         // It does not see the command's end; one that is gone needs no word.
                         let _ = self.gate.channel.send(&Order::Stop, &[]);
                     }
                 }
+            }
+            let is_hung_up = self.agent.is_hung_up().or_fail("cannot wait for the terminal")?;
+            if is_hung_up && self.agent_code.is_none() && self.step == Step::Running {
+                self.advance();
             }
             if self.gate_code.is_none()
                 && let Some(status) =
@@ -241,9 +245,8 @@ impl Supervisor {
         let signals = [&self.signals, &self.suspend];
         let mut waiting =
             signals.map(|fd| PollFd::from_borrowed_fd(fd.as_fd(), PollFlags::IN)).to_vec();
-        if self.agent_code.is_none() {
-            waiting.push(PollFd::new(&self.agent_fd, PollFlags::IN));
-        }
+        let ends = self.agent.ends().map(|end| PollFd::from_borrowed_fd(end, PollFlags::IN));
+        waiting.extend(ends);
         if self.gate_code.is_none() {
             waiting.push(PollFd::new(&self.gate_fd, PollFlags::IN));
         }
@@ -269,7 +272,7 @@ impl Supervisor {
                 self.agent.signal(signal.ssi_signo);
                 continue;
             }
-            if is_reload(&signal) {
+            if is_reload(&signal) && self.manner == Manner::Agent {
                 self.watch.reload(&self.gate);
                 continue;
             }
@@ -277,13 +280,17 @@ impl Supervisor {
             self.advance();
         }
         while let Ok(Some(signal)) = self.suspend.read_signal() {
+            // Ctrl-Z is the program's own, and nobody could type on a terminal that is raw.
+            if self.manner == Manner::Terminal {
+                continue;
+            }
             // What a shell stops and continues is the whole job. The gateway process goes on: a
             // program that waits for it could not be stopped.
             self.agent.signal(signal.ssi_signo);
             suspend().or_fail("cannot stop")?;
             self.agent.resume();
         }
-        if self.step == Step::Running {
+        if self.step == Step::Running && self.agent_code.is_none() {
             self.watch.look(&self.gate);
         }
         Ok(())
@@ -324,6 +331,10 @@ impl Supervisor {
             }
             // Its files are gone, which it may notice by itself.
             (Step::Running, Manner::Command { .. }) => Step::InputClosed,
+            (Step::Running, Manner::Terminal) => {
+                self.agent.hang_up();
+                Step::InputClosed
+            }
             (Step::InputClosed, _) => {
                 self.agent.terminate();
                 Step::Terminated

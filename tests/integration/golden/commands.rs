@@ -56,6 +56,13 @@ impl Recorder {
         self.codes.insert(("exec".to_owned(), done.code));
     }
 
+    /// `shell` prints what `exec` does, on a terminal; without one it ends at once.
+    fn shell(&mut self) {
+        let done = self.world.run(&["shell", "--json", "--", "true"]);
+        self.seen.insert("shell".to_owned());
+        self.codes.insert(("shell".to_owned(), done.code));
+    }
+
     fn run_with_input(&mut self, command: &str, args: &[&str], input: &str) -> Value {
         let words: Vec<_> = command.split(' ').collect();
         let done = self.world.run_with_input(&[&words[..], args, &["--json"]].concat(), input);
@@ -127,6 +134,7 @@ fn json_and_exit_codes() {
     r.run_with_input("fs batch", &[], changes);
 
     r.exec("echo x >f.txt; echo x >>part/y; exit 3");
+    r.shell();
 
     let backups = r.run("backup list", &[]);
     let id = backups["backups"][0]["id"].as_str().unwrap().to_owned();

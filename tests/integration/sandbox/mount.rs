@@ -12,6 +12,7 @@ mod exchange;
 mod kills;
 mod repository;
 mod scratch;
+mod shell;
 mod streams;
 mod summary;
 

@@ -1,0 +1,39 @@
+//! The pseudo-terminal of a program in the sandbox.
+//!
+//! It is made in the sandbox, by the stage that becomes the program, in the devpts instance there:
+//! so it has a name in the sandbox and none on the host, where any program of the user could open
+//! it, and it belongs to the agent's user. The other end goes to the broker before anything else
+//! runs in the sandbox.
+
+use std::os::fd::OwnedFd;
+
+use rustix::{
+    process::ioctl_tiocsctty,
+    pty::{OpenptFlags, grantpt, ioctl_tiocgptpeer, openpt, unlockpt},
+};
+
+/// A pair of ends.
+#[derive(Debug)]
+pub(super) struct PseudoTerminal {
+    /// For who reads what the program writes, and types.
+    pub(super) outer: OwnedFd,
+    /// The program's terminal.
+    pub(super) inner: OwnedFd,
+}
+
+impl PseudoTerminal {
+    /// Makes one, which is no process's controlling terminal yet.
+    pub(super) fn open() -> rustix::io::Result<Self> {
+        let flags = OpenptFlags::RDWR | OpenptFlags::NOCTTY | OpenptFlags::CLOEXEC;
+        let outer = openpt(flags)?;
+        grantpt(&outer)?;
+        unlockpt(&outer)?;
+        let inner = ioctl_tiocgptpeer(&outer, flags)?;
+        Ok(Self { outer, inner })
+    }
+}
+
+/// Makes it the controlling terminal of this process, which leads its session.
+pub(super) fn control(inner: &OwnedFd) -> rustix::io::Result<()> {
+    ioctl_tiocsctty(inner)
+}

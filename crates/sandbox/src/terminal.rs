@@ -1,0 +1,231 @@
+//! Between the operator's terminal and a program's pseudo-terminal: the broker's side.
+//!
+//! A process of its own (`process`) copies what is typed and what the program writes, the latter
+//! through an allow list (`filter`). It is confined to the descriptors that it holds, so that the
+//! broker still reads nothing that an agent wrote. Both it and the broker put the terminal back, so
+//! the end of either leaves it as it was.
+
+mod changes;
+mod cursor;
+mod filter;
+mod keys;
+pub(super) mod process;
+
+use std::{
+    io,
+    os::fd::{AsFd as _, BorrowedFd, OwnedFd},
+    process::{Command, Stdio},
+    time::Duration,
+};
+
+use nix::sys::signal::{SigSet, Signal};
+use rustix::{
+    event::{PollFd, PollFlags, Timespec, poll},
+    fs::fstat,
+    process::{PidfdFlags, getpgrp, pidfd_open},
+    termios::{
+        InputModes, OptionalActions, QueueSelector, Termios, isatty, tcflush, tcgetattr, tcgetpgrp,
+        tcgetwinsize, tcsetattr, tcsetwinsize,
+    },
+};
+
+use self::changes::Changes;
+use super::{
+    channel::{Channel, ChannelError},
+    launch_error::LaunchError,
+    process::Running,
+    stage::Stage,
+};
+
+/// How long the process may take to start.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// How long what puts the terminal back waits for room there.
+const ROOM_TIMEOUT: Timespec = Timespec { tv_sec: 1, tv_nsec: 0 };
+
+/// The operator's terminal, as it was found.
+#[derive(Debug)]
+pub(super) struct OperatorTerminal {
+    input: OwnedFd,
+    output: OwnedFd,
+    attributes: Termios,
+}
+
+impl OperatorTerminal {
+    /// That of standard input and output.
+    pub(super) fn open() -> io::Result<Self> {
+        Self::new(
+            io::stdin().as_fd().try_clone_to_owned()?,
+            io::stdout().as_fd().try_clone_to_owned()?,
+        )
+    }
+
+    fn new(input: OwnedFd, output: OwnedFd) -> io::Result<Self> {
+        let attributes = tcgetattr(&input)?;
+        Ok(Self { input, output, attributes })
+    }
+
+    /// Gives a pseudo-terminal the size of this one and its settings, such as what erases a
+    /// character.
+    fn copy_to(&self, outer: &OwnedFd) -> io::Result<()> {
+        tcsetattr(outer, OptionalActions::Now, &self.attributes)?;
+        self.copy_size(outer)
+    }
+
+    fn copy_size(&self, outer: &OwnedFd) -> io::Result<()> {
+        Ok(tcsetwinsize(outer, tcgetwinsize(&self.input)?)?)
+    }
+
+    /// Rows and columns, if it says so.
+    fn size(&self) -> Option<(u16, u16)> {
+        let size = tcgetwinsize(&self.input).ok()?;
+        (size.ws_row > 0 && size.ws_col > 0).then_some((size.ws_row, size.ws_col))
+    }
+
+    /// Whether the terminal takes its input for UTF-8, as far as it says so.
+    fn is_utf8(&self) -> bool {
+        self.attributes.input_modes.contains(InputModes::IUTF8)
+    }
+
+    /// Has every key come as it is typed. Stops a process in the background.
+    fn make_raw(&self) -> io::Result<()> {
+        let mut raw = self.attributes.clone();
+        raw.make_raw();
+        Ok(tcsetattr(&self.input, OptionalActions::Now, &raw)?)
+    }
+
+    /// Whether it is as [`make_raw`](Self::make_raw) left it. If not, somebody else has it by now.
+    fn is_raw(&self) -> bool {
+        let mut raw = self.attributes.clone();
+        raw.make_raw();
+        tcgetattr(&self.input).is_ok_and(|now| {
+            now.local_modes == raw.local_modes && now.input_modes == raw.input_modes
+        })
+    }
+
+    /// Whether this process is in the foreground, so that nobody stops it where it reads.
+    fn is_ours(&self) -> bool {
+        tcgetpgrp(&self.input).is_ok_and(|foreground| foreground == getpgrp())
+    }
+
+    /// Undoes what a program changed, puts the settings back, and throws away what was typed or
+    /// sent and not read.
+    fn restore(&self, undo: &str) {
+        // A process in the background may do so, too; else it would be stopped here.
+        let mut set = SigSet::empty();
+        set.add(Signal::SIGTTOU);
+        let _ = set.thread_block();
+        // Nobody waits long for a terminal that takes nothing, and one that is gone needs nothing.
+        let mut room = [PollFd::new(&self.output, PollFlags::OUT)];
+        if !undo.is_empty() && poll(&mut room, Some(&ROOM_TIMEOUT)).is_ok_and(|ready| ready > 0) {
+            let _ = rustix::io::write(&self.output, undo.as_bytes());
+        }
+        let _ = tcsetattr(&self.input, OptionalActions::Now, &self.attributes);
+        let _ = tcflush(&self.input, QueueSelector::IFlush);
+    }
+}
+
+/// Whether standard input and output are a terminal, and the same one.
+pub fn is_on_terminal() -> bool {
+    let (input, output) = (io::stdin(), io::stdout());
+    let device = |stream: BorrowedFd<'_>| fstat(stream).map(|found| found.st_rdev).ok();
+    isatty(&input) && isatty(&output) && device(input.as_fd()) == device(output.as_fd())
+}
+
+/// The process between the two terminals, and the operator's, which is put back when this is
+/// dropped.
+#[derive(Debug)]
+pub(super) struct Terminal {
+    process: Running,
+    /// The process goes on as long as this is open.
+    control: Option<Channel>,
+    ended: OwnedFd,
+    operator: OperatorTerminal,
+    /// The terminal is as it was.
+    is_restored: bool,
+    is_seen_ended: bool,
+}
+
+impl Terminal {
+    /// Starts the process, which waits. `is_utf8` says that the operator's locale is UTF-8.
+    pub(super) fn start(outer: OwnedFd, is_utf8: bool) -> Result<Self, LaunchError> {
+        let failed = |doing| move |error| LaunchError::Io(doing, error);
+        let operator = OperatorTerminal::open().map_err(failed("look at the terminal"))?;
+        operator.copy_to(&outer).map_err(failed("set up a pseudo-terminal"))?;
+        let (control, theirs) = Channel::pair()?;
+        let process = Command::new("/proc/self/exe")
+            .args(Stage::Terminal.arguments())
+            .env_clear()
+            .current_dir("/")
+            .stdin(OwnedFd::from(theirs))
+            .stdout(Stdio::null())
+            .spawn()
+            .map_err(failed("execute this program again"))?;
+        let process = Running(process);
+        let pid = process.pid().ok_or(ChannelError::Closed)?;
+        let ended = pidfd_open(pid, PidfdFlags::empty())
+            .map_err(|error| LaunchError::Io("watch a process", error.into()))?;
+        let descriptors = [operator.input.as_fd(), operator.output.as_fd(), outer.as_fd()];
+        control.send(&process::Order { is_utf8: is_utf8 || operator.is_utf8() }, &descriptors)?;
+        let (confined, _) = control.receive_within::<Result<(), String>>(PATIENCE)?;
+        confined.map_err(|why| LaunchError::Stage("watch the terminal".to_owned(), why))?;
+        let control = Some(control);
+        Ok(Self { process, control, ended, operator, is_restored: true, is_seen_ended: false })
+    }
+
+    /// Has the process take the terminal over.
+    pub(super) fn begin(&mut self) -> Result<(), LaunchError> {
+        self.is_restored = false;
+        if let Some(control) = &self.control {
+            control.send(&process::Begin, &[])?;
+        }
+        Ok(())
+    }
+
+    /// Hangs up: the program's terminal is gone, and the operator's is put back.
+    pub(super) fn hang_up(&mut self) {
+        self.control = None;
+    }
+
+    /// Stops the process, which may wait for a terminal that takes nothing.
+    pub(super) fn kill(&mut self) {
+        let _ = self.process.0.kill();
+    }
+
+    /// Readable when the process has ended.
+    pub(super) fn ended(&self) -> BorrowedFd<'_> {
+        self.ended.as_fd()
+    }
+
+    /// Whether [`has_ended`](Self::has_ended) has said so.
+    pub(super) fn was_seen_ended(&self) -> bool {
+        self.is_seen_ended
+    }
+
+    /// Whether the process has ended; then the operator's terminal is as it was.
+    pub(super) fn has_ended(&mut self) -> io::Result<bool> {
+        let Some(status) = self.process.0.try_wait()? else { return Ok(false) };
+        self.is_seen_ended = true;
+        if !self.is_restored {
+            self.is_restored = true;
+            // It undid what the program changed, and does not put back what others changed.
+            self.operator.restore(&if status.success() { String::new() } else { undo_all() });
+        }
+        Ok(true)
+    }
+}
+
+impl Drop for Terminal {
+    fn drop(&mut self) {
+        self.hang_up();
+        self.kill();
+        let _ = self.process.0.wait();
+        let _ = self.has_ended();
+    }
+}
+
+/// What undoes whatever a program may have changed, when nobody knows what it did. The cursor
+/// goes to a line of its own at the end of the screen.
+fn undo_all() -> String {
+    format!("{}\x1b[999;1H\r\n", Changes::all().undo())
+}

@@ -1,0 +1,361 @@
+//! Which sequences pass, one by one, and that nothing else ever does.
+
+use proptest::prelude::*;
+
+use super::*;
+
+fn shown(written: &[u8]) -> String {
+    String::from_utf8(Filter::new(true).pass(written).output).unwrap()
+}
+
+fn passes(sequence: &str) {
+    assert_eq!(shown(sequence.as_bytes()), sequence, "{sequence:?}");
+}
+
+fn is_dropped(sequence: &str) {
+    let around = format!("a{sequence}b");
+    assert_eq!(shown(around.as_bytes()), "ab", "{sequence:?}");
+}
+
+#[test]
+fn text_and_what_full_screen_programs_need_passes() {
+    for sequence in [
+        "text, ümlaut, 漢字, 👩‍💻\r\n\t\x08\x07\x0b\x0c",
+        "\x1b[1;31mred\x1b[m\x1b[38;5;200m\x1b[38;2;1;2;3m\x1b[4:3m\x1b[58:2:0:1:2:3m",
+        "\x1b[2;3H\x1b[5A\x1b[5B\x1b[5C\x1b[5D\x1b[1G\x1b[7d\x1b[3`\x1b[4a\x1b[2e\x1b[1;1f",
+        "\x1b[J\x1b[1J\x1b[2J\x1b[K\x1b[3L\x1b[3M\x1b[3P\x1b[3@\x1b[3X\x1b[2S\x1b[2T\x1b[9b",
+        "\x1b[3;20r\x1b7\x1b8\x1bD\x1bE\x1bM\x1b=\x1b>\x1b[4h\x1b[4l\x1b[!p\x1b[s\x1b[u",
+        "\x1b[?1049h\x1b[?25l\x1b[?1;7;2004h\x1b[?1000;1002;1003;1004;1006h\x1b[?2026l",
+        "\x1b(0lqk\x1b(B\x1b)0\x0eq\x0f",
+        "\x1b[2 q",
+    ] {
+        passes(sequence);
+    }
+    assert_eq!(
+        shown(b"\x1b[0H\x1b[0m\x1b[0J\x1b[;5H\x1b[007G"),
+        "\x1b[H\x1b[m\x1b[J\x1b[0;5H\x1b[7G"
+    );
+}
+
+#[test]
+fn strings_are_dropped() {
+    for end in ["\x07", "\x1b\\"] {
+        for osc in [
+            "52;c;ZWNobyBvd25lZAo=",
+            "52;c;?",
+            "0;title",
+            "2;title",
+            "7;file://host/",
+            "8;;http://example.org",
+            "4;1;?",
+            "10;?",
+            "11;?",
+            "9;notification",
+            "777;notify;a;b",
+            "1337;File=name=YQ==:AAAA",
+            "133;A",
+        ] {
+            is_dropped(&format!("\x1b]{osc}{end}"));
+        }
+    }
+    for string in [
+        "\x1bP$qm\x1b\\",           // DECRQSS
+        "\x1bP+q544e\x1b\\",        // XTGETTCAP
+        "\x1bP0;1|17/ab\x1b\\",     // DECUDK
+        "\x1bPq#0;2;0;0;0~~\x1b\\", // sixels
+        "\x1bPtmux;\x1b\x1b]52;c;YQ==\x07\x1b\\",
+        "\x1b_Gf=24;AAAA\x1b\\", // APC
+        "\x1b^private\x1b\\",    // PM
+        "\x1bXstring\x1b\\",     // SOS
+    ] {
+        let text = shown(string.as_bytes());
+        assert!(!text.contains('\x1b') && !text.contains("52;"), "{string:?}: {text:?}");
+    }
+}
+
+#[test]
+fn what_a_terminal_answers_is_dropped() {
+    for query in [
+        "\x1b[6n",
+        "\x1b[?6n",
+        "\x1b[?996n",
+        "\x1b[>c",
+        "\x1b[>0c",
+        "\x1b[=c",
+        "\x1b[1c",
+        "\x1bZ",
+        "\x1b[?25$p",
+        "\x1b[4$p",
+        "\x1b[>q",
+        "\x1b[>0q",
+        "\x1b[18t",
+        "\x1b[21t",
+        "\x1b[14t",
+        "\x1b[x",
+        "\x1b[?u",
+        "\x1b[?1;1;0S",
+        "\x1b[?4m",
+        "\x05",
+        "\x1b[1;1;1;1;1;1*y",
+        "\x1b[2&w",
+        "\x1b[1$w",
+    ] {
+        is_dropped(query);
+    }
+}
+
+#[test]
+fn what_outlives_a_program_or_hides_what_it_did_is_dropped() {
+    for sequence in [
+        "\x1b[3J",       // the lines that were scrolled away
+        "\x1bc",         // RIS, which clears them, too
+        "\x1b[8;10;10t", // the window's size
+        "\x1b[22;0t",    // the stack of titles
+        "\x1b[5i",       // printing
+        "\x1b[4i",
+        "\x1b[?5i",
+        "\x1b[>1u", // keyboard protocols
+        "\x1b[<1u",
+        "\x1b[=1;1u",
+        "\x1b[>4;2m",
+        "\x1b[20h", // what Enter sends
+        "\x1b[2h",  // a locked keyboard
+        "\x1b[12l",
+        "\x1b[?3h", // 132 columns
+        "\x1b[?1048h",
+        "\x1b[?2031h", // reports of colour schemes
+        "\x1b[?2048h", // reports of the size
+        "\x1b[?9001h",
+        "\x1b[?1001h", // a mouse mode that waits for an answer
+        "\x1b[1;2;3;4;5T",
+        "\x1b[1;2s",
+        "\x1b[3g", // tab stops
+        "\x1bH",
+        "\x1b#8",
+        "\x1b%@", // character sets
+        "\x1b%G",
+        "\x1b(A",
+        "\x1b*0",
+        "\x1bn",
+        "\x1bo",
+        "\x1bN",
+        "\x1b G", // replies in 8 bits
+        "\x1b[7 q",
+        "\x1b[1\"q",
+        "\x1b[61\"p",
+        "\x1b[1;2;3:4H",
+        "\x00",
+        "\x11",
+        "\x13",
+        "\x18",
+        "\x1a",
+        "\x7f",
+    ] {
+        is_dropped(sequence);
+    }
+    // Of several modes in one sequence those pass that may.
+    assert_eq!(shown(b"\x1b[?3;25;2048h"), "\x1b[?25h");
+    let many = format!("\x1b[{}H", "1;".repeat(40));
+    is_dropped(&many);
+}
+
+#[test]
+fn control_characters_of_eight_bits_are_dropped() {
+    // As one byte, and as UTF-8.
+    for c1 in 0x80..=0x9f_u8 {
+        assert_eq!(shown(&[b'a', c1, b'b']), "ab", "{c1:x}");
+        assert_eq!(shown(&[b'a', 0xc2, c1, b'b']), "ab", "{c1:x}");
+    }
+    assert_eq!(shown(b"\x9b6n"), "6n");
+    assert_eq!(shown(b"\xc2\x9d52;c;YQ==\x07"), "52;c;YQ==\x07");
+    // Overlong, cut off, and an escape in the middle of a character.
+    for (written, text) in [
+        (&b"\xc0\x9bx"[..], "x"),
+        (b"\xe2\x82\x1b[6nx", "\u{fffd}[6nx"),
+        (b"\xf0\x9f\x9b\x9b\x9b6n", "\u{1f6db}6n"),
+    ] {
+        assert_eq!(shown(written), text, "{written:x?}");
+    }
+}
+
+/// Where a terminal does not take its input for UTF-8, the second byte of `Û` is CSI.
+#[test]
+fn other_terminals_get_ascii() {
+    let mut filter = Filter::new(false);
+    assert_eq!(filter.pass("Û6n\u{fffd}".as_bytes()).output, b"?6n?");
+}
+
+#[test]
+fn three_questions_are_answered_here() {
+    let mut filter = Filter::new(true);
+    let passed = filter.pass(b"\x1b[c\x1b[0c\x1b[5n");
+    assert_eq!(passed.output, b"");
+    assert_eq!(passed.replies, b"\x1b[?62;22c\x1b[?62;22c\x1b[0n");
+    filter.begin(30, 100);
+    assert_eq!(filter.pass(b"\x1b[6n\x1b[2;3Hx\x1b[6n").replies, b"\x1b[30;1R\x1b[2;4R");
+    filter.resize(1, 100);
+    assert_eq!(filter.pass(b"\x1b[6n").replies, b"\x1b[1;4R");
+    let passed = filter.pass(&b"\x1b[c".repeat(10_000));
+    assert!(passed.replies.len() <= MAX_REPLIES && passed.replies.ends_with(b"c"));
+}
+
+#[test]
+fn a_line_that_was_begun_is_ended() {
+    let undo = |written: &[u8]| {
+        let mut filter = Filter::new(true);
+        filter.pass(written);
+        filter.undo()
+    };
+    assert_eq!(undo(b""), "");
+    assert_eq!(undo(b"text"), "\r\n");
+    assert_eq!(undo(b"text\r\n\x1b[m"), "");
+    assert_eq!(undo(b"\x1b[?1049h\x1b[31mtext"), "\x1b[?1049l\x1b[m");
+    assert_eq!(undo(b"\x1b[?25l\x1b[?25h\x1b[4h\x1b[4l"), "");
+    assert_eq!(undo(b"\x1b[?25l\x1b[?1003h\x1b[2;5r"), "\x1b[?25h\x1b[?1003l\x1b7\x1b[r\x1b8");
+}
+
+/// What may come out, checked by a scanner that shares nothing with the filter.
+fn check_output(output: &[u8], is_utf8: bool) {
+    let text = std::str::from_utf8(output).unwrap();
+    assert!(is_utf8 || text.is_ascii());
+    let mut chars = text.chars().peekable();
+    while let Some(c) = chars.next() {
+        if c != '\x1b' {
+            assert!(!c.is_control() || ('\x07'..='\x0f').contains(&c), "{c:?} in {text:?}");
+            continue;
+        }
+        match chars.next() {
+            Some('7' | '8' | 'D' | 'E' | 'M' | '=' | '>') => {}
+            Some('(' | ')') => assert!(matches!(chars.next(), Some('0' | 'B'))),
+            Some('[') => {
+                let mut body = String::new();
+                let last = loop {
+                    let c = chars.next().unwrap();
+                    if ('@'..='~').contains(&c) {
+                        break c;
+                    }
+                    body.push(c);
+                };
+                let is_private = body.starts_with('?');
+                let allowed = match last {
+                    'h' | 'l' => is_private || body == "4",
+                    'p' => body == "!",
+                    'q' => body.ends_with(' '),
+                    'J' => matches!(body.as_str(), "" | "1" | "2"),
+                    last => "@ABCDEFGHIKLMPSTXZ`abdefmrsu".contains(last) && !is_private,
+                };
+                assert!(allowed, "{body:?} {last:?} in {text:?}");
+                let numbers = body.trim_start_matches('?').trim_end_matches(['!', ' ']);
+                assert!(numbers.bytes().all(|b| b.is_ascii_digit() || b == b';' || b == b':'));
+            }
+            other => panic!("ESC {other:?} in {text:?}"),
+        }
+    }
+}
+
+/// Bytes among which sequences, cut off and whole, are likely.
+fn written() -> impl Strategy<Value = Vec<u8>> {
+    let piece = prop_oneof![
+        prop::sample::select(vec![
+            &b"\x1b["[..],
+            b"\x1b]",
+            b"\x1bP",
+            b"\x1b_",
+            b"\x1b",
+            b"\x9b",
+            b"\xc2\x9b",
+            b"?",
+            b">",
+            b"!",
+            b" ",
+            b"$",
+            b";",
+            b":",
+            b"0",
+            b"52",
+            b"1049",
+            b"25",
+            b"6",
+            b"h",
+            b"l",
+            b"m",
+            b"n",
+            b"c",
+            b"t",
+            b"H",
+            b"J",
+            b"q",
+            b"p",
+            b"u",
+            b"r",
+            b"\x07",
+            b"\x1b\\",
+            b"\x05",
+            b"\x18",
+            b"(",
+            b"B",
+            b"\xe2",
+            b"\x82",
+            b"\xac",
+            "漢".as_bytes(),
+            b"text",
+            b"\r\n",
+            b"\x0e",
+        ])
+        .prop_map(<[u8]>::to_vec),
+        prop::collection::vec(any::<u8>(), 0..4),
+    ];
+    prop::collection::vec(piece, 0..60).prop_map(|pieces| pieces.concat())
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(1024))]
+
+    #[test]
+    fn nothing_but_the_allow_list_comes_out(written in written(), is_utf8: bool) {
+        let mut filter = Filter::new(is_utf8);
+        check_output(&filter.pass(&written).output, is_utf8);
+    }
+
+    /// Where the output is cut makes no difference.
+    #[test]
+    fn pieces_come_out_as_the_whole(written in written(), cuts in prop::collection::vec(any::<prop::sample::Index>(), 0..8)) {
+        let mut whole = Filter::new(true);
+        let expected = whole.pass(&written);
+        let mut places: Vec<_> = cuts.iter().map(|cut| cut.index(written.len() + 1)).collect();
+        places.sort_unstable();
+        let mut filter = Filter::new(true);
+        let mut got = Passed::default();
+        let mut from = 0;
+        for to in places.into_iter().chain([written.len()]) {
+            let piece = filter.pass(&written[from..to]);
+            got.output.extend(piece.output);
+            got.replies.extend(piece.replies);
+            from = to;
+        }
+        prop_assert_eq!(got, expected);
+        prop_assert_eq!(filter.undo(), whole.undo());
+    }
+
+    /// What came out is let through as it is.
+    #[test]
+    fn filtering_twice_changes_nothing(written in written()) {
+        let once = Filter::new(true).pass(&written).output;
+        let twice = Filter::new(true).pass(&once).output;
+        prop_assert_eq!(once, twice);
+    }
+
+    /// After an undo a terminal is as if the program had never written: undoing again undoes nothing.
+    #[test]
+    fn what_undoes_changes_leaves_none(written in written()) {
+        let mut filter = Filter::new(true);
+        filter.pass(&written);
+        let undo = filter.undo();
+        // Line drawing characters and margins are noted also where they are taken back.
+        let mut screen = Filter::new(true);
+        screen.pass(&Filter::new(true).pass(&written).output);
+        screen.pass(undo.as_bytes());
+        prop_assert!(!screen.changes().is_reporting());
+        prop_assert!(!screen.changes().is_alternate());
+    }
+}

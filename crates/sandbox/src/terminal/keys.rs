@@ -1,0 +1,55 @@
+//! The way out for an operator whose program takes every key: Ctrl-] three times within a
+//! second, as in systemd's `machinectl shell`.
+
+use std::time::{Duration, Instant};
+
+/// Ctrl-]
+const KEY: u8 = 0x1d;
+const TIMES: usize = 3;
+const WITHIN: Duration = Duration::from_secs(1);
+
+/// Watches what is typed.
+#[derive(Debug, Default)]
+pub(super) struct Keys {
+    /// When the key was typed, without another one since.
+    typed: Vec<Instant>,
+}
+
+impl Keys {
+    /// Takes what was typed at a moment. Returns whether the operator wants out.
+    pub(super) fn typed(&mut self, bytes: &[u8], now: Instant) -> bool {
+        for byte in bytes {
+            if *byte != KEY {
+                self.typed.clear();
+                continue;
+            }
+            self.typed.retain(|then| now.saturating_duration_since(*then) < WITHIN);
+            self.typed.push(now);
+            if self.typed.len() >= TIMES {
+                return true;
+            }
+        }
+        false
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn three_times_within_a_second() {
+        let begin = Instant::now();
+        let at = |tenths: u64| begin + Duration::from_millis(100 * tenths);
+        let out = |typed: &[(&[u8], u64)]| {
+            let mut keys = Keys::default();
+            typed.iter().any(|(bytes, tenths)| keys.typed(bytes, at(*tenths)))
+        };
+        assert!(out(&[(b"\x1d\x1d\x1d", 0)]));
+        assert!(out(&[(b"x\x1d", 0), (b"\x1d", 4), (b"\x1d", 9)]));
+        assert!(!out(&[(b"\x1d", 0), (b"\x1d", 5), (b"\x1d", 10)]));
+        assert!(out(&[(b"\x1d", 0), (b"\x1d", 5), (b"\x1d", 10), (b"\x1d", 12)]));
+        assert!(!out(&[(b"\x1d\x1d", 0), (b"a\x1d\x1d", 1)]));
+        assert!(!out(&[(b"\x1b[A\x03", 0)]));
+    }
+}

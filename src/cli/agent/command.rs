@@ -1,0 +1,236 @@
+//! A command in a sandbox with a mount of the workspace: what `exec` and `shell` share.
+
+mod home;
+mod summary;
+
+use std::{
+    collections::BTreeMap,
+    ffi::OsString,
+    io::Write as _,
+    mem,
+    path::{Path, PathBuf},
+    process::ExitCode,
+    time::{Duration, Instant},
+};
+
+use serde_json::Value;
+
+use self::{home::Home, summary::Summary};
+use super::{
+    options::SandboxOptions,
+    policy_watch::PolicyWatch,
+    protocol::Service,
+    repository,
+    start::{Broker, Recorded, Wish, build, explain, introduce, start_gate, warn},
+    supervisor::{Ended, GRACE, Manner, Supervisor},
+};
+use crate::{
+    app::{
+        failure::{Context as _, Failure},
+        fresh::{Destination, Fresh},
+        policy_loading::warn_of_observing,
+        policy_transfer::SharedPolicy,
+        ship::{self, Shipping},
+        stderr,
+    },
+    sandbox::{
+        Cell, Enforcement, Forwarded, Grant, StandardStreams, Trusted, TrustedPath, TrustedPaths,
+        unblock_signals,
+    },
+};
+
+/// The exit code of a command whose time was over, as that of timeout(1).
+const TIMED_OUT: u8 = 124;
+
+/// The agent's name, where none was given.
+const AGENT: &str = "exec";
+
+/// The most bytes of the command and its arguments that go into a record.
+const MAX_COMMAND: usize = 4096;
+
+/// What becomes of the summary.
+#[derive(Debug, clap::Args)]
+pub(in crate::cli) struct ReportOptions {
+    /// Write the summary to this file, as one JSON object, and not to standard error; it lies
+    /// where the command cannot change it
+    #[arg(long, value_name = "FILE")]
+    summary: Option<PathBuf>,
+    /// Print the summary as one JSON object, on standard error as the text would be
+    #[arg(long, conflicts_with = "summary")]
+    json: bool,
+    /// Say nothing at the end
+    #[arg(long, short, conflicts_with_all = ["summary", "json"])]
+    quiet: bool,
+}
+
+/// The command and what it was granted, for its record. An argument that does not fit is left
+/// out: the rules about secrets do not know a part of a token.
+fn granted(cell: &Cell) -> BTreeMap<String, Value> {
+    let mut room = MAX_COMMAND;
+    let fits = |argument: &OsString| {
+        let argument = argument.to_string_lossy().into_owned();
+        room = room.checked_sub(argument.len())?;
+        Some(argument)
+    };
+    let command = std::iter::once(&cell.program).chain(&cell.arguments);
+    let command: Vec<_> = command.map_while(fits).collect();
+    let paths = |grants: &[Grant]| -> Vec<_> {
+        grants.iter().map(|grant| grant.path.to_string_lossy().into_owned()).collect()
+    };
+    let variables: Vec<_> = cell.environment.keys().map(|name| name.to_string_lossy()).collect();
+    BTreeMap::from([
+        ("command".to_owned(), command.into()),
+        ("agentRead".to_owned(), paths(&cell.read).into()),
+        ("agentWrite".to_owned(), paths(&cell.write).into()),
+        ("agentEnv".to_owned(), variables.into()),
+    ])
+}
+
+/// Opens the directory of the summary before the command runs, which may come to it. That the
+/// file can be written is tried, or what the command did would be told nowhere.
+///
+/// # Errors
+/// When the command could change it, or as [`Fresh::at`].
+fn open_summary(named: &Path, paths: &TrustedPaths) -> Result<Destination, Failure> {
+    let path = std::path::absolute(named).or_fail("cannot look up the summary")?;
+    let trusted = vec![TrustedPath { role: Trusted::Summary, path }];
+    TrustedPaths { trusted, agents: paths.agents.clone() }.check_trusted().map_err(Failure::new)?;
+    let file = Destination::open(named)?;
+    Fresh::at(file.clone())?;
+    Ok(file)
+}
+
+/// Writes the summary to its file.
+fn store(summary: &Summary, file: Destination) -> Result<(), Failure> {
+    let fresh = Fresh::at(file)?;
+    let written = fresh.file().write_all(summary.json().as_bytes()).and_then(|()| fresh.keep());
+    written.or_fail("cannot write the summary")
+}
+
+/// A command to run in the sandbox.
+pub(in crate::cli) struct Command {
+    pub(in crate::cli) sandbox: SandboxOptions,
+    /// The command, or several: the first one that is there in the sandbox, else the last.
+    pub(in crate::cli) commands: Vec<Vec<OsString>>,
+    /// Variables that it gets besides those of the options and the policy.
+    pub(in crate::cli) environment: BTreeMap<OsString, OsString>,
+    pub(in crate::cli) streams: StandardStreams,
+    pub(in crate::cli) timeout: Option<Duration>,
+    pub(in crate::cli) report: ReportOptions,
+}
+
+impl Command {
+    /// Runs it to its end, and says what it did.
+    pub(in crate::cli) fn run(self) -> Result<ExitCode, Failure> {
+        // Standard output is not ours, also where nothing was printed there.
+        self.start().map_err(Failure::beside_result)
+    }
+
+    fn is_on_terminal(&self) -> bool {
+        matches!(self.streams, StandardStreams::Terminal { .. })
+    }
+
+    /// The sandbox of the first command that is there.
+    fn cell(&self, make: impl Fn(&[OsString]) -> Result<Cell, Failure>) -> Result<Cell, Failure> {
+        let Some((last, others)) = self.commands.split_last() else { return make(&[]) };
+        for command in others {
+            let cell = make(command)?;
+            if cell.has_program() {
+                return Ok(cell);
+            }
+        }
+        make(last)
+    }
+
+    fn start(mut self) -> Result<ExitCode, Failure> {
+        let preset = self.sandbox.preset()?.map(|preset| preset.name);
+        let Broker { signals, suspend, files } = Broker::new(&self.sandbox)?;
+        let common = &self.sandbox.common;
+        let named = preset.as_deref().map(|name| common.agent(name)).transpose()?;
+        let named = common.agent.clone().or(named);
+        let agent = named.clone().map_or_else(|| common.agent(AGENT), Ok)?;
+        let mut home = Home::of(named.as_ref())?;
+        let opened = self.sandbox.open(home.name())?;
+        let make =
+            |command: &[_]| self.sandbox.cell(&opened, home.name(), command, Enforcement::Full);
+        let mut cell = self.cell(make)?;
+        home.is_at(&cell.home);
+        (cell.files, cell.streams) = (files, self.streams);
+        for (name, value) in &self.environment {
+            cell.environment.entry(name.clone()).or_insert_with(|| value.clone());
+        }
+        let paths = TrustedPaths {
+            trusted: opened.trusted.clone(),
+            ..cell.trusted_paths().map_err(explain)?
+        };
+        let file = self.report.summary.as_deref();
+        let file = file.map(|named| open_summary(named, &paths)).transpose()?;
+        let shared = SharedPolicy::create().or_fail("cannot start the gate")?;
+        let service = if self.is_on_terminal() { Service::Terminal } else { Service::Command };
+        let mut gate =
+            start_gate(&self.sandbox, &opened, &agent, &shared, service, Wish::Required, &[])?;
+        let watch = PolicyWatch::new(&opened.texts, paths, opened.operator.clone(), shared);
+        let (built, _) =
+            build(&mut gate, &mut cell, Wish::Required, "`portcullis doctor` says more")?;
+        let pending = built.test().map_err(explain)?;
+        warn(&pending.report);
+        warn_of_observing(&opened.policy);
+        let mut facts = pending.report.facts();
+        facts.extend(preset.map(|name| ("preset".to_owned(), name.into())));
+        facts.extend(granted(&cell));
+        if self.is_on_terminal() {
+            facts.insert("pseudoTerminal".to_owned(), true.into());
+        }
+        let Recorded { session, record } = introduce(&mut gate, &pending, &cell, facts)?;
+        ship::check(&opened.state_path, &opened.audit.ship)?;
+        let shipping = Shipping::start(&opened.state_path, &opened.audit.ship)?;
+        repository::prepare(&pending, &opened, &signals)?;
+        let mut command = pending.release().map_err(explain)?;
+        let outputs = mem::take(&mut command.outputs);
+        let time_is_over = self.timeout.and_then(|timeout| Instant::now().checked_add(timeout));
+        let manner = match self.is_on_terminal() {
+            true => Manner::Terminal,
+            false => Manner::Command { timeout: self.timeout },
+        };
+        let supervisor = Supervisor::new(command, gate, (signals, suspend), watch, manner)?;
+        if self.is_on_terminal() {
+            stderr::hold();
+        }
+        let ended = supervisor.run();
+        stderr::show_held();
+        // The command is gone. A signal ends what is left, which nobody has to wait for.
+        unblock_signals().or_fail("cannot unblock signals")?;
+        shipping.finish();
+        let Ended { code, timed_out, gate_failed, .. } = ended?;
+        let code = if timed_out { TIMED_OUT } else { code };
+        let summary = Summary::read(&opened, &session, record, code, timed_out);
+        let stored = match (&summary, file) {
+            (Ok(summary), Some(file)) => store(summary, file),
+            _ => Ok(()),
+        };
+        // Where there is no limit of time, whoever reads has as long as with any program.
+        let limit = || time_is_over.map(|end| end.max(Instant::now() + GRACE));
+        let Forwarded { failures, ends_line } = outputs.finish(limit());
+        let summary = summary?;
+        stored?;
+        let mut text = String::new();
+        if timed_out {
+            text += "portcullis: the command's time was over, and it was stopped\n";
+        }
+        for (stream, error) in &failures {
+            text += &format!("portcullis: cannot write the command's {stream}: {error}\n");
+        }
+        if self.report.json {
+            text += &summary.json();
+        } else if !self.report.quiet && self.report.summary.is_none() {
+            text += &summary.text();
+        }
+        if !ends_line && !text.is_empty() {
+            text.insert(0, '\n');
+        }
+        let is_told = stderr::write_whole(text.as_bytes(), limit()).is_ok();
+        // What a command says that lost its files may be anything.
+        let is_complete = is_told && failures.is_empty() && !gate_failed;
+        Ok(ExitCode::from(if code == 0 && !is_complete { 1 } else { code }))
+    }
+}

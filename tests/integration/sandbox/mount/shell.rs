@@ -1,0 +1,350 @@
+//! `portcullis shell`: a program on a terminal of its own, and what of it reaches the operator's.
+
+use std::{
+    fs::File,
+    io::{Read as _, Write as _},
+    os::fd::OwnedFd,
+    time::Instant,
+};
+
+use rustix::{
+    event::{PollFd, PollFlags, Timespec, poll},
+    fs::{OFlags, fcntl_setfl},
+    process::{Pid, Signal, kill_process},
+    pty::{OpenptFlags, grantpt, ioctl_tiocgptpeer, openpt, unlockpt},
+    termios::{Winsize, tcgetattr, tcsetwinsize},
+};
+
+use super::*;
+
+mod ends;
+
+/// The longest time that anything here takes.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+const CTRL_C: &str = "\x03";
+const CTRL_Z: &str = "\x1a";
+
+/// What has the terminal besides, as an operator's shell has: it starts the command, says how it
+/// ended, and stays.
+const LEADER: &str = r#""$@"; echo $? >"$0.new"; mv "$0.new" "$0"; exec sleep 1000"#;
+
+/// A terminal, whose emulator is the test, and `portcullis shell` on it.
+struct Operator {
+    screen: File,
+    terminal: OwnedFd,
+    leader: Child,
+    place: TempDir,
+    shown: Vec<u8>,
+    /// The terminal's settings before.
+    before: String,
+}
+
+impl Drop for Operator {
+    fn drop(&mut self) {
+        let _ = self.leader.kill();
+        let _ = self.leader.wait();
+    }
+}
+
+impl Place {
+    /// `portcullis shell ARGS…` on a terminal of 30 lines and 100 columns.
+    fn shell(&self, args: &[&str]) -> Operator {
+        self.shell_with(args, &[("LANG", "C.UTF-8")])
+    }
+
+    fn shell_with(&self, args: &[&str], environment: &[(&str, &str)]) -> Operator {
+        let flags = OpenptFlags::RDWR | OpenptFlags::NOCTTY | OpenptFlags::CLOEXEC;
+        let screen = openpt(flags).unwrap();
+        grantpt(&screen).unwrap();
+        unlockpt(&screen).unwrap();
+        let terminal = ioctl_tiocgptpeer(&screen, flags).unwrap();
+        let size = Winsize { ws_row: 30, ws_col: 100, ws_xpixel: 0, ws_ypixel: 0 };
+        tcsetwinsize(&screen, size).unwrap();
+        let before = format!("{:?}", tcgetattr(&terminal).unwrap());
+
+        let policy = self.at("policies/policy.toml");
+        let limited = self.limited(&[&["shell", "--policy", &policy], args].concat());
+        // Without timeout(1), which would put it in the background.
+        let words: Vec<_> = limited.get_args().skip(2).collect();
+        let place = TempDir::new().unwrap();
+        let mut command = Command::new("setsid");
+        command.args(["--ctty", "sh", "-c", LEADER]).arg(place.path().join("code"));
+        command.args(words).current_dir("/").env_clear();
+        command.envs(limited.get_envs().filter_map(|(name, value)| Some((name, value?))));
+        command.env("TERM", "xterm-256color").envs(environment.iter().copied());
+        let stream = || Stdio::from(terminal.try_clone().unwrap());
+        let leader = command.stdin(stream()).stdout(stream()).stderr(stream()).spawn().unwrap();
+        Operator { screen: screen.into(), terminal, leader, place, shown: Vec::new(), before }
+    }
+
+    /// The same for a script.
+    fn shell_script(&self, options: &[&str], script: &str) -> Operator {
+        self.shell(&[options, &["--", "sh", "-c", script]].concat())
+    }
+}
+
+impl Operator {
+    fn text(&self) -> String {
+        String::from_utf8_lossy(&self.shown).into_owned()
+    }
+
+    fn types(&mut self, keys: &str) {
+        self.screen.write_all(keys.as_bytes()).unwrap();
+    }
+
+    /// Takes what is shown within a time; false when nothing was.
+    fn look(&mut self, limit: Duration) -> bool {
+        let limit = Timespec::try_from(limit).unwrap();
+        let found = poll(&mut [PollFd::new(&self.screen, PollFlags::IN)], Some(&limit)).unwrap();
+        let mut chunk = [0; 4096];
+        if found > 0 {
+            let got = self.screen.read(&mut chunk).unwrap_or(0);
+            self.shown.extend_from_slice(&chunk[..got]);
+        }
+        found > 0
+    }
+
+    /// Waits until a text was shown.
+    #[track_caller]
+    fn sees(&mut self, text: &str) {
+        let began = Instant::now();
+        while !self.text().contains(text) {
+            self.look(Duration::from_millis(100));
+            assert!(began.elapsed() < PATIENCE, "no {text:?} in {:?}", self.text());
+            if let Some(code) = self.code() {
+                while self.look(Duration::ZERO) {}
+                assert!(self.text().contains(text), "{code}, no {text:?} in {:?}", self.text());
+            }
+        }
+    }
+
+    /// The exit code, once the command has ended.
+    fn code(&self) -> Option<i32> {
+        let code = std::fs::read_to_string(self.place.path().join("code")).ok()?;
+        Some(code.trim().parse().unwrap())
+    }
+
+    /// Forgets what was shown.
+    fn clear(&mut self) {
+        self.shown.clear();
+    }
+
+    /// Waits for the end, and returns the exit code.
+    #[track_caller]
+    fn ends(&mut self) -> i32 {
+        let began = Instant::now();
+        loop {
+            self.look(Duration::from_millis(20));
+            if let Some(code) = self.code() {
+                while self.look(Duration::ZERO) {}
+                return code;
+            }
+            assert!(began.elapsed() < PATIENCE, "it goes on: {:?}", self.text());
+        }
+    }
+
+    /// The terminal is as it was before, soon at the latest.
+    #[track_caller]
+    fn is_restored(&self) {
+        let began = Instant::now();
+        loop {
+            let now = format!("{:?}", tcgetattr(&self.terminal).unwrap());
+            if now == self.before {
+                return;
+            }
+            assert!(began.elapsed() < Duration::from_secs(10), "{}\n{now}", self.before);
+            std::thread::sleep(Duration::from_millis(20));
+        }
+    }
+
+    /// What whoever reads from the terminal next would get.
+    fn left_to_read(&self) -> Vec<u8> {
+        fcntl_setfl(&self.terminal, OFlags::NONBLOCK).unwrap();
+        let mut left = vec![0; 1024];
+        let got = rustix::io::read(&self.terminal, &mut left).unwrap_or(0);
+        left.truncate(got);
+        left
+    }
+
+    fn signal(&self, signal: Signal) {
+        kill_process(self.process("portcullis shell"), signal).unwrap();
+    }
+
+    /// One of the processes, by words of its command line.
+    fn process(&self, words: &str) -> Pid {
+        let found = beneath(self.leader.id()).into_iter().find(|(_, line)| line.contains(words));
+        Pid::from_raw(i32::try_from(found.unwrap().0).unwrap()).unwrap()
+    }
+}
+
+#[test]
+fn a_program_has_a_terminal_of_its_own() {
+    for who in users() {
+        let place = Place::mounted(who);
+        let script = "tty; stty size; for fd in 0 1 2; do readlink /proc/self/fd/$fd; done; \
+                      ls /dev/pts /proc/self/fd | tr '\\n' ' '; echo term=$TERM; cat file.txt; exit 7";
+        let mut operator = place.shell_script(&[], script);
+        assert_eq!(operator.ends(), 7, "{who:?} {:?}", operator.text());
+        let text = operator.text();
+        for part in [
+            "/dev/pts/0\r\n30 100\r\n/dev/pts/0\r\n/dev/pts/0\r\n/dev/pts/0\r\n",
+            "/dev/pts: 0 ptmx",
+            "/proc/self/fd: 0 1 2 3 term=xterm-256color",
+            "secret\r\n",
+            "portcullis: no changes",
+        ] {
+            assert!(text.contains(part), "{who:?} {part:?} {text:?}");
+        }
+        operator.is_restored();
+        assert_eq!(place.facts()["pseudoTerminal"], true);
+        let records = place.records();
+        let read = records.iter().find(|record| said(record, "op") == "read").unwrap();
+        assert_eq!((said(read, "door"), said(read, "path")), ("mount", "file.txt"));
+    }
+}
+
+#[test]
+fn a_new_size_reaches_the_program() {
+    let place = Place::mounted(users()[0]);
+    let script = "trap 'stty size; exit' WINCH; echo ready; while :; do sleep 0.1; done";
+    let mut operator = place.shell_script(&["--quiet"], script);
+    operator.sees("ready");
+    let size = Winsize { ws_row: 41, ws_col: 132, ws_xpixel: 0, ws_ypixel: 0 };
+    tcsetwinsize(&operator.screen, size).unwrap();
+    operator.sees("41 132");
+    assert_eq!(operator.ends(), 0);
+}
+
+#[test]
+fn a_shell_has_job_control() {
+    for who in users() {
+        let place = Place::mounted(who);
+        let bash = ["--agent-env", "PS1=ready> ", "--", "bash", "--norc", "--noprofile", "-i"];
+        let mut operator = place.shell(&bash);
+        operator.sees("ready> ");
+        assert!(!operator.text().contains("job control"), "{:?}", operator.text());
+        operator.types("echo begun; sleep 1000\r");
+        operator.sees("\rbegun\r\n");
+        operator.types(CTRL_C);
+        operator.types("echo code=$?\r");
+        operator.sees("code=130");
+        operator.clear();
+        operator.types("echo begun; sleep 1000\r");
+        operator.sees("\rbegun\r\n");
+        operator.types(CTRL_Z);
+        operator.sees("Stopped");
+        operator.clear();
+        operator.types("fg\r");
+        // A key that came before would end the shell's line.
+        operator.sees("\r\nsleep 1000\r\n");
+        operator.types(CTRL_C);
+        operator.types("echo again=$?\r");
+        operator.sees("again=130");
+        operator.types("echo changed >made.txt\rexit 3\r");
+        assert_eq!(operator.ends(), 3, "{who:?} {:?}", operator.text());
+        operator.is_restored();
+        assert!(operator.text().contains("write    made.txt"), "{:?}", operator.text());
+        assert_eq!(std::fs::read_to_string(place.at("ws/made.txt")).unwrap(), "changed\n");
+    }
+}
+
+#[test]
+fn what_is_on_no_list_does_not_reach_the_operators_terminal() {
+    let place = Place::mounted(users()[0]);
+    let script = r"printf '\033[1;31mred\033[0m \033[2;3H\033[?2004h'
+        printf '\033]52;c;cHduZWQ=\007\033]0;a title\033\\\033]8;;http://example.org\007link\033]8;;\007'
+        printf '\033[6n\033[>c\033[?1$p\033[18t\033[>q\005\033Z\033P$qm\033\\\033P+q544e\033\\\033[?u'
+        printf '\033_apc\033\\\033^pm\033\\\033Xsos\033\\\2336n\302\2336n\033[3J\033c'
+        printf 'German \303\234 done\n'";
+    let mut operator = place.shell_script(&["--quiet"], script);
+    assert_eq!(operator.ends(), 0);
+    let text = operator.text();
+    assert!(text.contains("\x1b[1;31mred\x1b[m \x1b[2;3H\x1b[?2004hlink"), "{text:?}");
+    assert!(text.contains("German Ü done\r\n") && text.ends_with("\x1b[?2004l"), "{text:?}");
+    for part in
+        ["\x1b]", "\x1bP", "\x1b_", "\x1b^", "\x1bX", "\x1bZ", "\x1bc", "\x05", "title", "\u{9b}"]
+    {
+        assert!(!text.contains(part), "{part:?} {text:?}");
+    }
+    for end in ["n", "c", "p", "t", "q", "u", "3J"] {
+        let found = text.split("\x1b[").skip(1).any(|sequence| {
+            let body = sequence.trim_start_matches(|c: char| !c.is_ascii_alphabetic());
+            body.starts_with(end) || sequence.starts_with(end)
+        });
+        assert!(!found, "{end} {text:?}");
+    }
+}
+
+/// What a terminal that does not speak UTF-8 would take for control characters.
+#[test]
+fn a_terminal_of_another_encoding_gets_ascii() {
+    let place = Place::mounted(users()[0]);
+    let script = ["--quiet", "--", "printf", r"\303\2336n done"];
+    let mut operator = place.shell_with(&script, &[("LANG", "de_DE.ISO-8859-1")]);
+    assert_eq!(operator.ends(), 0);
+    assert!(operator.text().contains("?6n done"), "{:?}", operator.text());
+    assert!(operator.text().is_ascii(), "{:?}", operator.text());
+}
+
+#[test]
+fn a_program_that_asks_what_its_terminal_is_has_an_answer() {
+    let place = Place::mounted(users()[0]);
+    let script = r"stty raw -echo; printf '\033[c'; head -c 9 | od -An -c | tr -d ' '";
+    let mut operator = place.shell_script(&["--quiet"], script);
+    operator.sees("033[?62;22c");
+    assert_eq!(operator.ends(), 0);
+    assert!(!operator.text().contains("\x1b[c") && operator.left_to_read().is_empty());
+}
+
+#[test]
+fn no_program_types_into_a_terminal_or_changes_its_line_discipline() {
+    const SCRIPT: &str = "import errno, fcntl\n\
+        for name, request in ('type', 0x5412), ('console', 0x541c), ('discipline', 0x5423):\n\
+        \x20   try: fcntl.ioctl(0, request, b'x'); print(name, 'ok')\n\
+        \x20   except OSError as error: print(name, errno.errorcode[error.errno])\n";
+    for who in users() {
+        let place = Place::mounted(who);
+        let mut operator = place.shell(&["--quiet", "--", "python3", "-c", SCRIPT]);
+        assert_eq!(operator.ends(), 0, "{:?}", operator.text());
+        let expected = "type EPERM\r\nconsole EPERM\r\ndiscipline EPERM\r\n";
+        assert!(operator.text().contains(expected), "{who:?} {:?}", operator.text());
+    }
+}
+
+#[test]
+fn without_a_terminal_it_names_exec() {
+    let place = Place::new(users()[0]);
+    let ended = end(place.limited(&["shell", "--", "true"]).spawn().unwrap());
+    assert_eq!(ended.code, 2, "{ended:?}");
+    assert!(ended.stderr.contains("portcullis exec"), "{ended:?}");
+    assert!(!place.base().join("state/audit").exists());
+}
+
+#[test]
+fn the_operators_shell_runs_if_it_is_there() {
+    let place = Place::mounted(users()[0]);
+    let own = place.at("no-shell");
+    for (shell, runs) in [("/bin/bash", "/bin/bash"), (&own, "/bin/sh"), ("bash", "/bin/sh")] {
+        let mut operator = place.shell_with(&["--quiet"], &[("SHELL", shell)]);
+        operator.types("echo \"it is $0\"; exit 4\r");
+        operator.sees(&format!("it is {runs}"));
+        assert_eq!(operator.ends(), 4);
+    }
+}
+
+#[test]
+fn vim_edits_a_file_on_it() {
+    if !Path::new("/usr/bin/vim").exists() {
+        // The other tests do what it does.
+        return;
+    }
+    let place = Place::mounted(users()[0]);
+    let mut operator = place.shell(&["--", "vim", "-u", "NONE", "-n", "file.txt"]);
+    operator.sees("secret");
+    operator.types("Aand more\x1b:wq\r");
+    assert_eq!(operator.ends(), 0, "{:?}", operator.text());
+    operator.is_restored();
+    assert_eq!(std::fs::read_to_string(place.at("ws/file.txt")).unwrap(), "secretand more\n");
+    assert!(operator.text().contains("\x1b[?1049l"), "{:?}", operator.text());
+}
