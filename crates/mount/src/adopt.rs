@@ -104,8 +104,8 @@ impl Gathering<'_, '_> {
             if node.is_some_and(|node| !self.mount.lock().nodes.staged_only(node).is_empty()) {
                 return Err(Errno::XDEV);
             }
-            let listed = self.mount.view().list(&path).map_err(|error| errno::of_look(&error))?;
-            for (name, kind) in listed.ok_or(Errno::NOENT)? {
+            let (names, _taken) = self.mount.names_in(&path)?;
+            for (name, kind) in names {
                 // What the workspace has of a scratch name is not shown.
                 if found.len() >= ENTRIES || self.scratch.rules().may_match_name(&name) {
                     return Err(Errno::XDEV);

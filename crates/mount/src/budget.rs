@@ -61,14 +61,29 @@ impl Taken {
         Self { budget: Arc::clone(budget), bytes: 0 }
     }
 
-    /// Takes what one more name of a list needs.
+    /// Takes what one more name of a list needs, `copies` times.
     ///
     /// # Errors
     /// `ENOMEM`.
-    pub(crate) fn add_name(&mut self, length: usize) -> Result<(), Errno> {
+    pub(crate) fn add_name(&mut self, length: usize, copies: u64) -> Result<(), Errno> {
         let name = (length as u64).saturating_add(NAME);
-        self.budget.take(name).map_err(|_| Errno::NOMEM)?;
-        self.bytes += name;
+        self.resize(self.bytes.saturating_add(name.saturating_mul(copies)))
+    }
+
+    /// Has what a list with names of these lengths needs, and no more.
+    ///
+    /// # Errors
+    /// `ENOMEM`.
+    pub(crate) fn fit(&mut self, names: impl Iterator<Item = usize>) -> Result<(), Errno> {
+        self.resize(names.fold(0, |sum: u64, length| sum.saturating_add(length as u64 + NAME)))
+    }
+
+    fn resize(&mut self, bytes: u64) -> Result<(), Errno> {
+        match bytes.checked_sub(self.bytes) {
+            Some(more) => self.budget.take(more).map_err(|_| Errno::NOMEM)?,
+            None => self.budget.give_back(self.bytes - bytes),
+        }
+        self.bytes = bytes;
         Ok(())
     }
 }

@@ -225,11 +225,29 @@ impl Mount<'_> {
         Ok(OpeningDirectory { handle, caches: key.is_some(), keeps })
     }
 
+    /// What the workspace has in a directory, and the memory for it.
+    ///
+    /// # Errors
+    /// `ENOMEM`, or as it cannot be listed.
+    pub(crate) fn names_in(
+        &self,
+        path: &WorkspacePath,
+    ) -> Result<(Vec<(String, ObjectKind)>, Taken), Errno> {
+        let (mut taken, mut room) = (Taken::nothing(&self.lists), Ok(()));
+        // While the directory is read there is each name twice.
+        let listed = self.view().list(path, |length| {
+            room = taken.add_name(length, 2);
+            room.is_ok()
+        });
+        room?;
+        let names = listed.map_err(|error| errno::of_look(&error))?.ok_or(Errno::NOENT)?;
+        Ok((names, taken))
+    }
+
     /// What is in a directory, with what exists in this mount alone.
     fn list(&self, id: u64) -> Result<List, Errno> {
         let (path, policy) = (self.path(id)?, self.policy());
-        let listed = self.view().list(&path).map_err(|error| errno::of_look(&error))?;
-        let mut entries = listed.ok_or(Errno::NOENT)?;
+        let (mut entries, mut taken) = self.names_in(&path)?;
         entries.retain(|(_, kind)| is_served(*kind));
         for name in self.lock().nodes.staged_only(id) {
             if !entries.iter().any(|(listed, _)| **listed == *name) {
@@ -258,8 +276,7 @@ impl Mount<'_> {
                 }
             }
         }
-        let mut taken = Taken::nothing(&self.lists);
-        entries.iter().try_for_each(|(name, _)| taken.add_name(name.len()))?;
+        taken.fit(entries.iter().map(|(name, _)| name.len()))?;
         Ok(List::new(entries, policy, taken))
     }
 

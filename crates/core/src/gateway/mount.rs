@@ -86,11 +86,17 @@ impl MountView<'_> {
     }
 
     /// The entries of the directory at `path` that [`MountView::lookup`] would show, sorted by
-    /// name; `None` as for a lookup.
+    /// name; `None` as for a lookup. Each name, hidden or not, takes memory while the directory
+    /// is read: `room` is asked for it before, with the length of the name.
     ///
     /// # Errors
-    /// [`Error::NotADirectory`]; [`Error::TooLarge`] past a million entries; as the system says.
-    pub fn list(&self, path: &WorkspacePath) -> Result<Option<Vec<(String, ObjectKind)>>, Error> {
+    /// [`Error::NotADirectory`]; [`Error::TooLarge`] past a million entries, and where there is no
+    /// room; as the system says.
+    pub fn list(
+        &self,
+        path: &WorkspacePath,
+        room: impl FnMut(usize) -> bool,
+    ) -> Result<Option<Vec<(String, ObjectKind)>>, Error> {
         match self.lookup(path)? {
             None => return Ok(None),
             Some(seen) if seen.stat.kind != ObjectKind::Directory => {
@@ -100,7 +106,7 @@ impl MountView<'_> {
         }
         let policy = self.gateway.policy();
         let kinds = match self.gateway.workspace.open_directory(path) {
-            Ok(directory) => Kinds::read(directory)?,
+            Ok(directory) => Kinds::read_within(directory, room)?,
             Err(Error::NotFound | Error::NotADirectory | Error::Moved) => return Ok(None),
             Err(error) => return Err(error),
         };

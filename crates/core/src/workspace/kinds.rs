@@ -55,9 +55,20 @@ impl Kinds {
     /// # Errors
     /// [`Error::TooLarge`] past a million entries, and as the system says.
     pub(crate) fn read(dir: impl AsFd) -> Result<Self, Error> {
+        Self::read_within(dir, |_| true)
+    }
+
+    /// The same as long as there is `room` for names, which is asked for each with its length.
+    ///
+    /// # Errors
+    /// [`Error::TooLarge`] also where there is none.
+    pub(crate) fn read_within(
+        dir: impl AsFd,
+        mut room: impl FnMut(usize) -> bool,
+    ) -> Result<Self, Error> {
         let (mut kinds, mut has_room) = (Self::default(), true);
         kinds.not_utf8 = stream_names(&dir, |name, kind| {
-            has_room = kinds.push(name, kind);
+            has_room = room(name.len()) && kinds.push(name, kind);
             if has_room { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
         })?;
         if !has_room {

@@ -103,7 +103,7 @@ impl Scratch {
         let (mut taken, mut left) = (Taken::nothing(&self.lists), MAX_ENTRIES);
         let list = place::list_within(directory.descriptor.as_fd(), |length| {
             left = left.checked_sub(1).ok_or(Errno::OVERFLOW)?;
-            taken.add_name(length)
+            taken.add_name(length, 1)
         })?;
         Ok((list, taken))
     }

@@ -101,7 +101,8 @@ impl House {
     }
 
     fn names(&self, name: &str) -> Option<String> {
-        let list = self.gateway.mount_view(&session(Door::Mount)).list(&path(name)).unwrap();
+        let list =
+            self.gateway.mount_view(&session(Door::Mount)).list(&path(name), |_| true).unwrap();
         list.map(|list| list.into_iter().map(|(name, _)| name).collect::<Vec<_>>().join(" "))
     }
 
@@ -421,6 +422,23 @@ fn a_name_alone_says_what_may_be_made() {
     assert!(!house.admits(&link("a/no", "x"), "a/no") && house.admits(&write("a/no", b""), "a/no"));
     let reserved = format!("a/{}", TempName::new().unwrap().as_str());
     assert!(!house.admits(&write(&reserved, b""), &reserved));
+}
+
+/// Before, a directory was read whole, by each program that asked, and its names counted then.
+#[test]
+fn a_directory_is_read_no_further_than_there_is_room() {
+    let house = House::new(OPEN);
+    for name in 0..100 {
+        house.file(&format!("{name:03}"), "");
+    }
+    let mut asked = Vec::new();
+    let room = |length| {
+        asked.push(length);
+        asked.len() <= 10
+    };
+    let listed = house.gateway.mount_view(&session(Door::Mount)).list(&path("."), room);
+    assert!(matches!(listed, Err(crate::workspace::Error::TooLarge)));
+    assert_eq!(asked, [3; 11]);
 }
 
 #[test]
