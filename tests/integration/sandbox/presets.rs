@@ -108,7 +108,7 @@ fn presets_are_listed() {
     assert!(all.len() >= 6, "{all:?}");
     for preset in all {
         let name = preset["name"].as_str().unwrap();
-        assert_eq!(listed(&[name]), [preset.clone()]);
+        assert_eq!(listed(&[name]), std::slice::from_ref(&preset));
     }
     let ended = end(place.command(&["agents", "opencode"]).spawn().unwrap());
     assert!(ended.stdout.contains("--agent-listen 4096"), "{ended:?}");
