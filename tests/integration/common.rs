@@ -193,9 +193,10 @@ impl World {
         records
     }
 
-    /// The last record of a request.
+    /// The last record of a request; what a mount left in scratch directories is told after it.
     pub(crate) fn last(&self) -> Value {
-        self.requests().pop().unwrap()
+        let mut requests = self.requests().into_iter();
+        requests.rfind(|record| record["op"] != "scratch").unwrap()
     }
 }
 

@@ -331,7 +331,10 @@ impl Tree {
                 let path: Vec<_> = parent.iter().cloned().chain(names).collect();
                 self.resolve(&path, true, 1, &is_denied).map(drop)
             }
-            Node::Directory(entries) if to.len() < from.len() => links_stay_in(entries, from, to),
+            // The root is in no directory.
+            Node::Directory(entries) if to.len().max(1) < from.len() => {
+                links_stay_in(entries, from, to)
+            }
             Node::Directory(_) => Ok(()),
         }
     }
