@@ -224,14 +224,15 @@ fn a_shell_has_job_control() {
         let mut operator = place.shell(&bash);
         operator.sees("ready> ");
         assert!(!operator.text().contains("job control"), "{:?}", operator.text());
-        operator.types("echo begun; sleep 1000\r");
+        // One program: a key between two of them would be the shell's own.
+        operator.types("sh -c 'echo begun; exec sleep 1000'\r");
         operator.sees("\rbegun\r\n");
         operator.types(CTRL_C);
         operator.types("echo code=$?\r");
         // What is typed before the prompt is there is not edited by the shell.
         operator.sees("code=130\r\n\x1b[?2004hready> ");
         operator.clear();
-        operator.types("echo begun; sleep 1000\r");
+        operator.types("sh -c 'echo begun; exec sleep 1000'\r");
         operator.sees("\rbegun\r\n");
         operator.types(CTRL_Z);
         operator.sees("Stopped");
@@ -239,7 +240,7 @@ fn a_shell_has_job_control() {
         operator.clear();
         operator.types("fg\r");
         // A key that came before would end the shell's line.
-        operator.sees("\r\nsleep 1000\r\n");
+        operator.sees("\r\nsh -c 'echo begun; exec sleep 1000'\r\n");
         operator.types(CTRL_C);
         operator.types("echo again=$?\r");
         operator.sees("again=130");

@@ -399,7 +399,7 @@ fn the_mount_never_waits_for_a_person() {
     let client = Client { facts: &facts, ..Client::default() };
     let refused = house.gateway.handle(&session(Door::Mount), &read("asked"), client).unwrap_err();
     assert_eq!((refused.kind(), refused.rule()), (ErrorKind::Denied, Some("q")));
-    assert!(refused.reason().unwrap().starts_with("a person is asked (question "), "{refused}");
+    assert!(refused.reason().unwrap().starts_with("a person is asked; "), "{refused}");
     let records = house.requests();
     let decided: Vec<_> = records.iter().map(|record| record.draft.decision.as_deref()).collect();
     assert_eq!(decided, [Some("ask"), Some("deny")]);
