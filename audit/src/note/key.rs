@@ -41,7 +41,7 @@ impl PublicKey {
         &self.name
     }
 
-    /// Whether it is a witness's.
+    /// Returns whether the key is a witness's.
     pub fn is_witness(&self) -> bool {
         self.algorithm == COSIGNATURE
     }
@@ -50,7 +50,7 @@ impl PublicKey {
         key_id(&self.name, self.algorithm, self.key.as_bytes())
     }
 
-    /// Whether a signature line is by this key, to judge by what it says.
+    /// Returns whether a signature line names this key.
     pub(super) fn made(&self, line: &SignatureLine) -> bool {
         self.name == line.name && self.id() == line.id
     }

@@ -39,7 +39,7 @@ impl FromStr for SignatureLine {
     }
 }
 
-/// Whether `name` can name a key.
+/// Returns whether `name` can name a key.
 pub(super) fn is_name(name: &str) -> bool {
     let wrong = |c: char| c.is_whitespace() || c.is_control() || c == '+';
     !name.is_empty() && !name.contains(wrong)

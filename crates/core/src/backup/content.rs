@@ -56,7 +56,7 @@ impl Content {
         self.read(buffer).map_err(|error| self.failed(error))
     }
 
-    /// What an error of [`Read::read`] means.
+    /// The error that one of [`Read::read`] stands for.
     pub fn failed(&self, error: io::Error) -> Error {
         read_error(self.id, error)
     }

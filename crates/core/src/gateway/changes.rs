@@ -194,7 +194,7 @@ fn check_links(
     Ok(())
 }
 
-/// Whether the agent may see all that rules about secrets look at when this moves.
+/// Returns whether the agent may see all that rules about secrets look at when an entry moves.
 fn sees_all(transaction: &Transaction<'_>, path: &WorkspacePath, tree: &[Walked]) -> bool {
     let authorizer = transaction.authorizer();
     let is_searched = transaction.context.policy.secrets().is_some_and(Secrets::depends_on_path);

@@ -18,7 +18,7 @@ use crate::{
 pub(crate) struct Side {
     /// The permit for its name.
     pub(crate) permit: Permit,
-    /// What was decided on beneath it, where it is a directory.
+    /// The entries beneath a directory that were decided on.
     pub(crate) tree: Vec<Walked>,
 }
 
@@ -111,7 +111,7 @@ impl Change for Exchange<'_> {
 }
 
 impl Exchange<'_> {
-    /// Whether what was decided on is what has its new name.
+    /// Returns whether the entry that was decided on has its new name.
     fn moved(&self, (side, stat): &(Side, Stat), parent: &Parent, at: &WorkspacePath) -> bool {
         let workspace = self.context.workspace;
         parent.stat(parent.name()).is_ok_and(|now| now.identity == stat.identity)

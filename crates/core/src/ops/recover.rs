@@ -24,7 +24,7 @@ pub(crate) struct Remains {
     pub path: WorkspacePath,
     /// The new canonical path of a rename.
     pub to: Option<WorkspacePath>,
-    /// Whether what has the new path gets the old one.
+    /// Returns whether the entry at the new path gets the old path.
     pub exchange: bool,
     /// The name under which the change was prepared, beside the object that it
     /// replaces.
