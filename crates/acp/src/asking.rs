@@ -13,8 +13,8 @@ use serde_json::{Value, json};
 use crate::{
     gateway::{Answer, Question, Ticket},
     mcp_attach::AskUser,
-    model::OperationKind,
-    question::{text, what},
+    model::{OperationKind, WorkspacePath},
+    question::{line, text, what},
 };
 
 use super::{calls, calls::Calls, paths::Roots};
@@ -89,12 +89,17 @@ pub(super) fn take(ticket: &Ticket, answer: calls::Answer) {
     let _ = ticket.answer(answer, by);
 }
 
+/// `roots` are those of the workspace in which the agent begins: another one is named.
 pub(super) fn params(session: &str, question: &Question, roots: &Roots, calls: &Calls) -> Value {
     let binding = &question.binding;
-    let what = what(question);
-    let place = crate::model::WorkspacePath::parse(&binding.path);
+    let (top, own) = (WorkspacePath::root(), Roots::new(&question.workspace, None));
+    let what = match own.absolute(&top) {
+        root if root == roots.absolute(&top) => what(question),
+        root => format!("{} in the workspace `{}`", what(question), line(&root)),
+    };
+    let place = WorkspacePath::parse(&binding.path);
     let locations: Vec<_> =
-        place.iter().map(|path| json!({ "path": roots.absolute(path) })).collect();
+        place.iter().map(|path| json!({ "path": own.absolute(path) })).collect();
     json!({
         "sessionId": session,
         "toolCall": {

@@ -8,6 +8,7 @@
 
 use std::{
     collections::{BTreeMap, HashMap, VecDeque},
+    path::PathBuf,
     sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError},
     time::{Duration, Instant},
 };
@@ -63,6 +64,8 @@ pub struct Question {
     pub id: String,
     /// Who asks for the operation.
     pub session: Session,
+    /// The canonical path of the workspace.
+    pub workspace: PathBuf,
     /// What would be done.
     pub binding: Binding,
     /// The path as it was asked for.
@@ -412,6 +415,7 @@ mod tests {
         Question {
             id: id.into(),
             session,
+            workspace: PathBuf::new(),
             binding,
             asked_path: "a".into(),
             rules: Vec::new(),

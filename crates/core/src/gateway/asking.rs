@@ -107,6 +107,7 @@ impl Gateway {
         let question = Question {
             id,
             session: session.clone(),
+            workspace: self.workspace.root().to_owned(),
             asked_path: draft.path.clone().unwrap_or_default(),
             binding,
             rules,
