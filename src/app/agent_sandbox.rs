@@ -59,6 +59,7 @@ pub(crate) fn plain_cell(
         environment: BTreeMap::new(),
         workspace: ground.workspace.to_owned(),
         alias: None,
+        further: Vec::new(),
         state: ground.state.to_owned(),
         trusted: ground.trusted.clone(),
         home,

@@ -57,13 +57,7 @@ impl Opened {
     /// Confines this process to its workspace and its state directory, for good.
     pub(crate) fn confine(self, profile: Profile) -> Result<Confined, Failure> {
         let approvals = self.open_approval_socket(&profile)?;
-        let scratch = profile.scratch.iter().map(OwnedFd::as_fd);
-        let directories: Vec<_> = self.directories().into_iter().chain(scratch).collect();
-        let report = match &profile.processes {
-            Some(processes) => restrict_gate_beside(&directories, processes.as_fd()),
-            None => restrict_gate(&directories),
-        };
-        let report = report.or_fail("cannot confine the gate")?;
+        let report = restrict(&[(&self, &profile)])?;
         Ok(Confined { opened: self, profile, approvals, report })
     }
 
@@ -99,6 +93,33 @@ impl Opened {
             .then(|| ApprovalSocket::open(self.state.as_fd()));
         approvals.transpose().or_fail("cannot listen for approvals")
     }
+}
+
+/// Confines this process to several workspaces, each with its state directory, for good.
+pub(crate) fn confine_all(opened: Vec<(Opened, Profile)>) -> Result<Vec<Confined>, Failure> {
+    let approvals = opened.iter().map(|(opened, profile)| opened.open_approval_socket(profile));
+    let approvals = approvals.collect::<Result<Vec<_>, _>>()?;
+    let all: Vec<_> = opened.iter().map(|(opened, profile)| (opened, profile)).collect();
+    let report = restrict(&all)?;
+    let confined = |((opened, profile), approvals)| Confined {
+        opened,
+        profile,
+        approvals,
+        report: report.clone(),
+    };
+    Ok(opened.into_iter().zip(approvals).map(confined).collect())
+}
+
+fn restrict(all: &[(&Opened, &Profile)]) -> Result<GateReport, Failure> {
+    let directories = all.iter().flat_map(|(opened, profile)| {
+        opened.directories().into_iter().chain(profile.scratch.iter().map(OwnedFd::as_fd))
+    });
+    let directories: Vec<_> = directories.collect();
+    let report = match all.iter().find_map(|(_, profile)| profile.processes.as_ref()) {
+        Some(processes) => restrict_gate_beside(&directories, processes.as_fd()),
+        None => restrict_gate(&directories),
+    };
+    report.or_fail("cannot confine the gate")
 }
 
 /// A confined process that has no thread yet.

@@ -31,6 +31,8 @@ use crate::{
 /// Workspace, policy, configuration and state directory, checked against each other.
 pub(crate) struct Opened {
     pub(crate) workspace: Workspace,
+    /// Its path as it was given, absolute.
+    pub(crate) named: PathBuf,
     pub(crate) policy: Arc<Policy>,
     pub(crate) signed_by: Option<PolicyKey>,
     pub(crate) texts: PolicyTexts,
@@ -108,7 +110,7 @@ impl Opened {
         let root = workspace.root();
         let mut agents = vec![AgentPath {
             access: Access::Workspace,
-            path: named,
+            path: named.clone(),
             target: Some(root.to_owned()),
         }];
         agents.extend(policy.agent().write.iter().map(|path| AgentPath {
@@ -128,6 +130,7 @@ impl Opened {
         }
         Ok(Self {
             workspace,
+            named,
             policy: Arc::new(policy),
             signed_by,
             texts,

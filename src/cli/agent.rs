@@ -3,6 +3,7 @@
 
 pub(super) mod command;
 pub(super) mod gateway_process;
+mod gateway_start;
 mod notices;
 pub(super) mod options;
 mod orders;
@@ -11,5 +12,6 @@ pub(super) mod protocol;
 pub(super) mod repository;
 pub(super) mod start;
 pub(super) mod supervisor;
+pub(super) mod workspaces;
 
 pub(crate) use gateway_process::run_if_gate;

@@ -112,6 +112,7 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode, Failure> {
         session: started.session.clone(),
         root,
         alias: Some(alias),
+        further: Vec::new(),
         toolset,
         place: Place::Host,
         elicit,

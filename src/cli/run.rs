@@ -15,23 +15,20 @@ use serde_json::Value;
 use self::forward::Ways;
 use super::agent::{
     options::SandboxOptions,
-    policy_watch::PolicyWatch,
     protocol::{Acp, Service},
     repository,
     start::{Broker, Wish, await_confined, build, explain, introduce, start_gate, warn},
     supervisor::{Ended, Manner, Supervisor},
+    workspaces::finish,
 };
 use crate::{
     app::{
         failure::{Context as _, Exit, Failure},
-        policy_loading::warn_of_observing,
-        policy_transfer::SharedPolicy,
         presets::Preset,
         process,
-        ship::{self, Shipping},
     },
     model::AgentName,
-    sandbox::{Enforcement, Network, PendingAgent, TrustedPaths, take_standard_streams},
+    sandbox::{Enforcement, Network, PendingAgent, take_standard_streams},
 };
 
 /// Start an agent without access to the workspace, and serve it over ACP
@@ -91,7 +88,8 @@ pub(crate) fn run(mut args: Args) -> Result<ExitCode, Failure> {
     let Broker { signals, suspend, files } = Broker::new(&args.sandbox)?;
     process::note_terminal("run", "ACP with an editor");
     let agent = agent_name(&args, preset.as_ref())?;
-    let opened = args.sandbox.open(&agent)?;
+    let workspaces = args.sandbox.open(&agent)?;
+    let opened = &workspaces.main;
     let ways = Ways::new(opened.policy.agent().terminal, &args.forward);
     let floor = match (args.unconfined, args.allow_partial) {
         (true, _) => Enforcement::None,
@@ -107,24 +105,23 @@ pub(crate) fn run(mut args: Args) -> Result<ExitCode, Failure> {
         (false, true) => Wish::Unwanted,
         (false, false) => Wish::Preferred,
     };
-    let mut cell = args.sandbox.cell(&opened, &agent, &args.command, floor)?;
+    let mut cell = args.sandbox.cell(&workspaces, &agent, &args.command, floor)?;
     cell.hatch = !args.no_mcp && !ways.any();
     cell.files = files;
-    let paths =
-        TrustedPaths { trusted: opened.trusted.clone(), ..cell.trusted_paths().map_err(explain)? };
-    let shared = SharedPolicy::create().or_fail("cannot start the gate")?;
+    let paths = workspaces.trusted_paths(&cell).map_err(explain)?;
+    let shared = workspaces.shared_policies()?;
     let editor = take_standard_streams().or_fail("cannot take over stdin and stdout")?;
     let service = Service::Acp(Acp { source, forward: args.forward.clone() });
-    let mut gate = start_gate(&args.sandbox, &opened, &agent, &shared, service, wish, &editor)?;
+    let mut gate = start_gate(&args.sandbox, &workspaces, &agent, &shared, service, wish, &editor)?;
     drop(editor);
-    let watch = PolicyWatch::new(&opened.texts, paths, opened.operator.clone(), shared);
+    let watches = workspaces.watches(&paths, shared);
     let otherwise =
         if args.mount { "or leave `--mount` out" } else { "or take another `--source`" };
     let (built, missing) = build(&mut gate, &mut cell, wish, otherwise)?;
     let pending = built.test().map_err(explain)?;
     warn(&pending.report);
     let is_denied = !pending.report.denied.is_empty();
-    warn_of_observing(&opened.policy);
+    workspaces.warn_of_observing();
     ways.warn();
     let changed = cell.write.iter().map(|grant| grant.path.clone());
     let configurations = agent_config::warn(&cell.workspace, changed);
@@ -148,12 +145,11 @@ pub(crate) fn run(mut args: Args) -> Result<ExitCode, Failure> {
         facts.insert("agentConfig".to_owned(), Value::from(configurations));
     }
     introduce(&mut gate, &pending, &cell, facts)?;
-    ship::check(&opened.state_path, &opened.audit.ship)?;
-    let shipping = Shipping::start(&opened.state_path, &opened.audit.ship)?;
-    repository::prepare(&pending, &opened, &signals)?;
+    let shipping = workspaces.ship()?;
+    workspaces.all().try_for_each(|opened| repository::prepare(&pending, opened, &signals))?;
     let agent = pending.release().map_err(explain)?;
-    let ended = Supervisor::new(agent, gate, (signals, suspend), watch, Manner::Agent)?.run();
-    shipping.finish();
+    let ended = Supervisor::new(agent, gate, (signals, suspend), watches, Manner::Agent)?.run();
+    finish(shipping);
     let Ended { code, at_once, .. } = ended?;
     if at_once && code != 0 {
         explain_early_end(code, &args, &cell.network, &suspects, is_denied);

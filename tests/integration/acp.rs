@@ -11,6 +11,7 @@ mod buffers;
 mod cancelling;
 mod directories;
 mod ends;
+mod further;
 
 fn no_fs() -> Value {
     json!({})

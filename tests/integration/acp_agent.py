@@ -159,7 +159,18 @@ def keep(session, order):
     return server.process.pid
 
 
-ORDERS = {order.__name__: order for order in (servers, calls, beside, killed, garbage, full, keep)}
+def file(session, order):
+    """A request of the agent for a file, over ACP."""
+    params = {"sessionId": session, **order["params"]}
+    message = {"jsonrpc": "2.0", "id": 900, "method": order["method"], "params": params}
+    print(json.dumps(message), flush=True)
+    answer = json.loads(sys.stdin.readline())
+    assert answer["id"] == 900, answer
+    return answer
+
+
+ORDERS = {order.__name__: order
+          for order in (servers, calls, beside, killed, garbage, full, keep, file)}
 
 
 def reply(message, result):

@@ -111,7 +111,12 @@ impl Client {
 
     /// Opens a session and gives its id.
     pub(crate) fn session(&mut self, cwd: &Path) -> String {
-        let reply = self.call("session/new", json!({"cwd": cwd, "mcpServers": []}));
+        self.session_in(&json!({"cwd": cwd, "mcpServers": []}))
+    }
+
+    /// The same with other parameters.
+    pub(crate) fn session_in(&mut self, params: &Value) -> String {
+        let reply = self.call("session/new", params.clone());
         reply["sessionId"].as_str().expect("a session id").to_owned()
     }
 

@@ -105,6 +105,7 @@ pub(crate) fn config(root: PathBuf) -> Config {
         session: connection(),
         root,
         alias: None,
+        further: Vec::new(),
         toolset: Toolset::Workspace(Name::near("ws")),
         place: Place::Cell,
         elicit: false,

@@ -17,6 +17,7 @@ use tempfile::TempDir;
 use crate::common::copy_program;
 
 mod descriptors;
+mod further;
 mod interpreters;
 mod keys;
 mod listening;
@@ -226,7 +227,12 @@ impl Place {
 
     /// Every record of the log, oldest first.
     fn records(&self) -> Vec<Value> {
-        let mut segments: Vec<_> = walk(&self.base().join("state/audit"));
+        self.records_in("state")
+    }
+
+    /// The same of the log in another state directory.
+    fn records_in(&self, state: &str) -> Vec<Value> {
+        let mut segments: Vec<_> = walk(&self.base().join(state).join("audit"));
         segments.retain(|path| path.extension().is_some_and(|e| e == "jsonl"));
         segments.sort();
         segments

@@ -196,8 +196,8 @@ impl Door<'_> {
             let refusal = Refusal::Parameters("`sessionId` names no session".to_owned());
             return refuse(&self.connection, Some(&path), refusal);
         };
-        let inside = match self.roots.relative(&path) {
-            Ok(inside) => inside,
+        let (further, inside) = match self.locate(&path) {
+            Ok(located) => located,
             Err(not) => return refuse(&visit.session, Some(&path), refusal_of(not)),
         };
         let request = match what {
@@ -206,7 +206,7 @@ impl Door<'_> {
             }
             What::Write(content) => FileRequest::Write(Write { path: inside, content, mode: None }),
         };
-        let job = Job { id: id.clone(), visit, request, path };
+        let job = Job { id: id.clone(), visit, request, further, path };
         if self.is_quick(&job)
             && let Some(_alone) = self.jobs.alone()
         {
@@ -248,7 +248,7 @@ impl Door<'_> {
         let offers = *lock(&self.offers);
         let buffers = EditorBuffers {
             calls: &self.calls,
-            roots: &self.roots,
+            roots: self.workspace_of(job).1,
             session: &job.visit.acp_id,
             offers,
         };
@@ -264,14 +264,12 @@ impl Door<'_> {
     }
 
     fn answer(&self, job: &Job, client: Client<'_>) -> Vec<u8> {
-        let session = &job.visit.session;
+        let (session, (gateway, _)) = (&job.visit.session, self.workspace_of(job));
         let answer = match &job.request {
-            FileRequest::Read(read) => self
-                .gateway
-                .handle(session, read, client)
-                .map(|reply| render::content(&job.id, reply)),
-            FileRequest::Write(write) => self
-                .gateway
+            FileRequest::Read(read) => {
+                gateway.handle(session, read, client).map(|reply| render::content(&job.id, reply))
+            }
+            FileRequest::Write(write) => gateway
                 .handle(session, write, client)
                 .map(|reply| render::changed(&job.id, &reply.receipt)),
         };
@@ -293,7 +291,7 @@ impl Door<'_> {
             && matches!(job.request, FileRequest::Read(_))
             // An agent that does not read its answers is to be heard nevertheless.
             && self.to_agent.is_idle()
-            && !self.gateway.policy().asks()
+            && !self.workspace_of(job).0.policy().asks()
     }
 }
 

@@ -4,7 +4,7 @@ use std::{path::PathBuf, str::FromStr, sync::Arc, time::Duration};
 
 use portcullis_rpc::framing::line_for;
 
-use crate::mcp_attach::AttachTokens;
+use crate::{FurtherWorkspace, mcp_attach::AttachTokens};
 
 use super::notices::Notices;
 use crate::model::Session;
@@ -20,6 +20,8 @@ pub struct Config {
     pub workspace_root: PathBuf,
     /// The workspace's path as the user gave it, when that is another one.
     pub workspace_alias: Option<PathBuf>,
+    /// Workspaces besides, each with a gateway of its own.
+    pub further: Vec<FurtherWorkspace>,
     /// Absolute paths that the operator granted to the agent besides, to read or
     /// to write by itself.
     pub granted: Vec<PathBuf>,
@@ -77,6 +79,7 @@ impl Config {
             session,
             workspace_root,
             workspace_alias: None,
+            further: Vec::new(),
             granted: Vec::new(),
             variables: Vec::new(),
             source: SourceMode::Auto,

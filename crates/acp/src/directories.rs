@@ -1,7 +1,7 @@
 //! The directories of a session: `cwd` and `additionalDirectories` of `session/new`,
 //! `session/load`, `session/resume` and `session/fork` (ACP v1).
 //!
-//! Directories in the workspace pass, and those that the operator granted to the
+//! Directories in a workspace pass, and those that the operator granted to the
 //! agent, whose own tools find them. Any other refuses the whole request: the agent
 //! would find nothing there, or the editor would show another directory than the one
 //! that is served, and nobody would know why. That is decided by name alone, as what a
@@ -37,16 +37,16 @@ pub(super) enum DirectoryError {
     #[error("`{LIST}` is not a list of absolute paths")]
     Malformed,
     #[error(
-        "the directory `{0}` of `{LIST}` lies neither in the workspace `{workspace}` nor in what \
-         the agent was granted: start `portcullis run` with a `--workspace` that has both, or let \
-         the agent read it with `--agent-read {0}`, or also change it with `--agent-write {0}`, \
-         which is neither decided nor recorded",
+        "the directory `{0}` of `{LIST}` lies neither in the workspace `{workspace}`, nor in a \
+         further one, nor in what the agent was granted: start `portcullis run` with \
+         `--add-dir {0}`, or let the agent read it with `--agent-read {0}`, or also change it with \
+         `--agent-write {0}`, which is neither decided nor recorded",
         Escaped(.directory)
     )]
     Outside { directory: String, workspace: String },
 }
 
-/// Checks a request of the editor.
+/// Checks a request of the editor; `others` are further workspaces and what was granted.
 ///
 /// # Errors
 /// When it names a directory that is not served, or none at all.
@@ -54,7 +54,7 @@ pub(super) fn check(
     method: &str,
     params: Option<&RawValue>,
     workspace: &Roots,
-    granted: &[Roots],
+    others: &[&Roots],
 ) -> Result<(), DirectoryError> {
     if !METHODS.contains(&method) {
         return Ok(());
@@ -64,8 +64,8 @@ pub(super) fn check(
     let serves = |directory: &str| match workspace.relative(directory) {
         Err(NotInside::Relative) => None,
         found => {
-            let within = |grant: &Roots| grant.relative(directory).is_ok();
-            Some(found.is_ok() || granted.iter().any(within))
+            let within = |other: &&Roots| other.relative(directory).is_ok();
+            Some(found.is_ok() || others.iter().any(within))
         }
     };
     let root = || Escaped(&workspace.absolute(&WorkspacePath::root())).to_string();

@@ -14,6 +14,7 @@ use portcullis_rpc::{Addressee, BoundedQueue, Id, InvalidMessage, Object, Outcom
 use serde_json::{Value, value::RawValue};
 
 use crate::{
+    FurtherWorkspace,
     gateway::{self, Gateway, Refusal, random_hex},
     lock,
     mcp_attach::AttachTokens,
@@ -52,6 +53,8 @@ pub(super) struct Door<'g> {
     pub(super) source: SourceMode,
     pub(super) prompt: bool,
     pub(super) roots: Roots,
+    /// Further workspaces.
+    pub(super) further: Vec<Arc<FurtherWorkspace>>,
     /// The operator's grants to the agent.
     pub(super) granted: Vec<Roots>,
     /// Tokens for the gateway's own MCP server.
@@ -115,6 +118,7 @@ impl<'g> Door<'g> {
             source: config.source,
             prompt: config.prompt,
             roots,
+            further: config.further.iter().cloned().map(Arc::new).collect(),
             granted: config.granted.iter().map(|grant| Roots::new(grant, None)).collect(),
             attach: config.attach.clone(),
             output: AgentOutput::new(config.notices.clone()),
@@ -187,7 +191,8 @@ impl<'g> Door<'g> {
 
     /// Lets a peer wait of whose messages too many are refused.
     pub(super) fn pause(&self, from: Peer) {
-        self.reader(from).pause(self.gateway.pause(&self.connection));
+        let pauses = self.gateways().map(|gateway| gateway.pause(&self.connection));
+        self.reader(from).pause(pauses.max().unwrap_or_default());
     }
 
     /// Deals with a line that is not strict: records it, and answers whoever
@@ -275,7 +280,7 @@ impl<'g> Door<'g> {
         if let Some(tokens) = &self.attach {
             tokens.end_session(&session.id);
         }
-        self.gateway.end_session(session);
+        self.gateways().for_each(|gateway| gateway.end_session(session));
     }
 
     /// The editor's request for a new session is about to pass: the session
@@ -332,7 +337,9 @@ impl<'g> Door<'g> {
         let make = || coming.or_else(fresh);
         let Some(visit) = self.sessions.open(id, make) else { return false };
         let facts = BTreeMap::from([("acpSession".to_owned(), short(id).into())]);
-        recorded(self.gateway.note(&visit.session, "acp.session", facts));
+        for gateway in self.gateways() {
+            recorded(gateway.note(&visit.session, "acp.session", facts.clone()));
+        }
         true
     }
 
@@ -357,7 +364,8 @@ impl<'g> Door<'g> {
     fn cancel_record(&self, job: &Job) -> Vec<u8> {
         let operation = job.request.as_operation();
         let (kind, path) = (operation.kind().as_str(), operation.path().as_str());
-        let error = self.gateway.refuse(&job.visit.session, kind, Some(path), &Refusal::Cancelled);
+        let (gateway, _) = self.workspace_of(job);
+        let error = gateway.refuse(&job.visit.session, kind, Some(path), &Refusal::Cancelled);
         render::coded(&job.id, render::CANCELLED, &error, Some(&job.path))
     }
 

@@ -73,7 +73,9 @@ impl Door<'_> {
             self.dropped(Peer::Editor, &"the id of the request is in use", Some(method));
             return Pass::Stop;
         }
-        if let Err(refused) = directories::check(method, params, &self.roots, &self.granted) {
+        let further = self.further.iter().map(|further| &further.roots);
+        let others: Vec<_> = further.chain(&self.granted).collect();
+        if let Err(refused) = directories::check(method, params, &self.roots, &others) {
             let receipt = self.dropped(Peer::Editor, &refused, Some(method));
             let text = refused.to_string();
             self.send(

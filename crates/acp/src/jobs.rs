@@ -15,6 +15,7 @@ use std::{
 use portcullis_rpc::{Id, Notify};
 
 use crate::{
+    FurtherWorkspace,
     gateway::Ticket,
     lock,
     model::{
@@ -31,6 +32,8 @@ pub(super) struct Job {
     pub(super) id: Id,
     pub(super) visit: Arc<Visit>,
     pub(super) request: FileRequest,
+    /// The workspace that it is about, if that is a further one.
+    pub(super) further: Option<Arc<FurtherWorkspace>>,
     /// The path as the agent wrote it.
     pub(super) path: String,
 }
@@ -309,6 +312,7 @@ mod tests {
                 range: LineRange::default(),
                 encoding: Encoding::Text,
             }),
+            further: None,
             path: path.into(),
         }
     }

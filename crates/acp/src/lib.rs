@@ -33,6 +33,7 @@ use door::Door;
 pub use logins::{RemovedLogin, options as login_options};
 pub use notices::Notices;
 use peer_reader::{PeerReader, PeerReaders};
+pub use portcullis_mcp::FurtherWorkspace;
 pub use portcullis_rpc::framing::line_for;
 
 mod agent;
@@ -54,6 +55,7 @@ mod params;
 mod peer_reader;
 mod render;
 mod sessions;
+mod workspaces;
 
 use portcullis_core as gateway;
 use portcullis_mcp::{attach as mcp_attach, paths, question};

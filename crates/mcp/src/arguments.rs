@@ -4,7 +4,7 @@ use rmcp::model::JsonObject;
 use serde_json::Value;
 
 use super::answer::Trouble;
-use crate::count::count;
+use crate::{count::count, model::OperationKind};
 
 /// What came as `arguments`.
 #[derive(PartialEq)]
@@ -98,6 +98,15 @@ impl Arguments {
             }
         }
         self.0.iter().map(|(key, value)| key.len() + of(value)).sum()
+    }
+
+    /// All paths of a call about such an operation, and its pattern where that is one on paths.
+    pub(super) fn paths(&self, kind: OperationKind) -> impl Iterator<Item = &str> {
+        let pattern = Some("pattern").filter(|_| kind == OperationKind::Glob);
+        let single = ["path", "from", "to"].into_iter().chain(pattern);
+        let single = single.filter_map(|name| self.0.get(name));
+        let several = self.0.get("paths").and_then(Value::as_array).into_iter().flatten();
+        single.chain(several).filter_map(Value::as_str)
     }
 
     /// The path for the record of a call that is refused.

@@ -18,6 +18,8 @@ pub(super) struct Call<'a> {
     pub(super) gateway: &'a Gateway,
     pub(super) session: &'a Session,
     pub(super) roots: &'a Roots,
+    /// It is about a further workspace, to which absolute paths alone lead.
+    pub(super) is_further: bool,
     pub(super) approver: &'a dyn Approver,
     /// Hears of a search, and says whether the client takes the call back.
     pub(super) follower: &'a dyn Follower,
@@ -30,6 +32,7 @@ impl Call<'_> {
     pub(super) fn path(&self, kind: OperationKind, text: &str) -> Result<WorkspacePath, Trouble> {
         let parsed = match text.starts_with('/') {
             true => self.roots.relative(text),
+            false if self.is_further => Err(NotInside::Outside),
             false => WorkspacePath::parse(text).map_err(NotInside::Path),
         };
         parsed.map_err(|error| {
@@ -39,6 +42,22 @@ impl Call<'_> {
             };
             Trouble::Gate(self.gateway.refuse(self.session, kind.as_str(), Some(text), &refusal))
         })
+    }
+
+    /// A pattern on paths, which is absolute where paths are.
+    pub(super) fn pattern(&self, text: &str) -> Result<String, Trouble> {
+        match self.is_further {
+            true => Ok(self.path(OperationKind::Glob, text)?.as_str().to_owned()),
+            false => Ok(text.to_owned()),
+        }
+    }
+
+    /// A path as the client can name it in the next call.
+    pub(super) fn shown(&self, path: &WorkspacePath) -> String {
+        match self.is_further {
+            true => self.roots.absolute(path),
+            false => path.as_str().to_owned(),
+        }
     }
 
     /// Puts a request to the gateway.

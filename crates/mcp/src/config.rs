@@ -2,7 +2,7 @@
 
 use std::{path::PathBuf, sync::Arc};
 
-use super::{attach::AttachedClient, tools::Toolset};
+use super::{attach::AttachedClient, further::FurtherWorkspace, tools::Toolset};
 use crate::model::Session;
 
 /// Where a client runs, which decides what it can reach besides the gate.
@@ -27,6 +27,8 @@ pub struct Config {
     pub root: PathBuf,
     /// Its path as the user gave it, when that is another one.
     pub alias: Option<PathBuf>,
+    /// Workspaces that the tools reach by absolute paths.
+    pub further: Vec<FurtherWorkspace>,
     /// The tools.
     pub toolset: Toolset,
     /// Where the client runs.

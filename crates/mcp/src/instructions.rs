@@ -10,6 +10,7 @@ use crate::model::{Escaped, OperationKind, WorkspacePath};
 use super::{
     config::{Config, Place},
     denials::{Denials, DeniedByRule, denials},
+    further::FurtherWorkspace,
     shared::Shared,
 };
 
@@ -67,8 +68,9 @@ pub(super) fn text(config: &Config, shared: &Shared) -> String {
     };
     let before = format!(
         "The files of the workspace {root}, through a gate. Paths are relative to it, or absolute \
-         beneath it. {surroundings}\n\
-         A policy decides about every call. {denied}"
+         beneath it. {}{surroundings}\n\
+         A policy decides about every call. {denied}",
+        beside(&shared.further)
     );
     let after = format!(
         "A call that is denied says by which rule and why. Do not look for another way to do it: \
@@ -81,6 +83,19 @@ pub(super) fn text(config: &Config, shared: &Shared) -> String {
     );
     let room = MOST.saturating_sub(before.len() + after.len());
     before + &named(&denials(&policy, &shared.session.agent), room) + &after
+}
+
+/// Where further workspaces are.
+fn beside(further: &[FurtherWorkspace]) -> String {
+    let root = |workspace: &FurtherWorkspace| workspace.roots.absolute(&WorkspacePath::root());
+    match further.iter().map(root).collect::<Vec<_>>() {
+        roots if roots.is_empty() => String::new(),
+        roots => format!(
+            "Files of {} by absolute paths alone, those of one call in one of them, each under a \
+             policy of its own. ",
+            roots.join(", ")
+        ),
+    }
 }
 
 /// Denials in words, in so many bytes at most.

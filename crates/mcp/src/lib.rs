@@ -28,6 +28,7 @@ mod config;
 mod denials;
 mod elicit;
 mod follow;
+mod further;
 mod instructions;
 mod kept;
 mod line;
@@ -56,6 +57,7 @@ use portcullis_rpc::{count, hangup, lock, output, pace};
 
 pub use config::{Config, Place};
 pub use elicit::REQUEST;
+pub use further::FurtherWorkspace;
 pub(crate) use memory::ClientMemory;
 pub use reader::Input;
 pub use server::announced;

@@ -110,6 +110,7 @@ impl Server {
             calls_in_line: Arc::new(Semaphore::new(MAX_CALLS)),
             session,
             roots,
+            further: config.further.clone(),
             offer,
             attached: config.attached.is_some(),
             alone: config.place == Place::Host,

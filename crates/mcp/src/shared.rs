@@ -19,7 +19,7 @@ use tokio_util::sync::CancellationToken;
 use crate::{
     attach::Control,
     gateway::{Follower, Gateway, Refusal},
-    model::Session,
+    model::{OperationKind, Session},
     paths::Roots,
 };
 
@@ -28,6 +28,7 @@ use super::{
     arguments::Arguments,
     asking::{Asker, Tickets},
     call::Call,
+    further::FurtherWorkspace,
     memory::ClientMemory,
     offer::{Offer, ShownTools},
     tools::Waits,
@@ -44,6 +45,7 @@ pub(super) struct Shared {
     pub(super) writer: Arc<LineWriter>,
     pub(super) session: Session,
     pub(super) roots: Roots,
+    pub(super) further: Vec<FurtherWorkspace>,
     pub(super) offer: Offer,
     /// The memory of several clients together.
     pub(super) memory: Option<Arc<ClientMemory>>,
@@ -137,10 +139,18 @@ impl Shared {
             gateway: &self.gateway,
             session: &self.session,
             roots: &self.roots,
+            is_further: false,
             approver: asker,
             follower,
             receipts: Default::default(),
         }
+    }
+
+    /// The further workspace that a call is about: the first in which one of its paths lies.
+    fn further_of(&self, kind: OperationKind, arguments: &Arguments) -> Option<&FurtherWorkspace> {
+        let mut workspaces = self.further.iter();
+        workspaces
+            .find(|further| arguments.paths(kind).any(|path| further.roots.relative(path).is_ok()))
     }
 
     /// Carries a call out.
@@ -154,7 +164,12 @@ impl Shared {
         let Some(tool) = self.offer.tool(tool) else {
             return answer::said("no such tool", &[]);
         };
-        let call = self.call(asker, follower);
+        let mut call = self.call(asker, follower);
+        if let Some(further) = self.further_of(tool.kind(), arguments) {
+            call.gateway = &further.gateway;
+            call.roots = &further.roots;
+            call.is_further = true;
+        }
         let begun = Instant::now();
         let result = tool.run(&call, arguments);
         let is_short = begun.elapsed() < SHORT;

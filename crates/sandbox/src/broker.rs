@@ -94,12 +94,11 @@ impl Cell {
 
     fn trusted_paths_with(&self, read: &[Resolved], write: &[Resolved]) -> TrustedPaths {
         let state = TrustedPath { role: Trusted::State, path: self.state.clone() };
-        let root = self.workspace.clone();
-        let workspace = AgentPath {
+        let workspaces = self.workspaces().map(|(root, alias)| AgentPath {
             access: Access::Workspace,
-            path: self.alias.clone().unwrap_or_else(|| root.clone()),
-            target: Some(root),
-        };
+            path: alias.unwrap_or(root).to_owned(),
+            target: Some(root.to_owned()),
+        });
         let home = AgentPath {
             access: Access::Home,
             path: self.home.clone(),
@@ -117,7 +116,7 @@ impl Cell {
         let hatch = TrustedPath { role: Trusted::Hatch, path: place };
         TrustedPaths {
             trusted: [state, hatch].into_iter().chain(self.trusted.iter().cloned()).collect(),
-            agents: [workspace, home].into_iter().chain(read).chain(write).collect(),
+            agents: workspaces.chain([home]).chain(read).chain(write).collect(),
         }
     }
 
@@ -136,17 +135,16 @@ impl Cell {
         // Looked up once: what is checked is what is given.
         let (read, write) = self.grants()?;
         self.trusted_paths_with(&read, &write).check()?;
-        let workspace = mounts::existing(&self.workspace)
-            .map_err(|e| LaunchError::Io("look up the workspace", e))?;
+        let workspaces = self.existing_workspaces()?;
         let reach = self.reach(&read, &write);
-        let program = self.find_program(&workspace, &reach)?;
+        let program = self.find_program(&workspaces, &reach)?;
         if self.floor > Enforcement::None
             && let Some(inside) = program
                 .needs
                 .iter()
                 .chain(&program.doubtful)
                 .chain(program.links.iter().map(|(link, _)| link))
-                .find(|path| path.starts_with(&workspace))
+                .find(|path| workspaces.iter().any(|workspace| path.starts_with(workspace)))
         {
             return Err(LaunchError::InWorkspace(inside.clone()));
         }
@@ -164,9 +162,10 @@ impl Cell {
             |path: &Path| kept.iter().any(|kept| path.starts_with(kept) || kept.starts_with(path));
         let named = hint::named_in(&self.arguments, |path| reach.sees(path) || overlaps(path));
         let suspects = hint::directories(&named, &kept);
-        let alias = self.alias.iter().flat_map(|alias| layout::links_to(&workspace, alias));
-        let links = program.links.iter().cloned().chain(alias).collect();
-        Ok(Prepared { read, write, workspace, program, links, suspects })
+        let aliases = workspaces.iter().zip(self.workspaces());
+        let aliases = aliases.filter_map(|(root, (_, alias))| Some(layout::links_to(root, alias?)));
+        let links = program.links.iter().cloned().chain(aliases.flatten()).collect();
+        Ok(Prepared { read, write, workspaces, program, links, suspects })
     }
 
     /// Lets the agent read the installation of its program, unless it sees it anyway. Returns the
@@ -175,11 +174,9 @@ impl Cell {
     /// # Errors
     /// [`LaunchError`] where the program cannot be found.
     pub fn read_installation(&mut self) -> Result<Vec<PathBuf>, LaunchError> {
-        let workspace = mounts::existing(&self.workspace)
-            .map_err(|e| LaunchError::Io("look up the workspace", e))?;
         let (read, write) = self.grants()?;
         let reach = self.reach(&read, &write);
-        let program = self.find_program(&workspace, &reach)?;
+        let program = self.find_program(&self.existing_workspaces()?, &reach)?;
         let missing: Vec<_> = program.needs.into_iter().filter(|p| !reach.sees(p)).collect();
         let added = hint::directories(&missing, &self.kept());
         let grants = added.iter().map(|path| Grant { path: path.clone(), required: true });
@@ -187,11 +184,17 @@ impl Cell {
         Ok(added)
     }
 
-    fn find_program(&self, workspace: &Path, reach: &Reach) -> Result<Program, LaunchError> {
+    /// The workspaces' paths, canonical.
+    fn existing_workspaces(&self) -> Result<Vec<PathBuf>, LaunchError> {
+        let found = self.workspaces().map(|(root, _)| mounts::existing(root));
+        found.collect::<Result<_, _>>().map_err(|e| LaunchError::Io("look up the workspace", e))
+    }
+
+    fn find_program(&self, workspaces: &[PathBuf], reach: &Reach) -> Result<Program, LaunchError> {
         let directory =
             std::env::current_dir().map_err(|e| LaunchError::Io("look up this directory", e))?;
         let path = std::env::var_os("PATH");
-        match self.program_in_mount(&directory, workspace) {
+        match self.program_in_mount(&directory, workspaces) {
             // What is looked up for a hint would tell what is there.
             Some(path) => Ok(Program { path, ..Program::default() }),
             None => Ok(hint::find(&self.program, path.as_deref(), &directory, reach)?),
@@ -201,22 +204,26 @@ impl Cell {
     /// What no agent is given, and nothing in which it lies.
     fn kept(&self) -> Vec<PathBuf> {
         let private = self.trusted.iter().filter(|trusted| trusted.role.is_private());
-        [&self.workspace, &self.state]
-            .into_iter()
-            .chain(private.map(|trusted| &trusted.path))
-            .map(|path| resolve_missing(path).map_or_else(|_| path.clone(), |found| found.target))
+        self.workspaces()
+            .map(|(root, _)| root)
+            .chain([self.state.as_path()])
+            .chain(private.map(|trusted| trusted.path.as_path()))
+            .map(|path| resolve_missing(path).map_or_else(|_| path.into(), |found| found.target))
             .collect()
     }
 
-    /// The program's path, if it lies in the workspace and there is to be a mount: the agent
+    /// The program's path, if it lies in a workspace and there is to be a mount: the agent
     /// executes what it finds there.
-    fn program_in_mount(&self, directory: &Path, workspace: &Path) -> Option<PathBuf> {
+    fn program_in_mount(&self, directory: &Path, workspaces: &[PathBuf]) -> Option<PathBuf> {
         let path = directory.join(&self.program);
         let is_plain = path.components().all(|part| part != Component::ParentDir);
         let named = self.program.as_bytes().contains(&b'/') && is_plain;
-        let roots = [Some(workspace), self.alias.as_deref()];
-        let inside = roots.into_iter().flatten().find_map(|root| path.strip_prefix(root).ok());
-        inside.filter(|_| self.mount && named).map(|inside| workspace.join(inside))
+        let mut roots = workspaces.iter().zip(self.workspaces()).filter(|_| self.mount && named);
+        roots.find_map(|(root, (_, alias))| {
+            let mut names = [Some(root.as_path()), alias].into_iter().flatten();
+            let inside = names.find_map(|name| path.strip_prefix(name).ok());
+            inside.map(|inside| root.join(inside))
+        })
     }
 
     /// What the agent may change and sees. One that is not confined does both
@@ -317,10 +324,12 @@ impl Cell {
         let (user, group) = seen;
         let mount = match mount {
             Some(Ok(())) => {
-                let mut descriptors = descriptors.into_iter();
-                let device = descriptors.next();
-                let device = device.ok_or(LaunchError::Channel(ChannelError::Closed))?;
-                Some(Ok(Mount { device, processes: descriptors.next(), user, group }))
+                let (mut devices, mounts) = (descriptors, prepared.workspaces.len());
+                if devices.len() < mounts {
+                    return Err(LaunchError::Channel(ChannelError::Closed).into());
+                }
+                let processes = devices.split_off(mounts).pop();
+                Some(Ok(Mount { devices, processes, user, group }))
             }
             Some(Err(why)) => Some(Err(why)),
             None if self.mount => {
@@ -352,11 +361,12 @@ impl Cell {
         }
         let mounts = Mounts::read().map_err(GrantError::Mounts)?;
         let files = hatch.map(Hatch::files).unwrap_or_default();
+        let workspaces: Vec<_> = prepared.workspaces.iter().map(PathBuf::as_path).collect();
         let plan = Plan {
             read: &prepared.read,
             write: &prepared.write,
             home,
-            workspace: &prepared.workspace,
+            workspaces: &workspaces,
             links: &prepared.links,
             files: &files,
             user,
@@ -387,33 +397,20 @@ impl Cell {
         ] {
             environment.entry(name.into()).or_insert(value);
         }
-        let mut targets = Vec::new();
-        let roles = [("workspace", &self.workspace), ("state directory", &self.state)];
-        let files = self.trusted.iter().filter(|trusted| trusted.role.is_in_use());
-        let files = files.map(|trusted| ("operator's file", &trusted.path));
-        for (role, path) in roles.into_iter().chain(files) {
-            // What does not exist yet cannot be reached yet.
-            let Ok(path) = mounts::existing(path) else { continue };
-            let identity =
-                selftest::identity(&path).map_err(|e| LaunchError::Io("look up a directory", e))?;
-            let target = Target { role: role.to_owned(), path, identity };
-            if !targets.contains(&target) {
-                targets.push(target);
-            }
-        }
         let paths = |found: &[Resolved]| found.iter().map(|r| r.target.clone()).collect();
         let (ports, udp, listen) = match &self.network {
             Network::None => (None, false, Vec::new()),
             Network::Connect { ports, dns, listen } => (Some(ports.clone()), *dns, listen.clone()),
         };
-        Ok(Enter {
+        let mut enter = Enter {
             mode,
             program: prepared.program.path.clone(),
             name: self.program.clone(),
             arguments: self.arguments.clone(),
             environment: environment.into_iter().collect(),
-            workspace: prepared.workspace.clone(),
-            targets,
+            workspace: prepared.workspaces.first().cloned().unwrap_or_default(),
+            further: prepared.workspaces.iter().skip(1).cloned().collect(),
+            targets: Vec::new(),
             uid: mode.user().unwrap_or_else(|| geteuid().as_raw()),
             home: home.to_owned(),
             temporary,
@@ -426,7 +423,29 @@ impl Cell {
             terminal: matches!(self.streams, StandardStreams::Terminal { .. }),
             bait,
             hatch: None,
-        })
+        };
+        enter.targets = self.targets(&enter)?;
+        Ok(enter)
+    }
+
+    /// What must be out of the agent's reach.
+    fn targets(&self, enter: &Enter) -> Result<Vec<Target>, LaunchError> {
+        let files = self.trusted.iter().filter(|trusted| trusted.role.is_in_use());
+        let files = files.map(|trusted| ("operator's file", &*trusted.path));
+        let state = [("state directory", &*self.state)].into_iter();
+        let named = state.chain(files).map(|(role, path)| (role.to_owned(), path));
+        let mut targets = Vec::new();
+        for (role, path) in enter.workspaces().chain(named) {
+            // What does not exist yet cannot be reached yet.
+            let Ok(path) = mounts::existing(path) else { continue };
+            let identity =
+                selftest::identity(&path).map_err(|e| LaunchError::Io("look up a directory", e))?;
+            let target = Target { role, path, identity };
+            if !targets.contains(&target) {
+                targets.push(target);
+            }
+        }
+        Ok(targets)
     }
 }
 
@@ -447,9 +466,10 @@ fn map(channel: &Channel, stage: u32, user: u32, inner: u32) -> Result<Option<Ne
 struct Prepared {
     read: Vec<Resolved>,
     write: Vec<Resolved>,
-    workspace: PathBuf,
+    /// The first is the one in which the program begins.
+    workspaces: Vec<PathBuf>,
     program: Program,
-    /// Links on the way to the program and to the workspace.
+    /// Links on the way to the program and to the workspaces.
     links: Vec<(PathBuf, PathBuf)>,
     suspects: Vec<PathBuf>,
 }

@@ -21,8 +21,8 @@ use rustix::{
 };
 use serde::{Serialize, de::DeserializeOwned};
 
-/// Most descriptors in one message.
-const DESCRIPTORS: usize = 8;
+/// Most descriptors in one message: three for each of nine workspaces, and two streams.
+const DESCRIPTORS: usize = 32;
 /// Largest message in bytes; the kernel's default socket buffer holds it.
 const LARGEST: usize = 192 * 1024;
 

@@ -301,10 +301,11 @@ fn denied(spec: &Enter) -> Vec<DeniedGrant> {
 
 fn restrict_files(spec: &Enter, mount: bool) -> Result<Applied, StageError> {
     // The rights in the mount are those that its server and the modes there give.
-    let mount = mount.then(|| (spec.workspace.clone(), Right::Write));
+    let mounts = spec.workspaces().filter(|_| mount);
+    let mounts = mounts.map(|(_, path)| (path.to_owned(), Right::Write));
     let given = places(spec)
         .into_iter()
-        .chain(mount)
+        .chain(mounts)
         .filter_map(|(path, right)| Some((mounts::without_links(&path).ok()?, right)));
     let opened: Vec<_> = given
         .chain(usual(spec).into_iter().filter_map(|(path, right)| {
@@ -413,6 +414,7 @@ mod tests {
             arguments: Vec::new(),
             environment: Vec::new(),
             workspace: "/work".into(),
+            further: Vec::new(),
             targets: Vec::new(),
             uid: 1,
             home: "/home/agent".into(),

@@ -80,11 +80,11 @@ fn start(channel: &Channel) -> Result<Started, StageError> {
     Ok((init.mode, agent, signals))
 }
 
-/// Gives the broker the mount's descriptor. None is left here: as long as there is one
-/// anywhere, whoever uses the mount would wait for an answer of one who is gone.
+/// Gives the broker the descriptors of the mounts. None is left here: as long as there is one
+/// anywhere, whoever uses its mount would wait for an answer of one who is gone.
 fn hand_over(channel: &Channel, entered: Entered) -> Result<(), StageError> {
     let (made, mut descriptors) = match entered.mount {
-        Some(Ok(device)) => (Some(Ok(())), vec![device]),
+        Some(Ok(devices)) => (Some(Ok(())), devices),
         Some(Err(why)) => (Some(Err(why)), Vec::new()),
         None => (None, Vec::new()),
     };

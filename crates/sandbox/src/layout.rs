@@ -102,8 +102,8 @@ pub(super) struct Keep {
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub(super) struct Layout {
     pub(super) nodes: BTreeMap<PathBuf, Node>,
-    /// What is mounted last, on top of the workspace's directory.
-    pub(super) mount: Option<WorkspaceMount>,
+    /// What is mounted last, on top of the workspaces' directories.
+    pub(super) mounts: Vec<WorkspaceMount>,
 }
 
 /// A grant cannot be given.
@@ -118,9 +118,9 @@ pub enum GrantError {
     /// The path cannot be looked up.
     #[error("`{path}`, which the agent is to get, cannot be opened: {1}", path = .0.display())]
     Lookup(PathBuf, io::Error),
-    /// The path lies in the workspace, at whose path there is a mount.
+    /// The path lies in a workspace, at whose path there is a mount.
     #[error(
-        "`{}` cannot be given to the agent: it lies in the workspace, which the agent has as a mount here; \
+        "`{}` cannot be given to the agent: it lies in a workspace, which the agent has as a mount here; \
          let the policy allow it, or leave the mount out", .0.display()
     )]
     InMount(PathBuf),
@@ -214,7 +214,7 @@ pub(super) struct Plan<'a> {
     pub(super) read: &'a [Resolved],
     pub(super) write: &'a [Resolved],
     pub(super) home: &'a Path,
-    pub(super) workspace: &'a Path,
+    pub(super) workspaces: &'a [&'a Path],
     /// Links on the way to the agent's program and to the workspace; they disclose
     /// nothing but what they say.
     pub(super) links: &'a [(PathBuf, PathBuf)],
@@ -223,7 +223,7 @@ pub(super) struct Plan<'a> {
     /// The ids that the agent sees itself as.
     pub(super) user: (u32, u32),
     pub(super) temporary_mode: u16,
-    /// Whether the workspace's path is to have a mount.
+    /// Whether the workspaces' paths are to have mounts.
     pub(super) mount: bool,
 }
 
@@ -273,18 +273,20 @@ impl Layout {
             let node = Node::From { source: (*source).to_owned(), keep: keep(&own.options) };
             nodes.insert((*name).into(), node);
         }
-        nodes.insert(plan.workspace.to_owned(), Node::Empty { mode: 0o555, writable: false });
-        let mount = plan.mount.then(|| WorkspaceMount::new(plan.workspace, plan.user));
-        if mount.is_some() {
+        for workspace in plan.workspaces {
+            nodes.insert(workspace.into(), Node::Empty { mode: 0o555, writable: false });
+        }
+        let mounted = plan.workspaces.iter().filter(|_| plan.mount);
+        let mounts: Vec<_> = mounted.map(|path| WorkspaceMount::new(path, plan.user)).collect();
+        for WorkspaceMount { path: workspace, .. } in &mounts {
             // It would be covered; a link there is the workspace's own.
-            let is_inside =
-                |path: &Path| path.starts_with(plan.workspace) && path != plan.workspace;
+            let is_inside = |path: &Path| path.starts_with(workspace) && path != workspace;
             nodes.retain(|path, node| !(is_inside(path) && matches!(node, Node::Link(_))));
             if let Some(path) = nodes.keys().find(|path| is_inside(path)) {
                 return Err(GrantError::InMount(path.clone()));
             }
         }
-        Ok(Self { nodes: without_covered(nodes), mount })
+        Ok(Self { nodes: without_covered(nodes), mounts })
     }
 }
 
@@ -377,7 +379,7 @@ mod tests {
             read: &grants(read),
             write: &grants(write),
             home: Path::new("/var"),
-            workspace: Path::new("/srv/work"),
+            workspaces: &[Path::new("/srv/work")],
             links: &[],
             files: &[],
             user: (1000, 1000),
@@ -400,7 +402,7 @@ mod tests {
                 read: &read,
                 write: &[],
                 home: Path::new("/var"),
-                workspace: &base,
+                workspaces: &[&base],
                 links: &[],
                 files: &[],
                 user: (1000, 1000),
@@ -414,7 +416,7 @@ mod tests {
             matches!(laid("inside", true), Err(GrantError::InMount(path)) if path == base.join("inside"))
         );
         let link = laid("link", true).unwrap();
-        assert!(!link.nodes.contains_key(&base.join("link")) && link.mount.is_some());
+        assert!(!link.nodes.contains_key(&base.join("link")) && !link.mounts.is_empty());
     }
 
     #[test]

@@ -82,6 +82,7 @@ pub use reach::{Apart, Outside, TooFar};
 pub use running_agent::RunningAgent;
 pub use spec::{
     Cell, DeniedGrant, Enforcement, Entrance, Grant, Network, Probe, Report, StandardStreams,
+    Workspace,
 };
 pub use stage::{CELL_COMMAND, Stage};
 pub use terminal::is_on_terminal;

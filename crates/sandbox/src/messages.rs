@@ -1,6 +1,9 @@
 //! The messages between the broker and the stages of a cell. Plain data.
 
-use std::{ffi::OsString, path::PathBuf};
+use std::{
+    ffi::OsString,
+    path::{Path, PathBuf},
+};
 
 use serde::{Deserialize, Serialize};
 
@@ -34,7 +37,10 @@ pub(super) struct Enter {
     pub(super) name: OsString,
     pub(super) arguments: Vec<OsString>,
     pub(super) environment: Vec<(OsString, OsString)>,
+    /// Where the program begins.
     pub(super) workspace: PathBuf,
+    /// Further workspaces.
+    pub(super) further: Vec<PathBuf>,
     /// What must be out of reach, with its identity.
     pub(super) targets: Vec<Target>,
     /// The agent's user as the host sees it.
@@ -58,6 +64,13 @@ pub(super) struct Enter {
 }
 
 impl Enter {
+    /// All workspaces, each with what it is, in words.
+    pub(super) fn workspaces(&self) -> impl Iterator<Item = (String, &Path)> {
+        let further = self.further.iter().zip(1..);
+        let further = further.map(|(path, n): (_, u32)| (further_role(n), path.as_path()));
+        std::iter::once(("workspace".to_owned(), self.workspace.as_path())).chain(further)
+    }
+
     /// True if the cell has a network namespace of its own.
     pub(super) fn private_network(&self) -> bool {
         self.mode.is_full() && self.ports.is_none()
@@ -70,6 +83,11 @@ impl Enter {
     pub(super) fn stays_root(&self) -> bool {
         matches!(self.mode, Mode::User | Mode::Partial { user: None }) && self.uid == 0
     }
+}
+
+/// What the further workspace of this number is, in words.
+fn further_role(number: u32) -> String {
+    format!("further workspace {number}")
 }
 
 /// Something of the operator's that the agent must not reach.
@@ -100,10 +118,10 @@ pub(super) struct Bait {
 pub(super) enum News {
     /// The first stage is in a user namespace that waits for its maps.
     Unmapped,
-    /// The cell stands. If it has a mount, its descriptor is attached, and that of the
+    /// The cell stands. If it has mounts, their descriptors are attached, and that of the
     /// cell's `/proc`, if it has one.
     Built {
-        /// Whether it has one, if it was to have one.
+        /// Whether it has them, if it was to have any.
         mount: Option<Result<(), NoMount>>,
     },
     /// The cell was tested. If the agent has a pseudo-terminal, its outer end is attached.
@@ -145,7 +163,7 @@ pub(super) enum Go {
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) struct RootReady {
     pub(super) proc: bool,
-    /// Whether there is a mount at the workspace's path.
+    /// Whether there is a mount at the path of each workspace.
     pub(super) mount: bool,
 }
 

@@ -1,4 +1,4 @@
-//! The mount at the workspace's path: a file system of FUSE (fuse(4)) that somebody
+//! The mount at the path of each workspace: a file system of FUSE (fuse(4)) that somebody
 //! outside of the sandbox serves.
 //!
 //! The device is opened in the sandbox's user namespace, which the kernel demands of
@@ -26,12 +26,12 @@ const TYPE: &str = "fuse.portcullis";
 /// What stands in the table of mounts where others have their device.
 const SOURCE: &str = "portcullis";
 
-/// A mount that waits to be served.
+/// Mounts that wait to be served, one for each workspace.
 #[derive(Debug)]
 pub struct Mount {
-    /// Where the kernel's requests are read and answered. When the last copy is closed,
-    /// whoever uses the mount gets `ENOTCONN`.
-    pub device: OwnedFd,
+    /// Where the kernel's requests are read and answered, for each workspace in their order.
+    /// When the last copy of one is closed, whoever uses that mount gets `ENOTCONN`.
+    pub devices: Vec<OwnedFd>,
     /// The sandbox's `/proc`, if it has one, by whose numbers requests name processes.
     pub processes: Option<OwnedFd>,
     /// The agent's user, as numbers in the mount are understood.

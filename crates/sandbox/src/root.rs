@@ -71,8 +71,8 @@ pub(super) struct Entered {
     /// Whether `/proc` could be mounted: a container whose own `/proc` is partly hidden
     /// forbids it, and then the cell has an empty one.
     pub(super) proc: bool,
-    /// The descriptor of the mount at the workspace's path, if there was to be one.
-    pub(super) mount: Option<Result<OwnedFd, NoMount>>,
+    /// The descriptors of the mounts at the workspaces' paths, if there were to be any.
+    pub(super) mount: Option<Result<Vec<OwnedFd>, NoMount>>,
 }
 
 /// Builds the root directory and moves this process, and every process that
@@ -81,7 +81,7 @@ pub(super) fn enter(layout: &Layout) -> Result<Entered, RootError> {
     let top = Path::new("/");
     mount_change(top, MountPropagationFlags::PRIVATE | MountPropagationFlags::REC)
         .map_err(machine("make private the mounts beneath", top))?;
-    let device = layout.mount.as_ref().map(|_| mount::open_device());
+    let devices: Vec<_> = layout.mounts.iter().map(|_| mount::open_device()).collect();
     let mut sources = Sources::open(layout)?;
     let base = base();
     mount_at(
@@ -110,9 +110,11 @@ pub(super) fn enter(layout: &Layout) -> Result<Entered, RootError> {
     }
     builder.remount(top, MountFlags::RDONLY | MountFlags::NOSUID | MountFlags::NODEV)?;
     // Last: nobody serves it yet, so whoever looked at a path in it would wait.
-    let mount = layout.mount.as_ref().zip(device).map(|(plan, device)| {
+    let made = layout.mounts.iter().zip(devices).map(|(plan, device)| {
         device.and_then(|device| plan.make(device, &builder.outside(&plan.path)))
     });
+    let made = made.collect::<Result<Vec<_>, _>>();
+    let mount = (!layout.mounts.is_empty()).then_some(made);
     chdir(base).map_err(at("enter", base))?;
     pivot_root(".", ".").map_err(machine("make the root directory of", base))?;
     unmount(".", UnmountFlags::DETACH).map_err(machine("leave the root directory for", base))?;

@@ -62,7 +62,7 @@ pub(super) struct Confinement {
     pub(super) signals: bool,
     /// There is a `/proc`.
     pub(super) proc: bool,
-    /// There is a mount at the workspace's path.
+    /// There is a mount at the path of each workspace.
     pub(super) mount: bool,
 }
 
@@ -192,22 +192,31 @@ fn places<'a>(spec: &'a Enter, confinement: &Confinement, list: &mut Attempts<'a
             }
         }
     }
-    if confinement.mount {
-        // The policy may let nothing be listed.
-        list.add(Must::Succeed, false, "look at the workspace through its mount", || {
-            let flags = AtFlags::STATX_FORCE_SYNC;
-            let facts = statx(CWD, &spec.workspace, flags, StatxFlags::TYPE)?;
-            require(FileType::from_raw_mode(facts.stx_mode.into()).is_dir())
-        });
-        list.add(Must::Succeed, false, "have the workspace's mount served by the gate", || {
-            require(rustix::fs::statfs(&spec.workspace)?.f_type == FUSE)
-        });
-    } else {
-        let trace = spec.workspace.join(TRACE);
-        list.add(Must::Fail, false, "create a file in the workspace", move || create(&trace));
-        list.add(Must::Fail, false, "change the mode of the workspace", || {
-            Ok(rustix::fs::chmod(&spec.workspace, FileMode::from_raw_mode(0o755))?)
-        });
+    for (what, path) in spec.workspaces() {
+        if confinement.mount {
+            // The policy may let nothing be listed.
+            list.add(
+                Must::Succeed,
+                false,
+                format!("look at the {what} through its mount"),
+                move || {
+                    let flags = AtFlags::STATX_FORCE_SYNC;
+                    let facts = statx(CWD, path, flags, StatxFlags::TYPE)?;
+                    require(FileType::from_raw_mode(facts.stx_mode.into()).is_dir())
+                },
+            );
+            let name = format!("have the mount of the {what} served by the gate");
+            list.add(Must::Succeed, false, name, move || {
+                require(rustix::fs::statfs(path)?.f_type == FUSE)
+            });
+        } else {
+            let trace = path.join(TRACE);
+            let name = format!("create a file in the {what}");
+            list.add(Must::Fail, false, name, move || create(&trace));
+            list.add(Must::Fail, false, format!("change the mode of the {what}"), move || {
+                Ok(rustix::fs::chmod(path, FileMode::from_raw_mode(0o755))?)
+            });
+        }
     }
     if !spec.mode.is_full() {
         list.add(Must::Filtered, true, "watch files", || {

@@ -1,6 +1,11 @@
 //! What a cell is to be, and what it turned out to be. Plain data.
 
-use std::{collections::BTreeMap, ffi::OsString, fmt, path::PathBuf};
+use std::{
+    collections::BTreeMap,
+    ffi::OsString,
+    fmt,
+    path::{Path, PathBuf},
+};
 
 use serde::{Deserialize, Serialize};
 
@@ -53,6 +58,15 @@ pub enum Network {
     },
 }
 
+/// A workspace besides the one in which the agent begins.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Workspace {
+    /// Its canonical path.
+    pub root: PathBuf,
+    /// Its path as the operator gave it, absolute.
+    pub alias: PathBuf,
+}
+
 /// A directory or file of the host that the agent gets.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Grant {
@@ -79,6 +93,8 @@ pub struct Cell {
     /// Its path as the operator gave it, absolute: the name by which an editor
     /// may know it.
     pub alias: Option<PathBuf>,
+    /// Further workspaces, which it must not reach either.
+    pub further: Vec<Workspace>,
     /// The state directory, which the agent must not reach.
     pub state: PathBuf,
     /// Policy and other files of the operator, which it must not change either.
@@ -102,8 +118,17 @@ pub struct Cell {
     pub files: Option<u64>,
     /// What the program's standard streams are.
     pub streams: StandardStreams,
-    /// Whether a mount at the workspace's path is to be made, for somebody else to serve.
+    /// Whether a mount at the path of each workspace is to be made, for somebody else to serve.
     pub mount: bool,
+}
+
+impl Cell {
+    /// All workspaces, each with the path that the operator gave.
+    pub(super) fn workspaces(&self) -> impl Iterator<Item = (&Path, Option<&Path>)> {
+        let further = self.further.iter();
+        let further = further.map(|Workspace { root, alias }| (root.as_path(), Some(&**alias)));
+        std::iter::once((self.workspace.as_path(), self.alias.as_deref())).chain(further)
+    }
 }
 
 /// What the program's standard streams are.

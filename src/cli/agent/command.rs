@@ -15,22 +15,19 @@ use std::{
 
 use serde_json::Value;
 
-use self::{home::Home, summary::Summary};
+use self::{home::Home, summary::Summaries};
 use super::{
     options::SandboxOptions,
-    policy_watch::PolicyWatch,
     protocol::Service,
     repository,
     start::{Broker, Recorded, Wish, build, explain, introduce, start_gate, warn},
     supervisor::{Ended, GRACE, Manner, Supervisor},
+    workspaces::finish,
 };
 use crate::{
     app::{
         failure::{Context as _, Failure},
         fresh::{Destination, Fresh},
-        policy_loading::warn_of_observing,
-        policy_transfer::SharedPolicy,
-        ship::{self, Shipping},
         stderr,
     },
     sandbox::{
@@ -101,7 +98,7 @@ fn open_summary(named: &Path, paths: &TrustedPaths) -> Result<Destination, Failu
 }
 
 /// Writes the summary to its file.
-fn store(summary: &Summary, file: Destination) -> Result<(), Failure> {
+fn store(summary: &Summaries, file: Destination) -> Result<(), Failure> {
     let fresh = Fresh::at(file)?;
     let written = fresh.file().write_all(summary.json().as_bytes()).and_then(|()| fresh.keep());
     written.or_fail("cannot write the summary")
@@ -150,41 +147,37 @@ impl Command {
         let named = common.agent.clone().or(named);
         let agent = named.clone().map_or_else(|| common.agent(AGENT), Ok)?;
         let mut home = Home::of(named.as_ref())?;
-        let opened = self.sandbox.open(home.name())?;
+        let workspaces = self.sandbox.open(home.name())?;
         let make =
-            |command: &[_]| self.sandbox.cell(&opened, home.name(), command, Enforcement::Full);
+            |command: &[_]| self.sandbox.cell(&workspaces, home.name(), command, Enforcement::Full);
         let mut cell = self.cell(make)?;
         home.is_at(&cell.home);
         (cell.files, cell.streams) = (files, self.streams);
         for (name, value) in &self.environment {
             cell.environment.entry(name.clone()).or_insert_with(|| value.clone());
         }
-        let paths = TrustedPaths {
-            trusted: opened.trusted.clone(),
-            ..cell.trusted_paths().map_err(explain)?
-        };
+        let paths = workspaces.trusted_paths(&cell).map_err(explain)?;
         let file = self.report.summary.as_deref();
         let file = file.map(|named| open_summary(named, &paths)).transpose()?;
-        let shared = SharedPolicy::create().or_fail("cannot start the gate")?;
+        let shared = workspaces.shared_policies()?;
         let service = if self.is_on_terminal() { Service::Terminal } else { Service::Command };
         let mut gate =
-            start_gate(&self.sandbox, &opened, &agent, &shared, service, Wish::Required, &[])?;
-        let watch = PolicyWatch::new(&opened.texts, paths, opened.operator.clone(), shared);
+            start_gate(&self.sandbox, &workspaces, &agent, &shared, service, Wish::Required, &[])?;
+        let watches = workspaces.watches(&paths, shared);
         let (built, _) =
             build(&mut gate, &mut cell, Wish::Required, "`portcullis doctor` says more")?;
         let pending = built.test().map_err(explain)?;
         warn(&pending.report);
-        warn_of_observing(&opened.policy);
+        workspaces.warn_of_observing();
         let mut facts = pending.report.facts();
         facts.extend(preset.map(|name| ("preset".to_owned(), name.into())));
         facts.extend(granted(&cell));
         if self.is_on_terminal() {
             facts.insert("pseudoTerminal".to_owned(), true.into());
         }
-        let Recorded { session, record } = introduce(&mut gate, &pending, &cell, facts)?;
-        ship::check(&opened.state_path, &opened.audit.ship)?;
-        let shipping = Shipping::start(&opened.state_path, &opened.audit.ship)?;
-        repository::prepare(&pending, &opened, &signals)?;
+        let Recorded { session, records } = introduce(&mut gate, &pending, &cell, facts)?;
+        let shipping = workspaces.ship()?;
+        workspaces.all().try_for_each(|opened| repository::prepare(&pending, opened, &signals))?;
         let mut command = pending.release().map_err(explain)?;
         let outputs = mem::take(&mut command.outputs);
         let time_is_over = self.timeout.and_then(|timeout| Instant::now().checked_add(timeout));
@@ -192,7 +185,7 @@ impl Command {
             true => Manner::Terminal,
             false => Manner::Command { timeout: self.timeout },
         };
-        let supervisor = Supervisor::new(command, gate, (signals, suspend), watch, manner)?;
+        let supervisor = Supervisor::new(command, gate, (signals, suspend), watches, manner)?;
         if self.is_on_terminal() {
             stderr::hold();
         }
@@ -200,10 +193,11 @@ impl Command {
         stderr::show_held();
         // The command is gone. A signal ends what is left, which nobody has to wait for.
         unblock_signals().or_fail("cannot unblock signals")?;
-        shipping.finish();
+        finish(shipping);
         let Ended { code, timed_out, gate_failed, .. } = ended?;
         let code = if timed_out { TIMED_OUT } else { code };
-        let summary = Summary::read(&opened, &session, record, code, timed_out);
+        let begun = workspaces.all().zip(records);
+        let summary = Summaries::read(begun, &session, code, timed_out);
         let stored = match (&summary, file) {
             (Ok(summary), Some(file)) => store(summary, file),
             _ => Ok(()),

@@ -7,7 +7,6 @@
 //! serves, the broker hands it other policies (`orders`).
 
 use std::{
-    collections::BTreeMap,
     fs::File,
     io::{self, BufRead as _, BufReader, Read, Write},
     os::fd::OwnedFd,
@@ -19,12 +18,13 @@ use std::{
         mpsc,
     },
     thread,
-    time::Duration,
+    time::{Duration, Instant},
 };
 
 use nix::sys::signalfd::SignalFd;
 
 use super::{
+    gateway_start::{self, Given, Introduced},
     notices::{self, AgentNotices},
     orders::Orders,
     protocol::{self, Acp, Agent, Progress, Serve, Service},
@@ -32,24 +32,21 @@ use super::{
 use crate::{
     acp,
     app::{
-        bootstrap::{Profile, Recovered, Started},
+        bootstrap::Started,
         failure::{Context as _, Failure},
         logging,
-        mount::{self, Mounted},
         policy_transfer::SharedPolicy,
         process,
-        scratch::Place,
         session::session,
         stderr,
     },
-    cli::announcer::Announcer,
-    config::audit::MountRecords,
     mcp::{
         self,
         attach::AttachTokens,
+        paths::Roots,
         sandbox_socket::{Connections, SandboxSocket},
     },
-    model::{Door, Session},
+    model::Door,
     sandbox::{Channel, become_gate, stop_signals, suspend_signal},
 };
 
@@ -73,9 +70,6 @@ const SOCKET_TIMEOUT: Duration = Duration::from_secs(5);
 /// broker kills them after four seconds.
 const MOUNT_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// The record of what the sandbox is, where there is a mount.
-const SANDBOX: &str = "sandbox";
-
 /// How long the gate waits for the end of the agent's stderr.
 const LAST_WORDS: Duration = Duration::from_secs(1);
 
@@ -91,160 +85,124 @@ fn run(parent: u32) -> Result<(), Failure> {
     let _suspend = suspend_signal().or_fail("cannot watch for signals")?;
     let (order, files) = channel.receive::<Serve>().or_fail("cannot start the gate")?;
     let mut files = files.into_iter();
-    let mut opened = order.launch.open(&mut files)?;
-    opened.sign_through(&mut files)?;
-    let [shared] = take(files.by_ref().take(1).collect())?;
-    let shared = SharedPolicy::from(shared);
-    let editor = files.collect::<Vec<_>>();
     let agent = order.agent.parse().or_fail("cannot name the agent")?;
+    let open = |workspace| Given::open(workspace, &agent, order.mount, &mut files);
+    let given = order.workspaces.iter().map(open).collect::<Result<Vec<_>, _>>()?;
+    let editor = files.collect::<Vec<_>>();
     let door = match order.service {
         Service::Acp(_) => Door::Acp,
         Service::Command | Service::Terminal => Door::Mount,
     };
-    let scratch = match order.mount {
-        true => Place::open(&opened, &agent)?,
-        false => None,
-    };
     let session = session(agent, door)?;
-    let options = logging::Options { log: order.launch.log.clone() };
-    logging::start(&options, &opened.state_path)?;
-    let (mount, processes) = match order.mount {
-        true => {
-            let roots = vec![order.launch.workspace.clone(), order.workspace_alias.clone()];
-            let mount = receive_mount(&channel, (scratch, roots), opened.audit.mount)?;
-            let processes = mount.as_ref().and_then(|mount| mount.processes.as_ref());
-            let processes = processes.map(OwnedFd::try_clone).transpose();
-            (mount, processes.or_fail("cannot start the gate")?)
-        }
-        false => (None, None),
+    if let Some((main, workspace)) = given.first().zip(order.workspaces.first()) {
+        let options = logging::Options { log: workspace.launch.log.clone() };
+        logging::start(&options, main.state_path())?;
+    }
+    let (introduced, shared) = gateway_start::start(&channel, given, &session, order.mount)?;
+    let Introduced { started, mounted, agent, streams } = introduced;
+    let place = if mounted.is_empty() { mcp::Place::Cell } else { mcp::Place::Mounted };
+    let serving = Serving {
+        channel: &channel,
+        signals: &signals,
+        order: &order,
+        started: &started,
+        shared: &shared,
+        place,
     };
-    let scratch = mount.as_ref().and_then(|mount| mount.scratch.as_ref());
-    let scratch = scratch.map(|place| place.directory.try_clone()).transpose();
-    let scratch = scratch.or_fail("cannot start the gate")?;
-    let profile =
-        Profile { long_lived: true, reloads: true, processes, scratch, ..Profile::default() };
-    let confined = opened.confine(profile)?;
-    let dropped_capabilities = confined.report().dropped_capabilities;
-    channel
-        .send(&Progress::Confined { dropped_capabilities }, &[])
-        .or_fail("cannot answer the broker")?;
-
-    let recovered = confined.recover()?;
-    let Introduced { started, mounted, agent, streams } =
-        introduce(&channel, recovered, session, mount)?;
-    let place = if mounted.is_some() { mcp::Place::Mounted } else { mcp::Place::Cell };
-    let serving = Serving { channel: &channel, signals: &signals, shared: &shared, place };
     let served = match &order.service {
-        Service::Acp(way) => serving.acp(&order, way, (&started, agent, streams), editor),
-        Service::Command => serving.command(&started),
+        Service::Acp(way) => serving.acp(way, (agent, streams), editor),
+        Service::Command => serving.command(),
         Service::Terminal => {
             stderr::hold();
-            let served = serving.command(&started);
+            let served = serving.command();
             stderr::show_held();
             served
         }
     };
     // Also after an error: what programs wrote is stored, and the end on record.
-    if let Some(mounted) = mounted {
-        mounted.end(MOUNT_TIMEOUT);
+    let end = Instant::now() + MOUNT_TIMEOUT;
+    for mounted in mounted {
+        mounted.end(end.saturating_duration_since(Instant::now()));
     }
     served?;
-    started.stop(STOP_TIMEOUT).map(drop)
+    let stopped: Vec<_> = started.into_iter().map(|started| started.stop(STOP_TIMEOUT)).collect();
+    stopped.into_iter().try_for_each(|stopped| stopped.map(drop))
 }
 
-/// A gate whose start is on record, and the agent that waits.
-struct Introduced {
-    started: Started,
-    mounted: Option<Mounted>,
-    agent: Agent,
-    /// The agent's streams, and what its MCP clients come from.
-    streams: Vec<OwnedFd>,
-}
-
-/// Records the start and what the test of the sandbox found, in one record, or with a mount
-/// in two: its test needs the mount, and that the start.
-fn introduce(
-    channel: &Channel,
-    recovered: Recovered,
-    session: Session,
-    mount: Option<mount::Order>,
-) -> Result<Introduced, Failure> {
-    let Some(mount) = mount else {
-        let (mut agent, streams) = introduced(channel)?;
-        let started = recovered.start(session, std::mem::take(&mut agent.facts))?;
-        return Ok(Introduced { started, mounted: None, agent, streams });
-    };
-    let mut facts = BTreeMap::from([("mount".to_owned(), true.into())]);
-    if let Some(scratch) = &mount.scratch {
-        facts.extend(scratch.facts());
-        scratch.warn();
-    }
-    let started = recovered.start(session, facts)?;
-    let announcer = Announcer { state: started.state_path.clone() };
-    let mounted = Mounted::serve(&started, mount, Box::new(announcer))?;
-    match introduced_in(channel, &started) {
-        Ok((agent, streams)) => Ok(Introduced { started, mounted: Some(mounted), agent, streams }),
-        Err(error) => {
-            // No program ran.
-            mounted.end(Duration::ZERO);
-            Err(error)
-        }
-    }
-}
-
-/// Waits for an agent in a mount that is served, and records what its sandbox is.
-fn introduced_in(channel: &Channel, started: &Started) -> Result<(Agent, Vec<OwnedFd>), Failure> {
-    channel.send(&Progress::Mounted, &[]).or_fail("cannot answer the broker")?;
-    let (mut agent, streams) = introduced(channel)?;
-    let facts = std::mem::take(&mut agent.facts);
-    let recorded = started.gateway.note(&started.session, SANDBOX, facts);
-    recorded.or_fail("cannot record what the sandbox is")?;
-    Ok((agent, streams))
-}
-
-/// The broker, and what it orders.
+/// What is served, and the broker, which gives orders.
 struct Serving<'a> {
     channel: &'a Channel,
     signals: &'a SignalFd,
-    shared: &'a SharedPolicy,
+    order: &'a Serve,
+    /// The workspaces, in their order.
+    started: &'a [Started],
+    /// Where their later policies are put.
+    shared: &'a [SharedPolicy],
     /// Where the agent's MCP clients are.
     place: mcp::Place,
 }
 
 impl Serving<'_> {
     /// Serves the mount until the broker says that the command has ended.
-    fn command(&self, started: &Started) -> Result<(), Failure> {
-        self.say_started(started)?;
+    fn command(&self) -> Result<(), Failure> {
+        self.say_started()?;
         let (done, _serving) = io::pipe().or_fail("cannot open a pipe")?;
-        self.orders(started, None).follow(&done);
+        self.orders(None).follow(&done);
         Ok(())
     }
 
-    fn say_started(&self, started: &Started) -> Result<(), Failure> {
-        let (session, record) = (started.session.id.clone(), started.record);
-        let said = self.channel.send(&Progress::Started { session, record }, &[]);
+    /// The workspace in which the program begins.
+    fn main(&self) -> Result<&Started, Failure> {
+        self.started.first().ok_or_else(|| Failure::new("the order names no workspace"))
+    }
+
+    /// The others, as transports reach them.
+    fn further(&self) -> Vec<mcp::FurtherWorkspace> {
+        let further = self.started.iter().zip(&self.order.workspaces).skip(1);
+        let reached = |(started, workspace): (&Started, &protocol::Workspace)| {
+            let gateway = Arc::clone(&started.gateway);
+            let roots = Roots::new(gateway.workspace().root(), Some(&workspace.alias));
+            mcp::FurtherWorkspace { gateway, roots }
+        };
+        further.map(reached).collect()
+    }
+
+    /// The longest line of a request or a reply, in bytes.
+    fn max_line(&self) -> usize {
+        self.started.iter().map(Started::max_line).max().unwrap_or_default()
+    }
+
+    fn alias(&self) -> Option<PathBuf> {
+        self.order.workspaces.first().map(|workspace| workspace.alias.clone())
+    }
+
+    fn say_started(&self) -> Result<(), Failure> {
+        let session = self.main()?.session.id.clone();
+        let records = self.started.iter().map(|started| started.record).collect();
+        let said = self.channel.send(&Progress::Started { session, records }, &[]);
         said.or_fail("cannot answer the broker")
     }
 
-    fn orders<'a>(&'a self, started: &'a Started, agent_in: Option<Closable>) -> Orders<'a> {
-        let reloading = started.reloading(self.shared);
+    fn orders(&self, agent_in: Option<Closable>) -> Orders<'_> {
+        let all = self.started.iter().zip(self.shared);
+        let reloading = all.map(|(started, shared)| started.reloading(shared)).collect();
         Orders { channel: self.channel, signals: self.signals, reloading, agent_in }
     }
 
     /// Serves the agent over ACP.
     fn acp(
         &self,
-        order: &Serve,
         way: &Acp,
-        (started, mut agent, mut streams): (&Started, Agent, Vec<OwnedFd>),
+        (mut agent, mut streams): (Agent, Vec<OwnedFd>),
         editor: Vec<OwnedFd>,
     ) -> Result<(), Failure> {
+        let started = self.main()?;
         let [editor_in, editor_out] = take(editor)?;
         let hatch = if streams.len() > STREAMS { streams.pop() } else { None };
         let [agent_in, agent_out, agent_err] = take(streams)?;
         let attached = match hatch.zip(agent.entrance.take()) {
             Some((hatch, entrance)) => {
-                let config = mcp_config(started, order, self.place);
+                let config = self.mcp_config(started);
                 let tokens = AttachTokens::new(&entrance.program, &entrance.address);
                 let connections = match entrance.is_relayed {
                     true => Connections::Relay(hatch),
@@ -258,10 +216,10 @@ impl Serving<'_> {
             None => None,
         };
         let (socket, tokens) = attached.unzip();
-        self.say_started(started)?;
+        self.say_started()?;
 
         let agent_in = Closable::new(agent_in.into());
-        let orders = self.orders(started, Some(agent_in.clone()));
+        let orders = self.orders(Some(agent_in.clone()));
         let (said_all, wait_for_all) = mpsc::channel::<()>();
         thread::Builder::new()
             .name("agent-stderr".to_owned())
@@ -284,7 +242,7 @@ impl Serving<'_> {
                 .name("gate-orders".to_owned())
                 .spawn_scoped(scope, move || orders.follow(&done))
                 .or_fail("cannot start a thread")?;
-            let served = serve(started, order, way, streams, tokens, &agent);
+            let served = self.serve(started, way, streams, tokens, &agent);
             // Whoever waits for orders sees it closed.
             drop(serving);
             served
@@ -299,25 +257,60 @@ impl Serving<'_> {
         }
         Ok(())
     }
-}
 
-fn introduced(channel: &Channel) -> Result<(Agent, Vec<OwnedFd>), Failure> {
-    channel.receive::<Agent>().or_fail("the agent did not start")
-}
+    /// Serves until the agent closes its output, or the editor is gone and the
+    /// agent has had its time.
+    fn serve(
+        &self,
+        started: &Started,
+        way: &Acp,
+        streams: Streams,
+        attach: Option<Arc<AttachTokens>>,
+        agent: &Agent,
+    ) -> Result<(), Failure> {
+        let gateway = &started.gateway;
+        let policy = gateway.policy();
+        let config = acp::Config {
+            workspace_alias: self.alias(),
+            further: self.further(),
+            granted: agent.granted.clone(),
+            variables: agent.variables.clone(),
+            source: way.source.parse().or_fail("cannot serve")?,
+            prompt: !started.durable,
+            forward: way.forward.clone(),
+            notices: Some(streams.notices),
+            terminal_allowed: policy.agent().terminal,
+            max_line: self.max_line(),
+            attach,
+            ..acp::Config::new(started.session.clone(), gateway.workspace().root().to_owned())
+        };
+        let editor = (streams.editor_in, streams.editor_out);
+        let served = (streams.agent_out, ClosedWhenDropped(streams.agent_in));
+        let ending = acp::serve(gateway, &config, editor, served).or_fail("cannot serve")?;
+        tracing::info!(?ending, "the connection ended");
+        Ok(())
+    }
 
-fn receive_mount(
-    channel: &Channel,
-    (scratch, roots): (Option<Place>, Vec<PathBuf>),
-    records: MountRecords,
-) -> Result<Option<mount::Order>, Failure> {
-    let received = channel.receive::<Option<protocol::Mount>>();
-    let (order, files) = received.or_fail("the agent did not start")?;
-    let Some(order) = order else { return Ok(None) };
-    let mut files = files.into_iter();
-    let device = files.next().ok_or_else(|| Failure::new("no mount came with the order"))?;
-    let (user, group) = (order.user, order.group);
-    let processes = files.next();
-    Ok(Some(mount::Order { device, processes, user, group, roots, scratch, records }))
+    /// How the agent is served that comes through the hatch.
+    fn mcp_config(&self, started: &Started) -> mcp::Config {
+        let root = started.gateway.workspace().root().to_owned();
+        let name = mcp::Name::near(&root.file_name().unwrap_or_default().to_string_lossy());
+        mcp::Config {
+            session: started.session.clone(),
+            root,
+            alias: self.alias(),
+            further: self.further(),
+            toolset: mcp::Toolset::Workspace(name),
+            place: self.place,
+            // The client is the agent.
+            elicit: false,
+            // A policy that is taken up later may ask.
+            prompt: false,
+            max_line: self.max_line(),
+            attached: None,
+            notify: |line| errln!("{line}"),
+        }
+    }
 }
 
 /// What is connected to whom.
@@ -328,58 +321,6 @@ struct Streams {
     agent_out: File,
     /// What the agent prints beside ACP.
     notices: Arc<AgentNotices>,
-}
-
-/// Serves until the agent closes its output, or the editor is gone and the
-/// agent has had its time.
-fn serve(
-    started: &Started,
-    order: &Serve,
-    way: &Acp,
-    streams: Streams,
-    attach: Option<Arc<AttachTokens>>,
-    agent: &Agent,
-) -> Result<(), Failure> {
-    let gateway = &started.gateway;
-    let policy = gateway.policy();
-    let config = acp::Config {
-        workspace_alias: Some(order.workspace_alias.clone()),
-        granted: agent.granted.clone(),
-        variables: agent.variables.clone(),
-        source: way.source.parse().or_fail("cannot serve")?,
-        prompt: !started.durable,
-        forward: way.forward.clone(),
-        notices: Some(streams.notices),
-        terminal_allowed: policy.agent().terminal,
-        max_line: started.max_line(),
-        attach,
-        ..acp::Config::new(started.session.clone(), order.launch.workspace.clone())
-    };
-    let editor = (streams.editor_in, streams.editor_out);
-    let served = (streams.agent_out, ClosedWhenDropped(streams.agent_in));
-    let ending = acp::serve(gateway, &config, editor, served).or_fail("cannot serve")?;
-    tracing::info!(?ending, "the connection ended");
-    Ok(())
-}
-
-/// How the agent is served that comes through the hatch.
-fn mcp_config(started: &Started, order: &Serve, place: mcp::Place) -> mcp::Config {
-    let root = started.gateway.workspace().root().to_owned();
-    let name = mcp::Name::near(&root.file_name().unwrap_or_default().to_string_lossy());
-    mcp::Config {
-        session: started.session.clone(),
-        root,
-        alias: Some(order.workspace_alias.clone()),
-        toolset: mcp::Toolset::Workspace(name),
-        place,
-        // The client is the agent.
-        elicit: false,
-        // A policy that is taken up later may ask.
-        prompt: false,
-        max_line: started.max_line(),
-        attached: None,
-        notify: |line| errln!("{line}"),
-    }
 }
 
 /// A writer that another thread can close.

@@ -6,6 +6,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
+use super::workspaces::{self, AddedDirectory, Workspaces};
 use crate::{
     app::{
         agent_sandbox::{Ground, home, plain_cell},
@@ -50,6 +51,10 @@ pub(in crate::cli) struct SandboxOptions {
     /// on every interface; instead of what the policy says
     #[arg(long, value_name = "PORT", value_parser = clap::value_parser!(u16).range(1..))]
     agent_listen: Vec<u16>,
+    /// Another directory that the agent works in, each with a policy, log and backups of its
+    /// own, up to 8 [default policy: that of `--policy`]
+    #[arg(long, value_name = "DIR[=POLICY]", value_parser = AddedDirectory::parse)]
+    add_dir: Vec<AddedDirectory>,
     /// The file that the preset came from.
     #[arg(skip)]
     preset_file: Option<PathBuf>,
@@ -101,31 +106,37 @@ impl SandboxOptions {
     }
 
     /// Opens what the options name, for `agent`.
-    pub(in crate::cli) fn open(&self, agent: &AgentName) -> Result<Opened, Failure> {
+    pub(in crate::cli) fn open(&self, agent: &AgentName) -> Result<Workspaces, Failure> {
+        let further = workspaces::paths(&self.add_dir)?;
         // The sandbox compares the same paths again, when it looks up what it mounts.
-        let paths = |root: &Path, policy: &Policy| self.agent_paths(agent, root, policy);
-        let mut opened = Opened::open_with(&self.common, paths)?;
+        let paths = |root: &Path, policy: &Policy| {
+            Ok([self.agent_paths(agent, root, policy)?, further.clone()].concat())
+        };
+        let mut main = Opened::open_with(&self.common, paths)?;
         let file = self.preset_file.iter();
         let file = file.map(|path| (Trusted::Configuration, path.clone())).collect();
-        opened.trusted.extend(trusted_paths::listed(file)?);
-        opened.claim.warn(&opened.state_path, opened.workspace.root());
-        Ok(opened)
+        main.trusted.extend(trusted_paths::listed(file)?);
+        main.claim.warn(&main.state_path, main.workspace.root());
+        let granted = self.agent_paths(agent, main.workspace.root(), &main.policy)?;
+        Workspaces::open(main, &self.add_dir, &self.common, granted)
     }
 
     /// The sandbox of `agent`, which is `command`.
     pub(in crate::cli) fn cell(
         &self,
-        opened: &Opened,
+        workspaces: &Workspaces,
         agent: &AgentName,
         command: &[OsString],
         floor: Enforcement,
     ) -> Result<Cell, Failure> {
+        let opened = &workspaces.main;
         let Some((program, arguments)) = command.split_first() else {
             return Err(Failure::new("no agent was named").exit(Exit::Usage));
         };
         let home = home(opened.workspace.root(), agent)?;
         let mut cell = plain_cell(&Ground::from(opened), program.into(), home, floor);
-        cell.alias = Some(self.alias()?);
+        cell.alias = Some(opened.named.clone());
+        workspaces.add_further(&mut cell);
         cell.arguments = arguments.to_vec();
         cell.environment = environment(&opened.policy.agent().env, &self.agent_env);
         cell.read.extend(named(&self.agent_read)?);
@@ -135,11 +146,6 @@ impl SandboxOptions {
             cell.read_installation().map_err(Failure::new)?;
         }
         Ok(cell)
-    }
-
-    /// The workspace's path as it was given, absolute.
-    pub(in crate::cli) fn alias(&self) -> Result<PathBuf, Failure> {
-        std::path::absolute(&self.common.workspace).or_fail("cannot look up the workspace")
     }
 
     /// The agent's home and the paths that the agent gets besides those that the policy lets

@@ -17,7 +17,8 @@ use crate::{
 pub(super) struct Orders<'a> {
     pub(super) channel: &'a Channel,
     pub(super) signals: &'a SignalFd,
-    pub(super) reloading: Reloading<'a>,
+    /// The policies of the workspaces, in their order.
+    pub(super) reloading: Vec<Reloading<'a>>,
     /// The agent's input, which ends when the gate is to stop; `None` for a command, which
     /// gets the signals itself.
     pub(super) agent_in: Option<Closable>,
@@ -58,13 +59,18 @@ impl Orders<'_> {
                 continue;
             }
             match self.channel.receive::<Order>() {
-                Ok((Order::Policy { hash, trigger }, _)) => {
-                    if !self.reloading.reload(hash, &trigger) && trigger == "signal" {
+                Ok((Order::Policy { workspace, hash, trigger }, _)) => {
+                    let reloading = self.reloading.get(workspace);
+                    if reloading.is_some_and(|reloading| !reloading.reload(hash, &trigger))
+                        && trigger == "signal"
+                    {
                         errln!("portcullis: the policy is the one in force");
                     }
                 }
-                Ok((Order::NoPolicy { trigger, sha256, why }, _)) => {
-                    self.reloading.refuse(sha256.as_deref(), &why, &trigger);
+                Ok((Order::NoPolicy { workspace, trigger, sha256, why }, _)) => {
+                    if let Some(reloading) = self.reloading.get(workspace) {
+                        reloading.refuse(sha256.as_deref(), &why, &trigger);
+                    }
                 }
                 // A broker that is gone, or speaks in tongues, ends it.
                 Ok((Order::Stop, _)) | Err(_) => return self.stop(),

@@ -24,6 +24,8 @@ const INTERVAL: Duration = Duration::from_millis(500);
 
 /// The policy of a running gate.
 pub(crate) struct PolicyWatch {
+    /// The number of its workspace.
+    workspace: usize,
     reference: String,
     /// What its files must keep out of, and all else that is trusted.
     trusted: TrustedPaths,
@@ -43,10 +45,11 @@ pub(crate) struct PolicyWatch {
 type Look = Option<(u64, u64, i64, (i64, u64), (i64, u64))>;
 
 impl PolicyWatch {
-    /// Watches the policy with these `texts`;
+    /// Watches the policy of the `workspace` of this number with these `texts`;
     /// `trusted` is all else that is trusted, with what the agent gets. The first look offers
     /// the policy in any case: it may have changed since it was read.
     pub(crate) fn new(
+        workspace: usize,
         texts: &PolicyTexts,
         trusted: TrustedPaths,
         operator: Operator,
@@ -58,7 +61,7 @@ impl PolicyWatch {
             paths.extend(paths.first().map(|policy| signature_path(policy)));
         }
         let (read, last) = (Vec::new(), Vec::new());
-        Self { reference, trusted, operator, shared, paths, read, last, next }
+        Self { workspace, reference, trusted, operator, shared, paths, read, last, next }
     }
 
     /// When to look again; never for a policy that is not in files.
@@ -88,12 +91,14 @@ impl PolicyWatch {
     fn offer(&mut self, gate: &Gate, trigger: &str) {
         let before = looks(&self.paths);
         let offered = self.gather();
-        let order = |sha256, why| Order::NoPolicy { trigger: trigger.to_owned(), sha256, why };
+        let (workspace, trigger) = (self.workspace, trigger.to_owned());
+        let order =
+            |sha256, why| Order::NoPolicy { workspace, trigger: trigger.clone(), sha256, why };
         let sent = match offered {
             Ok(texts) => match self.shared.put(&texts) {
                 Ok(hash) => {
-                    let trigger = trigger.to_owned();
-                    gate.channel().send(&Order::Policy { hash, trigger }, &[])
+                    let trigger = trigger.clone();
+                    gate.channel().send(&Order::Policy { workspace, hash, trigger }, &[])
                 }
                 Err(error) => gate.channel().send(&order(None, error.to_string()), &[]),
             },

@@ -7,13 +7,20 @@ use serde_json::Value;
 
 use crate::{app::launch::Launch, sandbox::Entrance};
 
-/// The first message of the broker. After the files of the order, that of later policies and
-/// what the service needs are attached.
+/// A workspace that the gate serves.
+#[derive(Debug, Serialize, Deserialize)]
+pub(crate) struct Workspace {
+    pub(crate) launch: Launch,
+    /// Its path as it was given, absolute.
+    pub(crate) alias: PathBuf,
+}
+
+/// The first message of the broker. For each workspace the files of its launch and that of
+/// later policies are attached, and then what the service needs.
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) struct Serve {
-    pub(crate) launch: Launch,
-    /// The workspace's path as it was given, absolute.
-    pub(crate) workspace_alias: PathBuf,
+    /// The workspaces. The agent begins in the first.
+    pub(crate) workspaces: Vec<Workspace>,
     pub(crate) agent: String,
     pub(crate) service: Service,
     /// Whether the sandbox may get a mount: a [`Mount`], or none, follows before the gate
@@ -21,8 +28,9 @@ pub(crate) struct Serve {
     pub(crate) mount: bool,
 }
 
-/// What the broker says once the sandbox stands, if it has a mount. The descriptor by which
-/// that is served is attached, then the sandbox's `/proc`, if it has one.
+/// What the broker says once the sandbox stands, if it has mounts. The descriptors by which
+/// these are served are attached, one for each workspace, then the sandbox's `/proc`, if it
+/// has one.
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) struct Mount {
     /// The agent's user, by its number in the sandbox.
@@ -81,8 +89,8 @@ pub(crate) enum Progress {
     Started {
         /// The session in the log.
         session: String,
-        /// The number of its first record.
-        record: u64,
+        /// The number of its first record in the log of each workspace.
+        records: Vec<u64>,
     },
     /// The agent is not served over ACP any more. The mount is, until its programs are gone.
     Served {
@@ -98,6 +106,8 @@ pub(crate) enum Order {
     Stop,
     /// To take another policy up: the texts are in the shared file.
     Policy {
+        /// Which workspace's, by its number.
+        workspace: usize,
         /// The hash by which they are taken.
         hash: [u8; 32],
         /// What made the broker look.
@@ -105,6 +115,8 @@ pub(crate) enum Order {
     },
     /// There would be another policy, but it is out of the question.
     NoPolicy {
+        /// For which workspace, by its number.
+        workspace: usize,
         /// What made the broker look.
         trigger: String,
         /// Its hash, if it could be read.

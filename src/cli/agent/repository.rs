@@ -19,6 +19,7 @@ use crate::{
 /// What git compares of a file is its size and time alone: inode numbers are others in each
 /// mount.
 const SCRIPT: &str = r#"
+cd "$1" || exit
 [ -e .git ] && ! [ -e .git/portcullis-unfinished ] && exit 0
 command -v git >/dev/null || exit 3
 export GIT_CONFIG_GLOBAL=/dev/null GIT_CONFIG_NOSYSTEM=1
@@ -55,7 +56,8 @@ pub(in crate::cli) fn prepare(
     if !is_private || !pending.report.mount || rustix::fs::lstat(&own).is_err() {
         return Ok(());
     }
-    let command: Vec<OsString> = ["/bin/sh", "-c", SCRIPT].map(OsString::from).into();
+    let mut command: Vec<OsString> = ["/bin/sh", "-c", SCRIPT, "sh"].map(OsString::from).into();
+    command.push(opened.workspace.root().into());
     let mut is_told = false;
     let waits = |passed: Duration| {
         if passed > PROGRESS_DELAY && !is_told {

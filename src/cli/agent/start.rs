@@ -14,6 +14,7 @@ use super::{
     options::SandboxOptions,
     protocol::{self, Progress, Service},
     supervisor::Gate,
+    workspaces::Workspaces,
 };
 use crate::{
     app::{
@@ -57,9 +58,9 @@ impl Broker {
 /// Starts the gate, which gets `streams` for the `service`.
 pub(in crate::cli) fn start_gate(
     options: &SandboxOptions,
-    opened: &Opened,
+    workspaces: &Workspaces,
     agent: &AgentName,
-    shared: &SharedPolicy,
+    shared: &[SharedPolicy],
     service: Service,
     wish: Wish,
     streams: &[OwnedFd],
@@ -71,35 +72,42 @@ pub(in crate::cli) fn start_gate(
         .stdout(Stdio::null())
         .spawn()
         .or_fail("cannot start the gate")?;
-    let order = protocol::Serve {
+    let workspace = |opened: &Opened| protocol::Workspace {
         launch: Launch {
             workspace: opened.workspace.root().to_owned(),
             state: opened.state_path.clone(),
-            adopt: options.common.adopt.clone(),
+            // A state directory that was not named belongs to its workspace.
+            adopt: options.common.adopt.clone().filter(|_| std::ptr::eq(opened, &workspaces.main)),
             config: opened.operator.path.clone(),
             signatures: opened.operator.require_signature,
             signed_by: opened.signed_by.as_ref().map(ToString::to_string),
             audit: opened.audit.without_credentials(),
             log: options.logging.log.clone(),
         },
-        workspace_alias: options.alias()?,
+        alias: opened.named.clone(),
+    };
+    let order = protocol::Serve {
+        workspaces: workspaces.all().map(workspace).collect(),
         agent: agent.to_string(),
         service,
         mount: wish != Wish::Unwanted,
     };
-    let texts = packed(&opened.texts).or_fail("cannot hand the policy over")?;
     let mut gate = Gate::new(child, channel);
-    let mut files = vec![texts.as_fd()];
-    let signer = opened.audit.signer_key();
-    let (asked, asking) = Channel::pair().or_fail("cannot start the gate")?;
-    if signer.is_some() {
-        files.push(asking.as_fd());
+    let (mut files, mut signers) = (Vec::new(), Vec::new());
+    for (opened, shared) in workspaces.all().zip(shared) {
+        let texts = packed(&opened.texts).or_fail("cannot hand the policy over")?;
+        files.push(texts);
+        if let Some(public) = opened.audit.signer_key() {
+            let (asked, asking) = Channel::pair().or_fail("cannot start the gate")?;
+            files.push(asking.into());
+            signers.push((asked, opened.audit.signer.clone(), public));
+        }
+        files.push(shared.as_fd().try_clone_to_owned().or_fail("cannot start the gate")?);
     }
-    files.push(shared.as_fd());
-    files.extend(streams.iter().map(OwnedFd::as_fd));
+    let files: Vec<_> = files.iter().chain(streams).map(OwnedFd::as_fd).collect();
     gate.tell(&order, &files, "cannot start the gate")?;
-    if let Some(public) = signer {
-        signer::serve(asked, opened.audit.signer.clone(), &public)?;
+    for (asked, command, public) in signers {
+        signer::serve(asked, command, &public)?;
     }
     Ok(gate)
 }
@@ -195,14 +203,11 @@ pub(in crate::cli) fn build(
     Ok((built, Some(missing)))
 }
 
-/// Has the gate serve a mount, and returns when it does and its start is on record.
+/// Has the gate serve the mounts, and returns when it does and its start is on record.
 fn serve_mount(gate: &mut Gate, mount: Mount) -> Result<(), Failure> {
     let order = protocol::Mount { user: mount.user, group: mount.group };
-    let files: Vec<_> = [Some(&mount.device), mount.processes.as_ref()]
-        .into_iter()
-        .flatten()
-        .map(OwnedFd::as_fd)
-        .collect();
+    let files = mount.devices.iter().chain(&mount.processes).map(OwnedFd::as_fd);
+    let files: Vec<_> = files.collect();
     gate.tell(&Some(order), &files, "cannot hand the mount to the gate")?;
     // A copy that is kept would let programs wait for a gate that is gone.
     drop(mount);
@@ -217,8 +222,8 @@ fn serve_mount(gate: &mut Gate, mount: Mount) -> Result<(), Failure> {
 pub(in crate::cli) struct Recorded {
     /// Its identifier.
     pub(in crate::cli) session: String,
-    /// The number of its first record.
-    pub(in crate::cli) record: u64,
+    /// The number of its first record in the log of each workspace.
+    pub(in crate::cli) records: Vec<u64>,
 }
 
 /// Hands the waiting agent's streams to the gate, and returns when the start, with the
@@ -244,7 +249,7 @@ pub(in crate::cli) fn introduce(
     streams.extend(opened.map(|opened| opened.descriptor.as_fd()));
     gate.tell(&agent, &streams, "cannot hand the agent to the gate")?;
     match gate.next()? {
-        Progress::Started { session, record } => Ok(Recorded { session, record }),
+        Progress::Started { session, records } => Ok(Recorded { session, records }),
         _ => Err(Failure::new("the gate lost its way")),
     }
 }

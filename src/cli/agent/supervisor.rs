@@ -125,7 +125,7 @@ pub(crate) struct Supervisor {
     asked: bool,
     step: Step,
     deadline: Option<Instant>,
-    watch: PolicyWatch,
+    watches: Vec<PolicyWatch>,
     manner: Manner,
     timed_out: bool,
 }
@@ -155,7 +155,7 @@ impl Supervisor {
         agent: RunningAgent,
         gate: Gate,
         (signals, suspend): (SignalFd, SignalFd),
-        watch: PolicyWatch,
+        watches: Vec<PolicyWatch>,
         manner: Manner,
     ) -> Result<Self, Failure> {
         let handle = |pid: Option<Pid>| {
@@ -181,7 +181,7 @@ impl Supervisor {
                 Manner::Command { timeout: Some(timeout) } => Instant::now().checked_add(timeout),
                 _ => None,
             },
-            watch,
+            watches,
             manner,
             timed_out: false,
         })
@@ -234,7 +234,8 @@ impl Supervisor {
     }
 
     fn wait(&mut self) -> Result<(), Failure> {
-        let look = self.watch.next_look().filter(|_| self.step == Step::Running);
+        let looks = self.watches.iter().filter_map(PolicyWatch::next_look);
+        let look = looks.min().filter(|_| self.step == Step::Running);
         let limit = [self.deadline, look].into_iter().flatten().min().map(|then| {
             let left = then.saturating_duration_since(Instant::now());
             Timespec {
@@ -273,7 +274,7 @@ impl Supervisor {
                 continue;
             }
             if is_reload(&signal) && self.manner == Manner::Agent {
-                self.watch.reload(&self.gate);
+                self.watches.iter_mut().for_each(|watch| watch.reload(&self.gate));
                 continue;
             }
             self.asked = true;
@@ -291,7 +292,7 @@ impl Supervisor {
             self.agent.resume();
         }
         if self.step == Step::Running && self.agent_code.is_none() {
-            self.watch.look(&self.gate);
+            self.watches.iter_mut().for_each(|watch| watch.look(&self.gate));
         }
         Ok(())
     }

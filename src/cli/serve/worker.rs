@@ -365,6 +365,7 @@ impl Worker {
             session,
             root: self.started.gateway.workspace().root().to_owned(),
             alias: Some(self.start.alias.clone()),
+            further: Vec::new(),
             toolset: match self.start.reference {
                 true => Toolset::Reference,
                 false => Toolset::Workspace(Name::near(&self.start.name)),

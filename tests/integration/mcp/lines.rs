@@ -73,6 +73,7 @@ impl Site {
             session: self.session.clone(),
             root: self.base.path().join("ws"),
             alias: None,
+            further: Vec::new(),
             toolset: Toolset::Workspace(Name::near("ws")),
             place: Place::Host,
             elicit: false,

@@ -9,6 +9,7 @@ mod command;
 mod device;
 mod ends;
 mod exchange;
+mod further;
 mod kills;
 mod repository;
 mod scratch;

@@ -37,7 +37,7 @@ pub(super) fn ls(call: &Call<'_>, arguments: &Arguments) -> Result<Answer, Troub
     let rest =
         listed.entries.iter().filter(|entry| after.is_none_or(|after| *name(entry) > *after));
     let (mut entries, mut room, mut last, mut next) = (Vec::new(), BYTES, None, None);
-    for (entry, shown) in rest.filter_map(|entry| Some((entry, file_entry(entry)?))) {
+    for (entry, shown) in rest.filter_map(|entry| Some((entry, file_entry(call, entry)?))) {
         let Some(left) = room.checked_sub(shown.to_string().len()) else {
             next = last.map(name);
             break;
@@ -50,13 +50,13 @@ pub(super) fn ls(call: &Call<'_>, arguments: &Arguments) -> Result<Answer, Troub
 
 /// An entry as the module has it, which knows no FIFOs and devices: those are
 /// not served anyhow.
-fn file_entry(entry: &Entry) -> Option<Value> {
+fn file_entry(call: &Call<'_>, entry: &Entry) -> Option<Value> {
     if entry.kind == EntryKind::Other {
         return None;
     }
     let mut object = Map::new();
     object.insert("name".to_owned(), json!(entry.path.file_name().unwrap_or(".")));
-    object.insert("path".to_owned(), json!(entry.path.as_str()));
+    object.insert("path".to_owned(), json!(call.shown(&entry.path)));
     object.insert("type".to_owned(), json!(entry.kind.as_str()));
     object.extend(entry.size.map(|size| ("size".to_owned(), json!(size))));
     Some(Value::Object(object))
@@ -66,14 +66,14 @@ pub(super) fn glob(call: &Call<'_>, arguments: &Arguments) -> Result<Answer, Tro
     let (after, cut) = cursor(arguments)?;
     let after = after.map(|text| position(text, 0)).transpose()?;
     let query = GlobQuery {
-        pattern: arguments.text("pattern")?.to_owned(),
+        pattern: call.pattern(arguments.text("pattern")?)?,
         ignored: arguments.flag(INCLUDE_IGNORED)?,
         page: Some(Box::new(page(arguments, after, RESULTS)?)),
         ..GlobQuery::default()
     };
     let found = call.put(&Glob { path: WorkspacePath::root(), query })?;
     let served = found.entries.iter().filter(|entry| entry.kind != EntryKind::Other);
-    let matches = served.map(|entry| json!(entry.path.as_str())).collect();
+    let matches = served.map(|entry| json!(call.shown(&entry.path))).collect();
     let next = found.summary.next.as_ref().map(|next| next.path.as_str().to_owned());
     Ok(found_after(cut, matches, next, &found.summary))
 }
@@ -94,7 +94,7 @@ pub(super) fn grep(call: &Call<'_>, arguments: &Arguments) -> Result<Answer, Tro
     let mut matches = Vec::new();
     for file in &found.files {
         for line in file.lines.iter().filter(|line| line.matches) {
-            let (path, number) = (file.path.as_str(), line.number);
+            let (path, number) = (call.shown(&file.path), line.number);
             matches.push(match line.cut {
                 true => {
                     json!({ "path": path, "lineNumber": number, "line": line.text, "cut": true })

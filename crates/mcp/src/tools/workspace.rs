@@ -80,7 +80,8 @@ fn stat_entry(call: &Call<'_>, arguments: &Arguments) -> Result<Answer, Trouble>
         return Err(Trouble::Said("that is neither a file nor a directory nor a link".to_owned()));
     }
     let mut stat = Map::new();
-    let path = if entry.path.is_root() { "." } else { entry.path.as_str() };
+    let path = call.shown(&entry.path);
+    let path = if path.is_empty() { "." } else { &path };
     stat.insert("path".to_owned(), json!(path));
     stat.insert("type".to_owned(), json!(entry.kind.as_str()));
     stat.insert("size".to_owned(), json!(entry.size.unwrap_or(0)));

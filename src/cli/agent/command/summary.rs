@@ -26,8 +26,54 @@ const MOST_CHANGES: usize = 1_000;
 /// How many denials are told apart; the rest is counted.
 const MOST_DENIALS: usize = 1_000;
 
-/// The summary of one session.
-pub(super) struct Summary {
+/// What a session did in each of its workspaces; first in the one in which its command began.
+pub(super) struct Summaries(Vec<Summary>);
+
+impl Summaries {
+    /// Reads the records of `session` in the logs of these, each with the number of the first.
+    pub(super) fn read<'a>(
+        begun: impl Iterator<Item = (&'a Opened, u64)>,
+        session: &str,
+        code: u8,
+        timed_out: bool,
+    ) -> Result<Self, Failure> {
+        let read = |(opened, record)| Summary::read(opened, session, record, code, timed_out);
+        begun.map(read).collect::<Result<_, _>>().map(Self)
+    }
+
+    /// Returns them as text for people.
+    pub(super) fn text(&self) -> String {
+        match self.0.as_slice() {
+            [only] => only.text(""),
+            all => {
+                let of = |one: &Summary| one.text(&format!("{}: ", for_shell(&one.workspace)));
+                all.iter().map(of).collect()
+            }
+        }
+    }
+
+    /// Returns them as one line for programs.
+    pub(super) fn json(&self) -> String {
+        let mut all = self.0.iter();
+        let mut object = all.next().map(Summary::object).unwrap_or_default();
+        let further: Vec<_> = all
+            .map(|one| with(one.object(), "workspace", one.workspace.to_string_lossy().into()))
+            .collect();
+        if !further.is_empty() {
+            object = with(object, "furtherWorkspaces", further.into());
+        }
+        format!("{}\n", visible_json(&object.to_string()))
+    }
+}
+
+/// The object with one more member.
+fn with(mut object: Value, name: &str, value: Value) -> Value {
+    object.as_object_mut().map(|members| members.insert(name.to_owned(), value));
+    object
+}
+
+/// The summary of one session in one workspace.
+struct Summary {
     session: String,
     workspace: PathBuf,
     state: PathBuf,
@@ -62,7 +108,7 @@ struct Denial {
 
 impl Summary {
     /// Reads the records of `session`, whose first one has the number `record`.
-    pub(super) fn read(
+    fn read(
         opened: &Opened,
         session: &str,
         record: u64,
@@ -180,8 +226,8 @@ impl Summary {
         runs
     }
 
-    /// Returns it as text for people.
-    pub(super) fn text(&self) -> String {
+    /// Returns it as text for people, with `place` before what was done.
+    fn text(&self, place: &str) -> String {
         let mut text = String::new();
         let count = |n: usize, one: &str, more: &str| match n {
             0 => format!("no {more}"),
@@ -192,7 +238,7 @@ impl Summary {
         let denials = count(self.denials.len() + self.more_denials, "denial", "denials");
         let reads = count(self.reads, "version of a file read", "versions of files read");
         // Writing to a string does not fail.
-        let _ = writeln!(text, "portcullis: {changes}, {denials}, {reads}");
+        let _ = writeln!(text, "portcullis: {place}{changes}, {denials}, {reads}");
         self.list(&mut text, self.runs().into_iter().map(Line::Changes), self.more_changes);
         self.list(&mut text, self.denials.iter().map(Line::Denial), self.more_denials);
         if self.is_damaged {
@@ -220,11 +266,6 @@ impl Summary {
             let session = &self.session;
             let _ = writeln!(text, "  … and {more} more: `portcullis audit session {session}`");
         }
-    }
-
-    /// Returns it as one line for programs.
-    pub(super) fn json(&self) -> String {
-        format!("{}\n", visible_json(&self.object().to_string()))
     }
 
     fn object(&self) -> Value {

@@ -1,0 +1,212 @@
+//! The start of a gateway process, step by step: it opens its workspaces by name, confines
+//! itself to them, and records the start in the log of each.
+
+use std::{
+    collections::BTreeMap,
+    os::fd::OwnedFd,
+    path::{Path, PathBuf},
+    time::Duration,
+};
+
+use serde_json::Value;
+
+use super::protocol::{self, Agent, Progress, Workspace};
+use crate::{
+    app::{
+        bootstrap::{Confined, Profile, Recovered, Started, confine_all},
+        failure::{Context as _, Failure},
+        mount::{self, Mounted},
+        opened::Opened,
+        policy_transfer::SharedPolicy,
+        scratch::Place,
+    },
+    cli::announcer::Announcer,
+    model::{AgentName, Session},
+    sandbox::Channel,
+};
+
+/// The record of what the sandbox is, where there is a mount.
+const SANDBOX: &str = "sandbox";
+
+/// The fact of a start that names the workspaces that the same process serves.
+const OTHERS: &str = "otherWorkspaces";
+
+/// A workspace that the order names, opened.
+pub(super) struct Given {
+    opened: Opened,
+    alias: PathBuf,
+    /// Where its later policies are put.
+    pub(super) shared: SharedPolicy,
+    scratch: Option<Place>,
+}
+
+impl Given {
+    /// Opens a workspace for `agent`, which may see it in a `mount`. Its files come next.
+    pub(super) fn open(
+        workspace: &Workspace,
+        agent: &AgentName,
+        mount: bool,
+        files: &mut impl Iterator<Item = OwnedFd>,
+    ) -> Result<Self, Failure> {
+        let mut opened = workspace.launch.open(files)?;
+        opened.sign_through(files)?;
+        let shared = files.next().ok_or_else(|| Failure::new("no file came for later policies"))?;
+        let scratch = match mount {
+            true => Place::open(&opened, agent)?,
+            false => None,
+        };
+        let alias = workspace.alias.clone();
+        Ok(Self { opened, alias, shared: shared.into(), scratch })
+    }
+
+    pub(super) fn state_path(&self) -> &Path {
+        &self.opened.state_path
+    }
+}
+
+/// A gate whose start is on record, and the agent that waits.
+pub(super) struct Introduced {
+    /// The workspaces, in their order.
+    pub(super) started: Vec<Started>,
+    /// The mount of each, if there are any.
+    pub(super) mounted: Vec<Mounted>,
+    pub(super) agent: Agent,
+    /// The agent's streams, and what its MCP clients come from.
+    pub(super) streams: Vec<OwnedFd>,
+}
+
+/// Confines this process to the workspaces that were `given`, and records the start of the
+/// session in each; `mount` says whether the sandbox may have mounts.
+pub(super) fn start(
+    channel: &Channel,
+    mut given: Vec<Given>,
+    session: &Session,
+    mount: bool,
+) -> Result<(Introduced, Vec<SharedPolicy>), Failure> {
+    let mounts = match mount {
+        true => receive_mounts(channel, &mut given)?,
+        false => None,
+    };
+    let roots = given.iter().map(|given| given.opened.workspace.root().to_owned());
+    let roots: Vec<_> = roots.collect();
+    let (mut opened, mut shared) = (Vec::new(), Vec::new());
+    for (number, given) in given.into_iter().enumerate() {
+        let mount = mounts.as_ref().and_then(|mounts| mounts.get(number));
+        opened.push((given.opened, profile(mount)?));
+        shared.push(given.shared);
+    }
+    let confined = confine_all(opened)?;
+    let report = confined.first().map(Confined::report);
+    let dropped_capabilities = report.is_some_and(|report| report.dropped_capabilities);
+    channel
+        .send(&Progress::Confined { dropped_capabilities }, &[])
+        .or_fail("cannot answer the broker")?;
+
+    let recovered = confined.into_iter().map(Confined::recover).collect::<Result<Vec<_>, _>>()?;
+    let recovered = recovered.into_iter().zip(others(&roots)).collect();
+    Ok((introduce(channel, recovered, session, mounts)?, shared))
+}
+
+fn profile(mount: Option<&mount::Order>) -> Result<Profile, Failure> {
+    const DOING: &str = "cannot start the gate";
+    let processes = mount.and_then(|mount| mount.processes.as_ref());
+    let scratch = mount.and_then(|mount| mount.scratch.as_ref()).map(|place| &place.directory);
+    let processes = processes.map(OwnedFd::try_clone).transpose().or_fail(DOING)?;
+    let scratch = scratch.map(OwnedFd::try_clone).transpose().or_fail(DOING)?;
+    Ok(Profile { long_lived: true, reloads: true, processes, scratch, ..Profile::default() })
+}
+
+/// For each workspace the fact that names the others.
+fn others(roots: &[PathBuf]) -> impl Iterator<Item = BTreeMap<String, Value>> {
+    roots.iter().map(|root| {
+        let others = roots.iter().filter(|other| *other != root);
+        let others: Vec<_> = others.map(|other| Value::from(other.to_string_lossy())).collect();
+        let others = Some(others).filter(|others| !others.is_empty());
+        others.map(|others| (OTHERS.to_owned(), others.into())).into_iter().collect()
+    })
+}
+
+fn receive_mounts(
+    channel: &Channel,
+    given: &mut [Given],
+) -> Result<Option<Vec<mount::Order>>, Failure> {
+    let received = channel.receive::<Option<protocol::Mount>>();
+    let (order, mut devices) = received.or_fail("the agent did not start")?;
+    let Some(protocol::Mount { user, group }) = order else { return Ok(None) };
+    if devices.len() < given.len() {
+        return Err(Failure::new("no mount came with the order"));
+    }
+    let processes = devices.split_off(given.len()).pop();
+    let order = |(given, device): (&mut Given, OwnedFd)| {
+        let processes = processes.as_ref().map(OwnedFd::try_clone).transpose();
+        let roots = vec![given.opened.workspace.root().to_owned(), given.alias.clone()];
+        Ok(mount::Order {
+            device,
+            processes: processes.or_fail("cannot start the gate")?,
+            user,
+            group,
+            roots,
+            scratch: given.scratch.take(),
+            records: given.opened.audit.mount,
+        })
+    };
+    given.iter_mut().zip(devices).map(order).collect::<Result<_, _>>().map(Some)
+}
+
+/// Records the start and what the test of the sandbox found, in one record, or with mounts
+/// in two: its test needs the mounts, and these the start.
+fn introduce(
+    channel: &Channel,
+    recovered: Vec<(Recovered, BTreeMap<String, Value>)>,
+    session: &Session,
+    mounts: Option<Vec<mount::Order>>,
+) -> Result<Introduced, Failure> {
+    let Some(mounts) = mounts else {
+        let (mut agent, streams) = introduced(channel)?;
+        let found = std::mem::take(&mut agent.facts);
+        let start = |(recovered, mut facts): (Recovered, BTreeMap<_, _>)| {
+            facts.extend(found.clone());
+            recovered.start(session.clone(), facts)
+        };
+        let started = recovered.into_iter().map(start).collect::<Result<_, _>>()?;
+        return Ok(Introduced { started, mounted: Vec::new(), agent, streams });
+    };
+    let mut started = Vec::new();
+    for ((recovered, mut facts), mount) in recovered.into_iter().zip(&mounts) {
+        facts.insert("mount".to_owned(), true.into());
+        if let Some(scratch) = &mount.scratch {
+            facts.extend(scratch.facts());
+            scratch.warn();
+        }
+        started.push(recovered.start(session.clone(), facts)?);
+    }
+    let serve = |(started, mount): (&Started, _)| {
+        let announcer = Announcer { state: started.state_path.clone() };
+        Mounted::serve(started, mount, Box::new(announcer))
+    };
+    let mounted = started.iter().zip(mounts).map(serve).collect::<Result<Vec<_>, _>>()?;
+    match introduced_in(channel, &started) {
+        Ok((agent, streams)) => Ok(Introduced { started, mounted, agent, streams }),
+        Err(error) => {
+            // No program ran.
+            mounted.into_iter().for_each(|mounted| mounted.end(Duration::ZERO));
+            Err(error)
+        }
+    }
+}
+
+/// Waits for an agent in mounts that are served, and records what its sandbox is.
+fn introduced_in(channel: &Channel, started: &[Started]) -> Result<(Agent, Vec<OwnedFd>), Failure> {
+    channel.send(&Progress::Mounted, &[]).or_fail("cannot answer the broker")?;
+    let (mut agent, streams) = introduced(channel)?;
+    let facts = std::mem::take(&mut agent.facts);
+    for started in started {
+        let recorded = started.gateway.note(&started.session, SANDBOX, facts.clone());
+        recorded.or_fail("cannot record what the sandbox is")?;
+    }
+    Ok((agent, streams))
+}
+
+fn introduced(channel: &Channel) -> Result<(Agent, Vec<OwnedFd>), Failure> {
+    channel.receive::<Agent>().or_fail("the agent did not start")
+}

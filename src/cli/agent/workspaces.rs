@@ -1,0 +1,193 @@
+//! The workspaces of one sandbox: the one in which its program begins, and further ones, each
+//! with a policy, a state directory and a log of its own.
+
+use std::{path::PathBuf, thread};
+
+use super::policy_watch::PolicyWatch;
+use crate::{
+    app::{
+        failure::{Context as _, Exit, Failure},
+        opened::Opened,
+        options::Common,
+        policy_loading::warn_of_observing,
+        policy_transfer::SharedPolicy,
+        ship::{self, Shipping},
+    },
+    sandbox::{self, Access, AgentPath, Cell, TrustedPaths, all_apart},
+};
+
+/// The most further workspaces.
+const MAX_FURTHER: usize = 8;
+
+/// A further workspace as the operator names it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(in crate::cli) struct AddedDirectory {
+    path: PathBuf,
+    /// Its policy, if that is another one than the first workspace has.
+    policy: Option<String>,
+}
+
+impl AddedDirectory {
+    /// Reads `DIR[=POLICY]`. A directory with a `=` in its name has one at the end, too.
+    pub(super) fn parse(text: &str) -> Result<Self, &'static str> {
+        let (path, policy) = text.rsplit_once('=').unwrap_or((text, ""));
+        if path.is_empty() {
+            return Err("expected a directory");
+        }
+        let policy = Some(policy.to_owned()).filter(|policy| !policy.is_empty());
+        Ok(Self { path: path.into(), policy })
+    }
+}
+
+/// The paths of further workspaces, for the check that they lie apart from all else.
+pub(super) fn paths(added: &[AddedDirectory]) -> Result<Vec<AgentPath>, Failure> {
+    if added.len() > MAX_FURTHER {
+        let message = format_args!("more than {MAX_FURTHER} directories were added");
+        return Err(Failure::new(message).exit(Exit::Usage));
+    }
+    let path = |added: &AddedDirectory| {
+        let path = std::path::absolute(&added.path).or_fail("cannot look up the workspace")?;
+        Ok(AgentPath { access: Access::Workspace, path, target: None })
+    };
+    added.iter().map(path).collect()
+}
+
+/// The workspaces, opened and checked against each other.
+pub(in crate::cli) struct Workspaces {
+    /// The one in which the program begins, with the policy of the sandbox.
+    pub(in crate::cli) main: Opened,
+    further: Vec<Opened>,
+}
+
+impl Workspaces {
+    /// Opens the further workspaces beside `main`, whose agent gets what was `granted`.
+    ///
+    /// # Errors
+    /// When one lies in, or is named through, another one, or what the agent gets, or what is
+    /// trusted.
+    pub(super) fn open(
+        main: Opened,
+        added: &[AddedDirectory],
+        common: &Common,
+        granted: Vec<AgentPath>,
+    ) -> Result<Self, Failure> {
+        let further = paths(added)?;
+        let given = |access, path, target| AgentPath { access, path, target };
+        let root = main.workspace.root().to_owned();
+        let mut others = vec![given(Access::Workspace, main.named.clone(), Some(root))];
+        let writable = main.policy.agent().write.iter();
+        others.extend(writable.map(|path| given(Access::Write, path.into(), None)));
+        others.extend(granted);
+        let open = |(number, added): (usize, &AddedDirectory)| {
+            let common = Common {
+                workspace: added.path.clone(),
+                policy: added.policy.clone().unwrap_or_else(|| common.policy.clone()),
+                state: None,
+                adopt: None,
+                ..common.clone()
+            };
+            let beside = further.iter().enumerate().filter(|(other, _)| *other != number);
+            let beside = others.iter().chain(beside.map(|(_, path)| path)).cloned().collect();
+            Opened::open_with(&common, |_, _| Ok(beside))
+        };
+        let further = added.iter().enumerate().map(open).collect::<Result<_, _>>()?;
+        let workspaces = Self { main, further };
+        let states = workspaces.all().map(|opened| ("state directory", opened.state_path.clone()));
+        all_apart(&states.collect::<Vec<_>>()).map_err(Failure::new)?;
+        Ok(workspaces)
+    }
+
+    /// All of them, the main one first.
+    pub(in crate::cli) fn all(&self) -> impl Iterator<Item = &Opened> {
+        std::iter::once(&self.main).chain(&self.further)
+    }
+
+    /// Adds the further ones to a sandbox.
+    pub(super) fn add_further(&self, cell: &mut Cell) {
+        for opened in &self.further {
+            let (root, alias) = (opened.workspace.root().to_owned(), opened.named.clone());
+            cell.further.push(sandbox::Workspace { root, alias });
+            cell.trusted.extend(opened.trusted.iter().chain(&opened.policy_files).cloned());
+        }
+    }
+
+    /// All that stays trusted when policies change, and what agents get.
+    ///
+    /// # Errors
+    /// When a grant cannot be given.
+    pub(in crate::cli) fn trusted_paths(
+        &self,
+        cell: &Cell,
+    ) -> Result<TrustedPaths, sandbox::LaunchError> {
+        let trusted = self.all().flat_map(|opened| opened.trusted.iter().cloned()).collect();
+        Ok(TrustedPaths { trusted, ..cell.trusted_paths()? })
+    }
+
+    /// A file for the later policies of each.
+    ///
+    /// # Errors
+    /// As the system says.
+    pub(in crate::cli) fn shared_policies(&self) -> Result<Vec<SharedPolicy>, Failure> {
+        let shared = self.all().map(|_| SharedPolicy::create());
+        shared.collect::<Result<_, _>>().or_fail("cannot start the gate")
+    }
+
+    /// Watches the policies, which must keep out of `paths`.
+    pub(in crate::cli) fn watches(
+        &self,
+        paths: &TrustedPaths,
+        shared: Vec<SharedPolicy>,
+    ) -> Vec<PolicyWatch> {
+        let watch = |((number, opened), shared): ((usize, &Opened), _)| {
+            let (paths, operator) = (paths.clone(), opened.operator.clone());
+            PolicyWatch::new(number, &opened.texts, paths, operator, shared)
+        };
+        self.all().enumerate().zip(shared).map(watch).collect()
+    }
+
+    /// Warns of policies that only observe.
+    pub(in crate::cli) fn warn_of_observing(&self) {
+        self.all().for_each(|opened| warn_of_observing(&opened.policy));
+    }
+
+    /// Copies the logs elsewhere, as the configuration says.
+    ///
+    /// # Errors
+    /// As [`ship::check`] and [`Shipping::start`].
+    pub(in crate::cli) fn ship(&self) -> Result<Vec<Shipping>, Failure> {
+        let ship = |opened: &Opened| {
+            ship::check(&opened.state_path, &opened.audit.ship)?;
+            Shipping::start(&opened.state_path, &opened.audit.ship)
+        };
+        self.all().map(ship).collect()
+    }
+}
+
+/// Sends what the last checkpoints cover, of all logs at once: a target that is gone takes time.
+pub(in crate::cli) fn finish(shipping: Vec<Shipping>) {
+    thread::scope(|scope| {
+        for shipping in shipping {
+            // Where there can be no thread, the next broker sends it.
+            let _ = thread::Builder::new().spawn_scoped(scope, || shipping.finish());
+        }
+    });
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_last_equals_sign_begins_the_policy() {
+        let parsed = |text| {
+            let AddedDirectory { path, policy } = AddedDirectory::parse(text).unwrap();
+            (path, policy)
+        };
+        let policy = Some("p.toml".to_owned());
+        assert_eq!(parsed("a"), ("a".into(), None));
+        assert_eq!(parsed("a=p.toml"), ("a".into(), policy.clone()));
+        assert_eq!(parsed("a=b="), ("a=b".into(), None));
+        assert_eq!(parsed("a=b=p.toml"), ("a=b".into(), policy));
+        assert!(AddedDirectory::parse("").is_err() && AddedDirectory::parse("=p").is_err());
+    }
+}
