@@ -14,7 +14,8 @@ use crate::{
 };
 
 /// The presets that come with the program.
-const EMBEDDED: [&str; 6] = [
+const EMBEDDED: [&str; 7] = [
+    include_str!("../../presets/aider.toml"),
     include_str!("../../presets/claude-code.toml"),
     include_str!("../../presets/codex.toml"),
     include_str!("../../presets/fast-agent.toml"),
@@ -35,7 +36,7 @@ pub(crate) struct Preset {
     /// File names of its programs: a command that begins with one is this agent's.
     #[serde(default)]
     pub(crate) programs: Vec<String>,
-    /// The command that speaks ACP.
+    /// The command that speaks ACP; empty for an agent that does not.
     #[serde(default)]
     pub(crate) acp: Vec<String>,
     /// Variables that it gets from the environment of the command, where they are set.
@@ -119,8 +120,9 @@ mod tests {
             for program in &preset.programs {
                 assert_eq!(found(program).as_ref(), Some(&preset.name));
             }
-            let program = preset.acp.first().unwrap();
-            assert_eq!(found(program).as_ref(), Some(&preset.name));
+            if let Some(program) = preset.acp.first() {
+                assert_eq!(found(program).as_ref(), Some(&preset.name));
+            }
         }
         assert_eq!(for_program(Path::new("/usr/bin/cat")), None);
     }
