@@ -18,6 +18,7 @@ mod operator_files;
 pub use portcullis_acp as acp;
 pub use portcullis_core as gateway;
 pub use portcullis_fuse as fuse;
+pub use portcullis_git as git;
 pub use portcullis_mcp as mcp;
 pub use portcullis_mount as mount;
 pub use portcullis_policy::{self as policy, model};

@@ -11,7 +11,7 @@ use std::{
 const LAYERS: &[&[&str]] = &[
     &["model"],
     &["policy"],
-    &["random", "fuse"],
+    &["random", "fuse", "git"],
     &["ledger"],
     &["workspace"],
     &["backup"],
@@ -30,13 +30,14 @@ const LAYERS: &[&[&str]] = &[
 const HELPERS: [&str; 7] = ["agent", "announcer", "cell", "connect", "consent", "local", "render"];
 
 /// Crates whose modules a library re-exports; everything else names these.
-const OTHERS: [&str; 10] = [
+const OTHERS: [&str; 11] = [
     "portcullis_policy",
     "portcullis_policy_tools",
     "portcullis_core",
     "portcullis_review",
     "portcullis_acp",
     "portcullis_fuse",
+    "portcullis_git",
     "portcullis_mount",
     "portcullis_mcp",
     "portcullis_serve",
@@ -200,6 +201,22 @@ fn fuse_opens_nothing_and_imports_no_other_crate() {
     for file in found(&root().join("crates/fuse/src"), 8) {
         let text = std::fs::read_to_string(&file).unwrap();
         for word in ["std::fs", "std::net", "std::process", "fs::open", "openat", "rustix::mount"] {
+            assert!(!text.contains(word), "{} uses {word}", file.display());
+        }
+    }
+}
+
+/// Objects of an agent's repository are parsed by it and written by nobody before.
+#[test]
+fn git_opens_nothing_starts_nothing_and_imports_no_other_crate() {
+    let manifest = std::fs::read_to_string(root().join("crates/git/Cargo.toml")).unwrap();
+    let (_, dependencies) = manifest.split_once("[dependencies]").unwrap();
+    for word in ["portcullis-", "rustix", "nix", "cap-std"] {
+        assert!(!dependencies.contains(word), "{dependencies}");
+    }
+    for file in found(&root().join("crates/git/src"), 8) {
+        let text = std::fs::read_to_string(&file).unwrap();
+        for word in ["std::fs", "std::net", "std::process", "std::os"] {
             assert!(!text.contains(word), "{} uses {word}", file.display());
         }
     }

@@ -1,0 +1,199 @@
+//! Commits.
+
+use super::{Error, Format, Object, ObjectId, ObjectKind, Source};
+
+/// The largest commit that is read, in bytes.
+const MAX_COMMIT: u64 = 1 << 20;
+/// The most parents of one.
+const MAX_PARENTS: usize = 64;
+/// The beginning of trailers that only an import writes, in lower case.
+const RESERVED: &str = "portcullis-";
+
+/// A commit: what of it goes into another repository.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Commit {
+    /// The root directory.
+    pub tree: ObjectId,
+    /// The commits before it.
+    pub parents: Vec<ObjectId>,
+    /// Who wrote it, and when: `NAME <EMAIL> SECONDS ZONE`.
+    pub author: String,
+    /// Who committed it, and when.
+    pub committer: String,
+    /// What it says.
+    pub message: String,
+}
+
+impl Commit {
+    /// Reads and parses a commit.
+    ///
+    /// # Errors
+    /// When it cannot be read, or is not in the form that git writes.
+    pub fn read(source: &mut dyn Source, id: &ObjectId) -> Result<Self, Error> {
+        Self::parse(&source.read(id, ObjectKind::Commit, MAX_COMMIT)?)
+    }
+
+    /// Parses a commit's content. Signatures and other headers are left out: they would be those
+    /// of another commit.
+    ///
+    /// # Errors
+    /// When it has not the form that git writes.
+    pub fn parse(bytes: &[u8]) -> Result<Self, Error> {
+        let text = str::from_utf8(bytes);
+        let text = text.map_err(|_| Error::Malformed("the commit is not UTF-8"))?;
+        let (headers, message) =
+            text.split_once("\n\n").ok_or(Error::Malformed("the commit has no message"))?;
+        let mut lines = headers.split('\n').peekable();
+        let mut header = |name: &str| {
+            let line = lines.next_if(|line| {
+                line.strip_prefix(name).is_some_and(|rest| rest.starts_with(' '))
+            })?;
+            line.get(name.len() + 1..)
+        };
+        let object = |text: &str| {
+            ObjectId::parse(text).ok_or(Error::Malformed("a header of the commit names no object"))
+        };
+        let missing = Error::Malformed("the commit has not the headers that every commit has");
+        let Some(tree) = header("tree") else { return Err(missing) };
+        let tree = object(tree)?;
+        let mut parents = Vec::new();
+        while let Some(parent) = header("parent") {
+            parents.push(object(parent)?);
+        }
+        if parents.len() > MAX_PARENTS {
+            return Err(Error::Malformed("the commit has too many parents"));
+        }
+        let (Some(author), Some(committer)) = (header("author"), header("committer")) else {
+            return Err(missing);
+        };
+        if let Some(encoding) = header("encoding")
+            && !encoding.eq_ignore_ascii_case("utf-8")
+        {
+            return Err(Error::Malformed("the message of the commit is not UTF-8"));
+        }
+        let identity = |text: &str| {
+            let is_good = is_identity(text);
+            is_good.then(|| text.to_owned()).ok_or(Error::Malformed(
+                "the author or committer is not `NAME <EMAIL> SECONDS ZONE`",
+            ))
+        };
+        Ok(Self {
+            tree,
+            parents,
+            author: identity(author)?,
+            committer: identity(committer)?,
+            message: message.to_owned(),
+        })
+    }
+
+    /// Checks that author, committer and message show as what they are on a terminal, and have no
+    /// trailer of an import.
+    ///
+    /// # Errors
+    /// Why they do not.
+    pub fn check_texts(&self) -> Result<(), &'static str> {
+        let texts = [&self.author, &self.committer, &self.message];
+        if texts.iter().any(|text| text.contains(is_hidden)) {
+            return Err(
+                "its message or author has control characters or ones that change the direction \
+                 of text",
+            );
+        }
+        let is_reserved = |line: &str| line.trim_start().to_lowercase().starts_with(RESERVED);
+        if self.message.lines().any(is_reserved) {
+            return Err("its message has a line like the trailers of an import");
+        }
+        Ok(())
+    }
+
+    /// The object with this content.
+    pub fn object(&self, format: Format) -> Object {
+        let mut text = format!("tree {}\n", self.tree);
+        for parent in &self.parents {
+            text.push_str(&format!("parent {parent}\n"));
+        }
+        let Self { author, committer, message, .. } = self;
+        text.push_str(&format!("author {author}\ncommitter {committer}\n\n{message}"));
+        Object::new(format, ObjectKind::Commit, text.into_bytes())
+    }
+}
+
+/// A message with trailers at its end.
+pub(super) fn with_trailers(message: &str, trailers: &[String]) -> String {
+    let message = message.trim_end();
+    let is_trailer = |line: &str| {
+        line.split_once(": ").is_some_and(|(key, _)| {
+            !key.is_empty() && key.chars().all(|c| c.is_ascii_alphanumeric() || c == '-')
+        })
+    };
+    let last = message.rsplit_once("\n\n").map(|(_, last)| last);
+    let has_trailers = last.is_some_and(|last| last.lines().all(is_trailer));
+    let between = if has_trailers { "\n" } else { "\n\n" };
+    format!("{message}{between}{}\n", trailers.join("\n"))
+}
+
+fn is_hidden(c: char) -> bool {
+    (c.is_control() && !matches!(c, '\n' | '\t'))
+        || matches!(c, '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
+}
+
+fn is_identity(text: &str) -> bool {
+    let parts = || {
+        let (name, rest) = text.split_once(" <")?;
+        let (email, rest) = rest.split_once("> ")?;
+        let (seconds, zone) = rest.split_once(' ')?;
+        let is_plain = |text: &str| !text.contains(['<', '>', '\n']);
+        let digits = |text: &str| !text.is_empty() && text.bytes().all(|b| b.is_ascii_digit());
+        let zone = zone.strip_prefix(['+', '-'])?;
+        let is_time = digits(seconds) && seconds.len() <= 12 && digits(zone) && zone.len() == 4;
+        // Git takes a number with a zero before it for damage.
+        let is_canonical = seconds == "0" || !seconds.starts_with('0');
+        Some(!name.is_empty() && is_plain(name) && is_plain(email) && is_time && is_canonical)
+    };
+    parts().unwrap_or(false)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const TREE: &str = "4b825dc642cb6eb9a060e54bf8d69288fbee4904";
+
+    fn commit(headers: &str, message: &str) -> Result<Commit, Error> {
+        let who = "a b <a@example.org> 1700000000 +0100";
+        let text = format!("tree {TREE}\n{headers}author {who}\ncommitter {who}\n\n{message}");
+        Commit::parse(text.as_bytes())
+    }
+
+    #[test]
+    fn a_commit_is_read_and_written_alike() {
+        let parent = format!("parent {TREE}\n");
+        let read = commit(&parent, "one\n").unwrap();
+        assert_eq!((read.parents.len(), read.message.as_str()), (1, "one\n"));
+        assert_eq!(Commit::parse(&read.object(Format::Sha1).bytes).unwrap(), read);
+        assert!(commit("parent x\n", "").is_err());
+        assert!(commit("unknown x\n", "").is_err());
+        assert!(Commit::parse(b"tree 0\n\n").is_err());
+    }
+
+    #[test]
+    fn texts_that_do_not_show_are_found() {
+        for message in ["a\u{1b}[2J", "a\rb", "a\u{202e}b", "x\n\nPortcullis-Session: y", "a\0"] {
+            assert!(commit("", message).unwrap().check_texts().is_err(), "{message:?}");
+        }
+        assert!(commit("", "a\n\n\tb ü\n").unwrap().check_texts().is_ok());
+        for who in
+            ["<a> 1 +0000", "a <b> x +0000", "a <b> 1 0000", "a <<b> 1 +0000", "a <b> 01 +0000"]
+        {
+            assert!(!is_identity(who), "{who}");
+        }
+    }
+
+    #[test]
+    fn trailers_come_to_the_others() {
+        let with = |message| with_trailers(message, &["K: v".to_owned()]);
+        assert_eq!(with("one\n"), "one\n\nK: v\n");
+        assert_eq!(with("one: two"), "one: two\n\nK: v\n");
+        assert_eq!(with("one\n\nSigned-off-by: x\n\n"), "one\n\nSigned-off-by: x\nK: v\n");
+    }
+}

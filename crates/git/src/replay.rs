@@ -1,0 +1,324 @@
+//! The replay of commits of one repository onto a commit of another one.
+
+use std::collections::{HashMap, HashSet};
+
+use super::{
+    Change, Commit, Entry, Error, Format, Mode, Object, ObjectId, ObjectKind, Source, Tree,
+    check_path,
+    commit::with_trailers,
+    diff,
+    name::{check_content, check_link},
+    update::{Node, Overlay, entry_at},
+};
+
+/// The largest file of a commit, in bytes.
+const MAX_FILE: u64 = 64 << 20;
+/// The longest target of a link.
+const MAX_TARGET: u64 = 4096;
+/// The most refusals of one commit that are told.
+const MAX_REFUSALS: usize = 20;
+/// The most bytes that all new objects have together.
+const MAX_NEW: usize = 256 << 20;
+
+/// A file that a commit changes.
+#[derive(Debug, Clone, Copy)]
+pub struct FileChange<'a> {
+    /// Its path from the root.
+    pub path: &'a str,
+    /// The commit that is replayed, by its name in the repository from which it comes.
+    pub commit: &'a ObjectId,
+    /// The content that the commit replaces, in the repository from which it comes.
+    pub before: Option<&'a [u8]>,
+    /// The content that it replaces in the other one.
+    pub original: Option<&'a [u8]>,
+}
+
+/// Who decides on each path. An error says why a path may not be changed.
+pub trait Decide {
+    /// The content that is stored in place of `content`.
+    ///
+    /// # Errors
+    /// Why nothing is, or that `original` is not what `before` is made of.
+    fn write(&mut self, change: &FileChange<'_>, content: &[u8]) -> Result<Vec<u8>, String>;
+
+    /// Decides on a symbolic link.
+    ///
+    /// # Errors
+    /// Why there is none.
+    fn link(&mut self, change: &FileChange<'_>, target: &str) -> Result<(), String>;
+
+    /// Decides on a removal.
+    ///
+    /// # Errors
+    /// Why it stays, or that `original` is not what `before` is made of.
+    fn remove(&mut self, change: &FileChange<'_>) -> Result<(), String>;
+}
+
+/// What became of a commit.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Outcome {
+    /// It is replayed.
+    Imported {
+        /// Its new name.
+        commit: ObjectId,
+        /// Its new parents.
+        parents: Vec<ObjectId>,
+        /// How many paths it changes.
+        paths: usize,
+    },
+    /// It was before.
+    Known {
+        /// Its new name.
+        commit: ObjectId,
+    },
+    /// It is not, with the path where one is why, and words.
+    Refused(Vec<(Option<String>, String)>),
+}
+
+/// A commit and what became of it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Replayed {
+    /// Its name in the repository from which it comes.
+    pub from: ObjectId,
+    /// The first line of its message.
+    pub subject: String,
+    /// Its first parent there.
+    pub parent: Option<ObjectId>,
+    /// What became of it.
+    pub outcome: Outcome,
+}
+
+/// Where a replay begins.
+#[derive(Debug)]
+pub struct Begin {
+    /// The commit onto which all are replayed that have no replayed parent.
+    pub base: ObjectId,
+    /// In the repository from which they come, the one that stands for it. A commit without a
+    /// parent is compared with it.
+    pub start: Option<ObjectId>,
+    /// The commits to replay.
+    pub listed: HashSet<ObjectId>,
+    /// The new names of commits that were replayed before. One that the other repository lacks by
+    /// now is replayed again.
+    pub known: HashMap<ObjectId, ObjectId>,
+}
+
+/// Replays commits, parents first.
+pub struct Replay<'a> {
+    from: &'a mut dyn Source,
+    onto: &'a mut dyn Source,
+    begin: Begin,
+    trailers: Vec<String>,
+    /// The new names of commits; none of those that are refused.
+    names: HashMap<ObjectId, Option<ObjectId>>,
+    added: HashMap<ObjectId, Object>,
+    bytes: usize,
+}
+
+impl<'a> Replay<'a> {
+    /// Replays commits from a repository to another one, and adds `trailers` to their messages.
+    ///
+    /// # Errors
+    /// When the base cannot be read.
+    pub fn new(
+        (from, onto): (&'a mut dyn Source, &'a mut dyn Source),
+        begin: Begin,
+        trailers: Vec<String>,
+    ) -> Result<Self, Error> {
+        Commit::read(onto, &begin.base)?;
+        let (names, added) = (HashMap::new(), HashMap::new());
+        Ok(Self { from, onto, begin, trailers, names, added, bytes: 0 })
+    }
+
+    /// Replays one commit, whose parents were replayed.
+    ///
+    /// # Errors
+    /// When no other commit can be replayed either.
+    pub fn commit(&mut self, id: &ObjectId, decide: &mut dyn Decide) -> Result<Replayed, Error> {
+        let (mut subject, mut parent) = (String::new(), None);
+        let outcome = match self.try_commit(id, decide, (&mut subject, &mut parent)) {
+            Ok(outcome) => outcome,
+            Err(error) if error.is_final() => return Err(error),
+            Err(Error::Path { path, why }) => Outcome::Refused(vec![(Some(path), why)]),
+            Err(error) => Outcome::Refused(vec![(None, error.to_string())]),
+        };
+        let name = match &outcome {
+            Outcome::Imported { commit, .. } | Outcome::Known { commit } => Some(commit.clone()),
+            Outcome::Refused(_) => None,
+        };
+        self.names.insert(id.clone(), name);
+        Ok(Replayed { from: id.clone(), subject, parent, outcome })
+    }
+
+    /// The new name of a commit, if it has one. A commit that is not listed, and was not replayed
+    /// before, is the base.
+    pub fn new_name(&mut self, id: &ObjectId) -> Option<ObjectId> {
+        if let Some(name) = self.names.get(id) {
+            return name.clone();
+        }
+        let is_listed = self.begin.listed.contains(id);
+        let name = self.known(id).or_else(|| (!is_listed).then(|| self.begin.base.clone()));
+        self.names.insert(id.clone(), name.clone());
+        name
+    }
+
+    /// The name that a commit got when it was replayed before.
+    fn known(&mut self, id: &ObjectId) -> Option<ObjectId> {
+        let known = self.begin.known.get(id)?;
+        Commit::read(self.onto, known).is_ok().then(|| known.clone())
+    }
+
+    /// The objects that the other repository needs.
+    pub fn into_objects(self) -> Vec<Object> {
+        let mut objects: Vec<_> = self.added.into_values().collect();
+        objects.sort_by(|one, other| one.id.cmp(&other.id));
+        objects
+    }
+
+    fn format(&self) -> Format {
+        self.begin.base.format()
+    }
+
+    fn try_commit(
+        &mut self,
+        id: &ObjectId,
+        decide: &mut dyn Decide,
+        (subject, first_parent): (&mut String, &mut Option<ObjectId>),
+    ) -> Result<Outcome, Error> {
+        let refused = |why: &str| Ok(Outcome::Refused(vec![(None, why.to_owned())]));
+        let commit = Commit::read(self.from, id)?;
+        commit.message.lines().next().unwrap_or_default().clone_into(subject);
+        *first_parent = commit.parents.first().cloned();
+        if let Some(commit) = self.known(id) {
+            return Ok(Outcome::Known { commit });
+        }
+        if let Err(why) = commit.check_texts() {
+            return refused(why);
+        }
+        let start = self.begin.start.as_slice();
+        let old = if commit.parents.is_empty() { start.to_vec() } else { commit.parents.clone() };
+        let mut parents = Vec::new();
+        for parent in &old {
+            match self.new_name(parent) {
+                Some(parent) if parents.contains(&parent) => {}
+                Some(parent) => parents.push(parent),
+                None => return refused("it builds on a commit that is refused"),
+            }
+        }
+        let before = match old.first() {
+            Some(first) => Some(Commit::read(self.from, first)?.tree),
+            None => None,
+        };
+        let changes = diff(self.from, before.as_ref(), Some(&commit.tree))?;
+        let first = parents.first().unwrap_or(&self.begin.base).clone();
+        if parents.is_empty() {
+            parents.push(first.clone());
+        }
+        let format = self.format();
+        let mut overlay = Overlay { source: self.onto, added: &self.added, made: HashMap::new() };
+        let tree = Commit::read(&mut overlay, &first)?.tree;
+        let (mut root, mut refusals) = (Node::default(), Vec::new());
+        let mut one = One { from: self.from, onto: &mut overlay, tree: &tree, commit: id, decide };
+        for change in &changes {
+            match one.entry(change, format) {
+                Ok(entry) => root.set(check_path(&change.path)?, entry),
+                Err(error) if error.is_final() => return Err(error),
+                Err(_) if refusals.len() >= MAX_REFUSALS => {}
+                Err(Error::Path { path, why }) => refusals.push((Some(path), why)),
+                Err(error) => {
+                    let path = String::from_utf8_lossy(&change.path).into_owned();
+                    refusals.push((Some(path), error.to_string()));
+                }
+            }
+        }
+        if !refusals.is_empty() {
+            return Ok(Outcome::Refused(refusals));
+        }
+        let tree = match root.apply(&mut overlay, format, Some(&tree))? {
+            Some(tree) => tree,
+            None => overlay.add(Tree::default().object(format)),
+        };
+        let message = with_trailers(&commit.message, &self.trailers);
+        let new = Commit { tree, parents: parents.clone(), message, ..commit };
+        let new = overlay.add(new.object(format));
+        let made = overlay.made;
+        self.bytes += made.values().map(|object| object.bytes.len()).sum::<usize>();
+        if self.bytes > MAX_NEW {
+            return Err(Error::Budget);
+        }
+        self.added.extend(made);
+        Ok(Outcome::Imported { commit: new, parents, paths: changes.len() })
+    }
+}
+
+/// One commit that is replayed.
+struct One<'a, 'o> {
+    from: &'a mut dyn Source,
+    onto: &'a mut Overlay<'o>,
+    /// The tree onto which it is.
+    tree: &'a ObjectId,
+    commit: &'a ObjectId,
+    decide: &'a mut dyn Decide,
+}
+
+impl One<'_, '_> {
+    /// The entry that a change makes; `None` removes it.
+    fn entry(&mut self, change: &Change, format: Format) -> Result<Option<Entry>, Error> {
+        let path = check_path(&change.path)?;
+        let refuse = |why: String| Error::path(&change.path, why);
+        let is_submodule =
+            |entry: &Option<Entry>| entry.as_ref().is_some_and(|e| e.mode == Mode::Submodule);
+        let there = entry_at(self.onto, self.tree, path)?;
+        if [&change.old, &change.new, &there].into_iter().any(is_submodule) {
+            return Err(refuse("submodules are not imported".to_owned()));
+        }
+        let is_file = |entry: &Option<Entry>| entry.as_ref().is_some_and(|e| e.mode.is_file());
+        // A directory that the commit replaces is found by what it removes from it.
+        let there = there.filter(|entry| entry.mode != Mode::Directory);
+        let are_files = is_file(&change.old) && is_file(&there);
+        // Of files, whoever decides compares the contents: secrets differ.
+        if !are_files && change.old != there {
+            return Err(refuse(
+                "it is not in the operator's commit as the agent's commit had it: it was not \
+                 committed, or is hidden, when the session began"
+                    .to_owned(),
+            ));
+        }
+        let (before, original) = match (&change.old, &there) {
+            (Some(old), Some(there)) if are_files => (
+                Some(self.from.read(&old.id, ObjectKind::Blob, MAX_FILE)?),
+                Some(self.onto.read(&there.id, ObjectKind::Blob, MAX_FILE)?),
+            ),
+            _ => (None, None),
+        };
+        let (before, original) = (before.as_deref(), original.as_deref());
+        let file = FileChange { path, commit: self.commit, before, original };
+        let Some(new) = &change.new else {
+            self.decide.remove(&file).map_err(refuse)?;
+            return Ok(None);
+        };
+        if new.mode == Mode::Link {
+            let target = self.from.read(&new.id, ObjectKind::Blob, MAX_TARGET)?;
+            let text = str::from_utf8(&target);
+            let text =
+                text.map_err(|_| refuse("the target of the link is not UTF-8".to_owned()))?;
+            check_link(path).map_err(|why| refuse(why.to_owned()))?;
+            self.decide.link(&file, text).map_err(refuse)?;
+            let id = self.onto.add(Object::new(format, ObjectKind::Blob, target));
+            return Ok(Some(Entry { mode: Mode::Link, id }));
+        }
+        let content = self.from.read(&new.id, ObjectKind::Blob, MAX_FILE)?;
+        let content = self.decide.write(&file, &content).map_err(refuse)?;
+        check_content(path, &content).map_err(|why| refuse(why.to_owned()))?;
+        let mode = match (&change.old, there) {
+            // Permission bits that the commit leaves alone.
+            (Some(old), Some(there)) if are_files && old.mode == new.mode => there.mode,
+            _ => new.mode,
+        };
+        let id = self.onto.add(Object::new(format, ObjectKind::Blob, content));
+        Ok(Some(Entry { mode, id }))
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,197 @@
+use super::*;
+
+/// A repository in memory.
+#[derive(Default)]
+struct Memory(HashMap<ObjectId, Object>);
+
+impl Memory {
+    fn add(&mut self, object: Object) -> ObjectId {
+        let id = object.id.clone();
+        self.0.insert(id.clone(), object);
+        id
+    }
+
+    /// A commit of these files in one directory.
+    fn commit(&mut self, parents: &[&ObjectId], files: &[(&str, Mode, &str)]) -> ObjectId {
+        let mut root = Node::default();
+        for (path, mode, text) in files {
+            let bytes = text.as_bytes().to_vec();
+            let id = self.add(Object::new(Format::Sha1, ObjectKind::Blob, bytes));
+            root.set(path, Some(Entry { mode: *mode, id }));
+        }
+        let mut nothing = Memory::default();
+        let added = HashMap::new();
+        let mut overlay = Overlay { source: &mut nothing, added: &added, made: HashMap::new() };
+        let tree = root.apply(&mut overlay, Format::Sha1, None).unwrap().unwrap();
+        let made = overlay.made;
+        self.0.extend(made);
+        let who = "a <a@example.org> 1 +0000".to_owned();
+        let parents = parents.iter().map(|id| (*id).clone()).collect();
+        let message = "subject\n".to_owned();
+        let commit = Commit { tree, parents, author: who.clone(), committer: who, message };
+        self.add(commit.object(Format::Sha1))
+    }
+}
+
+impl Source for Memory {
+    fn read(&mut self, id: &ObjectId, kind: ObjectKind, _: u64) -> Result<Vec<u8>, Error> {
+        let object = self.0.get(id).ok_or_else(|| Error::Missing(id.clone()))?;
+        assert_eq!(object.kind, kind);
+        Ok(object.bytes.clone())
+    }
+}
+
+/// Puts `SECRET` back where `[x]` is, and refuses `denied`.
+struct Judge(Vec<String>);
+
+impl Judge {
+    fn check(&mut self, word: &str, change: &FileChange<'_>) -> Result<(), String> {
+        self.0.push(format!("{word} {}", change.path));
+        let shown = change.original.map(|o| String::from_utf8_lossy(o).replace("SECRET", "[x]"));
+        if change.before != shown.as_deref().map(str::as_bytes) {
+            return Err("differs".to_owned());
+        }
+        if change.path.starts_with("denied") { Err("denied".to_owned()) } else { Ok(()) }
+    }
+}
+
+impl Decide for Judge {
+    fn write(&mut self, change: &FileChange<'_>, content: &[u8]) -> Result<Vec<u8>, String> {
+        self.check("write", change)?;
+        Ok(String::from_utf8_lossy(content).replace("[x]", "SECRET").into_bytes())
+    }
+
+    fn link(&mut self, change: &FileChange<'_>, _: &str) -> Result<(), String> {
+        self.check("link", change)
+    }
+
+    fn remove(&mut self, change: &FileChange<'_>) -> Result<(), String> {
+        self.check("remove", change)
+    }
+}
+
+use Mode::{Executable, File, Link};
+
+/// What becomes of the last of `commits` beside a hidden file, and what was asked.
+fn replay(files: &[(&str, Mode, &str)]) -> (Outcome, Vec<String>, Vec<(String, Mode, String)>) {
+    let mut theirs = Memory::default();
+    let begun = [("a", File, "1\n"), ("d/b", File, "[x]\n"), ("d/c", File, "c")];
+    let start = theirs.commit(&[], &begun);
+    let last = theirs.commit(&[&start], files);
+    let mut ours = Memory::default();
+    let base = [
+        ("a", File, "1\n"),
+        ("d/b", File, "SECRET\n"),
+        ("d/c", File, "c"),
+        ("e/hidden", File, "h"),
+    ];
+    let base = ours.commit(&[], &base);
+    let mut judge = Judge(Vec::new());
+    let listed = HashSet::from([last.clone()]);
+    let sources: (&mut dyn Source, &mut dyn Source) = (&mut theirs, &mut ours);
+    let trailers = vec!["Portcullis-Session: s".to_owned()];
+    let begin = Begin { base: base.clone(), start: Some(start), listed, known: HashMap::new() };
+    let mut replay = Replay::new(sources, begin, trailers).unwrap();
+    let outcome = replay.commit(&last, &mut judge).unwrap().outcome;
+    replay.into_objects().into_iter().for_each(|object| drop(ours.add(object)));
+    let mut found = Vec::new();
+    if let Outcome::Imported { commit, .. } = &outcome {
+        let commit = Commit::read(&mut ours, commit).unwrap();
+        assert_eq!(commit.message, "subject\n\nPortcullis-Session: s\n");
+        assert_eq!(commit.parents, [base]);
+        for change in diff(&mut ours, None, Some(&commit.tree)).unwrap() {
+            let entry = change.new.unwrap();
+            let bytes = ours.read(&entry.id, ObjectKind::Blob, 100).unwrap();
+            let text = String::from_utf8(bytes).unwrap();
+            found.push((String::from_utf8(change.path).unwrap(), entry.mode, text));
+        }
+    }
+    (outcome, judge.0, found)
+}
+
+fn refusals(outcome: Outcome) -> Vec<(Option<String>, String)> {
+    match outcome {
+        Outcome::Refused(why) => why,
+        outcome => panic!("{outcome:?}"),
+    }
+}
+
+#[test]
+fn a_difference_is_replayed_beside_what_was_hidden() {
+    let (outcome, asked, found) =
+        replay(&[("a", Executable, "1\n"), ("d/b", File, "[x]\nmore\n"), ("l", Link, "a")]);
+    assert!(matches!(outcome, Outcome::Imported { paths: 4, .. }), "{outcome:?}");
+    assert_eq!(asked, ["write a", "write d/b", "remove d/c", "link l"]);
+    let expected = [
+        ("a", Executable, "1\n"),
+        ("d/b", File, "SECRET\nmore\n"),
+        ("e/hidden", File, "h"),
+        ("l", Link, "a"),
+    ];
+    let expected = expected.map(|(path, mode, text)| (path.to_owned(), mode, text.to_owned()));
+    assert_eq!(found, expected);
+}
+
+#[test]
+fn files_and_directories_take_each_others_places() {
+    let (outcome, _, found) = replay(&[("a/new", File, "n"), ("d", File, "was a directory")]);
+    assert!(matches!(outcome, Outcome::Imported { .. }), "{outcome:?}");
+    let paths: Vec<_> = found.iter().map(|(path, ..)| path.as_str()).collect();
+    assert_eq!(paths, ["a/new", "d", "e/hidden"]);
+}
+
+#[test]
+fn what_was_hidden_is_not_replaced() {
+    let begun = [("a", File, "1\n"), ("d/b", File, "[x]\n"), ("d/c", File, "c")];
+    for (path, mode) in [("e/hidden", File), ("e", File), ("e", Link)] {
+        let (outcome, ..) = replay(&[&begun[..], &[(path, mode, "x")]].concat());
+        let why = refusals(outcome);
+        assert_eq!(why[0].0.as_deref(), Some(path), "{why:?}");
+    }
+}
+
+#[test]
+fn every_refusal_of_a_commit_is_told() {
+    let begun = [("a", File, "1\n"), ("d/b", File, "[x]\n"), ("d/c", File, "c")];
+    let more = [("denied", File, "x"), (".git/config", File, "x"), ("x/.GIT", File, "x")];
+    let more = [&begun[..], &more, &[("sub", Mode::Submodule, "x"), (".gitmodules", Link, "a")]];
+    let why = refusals(replay(&more.concat()).0);
+    let paths: Vec<_> = why.iter().map(|(path, _)| path.as_deref().unwrap()).collect();
+    assert_eq!(paths, [".git/config", ".gitmodules", "denied", "sub", "x/.GIT"]);
+}
+
+#[test]
+fn a_commit_that_was_replayed_before_stands_for_itself_while_it_is_there() {
+    let (mut theirs, mut ours) = (Memory::default(), Memory::default());
+    let start = theirs.commit(&[], &[("a", File, "1\n")]);
+    let one = theirs.commit(&[&start], &[("a", File, "2\n")]);
+    let two = theirs.commit(&[&one], &[("a", File, "3\n")]);
+    let base = ours.commit(&[], &[("a", File, "other\n")]);
+    let imported = ours.commit(&[&base], &[("a", File, "2\n")]);
+    let gone = Object::new(Format::Sha1, ObjectKind::Commit, Vec::new()).id;
+    for (known, listed, is_there) in [
+        (&imported, vec![&one, &two], true),
+        // As in the next session.
+        (&imported, vec![&two], true),
+        (&gone, vec![&one, &two], false),
+    ] {
+        let known = HashMap::from([(one.clone(), known.clone())]);
+        let listed: Vec<_> = listed.into_iter().cloned().collect();
+        let begin = Begin {
+            base: base.clone(),
+            start: Some(start.clone()),
+            listed: listed.iter().cloned().collect(),
+            known,
+        };
+        let mut replay = Replay::new((&mut theirs, &mut ours), begin, Vec::new()).unwrap();
+        let mut judge = Judge(Vec::new());
+        let mut last = None;
+        for id in &listed {
+            last = Some(replay.commit(id, &mut judge).unwrap().outcome);
+        }
+        match last.unwrap() {
+            Outcome::Imported { parents, .. } => assert_eq!(parents, [imported.clone()]),
+            outcome => assert!(!is_there, "{outcome:?}"),
+        }
+    }
+}

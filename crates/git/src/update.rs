@@ -1,0 +1,113 @@
+//! A tree with some of its paths changed.
+
+use std::collections::{BTreeMap, HashMap};
+
+use super::{Entry, Error, Format, Mode, Object, ObjectId, ObjectKind, Source, Tree};
+
+/// A source with objects that it will have.
+pub(super) struct Overlay<'a> {
+    pub(super) source: &'a mut dyn Source,
+    pub(super) added: &'a HashMap<ObjectId, Object>,
+    /// Those that are made meanwhile.
+    pub(super) made: HashMap<ObjectId, Object>,
+}
+
+impl Overlay<'_> {
+    /// Adds an object.
+    pub(super) fn add(&mut self, object: Object) -> ObjectId {
+        let id = object.id.clone();
+        self.made.insert(id.clone(), object);
+        id
+    }
+}
+
+impl Source for Overlay<'_> {
+    fn read(&mut self, id: &ObjectId, kind: ObjectKind, max: u64) -> Result<Vec<u8>, Error> {
+        match self.made.get(id).or_else(|| self.added.get(id)) {
+            Some(object) if object.kind == kind => Ok(object.bytes.clone()),
+            Some(_) => Err(Error::Kind(id.clone(), kind)),
+            None => self.source.read(id, kind, max),
+        }
+    }
+}
+
+/// The entry at a path beneath a tree, if there is one.
+pub(super) fn entry_at(
+    source: &mut dyn Source,
+    tree: &ObjectId,
+    path: &str,
+) -> Result<Option<Entry>, Error> {
+    let mut found = Entry { mode: Mode::Directory, id: tree.clone() };
+    for name in path.split('/') {
+        if found.mode != Mode::Directory {
+            return Ok(None);
+        }
+        match Tree::read(source, Some(&found.id))?.0.remove(name.as_bytes()) {
+            Some(entry) => found = entry,
+            None => return Ok(None),
+        }
+    }
+    Ok(Some(found))
+}
+
+/// What becomes of one name of a directory.
+#[derive(Debug, Default)]
+pub(super) struct Node {
+    /// The entry, or that there is none any more.
+    leaf: Option<Option<Entry>>,
+    /// What changes in it.
+    beneath: BTreeMap<Vec<u8>, Node>,
+}
+
+impl Node {
+    /// Notes what becomes of `path`.
+    pub(super) fn set(&mut self, path: &str, entry: Option<Entry>) {
+        let mut node = self;
+        for name in path.split('/') {
+            node = node.beneath.entry(name.as_bytes().to_vec()).or_default();
+        }
+        node.leaf = Some(entry);
+    }
+
+    /// Makes the tree that comes of `tree`; `None` is one without entries.
+    ///
+    /// # Errors
+    /// When a name is in the way, or a tree cannot be read.
+    pub(super) fn apply(
+        &self,
+        overlay: &mut Overlay<'_>,
+        format: Format,
+        tree: Option<&ObjectId>,
+    ) -> Result<Option<ObjectId>, Error> {
+        let mut entries = Tree::read(overlay, tree)?;
+        for (name, node) in &self.beneath {
+            if node.leaf == Some(None) {
+                entries.0.remove(name);
+            }
+            if !node.beneath.is_empty() {
+                let below = match entries.0.get(name) {
+                    None => None,
+                    Some(Entry { mode: Mode::Directory, id }) => Some(id.clone()),
+                    Some(_) => {
+                        return Err(Error::path(name, "a file is where a directory would be"));
+                    }
+                };
+                match node.apply(overlay, format, below.as_ref())? {
+                    Some(id) => entries.0.insert(name.clone(), Entry { mode: Mode::Directory, id }),
+                    None => entries.0.remove(name),
+                };
+            }
+            if let Some(Some(entry)) = &node.leaf {
+                if entries.0.get(name).is_some_and(|there| there.mode == Mode::Directory) {
+                    let why = "a directory with other files is where the file would be";
+                    return Err(Error::path(name, why));
+                }
+                entries.0.insert(name.clone(), entry.clone());
+            }
+        }
+        if entries.0.is_empty() {
+            return Ok(None);
+        }
+        Ok(Some(overlay.add(entries.object(format))))
+    }
+}
