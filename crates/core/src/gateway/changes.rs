@@ -118,7 +118,7 @@ impl Request for Symlink {
 
 /// Returns whether a link's target goes up behind another name: that name may become a link,
 /// which leads elsewhere.
-fn climbs_later(target: &str) -> bool {
+pub(super) fn climbs_later(target: &str) -> bool {
     let names = target.split('/').filter(|name| !matches!(*name, "" | "."));
     names.skip_while(|name| *name == "..").any(|name| name == "..")
 }
@@ -140,7 +140,7 @@ fn leads_inside(
 }
 
 /// Counts the directories that a link's target goes up, at its highest point.
-fn steps_up(target: &str) -> usize {
+pub(super) fn steps_up(target: &str) -> usize {
     let (mut down, mut up) = (0_usize, 0_usize);
     for name in target.split('/').filter(|name| !matches!(*name, "" | ".")) {
         match (name, down) {
@@ -213,7 +213,7 @@ fn of_content(error: ops::Error, sees_all: bool) -> Failure {
 }
 
 /// Counts the directories of the workspace in which a link lies.
-fn depth(link: &WorkspacePath) -> usize {
+pub(super) fn depth(link: &WorkspacePath) -> usize {
     link.parent().map_or(0, |parent| parent.components().count())
 }
 

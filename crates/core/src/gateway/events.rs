@@ -86,6 +86,22 @@ impl Gateway {
         self.event(session, event, facts, None, "ok")
     }
 
+    /// The same, durably: of what is done next, and is no change of the workspace.
+    ///
+    /// # Errors
+    /// When no record can be written; it must not be done then.
+    pub fn note_durably(
+        &self,
+        session: &Session,
+        event: &str,
+        facts: BTreeMap<String, serde_json::Value>,
+    ) -> Result<Receipt, Error> {
+        let mut draft = record::request(session, &self.policy(), event, None);
+        draft.facts = Some(facts);
+        draft.result = Some("ok".to_owned());
+        Ok(self.ledger.note(Kind::Decision, draft, true)?)
+    }
+
     fn event(
         &self,
         session: &Session,

@@ -10,6 +10,7 @@ use super::{
     approvals::Approver,
     client::Client,
     error::{self, Error, ErrorKind, Failure, HIDDEN, Stopped},
+    import::Import,
     limits::{self, Meter},
     locks::changed_paths,
     pending_approval::Approved,
@@ -91,6 +92,25 @@ impl Gateway {
     ) -> Result<Reply<R::Output>, Error> {
         let client = Client::asking(approver);
         self.carry_out(request, Terms { session, client, meter: None, facts, is_undo: true })
+    }
+
+    /// As [`Gateway::handle`] for a change in a commit that the operator imports: not held against
+    /// the limits of a session, or a session that changed much could not be imported.
+    ///
+    /// # Errors
+    /// As [`Gateway::handle`].
+    pub fn import<R>(
+        &self,
+        session: &Session,
+        request: &Import<R>,
+        facts: &BTreeMap<String, Value>,
+        approver: &dyn Approver,
+    ) -> Result<Reply<<Import<R> as Request>::Output>, Error>
+    where
+        Import<R>: Request,
+    {
+        let client = Client::asking(approver);
+        self.carry_out(request, Terms { session, client, meter: None, facts, is_undo: false })
     }
 
     /// Lets a request begin as far as the session's limits go.

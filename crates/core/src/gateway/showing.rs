@@ -129,6 +129,13 @@ impl Description<'_> {
         Shown::open(self.named(self.operation.path()))
     }
 
+    /// What a commit makes of a file, with the content that the agent's repository has.
+    pub(super) fn imports(&self, before: Option<&[u8]>, content: Option<&[u8]>) -> Shown {
+        let path = self.operation.path();
+        let (old, new) = (before.unwrap_or_default(), content.unwrap_or_default());
+        Shown::open(format!("{}\n{}", self.named(path), diff(path, old, new, content.is_none())))
+    }
+
     /// The same of a request that would come to nothing.
     pub(super) fn fails(&self) -> Shown {
         match self.operation.kind().is_mutation() {

@@ -152,8 +152,18 @@ impl<'a> Transaction<'a> {
 
     /// Record, then disclose.
     pub(super) fn disclose<T>(&self, draft: &mut Draft, sealed: Sealed<T>) -> Attempt<T> {
+        self.disclose_shown(draft, sealed, |description| description.discloses())
+    }
+
+    /// The same, where `shown` says to a person what it is about.
+    pub(super) fn disclose_shown<T>(
+        &self,
+        draft: &mut Draft,
+        sealed: Sealed<T>,
+        shown: impl FnOnce(&Description<'_>) -> Shown,
+    ) -> Attempt<T> {
         record::facts(draft, sealed.facts());
-        self.heed(draft, |description| description.discloses())?;
+        self.heed(draft, shown)?;
         record::findings(draft, self.context.findings.take());
         draft.result = Some("ok".to_owned());
         let bytes = draft.bytes;

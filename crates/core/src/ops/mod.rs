@@ -16,6 +16,7 @@ mod delete;
 mod edit;
 mod error;
 mod exchange;
+mod import;
 mod known;
 mod list;
 mod mkdir;
@@ -67,11 +68,11 @@ pub(crate) mod prepare {
 
     pub(crate) use super::{
         append::prepare as append, attributes::prepare as set_attributes, edit::prepare as edit,
-        exchange::prepare as exchange, list::prepare as list, mkdir::prepare as mkdir,
-        names::prepare as names, read::prepare as read, recall::content as recall,
-        recall::tree as recall_tree, remove::prepare as remove, rename::prepare as rename,
-        restore::prepare as restore, search::prepare_glob as glob, search::prepare_grep as grep,
-        stat::prepare as stat, symlink::prepare as symlink, watch::prepare as watch,
-        write::prepare as write,
+        exchange::prepare as exchange, import::prepare as import, list::prepare as list,
+        mkdir::prepare as mkdir, names::prepare as names, read::prepare as read,
+        recall::content as recall, recall::tree as recall_tree, remove::prepare as remove,
+        rename::prepare as rename, restore::prepare as restore, search::prepare_glob as glob,
+        search::prepare_grep as grep, stat::prepare as stat, symlink::prepare as symlink,
+        watch::prepare as watch, write::prepare as write,
     };
 }

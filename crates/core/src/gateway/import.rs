@@ -1,0 +1,115 @@
+//! Decisions on the files of commits that an agent made in a repository of its own, before they
+//! come into the operator's.
+
+use portcullis_audit::Draft;
+
+use super::{
+    changes::{climbs_later, depth, steps_up},
+    error::Failure,
+    record,
+    reply::Attempt,
+    request::Request,
+    transaction::Transaction,
+};
+use crate::{
+    model::{
+        Access, AsOperation, Door, Operation, WorkspacePath,
+        request::{Remove, Symlink, Write},
+    },
+    ops::{Context, prepare},
+    policy::{Object, ObjectKind},
+    workspace,
+};
+
+/// A change of a file in a commit, decided on as the same change of the workspace would be, which
+/// it does not touch.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Import<R> {
+    /// The change.
+    pub request: R,
+    /// The content that it replaces, as the agent has it.
+    pub before: Option<Vec<u8>>,
+    /// The same as the operator has it.
+    pub original: Option<Vec<u8>>,
+}
+
+impl<R: AsOperation> AsOperation for Import<R> {
+    fn as_operation(&self) -> Operation<'_> {
+        self.request.as_operation()
+    }
+}
+
+impl<R> Import<R> {
+    /// Decides on the name and on what has it, then on the content.
+    fn decide(
+        &self,
+        transaction: &Transaction<'_>,
+        draft: &mut Draft,
+        (path, access): (&WorkspacePath, Access),
+        content: Option<&[u8]>,
+    ) -> Attempt<Option<Vec<u8>>> {
+        let authorizer = transaction.authorizer();
+        record::decide(draft, &authorizer.names(path)?);
+        let object = Object { kind: ObjectKind::File, links: 1, through_symlink: false };
+        authorizer.facts(path, &object, access)?;
+        let contents = (self.before.as_deref(), self.original.as_deref());
+        // What a program may write, not what a model may.
+        let context = Context { door: Door::Mount, ..transaction.context };
+        let sealed = prepare::import(&context, path, contents, content)?;
+        transaction.disclose_shown(draft, sealed, |description| {
+            description.imports(self.before.as_deref(), content)
+        })
+    }
+}
+
+impl Request for Import<Write> {
+    /// What the commit has in place of the content.
+    type Output = Option<Vec<u8>>;
+
+    fn run<'a>(
+        &'a self,
+        transaction: &Transaction<'a>,
+        draft: &mut Draft,
+    ) -> Attempt<Self::Output> {
+        let Write { path, content, .. } = &self.request;
+        self.decide(transaction, draft, (path, Access::Write), Some(content))
+    }
+}
+
+impl Request for Import<Remove> {
+    type Output = Option<Vec<u8>>;
+
+    fn run<'a>(
+        &'a self,
+        transaction: &Transaction<'a>,
+        draft: &mut Draft,
+    ) -> Attempt<Self::Output> {
+        self.decide(transaction, draft, (&self.request.path, Access::Remove), None)
+    }
+}
+
+impl Request for Import<Symlink> {
+    type Output = Option<Vec<u8>>;
+
+    fn run<'a>(
+        &'a self,
+        transaction: &Transaction<'a>,
+        draft: &mut Draft,
+    ) -> Attempt<Self::Output> {
+        let Symlink { path, target } = &self.request;
+        let authorizer = transaction.authorizer();
+        record::decide(draft, &authorizer.names(path)?);
+        authorizer.link(path)?;
+        let leads_out = target.starts_with('/')
+            || target.is_empty()
+            || climbs_later(target)
+            || steps_up(target) > depth(path);
+        if leads_out {
+            return Err(Failure::from(workspace::Error::Outside));
+        }
+        let contents = (self.before.as_deref(), self.original.as_deref());
+        let sealed = prepare::import(&transaction.context, path, contents, None)?;
+        draft.facts.get_or_insert_default().insert("target".to_owned(), target.as_str().into());
+        transaction.disclose(draft, sealed)
+    }
+}

@@ -1,0 +1,36 @@
+//! What is stored of a file of a commit in a repository that the operator has.
+
+use portcullis_audit::Hash;
+
+use super::{Context, Error, Facts, Sealed};
+use crate::model::WorkspacePath;
+
+const DIFFERS: &str = "the operator's commit has another content than the one that the agent's commit \
+                       replaces: it was changed and not committed when the session began, or \
+                       a filter of git changes it";
+
+/// Checks that `before`, which a commit replaces, is what the policy shows of `original`, and
+/// judges `content`, in which secrets of `original` are put back; none is a removal.
+///
+/// # Errors
+/// When they differ, or the policy denies the content.
+pub(crate) fn prepare(
+    context: &Context<'_>,
+    path: &WorkspacePath,
+    (before, original): (Option<&[u8]>, Option<&[u8]>),
+    content: Option<&[u8]>,
+) -> Result<Sealed<Option<Vec<u8>>>, Error> {
+    let shown = original.and_then(|original| context.shown(path, original.to_vec()));
+    if shown.as_deref() != before {
+        return Err(Error::Invalid(DIFFERS));
+    }
+    let content = content.map(|content| context.store(path, original, content.into()));
+    let content = content.transpose()?.map(std::borrow::Cow::into_owned);
+    let facts = Facts {
+        bytes: content.as_ref().and_then(|content| u64::try_from(content.len()).ok()),
+        before: original.map(Hash::of),
+        after: content.as_deref().map(Hash::of),
+        ..Facts::default()
+    };
+    Ok(Sealed::new(content, facts))
+}
