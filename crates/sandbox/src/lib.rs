@@ -38,6 +38,7 @@ mod named_pipes;
 mod places;
 mod probe;
 mod process;
+mod program;
 mod pseudo_terminal;
 mod random;
 mod reach;
@@ -78,6 +79,7 @@ pub use process::{
     RELOAD_SIGNAL, close_inherited, ignores_children, not_dumpable, outlive_size_limit,
     own_program, stop_signals, suspend, suspend_signal, unblock_signals,
 };
+pub use program::{PROGRAM_COMMAND, Program, run_program};
 pub use reach::{Apart, Outside, TooFar};
 pub use running_agent::RunningAgent;
 pub use spec::{

@@ -60,6 +60,8 @@ pub(super) enum Purpose {
         /// are refused: there is no root directory of the cell's own.
         metadata: bool,
     },
+    /// A program of the system that works on untrusted data: no sockets, no other processes.
+    Program,
     /// The gate and other processes that serve: no programs, no sockets.
     Gate,
     /// One of several gates: besides, nothing that reaches another's files or
@@ -70,6 +72,10 @@ pub(super) enum Purpose {
     /// The same with pairs of connected sockets.
     Relay,
 }
+
+/// An agent that reaches nothing: what a program gets, besides.
+const ALONE: Purpose =
+    Purpose::Agent { udp: false, unix: false, internet: false, listen: false, metadata: true };
 
 /// A filter could not be made or installed.
 #[derive(Debug, thiserror::Error)]
@@ -97,11 +103,11 @@ pub(super) fn restrict(purpose: Purpose) -> Result<(), SeccompError> {
 /// numbers.
 fn programs(purpose: Purpose) -> Result<Vec<BpfProgram>, SeccompError> {
     let mut programs = vec![newest(), compile(of(syscalls::MISSING), libc::ENOSYS)?];
-    if matches!(purpose, Purpose::Agent { .. }) {
+    if matches!(purpose, Purpose::Agent { .. } | Purpose::Program) {
         programs.push(compile(of(syscalls::MISSING_TO_AGENTS), libc::ENOSYS)?);
         programs.push(compile(of(syscalls::PIPE_LOCKING), libc::EINVAL)?);
     }
-    if matches!(purpose, Purpose::Agent { metadata: true, .. }) {
+    if matches!(purpose, Purpose::Agent { metadata: true, .. } | Purpose::Program) {
         programs.push(compile(of(syscalls::EXTENDED_ATTRIBUTES), libc::EOPNOTSUPP)?);
         programs.push(compile(other_requests()?, libc::ENOTTY)?);
     }
@@ -140,6 +146,15 @@ fn of(numbers: &[i64]) -> Rules {
 }
 
 fn refused(purpose: Purpose) -> Result<Rules, SeccompError> {
+    if purpose == Purpose::Program {
+        let mut rules = refused(ALONE)?;
+        rules.extend(of(syscalls::FORK));
+        rules.extend(of(syscalls::OTHERS));
+        rules.extend(own_threads()?);
+        // A thread, but no process.
+        rules.entry(libc::SYS_clone).or_default().push(rule([bits(0, libc::CLONE_THREAD, 0)])?);
+        return Ok(rules);
+    }
     let mut rules = of(syscalls::REFUSED);
     let mut clone = Vec::new();
     for flag in NAMESPACE_FLAGS {
@@ -193,7 +208,7 @@ fn refused(purpose: Purpose) -> Result<Rules, SeccompError> {
                 rules.extend(only_itself()?);
             }
         }
-        Purpose::Gate | Purpose::Worker | Purpose::Front | Purpose::Relay => {
+        Purpose::Program | Purpose::Gate | Purpose::Worker | Purpose::Front | Purpose::Relay => {
             rules.extend(of(syscalls::GATE));
             // A thread, but no process.
             clone.push(rule([bits(0, libc::CLONE_THREAD, 0)])?);
@@ -204,10 +219,7 @@ fn refused(purpose: Purpose) -> Result<Rules, SeccompError> {
         rules.extend(only_itself()?);
         rules.extend(of(syscalls::OTHERS));
         rules.extend(of(syscalls::OLD_METADATA));
-        // Its own threads, as a panic does, and its own limits.
-        let own = i32::try_from(std::process::id()).unwrap_or(i32::MAX);
-        rules.insert(libc::SYS_tgkill, vec![rule([not(0, own)])?]);
-        rules.insert(libc::SYS_prlimit64, vec![rule([not(0, 0), not(0, own)])?]);
+        rules.extend(own_threads()?);
     }
     if matches!(purpose, Purpose::Front | Purpose::Relay) {
         rules.extend(of(syscalls::PATHS));
@@ -217,6 +229,16 @@ fn refused(purpose: Purpose) -> Result<Rules, SeccompError> {
     }
     rules.insert(libc::SYS_clone, clone);
     Ok(rules)
+}
+
+/// Refuses signals to threads and limits of other processes: its own threads get some, as in a
+/// panic.
+fn own_threads() -> Result<Rules, SeccompError> {
+    let own = i32::try_from(std::process::id()).unwrap_or(i32::MAX);
+    Ok(Rules::from([
+        (libc::SYS_tgkill, vec![rule([not(0, own)])?]),
+        (libc::SYS_prlimit64, vec![rule([not(0, 0), not(0, own)])?]),
+    ]))
 }
 
 /// Refuses to make a file that runs as its owner or its group: the cell ignores

@@ -209,6 +209,12 @@ pub(super) const IPC: &[i64] = &[
     libc::SYS_mq_unlink,
 ];
 
+/// Calls that start a process, besides `clone` and `clone3`.
+#[cfg(target_arch = "x86_64")]
+pub(super) const FORK: &[i64] = &[libc::SYS_fork, libc::SYS_vfork];
+#[cfg(not(target_arch = "x86_64"))]
+pub(super) const FORK: &[i64] = &[];
+
 /// What a process that only serves files through descriptors never does.
 pub(super) const GATE: &[i64] = &[
     libc::SYS_execve,

@@ -216,3 +216,25 @@ fn every_filter_compiles_and_fits() {
     compile(of(syscalls::MISSING), libc::ENOSYS).unwrap();
     compile(other_requests().unwrap(), libc::ENOTTY).unwrap();
 }
+
+#[test]
+fn a_confined_program_starts_no_process_and_has_no_socket() {
+    let program = Purpose::Program;
+    let (thread, vfork) = (libc::CLONE_THREAD as u64, libc::CLONE_VFORK as u64);
+    assert!(refuses(program, libc::SYS_clone, &[0]));
+    assert!(refuses(program, libc::SYS_clone, &[vfork | 17]));
+    assert!(refuses(program, libc::SYS_clone3, &[]));
+    assert!(!refuses(program, libc::SYS_clone, &[thread]));
+    for family in [libc::AF_UNIX, libc::AF_INET, libc::AF_INET6, libc::AF_VSOCK] {
+        assert!(refuses(program, libc::SYS_socket, &[family as u64, 1]), "{family}");
+    }
+    let refused = [syscalls::FORK, syscalls::METADATA, syscalls::IPC, syscalls::OTHERS];
+    for call in refused.into_iter().flatten() {
+        assert!(refuses(program, *call, &[]), "{call}");
+    }
+    assert!(refuses(program, libc::SYS_tgkill, &[1]));
+    assert!(!refuses(program, libc::SYS_tgkill, &[u64::from(std::process::id())]));
+    // What confined itself becomes the program.
+    assert!(!refuses(program, libc::SYS_execve, &[]));
+    compile(refused(program).unwrap(), libc::EPERM).unwrap();
+}
