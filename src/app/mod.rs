@@ -11,6 +11,7 @@ pub(crate) mod audit_log;
 pub(crate) mod bootstrap;
 pub(crate) mod failure;
 pub(crate) mod fresh;
+pub(crate) mod git;
 pub(crate) mod housekeeping;
 pub(crate) mod launch;
 pub(crate) mod logging;

@@ -21,6 +21,7 @@ use serde_json::{Value, json};
 
 use super::{
     failure::{Context as _, Failure},
+    git::head::Head,
     opened::Opened,
     state_directory,
     trusted_paths::scratch_below,
@@ -35,13 +36,15 @@ pub(crate) struct Place {
     pub(crate) path: PathBuf,
     pub(crate) directory: OwnedFd,
     pub(crate) rules: Scratch,
+    /// The operator's commit at which the programs begin, where they have a repository of their own.
+    head: Option<Head>,
 }
 
 /// The directory in which all scratch directories are.
 ///
 /// # Errors
 /// When there is no home directory.
-fn base() -> Result<PathBuf, Failure> {
+pub(super) fn base() -> Result<PathBuf, Failure> {
     let dirs = etcetera::base_strategy::Xdg::new()
         .or_fail("cannot find a place for scratch directories")?;
     Ok(scratch_below(&dirs.data_dir()))
@@ -92,7 +95,9 @@ impl Place {
         let above = child(&directory.into(), &workspace).or_fail(DOING)?;
         let directory = child(&above, &key).or_fail(DOING)?;
         let path = base.join(workspace).join(key);
-        Ok(Some(Self { path, directory, rules: rules.clone() }))
+        let root = opened.workspace.root();
+        let head = if rules.repositories() { Head::of(root) } else { None };
+        Ok(Some(Self { path, directory, rules: rules.clone(), head }))
     }
 
     /// The facts of the `start` record.
@@ -104,7 +109,8 @@ impl Place {
             "keep": self.rules.keep(),
             "repositories": self.rules.repositories(),
         });
-        BTreeMap::from([("scratch".to_owned(), scratch)])
+        let git = self.head.as_ref().map(|head| ("git".to_owned(), head.fact()));
+        BTreeMap::from_iter([("scratch".to_owned(), scratch)].into_iter().chain(git))
     }
 
     /// Says that not everything is recorded where the policy names directories.

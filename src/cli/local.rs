@@ -2,6 +2,8 @@
 
 use std::{collections::BTreeMap, path::PathBuf, time::Duration};
 
+use serde_json::Value;
+
 use super::announcer::Announcer;
 use crate::{
     app::{
@@ -14,7 +16,7 @@ use crate::{
         session::session,
     },
     gateway::{self, Client, Error, Gateway, Reply, Request},
-    model::{Door, Session, WorkspacePath},
+    model::{AgentName, Door, Session, WorkspacePath},
 };
 
 /// A gateway that carries out the requests of this process.
@@ -27,16 +29,27 @@ impl LocalGate {
     /// Opens policy, workspace and state, confines this process to them,
     /// settles what was left unfinished, and records the start.
     pub(crate) fn open(common: &Common) -> Result<Self, Failure> {
+        let agent = common.agent("cli")?;
+        Self::open_after(common, |_| Ok((agent, BTreeMap::new(), ()))).map(|(gate, ())| gate)
+    }
+
+    /// The same after `prepare`, which starts what this process cannot start once it is confined,
+    /// and says for which agent it decides and what stands in the `start` record.
+    pub(crate) fn open_after<T>(
+        common: &Common,
+        prepare: impl FnOnce(&Opened) -> Result<(AgentName, BTreeMap<String, Value>, T), Failure>,
+    ) -> Result<(Self, T), Failure> {
         let opened = Opened::open(common)?;
         opened.warn();
-        let session = session(common.agent("cli")?, Door::Cli)?;
+        let (agent, facts, prepared) = prepare(&opened)?;
+        let session = session(agent, Door::Cli)?;
         // Warnings of the gateway are for the person at the terminal.
         logging::start_on_stderr("warn")?;
         let announcer = Announcer { state: opened.state_path.clone() };
         let confined = opened.confine(Profile::default())?;
         confined.warn();
-        let started = confined.recover()?.start(session, BTreeMap::new())?;
-        Ok(Self { started, announcer })
+        let started = confined.recover()?.start(session, facts)?;
+        Ok((Self { started, announcer }, prepared))
     }
 
     /// Puts a request to the gateway; where a rule asks, tells the person at

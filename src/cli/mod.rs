@@ -14,6 +14,7 @@ mod doctor;
 mod exec;
 mod fs;
 mod generate;
+mod git;
 mod local;
 mod mcp;
 mod policy;
@@ -50,6 +51,7 @@ use clap::{
     portcullis mcp                           the same for an MCP client\n  \
     portcullis serve                         over the network, many workspaces\n  \
     portcullis fs read src/main.rs           one operation through the gate\n  \
+    portcullis git import                    the commits of an agent's session\n  \
     portcullis audit verify                  is the log intact?")]
 struct Cli {
     #[command(subcommand)]
@@ -67,6 +69,7 @@ enum Command {
     Doctor(doctor::Args),
     Exec(exec::Args),
     Fs(fs::Args),
+    Git(git::Args),
     Man(generate::ManArgs),
     Mcp(mcp::Args),
     Policy(policy::Args),
@@ -84,6 +87,7 @@ pub fn main() -> ExitCode {
         return Failure::new(format_args!("cannot block a signal: {error}")).report(false);
     }
     let hidden = cell::run_if_stage()
+        .or_else(cell::run_if_program)
         .or_else(agent::run_if_gate)
         .or_else(serve::run_if_front)
         .or_else(serve::run_if_worker)
@@ -113,6 +117,7 @@ pub fn main() -> ExitCode {
         Command::Doctor(args) => doctor::run(&args),
         Command::Exec(args) => exec::run(args),
         Command::Fs(args) => fs::run(args),
+        Command::Git(args) => git::run(args),
         Command::Man(args) => generate::man(&args),
         Command::Mcp(args) => mcp::run(&args),
         Command::Policy(args) => policy::run(args),

@@ -144,13 +144,20 @@ pub(crate) fn run(mut args: Args) -> Result<ExitCode, Failure> {
         let configurations: Vec<_> = configurations.iter().map(|c| c.to_string_lossy()).collect();
         facts.insert("agentConfig".to_owned(), Value::from(configurations));
     }
-    introduce(&mut gate, &pending, &cell, facts)?;
+    let session = introduce(&mut gate, &pending, &cell, facts)?.session;
+    let has_mount = pending.report.mount;
     let shipping = workspaces.ship()?;
-    workspaces.all().try_for_each(|opened| repository::prepare(&pending, opened, &signals))?;
-    let agent = pending.release().map_err(explain)?;
-    let ended = Supervisor::new(agent, gate, (signals, suspend), watches, Manner::Agent)?.run();
+    let prepare = |opened| repository::prepare(&pending, opened, &session, &signals);
+    workspaces.all().try_for_each(prepare)?;
+    let running = pending.release().map_err(explain)?;
+    let ended = Supervisor::new(running, gate, (signals, suspend), watches, Manner::Agent)?.run();
     finish(shipping);
     let Ended { code, at_once, .. } = ended?;
+    for opened in workspaces.all().filter(|_| has_mount) {
+        if let Some(import) = repository::import(opened, &agent, &session) {
+            errln!("portcullis: the agent made commits: {import}");
+        }
+    }
     if at_once && code != 0 {
         explain_early_end(code, &args, &cell.network, &suspects, is_denied);
     }

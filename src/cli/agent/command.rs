@@ -177,7 +177,8 @@ impl Command {
         }
         let Recorded { session, records } = introduce(&mut gate, &pending, &cell, facts)?;
         let shipping = workspaces.ship()?;
-        workspaces.all().try_for_each(|opened| repository::prepare(&pending, opened, &signals))?;
+        let prepare = |opened| repository::prepare(&pending, opened, &session, &signals);
+        workspaces.all().try_for_each(prepare)?;
         let mut command = pending.release().map_err(explain)?;
         let outputs = mem::take(&mut command.outputs);
         let time_is_over = self.timeout.and_then(|timeout| Instant::now().checked_add(timeout));
@@ -197,7 +198,8 @@ impl Command {
         let Ended { code, timed_out, gate_failed, .. } = ended?;
         let code = if timed_out { TIMED_OUT } else { code };
         let begun = workspaces.all().zip(records);
-        let summary = Summaries::read(begun, &session, code, timed_out);
+        let import = |opened: &Opened| repository::import(opened, &agent, &session);
+        let summary = Summaries::read(begun, &session, (code, timed_out), import);
         let stored = match (&summary, file) {
             (Ok(summary), Some(file)) => store(summary, file),
             _ => Ok(()),

@@ -10,19 +10,31 @@ use nix::sys::signalfd::SignalFd;
 
 use super::start::explain;
 use crate::{
-    app::{failure::Failure, opened::Opened},
+    app::{failure::Failure, git::private, opened::Opened, scratch::Place},
+    cli::render::for_shell,
+    model::AgentName,
     sandbox::PendingAgent,
 };
 
-/// Makes the repository, unless there is one. One that was not finished is made anew.
+/// Makes the repository, unless there is one, and notes the branches with which the session, `$1`,
+/// begins. One that was not finished is made anew. What is noted is the agent's to change: it says
+/// which commits are offered for an import, each of which is decided on.
 ///
 /// What git compares of a file is its size and time alone: inode numbers are others in each
 /// mount.
 const SCRIPT: &str = r#"
 cd "$1" || exit
-[ -e .git ] && ! [ -e .git/portcullis-unfinished ] && exit 0
+begin() {
+    start="create refs/portcullis/start/$1/%(refname:lstrip=2) %(objectname)"
+    git for-each-ref --count=1000 --format="$start" refs/heads |
+        git -c core.hooksPath=/dev/null update-ref --stdin
+}
+if [ -e .git ] && ! [ -e .git/portcullis-unfinished ]; then
+    begin "$2"
+    exit 0
+fi
 command -v git >/dev/null || exit 3
-export GIT_CONFIG_GLOBAL=/dev/null GIT_CONFIG_NOSYSTEM=1
+export GIT_CONFIG_GLOBAL=/dev/null GIT_CONFIG_NOSYSTEM=1 GIT_DEFAULT_HASH=sha1
 rm -rf .git && mkdir .git && : >.git/portcullis-unfinished || exit
 git init -q -b main || exit
 git config core.checkStat minimal && git config core.trustctime false || exit
@@ -30,7 +42,7 @@ git config user.name agent && git config user.email agent@localhost || exit
 git add --all --ignore-errors
 git -c user.name=portcullis -c user.email=portcullis@localhost commit -q --allow-empty \
     -m "Files that the policy shows at the start of the session" || exit
-rm .git/portcullis-unfinished && exit 4
+begin "$2" && rm .git/portcullis-unfinished && exit 4
 "#;
 /// The script's exit code where there was a repository.
 const KEPT: i32 = 0;
@@ -49,15 +61,14 @@ const PROGRESS_DELAY: Duration = Duration::from_secs(2);
 pub(in crate::cli) fn prepare(
     pending: &PendingAgent,
     opened: &Opened,
+    session: &str,
     signals: &SignalFd,
 ) -> Result<(), Failure> {
-    let is_private = opened.policy.scratch().is_some_and(|scratch| scratch.repositories());
-    let own = opened.workspace.root().join(".git");
-    if !is_private || !pending.report.mount || rustix::fs::lstat(&own).is_err() {
+    if !pending.report.mount || !is_private(opened) {
         return Ok(());
     }
     let mut command: Vec<OsString> = ["/bin/sh", "-c", SCRIPT, "sh"].map(OsString::from).into();
-    command.push(opened.workspace.root().into());
+    command.extend([opened.workspace.root().into(), session.into()]);
     let mut is_told = false;
     let waits = |passed: Duration| {
         if passed > PROGRESS_DELAY && !is_told {
@@ -87,4 +98,36 @@ pub(in crate::cli) fn prepare(
         }
     }
     Ok(())
+}
+
+/// Whether programs in a mount have a repository of their own, as the workspace has one.
+fn is_private(opened: &Opened) -> bool {
+    let own = opened.workspace.root().join(".git");
+    opened.policy.scratch().is_some_and(|scratch| scratch.repositories())
+        && rustix::fs::lstat(&own).is_ok()
+}
+
+/// The command that imports the commits of a session that has ended, if it made any.
+pub(in crate::cli) fn import(opened: &Opened, agent: &AgentName, session: &str) -> Option<String> {
+    if !is_private(opened) {
+        return None;
+    }
+    let (root, state) = (opened.workspace.root(), &opened.state_path);
+    let count = || match Place::open(opened, agent)? {
+        Some(place) => private::count(&place.path, session, root, state),
+        None => Ok(0),
+    };
+    match count() {
+        Ok(0) => None,
+        Ok(_) => Some(format!(
+            "portcullis git import --session {session} --workspace {} --state {}",
+            for_shell(root),
+            for_shell(state)
+        )),
+        Err(failure) => {
+            let why = failure.message();
+            errln!("portcullis: note: commits of the session could not be looked for: {why}");
+            None
+        }
+    }
 }

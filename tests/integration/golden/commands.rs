@@ -135,6 +135,21 @@ fn json_and_exit_codes() {
 
     r.exec("echo x >f.txt; echo x >>part/y; exit 3");
     r.shell();
+    let commit = "git init -q && git add a.txt && \
+        git -c user.name=n -c user.email=n@example.org commit -qm one";
+    let made = std::process::Command::new("sh")
+        .args(["-c", commit])
+        .current_dir(r.world.root())
+        .env("GIT_CONFIG_GLOBAL", "/dev/null")
+        .status();
+    assert!(made.unwrap().success());
+    r.exec(
+        "echo g >g.txt && git add g.txt && git commit -qm good && \
+         b=$(git rev-parse HEAD:g.txt) && git update-index --cacheinfo 100644,$b,part/y && \
+         git commit -qm denied",
+    );
+    r.run("git import", &["--list"]);
+    r.run("git import", &["--dry-run"]);
 
     let backups = r.run("backup list", &[]);
     let id = backups["backups"][0]["id"].as_str().unwrap().to_owned();

@@ -10,6 +10,7 @@ mod device;
 mod ends;
 mod exchange;
 mod further;
+mod import;
 mod kills;
 mod repository;
 mod scratch;

@@ -31,13 +31,17 @@ pub(super) struct Summaries(Vec<Summary>);
 
 impl Summaries {
     /// Reads the records of `session` in the logs of these, each with the number of the first.
+    /// `import` says how commits come into a workspace's repository.
     pub(super) fn read<'a>(
         begun: impl Iterator<Item = (&'a Opened, u64)>,
         session: &str,
-        code: u8,
-        timed_out: bool,
+        (code, timed_out): (u8, bool),
+        import: impl Fn(&Opened) -> Option<String>,
     ) -> Result<Self, Failure> {
-        let read = |(opened, record)| Summary::read(opened, session, record, code, timed_out);
+        let read = |(opened, record)| {
+            let summary = Summary::read(opened, session, record, code, timed_out)?;
+            Ok(Summary { import: import(opened), ..summary })
+        };
         begun.map(read).collect::<Result<_, _>>().map(Self)
     }
 
@@ -92,6 +96,8 @@ struct Summary {
     reads: usize,
     /// What could not be read of the log.
     is_damaged: bool,
+    /// The command that imports its commits.
+    import: Option<String>,
 }
 
 /// What was denied, with how often.
@@ -132,6 +138,7 @@ impl Summary {
             more_denials: 0,
             reads: 0,
             is_damaged: found.scanned.damaged > 0,
+            import: None,
         };
         for event in found.events {
             summary.take(event);
@@ -247,6 +254,9 @@ impl Summary {
         if let Some(undo) = self.undo() {
             let _ = writeln!(text, "  undo: {undo}");
         }
+        if let Some(import) = &self.import {
+            let _ = writeln!(text, "  commits: {import}");
+        }
         lines(&text)
     }
 
@@ -300,6 +310,7 @@ impl Summary {
             "moreDenials": self.more_denials,
             "reads": self.reads,
             "undo": self.undo(),
+            "import": self.import,
         })
     }
 }

@@ -3,7 +3,7 @@
 use super::*;
 
 /// Git in the workspace, from outside, with no configuration but its own.
-fn git(place: &Place, arguments: &[&str]) -> String {
+pub(super) fn git(place: &Place, arguments: &[&str]) -> String {
     let mut command = Command::new("git");
     command.args(["-C", &place.at("ws"), "-c", "user.name=n", "-c", "user.email=n@example.org"]);
     command.args(["-c", "safe.directory=*"]).args(arguments);
@@ -14,7 +14,7 @@ fn git(place: &Place, arguments: &[&str]) -> String {
 }
 
 /// A workspace with a repository that has all that the policy hides.
-fn committed(who: As) -> Place {
+pub(super) fn committed(who: As) -> Place {
     let place = Place::mounted(who);
     git(&place, &["init", "-q", "-b", "work"]);
     git(&place, &["add", "--all"]);

@@ -30,7 +30,7 @@ const CTRL_Z: &str = "\x1a";
 const LEADER: &str = r#""$@"; echo $? >"$0.new"; mv "$0.new" "$0"; exec sleep 1000"#;
 
 /// A terminal, whose emulator is the test, and `portcullis shell` on it.
-struct Operator {
+pub(super) struct Operator {
     screen: File,
     terminal: OwnedFd,
     leader: Child,
@@ -79,7 +79,7 @@ impl Place {
     }
 
     /// The same for a script.
-    fn shell_script(&self, options: &[&str], script: &str) -> Operator {
+    pub(super) fn shell_script(&self, options: &[&str], script: &str) -> Operator {
         self.shell(&[options, &["--", "sh", "-c", script]].concat())
     }
 }
@@ -107,7 +107,7 @@ impl Operator {
 
     /// Waits until a text was shown.
     #[track_caller]
-    fn sees(&mut self, text: &str) {
+    pub(super) fn sees(&mut self, text: &str) {
         let began = Instant::now();
         while !self.text().contains(text) {
             self.look(Duration::from_millis(100));

@@ -1,0 +1,200 @@
+//! Git on a repository that is not to be trusted: confined, with no configuration but ours.
+//!
+//! A process gets a git directory that was made for it, in which nothing is but a configuration;
+//! of the repository it gets the directories that it needs. So neither configuration nor hooks of
+//! the repository are looked at, and grafts, replacements and shallow histories count for nothing.
+
+pub(crate) mod head;
+pub(crate) mod private;
+
+use std::{
+    ffi::OsString,
+    io::{Read as _, Write},
+    os::unix::fs::symlink,
+    path::{Path, PathBuf},
+    process::{Child, ChildStdin, ChildStdout},
+};
+
+use super::{
+    failure::{Context as _, Failure},
+    session::random_id,
+};
+use crate::{git::Format, operator_files, sandbox::Program};
+
+/// What git may take of memory: it maps packs and their indexes.
+const MEMORY: u64 = 4 << 30;
+/// How long it may compute, in seconds.
+const SECONDS: u32 = 60;
+/// Where programs lie that a confined process can execute.
+const SYSTEM: [&str; 6] = ["/usr", "/bin", "/sbin", "/lib", "/lib64", "/nix/store"];
+
+const CONFIG: &str = "\tbare = true
+\tcommitGraph = false
+\tmultiPackIndex = false
+\tlogAllRefUpdates = false
+\thooksPath = /dev/null
+\tfsync = loose-object,reference
+\tpackedGitWindowSize = 32m
+\tpackedGitLimit = 256m
+[gc]
+\tauto = 0
+";
+
+/// The git of the system.
+#[derive(Debug, Clone)]
+pub(crate) struct Git(PathBuf);
+
+impl Git {
+    /// Finds it in the operator's `PATH`, but not in the workspace.
+    pub(crate) fn find(workspace: &Path) -> Result<Self, Failure> {
+        let path = std::env::var_os("PATH").unwrap_or_else(|| OsString::from("/usr/bin:/bin"));
+        let found = std::env::split_paths(&path).filter(|directory| directory.is_absolute());
+        let mut found = found.filter_map(|directory| {
+            let program = operator_files::canonicalize(directory.join("git")).ok()?;
+            let is_system = SYSTEM.iter().any(|system| program.starts_with(system));
+            (is_system && !program.starts_with(workspace)).then_some(program)
+        });
+        found.next().map(Self).ok_or_else(|| {
+            Failure::new("there is no `git` in a directory of the system that PATH names")
+                .help("install git, such that it lies beneath /usr")
+        })
+    }
+}
+
+/// Git directories that are made for processes, and removed with this.
+#[derive(Debug)]
+pub(crate) struct Workshop(PathBuf);
+
+impl Workshop {
+    /// Begins in the state directory.
+    pub(crate) fn make(state: &Path) -> Result<Self, Failure> {
+        let path = state.join(format!("git-{}", random_id()?));
+        operator_files::create_private_dir_all(&path).or_fail("cannot make a git directory")?;
+        Ok(Self(path))
+    }
+
+    /// Makes a git directory for objects of this format, whose parts `links` names lie elsewhere.
+    pub(crate) fn git_directory(
+        &self,
+        name: &str,
+        format: Format,
+        links: &[(&str, PathBuf)],
+    ) -> Result<PathBuf, Failure> {
+        let make = || {
+            let path = self.0.join(name);
+            operator_files::create_private_dir_all(&path)?;
+            let has = |name: &str| links.iter().any(|(link, _)| *link == name);
+            let mut extensions = String::new();
+            if format != Format::Sha1 {
+                extensions += &format!("\tobjectFormat = {}\n", format.as_str());
+            }
+            if has("reftable") {
+                extensions += "\trefStorage = reftable\n";
+            }
+            let version = u8::from(!extensions.is_empty());
+            let config = format!(
+                "[core]\n\trepositoryFormatVersion = {version}\n{CONFIG}[extensions]\n{extensions}"
+            );
+            operator_files::write(path.join("config"), config)?;
+            operator_files::write(path.join("HEAD"), "ref: refs/heads/none\n")?;
+            if !has("refs") {
+                operator_files::create_private_dir_all(path.join("refs"))?;
+            }
+            for (name, target) in links {
+                symlink(target, path.join(name))?;
+            }
+            Ok::<_, std::io::Error>(path)
+        };
+        make().or_fail("cannot make a git directory")
+    }
+}
+
+impl Drop for Workshop {
+    fn drop(&mut self) {
+        if let Err(error) = operator_files::remove_dir_all(&self.0) {
+            tracing::warn!(%error, "a git directory could not be removed");
+        }
+    }
+}
+
+/// What a process of git works on.
+#[derive(Debug, Clone)]
+pub(crate) struct Repository {
+    pub(crate) git: Git,
+    /// The directory that was made for it.
+    pub(crate) directory: PathBuf,
+    /// Where its objects are.
+    pub(crate) objects: PathBuf,
+    /// The directories that it may read, besides.
+    pub(crate) read: Vec<PathBuf>,
+}
+
+impl Repository {
+    /// Starts `git ARGUMENTS`, which may write in `write`.
+    pub(crate) fn start(&self, arguments: &[&str], write: &[PathBuf]) -> Result<Running, Failure> {
+        let mut environment: Vec<(OsString, OsString)> = [
+            ("GIT_CONFIG_NOSYSTEM", "1"),
+            ("GIT_CONFIG_SYSTEM", "/dev/null"),
+            ("GIT_CONFIG_GLOBAL", "/dev/null"),
+            ("GIT_NO_REPLACE_OBJECTS", "1"),
+            ("GIT_NO_LAZY_FETCH", "1"),
+            ("GIT_OPTIONAL_LOCKS", "0"),
+            ("GIT_TERMINAL_PROMPT", "0"),
+            ("HOME", "/nonexistent"),
+            ("LC_ALL", "C"),
+            ("PATH", "/nonexistent"),
+        ]
+        .map(|(name, value)| (name.into(), value.into()))
+        .into();
+        environment.push(("GIT_DIR".into(), self.directory.clone().into()));
+        environment.push(("GIT_OBJECT_DIRECTORY".into(), self.objects.clone().into()));
+        let mut read = self.read.clone();
+        read.push(self.directory.clone());
+        if !write.contains(&self.objects) {
+            read.push(self.objects.clone());
+        }
+        let program = Program {
+            program: self.git.0.clone(),
+            arguments: arguments.iter().map(OsString::from).collect(),
+            environment,
+            directory: self.directory.clone(),
+            read,
+            write: write.to_vec(),
+            memory: MEMORY,
+            seconds: SECONDS,
+        };
+        let mut child = program.spawn().or_fail("cannot start git")?;
+        match (child.stdin.take(), child.stdout.take()) {
+            (Some(input), Some(output)) => Ok(Running { child, input, output }),
+            _ => Err(Failure::new("cannot start git")),
+        }
+    }
+}
+
+/// A process of git. It ends with its input.
+#[derive(Debug)]
+pub(crate) struct Running {
+    child: Child,
+    pub(crate) input: ChildStdin,
+    pub(crate) output: ChildStdout,
+}
+
+impl Running {
+    /// Gives it all of its input, and returns at most `most` bytes of its output. `None` if it
+    /// failed, or has more to say.
+    pub(crate) fn finish(
+        mut self,
+        input: impl FnOnce(&mut ChildStdin) -> std::io::Result<()>,
+        most: u64,
+    ) -> Option<Vec<u8>> {
+        // One that ended early says so by its exit code.
+        let written = input(&mut self.input).and_then(|()| self.input.flush());
+        drop(self.input);
+        let mut output = Vec::new();
+        let read = self.output.by_ref().take(most + 1).read_to_end(&mut output);
+        drop(self.output);
+        let ended = self.child.wait().is_ok_and(|status| status.success());
+        let is_whole = u64::try_from(output.len()).is_ok_and(|length| length <= most);
+        (written.is_ok() && read.is_ok() && ended && is_whole).then_some(output)
+    }
+}

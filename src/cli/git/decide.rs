@@ -1,0 +1,69 @@
+//! The gateway's decisions on the files of a commit.
+
+use std::collections::BTreeMap;
+
+use serde_json::{Value, json};
+
+use crate::{
+    cli::local::LocalGate,
+    gateway::{Error, Import, Request},
+    git::{Decide, FileChange},
+    model::{
+        WorkspacePath,
+        request::{Remove, Symlink, Write},
+    },
+};
+
+/// Decides under the policy in force, on record.
+pub(super) struct Gate<'a> {
+    pub(super) gate: &'a LocalGate,
+    /// The session whose commits they are.
+    pub(super) session: &'a str,
+}
+
+impl Gate<'_> {
+    fn decide<R>(
+        &self,
+        change: &FileChange<'_>,
+        request: impl FnOnce(WorkspacePath) -> R,
+    ) -> Result<Option<Vec<u8>>, String>
+    where
+        Import<R>: Request<Output = Option<Vec<u8>>>,
+    {
+        let path = WorkspacePath::parse(change.path).map_err(|error| error.to_string())?;
+        let owned = |bytes: Option<&[u8]>| bytes.map(<[u8]>::to_vec);
+        let (before, original) = (owned(change.before), owned(change.original));
+        let request = Import { request: request(path), before, original };
+        let import = json!({ "session": self.session, "commit": change.commit.to_string() });
+        let facts: BTreeMap<String, Value> = BTreeMap::from([("import".to_owned(), import)]);
+        let (gateway, approver) = (self.gate.gateway(), self.gate.approver());
+        let reply = gateway.import(self.gate.session(), &request, &facts, approver);
+        reply.map(|reply| reply.output).map_err(|error| words(&error))
+    }
+}
+
+/// Why, with the rule.
+fn words(error: &Error) -> String {
+    match (error.rule(), error.reason()) {
+        (Some(rule), Some(reason)) => format!("denied by rule `{rule}`: {reason}"),
+        (Some(rule), None) => format!("denied by rule `{rule}`"),
+        _ => error.to_string(),
+    }
+}
+
+impl Decide for Gate<'_> {
+    fn write(&mut self, change: &FileChange<'_>, content: &[u8]) -> Result<Vec<u8>, String> {
+        let content = content.to_vec();
+        let stored = self.decide(change, |path| Write { path, content, mode: None })?;
+        stored.ok_or_else(|| "the gateway gave no content".to_owned())
+    }
+
+    fn link(&mut self, change: &FileChange<'_>, target: &str) -> Result<(), String> {
+        let target = target.to_owned();
+        self.decide(change, |path| Symlink { path, target }).map(drop)
+    }
+
+    fn remove(&mut self, change: &FileChange<'_>) -> Result<(), String> {
+        self.decide(change, |path| Remove { path, recursive: false }).map(drop)
+    }
+}

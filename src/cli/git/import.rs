@@ -1,0 +1,261 @@
+//! `portcullis git import`: the commits of a session into the operator's repository.
+//!
+//! The objects of the private repository are read through confined processes and verified. Each
+//! commit's difference is decided on and replayed onto the commit with which the session began;
+//! what comes of it is on record before confined processes write it.
+
+use std::{
+    collections::{BTreeMap, HashMap},
+    io::Write as _,
+    process::ExitCode,
+};
+
+use serde_json::{Value, json};
+
+use super::{
+    decide::Gate,
+    processes::{NAMESPACE, Processes, Writing},
+    refs::{self, Moved},
+    report::{Branch, Report},
+    sessions::{self, Begun},
+};
+use crate::{
+    app::{
+        failure::{Context as _, Exit, Failure},
+        git::head::Head,
+        opened::Opened,
+        options::Common,
+    },
+    cli::{consent, local::LocalGate},
+    git::{Begin, Object, ObjectId, Objects, Outcome, Replay, Source, write_pack},
+    model::Escaped,
+};
+
+/// What git says of the refs that it moved, which is nothing.
+const MAX_SAID: u64 = 4096;
+
+/// Import the commits of a session into the workspace's repository
+///
+/// Each commit is replayed onto the commit that was checked out when the session began. Every
+/// path that it changes is decided on as a write under the policy in force, and secrets stand in
+/// place of their placeholders again; otherwise the commit is refused, with the reason. Branches
+/// of the agent become refs beneath refs/portcullis/SESSION/, and nothing else in the repository
+/// changes.
+#[derive(Debug, clap::Args)]
+#[command(
+    after_help = "The exit code is 1 where a commit or a branch was refused.\n\nExamples:\n  \
+    portcullis git import                      the newest session\n  \
+    portcullis git import --session 5f2c --dry-run\n  \
+    portcullis git import --list\n  \
+    git log -p HEAD..refs/portcullis/SESSION/main\n  \
+    git reset refs/portcullis/SESSION/main     takes it over; the files are there already"
+)]
+pub(super) struct Args {
+    #[command(flatten)]
+    common: Common,
+    /// The session, or how its identifier begins; `last` is the newest one
+    #[arg(long, value_name = "ID", default_value = "last", value_parser = clap::builder::NonEmptyStringValueParser::new())]
+    session: String,
+    /// List the sessions that had a private repository
+    #[arg(long, conflicts_with_all = ["session", "yes", "dry_run"])]
+    list: bool,
+    /// Do it without asking; needed where there is no terminal, and with --json
+    #[arg(short, long)]
+    yes: bool,
+    /// Only decide, and say what would be imported
+    #[arg(long, conflicts_with = "yes")]
+    dry_run: bool,
+    /// Print one JSON object; with --list, one a line
+    #[arg(long)]
+    json: bool,
+}
+
+pub(super) fn run(args: &Args) -> Result<ExitCode, Failure> {
+    if args.list {
+        return list(args);
+    }
+    let (gate, (begun, processes)) = LocalGate::open_after(&args.common, |opened| {
+        let begun = sessions::find(opened, &args.session)?;
+        let agent = begun.agent.parse().or_fail("cannot name the agent")?;
+        let processes = Processes::start(opened, &begun, !args.dry_run)?;
+        let facts = json!({ "session": begun.session, "dryRun": args.dry_run });
+        Ok((agent, BTreeMap::from([("import".to_owned(), facts)]), (begun, processes)))
+    })?;
+    let code = import(args, &gate, begun, processes);
+    // What went wrong first says more.
+    let closed = gate.close();
+    let code = code?;
+    closed.map(|()| code)
+}
+
+fn list(args: &Args) -> Result<ExitCode, Failure> {
+    let opened = Opened::open(&args.common)?;
+    for begun in sessions::all(&opened)? {
+        let Begun { session, agent, time, commit, .. } = begun;
+        if args.json {
+            let commit = commit.to_string();
+            outjson!(json!({ "session": session, "agent": agent, "start": time, "base": commit }));
+        } else {
+            let time = time.get(..19).unwrap_or(&time).replace('T', " ");
+            outln!("{time}  {}  {}", Escaped(&session), Escaped(&agent));
+        }
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+fn import(
+    args: &Args,
+    gate: &LocalGate,
+    begun: Begun,
+    processes: Processes,
+) -> Result<ExitCode, Failure> {
+    let Processes { theirs, ours, known, workshop: _workshop } = processes;
+    let mut found = None;
+    for one in theirs {
+        let lists = (one.branches, one.starts, one.commits);
+        if let Some(moved) = refs::moved(lists, &begun.session)? {
+            found = Some((moved, Objects::new(one.objects.input, one.objects.output)));
+            break;
+        }
+    }
+    let (moved, mut theirs) = found.ok_or_else(|| {
+        Failure::new("the private repository of the session is gone, or has lost where it began")
+            .help("the scratch directories of the agent are its own: the agent may have removed it")
+    })?;
+    let mut operators = Objects::new(ours.objects.input, ours.objects.output);
+    let (report, objects) = replay(gate, begun, (moved, known), (&mut theirs, &mut operators))?;
+    drop(theirs);
+    if !args.json {
+        report.print();
+    }
+    let mut imported = false;
+    if report.branches.is_empty() {
+        if !args.json && !report.refuses() {
+            outln!("the session made no commits");
+        }
+    } else if let Some(writing) = ours.writing {
+        consent::require(args.yes, "import them?")?;
+        record(gate, &report)?;
+        write(gate, &report, &objects, writing, &mut operators)?;
+        imported = true;
+    }
+    if args.json {
+        outjson!(report.object(imported));
+    } else if imported && let Some(branch) = report.branches.first() {
+        let head = Head::of(gate.gateway().workspace().root());
+        // The files are in the workspace already, where a merge would not replace them.
+        let is_base = head.is_some_and(|head| head.commit == report.begun.commit);
+        let take = if is_base { "reset" } else { "merge" };
+        errln!("  next: git log -p HEAD..{0}; git {take} {0}", Escaped(&branch.reference));
+    }
+    Ok(if report.refuses() { Exit::Failure.into() } else { ExitCode::SUCCESS })
+}
+
+/// Replays all commits and finds where the branches end.
+fn replay<'a>(
+    gate: &LocalGate,
+    begun: Begun,
+    (moved, known): (Moved, HashMap<ObjectId, ObjectId>),
+    (theirs, operators): (&'a mut dyn Source, &'a mut dyn Source),
+) -> Result<(Report, Vec<Object>), Failure> {
+    const DOING: &str = "nothing was imported";
+    let mut decide = Gate { gate, session: &begun.session };
+    let trailers = vec![
+        format!("Portcullis-Session: {}", begun.session),
+        format!("Portcullis-Record: {}", begun.record),
+    ];
+    let listed = moved.commits.iter().cloned().collect();
+    let begin = Begin { base: begun.commit.clone(), start: moved.start, listed, known };
+    let replay = Replay::new((theirs, operators), begin, trailers);
+    let mut replay = replay.or_fail("cannot read the commit with which the session began")?;
+    let mut replayed = Vec::new();
+    for commit in &moved.commits {
+        replayed.push(replay.commit(commit, &mut decide).or_fail(DOING)?);
+    }
+    let parents: BTreeMap<&ObjectId, Option<&ObjectId>> =
+        replayed.iter().map(|one| (&one.from, one.parent.as_ref())).collect();
+    let mut branches = Vec::new();
+    for (name, tip) in &moved.branches {
+        let (mut at, mut is_partial) = (tip, false);
+        let end = loop {
+            match (replay.new_name(at), parents.get(at).copied().flatten()) {
+                (Some(commit), _) => break Some(commit),
+                (None, Some(parent)) => (at, is_partial) = (parent, true),
+                (None, None) => break None,
+            }
+        };
+        // One without any commit is where it was.
+        if let Some(commit) = end.filter(|end| *end != begun.commit) {
+            let reference = format!("{NAMESPACE}/{}/{name}", begun.session);
+            branches.push(Branch { reference, commit, is_partial });
+        }
+    }
+    let objects = replay.into_objects();
+    Ok((Report { begun, replayed, branches, refused: moved.refused }, objects))
+}
+
+/// Puts each commit on record, then the branches, before anything is written.
+fn record(gate: &LocalGate, report: &Report) -> Result<(), Failure> {
+    let note = |event: &str, facts: Value| {
+        let facts = facts.as_object().cloned().unwrap_or_default().into_iter().collect();
+        gate.gateway()
+            .note_durably(gate.session(), event, facts)
+            .or_fail("nothing was imported: it cannot be recorded")
+    };
+    let session = &report.begun.session;
+    for one in &report.replayed {
+        let facts = match &one.outcome {
+            Outcome::Imported { commit, parents, paths } => json!({
+                "importedSession": session,
+                "from": one.from.to_string(),
+                "commit": commit.to_string(),
+                "parents": parents.iter().map(ToString::to_string).collect::<Vec<_>>(),
+                "paths": paths,
+            }),
+            Outcome::Known { .. } | Outcome::Refused(_) => continue,
+        };
+        note("commit", facts)?;
+    }
+    let branches = report.branches.iter();
+    let branches: serde_json::Map<_, _> = branches
+        .map(|branch| (branch.reference.clone(), branch.commit.to_string().into()))
+        .collect();
+    note("import", json!({ "importedSession": session, "refs": branches }))?;
+    Ok(())
+}
+
+/// Writes the objects, verifies that they are there as they were made, and moves the refs.
+fn write(
+    gate: &LocalGate,
+    report: &Report,
+    objects: &[Object],
+    writing: Writing,
+    operators: &mut dyn Source,
+) -> Result<(), Failure> {
+    let (unpack, update, _refs) = writing.parts();
+    let format = report.begun.commit.format();
+    let unpacked = unpack.finish(|pipe| write_pack(format, objects.iter(), pipe), MAX_SAID);
+    unpacked.ok_or_else(|| {
+        Failure::new("git did not take the objects; no ref was moved")
+            .help("`git fsck` may say what is wrong with the repository")
+    })?;
+    for object in objects {
+        let most = u64::try_from(object.bytes.len()).unwrap_or(u64::MAX);
+        // Something else may have had its name.
+        let there = operators.read(&object.id, object.kind, most);
+        there.or_fail("no ref was moved, for the repository does not have what was written")?;
+    }
+    let branches = report.branches.iter();
+    let orders: String =
+        branches.map(|branch| format!("update {} {}\n", branch.reference, branch.commit)).collect();
+    let moved = update.finish(|pipe| pipe.write_all(orders.as_bytes()), MAX_SAID).is_some();
+    let facts = json!({ "importedSession": report.begun.session, "moved": moved });
+    let facts = facts.as_object().cloned().unwrap_or_default().into_iter().collect();
+    gate.gateway()
+        .note_durably(gate.session(), "imported", facts)
+        .or_fail("cannot record what became of the import")?;
+    moved.then_some(()).ok_or_else(|| {
+        Failure::new("git did not move the refs; the objects are there, and no ref names them")
+            .help("another process may hold a lock beneath `.git/refs/portcullis`")
+    })
+}

@@ -1,0 +1,31 @@
+//! `portcullis git`: the commits that agents make in their private repositories.
+
+mod decide;
+mod import;
+mod processes;
+mod refs;
+mod report;
+mod sessions;
+
+use std::process::ExitCode;
+
+use crate::app::failure::Failure;
+
+/// Commits that an agent made in its private repository
+#[derive(Debug, clap::Args)]
+pub(crate) struct Args {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, clap::Subcommand)]
+enum Command {
+    Import(import::Args),
+}
+
+/// Runs the command.
+pub(crate) fn run(args: Args) -> Result<ExitCode, Failure> {
+    match args.command {
+        Command::Import(args) => import::run(&args),
+    }
+}

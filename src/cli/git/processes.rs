@@ -1,0 +1,195 @@
+//! The processes of git that an import needs. They are started before this process confines
+//! itself, which can start none afterwards, and wait for their input.
+
+use std::{
+    collections::HashMap,
+    path::{Path, PathBuf},
+};
+
+use rustix::{
+    fs::{AtFlags, Mode, OFlags, mkdirat, openat, unlinkat},
+    io::Errno,
+};
+
+use super::sessions::{self, Begun};
+use crate::{
+    app::{
+        failure::{Context as _, Failure},
+        git::{Git, Repository, Running, Workshop, private},
+        opened::Opened,
+    },
+    git::ObjectId,
+    operator_files,
+};
+
+/// The most branches that are imported, and the most with which a session began.
+pub(super) const MAX_BRANCHES: usize = 1000;
+/// The most commits.
+pub(super) const MAX_COMMITS: usize = 10_000;
+/// Where imports have their refs.
+pub(super) const NAMESPACE: &str = "refs/portcullis";
+
+/// The processes that read one private repository.
+#[derive(Debug)]
+pub(super) struct Theirs {
+    /// The branches now.
+    pub(super) branches: Running,
+    /// The branches with which the session began.
+    pub(super) starts: Running,
+    /// The commits between the refs that it is given.
+    pub(super) commits: Running,
+    pub(super) objects: Running,
+}
+
+/// The processes for the operator's repository.
+#[derive(Debug)]
+pub(super) struct Ours {
+    pub(super) objects: Running,
+    /// What writes, if anything shall be written.
+    pub(super) writing: Option<Writing>,
+}
+
+/// What writes in the operator's repository.
+#[derive(Debug)]
+pub(super) struct Writing {
+    pub(super) unpack: Running,
+    pub(super) update: Running,
+    refs: RefsDirectory,
+}
+
+impl Writing {
+    /// The two processes; the directory of the refs goes if nothing is in it.
+    pub(super) fn parts(self) -> (Running, Running, RefsDirectory) {
+        (self.unpack, self.update, self.refs)
+    }
+}
+
+/// All of them.
+#[derive(Debug)]
+pub(super) struct Processes {
+    pub(super) theirs: Vec<Theirs>,
+    pub(super) ours: Ours,
+    /// The names that imports gave to commits of private repositories.
+    pub(super) known: HashMap<ObjectId, ObjectId>,
+    pub(super) workshop: Workshop,
+}
+
+impl Processes {
+    pub(super) fn start(opened: &Opened, begun: &Begun, writes: bool) -> Result<Self, Failure> {
+        let root = opened.workspace.root();
+        let git = Git::find(root)?;
+        let workshop = Workshop::make(&opened.state_path)?;
+        let ours = Ours::start(root, begun, &git, &workshop, writes)?;
+        let found = private::find(&begun.place, &git, &workshop)?;
+        let theirs = found.iter().map(|repository| Theirs::start(repository, begun));
+        let theirs = theirs.collect::<Result<_, _>>()?;
+        Ok(Self { theirs, ours, known: sessions::imported(opened)?, workshop })
+    }
+}
+
+impl Theirs {
+    fn start(repository: &Repository, begun: &Begun) -> Result<Self, Failure> {
+        let most = |number: usize| (number + 1).to_string();
+        let count = format!("--count={}", most(MAX_BRANCHES));
+        let format = "--format=%(objectname) %(refname)";
+        let refs =
+            |beneath: &str| repository.start(&["for-each-ref", &count, format, beneath], &[]);
+        let count = format!("--max-count={}", most(MAX_COMMITS));
+        let list = ["rev-list", "--topo-order", "--reverse", &count, "--stdin"];
+        Ok(Self {
+            branches: refs("refs/heads")?,
+            starts: refs(&private::starts(&begun.session))?,
+            commits: repository.start(&list, &[])?,
+            objects: repository.start(&["cat-file", "--batch-command"], &[])?,
+        })
+    }
+}
+
+impl Ours {
+    fn start(
+        root: &Path,
+        begun: &Begun,
+        git: &Git,
+        workshop: &Workshop,
+        writes: bool,
+    ) -> Result<Self, Failure> {
+        let place = root.join(".git");
+        let is_directory =
+            |path: &Path| operator_files::symlink_metadata(path).is_ok_and(|facts| facts.is_dir());
+        if !is_directory(&place) || !is_directory(&place.join("objects")) {
+            return Err(Failure::new(
+                "the workspace's `.git` is not the directory of a git repository",
+            )
+            .help("import into the main work tree: one of `git worktree`, and a submodule, have their \
+                repositories elsewhere"));
+        }
+        if is_directory(&place.join("reftable")) {
+            return Err(Failure::new("the workspace's repository has its refs in a reftable")
+                .help("`git refs migrate --ref-format=files` gives it one file for each"));
+        }
+        let format = begun.commit.format();
+        let git = git.clone();
+        let (objects, read) = (place.join("objects"), Vec::new());
+        let directory = workshop.git_directory("ours", format, &[])?;
+        let repository = Repository { git, directory, objects: objects.clone(), read };
+        let reading = repository.start(&["cat-file", "--batch-command"], &[])?;
+        let writing = match writes {
+            true => Some(Writing::start(&place, begun, repository, workshop)?),
+            false => None,
+        };
+        Ok(Self { objects: reading, writing })
+    }
+}
+
+impl Writing {
+    fn start(
+        place: &Path,
+        begun: &Begun,
+        repository: Repository,
+        workshop: &Workshop,
+    ) -> Result<Self, Failure> {
+        let refs = RefsDirectory::make(place, &begun.session)?;
+        let objects = std::slice::from_ref(&repository.objects);
+        let unpack = repository.start(&["unpack-objects", "-q", "--strict"], objects)?;
+        let links = [("refs", place.join("refs"))];
+        let directory = workshop.git_directory("refs", begun.commit.format(), &links)?;
+        let read = vec![place.join("refs")];
+        let repository = Repository { directory, read, ..repository };
+        let update = ["update-ref", "--no-deref", "--stdin"];
+        let update = repository.start(&update, std::slice::from_ref(&refs.path))?;
+        Ok(Self { unpack, update, refs })
+    }
+}
+
+/// The directory of a session's refs: the only one in which they are written. It is removed if
+/// nothing is in it.
+#[derive(Debug)]
+pub(super) struct RefsDirectory {
+    path: PathBuf,
+}
+
+impl RefsDirectory {
+    /// Makes it, where no link leads elsewhere.
+    fn make(place: &Path, session: &str) -> Result<Self, Failure> {
+        const DOING: &str = "cannot make the directory of the session's refs";
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        let mut directory = rustix::fs::open(place, flags, Mode::empty()).or_fail(DOING)?;
+        for name in ["refs", "portcullis", session] {
+            match mkdirat(&directory, name, Mode::from_raw_mode(0o777)) {
+                Ok(()) | Err(Errno::EXIST) => {}
+                Err(error) => return Err(error).or_fail(DOING),
+            }
+            directory = openat(&directory, name, flags, Mode::empty()).or_fail(DOING)?;
+        }
+        Ok(Self { path: place.join(NAMESPACE).join(session) })
+    }
+}
+
+impl Drop for RefsDirectory {
+    fn drop(&mut self) {
+        for path in [Some(self.path.as_path()), self.path.parent()].into_iter().flatten() {
+            // What is not empty stays.
+            let _ = unlinkat(rustix::fs::CWD, path, AtFlags::REMOVEDIR);
+        }
+    }
+}

@@ -1,0 +1,112 @@
+//! The sessions whose commits can be imported.
+
+use std::{collections::HashMap, ops::ControlFlow, path::PathBuf};
+
+use serde_json::Value;
+
+use crate::{
+    app::{
+        failure::{Context as _, Failure},
+        opened::Opened,
+    },
+    git::ObjectId,
+    model::Escaped,
+    review::{Filter, Log, Order},
+};
+
+const DOING: &str = "cannot look for the session in the audit log";
+
+/// What the `start` record says of a session that had a private repository.
+#[derive(Debug, Clone)]
+pub(super) struct Begun {
+    pub(super) session: String,
+    pub(super) agent: String,
+    /// The number of the record.
+    pub(super) record: u64,
+    pub(super) time: String,
+    /// The place of its scratch directories.
+    pub(super) place: PathBuf,
+    /// The operator's commit.
+    pub(super) commit: ObjectId,
+}
+
+/// Lists them, the oldest first.
+pub(super) fn all(opened: &Opened) -> Result<Vec<Begun>, Failure> {
+    let log = Log::open(&opened.state_path.join("audit")).or_fail(DOING)?;
+    let filter = Filter { kinds: vec!["start".to_owned()], ..Filter::default() };
+    let mut found = Vec::new();
+    log.scan(
+        &filter,
+        Order::Oldest,
+        |record, _| {
+            let facts = record.facts.as_ref()?;
+            let scratch = facts.get("scratch")?;
+            let has_repository = scratch.get("repositories") == Some(&Value::Bool(true));
+            let text = |value: &Value, name: &str| Some(value.get(name)?.as_str()?.to_owned());
+            let begun = Begun {
+                session: record.session()?.to_owned(),
+                agent: record.agent()?.to_owned(),
+                record: record.seq,
+                time: record.t.as_str().to_owned(),
+                place: text(scratch, "directory")?.into(),
+                commit: ObjectId::parse(&text(facts.get("git")?, "commit")?)?,
+            };
+            has_repository.then_some(begun)
+        },
+        |begun| {
+            found.push(begun);
+            ControlFlow::Continue(())
+        },
+    )
+    .or_fail(DOING)?;
+    Ok(found)
+}
+
+/// The names that imports gave to commits, by those in the private repositories.
+pub(super) fn imported(opened: &Opened) -> Result<HashMap<ObjectId, ObjectId>, Failure> {
+    let log = Log::open(&opened.state_path.join("audit")).or_fail(DOING)?;
+    let filter = Filter { ops: vec!["commit".to_owned()], ..Filter::default() };
+    let mut found = HashMap::new();
+    log.scan(
+        &filter,
+        Order::Oldest,
+        |record, _| {
+            let id = |name: &str| ObjectId::parse(record.facts.as_ref()?.get(name)?.as_str()?);
+            Some((id("from")?, id("commit")?))
+        },
+        |(from, commit)| {
+            found.insert(from, commit);
+            ControlFlow::Continue(())
+        },
+    )
+    .or_fail(DOING)?;
+    Ok(found)
+}
+
+/// The one whose identifier begins so; `last` is the newest.
+pub(super) fn find(opened: &Opened, wanted: &str) -> Result<Begun, Failure> {
+    let mut found = all(opened)?;
+    if wanted == "last" {
+        let none = "no session had a private git repository and a commit to begin with";
+        return found.pop().ok_or_else(|| {
+            Failure::new(none).help(
+                "an agent has one under `portcullis run` and `exec` where the \
+                workspace has a git repository with a commit",
+            )
+        });
+    }
+    found.retain(|begun| begun.session.starts_with(wanted));
+    match (found.pop(), found.is_empty()) {
+        (Some(begun), true) => Ok(begun),
+        (None, _) => Err(Failure::new(format_args!(
+            "no session with a private git repository begins with `{}`",
+            Escaped(wanted)
+        ))
+        .help("`portcullis git import --list` lists them")),
+        (Some(_), false) => Err(Failure::new(format_args!(
+            "more than one session begins with `{}`",
+            Escaped(wanted)
+        ))
+        .help("`portcullis git import --list` lists them")),
+    }
+}
