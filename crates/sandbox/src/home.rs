@@ -1,16 +1,19 @@
 //! The agent's own home directory, which persists between its visits unless somebody removes it.
 
 use std::{
-    ffi::CString,
+    ffi::{CString, OsStr, OsString},
     io,
-    os::fd::{AsFd, OwnedFd},
+    os::{
+        fd::{AsFd, OwnedFd},
+        unix::ffi::{OsStrExt as _, OsStringExt as _},
+    },
     path::{Path, PathBuf},
 };
 
 use rustix::{
     fs::{
-        AtFlags, CWD, Dir, Gid, Mode, OFlags, RenameFlags, Uid, chmod, chownat, fstat, mkdir, open,
-        openat, renameat_with, rmdir, unlink, unlinkat,
+        AtFlags, Dir, FlockOperation, Gid, Mode, OFlags, RenameFlags, Uid, chmod, chownat, flock,
+        fstat, mkdir, open, openat, renameat_with, unlink, unlinkat,
     },
     io::Errno,
     path::Arg,
@@ -49,18 +52,104 @@ pub(super) fn temporary(home: &Path, owner: Option<u32>) -> Result<PathBuf, Home
     }
 }
 
-/// Removes a home directory of which no program is left, with all that is in it, whatever its
-/// modes are and however deep it goes.
-///
-/// # Errors
-/// As the system says; the rest stays then.
-pub fn remove_home(path: &Path) -> io::Result<()> {
-    let home = writable(CWD, path)?;
+/// A home directory that does not outlive its owner, the process that has it locked: where that was killed, the next one
+/// removes it.
+#[derive(Debug)]
+pub struct TemporaryHome {
+    homes: OwnedFd,
+    name: OsString,
+    _lock: OwnedFd,
+}
+
+impl TemporaryHome {
+    /// Locks the home at `path`, which is made later.
+    ///
+    /// # Errors
+    /// As the system says.
+    pub fn lock(path: &Path) -> io::Result<Self> {
+        let (Some(above), Some(name)) = (path.parent(), path.file_name()) else {
+            return Err(io::ErrorKind::InvalidInput.into());
+        };
+        make_way(above, way(rustix::process::geteuid().is_root()))?;
+        let homes = open(above, FOUND | OFlags::RDONLY, Mode::empty())?;
+        let flags = OFlags::CREATE | OFlags::RDWR | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        loop {
+            // The lock is beside the home, in which the agent would come to it.
+            let lock = openat(&homes, lock_of(name), flags, Mode::RUSR | Mode::WUSR)?;
+            if is_locked(&lock)? {
+                return Ok(Self { homes, name: name.to_owned(), _lock: lock });
+            }
+            // Another process has found it before it was locked.
+        }
+    }
+
+    /// Removes the home and its lock.
+    ///
+    /// # Errors
+    /// As the system says; the rest stays then.
+    pub fn remove(&self) -> io::Result<()> {
+        remove(&self.homes, &self.name)
+    }
+
+    /// Removes the homes in the directory `homes` of which no owner is left; `tell` hears which cannot be.
+    ///
+    /// # Errors
+    /// When the directory cannot be read.
+    pub fn remove_abandoned(homes: &Path, tell: impl Fn(&Path, io::Error)) -> io::Result<()> {
+        let directory = match open(homes, FOUND | OFlags::RDONLY, Mode::empty()) {
+            Err(Errno::NOENT) => return Ok(()),
+            opened => opened?,
+        };
+        for entry in names(&directory)? {
+            let name = entry.to_bytes().strip_prefix(b".").and_then(|n| n.strip_suffix(LOCK));
+            let Some(name) = name.map(OsStr::from_bytes) else { continue };
+            let flags = OFlags::RDWR | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
+            // Its owner removed it meanwhile.
+            let Ok(lock) = openat(&directory, &entry, flags, Mode::empty()) else { continue };
+            if is_locked(&lock)?
+                && let Err(error) = remove(&directory, name)
+            {
+                tell(&homes.join(name), error);
+            }
+        }
+        Ok(())
+    }
+}
+
+/// The end of the name of a lock.
+const LOCK: &[u8] = b".lock";
+
+/// No agent has a name that begins so.
+fn lock_of(home: &OsStr) -> OsString {
+    OsString::from_vec([b".", home.as_bytes(), LOCK].concat())
+}
+
+/// Locks a file without waiting. One whose name is gone is locked for nothing.
+fn is_locked(file: &OwnedFd) -> io::Result<bool> {
+    match flock(file, FlockOperation::NonBlockingLockExclusive) {
+        Ok(()) => Ok(fstat(file)?.st_nlink > 0),
+        Err(Errno::WOULDBLOCK) => Ok(false),
+        Err(errno) => Err(errno.into()),
+    }
+}
+
+/// Removes a home of which no program is left, and then its lock.
+fn remove(homes: &OwnedFd, name: &OsStr) -> io::Result<()> {
+    match remove_tree(homes, name) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+        _ => {}
+    }
+    Ok(unlinkat(homes, lock_of(name), AtFlags::empty())?)
+}
+
+/// Removes a directory with all that is in it, whatever its modes are and however deep it goes.
+fn remove_tree(above: &OwnedFd, name: &OsStr) -> io::Result<()> {
+    let home = writable(above, name)?;
     let mut number = 0_u64;
     loop {
         let names = names(&home)?;
         if names.is_empty() {
-            return Ok(rmdir(path)?);
+            return Ok(unlinkat(above, name, AtFlags::REMOVEDIR)?);
         }
         for name in names {
             if is_unlinked(&home, &name)? {
@@ -101,11 +190,13 @@ fn is_unlinked(directory: &OwnedFd, name: &CString) -> io::Result<bool> {
 /// The directory of that name, not what a link there leads to, with a mode that lets its owner
 /// list and change it.
 fn writable(directory: impl AsFd, name: impl Arg) -> io::Result<OwnedFd> {
-    let flags = OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-    let handle = openat(directory, name, flags | OFlags::PATH, Mode::empty())?;
+    let handle = openat(directory, name, FOUND | OFlags::PATH, Mode::empty())?;
     chmod(of_descriptor(&handle), Mode::RWXU)?;
-    Ok(openat(&handle, ".", flags | OFlags::RDONLY, Mode::empty())?)
+    Ok(openat(&handle, ".", FOUND | OFlags::RDONLY, Mode::empty())?)
 }
+
+/// Opens a directory, and no link to one.
+const FOUND: OFlags = OFlags::DIRECTORY.union(OFlags::NOFOLLOW).union(OFlags::CLOEXEC);
 
 fn names(directory: &OwnedFd) -> io::Result<Vec<CString>> {
     let mut names = Vec::new();
@@ -119,19 +210,7 @@ fn names(directory: &OwnedFd) -> io::Result<Vec<CString>> {
 }
 
 fn make(path: &Path, owner: Option<u32>) -> io::Result<()> {
-    let mut above: Vec<_> = path.ancestors().collect();
-    above.reverse();
-    // Another user must pass through to its own directory.
-    let mode = if owner.is_some() { Mode::from_raw_mode(0o711) } else { Mode::RWXU };
-    for directory in above {
-        match mkdir(directory, mode) {
-            // The umask must not close the way either.
-            Ok(()) => chmod(of_descriptor(&itself(directory)?), mode)?,
-            Err(rustix::io::Errno::EXIST) => {}
-            Err(e) if rustix::fs::stat(directory).is_err() => return Err(e.into()),
-            Err(_) => {}
-        }
-    }
+    make_way(path, way(owner.is_some()))?;
     let handle = itself(path)?;
     let facts = fstat(&handle)?;
     if facts.st_mode & 0o7777 != 0o700 {
@@ -146,11 +225,31 @@ fn make(path: &Path, owner: Option<u32>) -> io::Result<()> {
     Ok(())
 }
 
+/// The mode of directories on the way: another user must pass through to its own one.
+fn way(is_anothers: bool) -> Mode {
+    if is_anothers { Mode::from_raw_mode(0o711) } else { Mode::RWXU }
+}
+
+/// Makes a directory and those above it.
+fn make_way(path: &Path, mode: Mode) -> io::Result<()> {
+    let mut above: Vec<_> = path.ancestors().collect();
+    above.reverse();
+    for directory in above {
+        match mkdir(directory, mode) {
+            // The umask must not close the way either.
+            Ok(()) => chmod(of_descriptor(&itself(directory)?), mode)?,
+            Err(rustix::io::Errno::EXIST) => {}
+            Err(e) if rustix::fs::stat(directory).is_err() => return Err(e.into()),
+            Err(_) => {}
+        }
+    }
+    Ok(())
+}
+
 /// The directory of that name, not what a link there leads to. It need not be
 /// readable: the agent may have taken its own home's mode away.
 fn itself(directory: &Path) -> io::Result<OwnedFd> {
-    let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-    Ok(open(directory, flags, Mode::empty())?)
+    Ok(open(directory, FOUND | OFlags::PATH, Mode::empty())?)
 }
 
 #[cfg(test)]
@@ -161,6 +260,7 @@ mod tests {
     #[test]
     fn a_home_is_removed_whatever_is_in_it() {
         let place = tempfile::tempdir().unwrap();
+        let lock = TemporaryHome::lock(&place.path().join("home")).unwrap();
         let home = prepare(&place.path().join("home"), None).unwrap();
         let outside = place.path().join("outside");
         std::fs::create_dir(&outside).unwrap();
@@ -168,7 +268,7 @@ mod tests {
         std::os::unix::fs::symlink(&outside, home.join("link")).unwrap();
         std::fs::create_dir(home.join("0")).unwrap();
         std::fs::write(home.join("0/file"), "").unwrap();
-        let mut deep = writable(CWD, &home).unwrap();
+        let mut deep = writable(rustix::fs::CWD, &home).unwrap();
         for _ in 0..5_000 {
             rustix::fs::mkdirat(&deep, "d", Mode::RWXU).unwrap();
             deep = writable(&deep, "d").unwrap();
@@ -176,8 +276,13 @@ mod tests {
         std::fs::create_dir(home.join("closed")).unwrap();
         std::fs::write(home.join("closed/file"), "").unwrap();
         chmod(home.join("closed"), Mode::empty()).unwrap();
-        remove_home(&home).unwrap();
+        let tell = |_: &Path, error| panic!("{error}");
+        TemporaryHome::remove_abandoned(place.path(), tell).unwrap();
+        assert!(std::fs::exists(&home).unwrap());
+        drop(lock);
+        TemporaryHome::remove_abandoned(place.path(), tell).unwrap();
         assert!(!std::fs::exists(&home).unwrap());
+        assert_eq!(std::fs::read_dir(place.path()).unwrap().count(), 1);
         assert!(std::fs::exists(outside.join("stays")).unwrap());
     }
 

@@ -67,7 +67,7 @@ pub use gate::{
 };
 pub use hatch::Opened;
 pub use hint::ProgramError;
-pub use home::{HomeError, remove_home};
+pub use home::{HomeError, TemporaryHome};
 pub use launch_error::LaunchError;
 pub use layout::GrantError;
 pub use mount::{Mount, NoMount};

@@ -151,7 +151,7 @@ impl Command {
         let make =
             |command: &[_]| self.sandbox.cell(&workspaces, home.name(), command, Enforcement::Full);
         let mut cell = self.cell(make)?;
-        home.is_at(&cell.home);
+        home.is_at(&cell.home)?;
         (cell.files, cell.streams) = (files, self.streams);
         for (name, value) in &self.environment {
             cell.environment.entry(name.clone()).or_insert_with(|| value.clone());

@@ -1,7 +1,7 @@
 //! The home directory of a command: of a named agent it is kept, and else it goes with the
 //! command, or what one command leaves there would run in the next, with what that is granted.
 
-use std::path::{Path, PathBuf};
+use std::{io, path::Path};
 
 use super::AGENT;
 use crate::{
@@ -10,7 +10,7 @@ use crate::{
         session::random_id,
     },
     model::AgentName,
-    sandbox::remove_home,
+    sandbox::TemporaryHome,
 };
 
 /// A home directory. Dropping it removes one that is not kept.
@@ -18,7 +18,7 @@ pub(super) struct Home {
     /// The last component of its path.
     name: AgentName,
     is_kept: bool,
-    path: Option<PathBuf>,
+    temporary: Option<TemporaryHome>,
 }
 
 impl Home {
@@ -28,28 +28,40 @@ impl Home {
             Some(agent) => agent.clone(),
             None => format!("{AGENT}.{}", random_id()?).parse().or_fail("cannot name a home")?,
         };
-        Ok(Self { name, is_kept: agent.is_some(), path: None })
+        Ok(Self { name, is_kept: agent.is_some(), temporary: None })
     }
 
     pub(super) fn name(&self) -> &AgentName {
         &self.name
     }
 
-    /// It may be there from now on.
-    pub(super) fn is_at(&mut self, path: &Path) {
-        self.path = Some(path.to_owned());
+    /// It may be there from now on. Those that were left beside it by commands which were killed are removed.
+    pub(super) fn is_at(&mut self, path: &Path) -> Result<(), Failure> {
+        let homes = path.parent().unwrap_or(path);
+        TemporaryHome::remove_abandoned(homes, |home, error| warn(home, &error)).or_fail(
+            format_args!("cannot look at the home directories in `{}`", homes.display()),
+        )?;
+        if !self.is_kept {
+            let locked = TemporaryHome::lock(path);
+            self.temporary = Some(locked.or_fail("cannot make the command's home directory")?);
+        }
+        Ok(())
     }
+}
+
+fn warn(home: &Path, error: &io::Error) {
+    errln!(
+        "portcullis: warning: cannot remove the home directory `{}` of a command that has ended: {error}",
+        home.display()
+    );
 }
 
 impl Drop for Home {
     fn drop(&mut self) {
-        let Some(path) = self.path.take().filter(|_| !self.is_kept) else { return };
-        match remove_home(&path) {
-            Err(error) if error.kind() != std::io::ErrorKind::NotFound => errln!(
-                "portcullis: warning: cannot remove the command's home directory `{}`: {error}",
-                path.display()
-            ),
-            _ => {}
+        if let Some(temporary) = self.temporary.take()
+            && let Err(error) = temporary.remove()
+        {
+            warn(Path::new(self.name.as_str()), &error);
         }
     }
 }

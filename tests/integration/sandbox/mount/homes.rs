@@ -1,0 +1,90 @@
+//! The home directories of commands, and what several sessions of one agent name have in common.
+
+use std::io::{BufRead as _, BufReader};
+
+use super::*;
+
+impl Place {
+    fn homes(&self) -> Vec<std::path::PathBuf> {
+        let homes = self.base().join("home/.local/share/portcullis/homes");
+        let workspace = std::fs::read_dir(homes).unwrap().next().unwrap().unwrap().path();
+        let mut found: Vec<_> =
+            std::fs::read_dir(workspace).unwrap().map(|entry| entry.unwrap().path()).collect();
+        found.sort();
+        found
+    }
+
+    /// A command that says a line, and waits then for the end of its input; with the process of `exec`.
+    fn waiting(&self, options: &[&str], script: &str) -> (Child, u32, String) {
+        let _ = std::fs::remove_file(self.base().join("fuse"));
+        let (policy, script) =
+            (self.at("policies/policy.toml"), format!("{script}; cat >/dev/null"));
+        let command = ["--quiet", "--policy", &policy, "--", "sh", "-c", &script];
+        let mut child = self.limited(&[&["exec"], options, &command].concat()).spawn().unwrap();
+        let mut line = String::new();
+        BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();
+        let processes = beneath(child.id());
+        let exec = processes.iter().rfind(|(_, line)| line.contains("portcullis exec "));
+        let exec = exec.unwrap_or_else(|| panic!("{processes:?}")).0;
+        (child, exec, line)
+    }
+}
+
+/// Ends the input that a command waits for.
+fn over(mut child: Child) -> Ended {
+    child.stdin.take();
+    end(child)
+}
+
+/// What a command left in its home stayed there for ever, once `exec` was killed.
+#[test]
+fn the_home_of_a_command_that_was_killed_goes_with_the_next_one() {
+    for who in users() {
+        let place = Place::mounted(who);
+        let outside = place.base().join("outside");
+        std::fs::create_dir(&outside).unwrap();
+        std::fs::write(outside.join("stays"), "").unwrap();
+        let leave = format!(
+            "mkdir -p ~/closed/a && ln -s {} ~/link && chmod 0 ~/closed ~; echo left",
+            outside.display()
+        );
+        let (child, exec, line) = place.waiting(&[], &leave);
+        assert_eq!(line, "left\n", "{who:?}");
+        let (running, _, _) = place.waiting(&[], "echo left");
+        // Each with its lock.
+        assert_eq!(place.homes().len(), 4, "{who:?} {:?}", place.homes());
+        let exec = rustix::process::Pid::from_raw(i32::try_from(exec).unwrap()).unwrap();
+        rustix::process::kill_process(exec, rustix::process::Signal::KILL).unwrap();
+        over(child);
+        assert_eq!(place.homes().len(), 4, "{who:?} {:?}", place.homes());
+        let _ = std::fs::remove_file(place.base().join("fuse"));
+        let ended = place.exec(&["--quiet", "--agent", "named"], "true");
+        assert_eq!(ended.code, 0, "{who:?} {ended:?}");
+        let homes = place.homes();
+        // That of the command that runs, with its lock, and that of the agent with a name.
+        assert_eq!(homes.len(), 3, "{who:?} {homes:?}");
+        assert!(homes.iter().any(|home| home.ends_with("named")), "{who:?} {homes:?}");
+        assert!(outside.join("stays").exists(), "{who:?}");
+        over(running);
+        assert_eq!(place.homes().len(), 1, "{who:?} {:?}", place.homes());
+    }
+}
+
+/// One place was thought to be common to all sessions of an agent name.
+#[test]
+fn sessions_at_the_same_time_have_scratch_and_a_repository_of_their_own() {
+    let place = Place::with_scratch(users()[0], "");
+    let script = "mkdir -p target .git; test -e target/mine && echo common; echo x >target/mine; \
+                  test -e .git/mine && echo common; echo x >.git/mine; echo ready";
+    let (first, _, line) = place.waiting(&["--agent", "same"], script);
+    assert_eq!(line, "ready\n");
+    let (second, _, line) = place.waiting(&["--agent", "same"], script);
+    assert_eq!(line, "ready\n");
+    for child in [first, second] {
+        assert_eq!(over(child).code, 0);
+    }
+    // One after the other they have the same.
+    let (third, _, line) = place.waiting(&["--agent", "same"], script);
+    assert_eq!(line, "common\n");
+    assert_eq!(over(third).code, 0);
+}
