@@ -132,6 +132,7 @@ structures! {
         entry_valid_nsec: u32, attr_valid_nsec: u32, attr: Attr,
     }
     AttrOut: 104 { attr_valid: u64, attr_valid_nsec: u32, dummy: u32, attr: Attr, }
+    InterruptIn: 8 { unique: u64, }
     GetattrIn: 16 { getattr_flags: u32, dummy: u32, fh: u64, }
     SetattrIn: 88 {
         valid: u32, padding: u32, fh: u64, size: u64, lock_owner: u64,

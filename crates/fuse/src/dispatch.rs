@@ -7,7 +7,7 @@ use zerocopy::IntoBytes as _;
 
 use crate::{
     abi::{GetxattrOut, LseekOut, StatfsOut, WriteOut},
-    deadline::Slot,
+    deadline::{Slot, Slots},
     directory::Directory,
     file_system::FileSystem,
     reply,
@@ -65,7 +65,7 @@ impl Given {
     }
 }
 
-/// Serves one request, which `slot` has meanwhile, and sends the reply.
+/// Serves one request, which `slot`, one of all `slots`, has meanwhile, and sends the reply.
 ///
 /// # Errors
 /// Of the descriptor: `ENODEV` where nothing is mounted any more.
@@ -73,7 +73,7 @@ pub(crate) fn serve(
     device: BorrowedFd<'_>,
     fs: &impl FileSystem,
     bytes: &[u8],
-    slot: &Slot,
+    (slot, slots): (&Slot, &Slots),
 ) -> Result<()> {
     let request = match Request::parse(bytes) {
         Ok(request) => request,
@@ -83,7 +83,10 @@ pub(crate) fn serve(
         Err(Malformed::Header) => return Ok(()),
     };
     let (unique, node, mut given) = (request.unique, request.node, Given::default());
-    slot.begin(unique);
+    if let Operation::Interrupt(of) = request.operation {
+        return slots.interrupt(device, fs, (unique, of));
+    }
+    slot.begin(unique, request.caller);
     let output = carry_out(fs, request, &mut given);
     let is_in_time = slot.end();
     let Some(output) = output else { return Ok(()) };
@@ -136,9 +139,8 @@ fn carry_out(
         }
         // Not again: this session began.
         Operation::Init { .. } => Err(Errno::IO),
-        // A signal need not be one that ends the program, and what is told to be interrupted would
-        // be done all the same: a deadline frees whoever waits. The kernel learns not to ask.
-        Operation::Interrupt => Err(Errno::NOSYS),
+        // Its reply is not one of the file system's.
+        Operation::Interrupt(_) => return None,
         Operation::Destroy => Ok(Output::Empty),
         Operation::Lookup(name) => match fs.lookup(caller, node, name) {
             Ok(Some(found)) => given.entry(&found),

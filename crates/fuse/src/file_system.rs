@@ -30,6 +30,12 @@ pub trait FileSystem: Sync {
         Err(Errno::NOSYS)
     }
 
+    /// Whether the program that asks is being killed. Its requests that have not begun to take effect
+    /// ([`begins`](crate::begins)) fail then.
+    fn is_ending(&self, caller: Caller) -> bool {
+        false
+    }
+
     /// How long the kernel may answer from memory that a name is missing in a directory.
     fn missing_timeout(&self, parent: NodeId) -> std::time::Duration {
         std::time::Duration::ZERO

@@ -17,6 +17,7 @@ mod request;
 mod session;
 mod types;
 
+pub use deadline::{begins, is_wanted};
 pub use directory::Directory;
 pub use file_system::FileSystem;
 pub use notify::Notifier;

@@ -8,8 +8,9 @@ use zerocopy::{FromBytes, Immutable, KnownLayout};
 use crate::{
     abi::{
         self, BatchForgetIn, CreateIn, FallocateIn, FlushIn, ForgetIn, ForgetOne, FsyncIn,
-        GetattrIn, GetxattrIn, InHeader, InitIn, LinkIn, LseekIn, MkdirIn, MknodIn, OpenIn, ReadIn,
-        ReleaseIn, Rename2In, RenameIn, SetattrIn, SetxattrIn, WriteIn, fattr, opcode,
+        GetattrIn, GetxattrIn, InHeader, InitIn, InterruptIn, LinkIn, LseekIn, MkdirIn, MknodIn,
+        OpenIn, ReadIn, ReleaseIn, Rename2In, RenameIn, SetattrIn, SetxattrIn, WriteIn, fattr,
+        opcode,
     },
     types::{Caller, Handle, NodeId, RenameMode, Seek, SetAttributes, SetTime, WriteFrom},
 };
@@ -44,7 +45,8 @@ pub(crate) enum Operation<'a> {
     },
     Destroy,
     /// Needs no reply.
-    Interrupt,
+    /// Of the request with this number.
+    Interrupt(u64),
     Forget(u64),
     BatchForget(&'a [u8]),
     Lookup(&'a OsStr),
@@ -164,7 +166,7 @@ impl<'a> Arguments<'a> {
         let operation = match code {
             opcode::INIT => return self.init(),
             opcode::DESTROY => Operation::Destroy,
-            opcode::INTERRUPT => return Ok(Operation::Interrupt),
+            opcode::INTERRUPT => Operation::Interrupt(self.take::<InterruptIn>()?.unique),
             opcode::FORGET => Operation::Forget(self.take::<ForgetIn>()?.nlookup),
             opcode::BATCH_FORGET => self.batch_forget()?,
             opcode::LOOKUP => Operation::Lookup(self.name()?),

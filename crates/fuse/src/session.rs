@@ -18,7 +18,7 @@ use zerocopy::IntoBytes as _;
 
 use crate::{
     abi::{self, InitOut, init},
-    deadline::Slot,
+    deadline::{Slot, Slots},
     dispatch,
     file_system::FileSystem,
     notify::Notifier,
@@ -115,28 +115,29 @@ impl Session {
     /// Serves with so many threads until the mount is gone or somebody stops the session.
     ///
     /// A request that takes longer than its time fails with `ETIMEDOUT`; what the file system does
-    /// for it goes on. What nobody serves waits for as long as the session is there: drop it afterwards, and
+    /// for it goes on. One of a program that is being killed, and each when the session ends, fails with `EINTR`
+    /// unless the file system has said that it [`begins`](crate::begins). What nobody serves waits for as long as the session is there: drop it afterwards, and
     /// whoever uses the mount gets `ENOTCONN`.
     ///
     /// # Errors
     /// [`SessionError::Io`].
     pub fn run(&self, fs: &impl FileSystem, threads: usize) -> Result<(), SessionError> {
         let polls = AtomicBool::new(false);
-        let slots: Vec<_> = (0..threads.max(1)).map(|_| Slot::default()).collect();
+        let slots = Slots::new(threads, self.timeout);
         let (slots, polls) = (&slots, &polls);
         std::thread::scope(|scope| {
-            let work = move |slot| {
-                let ended = self.work(fs, polls, slot);
+            let work = move |slot: &Arc<Slot>| {
+                let ended = slot.serve(|| self.work(fs, polls, (slot, slots)));
                 // Whatever ends one ends all.
                 self.stopper().stop();
                 ended
             };
-            scope.spawn(move || self.watch(slots));
+            scope.spawn(move || self.watch(fs, slots));
             let mut others = Vec::new();
-            for slot in slots.iter().skip(1) {
+            for slot in slots.all.iter().skip(1) {
                 others.push(scope.spawn(move || work(slot)));
             }
-            let mut ended = slots.first().map_or(Ok(()), work);
+            let mut ended = slots.all.first().map_or(Ok(()), work);
             for other in others {
                 // A thread that panicked has aborted the process.
                 if let Ok(Err(error)) = other.join() {
@@ -202,14 +203,15 @@ impl Session {
             .map_err(io("initialize the mount"))
     }
 
-    /// Answers what takes too long, until the session ends.
-    fn watch(&self, slots: &[Slot]) {
+    /// Answers what nobody is to wait for any longer, until the session ends, and then what is not begun.
+    fn watch(&self, fs: &impl FileSystem, slots: &Slots) {
         let pause = Timespec::try_from(self.timeout / 2).unwrap_or(LOOK).min(LOOK);
         while !self.stop.is_set.load(Ordering::Acquire) {
-            slots.iter().for_each(|slot| slot.answer_late(self.device.as_fd(), self.timeout));
+            slots.look(self.device.as_fd(), fs);
             // Whatever wakes it, it looks again.
             let _ = poll(&mut [PollFd::new(&self.stop.event, PollFlags::IN)], Some(&pause));
         }
+        slots.end(self.device.as_fd(), fs);
     }
 
     /// One thread: reads a request, serves it, looks for the next.
@@ -217,7 +219,7 @@ impl Session {
         &self,
         fs: &impl FileSystem,
         polls: &AtomicBool,
-        slot: &Slot,
+        (slot, slots): (&Slot, &Slots),
     ) -> Result<(), SessionError> {
         let waiting = Waiting::on(&self.device, &self.stop.event)?;
         let mut buffer = vec![0; BUFFER];
@@ -230,7 +232,7 @@ impl Session {
                         polls.store(false, Ordering::Release);
                     }
                     let request = buffer.get(..length).unwrap_or_default();
-                    match dispatch::serve(self.device.as_fd(), fs, request, slot) {
+                    match dispatch::serve(self.device.as_fd(), fs, request, (slot, slots)) {
                         Ok(()) => last = Some(Instant::now()),
                         Err(_unmounted) => return Ok(()),
                     }
@@ -260,7 +262,8 @@ impl Session {
 }
 
 impl Stopper {
-    /// Ends the session: each thread ends with the request that it is at.
+    /// Ends the session: each thread ends with the request that it is at, which is given up if it has not
+    /// begun to take effect.
     pub fn stop(&self) {
         self.0.is_set.store(true, Ordering::Release);
         let _ = rustix::io::write(&self.0.event, &1_u64.to_ne_bytes());

@@ -7,6 +7,8 @@ use std::sync::{
 
 use rustix::io::Errno;
 
+use crate::waiting::wait_while;
+
 /// What a name in a list costs beside its bytes.
 const NAME: u64 = 64;
 
@@ -116,13 +118,14 @@ impl CommitBudget {
     }
 
     /// Waits until there is room. One that is larger than all waits until it is alone.
-    pub(crate) fn reserve(&self, bytes: u64) -> Reservation<'_> {
-        let mut used = self.lock();
-        while *used > 0 && used.saturating_add(bytes) > self.limit {
-            used = self.freed.wait(used).unwrap_or_else(PoisonError::into_inner);
-        }
+    ///
+    /// # Errors
+    /// `EINTR` if no program waits any more.
+    pub(crate) fn reserve(&self, bytes: u64) -> Result<Reservation<'_>, Errno> {
+        let is_full = |used: &mut u64| *used > 0 && used.saturating_add(bytes) > self.limit;
+        let mut used = wait_while(&self.freed, self.lock(), is_full)?;
         *used = used.saturating_add(bytes);
-        Reservation { budget: self, bytes }
+        Ok(Reservation { budget: self, bytes })
     }
 
     fn lock(&self) -> MutexGuard<'_, u64> {
@@ -146,11 +149,11 @@ mod tests {
     #[test]
     fn a_commit_waits_for_room_and_a_large_one_until_it_is_alone() {
         let budget = CommitBudget::new(10);
-        let (small, other) = (budget.reserve(6), budget.reserve(4));
+        let (small, other) = (budget.reserve(6).unwrap(), budget.reserve(4).unwrap());
         let (sender, receiver) = channel();
         thread::scope(|scope| {
             let budget = &budget;
-            scope.spawn(move || sender.send(budget.reserve(20).bytes).unwrap());
+            scope.spawn(move || sender.send(budget.reserve(20).unwrap().bytes).unwrap());
             let waits = || receiver.recv_timeout(Duration::from_millis(100)).is_err();
             assert!(waits());
             drop(small);

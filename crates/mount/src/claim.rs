@@ -24,6 +24,8 @@ const MAX_ARGUMENTS: usize = 512;
 const MAX_READ: u64 = 16 << 10;
 /// How long a request waits for the arguments.
 const PATIENCE: Duration = Duration::from_millis(10);
+/// `SIGKILL` among the signals of a thread.
+const KILL: u64 = 1 << 8;
 /// How long a process is remembered.
 const REMEMBERED: Duration = Duration::from_secs(1);
 /// How many are.
@@ -80,6 +82,20 @@ impl Claims {
         }
         let process = self.look(thread, redact).unwrap_or_else(|| with_pid(thread));
         BTreeMap::from([("process".to_owned(), process.into())])
+    }
+
+    /// Whether the process of a thread is being killed: the kernel has `SIGKILL` pending for each thread then,
+    /// whichever signal it was.
+    pub(crate) fn is_killed(&self, thread: u32) -> bool {
+        let status = self.processes.as_deref().filter(|_| thread != 0).and_then(|processes| {
+            // Reading it waits for no lock on the memory of the process.
+            read(processes, thread, "status", MAX_READ)
+        });
+        let pending = status.as_deref().and_then(|status| {
+            let field = status.lines().find_map(|line| line.strip_prefix("SigPnd:"))?;
+            u64::from_str_radix(field.trim(), 16).ok()
+        });
+        pending.is_some_and(|pending| pending & KILL != 0)
     }
 
     fn look(&self, thread: u32, redact: &Redact<'_>) -> Option<Map<String, Value>> {

@@ -39,6 +39,16 @@ impl Mount<'_> {
         }
     }
 
+    /// Commits a new file of which a program sets the time: `touch` writes nothing, and does not look at what
+    /// close(2) says.
+    ///
+    /// # Errors
+    /// As [`Mount::commit_handle`].
+    pub(crate) fn commit_touched(&self, id: u64, pid: u32) -> Result<(), Errno> {
+        let staged = self.lock().nodes.get(id).and_then(|node| node.staged().cloned());
+        staged.map_or(Ok(()), |staged| self.commit(id, &staged, pid))
+    }
+
     /// Whether a file exists in this mount alone, and a person is asked before it is stored.
     pub(crate) fn asks_about_new(&self, id: u64) -> bool {
         self.is_staged_only(Some(id)) && self.path(id).is_ok_and(|path| self.asks_to_create(&path))
@@ -62,7 +72,10 @@ impl Mount<'_> {
     /// As [`Mount::commit_handle`].
     pub(crate) fn commit(&self, id: u64, staged: &Arc<Staged>, pid: u32) -> Result<(), Errno> {
         // A node without a path gets none again.
-        let _kept = self.keep_path(id);
+        let kept = self.keep_path(id);
+        if let Err(error @ Errno::INTR) = kept {
+            return Err(error);
+        }
         self.commit_named(id, staged, pid)
     }
 
@@ -74,7 +87,7 @@ impl Mount<'_> {
         pid: u32,
     ) -> Result<(), Errno> {
         let _held = staged.hold();
-        let mut memory = self.commits.reserve(staged.shows().size);
+        let mut memory = self.commits.reserve(staged.shows().size)?;
         let stored = loop {
             let Some(stored) = staged.stored()? else { return Ok(()) };
             let size = stored.bytes.len() as u64;
@@ -83,7 +96,7 @@ impl Mount<'_> {
             }
             // It has grown meanwhile.
             drop((stored, memory));
-            memory = self.commits.reserve(size);
+            memory = self.commits.reserve(size)?;
         };
         let path = self.lock().nodes.path(id);
         let path = match path {
@@ -96,10 +109,15 @@ impl Mount<'_> {
             }
         };
         let _change = self.begin_change();
-        self.store(id, &path, staged, stored, pid).unwrap_or_else(|error| {
-            self.refuse(id, staged, error);
-            Err(error)
-        })
+        match self.store(id, &path, staged, stored, pid) {
+            Ok(attributes) => attributes,
+            // It was given up, not refused: whoever has the file open stores it.
+            Err(Errno::INTR) => Err(Errno::INTR),
+            Err(error) => {
+                self.refuse(id, staged, error);
+                Err(error)
+            }
+        }
     }
 
     /// Stores a version. Within is the answer about its attributes, which are set when the
@@ -203,6 +221,7 @@ impl Mount<'_> {
         if let Some(staged) = file.and_then(|file| file.staged.clone())
             && staged.live().is_ok()
             && let Err(error) = self.commit(id, &staged, 0)
+            && error != Errno::INTR
             && let Some(node) = self.lock().nodes.get_mut(id)
         {
             node.unheard = Some(error);

@@ -40,6 +40,7 @@ mod scratch;
 mod serve;
 mod stage;
 mod staged;
+mod waiting;
 
 pub use counts::Numbers;
 pub use mount::Mount;

@@ -30,6 +30,7 @@ use crate::{
     path_locks::{Held, Lock, PathLocks},
     repeats::Repeats,
     scratch::{Scratch, ScratchNumbers},
+    waiting::Program,
 };
 
 /// How long another policy waits until the kernel has forgotten what it knows. A process may hold a
@@ -262,7 +263,7 @@ impl<'g> Mount<'g> {
     ) -> Result<(Held<'_>, T), Errno> {
         loop {
             let found = find()?;
-            let held = self.paths.hold(lock(&found));
+            let held = self.paths.hold(lock(&found))?;
             // It may have changed while this waited.
             if find()? == found {
                 return Ok((held, found));
@@ -428,7 +429,13 @@ impl<'g> Mount<'g> {
         let mut facts = self.claimed(pid);
         facts.extend(continues.map(|record| ("continues".to_owned(), record.into())));
         let client = self.approver.map(Client::asking).unwrap_or_default();
-        self.gateway.handle(&self.session, request, Client { facts: &facts, ..client })
+        let client = Client { facts: &facts, follower: &Program, ..client };
+        self.gateway.handle(&self.session, request, client)
+    }
+
+    /// Whether the program of which `pid` is a thread is being killed.
+    pub(crate) fn is_killed(&self, pid: u32) -> bool {
+        self.claims.is_killed(pid)
     }
 
     fn claimed(&self, pid: u32) -> BTreeMap<String, Value> {
@@ -451,6 +458,9 @@ impl<'g> Mount<'g> {
     }
 
     fn refused(&self, node: u64, error: &Error) -> Errno {
+        if error.kind() == ErrorKind::Cancelled {
+            return errno::of_kind(error.kind());
+        }
         self.counts.refusals.add();
         if let Some(node) = self.lock().nodes.get_mut(node) {
             node.why = Some(Arc::from(error.to_string()));

@@ -10,6 +10,9 @@ use std::{
 };
 
 use portcullis_policy::model::WorkspacePath;
+use rustix::io::Errno;
+
+use crate::waiting::wait_while;
 
 /// The locks that are held or waited for.
 #[derive(Debug, Default)]
@@ -58,18 +61,22 @@ pub(crate) struct Held<'a> {
 
 impl PathLocks {
     /// Waits for all conflicting locks that were asked for earlier.
-    pub(crate) fn hold(&self, lock: Lock) -> Held<'_> {
+    ///
+    /// # Errors
+    /// `EINTR` if no program waits any more.
+    pub(crate) fn hold(&self, lock: Lock) -> Result<Held<'_>, Errno> {
         let mut queue = self.queue();
         let ticket = queue.next;
         queue.next += 1;
         queue.locks.insert(ticket, lock);
+        let held = Held { locks: self, ticket };
         let waits = |queue: &mut Queue| {
             let lock = queue.locks.get(&ticket);
             let mut earlier = queue.locks.range(..ticket);
             lock.is_some_and(|lock| earlier.any(|(_, earlier)| earlier.conflicts(lock)))
         };
-        drop(self.freed.wait_while(queue, waits).unwrap_or_else(PoisonError::into_inner));
-        Held { locks: self, ticket }
+        // Whoever gives up is not waited for, either.
+        wait_while(&self.freed, queue, waits).map(|_| held)
     }
 
     fn queue(&self) -> MutexGuard<'_, Queue> {
@@ -124,13 +131,13 @@ mod tests {
     #[test]
     fn nobody_passes_a_rename_of_the_same_path_and_others_do_not_wait() {
         let locks = PathLocks::default();
-        let commit = locks.hold(shared("a/f"));
+        let commit = locks.hold(shared("a/f")).unwrap();
         thread::scope(|scope| {
             let (sender, receiver) = mpsc::channel();
             let wait = |name: &'static str, lock: Lock, asked: u64| {
                 let (locks, sender) = (&locks, sender.clone());
                 scope.spawn(move || {
-                    let _held = locks.hold(lock);
+                    let _held = locks.hold(lock).unwrap();
                     sender.send(name).unwrap();
                 });
                 while locks.queue().next < asked {
@@ -139,7 +146,7 @@ mod tests {
             };
             wait("rename", exclusive(&["a", "b"]), 2);
             wait("commit", shared("a/g"), 3);
-            drop(locks.hold(shared("c")));
+            drop(locks.hold(shared("c")).unwrap());
             assert!(receiver.recv_timeout(Duration::from_millis(50)).is_err());
             drop(commit);
             for name in ["rename", "commit"] {

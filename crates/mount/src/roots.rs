@@ -6,7 +6,7 @@ use std::ffi::OsStr;
 use portcullis_fuse::{Caller, Entry, Errno, FileSystem as _, NodeId, RenameMode};
 use rustix::{fs::FileType, io::Result};
 
-use crate::{router::Router, scratch::Scratch};
+use crate::{router::Router, scratch::Scratch, waiting::begin};
 
 impl Router<'_, '_> {
     /// Makes an empty scratch directory, or a file of that mode, at a name of the workspace.
@@ -18,6 +18,7 @@ impl Router<'_, '_> {
     ) -> Result<Entry> {
         let name = name.to_str().ok_or(Errno::ILSEQ)?;
         let (_kept, path) = self.mount.keep_path_of(parent.0, name)?;
+        begin()?;
         let mut roots = scratch.change_roots();
         if roots.by_path.contains_key(&path) {
             return Err(Errno::EXIST);
@@ -38,6 +39,7 @@ impl Router<'_, '_> {
     ) -> Result<()> {
         let name = name.to_str().ok_or(Errno::NOENT)?;
         let (_kept, path) = self.mount.keep_path_of(parent.0, name)?;
+        begin()?;
         let mut roots = scratch.change_roots();
         let there = roots.by_path.get(&path).ok_or(Errno::NOENT)?;
         check_kind(kind, there.kind)?;
@@ -72,6 +74,7 @@ impl Router<'_, '_> {
             }
             (Some(_), Some(_)) => {
                 let (_held, [old, new]) = self.mount.change_paths([from, to])?;
+                begin()?;
                 let mut roots = scratch.change_roots();
                 let moved = *roots.by_path.get(&old).ok_or(Errno::NOENT)?;
                 if old == new {

@@ -41,14 +41,17 @@ impl<'a, 'g> Router<'a, 'g> {
 
     fn to(&self, node: NodeId) -> To<'_> {
         let Some(scratch) = &self.mount.scratch else { return To::Mount(node) };
-        if node.0 & BIT != 0 {
-            return To::Scratch(scratch, node);
-        }
-        let became = self.became.read().unwrap_or_else(PoisonError::into_inner);
-        match became.get(&node.0) {
-            Some(root) => To::Scratch(scratch, NodeId(*root)),
-            None => To::Mount(node),
-        }
+        let node = match node.0 & BIT {
+            0 => {
+                let became = self.became.read().unwrap_or_else(PoisonError::into_inner);
+                let Some(root) = became.get(&node.0) else { return To::Mount(node) };
+                NodeId(*root)
+            }
+            _ => node,
+        };
+        // The kernel keeps names of scratch for long, so what changes them is not given up.
+        portcullis_fuse::begins();
+        To::Scratch(scratch, node)
     }
 
     fn by_handle(&self, handle: Handle) -> Option<&Scratch> {
@@ -86,6 +89,10 @@ impl FileSystem for Router<'_, '_> {
     fn lookup(&self, caller: Caller, parent: NodeId, name: &OsStr) -> Result<Option<Entry>> {
         let mut room = u64::MAX;
         self.find(caller, parent, name, &mut room)
+    }
+
+    fn is_ending(&self, caller: Caller) -> bool {
+        self.mount.is_killed(caller.pid)
     }
 
     fn missing_timeout(&self, parent: NodeId) -> Duration {

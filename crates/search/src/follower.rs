@@ -8,6 +8,16 @@ pub trait Follower: Sync {
         true
     }
 
+    /// Whether nobody waits any more for what has not begun to take effect.
+    fn is_given_up(&self) -> bool {
+        false
+    }
+
+    /// Whether it may take effect, from now on: what did is not given up.
+    fn begins(&self) -> bool {
+        true
+    }
+
     /// So many entries were looked at; more each time, and not often.
     fn progress(&self, _entries: u64) {}
 }

@@ -11,6 +11,7 @@ mod ends;
 mod exchange;
 mod further;
 mod import;
+mod given_up;
 mod homes;
 mod kills;
 mod repository;

@@ -119,7 +119,6 @@ impl Gateway {
         session: &Session,
         changes: &[Box<dyn ContentChange>],
     ) -> Result<Vec<Reply<Changed>>, BatchError> {
-        let policy = self.policy();
         let meter = self.begin(session, changes)?;
         let facts = facts(changes.len()).map_err(|errno| {
             let message = format!("no random bytes for the batch: {errno}");
@@ -134,6 +133,7 @@ impl Gateway {
         let _held = self.locks.hold(paths);
         let mut attempt = 1;
         loop {
+            let policy = self.policy();
             let findings: Vec<_> = changes.iter().map(|_| Findings::default()).collect();
             let transactions: Vec<_> = changes
                 .iter()
@@ -243,6 +243,10 @@ impl Gateway {
                     return Err(Refused { index, why, drafts });
                 }
             }
+        }
+        if let Some(Err(why)) = transactions.first().map(Transaction::confirm) {
+            prepared.into_iter().for_each(|one| self.give_up(one.ready));
+            return Err(Refused { index: 0, why, drafts });
         }
         Ok(prepared)
     }

@@ -57,7 +57,7 @@ impl Gateway {
     /// # Errors
     /// When it was denied or failed; the error carries the record of that. An
     /// error without a receipt means that no record could be written: the gate
-    /// serves nothing any more. A search that is given up is [`ErrorKind::Cancelled`].
+    /// serves nothing any more. A request that is given up is [`ErrorKind::Cancelled`].
     pub fn handle<R: Request + ?Sized>(
         &self,
         session: &Session,

@@ -48,9 +48,8 @@ impl Gateway {
         self.heralds.add(herald);
     }
 
-    /// Puts `new` in force for every request that begins afterwards; those
-    /// under way end under the policy with which they began, except that one
-    /// which waits for a person is decided anew. The record is on stable
+    /// Puts `new` in force for every request that begins afterwards, and for those
+    /// under way that have neither taken effect nor disclosed anything: they are decided anew. The record is on stable
     /// storage before, and what a mount's kernel knows is forgotten when this returns, unless that
     /// takes too long. `None` when `new` is the policy in force already.
     ///

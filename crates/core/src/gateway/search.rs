@@ -50,6 +50,7 @@ impl Request for Grep {
                 draft.counts.get_or_insert_default().insert("findings".to_owned(), findings);
             }
         }
+        transaction.confirm()?;
         draft.result = Some("ok".to_owned());
         // Should the ledger refuse, there is nothing left to record.
         let grant = gate.ledger.record_for(std::mem::take(draft), sealed.seal())?;

@@ -165,6 +165,7 @@ impl<'a> Transaction<'a> {
         record::facts(draft, sealed.facts());
         self.heed(draft, shown)?;
         record::findings(draft, self.context.findings.take());
+        self.confirm()?;
         draft.result = Some("ok".to_owned());
         let bytes = draft.bytes;
         // Should the ledger refuse, there is nothing left to record.
@@ -172,6 +173,22 @@ impl<'a> Transaction<'a> {
         let reply = opened(sealed.disclose(grant))?;
         self.charge(bytes);
         Ok(reply)
+    }
+
+    /// Whether what was decided still holds, before anything comes of it: a policy that is no longer in force
+    /// decides nothing, and a session that was closed meanwhile, or whoever gave the request up, gets nothing.
+    pub(super) fn confirm(&self) -> Result<(), Failure> {
+        if self.is_undo {
+            return Ok(());
+        }
+        if !std::ptr::eq(Arc::as_ptr(&self.gate.policy()), self.context.policy) {
+            return Err(Failure::Moved);
+        }
+        self.meter.map_or(Ok(()), |meter| meter.open())?;
+        match self.context.follower.is_given_up() {
+            true => Err(ops::Error::Cancelled.into()),
+            false => Ok(()),
+        }
     }
 
     /// Counts bytes of content that went out or in.
@@ -212,6 +229,15 @@ impl<'a> Transaction<'a> {
         let gate = self.gate;
         let mut ready = self.ready(draft, sealed)?;
         ready.sealed.stage();
+        let confirmed = self.confirm().and_then(|()| match self.context.follower.begins() {
+            true => Ok(()),
+            false => Err(ops::Error::Cancelled.into()),
+        });
+        if let Err(failure) = confirmed {
+            record::give_up(draft);
+            discard(&gate.vault, ready.saved);
+            return Err(failure);
+        }
         match gate.ledger.admit(draft.clone(), ready.sealed.seal()) {
             Ok(grant) => self.conclude(draft, ready.commit(grant, &gate.vault)),
             Err(error) => {

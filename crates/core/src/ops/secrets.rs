@@ -79,7 +79,7 @@ impl Context<'_> {
             return Ok(Disclosed { bytes: whole, redacted: false, whole: None });
         };
         let Judged { findings, verdict } =
-            self.timed(secrets, path, |subject| secrets.disclose(subject, whole));
+            self.timed(secrets, path, |subject| secrets.disclose(subject, whole))?;
         if always_record || verdict.is_err() {
             self.findings.add(findings);
         }
@@ -89,7 +89,7 @@ impl Context<'_> {
     /// What a person is shown of a content: what a reader gets, if he gets any.
     pub(crate) fn shown(&self, path: &WorkspacePath, whole: Vec<u8>) -> Option<Vec<u8>> {
         let Some(secrets) = self.policy.secrets() else { return Some(whole) };
-        let judged = self.timed(secrets, path, |subject| secrets.disclose(subject, whole));
+        let judged = self.timed(secrets, path, |subject| secrets.disclose(subject, whole)).ok()?;
         judged.verdict.ok().map(|disclosed| disclosed.bytes)
     }
 
@@ -107,7 +107,7 @@ impl Context<'_> {
         self.check(Access::Write, path, &text)?;
         let Some(secrets) = self.policy.secrets() else { return Ok(text) };
         let Judged { findings, verdict } =
-            self.timed(secrets, path, |subject| secrets.store(subject, original, text));
+            self.timed(secrets, path, |subject| secrets.store(subject, original, text))?;
         self.findings.add(findings);
         let result = verdict.map_err(Error::Refused)?;
         self.check(Access::Write, path, &result)?;
@@ -122,7 +122,7 @@ impl Context<'_> {
         self.check(Access::Write, path, text)?;
         let Some(secrets) = self.policy.secrets() else { return Ok(()) };
         let Judged { findings, verdict } =
-            self.timed(secrets, path, |subject| secrets.store(subject, None, text.into()));
+            self.timed(secrets, path, |subject| secrets.store(subject, None, text.into()))?;
         verdict.map(drop).map_err(|decision| {
             // Otherwise they are found again in the whole.
             self.findings.add(findings);
@@ -148,7 +148,10 @@ impl Context<'_> {
         }
         let Some(secrets) = self.policy.secrets() else { return error };
         let read = self.timed(secrets, path, |subject| secrets.disclose(subject, old.to_vec()));
-        read.verdict.err().map_or(error, Error::Refused)
+        match read {
+            Ok(read) => read.verdict.err().map_or(error, Error::Refused),
+            Err(given_up) => given_up,
+        }
     }
 
     /// Whether storing `text` needs the content that it replaces.
@@ -167,18 +170,21 @@ impl Context<'_> {
         content: &[u8],
     ) -> Result<(), Error> {
         let Some(secrets) = self.policy.secrets() else { return Ok(()) };
-        self.timed(secrets, from, |subject| secrets.renamed(subject, to, content))
+        self.timed(secrets, from, |subject| secrets.renamed(subject, to, content))?
             .map_err(Error::Refused)
     }
 
+    /// Judges within the time that the policy gives, and as long as somebody waits for it.
     fn timed<T>(
         &self,
         secrets: &Secrets,
         path: &WorkspacePath,
         judge: impl FnOnce(&Subject<'_>) -> T,
-    ) -> T {
-        let begun = Instant::now();
-        let overdue = || begun.elapsed() > secrets.max_scan_time();
-        judge(&Subject { path, key: self.key, overdue: &overdue })
+    ) -> Result<T, Error> {
+        let (begun, follower) = (Instant::now(), self.follower);
+        let overdue = || begun.elapsed() > secrets.max_scan_time() || follower.is_given_up();
+        let judged = judge(&Subject { path, key: self.key, overdue: &overdue });
+        // Nothing was found out then.
+        if follower.is_given_up() { Err(Error::Cancelled) } else { Ok(judged) }
     }
 }

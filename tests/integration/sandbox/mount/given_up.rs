@@ -1,0 +1,189 @@
+//! Requests under way that nobody waits for any more, and those of a session that may do no more.
+
+use std::{
+    io::{BufRead as _, BufReader},
+    time::Instant,
+};
+
+use super::*;
+
+/// Has a close(2) take long: the rules about secrets look through what it stores. `closing` returns
+/// while one is under way.
+const DRIVER: &str = r"
+import os, signal, sys, time
+def big(name):
+    file = os.open(name, os.O_WRONLY | os.O_CREAT)
+    for n in range(24): os.write(file, b'one two three 44\n' * (1 << 16))
+    return file
+def child(do):
+    pid = os.fork()
+    if pid: return pid
+    try: do()
+    except OSError as error: os._exit(error.errno)
+    os._exit(0)
+def closing(name):
+    ready, told = os.pipe()
+    def do():
+        file = big(name); os.write(told, b'x'); os.close(file)
+    pid = child(do)
+    os.read(ready, 1)
+    time.sleep(0.3)
+    return pid
+def ended(pid): return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+def killed(pid):
+    begun = time.time()
+    os.kill(pid, signal.SIGKILL)
+    return ended(pid), time.time() - begun
+";
+
+/// The time in which a program is gone that was killed.
+const AT_ONCE: f64 = 1.0;
+
+/// A policy with so many rules about secrets that are slow.
+fn slow(rules: usize, more: &str) -> String {
+    let mut text = format!(
+        "{}\n{more}\n[secrets]\nonWrite = \"deny\"\nonRead = \"redact\"\nmaxScanTime = \"10m\"\n",
+        POLICY.split("[secrets]").next().unwrap()
+    );
+    for number in 0..rules {
+        text += &format!(
+            "[[secrets.rules]]\nid = \"slow{number}\"\nregex = '[a-z]+ [a-z]+[0-9]{{9}}'\n"
+        );
+    }
+    text
+}
+
+impl Place {
+    fn slow(rules: usize, more: &str) -> Self {
+        let place = Self::mounted(users()[0]);
+        std::fs::write(place.at("policies/policy.toml"), slow(rules, more)).unwrap();
+        place
+    }
+
+    fn python(&self, options: &[&str], script: &str) -> Child {
+        let (policy, script) = (self.at("policies/policy.toml"), format!("{DRIVER}{script}"));
+        let command = ["--quiet", "--policy", &policy, "--", "python3", "-uc", &script];
+        self.limited(&[&["exec"], options, &command].concat()).spawn().unwrap()
+    }
+
+    /// Kind, result and rule of the records about a path.
+    fn about(&self, path: &str) -> Vec<[String; 3]> {
+        let mut records = self.records();
+        records.retain(|record| said(record, "path") == path);
+        let words =
+            |record: &Value| ["kind", "result", "rule"].map(|field| said(record, field).to_owned());
+        records.iter().map(words).collect()
+    }
+
+    fn has_begun(&self, path: &str) -> bool {
+        self.about(path).iter().any(|[kind, ..]| kind == "intent")
+    }
+}
+
+/// It waited in the kernel until the gate had done what it was at.
+#[test]
+fn a_killed_program_is_free_while_its_request_waits() {
+    let place = Place::slow(3, "");
+    // In a directory of its own: the kernel locks that while a name in it is looked up.
+    let text = "one two three 44\n".repeat(24 << 16);
+    std::fs::write(place.at("ws/dir/text.txt"), text).unwrap();
+    let script = r"
+closer = closing('big')
+mover = child(lambda: os.rename('big', 'moved'))
+reader = child(lambda: os.read(os.open('dir/text.txt', os.O_RDONLY), 1))
+time.sleep(0.3)
+for pid in [mover, reader, closer]: print(*killed(pid))
+begun = time.time()
+os.close(big('other'))
+print(0, time.time() - begun)
+# What is left of it is stored with the last descriptor.
+os.fsync(os.open('big', os.O_WRONLY))
+";
+    let ended = end(place.python(&[], script));
+    assert_eq!(ended.code, 0, "{ended:?}");
+    let lines: Vec<(i32, f64)> = ended
+        .stdout
+        .lines()
+        .map(|line| line.split_once(' ').unwrap())
+        .map(|(code, time)| (code.parse().unwrap(), time.parse().unwrap()))
+        .collect();
+    let [mover, reader, closer, (_, whole)] = lines[..] else { panic!("{ended:?}") };
+    assert!(whole > 1.5 * AT_ONCE, "it is not slow: {ended:?}");
+    for (code, time) in [mover, reader, closer] {
+        assert_eq!(code, -9, "{ended:?}");
+        assert!(time < AT_ONCE, "{ended:?}");
+    }
+    // What waited was not done, and what was closed is stored with the last descriptor.
+    assert!(!place.base().join("ws/moved").exists(), "{ended:?}");
+    assert!(place.records().iter().all(|record| said(record, "op") != "rename"));
+    assert_eq!(std::fs::metadata(place.at("ws/big")).unwrap().len(), (24 << 16) * 17);
+}
+
+/// Programs do not expect that files interrupt them.
+#[test]
+fn a_signal_that_is_handled_interrupts_nothing() {
+    let place = Place::slow(4, "");
+    let script = r"
+closer = closing('big')
+def rename():
+    signal.signal(signal.SIGALRM, lambda *_: None)
+    signal.setitimer(signal.ITIMER_REAL, 0.1, 0.1)
+    os.rename('big', 'moved')
+print(ended(child(rename)), ended(closer))
+";
+    let ended = end(place.python(&[], script));
+    assert_eq!(ended.stdout, "0 0\n", "{ended:?}");
+    assert!(place.base().join("ws/moved").exists());
+}
+
+/// It was stored under the policy that had let it begin.
+#[test]
+fn a_policy_that_revokes_stops_what_has_not_begun() {
+    let place = Place::slow(8, "");
+    let mut child = place.python(&[], "pid = closing('big'); print('closing'); print(ended(pid))");
+    let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
+    assert_eq!(lines.next().unwrap().unwrap(), "closing");
+    let rule = "[[rules]]\nid = \"revoked\"\neffect = \"deny\"\noperations = [\"write\"]\npaths = [\"big\"]\n";
+    let revoked = slow(8, rule).replace("version = 1", "version = 2");
+    std::fs::write(place.at("policies/policy.toml"), revoked).unwrap();
+    assert_eq!(lines.next().unwrap().unwrap(), "13");
+    let ended = end(child);
+    assert_eq!(ended.code, 0, "{ended:?}");
+    assert!(ended.stderr.contains("version 2 is in force"), "{ended:?}");
+    assert!(!place.base().join("ws/big").exists() && !place.has_begun("big"), "{ended:?}");
+    assert!(place.about("big").iter().any(|[.., rule]| rule == "revoked"), "{ended:?}");
+    let verified = place.command(&["audit", "verify", "--workspace", &place.at("ws")]);
+    assert_eq!(end({ verified }.spawn().unwrap()).code, 0);
+}
+
+/// The denial that closes a session left those that were under way to their end.
+#[test]
+fn a_session_that_is_closed_stores_nothing_more() {
+    let place = Place::slow(4, "[mount]\ndenials = 3\n");
+    let script = r"
+closer = closing('big')
+for n in range(3):
+    try: os.open('fixed.txt', os.O_WRONLY)
+    except OSError: pass
+print(ended(closer))
+";
+    let ended = end(place.python(&[], script));
+    assert_eq!(ended.stdout, "13\n", "{ended:?}");
+    assert!(!place.base().join("ws/big").exists() && !place.has_begun("big"), "{ended:?}");
+    assert!(place.about("big").iter().any(|[.., rule]| rule == "mount.denials"), "{ended:?}");
+}
+
+/// The gate was at it until its process ended, and nothing said what became of it.
+#[test]
+fn what_is_under_way_when_the_gate_stops_is_given_up_on_record() {
+    let place = Place::slow(64, "");
+    let begun = Instant::now();
+    let script = "closing('big'); print('closing'); time.sleep(50)";
+    let ended = end(place.python(&["--timeout", "5s"], script));
+    assert_eq!((ended.code, ended.stdout.as_str()), (124, "closing\n"), "{ended:?}");
+    assert!(begun.elapsed() < Duration::from_secs(30), "{:?}", begun.elapsed());
+    assert!(!place.base().join("ws/big").exists() && !place.has_begun("big"), "{ended:?}");
+    assert_eq!(place.about("big").last().unwrap()[..2], ["decision", "cancelled"], "{ended:?}");
+    let records = place.records();
+    assert_eq!(said(records.last().unwrap(), "kind"), "stop", "{records:?}");
+}
