@@ -201,21 +201,29 @@ impl Nodes {
     /// Nothing of this name was seen in the workspace. A file that is open for writing keeps it:
     /// another policy may hide it, and the gateway decides on what is written and says why.
     pub(crate) fn missing(&mut self, parent: u64, name: &str, look: Look) {
-        if self.holds(look)
-            && let Some(id) = self.child(parent, name)
+        if self.holds(look) {
+            self.gone(parent, name);
+        }
+    }
+
+    /// The same where no change of this mount is in the way.
+    pub(crate) fn gone(&mut self, parent: u64, name: &str) {
+        if let Some(id) = self.child(parent, name)
             && self.nodes.get(&id).is_none_or(|node| node.staged().is_none())
         {
             self.detach(id, Place::Replaced);
         }
     }
 
-    /// A file is to be made at a name at which nothing was seen.
+    /// A file is to be made at a name at which nothing was seen. What is open for writing there goes on
+    /// without the name.
     ///
     /// # Errors
-    /// `EEXIST` if it exists in this mount alone.
+    /// `EEXIST` if something else has the name, or it exists in this mount alone.
     pub(crate) fn make_room(&mut self, parent: u64, name: &str) -> Result<(), Errno> {
         let Some(id) = self.child(parent, name) else { return Ok(()) };
-        if self.nodes.get(&id).is_some_and(Node::is_staged_only) {
+        let has_staged = |node: &Node| node.staged().is_some() && !node.is_staged_only();
+        if !self.nodes.get(&id).is_some_and(has_staged) {
             return Err(Errno::EXIST);
         }
         self.detach(id, Place::Replaced);

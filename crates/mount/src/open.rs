@@ -20,7 +20,7 @@ use crate::{
 };
 
 /// How often a file is read again because it changes meanwhile.
-const ATTEMPTS: usize = 4;
+pub(crate) const ATTEMPTS: usize = 4;
 
 /// What a reader gets of a file.
 pub(crate) struct Snapshot {

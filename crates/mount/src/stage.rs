@@ -15,7 +15,7 @@ use crate::{
     mount::Mount,
     node::{Bytes, Content},
     nodes::Nodes,
-    open::{How, Opening},
+    open::{ATTEMPTS, How, Opening},
     staged::Staged,
 };
 
@@ -109,6 +109,24 @@ impl Mount<'_> {
         pid: u32,
     ) -> Result<(Attr, Opening), Errno> {
         self.lock().handles.room()?;
+        let mut attempts = 1..ATTEMPTS;
+        loop {
+            let created = self.try_to_create((parent, name), mode, (how, exclusive), pid);
+            // It was there only when it was looked for again.
+            let is_seen_late = !exclusive && matches!(created, Err(Errno::EXIST));
+            if !is_seen_late || attempts.next().is_none() {
+                return created;
+            }
+        }
+    }
+
+    fn try_to_create(
+        &self,
+        (parent, name): (u64, &str),
+        mode: u32,
+        (how, exclusive): (How, bool),
+        pid: u32,
+    ) -> Result<(Attr, Opening), Errno> {
         match self.look_up(parent, name) {
             Err(Errno::NOENT) => {}
             Err(error) => return Err(error),
@@ -124,6 +142,8 @@ impl Mount<'_> {
         }
         let (_kept, path) = self.keep_path_of(parent, name)?;
         self.admit(pid, parent, &empty_write(&path), (&path, None))?;
+        // It was looked for at a path that a rename may have changed, or hidden for a moment. Now none does.
+        self.settle_missing(parent, name, &path);
         let created = self.add_created(mode & 0o777, |nodes| {
             // The kernel makes one name at a time in a directory.
             nodes.make_room(parent, name)?;
@@ -135,6 +155,14 @@ impl Mount<'_> {
                 self.lock().nodes.unlink(parent, name);
             }
         })
+    }
+
+    /// Looks once more for what the table has at a name; `path` is locked.
+    fn settle_missing(&self, parent: u64, name: &str, path: &WorkspacePath) {
+        let known = self.lock().nodes.child(parent, name);
+        if known.is_some() && matches!(self.seen(path), Err(Errno::NOENT)) {
+            self.lock().nodes.gone(parent, name);
+        }
     }
 
     /// Creates a file without a name, which is never stored unless it gets one.

@@ -53,6 +53,17 @@ fn during_a_change_nothing_is_judged() {
     assert_ne!(found(&mut nodes, ROOT, "f", FILE, 10), node);
 }
 
+/// Whatever had the name lost it.
+#[test]
+fn a_new_file_takes_its_name_from_nothing_that_is_there() {
+    let mut nodes = Nodes::new(100);
+    let there = found(&mut nodes, ROOT, "f", FILE, 10);
+    assert_eq!(nodes.make_room(ROOT, "f"), Err(Errno::EXIST));
+    assert_eq!(path(&nodes, there), "f");
+    nodes.gone(ROOT, "f");
+    assert_eq!(nodes.make_room(ROOT, "f"), Ok(()));
+}
+
 #[test]
 fn an_open_node_outlives_its_name_and_the_kernels_references() {
     let mut nodes = Nodes::new(100);
