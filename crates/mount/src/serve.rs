@@ -216,6 +216,9 @@ impl FileSystem for Mount<'_> {
         let SetAttributes { handle, size, mode, uid, gid, modified, .. } = set;
         // A new file has the time of now, and each attempt of a program should be the same request.
         let is_implied = modified == Some(SetTime::Now) && self.asks_about_new(node.0);
+        if is_implied {
+            self.commit_touched(node.0, caller.pid)?;
+        }
         let modified = modified.filter(|_| !is_implied).map(SetTime::resolve);
         let wanted = Wanted { size, mode, modified, uid, gid };
         let handle = handle.map(|handle| handle.0);

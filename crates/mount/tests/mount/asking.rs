@@ -233,16 +233,29 @@ fn a_person_is_asked_about_a_new_file_that_stays_empty() {
                 holds()
             })
         };
-        rig.sh("touch dir/new").ok();
+        rig.sh(": >dir/new").ok();
         assert!(within(Box::new(|| !rig.questions().is_empty())));
         rig.answer(Answer::Once);
-        rig.sh("touch dir/new").ok();
+        rig.sh(": >dir/new").ok();
         assert!(within(Box::new(|| rig.host("dir/new").exists())));
         assert_eq!((rig.read("dir/new").as_str(), rig.ends()), ("", vec!["once".to_owned()]));
         // Where the answer is needed at once, fsync(2) has it.
         let script = "import os\nf = os.open('dir/other', os.O_CREAT | os.O_WRONLY)\n\
             try: os.fsync(f)\nexcept OSError as e: print(e.errno)";
         assert_eq!(rig.python(script).ok(), "13\n");
+    });
+}
+
+/// It said that it had made the file, which was gone again then.
+#[test]
+fn touch_hears_that_a_person_is_asked() {
+    let dir = |root: &Path| fs::create_dir(root.join("dir")).unwrap();
+    with(&policy(), dir, |rig| {
+        rig.sh("touch dir/new").fails("ermission denied");
+        rig.sh("test -e dir/new").fails("");
+        rig.answer(Answer::Once);
+        rig.sh("touch dir/new && test -e dir/new").ok();
+        assert_eq!((rig.read("dir/new").as_str(), rig.ends()), ("", vec!["once".to_owned()]));
     });
 }
 

@@ -311,6 +311,19 @@ fn a_command_that_tries_again_passes_once_a_person_has_approved() {
     }
 }
 
+/// It said that it had made the file, which was gone again then.
+#[test]
+fn touch_fails_where_a_person_is_asked() {
+    let rule = "\n[[rules]]\nid = \"careful\"\neffect = \"ask\"\noperations = [\"write\"]\npaths = [\"asked.txt\"]\n";
+    let place = Place::mounted(users()[0]);
+    std::fs::write(place.at("policies/policy.toml"), format!("{POLICY}{rule}")).unwrap();
+    let ended = place.exec(&["--quiet"], "touch asked.txt; echo $?; test -e asked.txt; echo $?");
+    assert_eq!(ended.stdout, "1\n1\n", "{ended:?}");
+    let records = place.records();
+    let asks = records.iter().filter(|record| said(record, "decision") == "ask").count();
+    assert_eq!(asks, 1, "{records:?}");
+}
+
 /// The question about a program did not say that a person would make a file that can be run.
 #[test]
 fn a_question_shows_the_mode_of_what_it_would_make() {
