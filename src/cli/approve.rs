@@ -92,8 +92,7 @@ fn approve(args: &Args, state: &Path, id: &str, choice: Choice) -> Result<ExitCo
     }
     let waiting = waiting(state)?;
     let Some(item) = waiting.iter().find(|item| item.id == id) else {
-        // The gate says what became of it. One that came just now was not seen.
-        return answer(args, state, id, Choice::Reject);
+        return Err(not_waiting(id));
     };
     if args.json {
         return Err(Failure::new("nothing was approved: with --json nobody is asked")
@@ -164,9 +163,13 @@ fn answer(args: &Args, state: &Path, id: &str, choice: Choice) -> Result<ExitCod
             let why = format!("the gate does not listen: {}", Escaped(&why));
             Err(Failure::new(why).exit(Exit::Denied))
         }
-        _ => Err(Failure::new(format_args!("no request `{}` waits for an answer", Escaped(id)))
-            .help("`portcullis approve --list` shows what waits")),
+        _ => Err(not_waiting(id)),
     }
+}
+
+fn not_waiting(id: &str) -> Failure {
+    Failure::new(format_args!("no question with the id `{}` waits", Escaped(id)))
+        .help("`portcullis approve --list` shows what waits")
 }
 
 fn print(item: &Item) {

@@ -2,7 +2,10 @@
 
 use std::{
     io::{BufRead as _, BufReader, Read as _, Write as _},
-    os::unix::{fs::PermissionsExt as _, net::UnixStream},
+    os::unix::{
+        fs::PermissionsExt as _,
+        net::{UnixListener, UnixStream},
+    },
     path::PathBuf,
     process::{Command, Stdio},
     time::Duration,
@@ -258,7 +261,7 @@ fn it_can_be_answered_once_only() {
     assert_eq!(again.code, 1, "{again:?}");
     assert!(
         again.stderr.contains("needs no answer any more: rejected by ")
-            || again.stderr.contains("no request"),
+            || again.stderr.contains("no question"),
         "{again:?}"
     );
     end(child).denied("payments");
@@ -266,6 +269,37 @@ fn it_can_be_answered_once_only() {
     assert_eq!(unknown.code, 1);
     assert_eq!(unknown.json()["ok"], false);
     assert!(!world.path("src/payments/a.ts").exists());
+}
+
+/// What was not shown was rejected, although it may have come only then.
+#[test]
+fn approving_what_does_not_wait_answers_nothing() {
+    let world = world();
+    world.run(&["fs", "ls"]).ok();
+    let approvals = world.state().join("approvals");
+    std::fs::create_dir_all(&approvals).unwrap();
+    let listener = UnixListener::bind(approvals.join("0.sock")).unwrap();
+    std::fs::write(approvals.join("0.nonce"), "nonce").unwrap();
+    let gate = std::thread::spawn(move || {
+        let mut heard = Vec::new();
+        while let Ok((client, _)) = listener.accept() {
+            let mut line = String::new();
+            BufReader::new(&client).read_line(&mut line).unwrap();
+            if line.is_empty() {
+                break;
+            }
+            heard.push(serde_json::from_str::<Value>(&line).unwrap()["request"].clone());
+            (&client).write_all(b"{\"waiting\":[]}\n").unwrap();
+        }
+        heard
+    });
+    for args in [&["approve", "00000000"][..], &["approve", "00000000", "--json"]] {
+        let ended = world.run(args);
+        assert_eq!(ended.code, 1, "{ended:?}");
+    }
+    // Ends the gate.
+    drop(UnixStream::connect(approvals.join("0.sock")).unwrap());
+    assert_eq!(gate.join().unwrap(), ["list", "list"]);
 }
 
 #[test]
