@@ -124,6 +124,7 @@ impl Channel {
         match sendmsg(&self.0, &[IoSlice::new(&text)], &mut control, flags) {
             Ok(_) => Ok(()),
             Err(rustix::io::Errno::AGAIN) => Err(ChannelError::Full),
+            Err(rustix::io::Errno::PIPE) => Err(ChannelError::Closed),
             Err(e) => Err(ChannelError::Io("send", e.into())),
         }
     }

@@ -16,7 +16,7 @@ use super::{protocol::Order, supervisor::Gate};
 use crate::{
     app::{policy_transfer::SharedPolicy, trusted_paths},
     config::{Operator, PolicyTexts, signature::signature_path},
-    sandbox::TrustedPaths,
+    sandbox::{ChannelError, TrustedPaths},
 };
 
 /// How often the files are looked at.
@@ -104,8 +104,12 @@ impl PolicyWatch {
             },
             Err((sha256, why)) => gate.channel().send(&order(sha256, why), &[]),
         };
-        if let Err(error) = sent {
-            errln!("portcullis: warning: cannot hand the policy to the gate: {error}");
+        match sent {
+            // It ended while the policy was read, which the supervisor sees by itself.
+            Ok(()) | Err(ChannelError::Closed) => {}
+            Err(error) => {
+                errln!("portcullis: warning: cannot hand the policy to the gate: {error}");
+            }
         }
         // What changed while it was read is seen at the next look.
         let fresh = looks(self.paths.get(before.len()..).unwrap_or_default());

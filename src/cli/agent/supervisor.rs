@@ -4,7 +4,6 @@
 //! `SIGKILL`, for the whole cell. When either ends, the other is stopped.
 
 use std::{
-    io,
     os::fd::{AsFd as _, BorrowedFd, OwnedFd},
     process::Child,
     time::{Duration, Instant},
@@ -70,9 +69,7 @@ impl Gate {
         doing: &str,
     ) -> Result<(), Failure> {
         match self.channel.send(message, descriptors) {
-            Err(ChannelError::Io(_, error)) if error.kind() == io::ErrorKind::BrokenPipe => {
-                Err(self.ended())
-            }
+            Err(ChannelError::Closed) => Err(self.ended()),
             sent => sent.or_fail(doing),
         }
     }
