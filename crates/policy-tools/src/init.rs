@@ -371,7 +371,11 @@ fn written(seen: &TreeFacts, name: &str) -> String {
          operationsPerSecond = 200\n\
          bytesWritten = \"200MiB\"\n\
          filesRemoved = 100\n\
-         denials = 100\n",
+         denials = 100\n\
+         \n# What programs may do at a mount, in place of that.\n\
+         [mount]\n\
+         maxReadSize = \"256MiB\"\n\
+         maxWriteSize = \"256MiB\"\n",
     );
     text
 }

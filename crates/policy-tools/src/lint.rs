@@ -8,6 +8,7 @@ mod evasion;
 mod finding;
 mod forms;
 mod index;
+mod mount;
 mod overlap;
 mod regexes;
 mod subject;
@@ -30,6 +31,7 @@ pub fn lint(subject: Subject<'_>) -> Vec<Finding> {
         forms::lint(subject, number, &mut found);
         unguarded::lint(subject, number, &mut found);
         wildcards::lint(subject, number, &mut found);
+        mount::lint(subject, number, &mut found);
     }
     delayed::lint(subject, &mut found);
     found.sort_by(|a, b| (a.file, a.span.start, a.id).cmp(&(b.file, b.span.start, b.id)));

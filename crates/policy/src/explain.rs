@@ -7,7 +7,7 @@ use super::{
     spelling::Spellings,
     stages::{NAMES, OBJECTS, PreparedQuery, Stage, Verdict},
 };
-use crate::model::Access;
+use crate::model::{Access, Door};
 
 /// The answer to a query with the way to it.
 #[derive(Debug, Clone)]
@@ -104,6 +104,11 @@ impl Policy {
         );
         if self.limits.any() {
             stages.push(open("limits", "depends on what the session has done"));
+        }
+        if content_stages(query.access).is_some() {
+            let size = self.max_size(query.access, Door::Mount);
+            let note = format!("holds at the mount in place of these: at most {size} bytes");
+            stages.push(open("mount", &note));
         }
         Explanation { decision, stages }
     }

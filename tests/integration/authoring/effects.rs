@@ -171,6 +171,7 @@ fn a_record_is_explained_by_the_policy_of_now() {
       open  files.maxWriteSize    depends on the content
       open  files.binary.write    depends on the content
       open  limits                depends on what the session has done
+      open  mount                 holds at the mount in place of these: at most 268435456 bytes
     ");
     let done = world.run(&["policy", "explain", "--record", "0"]);
     assert!(done.code == 1 && done.stderr.contains("about no operation"), "{}", done.stderr);

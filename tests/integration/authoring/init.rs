@@ -94,6 +94,11 @@ fn a_first_policy_is_made_from_what_is_there() {
     filesRemoved = 100
     denials = 100
 
+    # What programs may do at a mount, in place of that.
+    [mount]
+    maxReadSize = "256MiB"
+    maxWriteSize = "256MiB"
+
     # What must stay as it is. Tests run at every load: a policy that fails one does
     # not come into force.
 

@@ -337,8 +337,10 @@ fn every_lint_finds_something() {
     policy_file(&world, "misread.toml", MISREAD);
     let excepted = "schema = 1\n[secrets]\nnames = [\".env\"]\nexcept = [\"**\"]\n";
     policy_file(&world, "excepted.toml", excepted);
-    let list =
-        found(&world, &["bad.toml", "none.toml", "opens.toml", "misread.toml", "excepted.toml"]);
+    policy_file(&world, "bounded.toml", "schema = 1\n[limits]\ndenials = 5\n");
+    let mut files = vec!["bad.toml", "none.toml", "opens.toml", "misread.toml", "excepted.toml"];
+    files.push("bounded.toml");
+    let list = found(&world, &files);
     let mut ids: BTreeSet<_> =
         list.iter().map(|finding| finding["id"].as_str().unwrap().to_owned()).collect();
     // These look at `[[secrets.rules]]`; their own tests show what they find.
@@ -473,6 +475,35 @@ fn a_check_warns_of_what_misleads_and_of_nothing_else() {
         let printed = world.run(&["policy", "check", name]).ok();
         assert_eq!(printed.stderr, "", "{name}");
     }
+}
+
+/// They held for what a model asks for, and for no program of `exec`, and nothing said so.
+#[test]
+fn bounds_that_do_not_hold_at_the_mount_are_told() {
+    let world = World::new();
+    let bounded = "schema = 1\nname = \"p\"\nversion = 1\n[files]\nmaxReadSize = \"1KiB\"\n\
+        [limits]\nfilesRemoved = 0\n";
+    let warnings = |text: &str| {
+        policy_file(&world, "p.toml", text);
+        let checked = world.run(&["policy", "check", "p.toml", "--json"]).ok().json();
+        checked["policies"][0]["warnings"].as_array().unwrap().clone()
+    };
+    let found = warnings(bounded);
+    assert_eq!(found.len(), 1, "{found:?}");
+    assert_eq!((&found[0]["id"], &found[0]["line"]), (&"mount-unbounded".into(), &5.into()));
+    for key in ["`files.maxReadSize`", "`limits.filesRemoved`"] {
+        assert!(found[0]["message"].as_str().unwrap().contains(key), "{found:?}");
+    }
+    let said = warnings(&format!("{bounded}[mount]\nfilesRemoved = 5\n"));
+    assert!(said.is_empty(), "{said:?}");
+    // What holds there is explained.
+    world.file("big", "x");
+    let explain = ["policy", "explain", "read", "big", "--policy", "p.toml", "--json"];
+    let explained = world.run(&explain).ok().json().to_string();
+    assert!(
+        explained.contains("holds at the mount") && explained.contains("268435456"),
+        "{explained}"
+    );
 }
 
 #[test]

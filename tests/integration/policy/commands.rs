@@ -123,6 +123,7 @@ fn explain_shows_every_stage() {
       deny  files.hardlinks       files.hardlinks.write  policy/policy.toml:9  the file has other names
       open  files.maxWriteSize    depends on the content
       open  files.binary.write    depends on the content
+      open  mount                 holds at the mount in place of these: at most 268435456 bytes
     ");
     insta::assert_snapshot!(explain(&["edit", "docs/b.md"]), @r"
     denied by `files.hardlinks.read`: the file has other names
@@ -140,6 +141,7 @@ fn explain_shows_every_stage() {
       deny  files.hardlinks       files.hardlinks.read  the file has other names
       open  files.maxReadSize     depends on the content
       open  files.binary.read     depends on the content
+      open  mount                 holds at the mount in place of these: at most 268435456 bytes
 
     edit: write docs/b.md
       pass  names.hidden
@@ -153,6 +155,7 @@ fn explain_shows_every_stage() {
       deny  files.hardlinks       files.hardlinks.write  policy/policy.toml:9  the file has other names
       open  files.maxWriteSize    depends on the content
       open  files.binary.write    depends on the content
+      open  mount                 holds at the mount in place of these: at most 268435456 bytes
     ");
     insta::assert_snapshot!(explain(&["rename", "docs/b.md", "--to", ".git"]), @r"
     denied by `default`: nothing in the policy allows to remove this path
@@ -181,6 +184,7 @@ fn explain_shows_every_stage() {
       pass  files.hardlinks
       open  files.maxWriteSize    depends on the content
       open  files.binary.write    depends on the content
+      open  mount                 holds at the mount in place of these: at most 268435456 bytes
     ");
 }
 

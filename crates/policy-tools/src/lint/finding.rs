@@ -57,6 +57,10 @@ pub const LINTS: &[Lint] = &[
         "mixed-scripts",
         "a letter that only looks like another one makes a name that nothing has, and so nothing is protected",
     ),
+    misleading(
+        "mount-unbounded",
+        "what bounds a model does not bound programs, so nothing does beside the defaults",
+    ),
     other("no-tests", "without tests nobody notices when a change of the policy opens something"),
     other(
         "redundant-except",

@@ -1,0 +1,50 @@
+//! Bounds of `[files]` and `[limits]` in a policy that says nothing of the mount: they do not hold there.
+
+use toml::de::DeTable;
+
+use super::{finding::Finding, subject::Subject};
+use crate::outline::OutlineFile;
+
+/// Sections with their keys that `[mount]` has, too.
+const BOUNDS: [(&str, &[&str]); 2] = [
+    ("files", &["maxReadSize", "maxWriteSize", "binary"]),
+    ("limits", &["operationsPerSecond", "bytesWritten", "filesRemoved", "denials"]),
+];
+
+pub(super) fn lint(subject: Subject<'_>, file: usize, found: &mut Vec<Finding>) {
+    let says_of_mount = |file: &OutlineFile| {
+        let (root, _) = DeTable::parse_recoverable(&file.text);
+        root.get_ref().contains_key("mount")
+    };
+    let Some(text) = subject.outline.get(file).map(|file| &file.text) else { return };
+    if subject.outline.iter().any(says_of_mount) {
+        return;
+    }
+    let (root, _) = DeTable::parse_recoverable(text);
+    let (mut stated, mut keys, mut span) = (Vec::new(), Vec::new(), None);
+    for (section, bounds) in BOUNDS {
+        let Some(table) = root.get_ref().get(section).and_then(|table| table.get_ref().as_table())
+        else {
+            continue;
+        };
+        for key in bounds {
+            let Some((at, _)) = table.get_key_value(*key) else { continue };
+            stated.push(format!("`{section}.{key}`"));
+            keys.push(format!("`{key}`"));
+            span.get_or_insert_with(|| at.span());
+        }
+    }
+    let Some(span) = span else { return };
+    found.push(Finding {
+        id: "mount-unbounded",
+        file,
+        span,
+        message: format!(
+            "at the mount, where programs of `exec`, `shell` and `run` read and write files, {} \
+             {} not hold, and no `[mount]` says what does",
+            stated.join(", "),
+            if stated.len() == 1 { "does" } else { "do" }
+        ),
+        suggestion: format!("add `[mount]` with its own {}", keys.join(", ")),
+    });
+}
