@@ -1,7 +1,6 @@
 //! The mount of an agent's sandbox, served by the gate.
 
 use std::{
-    collections::BTreeMap,
     os::fd::OwnedFd,
     path::PathBuf,
     sync::{Arc, mpsc},
@@ -10,7 +9,6 @@ use std::{
 };
 
 use rustix::io::Errno;
-use serde_json::Value;
 
 use super::{
     bootstrap::Started,
@@ -29,10 +27,7 @@ use crate::{
 const BEGIN: Duration = Duration::from_secs(10);
 
 /// How long a request that is carried out may take when nobody waits for others any more.
-const STOP: Duration = Duration::from_secs(1);
-
-/// The record of what is in scratch directories at the end.
-const SCRATCH: &str = "scratch";
+const STOP: Duration = Duration::from_secs(2);
 
 /// What is to be served.
 #[derive(Debug)]
@@ -87,9 +82,9 @@ impl Mounted {
         let unrecorded = scratch.as_ref().map(|scratch| scratch.begin(&session.id));
         let unrecorded = unrecorded.transpose().or_fail("cannot open the scratch directories")?;
         if let (Some(Some(left_by)), Some(scratch)) = (unrecorded, &scratch) {
-            let mut facts = facts(scratch.numbers());
+            let mut facts = scratch.numbers().facts();
             facts.insert("leftBy".to_owned(), left_by.into());
-            gateway.note(&session, SCRATCH, facts).or_fail(DOING)?;
+            gateway.note(&session, ScratchNumbers::RECORD, facts).or_fail(DOING)?;
         }
         let roots = order.roots;
         let options = Options { processes, roots, scratch, records_each_open, ..options };
@@ -101,13 +96,8 @@ impl Mounted {
                 if let Err(error) = mount.serve(&kernel) {
                     tracing::error!(%error, "the mount is not served any more");
                 }
-                if let Some(numbers) = mount.scratch() {
-                    match gateway.note(&session, SCRATCH, facts(numbers)) {
-                        Ok(_) => mount.scratch_is_recorded(),
-                        Err(error) => {
-                            tracing::error!(%error, "cannot record what is in scratch directories");
-                        }
-                    }
+                if let Err(error) = mount.record_scratch() {
+                    tracing::error!(%error, "cannot record what is in scratch directories");
                 }
                 drop(mount);
                 drop((gateway, ends));
@@ -117,19 +107,14 @@ impl Mounted {
     }
 
     /// Waits until what the last programs wrote is stored and the mount is gone, or the
-    /// time is over.
-    pub(crate) fn end(self, timeout: Duration) {
-        if self.ended.recv_timeout(timeout) == Err(mpsc::RecvTimeoutError::Timeout) {
-            tracing::warn!("stopped while a program still had the mount");
-            self.stopper.stop();
-            let _ = self.ended.recv_timeout(STOP);
+    /// time is over; false if a request still is under way then, which the log may lack.
+    pub(crate) fn end(self, timeout: Duration) -> bool {
+        let is_late = |ended| ended == Err(mpsc::RecvTimeoutError::Timeout);
+        if !is_late(self.ended.recv_timeout(timeout)) {
+            return true;
         }
+        tracing::warn!("stopped while a program still had the mount");
+        self.stopper.stop();
+        !is_late(self.ended.recv_timeout(STOP))
     }
-}
-
-/// Files, directories and links, their bytes, and how often there was no room.
-fn facts(numbers: ScratchNumbers) -> BTreeMap<String, Value> {
-    let ScratchNumbers { entries, bytes, refused } = numbers;
-    let facts = [("entries", entries), ("bytes", bytes), ("refused", refused)];
-    facts.into_iter().map(|(name, number)| (name.to_owned(), number.into())).collect()
 }

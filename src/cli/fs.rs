@@ -212,9 +212,8 @@ pub(crate) fn run(args: Args) -> Result<ExitCode, Failure> {
                 grep.print_summary(&matches.summary);
             },
         ),
-        Command::Mkdir { path, recursive } => {
-            open()?.change(|call| Ok(Mkdir { path: call.path(path)?, recursive: *recursive }))
-        }
+        Command::Mkdir { path, recursive } => open()?
+            .change(|call| Ok(Mkdir { path: call.path(path)?, recursive: *recursive, mode: None })),
         Command::Rm { path, recursive } => {
             open()?.change(|call| Ok(Remove { path: call.path(path)?, recursive: *recursive }))
         }

@@ -43,7 +43,7 @@ impl Random {
             6 => Box::new(Edit { path, old: "x".into(), new: self.text() }),
             7 => Box::new(List { path }),
             8 => Box::new(Stat { path }),
-            9 => Box::new(Mkdir { path, recursive: self.below(2) == 0 }),
+            9 => Box::new(Mkdir { path, recursive: self.below(2) == 0, mode: None }),
             10 => Box::new(Remove { path, recursive: self.below(2) == 0 }),
             _ => {
                 let (to, replace) = (self.path(), self.below(4) > 0);

@@ -224,7 +224,7 @@ pub(crate) fn requests(path: &WorkspacePath) -> Vec<Box<dyn AnyRequest>> {
         Box::new(Grep { path: path.clone(), query: grep }),
         Box::new(Edit { path: path.clone(), old: "no".to_owned(), new: "x".to_owned() }),
         Box::new(Append { path: path.clone(), content: b"x".to_vec() }),
-        Box::new(Mkdir { path: path.clone(), recursive: true }),
+        Box::new(Mkdir { path: path.clone(), recursive: true, mode: None }),
         Box::new(Rename { from: new, to: path, replace: false }),
     ]
 }

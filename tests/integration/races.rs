@@ -394,7 +394,7 @@ fn no_operation_leaves_the_workspace_while_a_directory_becomes_a_link() {
         Box::new(Append { path: path("a/b/k"), content: b"+".to_vec() }),
         Box::new(Edit { path: path("a/b/k"), old: "+".into(), new: "-".into() }),
         Box::new(List { path: path("a/b") }),
-        Box::new(Mkdir { path: path("a/made/deep"), recursive: true }),
+        Box::new(Mkdir { path: path("a/made/deep"), recursive: true, mode: None }),
         Box::new(Rename { from: path("a/b/k"), to: path("a/b/l"), replace: true }),
         Box::new(Stat { path: path("a/k") }),
         Box::new(Rename { from: path("a/b/l"), to: path("a/b/k"), replace: true }),

@@ -156,7 +156,7 @@ fn no_operation_takes_another_time_for_what_is_there() {
         ("stat", &|n| Box::new(Stat { path: path(n) })),
         ("glob", &|n| Box::new(Glob { path: path(n), query: GlobQuery::default() })),
         ("grep", &|n| Box::new(Grep { path: path(n), query: GrepQuery::default() })),
-        ("mkdir", &|n| Box::new(Mkdir { path: path(n), recursive: true })),
+        ("mkdir", &|n| Box::new(Mkdir { path: path(n), recursive: true, mode: None })),
         ("remove", &|n| Box::new(Remove { path: path(n), recursive: true })),
         ("rename", &|n| Box::new(Rename { from: path(n), to: path("b.txt"), replace: true })),
         ("rename onto", &|n| Box::new(Rename { from: path("a.txt"), to: path(n), replace: true })),

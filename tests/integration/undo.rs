@@ -90,7 +90,7 @@ impl Agent {
 
     #[track_caller]
     fn mkdir(&self, name: &str) -> u64 {
-        self.does(&Mkdir { path: path(name), recursive: true })
+        self.does(&Mkdir { path: path(name), recursive: true, mode: None })
     }
 }
 

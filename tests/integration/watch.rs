@@ -229,7 +229,7 @@ fn what_the_gate_changes_is_told_without_its_temporary_names() {
     assert_eq!(told(&Append { path: path("a"), content: content() }), ["modify a"]);
     let edit = Edit { path: path("a"), old: "tc".into(), new: "t c".into() };
     assert_eq!(told(&edit), ["modify a"]);
-    let mkdir = Mkdir { path: path("m/n"), recursive: true };
+    let mkdir = Mkdir { path: path("m/n"), recursive: true, mode: None };
     assert_eq!(told(&mkdir), ["create m/", "create m/n/"]);
     assert_eq!(told(&rename("a", "m/b")), ["rename a m/b"]);
     let remove = Remove { path: path("m/b"), recursive: false };

@@ -115,7 +115,7 @@ impl Hammer<'_> {
             }
             88..92 => {
                 let path = self.directory();
-                self.change(&Mkdir { path, recursive: true })
+                self.change(&Mkdir { path, recursive: true, mode: None })
             }
             92..95 => {
                 let path = self.directory();

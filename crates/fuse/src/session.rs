@@ -38,6 +38,8 @@ const BACKGROUND: u16 = 16;
 const POLLING: Duration = Duration::from_micros(30);
 /// How long a request may take.
 const TIMEOUT: Duration = Duration::from_secs(120);
+/// How often it is looked after the last requests.
+const LAST_LOOK: Duration = Duration::from_millis(5);
 /// A thread looks for requests this often even if nothing wakes it.
 const LOOK: Timespec = Timespec { tv_sec: 1, tv_nsec: 0 };
 
@@ -53,7 +55,16 @@ pub struct Session {
 #[derive(Debug)]
 struct Stop {
     is_set: AtomicBool,
+    /// Somebody ordered it. Where the mount is gone by itself, requests that were read go on.
+    is_ordered: AtomicBool,
     event: OwnedFd,
+}
+
+impl Stop {
+    fn set(&self) {
+        self.is_set.store(true, Ordering::Release);
+        let _ = rustix::io::write(&self.event, &1_u64.to_ne_bytes());
+    }
 }
 
 /// Ends a session from another thread.
@@ -90,7 +101,11 @@ impl Session {
         fcntl_setfl(&device, flags | OFlags::NONBLOCK).map_err(io("set up the device"))?;
         let event = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)
             .map_err(io("make an eventfd"))?;
-        let stop = Arc::new(Stop { is_set: AtomicBool::new(false), event });
+        let stop = Arc::new(Stop {
+            is_set: AtomicBool::new(false),
+            is_ordered: AtomicBool::new(false),
+            event,
+        });
         let session = Self { device: Arc::new(device), stop, timeout: TIMEOUT };
         session.initialize(deadline)?;
         Ok(session)
@@ -115,24 +130,26 @@ impl Session {
     /// Serves with so many threads until the mount is gone or somebody stops the session.
     ///
     /// A request that takes longer than its time fails with `ETIMEDOUT`; what the file system does
-    /// for it goes on. One of a program that is being killed, and each when the session ends, fails with `EINTR`
-    /// unless the file system has said that it [`begins`](crate::begins). What nobody serves waits for as long as the session is there: drop it afterwards, and
-    /// whoever uses the mount gets `ENOTCONN`.
+    /// for it goes on. One of a program that is being killed, and each when somebody stops the session,
+    /// fails with `EINTR` unless the file system has said that it [`begins`](crate::begins); where the
+    /// mount is gone by itself, what was read goes on. What nobody serves waits for as long as the session
+    /// is there: drop it afterwards, and whoever uses the mount gets `ENOTCONN`.
     ///
     /// # Errors
     /// [`SessionError::Io`].
     pub fn run(&self, fs: &impl FileSystem, threads: usize) -> Result<(), SessionError> {
         let polls = AtomicBool::new(false);
         let slots = Slots::new(threads, self.timeout);
-        let (slots, polls) = (&slots, &polls);
+        let is_over = AtomicBool::new(false);
+        let (slots, polls, is_over) = (&slots, &polls, &is_over);
         std::thread::scope(|scope| {
             let work = move |slot: &Arc<Slot>| {
                 let ended = slot.serve(|| self.work(fs, polls, (slot, slots)));
                 // Whatever ends one ends all.
-                self.stopper().stop();
+                self.stop.set();
                 ended
             };
-            scope.spawn(move || self.watch(fs, slots));
+            scope.spawn(move || self.watch(fs, slots, is_over));
             let mut others = Vec::new();
             for slot in slots.all.iter().skip(1) {
                 others.push(scope.spawn(move || work(slot)));
@@ -144,6 +161,7 @@ impl Session {
                     ended = Err(error);
                 }
             }
+            is_over.store(true, Ordering::Release);
             ended
         })
     }
@@ -203,15 +221,22 @@ impl Session {
             .map_err(io("initialize the mount"))
     }
 
-    /// Answers what nobody is to wait for any longer, until the session ends, and then what is not begun.
-    fn watch(&self, fs: &impl FileSystem, slots: &Slots) {
+    /// Answers what nobody is to wait for any longer, until all threads have ended.
+    fn watch(&self, fs: &impl FileSystem, slots: &Slots, is_over: &AtomicBool) {
         let pause = Timespec::try_from(self.timeout / 2).unwrap_or(LOOK).min(LOOK);
-        while !self.stop.is_set.load(Ordering::Acquire) {
-            slots.look(self.device.as_fd(), fs);
-            // Whatever wakes it, it looks again.
-            let _ = poll(&mut [PollFd::new(&self.stop.event, PollFlags::IN)], Some(&pause));
+        while !is_over.load(Ordering::Acquire) {
+            match self.stop.is_ordered.load(Ordering::Acquire) {
+                true => slots.end(self.device.as_fd(), fs),
+                false => slots.look(self.device.as_fd(), fs),
+            }
+            match self.stop.is_set.load(Ordering::Acquire) {
+                true => std::thread::sleep(LAST_LOOK),
+                // Whatever wakes it, it looks again.
+                false => {
+                    let _ = poll(&mut [PollFd::new(&self.stop.event, PollFlags::IN)], Some(&pause));
+                }
+            }
         }
-        slots.end(self.device.as_fd(), fs);
     }
 
     /// One thread: reads a request, serves it, looks for the next.
@@ -265,8 +290,20 @@ impl Stopper {
     /// Ends the session: each thread ends with the request that it is at, which is given up if it has not
     /// begun to take effect.
     pub fn stop(&self) {
-        self.0.is_set.store(true, Ordering::Release);
-        let _ = rustix::io::write(&self.0.event, &1_u64.to_ne_bytes());
+        self.0.is_ordered.store(true, Ordering::Release);
+        self.0.set();
+    }
+
+    /// Whether somebody ended it.
+    pub fn is_ordered(&self) -> bool {
+        self.0.is_ordered.load(Ordering::Acquire)
+    }
+
+    /// Waits until somebody ends the session, or the mount is gone.
+    pub fn wait(&self) {
+        while !self.0.is_set.load(Ordering::Acquire) {
+            let _ = poll(&mut [PollFd::new(&self.0.event, PollFlags::IN)], Some(&LOOK));
+        }
     }
 }
 

@@ -100,14 +100,16 @@ impl Claims {
 
     fn look(&self, thread: u32, redact: &Redact<'_>) -> Option<Map<String, Value>> {
         let processes = self.processes.as_deref()?;
-        let name = read(processes, thread, "comm", 64)?;
+        let name = read(processes, thread, "comm", 64);
         let lock = || self.known.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(known) = lock().get(&thread)
-            && known.name == name
+            // One that is gone was it a moment ago.
+            && name.as_ref().is_none_or(|name| known.name == *name)
             && known.at.elapsed() < REMEMBERED
         {
             return Some(known.process.clone());
         }
+        let name = name?;
         let status = read(processes, thread, "status", 256)?;
         let pid =
             status.lines().find_map(|line| line.strip_prefix("Tgid:"))?.trim().parse().ok()?;

@@ -1,6 +1,6 @@
 //! Commits: a staged version becomes the file's content by one request.
 
-use std::sync::Arc;
+use std::sync::{Arc, atomic::Ordering};
 
 use portcullis_core::{Base, Committed, WriteOver};
 use portcullis_policy::model::{
@@ -33,6 +33,9 @@ impl Mount<'_> {
                     && (!self.is_staged_only(Some(file.node))
                         || self.asks_about_new(file.node)) =>
             {
+                // It is stored when its program may be gone.
+                file.closer.store(pid, Ordering::Relaxed);
+                self.note_program(pid);
                 staged.live()
             }
             _ => self.commit_handle(handle, pid),
@@ -218,9 +221,10 @@ impl Mount<'_> {
         let Some((id, file)) = removed else { return };
         // What a mapping left is committed with the last handle at the latest. A refusal
         // before was told to whoever closed or synced.
+        let closer = file.as_ref().map_or(0, |file| file.closer.load(Ordering::Relaxed));
         if let Some(staged) = file.and_then(|file| file.staged.clone())
             && staged.live().is_ok()
-            && let Err(error) = self.commit(id, &staged, 0)
+            && let Err(error) = self.commit(id, &staged, closer)
             && error != Errno::INTR
             && let Some(node) = self.lock().nodes.get_mut(id)
         {

@@ -2,7 +2,7 @@
 
 use std::{
     collections::HashMap,
-    sync::{Arc, Mutex},
+    sync::{Arc, Mutex, atomic::AtomicU32},
 };
 
 use rustix::io::Errno;
@@ -16,6 +16,8 @@ pub(crate) struct OpenFile {
     /// What is written, if it is open for writing. If that was refused, the handle is of no
     /// use any more.
     pub(crate) staged: Option<Arc<Staged>>,
+    /// The thread that closed a descriptor of it last, where nothing was stored then.
+    pub(crate) closer: AtomicU32,
 }
 
 /// An open directory.

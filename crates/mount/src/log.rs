@@ -2,6 +2,7 @@
 
 use std::{
     collections::{BTreeMap, BTreeSet},
+    sync::atomic::Ordering,
     time::{Duration, Instant},
 };
 
@@ -38,15 +39,28 @@ impl Mount<'_> {
             }
             if has_ended || written.elapsed() >= interval {
                 written = Instant::now();
-                for facts in self.repeats.take() {
-                    self.gateway.note(session, REPEATS, facts)?;
-                }
+                self.record_repeats()?;
             }
             if has_ended {
                 self.gateway.withdraw_questions(session);
-                return Ok(());
+                // Else whoever has it served does so, when all is over.
+                return match self.is_over.load(Ordering::Acquire) {
+                    true => Ok(()),
+                    false => self.record_scratch(),
+                };
             }
         }
+    }
+
+    /// Records what was counted since the last time.
+    ///
+    /// # Errors
+    /// When the log cannot be written.
+    pub(crate) fn record_repeats(&self) -> Result<(), Error> {
+        for facts in self.repeats.take() {
+            self.gateway.note(&self.session, REPEATS, facts)?;
+        }
+        Ok(())
     }
 
     /// The bounds for which a program got an error.

@@ -17,6 +17,7 @@ use crate::{
     node::Bytes,
     nodes::Look,
     staged::now,
+    waiting::Program,
 };
 
 /// An open directory.
@@ -171,7 +172,8 @@ impl Mount<'_> {
     ) -> Result<u64, Errno> {
         let _reading = self.begin_reading(stat.size)?;
         let begun = now();
-        let size = self.view().view_size(path, stat).map_err(|error| errno::of_look(&error))?;
+        let size =
+            self.view().view_size(path, stat, &Program).map_err(|error| errno::of_look(&error))?;
         if is_settled(stat.changed, begun)
             && let Some(node) = self.lock().nodes.get_mut(id)
         {

@@ -2,7 +2,10 @@
 
 use std::{
     collections::BTreeMap,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicBool, Ordering},
+    },
     time::Duration,
 };
 
@@ -54,6 +57,9 @@ pub struct Mount<'g> {
     pub(crate) lists: Arc<Budget>,
     claims: Claims,
     pub(crate) scratch: Option<Scratch>,
+    scratch_is_recorded: AtomicBool,
+    /// No thread serves requests any more.
+    pub(crate) is_over: AtomicBool,
     pub(crate) counts: Counts,
     pub(crate) repeats: Repeats,
     pub(crate) invalidations: Arc<Invalidations>,
@@ -172,6 +178,8 @@ impl<'g> Mount<'g> {
             budget: Arc::new(Budget::new(options.staged, options.file)),
             commits: CommitBudget::new(options.commits),
             claims: Claims::new(options.processes.take()),
+            scratch_is_recorded: AtomicBool::new(false),
+            is_over: AtomicBool::new(false),
             counts: Counts::default(),
             repeats: Repeats::default(),
             invalidations,
@@ -197,11 +205,17 @@ impl<'g> Mount<'g> {
         self.scratch.as_ref().map(Scratch::numbers)
     }
 
-    /// What is in its scratch directories at the end is on record.
-    pub fn scratch_is_recorded(&self) {
-        if let Some(scratch) = &self.scratch {
+    /// Records what is in its scratch directories at the end, once.
+    ///
+    /// # Errors
+    /// When the log cannot be written.
+    pub fn record_scratch(&self) -> Result<(), Error> {
+        let Some(scratch) = &self.scratch else { return Ok(()) };
+        if !self.scratch_is_recorded.swap(true, Ordering::Relaxed) {
+            self.gateway.note(&self.session, ScratchNumbers::RECORD, scratch.numbers().facts())?;
             scratch.is_recorded();
         }
+        Ok(())
     }
 
     pub(crate) fn lock(&self) -> MutexGuard<'_, State> {
@@ -436,6 +450,11 @@ impl<'g> Mount<'g> {
     /// Whether the program of which `pid` is a thread is being killed.
     pub(crate) fn is_killed(&self, pid: u32) -> bool {
         self.claims.is_killed(pid)
+    }
+
+    /// Remembers the program of which `pid` is a thread for a while.
+    pub(crate) fn note_program(&self, pid: u32) {
+        self.claimed(pid);
     }
 
     fn claimed(&self, pid: u32) -> BTreeMap<String, Value> {

@@ -18,15 +18,13 @@ use rustix::io::Errno;
 
 use crate::{
     attributes::Attr,
-    change::Wanted,
     mount::{Mount, State},
     scratch::Scratch,
     staged::Time,
 };
 
 impl Mount<'_> {
-    /// Creates a directory. The gateway gives it the mode that its own umask leaves; another
-    /// one is set by a second request, and if that is refused the directory goes again.
+    /// Creates a directory.
     ///
     /// # Errors
     /// As the gateway says.
@@ -44,18 +42,13 @@ impl Mount<'_> {
                 return Err(Errno::EXIST);
             }
             let _change = self.begin_change();
-            let mkdir = Mkdir { path: path.clone(), recursive: false };
+            let mode = Some(mode & 0o777);
+            let mkdir = Mkdir { path: path.clone(), recursive: false, mode };
             self.admit(pid, parent, &mkdir, (&path, None))?;
             self.request(pid, parent, &mkdir)?;
             self.counts.changes.add();
         }
-        let made = self.look_up(parent, name)?;
-        let mode = Some(mode & 0o777).filter(|mode| *mode != made.mode);
-        let wanted = Wanted { mode, ..Wanted::default() };
-        self.set_attributes(made.node, None, wanted, pid).inspect_err(|_| {
-            self.forget_node(made.node, 1);
-            let _ = self.remove(parent, name, true, pid);
-        })
+        self.look_up(parent, name)
     }
 
     /// Creates a link to `target`, which says where from its directory, or is an absolute path in the

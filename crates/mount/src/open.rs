@@ -1,6 +1,6 @@
 //! Opening and reading files.
 
-use std::sync::Arc;
+use std::sync::{Arc, atomic::AtomicU32};
 
 use portcullis_core::{Seen, Version};
 use portcullis_fuse::Data;
@@ -113,7 +113,8 @@ impl Mount<'_> {
         keeps_pages: bool,
     ) -> Result<Opening, Errno> {
         let mut state = self.lock();
-        let handle = state.handles.add_file(OpenFile { node: id, staged })?;
+        let handle =
+            state.handles.add_file(OpenFile { node: id, staged, closer: AtomicU32::new(0) })?;
         state.nodes.open(id);
         Ok(Opening { handle, keeps_pages })
     }

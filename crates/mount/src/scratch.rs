@@ -17,6 +17,7 @@ mod serve;
 
 pub(crate) use self::roots_of_mount::Moved;
 use std::{
+    collections::BTreeMap,
     os::fd::OwnedFd,
     sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock},
     time::Duration,
@@ -29,6 +30,7 @@ use rustix::{
     io::Result,
     process::{Resource, getrlimit},
 };
+use serde_json::Value;
 
 use crate::budget::Budget;
 
@@ -67,6 +69,18 @@ pub struct ScratchNumbers {
     pub bytes: u64,
     /// How often something was refused because there was no room.
     pub refused: u64,
+}
+
+impl ScratchNumbers {
+    /// The record that says this.
+    pub const RECORD: &str = "scratch";
+
+    /// The facts of that record: files, directories and links, their bytes, and how often there was no room.
+    pub fn facts(self) -> BTreeMap<String, Value> {
+        let Self { entries, bytes, refused } = self;
+        let facts = [("entries", entries), ("bytes", bytes), ("refused", refused)];
+        facts.into_iter().map(|(name, number)| (name.to_owned(), number.into())).collect()
+    }
 }
 
 impl Scratch {

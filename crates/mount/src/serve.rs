@@ -3,6 +3,7 @@
 use std::{
     ffi::{OsStr, OsString},
     os::unix::ffi::OsStrExt as _,
+    sync::atomic::Ordering,
     thread,
     time::Duration,
 };
@@ -33,6 +34,11 @@ const UNKNOWN_INODE: u64 = u32::MAX as u64;
 /// Most bytes of files that are read for the facts in one reply about a directory: a program that
 /// waits for it cannot be killed.
 const MAX_READ_IN_LIST: u64 = 4 << 20;
+/// How long requests under way may take when the mount is stopped: then what was counted goes on record
+/// without them.
+const LAST_REQUESTS: Duration = Duration::from_millis(500);
+/// How often it is looked whether the mount is stopped, once it is gone.
+const LOOK: Duration = Duration::from_millis(50);
 /// `fallocate(2)`: the size stays.
 const KEEP_SIZE: u32 = 1;
 /// There are zeros from now on, and the size stays.
@@ -46,19 +52,36 @@ impl Mount<'_> {
     /// # Errors
     /// When the device cannot be read.
     pub fn serve(&self, session: &Session) -> std::result::Result<(), SessionError> {
-        let notifier = session.notifier();
-        thread::scope(|scope| {
+        let (notifier, stopper) = (session.notifier(), session.stopper());
+        let ended = thread::scope(|scope| {
             self.invalidations.begin();
             scope.spawn(|| self.invalidations.run(|work| self.invalidate(&notifier, work)));
             // A log that cannot be written stops every other request, too.
             scope.spawn(|| self.keep_log());
+            scope.spawn(|| {
+                stopper.wait();
+                // What the last programs wrote is stored, unless that takes too long.
+                while !stopper.is_ordered() {
+                    if self.repeats.wait(LOOK) {
+                        return;
+                    }
+                }
+                // A thread may be at what has no end.
+                if !self.repeats.wait(LAST_REQUESTS) {
+                    self.repeats.end();
+                }
+            });
             let ended = session.run(&Router::new(self), self.options.threads.max(2) + 1);
+            self.is_over.store(true, Ordering::Release);
             self.invalidations.end();
             self.repeats.end();
             // Else it is counted anew, and what is not kept is removed, at the next start.
             let _ = self.scratch.as_ref().map(Scratch::end);
             ended
-        })
+        });
+        // Those that came to an end after all.
+        let _ = self.record_repeats();
+        ended
     }
 
     fn invalidate(&self, notifier: &Notifier, work: Work) {

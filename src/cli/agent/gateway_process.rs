@@ -120,13 +120,19 @@ fn run(parent: u32) -> Result<(), Failure> {
         }
     };
     // Also after an error: what programs wrote is stored, and the end on record.
-    let end = Instant::now() + MOUNT_TIMEOUT;
+    let (end, mut is_over) = (Instant::now() + MOUNT_TIMEOUT, true);
     for mounted in mounted {
-        mounted.end(end.saturating_duration_since(Instant::now()));
+        is_over &= mounted.end(end.saturating_duration_since(Instant::now()));
     }
     served?;
     let stopped: Vec<_> = started.into_iter().map(|started| started.stop(STOP_TIMEOUT)).collect();
-    stopped.into_iter().try_for_each(|stopped| stopped.map(drop))
+    stopped.into_iter().try_for_each(|stopped| stopped.map(drop))?;
+    match is_over {
+        true => Ok(()),
+        false => Err(Failure::new(
+            "a mount was stopped while a request was under way, of which the log may have no record",
+        )),
+    }
 }
 
 /// What is served, and the broker, which gives orders.

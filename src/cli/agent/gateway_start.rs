@@ -189,7 +189,9 @@ fn introduce(
         Ok((agent, streams)) => Ok(Introduced { started, mounted, agent, streams }),
         Err(error) => {
             // No program ran.
-            mounted.into_iter().for_each(|mounted| mounted.end(Duration::ZERO));
+            for mounted in mounted {
+                let _ = mounted.end(Duration::ZERO);
+            }
             Err(error)
         }
     }

@@ -29,7 +29,7 @@ fn work(agent: &Agent, random: &mut Random) {
         }),
         3 => Box::new(Append { path: one, content: b"+".to_vec() }),
         4 => Box::new(Remove { path: one, recursive: true }),
-        5 => Box::new(Mkdir { path: one, recursive: true }),
+        5 => Box::new(Mkdir { path: one, recursive: true, mode: None }),
         7 => Box::new(Symlink { path: one, target: "nowhere".to_owned() }),
         8 | 9 => {
             let mode = Some([0o700, 0o755, 0o711][usize::try_from(random.below(3)).unwrap()]);

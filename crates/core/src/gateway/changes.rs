@@ -88,7 +88,7 @@ impl Request for Mkdir {
 
     fn run<'a>(&'a self, transaction: &Transaction<'a>, draft: &mut Draft) -> Attempt<Changed> {
         let permit = transaction.permit(draft)?;
-        let change = prepare::mkdir(&transaction.context, permit, self.recursive)?;
+        let change = prepare::mkdir(&transaction.context, permit, (self.recursive, self.mode))?;
         transaction.limited_change(draft, change, 0)
     }
 }

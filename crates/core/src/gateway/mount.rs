@@ -24,7 +24,7 @@ use crate::{
         Access, AsOperation as _, Encoding, LineRange, OperationKind, Session, WorkspacePath,
         request::Read,
     },
-    ops::{self, Findings, prepare},
+    ops::{self, Findings, Follower, prepare},
     policy::{Decision, Effect, Object, ObjectKind, Policy, Query, Secrets, Sight},
     workspace::{Error, Kinds, Stat, TempName, read_link},
 };
@@ -177,8 +177,14 @@ impl MountView<'_> {
     /// size.
     ///
     /// # Errors
-    /// [`Error::Moved`] if it is not there any more as `stat` has it; as the system says.
-    pub fn view_size(&self, path: &WorkspacePath, stat: &Stat) -> Result<u64, Error> {
+    /// [`Error::Moved`] if it is not there any more as `stat` has it, or `follower` gives it up; as the system
+    /// says.
+    pub fn view_size(
+        &self,
+        path: &WorkspacePath,
+        stat: &Stat,
+        follower: &dyn Follower,
+    ) -> Result<u64, Error> {
         let policy = self.gateway.policy();
         let redacts = policy.secrets().is_some_and(Secrets::redacts);
         let most = policy.max_size(Access::Read, self.session.door);
@@ -187,8 +193,8 @@ impl MountView<'_> {
         }
         let (range, encoding) = (LineRange::default(), Encoding::Base64);
         let read = Read { path: path.clone(), range, encoding };
-        let (findings, client) = (Findings::default(), Client::default());
-        let operation = read.as_operation();
+        let (findings, operation) = (Findings::default(), read.as_operation());
+        let client = Client { follower, ..Client::default() };
         let transaction =
             Transaction::new(self.gateway, &policy, self.session, operation, client, &findings);
         let Ok(permit) = transaction.permit(&mut Draft::default()) else { return Ok(stat.size) };
@@ -201,6 +207,7 @@ impl MountView<'_> {
         match prepare::read(&transaction.context, &permit, range, encoding) {
             Ok(sealed) => Ok(sealed.facts().bytes.unwrap_or(stat.size)),
             Err(ops::Error::Workspace(error)) => Err(error),
+            Err(ops::Error::Cancelled) => Err(Error::Moved),
             Err(_) => Ok(stat.size),
         }
     }

@@ -16,7 +16,7 @@ use crate::{
     backup::{self, BackupStore, Saved},
     model::{
         Access, Escaped, Operation, OperationKind, WorkspacePath,
-        request::{Append, Edit, Remove, Rename, Restore, SetAttributes, Symlink, Write},
+        request::{Append, Edit, Mkdir, Remove, Rename, Restore, SetAttributes, Symlink, Write},
     },
     ops::{Context, SealedChange},
     policy::{Decision, Object, ObjectKind, Query, questions},
@@ -195,6 +195,9 @@ impl Description<'_> {
                 format!("{} `{path}`", self.operation.kind())
             }
             O::Rename(Rename { to, .. }) => format!("renames `{path}` to `{to}`"),
+            O::Mkdir(Mkdir { mode: Some(mode), .. }) => {
+                format!("makes the directory `{path}`, mode {mode:04o}")
+            }
             O::Mkdir(_) => format!("makes the directory `{path}`"),
             O::SetAttributes(SetAttributes { mode, modified, .. }) => {
                 let mode = mode.map(|mode| format!(" {}", ShownMode(mode)));

@@ -1,6 +1,10 @@
 //! Creating a directory.
 
-use super::{Change, Committed, Context, Error, Facts, Sealed, SealedChange, parents};
+use rustix::fs::{Mode, fchmod, fsync};
+
+use super::{
+    Change, Committed, Context, Error, Facts, Sealed, SealedChange, SomeAttributes, parents,
+};
 use crate::{
     backup::{Origin, Saved},
     policy::ObjectKind,
@@ -10,30 +14,35 @@ use crate::{
 struct Mkdir<'a> {
     context: Context<'a>,
     permit: Permit,
+    mode: Option<u32>,
 }
 
 /// Checks that the directory can be made: nothing has its name and, unless
 /// `recursive`, its parent is there. With `recursive` an existing directory is
-/// no error.
+/// no error, and stays as it is.
 ///
 /// # Errors
-/// [`Error::AlreadyExists`], and when the parent is missing.
+/// [`Error::AlreadyExists`], when the parent is missing, and for a mode that no directory may have.
 pub(crate) fn prepare<'a>(
     context: &Context<'a>,
     permit: Permit,
-    recursive: bool,
+    (recursive, mode): (bool, Option<u32>),
 ) -> Result<SealedChange<'a>, Error> {
     match permit.object().kind {
         ObjectKind::Missing => {}
         ObjectKind::Directory if recursive => {}
         _ => return Err(Error::AlreadyExists),
     }
+    let attributes = SomeAttributes { mode, modified: None };
+    attributes.check(ObjectKind::Directory)?;
     let missing = context.workspace.missing_ancestors(permit.path())?;
     if !recursive && !missing.is_empty() {
         return Err(workspace::Error::NotFound.into());
     }
-    let change: Box<dyn Change + 'a> = Box::new(Mkdir { context: *context, permit });
-    Ok(Sealed::new(change, Facts::default()))
+    let is_set = mode.is_some() && permit.stat().is_none();
+    let facts = Facts { attributes: is_set.then_some(attributes), ..Facts::default() };
+    let change: Box<dyn Change + 'a> = Box::new(Mkdir { context: *context, permit, mode });
+    Ok(Sealed::new(change, facts))
 }
 
 impl Change for Mkdir<'_> {
@@ -50,7 +59,12 @@ impl Change for Mkdir<'_> {
             return Ok(Committed::Unchanged);
         }
         parents::create(self.context.workspace, self.permit.path())?;
-        parents::make(self.context.workspace, self.permit.path())?;
+        let made = parents::make(self.context.workspace, self.permit.path())?;
+        if let Some(mode) = self.mode {
+            fchmod(&made, Mode::from_raw_mode(mode))
+                .map_err(workspace::Error::os("set the mode"))?;
+            fsync(&made).map_err(workspace::Error::os("sync the directory"))?;
+        }
         Ok(Committed::Stored(None))
     }
 }

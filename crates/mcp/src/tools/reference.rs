@@ -135,7 +135,7 @@ fn shortened(mut diff: String) -> String {
 fn create_directory(call: &Call<'_>, arguments: &Arguments) -> Result<Answer, Trouble> {
     let given = arguments.text("path")?;
     let path = call.path(Kind::Mkdir, given)?;
-    call.put(&request::Mkdir { path, recursive: true })?;
+    call.put(&request::Mkdir { path, recursive: true, mode: None })?;
     Ok(text(format!("Successfully created directory {given}")))
 }
 

@@ -100,7 +100,7 @@ pub(super) fn modified(entry: &Entry) -> Option<String> {
 fn mkdir(call: &Call<'_>, arguments: &Arguments) -> Result<Answer, Trouble> {
     let path = call.path(Kind::Mkdir, arguments.text("path")?)?;
     let recursive = arguments.flag("recursive")?;
-    call.put(&request::Mkdir { path, recursive })?;
+    call.put(&request::Mkdir { path, recursive, mode: None })?;
     Ok(ok())
 }
 

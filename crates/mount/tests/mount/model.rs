@@ -149,7 +149,7 @@ fn request(call: &Call) -> Option<Box<dyn AsOperation>> {
         "append" => Box::new(Append { path, content }),
         "list" => Box::new(List { path }),
         "stat" => Box::new(Stat { path }),
-        "mkdir" => Box::new(Mkdir { path, recursive: false }),
+        "mkdir" => Box::new(Mkdir { path, recursive: false, mode: None }),
         "rmdir" | "unlink" => Box::new(Remove { path, recursive: false }),
         "rename" if call.number < 2 => {
             let to = WorkspacePath::parse(&call.text).unwrap();

@@ -144,7 +144,7 @@ impl Scratch {
             }
             OperationKind::List => self.ask(step, &List { path }, |_| None),
             OperationKind::Stat => self.ask(step, &Stat { path }, |_| None),
-            OperationKind::Mkdir => self.change(step, &Mkdir { path, recursive: true }),
+            OperationKind::Mkdir => self.change(step, &Mkdir { path, recursive: true, mode: None }),
             OperationKind::Remove => self.change(step, &Remove { path, recursive: true }),
             OperationKind::Rename => {
                 let to = step.to.clone().ok_or("a rename needs `to`")?;

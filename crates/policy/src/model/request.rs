@@ -93,6 +93,8 @@ pub struct Mkdir {
     pub path: WorkspacePath,
     /// Missing parents are created too, and an existing directory is no error.
     pub recursive: bool,
+    /// Permission bits of the directory; without them those that the umask of the gateway leaves.
+    pub mode: Option<u32>,
 }
 
 /// Remove a file, a link, an empty directory or a tree.

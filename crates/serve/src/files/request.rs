@@ -68,7 +68,9 @@ impl Wanted {
                 ChannelRequest::Read(Read { path: at, range, encoding })
             }
             "stat" => ChannelRequest::Stat(Stat { path: at }),
-            "mkdir" => ChannelRequest::Change(Box::new(Mkdir { path: at, recursive: true })),
+            "mkdir" => {
+                ChannelRequest::Change(Box::new(Mkdir { path: at, recursive: true, mode: None }))
+            }
             "delete" => ChannelRequest::Change(Box::new(Remove { path: at, recursive: true })),
             _ => {
                 let content = content(&mut fields)

@@ -311,6 +311,55 @@ fn a_command_that_tries_again_passes_once_a_person_has_approved() {
     }
 }
 
+/// It was made without its mode, and then a person was asked about a removal that no program wanted.
+#[test]
+fn a_directory_about_which_a_person_is_asked_is_made_with_its_mode() {
+    let rule = "\n[[rules]]\nid = \"careful\"\neffect = \"ask\"\noperations = [\"mkdir\", \"setattr\", \"remove\"]\npaths = [\"asked\"]\n";
+    let place = Place::mounted(users()[0]);
+    let policy = place.at("policies/policy.toml");
+    std::fs::write(&policy, format!("{POLICY}{rule}")).unwrap();
+    let script = "until mkdir -m 700 asked; do sleep 0.1; done 2>/dev/null; stat -c %a asked";
+    let command = ["exec", "--quiet", "--policy", &policy, "--", "sh", "-c", script];
+    let child = place.limited(&command).spawn().unwrap();
+    let workspace = place.at("ws");
+    let approve = |args: &[&str]| {
+        let args = [&["approve", "--json", "--workspace", &workspace], args].concat();
+        end(place.command(&args).spawn().unwrap()).stdout
+    };
+    let asked = loop {
+        let list: Value = serde_json::from_str(&approve(&[])).unwrap();
+        match list["waiting"].get(0) {
+            Some(asked) => break asked.clone(),
+            None => std::thread::sleep(Duration::from_millis(50)),
+        }
+    };
+    assert_eq!(
+        (said(&asked, "operation"), &asked["attributes"]["mode"]),
+        ("mkdir", &"0700".into())
+    );
+    assert!(said(&asked, "change").contains("mode 0700"), "{asked}");
+    approve(&["--yes", said(&asked, "id")]);
+    let ended = end(child);
+    assert_eq!((ended.code, ended.stdout.as_str()), (0, "700\n"), "{ended:?}");
+    let mut records = place.records();
+    records.retain(|record| said(record, "path") == "asked");
+    assert!(records.iter().all(|record| said(record, "op") == "mkdir"), "{records:?}");
+    let intents = records.iter().filter(|record| said(record, "kind") == "intent").count();
+    assert_eq!(intents, 1, "{records:?}");
+}
+
+/// It was stored once its program was gone, and nothing said which that had been.
+#[test]
+fn the_record_of_an_emptied_file_names_its_program() {
+    let place = Place::mounted(users()[0]);
+    let ended = place.exec(&["--quiet"], "sh -c ': >file.txt'; sleep 1");
+    assert_eq!(ended.code, 0, "{ended:?}");
+    let records = place.records();
+    let is_emptied = |r: &&Value| said(r, "kind") == "intent" && said(r, "path") == "file.txt";
+    let intent = records.iter().find(is_emptied).unwrap();
+    assert_eq!(intent["facts"]["process"]["program"], "sh", "{intent}");
+}
+
 /// It said that it had made the file, which was gone again then.
 #[test]
 fn touch_fails_where_a_person_is_asked() {

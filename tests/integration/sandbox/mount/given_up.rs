@@ -187,3 +187,35 @@ fn what_is_under_way_when_the_gate_stops_is_given_up_on_record() {
     let records = place.records();
     assert_eq!(said(records.last().unwrap(), "kind"), "stop", "{records:?}");
 }
+
+/// Some look-ups of large files, which a command left behind when its time was over, kept the gate from
+/// recording what it had denied, and what is in scratch directories.
+#[test]
+fn what_was_counted_is_on_record_whatever_is_under_way() {
+    let rule = "[[rules]]\nid = \"shut\"\neffect = \"deny\"\noperations = [\"read\"]\npaths = [\"fixed.txt\"]\n\
+        [scratch]\npaths = [\"target\"]\n";
+    let place = Place::slow(64, rule);
+    for number in 0..8 {
+        let text = "one two three 44\n".repeat(8 << 16);
+        std::fs::write(place.at(&format!("ws/dir/{number}")), text).unwrap();
+    }
+    let script = r"
+os.mkdir('target')
+open('target/x', 'w').close()
+for n in range(20):
+    try: open('fixed.txt').read()
+    except OSError: pass
+for n in range(8): child(lambda: os.stat('dir/%d' % n))
+print('looking'); time.sleep(50)
+";
+    let begun = Instant::now();
+    let ended = end(place.python(&["--timeout", "5s"], script));
+    assert_eq!((ended.code, ended.stdout.as_str()), (124, "looking\n"), "{ended:?}");
+    assert!(begun.elapsed() < Duration::from_secs(40), "{:?}", begun.elapsed());
+    let records = place.records();
+    let one = |op: &str| records.iter().find(|record| said(record, "op") == op);
+    let denials = one("repeats").and_then(|record| record["facts"]["denials"].as_u64());
+    assert_eq!(denials, Some(19), "{records:?}");
+    assert!(one("scratch").is_some(), "{records:?}");
+    assert_eq!(said(records.last().unwrap(), "kind"), "stop", "{records:?}");
+}

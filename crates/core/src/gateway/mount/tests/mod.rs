@@ -23,7 +23,7 @@ use crate::{
         Door,
         request::{List, Mkdir, SetAttributes, Stat as StatRequest, Symlink, Write},
     },
-    ops::Committed,
+    ops::{Committed, Unfollowed},
     policy::{PolicySource, SecretKey, compile},
     workspace::Workspace,
 };
@@ -321,18 +321,18 @@ fn a_view_has_the_length_of_what_a_read_gives() {
     for (name, content) in [("a", "x tok_abcdefgh y\n"), ("b", "plain\n"), ("empty", "")] {
         house.file(name, content);
         let stat = house.see(name).unwrap().stat;
-        let size = view.view_size(&path(name), &stat).unwrap();
+        let size = view.view_size(&path(name), &stat, &Unfollowed).unwrap();
         let read = house.ask(Door::Mount, &read(name)).unwrap().output;
         assert_eq!(size, read.bytes.len() as u64, "{name}");
         assert_eq!(read.redacted, size != stat.size, "{name}");
         fs::write(house.at(name), "changed").unwrap();
-        assert_eq!(view.view_size(&path(name), &stat), Err(Error::Moved), "{name}");
+        assert_eq!(view.view_size(&path(name), &stat, &Unfollowed), Err(Error::Moved), "{name}");
     }
     house.file("no", "x tok_abcdefgh y\n");
     house.file("large", &"x tok_abcdefgh y\n".repeat(9));
     for name in ["no", "large"] {
         let stat = house.see(name).unwrap().stat;
-        assert_eq!(view.view_size(&path(name), &stat), Ok(stat.size), "{name}");
+        assert_eq!(view.view_size(&path(name), &stat, &Unfollowed), Ok(stat.size), "{name}");
         assert!(house.ask(Door::Mount, &read(name)).is_err(), "{name}");
         // What nobody was disclosed has no record.
     }
@@ -417,7 +417,7 @@ fn a_name_alone_says_what_may_be_made() {
     );
     house.file("a/x", "x");
     assert!(house.admits(&write("a/x", b""), "a/x"));
-    let mkdir = |name: &str| Mkdir { path: path(name), recursive: false };
+    let mkdir = |name: &str| Mkdir { path: path(name), recursive: false, mode: None };
     assert!(house.admits(&mkdir("a/y/z"), "a/y/z") && !house.admits(&write("b", b""), "b"));
     assert!(!house.admits(&link("a/no", "x"), "a/no") && house.admits(&write("a/no", b""), "a/no"));
     let reserved = format!("a/{}", TempName::new().unwrap().as_str());

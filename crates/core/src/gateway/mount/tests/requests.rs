@@ -29,7 +29,7 @@ fn attributes_are_set_and_recorded() {
     house.file("a", "x");
     house.file("no", "x");
     fs::set_permissions(house.at("a"), fs::Permissions::from_mode(0o644)).unwrap();
-    house.does(&Mkdir { path: path("d"), recursive: false });
+    house.does(&Mkdir { path: path("d"), recursive: false, mode: None });
     symlink("a", house.at("link")).unwrap();
     let meta = |name: &str| fs::symlink_metadata(house.at(name)).unwrap();
 
