@@ -185,10 +185,12 @@ tests() {
     say "tests"
     export PORTCULLIS_TEST_PEERS="$PWD/$PEERS"
     cargo test --workspace --features full --locked -- --skip timing::
+    # With the whole workspace each time: what a part of it takes of its dependencies' features
+    # would build these again.
     say "the tests that compare times, with nothing beside them"
-    cargo test --features full --locked --test integration -- --test-threads 1 timing::
+    cargo test --workspace --features full --locked --test integration -- --test-threads 1 timing::
     say "the default build says what it cannot do"
-    cargo test --locked --test integration -- review::export shipping
+    cargo test --workspace --locked --test integration -- review::export shipping
 }
 
 # The tests that try random cases, with more of them. A disagreement names its seed.
@@ -198,8 +200,9 @@ campaigns() {
     export PORTCULLIS_TEST_BUDGET=${PORTCULLIS_TEST_BUDGET:-100}
     export PORTCULLIS_TEST_SEED=${PORTCULLIS_TEST_SEED:-$(date +%s)}
     say "long campaigns: $PORTCULLIS_TEST_BUDGET times the cases, PORTCULLIS_TEST_SEED=$PORTCULLIS_TEST_SEED"
-    cargo test --features full --locked --test integration -- differential:: sandbox::mount::kills
-    cargo test --locked -p portcullis-mount --test mount -- model:: races:: suites::
+    cargo test --workspace --features full --locked --test integration -- differential:: \
+        sandbox::mount::kills
+    cargo test --workspace --features full --locked --test mount -- model:: races:: suites::
 }
 
 case $what in
