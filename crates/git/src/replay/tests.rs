@@ -190,7 +190,7 @@ fn a_commit_that_was_replayed_before_stands_for_itself_while_it_is_there() {
             last = Some(replay.commit(id, &mut judge).unwrap().outcome);
         }
         match last.unwrap() {
-            Outcome::Imported { parents, .. } => assert_eq!(parents, [imported.clone()]),
+            Outcome::Imported { parents, .. } => assert_eq!(parents.first(), Some(&imported)),
             outcome => assert!(!is_there, "{outcome:?}"),
         }
     }

@@ -228,8 +228,8 @@ fn a_confined_program_starts_no_process_and_has_no_socket() {
     for family in [libc::AF_UNIX, libc::AF_INET, libc::AF_INET6, libc::AF_VSOCK] {
         assert!(refuses(program, libc::SYS_socket, &[family as u64, 1]), "{family}");
     }
-    let refused = [syscalls::FORK, syscalls::METADATA, syscalls::IPC, syscalls::OTHERS];
-    for call in refused.into_iter().flatten() {
+    let calls = [syscalls::FORK, syscalls::METADATA, syscalls::IPC, syscalls::OTHERS];
+    for call in calls.into_iter().flatten() {
         assert!(refuses(program, *call, &[]), "{call}");
     }
     assert!(refuses(program, libc::SYS_tgkill, &[1]));
