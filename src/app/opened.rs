@@ -15,7 +15,7 @@ use super::{
     options::Common,
     policy_loading::{load_trusted, warn_of_observing},
     policy_rollback,
-    signer::Remote,
+    signer::RemoteSigner,
     state_directory,
     state_owner::{self, Claim},
     trusted_paths,
@@ -47,7 +47,7 @@ pub(crate) struct Opened {
     /// By what right the workspace uses the state directory.
     pub(crate) claim: Claim,
     /// The broker that signs checkpoints.
-    pub(super) signer: Option<Remote>,
+    pub(super) signer: Option<RemoteSigner>,
 }
 
 /// Where workspace and state directory are.
@@ -154,7 +154,7 @@ impl Opened {
         if let Some(public) = self.audit.signer_key() {
             let channel = files.next();
             let channel = channel.ok_or_else(|| Failure::new("no signer came with the order"))?;
-            self.signer = Some(Remote::new(channel, public));
+            self.signer = Some(RemoteSigner::new(channel, public));
         }
         Ok(())
     }

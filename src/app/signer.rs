@@ -37,32 +37,32 @@ struct Ask {
 }
 
 #[derive(Debug, Serialize, Deserialize)]
-struct Answer {
+struct SignerReply {
     number: u64,
     lines: Result<String, String>,
 }
 
 /// The broker, as the gate sees it.
-pub(crate) struct Remote {
-    line: Mutex<Line>,
+pub(crate) struct RemoteSigner {
+    line: Mutex<SignerChannel>,
     public: PublicKey,
 }
 
-struct Line {
+struct SignerChannel {
     channel: Channel,
     asked: u64,
     /// Nobody answered; who asks before this is not kept waiting again.
     silent: Option<Instant>,
 }
 
-impl Remote {
+impl RemoteSigner {
     pub(crate) fn new(channel: OwnedFd, public: PublicKey) -> Self {
-        let line = Line { channel: Channel::from(channel), asked: 0, silent: None };
+        let line = SignerChannel { channel: Channel::from(channel), asked: 0, silent: None };
         Self { line: Mutex::new(line), public }
     }
 }
 
-impl Signer for Remote {
+impl Signer for RemoteSigner {
     fn public(&self) -> &PublicKey {
         &self.public
     }
@@ -80,7 +80,7 @@ impl Signer for Remote {
     }
 }
 
-impl Line {
+impl SignerChannel {
     fn ask(&mut self, text: &str) -> Result<String, String> {
         self.asked += 1;
         let ask = Ask { number: self.asked, text: text.to_owned() };
@@ -88,8 +88,8 @@ impl Line {
         let end = Instant::now() + ANSWER;
         loop {
             let left = end.saturating_duration_since(Instant::now());
-            let heard = self.channel.receive_within::<Answer>(left);
-            let (Answer { number, lines }, _) = heard.map_err(|error| error.to_string())?;
+            let heard = self.channel.receive_within::<SignerReply>(left);
+            let (SignerReply { number, lines }, _) = heard.map_err(|error| error.to_string())?;
             if number == self.asked {
                 return lines;
             }
@@ -122,7 +122,7 @@ pub(crate) fn serve(
                 );
             }
             failing = lines.is_err();
-            if channel.send(&Answer { number, lines }, &[]).is_err() {
+            if channel.send(&SignerReply { number, lines }, &[]).is_err() {
                 return;
             }
         }

@@ -26,9 +26,9 @@ use serde_json::{Value, json};
 use self::{
     attempts::{ATTEMPTS, Action, UNDONE},
     editor::{Editor, portcullis},
-    judge::{Judge, Line, at},
-    place::{AGENT, Place},
-    show::{Show, line_json},
+    judge::{Judge, JudgedLine, at},
+    place::{AGENT, DemoPlace},
+    show::{Output, line_json},
 };
 use super::render;
 use crate::{
@@ -76,8 +76,8 @@ pub(crate) struct Args {
 /// Runs the command.
 pub(crate) fn run(args: &Args) -> Result<ExitCode, Failure> {
     process::check_children()?;
-    let place = Place::make(args.keep.as_deref())?;
-    let show = Show { json: args.json };
+    let place = DemoPlace::make(args.keep.as_deref())?;
+    let show = Output { json: args.json };
     let result = Demo::new(&place, args, show).and_then(Demo::run);
     place.tidy();
     if result.is_err() {
@@ -87,18 +87,18 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode, Failure> {
 }
 
 struct Demo<'a> {
-    place: &'a Place,
+    place: &'a DemoPlace,
     judge: Judge<'a>,
-    show: Show,
+    show: Output,
     policy: String,
     program: PathBuf,
-    lines: Vec<Line>,
+    lines: Vec<JudgedLine>,
     /// What is wrong beyond single lines.
     alarms: Vec<String>,
 }
 
 impl<'a> Demo<'a> {
-    fn new(place: &'a Place, args: &Args, show: Show) -> Result<Self, Failure> {
+    fn new(place: &'a DemoPlace, args: &Args, show: Output) -> Result<Self, Failure> {
         let policy = match &args.policy {
             None => place.policy().to_string_lossy().into_owned(),
             Some(policy) => match rustix::fs::stat(policy.as_str()) {

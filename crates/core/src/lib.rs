@@ -140,9 +140,9 @@ mod workspace;
 use portcullis_policy::{self as policy, model};
 
 pub use backup::{
-    Attributes, BackupId, BackupIdError, BackupList, BackupMaintenance, BackupStore,
-    Content as BackupContent, Entry as Backup, EntryKind as BackupKind, Error as BackupError,
-    Node as BackupNode, NodeKind as BackupNodeKind, Packed, Pruned, Tree as BackupTree,
+    Attributes, Backup, BackupContent, BackupId, BackupIdError, BackupKind, BackupList,
+    BackupMaintenance, BackupStore, Error as BackupError, Node as BackupNode,
+    NodeKind as BackupNodeKind, Packed, Pruned, Tree as BackupTree,
 };
 pub use gateway::{
     Answer, AnswerError, Approvals, Approver, BatchError, Binding, CONTEXT, Changed, Client,

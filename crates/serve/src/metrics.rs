@@ -29,7 +29,7 @@ use crate::{
 
 /// What a front has counted, and heard of its workers.
 #[derive(Debug, Default)]
-pub(super) struct Board(Mutex<State>);
+pub(super) struct Board(Mutex<Counts>);
 
 /// Spans that were exported, that a collector did not take, and that there was
 /// no room for.
@@ -42,7 +42,7 @@ pub struct Exported {
 }
 
 #[derive(Debug, Default)]
-struct State {
+struct Counts {
     exported: Option<Exported>,
     workers: BTreeMap<String, Worker>,
     deaths: u64,
@@ -114,13 +114,13 @@ impl Board {
         reply
     }
 
-    fn lock(&self) -> MutexGuard<'_, State> {
+    fn lock(&self) -> MutexGuard<'_, Counts> {
         // Plain counts: whatever a panic elsewhere left is whole.
         lock(&self.0)
     }
 }
 
-impl State {
+impl Counts {
     fn render(&self, page: &mut Page) {
         page.head("sessions_total", "counter", "Sessions that were begun, by door");
         for (door, count) in &self.sessions {

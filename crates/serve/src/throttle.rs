@@ -27,18 +27,18 @@ const MOST: usize = 4096;
 #[derive(Debug)]
 pub(super) struct Throttle {
     most: u32,
-    state: Mutex<State>,
+    state: Mutex<FailureCounts>,
 }
 
 #[derive(Debug, Default)]
-struct State {
-    failures: HashMap<Place, Failures>,
+struct FailureCounts {
+    failures: HashMap<CountedAs, Failures>,
     good: HashMap<TokenHash, Instant>,
 }
 
 /// Those that are counted together.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
-enum Place {
+enum CountedAs {
     Crowd(Peer),
     Wider(Peer),
     All,
@@ -105,29 +105,29 @@ impl Throttle {
     /// What was refused unseen since the last time.
     pub(super) fn report(&self) -> Vec<Told> {
         let mut state = self.lock();
-        let take = |(place, failures): (&Place, &mut Failures)| {
+        let take = |(place, failures): (&CountedAs, &mut Failures)| {
             let attempts = std::mem::take(&mut failures.unseen);
             let peer = match place {
-                Place::Crowd(peer) | Place::Wider(peer) => peer.clone(),
-                Place::All => Peer::Address([0, 0, 0, 0].into()),
+                CountedAs::Crowd(peer) | CountedAs::Wider(peer) => peer.clone(),
+                CountedAs::All => Peer::Address([0, 0, 0, 0].into()),
             };
             (attempts > 0).then_some(Told::Throttled { peer, attempts })
         };
         state.failures.iter_mut().filter_map(take).collect()
     }
 
-    fn lock(&self) -> MutexGuard<'_, State> {
+    fn lock(&self) -> MutexGuard<'_, FailureCounts> {
         // Plain counts: whatever a panic elsewhere left is whole.
         lock(&self.state)
     }
 }
 
-impl State {
+impl FailureCounts {
     /// Whom a caller is counted with.
-    fn place(&mut self, caller: &Caller, now: Instant) -> Place {
+    fn place(&mut self, caller: &Caller, now: Instant) -> CountedAs {
         let counts = |failures: &Failures| now - failures.since < WINDOW || failures.unseen > 0;
-        let crowd = Place::Crowd(caller.peer.crowd());
-        let wider = Place::Wider(caller.peer.wider_crowd());
+        let crowd = CountedAs::Crowd(caller.peer.crowd());
+        let wider = CountedAs::Wider(caller.peer.wider_crowd());
         for (place, most) in [(crowd, MOST), (wider, 2 * MOST)] {
             if self.failures.contains_key(&place) {
                 return place;
@@ -137,7 +137,7 @@ impl State {
                 return place;
             }
         }
-        Place::All
+        CountedAs::All
     }
 }
 

@@ -45,7 +45,7 @@ impl HttpConnector for Connector {
     fn connect(&self, options: &ClientOptions) -> object_store::Result<HttpClient> {
         let client = client(options)
             .map_err(|why| object_store::Error::Generic { store: "HTTP", source: why.into() })?;
-        Ok(HttpClient::new(Service(client)))
+        Ok(HttpClient::new(BlockingService(client)))
     }
 }
 
@@ -116,12 +116,12 @@ fn client(options: &ClientOptions) -> Result<Client, String> {
 }
 
 #[derive(Debug)]
-struct Service(Client);
+struct BlockingService(Client);
 
 /// What `async_trait` makes of a result.
 type Answered<'r> = Pin<Box<dyn Future<Output = Result<HttpResponse, HttpError>> + Send + 'r>>;
 
-impl HttpService for Service {
+impl HttpService for BlockingService {
     fn call<'a, 'r>(&'a self, request: HttpRequest) -> Answered<'r>
     where
         'a: 'r,

@@ -43,12 +43,12 @@ struct Edge {
 }
 
 /// The log in a directory.
-pub(super) struct Log {
+pub(super) struct SegmentReader {
     path: PathBuf,
     files: Directory,
 }
 
-impl Log {
+impl SegmentReader {
     pub(super) fn new(state: &Path) -> Self {
         let path = state.join("audit");
         Self { files: Directory::new(&path), path }

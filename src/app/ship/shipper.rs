@@ -9,7 +9,7 @@ use portcullis_audit::{HISTORY, KEYS, NEWEST, PACKED, Segment};
 
 use super::{
     Ending,
-    log::{self, Covered, Log},
+    log::{self, Covered, SegmentReader},
     place::{GONE, begin, existing, within},
     progress::{FOLDER, Progress, file_name, known, shortened},
     target::Store,
@@ -29,7 +29,7 @@ const PIECE: u64 = 4 << 20;
 
 /// Sends a log to one target.
 pub(super) struct Shipper {
-    log: Log,
+    log: SegmentReader,
     path: PathBuf,
     state: cap_std::fs::Dir,
     name: String,
@@ -100,7 +100,7 @@ impl Shipper {
             Err(why) => (Progress::default(), Some(why)),
         };
         Ok(Self {
-            log: Log::new(state),
+            log: SegmentReader::new(state),
             path: state.to_owned(),
             state: state_dir,
             name,

@@ -9,7 +9,7 @@ use std::{
 use portcullis_audit::{LogFile, PACKED, Segment};
 
 use super::{
-    log::Log,
+    log::SegmentReader,
     place::{GONE, existing, within},
     progress::{Progress, known, records_of},
     target::Store,
@@ -17,7 +17,7 @@ use super::{
 use crate::config::audit::Target;
 
 /// What a copy has of what was sent to it.
-pub(super) struct Found {
+pub(super) struct CopyState {
     /// Records from its beginning on, up to the first gap.
     pub(super) records: u64,
     /// Whether nothing is missing.
@@ -30,7 +30,7 @@ pub(super) fn look(
     store: &mut dyn Store,
     progress: &Progress,
     segments: impl Iterator<Item = u64>,
-) -> Result<Option<Found>, String> {
+) -> Result<Option<CopyState>, String> {
     let Some(checkpoint) = store.checkpoint()? else { return Ok(None) };
     let arrived = checkpoint.as_deref().and_then(records_of).unwrap_or(0);
     let open = Segment(progress.segment);
@@ -50,7 +50,7 @@ pub(super) fn look(
     let until = gap.map(|gap| if gap <= begin { 0 } else { Segment(gap).first() });
     let records = until.map_or(arrived, |until| until.min(arrived));
     let is_whole = gap.is_none() && arrived >= progress.records;
-    Ok(Some(Found { records, is_whole }))
+    Ok(Some(CopyState { records, is_whole }))
 }
 
 /// A target that does not have what is to be removed.
@@ -82,7 +82,7 @@ fn lacks(state: &Path, target: &Target, end: Segment) -> Result<(Target, Option<
     if progress.records < end.first() {
         return Ok((place, has(progress.records)));
     }
-    let log = Log::new(state);
+    let log = SegmentReader::new(state);
     let why = log.first_segment().and_then(|first| hold(&log, &place, &progress, first..end.0));
     let why = why.unwrap_or_else(Some);
     Ok((place, why))
@@ -90,7 +90,7 @@ fn lacks(state: &Path, target: &Target, end: Segment) -> Result<(Target, Option<
 
 /// Why the copy at a place does not have segments of the log.
 fn hold(
-    log: &Log,
+    log: &SegmentReader,
     place: &Target,
     progress: &Progress,
     segments: Range<u64>,

@@ -122,7 +122,7 @@ pub(super) fn backups(
     } else {
         found.faults.push(format!("there are no backups at {}", state.join("backups").display()));
     }
-    let mut missing = Missing::default();
+    let mut missing = MissingFiles::default();
     let named = each_record(log, report, |record| {
         missing.answer(record);
         let Some(id) = record.backup() else { return };
@@ -157,7 +157,7 @@ pub(super) fn backups(
 
 /// Backups that records name and that are not there.
 #[derive(Default)]
-struct Missing {
+struct MissingFiles {
     /// Who had something of which path kept, as hashes.
     runs: HashSet<Hash>,
     /// By the intent that names it: its id, and whether it began a run.
@@ -168,7 +168,7 @@ struct Missing {
     early: Vec<(u64, String)>,
 }
 
-impl Missing {
+impl MissingFiles {
     /// Whether it is the first backup of its path by the session, or by the agent of
     /// commands: retention never removes that within `keep.days`, a day at the least.
     /// Where records before are gone, an agent's first one may be among them.

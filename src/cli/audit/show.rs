@@ -58,7 +58,7 @@ pub(super) fn run(args: &Args) -> Result<ExitCode, Failure> {
     let filter = args.filter.records(&args.log)?;
     let (segments, bytes) = segments(&source, &directory)?;
     say_unverified();
-    let mut show = Show {
+    let mut show = Printer {
         args,
         filter,
         directory: &directory,
@@ -95,7 +95,7 @@ pub(super) fn run(args: &Args) -> Result<ExitCode, Failure> {
     show.damage()
 }
 
-struct Show<'a> {
+struct Printer<'a> {
     args: &'a Args,
     filter: review::Filter,
     directory: &'a Path,
@@ -125,7 +125,7 @@ fn segments(source: &Directory, directory: &Path) -> Result<(Vec<Segment>, u64),
     Ok((segments, bytes))
 }
 
-impl Show<'_> {
+impl Printer<'_> {
     /// The next line; none after more lines that are no records than anyone could read.
     fn read(&self, reader: &mut Reader<'_, Directory>) -> Result<Option<Entry>, Failure> {
         if self.junk > MAX_JUNK {

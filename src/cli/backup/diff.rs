@@ -45,7 +45,7 @@ pub(super) struct Args {
 }
 
 /// What a comparison found.
-enum Found {
+enum Difference {
     /// Content before and now; `None` when there is nothing now.
     Contents(Vec<u8>, Option<Vec<u8>>),
     /// Paths of a tree that differ, with the letter that says how.
@@ -58,14 +58,14 @@ pub(super) fn run(args: &Args) -> Result<ExitCode, Failure> {
     let answer = named(&gate, "read", &args.backup).and_then(|entry| {
         let side = Side { gate: &gate, receipts: &receipts };
         let found = match entry.kind {
-            BackupKind::Tree => Found::Paths(side.compare_tree(&entry)?),
+            BackupKind::Tree => Difference::Paths(side.compare_tree(&entry)?),
             BackupKind::Link => return Err(side.refuse("a link has no lines to compare; show it")),
             BackupKind::File | BackupKind::Buffer => {
                 let Recalled::Content(before) = side.recall(&entry)? else {
                     return Err(side.refuse("the backup has no content"));
                 };
                 let now = side.read(&entry.path)?.map(|content| content.bytes);
-                Found::Contents(before.bytes, now)
+                Difference::Contents(before.bytes, now)
             }
         };
         Ok((entry, found))
@@ -180,10 +180,10 @@ fn present<T>(answer: Result<T, Error>) -> Result<Option<T>, Error> {
     }
 }
 
-fn print(args: &Args, entry: &Backup, found: &Found, receipts: &[Receipt]) {
+fn print(args: &Args, entry: &Backup, found: &Difference, receipts: &[Receipt]) {
     match found {
         _ if args.json => outjson!(found_json(entry, found, receipts)),
-        Found::Contents(before, now) => match unified(entry, before, now.as_deref()) {
+        Difference::Contents(before, now) => match unified(entry, before, now.as_deref()) {
             None => outln!("{}: binary contents differ", entry.path),
             Some(diff) if io::stdout().is_terminal() => {
                 let colours = colours();
@@ -191,13 +191,13 @@ fn print(args: &Args, entry: &Backup, found: &Found, receipts: &[Receipt]) {
             }
             Some(diff) => out!("{diff}"),
         },
-        Found::Paths(paths) => {
+        Difference::Paths(paths) => {
             paths.iter().for_each(|(path, change)| outln!("{change} {path}"));
         }
     }
 }
 
-fn found_json(entry: &Backup, found: &Found, receipts: &[Receipt]) -> Value {
+fn found_json(entry: &Backup, found: &Difference, receipts: &[Receipt]) -> Value {
     let mut object = json!({
         "ok": true,
         "id": entry.id.to_string(),
@@ -205,12 +205,12 @@ fn found_json(entry: &Backup, found: &Found, receipts: &[Receipt]) -> Value {
         "receipts": receipts,
     });
     let fields = match found {
-        Found::Contents(before, now) => json!({
+        Difference::Contents(before, now) => json!({
             "same": now.as_ref() == Some(before),
             "missing": now.is_none(),
             "diff": unified(entry, before, now.as_deref()),
         }),
-        Found::Paths(paths) => json!({
+        Difference::Paths(paths) => json!({
             "same": paths.is_empty(),
             "paths": paths
                 .iter()

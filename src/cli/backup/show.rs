@@ -44,7 +44,7 @@ pub(super) struct Args {
 pub(super) fn run(args: Args) -> Result<ExitCode, Failure> {
     // Before the process confines itself, and emptied only when it is needed.
     let file = args.output.as_ref();
-    let file = file.map(|path| Target::open(path, &args.common.workspace)).transpose()?;
+    let file = file.map(|path| OutputFile::open(path, &args.common.workspace)).transpose()?;
     let gate = LocalGate::open(&args.common)?;
     let answer = named(&gate, "read", &args.backup).and_then(|entry| {
         let recall = Recall {
@@ -59,13 +59,13 @@ pub(super) fn run(args: Args) -> Result<ExitCode, Failure> {
 }
 
 /// The file for the content; it goes again when nothing was written to it.
-struct Target {
+struct OutputFile {
     file: File,
     /// Where it is, when it was made for this.
     made: Option<Destination>,
 }
 
-impl Target {
+impl OutputFile {
     fn open(path: &Path, workspace: &Path) -> Result<Self, Failure> {
         let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty());
         let place = operator_files::canonicalize(path)
@@ -100,7 +100,7 @@ impl Target {
     }
 }
 
-impl Drop for Target {
+impl Drop for OutputFile {
     fn drop(&mut self) {
         if let Some(at) = &self.made {
             // Confined, the process may not: an empty file stays then.
@@ -111,7 +111,7 @@ impl Drop for Target {
 
 fn print(
     args: &Args,
-    file: Option<Target>,
+    file: Option<OutputFile>,
     entry: &Backup,
     reply: Reply<Recalled>,
 ) -> Result<(), Failure> {
@@ -132,7 +132,7 @@ fn print(
     Ok(())
 }
 
-fn print_content(recalled: Recalled, file: Option<Target>) -> Result<(), Failure> {
+fn print_content(recalled: Recalled, file: Option<OutputFile>) -> Result<(), Failure> {
     match (recalled, file) {
         (Recalled::Content(content), Some(file)) => {
             file.write(&content.bytes).or_fail("cannot write the file")?;

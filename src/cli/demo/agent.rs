@@ -36,7 +36,7 @@ pub(crate) fn run_if_agent() -> Option<ExitCode> {
         state: arguments.next()?,
         policy: arguments.next()?,
     };
-    let mut agent = Agent {
+    let mut agent = DemoAgent {
         targets,
         input: io::stdin().lock(),
         output: io::stdout().lock(),
@@ -52,7 +52,7 @@ pub(crate) fn run_if_agent() -> Option<ExitCode> {
     })
 }
 
-struct Agent<I, O> {
+struct DemoAgent<I, O> {
     targets: Targets,
     input: I,
     output: O,
@@ -60,7 +60,7 @@ struct Agent<I, O> {
     session: String,
 }
 
-impl<I: BufRead, O: Write> Agent<I, O> {
+impl<I: BufRead, O: Write> DemoAgent<I, O> {
     fn serve(&mut self) -> io::Result<()> {
         while let Some(message) = self.hear()? {
             let id = message.get("id").cloned().unwrap_or_default();

@@ -18,7 +18,7 @@ use serde_json::{Value, json};
 use super::{
     agent,
     judge::at,
-    place::{AGENT, Place},
+    place::{AGENT, DemoPlace},
 };
 use crate::app::failure::{Context as _, Failure};
 
@@ -26,7 +26,7 @@ use crate::app::failure::{Context as _, Failure};
 const PATIENCE: Duration = Duration::from_secs(30);
 
 /// This program again, in the demo's world and in no other.
-pub(super) fn portcullis(place: &Place, policy: &str) -> Command {
+pub(super) fn portcullis(place: &DemoPlace, policy: &str) -> Command {
     let mut command = Command::new("/proc/self/exe");
     for name in ["WORKSPACE", "STATE", "POLICY", "AGENT", "LOG"] {
         command.env_remove(format!("PORTCULLIS_{name}"));
@@ -53,7 +53,7 @@ pub(super) struct Editor {
 impl Editor {
     /// Starts `portcullis run` with `options`.
     pub(super) fn start(
-        place: &Place,
+        place: &DemoPlace,
         policy: &str,
         program: &Path,
         options: &[&str],

@@ -8,13 +8,13 @@ use serde_json::Value;
 
 use super::{
     attempts::{Action, Attempt, Must},
-    place::Place,
+    place::DemoPlace,
 };
 use crate::app::failure::{Context as _, Failure};
 
 /// How an attempt ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum End {
+pub(super) enum AttemptEnd {
     /// The policy allowed it, and it was done.
     Allowed,
     /// The policy denied it.
@@ -27,7 +27,7 @@ pub(super) enum End {
     Failed,
 }
 
-impl End {
+impl AttemptEnd {
     /// The word in the table.
     pub(super) fn as_str(self) -> &'static str {
         match self {
@@ -42,9 +42,9 @@ impl End {
 
 /// One line of the table.
 #[derive(Debug, Clone)]
-pub(super) struct Line {
+pub(super) struct JudgedLine {
     pub(super) attempt: Attempt,
-    pub(super) end: End,
+    pub(super) end: AttemptEnd,
     /// The policy's rule, or what the kernel said.
     pub(super) rule: String,
     /// The author's reason.
@@ -62,17 +62,17 @@ pub(super) struct Line {
 
 /// The log, by whose records answers are checked.
 pub(super) struct Judge<'a> {
-    place: &'a Place,
+    place: &'a DemoPlace,
     log: PathBuf,
 }
 
 impl<'a> Judge<'a> {
-    pub(super) fn new(place: &'a Place) -> Self {
+    pub(super) fn new(place: &'a DemoPlace) -> Self {
         Self { place, log: place.state().join("audit") }
     }
 
     /// Judges an answer that the agent had from the gate over ACP.
-    pub(super) fn acp(&self, attempt: &Attempt, message: &Value) -> Result<Line, Failure> {
+    pub(super) fn acp(&self, attempt: &Attempt, message: &Value) -> Result<JudgedLine, Failure> {
         let receipt = message
             .pointer("/result/_meta/portcullis~1receipt")
             .or_else(|| message.pointer("/error/data/receipt"));
@@ -80,7 +80,11 @@ impl<'a> Judge<'a> {
     }
 
     /// Judges the JSON that `portcullis fs` printed.
-    pub(super) fn command(&self, attempt: &Attempt, printed: &Value) -> Result<Line, Failure> {
+    pub(super) fn command(
+        &self,
+        attempt: &Attempt,
+        printed: &Value,
+    ) -> Result<JudgedLine, Failure> {
         self.gate(attempt, printed, at(printed, "/ok") == true, printed.get("receipt"))
     }
 
@@ -90,21 +94,21 @@ impl<'a> Judge<'a> {
         answer: &Value,
         done: bool,
         receipt: Option<&Value>,
-    ) -> Result<Line, Failure> {
+    ) -> Result<JudgedLine, Failure> {
         let receipt: Option<Receipt> =
             receipt.and_then(|receipt| serde_json::from_value(receipt.clone()).ok());
         let Some(receipt) = receipt else {
             let wrong = Some("the gate's answer names no record".to_owned());
-            return Ok(Line::of(attempt, End::Failed, String::new(), wrong));
+            return Ok(JudgedLine::of(attempt, AttemptEnd::Failed, String::new(), wrong));
         };
         let record = self.record(&receipt)?;
         let draft = record.as_ref().map(|record| record.draft.clone()).unwrap_or_default();
         let end = match draft.decision.as_deref() {
-            Some("deny") => End::Denied,
-            Some("allow") if done => End::Allowed,
-            _ => End::Failed,
+            Some("deny") => AttemptEnd::Denied,
+            Some("allow") if done => AttemptEnd::Allowed,
+            _ => AttemptEnd::Failed,
         };
-        let mut line = Line::of(attempt, end, draft.rule.clone().unwrap_or_default(), None);
+        let mut line = JudgedLine::of(attempt, end, draft.rule.clone().unwrap_or_default(), None);
         line.wrong = match &record {
             None => Some("the log does not hold the record that the answer names".to_owned()),
             Some(_) if draft.op.as_deref() != Some(attempt.operation()) => {
@@ -113,7 +117,7 @@ impl<'a> Judge<'a> {
             Some(_) if !names(&draft.path.unwrap_or_default(), attempt.path) => {
                 Some("the record is about another path".to_owned())
             }
-            Some(_) if done == (end == End::Denied) => {
+            Some(_) if done == (end == AttemptEnd::Denied) => {
                 Some("the answer is not what the record says".to_owned())
             }
             Some(_) => None,
@@ -126,26 +130,26 @@ impl<'a> Judge<'a> {
     }
 
     /// Judges what a shell in the cell did past the gate.
-    pub(super) fn shell(&self, attempt: &Attempt, got: &Value) -> Line {
+    pub(super) fn shell(&self, attempt: &Attempt, got: &Value) -> JudgedLine {
         let text = |key: &str| got.get(key).and_then(Value::as_str).unwrap_or_default();
         if !at(got, "/noShell").is_null() {
             // Then nothing is shown by the other lines either.
             let wrong = (attempt.must == Must::Succeed)
                 .then(|| format!("no shell can be run in the cell: {}", text("noShell")));
-            return Line::of(attempt, End::Failed, "no shell".to_owned(), wrong);
+            return JudgedLine::of(attempt, AttemptEnd::Failed, "no shell".to_owned(), wrong);
         }
         let end = match (at(got, "/code") == 0, attempt.must) {
-            (true, Must::Succeed) if text("stdout").is_empty() => End::Failed,
-            (true, _) => End::Worked,
-            (false, _) if !text("stdout").is_empty() => End::Worked,
-            (false, _) => End::Refused,
+            (true, Must::Succeed) if text("stdout").is_empty() => AttemptEnd::Failed,
+            (true, _) => AttemptEnd::Worked,
+            (false, _) if !text("stdout").is_empty() => AttemptEnd::Worked,
+            (false, _) => AttemptEnd::Refused,
         };
         let rule = match end {
-            End::Refused => kernel_words(text("stderr")),
-            End::Worked if attempt.must == Must::Succeed => "its own home".to_owned(),
+            AttemptEnd::Refused => kernel_words(text("stderr")),
+            AttemptEnd::Worked if attempt.must == Must::Succeed => "its own home".to_owned(),
             _ => "-".to_owned(),
         };
-        let mut line = Line::of(attempt, end, rule, self.not_as_it_must(attempt, end, got));
+        let mut line = JudgedLine::of(attempt, end, rule, self.not_as_it_must(attempt, end, got));
         line.said = Some(text("stderr").to_owned()).filter(|said| !said.is_empty());
         line
     }
@@ -167,15 +171,17 @@ impl<'a> Judge<'a> {
         Ok(record.filter(|record| record.kind == Kind::Start))
     }
 
-    fn not_as_it_must(&self, attempt: &Attempt, end: End, answer: &Value) -> Option<String> {
+    fn not_as_it_must(&self, attempt: &Attempt, end: AttemptEnd, answer: &Value) -> Option<String> {
         let disclosed = self.place.discloses(&answer.to_string());
         match (attempt.must, end) {
             (Must::BeRefused, _) if disclosed => {
                 Some("NOT REFUSED: the agent was given what it must not see".to_owned())
             }
-            (Must::BeRefused, End::Denied | End::Refused) => None,
-            (Must::BeRefused, End::Allowed | End::Worked) => Some("NOT REFUSED".to_owned()),
-            (Must::Succeed, End::Allowed) => match attempt.action {
+            (Must::BeRefused, AttemptEnd::Denied | AttemptEnd::Refused) => None,
+            (Must::BeRefused, AttemptEnd::Allowed | AttemptEnd::Worked) => {
+                Some("NOT REFUSED".to_owned())
+            }
+            (Must::Succeed, AttemptEnd::Allowed) => match attempt.action {
                 Action::Write if !self.place.is_edited() => {
                     Some("the change is not on the disk".to_owned())
                 }
@@ -184,17 +190,17 @@ impl<'a> Judge<'a> {
                 }
                 _ => None,
             },
-            (Must::Succeed, End::Worked) => None,
-            (Must::Succeed, End::Denied | End::Refused) => {
+            (Must::Succeed, AttemptEnd::Worked) => None,
+            (Must::Succeed, AttemptEnd::Denied | AttemptEnd::Refused) => {
                 Some("it should have been allowed".to_owned())
             }
-            (_, End::Failed) => Some(reason(answer)),
+            (_, AttemptEnd::Failed) => Some(reason(answer)),
         }
     }
 }
 
-impl Line {
-    fn of(attempt: &Attempt, end: End, rule: String, wrong: Option<String>) -> Self {
+impl JudgedLine {
+    fn of(attempt: &Attempt, end: AttemptEnd, rule: String, wrong: Option<String>) -> Self {
         Self {
             attempt: *attempt,
             end,

@@ -54,13 +54,13 @@ expect = { effect = "deny" }
 
 /// Where everything lies.
 #[derive(Debug)]
-pub(super) struct Place {
+pub(super) struct DemoPlace {
     pub(super) root: PathBuf,
     /// Strings that no refused attempt may disclose; new ones every time.
     canary: String,
 }
 
-impl Place {
+impl DemoPlace {
     /// Makes everything, in `chosen` or in a new temporary directory.
     pub(super) fn make(chosen: Option<&Path>) -> Result<Self, Failure> {
         let canary = format!("canary-{}", random_id()?);

@@ -6,7 +6,7 @@ use std::fmt::Display;
 use anstyle::{AnsiColor, Style};
 use serde_json::{Value, json};
 
-use super::judge::{End, Line};
+use super::judge::{AttemptEnd, JudgedLine};
 use crate::{app::output::styled, model::Escaped};
 
 const BOLD: Style = Style::new().bold();
@@ -17,11 +17,11 @@ const BAD: Style = AnsiColor::Red.on_default().bold();
 
 /// Prints as it goes, or nothing where a program reads.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Show {
+pub(super) struct Output {
     pub(super) json: bool,
 }
 
-impl Show {
+impl Output {
     /// A paragraph's line.
     pub(super) fn say(self, text: impl Display) {
         if !self.json {
@@ -53,12 +53,12 @@ impl Show {
     }
 
     /// One attempt.
-    pub(super) fn line(self, line: &Line) {
+    pub(super) fn line(self, line: &JudgedLine) {
         let colour = match line.end {
             _ if line.wrong.is_some() => BAD,
-            End::Allowed | End::Worked => GOOD,
-            End::Denied | End::Refused => NO,
-            End::Failed => BAD,
+            AttemptEnd::Allowed | AttemptEnd::Worked => GOOD,
+            AttemptEnd::Denied | AttemptEnd::Refused => NO,
+            AttemptEnd::Failed => BAD,
         };
         let record = line.receipt.as_ref().map_or("-".to_owned(), |of| of.seq.to_string());
         self.say(format_args!(
@@ -75,7 +75,7 @@ impl Show {
 }
 
 /// An attempt as a JSON object.
-pub(super) fn line_json(line: &Line) -> Value {
+pub(super) fn line_json(line: &JudgedLine) -> Value {
     json!({
         "operation": line.attempt.operation(),
         "path": line.attempt.path,

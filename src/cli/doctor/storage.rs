@@ -197,22 +197,22 @@ pub(super) fn log(path: &Path, signer: Option<PublicKey>) -> Check {
     const NAME: &str = "audit log";
     let means = "only the end was checked; `portcullis audit verify` verifies all of it";
     match look(path, signer) {
-        Ok(Log::None) => Check::new(NAME, Status::Ok, "none yet", "the first start makes it"),
-        Ok(Log::Locked) => Check::new(
+        Ok(LogState::None) => Check::new(NAME, Status::Ok, "none yet", "the first start makes it"),
+        Ok(LogState::Locked) => Check::new(
             NAME,
             Status::Warning,
             "locked",
             "a gate keeps the log locked longer than an append takes",
         )
         .help("look at the gates that run on this workspace"),
-        Ok(Log::Unseen) => Check::new(
+        Ok(LogState::Unseen) => Check::new(
             NAME,
             Status::Warning,
             "not looked at: the last segment is compressed",
             "a start unpacks it first; `portcullis audit verify` verifies all of it now",
         )
         .facts(json!({ "records": null, "checked": "nothing" })),
-        Ok(Log::EndChecked { records, gates }) => {
+        Ok(LogState::EndChecked { records, gates }) => {
             let running = match gates {
                 0 => String::new(),
                 1 => ", 1 gate running".to_owned(),
@@ -226,14 +226,14 @@ pub(super) fn log(path: &Path, signer: Option<PublicKey>) -> Check {
             )
             .facts(json!({ "records": records, "gates": gates, "checked": "end" }))
         }
-        Ok(Log::Torn { bytes }) => Check::new(
+        Ok(LogState::Torn { bytes }) => Check::new(
             NAME,
             Status::Warning,
             format!("torn: {bytes} bytes after the last record"),
             "a gate or the machine died while it wrote",
         )
         .help("nothing to do: the next gate sets them aside and records that"),
-        Ok(Log::Refused(error)) => {
+        Ok(LogState::Refused(error)) => {
             let check = Check::new(
                 NAME,
                 Status::Failed,
@@ -253,7 +253,7 @@ pub(super) fn log(path: &Path, signer: Option<PublicKey>) -> Check {
     }
 }
 
-enum Log {
+enum LogState {
     None,
     Locked,
     Unseen,
@@ -262,27 +262,27 @@ enum Log {
     Refused(LogError),
 }
 
-fn look(state: &Path, signer: Option<PublicKey>) -> io::Result<Log> {
+fn look(state: &Path, signer: Option<PublicKey>) -> io::Result<LogState> {
     let audit = state.join("audit");
     let lock = match open_kept(&audit.join("lock")) {
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Log::None),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(LogState::None),
         other => other?,
     };
     if !lock_soon(&lock)? {
-        return Ok(Log::Locked);
+        return Ok(LogState::Locked);
     }
     let Some(dir) =
         state_directory::look(state).map_err(|failure| io::Error::other(failure.message()))?
     else {
-        return Ok(Log::None);
+        return Ok(LogState::None);
     };
     Ok(match AuditLog::look(&dir, signer) {
-        Err(error) => Log::Refused(error),
-        Ok(None) => Log::None,
-        Ok(Some(Looked { torn: bytes @ 1.., .. })) => Log::Torn { bytes },
-        Ok(Some(Looked { records: None, .. })) => Log::Unseen,
+        Err(error) => LogState::Refused(error),
+        Ok(None) => LogState::None,
+        Ok(Some(Looked { torn: bytes @ 1.., .. })) => LogState::Torn { bytes },
+        Ok(Some(Looked { records: None, .. })) => LogState::Unseen,
         Ok(Some(Looked { records: Some(records), .. })) => {
-            Log::EndChecked { records, gates: gates(state)? }
+            LogState::EndChecked { records, gates: gates(state)? }
         }
     })
 }

@@ -40,7 +40,7 @@ pub(super) struct BatchArgs {}
 
 #[derive(Debug, Deserialize)]
 #[serde(tag = "op", rename_all = "camelCase", deny_unknown_fields)]
-enum Wanted {
+enum BatchLine {
     Write { path: String, content: Option<String>, base64: Option<String> },
     Append { path: String, content: Option<String>, base64: Option<String> },
     Edit { path: String, old: String, new: String },
@@ -145,7 +145,7 @@ fn put(gate: &LocalGate) -> Result<(Vec<Box<dyn ContentChange>>, Together), Fail
             .help("`portcullis fs batch --help` shows what they look like")
             .exit(Exit::Usage)
     };
-    let wanted: Vec<Wanted> =
+    let wanted: Vec<BatchLine> =
         serde_json::from_str(&text).map_err(|error| usage(error.to_string()))?;
     let mut changes = Vec::new();
     let mut refused = None;
@@ -169,7 +169,7 @@ fn put(gate: &LocalGate) -> Result<(Vec<Box<dyn ContentChange>>, Together), Fail
 /// understood.
 fn change(
     gate: &LocalGate,
-    wanted: Wanted,
+    wanted: BatchLine,
 ) -> Result<Result<Box<dyn ContentChange>, Error>, String> {
     let content = |content: Option<String>, base64: Option<String>| match (content, base64) {
         (Some(text), None) => Ok(text.into_bytes()),
@@ -178,16 +178,16 @@ fn change(
     };
     let path = |kind: OperationKind, text: &str| gate.path(kind.as_str(), text);
     Ok(match wanted {
-        Wanted::Write { path: text, content: plain, base64 } => {
+        BatchLine::Write { path: text, content: plain, base64 } => {
             let content = content(plain, base64)?;
             path(OperationKind::Write, &text)
                 .map(|path| Box::new(Write { path, content, mode: None }) as _)
         }
-        Wanted::Append { path: text, content: plain, base64 } => {
+        BatchLine::Append { path: text, content: plain, base64 } => {
             let content = content(plain, base64)?;
             path(OperationKind::Append, &text).map(|path| Box::new(Append { path, content }) as _)
         }
-        Wanted::Edit { path: text, old, new } => {
+        BatchLine::Edit { path: text, old, new } => {
             path(OperationKind::Edit, &text).map(|path| Box::new(Edit { path, old, new }) as _)
         }
     })

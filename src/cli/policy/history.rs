@@ -6,7 +6,7 @@ use crate::app::{failure::Failure, moment::Moment, trusted_paths};
 
 /// Which log.
 #[derive(Debug, Clone, clap::Args)]
-struct Log {
+struct LogPlace {
     /// The directory that the agent works in [default: the current one]
     #[arg(long, value_name = "DIR", env = "PORTCULLIS_WORKSPACE")]
     workspace: Option<PathBuf>,
@@ -20,7 +20,7 @@ struct Log {
 #[derive(Debug, Clone, clap::Args)]
 pub(super) struct LogArgs {
     #[command(flatten)]
-    place: Log,
+    place: LogPlace,
     /// Only records from this time on: `2026-11-21`, `2026-11-21T08:00:00Z`, or how long ago:
     /// `90m`, `2d`
     #[arg(long, value_name = "TIME")]
@@ -30,7 +30,7 @@ pub(super) struct LogArgs {
 impl LogArgs {
     /// The log's directory, where no agent could have chosen it.
     pub(super) fn directory(&self) -> Result<PathBuf, Failure> {
-        let Log { workspace, state } = &self.place;
+        let LogPlace { workspace, state } = &self.place;
         Ok(trusted_paths::log_state(state.as_ref(), workspace.as_deref(), None)?.join("audit"))
     }
 

@@ -21,12 +21,12 @@ pub(super) struct Accepted {
     /// Whose signature was checked, where one is required.
     pub(super) signed_by: Option<PolicyKey>,
     /// What was offered in its place last, and was not taken up.
-    pub(super) refused: Option<Refused>,
+    pub(super) refused: Option<RefusedPolicy>,
 }
 
 /// A policy that was not taken up.
 #[derive(Clone)]
-pub(super) struct Refused {
+pub(super) struct RefusedPolicy {
     /// Its hash, if it got that far.
     pub(super) sha256: Option<String>,
     pub(super) why: String,
@@ -57,12 +57,12 @@ impl Unfit {
     }
 
     /// For the record.
-    pub(super) fn refused(&self, sha256: Option<String>) -> Refused {
+    pub(super) fn refused(&self, sha256: Option<String>) -> RefusedPolicy {
         let why = match self {
             Self::Unusable(error) => in_one_line(error),
             other => other.to_string(),
         };
-        Refused { sha256, why }
+        RefusedPolicy { sha256, why }
     }
 }
 

@@ -26,12 +26,12 @@ const PATIENCE: Duration = Duration::from_secs(10);
 
 /// The thread that looks, and what it saw last.
 pub(super) struct Readiness {
-    looks: SyncSender<Look>,
+    looks: SyncSender<LookRequest>,
     seen: Arc<Mutex<Seen>>,
 }
 
 /// What is to be looked at.
-struct Look {
+struct LookRequest {
     /// By the workspace's name: its root and its state.
     places: Vec<(String, [PathBuf; 2])>,
     /// Without it no worker can prove that it is confined.
@@ -76,8 +76,10 @@ impl Readiness {
         if seen.since.is_none() {
             let of =
                 |place: &Place| (place.name.clone(), [place.root.clone(), place.state.clone()]);
-            let look =
-                Look { places: places.values().map(of).collect(), control: control.to_owned() };
+            let look = LookRequest {
+                places: places.values().map(of).collect(),
+                control: control.to_owned(),
+            };
             // The thread lives as long as this.
             seen.since = self.looks.try_send(look).is_ok().then(Instant::now);
         }
@@ -95,8 +97,8 @@ impl Readiness {
     }
 }
 
-fn look(asked: &Receiver<Look>, seen: &Mutex<Seen>) {
-    while let Ok(Look { places, control }) = asked.recv() {
+fn look(asked: &Receiver<LookRequest>, seen: &Mutex<Seen>) {
+    while let Ok(LookRequest { places, control }) = asked.recv() {
         let is = |path: &Path, kind| {
             stat(path).is_ok_and(|stat| FileType::from_raw_mode(stat.st_mode) == kind)
         };

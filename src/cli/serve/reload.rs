@@ -9,7 +9,7 @@ use super::{
     door,
     orders::{ToFront, ToWorker},
     plan::{Fault, Plan},
-    policies::{Accepted, Refused},
+    policies::{Accepted, RefusedPolicy},
 };
 use crate::{app::failure::Failure, cli::render::counted, model::Escaped, sandbox::ChannelError};
 
@@ -124,7 +124,7 @@ impl Broker {
 
     /// Says that a policy was not taken up.
     fn tell_of_policy(&mut self, reference: &str, policy: &Accepted) {
-        let Some(Refused { why, .. }) = &policy.refused else { return };
+        let Some(RefusedPolicy { why, .. }) = &policy.refused else { return };
         errln!(
             "portcullis: warning: the changed policy `{}` is not taken up: {}; version {} stays in \
              force",
@@ -189,7 +189,7 @@ impl Broker {
         let Some(place) = self.plan.places.get(name) else { return };
         let Some(policy) = self.plan.policies.get(&place.policy) else { return };
         let sent = match &policy.refused {
-            Some(Refused { sha256, why }) => {
+            Some(RefusedPolicy { sha256, why }) => {
                 let (sha256, why) = (sha256.clone(), why.clone());
                 worker.channel.send_now(&ToWorker::NoPolicy { sha256, why }, &[])
             }

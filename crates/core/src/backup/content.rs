@@ -33,7 +33,7 @@ impl StoredContent {
 /// Reads stored content; the read after the last byte fails with
 /// [`io::ErrorKind::InvalidData`] when what was read is not what was stored.
 #[derive(Debug)]
-pub struct Content {
+pub struct BackupContent {
     id: BackupId,
     file: Arc<File>,
     at: u64,
@@ -42,7 +42,7 @@ pub struct Content {
     expected: Hash,
 }
 
-impl Content {
+impl BackupContent {
     pub(super) fn new(id: BackupId, file: Arc<File>, at: u64, size: u64, expected: Hash) -> Self {
         Self { id, file, at, end: at.saturating_add(size), hasher: Sha256::new(), expected }
     }
@@ -68,7 +68,7 @@ impl Content {
     }
 }
 
-impl Read for Content {
+impl Read for BackupContent {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         let left = usize::try_from(self.end.saturating_sub(self.at)).unwrap_or(usize::MAX);
         let length = left.min(buffer.len());

@@ -35,7 +35,7 @@ const MAX_TRAILER: u64 = 1024 * 1024;
 /// What an entry is a copy of.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
-pub enum EntryKind {
+pub enum BackupKind {
     /// A regular file.
     File,
     /// A symbolic link itself.
@@ -46,7 +46,7 @@ pub enum EntryKind {
     Buffer,
 }
 
-impl EntryKind {
+impl BackupKind {
     /// What the policy wants to know of what is put back.
     pub(crate) fn object(self) -> Object {
         match self {
@@ -142,7 +142,7 @@ pub(super) struct Trailer {
     pub(super) v: u32,
     pub(super) id: String,
     pub(super) path: String,
-    pub(super) kind: EntryKind,
+    pub(super) kind: BackupKind,
     pub(super) operation: String,
     pub(super) session: String,
     pub(super) agent: String,

@@ -29,17 +29,17 @@ mod unfinished;
 #[cfg(test)]
 mod tests;
 
-pub use content::Content;
+pub use content::BackupContent;
 pub(crate) use copy::{content_hash, holds, start_writing};
 pub use error::Error;
 pub(crate) use format::{ACL_ACCESS, ACL_DEFAULT};
-pub use format::{Attributes, EntryKind};
+pub use format::{Attributes, BackupKind};
 pub use id::{BackupId, BackupIdError};
 pub use maintenance::BackupMaintenance;
 pub(crate) use owners::Owners;
 pub use pack::Packed;
 pub(crate) use read::Trail;
-pub use read::{BackupList, Entry, Tree};
+pub use read::{Backup, BackupList, Tree};
 pub(crate) use save::{Meta, Origin, Saved};
 pub use store::{BackupStore, Pruned};
 pub(crate) use tree::{MAX_ENTRIES, fingerprint};

@@ -2,7 +2,7 @@
 //! compressed, and as deltas where a path has many versions.
 //!
 //! Never on the way of a request: a save is a copy, and whoever has time calls
-//! [`BackupStore::pack`] later. Content is compared with its hash before it is packed,
+//! [`BackupStore::pack`] later. BackupContent is compared with its hash before it is packed,
 //! and the object is read back before the entry lets go of its own bytes, so
 //! that an error in here can cost time, not content.
 //!
@@ -24,12 +24,12 @@ use rustix::fs::{FlockOperation, fdatasync, flock};
 use sha2::{Digest, Sha256};
 
 use super::{
-    BackupStore, EntryKind, Error, format,
+    BackupKind, BackupStore, Error, format,
     format::Trailer,
     name::{Name, PathKey},
     object::{Form, MAX_DELTA, ObjectName, Used},
     range::Range,
-    read::Entry,
+    read::Backup,
     temp::Temp,
 };
 
@@ -146,7 +146,7 @@ impl BackupStore {
             return Ok(None);
         }
         let (file, mut trailer, _) = self.reopen(&entry)?;
-        let (object, made) = if entry.kind == EntryKind::Tree || entry.bytes > MAX_DELTA {
+        let (object, made) = if entry.kind == BackupKind::Tree || entry.bytes > MAX_DELTA {
             self.pack_large(&entry, &file)?
         } else {
             self.pack_small(&entry, name.key, bases)?
@@ -188,7 +188,7 @@ impl BackupStore {
     /// if it was made for it.
     fn pack_small(
         &self,
-        entry: &Entry,
+        entry: &Backup,
         key: PathKey,
         bases: &mut Bases,
     ) -> Result<(Used, u64), Error> {
@@ -222,7 +222,7 @@ impl BackupStore {
         self.proven(made, entry, bases)
     }
 
-    fn proven(&self, made: Used, entry: &Entry, bases: &mut Bases) -> Result<(Used, u64), Error> {
+    fn proven(&self, made: Used, entry: &Backup, bases: &mut Bases) -> Result<(Used, u64), Error> {
         if !self.objects.verify(made.name.hash)? {
             return Err(Error::Damaged(entry.id));
         }
@@ -232,8 +232,8 @@ impl BackupStore {
     }
 
     /// The same for a tree or a large file, in bounded memory.
-    fn pack_large(&self, entry: &Entry, file: &File) -> Result<(Used, u64), Error> {
-        if entry.kind == EntryKind::Tree {
+    fn pack_large(&self, entry: &Backup, file: &File) -> Result<(Used, u64), Error> {
+        if entry.kind == BackupKind::Tree {
             self.verify(entry)?;
         }
         let mut hasher = Sha256::new();
@@ -242,7 +242,7 @@ impl BackupStore {
             Ok(())
         })?;
         let hash = Hash::from_bytes(hasher.finalize().into());
-        if entry.kind != EntryKind::Tree && hash != entry.sha256 {
+        if entry.kind != BackupKind::Tree && hash != entry.sha256 {
             return Err(Error::Damaged(entry.id));
         }
         if let Some(there) = self.existing(hash, entry)? {
@@ -273,7 +273,7 @@ impl BackupStore {
 
     /// An object that is there already, if it is whole: the entry will have
     /// nothing else.
-    fn existing(&self, hash: Hash, entry: &Entry) -> Result<Option<Used>, Error> {
+    fn existing(&self, hash: Hash, entry: &Backup) -> Result<Option<Used>, Error> {
         let Some(there) = self.objects.hold(hash)? else { return Ok(None) };
         if self.objects.verify(hash)? { Ok(Some(there)) } else { Err(Error::Damaged(entry.id)) }
     }

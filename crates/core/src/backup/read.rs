@@ -14,8 +14,8 @@ use rustix::{
 };
 
 use super::{
-    Attributes, BackupId, BackupStore, EntryKind, Error, Node, NodeKind, Owners, Saved,
-    content::{Content, StoredContent, read_error},
+    Attributes, BackupId, BackupKind, BackupStore, Error, Node, NodeKind, Owners, Saved,
+    content::{BackupContent, StoredContent, read_error},
     format::Trailer,
     name::{Name, PathKey},
     range::Range,
@@ -25,13 +25,13 @@ use crate::model::{OperationKind, PathError, WorkspacePath};
 
 /// One backup, described.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Entry {
+pub struct Backup {
     /// Its id.
     pub id: BackupId,
     /// Where the object was.
     pub path: WorkspacePath,
     /// What it was.
-    pub kind: EntryKind,
+    pub kind: BackupKind,
     /// The change before which it was kept.
     pub operation: OperationKind,
     /// The session that made the change.
@@ -57,7 +57,7 @@ pub struct Entry {
     pub(super) name: Name,
 }
 
-impl Entry {
+impl Backup {
     /// The permission bits that a restored object gets from this process; `None` for
     /// links and buffers, which have none.
     pub fn restored_mode(&self) -> Option<u32> {
@@ -69,7 +69,7 @@ impl Entry {
 #[derive(Debug, Default)]
 pub struct BackupList {
     /// Entries, oldest first.
-    pub entries: Vec<Entry>,
+    pub entries: Vec<Backup>,
     /// Entries that cannot be read.
     pub damaged: Vec<BackupId>,
 }
@@ -98,7 +98,7 @@ impl BackupStore {
     /// # Errors
     /// [`Error::Unknown`], [`Error::Ambiguous`], [`Error::Damaged`], and as
     /// the system says.
-    pub fn find(&self, text: &str) -> Result<Entry, Error> {
+    pub fn find(&self, text: &str) -> Result<Backup, Error> {
         let mut names = self.names()?;
         names.retain(|name| name.id.to_string().starts_with(text));
         names.dedup_by(|two, one| two.is_twin(one));
@@ -116,7 +116,7 @@ impl BackupStore {
     ///
     /// # Errors
     /// [`Error::Damaged`], and as the system says.
-    pub fn entry_of(&self, path: &WorkspacePath, id: &BackupId) -> Result<Option<Entry>, Error> {
+    pub fn entry_of(&self, path: &WorkspacePath, id: &BackupId) -> Result<Option<Backup>, Error> {
         Ok(self.entry_at(PathKey::of(path), id)?.filter(|entry| entry.path == *path))
     }
 
@@ -125,12 +125,12 @@ impl BackupStore {
     /// # Errors
     /// [`Error::Unknown`] when it is gone, [`Error::Damaged`], and as the system
     /// says.
-    pub(crate) fn entry(&self, saved: &Saved) -> Result<Entry, Error> {
+    pub(crate) fn entry(&self, saved: &Saved) -> Result<Backup, Error> {
         let entry = self.entry_at(saved.name.key, &saved.id)?;
         entry.ok_or_else(|| Error::Unknown(saved.id.to_string()))
     }
 
-    fn entry_at(&self, key: PathKey, id: &BackupId) -> Result<Option<Entry>, Error> {
+    fn entry_at(&self, key: PathKey, id: &BackupId) -> Result<Option<Backup>, Error> {
         let names = self.names_of(key)?;
         let name = names.iter().find(|name| name.id == *id);
         name.map_or(Ok(None), |name| self.describe(name))
@@ -141,22 +141,22 @@ impl BackupStore {
     ///
     /// # Errors
     /// [`Error::WrongType`] for a tree, and as the system says.
-    pub fn content(&self, entry: &Entry) -> Result<Content, Error> {
-        if entry.kind == EntryKind::Tree {
+    pub fn content(&self, entry: &Backup) -> Result<BackupContent, Error> {
+        if entry.kind == BackupKind::Tree {
             return Err(Error::WrongType { id: entry.id, expected: "a file or link" });
         }
         let (file, trailer, _) = self.reopen(entry)?;
         let body = self.body(file, &trailer);
-        Ok(Content::new(entry.id, body.open(entry.id)?, 0, entry.bytes, entry.sha256))
+        Ok(BackupContent::new(entry.id, body.open(entry.id)?, 0, entry.bytes, entry.sha256))
     }
 
     /// The nodes of a tree, after its manifest was compared with its hash.
     ///
     /// # Errors
     /// [`Error::WrongType`], [`Error::Damaged`], and as the system says.
-    pub fn tree(&self, entry: &Entry) -> Result<Tree, Error> {
+    pub fn tree(&self, entry: &Backup) -> Result<Tree, Error> {
         let wrong = Error::WrongType { id: entry.id, expected: "a tree" };
-        if entry.kind != EntryKind::Tree {
+        if entry.kind != BackupKind::Tree {
             return Err(wrong);
         }
         let (file, trailer, _) = self.reopen(entry)?;
@@ -176,8 +176,15 @@ impl BackupStore {
                 (Arc::new(manifest), 0)
             }
         };
-        let manifest =
-            || Content::new(entry.id, Arc::clone(&source), at, tree.manifest, tree.manifest_sha256);
+        let manifest = || {
+            BackupContent::new(
+                entry.id,
+                Arc::clone(&source),
+                at,
+                tree.manifest,
+                tree.manifest_sha256,
+            )
+        };
         manifest().drain()?;
         let body = self.body(file, &trailer);
         let trail = Trail::new(entry.path.clone());
@@ -213,8 +220,8 @@ impl BackupStore {
     ///
     /// # Errors
     /// [`Error::Damaged`] when it differs, and as the system says.
-    pub fn verify(&self, entry: &Entry) -> Result<(), Error> {
-        if entry.kind != EntryKind::Tree {
+    pub fn verify(&self, entry: &Backup) -> Result<(), Error> {
+        if entry.kind != BackupKind::Tree {
             return self.content(entry)?.drain();
         }
         let mut tree = self.tree(entry)?;
@@ -243,7 +250,7 @@ impl BackupStore {
         Ok(listing)
     }
 
-    pub(super) fn describe(&self, name: &Name) -> Result<Option<Entry>, Error> {
+    pub(super) fn describe(&self, name: &Name) -> Result<Option<Backup>, Error> {
         let Some((file, name)) = self.open_entry(name)? else { return Ok(None) };
         let damaged = Error::Damaged(name.id);
         let Some(trailer) = Trailer::read(&file)? else { return Err(damaged) };
@@ -259,7 +266,7 @@ impl BackupStore {
             Some(object) => self.objects.find(object)?.map_or(0, |object| object.size),
             None => 0,
         };
-        Ok(Some(Entry {
+        Ok(Some(Backup {
             id: name.id,
             path,
             kind: trailer.kind,
@@ -278,7 +285,7 @@ impl BackupStore {
     }
 
     /// Opens an entry that was described, and reads again where its content is.
-    pub(super) fn reopen(&self, entry: &Entry) -> Result<(Arc<File>, Trailer, Name), Error> {
+    pub(super) fn reopen(&self, entry: &Backup) -> Result<(Arc<File>, Trailer, Name), Error> {
         let (file, name) = self.open_entry(&entry.name)?.ok_or_else(|| unknown(entry))?;
         let trailer = Trailer::read(&file)?.ok_or(Error::Damaged(entry.id))?;
         // Described, it was so; a tree's nodes and a file's bytes are compared.
@@ -330,7 +337,7 @@ const MAX_NODE: u64 = 1 << 20;
 #[derive(Debug)]
 pub struct Tree {
     id: BackupId,
-    lines: BufReader<Content>,
+    lines: BufReader<BackupContent>,
     body: StoredContent,
     trail: Trail,
 }
@@ -371,9 +378,9 @@ impl Tree {
     /// # Errors
     /// [`Error::Damaged`] when the node is no file or the tree's content is
     /// gone, and as the system says.
-    pub fn content(&self, node: &Node) -> Result<Content, Error> {
+    pub fn content(&self, node: &Node) -> Result<BackupContent, Error> {
         let sha256 = node.sha256.ok_or(Error::Damaged(self.id))?;
-        Ok(Content::new(self.id, self.body.open(self.id)?, node.offset, node.size, sha256))
+        Ok(BackupContent::new(self.id, self.body.open(self.id)?, node.offset, node.size, sha256))
     }
 
     /// What [`fingerprint`](super::fingerprint) gives for the tree when its
@@ -424,6 +431,6 @@ impl Trail {
     }
 }
 
-fn unknown(entry: &Entry) -> Error {
+fn unknown(entry: &Backup) -> Error {
     Error::Unknown(entry.id.to_string())
 }

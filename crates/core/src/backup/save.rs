@@ -11,7 +11,7 @@ use rustix::fs::{fdatasync, fstat, fsync};
 use super::{
     BackupId, BackupStore, Error,
     copy::{Sink, regular, start_writing},
-    format::{Attributes, EntryKind, Trailer, TreeTrailer},
+    format::{Attributes, BackupKind, Trailer, TreeTrailer},
     name::{Name, PathKey, VersionRun},
     temp::Temp,
     tree,
@@ -138,7 +138,7 @@ impl BackupStore {
     fn own_run(&self, earlier: &[Name], session: &Session, body: &Body) -> Option<VersionRun> {
         let last = earlier.last()?;
         let first = earlier.iter().find(|name| name.group == last.group)?;
-        let is_content = matches!(body.kind, EntryKind::File | EntryKind::Buffer);
+        let is_content = matches!(body.kind, BackupKind::File | BackupKind::Buffer);
         if !is_content || last.group != VersionRun::of(session, first.id) {
             return None;
         }
@@ -195,7 +195,7 @@ impl BackupStore {
 
 /// What was stored before the trailer.
 struct Body {
-    kind: EntryKind,
+    kind: BackupKind,
     attributes: Option<Attributes>,
     sha256: Hash,
     size: u64,
@@ -214,19 +214,19 @@ impl Body {
         let (kind, attributes, (sha256, size), tree) = match origin {
             Origin::File(fd) => {
                 let attributes = Attributes::read(fd, &regular(fd)?)?;
-                (EntryKind::File, Some(attributes), sink.take(fd)?, None)
+                (BackupKind::File, Some(attributes), sink.take(fd)?, None)
             }
             Origin::Tree(fd) => {
                 let stat = fstat(fd).map_err(Error::os("look at the directory"))?;
                 let attributes = Attributes::read(fd, &stat)?;
                 let spill = Temp::new(&vault.tmp)?;
                 let (sha256, size, tree) = tree::pack(fd, &mut sink, &spill.file)?;
-                (EntryKind::Tree, Some(attributes), (sha256, size), Some(tree))
+                (BackupKind::Tree, Some(attributes), (sha256, size), Some(tree))
             }
             Origin::Link(bytes) | Origin::Bytes(bytes) => {
                 sink.write(bytes)?;
                 let link = matches!(origin, Origin::Link(_));
-                let kind = if link { EntryKind::Link } else { EntryKind::Buffer };
+                let kind = if link { BackupKind::Link } else { BackupKind::Buffer };
                 (kind, None, (Hash::of(bytes), bytes.len() as u64), None)
             }
         };

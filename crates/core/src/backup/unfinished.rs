@@ -12,7 +12,7 @@ use rustix::{
 
 use super::{
     BackupStore, Error,
-    content::Content,
+    content::BackupContent,
     format::Trailer,
     name::{Name, PathKey},
 };
@@ -76,7 +76,7 @@ fn whole(file: &Arc<File>, name: Name) -> Result<Option<Name>, Error> {
     if !is_named || trailer.tree.is_some() || trailer.packed.is_some() {
         return Ok(None);
     }
-    let content = Content::new(name.id, Arc::clone(file), 0, trailer.size, trailer.sha256);
+    let content = BackupContent::new(name.id, Arc::clone(file), 0, trailer.size, trailer.sha256);
     match content.drain() {
         Ok(()) => Ok(Some(name)),
         Err(Error::Damaged(_)) => Ok(None),

@@ -5,7 +5,7 @@ use super::{
     reservations::Reservations,
 };
 use crate::{
-    backup::{self, BackupStore, EntryKind, NodeKind, Saved, Trail},
+    backup::{self, BackupKind, BackupStore, NodeKind, Saved, Trail},
     model::{Access, AgentName, OperationKind, WorkspacePath},
     policy::{Decision, Object, ObjectKind, Policy, Query, Sight},
     workspace::{self, Resolved, TempName, Walked, Workspace},
@@ -150,7 +150,7 @@ impl Authorizer<'_> {
     /// Asks whether everything in the tree that was saved may be removed.
     pub(super) fn kept(&self, vault: &BackupStore, saved: &Saved) -> Result<(), Failure> {
         let entry = vault.entry(saved)?;
-        if entry.kind != EntryKind::Tree {
+        if entry.kind != BackupKind::Tree {
             return Ok(());
         }
         let mut tree = vault.tree(&entry)?;
@@ -171,12 +171,12 @@ impl Authorizer<'_> {
     pub(super) fn restoring(
         &self,
         vault: &BackupStore,
-        entry: &backup::Entry,
+        entry: &backup::Backup,
         to: &WorkspacePath,
     ) -> Result<(), Failure> {
         let mut nodes = vec![(entry.path.clone(), entry.kind.object())];
         let mut places = vec![to.clone()];
-        if entry.kind == EntryKind::Tree {
+        if entry.kind == BackupKind::Tree {
             let mut tree = vault.tree(entry)?;
             let mut new = Trail::new(to.clone());
             let too_long = |_| Failure::Operation(crate::workspace::Error::TooLong.into());

@@ -10,7 +10,7 @@ use super::{
     transaction::Transaction,
 };
 use crate::{
-    backup::{self, EntryKind},
+    backup::{self, BackupKind},
     model::{
         Access,
         request::{Recall, Restore},
@@ -32,7 +32,7 @@ impl Request for Recall {
             return Err(backup::Error::Unknown(self.backup.clone()).into());
         }
         match entry.kind {
-            EntryKind::Tree => {
+            BackupKind::Tree => {
                 let entries = prepare::recall_tree(context, vault, &entry)?;
                 let Reply { receipt, output } = transaction.disclose(draft, entries)?;
                 Ok(Reply { receipt, output: Recalled::Tree(output) })
@@ -91,7 +91,7 @@ fn entry(
     transaction: &Transaction<'_>,
     draft: &mut Draft,
     backup: &str,
-) -> Result<backup::Entry, Failure> {
+) -> Result<backup::Backup, Failure> {
     let entry = transaction.gate.vault.find(backup)?;
     let facts = draft.facts.get_or_insert_default();
     facts.insert("fromBackup".to_owned(), entry.id.to_string().into());

@@ -22,7 +22,7 @@ pub(crate) struct Side {
     pub(crate) tree: Vec<Walked>,
 }
 
-struct Exchange<'a> {
+struct PreparedExchange<'a> {
     context: Context<'a>,
     one: (Side, Stat),
     other: (Side, Stat),
@@ -61,11 +61,11 @@ pub(crate) fn prepare<'a>(
         ..Facts::default()
     };
     let (one, other) = ((one, one_stat), (other, other_stat));
-    let change: Box<dyn Change + 'a> = Box::new(Exchange { context: *context, one, other });
+    let change: Box<dyn Change + 'a> = Box::new(PreparedExchange { context: *context, one, other });
     Ok(Sealed::new(change, facts))
 }
 
-impl Change for Exchange<'_> {
+impl Change for PreparedExchange<'_> {
     fn permit(&self) -> &Permit {
         &self.one.0.permit
     }
@@ -110,7 +110,7 @@ impl Change for Exchange<'_> {
     }
 }
 
-impl Exchange<'_> {
+impl PreparedExchange<'_> {
     /// Returns whether the entry that was decided on has its new name.
     fn moved(&self, (side, stat): &(Side, Stat), parent: &Parent, at: &WorkspacePath) -> bool {
         let workspace = self.context.workspace;

@@ -19,7 +19,7 @@ use crate::{
 pub(crate) fn content(
     context: &Context<'_>,
     vault: &BackupStore,
-    entry: &backup::Entry,
+    entry: &backup::Backup,
     encoding: Encoding,
 ) -> Result<Sealed<Content>, Error> {
     let bytes = bytes(context, Access::Read, vault.content(entry)?)?;
@@ -47,7 +47,7 @@ pub(crate) fn content(
 pub(crate) fn tree(
     context: &Context<'_>,
     vault: &BackupStore,
-    entry: &backup::Entry,
+    entry: &backup::Backup,
 ) -> Result<Sealed<Entries>, Error> {
     let mut tree = vault.tree(entry)?;
     let mut entries = Vec::new();
@@ -80,13 +80,13 @@ pub(crate) fn tree(
 pub(super) fn bytes(
     context: &Context<'_>,
     access: Access,
-    content: backup::Content,
+    content: backup::BackupContent,
 ) -> Result<Vec<u8>, Error> {
     all(content, context.max_size(access).saturating_add(1))
 }
 
 /// Stored bytes, at most `limit`.
-pub(super) fn all(content: backup::Content, limit: u64) -> Result<Vec<u8>, Error> {
+pub(super) fn all(content: backup::BackupContent, limit: u64) -> Result<Vec<u8>, Error> {
     let mut bytes = Vec::new();
     let mut limited = content.take(limit);
     match limited.read_to_end(&mut bytes) {

@@ -164,7 +164,7 @@ fn absent(remains: &Remains) -> Resolution {
 }
 
 /// What is at a name; `None` when nothing is.
-fn kind_of((parent, name): swap::Entry<'_>) -> Result<Option<ObjectKind>, Error> {
+fn kind_of((parent, name): swap::EntryAt<'_>) -> Result<Option<ObjectKind>, Error> {
     match parent.stat(name) {
         Ok(stat) => Ok(Some(stat.kind)),
         // What another file system is mounted on is none that can be changed.
@@ -174,13 +174,17 @@ fn kind_of((parent, name): swap::Entry<'_>) -> Result<Option<ObjectKind>, Error>
     }
 }
 
-fn is_there(entry: swap::Entry<'_>) -> Result<bool, Error> {
+fn is_there(entry: swap::EntryAt<'_>) -> Result<bool, Error> {
     Ok(kind_of(entry)?.is_some())
 }
 
 /// Whether what is expected is at a name, or nothing where nothing is. Only
 /// what has a hash to be compared with is read.
-fn holds(entry: swap::Entry<'_>, remains: &Remains, expected: Option<Hash>) -> Result<bool, Error> {
+fn holds(
+    entry: swap::EntryAt<'_>,
+    remains: &Remains,
+    expected: Option<Hash>,
+) -> Result<bool, Error> {
     match expected {
         Some(_) => Ok(hash_of(entry.0, entry.1, remains)? == expected),
         None => Ok(!is_there(entry)?),

@@ -29,7 +29,7 @@ use super::{
     unpack,
 };
 use crate::{
-    backup::{self, Attributes, BackupStore, EntryKind, NodeKind, Origin, Owners, Saved},
+    backup::{self, Attributes, BackupKind, BackupStore, NodeKind, Origin, Owners, Saved},
     model::Access,
     workspace::{self, Parent, Permit, Stat, TempName},
 };
@@ -42,7 +42,7 @@ const MAX_TARGET: u64 = 4096;
 struct Restoration<'a> {
     context: Context<'a>,
     vault: &'a BackupStore,
-    entry: backup::Entry,
+    entry: backup::Backup,
     permit: Permit,
     /// What is there now.
     current: Option<(Stat, Target)>,
@@ -59,7 +59,7 @@ pub(crate) fn prepare<'a>(
     context: &Context<'a>,
     permit: Permit,
     vault: &'a BackupStore,
-    entry: backup::Entry,
+    entry: backup::Backup,
 ) -> Result<SealedChange<'a>, Error> {
     if permit.path().is_root() {
         return Err(Error::Invalid("the workspace itself is never replaced"));
@@ -68,7 +68,7 @@ pub(crate) fn prepare<'a>(
     vault.verify(&entry)?;
     check(context, &permit, vault, &entry)?;
     let after = match entry.kind {
-        EntryKind::Tree => vault.tree(&entry)?.restored_fingerprint()?,
+        BackupKind::Tree => vault.tree(&entry)?.restored_fingerprint()?,
         _ => entry.sha256,
     };
     let current = match permit.stat().copied() {
@@ -89,12 +89,12 @@ pub(crate) fn prepare<'a>(
 }
 
 /// How many of the kept objects the gate cannot give to whom they belonged.
-fn disowned(vault: &BackupStore, entry: &backup::Entry, owners: &Owners) -> Result<u64, Error> {
+fn disowned(vault: &BackupStore, entry: &backup::Backup, owners: &Owners) -> Result<u64, Error> {
     let is_lost = |attributes: &Option<Attributes>| {
         u64::from(attributes.as_ref().is_some_and(|attributes| !owners.may_give(attributes)))
     };
     let mut count = is_lost(&entry.attributes);
-    if entry.kind == EntryKind::Tree {
+    if entry.kind == BackupKind::Tree {
         count = 0;
         let mut tree = vault.tree(entry)?;
         while let Some(node) = tree.next_node()? {
@@ -113,16 +113,16 @@ fn check(
     context: &Context<'_>,
     permit: &Permit,
     vault: &BackupStore,
-    entry: &backup::Entry,
+    entry: &backup::Backup,
 ) -> Result<(), Error> {
     match entry.kind {
         _ if entry.path == *permit.path() => Ok(()),
-        EntryKind::Link => Ok(()),
-        EntryKind::File | EntryKind::Buffer => {
+        BackupKind::Link => Ok(()),
+        BackupKind::File | BackupKind::Buffer => {
             let bytes = recall::bytes(context, Access::Write, vault.content(entry)?)?;
             context.store(permit.path(), None, bytes.into()).map(drop)
         }
-        EntryKind::Tree => {
+        BackupKind::Tree => {
             let mut tree = vault.tree(entry)?.at(permit.path().clone());
             while let Some(node) = tree.next_node()? {
                 let path = tree.path(&node).map_err(|_| workspace::Error::TooLong)?;
@@ -183,17 +183,17 @@ impl Restoration<'_> {
     /// Makes the object under its temporary name, empty but for a link.
     fn make(&self, parent: &Parent, temp: &TempName) -> Result<OwnedFd, Error> {
         match self.entry.kind {
-            EntryKind::File | EntryKind::Buffer => {
+            BackupKind::File | BackupKind::Buffer => {
                 let kept = self.entry.attributes.is_some();
                 let like = self.current.as_ref().map(|(stat, _)| stat);
                 replace::create(parent, temp, kept || like.is_some())
             }
-            EntryKind::Tree => {
+            BackupKind::Tree => {
                 mkdirat(parent, temp.as_str(), Mode::RWXU)
                     .map_err(workspace::Error::os("make the directory"))?;
                 Ok(parent.open(temp.as_str(), OFlags::RDONLY | OFlags::DIRECTORY)?)
             }
-            EntryKind::Link => {
+            BackupKind::Link => {
                 let target = recall::all(self.vault.content(&self.entry)?, MAX_TARGET)?;
                 symlinkat(target.as_slice(), parent, temp.as_str())
                     .map_err(workspace::Error::os("make the link"))?;
@@ -205,8 +205,8 @@ impl Restoration<'_> {
     /// Gives the object its content and what belongs to it.
     fn fill(&self, made: &OwnedFd) -> Result<(), Error> {
         match self.entry.kind {
-            EntryKind::Link => Ok(()),
-            EntryKind::Tree => {
+            BackupKind::Link => Ok(()),
+            BackupKind::Tree => {
                 let mut tree = self.vault.tree(&self.entry)?;
                 unpack::unpack(
                     &mut tree,
@@ -217,7 +217,7 @@ impl Restoration<'_> {
                 // One sync for all that may be in it.
                 Ok(syncfs(made).map_err(workspace::Error::os("sync the directory"))?)
             }
-            EntryKind::File | EntryKind::Buffer => {
+            BackupKind::File | BackupKind::Buffer => {
                 write(made, self.vault.content(&self.entry)?)?;
                 match (&self.entry.attributes, &self.current) {
                     (Some(attributes), _) => apply(made, attributes, &self.owners)?,
@@ -252,7 +252,7 @@ impl Restoration<'_> {
 }
 
 /// Writes stored content into an open file.
-pub(super) fn write(file: &OwnedFd, mut content: backup::Content) -> Result<(), Error> {
+pub(super) fn write(file: &OwnedFd, mut content: backup::BackupContent) -> Result<(), Error> {
     let mut file = File::from(file.try_clone().map_err(workspace::Error::io("open the file"))?);
     let mut buffer = vec![0; 128 * 1024];
     loop {

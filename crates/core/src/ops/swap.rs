@@ -159,10 +159,10 @@ pub(super) fn remove_replaced(
 }
 
 /// An entry of an open directory.
-pub(super) type Entry<'a> = (&'a Parent, &'a str);
+pub(super) type EntryAt<'a> = (&'a Parent, &'a str);
 
 /// Exchanges two entries.
-pub(super) fn exchange(one: Entry<'_>, other: Entry<'_>) -> Result<(), Errno> {
+pub(super) fn exchange(one: EntryAt<'_>, other: EntryAt<'_>) -> Result<(), Errno> {
     renameat_with(one.0, one.1, other.0, other.1, RenameFlags::EXCHANGE)
 }
 
@@ -190,8 +190,8 @@ pub(super) enum Undone {
 /// # Errors
 /// As the system says; the object then still has its spare name.
 pub(super) fn undo(
-    spare: Entry<'_>,
-    name: Entry<'_>,
+    spare: EntryAt<'_>,
+    name: EntryAt<'_>,
     ours: BorrowedFd<'_>,
 ) -> Result<Undone, Error> {
     let pin = || -> Result<(Identity, OwnedFd), Error> {
@@ -233,7 +233,7 @@ pub(super) fn undo(
 ///
 /// # Errors
 /// As the system says; the object then still has its spare name.
-pub(super) fn put_back(spare: Entry<'_>, name: Entry<'_>) -> Result<(), Error> {
+pub(super) fn put_back(spare: EntryAt<'_>, name: EntryAt<'_>) -> Result<(), Error> {
     let back = |to: &str| {
         patiently(|| renameat_with(spare.0, spare.1, name.0, to, RenameFlags::NOREPLACE))
     };

@@ -7,7 +7,7 @@ use std::sync::{
 
 use portcullis_rpc::{MemoryBudget, Reservation};
 
-use super::{memory::reserve, turns::Turn};
+use super::{memory::reserve, turns::RequestSlot};
 use crate::{
     gateway::{Approver, Ticket},
     lock,
@@ -17,9 +17,9 @@ use crate::{
 const WAITING: usize = 16;
 
 /// A request's place among those that are carried out.
-pub(super) struct Place {
+pub(super) struct HeldSlot {
     pub(super) free: Option<tokio::sync::oneshot::Sender<()>>,
-    pub(super) turn: Option<Turn>,
+    pub(super) turn: Option<RequestSlot>,
     /// How large a content or list that it discloses is at most; the memory is for that.
     pub(super) reply: Option<usize>,
     pub(super) memory: Option<Reservation>,
@@ -27,7 +27,7 @@ pub(super) struct Place {
 
 /// A request that may have to wait for a person: it steps aside then.
 pub(super) struct Aside<'a> {
-    pub(super) place: &'a std::sync::Mutex<Place>,
+    pub(super) place: &'a std::sync::Mutex<HeldSlot>,
     pub(super) waiting: &'a AtomicUsize,
     pub(super) share: &'a MemoryBudget,
 }

@@ -45,12 +45,12 @@ mod request;
 mod turns;
 mod wire;
 
-use aside::{Aside, Place};
+use aside::{Aside, HeldSlot};
 use memory::{COPIES, MAX_UNCOUNTED, reserve};
 use reply::Reply;
 use request::Wanted;
-use turns::{AgentTurns, Turns};
-use wire::{Malformed, Message};
+use turns::{AgentSlots, RequestSlots};
+use wire::{ClientMessage, Malformed};
 
 /// How long requests that waited for a person may take over their answers once nobody
 /// is asked any more.
@@ -121,7 +121,7 @@ pub struct Channel {
     gateway: Arc<Gateway>,
     limits: Limits,
     memory: MemoryShares<AgentName>,
-    turns: Turns,
+    turns: RequestSlots,
 }
 
 /// What is shared by the requests of one client.
@@ -129,7 +129,7 @@ struct Client<W> {
     channel: Arc<Channel>,
     session: Session,
     share: MemoryBudget,
-    turns: AgentTurns,
+    turns: AgentSlots,
     output: Mutex<W>,
     waiting: AtomicUsize,
     /// Those that wait, or did.
@@ -142,7 +142,7 @@ impl Channel {
     /// A channel without clients yet.
     pub fn new(gateway: Arc<Gateway>, limits: Limits) -> Arc<Self> {
         let memory = MemoryShares::new(MemoryBudget::new(limits.memory), limits.memory / SHARES);
-        let turns = Turns::new(limits.requests, limits.requests / TURN_SHARES);
+        let turns = RequestSlots::new(limits.requests, limits.requests / TURN_SHARES);
         Arc::new(Self { gateway, limits, memory, turns })
     }
 
@@ -355,7 +355,7 @@ impl<W: AsyncWrite + Unpin + Send + 'static> Client<W> {
         if self.revoked.load(Ordering::SeqCst) {
             return Err(Unheard::Revoked);
         }
-        let place = Place { free: Some(free), turn: Some(turn), reply, memory };
+        let place = HeldSlot { free: Some(free), turn: Some(turn), reply, memory };
         let place = Arc::new(std::sync::Mutex::new(place));
         let client = Arc::clone(self);
         let mut done = tokio::spawn(async move {
@@ -395,7 +395,7 @@ impl<W: AsyncWrite + Unpin + Send + 'static> Client<W> {
     }
 
     /// Answers a message. Blocks on the disk.
-    fn carry_out(&self, bytes: Vec<u8>, place: &std::sync::Mutex<Place>) -> Vec<u8> {
+    fn carry_out(&self, bytes: Vec<u8>, place: &std::sync::Mutex<HeldSlot>) -> Vec<u8> {
         let gateway = &self.channel.gateway;
         let message = match wire::parse(&bytes) {
             Ok(message) => message,
@@ -404,7 +404,7 @@ impl<W: AsyncWrite + Unpin + Send + 'static> Client<W> {
                 return Reply::to(&head).failed_because(&why, receipt.as_ref());
             }
         };
-        let Message { head, wanted } = message;
+        let ClientMessage { head, wanted } = message;
         let reply = Reply::to(&head);
         let wanted = match Wanted::new(wanted) {
             Ok(wanted) => wanted,

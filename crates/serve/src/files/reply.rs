@@ -12,14 +12,14 @@ use serde_json::value::RawValue;
 
 use crate::gateway::{self, Content, Entries, Entry, EntryKind};
 
-use super::wire::{CHANNEL, Head};
+use super::wire::{CHANNEL, RequestHead};
 
 /// Room in a message for everything but content, in bytes.
 const ENVELOPE: usize = 1024;
 
 /// A reply that is not complete yet.
 pub(super) struct Reply<'a> {
-    head: &'a Head,
+    head: &'a RequestHead,
 }
 
 #[derive(Serialize)]
@@ -31,14 +31,14 @@ struct Envelope<'a, T> {
     #[serde(skip_serializing_if = "Option::is_none")]
     request_id: Option<&'a RawValue>,
     #[serde(flatten)]
-    body: Body<'a, T>,
+    body: ReplyBody<'a, T>,
     #[serde(skip_serializing_if = "Option::is_none")]
     receipt: Option<&'a Receipt>,
 }
 
 #[derive(Serialize)]
 #[serde(untagged)]
-enum Body<'a, T> {
+enum ReplyBody<'a, T> {
     Data {
         data: T,
     },
@@ -92,14 +92,14 @@ struct Item<'a> {
 }
 
 impl<'a> Reply<'a> {
-    pub(super) fn to(head: &'a Head) -> Self {
+    pub(super) fn to(head: &'a RequestHead) -> Self {
         Self { head }
     }
 
     /// A file's content.
     pub(super) fn content(&self, reply: &gateway::Reply<Content>) -> Vec<u8> {
         let data = file_content(&reply.output);
-        self.render(Body::Data { data }, Some(&reply.receipt), reply.output.bytes.len())
+        self.render(ReplyBody::Data { data }, Some(&reply.receipt), reply.output.bytes.len())
     }
 
     /// A directory's entries.
@@ -107,7 +107,7 @@ impl<'a> Reply<'a> {
         let entries = reply.output.entries.iter();
         let data: Vec<_> = entries.filter_map(|entry| item(entry, None)).collect();
         let room = data.len().saturating_mul(128);
-        self.render(Body::Data { data }, Some(&reply.receipt), room)
+        self.render(ReplyBody::Data { data }, Some(&reply.receipt), room)
     }
 
     /// One entry; `shown` is the path as the client wrote it, `name` that of what it
@@ -115,7 +115,7 @@ impl<'a> Reply<'a> {
     pub(super) fn stat(&self, reply: &gateway::Reply<Entry>, shown: &str, name: &str) -> Vec<u8> {
         let receipt = Some(&reply.receipt);
         match item(&reply.output, Some(name)) {
-            Some(data) => self.render(Body::Data { data }, receipt, 0),
+            Some(data) => self.render(ReplyBody::Data { data }, receipt, 0),
             None => {
                 let why = format!("`{shown}` is neither a file nor a directory");
                 self.error(&why, "invalidInput", receipt)
@@ -125,14 +125,14 @@ impl<'a> Reply<'a> {
 
     /// A change that was made.
     pub(super) fn changed(&self, receipt: &Receipt) -> Vec<u8> {
-        let body: Body<'_, ()> = Body::Nothing {};
+        let body: ReplyBody<'_, ()> = ReplyBody::Nothing {};
         self.render(body, Some(receipt), 0)
     }
 
     /// A refusal or failure that is on record; `said` instead of its text.
     pub(super) fn failed(&self, error: &gateway::Error, said: Option<&str>) -> Vec<u8> {
         let message = error.to_string();
-        let body: Body<'_, ()> = Body::Error {
+        let body: ReplyBody<'_, ()> = ReplyBody::Error {
             error: said.unwrap_or(&message),
             code: error.kind().as_str(),
             rule: error.rule(),
@@ -147,13 +147,13 @@ impl<'a> Reply<'a> {
     }
 
     fn error(&self, error: &str, code: &str, receipt: Option<&Receipt>) -> Vec<u8> {
-        let body: Body<'_, ()> = Body::Error { error, code, rule: None, reason: None };
+        let body: ReplyBody<'_, ()> = ReplyBody::Error { error, code, rule: None, reason: None };
         self.render(body, receipt, 0)
     }
 
     fn render<T: Serialize>(
         &self,
-        body: Body<'_, T>,
+        body: ReplyBody<'_, T>,
         receipt: Option<&Receipt>,
         content: usize,
     ) -> Vec<u8> {
@@ -229,7 +229,7 @@ mod tests {
 
     #[test]
     fn a_reply_has_the_head_of_its_request() {
-        let head = Head {
+        let head = RequestHead {
             channel: Some("files".to_owned()),
             kind: Some("read".to_owned()),
             id: Some("1.50".to_owned()),

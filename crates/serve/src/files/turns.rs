@@ -15,7 +15,7 @@ use crate::{lock, model::AgentName};
 
 /// The turns of everybody.
 #[derive(Debug)]
-pub(super) struct Turns {
+pub(super) struct RequestSlots {
     all: Arc<Semaphore>,
     each: usize,
     /// Agents are the operator's, so there are not many of them.
@@ -24,39 +24,39 @@ pub(super) struct Turns {
 
 /// Those of one agent.
 #[derive(Debug)]
-pub(super) struct AgentTurns {
+pub(super) struct AgentSlots {
     own: Arc<Semaphore>,
     all: Arc<Semaphore>,
 }
 
 /// A turn, until it is dropped.
 #[derive(Debug)]
-pub(super) struct Turn {
+pub(super) struct RequestSlot {
     _own: OwnedSemaphorePermit,
     _all: OwnedSemaphorePermit,
 }
 
-impl Turns {
+impl RequestSlots {
     /// So many at once, and so many of each agent; one at least.
     pub(super) fn new(all: usize, each: usize) -> Self {
         let all = Arc::new(Semaphore::new(all.max(1)));
         Self { all, each: each.max(1), agents: Mutex::default() }
     }
 
-    pub(super) fn of(&self, agent: &AgentName) -> AgentTurns {
+    pub(super) fn of(&self, agent: &AgentName) -> AgentSlots {
         let mut agents = lock(&self.agents);
         let own = agents.entry(agent.clone()).or_insert_with(|| Semaphore::new(self.each).into());
-        AgentTurns { own: Arc::clone(own), all: Arc::clone(&self.all) }
+        AgentSlots { own: Arc::clone(own), all: Arc::clone(&self.all) }
     }
 }
 
-impl AgentTurns {
+impl AgentSlots {
     /// Waits for a turn, which there always is in the end: neither semaphore is closed.
-    pub(super) async fn take(&self) -> Option<Turn> {
+    pub(super) async fn take(&self) -> Option<RequestSlot> {
         // In this order: who waits for its own agent keeps nobody else waiting.
         let own = Arc::clone(&self.own).acquire_owned().await.ok()?;
         let all = Arc::clone(&self.all).acquire_owned().await.ok()?;
-        Some(Turn { _own: own, _all: all })
+        Some(RequestSlot { _own: own, _all: all })
     }
 }
 
@@ -70,7 +70,7 @@ mod tests {
     fn an_agent_with_many_connections_leaves_turns_to_others() {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
         runtime.block_on(async {
-            let turns = Turns::new(4, 2);
+            let turns = RequestSlots::new(4, 2);
             let of = |agent: &str| turns.of(&agent.parse().unwrap());
             let now = async |agent: &str| {
                 tokio::time::timeout(Duration::ZERO, of(agent).take()).await.ok().flatten()

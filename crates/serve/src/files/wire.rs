@@ -19,7 +19,7 @@ const MOST_NAME: usize = 64;
 
 /// What every reply begins with.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub(super) struct Head {
+pub(super) struct RequestHead {
     pub(super) channel: Option<String>,
     pub(super) kind: Option<String>,
     /// As it came: a string or a number, in JSON.
@@ -28,8 +28,8 @@ pub(super) struct Head {
 
 /// One request.
 #[derive(Debug)]
-pub(super) struct Message<'a> {
-    pub(super) head: Head,
+pub(super) struct ClientMessage<'a> {
+    pub(super) head: RequestHead,
     pub(super) wanted: Fields<'a>,
 }
 
@@ -47,7 +47,7 @@ pub(super) struct Fields<'a> {
 /// A message that is none, or is for somebody else.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Malformed {
-    pub(super) head: Head,
+    pub(super) head: RequestHead,
     pub(super) why: String,
 }
 
@@ -75,9 +75,9 @@ struct Raw<'a> {
 }
 
 /// Reads a message.
-pub(super) fn parse(bytes: &[u8]) -> Result<Message<'_>, Malformed> {
-    let bad = |head: &Head, why: &str| Malformed { head: head.clone(), why: why.to_owned() };
-    let mut head = Head::default();
+pub(super) fn parse(bytes: &[u8]) -> Result<ClientMessage<'_>, Malformed> {
+    let bad = |head: &RequestHead, why: &str| Malformed { head: head.clone(), why: why.to_owned() };
+    let mut head = RequestHead::default();
     let text = strict_json::check_line(bytes).map_err(|error| {
         bad(&seen(bytes), &error.to_string().replace("the line", "the message"))
     })?;
@@ -121,16 +121,16 @@ pub(super) fn parse(bytes: &[u8]) -> Result<Message<'_>, Malformed> {
         content: content(raw.content).map_err(|()| bad(&head, "`content` must be a string"))?,
         encoding: field("encoding", raw.encoding)?,
     };
-    Ok(Message { head, wanted })
+    Ok(ClientMessage { head, wanted })
 }
 
 /// What can be seen of a message that is not strict, so that its sender need not
 /// wait for ever.
-fn seen(bytes: &[u8]) -> Head {
+fn seen(bytes: &[u8]) -> RequestHead {
     let envelope = PartialEnvelope::read_with("requestId", bytes);
     // What is said back is strict.
     let strict = |raw: &&RawValue| strict_json::check_line(raw.get().as_bytes()).is_ok();
-    Head {
+    RequestHead {
         channel: None,
         kind: envelope.kind.and_then(name),
         id: envelope.id().filter(strict).and_then(id),
@@ -140,11 +140,11 @@ fn seen(bytes: &[u8]) -> Head {
 /// The type of a message, as far as it tells.
 pub(super) fn kind(bytes: &[u8]) -> Option<Cow<'_, str>> {
     #[derive(Deserialize)]
-    struct Kind<'a> {
+    struct KindMember<'a> {
         #[serde(borrow, rename = "type")]
         kind: Option<Cow<'a, str>>,
     }
-    serde_json::from_slice::<Kind<'_>>(bytes).ok()?.kind
+    serde_json::from_slice::<KindMember<'_>>(bytes).ok()?.kind
 }
 
 /// A text, not copied unless it has escapes.

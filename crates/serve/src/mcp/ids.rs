@@ -37,10 +37,10 @@ pub(super) struct Taken {
 /// What a request has of its id until it has come to its end.
 #[derive(Clone)]
 pub(super) struct Handled {
-    _end: Arc<End>,
+    _end: Arc<ReleaseIds>,
 }
 
-struct End(Option<Arc<Taken>>);
+struct ReleaseIds(Option<Arc<Taken>>);
 
 /// The envelope of a request.
 pub(super) struct Head<'a> {
@@ -95,11 +95,11 @@ fn refuse(id: &RequestId) -> Response<Body> {
 
 impl Handled {
     pub(super) fn new(taken: &Arc<Taken>) -> Self {
-        Self { _end: Arc::new(End(Some(Arc::clone(taken)))) }
+        Self { _end: Arc::new(ReleaseIds(Some(Arc::clone(taken)))) }
     }
 }
 
-impl Drop for End {
+impl Drop for ReleaseIds {
     fn drop(&mut self) {
         // Where the reply is still there, it ends with the answer.
         let alone = self.0.take().filter(|taken| Arc::strong_count(taken) == 1);

@@ -30,13 +30,13 @@ use crate::lock;
 /// A session. Dropping it ends it.
 pub(super) struct Link {
     writer: Arc<tokio::sync::Mutex<OwnedWriteHalf>>,
-    state: Arc<Mutex<State>>,
+    state: Arc<Mutex<LinkState>>,
     /// What client and worker agreed to speak.
     revision: OnceLock<ProtocolVersion>,
 }
 
 #[derive(Default)]
-pub(super) struct State {
+pub(super) struct LinkState {
     next: u64,
     pub(super) pending: HashMap<u64, Pending>,
     /// Who hears what nobody asked for.
@@ -51,7 +51,7 @@ pub(super) struct State {
 pub(super) struct Pending {
     /// What a subscription was granted, once that is known.
     pub(super) granted: Option<oneshot::Sender<SubscriptionFilter>>,
-    pub(super) answer: oneshot::Sender<Result<Answer, ErrorData>>,
+    pub(super) answer: oneshot::Sender<Result<WorkerReply, ErrorData>>,
     /// Questions of the worker while it works on this.
     pub(super) questions: mpsc::UnboundedSender<Question>,
     /// What it subscribed to.
@@ -99,7 +99,7 @@ pub(super) struct Question {
 }
 
 /// An answer, and the memory that it takes.
-pub(super) struct Answer {
+pub(super) struct WorkerReply {
     pub(super) value: Box<RawValue>,
     pub(super) held: Option<Reservation>,
 }
@@ -107,11 +107,11 @@ pub(super) struct Answer {
 /// A request under way. Dropping it tells the worker that nobody waits.
 pub(super) struct Asked {
     id: u64,
-    state: Arc<Mutex<State>>,
+    state: Arc<Mutex<LinkState>>,
     writer: Arc<tokio::sync::Mutex<OwnedWriteHalf>>,
     /// What a subscription was granted.
     pub(super) granted: oneshot::Receiver<SubscriptionFilter>,
-    pub(super) answer: oneshot::Receiver<Result<Answer, ErrorData>>,
+    pub(super) answer: oneshot::Receiver<Result<WorkerReply, ErrorData>>,
     pub(super) questions: mpsc::UnboundedReceiver<Question>,
     pub(super) events: Arc<Events>,
 }
@@ -121,7 +121,7 @@ impl Link {
     pub(super) fn start(stream: UnixStream, memory: MemoryBudget) -> Arc<Self> {
         let (reader, writer) = stream.into_split();
         let writer = Arc::new(tokio::sync::Mutex::new(writer));
-        let state = Arc::<Mutex<State>>::default();
+        let state = Arc::<Mutex<LinkState>>::default();
         let reading = Reading::new(&state, &writer, memory);
         tokio::spawn(reading.run(reader));
         Arc::new(Self { writer, state, revision: OnceLock::new() })

@@ -37,7 +37,7 @@ pub(super) struct Begun {
 }
 
 #[derive(Deserialize)]
-struct Params {
+struct ListenParams {
     #[serde(rename = "_meta", default)]
     meta: Map<String, Value>,
     notifications: SubscriptionFilter,
@@ -62,8 +62,8 @@ pub(super) async fn begin(
     ask(&link, params).await.map(Some).map_err(|error| Box::new(error_reply(id, &error)))
 }
 
-async fn ask(link: &Link, params: Params) -> Result<Begun, ErrorData> {
-    let Params { meta, notifications } = params;
+async fn ask(link: &Link, params: ListenParams) -> Result<Begun, ErrorData> {
+    let ListenParams { meta, notifications } = params;
     let params = json!({ "notifications": notifications });
     let mut asked = link.ask(METHOD, Some(params), Some(meta), None).await?;
     let granted = tokio::select! {

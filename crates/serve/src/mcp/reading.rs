@@ -28,7 +28,7 @@ use tokio::{
 
 use super::{
     line::{self, Line},
-    link::{Answer, Question, State, over, write},
+    link::{LinkState, Question, WorkerReply, over, write},
 };
 use crate::lock;
 
@@ -38,7 +38,7 @@ const SUBSCRIPTION: &str = "io.modelcontextprotocol/subscriptionId";
 const ACKNOWLEDGED: &str = "notifications/subscriptions/acknowledged";
 
 #[derive(Deserialize)]
-struct Message<'a> {
+struct WorkerMessage<'a> {
     id: Option<Value>,
     #[serde(borrow)]
     method: Option<Cow<'a, str>>,
@@ -49,14 +49,14 @@ struct Message<'a> {
 
 /// The task of a session that reads.
 pub(super) struct Reading {
-    state: Arc<Mutex<State>>,
+    state: Arc<Mutex<LinkState>>,
     writer: Weak<tokio::sync::Mutex<OwnedWriteHalf>>,
     memory: MemoryBudget,
 }
 
 impl Reading {
     pub(super) fn new(
-        state: &Arc<Mutex<State>>,
+        state: &Arc<Mutex<LinkState>>,
         writer: &Arc<tokio::sync::Mutex<OwnedWriteHalf>>,
         memory: MemoryBudget,
     ) -> Self {
@@ -92,7 +92,7 @@ impl Reading {
     /// Deals with one line. What does not say whose it is ends the session: who
     /// waits for it would wait for ever.
     async fn hear(&self, bytes: &[u8], held: Reservation) -> ControlFlow<()> {
-        let Ok(message) = serde_json::from_slice::<Message<'_>>(bytes) else {
+        let Ok(message) = serde_json::from_slice::<WorkerMessage<'_>>(bytes) else {
             tracing::error!("a worker's line cannot be read");
             return ControlFlow::Break(());
         };
@@ -108,7 +108,7 @@ impl Reading {
                 let Some(pending) = pending else { return ControlFlow::Continue(()) };
                 let answer = match (message.result, message.error) {
                     (Some(result), None) => {
-                        Ok(Answer { value: result.to_owned(), held: Some(held) })
+                        Ok(WorkerReply { value: result.to_owned(), held: Some(held) })
                     }
                     (_, Some(error)) => Err(error),
                     (None, None) => Err(over()),
@@ -212,10 +212,10 @@ fn subscription(bytes: &[u8]) -> Option<u64> {
 fn granted(bytes: &[u8]) -> Option<SubscriptionFilter> {
     #[derive(Deserialize)]
     struct Acknowledged {
-        params: Params,
+        params: AcknowledgedParams,
     }
     #[derive(Deserialize)]
-    struct Params {
+    struct AcknowledgedParams {
         notifications: SubscriptionFilter,
     }
     Some(serde_json::from_slice::<Acknowledged>(bytes).ok()?.params.notifications)

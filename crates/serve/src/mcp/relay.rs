@@ -32,7 +32,7 @@ use tokio::sync::OnceCell;
 use super::{
     super::{self as http, OpenError},
     line::{ReplyMemory, RequestMemory},
-    link::{self, Answer, Link, Question},
+    link::{self, Link, Question, WorkerReply},
     listen::{self, Begun},
     sessions::Opened,
     shared::{Refusal, Shared},
@@ -70,7 +70,7 @@ impl Relay {
         method: &str,
         params: impl Serialize,
         context: &RequestContext<RoleServer>,
-    ) -> Result<Answer, ErrorData> {
+    ) -> Result<WorkerReply, ErrorData> {
         let link = self.link(context).await?;
         let params = serde_json::to_value(params).map_err(unreadable)?;
         let meta = serde_json::to_value(&context.meta).map_err(unreadable)?;
@@ -90,7 +90,7 @@ impl Relay {
         params: Value,
         meta: serde_json::Map<String, Value>,
         context: &RequestContext<RoleServer>,
-    ) -> Result<Answer, ErrorData> {
+    ) -> Result<WorkerReply, ErrorData> {
         let asked = link.ask(method, Some(params), Some(meta), Some(context.peer.clone())).await;
         extension::<Turn>(context).inspect(Turn::sent);
         extension::<RequestMemory>(context).inspect(RequestMemory::free);
@@ -150,7 +150,7 @@ impl Relay {
             #[serde(borrow)]
             result_type: Option<Cow<'a, str>>,
         }
-        let Answer { value: answer, held: _held } = self.raw(method, params, context).await?;
+        let WorkerReply { value: answer, held: _held } = self.raw(method, params, context).await?;
         let kind = serde_json::from_str::<Kind<'_>>(answer.get()).ok();
         match kind.and_then(|kind| kind.result_type).as_deref() {
             Some("input_required") => Ok(link::typed::<InputRequiredResult>(&answer)?.into()),

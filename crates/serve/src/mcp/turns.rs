@@ -52,11 +52,11 @@ pub(super) struct Company {
 /// The turns of one token's sessions with one workspace.
 pub(super) struct Turns {
     company: Arc<Company>,
-    sessions: Mutex<HashMap<Option<String>, Weak<Line>>>,
+    sessions: Mutex<HashMap<Option<String>, Weak<WaitingLine>>>,
 }
 
 /// Those of one session that wait.
-struct Line {
+struct WaitingLine {
     turn: Arc<Semaphore>,
     waiting: AtomicUsize,
 }
@@ -65,7 +65,7 @@ struct Line {
 #[derive(Clone)]
 pub(super) struct Turn {
     held: Arc<Mutex<Option<OwnedSemaphorePermit>>>,
-    line: Arc<Line>,
+    line: Arc<WaitingLine>,
     begun: Instant,
     /// Others ask for something, too.
     has_company: bool,
@@ -105,7 +105,7 @@ impl Turns {
         Turn { held: Arc::new(Mutex::new(turn)), line, begun, has_company }
     }
 
-    fn of(&self, session: Option<&str>) -> Arc<Line> {
+    fn of(&self, session: Option<&str>) -> Arc<WaitingLine> {
         let mut sessions = lock(&self.sessions);
         let session = session.map(str::to_owned);
         if let Some(line) = sessions.get(&session).and_then(Weak::upgrade) {
@@ -115,7 +115,7 @@ impl Turns {
             sessions.retain(|_, line| line.strong_count() > 0);
         }
         let turn = Arc::new(Semaphore::new(1));
-        let line = Arc::new(Line { turn, waiting: AtomicUsize::new(0) });
+        let line = Arc::new(WaitingLine { turn, waiting: AtomicUsize::new(0) });
         sessions.insert(session, Arc::downgrade(&line));
         line
     }

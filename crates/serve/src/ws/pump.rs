@@ -31,7 +31,7 @@ const FAREWELL: Duration = Duration::from_secs(5);
 
 /// Why a connection is closed.
 #[derive(Debug, PartialEq, Eq)]
-enum End {
+enum Closing {
     /// The client closed, or is gone: there is nobody to tell.
     Gone,
     /// We close, and say so.
@@ -56,11 +56,11 @@ pub(super) async fn pump<S, F>(
     let mut reader = Reader::new(input, memory, message, arrive);
     let writer = tokio::sync::Mutex::new(Writer::new(output));
     let heard = Mutex::new(Instant::now());
-    let link = Link { bounds: &sockets.bounds, writer: &writer, heard: &heard };
+    let link = Connection { bounds: &sockets.bounds, writer: &writer, heard: &heard };
     let stopped = async |after: Duration| {
         stopping().await;
         tokio::time::sleep(after).await;
-        End::Close(CloseCode::Away, STOPS)
+        Closing::Close(CloseCode::Away, STOPS)
     };
     let end = tokio::select! {
         end = link.both(&mut reader, worker, stopped(HEARS)) => end,
@@ -69,12 +69,14 @@ pub(super) async fn pump<S, F>(
     };
     let end = match end {
         // When the service stops, a worker may know before the front does.
-        End::Close(CloseCode::Error, _) if tokio::time::timeout(NEWS, stopping()).await.is_ok() => {
-            End::Close(CloseCode::Away, STOPS)
+        Closing::Close(CloseCode::Error, _)
+            if tokio::time::timeout(NEWS, stopping()).await.is_ok() =>
+        {
+            Closing::Close(CloseCode::Away, STOPS)
         }
         end => end,
     };
-    if let End::Close(code, reason) = end {
+    if let Closing::Close(code, reason) = end {
         let farewell = async {
             if writer.into_inner().close(code, reason).await.is_ok() {
                 // Or what we said would be lost with what was not read.
@@ -86,21 +88,21 @@ pub(super) async fn pump<S, F>(
 }
 
 /// One connection.
-struct Link<'a, W> {
+struct Connection<'a, W> {
     bounds: &'a Bounds,
     writer: &'a tokio::sync::Mutex<Writer<W>>,
     heard: &'a Mutex<Instant>,
 }
 
-impl<W: AsyncWrite + Unpin> Link<'_, W> {
+impl<W: AsyncWrite + Unpin> Connection<'_, W> {
     /// Both ways; once the client is heard no more, which is at the latest when
     /// `stopped` has an end, the worker may answer what it heard.
     async fn both(
         &self,
         reader: &mut Reader<impl AsyncRead + Unpin>,
         worker: (impl AsyncRead + Unpin, impl AsyncWrite + Unpin),
-        stopped: impl Future<Output = End>,
-    ) -> End {
+        stopped: impl Future<Output = Closing>,
+    ) -> Closing {
         let mut outward = pin!(self.outward(worker.0));
         let end = tokio::select! {
             end = self.inward(reader, worker.1, stopped) => end,
@@ -116,8 +118,8 @@ impl<W: AsyncWrite + Unpin> Link<'_, W> {
         &self,
         reader: &mut Reader<impl AsyncRead + Unpin>,
         mut worker: impl AsyncWrite + Unpin,
-        stopped: impl Future<Output = End>,
-    ) -> End {
+        stopped: impl Future<Output = Closing>,
+    ) -> Closing {
         let end = self.pass_on(reader, &mut worker, stopped).await;
         // One that is gone hears nothing anyway.
         let _ = worker.shutdown().await;
@@ -128,8 +130,8 @@ impl<W: AsyncWrite + Unpin> Link<'_, W> {
         &self,
         reader: &mut Reader<impl AsyncRead + Unpin>,
         worker: &mut (impl AsyncWrite + Unpin),
-        stopped: impl Future<Output = End>,
-    ) -> End {
+        stopped: impl Future<Output = Closing>,
+    ) -> Closing {
         let mut stopped = pin!(stopped);
         loop {
             let said = tokio::select! {
@@ -151,7 +153,7 @@ impl<W: AsyncWrite + Unpin> Link<'_, W> {
                     Err(end) => return end,
                 },
                 Said::Pong => continue,
-                Said::Close => return End::Close(CloseCode::Normal, ""),
+                Said::Close => return Closing::Close(CloseCode::Normal, ""),
             };
             let Ok(length) = u32::try_from(text.len()) else { return ended(Fault::TooLarge) };
             let sent = async {
@@ -159,13 +161,13 @@ impl<W: AsyncWrite + Unpin> Link<'_, W> {
                 worker.write_all(text.as_bytes()).await
             };
             if sent.await.is_err() {
-                return End::Close(CloseCode::Error, "the session has ended");
+                return Closing::Close(CloseCode::Error, "the session has ended");
             }
         }
     }
 
     /// Worker → client, and pings.
-    async fn outward(&self, mut worker: impl AsyncRead + Unpin) -> End {
+    async fn outward(&self, mut worker: impl AsyncRead + Unpin) -> Closing {
         let mut next_ping = tokio::time::Instant::now() + self.bounds.ping;
         let mut coming = Coming::default();
         loop {
@@ -178,15 +180,15 @@ impl<W: AsyncWrite + Unpin> Link<'_, W> {
                         patience = coming.patience(self.bounds.write);
                         Piece::Text(&coming.piece, first, last)
                     }
-                    Ok(None) => return End::Close(CloseCode::Error, "the session has ended"),
+                    Ok(None) => return Closing::Close(CloseCode::Error, "the session has ended"),
                     Err(error) => {
                         tracing::warn!(%error, "a worker's message cannot be read");
-                        return End::Close(CloseCode::Error, "the session broke off");
+                        return Closing::Close(CloseCode::Error, "the session broke off");
                     }
                 },
                 () = tokio::time::sleep_until(next_ping.min(silent.into())) => {
                     if *lock(self.heard) + self.bounds.silence <= Instant::now() {
-                        return End::Close(CloseCode::Away, "no answer to pings");
+                        return Closing::Close(CloseCode::Away, "no answer to pings");
                     }
                     if tokio::time::Instant::now() < next_ping {
                         continue;
@@ -203,11 +205,11 @@ impl<W: AsyncWrite + Unpin> Link<'_, W> {
     }
 
     /// Sends one frame, which the client must take in time.
-    async fn in_time(&self, piece: Piece<'_>) -> Result<(), End> {
+    async fn in_time(&self, piece: Piece<'_>) -> Result<(), Closing> {
         self.within(self.bounds.write, piece).await
     }
 
-    async fn within(&self, patience: Duration, piece: Piece<'_>) -> Result<(), End> {
+    async fn within(&self, patience: Duration, piece: Piece<'_>) -> Result<(), Closing> {
         let sent = async {
             let mut writer = self.writer.lock().await;
             match piece {
@@ -218,8 +220,8 @@ impl<W: AsyncWrite + Unpin> Link<'_, W> {
         };
         match tokio::time::timeout(patience, sent).await {
             Ok(Ok(())) => Ok(()),
-            Ok(Err(_)) => Err(End::Gone),
-            Err(_) => Err(End::Close(CloseCode::Away, "messages are not read")),
+            Ok(Err(_)) => Err(Closing::Gone),
+            Err(_) => Err(Closing::Close(CloseCode::Away, "messages are not read")),
         }
     }
 }
@@ -232,9 +234,9 @@ enum Piece<'a> {
 }
 
 /// What to say to a client that broke a rule.
-fn ended(fault: Fault) -> End {
+fn ended(fault: Fault) -> Closing {
     let (code, reason) = match fault {
-        Fault::Gone => return End::Gone,
+        Fault::Gone => return Closing::Gone,
         Fault::TooLarge => (CloseCode::Size, "the message is too large"),
         Fault::Slow => (CloseCode::Policy, "the message comes too slowly"),
         Fault::Busy => (CloseCode::Again, "too much is under way; try again later"),
@@ -242,7 +244,7 @@ fn ended(fault: Fault) -> End {
         Fault::NotUtf8 => (CloseCode::Invalid, "the message is not UTF-8"),
         Fault::Protocol => (CloseCode::Protocol, "not as RFC 6455 says"),
     };
-    End::Close(code, reason)
+    Closing::Close(code, reason)
 }
 
 /// A worker's message, as it comes: a length and as many bytes, which go on in

@@ -16,7 +16,7 @@ pub(super) struct Beside<'a> {
 }
 
 /// The strictest decision that does not simply allow, with its path.
-type Found = Option<(WorkspacePath, Decision)>;
+type NamedDecision = Option<(WorkspacePath, Decision)>;
 
 impl Beside<'_> {
     /// Asks about everything beneath a directory that goes with all that is in it.
@@ -27,7 +27,7 @@ impl Beside<'_> {
         &self,
         path: &WorkspacePath,
         to: Option<&WorkspacePath>,
-    ) -> Result<Found, WorkspaceError> {
+    ) -> Result<NamedDecision, WorkspaceError> {
         if !matches!(self.operation, OperationKind::Remove | OperationKind::Rename) {
             return Ok(None);
         }
@@ -59,7 +59,7 @@ impl Beside<'_> {
         &self,
         path: &WorkspacePath,
         to: Option<&WorkspacePath>,
-    ) -> Result<Found, WorkspaceError> {
+    ) -> Result<NamedDecision, WorkspaceError> {
         use OperationKind as O;
         let (made, follow) = match self.operation {
             O::Write | O::Append | O::Mkdir => (Some(path), Follow::Yes),
@@ -86,7 +86,7 @@ impl Beside<'_> {
     }
 }
 
-fn keep(found: &mut Found, path: WorkspacePath, decision: Decision) {
+fn keep(found: &mut NamedDecision, path: WorkspacePath, decision: Decision) {
     let strictest = found.as_ref().is_none_or(|(_, known)| decision.effect() > known.effect());
     if strictest && (!decision.is_allow() || decision.would_deny()) {
         *found = Some((path, decision));

@@ -33,7 +33,7 @@ pub(super) fn run(common: &Common, seq: u64, json: bool) -> Result<ExitCode, Fai
         record = find(&log, of)?;
     }
     let seq = record.seq;
-    let asked = Asked::of(&record).ok_or_else(|| {
+    let asked = RecordedRequest::of(&record).ok_or_else(|| {
         Failure::new(format_args!(
             "record {seq} is about no operation (it is of the kind `{}`)",
             record.kind
@@ -103,14 +103,14 @@ fn find(log: &std::path::Path, seq: u64) -> Result<AuditRecord, Failure> {
 }
 
 /// The request that a record is about.
-struct Asked {
+struct RecordedRequest {
     agent: AgentName,
     operation: OperationKind,
     path: WorkspacePath,
     to: Option<WorkspacePath>,
 }
 
-impl Asked {
+impl RecordedRequest {
     fn of(record: &AuditRecord) -> Option<Self> {
         let draft = &record.draft;
         Some(Self {

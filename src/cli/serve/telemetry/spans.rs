@@ -43,12 +43,12 @@ const GATHER: Duration = Duration::from_millis(500);
 /// What was gathered, shared by those who gather and the one who sends.
 pub(crate) struct Spans {
     percent: u64,
-    state: Mutex<State>,
+    state: Mutex<PendingSpans>,
     filled: Condvar,
 }
 
 #[derive(Default)]
-struct State {
+struct PendingSpans {
     waiting: Vec<Span>,
     /// Those for which there was no room, since the last message.
     lost: u64,
@@ -140,7 +140,7 @@ impl Spans {
     }
 }
 
-impl State {
+impl PendingSpans {
     fn take(&mut self) -> Option<FromWorker> {
         let lost = std::mem::take(&mut self.lost);
         let count = self.waiting.len().min(AT_ONCE);
@@ -212,7 +212,7 @@ impl Visit for Span {
     fn record_debug(&mut self, _field: &Field, _value: &dyn std::fmt::Debug) {}
 }
 
-fn lock(state: &Mutex<State>) -> MutexGuard<'_, State> {
+fn lock(state: &Mutex<PendingSpans>) -> MutexGuard<'_, PendingSpans> {
     // A list and a count: whatever a panic elsewhere left is whole.
     state.lock().unwrap_or_else(PoisonError::into_inner)
 }

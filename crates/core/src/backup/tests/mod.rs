@@ -153,7 +153,7 @@ pub(super) fn path(text: &str) -> WorkspacePath {
     WorkspacePath::parse(text).unwrap()
 }
 
-pub(super) fn text(vault: &BackupStore, entry: &Entry) -> Vec<u8> {
+pub(super) fn text(vault: &BackupStore, entry: &Backup) -> Vec<u8> {
     let mut bytes = Vec::new();
     std::io::Read::read_to_end(&mut vault.content(entry).unwrap(), &mut bytes).unwrap();
     assert_eq!(Hash::of(&bytes), entry.sha256);

@@ -100,7 +100,7 @@ fn packed_entries_read_as_before() {
         vault.keep(saved).unwrap();
     }
     let before = vault.entries().unwrap().entries;
-    let tree = |entry: &Entry| {
+    let tree = |entry: &Backup| {
         let (mut tree, mut nodes) = (vault.tree(entry).unwrap(), Vec::new());
         while let Some(node) = tree.next_node().unwrap() {
             let mut bytes = Vec::new();
@@ -112,7 +112,7 @@ fn packed_entries_read_as_before() {
         }
         nodes
     };
-    let nodes = tree(before.iter().find(|entry| entry.kind == EntryKind::Tree).unwrap());
+    let nodes = tree(before.iter().find(|entry| entry.kind == BackupKind::Tree).unwrap());
     assert!(nodes.len() == 33 && nodes.iter().any(|(_, bytes)| bytes == &source(7, 2000)));
 
     let room = stored(&house);
@@ -128,13 +128,13 @@ fn packed_entries_read_as_before() {
     assert!(after.damaged.is_empty());
     for ((id, sha256), (old, new)) in kept.iter().zip(before.iter().zip(&after.entries)) {
         assert_eq!((id, sha256), (&new.id, &new.sha256));
-        let like_old = Entry { name: old.name, stored: old.stored, ..new.clone() };
+        let like_old = Backup { name: old.name, stored: old.stored, ..new.clone() };
         assert_eq!(&like_old, old);
         vault.verify(new).unwrap();
         // Described before it was packed, it is found nevertheless.
         vault.verify(old).unwrap();
         match new.kind {
-            EntryKind::Tree => assert_eq!(tree(new), nodes),
+            BackupKind::Tree => assert_eq!(tree(new), nodes),
             _ => assert_eq!(Hash::of(&text(&vault, old)), *sha256),
         }
     }
@@ -240,7 +240,7 @@ fn damage_is_found_in_what_is_packed_and_never_packed_away() {
         house.save_bytes(&vault, "f", &content).map(|saved| vault.keep(saved).unwrap()).unwrap();
     }
     let entries = vault.entries().unwrap().entries;
-    let file = |entry: &Entry| {
+    let file = |entry: &Backup| {
         let shard = entry.name.key.shard();
         house.temp.path().join("state/backups").join(shard).join(entry.name.to_string())
     };

@@ -37,7 +37,7 @@ fn a_file_comes_back_with_all_that_belongs_to_it() {
     assert_eq!(text(&vault, &entry), b"old words");
     assert_eq!(entry.path.as_str(), "a.txt");
     assert_eq!((entry.session.as_str(), entry.agent.as_str()), ("one", "tester"));
-    assert_eq!((entry.kind, entry.operation), (EntryKind::File, OperationKind::Write));
+    assert_eq!((entry.kind, entry.operation), (BackupKind::File, OperationKind::Write));
     let attributes = entry.attributes.unwrap();
     assert_eq!(attributes.mode, facts.mode() & 0o7777);
     assert_eq!(attributes.mode & 0o6000, 0o6000);
@@ -83,8 +83,8 @@ fn links_and_buffers_are_kept_as_such() {
     assert_eq!(
         kinds,
         [
-            (link.id, EntryKind::Link, b"../\xff".to_vec()),
-            (buffer.id, EntryKind::Buffer, Vec::new())
+            (link.id, BackupKind::Link, b"../\xff".to_vec()),
+            (buffer.id, BackupKind::Buffer, Vec::new())
         ]
     );
 }

@@ -9,7 +9,7 @@ use rustix::fs::{CWD, Mode, OFlags, mkdirat, openat};
 
 use super::*;
 
-fn nodes(vault: &BackupStore, entry: &Entry) -> Vec<(u64, String, NodeKind, Vec<u8>)> {
+fn nodes(vault: &BackupStore, entry: &Backup) -> Vec<(u64, String, NodeKind, Vec<u8>)> {
     let mut tree = vault.tree(entry).unwrap();
     let mut nodes = Vec::new();
     while let Some(node) = tree.next_node().unwrap() {
@@ -44,7 +44,7 @@ fn a_tree_is_kept_with_empty_directories_modes_and_links() {
 
     let entry = vault.find(&saved.id.to_string()).unwrap();
     vault.verify(&entry).unwrap();
-    assert_eq!((entry.kind, entry.nodes), (EntryKind::Tree, Some(7)));
+    assert_eq!((entry.kind, entry.nodes), (BackupKind::Tree, Some(7)));
     let (d, f, l) = (NodeKind::Directory, NodeKind::File, NodeKind::Link);
     assert_eq!(
         nodes(&vault, &entry),

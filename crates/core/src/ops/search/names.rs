@@ -1,16 +1,16 @@
-//! Names waiting for their turn, packed: a directory may have a million.
+//! PendingNames waiting for their turn, packed: a directory may have a million.
 
 /// What stands before a name that is marked, and before one that is not.
 const MARKS: [u8; 2] = *b"-+";
 
-/// Names, each marked or not, taken from the end.
+/// PendingNames, each marked or not, taken from the end.
 #[derive(Debug, Default)]
-pub(super) struct Names {
+pub(super) struct PendingNames {
     packed: Vec<u8>,
     count: usize,
 }
 
-impl Names {
+impl PendingNames {
     /// Adds a name, which has no NUL.
     pub(super) fn push(&mut self, name: &str, marked: bool) {
         let [plain, mark] = MARKS;
@@ -43,7 +43,7 @@ mod tests {
 
     #[test]
     fn what_goes_in_comes_out_backwards() {
-        let mut names = Names::default();
+        let mut names = PendingNames::default();
         let added = [("+", false), ("a\n", true), ("-x", true), ("żółć", false)];
         added.iter().for_each(|(name, mark)| names.push(name, *mark));
         assert_eq!(names.len(), 4);

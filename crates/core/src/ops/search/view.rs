@@ -18,7 +18,7 @@ use rustix::fs::OFlags;
 
 use super::{
     super::{Context, Entry, Error, Findings, list::tells_of_unnamed},
-    names::Names,
+    names::PendingNames,
 };
 use crate::{
     model::{Access, OperationKind, WorkspacePath, is_text},
@@ -35,7 +35,7 @@ const ROOMS: usize = 8;
 /// The workspace as an agent's search sees it.
 pub(super) struct View<'a> {
     context: Context<'a>,
-    /// Names that a person would have to be asked about. The agent is not told: it could
+    /// PendingNames that a person would have to be asked about. The agent is not told: it could
     /// find out which names there are.
     asked: AtomicU64,
     /// What is shown only because the policy observes.
@@ -56,12 +56,12 @@ pub(super) struct Place {
 /// Directories of which a list gave the names.
 pub(super) struct Waiting {
     parent: WorkspacePath,
-    names: Names,
+    names: PendingNames,
 }
 
 /// An entry that the agent may list.
 #[derive(Debug)]
-pub(super) struct Seen(WorkspacePath);
+pub(super) struct Listable(WorkspacePath);
 
 /// An entry as a reply has it.
 pub(super) struct Described(pub(super) Entry);
@@ -116,8 +116,8 @@ impl<'a> View<'a> {
     }
 
     /// A file at which a search begins, decided on by the gateway.
-    pub(super) fn start(path: WorkspacePath) -> Seen {
-        Seen(path)
+    pub(super) fn start(path: WorkspacePath) -> Listable {
+        Listable(path)
     }
 
     /// How many names a person would have to be asked about, and how many are shown only
@@ -145,14 +145,14 @@ impl<'a> View<'a> {
         directory: &WorkspacePath,
         (name, kind): (&str, Option<ObjectKind>),
         (wanted, sights): (&Wanted, &Sights<'_>),
-        visit: &mut dyn Visit<Seen>,
-        waiting: &mut Names,
+        visit: &mut dyn Visit<Listable>,
+        waiting: &mut PendingNames,
     ) {
         // The policy cannot be asked about so long a path, and a denied name does not count.
         let Ok(path) = directory.join(name) else { return };
         let Some(kind) = kind.or_else(|| self.kind(&path)) else { return };
         let is_directory = kind == ObjectKind::Directory;
-        // Names that nobody wants are the most, and to match is cheaper than to decide.
+        // PendingNames that nobody wants are the most, and to match is cheaper than to decide.
         let relative = path.as_str().get(wanted.start..).unwrap_or_default();
         let pattern = wanted.pattern.as_ref();
         let itself = (wanted.directories || !is_directory)
@@ -165,7 +165,7 @@ impl<'a> View<'a> {
         let met = match sights.of(name, || Some(&path), &object) {
             Some(Sight::Shown { relaxed }) => {
                 self.relaxed.fetch_add(u64::from(relaxed), Ordering::Relaxed);
-                Met::Shown { entry: Seen(path), kind, wanted: itself, enter }
+                Met::Shown { entry: Listable(path), kind, wanted: itself, enter }
             }
             Some(Sight::Closed)
                 if enter && self.context.policy.may_allow_beneath(&self.query(&path)) =>
@@ -195,13 +195,13 @@ impl<'a> View<'a> {
 impl portcullis_search::View for View<'_> {
     type Directory = Place;
     type Waiting = Waiting;
-    type Entry = Seen;
+    type Entry = Listable;
 
     fn list(
         &self,
         directory: &Place,
         wanted: &Wanted,
-        visit: &mut dyn Visit<Seen>,
+        visit: &mut dyn Visit<Listable>,
     ) -> Result<(Option<Waiting>, u64), Skipped> {
         let path = &directory.path;
         // Of one that the agent may not know nothing is told, nor why it cannot be read.
@@ -219,7 +219,7 @@ impl portcullis_search::View for View<'_> {
             Err(error) => return failed(error),
         };
         let sights = self.context.policy.sights(&self.query(path));
-        let mut names = Names::default();
+        let mut names = PendingNames::default();
         let read = stream_names(opened, |name, kind| {
             if !visit.goes_on() {
                 return ControlFlow::Break(());
@@ -294,7 +294,7 @@ impl View<'_> {
 impl ByName for View<'_> {
     type Found = Described;
 
-    fn look(&self, Seen(path): Seen) -> Result<Described, Skipped> {
+    fn look(&self, Listable(path): Listable) -> Result<Described, Skipped> {
         let flags = OFlags::PATH | OFlags::NOFOLLOW;
         let stat = match self.context.workspace.open_listed(&path, flags) {
             Ok(handle) => Stat::of(handle).ok(),
@@ -312,7 +312,7 @@ impl Contents for View<'_> {
     type Text = Text;
     type Matched = FoundIn;
 
-    fn read(&self, Seen(path): Seen) -> Result<Text, Skipped> {
+    fn read(&self, Listable(path): Listable) -> Result<Text, Skipped> {
         let Context { workspace, policy, agent, operation, .. } = self.context;
         let (access, most) = (Access::Read, self.context.max_size(Access::Read));
         let query = Query { agent, operation, access, path: &path };
@@ -390,7 +390,7 @@ impl AsRef<WorkspacePath> for Place {
     }
 }
 
-impl AsRef<WorkspacePath> for Seen {
+impl AsRef<WorkspacePath> for Listable {
     fn as_ref(&self) -> &WorkspacePath {
         &self.0
     }
