@@ -3,6 +3,7 @@
 use std::{
     fs::File,
     os::fd::{AsFd, BorrowedFd},
+    sync::atomic::Ordering,
 };
 
 use portcullis_audit::Hash;
@@ -101,6 +102,7 @@ impl BackupStore {
         let after = earlier.last().map_or(0, |newest| newest.id.micros().saturating_add(1));
         let id = BackupId::new(self.now().max(after))?;
         let own = self.own_run(&earlier, meta.session, &body);
+        self.newest.fetch_max(id.micros(), Ordering::Relaxed);
         let group = own.unwrap_or_else(|| VersionRun::of(meta.session, id));
         let trailer = Trailer {
             v: 1,
@@ -132,11 +134,20 @@ impl BackupStore {
         Ok(Saved { id, sha256, bytes, objects, name, versions, crowded, loose })
     }
 
+    /// Ends every run: entries were exchanged. What a path stored before is there again after another
+    /// exchange, and undo needs a copy of it for the way back through both.
+    pub(crate) fn end_runs(&self) {
+        self.exchanged.fetch_max(self.newest.load(Ordering::Relaxed), Ordering::Relaxed);
+    }
+
     /// The run that a content goes on with: it is what the last change of the
     /// path stored, and the session made that itself. Anything else may be
     /// somebody's only copy, moved here or put here meanwhile.
     fn own_run(&self, earlier: &[Name], session: &Session, body: &Body) -> Option<VersionRun> {
         let last = earlier.last()?;
+        if last.id.micros() <= self.exchanged.load(Ordering::Relaxed) {
+            return None;
+        }
         let first = earlier.iter().find(|name| name.group == last.group)?;
         let is_content = matches!(body.kind, BackupKind::File | BackupKind::Buffer);
         if !is_content || last.group != VersionRun::of(session, first.id) {

@@ -20,7 +20,7 @@ use std::{
     os::fd::{AsFd, OwnedFd},
     sync::{
         Arc, Mutex, PoisonError, RwLock,
-        atomic::{AtomicBool, Ordering},
+        atomic::{AtomicBool, AtomicI64, Ordering},
     },
 };
 
@@ -59,8 +59,12 @@ pub struct BackupStore {
     pub(super) boot: Option<String>,
     /// Whether anything was saved through this handle.
     saved: AtomicBool,
+    /// The time of the newest backup that was saved through it.
+    pub(super) newest: AtomicI64,
+    /// The same when entries were last exchanged: no run goes on from before.
+    pub(super) exchanged: AtomicI64,
     #[cfg(test)]
-    pub(super) clock: std::sync::atomic::AtomicI64,
+    pub(super) clock: AtomicI64,
 }
 
 /// What pruning removed.
@@ -137,8 +141,10 @@ impl BackupStore {
             retention: RwLock::new(retention),
             boot: None,
             saved: AtomicBool::new(false),
+            newest: AtomicI64::new(i64::MIN),
+            exchanged: AtomicI64::new(i64::MIN),
             #[cfg(test)]
-            clock: std::sync::atomic::AtomicI64::new(0),
+            clock: AtomicI64::new(0),
         })
     }
 
@@ -242,7 +248,7 @@ impl BackupStore {
     pub(super) fn now(&self) -> i64 {
         #[cfg(test)]
         {
-            let micros = self.clock.load(std::sync::atomic::Ordering::Relaxed);
+            let micros = self.clock.load(Ordering::Relaxed);
             if micros != 0 {
                 return micros;
             }

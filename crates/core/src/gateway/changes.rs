@@ -312,6 +312,7 @@ impl Request for Exchange {
             [&one, &other].iter().all(|side| sees_all(transaction, side.permit.path(), &side.tree));
         let change = prepare::exchange(&transaction.context, one, other);
         let change = change.map_err(|error| of_content(error, sees_all))?;
+        transaction.gate.vault.end_runs();
         transaction.limited_change(draft, change, 0)
     }
 }

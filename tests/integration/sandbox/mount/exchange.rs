@@ -52,3 +52,31 @@ fn an_exchange_is_undone_as_the_one_change_that_it_is() {
         assert_eq!(end(place.command(&verified).spawn().unwrap()).code, 0);
     }
 }
+
+const TWICE: &str = "import ctypes, os\nlibc = ctypes.CDLL(None, use_errno=True)\n\
+    def exchange(a, b): assert libc.renameat2(-100, a, -100, b, 2) == 0\n\
+    def put(name, text):\n  with open(name, 'w') as file: file.write(text)\n\
+    put('x', 'A'); put('x', 'B'); exchange(b'x', b'file.txt')\n\
+    put('y', 'C'); exchange(b'file.txt', b'y'); exchange(b'y', b'x')\n\
+    for n in range(30): put('t', str(n)); os.rename('t', 'x')\n\
+    os.unlink('y'); put('file.txt', 'mine')";
+
+/// A version of the agent's own was let go, on the way back through which undo had to go.
+#[test]
+fn a_session_that_exchanged_twice_was_impossible_to_undo() {
+    let place = Place::mounted(users()[0]);
+    let path = place.at("ws/file.txt");
+    let before = std::fs::read_to_string(&path).unwrap();
+    let ended = place.exec(&["--quiet"], &format!("python3 -c \"{TWICE}\""));
+    assert_eq!(ended.code, 0, "{ended:?}");
+    assert_eq!(std::fs::read_to_string(&path).unwrap(), "mine");
+    let records = place.records();
+    let intent = records.iter().find(|record| said(record, "kind") == "intent").unwrap();
+    let session = said(intent, "session").to_owned();
+    let policy = place.at("policies/policy.toml");
+    let undo = ["backup", "undo", "--policy", &policy, "--session", &session, "--yes"];
+    let undone = end(place.command(&undo).spawn().unwrap());
+    assert_eq!(undone.code, 0, "{undone:?}");
+    assert_eq!(std::fs::read_to_string(&path).unwrap(), before);
+    assert!(!place.base().join("ws/x").exists());
+}
