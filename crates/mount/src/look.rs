@@ -1,6 +1,9 @@
 //! Names and attributes: LOOKUP, GETATTR, READDIR, READLINK.
 
-use std::sync::{Mutex, PoisonError};
+use std::{
+    collections::HashSet,
+    sync::{Mutex, PoisonError},
+};
 
 use portcullis_core::{Seen, Stat};
 use portcullis_policy::{ObjectKind, model::WorkspacePath};
@@ -251,11 +254,10 @@ impl Mount<'_> {
         let (path, policy) = (self.path(id)?, self.policy());
         let (mut entries, mut taken) = self.names_in(&path)?;
         entries.retain(|(_, kind)| is_served(*kind));
-        for name in self.lock().nodes.staged_only(id) {
-            if !entries.iter().any(|(listed, _)| **listed == *name) {
-                entries.push((name.to_string(), ObjectKind::File));
-            }
-        }
+        let staged = self.lock().nodes.staged_only(id);
+        let listed: HashSet<&str> = entries.iter().map(|(name, _)| name.as_str()).collect();
+        let staged: Vec<_> = staged.iter().filter(|name| !listed.contains(&***name)).collect();
+        entries.extend(staged.into_iter().map(|name| (name.to_string(), ObjectKind::File)));
         if let Some(scratch) = &self.scratch {
             // What the workspace has of such a name is not there.
             let rules = scratch.rules();
