@@ -63,8 +63,8 @@ impl Router<'_, '_> {
         }
         let node = mount.lock().nodes.child(from.0, from.1);
         let entries = Gathering { mount, scratch, pid }.entries(&old, node)?;
-        if there.is_some() {
-            scratch.remove_root(&mut scratch.change_roots(), &new)?;
+        if there.is_some() && !scratch.is_empty_root(&new)? {
+            return Err(Errno::NOTEMPTY);
         }
         let root = scratch.make_unnamed(&mut scratch.change_roots(), None)?;
         let moved = scratch.fill(root, &entries).and_then(|()| {
@@ -73,6 +73,9 @@ impl Router<'_, '_> {
             mount.request(pid, node.unwrap_or(from.0), &remove).map(drop)
         });
         moved.inspect_err(|_| scratch.drop_root(root))?;
+        if there.is_some() {
+            scratch.remove_root(&mut scratch.change_roots(), &new)?;
+        }
         mount.counts.changes.add();
         scratch.name_root(&mut scratch.change_roots(), root, new)?;
         let mut state = mount.lock();

@@ -152,6 +152,16 @@ impl Scratch {
         self.table().remove_root(root.node);
     }
 
+    /// Returns whether the directory at `path` is empty.
+    ///
+    /// # Errors
+    /// `ENOENT`; as the system says.
+    pub(crate) fn is_empty_root(&self, path: &WorkspacePath) -> Result<bool> {
+        let root = self.roots().by_path.get(path).copied().ok_or(Errno::NOENT)?;
+        let directory = place::directory(&self.base, &roots::content(root.number))?;
+        Ok(place::list(directory)?.is_empty())
+    }
+
     /// Removes a file or an empty directory.
     ///
     /// # Errors

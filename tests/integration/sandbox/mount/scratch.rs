@@ -43,6 +43,15 @@ fn what_is_done_in_scratch_is_outside_and_not_recorded() {
     }
 }
 
+/// The empty directory was removed before the policy was asked.
+#[test]
+fn a_denied_rename_removed_the_scratch_directory_of_that_name() {
+    let rule = "\n[[rules]]\nid = \"stays\"\neffect = \"deny\"\noperations = [\"remove\"]\npaths = [\"dir/**\"]\n";
+    let place = Place::with_scratch(users()[0], rule);
+    let ended = place.exec(&[], "mkdir target; mv -T dir target || ls -d target dir");
+    assert_eq!(ended.stdout, "dir\ntarget\n", "{ended:?}");
+}
+
 #[test]
 fn another_agent_or_policy_sees_nothing_of_it() {
     let place = Place::with_scratch(users()[0], "");
