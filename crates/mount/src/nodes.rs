@@ -11,7 +11,10 @@ use std::{collections::BTreeMap, sync::Arc};
 use portcullis_policy::{ObjectKind, model::WorkspacePath};
 use rustix::io::Errno;
 
-use crate::node::{NO_POLICY, Node, Place};
+use crate::{
+    node::{NO_POLICY, Node, Place},
+    staged::Staged,
+};
 
 /// The workspace root.
 pub(crate) const ROOT: u64 = 1;
@@ -80,6 +83,12 @@ impl Nodes {
     /// The node that has a name in a directory.
     pub(crate) fn child(&self, parent: u64, name: &str) -> Option<u64> {
         self.nodes.get(&parent)?.children.get(name).copied()
+    }
+
+    /// The staged versions.
+    pub(crate) fn staged(&self) -> Vec<(u64, Arc<Staged>)> {
+        let staged = self.nodes.iter().filter_map(|(id, node)| Some((*id, node.staged()?)));
+        staged.map(|(id, staged)| (id, Arc::clone(staged))).collect()
     }
 
     /// The names in a directory that exist in this mount alone.

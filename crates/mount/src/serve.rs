@@ -72,6 +72,12 @@ impl Mount<'_> {
                 }
             });
             let ended = session.run(&Router::new(self), self.options.threads.max(2) + 1);
+            // The kernel tells of the last close of a file when nobody waits for it any more.
+            let staged = self.lock().nodes.staged();
+            for (node, staged) in staged.into_iter().take_while(|_| !stopper.is_ordered()) {
+                // A refusal is on record.
+                let _ = self.commit(node, &staged, 0);
+            }
             self.is_over.store(true, Ordering::Release);
             self.invalidations.end();
             self.repeats.end();

@@ -246,3 +246,24 @@ fn each_end_of_a_session_has_a_record_of_its_scratch() {
         assert_eq!(scratch_records(&place).len(), before + 1, "{signal:?} {ended:?}");
     }
 }
+
+/// The kernel tells of the last close of a file when nobody waits for it any more.
+#[test]
+fn files_that_a_command_emptied_as_it_ended_were_as_before() {
+    for who in users() {
+        let place = Place::mounted(who);
+        let path = |number: u32| place.at(&format!("ws/many{number}"));
+        for number in 0..40 {
+            std::fs::write(path(number), "as before").unwrap();
+        }
+        if is_root() && who != As::Root {
+            place.give_away();
+        }
+        let script = "python3 -c 'import os\nfor n in range(40): os.open(\"many%d\" % n, os.O_WRONLY | os.O_TRUNC)'";
+        let ended = place.exec(&[], script);
+        assert_eq!(ended.code, 0, "{ended:?}");
+        let left: Vec<_> =
+            (0..40).filter(|n| !std::fs::read(path(*n)).unwrap().is_empty()).collect();
+        assert!(left.is_empty(), "{who:?} {left:?} {ended:?}");
+    }
+}
