@@ -1,7 +1,7 @@
 //! The agent's own home directory, which persists between its visits unless somebody removes it.
 
 use std::{
-    ffi::{CString, OsStr, OsString},
+    ffi::{CStr, CString, OsStr, OsString},
     io,
     os::{
         fd::{AsFd, OwnedFd},
@@ -12,8 +12,8 @@ use std::{
 
 use rustix::{
     fs::{
-        AtFlags, Dir, FlockOperation, Gid, Mode, OFlags, RenameFlags, Uid, chmod, chownat, flock,
-        fstat, mkdir, open, openat, renameat_with, unlink, unlinkat,
+        AtFlags, Dir, FlockOperation, Gid, Mode, OFlags, Uid, chmod, chownat, flock, fstat, mkdir,
+        open, openat, unlink, unlinkat,
     },
     io::Errno,
     path::Arg,
@@ -142,44 +142,62 @@ fn remove(homes: &OwnedFd, name: &OsStr) -> io::Result<()> {
     Ok(unlinkat(homes, lock_of(name), AtFlags::empty())?)
 }
 
-/// Removes a directory with all that is in it, whatever its modes are and however deep it goes.
-fn remove_tree(above: &OwnedFd, name: &OsStr) -> io::Result<()> {
-    let home = writable(above, name)?;
-    let mut number = 0_u64;
+/// A directory above the one that is being emptied.
+struct Above {
+    /// The name in it of the one below.
+    name: CString,
+    /// Device and inode.
+    identity: (u64, u64),
+    /// Where in it to go on.
+    next: i64,
+}
+
+/// Removes a directory with all that is in it, whatever its modes are. However deep it goes, one
+/// directory is open at a time, and each is read once.
+fn remove_tree(homes: &OwnedFd, name: &OsStr) -> io::Result<()> {
+    let (mut here, mut next) = (writable(homes, name)?, 0);
+    let mut above: Vec<Above> = Vec::new();
     loop {
-        let names = names(&home)?;
-        if names.is_empty() {
-            return Ok(unlinkat(above, name, AtFlags::REMOVEDIR)?);
-        }
-        for name in names {
-            if is_unlinked(&home, &name)? {
-                continue;
+        if let Some(name) = next_directory(&here, &mut next)? {
+            let inner = writable(&here, &name)?;
+            above.push(Above { name, identity: identity(&here)?, next });
+            (here, next) = (inner, 0);
+        } else if let Some(Above { name, identity: expected, next: then }) = above.pop() {
+            here = openat(&here, "..", FOUND | OFlags::RDONLY, Mode::empty())?;
+            if identity(&here)? != expected {
+                return Err(Errno::XDEV.into());
             }
-            let inner = writable(&home, &name)?;
-            // What is in it comes up a level, so that depth takes neither stack nor descriptors.
-            for child in self::names(&inner)? {
-                if is_unlinked(&inner, &child)? {
-                    continue;
-                }
-                writable(&inner, &child)?;
-                let to = |number: u64| {
-                    let name = number.to_string();
-                    renameat_with(&inner, &child, &home, name, RenameFlags::NOREPLACE)
-                };
-                while let Err(errno) = to(number) {
-                    if errno != Errno::EXIST {
-                        return Err(errno.into());
-                    }
-                    number += 1;
-                }
-            }
-            unlinkat(&home, &name, AtFlags::REMOVEDIR)?;
+            unlinkat(&here, &name, AtFlags::REMOVEDIR)?;
+            next = then;
+        } else {
+            return Ok(unlinkat(homes, name, AtFlags::REMOVEDIR)?);
         }
     }
 }
 
+fn identity(directory: &OwnedFd) -> io::Result<(u64, u64)> {
+    let facts = fstat(directory)?;
+    Ok((facts.st_dev, facts.st_ino))
+}
+
+/// Removes what is in a directory from `next` on, up to the first directory there; gives its
+/// name.
+fn next_directory(directory: &OwnedFd, next: &mut i64) -> io::Result<Option<CString>> {
+    let mut read = Dir::read_from(directory)?;
+    read.seek(*next)?;
+    for entry in read {
+        let entry = entry?;
+        *next = entry.offset();
+        let name = entry.file_name();
+        if !matches!(name.to_bytes(), b"." | b"..") && !is_unlinked(directory, name)? {
+            return Ok(Some(name.to_owned()));
+        }
+    }
+    Ok(None)
+}
+
 /// Removes what is no directory; false if it is one.
-fn is_unlinked(directory: &OwnedFd, name: &CString) -> io::Result<bool> {
+fn is_unlinked(directory: &OwnedFd, name: &CStr) -> io::Result<bool> {
     match unlinkat(directory, name, AtFlags::empty()) {
         Ok(()) => Ok(true),
         Err(Errno::ISDIR) => Ok(false),

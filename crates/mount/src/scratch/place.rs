@@ -111,8 +111,8 @@ pub(crate) fn list_within(
 
 /// A directory that a walk is in.
 struct Level {
-    /// What is left of it.
-    entries: Vec<Listed>,
+    /// Where in it to go on.
+    next: i64,
     /// Its name in the one above, and which one that is.
     name: Box<OsStr>,
     above: (u64, u64),
@@ -131,8 +131,33 @@ impl Level {
         }
         let flags = OFlags::RDONLY | OFlags::DIRECTORY;
         let directory = open(parent, Path::new(&*name), flags, Mode::empty())?;
-        let (entries, above) = (list(&directory)?, identity(parent)?);
-        Ok((directory, Self { entries, name, above, closed }))
+        let above = identity(parent)?;
+        Ok((directory, Self { next: 0, name, above, closed }))
+    }
+
+    /// Calls `found` for what is left in it, which is `directory`, up to the next directory there;
+    /// gives its name.
+    fn next_directory(
+        &mut self,
+        directory: &OwnedFd,
+        found: &mut impl FnMut(&OwnedFd, &OsStr, &Stat) -> Result<()>,
+    ) -> Result<Option<Box<OsStr>>> {
+        let mut read = Dir::read_from(directory)?;
+        read.seek(self.next)?;
+        for entry in read {
+            let entry = entry?;
+            self.next = entry.offset();
+            let name = OsStr::from_bytes(entry.file_name().to_bytes());
+            if !is_name(name) {
+                continue;
+            }
+            let facts = statat(directory, name, AtFlags::SYMLINK_NOFOLLOW)?;
+            if kind(&facts) == FileType::Directory {
+                return Ok(Some(name.into()));
+            }
+            found(directory, name, &facts)?;
+        }
+        Ok(None)
     }
 
     /// Leaves it as it was.
@@ -161,15 +186,10 @@ pub(crate) fn walk(
     let (mut here, level) = Level::enter(&parent, top.into())?;
     let mut levels = vec![level];
     while let Some(level) = levels.last_mut() {
-        if let Some(entry) = level.entries.pop() {
-            let facts = statat(&here, &*entry.name, AtFlags::SYMLINK_NOFOLLOW)?;
-            if kind(&facts) == FileType::Directory {
-                let (child, level) = Level::enter(&here, entry.name)?;
-                levels.push(level);
-                here = child;
-            } else {
-                found(&here, &entry.name, &facts)?;
-            }
+        if let Some(name) = level.next_directory(&here, found)? {
+            let (child, level) = Level::enter(&here, name)?;
+            levels.push(level);
+            here = child;
         } else if let Some(level) = levels.pop() {
             if levels.is_empty() {
                 return level.leave(&parent);
@@ -264,5 +284,27 @@ mod tests {
         };
         assert_eq!(list_within(&base, room).unwrap_err(), Errno::NOMEM);
         assert_eq!(asked, 11);
+    }
+
+    /// All names of a directory were held at once, and those of all above it.
+    #[test]
+    fn a_large_directory_is_walked() {
+        let place = tempfile::tempdir().unwrap();
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY;
+        let base = rustix::fs::open(place.path(), flags, Mode::empty()).unwrap();
+        mkdirat(&base, "7", Mode::RWXU).unwrap();
+        let top = open(&base, Path::new("7"), flags, Mode::empty()).unwrap();
+        for name in 0..3000 {
+            mkdirat(&top, name.to_string(), Mode::RWXU).unwrap();
+        }
+        let mut count = 0;
+        let count_one = &mut |_: &OwnedFd, _: &OsStr, _: &Stat| {
+            count += 1;
+            Ok(())
+        };
+        walk(&base, Path::new("7"), count_one).unwrap();
+        assert_eq!(count, 3000);
+        remove_all(&base, Path::new("7")).unwrap();
+        assert_eq!(list(&base).unwrap().len(), 0);
     }
 }
