@@ -60,6 +60,7 @@ pub(crate) fn plain_cell(
         workspace: ground.workspace.to_owned(),
         alias: None,
         further: Vec::new(),
+        links: Vec::new(),
         state: ground.state.to_owned(),
         trusted: ground.trusted.clone(),
         home,

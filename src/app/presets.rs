@@ -39,6 +39,9 @@ pub(crate) struct Preset {
     /// The command that speaks ACP; empty for an agent that does not.
     #[serde(default)]
     pub(crate) acp: Vec<String>,
+    /// The command that is interactive on a terminal.
+    #[serde(default)]
+    pub(crate) terminal: Vec<String>,
     /// Variables that it gets from the environment of the command, where they are set.
     #[serde(default)]
     pub(crate) env: Vec<String>,

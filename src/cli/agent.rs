@@ -1,6 +1,7 @@
 //! What the commands share that start a program in a sandbox and a gate beside it: options,
 //! the two processes and what they say to each other.
 
+pub(super) mod agent_config;
 pub(super) mod command;
 pub(super) mod gateway_process;
 mod gateway_start;

@@ -59,6 +59,7 @@ fn object(preset: &Preset) -> Value {
         "title": preset.title,
         "programs": preset.programs,
         "acp": preset.acp,
+        "terminal": preset.terminal,
         "source": preset.source,
         "env": preset.env,
         "set": preset.set,
@@ -71,7 +72,7 @@ fn object(preset: &Preset) -> Value {
 /// What the preset stands for, as options of `run`.
 fn print(preset: &Preset) {
     outln!("{}: {}", preset.name, preset.title);
-    outln!("  --agent-read   the installation of its program");
+    outln!("  --agent-read   its program, with its packages (`node_modules`) or libraries (`lib`)");
     let options = [("--agent-env", &preset.env), ("--agent-env", &preset.set)];
     for (option, value) in options.into_iter().chain([("--agent-network", &preset.network)]) {
         for value in value {
@@ -84,8 +85,9 @@ fn print(preset: &Preset) {
     if let Some(source) = &preset.source {
         outln!("  --source {source}");
     }
-    if !preset.acp.is_empty() {
-        let words = preset.acp.iter().map(|word| render::quoted(Path::new(word)));
-        outln!("  -- {}", words.collect::<Vec<_>>().join(" "));
+    let commands = [("ACP", &preset.acp), ("on a terminal", &preset.terminal)];
+    for (what, command) in commands.into_iter().filter(|(_, command)| !command.is_empty()) {
+        let words = command.iter().map(|word| render::quoted(Path::new(word)));
+        outln!("  -- {} ({what})", words.collect::<Vec<_>>().join(" "));
     }
 }

@@ -50,7 +50,8 @@ fn parse_timeout(text: &str) -> Result<Duration, &'static str> {
 pub(crate) fn run(args: Args) -> Result<ExitCode, Failure> {
     Command {
         sandbox: args.sandbox,
-        commands: vec![args.command],
+        command: args.command,
+        shells: Vec::new(),
         environment: BTreeMap::new(),
         streams: StandardStreams::Own,
         timeout: args.timeout,

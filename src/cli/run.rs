@@ -5,15 +5,13 @@
 //! the others, passes signals on, waits, and gives the exit code. It reads
 //! nothing that the agent wrote.
 
-mod agent_config;
 mod forward;
 
 use std::{ffi::OsString, path::PathBuf, process::ExitCode};
 
-use serde_json::Value;
-
 use self::forward::Ways;
 use super::agent::{
+    agent_config,
     options::SandboxOptions,
     protocol::{Acp, Service},
     repository,
@@ -78,6 +76,15 @@ pub(crate) struct Args {
 pub(crate) fn run(mut args: Args) -> Result<ExitCode, Failure> {
     let preset = args.sandbox.preset()?;
     match &preset {
+        Some(preset) if args.command.is_empty() && preset.acp.is_empty() => {
+            let name = &preset.name;
+            return Err(Failure::new(format_args!("{} does not speak ACP", preset.title))
+                .exit(Exit::Usage)
+                .help(format_args!(
+                    "`portcullis shell --preset {name}` starts it on a terminal, and `portcullis \
+                     exec --preset {name} -- COMMAND` without one"
+                )));
+        }
         Some(preset) if args.command.is_empty() => {
             args.command = preset.acp.iter().map(OsString::from).collect();
         }
@@ -123,8 +130,6 @@ pub(crate) fn run(mut args: Args) -> Result<ExitCode, Failure> {
     let is_denied = !pending.report.denied.is_empty();
     workspaces.warn_of_observing();
     ways.warn();
-    let changed = cell.write.iter().map(|grant| grant.path.clone());
-    let configurations = agent_config::warn(&cell.workspace, changed);
     if let Some(Err(why)) = &pending.hatch {
         errln!("portcullis: note: the agent is not offered the gate's MCP server: {why}");
     }
@@ -140,15 +145,13 @@ pub(crate) fn run(mut args: Args) -> Result<ExitCode, Failure> {
     }
     ways.note(&mut facts);
     facts.insert("mcp".to_owned(), mcp(&pending, &args, &ways).into());
-    if !configurations.is_empty() {
-        let configurations: Vec<_> = configurations.iter().map(|c| c.to_string_lossy()).collect();
-        facts.insert("agentConfig".to_owned(), Value::from(configurations));
-    }
+    agent_config::warn(&cell, &mut facts);
     let session = introduce(&mut gate, &pending, &cell, facts)?.session;
     let has_mount = pending.report.mount;
     let shipping = workspaces.ship()?;
-    let prepare = |opened| repository::prepare(&pending, opened, &session, &signals);
-    workspaces.all().try_for_each(prepare)?;
+    for opened in workspaces.all() {
+        repository::prepare(&pending, opened, &session, (&signals, None))?;
+    }
     let running = pending.release().map_err(explain)?;
     let ended = Supervisor::new(running, gate, (signals, suspend), watches, Manner::Agent)?.run();
     finish(shipping);

@@ -37,15 +37,16 @@ const LOCALE_VARIABLES: [&str; 3] = ["LC_ALL", "LC_CTYPE", "LANG"];
     ended it.\n\nExamples:\n  \
     portcullis shell\n  \
     portcullis shell -- vim src/main.rs\n  \
-    portcullis shell --preset claude-code -- claude"
+    portcullis shell --preset claude-code\n  \
+    portcullis shell --preset claude-code -- bash"
 )]
 pub(crate) struct Args {
     #[command(flatten)]
     sandbox: SandboxOptions,
     #[command(flatten)]
     report: ReportOptions,
-    /// The program and its arguments [default: $SHELL, if it is there in the sandbox, else
-    /// /bin/sh]
+    /// The program and its arguments [default: the preset's, or $SHELL, if it is there in the
+    /// sandbox, else /bin/sh]
     #[arg(last = true, value_name = "COMMAND")]
     command: Vec<OsString>,
 }
@@ -58,16 +59,13 @@ pub(crate) fn run(args: Args) -> Result<ExitCode, Failure> {
             .help("use `portcullis exec -- COMMAND` for a command that has none")
             .beside_result());
     }
-    let commands = match args.command.as_slice() {
-        [] => shells(std::env::var_os("SHELL")),
-        command => vec![command.to_vec()],
-    };
     let given = |name: &str| Some((name.into(), std::env::var_os(name)?));
     let environment: BTreeMap<_, _> = TERMINAL_VARIABLES.into_iter().filter_map(given).collect();
     let locale = LOCALE_VARIABLES.into_iter().filter_map(std::env::var_os);
     Command {
         sandbox: args.sandbox,
-        commands,
+        command: args.command,
+        shells: shells(std::env::var_os("SHELL")),
         environment,
         streams: StandardStreams::Terminal { is_utf8: is_utf8(locale) },
         timeout: None,

@@ -6,9 +6,9 @@ use std::{
     ffi::OsString,
     os::{
         fd::{AsFd as _, OwnedFd},
-        unix::{ffi::OsStrExt as _, process::CommandExt as _},
+        unix::process::CommandExt as _,
     },
-    path::{Component, Path, PathBuf},
+    path::{Path, PathBuf},
     process::{Command, Stdio},
 };
 
@@ -32,7 +32,7 @@ use super::{
     requirements,
     resolve::{Resolved, resolve_missing},
     selftest,
-    spec::{self, Cell, Enforcement, Grant, Mode, Network, StandardStreams},
+    spec::{self, Cell, Enforcement, Mode, Network, StandardStreams},
     stage::Stage,
     streams::Streams,
     trusted_paths::{Access, AgentPath, Trusted, TrustedPath, TrustedPaths},
@@ -121,7 +121,7 @@ impl Cell {
     }
 
     /// What the agent may read, and what it may change, looked up.
-    fn grants(&self) -> Result<(Vec<Resolved>, Vec<Resolved>), GrantError> {
+    pub(super) fn grants(&self) -> Result<(Vec<Resolved>, Vec<Resolved>), GrantError> {
         Ok((layout::resolve_grants(&self.read)?, layout::resolve_grants(&self.write)?))
     }
 
@@ -164,45 +164,19 @@ impl Cell {
         let suspects = hint::directories(&named, &kept);
         let aliases = workspaces.iter().zip(self.workspaces());
         let aliases = aliases.filter_map(|(root, (_, alias))| Some(layout::links_to(root, alias?)));
-        let links = program.links.iter().cloned().chain(aliases.flatten()).collect();
+        let links = program.links.iter().chain(&self.links).cloned();
+        let links = links.chain(aliases.flatten()).collect();
         Ok(Prepared { read, write, workspaces, program, links, suspects })
     }
 
-    /// Lets the agent read the installation of its program, unless it sees it anyway. Returns the
-    /// directories that were added.
-    ///
-    /// # Errors
-    /// [`LaunchError`] where the program cannot be found.
-    pub fn read_installation(&mut self) -> Result<Vec<PathBuf>, LaunchError> {
-        let (read, write) = self.grants()?;
-        let reach = self.reach(&read, &write);
-        let program = self.find_program(&self.existing_workspaces()?, &reach)?;
-        let missing: Vec<_> = program.needs.into_iter().filter(|p| !reach.sees(p)).collect();
-        let added = hint::directories(&missing, &self.kept());
-        let grants = added.iter().map(|path| Grant { path: path.clone(), required: true });
-        self.read.extend(grants);
-        Ok(added)
-    }
-
     /// The workspaces' paths, canonical.
-    fn existing_workspaces(&self) -> Result<Vec<PathBuf>, LaunchError> {
+    pub(super) fn existing_workspaces(&self) -> Result<Vec<PathBuf>, LaunchError> {
         let found = self.workspaces().map(|(root, _)| mounts::existing(root));
         found.collect::<Result<_, _>>().map_err(|e| LaunchError::Io("look up the workspace", e))
     }
 
-    fn find_program(&self, workspaces: &[PathBuf], reach: &Reach) -> Result<Program, LaunchError> {
-        let directory =
-            std::env::current_dir().map_err(|e| LaunchError::Io("look up this directory", e))?;
-        let path = std::env::var_os("PATH");
-        match self.program_in_mount(&directory, workspaces) {
-            // What is looked up for a hint would tell what is there.
-            Some(path) => Ok(Program { path, ..Program::default() }),
-            None => Ok(hint::find(&self.program, path.as_deref(), &directory, reach)?),
-        }
-    }
-
     /// What no agent is given, and nothing in which it lies.
-    fn kept(&self) -> Vec<PathBuf> {
+    pub(super) fn kept(&self) -> Vec<PathBuf> {
         let private = self.trusted.iter().filter(|trusted| trusted.role.is_private());
         self.workspaces()
             .map(|(root, _)| root)
@@ -212,23 +186,9 @@ impl Cell {
             .collect()
     }
 
-    /// The program's path, if it lies in a workspace and there is to be a mount: the agent
-    /// executes what it finds there.
-    fn program_in_mount(&self, directory: &Path, workspaces: &[PathBuf]) -> Option<PathBuf> {
-        let path = directory.join(&self.program);
-        let is_plain = path.components().all(|part| part != Component::ParentDir);
-        let named = self.program.as_bytes().contains(&b'/') && is_plain;
-        let mut roots = workspaces.iter().zip(self.workspaces()).filter(|_| self.mount && named);
-        roots.find_map(|(root, (_, alias))| {
-            let mut names = [Some(root.as_path()), alias].into_iter().flatten();
-            let inside = names.find_map(|name| path.strip_prefix(name).ok());
-            inside.map(|inside| root.join(inside))
-        })
-    }
-
     /// What the agent may change and sees. One that is not confined does both
     /// everywhere, so nothing is kept from it.
-    fn reach(&self, read: &[Resolved], write: &[Resolved]) -> Reach {
+    pub(super) fn reach(&self, read: &[Resolved], write: &[Resolved]) -> Reach {
         if self.floor == Enforcement::None {
             return Reach::default();
         }
@@ -300,6 +260,9 @@ impl Cell {
         let (news, descriptors) = match sent {
             Ok(Some(news)) => news,
             Ok(None) => channel.receive_within(PATIENCE).map_err(LaunchError::Channel)?,
+            Err(error @ ChannelError::TooLarge(_)) => {
+                return Err(LaunchError::Channel(error).into());
+            }
             // A stage that failed early did not wait for the rest; it says why.
             Err(error) => match channel.receive_within(PATIENCE) {
                 Ok(news) => news,

@@ -40,7 +40,9 @@ pub enum ChannelError {
     #[error("cannot read a message between processes: {0}")]
     Format(#[from] serde_json::Error),
     /// The message is larger than a packet may be.
-    #[error("a message between processes is too large: {0} bytes (is the environment very large?)")]
+    #[error(
+        "a message between processes is too large: {0} bytes (are the arguments or the environment very large?)"
+    )]
     TooLarge(usize),
     /// The other end is gone.
     #[error("the other process ended")]

@@ -8,9 +8,12 @@ use std::{
     time::{Duration, Instant},
 };
 
+use nix::sys::signal::{SigSet, Signal};
 use rustix::{
     event::{PollFd, PollFlags, poll},
     io::{Errno, read, retry_on_intr, write},
+    process::getpgrp,
+    termios::tcgetpgrp,
 };
 
 /// How many bytes are read at once of what a program writes.
@@ -18,6 +21,9 @@ const OUTPUT_CHUNK: usize = 64 * 1024;
 /// How many bytes of input are read before the program asks for them: whether it will, nobody
 /// knows, and what is read is lost to the programs after it. It is also the pipe's size.
 pub(super) const INPUT_CHUNK: usize = 4096;
+/// How long input from a terminal waits, before it is tried again, for this process to come to the
+/// foreground.
+const BACKGROUND: Duration = Duration::from_millis(100);
 
 /// A standard stream of this process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -72,7 +78,10 @@ impl Forwarder {
         let Self { from, to, stream } = self;
         let mut ends_line = true;
         let size = if stream == Stream::Input { INPUT_CHUNK } else { OUTPUT_CHUNK };
-        let result = copy(&from, &to, size, &mut ends_line);
+        // A terminal would stop this process for them in the background, and not the command.
+        let blocked: SigSet = [Signal::SIGTTIN, Signal::SIGTTOU].into_iter().collect();
+        let blocked = blocked.thread_block().map_err(|_| Errno::INVAL);
+        let result = blocked.and_then(|()| copy(&from, &to, size, &mut ends_line));
         // A reader that is gone is no failure: the program hears of it by its own pipe.
         let result = result.or_else(|error| match error {
             Errno::PIPE | Errno::CONNRESET => Ok(()),
@@ -107,6 +116,11 @@ fn copy(from: &OwnedFd, to: &OwnedFd, size: usize, ends_line: &mut bool) -> Resu
             Ok(0) => return Ok(()),
             Ok(count) => count,
             Err(Errno::INTR | Errno::AGAIN) => continue,
+            // What is typed is the foreground's.
+            Err(Errno::IO) if tcgetpgrp(from).is_ok_and(|group| group != getpgrp()) => {
+                thread::sleep(BACKGROUND);
+                continue;
+            }
             Err(error) => return Err(error),
         };
         let mut rest = buffer.get(..count).unwrap_or_default();
@@ -144,7 +158,7 @@ pub struct Outputs {
 /// How the way ended.
 #[derive(Debug)]
 pub struct Forwarded {
-    /// What could not be written.
+    /// What could not be read or written.
     pub failures: Vec<(Stream, io::Error)>,
     /// Whether the last byte on standard error, if there is one, ended a line.
     pub ends_line: bool,
@@ -158,10 +172,10 @@ impl Outputs {
         while let (false, Some(copied)) = (self.pending.is_empty(), &self.copied) {
             let left = end.map(|end| end.saturating_duration_since(Instant::now()));
             match copied.recv_timeout(left.unwrap_or(Duration::MAX)) {
-                Ok(Copied { stream: Stream::Input, .. }) => {}
                 Ok(Copied { stream, ends_line, result }) => {
                     self.pending.retain(|pending| *pending != stream);
-                    forwarded.ends_line &= ends_line || stream == Stream::Output;
+                    let is_shown = matches!(stream, Stream::Error | Stream::Both);
+                    forwarded.ends_line &= ends_line || !is_shown;
                     forwarded.failures.extend(result.err().map(|error| (stream, error)));
                 }
                 Err(reason) => {
@@ -174,6 +188,10 @@ impl Outputs {
                     forwarded.ends_line = false;
                 }
             }
+        }
+        // That of the input may have ended after the others, or goes on.
+        for Copied { stream, result, .. } in self.copied.iter().flat_map(Receiver::try_iter) {
+            forwarded.failures.extend(result.err().map(|error| (stream, error)));
         }
         forwarded
     }

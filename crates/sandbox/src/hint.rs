@@ -233,30 +233,59 @@ pub(super) fn named_in(arguments: &[OsString], sees: impl Fn(&Path) -> bool) -> 
 /// be read: installations rather than single files, and none in which anything
 /// of `kept` lies, which no agent is given.
 pub(super) fn directories(missing: &[PathBuf], kept: &[PathBuf]) -> Vec<PathBuf> {
+    outermost(missing.iter().map(|path| installation(path, kept)).collect())
+}
+
+/// Those of the paths that lie in none of the others.
+fn outermost(paths: BTreeSet<PathBuf>) -> Vec<PathBuf> {
+    let lies_in = |path: &Path| paths.iter().any(|other| other != path && path.starts_with(other));
+    paths.iter().filter(|path| !lies_in(path)).cloned().collect()
+}
+
+/// What a program can do with that needs `missing`: each file, with the packages among which it
+/// lies or the libraries beside it. What else lies in the same prefix may be anything: a
+/// project, the token of a package registry.
+pub(super) fn libraries(missing: &[PathBuf], kept: &[PathBuf]) -> Vec<PathBuf> {
     let mut chosen = BTreeSet::new();
     for path in missing {
-        chosen.insert(installation(path, kept));
+        let prefix = programs(path).and_then(Path::parent);
+        let libraries = prefix.filter(|prefix| !too_general(prefix, kept));
+        let libraries =
+            libraries.map(|prefix| prefix.join("lib")).filter(|path| is_directory(path));
+        let packages = packages(path).filter(|packages| !too_general(packages, kept));
+        chosen.extend(packages.map(Path::to_owned).or(libraries));
+        chosen.insert(path.clone());
     }
-    let all: Vec<_> = chosen.iter().cloned().collect();
-    chosen.retain(|path| !all.iter().any(|other| other != path && path.starts_with(other)));
-    chosen.into_iter().collect()
+    outermost(chosen)
+}
+
+fn is_directory(path: &Path) -> bool {
+    rustix::fs::stat(path).is_ok_and(|stat| FileType::from_raw_mode(stat.st_mode).is_dir())
+}
+
+fn is(path: &Path, name: &str) -> bool {
+    path.file_name() == Some(OsStr::new(name))
+}
+
+/// The outermost directory of packages: a package needs those beside it.
+fn packages(path: &Path) -> Option<&Path> {
+    path.ancestors().filter(|above| is(above, "node_modules")).last()
+}
+
+/// The directory of programs in which `path` lies.
+fn programs(path: &Path) -> Option<&Path> {
+    let mut above = path.ancestors();
+    above.find(|above| PROGRAM_DIRECTORIES.iter().any(|name| is(above, name)))
 }
 
 /// The installation that `path` belongs to.
 fn installation(path: &Path, kept: &[PathBuf]) -> PathBuf {
-    let is_directory =
-        rustix::fs::stat(path).is_ok_and(|s| FileType::from_raw_mode(s.st_mode).is_dir());
-    if is_directory {
+    if is_directory(path) {
         return path.to_owned();
     }
-    let is = |above: &Path, name: &str| above.file_name() == Some(OsStr::new(name));
-    // A package needs those beside it: the outermost directory of packages counts,
-    // and with it the prefix where npm puts programs (`X/lib/node_modules`, `X/bin`).
-    let packages = path.ancestors().filter(|above| is(above, "node_modules")).last();
-    let marker = packages.or_else(|| {
-        let mut above = path.ancestors();
-        above.find(|above| PROGRAM_DIRECTORIES.iter().any(|program| is(above, program)))
-    });
+    // With packages belongs the prefix where npm puts programs (`X/lib/node_modules`, `X/bin`).
+    let packages = packages(path);
+    let marker = packages.or_else(|| programs(path));
     // `X/lib/node_modules/…`, `X/bin/…`: all of X.
     let root = marker.and_then(|marker| {
         let above = marker.parent()?;
@@ -325,6 +354,22 @@ mod tests {
         assert_eq!(suggest(&format!("/opt/npm/node_modules/a/{scoped}")), [Path::new("/opt/npm")]);
         assert_eq!(suggest("/home/u/bin/agent"), [Path::new("/home/u/bin")]);
         assert_eq!(suggest("/opt/agent"), [Path::new("/opt/agent")]);
+    }
+
+    #[test]
+    fn libraries_are_no_whole_prefix() {
+        let tmp = tempfile::tempdir().unwrap();
+        let base = crate::mounts::existing(tmp.path()).unwrap();
+        for directory in ["python", "python/bin", "python/lib", "cargo", "cargo/bin"] {
+            rustix::fs::mkdir(base.join(directory), Mode::RWXU).unwrap();
+        }
+        let of = |path: &str| libraries(&[base.join(path)], &[]);
+        assert_eq!(of("cargo/bin/codex"), [base.join("cargo/bin/codex")]);
+        let python = [base.join("python/bin/python3"), base.join("python/lib")];
+        assert_eq!(of("python/bin/python3"), python);
+        let script = "project/node_modules/@scope/agent/bin/agent.js";
+        assert_eq!(of(script), [base.join("project/node_modules")]);
+        assert_eq!(of("venv/agent"), [base.join("venv/agent")]);
     }
 
     #[test]

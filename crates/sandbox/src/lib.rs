@@ -11,6 +11,7 @@
 //! words, and contains no unsafe code: processes are made by executing this
 //! binary again.
 
+mod agent_programs;
 mod bait;
 mod broker;
 mod built;
@@ -39,6 +40,7 @@ mod places;
 mod probe;
 mod process;
 mod program;
+
 mod pseudo_terminal;
 mod random;
 mod reach;

@@ -103,6 +103,8 @@ pub struct Cell {
     pub home: PathBuf,
     /// What it may read and execute.
     pub read: Vec<Grant>,
+    /// Links that it finds besides, each with what it leads to.
+    pub links: Vec<(PathBuf, PathBuf)>,
     /// What it may also change.
     pub write: Vec<Grant>,
     /// What it may connect to.

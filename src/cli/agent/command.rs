@@ -17,6 +17,7 @@ use serde_json::Value;
 
 use self::{home::Home, summary::Summaries};
 use super::{
+    agent_config,
     options::SandboxOptions,
     protocol::Service,
     repository,
@@ -28,11 +29,13 @@ use crate::{
     app::{
         failure::{Context as _, Failure},
         fresh::{Destination, Fresh},
+        opened::Opened,
+        presets::Preset,
         stderr,
     },
     sandbox::{
-        Cell, Enforcement, Forwarded, Grant, StandardStreams, Trusted, TrustedPath, TrustedPaths,
-        unblock_signals,
+        Cell, Enforcement, Forwarded, Grant, StandardStreams, Stream, Trusted, TrustedPath,
+        TrustedPaths, unblock_signals,
     },
 };
 
@@ -60,8 +63,8 @@ pub(in crate::cli) struct ReportOptions {
     quiet: bool,
 }
 
-/// The command and what it was granted, for its record. An argument that does not fit is left
-/// out: the rules about secrets do not know a part of a token.
+/// The command and what it was granted, for its record. Arguments from the first on that does not
+/// fit are left out, and counted: the rules about secrets do not know a part of a token.
 fn granted(cell: &Cell) -> BTreeMap<String, Value> {
     let mut room = MAX_COMMAND;
     let fits = |argument: &OsString| {
@@ -71,16 +74,21 @@ fn granted(cell: &Cell) -> BTreeMap<String, Value> {
     };
     let command = std::iter::once(&cell.program).chain(&cell.arguments);
     let command: Vec<_> = command.map_while(fits).collect();
+    let left_out = 1 + cell.arguments.len() - command.len();
     let paths = |grants: &[Grant]| -> Vec<_> {
         grants.iter().map(|grant| grant.path.to_string_lossy().into_owned()).collect()
     };
     let variables: Vec<_> = cell.environment.keys().map(|name| name.to_string_lossy()).collect();
-    BTreeMap::from([
+    let mut granted: BTreeMap<String, Value> = BTreeMap::from([
         ("command".to_owned(), command.into()),
         ("agentRead".to_owned(), paths(&cell.read).into()),
         ("agentWrite".to_owned(), paths(&cell.write).into()),
         ("agentEnv".to_owned(), variables.into()),
-    ])
+    ]);
+    if left_out > 0 {
+        granted.insert("argumentsLeftOut".to_owned(), left_out.into());
+    }
+    granted
 }
 
 /// Opens the directory of the summary before the command runs, which may come to it. That the
@@ -107,8 +115,10 @@ fn store(summary: &Summaries, file: Destination) -> Result<(), Failure> {
 /// A command to run in the sandbox.
 pub(in crate::cli) struct Command {
     pub(in crate::cli) sandbox: SandboxOptions,
-    /// The command, or several: the first one that is there in the sandbox, else the last.
-    pub(in crate::cli) commands: Vec<Vec<OsString>>,
+    /// The command; where it is empty, the preset's for a terminal, or one of the shells.
+    pub(in crate::cli) command: Vec<OsString>,
+    /// The shells to try: the first one that is there in the sandbox runs, else the last.
+    pub(in crate::cli) shells: Vec<Vec<OsString>>,
     /// Variables that it gets besides those of the options and the policy.
     pub(in crate::cli) environment: BTreeMap<OsString, OsString>,
     pub(in crate::cli) streams: StandardStreams,
@@ -127,9 +137,21 @@ impl Command {
         matches!(self.streams, StandardStreams::Terminal { .. })
     }
 
+    /// The commands to try.
+    fn commands(&mut self, preset: Option<&Preset>) -> Vec<Vec<OsString>> {
+        let own = mem::take(&mut self.command);
+        let presets =
+            preset.iter().flat_map(|preset| &preset.terminal).map(OsString::from).collect();
+        let named = [own, presets].into_iter().find(|command| !command.is_empty());
+        named.map_or_else(|| mem::take(&mut self.shells), |command| vec![command])
+    }
+
     /// The sandbox of the first command that is there.
-    fn cell(&self, make: impl Fn(&[OsString]) -> Result<Cell, Failure>) -> Result<Cell, Failure> {
-        let Some((last, others)) = self.commands.split_last() else { return make(&[]) };
+    fn cell(
+        commands: &[Vec<OsString>],
+        make: impl Fn(&[OsString]) -> Result<Cell, Failure>,
+    ) -> Result<Cell, Failure> {
+        let Some((last, others)) = commands.split_last() else { return make(&[]) };
         for command in others {
             let cell = make(command)?;
             if cell.has_program() {
@@ -140,7 +162,9 @@ impl Command {
     }
 
     fn start(mut self) -> Result<ExitCode, Failure> {
-        let preset = self.sandbox.preset()?.map(|preset| preset.name);
+        let preset = self.sandbox.preset()?;
+        let commands = self.commands(preset.as_ref());
+        let preset = preset.map(|preset| preset.name);
         let Broker { signals, suspend, files } = Broker::new(&self.sandbox)?;
         let common = &self.sandbox.common;
         let named = preset.as_deref().map(|name| common.agent(name)).transpose()?;
@@ -150,7 +174,7 @@ impl Command {
         let workspaces = self.sandbox.open(home.name())?;
         let make =
             |command: &[_]| self.sandbox.cell(&workspaces, home.name(), command, Enforcement::Full);
-        let mut cell = self.cell(make)?;
+        let mut cell = Self::cell(&commands, make)?;
         home.is_at(&cell.home)?;
         (cell.files, cell.streams) = (files, self.streams);
         for (name, value) in &self.environment {
@@ -172,13 +196,21 @@ impl Command {
         let mut facts = pending.report.facts();
         facts.extend(preset.map(|name| ("preset".to_owned(), name.into())));
         facts.extend(granted(&cell));
+        agent_config::warn(&cell, &mut facts);
         if self.is_on_terminal() {
             facts.insert("pseudoTerminal".to_owned(), true.into());
         }
         let Recorded { session, records } = introduce(&mut gate, &pending, &cell, facts)?;
         let shipping = workspaces.ship()?;
-        let prepare = |opened| repository::prepare(&pending, opened, &session, &signals);
-        workspaces.all().try_for_each(prepare)?;
+        for opened in workspaces.all() {
+            if !repository::prepare(&pending, opened, &session, (&signals, self.timeout))? {
+                errln!(
+                    "portcullis: the command was not started: its time was over while a private \
+                     git repository was made"
+                );
+                return Ok(ExitCode::from(TIMED_OUT));
+            }
+        }
         let mut command = pending.release().map_err(explain)?;
         let outputs = mem::take(&mut command.outputs);
         let time_is_over = self.timeout.and_then(|timeout| Instant::now().checked_add(timeout));
@@ -214,7 +246,8 @@ impl Command {
             text += "portcullis: the command's time was over, and it was stopped\n";
         }
         for (stream, error) in &failures {
-            text += &format!("portcullis: cannot write the command's {stream}: {error}\n");
+            let what = if *stream == Stream::Input { "read" } else { "write" };
+            text += &format!("portcullis: cannot {what} the command's {stream}: {error}\n");
         }
         if self.report.json {
             text += &summary.json();

@@ -58,6 +58,9 @@ pub(in crate::cli) struct SandboxOptions {
     /// The file that the preset came from.
     #[arg(skip)]
     preset_file: Option<PathBuf>,
+    /// The file names of the preset's programs.
+    #[arg(skip)]
+    preset_programs: Vec<String>,
 }
 
 impl SandboxOptions {
@@ -85,6 +88,7 @@ impl SandboxOptions {
         let variables = preset.env.iter().chain(&preset.set).cloned();
         self.agent_env = variables.chain(std::mem::take(&mut self.agent_env)).collect();
         self.preset_file = file;
+        self.preset_programs.clone_from(&preset.programs);
         Ok(Some(preset))
     }
 
@@ -142,8 +146,14 @@ impl SandboxOptions {
         cell.read.extend(named(&self.agent_read)?);
         cell.write.extend(named(&self.agent_write)?);
         cell.network = network(&self.agent_network, &self.agent_listen, cell.network)?;
-        if self.preset.is_some() && floor > Enforcement::None {
-            cell.read_installation().map_err(Failure::new)?;
+        if let Some(preset) = self.preset.as_deref().filter(|_| floor > Enforcement::None) {
+            let added = cell.read_programs(&self.preset_programs).map_err(Failure::new)?;
+            if !added.is_empty() {
+                let added: Vec<_> = added.iter().map(|p| format!("`{}`", p.display())).collect();
+                let preset = Path::new(preset).display();
+                let added = added.join(", ");
+                errln!("portcullis: note: the preset `{preset}` lets the agent read {added}");
+            }
         }
         Ok(cell)
     }

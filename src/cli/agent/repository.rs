@@ -16,8 +16,8 @@ use crate::{
     sandbox::PendingAgent,
 };
 
-/// Makes the repository, unless there is one, and notes the branches with which the session, `$1`,
-/// begins. One that was not finished is made anew. What is noted is the agent's to change: it says
+/// Makes the repository, unless there is one, and notes the branches with which the session, `$2`,
+/// begins in the workspace `$1`. One that was not finished is made anew. What is noted is the agent's to change: it says
 /// which commits are offered for an import, each of which is decided on.
 ///
 /// What git compares of a file is its size and time alone: inode numbers are others in each
@@ -54,7 +54,8 @@ const MADE: i32 = 4;
 /// The time after which the user is told what the start waits for.
 const PROGRESS_DELAY: Duration = Duration::from_secs(2);
 
-/// Makes the repository, if the workspace has one and the programs shall have their own.
+/// Makes the repository, if the workspace has one and the programs shall have their own. Returns
+/// false if that takes longer than `limit`.
 ///
 /// # Errors
 /// When somebody stopped it, or the sandbox is gone.
@@ -62,20 +63,21 @@ pub(in crate::cli) fn prepare(
     pending: &PendingAgent,
     opened: &Opened,
     session: &str,
-    signals: &SignalFd,
-) -> Result<(), Failure> {
+    (signals, limit): (&SignalFd, Option<Duration>),
+) -> Result<bool, Failure> {
     if !pending.report.mount || !is_private(opened) {
-        return Ok(());
+        return Ok(true);
     }
     let mut command: Vec<OsString> = ["/bin/sh", "-c", SCRIPT, "sh"].map(OsString::from).into();
     command.extend([opened.workspace.root().into(), session.into()]);
-    let mut is_told = false;
+    let (mut is_told, mut is_over) = (false, false);
     let waits = |passed: Duration| {
         if passed > PROGRESS_DELAY && !is_told {
             is_told = true;
             errln!("portcullis: making a private git repository of what the policy shows ...");
         }
-        !matches!(signals.read_signal(), Ok(Some(_)))
+        is_over = limit.is_some_and(|limit| passed > limit);
+        !is_over && !matches!(signals.read_signal(), Ok(Some(_)))
     };
     match pending.prepare(command, waits).map_err(explain)? {
         Some(KEPT) => {}
@@ -91,13 +93,14 @@ pub(in crate::cli) fn prepare(
             "portcullis: warning: the programs' own git repository could not be made (exit code {code}); \
              `portcullis exec -- git init` makes an empty one"
         ),
+        None if is_over => return Ok(false),
         None => {
             return Err(Failure::new(
                 "a signal stopped the start while the git repository was made",
             ));
         }
     }
-    Ok(())
+    Ok(true)
 }
 
 /// Whether programs in a mount have a repository of their own, as the workspace has one.

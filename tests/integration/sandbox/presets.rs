@@ -51,6 +51,53 @@ fn an_agent_needs_nothing_but_its_preset() {
     }
 }
 
+/// The token of a package registry lies beside the programs, and a project beside its packages.
+#[test]
+fn a_preset_gave_all_that_lies_beside_the_program() {
+    for who in users() {
+        for (directory, program, private) in [
+            ("home/.cargo/bin", "home/.cargo/bin/codex-acp", "home/.cargo/credentials.toml"),
+            ("proj/node_modules/.bin", "proj/node_modules/x/codex-acp", "proj/.env"),
+        ] {
+            let place = Place::new(who);
+            let (directory, program) = (place.base().join(directory), place.base().join(program));
+            std::fs::create_dir_all(&directory).unwrap();
+            std::fs::create_dir_all(program.parent().unwrap()).unwrap();
+            std::fs::write(place.base().join(private), "token").unwrap();
+            let script = format!("#!/bin/sh\ncat {} || echo nothing there\n", place.at(private));
+            std::fs::write(&program, script).unwrap();
+            set_mode(&program, 0o755);
+            if !program.starts_with(&directory) {
+                symlink("../x/codex-acp", directory.join("codex-acp")).unwrap();
+            }
+            place.give_away_if_root();
+            let ended = place.run_in_path(directory.to_str().unwrap(), &["--preset", "codex"]);
+            assert_eq!(ended.code, 0, "{ended:?}");
+            assert!(ended.stderr.contains("agent: nothing there"), "{ended:?}");
+            assert!(ended.stderr.contains("the preset `codex` lets the agent read"), "{ended:?}");
+        }
+    }
+}
+
+/// Only the command itself was found, and a script could not start the agent.
+#[test]
+fn a_shell_did_not_find_the_agent_of_its_preset() {
+    for who in users() {
+        let place = Place::new(who);
+        let programs = place.install("codex-acp", "echo it started");
+        // By a link from elsewhere, too, as installers put it there.
+        let bin = place.base().join("bin");
+        std::fs::create_dir_all(&bin).unwrap();
+        symlink("../tools/node_modules/.bin/codex-acp", bin.join("codex-acp")).unwrap();
+        for directory in [programs.as_str(), bin.to_str().unwrap()] {
+            let command = ["--preset", "codex", "--", "/bin/sh", "-c", "codex-acp"];
+            let ended = place.run_in_path(directory, &command);
+            assert_eq!(ended.code, 0, "{ended:?}");
+            assert!(ended.stderr.contains("agent: it started"), "{ended:?}");
+        }
+    }
+}
+
 #[test]
 fn options_hold_besides_and_instead_of_a_preset() {
     let place = Place::new(users()[0]);

@@ -47,6 +47,19 @@ fn files_that_are_streams_are_not_open_in_the_sandbox() {
     }
 }
 
+/// Only `run` warned of it.
+#[test]
+fn a_command_was_granted_an_agents_own_configuration_without_a_warning() {
+    let place = Place::new(users()[0]);
+    std::fs::create_dir_all(place.base().join("home/.claude")).unwrap();
+    let path = place.at("home/.claude");
+    let args = ["exec", "--agent-write", &path, "--", "true"];
+    let ended = end(place.limited(&args).spawn().unwrap());
+    assert_eq!(ended.code, 0, "{ended:?}");
+    assert!(ended.stderr.contains(&format!("warning: `{path}`")), "{ended:?}");
+    assert_eq!(place.facts()["agentConfig"], serde_json::json!([path]));
+}
+
 #[test]
 fn a_directory_as_a_stream_is_refused() {
     let place = Place::new(users()[0]);
@@ -85,11 +98,14 @@ while time.time() < until and b'stopped' not in shown and b'ended' not in shown:
 print(shown.decode().replace(chr(13), ''))
 "#;
 
+/// It stopped `exec` and not the command, which went on without anybody who enforced `--timeout`.
 #[test]
-fn a_command_in_the_background_does_not_read_what_is_typed() {
+fn what_is_typed_stopped_a_command_in_the_background() {
     let place = Place::new(users()[0]);
-    let script = "test -t 0 && echo terminal; read line; echo \"got $line\"; echo $line >&2";
-    for (ground, shown) in [("foreground", "got typed"), ("background", "stopped")] {
+    let reads = "test -t 0 && echo terminal; read line; echo \"got $line\"; echo $line >&2";
+    for (ground, script, shown) in
+        [("foreground", reads, "got typed"), ("background", "sleep 1; exit 7", "ended 7")]
+    {
         let command = place.command(&["exec", "--quiet", "--", "sh", "-c", script]);
         let mut inside = Command::new("python3");
         inside.args(["-c", TERMINAL, ground]).arg(command.get_program()).args(command.get_args());
@@ -460,6 +476,40 @@ fn secrets_in_arguments_are_not_recorded() {
     let names = sandbox["facts"]["agentEnv"].as_array().unwrap();
     assert!(names.contains(&"NAMED".into()) && !text.contains("NAMED=value"), "{sandbox}");
     assert!(!sandbox["facts"]["agentRead"].as_array().unwrap().is_empty(), "{sandbox}");
+}
+
+/// A file that was cut by an error looked like a whole one.
+#[test]
+fn an_error_of_standard_input_was_not_told() {
+    let place = Place::new(users()[0]);
+    let mut command = place.limited(&["exec", "--quiet", "--", "cat"]);
+    // Its memory has no first page.
+    command.stdin(std::fs::File::open("/proc/self/mem").unwrap());
+    let ended = end(command.spawn().unwrap());
+    assert_eq!((ended.code, ended.stdout.as_str()), (1, ""), "{ended:?}");
+    assert!(ended.stderr.contains("standard input"), "{ended:?}");
+}
+
+/// That was told after half a minute.
+#[test]
+fn a_command_that_is_too_long_is_refused_at_once() {
+    let place = Place::new(users()[0]);
+    let long = "x".repeat(110_000);
+    let ended = end(place.limited(&["exec", "--", "echo", &long]).spawn().unwrap());
+    assert_eq!((ended.code, ended.stdout.as_str()), (1, ""), "{:.300}", ended.stderr);
+    assert!(ended.stderr.contains("too large"), "{:.300}", ended.stderr);
+}
+
+/// The record looked as if another command had run.
+#[test]
+fn the_end_of_a_long_command_was_left_out_without_a_word() {
+    let place = Place::new(users()[0]);
+    let long = format!(": {}", "x".repeat(5000));
+    let ended = end(place.limited(&["exec", "--", "sh", "-c", &long, "last"]).spawn().unwrap());
+    assert_eq!(ended.code, 0, "{ended:?}");
+    let facts = place.facts();
+    assert_eq!(facts["command"], serde_json::json!(["sh", "-c"]), "{facts}");
+    assert_eq!(facts["argumentsLeftOut"], 2, "{facts}");
 }
 
 #[test]

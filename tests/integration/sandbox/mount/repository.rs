@@ -65,6 +65,20 @@ fn a_repository_that_was_not_finished_is_made_anew() {
     assert_eq!((ended.code, ended.stdout.as_str()), (2, "portcullis\n"), "{ended:?}");
 }
 
+/// It was made for minutes, whatever `--timeout` said.
+#[test]
+fn a_repository_that_takes_long_held_up_a_command_with_a_timeout() {
+    let place = committed(users()[0]);
+    for number in 0..12 {
+        let file = std::fs::File::create(place.at(&format!("ws/large{number}"))).unwrap();
+        file.set_len(250 << 20).unwrap();
+    }
+    let args = ["exec", "--timeout", "1s", "--", "echo", "it ran"];
+    let ended = end(place.limited(&args).spawn().unwrap());
+    assert_eq!((ended.code, ended.stdout.as_str()), (124, ""), "{ended:?}");
+    assert!(ended.stderr.contains("was not started"), "{ended:?}");
+}
+
 #[test]
 fn hooks_of_a_private_repository_run_in_the_sandbox_alone() {
     let place = committed(users()[0]);

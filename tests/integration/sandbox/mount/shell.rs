@@ -342,6 +342,23 @@ fn the_operators_shell_runs_if_it_is_there() {
 }
 
 #[test]
+fn a_preset_says_what_runs_on_a_terminal() {
+    let place = Place::mounted(users()[0]);
+    let text = "name = \"mine\"\ntitle = \"Mine\"\nterminal = [\"sh\", \"-c\", \"echo by preset; exit 5\"]\n";
+    std::fs::write(place.at("mine.toml"), text).unwrap();
+    let preset = place.at("mine.toml");
+    let mut operator = place.shell(&["--preset", &preset]);
+    assert_eq!(operator.ends(), 5, "{:?}", operator.text());
+    assert!(operator.text().contains("by preset"), "{:?}", operator.text());
+    let mut operator = place.shell(&["--preset", &preset, "--", "sh", "-c", "exit 6"]);
+    assert_eq!(operator.ends(), 6, "{:?}", operator.text());
+    // One that speaks no ACP is nothing for an editor.
+    let ended = end(place.command(&["run", "--preset", &preset]).spawn().unwrap());
+    assert_eq!(ended.code, 2, "{ended:?}");
+    assert!(ended.stderr.contains("portcullis shell --preset mine"), "{ended:?}");
+}
+
+#[test]
 fn vim_edits_a_file_on_it() {
     if !Path::new("/usr/bin/vim").exists() {
         // The other tests do what it does.

@@ -4,9 +4,14 @@
 //! home. A hook that a confined agent writes there is executed outside the sandbox
 //! the next time the user starts that agent without Portcullis.
 
-use std::path::{Path, PathBuf};
+use std::{
+    collections::BTreeMap,
+    path::{Path, PathBuf},
+};
 
-use crate::operator_files;
+use serde_json::Value;
+
+use crate::{operator_files, sandbox::Cell};
 
 /// Where agents keep their configuration, relative to the user's home.
 const PLACES: [&str; 18] = [
@@ -37,9 +42,12 @@ const VARIABLES: [&str; 6] =
     ["CLAUDE_CONFIG_DIR", "CODEX_HOME", "GEMINI_CLI_HOME", "KIMI_HOME", "QWEN_HOME", "VIBE_HOME"];
 
 /// Warns of a workspace and of write grants that lie in, are, or hold the configuration
-/// of an agent, and gives them.
-pub(super) fn warn(workspace: &Path, write: impl Iterator<Item = PathBuf>) -> Vec<PathBuf> {
-    let found = among(std::iter::once(workspace.to_owned()).chain(write));
+/// of an agent, and adds them to the facts of the `start` record.
+pub(in crate::cli) fn warn(cell: &Cell, facts: &mut BTreeMap<String, Value>) {
+    let further = cell.further.iter().map(|workspace| workspace.root.clone());
+    let workspaces: Vec<_> = std::iter::once(cell.workspace.clone()).chain(further).collect();
+    let granted = cell.write.iter().map(|grant| grant.path.clone());
+    let found = among(workspaces.iter().cloned().chain(granted));
     for path in &found {
         errln!(
             "portcullis: warning: `{}`, which the agent may change, holds an agent's own \
@@ -49,7 +57,7 @@ pub(super) fn warn(workspace: &Path, write: impl Iterator<Item = PathBuf>) -> Ve
         );
         errln!(
             "{}",
-            match path == workspace {
+            match workspaces.contains(path) {
                 true => "  help: serve a copy of it; or deny in the policy what holds the hooks",
                 false => {
                     "  help: leave the grant out, for the agent has a home of its own; or give it a \
@@ -58,7 +66,10 @@ pub(super) fn warn(workspace: &Path, write: impl Iterator<Item = PathBuf>) -> Ve
             }
         );
     }
-    found
+    if !found.is_empty() {
+        let found: Vec<_> = found.iter().map(|path| path.to_string_lossy()).collect();
+        facts.insert("agentConfig".to_owned(), Value::from(found));
+    }
 }
 
 fn among(changeable: impl Iterator<Item = PathBuf>) -> Vec<PathBuf> {

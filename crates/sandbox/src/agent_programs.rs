@@ -1,0 +1,77 @@
+//! The programs of a cell: where they are found, and what the agent may read of their
+//! installations.
+
+use std::{
+    os::unix::ffi::OsStrExt as _,
+    path::{Component, Path, PathBuf},
+};
+
+use super::{
+    hint::{self, Program, Reach},
+    launch_error::LaunchError,
+    spec::{Cell, Grant},
+};
+
+impl Cell {
+    /// Lets the agent read its program, and those of `others` that are installed, with the libraries
+    /// and packages of each, unless it sees them anyway. Returns what was added.
+    ///
+    /// # Errors
+    /// [`LaunchError`] where its program cannot be found.
+    pub fn read_programs(&mut self, others: &[String]) -> Result<Vec<PathBuf>, LaunchError> {
+        let (read, write) = self.grants()?;
+        let (reach, kept) = (self.reach(&read, &write), self.kept());
+        let workspaces = self.existing_workspaces()?;
+        let mut needs = self.find_program(&workspaces, &reach)?.needs;
+        let (directory, path) = (current_directory()?, std::env::var_os("PATH"));
+        for other in others {
+            // What lies in a workspace is no installation.
+            if let Ok(found) = hint::find(other.as_ref(), path.as_deref(), &directory, &reach)
+                && !found.needs.iter().any(|path| kept.iter().any(|kept| path.starts_with(kept)))
+            {
+                needs.extend(found.needs);
+                self.links.extend(found.links);
+            }
+        }
+        let missing: Vec<_> = needs.into_iter().filter(|path| !reach.sees(path)).collect();
+        let added = hint::libraries(&missing, &kept);
+        let grants = added.iter().map(|path| Grant { path: path.clone(), required: true });
+        self.read.extend(grants);
+        Ok(added)
+    }
+
+    /// Finds the agent's program.
+    ///
+    /// # Errors
+    /// [`LaunchError`] where it cannot be found.
+    pub(super) fn find_program(
+        &self,
+        workspaces: &[PathBuf],
+        reach: &Reach,
+    ) -> Result<Program, LaunchError> {
+        let (directory, path) = (current_directory()?, std::env::var_os("PATH"));
+        match self.program_in_mount(&directory, workspaces) {
+            // What is looked up for a hint would tell what is there.
+            Some(path) => Ok(Program { path, ..Program::default() }),
+            None => Ok(hint::find(&self.program, path.as_deref(), &directory, reach)?),
+        }
+    }
+
+    /// The program's path, if it lies in a workspace and there is to be a mount: the agent
+    /// executes what it finds there.
+    fn program_in_mount(&self, directory: &Path, workspaces: &[PathBuf]) -> Option<PathBuf> {
+        let path = directory.join(&self.program);
+        let is_plain = path.components().all(|part| part != Component::ParentDir);
+        let named = self.program.as_bytes().contains(&b'/') && is_plain;
+        let mut roots = workspaces.iter().zip(self.workspaces()).filter(|_| self.mount && named);
+        roots.find_map(|(root, (_, alias))| {
+            let mut names = [Some(root.as_path()), alias].into_iter().flatten();
+            let inside = names.find_map(|name| path.strip_prefix(name).ok());
+            inside.map(|inside| root.join(inside))
+        })
+    }
+}
+
+fn current_directory() -> Result<PathBuf, LaunchError> {
+    std::env::current_dir().map_err(|e| LaunchError::Io("look up this directory", e))
+}
