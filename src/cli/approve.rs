@@ -5,6 +5,7 @@ use std::{os::fd::AsFd as _, path::Path, process::ExitCode};
 use rustix::{
     fs::{Mode, OFlags, open},
     io::Errno,
+    termios::tcgetwinsize,
 };
 use serde_json::json;
 
@@ -17,6 +18,11 @@ use crate::{
     },
     model::Escaped,
 };
+
+/// What stands before each row of a request but the first.
+const INDENT: &str = "  ";
+/// What a tab is shown as: its width depends on the terminal.
+const TAB: &str = "    ";
 
 /// See and answer the requests that wait for a person
 ///
@@ -99,8 +105,9 @@ fn approve(args: &Args, state: &Path, id: &str, choice: Choice) -> Result<ExitCo
             .help("give --yes to approve the request without being shown it"));
     }
     print(item);
+    // What the change says may have scrolled all else away.
     let scope = if choice == Choice::Session { " for the rest of the session" } else { "" };
-    consent::require(false, &format!("approve this{scope}?"))?;
+    consent::require(false, &format!("approve {}{scope}?", headline(item)))?;
     answer(args, state, id, choice)
 }
 
@@ -172,17 +179,58 @@ fn not_waiting(id: &str) -> Failure {
         .help("`portcullis approve --list` shows what waits")
 }
 
+/// Shows a request. Only its first line begins at the left edge, so that nothing that the agent
+/// wrote looks like another one.
 fn print(item: &Item) {
-    outln!("{}  {}, {} s left", Escaped(&item.id), headline(item), item.seconds_left);
+    let size = tcgetwinsize(std::io::stdout()).ok().filter(|size| size.ws_col > 0);
+    let width = size.map_or(usize::MAX, |size| size.ws_col.into());
+    let show = |text: &str| {
+        for row in rows(text, width.saturating_sub(INDENT.len()).max(INDENT.len())) {
+            outln!("{INDENT}{row}");
+        }
+    };
+    outln!("{}  {} s left", Escaped(&item.id), item.seconds_left);
+    show(&headline(item));
     for rule in &item.rules {
         let place = rule.place.as_ref().map(|at| format!(" ({})", Escaped(at))).unwrap_or_default();
         let reason =
             rule.reason.as_ref().map(|why| format!(": {}", Escaped(why))).unwrap_or_default();
-        outln!("  rule `{}`{place}{reason}", Escaped(&rule.id));
+        show(&format!("rule `{}`{place}{reason}", Escaped(&rule.id)));
     }
     for line in item.change.lines() {
-        // A tab is part of what source code looks like.
         let pieces: Vec<_> = line.split('\t').map(|piece| Escaped(piece).to_string()).collect();
-        outln!("  {}", pieces.join("\t"));
+        show(&pieces.join(TAB));
+    }
+}
+
+/// The rows that `text` takes on a terminal of `width` columns.
+fn rows(text: &str, width: usize) -> Vec<String> {
+    let mut rows = vec![String::new()];
+    let mut used = 0_usize;
+    for character in text.chars() {
+        // Whether another one is wide depends on the terminal.
+        let columns = if character.is_ascii() { 1 } else { 2 };
+        if used + columns > width {
+            rows.push(String::new());
+            used = 0;
+        }
+        if let Some(row) = rows.last_mut() {
+            row.push(character);
+        }
+        used += columns;
+    }
+    rows
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_row_is_wider_than_the_terminal() {
+        assert_eq!(rows("", 4), [""]);
+        assert_eq!(rows("abcdef", 4), ["abcd", "ef"]);
+        assert_eq!(rows("\u{6f22}\u{5b57}a", 4), ["\u{6f22}\u{5b57}", "a"]);
+        assert_eq!(rows("abcdef", usize::MAX), ["abcdef"]);
     }
 }

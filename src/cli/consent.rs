@@ -28,7 +28,9 @@ pub(super) fn ask(yes: bool, question: &str) -> Result<Word, Failure> {
     if yes {
         return Ok(Word::Yes);
     }
-    if !io::stdin().is_terminal() || !io::stderr().is_terminal() {
+    // What would be done is shown on standard output.
+    let is_shown = io::stdout().is_terminal() && io::stderr().is_terminal();
+    if !io::stdin().is_terminal() || !is_shown {
         return Ok(Word::NoneToGive);
     }
     err!("{question} [y/N] ");
