@@ -225,7 +225,8 @@ fn a_state_directory_serves_one_of_several_workspaces() {
     std::fs::remove_dir_all(&given).unwrap();
     let ended = place.exec(&["--state", &given, "--add-dir", &place.library()], "echo ran");
     assert_eq!((ended.code, ended.stdout.as_str()), (1, ""), "{ended:?}");
-    assert!(before > 0);
+    // Nothing was begun in it.
+    assert!(before > 0 && !Path::new(&given).join("audit").exists());
 }
 
 fn wait_for(mut is_there: impl FnMut() -> bool) {
