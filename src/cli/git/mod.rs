@@ -13,6 +13,9 @@ use crate::app::failure::Failure;
 
 /// Commits that an agent made in its private repository
 #[derive(Debug, clap::Args)]
+#[command(after_help = "Examples:\n  \
+    portcullis git import --dry-run\n  \
+    portcullis git import --list")]
 pub(crate) struct Args {
     #[command(subcommand)]
     command: Command,
