@@ -227,6 +227,8 @@ fn a_shell_has_job_control() {
         // One program: a key between two of them would be the shell's own.
         operator.types("sh -c 'echo begun; exec sleep 1000'\r");
         operator.sees("\rbegun\r\n");
+        // The shell gives it the terminal at about the same time.
+        std::thread::sleep(Duration::from_millis(500));
         operator.types(CTRL_C);
         operator.types("echo code=$?\r");
         // What is typed before the prompt is there is not edited by the shell.
@@ -234,6 +236,7 @@ fn a_shell_has_job_control() {
         operator.clear();
         operator.types("sh -c 'echo begun; exec sleep 1000'\r");
         operator.sees("\rbegun\r\n");
+        std::thread::sleep(Duration::from_millis(500));
         operator.types(CTRL_Z);
         operator.sees("Stopped");
         operator.sees("\r\n\x1b[?2004hready> ");

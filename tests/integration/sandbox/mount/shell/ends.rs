@@ -46,7 +46,8 @@ fn signals_end_it_and_the_terminal_is_put_back() {
             operator.sees("ready");
             operator.signal(signal);
             let code = operator.ends();
-            assert!([129, 137].contains(&code), "{code} {:?}", operator.text());
+            // Which of the signals ends it depends on which one it gets first.
+            assert!([129, 137, 143].contains(&code), "{code} {:?}", operator.text());
             operator.is_put_back();
         }
     }
