@@ -178,14 +178,8 @@ impl Mount<'_> {
         let policy = self.policy();
         let (_kept, path) = match self.keep_path(id) {
             Ok(kept) => kept,
-            // Nothing of it will ever have a name. Another policy has no name to decide on what
-            // it has of the workspace.
-            Err(Errno::NOENT) => {
-                let is_old =
-                    self.lock().nodes.get(id).is_none_or(|node| !node.is_shown_under(policy));
-                let is_own = staged.shows().base.is_none();
-                return if is_own || !is_old { Ok(true) } else { Err(Errno::IO) };
-            }
+            // Nothing of it will ever have a name.
+            Err(Errno::NOENT) => return Ok(true),
             Err(error) => return Err(error),
         };
         let staged_only = self.lock().nodes.get(id).is_some_and(|node| node.is_staged_only());

@@ -75,21 +75,6 @@ fn an_open_handle_is_decided_again() {
     });
 }
 
-/// One that was open to be written was read on.
-#[test]
-fn an_unlinked_file_of_the_workspace_is_not_read_under_a_policy_that_hides_it() {
-    with(ALL, files, |rig| {
-        let waiting = Waiting::start(
-            rig,
-            "a = os.open('a', os.O_RDWR)\nos.unlink('a')\n\
-             own = os.open('own', os.O_RDWR | os.O_CREAT)\nos.write(own, b'own')\nos.unlink('own')",
-            "for f in [a, own]:\n  try: print(os.pread(f, 5, 0))\n  except OSError as e: print(e.errno)",
-        );
-        reload(rig, NO_A);
-        assert_eq!(waiting.go_on(), "5\nb'own'\nexit status: 0");
-    });
-}
-
 #[test]
 fn a_mapping_gives_nothing_more() {
     with(ALL, files, |rig| {
