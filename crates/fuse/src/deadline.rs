@@ -1,4 +1,4 @@
-//! What each thread is at, and the end of a request before its reply: whoever waits for that cannot be
+//! The request of each thread, and its end before the reply: whoever waits for that cannot be
 //! killed, whatever the thread waits for. So another thread answers what takes too long, what a program
 //! asked that is being killed, and what is not begun when the session ends.
 
@@ -17,11 +17,11 @@ use rustix::io::{Errno, Result};
 use crate::{file_system::FileSystem, reply, types::Caller};
 
 thread_local! {
-    /// What this thread is at, if it serves.
+    /// The slot of this thread, if it serves.
     static OWN: RefCell<Option<Arc<Slot>>> = const { RefCell::new(None) };
 }
 
-/// Whether somebody still waits for the request that this thread serves. Where nobody does, what was
+/// Returns whether somebody still waits for the request that this thread serves. Where nobody does, what was
 /// not begun is not to be begun.
 pub fn is_wanted() -> bool {
     OWN.with_borrow(|slot| slot.as_ref().is_none_or(|slot| slot.is_wanted()))

@@ -44,8 +44,7 @@ pub(crate) enum Operation<'a> {
         flags2: u32,
     },
     Destroy,
-    /// Needs no reply.
-    /// Of the request with this number.
+    /// A signal came for whoever waits for the request with this number.
     Interrupt(u64),
     Forget(u64),
     BatchForget(&'a [u8]),

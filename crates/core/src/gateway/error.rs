@@ -55,7 +55,7 @@ pub enum ErrorKind {
     NotEmpty,
     /// The disk or the vault is full.
     NoSpace,
-    /// Whoever asked gave it up before it took effect.
+    /// The request was given up before it took effect.
     Cancelled,
     /// The editor did not do its part.
     Editor,

@@ -63,7 +63,7 @@ impl<R> Import<R> {
 }
 
 impl Request for Import<Write> {
-    /// What the commit has in place of the content.
+    /// The content that the commit gets.
     type Output = Option<Vec<u8>>;
 
     fn run<'a>(

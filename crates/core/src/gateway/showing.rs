@@ -129,7 +129,7 @@ impl Description<'_> {
         Shown::open(self.named(self.operation.path()))
     }
 
-    /// What a commit makes of a file, with the content that the agent's repository has.
+    /// The change of a file in a commit, with the content that the agent's repository has.
     pub(super) fn imports(&self, before: Option<&[u8]>, content: Option<&[u8]>) -> Shown {
         let path = self.operation.path();
         let (old, new) = (before.unwrap_or_default(), content.unwrap_or_default());

@@ -175,7 +175,7 @@ impl<'a> Transaction<'a> {
         Ok(reply)
     }
 
-    /// Whether what was decided still holds, before anything comes of it: a policy that is no longer in force
+    /// Confirms that the decision still holds, before anything comes of it: a policy that is no longer in force
     /// decides nothing, and a session that was closed meanwhile, or whoever gave the request up, gets nothing.
     pub(super) fn confirm(&self) -> Result<(), Failure> {
         if self.is_undo {

@@ -1,4 +1,4 @@
-//! What is stored of a file of a commit in a repository that the operator has.
+//! The content of a file of a commit, as the operator's repository gets it.
 
 use portcullis_audit::Hash;
 
