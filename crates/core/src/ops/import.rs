@@ -13,15 +13,16 @@ const DIFFERS: &str = "the operator's commit has another content than the one th
 /// judges `content`, in which secrets of `original` are put back; none is a removal.
 ///
 /// # Errors
-/// When they differ, or the policy denies the content.
+/// When they differ, or the policy denies either content: an agent that was not shown a file
+/// does not replace it as if there were none.
 pub(crate) fn prepare(
     context: &Context<'_>,
     path: &WorkspacePath,
     (before, original): (Option<&[u8]>, Option<&[u8]>),
     content: Option<&[u8]>,
 ) -> Result<Sealed<Option<Vec<u8>>>, Error> {
-    let shown = original.and_then(|original| context.shown(path, original.to_vec()));
-    if shown.as_deref() != before {
+    let shown = original.map(|original| context.seen(path, original.to_vec())).transpose()?;
+    if shown.as_ref().map(|shown| shown.bytes.as_slice()) != before {
         return Err(Error::Invalid(DIFFERS));
     }
     let content = content.map(|content| context.store(path, original, content.into()));

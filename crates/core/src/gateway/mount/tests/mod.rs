@@ -17,7 +17,9 @@ use tempfile::TempDir;
 
 use super::*;
 use crate::{
-    gateway::{Changed, Error as Refused, ErrorKind, Reply, Request, record},
+    gateway::{
+        Changed, Error as Refused, ErrorKind, Import, Reply, Request, approvals::Nobody, record,
+    },
     ledger::AuditLog,
     model::{
         Door,

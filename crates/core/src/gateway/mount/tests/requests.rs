@@ -148,3 +148,29 @@ fn what_a_dead_gateway_began_is_settled() {
         assert_eq!(fs::read_dir(house.dir.path().join("ws")).unwrap().count(), 2);
     }
 }
+
+/// A file that nobody was shown counted as new in a commit, and was replaced or removed there.
+#[test]
+fn an_import_replaced_a_file_whose_content_is_denied() {
+    let policy = format!(
+        "{OPEN}[secrets]\nonRead = \"redact\"\n[[secrets.rules]]\nid = \"password\"\nregex = 'hunter[0-9]'\n"
+    );
+    let house = House::new(&policy);
+    // Only text can be redacted.
+    let original = Some(b"\0hunter2".to_vec());
+    let refused = |reply: Result<Reply<Option<Vec<u8>>>, Refused>| {
+        let error = reply.map(|reply| reply.output).unwrap_err();
+        assert_eq!(error.rule(), Some("secrets.rules.password"), "{error:?}");
+    };
+    let (session, facts) = (session(Door::Cli), BTreeMap::new());
+    let import = Import { request: write("a", b"new"), before: None, original: original.clone() };
+    refused(house.gateway.import(&session, &import, &facts, &Nobody));
+    let request = crate::model::request::Remove { path: path("a"), recursive: false };
+    let import = Import { request, before: None, original };
+    refused(house.gateway.import(&session, &import, &facts, &Nobody));
+    let denials = house.requests();
+    let rules: Vec<_> = denials.iter().map(|record| record.draft.rule.as_deref()).collect();
+    assert_eq!(rules, [Some("secrets.rules.password"); 2]);
+    let import = Import { request: write("a", b"new"), before: None, original: None };
+    assert!(house.gateway.import(&session, &import, &facts, &Nobody).is_ok());
+}
