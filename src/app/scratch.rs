@@ -109,12 +109,26 @@ impl Place {
             "keep": self.rules.keep(),
             "repositories": self.rules.repositories(),
         });
-        let git = self.head.as_ref().map(|head| ("git".to_owned(), head.fact()));
+        let git = self.head.as_ref().map(|head| {
+            let Head { commit, branch } = head;
+            let commit = commit.to_string();
+            let fact =
+                json!({ "commit": commit, "branch": branch, "history": self.rules.history() });
+            ("git".to_owned(), fact)
+        });
         BTreeMap::from_iter([("scratch".to_owned(), scratch)].into_iter().chain(git))
     }
 
-    /// Says that not everything is recorded where the policy names directories.
+    /// Says that programs get the history of a repository, and that not everything is recorded where
+    /// the policy names directories.
     pub(crate) fn warn(&self) {
+        if self.head.is_some() && self.rules.history() {
+            errln!(
+                "portcullis: warning: `[git] history = \"allow\"`: programs can read each version of \
+                 each file that led to the commit that is checked out, past all rules and with all \
+                 secrets; `portcullis policy lint` lists tracked files that rules hide"
+            );
+        }
         if self.rules.paths().next().is_none() {
             return;
         }

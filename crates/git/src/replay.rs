@@ -94,7 +94,7 @@ pub struct Begin {
     /// The commit onto which all are replayed that have no replayed parent.
     pub base: ObjectId,
     /// In the repository from which they come, the one that stands for it. A commit without a
-    /// parent is compared with it.
+    /// parent, or on the base itself, is compared with it.
     pub start: Option<ObjectId>,
     /// The commits to replay.
     pub listed: HashSet<ObjectId>,
@@ -196,7 +196,9 @@ impl<'a> Replay<'a> {
             return refused(why);
         }
         let start = self.begin.start.as_slice();
-        let old = if commit.parents.is_empty() { start.to_vec() } else { commit.parents.clone() };
+        // With the history of the other repository, the base is the parent of the start.
+        let is_first = commit.parents.is_empty() || commit.parents == [self.begin.base.clone()];
+        let old = if is_first { start.to_vec() } else { commit.parents.clone() };
         let mut parents = Vec::new();
         for parent in &old {
             match self.new_name(parent) {

@@ -8,8 +8,8 @@ use crate::{
     policy::{
         AgentAccess, Limit, Limits, Mode, Network, Policy, Retention, Scratch, Secrets,
         parts::{
-            Binary, Hardlinks, LimitRules, MOUNT, MountSettings, OnRead, OnWrite, Repository,
-            SESSION, Settings, Symlinks,
+            Binary, Hardlinks, History, LimitRules, MOUNT, MountSettings, OnRead, OnWrite,
+            Repository, SESSION, Settings, Symlinks,
         },
     },
 };
@@ -55,6 +55,7 @@ pub fn compare_settings(old: &Policy, new: &Policy) -> Vec<SettingChange> {
         mount,
         scratch,
         repository,
+        history,
         backups,
         agent,
         approval_timeout,
@@ -80,6 +81,9 @@ pub fn compare_settings(old: &Policy, new: &Policy) -> Vec<SettingChange> {
     changes.scratch(scratch.as_ref(), now.scratch.as_ref());
     changes.ordered("git.repository", repository.value, now.repository.value, |value| {
         if value == Repository::Private { "private" } else { "workspace" }.to_owned()
+    });
+    changes.ordered("git.history", history.value, now.history.value, |value| {
+        if value == History::Deny { "deny" } else { "allow" }.to_owned()
     });
     // Whoever waits longer still waits for a person, who decides.
     changes.beside(

@@ -107,6 +107,11 @@ const DESCRIPTIONS: &[(&str, &str)] = &[
         "\"private\": one of the programs' own, without the workspace's history; \"workspace\": the \
          workspace's, decided on as other files are. Default: \"private\".",
     ),
+    (
+        "git.history",
+        "\"allow\": a private repository has the commits of the workspace's, with all that rules hide \
+         of them. Default: \"deny\".",
+    ),
     ("agent", "What the confined agent process gets besides the gate."),
     ("agent.env", "Environment variables that it inherits."),
     ("agent.read", "Host paths that it may read and execute."),

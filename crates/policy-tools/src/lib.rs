@@ -32,7 +32,7 @@ pub use history::{Count, Recorded, read_history};
 pub use init::{FirstPolicy, InitError, first_policy};
 pub use judge::{Deed, judge};
 pub use learn::{Learned, NewExtension, Proposal, learn};
-pub use lint::{Finding, LINTS, Lint, Subject, lint};
+pub use lint::{Finding, LINTS, Lint, Subject, hidden, lint, named};
 pub use outline::{OutlineFile, PathPattern, Statement, StatementKind, outline};
 pub use progress::{Unwatched, Watch, Work};
 pub use relate::covers;

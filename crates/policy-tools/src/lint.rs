@@ -7,6 +7,7 @@ mod delayed;
 mod evasion;
 mod finding;
 mod forms;
+mod git_history;
 mod index;
 mod mount;
 mod overlap;
@@ -17,6 +18,7 @@ mod unused;
 mod wildcards;
 
 pub use finding::{Finding, LINTS, Lint};
+pub use git_history::{hidden, named};
 pub use subject::Subject;
 
 /// Looks for everything in [`LINTS`], in the order of the files.
@@ -32,6 +34,7 @@ pub fn lint(subject: Subject<'_>) -> Vec<Finding> {
         unguarded::lint(subject, number, &mut found);
         wildcards::lint(subject, number, &mut found);
         mount::lint(subject, number, &mut found);
+        git_history::lint(subject, number, &mut found);
     }
     delayed::lint(subject, &mut found);
     found.sort_by(|a, b| (a.file, a.span.start, a.id).cmp(&(b.file, b.span.start, b.id)));

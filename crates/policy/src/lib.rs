@@ -98,7 +98,7 @@ pub mod parts {
         pattern::{Class, Comparison, Component, Name, Pattern, Segment, Token},
         questions::{PerAccess, Questions},
         said::Said,
-        scratch::Repository,
+        scratch::{History, Repository},
         secrets::{OnRead, OnWrite},
         settings::{Binary, Hardlinks, Settings, Symlinks},
         spelling::Spellings,

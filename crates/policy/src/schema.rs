@@ -145,7 +145,10 @@ pub const POLICY: &[Field] = &[
     optional("scratch", Shape::Table(SCRATCH)),
     optional(
         "git",
-        Shape::Table(&[optional("repository", Shape::Word(&["private", "workspace"]))]),
+        Shape::Table(&[
+            optional("repository", Shape::Word(&["private", "workspace"])),
+            optional("history", ALLOW_DENY),
+        ]),
     ),
     optional("agent", Shape::Table(AGENT)),
     optional("rules", Shape::Tables(RULE)),

@@ -21,6 +21,15 @@ pub enum Repository {
     Workspace,
 }
 
+/// The commits that a repository of the programs' own begins with.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum History {
+    /// One, of what the policy shows.
+    Deny,
+    /// All that led to the commit that is checked out, with what the policy hides of them.
+    Allow,
+}
+
 /// What the files of a policy say about scratch directories.
 #[derive(Debug, Clone, Default)]
 pub(super) struct StatedScratch {
@@ -58,7 +67,7 @@ impl StatedScratch {
     }
 
     /// The settings with the defaults filled in; `None` where nothing can be scratch.
-    pub(super) fn complete(self, repository: Repository) -> Option<Scratch> {
+    pub(super) fn complete(self, repository: Repository, history: History) -> Option<Scratch> {
         let Self { mut lists, max_size, keep } = self;
         let repositories = repository == Repository::Private;
         if lists.iter().any(|list| list.texts.is_empty()) {
@@ -68,7 +77,8 @@ impl StatedScratch {
             return None;
         }
         let max_size = max_size.map_or(DEFAULT_SIZE, |said| said.value);
-        Some(Scratch { lists, repositories, max_size, keep: keep.unwrap_or(true) })
+        let history = repositories && history == History::Allow;
+        Some(Scratch { lists, repositories, history, max_size, keep: keep.unwrap_or(true) })
     }
 }
 
@@ -77,6 +87,7 @@ impl StatedScratch {
 pub struct Scratch {
     lists: Vec<PathList>,
     repositories: bool,
+    history: bool,
     max_size: u64,
     keep: bool,
 }
@@ -109,6 +120,11 @@ impl Scratch {
     /// Whether git repositories (`.git`, at any depth) are scratch.
     pub fn repositories(&self) -> bool {
         self.repositories
+    }
+
+    /// Whether such a repository has the history of the workspace's, with all that rules hide of it.
+    pub fn history(&self) -> bool {
+        self.history
     }
 
     /// The patterns of each file that has any, as they are written.
@@ -193,6 +209,19 @@ mod tests {
     }
 
     #[test]
+    fn history_is_allowed_by_word_and_taken_back_by_any_file() {
+        let history = |text: &str| policy(text).scratch().is_some_and(super::Scratch::history);
+        assert!(!history("") && !history("[git]\nhistory = \"deny\""));
+        assert!(history("[git]\nhistory = \"allow\""));
+        assert!(!history("[git]\nrepository = \"workspace\"\nhistory = \"allow\""));
+        let least = crate::said::least(
+            Some(crate::said::Said { value: super::History::Allow, place: None }),
+            Some(crate::said::Said { value: super::History::Deny, place: None }),
+        );
+        assert_eq!(least.unwrap().value, super::History::Deny);
+    }
+
+    #[test]
     fn what_is_not_one_name_is_refused() {
         for pattern in ["**", "*", ".", "a/**", "a/*", "{target,*}", "web/dist", "{a,b/c}"] {
             let text = format!("schema = 1\n[scratch]\npaths = [\"{pattern}\"]");
@@ -213,7 +242,9 @@ mod tests {
         };
         let ours = stated("[scratch]\npaths = [\"target\", \"dist\"]\nmaxSize = \"2B\"");
         let theirs = stated("[scratch]\npaths = [\"target\", \"out\"]\nkeep = false");
-        let both = ours.and(&theirs).complete(super::Repository::Workspace).unwrap();
+        let both = ours.and(&theirs);
+        let both = both.complete(super::Repository::Workspace, super::History::Allow).unwrap();
+        assert!(!both.history());
         let is = |path: &str| both.matches(&WorkspacePath::parse(path).unwrap());
         assert!(is("a/target") && !is("dist") && !is("out"));
         assert!(both.may_match_name("target") && !both.may_match_name("dist"));

@@ -8,7 +8,7 @@ use super::{
     limits::StatedLimits,
     mount::{MountSettings, StatedMount},
     said::{Said, least},
-    scratch::{Repository, Scratch, StatedScratch},
+    scratch::{History, Repository, Scratch, StatedScratch},
 };
 
 /// How many pre-images are kept: `[backups] keep`.
@@ -122,6 +122,7 @@ pub(super) struct Stated {
     pub(super) mount: StatedMount,
     pub(super) scratch: StatedScratch,
     pub(super) repository: Option<Said<Repository>>,
+    pub(super) history: Option<Said<History>>,
     pub(super) approval_timeout: Option<Said<Duration>>,
     pub(super) versions: Option<u64>,
     pub(super) days: Option<u64>,
@@ -149,6 +150,7 @@ impl Stated {
         set(&mut self.hardlinks_read, layer);
         set(&mut self.hardlinks_write, layer);
         set(&mut self.repository, layer);
+        set(&mut self.history, layer);
         self.limits = self.limits.in_layer(layer);
         self.mount = self.mount.in_layer(layer);
         self.scratch = self.scratch.in_layer(layer);
@@ -170,6 +172,7 @@ impl Stated {
             mount: self.mount.and(other.mount),
             scratch: self.scratch.and(&other.scratch),
             repository: least(self.repository, other.repository),
+            history: least(self.history, other.history),
             approval_timeout: least(self.approval_timeout, other.approval_timeout),
             // Strict about backups is who keeps more.
             versions: self.versions.max(other.versions),
@@ -191,6 +194,7 @@ impl Stated {
             stated.unwrap_or_else(|| default.iter().map(ToString::to_string).collect())
         };
         let repository = or_default(self.repository, Repository::Private);
+        let history = or_default(self.history, History::Deny);
         Settings {
             max_read: or_default(self.max_read, 10 << 20),
             max_write: or_default(self.max_write, 10 << 20),
@@ -200,8 +204,9 @@ impl Stated {
             hardlinks_read: or_default(self.hardlinks_read, Hardlinks::Deny),
             hardlinks_write: or_default(self.hardlinks_write, Hardlinks::Deny),
             mount: self.mount.complete(),
-            scratch: self.scratch.complete(repository.value),
+            scratch: self.scratch.complete(repository.value, history.value),
             repository,
+            history,
             approval_timeout: or_default(self.approval_timeout, Duration::from_secs(120)),
             backups: Retention {
                 versions: self.versions.unwrap_or(20),
@@ -242,6 +247,8 @@ pub struct Settings {
     pub scratch: Option<Scratch>,
     /// `git.repository`.
     pub repository: Said<Repository>,
+    /// `git.history`.
+    pub history: Said<History>,
     /// `limits.approvalTimeout`.
     pub approval_timeout: Said<Duration>,
     /// `[backups]`.

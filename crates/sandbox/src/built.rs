@@ -3,7 +3,7 @@
 use std::{
     ffi::OsString,
     io,
-    os::fd::OwnedFd,
+    os::fd::{BorrowedFd, OwnedFd},
     path::PathBuf,
     time::{Duration, Instant},
 };
@@ -113,8 +113,8 @@ pub struct PendingAgent {
 }
 
 impl PendingAgent {
-    /// Runs a command in the finished sandbox, as the agent, to its end; what it prints goes
-    /// nowhere. Asks `waits` ten times a second, with the time that has passed, whether to wait
+    /// Runs a command in the finished sandbox, as the agent, to its end; it reads from `input`, and
+    /// what it prints goes nowhere. Asks `waits` ten times a second, with the time that has passed, whether to wait
     /// on. Returns the exit code; `None` where nobody waits for it.
     ///
     /// # Errors
@@ -122,10 +122,11 @@ impl PendingAgent {
     pub fn prepare(
         &self,
         command: Vec<OsString>,
+        input: Option<BorrowedFd<'_>>,
         mut waits: impl FnMut(Duration) -> bool,
     ) -> Result<Option<i32>, LaunchError> {
         let begun = Instant::now();
-        self.channel.send(&Go::Prepare(command), &[])?;
+        self.channel.send(&Go::Prepare(command), input.as_slice())?;
         loop {
             match self.channel.receive_within(CHECK_INTERVAL) {
                 Ok((News::Prepared { code }, _)) => return Ok(Some(code)),

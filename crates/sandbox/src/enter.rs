@@ -124,22 +124,24 @@ fn enter(channel: &Channel, init: Channel, parent: u32) -> Result<io::Error, Sta
         }
     };
     loop {
-        match channel.receive::<Go>()?.0 {
-            Go::Prepare(command) => {
-                channel.send(&News::Prepared { code: prepare(&spec, &command) }, &[])?;
+        match channel.receive::<Go>()? {
+            (Go::Prepare(command), descriptors) => {
+                let input = descriptors.into_iter().next();
+                channel.send(&News::Prepared { code: prepare(&spec, &command, input) }, &[])?;
             }
-            Go::Execute => return execute(spec, streams),
-            Go::Enter => return Err(ChannelError::Closed.into()),
+            (Go::Execute, _) => return execute(spec, streams),
+            (Go::Enter, _) => return Err(ChannelError::Closed.into()),
         }
     }
 }
 
 /// Runs a command as the agent, to its end, and returns its exit code.
-fn prepare(spec: &Enter, command: &[OsString]) -> i32 {
+fn prepare(spec: &Enter, command: &[OsString], input: Option<OwnedFd>) -> i32 {
     let Some((program, arguments)) = command.split_first() else { return 0 };
     let mut command = Command::new(program);
     command.args(arguments).env_clear().envs(spec.environment.iter().cloned());
-    command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+    command.stdin(input.map_or_else(Stdio::null, Stdio::from));
+    command.stdout(Stdio::null()).stderr(Stdio::null());
     let Ok(mut child) = command.process_group(0).spawn() else { return NOT_STARTED };
     let (begun, mut pause) = (Instant::now(), Duration::from_millis(1));
     loop {

@@ -153,7 +153,8 @@ pub(super) enum News {
 pub(super) enum Go {
     /// Confine itself and test the cell; what is mounted in it is served.
     Enter,
-    /// Run this command to its end, as the agent; what it prints goes nowhere.
+    /// Run this command to its end, as the agent; what it prints goes nowhere. A descriptor that
+    /// comes along is its standard input.
     Prepare(Vec<OsString>),
     /// Execute the agent.
     Execute,

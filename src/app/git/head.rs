@@ -12,7 +12,6 @@ use rustix::{
     fs::{CWD, FileType, Mode, OFlags, ResolveFlags, fstat, openat2},
     io::Errno,
 };
-use serde_json::{Value, json};
 
 use crate::git::ObjectId;
 
@@ -52,11 +51,6 @@ impl Head {
             branch = Some(name.clone());
         }
         None
-    }
-
-    /// The fact of the `start` record.
-    pub(crate) fn fact(&self) -> Value {
-        json!({ "commit": self.commit.to_string(), "branch": self.branch })
     }
 }
 

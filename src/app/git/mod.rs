@@ -6,6 +6,7 @@
 
 pub(crate) mod head;
 pub(crate) mod private;
+pub(crate) mod workspace;
 
 use std::{
     ffi::OsString,
@@ -66,7 +67,7 @@ impl Git {
 pub(crate) struct Workshop(PathBuf);
 
 impl Workshop {
-    /// Begins in the state directory.
+    /// Begins in the state directory, or another one of the operator's.
     pub(crate) fn make(state: &Path) -> Result<Self, Failure> {
         let path = state.join(format!("git-{}", random_id()?));
         operator_files::create_private_dir_all(&path).or_fail("cannot make a git directory")?;
@@ -196,5 +197,28 @@ impl Running {
         let ended = self.child.wait().is_ok_and(|status| status.success());
         let is_whole = u64::try_from(output.len()).is_ok_and(|length| length <= most);
         (written.is_ok() && read.is_ok() && ended && is_whole).then_some(output)
+    }
+}
+
+/// The output of a process that has its input, for another process to read.
+#[derive(Debug)]
+pub(crate) struct Piped {
+    child: Child,
+    pub(crate) output: ChildStdout,
+}
+
+impl Running {
+    /// Gives it all of its input, which is less than a pipe takes, and leaves its output to another.
+    pub(crate) fn piped(mut self, input: &str) -> std::io::Result<Piped> {
+        self.input.write_all(input.as_bytes())?;
+        Ok(Piped { child: self.child, output: self.output })
+    }
+}
+
+impl Drop for Piped {
+    fn drop(&mut self) {
+        // Whoever was to read it may have stopped.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
     }
 }

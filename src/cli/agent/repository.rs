@@ -4,21 +4,29 @@
 //! what the policy hides. Before the first program of a scratch place runs, git makes another
 //! one there, in the sandbox, from the files that the mount shows.
 
-use std::{ffi::OsString, time::Duration};
+use std::{ffi::OsString, os::fd::AsFd as _, time::Duration};
 
 use nix::sys::signalfd::SignalFd;
 
 use super::start::explain;
 use crate::{
-    app::{failure::Failure, git::private, opened::Opened, scratch::Place},
+    app::{
+        failure::Failure,
+        git::{private, workspace::History},
+        opened::Opened,
+        scratch::Place,
+    },
     cli::render::for_shell,
     model::AgentName,
+    policy::Scratch,
     sandbox::PendingAgent,
 };
 
 /// Makes the repository, unless there is one, and notes the branches with which the session, `$2`,
 /// begins in the workspace `$1`. One that was not finished is made anew. What is noted is the agent's to change: it says
 /// which commits are offered for an import, each of which is decided on.
+///
+/// With a commit `$3` its pack is the standard input, and the one commit follows on it.
 ///
 /// What git compares of a file is its size and time alone: inode numbers are others in each
 /// mount.
@@ -39,10 +47,14 @@ rm -rf .git && mkdir .git && : >.git/portcullis-unfinished || exit
 git init -q -b main || exit
 git config core.checkStat minimal && git config core.trustctime false || exit
 git config user.name agent && git config user.email agent@localhost || exit
+made=4
+if [ -n "$3" ]; then
+    git index-pack --stdin && git update-ref refs/heads/main "$3" || made=5
+fi
 git add --all --ignore-errors
 git -c user.name=portcullis -c user.email=portcullis@localhost commit -q --allow-empty \
     -m "Files that the policy shows at the start of the session" || exit
-begin "$2" && rm .git/portcullis-unfinished && exit 4
+begin "$2" && rm .git/portcullis-unfinished && exit $made
 "#;
 /// The script's exit code where there was a repository.
 const KEPT: i32 = 0;
@@ -50,6 +62,8 @@ const KEPT: i32 = 0;
 const NO_GIT: i32 = 3;
 /// The same where it made one.
 const MADE: i32 = 4;
+/// The same where it made one without the history that it should have.
+const MADE_WITHOUT: i32 = 5;
 
 /// The time after which the user is told what the start waits for.
 const PROGRESS_DELAY: Duration = Duration::from_secs(2);
@@ -69,7 +83,10 @@ pub(in crate::cli) fn prepare(
         return Ok(true);
     }
     let mut command: Vec<OsString> = ["/bin/sh", "-c", SCRIPT, "sh"].map(OsString::from).into();
-    command.extend([opened.workspace.root().into(), session.into()]);
+    let history = history(opened);
+    let commit = history.as_ref().map_or("", |history| &history.commit);
+    command.extend([opened.workspace.root().into(), session.into(), commit.into()]);
+    let input = history.as_ref().map(|history| history.pack.output.as_fd());
     let (mut is_told, mut is_over) = (false, false);
     let waits = |passed: Duration| {
         if passed > PROGRESS_DELAY && !is_told {
@@ -79,11 +96,20 @@ pub(in crate::cli) fn prepare(
         is_over = limit.is_some_and(|limit| passed > limit);
         !is_over && !matches!(signals.read_signal(), Ok(Some(_)))
     };
-    match pending.prepare(command, waits).map_err(explain)? {
+    match pending.prepare(command, input, waits).map_err(explain)? {
         Some(KEPT) => {}
+        Some(MADE) if history.is_some() => errln!(
+            "portcullis: note: the programs have a git repository of their own: the history of the \
+             workspace's, and one commit of what the policy shows"
+        ),
         Some(MADE) => errln!(
             "portcullis: note: the programs have a git repository of their own, with one commit of \
              what the policy shows; the workspace's history stays outside"
+        ),
+        Some(MADE_WITHOUT) => errln!(
+            "portcullis: warning: the history of the workspace's git repository could not be copied; \
+             the programs have one commit of what the policy shows (a shallow or partial clone, and \
+             one that borrows objects, have no whole history)"
         ),
         Some(NO_GIT) => errln!(
             "portcullis: note: the programs see no git repository: there is no \
@@ -101,6 +127,18 @@ pub(in crate::cli) fn prepare(
         }
     }
     Ok(true)
+}
+
+/// The history that the private repository begins with, where the policy allows it.
+fn history(opened: &Opened) -> Option<History> {
+    if !opened.policy.scratch().is_some_and(Scratch::history) {
+        return None;
+    }
+    History::pack(opened.workspace.root(), &opened.state_path).unwrap_or_else(|failure| {
+        let why = failure.message();
+        errln!("portcullis: warning: the programs' git repository has no history: {why}");
+        None
+    })
 }
 
 /// Whether programs in a mount have a repository of their own, as the workspace has one.

@@ -15,7 +15,7 @@ use super::sessions::{self, Begun};
 use crate::{
     app::{
         failure::{Context as _, Failure},
-        git::{Git, Repository, Running, Workshop, private},
+        git::{Git, Repository, Running, Workshop, private, workspace},
         opened::Opened,
     },
     git::ObjectId,
@@ -113,25 +113,12 @@ impl Ours {
         workshop: &Workshop,
         writes: bool,
     ) -> Result<Self, Failure> {
-        let place = root.join(".git");
-        let is_directory =
-            |path: &Path| operator_files::symlink_metadata(path).is_ok_and(|facts| facts.is_dir());
-        if !is_directory(&place) || !is_directory(&place.join("objects")) {
-            return Err(Failure::new(
-                "the workspace's `.git` is not the directory of a git repository",
-            )
-            .help("import into the main work tree: one of `git worktree`, and a submodule, have their \
-                repositories elsewhere"));
-        }
-        if is_directory(&place.join("reftable")) {
+        let place = workspace::directory(root)?;
+        if operator_files::symlink_metadata(place.join("reftable")).is_ok() {
             return Err(Failure::new("the workspace's repository has its refs in a reftable")
                 .help("`git refs migrate --ref-format=files` gives it one file for each"));
         }
-        let format = begun.commit.format();
-        let git = git.clone();
-        let (objects, read) = (place.join("objects"), Vec::new());
-        let directory = workshop.git_directory("ours", format, &[])?;
-        let repository = Repository { git, directory, objects: objects.clone(), read };
+        let repository = workspace::objects(root, begun.commit.format(), git, workshop)?;
         let reading = repository.start(&["cat-file", "--batch-command"], &[])?;
         let writing = match writes {
             true => Some(Writing::start(&place, begun, repository, workshop)?),

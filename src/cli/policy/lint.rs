@@ -2,7 +2,12 @@
 
 mod sarif;
 
-use std::{collections::HashSet, process::ExitCode, rc::Rc};
+use std::{
+    collections::{BTreeSet, HashSet},
+    path::Path,
+    process::ExitCode,
+    rc::Rc,
+};
 
 use annotate_snippets::{AnnotationKind, Level, Renderer, Snippet};
 use serde_json::{Value, json};
@@ -10,12 +15,14 @@ use serde_json::{Value, json};
 use crate::{
     app::{
         failure::{Context as _, Exit, Failure},
+        git::workspace,
         output::colours,
         workspace::open_workspace,
     },
-    model::Escaped,
+    model::{Escaped, WorkspacePath},
+    operator_files,
     policy::Policy,
-    policy_tools::{Finding, LINTS, OutlineFile, Subject, Tree, lint},
+    policy_tools::{self, Finding, LINTS, OutlineFile, Subject, Tree, lint},
     review::visible_json,
 };
 
@@ -56,6 +63,9 @@ pub(super) struct Args {
     sarif: bool,
 }
 
+/// The most tracked paths in `--json`.
+const MAX_HIDDEN: usize = 1000;
+
 /// A finding with its file.
 pub(super) struct Located {
     finding: Finding,
@@ -71,6 +81,11 @@ pub(super) fn run(args: &Args) -> Result<ExitCode, Failure> {
         Some(Tree::of(&workspace).or_fail("cannot look at the workspace")?)
     };
     let scratch = super::test::Scratch::new()?;
+    let tracked = match args.no_tree {
+        true => None,
+        false => tracked(args, scratch.path()),
+    };
+    let mut hidden = BTreeSet::new();
     let mut found: Vec<Located> = Vec::new();
     let mut told = HashSet::new();
     for (number, file) in policies(&args.files)?.into_iter().enumerate() {
@@ -83,8 +98,10 @@ pub(super) fn run(args: &Args) -> Result<ExitCode, Failure> {
             policy: &tested.policy,
             outline: &tested.outline,
             tree: tree.as_ref(),
+            tracked: tracked.as_deref(),
             tests: Some(&tested.report),
         };
+        hidden.extend(policy_tools::hidden(subject).into_iter().cloned());
         for located in locate(lint(subject), &tested.outline) {
             let Located { finding, file } = &located;
             if args.allow.iter().any(|id| id == finding.id) {
@@ -102,9 +119,19 @@ pub(super) fn run(args: &Args) -> Result<ExitCode, Failure> {
         let log = sarif::log(&found).or_fail("cannot print SARIF")?;
         outln!("{}", visible_json(&log));
     } else if args.json {
-        outjson!(json!({ "findings": findings_json(&found) }));
+        let some: Vec<_> = hidden.iter().take(MAX_HIDDEN).map(WorkspacePath::as_str).collect();
+        let hidden = json!({ "count": hidden.len(), "paths": some });
+        outjson!(json!({ "findings": findings_json(&found), "trackedHidden": hidden }));
     } else {
         print(&found);
+        if !hidden.is_empty() {
+            let (count, paths) = (hidden.len(), hidden.iter().collect::<Vec<_>>());
+            errln!(
+                "portcullis: note: rules hide {count} files that git tracks: {}; commits that agents \
+                 make lack them, and an import leaves them as they are",
+                Escaped(&policy_tools::named(&paths))
+            );
+        }
     }
     if args.deny_warnings && !found.is_empty() {
         return Err(if args.json || args.sarif {
@@ -116,10 +143,20 @@ pub(super) fn run(args: &Args) -> Result<ExitCode, Failure> {
     Ok(ExitCode::SUCCESS)
 }
 
+/// The files of the commit that is checked out in the workspace, if they can be read.
+fn tracked(args: &Args, place: &Path) -> Option<Vec<WorkspacePath>> {
+    let root = operator_files::canonicalize(&args.workspace).ok()?;
+    workspace::tracked(&root, place).unwrap_or_else(|failure| {
+        let why = failure.message();
+        errln!("portcullis: note: files that git tracks were not looked at: {why}");
+        None
+    })
+}
+
 /// The findings that need neither workspace nor tests and show that the policy
 /// protects less than its text suggests.
 pub(super) fn misleading(policy: &Policy, outline: &[OutlineFile]) -> Vec<Located> {
-    let subject = Subject { policy, outline, tree: None, tests: None };
+    let subject = Subject { policy, outline, tree: None, tracked: None, tests: None };
     let found = lint(subject).into_iter().filter(Finding::is_misleading);
     locate(found, outline).collect()
 }

@@ -1,6 +1,10 @@
 //! `portcullis policy test`: the tests of a policy, and what they cover.
 
-use std::{path::PathBuf, process::ExitCode, sync::Arc};
+use std::{
+    path::{Path, PathBuf},
+    process::ExitCode,
+    sync::Arc,
+};
 
 use cap_std::fs::Dir;
 use serde_json::{Value, json};
@@ -221,6 +225,11 @@ impl Scratch {
             .or_fail(format_args!("cannot make the directory `{}`", path.display()))?;
         let dir = operator_files::open_dir(&path).or_fail("cannot open the temporary directory")?;
         Ok(Self { path, dir })
+    }
+
+    /// Its path.
+    pub(super) fn path(&self) -> &Path {
+        &self.path
     }
 }
 

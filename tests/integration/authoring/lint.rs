@@ -339,7 +339,8 @@ fn every_lint_finds_something() {
     policy_file(&world, "excepted.toml", excepted);
     policy_file(&world, "bounded.toml", "schema = 1\n[limits]\ndenials = 5\n");
     let mut files = vec!["bad.toml", "none.toml", "opens.toml", "misread.toml", "excepted.toml"];
-    files.push("bounded.toml");
+    policy_file(&world, "history.toml", "schema = 1\n[git]\nhistory = \"allow\"\n");
+    files.extend(["bounded.toml", "history.toml"]);
     let list = found(&world, &files);
     let mut ids: BTreeSet<_> =
         list.iter().map(|finding| finding["id"].as_str().unwrap().to_owned()).collect();

@@ -50,6 +50,10 @@ pub const LINTS: &[Lint] = &[
         "an exception for every name leaves no secret name of the file closed",
     ),
     misleading(
+        "git-history",
+        "rules decide on files as they are; what was committed is in the history as it was",
+    ),
+    misleading(
         "keyword-outside-match",
         "content without any of the keywords is not searched, so such a match is not found",
     ),

@@ -3,6 +3,7 @@
 use std::ops::Range;
 
 use crate::{
+    model::WorkspacePath,
     outline::{OutlineFile, Statement},
     policy::Policy,
     tree::Tree,
@@ -18,6 +19,8 @@ pub struct Subject<'a> {
     pub outline: &'a [OutlineFile],
     /// The workspace, to find patterns that match nothing.
     pub tree: Option<&'a Tree>,
+    /// The files of the commit that is checked out in the workspace.
+    pub tracked: Option<&'a [WorkspacePath]>,
     /// What its tests came to, to find rules without one.
     pub tests: Option<&'a TestReport>,
 }

@@ -18,7 +18,7 @@ use crate::{
     pattern::{Comparison, Pattern},
     questions::PerAccess,
     said::Said,
-    scratch::{PathList, Repository, StatedScratch, is_one_name},
+    scratch::{History, PathList, Repository, StatedScratch, is_one_name},
     settings::{Binary, Hardlinks, Network, Stated, Symlinks},
     size,
     spelling::fold,
@@ -129,6 +129,8 @@ impl Reader<'_, '_> {
         if let Some(git) = sub(root, "git") {
             let words = [("private", Repository::Private), ("workspace", Repository::Workspace)];
             stated.repository = self.word(git, "repository", &words);
+            let words = [("deny", History::Deny), ("allow", History::Allow)];
+            stated.history = self.word(git, "history", &words);
         }
         if let Some(agent) = sub(root, "agent") {
             self.agent(agent, &mut stated);

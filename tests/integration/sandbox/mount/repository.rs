@@ -113,3 +113,95 @@ fn without_a_repository_in_the_workspace_none_is_made() {
     assert_eq!(ended.stdout, "0\n4\n", "{ended:?}");
     assert!(!place.base().join("ws/.git").exists());
 }
+
+/// Has the policy allow history.
+fn with_history(place: &Place) {
+    let policy = format!("{POLICY}\n[git]\nhistory = \"allow\"\n");
+    std::fs::write(place.at("policies/policy.toml"), policy).unwrap();
+}
+
+#[test]
+fn history_is_in_the_private_repository_where_the_policy_allows_it() {
+    for who in users() {
+        let place = committed(who);
+        std::fs::write(place.at("ws/file.txt"), "second\n").unwrap();
+        git(&place, &["commit", "-qam", "second"]);
+        git(&place, &["config", "alias.evil", "!touch evil"]);
+        if is_root() && who != As::Root {
+            place.give_away();
+        }
+        with_history(&place);
+        let head = git(&place, &["rev-parse", "HEAD"]);
+        let script = "git log --format=%an:%s; git rev-parse HEAD~1; git status --porcelain; \
+            git show HEAD~2:hidden/file HEAD~1:password.txt; git ls-files; \
+            git config --get alias.evil; git for-each-ref --format='%(refname)' refs/heads; \
+            echo more >>file.txt && git commit -qam more && \
+            git checkout -qb amended HEAD~1 && echo a >a.txt && git add a.txt && \
+            git commit -q --amend -m amended";
+        let ended = place.exec(&["--json"], script);
+        let shown = format!(
+            "portcullis:Files that the policy shows at the start of the session\nn:second\n\
+             n:the operator's\n{head}\nhidden\nit is hunter2, really\n\
+             dir/inner.txt\nfile.txt\nfixed.txt\npassword.txt\nrefs/heads/main\n"
+        );
+        assert_eq!((ended.code, &ended.stdout), (0, &shown), "{who:?} {ended:?}");
+        assert!(ended.stderr.contains("`[git] history = \"allow\"`"), "{ended:?}");
+        let records = place.records();
+        let start = records.iter().find(|record| record["kind"] == "start").unwrap();
+        let fact =
+            serde_json::json!({ "commit": head, "branch": "refs/heads/work", "history": true });
+        assert_eq!(start["facts"]["git"], fact, "{start}");
+
+        let policy = place.at("policies/policy.toml");
+        let import = ["git", "import", "--policy", &policy, "--yes", "--json"];
+        let ended = end(place.limited(&import).spawn().unwrap());
+        let told: Value = serde_json::from_str(&ended.stdout).unwrap();
+        assert_eq!(ended.code, 0, "{told} {}", ended.stderr);
+        for (branch, changes) in [("main", "M\tfile.txt"), ("amended", "A\ta.txt")] {
+            let name = told["branches"].as_array().unwrap().iter();
+            let mut name = name.map(|one| said(one, "ref")).filter(|name| name.ends_with(branch));
+            let name = name.next().unwrap();
+            assert_eq!(git(&place, &["rev-parse", &format!("{name}~1")]), head, "{branch}");
+            let diff = ["diff-tree", "-r", "--no-commit-id", "--name-status", name];
+            assert_eq!(git(&place, &diff), changes, "{branch}");
+        }
+    }
+}
+
+#[test]
+fn a_history_that_borrows_objects_of_another_repository_is_not_copied() {
+    let place = committed(users()[0]);
+    with_history(&place);
+    let objects = place.base().join("ws/.git/objects");
+    std::fs::rename(&objects, place.at("lender")).unwrap();
+    std::fs::create_dir_all(objects.join("info")).unwrap();
+    std::fs::write(objects.join("info/alternates"), place.at("lender")).unwrap();
+    if is_root() {
+        place.give_away();
+    }
+    git(&place, &["log"]);
+    let ended =
+        place.exec(&[], "git log --format=%an; git fsck --strict && git status --porcelain");
+    assert_eq!((ended.code, ended.stdout.as_str()), (0, "portcullis\n"), "{ended:?}");
+    assert!(ended.stderr.contains("could not be copied"), "{ended:?}");
+}
+
+#[test]
+fn lint_lists_tracked_files_that_rules_hide() {
+    let place = committed(users()[0]);
+    let lint = || {
+        let (policy, ws) = (place.at("policies/policy.toml"), place.at("ws"));
+        let args = ["policy", "lint", &policy, "--workspace", &ws, "--json"];
+        let ended = end(place.limited(&args).spawn().unwrap());
+        let told: Value = serde_json::from_str(&ended.stdout).unwrap();
+        let findings = told["findings"].as_array().unwrap().iter();
+        let history = findings.filter(|finding| finding["id"] == "git-history").cloned();
+        (told["trackedHidden"].clone(), history.collect::<Vec<_>>())
+    };
+    let hidden = serde_json::json!({ "count": 1, "paths": ["hidden/file"] });
+    assert_eq!(lint(), (hidden.clone(), Vec::new()));
+    with_history(&place);
+    let (tracked, history) = lint();
+    assert_eq!((tracked, history.len()), (hidden, 1));
+    assert!(said(&history[0], "message").contains("`hidden/file`"), "{history:?}");
+}

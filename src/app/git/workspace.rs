@@ -1,0 +1,105 @@
+//! The repository of a workspace. Git gets its objects to read, and nothing else of it: neither
+//! configuration nor hooks, grafts, or the objects of another repository that it borrows.
+
+use std::path::{Path, PathBuf};
+
+use super::{Git, Piped, Repository, Workshop, head::Head};
+use crate::{
+    app::failure::{Context as _, Failure},
+    git::Format,
+    model::WorkspacePath,
+    operator_files,
+};
+
+/// The most bytes of the names of tracked files.
+const MAX_NAMES: u64 = 256 << 20;
+
+/// The directory `.git` in the workspace's root.
+///
+/// # Errors
+/// When it is none, or has no objects of its own.
+pub(crate) fn directory(root: &Path) -> Result<PathBuf, Failure> {
+    let place = root.join(".git");
+    let is_directory =
+        |path: &Path| operator_files::symlink_metadata(path).is_ok_and(|facts| facts.is_dir());
+    if is_directory(&place) && is_directory(&place.join("objects")) {
+        return Ok(place);
+    }
+    Err(Failure::new("the workspace's `.git` is not the directory of a git repository").help(
+        "take the main work tree: one of `git worktree`, and a submodule, have their repositories \
+         elsewhere",
+    ))
+}
+
+/// Its objects, for processes that read.
+///
+/// # Errors
+/// As [`directory`].
+pub(crate) fn objects(
+    root: &Path,
+    format: Format,
+    git: &Git,
+    workshop: &Workshop,
+) -> Result<Repository, Failure> {
+    let objects = directory(root)?.join("objects");
+    let directory = workshop.git_directory("ours", format, &[])?;
+    Ok(Repository { git: git.clone(), directory, objects, read: Vec::new() })
+}
+
+/// A commit with all that led to it, as one pack.
+#[derive(Debug)]
+pub(crate) struct History {
+    pub(crate) commit: String,
+    pub(crate) pack: Piped,
+    _workshop: Workshop,
+}
+
+impl History {
+    /// Begins to pack that of the commit that is checked out; `None` if there is none.
+    ///
+    /// # Errors
+    /// When a private repository, whose names are SHA-1, cannot have it, or git cannot be started.
+    pub(crate) fn pack(root: &Path, state: &Path) -> Result<Option<Self>, Failure> {
+        let Some(head) = Head::of(root) else { return Ok(None) };
+        if head.commit.format() != Format::Sha1 {
+            return Err(Failure::new(
+                "the objects of the workspace's repository have SHA-256 names",
+            ));
+        }
+        let (git, workshop) = (Git::find(root)?, Workshop::make(state)?);
+        // Deltas that are there are taken over, and no others are looked for.
+        let arguments = [
+            "-c",
+            "pack.threads=1",
+            "pack-objects",
+            "-q",
+            "--revs",
+            "--stdout",
+            "--window=0",
+            "--delta-base-offset",
+            "--no-use-bitmap-index",
+        ];
+        let commit = head.commit.to_string();
+        let repository = objects(root, Format::Sha1, &git, &workshop)?;
+        let pack = repository.start(&arguments, &[])?.piped(&format!("{commit}\n"));
+        let pack = pack.or_fail("git took no commit to pack")?;
+        Ok(Some(Self { commit, pack, _workshop: workshop }))
+    }
+}
+
+/// The files of the commit that is checked out, without those whose names are no paths of a
+/// workspace; `None` if there is no commit.
+///
+/// # Errors
+/// When git cannot read them.
+pub(crate) fn tracked(root: &Path, place: &Path) -> Result<Option<Vec<WorkspacePath>>, Failure> {
+    let Some(head) = Head::of(root) else { return Ok(None) };
+    let (git, workshop) = (Git::find(root)?, Workshop::make(place)?);
+    let repository = objects(root, head.commit.format(), &git, &workshop)?;
+    let commit = head.commit.to_string();
+    let list = ["ls-tree", "-r", "-z", "--name-only", &commit];
+    let names = repository.start(&list, &[])?.finish(|_| Ok(()), MAX_NAMES);
+    let names = names.ok_or_else(|| Failure::new("git did not list the files of the commit"))?;
+    let names = names.split(|byte| *byte == 0).filter_map(|name| str::from_utf8(name).ok());
+    Ok(Some(names.filter_map(|name| WorkspacePath::parse(name).ok()).collect()))
+}
