@@ -3,6 +3,7 @@
 
 mod disclosure;
 mod forms;
+mod invisible;
 mod rulesets;
 mod unseen;
 

@@ -73,6 +73,15 @@ const DESCRIPTIONS: &[(&str, &str)] = &[
     ("files.hardlinks", "Files with several names."),
     ("files.hardlinks.read", "For reading. Default: \"deny\"."),
     ("files.hardlinks.write", "For writing. Default: \"deny\"."),
+    (
+        "files.invisible",
+        "Text that a person does not see, in files that agents take for instructions.",
+    ),
+    ("files.invisible.paths", "Patterns, at any depth, of the files that it is looked for in."),
+    (
+        "files.invisible.onRead",
+        "What a reader gets of it: `deny`, `redact` or `warn`. Default: \"redact\".",
+    ),
     ("backups", "What is kept of what is replaced or removed."),
     ("backups.keep", "How many pre-images are kept."),
     ("backups.keep.versions", "Of one file. Default: 20."),

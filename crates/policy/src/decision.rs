@@ -94,6 +94,11 @@ impl Decision {
                 || self.rule.starts_with("extensions.allow."))
     }
 
+    /// Whether what stands in a content decides, rather than its size or kind.
+    pub fn is_about_text(&self) -> bool {
+        self.rule.starts_with("secrets.") || self.rule == "files.invisible"
+    }
+
     /// Whether a person must be asked.
     pub fn is_ask(&self) -> bool {
         self.effect == Effect::Ask

@@ -102,6 +102,11 @@ impl Policy {
                 .flatten()
                 .map(|stage| open(stage, "depends on the content")),
         );
+        let found = self.secrets().and_then(|secrets| secrets.on_invisible(query.path));
+        if let (Some(on_read), Access::Read | Access::Write) = (found, query.access) {
+            let note = format!("depends on the content: readers get `{}`", on_read.as_str());
+            stages.push(open("files.invisible", &note));
+        }
         if self.limits.any() {
             stages.push(open("limits", "depends on what the session has done"));
         }

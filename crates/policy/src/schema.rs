@@ -211,7 +211,11 @@ const FILES: &[Field] = &[
         "hardlinks",
         Shape::Table(&[optional("read", ALLOW_DENY), optional("write", ALLOW_DENY)]),
     ),
+    optional("invisible", Shape::Table(INVISIBLE)),
 ];
+
+const INVISIBLE: &[Field] =
+    &[required("paths", PATTERNS), optional("onRead", Shape::Word(&["deny", "redact", "warn"]))];
 
 const LIMITS: &[Field] = &[
     optional("operationsPerSecond", Shape::Integer(1, 1_000_000)),

@@ -13,6 +13,7 @@ mod further;
 mod given_up;
 mod homes;
 mod import;
+mod invisible;
 mod kills;
 mod repository;
 mod scratch;

@@ -139,7 +139,7 @@ impl Context<'_> {
         error: Error,
     ) -> Error {
         let (Error::Refused(decision), Some(old)) = (&error, old) else { return error };
-        if !decision.rule().starts_with("secrets.") {
+        if !decision.is_about_text() {
             // Size or kind is why, which whoever lists or reads it is told, too.
             return error;
         }

@@ -1,4 +1,4 @@
-//! What becomes of a content because of the secrets in it.
+//! What becomes of a content because of what the rules find in it.
 
 use std::{borrow::Cow, collections::HashSet, fmt};
 
@@ -6,6 +6,7 @@ use super::{
     OnRead, OnWrite, Secrets,
     key::SecretKey,
     restore::{Misused, Restored, restore},
+    rule::SecretRule,
     scanner::Hit,
     search::Overdue,
     text::{BYTE_ORDER_MARK, readings},
@@ -79,8 +80,10 @@ struct LocatedSecret {
     reading: usize,
     hit: Hit,
     finding: SecretFinding,
-    /// Its rule more than warns.
+    /// Its rule more than warns, if the settings do.
     blocks: bool,
+    on_read: OnRead,
+    on_write: OnWrite,
 }
 
 impl Secrets {
@@ -90,42 +93,52 @@ impl Secrets {
             Ok(found) => found,
             Err(denial) => return Judged { findings: Vec::new(), verdict: Err(denial) },
         };
-        let as_it_is = |bytes| Ok(Disclosed { bytes, redacted: false, whole: None });
-        let (action, verdict) = match (found.iter().find(|found| found.blocks), self.on_read) {
-            (None, _) | (_, OnRead::Warn) => ("warned", as_it_is(content)),
-            (Some(first), OnRead::Deny) => {
-                ("denied", Err(self.denial(&first.hit, "the content holds a secret")))
-            }
+        let first = |word| found.iter().find(|found| found.on_read == word);
+        let verdict = match (first(OnRead::Deny), first(OnRead::Redact)) {
+            (Some(first), _) => Err(self.denial(&first.hit, "the content holds {}")),
+            (None, None) => Ok(Disclosed { bytes: content, redacted: false, whole: None }),
             // In other bytes a placeholder could not be told from content when
             // it comes back, and what lies around it may hold the secret again.
-            (Some(first), OnRead::Redact) if !is_text(&content) => {
-                let reason = "the content holds a secret, and only text can be redacted";
-                ("denied", Err(self.denial(&first.hit, reason)))
+            (None, Some(first)) if !is_text(&content) => {
+                let reason = "the content holds {}, and only text can be redacted";
+                Err(self.denial(&first.hit, reason))
             }
-            (Some(_), OnRead::Redact) => {
+            (None, Some(_)) => {
                 let Redacted { bytes, .. } = self.redacted(subject, &content, &found);
-                let whole = Some(Whole(content));
-                ("redacted", Ok(Disclosed { bytes, redacted: true, whole }))
+                Ok(Disclosed { bytes, redacted: true, whole: Some(Whole(content)) })
             }
         };
-        let findings = findings(found, |found| if found.blocks { action } else { "warned" });
+        let action = if verdict.is_err() { "denied" } else { "redacted" };
+        let findings =
+            findings(found, |found| if found.on_read == OnRead::Warn { "warned" } else { action });
         Judged { findings, verdict }
     }
 
     /// `text` with placeholders instead of secrets, for a record, whatever readers of files
     /// get; `None` if the rules did not look at all of it.
     pub fn redact_text(&self, subject: &Subject<'_>, text: &str) -> Option<String> {
-        let found = self.look(subject, text.as_bytes()).ok()?;
+        let mut found = self.look(subject, text.as_bytes()).ok()?;
         if found.iter().any(|found| found.reading != 0) {
             return None;
+        }
+        for found in found.iter_mut().filter(|found| found.blocks) {
+            found.on_read = OnRead::Redact;
         }
         let Redacted { bytes, .. } = self.redacted(subject, text.as_bytes(), &found);
         Some(String::from_utf8_lossy(&bytes).into_owned())
     }
 
-    /// Whether readers get placeholders instead of secrets.
+    /// Whether readers get placeholders instead of anything.
     pub fn redacts(&self) -> bool {
-        self.on_read == OnRead::Redact
+        self.any_on_read(OnRead::Redact)
+    }
+
+    fn consequences(&self, rule: &SecretRule) -> (OnRead, OnWrite) {
+        rule.consequences((self.on_read, self.on_write))
+    }
+
+    fn any_on_read(&self, word: OnRead) -> bool {
+        self.scanner.rules().iter().any(|rule| self.consequences(rule).0 == word)
     }
 
     /// Whether a text to be stored may hold placeholders, so that the content
@@ -164,34 +177,33 @@ impl Secrets {
             let around = after.checked_sub(1).and_then(|at| secrets.get(at));
             found.reading == 0 && around.is_some_and(|(range, _)| found.hit.range.end <= range.end)
         };
-        let new = found.iter().find(|found| found.blocks && !kept(found));
+        let new = found.iter().find(|found| found.on_write == OnWrite::Deny && !kept(found));
         let again: HashSet<(usize, &Hit)> =
             found.iter().map(|found| (found.reading, &found.hit)).collect();
         let mut put_back = secrets.iter().flat_map(|(_, hits)| hits);
         let lost = put_back.find(|hit| !again.contains(&(0, hit)));
         let bared = withheld.iter().find(|found| !again.contains(&(found.reading, &found.hit)));
-        let denial = match (bared, lost, new, self.on_write) {
+        let denial = match (bared, lost, new) {
             (Some(bared), ..) => {
-                let reason = "with this, a secret in the file would no longer be recognised";
+                let reason = "with this, {} in the file would no longer be recognised";
                 Some(self.denial(&bared.hit, reason))
             }
             (None, Some(_), ..) => Some(self.misuse(
                 "with these changes around it, a secret that stays in the file would no longer be \
                  recognised; change other lines, or leave out the line with the placeholder",
             )),
-            (None, None, Some(new), OnWrite::Deny) => {
+            (None, None, Some(new)) => {
                 let line = new.finding.line;
-                let reason = format!("line {line} of the new content holds a secret");
+                let reason = format!("line {line} of the new content holds {{}}");
                 Some(self.denial(&new.hit, &reason))
             }
-            _ => None,
+            (None, None, None) => None,
         };
-        let action = if self.on_write == OnWrite::Deny { "denied" } else { "warned" };
         let bared = bared.map(|bared| SecretFinding { action: "denied", ..bared.finding.clone() });
-        let mut findings = findings(found, |found| match found.blocks {
-            true if kept(found) => "kept",
-            true => action,
-            false => "warned",
+        let mut findings = findings(found, |found| match found.on_write {
+            _ if found.blocks && kept(found) => "kept",
+            OnWrite::Deny => "denied",
+            OnWrite::Warn => "warned",
         });
         findings.extend(bared);
         Judged { findings, verdict: denial.map_or(Ok(bytes), Err) }
@@ -203,19 +215,26 @@ impl Secrets {
         subject: &Subject<'_>,
         original: Option<&[u8]>,
     ) -> Result<Vec<LocatedSecret>, Decision> {
-        let (OnRead::Deny, Some(original)) = (self.on_read, original) else {
+        let (true, Some(original)) = (self.any_on_read(OnRead::Deny), original) else {
             return Ok(Vec::new());
         };
         let mut found = self.look(subject, original)?;
-        found.retain(|found| found.blocks);
+        found.retain(|found| found.on_read == OnRead::Deny);
         Ok(found)
     }
 
     /// Whether renaming a file can change what becomes of the secrets in it:
     /// rules can be about paths.
     pub fn depends_on_path(&self) -> bool {
-        (self.on_read != OnRead::Warn || self.on_write != OnWrite::Warn)
-            && self.scanner.rules().iter().any(|rule| rule.depends_on_path())
+        self.scanner.rules().iter().any(|rule| {
+            rule.depends_on_path() && self.consequences(rule) != (OnRead::Warn, OnWrite::Warn)
+        })
+    }
+
+    /// Whether renaming a file certainly changes nothing of that, whatever is in it.
+    pub fn is_same_for(&self, from: &WorkspacePath, to: &WorkspacePath) -> bool {
+        let is_same = |rule: &SecretRule| rule.is_same_for(from.as_str(), to.as_str());
+        self.scanner.rules().iter().all(|rule| is_same(rule))
     }
 
     /// Asks whether a file of this content may have the name `to` instead of
@@ -233,16 +252,12 @@ impl Secrets {
     ) -> Result<(), Decision> {
         let here = self.look(subject, content)?;
         let there = self.look(&Subject { path: to, ..*subject }, content)?;
-        if self.on_read != OnRead::Warn
-            && let Some(shown) = uncovered(&here, &there)
-        {
-            let reason = "under the new name, a secret in the file would no longer be recognised";
+        if let Some(shown) = uncovered(&here, &there, |found| found.on_read != OnRead::Warn) {
+            let reason = "under the new name, {} in the file would no longer be recognised";
             return Err(self.denial(&shown.hit, reason));
         }
-        if self.on_write == OnWrite::Deny
-            && let Some(brought) = uncovered(&there, &here)
-        {
-            let reason = "under the new name, the content of the file counts as a secret";
+        if let Some(brought) = uncovered(&there, &here, |found| found.on_write == OnWrite::Deny) {
+            let reason = "under the new name, the content of the file counts as {}";
             return Err(self.denial(&brought.hit, reason));
         }
         Ok(())
@@ -262,7 +277,8 @@ impl Secrets {
                 let secret = text.get(hit.range.clone()).unwrap_or_default();
                 let hash = subject.key.tag("finding", &[secret]);
                 let finding = SecretFinding { rule: rule.id.clone(), line, hash, action: "" };
-                all.push(LocatedSecret { reading, hit, finding, blocks: !rule.warn_only });
+                let ((on_read, on_write), blocks) = (self.consequences(rule), !rule.warn_only);
+                all.push(LocatedSecret { reading, hit, finding, blocks, on_read, on_write });
             }
         }
         Ok(all)
@@ -289,7 +305,7 @@ impl Secrets {
     fn redacted(&self, subject: &Subject<'_>, content: &[u8], found: &[LocatedSecret]) -> Redacted {
         let hits: Vec<Hit> = found
             .iter()
-            .filter(|found| found.blocks && found.reading == 0)
+            .filter(|found| found.on_read == OnRead::Redact && found.reading == 0)
             .map(|found| found.hit.clone())
             .collect();
         redact(content, &hits, subject.key, subject.path.as_str(), |rule| {
@@ -314,8 +330,10 @@ impl Secrets {
         })
     }
 
+    /// The denial because of a hit, which stands for `{}` in the reason.
     fn denial(&self, hit: &Hit, reason: &str) -> Decision {
         let rule = self.scanner.rules().get(hit.rule);
+        let reason = reason.replace("{}", rule.map_or("a secret", |rule| rule.noun()));
         let what = rule.and_then(|rule| rule.description.as_deref());
         Decision {
             effect: Effect::Deny,
@@ -323,7 +341,7 @@ impl Secrets {
             place: rule.map(|rule| rule.place.clone()),
             reason: Some(match what {
                 Some(what) => format!("{reason} ({what})"),
-                None => reason.to_owned(),
+                None => reason,
             }),
             would_deny: false,
         }
@@ -351,19 +369,23 @@ impl Secrets {
     }
 }
 
-/// The first of `some` that no finding of `others` covers. Both are in order of
-/// reading and place, and may be many.
-fn uncovered<'f>(some: &'f [LocatedSecret], others: &[LocatedSecret]) -> Option<&'f LocatedSecret> {
+/// The first of `some` with these consequences that no finding of `others` with them covers. Both
+/// are in order of reading and place, and may be many.
+fn uncovered<'f>(
+    some: &'f [LocatedSecret],
+    others: &[LocatedSecret],
+    is: fn(&LocatedSecret) -> bool,
+) -> Option<&'f LocatedSecret> {
     // Each with the farthest end of those that begin no later.
     let mut reach: Vec<(usize, usize, usize)> = Vec::new();
-    for other in others.iter().filter(|other| other.blocks) {
+    for other in others.iter().filter(|other| is(other)) {
         let end = match reach.last() {
             Some((reading, _, end)) if *reading == other.reading => other.hit.range.end.max(*end),
             _ => other.hit.range.end,
         };
         reach.push((other.reading, other.hit.range.start, end));
     }
-    some.iter().filter(|one| one.blocks).find(|one| {
+    some.iter().filter(|one| is(one)).find(|one| {
         let place = (one.reading, one.hit.range.start);
         let after = reach.partition_point(|(reading, start, _)| (*reading, *start) <= place);
         let around = after.checked_sub(1).and_then(|at| reach.get(at));

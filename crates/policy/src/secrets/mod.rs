@@ -1,15 +1,17 @@
-//! Secrets in content: finding them, hiding them from readers, and putting them
-//! back when what was read is written.
+//! Secrets in content, and text that a person does not see: finding them, hiding them from
+//! readers, and putting them back when what was read is written.
 //!
 //! Pure: the key is handed in, and so is whether the time is over. What the
 //! operations need is [`Secrets`]; rules come from the policy's own
-//! `[[secrets.rules]]` and from rule files.
+//! `[[secrets.rules]]` and `[files.invisible]`, and from rule files.
 
 mod allowlist;
+mod consequence;
 mod dialect;
 mod expression;
 mod extent;
 mod gitleaks;
+mod invisible;
 mod judge;
 mod key;
 mod keywords;
@@ -26,12 +28,14 @@ mod tests;
 
 use std::collections::BTreeSet;
 
+pub use consequence::{OnRead, OnWrite};
 pub use expression::every_match_has_keyword;
 pub use extent::{begins_at_word_boundary, ends_at_word_boundary};
 pub use judge::{Disclosed, Judged, SecretFinding, Subject, Whole};
 pub use key::SecretKey;
 
 pub(super) use gitleaks::parse as parse_gitleaks;
+pub(super) use invisible::Invisible;
 pub(super) use native::{RuleText, Unusable, compile as compile_rule};
 pub(super) use rule::SecretRule;
 
@@ -39,6 +43,7 @@ use std::{sync::Arc, time::Duration};
 
 use super::{
     Place,
+    model::WorkspacePath,
     said::{Said, least},
 };
 use scanner::Scanner;
@@ -48,47 +53,6 @@ pub(super) const MAX_RULES: usize = 2_000;
 /// The most states of all expressions of one file together, about: each may be
 /// good by itself, and two thousand of them more than a machine has memory for.
 pub(super) const MAX_WEIGHT: usize = 3_000_000;
-
-/// What a reader gets of a file with a secret; the strictest first.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub enum OnRead {
-    /// It is refused.
-    Deny,
-    /// Placeholders stand for the secrets.
-    Redact,
-    /// It is given, and recorded.
-    Warn,
-}
-
-impl OnRead {
-    /// The word of a policy.
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::Deny => "deny",
-            Self::Redact => "redact",
-            Self::Warn => "warn",
-        }
-    }
-}
-
-/// What becomes of a write with a secret; the strictest first.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub enum OnWrite {
-    /// It is refused.
-    Deny,
-    /// It is done, and recorded.
-    Warn,
-}
-
-impl OnWrite {
-    /// The word of a policy.
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::Deny => "deny",
-            Self::Warn => "warn",
-        }
-    }
-}
 
 /// The settings that files may leave out.
 #[derive(Debug, Clone, Copy, Default)]
@@ -141,8 +105,11 @@ impl Secrets {
     /// finds: what a comparison of two policies needs.
     pub fn strictness(&self) -> (OnRead, OnWrite, BTreeSet<(String, String)>) {
         let rules = self.scanner.rules().iter().filter(|rule| !rule.warn_only);
-        let rules = rules.map(|rule| (rule.decision_id(), rule.meaning()));
-        (self.on_read, self.on_write, rules.collect())
+        let rules = rules.map(|rule| (rule.decision_id(), rule.meaning())).collect();
+        match self.scanner.rules().iter().all(|rule| rule.invisible.is_some()) {
+            true => (OnRead::Warn, OnWrite::Warn, rules),
+            false => (self.on_read, self.on_write, rules),
+        }
     }
 
     /// Puts rules and settings together; `None` when there are no rules.
@@ -176,6 +143,12 @@ impl Secrets {
             max_scan_place: place
                 .and_then(|(layer, line)| Some(Place { file: file(layer)?, line })),
         }))
+    }
+
+    /// What a reader gets of the file at `path` where it has text that a person does not see.
+    pub fn on_invisible(&self, path: &WorkspacePath) -> Option<OnRead> {
+        let rules = self.scanner.rules().iter().filter_map(|rule| rule.invisible.as_ref());
+        rules.filter(|rule| rule.applies(path.as_str())).map(|rule| rule.on_read).min()
     }
 
     /// How many rules there are.

@@ -50,6 +50,7 @@ pub(crate) fn compile(text: RuleText, place: Place) -> Result<SecretRule, Unusab
         description: text.description,
         place,
         warn_only: text.warn_only,
+        invisible: None,
         expression,
         path,
         keywords,

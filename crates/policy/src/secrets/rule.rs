@@ -4,7 +4,9 @@ use std::ops::Range;
 
 use super::{
     allowlist::{Allowlist, Candidate},
+    consequence::{OnRead, OnWrite},
     expression::{Expression, Match},
+    invisible::{self, Invisible, may_have, runs},
     search::Overdue,
 };
 use crate::Place;
@@ -17,6 +19,8 @@ pub(crate) struct SecretRule {
     pub(super) place: Place,
     /// What it finds is recorded and never refused or redacted.
     pub(super) warn_only: bool,
+    /// It finds text that a person does not see, and has no expression.
+    pub(super) invisible: Option<Invisible>,
     /// `None` when a file of a [`path`](Self::path) is a secret as a whole.
     pub(super) expression: Option<Expression>,
     /// It holds for files whose path matches.
@@ -35,6 +39,39 @@ pub(crate) struct SecretRule {
 const ALLOW_COMMENT: &[u8] = b"gitleaks:allow";
 
 impl SecretRule {
+    /// The rule that one file of a policy makes of `[files.invisible]`.
+    pub(crate) fn invisible(invisible: Invisible, place: Place) -> Self {
+        Self {
+            id: invisible::ID.to_owned(),
+            description: None,
+            place,
+            warn_only: false,
+            invisible: Some(invisible),
+            expression: None,
+            path: None,
+            keywords: Vec::new(),
+            entropy: None,
+            group: None,
+            allowlists: Vec::new(),
+            allow_comments: false,
+        }
+    }
+
+    /// What becomes of reads and writes with what it finds, where `stated` is what becomes of
+    /// secrets.
+    pub(super) fn consequences(&self, stated: (OnRead, OnWrite)) -> (OnRead, OnWrite) {
+        match &self.invisible {
+            Some(invisible) => (invisible.on_read, invisible.on_write()),
+            None if self.warn_only => (OnRead::Warn, OnWrite::Warn),
+            None => stated,
+        }
+    }
+
+    /// What it finds, in words.
+    pub(super) fn noun(&self) -> &'static str {
+        if self.invisible.is_some() { "text that a person does not see" } else { "a secret" }
+    }
+
     /// About how many states its expressions have, which is what they take of
     /// memory and of the time of compiling.
     pub(crate) fn weight(&self) -> usize {
@@ -44,7 +81,10 @@ impl SecretRule {
 
     /// The id of decisions.
     pub(super) fn decision_id(&self) -> String {
-        format!("secrets.rules.{}", self.id)
+        match self.invisible {
+            Some(_) => self.id.clone(),
+            None => format!("secrets.rules.{}", self.id),
+        }
     }
 
     /// All that decides what it finds, to compare it: two rules with the same one find
@@ -56,6 +96,7 @@ impl SecretRule {
             description: _,
             place: _,
             warn_only,
+            invisible,
             expression,
             path,
             keywords,
@@ -68,17 +109,40 @@ impl SecretRule {
         let allowlists: Vec<_> = allowlists.iter().map(Allowlist::meaning).collect();
         let (expression, path) = (text(expression), text(path));
         let found = (expression, path, keywords, entropy, group);
-        format!("{:?}", (warn_only, found, allowlists, allow_comments))
+        format!("{:?}", (warn_only, invisible, found, allowlists, allow_comments))
     }
 
     /// Whether it holds for a file of this path.
     pub(super) fn applies(&self, path: &str) -> bool {
         self.path.as_ref().is_none_or(|expression| expression.is_match(path.as_bytes()))
+            && self.invisible.as_ref().is_none_or(|invisible| invisible.applies(path))
     }
 
     /// Whether what it finds depends on the path.
     pub(super) fn depends_on_path(&self) -> bool {
-        self.path.is_some() || self.allowlists.iter().any(|list| !list.paths.is_empty())
+        self.invisible.is_some()
+            || self.path.is_some()
+            || self.allowlists.iter().any(|list| !list.paths.is_empty())
+    }
+
+    /// Whether it certainly finds the same in a file of either path.
+    pub(super) fn is_same_for(&self, one: &str, other: &str) -> bool {
+        match &self.invisible {
+            Some(invisible) => invisible.applies(one) == invisible.applies(other),
+            None => !self.depends_on_path(),
+        }
+    }
+
+    /// The runs of text in `text` that a person does not see, if the rule is about that.
+    pub(super) fn unseen(
+        &self,
+        path: &str,
+        text: &[u8],
+        overdue: &dyn Fn() -> bool,
+    ) -> Result<Vec<Range<usize>>, Overdue> {
+        // Most texts have none, which is found faster than whether the rule is about the path.
+        let is_about = self.invisible.is_some() && may_have(text) && self.applies(path);
+        if is_about { runs(text, overdue) } else { Ok(Vec::new()) }
     }
 
     /// The secrets in `range` of `text`; after an error there are no more.

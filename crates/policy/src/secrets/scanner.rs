@@ -36,7 +36,7 @@ impl Scanner {
         let mut numbers = std::collections::HashMap::new();
         let (mut owners, mut always) = (Vec::<Vec<usize>>::new(), Vec::new());
         for (number, rule) in rules.iter().enumerate() {
-            if rule.keywords.is_empty() {
+            if rule.keywords.is_empty() && rule.invisible.is_none() {
                 always.push(number);
             }
             for keyword in &rule.keywords {
@@ -85,6 +85,10 @@ impl Scanner {
                     return Err(Overdue);
                 }
             }
+        }
+        for (number, rule) in self.rules.iter().enumerate() {
+            let runs = rule.unseen(path, text, overdue)?;
+            hits.extend(runs.into_iter().map(|range| Hit { rule: number, range }));
         }
         if overdue() {
             return Err(Overdue);

@@ -10,10 +10,11 @@ use crate::{
     check::shortened,
     diagnostics::Problem,
     duration,
+    pattern::{Comparison, Pattern},
     said::Said,
     secrets::{
-        MAX_RULES, MAX_WEIGHT, OnRead, OnWrite, RuleText, SecretRule, StatedSecrets, Unusable,
-        compile_rule,
+        Invisible, MAX_RULES, MAX_WEIGHT, OnRead, OnWrite, RuleText, SecretRule, StatedSecrets,
+        Unusable, compile_rule,
     },
 };
 
@@ -21,6 +22,9 @@ use crate::{
 const LONGEST_SAMPLE: usize = 10 << 10;
 /// Milliseconds in a day.
 const MAX_SCAN_TIME: u64 = 24 * 60 * 60 * 1000;
+
+const ON_READ: [(&str, OnRead); 3] =
+    [("deny", OnRead::Deny), ("redact", OnRead::Redact), ("warn", OnRead::Warn)];
 
 /// The rules about content in one file, and what is done about them.
 #[derive(Debug, Clone, Default)]
@@ -34,10 +38,30 @@ pub(crate) struct ContentSecrets {
 
 impl Reader<'_, '_> {
     pub(super) fn content_secrets(&mut self, root: &DeTable<'_>) -> ContentSecrets {
+        let mut secrets = self.secret_rules(root);
+        secrets.rules.extend(self.invisible(root).map(Arc::new));
+        secrets
+    }
+
+    /// The rule about text that a person does not see.
+    fn invisible(&mut self, root: &DeTable<'_>) -> Option<SecretRule> {
+        let table = sub(sub(root, "files")?, "invisible")?;
+        let (key, _) = table.get_key_value("paths")?;
+        let globs = elements(table, "paths");
+        let globs: Vec<_> =
+            globs.filter_map(|value| self.glob(value, Comparison::Folded)).collect();
+        let patterns = globs.into_iter().flat_map(|glob| glob.alternatives);
+        let patterns = patterns.map(Pattern::at_any_depth).collect();
+        let on_read = self.word(table, "onRead", &ON_READ);
+        let on_read = on_read.map_or(OnRead::Redact, |said| said.value);
+        let place = Place { file: self.file().to_owned(), line: self.line(&key.span()) };
+        Some(SecretRule::invisible(Invisible { on_read, patterns }, place))
+    }
+
+    fn secret_rules(&mut self, root: &DeTable<'_>) -> ContentSecrets {
         let Some(table) = sub(root, "secrets") else { return ContentSecrets::default() };
-        let on_read = [("deny", OnRead::Deny), ("redact", OnRead::Redact), ("warn", OnRead::Warn)];
         let stated = StatedSecrets {
-            on_read: self.word(table, "onRead", &on_read),
+            on_read: self.word(table, "onRead", &ON_READ),
             on_write: self.word(
                 table,
                 "onWrite",

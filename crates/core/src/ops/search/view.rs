@@ -340,7 +340,7 @@ impl Contents for View<'_> {
             return Err(Skipped::Binary);
         }
         self.disclosed(path, whole).map_err(|error| match error {
-            Error::Refused(decision) if decision.rule().starts_with("secrets.") => Skipped::Secret,
+            Error::Refused(decision) if decision.is_about_text() => Skipped::Secret,
             _ => Skipped::Denied,
         })
     }
