@@ -209,6 +209,11 @@ impl Rig {
         std::fs::read_to_string(state(self.dir.path()).join("audit/seg-000000.jsonl")).unwrap()
     }
 
+    /// The directory of the log.
+    pub(crate) fn log_directory(&self) -> PathBuf {
+        state(self.dir.path()).join("audit")
+    }
+
     /// Waits until `serve` returns.
     pub(crate) fn ending(&mut self) -> Ending {
         let served = self.served.take().expect("once");

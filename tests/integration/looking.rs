@@ -32,7 +32,7 @@ fn looks(world: &World) -> Vec<String> {
         &["audit", "verify", "--backups", "--policies", "--json"],
         &["audit", "blame", "a.txt", "--history"],
         &["audit", "blame", "d/b.txt", "--json"],
-        &["audit", "session", &session],
+        &["audit", "session", &session, "--records"],
         &["backup", "list", "--json"],
         &["backup", "list", "d"],
         &["backup", "verify", "--json"],

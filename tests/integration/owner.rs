@@ -198,7 +198,7 @@ fn what_is_not_the_workspace_of_the_log_is_not_looked_at() {
     check(&["--workspace", text(&two.other)]);
     let session = two.starts()[0]["session"].as_str().unwrap().to_owned();
     let content = || {
-        let events = two.elsewhere(&["audit", "session", &session, "--json"]).ok();
+        let events = two.elsewhere(&["audit", "session", &session, "--records", "--json"]).ok();
         let events = events.text().lines().map(|line| serde_json::from_str(line).unwrap());
         let mut contents = events.filter_map(|event: Value| event.get("content").cloned());
         contents.next().unwrap()

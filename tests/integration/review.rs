@@ -7,6 +7,7 @@ mod export;
 mod index;
 mod query;
 mod report;
+mod story;
 
 use std::path::Path;
 

@@ -265,7 +265,29 @@ impl<'g> Door<'g> {
             (Effect::Continues { id, fresh: true }, None | Some(Outcome::Error(_))) => {
                 self.forget(self.sessions.close(&id));
             }
+            (Effect::Prompts(id), outcome) => self.turn_ended(&id, outcome),
             _ => {}
+        }
+    }
+
+    /// Records the end of a prompt turn, with the reason that the agent gives.
+    fn turn_ended(&self, id: &str, outcome: Option<Outcome<'_>>) {
+        let claimed = match outcome {
+            Some(Outcome::Result(result)) => Object::parse(result.get())
+                .and_then(|result| serde_json::from_str(result.get("stopReason")?.get()).ok()),
+            Some(Outcome::Error(_)) => Some("error".to_owned()),
+            None => None,
+        };
+        let mut facts = BTreeMap::from([("event".to_owned(), Value::from("end"))]);
+        facts.extend(claimed.map(|reason: String| ("claimed".to_owned(), short(&reason).into())));
+        self.note_turn(id, facts);
+    }
+
+    /// Records the beginning or the end of a prompt turn in the log of each workspace.
+    pub(super) fn note_turn(&self, id: &str, facts: BTreeMap<String, Value>) {
+        let Some(visit) = self.sessions.get(id) else { return };
+        for gateway in self.gateways() {
+            recorded(gateway.note(&visit.session, "acp.prompt", facts.clone()));
         }
     }
 

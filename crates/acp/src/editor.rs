@@ -7,6 +7,8 @@
 //! (files, selections, images) goes to the agent by the user's will and is not
 //! decided here.
 
+use std::collections::BTreeMap;
+
 use portcullis_rpc::{Frame, Id, InvalidMessage, Message, MessageError, Object, Outcome, response};
 use serde_json::value::RawValue;
 
@@ -122,6 +124,10 @@ impl Door<'_> {
                 Effect::Continues { id, fresh }
             }
             ("session/close" | "session/delete", Some(id)) => Effect::Ends(id),
+            ("session/prompt", Some(id)) => {
+                self.note_turn(&id, BTreeMap::from([("event".to_owned(), "begin".into())]));
+                Effect::Prompts(id)
+            }
             _ => Effect::Nothing,
         }
     }

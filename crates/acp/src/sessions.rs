@@ -39,6 +39,8 @@ pub(super) enum Effect {
     Continues { id: String, fresh: bool },
     /// Ends it: `session/close`, `session/delete`.
     Ends(String),
+    /// A prompt turn of this session, which begins with the request.
+    Prompts(String),
     /// The exchange that is edited.
     Initialize,
     /// None.

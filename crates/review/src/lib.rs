@@ -6,6 +6,7 @@
 //! the verifier of the audit crate does. It refuses to pass over what it
 //! cannot read: every scan says what was damaged.
 
+mod actor;
 mod blame;
 pub mod bundle;
 pub mod change;
@@ -22,6 +23,7 @@ pub mod report;
 mod scan;
 mod session;
 mod stats;
+mod story;
 pub mod undo;
 mod visible;
 
@@ -32,6 +34,7 @@ use portcullis_policy::{self as policy, model};
 /// may have any length.
 const MOST_READ: u64 = 4 << 30;
 
+pub use actor::Actor;
 pub use blame::{Blame, BlameError, Kept, State, Version, blame};
 pub use csv::{cell, header};
 pub use field::{Field, UnknownField, verdict};
@@ -43,4 +46,5 @@ pub use origin::recorded_workspace;
 pub use scan::{Order, Scanned};
 pub use session::{Event, Patch, Patches, Session, SessionError, sessions};
 pub use stats::{Group, Stats};
+pub use story::{Activity, Note, Part as StoryPart, Paths, Story};
 pub use visible::visible_json;

@@ -24,6 +24,7 @@ mod select;
 mod session;
 mod ship;
 mod show;
+mod story;
 mod verify;
 
 use std::process::ExitCode;

@@ -1,10 +1,13 @@
-//! `portcullis audit session`: one session as a timeline with diffs.
+//! `portcullis audit session`: one session as a story, or record by record with diffs.
 
 use std::process::ExitCode;
 
 use serde_json::{Value, json};
 
-use super::select::{Indexed, damaged, say_pruned, vault};
+use super::{
+    select::{Indexed, damaged, say_pruned, vault},
+    story,
+};
 use crate::{
     app::{
         failure::{Context as _, Failure},
@@ -13,24 +16,32 @@ use crate::{
     change::Change,
     cli::render::diff_line,
     model::Escaped,
-    review::{Event, Patch, Patches, Session, SessionError, sessions},
+    review::{Event, Patch, Patches, Session, SessionError, Story, sessions},
 };
 
-/// Show one session as a timeline, with what it changed in the files
+/// Show one session as a story: who read, changed and was denied what
+///
+/// Prompt turns, then each command, process or client in the order of their first records, with
+/// the paths that it read, changed or was denied. What a program says of itself is told as that.
+/// With --records, each record by itself, with how it changed the contents.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:\n  \
     portcullis audit session                     the sessions there are\n  \
     portcullis audit session 223fb425\n  \
-    portcullis audit session 223fb425 --no-diff --json\n\n\
-    The differences come from the backups and the disk, as they are: what a policy would withhold\n\
+    portcullis audit session 223fb425 --records\n  \
+    portcullis audit session 223fb425 --records --no-diff --json\n\n\
+    The differences of --records come from the backups and the disk, as they are: what a policy would withhold\n\
     from an agent is in them.")]
 pub(super) struct Args {
     #[command(flatten)]
     log: Indexed,
     /// The session, or how its identifier begins; without one, the sessions are listed
     id: Option<String>,
+    /// Each record by itself, with differences
+    #[arg(long, requires = "id")]
+    records: bool,
     /// Only what happened, not how contents changed
-    #[arg(long)]
+    #[arg(long, requires = "records")]
     no_diff: bool,
     /// Print one JSON object a line
     #[arg(long)]
@@ -39,21 +50,13 @@ pub(super) struct Args {
 
 pub(super) fn run(args: &Args) -> Result<ExitCode, Failure> {
     let Some(id) = &args.id else { return list(args) };
+    if !args.records {
+        return tell(args, id);
+    }
     let (log, bar) = args.log.open()?;
     let session = Session::find(&log, id);
     bar.finish();
-    let session = session.map_err(|error| match error {
-        SessionError::Log(error) => args.log.unreadable(&error),
-        SessionError::Ambiguous(ids) => {
-            let ids: Vec<_> = ids.iter().take(10).map(|id| Escaped(id).to_string()).collect();
-            Failure::new(format_args!("more than one session begins with `{}`", Escaped(id)))
-                .help(format_args!("name one of: {}", ids.join(", ")))
-        }
-        SessionError::Unknown => {
-            Failure::new(format_args!("no session begins with `{}`", Escaped(id)))
-                .help("`portcullis audit session` lists them")
-        }
-    })?;
+    let session = session.map_err(|error| failure(args, id, error))?;
     if !session.is_whole() {
         say_pruned(&log, None);
     }
@@ -88,6 +91,39 @@ pub(super) fn run(args: &Args) -> Result<ExitCode, Failure> {
     }
     damaged(&session.scanned)?;
     Ok(ExitCode::SUCCESS)
+}
+
+/// Prints the story of the session.
+fn tell(args: &Args, id: &str) -> Result<ExitCode, Failure> {
+    let (log, bar) = args.log.open()?;
+    let told = Story::find(&log, id);
+    bar.finish();
+    let told = told.map_err(|error| failure(args, id, error))?;
+    if !told.is_whole() {
+        say_pruned(&log, None);
+    }
+    if args.json {
+        story::print_json(&told);
+    } else {
+        story::print(&told);
+    }
+    damaged(&told.scanned)?;
+    Ok(ExitCode::SUCCESS)
+}
+
+fn failure(args: &Args, id: &str, error: SessionError) -> Failure {
+    match error {
+        SessionError::Log(error) => args.log.unreadable(&error),
+        SessionError::Ambiguous(ids) => {
+            let ids: Vec<_> = ids.iter().take(10).map(|id| Escaped(id).to_string()).collect();
+            Failure::new(format_args!("more than one session begins with `{}`", Escaped(id)))
+                .help(format_args!("name one of: {}", ids.join(", ")))
+        }
+        SessionError::Unknown => {
+            Failure::new(format_args!("no session begins with `{}`", Escaped(id)))
+                .help("`portcullis audit session` lists them")
+        }
+    }
 }
 
 fn list(args: &Args) -> Result<ExitCode, Failure> {

@@ -186,6 +186,7 @@ fn json_and_exit_codes() {
     let session = r.run("audit session", &[]);
     let session = session["session"].as_str().unwrap().to_owned();
     r.run("audit session", &[&session]);
+    r.run("audit session", &[&session, "--records"]);
     r.run("audit blame", &["a.txt"]);
     let receipt = r.run("fs read", &["a.txt"]);
     r.file("transcript", &receipt.to_string());

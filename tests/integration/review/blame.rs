@@ -131,7 +131,7 @@ fn a_session_is_a_timeline_with_differences() {
     world.run_with_input(&["fs", "write", "a.txt"], "one\n2\n").ok();
     let id = session(&world);
     world.write("a.txt", "three\n").ok();
-    let done: Done = world.run(&["audit", "session", &id[..12]]).ok();
+    let done: Done = world.run(&["audit", "session", &id[..12], "--records"]).ok();
     let lines: Vec<_> = done.text().lines().map(str::trim).collect();
     assert_eq!(lines[0], format!("session {id}"));
     assert!(lines[1].contains(" start"), "{lines:?}");
@@ -145,7 +145,7 @@ fn a_session_is_a_timeline_with_differences() {
     // The last one's content is on the disk, until somebody changes it.
     let id = session(&world);
     let json = |world: &World| {
-        let done = world.run(&["audit", "session", &id, "--json"]).ok();
+        let done = world.run(&["audit", "session", &id, "--records", "--json"]).ok();
         let events: Vec<Value> =
             done.text().lines().map(|line| serde_json::from_str(line).unwrap()).collect();
         events.into_iter().find(|event| event["kind"] == "change").unwrap()
@@ -170,7 +170,7 @@ fn hostile_contents_and_names_steer_no_terminal() {
     world.fs(&["read", HOSTILE]);
     let hostile = world.last()["session"].as_str().unwrap().to_owned();
     for id in [id, hostile] {
-        for format in [&[][..], &["--json"]] {
+        for format in [&[][..], &["--json"], &["--records"], &["--records", "--json"]] {
             let args = [&["audit", "session", id.as_str()], format].concat();
             assert_visible(world.run(&args).ok().text());
         }

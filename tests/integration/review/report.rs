@@ -125,9 +125,9 @@ fn what_was_only_observed_is_not_said_to_be_allowed() {
     let blame = world.run(&["audit", "blame", "payroll", "--json"]).ok().json();
     assert_eq!(blame["changes"][0]["wouldDeny"], true);
     let session = blame["changes"][0]["session"].as_str().unwrap();
-    let told = world.run(&["audit", "session", session]).ok();
+    let told = world.run(&["audit", "session", session, "--records"]).ok();
     assert!(told.text().contains("(observed: allowedPaths.write would deny it)"), "{told:?}");
-    let lines = world.run(&["audit", "session", session, "--json"]).ok();
+    let lines = world.run(&["audit", "session", session, "--records", "--json"]).ok();
     assert!(lines.text().contains(r#""wouldDeny":true"#), "{lines:?}");
     for command in ["show", "query"] {
         let told = world.run(&["audit", command, "--path", "payroll"]).ok();
@@ -369,7 +369,7 @@ fn secrets_approvals_and_policies_of_real_gates_are_listed() {
     }
     let session = |record: &Value| {
         let id = record["session"].as_str().unwrap();
-        world.run(&["audit", "session", id]).ok().text().to_owned()
+        world.run(&["audit", "session", id, "--records"]).ok().text().to_owned()
     };
     // The gate's own, that of the agent's connection, and a command's.
     let found = records.iter().find(|record| record["findings"].is_array()).unwrap();

@@ -268,7 +268,14 @@ fn repeated_opens_are_counted_in_the_log_or_recorded_each() {
         assert_eq!((count("file.txt"), count("shut.txt")), (of_file, of_shut), "{choice}");
         let repeats: Vec<_> = records.iter().filter(|r| said(r, "op") == "repeats").collect();
         let session = said(&records[0], "session");
-        let shown = place.command(&["audit", "session", session, "--workspace", &place.at("ws")]);
+        let shown = place.command(&[
+            "audit",
+            "session",
+            session,
+            "--records",
+            "--workspace",
+            &place.at("ws"),
+        ]);
         let shown = end({ shown }.spawn().unwrap());
         if choice == "opens" {
             assert!(repeats.is_empty() && !shown.stdout.contains("repeats"), "{repeats:?}");

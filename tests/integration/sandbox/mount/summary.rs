@@ -131,3 +131,32 @@ fn the_way_back_is_read_by_any_shell() {
         assert!(!place.base().join("PWNED").exists());
     }
 }
+
+#[test]
+fn the_story_of_a_session_names_the_command_and_what_it_did() {
+    let place = Place::mounted(users()[0]);
+    let script =
+        "cat file.txt password.txt >/dev/null; echo x >new.txt; rm fixed.txt 2>/dev/null; true";
+    let ended = place.exec(&[], script);
+    assert_eq!(ended.code, 0, "{ended:?}");
+    let records = place.records();
+    let command = records.iter().find(|record| said(record, "op") == "sandbox").unwrap();
+    let args =
+        ["audit", "session", said(command, "session"), "--json", "--workspace", &place.at("ws")];
+    let told = end(place.limited(&args).spawn().unwrap());
+    let parts = told.stdout.lines().map(|line| serde_json::from_str::<Value>(line).unwrap());
+    let done: Vec<_> = parts.filter(|part| part["part"] == "activity").collect();
+    assert_eq!(done.len(), 1, "{done:?}");
+    assert_eq!(done[0]["actor"]["command"], command["seq"], "{done:?}");
+    assert_eq!(done[0]["command"][2], script, "{done:?}");
+    let paths = |kind: &str| {
+        let listed = done[0][kind]["paths"].as_array().unwrap().iter();
+        listed.map(|entry| said(entry, "path").to_owned()).collect::<Vec<_>>()
+    };
+    assert!(paths("read").contains(&"password.txt".to_owned()), "{done:?}");
+    assert_eq!(
+        (paths("changed"), paths("denied")),
+        (vec!["new.txt".to_owned()], vec!["fixed.txt".to_owned()])
+    );
+    assert_eq!(done[0]["findings"]["password"], 1, "{done:?}");
+}

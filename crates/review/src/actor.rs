@@ -1,0 +1,42 @@
+//! Who asked, as a record says: what the gateway knows, and what a program says of itself.
+
+use portcullis_audit::RecordView;
+use serde_json::Value;
+
+/// The party behind a request, within a session.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Actor {
+    /// A command, by the number of the record of its start.
+    Command(u64),
+    /// A process of the mount that belongs to no command.
+    Process {
+        /// Its number in the sandbox, as the kernel has it.
+        pid: u64,
+        /// Its name, which it gives itself.
+        claims: Option<String>,
+    },
+    /// A client of this transport.
+    Client(String),
+    /// The gateway itself.
+    Gateway,
+}
+
+impl Actor {
+    /// That of a record.
+    pub(crate) fn of(record: &RecordView<'_>) -> Self {
+        let fact = |name: &str| record.facts.as_ref()?.get(name);
+        // The start of a command has its arguments there.
+        if let Some(command) = fact("command").and_then(Value::as_u64) {
+            return Self::Command(command);
+        }
+        let pid = fact("process").and_then(|process| process.get("pid")?.as_u64());
+        match (pid, record.door()) {
+            (Some(pid), _) => {
+                let claims = fact("process").and_then(|process| process.get("program")?.as_str());
+                Self::Process { pid, claims: claims.map(str::to_owned) }
+            }
+            (None, Some(door)) => Self::Client(door.to_owned()),
+            (None, None) => Self::Gateway,
+        }
+    }
+}

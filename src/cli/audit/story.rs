@@ -1,0 +1,188 @@
+//! `portcullis audit session ID`: the story of a session, for people and as JSON.
+
+use std::fmt::Write as _;
+
+use serde_json::{Value, json};
+
+use crate::{
+    app::output::is_closed,
+    model::Escaped,
+    review::{Activity, Actor, Note, Paths, Story, StoryPart},
+};
+
+/// The most paths of a kind in a line for people.
+const MAX_NAMED: usize = 20;
+
+/// Prints it for people.
+pub(super) fn print(story: &Story) {
+    outln!("session {}  agent {}", Escaped(&story.id), Escaped(&story.agent));
+    for part in &story.parts {
+        match part {
+            StoryPart::Note(note) => outln!("{}", note_line(note)),
+            StoryPart::Activity(activity) => outln!("{}", activity_lines(activity).trim_end()),
+        }
+        if is_closed() {
+            return;
+        }
+    }
+    if story.left_out > 0 {
+        outln!("({} more records are not told; see --records)", story.left_out);
+    }
+}
+
+/// Prints it as one object a line.
+pub(super) fn print_json(story: &Story) {
+    for part in &story.parts {
+        let mut object = match part {
+            StoryPart::Note(note) => note_object(note),
+            StoryPart::Activity(activity) => activity_object(activity),
+        };
+        if let Some(fields) = object.as_object_mut() {
+            fields.retain(|_, value| !value.is_null());
+            fields.insert("session".to_owned(), story.id.clone().into());
+        }
+        outjson!(object);
+        if is_closed() {
+            return;
+        }
+    }
+    if story.left_out > 0 {
+        outjson!(json!({ "session": story.id, "part": "leftOut", "records": story.left_out }));
+    }
+}
+
+fn clock(t: &str) -> &str {
+    t.get(11..23).unwrap_or(t)
+}
+
+fn note_line(note: &Note) -> String {
+    let text = |text: &Option<String>| Escaped(text.as_deref().unwrap_or_default()).to_string();
+    let fact = |name: &str| match note.facts.get(name) {
+        Some(Value::String(text)) => Escaped(text).to_string(),
+        Some(value) => Escaped(&value.to_string()).to_string(),
+        None => String::new(),
+    };
+    let t = Escaped(clock(&note.t));
+    if let Some(turn) = note.turn {
+        return match (note.facts.get("event").and_then(Value::as_str), fact("claimed").as_str()) {
+            (Some("begin"), _) => format!("{t}  turn {turn} begins"),
+            (_, "") => format!("{t}  turn {turn} ends"),
+            (_, reason) => format!("{t}  turn {turn} ends; the agent says why: {reason}"),
+        };
+    }
+    let mut line = format!("{t}  {}", Escaped(&note.what));
+    for more in [text(&note.path), fact("by")].into_iter().filter(|more| !more.is_empty()) {
+        let _ = write!(line, " {more}");
+    }
+    if note.what == "policy" && note.result.as_deref() == Some("ok") {
+        let _ = write!(line, " {} version {} is in force", fact("name"), fact("version"));
+    } else if note.result.as_deref().is_some_and(|result| result != "ok") {
+        let _ = write!(line, "  {}", text(&note.result));
+    }
+    line
+}
+
+/// Who, with what the gateway knows, and after that what the program says of itself.
+fn who(activity: &Activity) -> String {
+    match &activity.actor {
+        Actor::Command(record) if activity.command.is_empty() => format!("command {record}"),
+        Actor::Command(record) => {
+            format!("command {record}: {}", Escaped(&activity.command.join(" ")))
+        }
+        Actor::Process { pid, claims } => {
+            let mut text = format!("process {pid}");
+            if let Some(claims) = claims {
+                let _ = write!(text, ", which calls itself `{}`", Escaped(claims));
+            }
+            if let Some(arguments) = &activity.claimed_arguments {
+                let _ = write!(text, " ({})", Escaped(arguments));
+            }
+            text
+        }
+        Actor::Client(door) => format!("by {}", Escaped(door)),
+        Actor::Gateway => "gateway".to_owned(),
+    }
+}
+
+fn activity_lines(activity: &Activity) -> String {
+    let (from, to) = (clock(&activity.times.0), clock(&activity.times.1));
+    let (first, last) = activity.records;
+    let indent = if activity.turn.is_some() { "  " } else { "" };
+    let (from, to) = (Escaped(from), Escaped(to));
+    let mut text =
+        format!("{from}  {indent}{}  (to {to}, records {first} to {last})\n", who(activity));
+    let mut line = |word: &str, paths: &Paths, is_rule: bool| {
+        if !paths.is_empty() {
+            let _ = writeln!(text, "              {indent}{word:<9} {}", listed(paths, is_rule));
+        }
+    };
+    line("read", &activity.read, false);
+    line("changed", &activity.changed, false);
+    line("denied", &activity.denied, true);
+    line("asked", &activity.asked, true);
+    line("failed", &activity.failed, false);
+    if !activity.findings.is_empty() {
+        let rules = activity.findings.iter();
+        let rules: Vec<_> =
+            rules.map(|(rule, times)| format!("{} ({times})", Escaped(rule))).collect();
+        let rules = rules.join(", ");
+        let _ = writeln!(text, "              {indent}{:<9} {rules}", "found");
+    }
+    text
+}
+
+fn listed(paths: &Paths, is_rule: bool) -> String {
+    let one = |((path, word), times): (&(String, String), &u64)| {
+        let path = if path.is_empty() { "-" } else { path };
+        let mut text = match (word.as_str(), is_rule) {
+            ("read" | "write", false) => Escaped(path).to_string(),
+            (word, false) => format!("{} [{}]", Escaped(path), Escaped(word)),
+            (rule, true) => format!("{} by {}", Escaped(path), Escaped(rule)),
+        };
+        if *times > 1 {
+            let _ = write!(text, " ({times} times)");
+        }
+        text
+    };
+    let some: Vec<_> = paths.listed.iter().take(MAX_NAMED).map(one).collect();
+    let rest: u64 = paths.listed.values().skip(MAX_NAMED).sum();
+    match rest.saturating_add(paths.more) {
+        0 => some.join(", "),
+        more => format!("{} and {more} more", some.join(", ")),
+    }
+}
+
+fn note_object(note: &Note) -> Value {
+    json!({
+        "part": "note", "record": note.seq, "t": note.t, "what": note.what, "turn": note.turn,
+        "path": note.path, "result": note.result,
+        "facts": (!note.facts.is_empty()).then_some(&note.facts),
+    })
+}
+
+fn activity_object(activity: &Activity) -> Value {
+    let (actor, claimed) = match &activity.actor {
+        Actor::Command(record) => (json!({ "command": record }), None),
+        Actor::Process { pid, claims } => (json!({ "process": pid }), Some(claims)),
+        Actor::Client(door) => (json!({ "client": door }), None),
+        Actor::Gateway => (json!({ "gateway": true }), None),
+    };
+    let claimed =
+        claimed.map(|name| json!({ "program": name, "arguments": activity.claimed_arguments }));
+    let list = |paths: &Paths, word: &str| {
+        let one = |((path, value), times): (&(String, String), &u64)| json!({ "path": path, word: value, "times": times });
+        let listed: Vec<_> = paths.listed.iter().map(one).collect();
+        (!paths.is_empty()).then(|| json!({ "paths": listed, "more": paths.more }))
+    };
+    json!({
+        "part": "activity", "actor": actor, "turn": activity.turn,
+        "command": (!activity.command.is_empty()).then_some(&activity.command),
+        "claimed": claimed,
+        "from": activity.times.0, "to": activity.times.1,
+        "record": activity.records.0, "lastRecord": activity.records.1,
+        "read": list(&activity.read, "op"), "changed": list(&activity.changed, "op"),
+        "denied": list(&activity.denied, "rule"), "asked": list(&activity.asked, "rule"),
+        "failed": list(&activity.failed, "why"), "looked": activity.looked,
+        "findings": (!activity.findings.is_empty()).then_some(&activity.findings),
+    })
+}

@@ -1,0 +1,159 @@
+//! `audit session ID`: the story of a session.
+
+use std::collections::BTreeMap;
+
+use serde_json::{Value, json};
+
+use super::*;
+use crate::acp_rig::{Rig, request, result};
+
+fn parts(world: &World, args: &[&str]) -> Vec<Value> {
+    let told = world.run(&[&["audit", "session"], args, &["--json"]].concat()).ok();
+    told.text().lines().map(|line| serde_json::from_str(line).unwrap()).collect()
+}
+
+fn activities(parts: &[Value]) -> Vec<&Value> {
+    parts.iter().filter(|part| part["part"] == "activity").collect()
+}
+
+#[test]
+fn a_story_has_prompt_turns_and_what_was_done_in_each() {
+    let mut rig = Rig::ready(json!({"readTextFile": false, "writeTextFile": false}), |_| {});
+    for (turn, reason) in [(10, "end_turn"), (20, "cancelled")] {
+        let prompt = json!({"sessionId": "s1", "prompt": [{"type": "text", "text": "hush"}]});
+        rig.editor.send(&request(turn, "session/prompt", prompt));
+        rig.agent.hear();
+        for asked in [
+            rig.read(turn + 1, "a.txt"),
+            rig.read(turn + 2, "a.txt"),
+            rig.read(turn + 3, "secret/key.txt"),
+        ] {
+            rig.agent.send(&asked);
+            rig.agent.hear();
+        }
+        rig.agent.send(&rig.write(turn + 4, "b.txt", &format!("{turn}")));
+        rig.agent.hear();
+        rig.agent.send(&result(turn, json!({"stopReason": reason})));
+        rig.editor.hear();
+    }
+    let log = rig.log();
+    assert!(!log.contains("hush"), "{log}");
+    let begin = log.lines().find(|line| line.contains("acp.prompt")).unwrap();
+    let begin: Value = serde_json::from_str(begin).unwrap();
+    let (world, directory) = (World::new(), rig.log_directory());
+    let (id, directory) = (begin["session"].as_str().unwrap(), directory.to_str().unwrap());
+    let parts = parts(&world, &[id, "--dir", directory]);
+    let turns: Vec<_> = parts.iter().filter(|part| part["what"] == "acp.prompt").collect();
+    let told = |part: &&Value| {
+        (part["turn"].clone(), part["facts"]["event"].clone(), part["facts"]["claimed"].clone())
+    };
+    let expected = [
+        (json!(1), json!("begin"), Value::Null),
+        (json!(1), json!("end"), json!("end_turn")),
+        (json!(2), json!("begin"), Value::Null),
+        (json!(2), json!("end"), json!("cancelled")),
+    ];
+    assert_eq!(turns.iter().map(told).collect::<Vec<_>>(), expected);
+    let done = activities(&parts);
+    assert_eq!(done.len(), 2, "{done:?}");
+    for (turn, activity) in (1..).zip(done) {
+        assert_eq!(
+            (&activity["turn"], &activity["actor"]),
+            (&json!(turn), &json!({"client": "acp"}))
+        );
+        let read = json!([{"path": "a.txt", "op": "read", "times": 2}]);
+        assert_eq!(activity["read"]["paths"], read, "{activity}");
+        let denied = json!([{"path": "secret/key.txt", "rule": "keys", "times": 1}]);
+        assert_eq!(activity["denied"]["paths"], denied, "{activity}");
+        assert_eq!(activity["changed"]["paths"][0]["path"], "b.txt", "{activity}");
+    }
+    let told = world.run(&["audit", "session", id, "--dir", directory]).ok();
+    assert!(told.text().contains("turn 2 ends; the agent says why: cancelled"), "{told:?}");
+}
+
+/// A record of the mount, of a process or a command.
+fn mounted(op: &str, path: &str, facts: Value) -> Draft {
+    let text = |text: &str| Some(text.to_owned());
+    let facts: BTreeMap<String, Value> = serde_json::from_value(facts).unwrap();
+    Draft {
+        session: text(&"ab".repeat(16)),
+        agent: text("agent"),
+        door: text("mount"),
+        op: text(op),
+        path: (!path.is_empty()).then(|| path.to_owned()),
+        decision: text("allow"),
+        result: text("ok"),
+        facts: (!facts.is_empty()).then_some(facts),
+        ..Draft::default()
+    }
+}
+
+fn process(pid: u64) -> Value {
+    json!({"process": {"pid": pid, "program": "g\u{202e}it", "arguments": "git status"}})
+}
+
+#[test]
+fn a_story_groups_by_command_or_process_and_marks_what_programs_claim() {
+    let world = World::new();
+    write_log(&world, 8, |seq| {
+        let draft = match seq {
+            0 => mounted("command", "", json!({"command": ["cargo", "test"]})),
+            1 => mounted("read", "a", json!({"command": 0, "process": {"pid": 9}})),
+            2 | 3 => mounted("read", "b", process(7)),
+            4 => mounted("read", "b", process(8)),
+            5 => mounted("stat", "b", json!({"command": 0})),
+            6 => Draft {
+                decision: Some("deny".to_owned()),
+                rule: Some("keys".to_owned()),
+                ..mounted("read", "secret", process(7))
+            },
+            _ => mounted("acp.session", "", json!({})),
+        };
+        (Kind::Decision, draft)
+    });
+    let parts = parts(&world, &["abab"]);
+    let done = activities(&parts);
+    let actors: Vec<_> = done.iter().map(|part| part["actor"].clone()).collect();
+    assert_eq!(actors, [json!({"command": 0}), json!({"process": 7}), json!({"process": 8})]);
+    assert_eq!(done[0]["command"], json!(["cargo", "test"]));
+    assert_eq!(
+        (&done[0]["looked"], &done[0]["record"], &done[0]["lastRecord"]),
+        (&json!(1), &json!(0), &json!(5))
+    );
+    assert_eq!(
+        (&done[0]["claimed"], &done[0]["read"]["paths"][0]["path"]),
+        (&Value::Null, &json!("a"))
+    );
+    let claimed = json!({"program": "g\u{202e}it", "arguments": "git status"});
+    assert_eq!(done[1]["claimed"], claimed);
+    assert_eq!(done[1]["read"]["paths"], json!([{"path": "b", "op": "read", "times": 2}]));
+    assert_eq!(done[1]["denied"]["paths"][0]["rule"], "keys");
+    let told = world.run(&["audit", "session", "abab"]).ok();
+    assert!(told.text().contains("process 7, which calls itself `g\\u{202e}it`"), "{told:?}");
+}
+
+#[test]
+fn a_session_of_a_command_is_that_command_and_its_paths_are_bounded() {
+    let world = World::new();
+    write_log(&world, 302, |seq| {
+        let draft = match seq {
+            0 => mounted("sandbox", "", json!({"command": ["sh", "-c", "make"]})),
+            301 => mounted(
+                "repeats",
+                "",
+                json!({"opens": 5, "denials": 1,
+                "paths": [{"path": "p1", "opens": 5, "denials": 1}]}),
+            ),
+            _ => mounted("read", &format!("p{seq}"), process(seq)),
+        };
+        (Kind::Decision, draft)
+    });
+    let parts = parts(&world, &["abab"]);
+    let done = activities(&parts);
+    assert_eq!(done.len(), 1, "{done:?}");
+    assert_eq!((&done[0]["actor"], &done[0]["claimed"]), (&json!({"command": 0}), &Value::Null));
+    let read = &done[0]["read"];
+    assert_eq!((read["paths"].as_array().unwrap().len(), &read["more"]), (200, &json!(100)));
+    assert_eq!(read["paths"][0], json!({"path": "p1", "op": "read", "times": 6}));
+    assert_eq!(done[0]["denied"]["paths"][0]["rule"], "repeated");
+}
