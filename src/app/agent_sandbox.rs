@@ -14,8 +14,8 @@ use super::{
 };
 use crate::{
     model::AgentName,
-    policy::{self, Policy},
-    sandbox::{Cell, Enforcement, Grant, Network, StandardStreams, TrustedPath},
+    policy::{self, AgentLimits, Policy},
+    sandbox::{Cell, Enforcement, Grant, Network, ResourceLimits, StandardStreams, TrustedPath},
 };
 
 /// What helps where the self-test could not write to the agent's home.
@@ -74,9 +74,20 @@ pub(crate) fn plain_cell(
         },
         floor,
         hatch: false,
+        limits: resource_limits(&agent.limits),
         files: None,
         streams: StandardStreams::Pipes,
         mount: false,
+    }
+}
+
+/// The limits of a sandbox by those of a policy or the command line.
+pub(crate) fn resource_limits(limits: &AgentLimits) -> ResourceLimits {
+    ResourceLimits {
+        memory: limits.memory,
+        processes: limits.most_processes(),
+        needs_processes: limits.processes.is_some(),
+        cpu: limits.cpu,
     }
 }
 

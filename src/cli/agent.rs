@@ -2,6 +2,7 @@
 //! the two processes and what they say to each other.
 
 pub(super) mod agent_config;
+mod agent_limits;
 pub(super) mod command;
 pub(super) mod gateway_process;
 mod gateway_start;

@@ -124,7 +124,9 @@ fn examine(args: &Args) -> Result<Vec<Check>, Failure> {
             ),
         }
     }
-    checks.extend(test.into_iter().flat_map(|found| [found.mount, found.check]));
+    checks.extend(test.into_iter().flat_map(|found| {
+        [Some(found.mount), found.limits, Some(found.check)].into_iter().flatten()
+    }));
     Ok(checks)
 }
 

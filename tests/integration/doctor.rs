@@ -96,6 +96,14 @@ fn where_root_can_become_nobody_else_enforcement_is_partial_and_says_so() {
         let cell = says(&done, "self-test", "warning");
         let stays = "the agent stays root, without root's powers";
         assert!(cell["facts"]["gaps"].to_string().contains(stays), "{cell}");
+        // Nobody counts root's processes, and an operator who asks for it must be told.
+        if says(&done, "limits", "warning")["facts"]["processes"].is_null() {
+            let asked =
+                ["run", "--allow-partial", "--agent-limit", "processes=64", "--", "/bin/true"];
+            let refused = without(&asked);
+            assert_eq!(refused.code, 1);
+            assert!(refused.stderr.contains("processes of root"), "{refused:?}");
+        }
         assert_eq!(done.code, 0);
         assert_eq!(without(&["doctor"]).code, 1);
         assert_eq!(without(&RUN).code, 1);

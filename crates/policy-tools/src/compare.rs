@@ -6,7 +6,8 @@ use std::{collections::BTreeSet, time::Duration};
 use crate::{
     model::Door,
     policy::{
-        AgentAccess, Limit, Limits, Mode, Network, Policy, Retention, Scratch, Secrets,
+        AgentAccess, AgentLimits, Limit, Limits, Mode, Network, Policy, Retention, Scratch,
+        Secrets,
         parts::{
             Binary, Hardlinks, History, LimitRules, MOUNT, MountSettings, OnRead, OnWrite,
             Repository, SESSION, Settings, Symlinks,
@@ -127,7 +128,7 @@ impl Changes {
     }
 
     fn agent(&mut self, old: &AgentAccess, new: &AgentAccess) {
-        let AgentAccess { env, read, write, network, terminal } = old;
+        let AgentAccess { env, read, write, network, terminal, limits } = old;
         self.list("agent.env", env, &new.env);
         self.list("agent.read", read, &new.read);
         self.list("agent.write", write, &new.write);
@@ -139,6 +140,11 @@ impl Changes {
         );
         let word = |allowed| if allowed { "allow" } else { "deny" }.to_owned();
         self.ordered("agent.terminal", *terminal, new.terminal, word);
+        let AgentLimits { memory, cpu, .. } = *limits;
+        self.limit("agent.limits.memory", memory, new.limits.memory);
+        let most = [limits, &new.limits].map(AgentLimits::most_processes);
+        self.ordered("agent.limits.processes", most[0], most[1], |most| most.to_string());
+        self.limit("agent.limits.cpu", cpu, new.limits.cpu);
     }
 
     fn list(&mut self, key: &'static str, old: &[String], new: &[String]) {
@@ -230,11 +236,14 @@ impl Changes {
             (rules.denials, denials, &new.denials),
         ] {
             let most = |limit: &Option<Limit>| limit.as_ref().map(|limit| limit.most);
-            let word = |most: Option<u64>| most.map_or("none".to_owned(), |most| most.to_string());
-            let (old, new) = (most(old), most(new));
-            let opens = old.is_some_and(|old| new.is_none_or(|new| new > old));
-            self.push(key, word(old), word(new), opens);
+            self.limit(key, most(old), most(new));
         }
+    }
+
+    fn limit(&mut self, key: &'static str, old: Option<u64>, new: Option<u64>) {
+        let word = |most: Option<u64>| most.map_or("none".to_owned(), |most| most.to_string());
+        let opens = old.is_some_and(|old| new.is_none_or(|new| new > old));
+        self.push(key, word(old), word(new), opens);
     }
 }
 
@@ -335,6 +344,13 @@ mod tests {
             changes(limited, "[limits]\nfilesRemoved = 4\n"),
             [("limits.filesRemoved", false)]
         );
+        let key = "agent.limits.processes";
+        let limited = |most: u64| format!("[agent.limits]\nprocesses = {most}\n");
+        assert_eq!(changes("", &limited(4097)), [(key, true)]);
+        assert_eq!(changes("", &limited(4096)), []);
+        assert_eq!(changes(&limited(4097), ""), [(key, false)]);
+        let memory = "[agent.limits]\nmemory = \"1GiB\"\n";
+        assert_eq!(changes(memory, ""), [("agent.limits.memory", true)]);
     }
 
     #[test]

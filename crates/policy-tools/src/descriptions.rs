@@ -130,6 +130,13 @@ const DESCRIPTIONS: &[(&str, &str)] = &[
     ("agent.network.dns", "Whether it may look names up by UDP."),
     ("agent.network.listen", "TCP ports that it may listen on, on every interface."),
     ("agent.terminal", "Terminals of the client; an allowed one counts as unconfined."),
+    ("agent.limits", "What its programs may take of the machine."),
+    (
+        "agent.limits.memory",
+        "Memory of all its programs together, or of each where there is no cgroup.",
+    ),
+    ("agent.limits.processes", "Processes and threads. Default: 4096."),
+    ("agent.limits.cpu", "Processors."),
     ("rules", "Exceptions and sharper rules. They have no order: a denial always wins."),
     ("rules.id", "Unique; decisions and records name the rule by it."),
     ("rules.effect", "What the rule does with what it matches."),

@@ -10,6 +10,7 @@
 //! speed, the rest of the gate for size. What is asked often is not generic; it
 //! would be built where it is used.
 
+mod agent_limits;
 mod check;
 mod compile;
 mod compiled;
@@ -46,6 +47,7 @@ mod spelling;
 mod stages;
 mod statements;
 
+pub use agent_limits::{AgentLimits, DEFAULT_PROCESSES, MIN_MEMORY, PROCESSES, PROCESSORS};
 pub use compile::compile;
 pub use compiled::Policy;
 pub use decision::{Decision, Effect, Place};

@@ -4,7 +4,10 @@
 //! it, the sections are read in [`statements`](super::statements), and a test
 //! holds `docs/policy.md` against it.
 
-use super::form::{self, Form};
+use super::{
+    agent_limits::{PROCESSES, PROCESSORS},
+    form::{self, Form},
+};
 
 /// The value that a key takes.
 #[derive(Debug, Clone, Copy)]
@@ -260,6 +263,14 @@ const AGENT: &[Field] = &[
         ),
     ),
     optional("terminal", ALLOW_DENY),
+    optional(
+        "limits",
+        Shape::Table(&[
+            optional("memory", Shape::Size),
+            optional("processes", Shape::Integer(PROCESSES.0, PROCESSES.1)),
+            optional("cpu", Shape::Integer(PROCESSORS.0, PROCESSORS.1)),
+        ]),
+    ),
 ];
 
 const RULE: &[Field] = &[

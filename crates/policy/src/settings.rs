@@ -5,6 +5,7 @@
 use std::{path::Path, time::Duration};
 
 use super::{
+    agent_limits::AgentLimits,
     limits::StatedLimits,
     mount::{MountSettings, StatedMount},
     said::{Said, least},
@@ -36,6 +37,8 @@ pub struct AgentAccess {
     pub network: Network,
     /// Whether terminals of the client may be used: ACP `terminal/*`.
     pub terminal: bool,
+    /// What its programs may take of the machine.
+    pub limits: AgentLimits,
 }
 
 /// What network the confined agent process has.
@@ -132,6 +135,7 @@ pub(super) struct Stated {
     pub(super) write: Option<Vec<String>>,
     pub(super) network: Option<Network>,
     pub(super) terminal: Option<bool>,
+    pub(super) agent_limits: AgentLimits,
 }
 
 impl Stated {
@@ -185,6 +189,7 @@ impl Stated {
             write: both(self.write, other.write.as_ref(), |ours, theirs| shared(&ours, theirs)),
             network: both(self.network, other.network.as_ref(), Network::and),
             terminal: both(self.terminal, other.terminal.as_ref(), |ours, theirs| ours && *theirs),
+            agent_limits: self.agent_limits.and(other.agent_limits),
         }
     }
 
@@ -219,6 +224,7 @@ impl Stated {
                 write: texts(self.write, &[]),
                 network: self.network.unwrap_or(Network::None),
                 terminal: self.terminal.unwrap_or(false),
+                limits: self.agent_limits,
             },
         }
     }

@@ -17,6 +17,7 @@ use rustix::process::{getegid, geteuid};
 use super::{
     bait::Trap,
     built::{BuiltCell, PATIENCE, PendingAgent},
+    cgroup::Cgroup,
     channel::{Channel, ChannelError},
     hatch::{self, Hatch},
     hint::{self, Program, ProgramError, Reach},
@@ -24,6 +25,7 @@ use super::{
     launch_error::LaunchError,
     launcher,
     layout::{self, GrantError, Layout, Plan},
+    limits::Controllers,
     messages::{Bait, Enter, Init, Launch, Mapped, News, Target},
     mount::{Mount, NoMount},
     mounts::{self, Mounts},
@@ -232,6 +234,9 @@ impl Cell {
             .spawn()
             .map_err(|e| LaunchError::Io("execute this program again", e))?;
         let child = Running(child);
+        // It waits for its order. Where there is no cgroup, resource limits hold.
+        let cgroup = mode.is_confined().then(|| Cgroup::make(&self.limits, child.0.id()).ok());
+        let cgroup = cgroup.flatten();
 
         let inner = launcher::inner_ids(geteuid().as_raw(), getegid().as_raw());
         let seen = match mode {
@@ -245,6 +250,7 @@ impl Cell {
         let init = Init { mode, layout: self.layout(prepared, &home, seen, mode, open)? };
         let mut enter = self.enter(prepared, &home, mode, trap.bait())?;
         enter.hatch = open.map(Hatch::entrance);
+        enter.controllers = cgroup.as_ref().map(Cgroup::controllers).unwrap_or_default();
         let sent = (|| {
             channel.send(&launch, &[])?;
             if let Mode::Mapped { user, inner } = mode
@@ -303,7 +309,7 @@ impl Cell {
         };
         let suspects = prepared.suspects.clone();
         let wished = self.streams;
-        Ok(BuiltCell { mount, wished, streams, suspects, hatch, trap, channel, child })
+        Ok(BuiltCell { mount, wished, streams, suspects, hatch, trap, channel, child, cgroup })
     }
 
     fn hatch(&self, prepared: &Prepared, mode: Mode) -> Option<Result<Hatch, String>> {
@@ -382,6 +388,8 @@ impl Cell {
             ports,
             listen,
             udp,
+            limits: self.limits,
+            controllers: Controllers::default(),
             files: self.files,
             terminal: matches!(self.streams, StandardStreams::Terminal { .. }),
             bait,

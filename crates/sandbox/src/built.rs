@@ -10,6 +10,7 @@ use std::{
 
 use super::{
     bait::Trap,
+    cgroup::Cgroup,
     channel::{Channel, ChannelError},
     forwarder::Forwarder,
     hatch::{Hatch, Opened},
@@ -44,6 +45,8 @@ pub struct BuiltCell {
     pub(super) trap: Trap,
     pub(super) channel: Channel,
     pub(super) child: Running,
+    /// Removed when the child has ended.
+    pub(super) cgroup: Option<Cgroup>,
 }
 
 impl BuiltCell {
@@ -52,7 +55,7 @@ impl BuiltCell {
     /// # Errors
     /// When something does not hold.
     pub fn test(self) -> Result<PendingAgent, LaunchError> {
-        let Self { mount, wished, streams, suspects, hatch, trap, channel, child } = self;
+        let Self { mount, wished, streams, suspects, hatch, trap, channel, child, cgroup } = self;
         // As long as a copy is open, its server's end would be noticed by nobody.
         drop(mount);
         channel.send(&Go::Enter, &[])?;
@@ -88,7 +91,17 @@ impl BuiltCell {
             report.hatch.clone().unwrap_or(Ok(()))?;
             hatch.open()
         });
-        Ok(PendingAgent { streams, report, suspects, hatch, terminal, forwarders, channel, child })
+        Ok(PendingAgent {
+            streams,
+            report,
+            suspects,
+            hatch,
+            terminal,
+            forwarders,
+            channel,
+            child,
+            cgroup,
+        })
     }
 }
 
@@ -110,6 +123,7 @@ pub struct PendingAgent {
     forwarders: Vec<Forwarder>,
     channel: Channel,
     child: Running,
+    cgroup: Option<Cgroup>,
 }
 
 impl PendingAgent {
@@ -158,7 +172,7 @@ impl PendingAgent {
                 if let Some(terminal) = &mut terminal {
                     terminal.begin()?;
                 }
-                RunningAgent::new(self.child, outputs, terminal, relay)
+                RunningAgent::new(self.child, self.cgroup, outputs, terminal, relay)
             }
             Ok((News::NotExecuted { errno }, _)) => {
                 Err(LaunchError::NotExecuted(io::Error::from_raw_os_error(errno)))

@@ -27,6 +27,7 @@ use super::{
     file_limit, hatch,
     landlock::{self, Applied, Ports, Restriction, Right, Rule},
     layout::{self, DEVICES, TERMINAL, TERMINALS},
+    limits::{self, EnforcedLimits},
     messages::{Enter, Go, News, RootReady},
     mounts, named_pipes, process,
     pseudo_terminal::{self, PseudoTerminal},
@@ -104,6 +105,7 @@ fn enter(channel: &Channel, init: Channel, parent: u32) -> Result<io::Error, Sta
             uid: spec.uid,
             proc: true,
             mount: false,
+            limits: EnforcedLimits::default(),
             listen: Vec::new(),
             denied: Vec::new(),
             gaps: vec!["the agent is not confined at all".to_owned()],
@@ -176,6 +178,10 @@ fn confine(
         .map_err(failed("enter the workspace's path"))?;
     capabilities::drop_all(spec.mode.becomes()).map_err(failed("become an unprivileged user"))?;
     process::die_with_parent().map_err(failed("follow the init"))?;
+    // Before the filter, which lets nobody change the processors.
+    let first = usize::try_from(spec.bait.broker).unwrap_or(0);
+    let limits = limits::enforce(&spec.limits, spec.controllers, first)
+        .map_err(|e| StageError::Step("limit what the agent takes", e.to_string()))?;
     let applied = restrict_files(spec, ready.mount)?;
     let confinement = Confinement {
         udp: spec.udp,
@@ -193,8 +199,9 @@ fn confine(
         internet: spec.ports.is_some() || spec.mode.is_full(),
         listen: spec.private_network() || !spec.listen.is_empty(),
         metadata: !spec.mode.is_full(),
+        affinity: spec.limits.cpu.is_none(),
     })?;
-    Ok(report(spec, baseline, &applied, &confinement))
+    Ok(report(spec, baseline, &applied, &confinement, limits))
 }
 
 fn report(
@@ -202,6 +209,7 @@ fn report(
     baseline: &selftest::Baseline,
     applied: &Applied,
     confinement: &Confinement,
+    limits: EnforcedLimits,
 ) -> Report {
     let probes = selftest::after(spec, baseline, confinement);
     let full = spec.mode.is_full();
@@ -223,6 +231,9 @@ fn report(
         gaps.push(
             "the agent stays root, without root's powers: no other user to become here".to_owned(),
         );
+    }
+    if limits.processes.is_none() {
+        gaps.push("nothing limits how many processes the agent starts".to_owned());
     }
     if !applied.ioctl {
         gaps.push("Landlock before ABI 5: device ioctls are not restricted".to_owned());
@@ -276,6 +287,7 @@ fn report(
         uid: spec.uid,
         proc: confinement.proc,
         mount: confinement.mount,
+        limits,
         listen: spec.listen.clone(),
         denied: denied(spec),
         gaps,
@@ -406,7 +418,11 @@ fn execute(spec: Enter, mut streams: Vec<OwnedFd>) -> Result<io::Error, StageErr
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{messages::Bait, spec::Mode};
+    use crate::{
+        limits::{Controllers, ResourceLimits},
+        messages::Bait,
+        spec::Mode,
+    };
 
     fn spec(mode: Mode, temporary: &str) -> Enter {
         Enter {
@@ -426,6 +442,13 @@ mod tests {
             ports: None,
             listen: Vec::new(),
             udp: false,
+            limits: ResourceLimits {
+                memory: None,
+                processes: 2,
+                needs_processes: false,
+                cpu: None,
+            },
+            controllers: Controllers::default(),
             files: None,
             terminal: false,
             bait: Bait { broker: 1, socket: PathBuf::new(), abstract_name: String::new(), port: 0 },

@@ -4,7 +4,7 @@
 //! It stays as the init's parent, because only a child can enter a PID
 //! namespace, and passes signals and the exit code on.
 
-#![expect(clippy::disallowed_methods, reason = "writes its own id maps in `/proc`")]
+#![expect(clippy::disallowed_methods, reason = "writes files of its own in `/proc`")]
 
 use std::{
     io,
@@ -27,6 +27,9 @@ use super::{
     spec::{INNER_USER, Mode},
     stage::{Stage, StageError, failed},
 };
+
+/// The `oom_score_adj` of what is killed first; see `proc_pid_oom_score_adj(5)`.
+const MOST_KILLABLE: &str = "1000";
 
 /// Runs the stage; `parent` is the broker's process.
 pub(super) fn run(parent: u32) -> Result<u8, StageError> {
@@ -61,6 +64,8 @@ struct Launched {
 
 fn launch(channel: &Channel, parent: u32) -> Result<Launched, StageError> {
     process::die_with(parent).map_err(failed("follow the broker"))?;
+    // Where memory runs out, what runs in the cell is killed, and no program of the operator's.
+    let _ = std::fs::write("/proc/self/oom_score_adj", MOST_KILLABLE);
     let (launch, _) = channel.receive::<Launch>()?;
     separate(channel, &launch)?;
     if !launch.mode.is_full() {

@@ -9,6 +9,7 @@ use serde::{Deserialize, Serialize};
 
 use super::{
     layout::Layout,
+    limits::{Controllers, ResourceLimits},
     mount::NoMount,
     spec::{Entrance, Mode, Report},
 };
@@ -54,6 +55,10 @@ pub(super) struct Enter {
     /// Ports of the host's network to listen on.
     pub(super) listen: Vec<u16>,
     pub(super) udp: bool,
+    /// What its programs may take.
+    pub(super) limits: ResourceLimits,
+    /// What of that a cgroup enforces already.
+    pub(super) controllers: Controllers,
     /// How many files it may have open before it asks for more.
     pub(super) files: Option<u64>,
     /// It gets a pseudo-terminal, and no streams are attached.

@@ -11,14 +11,16 @@ use std::{
 use rustix::process::{Pid, PidfdFlags, Signal, kill_process, pidfd_open};
 
 use super::{
-    channel::ChannelError, forwarder::Outputs, launch_error::LaunchError, process::Running,
-    relay::Relay, terminal::Terminal,
+    cgroup::Cgroup, channel::ChannelError, forwarder::Outputs, launch_error::LaunchError,
+    process::Running, relay::Relay, terminal::Terminal,
 };
 
 /// An agent that runs. Dropping it kills the whole cell.
 #[derive(Debug)]
 pub struct RunningAgent {
     child: Running,
+    /// Removed when the child has ended.
+    _cgroup: Option<Cgroup>,
     ended: OwnedFd,
     /// Its exit code, once it has ended.
     code: Option<u8>,
@@ -33,6 +35,7 @@ pub struct RunningAgent {
 impl RunningAgent {
     pub(super) fn new(
         child: Running,
+        cgroup: Option<Cgroup>,
         outputs: Outputs,
         terminal: Option<Terminal>,
         relay: Option<Relay>,
@@ -40,7 +43,7 @@ impl RunningAgent {
         let pid = child.pid().ok_or(ChannelError::Closed)?;
         let ended = pidfd_open(pid, PidfdFlags::empty())
             .map_err(|error| LaunchError::Io("watch a process", error.into()))?;
-        Ok(Self { child, ended, code: None, outputs, terminal, _relay: relay })
+        Ok(Self { child, _cgroup: cgroup, ended, code: None, outputs, terminal, _relay: relay })
     }
 
     fn pid(&self) -> Option<Pid> {

@@ -59,6 +59,8 @@ pub(super) enum Purpose {
         /// Calls that Landlock does not cover and that reach files by path
         /// are refused: there is no root directory of the cell's own.
         metadata: bool,
+        /// Changing the processors that a process may run on is allowed.
+        affinity: bool,
     },
     /// A program of the system that works on untrusted data: no sockets, no other processes.
     Program,
@@ -74,8 +76,14 @@ pub(super) enum Purpose {
 }
 
 /// An agent that reaches nothing: what a program gets, besides.
-const ALONE: Purpose =
-    Purpose::Agent { udp: false, unix: false, internet: false, listen: false, metadata: true };
+const ALONE: Purpose = Purpose::Agent {
+    udp: false,
+    unix: false,
+    internet: false,
+    listen: false,
+    metadata: true,
+    affinity: true,
+};
 
 /// A filter could not be made or installed.
 #[derive(Debug, thiserror::Error)]
@@ -173,7 +181,7 @@ fn refused(purpose: Purpose) -> Result<Rules, SeccompError> {
         vec![rule([is(1, 0x5412)])?, rule([is(1, 0x541c)])?, rule([is(1, 0x5423)])?],
     );
     match purpose {
-        Purpose::Agent { udp, unix, internet, listen, metadata } => {
+        Purpose::Agent { udp, unix, internet, listen, metadata, affinity } => {
             rules.insert(libc::SYS_socket, sockets(udp, unix, internet)?);
             for (call, argument) in
                 [(libc::SYS_sendto, 3), (libc::SYS_sendmsg, 2), (libc::SYS_sendmmsg, 3)]
@@ -206,6 +214,9 @@ fn refused(purpose: Purpose) -> Result<Rules, SeccompError> {
                 rules.extend(of(syscalls::OLD_METADATA));
                 rules.extend(of(syscalls::IPC));
                 rules.extend(only_itself()?);
+            }
+            if !affinity {
+                rules.insert(libc::SYS_sched_setaffinity, Vec::new());
             }
         }
         Purpose::Program | Purpose::Gate | Purpose::Worker | Purpose::Front | Purpose::Relay => {

@@ -8,8 +8,12 @@ use std::{
 };
 
 use serde::{Deserialize, Serialize};
+use serde_json::json;
 
-use super::trusted_paths::TrustedPath;
+use super::{
+    limits::{EnforcedLimits, ResourceLimits},
+    trusted_paths::TrustedPath,
+};
 
 /// What the kernel enforces on the agent, as the self-test inside found it.
 #[must_use]
@@ -115,6 +119,8 @@ pub struct Cell {
     /// Whether the cell, if it is confined, gets what leads to the gate, and this
     /// program to connect with.
     pub hatch: bool,
+    /// What its programs may take. One that is not confined may take anything.
+    pub limits: ResourceLimits,
     /// How many files it may have open before it asks for more, where that is not as in
     /// this process.
     pub files: Option<u64>,
@@ -185,6 +191,8 @@ pub struct Report {
     pub proc: bool,
     /// Whether it has a mount at the workspace's path.
     pub mount: bool,
+    /// The limits on what its programs take.
+    pub limits: EnforcedLimits,
     /// The ports of the host's network that the agent may listen on.
     pub listen: Vec<u16>,
     /// Grants that the agent's user cannot use.
@@ -211,6 +219,9 @@ impl Report {
             ("gaps".to_owned(), self.gaps.clone().into()),
             ("selfTest".to_owned(), format!("{passed}/{}", self.probes.len()).into()),
         ]);
+        if self.enforcement > Enforcement::None {
+            facts.insert("agentLimits".to_owned(), json!(self.limits));
+        }
         if self.mount {
             facts.insert("mount".to_owned(), true.into());
         }

@@ -6,10 +6,13 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use super::workspaces::{self, AddedDirectory, Workspaces};
+use super::{
+    agent_limits,
+    workspaces::{self, AddedDirectory, Workspaces},
+};
 use crate::{
     app::{
-        agent_sandbox::{Ground, home, plain_cell},
+        agent_sandbox::{Ground, home, plain_cell, resource_limits},
         failure::{Context as _, Exit, Failure},
         logging,
         opened::Opened,
@@ -18,7 +21,7 @@ use crate::{
         trusted_paths,
     },
     model::AgentName,
-    policy::Policy,
+    policy::{AgentLimits, Policy},
     sandbox::{self, AgentPath, Cell, Enforcement, Grant, Network, Trusted},
 };
 
@@ -51,6 +54,10 @@ pub(in crate::cli) struct SandboxOptions {
     /// on every interface; instead of what the policy says
     #[arg(long, value_name = "PORT", value_parser = clap::value_parser!(u16).range(1..))]
     agent_listen: Vec<u16>,
+    /// A limit on what the agent's programs take: `memory=SIZE`, `processes=NUMBER` or
+    /// `cpu=NUMBER`; instead of what the policy says
+    #[arg(long, value_name = "KEY=VALUE", value_parser = agent_limits::parse)]
+    agent_limit: Vec<AgentLimits>,
     /// Another directory that the agent works in, each with a policy, log and backups of its
     /// own, up to 8 [default policy: that of `--policy`]
     #[arg(long, value_name = "DIR[=POLICY]", value_parser = AddedDirectory::parse)]
@@ -145,6 +152,10 @@ impl SandboxOptions {
         cell.environment = environment(&opened.policy.agent().env, &self.agent_env);
         cell.read.extend(named(&self.agent_read)?);
         cell.write.extend(named(&self.agent_write)?);
+        cell.limits = resource_limits(&agent_limits::in_force(
+            &self.agent_limit,
+            opened.policy.agent().limits,
+        ));
         cell.network = network(&self.agent_network, &self.agent_listen, cell.network)?;
         if let Some(preset) = self.preset.as_deref().filter(|_| floor > Enforcement::None) {
             let added = cell.read_programs(&self.preset_programs).map_err(Failure::new)?;

@@ -27,8 +27,9 @@ use crate::{
     },
     model::AgentName,
     sandbox::{
-        BuiltCell, Cell, Channel, DeniedGrant, Enforcement, LaunchError, Mount, Network, NoMount,
-        PendingAgent, Report, not_dumpable, raise_file_limit, stop_signals, suspend_signal,
+        BuiltCell, Cell, Channel, DeniedGrant, Enforcement, LaunchError, Mechanism, Mount, Network,
+        NoMount, PendingAgent, Report, not_dumpable, raise_file_limit, stop_signals,
+        suspend_signal,
     },
 };
 
@@ -273,6 +274,12 @@ pub(in crate::cli) fn warn(report: &Report) {
             "portcullis: warning: the agent may accept connections from other machines, at port {} \
              and any that the kernel picks",
             ports.join(", ")
+        );
+    }
+    if report.limits.memory.is_some_and(|limit| limit.by == Mechanism::Rlimit) {
+        errln!(
+            "portcullis: warning: the limit on memory holds for each process of the agent, not for \
+             all together: no cgroup with the controller `memory` can be made here"
         );
     }
     warn_of_denied(report);

@@ -12,10 +12,16 @@ use crate::{
         failure::Failure,
     },
     operator_files,
-    sandbox::{BuiltCell, Cell, Enforcement, Grant, LaunchError, Report, own_program},
+    sandbox::{
+        BuiltCell, Cell, EnforcedLimit, EnforcedLimits, Enforcement, Grant, LaunchError, Mechanism,
+        Report, own_program,
+    },
 };
 
 const NAME: &str = "self-test";
+
+/// More memory and processors than any machine has.
+const MANY: u64 = 1 << 50;
 
 /// Programs that need not be there, of which one mostly is.
 const PROGRAMS: [&str; 4] = ["/usr/bin/true", "/bin/true", "/usr/bin/env", "/bin/sh"];
@@ -25,6 +31,8 @@ pub(super) struct Found {
     pub(super) check: Check,
     /// Whether a cell could have a mount.
     pub(super) mount: Check,
+    /// What limits the programs of a cell.
+    pub(super) limits: Option<Check>,
     /// Whether a full cell could be made.
     pub(super) full: bool,
 }
@@ -34,12 +42,16 @@ pub(super) struct Found {
 pub(super) fn test(ground: &Ground<'_>, home: &Path, partial: bool) -> Result<Found, Failure> {
     let mut cell = cell(ground, home)?;
     cell.hatch = true;
+    // Wide ones, where the policy has none, to see what would enforce some.
+    cell.limits.memory.get_or_insert(MANY);
+    cell.limits.cpu.get_or_insert(MANY);
     let traces = Traces::before(home);
     let launched = launch(&cell);
     (cell.hatch, cell.mount) = (false, true);
     let mount = judge_mount(cell.build());
     traces.remove();
-    let found = |check, full| Found { check, mount, full };
+    let limits = launched.as_ref().ok().map(|(report, _)| judge_limits(&report.limits));
+    let found = |check, full| Found { check, mount, limits, full };
     Ok(match launched {
         Ok((report, mcp)) => {
             let full = report.enforcement == Enforcement::Full;
@@ -92,6 +104,37 @@ fn judge_mount(built: Result<BuiltCell, LaunchError>) -> Check {
         Ok(None) => impossible("the sandbox was to have none".to_owned(), "report this"),
         Err(error) => impossible(error.to_string(), "see `self-test`"),
     }
+}
+
+/// What limits what the agent's programs take.
+fn judge_limits(limits: &EnforcedLimits) -> Check {
+    const NAME: &str = "limits";
+    let by = |limit: Option<EnforcedLimit>| limit.map(|limit| limit.by);
+    let (memory, processes) = (by(limits.memory), by(limits.processes));
+    let cpu = by(limits.cpu);
+    let facts = json!({ "memory": memory, "processes": processes, "cpu": cpu });
+    let check = match (processes, memory) {
+        (None, _) => Check::new(
+            NAME,
+            Status::Warning,
+            "no limit on processes",
+            "an agent can start as many as the machine has, and others get none",
+        )
+        .help("start it as another user than root, or where a cgroup is delegated"),
+        (Some(_), Some(Mechanism::Cgroup)) => Check::new(
+            NAME,
+            Status::Ok,
+            "by a cgroup",
+            "memory and processes are limited for all of the agent's programs together",
+        ),
+        (Some(_), _) => Check::new(
+            NAME,
+            Status::Ok,
+            "by resource limits",
+            "processes are limited for all of the agent's programs together, memory for each of them",
+        ),
+    };
+    check.facts(facts)
 }
 
 /// What was found, and whether the agent's MCP client could reach the gate. The cell is

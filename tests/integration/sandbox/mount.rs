@@ -15,6 +15,7 @@ mod homes;
 mod import;
 mod invisible;
 mod kills;
+mod limits;
 mod repository;
 mod scratch;
 mod shell;

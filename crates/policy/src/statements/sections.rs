@@ -9,6 +9,7 @@ use super::{
     reader::{Reader, Value, elements, sub},
 };
 use crate::{
+    agent_limits::{AgentLimits, MIN_MEMORY},
     check::{self, shortened},
     diagnostics::Problem,
     duration,
@@ -204,6 +205,23 @@ impl Reader<'_, '_> {
         stated.terminal = self
             .word(agent, "terminal", &[("allow", true), ("deny", false)])
             .map(|said| said.value);
+        stated.agent_limits =
+            sub(agent, "limits").map(|limits| self.agent_limits(limits)).unwrap_or_default();
+    }
+
+    fn agent_limits(&mut self, table: &DeTable<'_>) -> AgentLimits {
+        let memory = table.get("memory").and_then(|value| {
+            let size = self.size(value)?.value;
+            if size < MIN_MEMORY {
+                let problem = Problem::new("a limit of memory with which no program starts")
+                    .label("less than 64MiB")
+                    .help("an agent of Node.js needs 1GiB or more, a compiler often several");
+                self.report(value.span(), problem);
+            }
+            Some(size)
+        });
+        let number = |key| self.number(table, key).map(|said| said.value);
+        AgentLimits { memory, processes: number("processes"), cpu: number("cpu") }
     }
 
     /// `agent.network` as a table shares the host's network, so an empty one is an error.

@@ -1,9 +1,21 @@
 use super::*;
 
-const FULL: Purpose =
-    Purpose::Agent { udp: false, unix: true, internet: true, listen: true, metadata: false };
-const PARTIAL: Purpose =
-    Purpose::Agent { udp: false, unix: false, internet: true, listen: false, metadata: true };
+const FULL: Purpose = Purpose::Agent {
+    udp: false,
+    unix: true,
+    internet: true,
+    listen: true,
+    metadata: false,
+    affinity: true,
+};
+const PARTIAL: Purpose = Purpose::Agent {
+    udp: false,
+    unix: false,
+    internet: true,
+    listen: false,
+    metadata: true,
+    affinity: true,
+};
 
 /// Whether the filter for `purpose` refuses a call: the program is carried
 /// out as the kernel would (Documentation/networking/filter.rst).
@@ -201,11 +213,32 @@ fn nobody_behind_a_gate_has_a_context_of_asynchronous_io() {
 }
 
 #[test]
+fn processors_that_are_limited_are_not_changed() {
+    for affinity in [true, false] {
+        let purpose = Purpose::Agent {
+            udp: false,
+            unix: true,
+            internet: true,
+            listen: true,
+            metadata: false,
+            affinity,
+        };
+        assert_eq!(refuses(purpose, libc::SYS_sched_setaffinity, &[0]), !affinity);
+    }
+}
+
+#[test]
 fn every_filter_compiles_and_fits() {
     for udp in [true, false] {
         for metadata in [true, false] {
-            let purpose =
-                Purpose::Agent { udp, unix: !metadata, internet: true, listen: false, metadata };
+            let purpose = Purpose::Agent {
+                udp,
+                unix: !metadata,
+                internet: true,
+                listen: false,
+                metadata,
+                affinity: true,
+            };
             let program = compile(refused(purpose).unwrap(), libc::EPERM).unwrap();
             assert!(program.len() < 1500, "{}", program.len());
         }

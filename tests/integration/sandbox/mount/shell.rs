@@ -89,6 +89,12 @@ impl Operator {
         String::from_utf8_lossy(&self.shown).into_owned()
     }
 
+    /// The line that was shown with this word.
+    pub(super) fn line_with(&self, word: &str) -> String {
+        let text = self.text();
+        text.lines().find(|line| line.contains(word)).unwrap().trim().to_owned()
+    }
+
     fn types(&mut self, keys: &str) {
         self.screen.write_all(keys.as_bytes()).unwrap();
     }

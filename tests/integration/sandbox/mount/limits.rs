@@ -1,0 +1,164 @@
+//! What programs in a sandbox may take of the machine.
+
+use std::io::{BufRead as _, BufReader, Write as _};
+
+use serde_json::json;
+
+use super::*;
+
+/// A program that starts as many processes as it can, which do the same; says how many there
+/// are when it can start no more; and works on with a file of the workspace after a line of input.
+const FORK_BOMB: &str = r"
+import os, time
+if os.fork() == 0:
+    while True:
+        try: os.fork()
+        except OSError: time.sleep(0.1)
+refused = 0
+while not refused:
+    try:
+        if os.fork() == 0: time.sleep(1000)
+    except OSError as error: refused = error.errno
+print('refused', refused, sum(name.isdigit() for name in os.listdir('/proc')), flush=True)
+input()
+open('bomb.txt', 'w').write(open('file.txt').read())
+";
+
+const LIMITED: &str = "\n[agent.limits]\nprocesses = 64\n";
+
+impl Place {
+    /// A mounted place with more in its policy.
+    fn limited_by(who: As, more: &str) -> Self {
+        let place = Self::mounted(who);
+        std::fs::write(place.at("policies/policy.toml"), format!("{POLICY}{more}")).unwrap();
+        std::fs::write(place.at("ws/bomb.py"), FORK_BOMB).unwrap();
+        place.give_away_if_not_root();
+        place
+    }
+
+    fn give_away_if_not_root(&self) {
+        if is_root() && self.who != As::Root {
+            self.give_away();
+        }
+    }
+}
+
+/// `refused 11 65`: the error of fork(2), and how many processes there are.
+#[track_caller]
+fn is_bounded(line: &str, most: usize) {
+    let words: Vec<_> = line.split_whitespace().collect();
+    let ["refused", errno, count] = words[..] else { panic!("{line:?}") };
+    assert_eq!(errno, rustix::io::Errno::AGAIN.raw_os_error().to_string());
+    // With the sandbox's init.
+    let count: usize = count.parse().unwrap();
+    assert!((most - 8..=most + 1).contains(&count), "{count}");
+}
+
+/// Nothing limited them: the machine's users could start no more.
+#[test]
+fn a_fork_bomb_took_all_processes_of_the_machine() {
+    for who in users() {
+        let place = Place::limited_by(who, LIMITED);
+        let policy = place.at("policies/policy.toml");
+        let args = ["exec", "--policy", &policy, "--json", "--", "python3", "bomb.py"];
+        let mut child = place.limited(&args).spawn().unwrap();
+        let mut line = String::new();
+        BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();
+        is_bounded(&line, 64);
+        // Other programs of the same user.
+        let other = place.command(&["policy", "check", &policy]).output().unwrap();
+        assert!(other.status.success(), "{other:?}");
+        child.stdin.take().unwrap().write_all(b"\n").unwrap();
+        let ended = end(child);
+        assert_eq!(ended.code, 0, "{who:?} {ended:?}");
+        let text = std::fs::read_to_string(place.at("ws/bomb.txt")).unwrap();
+        assert_eq!(text, "secret\n");
+        let limit = &place.facts()["agentLimits"]["processes"];
+        assert_eq!(limit["most"], 64);
+        assert!(["rlimit", "cgroup"].contains(&limit["by"].as_str().unwrap()), "{limit}");
+    }
+}
+
+#[test]
+fn a_fork_bomb_on_a_terminal_or_of_an_agent_is_bounded() {
+    let place = Place::limited_by(users()[0], LIMITED);
+    let script = "echo | python3 bomb.py; cat bomb.txt";
+    let mut operator = place.shell_script(&[], script);
+    operator.sees("secret");
+    is_bounded(&operator.line_with("refused"), 64);
+    let policy = place.at("policies/policy.toml");
+    let args = ["run", "--mount", "--policy", &policy, "--", "sh", "-c", "echo | python3 bomb.py"];
+    let ended = end(place.limited(&args).spawn().unwrap());
+    let line = ended.stderr.lines().find_map(|line| line.strip_prefix("agent: ")).unwrap();
+    is_bounded(line, 64);
+}
+
+/// A user's limit is also about what runs in namespaces of that user: an agent could take it all.
+#[test]
+fn without_a_policy_an_agent_could_start_any_number_of_processes() {
+    let script = r"
+import threading
+threading.stack_size(65536)
+stop, count = threading.Event(), 1
+try:
+    while count < 6000:
+        threading.Thread(target=stop.wait, daemon=True).start()
+        count += 1
+except RuntimeError: pass
+print(count)
+stop.set()
+";
+    for (operators, most) in [(None, 4096), (Some(2000), 1000)] {
+        let who = users().pop().unwrap();
+        let place = Place::new(who);
+        let limited = place.limited(&["exec", "--quiet", "--", "python3", "-c", script]);
+        let mut command = Command::new("prlimit");
+        let operators = operators.map(|most| format!("--nproc={most}:{most}"));
+        command.arg(operators.as_deref().unwrap_or("--core=0:0"));
+        command.arg(limited.get_program()).args(limited.get_args());
+        command
+            .env_clear()
+            .envs(limited.get_envs().filter_map(|(name, value)| Some((name, value?))));
+        let output = command.current_dir("/").output().unwrap();
+        let count = String::from_utf8_lossy(&output.stdout).trim().parse::<u64>();
+        let count = count.unwrap_or_else(|_| panic!("{who:?} {output:?}"));
+        assert!((most - 8..=most).contains(&count), "{who:?} {count}");
+        assert_eq!(place.facts()["agentLimits"]["processes"]["most"], most);
+    }
+}
+
+#[test]
+fn memory_and_processors_were_not_limited() {
+    for who in users() {
+        let place = Place::new(who);
+        let script = r"
+import os
+try: bytearray(2 << 30)
+except MemoryError: print('no memory')
+print(len(os.sched_getaffinity(0)))
+try: os.sched_setaffinity(0, range(os.cpu_count()))
+except PermissionError: print('no processors')
+print(open('/proc/self/oom_score_adj').read().strip())
+";
+        let options = ["--agent-limit", "memory=512MiB", "--agent-limit", "cpu=1"];
+        let args = [&["exec", "--quiet"], &options[..], &["--", "python3", "-c", script]].concat();
+        let ended = end(place.limited(&args).spawn().unwrap());
+        assert_eq!(ended.stdout, "no memory\n1\nno processors\n1000\n", "{who:?} {ended:?}");
+        let facts = place.facts();
+        let limits = &facts["agentLimits"];
+        assert_eq!(limits["cpu"], json!({ "most": 1, "by": "affinity" }));
+        assert_eq!(limits["memory"]["most"], 512 << 20);
+        let is_of_each = limits["memory"]["by"] == "rlimit";
+        assert_eq!(ended.stderr.contains("warning: the limit on memory"), is_of_each, "{ended:?}");
+    }
+}
+
+#[test]
+fn limits_hold_without_namespaces_where_the_kernel_counts_them() {
+    let place = Place::new(As::UserWithoutNamespaces);
+    let script = "import os; print(len(os.sched_getaffinity(0)))";
+    let options = ["--allow-partial", "--agent-limit", "processes=512", "--agent-limit", "cpu=1"];
+    let ended = place.run(&options, &["/usr/bin/python3", "-c", script]);
+    assert!(ended.stderr.contains("agent: 1\n"), "{ended:?}");
+    assert_eq!(place.facts()["agentLimits"]["processes"]["most"], 512);
+}
