@@ -42,6 +42,9 @@ pub(crate) struct Preset {
     /// The command that is interactive on a terminal.
     #[serde(default)]
     pub(crate) terminal: Vec<String>,
+    /// The command that stores credentials in the agent's home.
+    #[serde(default)]
+    pub(crate) login: Vec<String>,
     /// Variables that it gets from the environment of the command, where they are set.
     #[serde(default)]
     pub(crate) env: Vec<String>,

@@ -7,6 +7,7 @@ pub(super) mod command;
 pub(super) mod gateway_process;
 mod gateway_start;
 mod notices;
+pub(super) mod operator_terminal;
 pub(super) mod options;
 mod orders;
 pub(super) mod policy_watch;

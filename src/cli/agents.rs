@@ -60,6 +60,7 @@ fn object(preset: &Preset) -> Value {
         "programs": preset.programs,
         "acp": preset.acp,
         "terminal": preset.terminal,
+        "login": preset.login,
         "source": preset.source,
         "env": preset.env,
         "set": preset.set,
@@ -85,7 +86,8 @@ fn print(preset: &Preset) {
     if let Some(source) = &preset.source {
         outln!("  --source {source}");
     }
-    let commands = [("ACP", &preset.acp), ("on a terminal", &preset.terminal)];
+    let commands =
+        [("ACP", &preset.acp), ("on a terminal", &preset.terminal), ("login", &preset.login)];
     for (what, command) in commands.into_iter().filter(|(_, command)| !command.is_empty()) {
         let words = command.iter().map(|word| render::quoted(Path::new(word)));
         outln!("  -- {} ({what})", words.collect::<Vec<_>>().join(" "));

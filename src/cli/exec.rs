@@ -7,7 +7,7 @@
 use std::{collections::BTreeMap, ffi::OsString, process::ExitCode, time::Duration};
 
 use super::agent::{
-    command::{Command, ReportOptions},
+    command::{Command, Purpose, ReportOptions},
     options::SandboxOptions,
 };
 use crate::{app::failure::Failure, policy::parse_duration, sandbox::StandardStreams};
@@ -49,6 +49,7 @@ fn parse_timeout(text: &str) -> Result<Duration, &'static str> {
 /// Runs the command.
 pub(crate) fn run(args: Args) -> Result<ExitCode, Failure> {
     Command {
+        purpose: Purpose::Work,
         sandbox: args.sandbox,
         command: args.command,
         shells: Vec::new(),

@@ -16,6 +16,7 @@ mod fs;
 mod generate;
 mod git;
 mod local;
+mod login;
 mod mcp;
 mod policy;
 mod render;
@@ -48,6 +49,7 @@ use clap::{
     portcullis run --preset claude-code      an agent behind the gate\n  \
     portcullis exec -- cargo test            one command, and what it changed\n  \
     portcullis shell -- vim src/main.rs      an interactive program, on a terminal\n  \
+    portcullis login --preset claude-code    an agent's own login, in its sandbox\n  \
     portcullis mcp                           the same for an MCP client\n  \
     portcullis serve                         over the network, many workspaces\n  \
     portcullis fs read src/main.rs           one operation through the gate\n  \
@@ -70,6 +72,7 @@ enum Command {
     Exec(exec::Args),
     Fs(fs::Args),
     Git(git::Args),
+    Login(login::Args),
     Man(generate::ManArgs),
     Mcp(mcp::Args),
     Policy(policy::Args),
@@ -118,6 +121,7 @@ pub fn main() -> ExitCode {
         Command::Exec(args) => exec::run(args),
         Command::Fs(args) => fs::run(args),
         Command::Git(args) => git::run(args),
+        Command::Login(args) => login::run(args),
         Command::Man(args) => generate::man(&args),
         Command::Mcp(args) => mcp::run(&args),
         Command::Policy(args) => policy::run(args),

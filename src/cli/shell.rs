@@ -1,28 +1,16 @@
 //! `portcullis shell`: an interactive program in the sandbox of `exec`, on a terminal of its own.
 
-use std::{
-    collections::BTreeMap,
-    ffi::{OsStr, OsString},
-    process::ExitCode,
-};
+use std::{ffi::OsString, process::ExitCode};
 
 use super::agent::{
-    command::{Command, ReportOptions},
+    command::{Command, Purpose, ReportOptions},
+    operator_terminal::operator_terminal,
     options::SandboxOptions,
 };
-use crate::{
-    app::failure::{Exit, Failure},
-    sandbox::{StandardStreams, is_on_terminal},
-};
+use crate::app::failure::Failure;
 
 /// The shell that is there everywhere.
 const SHELL: &str = "/bin/sh";
-
-/// What says what the terminal can do; it says nothing about the operator.
-const TERMINAL_VARIABLES: [&str; 2] = ["TERM", "COLORTERM"];
-
-/// What says in which encoding the operator's programs write, the first that is set.
-const LOCALE_VARIABLES: [&str; 3] = ["LC_ALL", "LC_CTYPE", "LANG"];
 
 /// Run an interactive program, such as a shell, an editor or an agent, behind the gate
 ///
@@ -53,21 +41,14 @@ pub(crate) struct Args {
 
 /// Runs the command.
 pub(crate) fn run(args: Args) -> Result<ExitCode, Failure> {
-    if !is_on_terminal() {
-        return Err(Failure::new("standard input and output are not one terminal")
-            .exit(Exit::Usage)
-            .help("use `portcullis exec -- COMMAND` for a command that has none")
-            .beside_result());
-    }
-    let given = |name: &str| Some((name.into(), std::env::var_os(name)?));
-    let environment: BTreeMap<_, _> = TERMINAL_VARIABLES.into_iter().filter_map(given).collect();
-    let locale = LOCALE_VARIABLES.into_iter().filter_map(std::env::var_os);
+    let (streams, environment) = operator_terminal()?;
     Command {
+        purpose: Purpose::Work,
         sandbox: args.sandbox,
         command: args.command,
         shells: shells(std::env::var_os("SHELL")),
         environment,
-        streams: StandardStreams::Terminal { is_utf8: is_utf8(locale) },
+        streams,
         timeout: None,
         report: args.report,
     }
@@ -80,15 +61,6 @@ fn shells(own: Option<OsString>) -> Vec<Vec<OsString>> {
     own.into_iter().chain([SHELL.into()]).map(|shell| vec![shell]).collect()
 }
 
-/// Whether the first of these variables that is not empty names UTF-8.
-fn is_utf8(mut locale: impl Iterator<Item = OsString>) -> bool {
-    let named = locale.find(|value| !value.is_empty());
-    named.as_deref().and_then(OsStr::to_str).is_some_and(|name| {
-        let name = name.to_ascii_lowercase();
-        name.contains("utf-8") || name.contains("utf8")
-    })
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -99,12 +71,5 @@ mod tests {
         assert_eq!(words(Some("/usr/bin/zsh")), ["/usr/bin/zsh", "/bin/sh"]);
         assert_eq!(words(Some("zsh")), ["/bin/sh"]);
         assert_eq!(words(None), ["/bin/sh"]);
-    }
-
-    #[test]
-    fn the_first_variable_that_is_set_names_the_encoding() {
-        let found = |values: &[&str]| is_utf8(values.iter().map(OsString::from));
-        assert!(found(&["", "de_DE.utf8"]) && found(&["C.UTF-8", "C"]));
-        assert!(!found(&["C", "C.UTF-8"]) && !found(&[]) && !found(&["de_DE.ISO-8859-1"]));
     }
 }

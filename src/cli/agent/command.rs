@@ -1,4 +1,5 @@
-//! A command in a sandbox with a mount of the workspace: what `exec` and `shell` share.
+//! A command in a sandbox with a mount of the workspace: what `exec` and `shell` share, and `login`
+//! without the mount.
 
 mod home;
 mod summary;
@@ -21,13 +22,13 @@ use super::{
     options::SandboxOptions,
     protocol::Service,
     repository,
-    start::{Broker, Recorded, Wish, build, explain, introduce, start_gate, warn},
+    start::{Broker, Recorded, Wish, await_confined, build, explain, introduce, start_gate, warn},
     supervisor::{Ended, GRACE, Manner, Supervisor},
     workspaces::finish,
 };
 use crate::{
     app::{
-        failure::{Context as _, Failure},
+        failure::{Context as _, Exit, Failure},
         fresh::{Destination, Fresh},
         opened::Opened,
         presets::Preset,
@@ -61,6 +62,13 @@ pub(in crate::cli) struct ReportOptions {
     /// Say nothing at the end
     #[arg(long, short, conflicts_with_all = ["summary", "json"])]
     quiet: bool,
+}
+
+impl ReportOptions {
+    /// Nothing becomes of it.
+    pub(in crate::cli) fn quiet() -> Self {
+        Self { summary: None, json: false, quiet: true }
+    }
 }
 
 /// The command and what it was granted, for its record. Arguments from the first on that does not
@@ -112,10 +120,20 @@ fn store(summary: &Summaries, file: Destination) -> Result<(), Failure> {
     written.or_fail("cannot write the summary")
 }
 
+/// The purpose of a command.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(in crate::cli) enum Purpose {
+    /// Work on the files of the workspace, which it sees in a mount.
+    Work,
+    /// Storing the agent's credentials in its home. The workspace is an empty directory.
+    Login,
+}
+
 /// A command to run in the sandbox.
 pub(in crate::cli) struct Command {
+    pub(in crate::cli) purpose: Purpose,
     pub(in crate::cli) sandbox: SandboxOptions,
-    /// The command; where it is empty, the preset's for a terminal, or one of the shells.
+    /// The command; where it is empty, the preset's for its purpose, or one of the shells.
     pub(in crate::cli) command: Vec<OsString>,
     /// The shells to try: the first one that is there in the sandbox runs, else the last.
     pub(in crate::cli) shells: Vec<Vec<OsString>>,
@@ -140,10 +158,16 @@ impl Command {
     /// The commands to try.
     fn commands(&mut self, preset: Option<&Preset>) -> Vec<Vec<OsString>> {
         let own = mem::take(&mut self.command);
-        let presets =
-            preset.iter().flat_map(|preset| &preset.terminal).map(OsString::from).collect();
+        let presets = preset.iter().flat_map(|preset| match self.purpose {
+            Purpose::Work => &preset.terminal,
+            Purpose::Login => &preset.login,
+        });
+        let presets = presets.map(OsString::from).collect();
         let named = [own, presets].into_iter().find(|command| !command.is_empty());
-        named.map_or_else(|| mem::take(&mut self.shells), |command| vec![command])
+        match named {
+            Some(command) => vec![command],
+            None => mem::take(&mut self.shells),
+        }
     }
 
     /// The sandbox of the first command that is there.
@@ -164,6 +188,11 @@ impl Command {
     fn start(mut self) -> Result<ExitCode, Failure> {
         let preset = self.sandbox.preset()?;
         let commands = self.commands(preset.as_ref());
+        if commands.is_empty() {
+            return Err(Failure::new("the command that logs the agent in is not known")
+                .exit(Exit::Usage)
+                .help("name it after `--`, as its manual has it"));
+        }
         let preset = preset.map(|preset| preset.name);
         let Broker { signals, suspend, files } = Broker::new(&self.sandbox)?;
         let common = &self.sandbox.common;
@@ -185,18 +214,26 @@ impl Command {
         let file = file.map(|named| open_summary(named, &paths)).transpose()?;
         let shared = workspaces.shared_policies()?;
         let service = if self.is_on_terminal() { Service::Terminal } else { Service::Command };
-        let mut gate =
-            start_gate(&self.sandbox, &workspaces, &agent, &shared, service, Wish::Required, &[])?;
+        let wish = match self.purpose {
+            Purpose::Work => Wish::Required,
+            Purpose::Login => Wish::Unwanted,
+        };
+        let mut gate = start_gate(&self.sandbox, &workspaces, &agent, &shared, service, wish, &[])?;
         let watches = workspaces.watches(&paths, shared);
-        let (built, _) =
-            build(&mut gate, &mut cell, Wish::Required, "`portcullis doctor` says more")?;
+        let (built, _) = build(&mut gate, &mut cell, wish, "`portcullis doctor` says more")?;
         let pending = built.test().map_err(explain)?;
         warn(&pending.report);
+        if !pending.report.mount {
+            await_confined(&mut gate, Enforcement::Full)?;
+        }
         workspaces.warn_of_observing();
         let mut facts = pending.report.facts();
         facts.extend(preset.map(|name| ("preset".to_owned(), name.into())));
         facts.extend(granted(&cell));
         agent_config::warn(&cell, &mut facts);
+        if self.purpose == Purpose::Login {
+            facts.insert("credentials".to_owned(), "in-sandbox".into());
+        }
         if self.is_on_terminal() {
             facts.insert("pseudoTerminal".to_owned(), true.into());
         }

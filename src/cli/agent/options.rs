@@ -99,6 +99,11 @@ impl SandboxOptions {
         Ok(Some(preset))
     }
 
+    /// Whether the agent was given a name.
+    pub(in crate::cli) fn names_agent(&self) -> bool {
+        self.preset.is_some() || self.common.agent.is_some()
+    }
+
     /// Names the preset of an agent to which nothing was given.
     pub(in crate::cli) fn suggest_preset(&self, command: &[OsString]) {
         let is_given = self.preset.is_some()

@@ -16,6 +16,7 @@ mod import;
 mod invisible;
 mod kills;
 mod limits;
+mod login;
 mod repository;
 mod scratch;
 mod shell;

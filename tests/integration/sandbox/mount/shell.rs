@@ -54,6 +54,16 @@ impl Place {
     }
 
     fn shell_with(&self, args: &[&str], environment: &[(&str, &str)]) -> Operator {
+        self.on_terminal("shell", args, environment)
+    }
+
+    /// The same with another command than `shell`.
+    pub(super) fn on_terminal(
+        &self,
+        command: &str,
+        args: &[&str],
+        environment: &[(&str, &str)],
+    ) -> Operator {
         let flags = OpenptFlags::RDWR | OpenptFlags::NOCTTY | OpenptFlags::CLOEXEC;
         let screen = openpt(flags).unwrap();
         grantpt(&screen).unwrap();
@@ -64,7 +74,7 @@ impl Place {
         let before = format!("{:?}", tcgetattr(&terminal).unwrap());
 
         let policy = self.at("policies/policy.toml");
-        let limited = self.limited(&[&["shell", "--policy", &policy], args].concat());
+        let limited = self.limited(&[&[command, "--policy", &policy], args].concat());
         // Without timeout(1), which would put it in the background.
         let words: Vec<_> = limited.get_args().skip(2).collect();
         let place = TempDir::new().unwrap();
@@ -85,7 +95,7 @@ impl Place {
 }
 
 impl Operator {
-    fn text(&self) -> String {
+    pub(super) fn text(&self) -> String {
         String::from_utf8_lossy(&self.shown).into_owned()
     }
 
@@ -138,7 +148,7 @@ impl Operator {
 
     /// Waits for the end, and returns the exit code.
     #[track_caller]
-    fn ends(&mut self) -> i32 {
+    pub(super) fn ends(&mut self) -> i32 {
         let began = Instant::now();
         loop {
             self.look(Duration::from_millis(20));

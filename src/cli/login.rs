@@ -1,0 +1,54 @@
+//! `portcullis login`: an agent's own login, in its sandbox and home, on a terminal.
+
+use std::{ffi::OsString, process::ExitCode};
+
+use super::agent::{
+    command::{Command, Purpose, ReportOptions},
+    operator_terminal::operator_terminal,
+    options::SandboxOptions,
+};
+use crate::app::failure::{Exit, Failure};
+
+/// Log an agent in, with credentials that stay in its sandbox
+///
+/// The agent's own login runs in a sandbox, on a terminal as that of `shell`. It stores what it
+/// gets in the home that the agent has in this workspace, where `run`, `exec` and `shell` find it
+/// under the same name. It sees no file of the workspace, and nothing of your own home.
+#[derive(Debug, clap::Args)]
+#[command(
+    after_help = "A login that a browser calls back needs its port, once to connect and once to \
+    listen.\n\nExamples:\n  \
+    portcullis login --preset claude-code\n  \
+    portcullis login --preset codex\n  \
+    portcullis login --agent mine --agent-network 443 --agent-network dns -- my-agent login\n  \
+    portcullis login --preset codex --agent-network 443 --agent-network dns \\\n      \
+    --agent-network 1455 --agent-listen 1455 -- codex login"
+)]
+pub(crate) struct Args {
+    #[command(flatten)]
+    sandbox: SandboxOptions,
+    /// The agent's program and the arguments that log it in [default: the preset's]
+    #[arg(last = true, value_name = "COMMAND")]
+    command: Vec<OsString>,
+}
+
+/// Runs the command.
+pub(crate) fn run(args: Args) -> Result<ExitCode, Failure> {
+    if !args.sandbox.names_agent() {
+        return Err(Failure::new("a login is stored in the home of an agent with a name")
+            .exit(Exit::Usage)
+            .help("name it with `--preset` or `--agent`, as for `run`, `exec` and `shell`"));
+    }
+    let (streams, environment) = operator_terminal()?;
+    Command {
+        purpose: Purpose::Login,
+        sandbox: args.sandbox,
+        command: args.command,
+        shells: Vec::new(),
+        environment,
+        streams,
+        timeout: None,
+        report: ReportOptions::quiet(),
+    }
+    .run()
+}

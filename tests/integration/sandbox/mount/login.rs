@@ -1,0 +1,57 @@
+//! `portcullis login`: an agent's own login, which sees nothing of the workspace.
+
+use super::*;
+
+/// Says what it sees, and stores what a login would.
+const LOGIN: &str = r#"
+test -t 0 && echo terminal; ls -A . | wc -l; cat "$0/ws/file.txt"; echo key >~/credentials
+python3 -c '
+import socket
+server = socket.create_server(("127.0.0.1", 0))
+socket.create_connection(server.getsockname())
+print("called back")'
+exit 3
+"#;
+
+#[test]
+fn a_login_stores_credentials_in_the_agents_home_and_sees_no_file() {
+    for who in users() {
+        let place = Place::mounted(who);
+        let base = place.base().to_str().unwrap().to_owned();
+        let args = ["--agent", "coder", "--", "sh", "-c", LOGIN, &base];
+        let mut operator = place.on_terminal("login", &args, &[]);
+        assert_eq!(operator.ends(), 3, "{who:?} {:?}", operator.text());
+        let text = operator.text();
+        for line in ["terminal", "0", "called back"] {
+            assert!(text.lines().any(|shown| shown.trim() == line), "{who:?} {line} {text}");
+        }
+        assert!(!text.contains("secret"), "{text}");
+        let facts = place.facts();
+        assert_eq!(facts["credentials"], "in-sandbox", "{facts}");
+        assert_eq!(facts["pseudoTerminal"], true);
+        assert_eq!(facts["mount"], Value::Null);
+        let kinds = place.records();
+        let kinds: Vec<_> = kinds.iter().map(|record| record["kind"].as_str().unwrap()).collect();
+        assert_eq!(kinds, ["start", "stop"]);
+
+        let stored =
+            place.exec(&["--agent", "coder", "--quiet"], "cat ~/credentials; cat file.txt");
+        assert_eq!(stored.stdout, "key\nsecret\n", "{who:?} {stored:?}");
+        assert_eq!(place.facts()["credentials"], Value::Null);
+        let other = place.exec(&["--agent", "other", "--quiet"], "ls -A ~");
+        assert!(!other.stdout.contains("credentials"), "{other:?}");
+    }
+}
+
+#[test]
+fn a_login_needs_the_name_of_an_agent_a_terminal_and_a_command() {
+    let place = Place::mounted(users()[0]);
+    let mut unnamed = place.on_terminal("login", &["--", "true"], &[]);
+    assert_eq!(unnamed.ends(), 2, "{:?}", unnamed.text());
+    let mut unknown = place.on_terminal("login", &["--preset", "aider"], &[]);
+    assert_eq!(unknown.ends(), 2, "{:?}", unknown.text());
+    assert!(unknown.text().contains("is not known"), "{:?}", unknown.text());
+    let ended = end(place.limited(&["login", "--agent", "a", "--", "true"]).spawn().unwrap());
+    assert_eq!(ended.code, 2, "{ended:?}");
+    assert!(!place.base().join("state/audit").exists());
+}
