@@ -11,7 +11,7 @@ use std::{
 
 use serde_json::Value;
 
-use crate::{operator_files, sandbox::Cell};
+use crate::{app::failure::Failure, operator_files, sandbox::Cell};
 
 /// Where agents keep their configuration, relative to the user's home.
 const PLACES: [&str; 18] = [
@@ -40,6 +40,30 @@ const WORKING_TREES: &str = "worktrees";
 /// Environment variables that name such a directory elsewhere.
 const VARIABLES: [&str; 6] =
     ["CLAUDE_CONFIG_DIR", "CODEX_HOME", "GEMINI_CLI_HOME", "KIMI_HOME", "QWEN_HOME", "VIBE_HOME"];
+
+/// Refuses a write grant that is, lies in, or holds the configuration of an agent, unless it is
+/// among the `accepted`.
+///
+/// # Errors
+/// When there is one.
+pub(in crate::cli) fn refuse(cell: &Cell, accepted: &[PathBuf]) -> Result<(), Failure> {
+    let accepted: Vec<_> = accepted.iter().map(|path| real(path)).collect();
+    let granted = cell.write.iter().map(|grant| grant.path.clone());
+    match among(granted).into_iter().find(|path| !accepted.contains(&real(path))) {
+        None => Ok(()),
+        Some(path) => {
+            let path = path.display();
+            Err(Failure::new(format_args!(
+                "`{path}` is not given to the agent to change: it is, holds or lies in an agent's own \
+                 configuration, and a hook there runs outside the sandbox"
+            ))
+            .help(format_args!(
+                "leave it out, for the agent has a home of its own (`portcullis login` logs it in \
+                 there); or name it again: `--accept-agent-config {path}`"
+            )))
+        }
+    }
+}
 
 /// Warns of a workspace and of write grants that lie in, are, or hold the configuration
 /// of an agent, and adds them to the facts of the `start` record.
@@ -79,8 +103,13 @@ fn among(changeable: impl Iterator<Item = PathBuf>) -> Vec<PathBuf> {
     changeable.filter(|path| concerns(path, &places)).collect()
 }
 
+/// The path without links, where it exists, and else as it stands.
+fn real(path: &Path) -> PathBuf {
+    operator_files::canonicalize(path).unwrap_or_else(|_| path.to_owned())
+}
+
 fn concerns(path: &Path, places: &[PathBuf]) -> bool {
-    let real = operator_files::canonicalize(path).unwrap_or_else(|_| path.to_owned());
+    let real = real(path);
     let lies_in =
         |place: &Path| real.strip_prefix(place).is_ok_and(|rest| !rest.starts_with(WORKING_TREES));
     // A copy of such a directory, or another user's, has the same name.

@@ -7,7 +7,7 @@ use std::{
 };
 
 use super::{
-    agent_limits,
+    agent_config, agent_limits,
     workspaces::{self, AddedDirectory, Workspaces},
 };
 use crate::{
@@ -43,6 +43,10 @@ pub(in crate::cli) struct SandboxOptions {
     /// A directory or file that the agent may also change
     #[arg(long, value_name = "DIR")]
     agent_write: Vec<PathBuf>,
+    /// An `--agent-write` that is, holds or lies in an agent's own configuration on this machine:
+    /// named again, it is given
+    #[arg(long, value_name = "DIR")]
+    accept_agent_config: Vec<PathBuf>,
     /// An environment variable that the agent gets: ours, or the one given
     #[arg(long, value_name = "NAME[=VALUE]", value_parser = parse_variable)]
     agent_env: Vec<String>,
@@ -157,6 +161,7 @@ impl SandboxOptions {
         cell.environment = environment(&opened.policy.agent().env, &self.agent_env);
         cell.read.extend(named(&self.agent_read)?);
         cell.write.extend(named(&self.agent_write)?);
+        agent_config::refuse(&cell, &self.accept_agent_config)?;
         cell.limits = resource_limits(&agent_limits::in_force(
             &self.agent_limit,
             opened.policy.agent().limits,

@@ -69,7 +69,8 @@ fn an_agents_own_configuration_was_granted_without_a_warning() {
         let place = Place::new(users()[0]);
         std::fs::create_dir_all(place.base().join(grant)).unwrap();
         let path = place.at(grant);
-        is_noted(&place, &["--agent-write", &path], warned.then_some(&path));
+        let options = ["--agent-write", &path, "--accept-agent-config", &path];
+        is_noted(&place, &options, warned.then_some(&path));
     }
 }
 

@@ -47,17 +47,35 @@ fn files_that_are_streams_are_not_open_in_the_sandbox() {
     }
 }
 
-/// Only `run` warned of it.
+/// It was granted with a warning.
 #[test]
-fn a_command_was_granted_an_agents_own_configuration_without_a_warning() {
+fn an_agents_own_configuration_was_granted_to_a_command_that_named_it_once() {
     let place = Place::new(users()[0]);
-    std::fs::create_dir_all(place.base().join("home/.claude")).unwrap();
-    let path = place.at("home/.claude");
-    let args = ["exec", "--agent-write", &path, "--", "true"];
-    let ended = end(place.limited(&args).spawn().unwrap());
+    std::fs::create_dir_all(place.base().join("home/.claude/hooks")).unwrap();
+    std::os::unix::fs::symlink(place.base().join("home/.claude"), place.base().join("link"))
+        .unwrap();
+    let (path, inner, link) =
+        (place.at("home/.claude"), place.at("home/.claude/hooks"), place.at("link"));
+    let exec = |options: &[&str]| {
+        end(place.limited(&[&["exec"], options, &["--", "true"]].concat()).spawn().unwrap())
+    };
+    for granted in [&path, &inner, &link] {
+        for options in [&[][..], &["--accept-agent-config", &place.at("ws")]] {
+            let ended = exec(&[&["--agent-write", granted.as_str()], options].concat());
+            assert_eq!(ended.code, 1, "{granted} {ended:?}");
+            assert!(ended.stderr.contains("--accept-agent-config"), "{ended:?}");
+        }
+    }
+    let policy = format!("schema = 1\nname = \"p\"\nversion = 1\n[agent]\nwrite = [\"{path}\"]\n");
+    std::fs::write(place.at("policies/policy.toml"), policy).unwrap();
+    let policy = place.at("policies/policy.toml");
+    assert_eq!(exec(&["--policy", &policy]).code, 1);
+    assert!(!place.base().join("state/audit").exists());
+
+    let ended = exec(&["--agent-write", &link, "--accept-agent-config", &path]);
     assert_eq!(ended.code, 0, "{ended:?}");
-    assert!(ended.stderr.contains(&format!("warning: `{path}`")), "{ended:?}");
-    assert_eq!(place.facts()["agentConfig"], serde_json::json!([path]));
+    assert!(ended.stderr.contains(&format!("warning: `{link}`")), "{ended:?}");
+    assert_eq!(place.facts()["agentConfig"], serde_json::json!([link]));
 }
 
 #[test]
