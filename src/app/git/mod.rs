@@ -10,10 +10,16 @@ pub(crate) mod workspace;
 
 use std::{
     ffi::OsString,
+    fs::File,
     io::{Read as _, Write},
     os::unix::fs::symlink,
     path::{Path, PathBuf},
     process::{Child, ChildStdin, ChildStdout},
+};
+
+use rustix::{
+    fs::{FlockOperation, Mode, OFlags, flock, open},
+    io::Errno,
 };
 
 use super::{
@@ -62,16 +68,34 @@ impl Git {
     }
 }
 
+/// How the names of workshops in a state directory begin.
+const PREFIX: &str = "git-";
+
 /// Git directories that are made for processes, and removed with this.
 #[derive(Debug)]
-pub(crate) struct Workshop(PathBuf);
+pub(crate) struct Workshop {
+    path: PathBuf,
+    /// Nobody else removes it.
+    _lock: File,
+}
 
 impl Workshop {
-    /// Begins in the state directory, or another one of the operator's.
+    /// Begins in the state directory, or another one of the operator's. Workshops that killed processes
+    /// left there are removed.
     pub(crate) fn make(state: &Path) -> Result<Self, Failure> {
-        let path = state.join(format!("git-{}", random_id()?));
-        operator_files::create_private_dir_all(&path).or_fail("cannot make a git directory")?;
-        Ok(Self(path))
+        const DOING: &str = "cannot make a git directory";
+        remove_abandoned(state);
+        loop {
+            let path = state.join(format!("{PREFIX}{}", random_id()?));
+            operator_files::create_private_dir_all(&path).or_fail(DOING)?;
+            // Until it is locked, another process takes it for one that was left.
+            match lock(&path) {
+                Ok(lock) if operator_files::exists(&path) => return Ok(Self { path, _lock: lock }),
+                Ok(_) => {}
+                Err(error) if !operator_files::exists(&path) || error == Errno::WOULDBLOCK => {}
+                Err(error) => return Err(error).or_fail(DOING),
+            }
+        }
     }
 
     /// Makes a git directory for objects of this format, whose parts `links` names lie elsewhere.
@@ -82,7 +106,7 @@ impl Workshop {
         links: &[(&str, PathBuf)],
     ) -> Result<PathBuf, Failure> {
         let make = || {
-            let path = self.0.join(name);
+            let path = self.path.join(name);
             operator_files::create_private_dir_all(&path)?;
             let has = |name: &str| links.iter().any(|(link, _)| *link == name);
             let mut extensions = String::new();
@@ -110,9 +134,25 @@ impl Workshop {
     }
 }
 
+fn lock(path: &Path) -> Result<File, Errno> {
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    let directory = File::from(open(path, flags, Mode::empty())?);
+    flock(&directory, FlockOperation::NonBlockingLockExclusive)?;
+    Ok(directory)
+}
+
+fn remove_abandoned(state: &Path) {
+    // What cannot be removed harms nobody.
+    for entry in operator_files::read_dir(state).into_iter().flatten().flatten() {
+        let is_workshop = entry.file_name().as_encoded_bytes().starts_with(PREFIX.as_bytes());
+        let Some(_lock) = is_workshop.then(|| lock(&entry.path()).ok()).flatten() else { continue };
+        let _ = operator_files::remove_dir_all(entry.path());
+    }
+}
+
 impl Drop for Workshop {
     fn drop(&mut self) {
-        if let Err(error) = operator_files::remove_dir_all(&self.0) {
+        if let Err(error) = operator_files::remove_dir_all(&self.path) {
             tracing::warn!(%error, "a git directory could not be removed");
         }
     }

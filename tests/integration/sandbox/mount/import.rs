@@ -76,6 +76,25 @@ const EVIL: &str = "b=$(echo x | git hash-object -w --stdin); evil() { t=$( (git
     printf \"$2 $3 %s\\t$4\\n\" ${5:-$b}) | git mktree --missing) && \
     c=$(git commit-tree -p HEAD -m \"$1\" $t) && git update-ref refs/heads/$1 $c; }; ";
 
+/// They stayed for ever.
+#[test]
+fn git_directories_of_a_killed_import_were_left_in_the_state_directory() {
+    let place = committed(users()[0]);
+    place.commit_as("x");
+    let (left, held) = (place.base().join("state/git-left"), place.base().join("state/git-held"));
+    for path in [left.join("theirs-0"), held.clone()] {
+        std::fs::create_dir_all(path).unwrap();
+    }
+    let lock = std::fs::File::open(&held).unwrap();
+    let exclusive = rustix::fs::FlockOperation::NonBlockingLockExclusive;
+    rustix::fs::flock(&lock, exclusive).unwrap();
+    assert_eq!(place.import(&["--dry-run"]).code, 0);
+    assert!(!left.exists() && held.exists());
+    drop(lock);
+    assert_eq!(place.import(&["--dry-run"]).code, 0);
+    assert!(!held.exists());
+}
+
 #[test]
 fn commits_come_back_with_secrets_in_place_and_hidden_files() {
     for who in users() {
