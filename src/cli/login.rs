@@ -16,13 +16,12 @@ use crate::app::failure::{Exit, Failure};
 /// under the same name. It sees no file of the workspace, and nothing of your own home.
 #[derive(Debug, clap::Args)]
 #[command(
-    after_help = "A login that a browser calls back needs its port, once to connect and once to \
-    listen.\n\nExamples:\n  \
-    portcullis login --preset claude-code\n  \
+    after_help = "A login that a browser calls back needs its port to listen on, or 0 for one that the \
+    kernel picks.\n\nExamples:\n  \
     portcullis login --preset codex\n  \
+    portcullis login --preset claude-code --agent-listen 0\n  \
     portcullis login --agent mine --agent-network 443 --agent-network dns -- my-agent login\n  \
-    portcullis login --preset codex --agent-network 443 --agent-network dns \\\n      \
-    --agent-network 1455 --agent-listen 1455 -- codex login"
+    portcullis login --preset codex --agent-listen 1455 -- codex login"
 )]
 pub(crate) struct Args {
     #[command(flatten)]

@@ -49,7 +49,7 @@ use clap::{
     portcullis run --preset claude-code      an agent behind the gate\n  \
     portcullis exec -- cargo test            one command, and what it changed\n  \
     portcullis shell -- vim src/main.rs      an interactive program, on a terminal\n  \
-    portcullis login --preset claude-code    an agent's own login, in its sandbox\n  \
+    portcullis login --preset codex          an agent's own login, in its sandbox\n  \
     portcullis mcp                           the same for an MCP client\n  \
     portcullis serve                         over the network, many workspaces\n  \
     portcullis fs read src/main.rs           one operation through the gate\n  \

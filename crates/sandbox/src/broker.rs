@@ -130,7 +130,7 @@ impl Cell {
     fn prepare(&self) -> Result<Prepared, LaunchError> {
         if let Network::Connect { listen, .. } = &self.network {
             let first = requirements::first_unprivileged_port();
-            if let Some(port) = listen.iter().find(|port| **port < first) {
+            if let Some(port) = listen.iter().find(|port| (1..first).contains(*port)) {
                 return Err(LaunchError::PrivilegedPort(*port, first));
             }
         }

@@ -310,7 +310,11 @@ fn network<'a>(spec: &'a Enter, confinement: &Confinement, list: &mut Attempts<'
         Ok(connect(tcp()?, &SocketAddrV4::new(Ipv4Addr::LOCALHOST, bait.port))?)
     });
     if spec.ports.is_some() {
-        list.add(Must::Turn, true, "bind to a TCP port that is not allowed", || bound().map(drop));
+        list.add(Must::Turn, true, "bind to a TCP port that is not allowed", || {
+            // That 0 is allowed allows no port by its number.
+            let (_, address) = bound()?;
+            Ok(bind(&tcp()?, &address)?)
+        });
     }
     if !confinement.unix {
         // The kernel makes a raw one a datagram one.

@@ -57,7 +57,7 @@ pub enum Network {
         /// UDP too, so that names resolve; a leak, since UDP is not limited to
         /// name servers.
         dns: bool,
-        /// Ports to listen on, on every interface.
+        /// Ports to listen on, on every interface; 0 is any that the kernel picks.
         listen: Vec<u16>,
     },
 }

@@ -35,8 +35,8 @@ use crate::{
         stderr,
     },
     sandbox::{
-        Cell, Enforcement, Forwarded, Grant, StandardStreams, Stream, Trusted, TrustedPath,
-        TrustedPaths, unblock_signals,
+        Cell, Enforcement, Forwarded, Grant, Network, StandardStreams, Stream, Trusted,
+        TrustedPath, TrustedPaths, unblock_signals,
     },
 };
 
@@ -266,6 +266,16 @@ impl Command {
         finish(shipping);
         let Ended { code, timed_out, gate_failed, .. } = ended?;
         let code = if timed_out { TIMED_OUT } else { code };
+        let may_listen = |network: &Network| match network {
+            Network::Connect { listen, .. } => !listen.is_empty(),
+            Network::None => true,
+        };
+        if self.purpose == Purpose::Login && code != 0 && !may_listen(&cell.network) {
+            errln!(
+                "portcullis: help: if it may not listen for the browser, name its port with --agent-listen \
+                 PORT, or `--agent-listen 0` for one that the kernel picks"
+            );
+        }
         let begun = workspaces.all().zip(records);
         let import = |opened: &Opened| repository::import(opened, &agent, &session);
         let summary = Summaries::read(begun, &session, (code, timed_out), import);

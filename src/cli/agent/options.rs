@@ -55,8 +55,8 @@ pub(in crate::cli) struct SandboxOptions {
     #[arg(long, value_name = "PORT|dns|none", value_parser = parse_reach)]
     agent_network: Vec<Reach>,
     /// A TCP port that the agent may listen on where it shares the host's network,
-    /// on every interface; instead of what the policy says
-    #[arg(long, value_name = "PORT", value_parser = clap::value_parser!(u16).range(1..))]
+    /// on every interface, or 0 for those that the kernel picks; instead of what the policy says
+    #[arg(long, value_name = "PORT")]
     agent_listen: Vec<u16>,
     /// A limit on what the agent's programs take: `memory=SIZE`, `processes=NUMBER` or
     /// `cpu=NUMBER`; instead of what the policy says

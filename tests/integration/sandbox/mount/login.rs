@@ -1,5 +1,7 @@
 //! `portcullis login`: an agent's own login, which sees nothing of the workspace.
 
+use std::{io::Read as _, net::TcpStream};
+
 use super::*;
 
 /// Says what it sees, and stores what a login would.
@@ -54,4 +56,32 @@ fn a_login_needs_the_name_of_an_agent_a_terminal_and_a_command() {
     let ended = end(place.limited(&["login", "--agent", "a", "--", "true"]).spawn().unwrap());
     assert_eq!(ended.code, 2, "{ended:?}");
     assert!(!place.base().join("state/audit").exists());
+}
+
+/// Claude Code wants a port that the kernel picks, and none could be named.
+#[test]
+fn a_login_in_the_hosts_network_could_not_be_called_back() {
+    let place = Place::mounted(users()[0]);
+    let script = r#"
+import socket
+server = socket.create_server(("127.0.0.1", 0))
+print("port", server.getsockname()[1], "end", flush=True)
+server.accept()[0].sendall(b"x")"#;
+    let named = ["--agent", "coder", "--agent-network", "443"];
+    let command = ["--", "/usr/bin/python3", "-c", script];
+    let mut refused = place.on_terminal("login", &[&named[..], &command].concat(), &[]);
+    assert_eq!(refused.ends(), 1, "{:?}", refused.text());
+    assert!(refused.text().contains("--agent-listen 0"), "{:?}", refused.text());
+
+    let listens = [&named[..], &["--agent-listen", "0"], &command].concat();
+    let mut operator = place.on_terminal("login", &listens, &[]);
+    operator.sees(" end");
+    let line = operator.line_with(" end");
+    let port = line.split_whitespace().nth(1).unwrap();
+    let mut called = TcpStream::connect(format!("127.0.0.1:{port}")).unwrap();
+    let mut said = Vec::new();
+    called.read_to_end(&mut said).unwrap();
+    assert_eq!(said, b"x");
+    assert_eq!(operator.ends(), 0, "{:?}", operator.text());
+    assert_eq!(place.facts()["agentListen"], serde_json::json!([0]));
 }
