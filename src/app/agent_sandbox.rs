@@ -14,7 +14,7 @@ use super::{
 };
 use crate::{
     model::AgentName,
-    policy::{self, AgentLimits, Policy},
+    policy::{AgentLimits, Policy},
     sandbox::{Cell, Enforcement, Grant, Network, ResourceLimits, StandardStreams, TrustedPath},
 };
 
@@ -66,12 +66,7 @@ pub(crate) fn plain_cell(
         home,
         read: grants(&agent.read),
         write: grants(&agent.write),
-        network: match &agent.network {
-            policy::Network::None => Network::None,
-            policy::Network::Connect { ports, dns, listen } => {
-                Network::Connect { ports: ports.clone(), dns: *dns, listen: listen.clone() }
-            }
-        },
+        network: Network::None,
         floor,
         hatch: false,
         limits: resource_limits(&agent.limits),

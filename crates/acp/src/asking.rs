@@ -97,7 +97,10 @@ pub(super) fn params(session: &str, question: &Question, roots: &Roots, calls: &
         root if root == roots.absolute(&top) => what(question),
         root => format!("{} in the workspace `{}`", what(question), line(&root)),
     };
-    let place = WorkspacePath::parse(&binding.path);
+    // A host is no place in the workspace.
+    let place = WorkspacePath::parse(&binding.path)
+        .ok()
+        .filter(|_| binding.operation != OperationKind::Connect);
     let locations: Vec<_> =
         place.iter().map(|path| json!({ "path": own.absolute(path) })).collect();
     json!({
@@ -137,5 +140,6 @@ fn kind(operation: OperationKind) -> &'static str {
         }
         O::Remove => "delete",
         O::Rename => "move",
+        O::Connect => "fetch",
     }
 }

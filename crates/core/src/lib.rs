@@ -146,9 +146,10 @@ pub use backup::{
 };
 pub use gateway::{
     Answer, AnswerError, Approvals, Approver, BatchError, Binding, CONTEXT, Changed, Client,
-    ContentChange, Decided, Error, ErrorKind, Exchange, Following, Gateway, Herald, Import,
-    MountView, Numbers, Question, Recalled, RecoveryError, Refusal, ReloadError, Reply, Request,
-    Seen, Shares, Ticket, Times, WriteOver, unified_diff,
+    ConnectionAttempt, ConnectionEnd, ContentChange, Decided, EndReason, Error, ErrorKind,
+    Exchange, Following, Gateway, Herald, Import, MountView, Numbers, OpenConnection, Question,
+    Recalled, RecoveryError, Refusal, ReloadError, Reply, Request, Seen, Shares, Ticket, Times,
+    WriteOver, unified_diff,
 };
 pub use ledger::{
     AuditLog, Error as LogError, Looked, Prune as PrunePlan, Pruning, RecoveryPlan, Signer, Signing,

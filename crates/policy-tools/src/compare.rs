@@ -6,8 +6,7 @@ use std::{collections::BTreeSet, time::Duration};
 use crate::{
     model::Door,
     policy::{
-        AgentAccess, AgentLimits, Limit, Limits, Mode, Network, Policy, Retention, Scratch,
-        Secrets,
+        AgentAccess, AgentLimits, Limit, Limits, Mode, Policy, Retention, Scratch, Secrets,
         parts::{
             Binary, Hardlinks, History, LimitRules, MOUNT, MountSettings, OnRead, OnWrite,
             Repository, SESSION, Settings, Symlinks,
@@ -128,16 +127,10 @@ impl Changes {
     }
 
     fn agent(&mut self, old: &AgentAccess, new: &AgentAccess) {
-        let AgentAccess { env, read, write, network, terminal, limits } = old;
+        let AgentAccess { env, read, write, terminal, limits } = old;
         self.list("agent.env", env, &new.env);
         self.list("agent.read", read, &new.read);
         self.list("agent.write", write, &new.write);
-        self.push(
-            "agent.network",
-            network_words(network),
-            network_words(&new.network),
-            network_opens(network, &new.network),
-        );
         let word = |allowed| if allowed { "allow" } else { "deny" }.to_owned();
         self.ordered("agent.terminal", *terminal, new.terminal, word);
         let AgentLimits { memory, cpu, .. } = *limits;
@@ -258,31 +251,6 @@ fn binary(value: Binary) -> String {
     if value == Binary::Deny { "deny" } else { "base64" }.to_owned()
 }
 
-fn network_words(network: &Network) -> String {
-    match network {
-        Network::None => "none".to_owned(),
-        Network::Connect { ports, dns, listen } => {
-            let list =
-                |ports: &[u16]| ports.iter().map(u16::to_string).collect::<Vec<_>>().join(", ");
-            format!("connect = [{}], dns = {dns}, listen = [{}]", list(ports), list(listen))
-        }
-    }
-}
-
-fn network_opens(old: &Network, new: &Network) -> bool {
-    match (old, new) {
-        (_, Network::None) => false,
-        (Network::None, Network::Connect { .. }) => true,
-        (
-            Network::Connect { ports, dns, listen },
-            Network::Connect { ports: new, dns: new_dns, listen: new_listen },
-        ) => {
-            let adds = |new: &[u16], old: &[u16]| new.iter().any(|port| !old.contains(port));
-            adds(new, ports) || adds(new_listen, listen) || (*new_dns && !*dns)
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use crate::policy::{PolicySource, compile};
@@ -301,13 +269,12 @@ mod tests {
     fn what_a_setting_opens() {
         assert_eq!(changes("", ""), []);
         let lax = "[files]\nmaxReadSize = \"1GiB\"\nbinary = { read = \"base64\" }\n\
-            [agent]\nread = [\"/usr/lib\", \"/srv\"]\nnetwork = { connect = [443] }\n";
+            [agent]\nread = [\"/usr/lib\", \"/srv\"]\n";
         let opened = changes("", lax);
-        let keys = ["files.maxReadSize", "files.binary.read", "agent.read", "agent.network"];
+        let keys = ["files.maxReadSize", "files.binary.read", "agent.read"];
         assert_eq!(opened, keys.map(|key| (key, true)));
         let closed = changes(lax, "");
         assert!(closed.contains(&("files.maxReadSize", false)));
-        assert!(closed.contains(&("agent.network", false)));
     }
 
     #[test]

@@ -87,14 +87,33 @@ fn relation(path: &str) -> Value {
             "if": { "properties": { "onRead": { "const": "redact" } }, "required": ["onRead"] },
             "then": { "properties": { "onWrite": { "not": { "const": "warn" } } } },
         }),
-        "tests" => json!({
-            "if": {
-                "properties": { "operation": { "const": "rename" } },
-                "required": ["operation"],
-            },
-            "then": { "required": ["to"] },
-            "else": { "not": { "required": ["to"] } },
+        "network.rules" => json!({
+            "if": { "properties": { "effect": { "const": "deny" } }, "required": ["effect"] },
+            "else": { "required": ["ports"] },
         }),
+        "tests" => {
+            let is = |operation: &str| {
+                json!({
+                    "properties": { "operation": { "const": operation } },
+                    "required": ["operation"],
+                })
+            };
+            let has_any = |keys: &[&str]| {
+                let each = keys.iter().map(|key| json!({ "required": [key] }));
+                json!({ "anyOf": each.collect::<Vec<_>>() })
+            };
+            json!({
+                "if": is("connect"),
+                "then": { "required": ["host", "port"], "not": has_any(&["path", "to"]) },
+                "else": {
+                    "required": ["path"],
+                    "not": has_any(&["host", "port", "address"]),
+                    "if": is("rename"),
+                    "then": { "required": ["to"] },
+                    "else": { "not": { "required": ["to"] } },
+                },
+            })
+        }
         _ => Value::Null,
     }
 }
@@ -125,9 +144,6 @@ fn shape(shape_of: Shape, path: &str) -> Value {
             json!({ "type": "object", "additionalProperties": { "type": "string" } })
         }
         Shape::Tables(fields) => json!({ "type": "array", "items": table(fields, path) }),
-        Shape::WordOrTable(words, fields) => json!({
-            "anyOf": [{ "type": "string", "enum": words }, table(fields, path)],
-        }),
     }
 }
 
@@ -144,7 +160,7 @@ mod tests {
                 format!("{path}.{}", field.key)
             };
             match field.shape {
-                Shape::Table(inner) | Shape::Tables(inner) | Shape::WordOrTable(_, inner) => {
+                Shape::Table(inner) | Shape::Tables(inner) => {
                     keys(inner, &path, found);
                 }
                 _ => {}
@@ -170,9 +186,5 @@ mod tests {
         assert_eq!(schema["required"], json!(["schema"]));
         let effect = &schema["properties"]["rules"]["items"]["properties"]["effect"];
         assert!(effect["enum"].as_array().unwrap().contains(&json!("deny")));
-        assert_eq!(
-            schema["properties"]["agent"]["properties"]["network"]["anyOf"][0]["enum"][0],
-            "none"
-        );
     }
 }

@@ -12,7 +12,7 @@ use toml::{
 
 use super::{
     diagnostics::Problem,
-    schema::{Field, POLICY, Shape, Status},
+    schema::{Field, POLICY, RETIRED, Shape, Status},
 };
 
 /// Unknown keys of one table for which the nearest known one is looked for.
@@ -94,7 +94,7 @@ fn shape(
                 report(Some(value.span()), integer_out_of_range(path, low, high, expected));
             }
         }
-        (Shape::Word(words) | Shape::WordOrTable(words, _), DeValue::String(text)) => {
+        (Shape::Word(words), DeValue::String(text)) => {
             if !words.contains(&&**text) {
                 report(Some(value.span()), bad_word(path, text, words, expected));
             }
@@ -104,7 +104,7 @@ fn shape(
                 shape(value, *element, path, complete, report);
             }
         }
-        (Shape::Table(fields) | Shape::WordOrTable(_, fields), DeValue::Table(inner)) => {
+        (Shape::Table(fields), DeValue::Table(inner)) => {
             table(inner, Some(value.span()), fields, path, complete, report);
         }
         (Shape::Texts, DeValue::Table(inner)) => {
@@ -144,6 +144,9 @@ pub(super) fn number(value: &DeValue<'_>) -> Option<f64> {
 fn unknown(name: &str, fields: &[Field], path: &str, suggest: bool) -> Problem {
     let place = if path.is_empty() { String::new() } else { format!(" in `{path}`") };
     let problem = Problem::new(format!("unknown key `{}`{place}", shortened(name)));
+    if let Some((_, help)) = RETIRED.iter().find(|(key, _)| *key == join(path, name)) {
+        return problem.label("no longer a key").help(*help);
+    }
     let known = fields.iter().map(|field| field.key);
     match nearest(name, known.clone().filter(|_| suggest)) {
         Some(near) => problem.label("not a key here").help(format!("did you mean `{near}`?")),

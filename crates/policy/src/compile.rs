@@ -17,13 +17,14 @@ use super::{
     index::PatternSet,
     limits::{Limits, MOUNT, SESSION},
     mode::Mode,
+    network::{Network, NetworkRule, StatedNetwork},
     pattern::Pattern,
     questions::{PerAccess, Questions},
     secrets::{Secrets, StatedSecrets, parse_gitleaks},
     selftest,
     settings::Stated,
     source::PolicySource,
-    statements::{self, StatedPattern, Statements},
+    statements::{self, StatedNetworkRule, StatedPattern, Statements},
 };
 use crate::model::Escaped;
 
@@ -64,7 +65,8 @@ pub fn compile(source: &PolicySource) -> Result<Policy, Diagnostics> {
     if let (Some(file), Some(statements)) = (source.sources().next(), files.first()) {
         selftest::run(&policy, statements, file, &mut diagnostics);
     }
-    policy.mode = mode(source, &files);
+    policy.mode = mode(source, &files, |file| file.mode);
+    policy.network.mode = mode(source, &files, |file| file.network.mode);
     policy.own_tests = files.first().map_or(0, |own| own.tests.len());
     policy.tests = files.iter().map(|statements| statements.tests.len()).sum();
     match content_secrets(source, &files) {
@@ -98,12 +100,14 @@ fn report_shared_ids(source: &PolicySource, files: &[Statements], diagnostics: &
     let mut owners: HashMap<&str, &str> = HashMap::new();
     // Parents first, so that the extending file is the one to blame.
     for (file, statements) in source.sources().zip(files).rev() {
-        for rule in &statements.rules {
-            if let Some(owner) = owners.insert(&rule.id, &file.file) {
-                let problem = Problem::new(format!("the rule id `{}` is used twice", rule.id))
+        let hosts = statements.network_rules.iter().map(|stated| (&stated.rule.id, &stated.span));
+        let paths = statements.rules.iter().map(|rule| (&rule.id, &rule.span));
+        for (id, span) in paths.chain(hosts) {
+            if let Some(owner) = owners.insert(id, &file.file) {
+                let problem = Problem::new(format!("the rule id `{id}` is used twice"))
                     .label(format!("used by {owner} too"))
                     .help("ids must be unique in a policy and all that it extends");
-                diagnostics.report(file, Some(rule.span.clone()), problem);
+                diagnostics.report(file, Some(span.clone()), problem);
             }
         }
     }
@@ -142,9 +146,12 @@ fn assemble(source: &PolicySource, files: &[Statements], entry: usize) -> Policy
         limits: Limits::default(),
         mount_limits: Limits::default(),
         content_secrets: None,
+        network: Network::default(),
     };
     let (mut secrets, mut denials, mut asks) = (Vec::new(), Vec::new(), Vec::new());
     let mut stated = Stated::default();
+    let mut network = StatedNetwork::default();
+    let mut network_layers = Vec::new();
     for (layer, (number, statements, file)) in layers.iter().enumerate() {
         let bounds_above = source
             .lineage(*number)
@@ -203,6 +210,10 @@ fn assemble(source: &PolicySource, files: &[Statements], entry: usize) -> Policy
             top.allow_rules = allow_rules;
         }
         stated = stated.and(&statements.settings.clone().in_layer(layer));
+        let said = statements.network.in_layer(layer);
+        network = network.and(said);
+        let in_layer = |stated: &StatedNetworkRule| NetworkRule { layer, ..stated.rule.clone() };
+        network_layers.push(statements.network_rules.iter().map(in_layer).collect());
     }
     policy.secrets = PatternSet::new(at_any_depth(secrets));
     policy.denials = PatternSet::new(denials);
@@ -210,17 +221,24 @@ fn assemble(source: &PolicySource, files: &[Statements], entry: usize) -> Policy
     let file = |layer: usize| Some(policy.layers.get(layer)?.file.clone());
     let limits = stated.limits.complete(&SESSION, file);
     let mount_limits = stated.mount.limits.complete(&MOUNT, file);
+    // Tests are run on what is enforced; observing begins after them.
+    let network = network.complete(network_layers, file);
     (policy.limits, policy.mount_limits) = (limits, mount_limits);
+    policy.network = network;
     policy.settings = stated.complete();
     policy
 }
 
 /// Observe, if the file itself says so and nothing that it extends insists on
 /// enforcing. An extended policy cannot make one observe that does not say so.
-fn mode(source: &PolicySource, files: &[Statements]) -> Mode {
-    let own = files.first().and_then(|own| own.mode);
+fn mode(
+    source: &PolicySource,
+    files: &[Statements],
+    of: impl Fn(&Statements) -> Option<Mode>,
+) -> Mode {
+    let own = files.first().and_then(&of);
     let chain = source.lineage(0);
-    let insists = |file: &usize| files.get(*file).is_some_and(|f| f.mode == Some(Mode::Enforce));
+    let insists = |file: &usize| files.get(*file).and_then(&of) == Some(Mode::Enforce);
     if own == Some(Mode::Observe) && !chain.iter().any(insists) {
         Mode::Observe
     } else {

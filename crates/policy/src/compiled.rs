@@ -3,9 +3,11 @@
 use std::collections::HashMap;
 
 use super::{
+    Effect,
     index::PatternSet,
     limits::Limits,
     mode::Mode,
+    network::Network,
     pattern::Pattern,
     questions::{PerAccess, Questions},
     scratch::Scratch,
@@ -37,6 +39,7 @@ pub struct Policy {
     pub(super) limits: Limits,
     pub(super) mount_limits: Limits,
     pub(super) content_secrets: Option<Secrets>,
+    pub(super) network: Network,
 }
 
 /// What one file allows, and what its exceptions are.
@@ -98,6 +101,13 @@ pub struct CompiledRule {
     pub reason: Option<String>,
 }
 
+impl Layer {
+    /// The file as the operator named it, or an embedded policy's name.
+    pub(super) fn file(&self) -> &str {
+        &self.file
+    }
+}
+
 impl Policy {
     /// The name that the file gives itself, else the file's.
     pub fn name(&self) -> &str {
@@ -118,12 +128,13 @@ impl Policy {
     /// about, and what is compared, replayed and learned from.
     #[must_use]
     pub fn enforcing(self) -> Self {
-        Self { mode: Mode::Enforce, ..self }
+        let network = Network { mode: Mode::Enforce, ..self.network };
+        Self { mode: Mode::Enforce, network, ..self }
     }
 
     /// Whether any rule asks a person.
     pub fn asks(&self) -> bool {
-        !self.ask_rules.is_empty()
+        !self.ask_rules.is_empty() || self.network.rules().any(|rule| rule.effect == Effect::Ask)
     }
 
     /// How many tests of the policy and of what it extends were run.
@@ -155,7 +166,7 @@ impl Policy {
     /// What one session may do in all by way of `door`.
     pub fn limits(&self, door: Door) -> &Limits {
         match door {
-            Door::Mount => &self.mount_limits,
+            Door::Mount | Door::Proxy => &self.mount_limits,
             Door::Cli | Door::Acp | Door::Mcp | Door::Files | Door::Serve => &self.limits,
         }
     }

@@ -26,7 +26,7 @@ pub(super) const RULE_ID: Form = Form {
     pattern: ID.pattern,
     never: Some(concat!(
         "^(agent|allowedPaths|approval|backups|batch|binary|default|extends|extensions|files",
-        "|limits|mode|mount|names|rules|search|secrets|serve|tests|workspace)(\\.|$)"
+        "|limits|mode|mount|names|network|rules|search|secrets|serve|tests|workspace)(\\.|$)"
     )),
 };
 /// A pattern of paths.
@@ -38,6 +38,10 @@ pub(super) const NAME_PATTERN: Form = form("^[^/]{1,1024}$");
 pub(super) const AGENT: Form = form("^[A-Za-z0-9_@-][A-Za-z0-9._@-]{0,63}$");
 /// A path in the workspace.
 pub(super) const PATH: Form = Form { pattern: "^([^/]|$)", never: Some("(^|/)\\.\\.(/|$)") };
+/// A host: a name or an address.
+pub(super) const HOST: Form = form("^[A-Za-z0-9.:-]{1,253}$");
+/// Hosts of a rule: a name, names beneath one, an address, a network, or all.
+pub(super) const HOSTS: Form = form("^[A-Za-z0-9.:*/-]{1,255}$");
 /// A path of the machine.
 pub(super) const HOST_PATH: Form = Form { pattern: "^(/[^/]+)+$", never: Some("/\\.\\.?(/|$)") };
 /// The end of a file's name, without a dot.
@@ -64,7 +68,7 @@ mod tests {
     use crate::diagnostics::{Diagnostics, Source};
 
     /// What is read with each form; `@` stands for the string.
-    const PLACES: [(Form, &str); 13] = [
+    const PLACES: [(Form, &str); 15] = [
         (ID, "[[secrets.rules]]\nid = @\nregex = \"x\""),
         (RULE_ID, "[[rules]]\nid = @\neffect = \"deny\"\npaths = [\"a\"]"),
         (PATTERN, "[allowedPaths]\nread = [@]"),
@@ -75,6 +79,8 @@ mod tests {
         ),
         (PATH, "[[tests]]\noperation = \"stat\"\npath = @\nexpect.effect = \"deny\""),
         (HOST_PATH, "[agent]\nread = [@]"),
+        (HOST, "[[tests]]\noperation = \"connect\"\nhost = @\nport = 1\nexpect.effect = \"deny\""),
+        (HOSTS, "[[network.rules]]\nid = \"x\"\neffect = \"deny\"\nhosts = [@]"),
         (EXTENSION, "[extensions]\ndeny = [@]"),
         (VARIABLE, "[agent]\nenv = [@]"),
         (KEYWORD, "[[secrets.rules]]\nid = \"x\"\nregex = \"x\"\nkeywords = [@]"),
@@ -109,6 +115,10 @@ mod tests {
                     &["", "/a", "a/", "a//b", "../a", "a/./b"],
                 ),
                 _ if place.contains("path = @") => (&["", ".", "a/./b"], &["/a", "..", "a/../b"]),
+                _ if place.contains("host = @") => (&["a.B", "::1", "1.2.3.4"], &["", "*", "a/8"]),
+                _ if place.contains("hosts = [@]") => {
+                    (&["*", "*.a", "10.0.0.0/8", "::/0"], &["", "a b", "a@b"])
+                }
                 _ if place.contains("[agent]\nread") => {
                     (&["/usr", "/a/.b"], &["", "/", "usr", "/a/", "/a/../b", "/."])
                 }

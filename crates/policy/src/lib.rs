@@ -30,6 +30,7 @@ mod limits;
 mod mode;
 pub mod model;
 mod mount;
+mod network;
 mod pattern;
 mod query;
 mod questions;
@@ -61,6 +62,7 @@ pub use form::Form;
 pub use glob::{GlobError, GlobPattern};
 pub use limits::{Limit, Limits};
 pub use mode::Mode;
+pub use network::{HostPattern, HostPatternError, Network, NetworkLimits, NetworkRule};
 pub use query::Query;
 pub use schema::{Field, POLICY as KEYS, Shape, Status, optional, required};
 pub use scratch::Scratch;
@@ -68,7 +70,7 @@ pub use secrets::{
     Disclosed, Judged, SecretFinding, SecretKey, Secrets, Subject, Whole, begins_at_word_boundary,
     ends_at_word_boundary, every_match_has_keyword,
 };
-pub use settings::{AgentAccess, DEFAULT_ENV, DEFAULT_READ, Network, Retention};
+pub use settings::{AgentAccess, DEFAULT_ENV, DEFAULT_READ, Retention};
 pub use sight::Sight;
 pub use sights::Sights;
 pub use size::parse as parse_size;

@@ -38,6 +38,15 @@ impl Limits {
 }
 
 impl Limit {
+    pub(super) fn new(
+        most: u64,
+        rule: &'static str,
+        place: Option<Place>,
+        reason: &'static str,
+    ) -> Self {
+        Self { most, rule, place, reason }
+    }
+
     /// The denial of what would exceed it.
     pub fn exceeded(&self) -> Decision {
         Decision {

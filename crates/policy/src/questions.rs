@@ -41,7 +41,8 @@ impl Questions {
             | OperationKind::Rename
             | OperationKind::SetAttributes
             | OperationKind::Symlink
-            | OperationKind::Restore => Access::ALL
+            | OperationKind::Restore
+            | OperationKind::Connect => Access::ALL
                 .into_iter()
                 .fold(Self::NONE, |set, access| set | Self::one(word, access)),
         }

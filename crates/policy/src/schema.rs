@@ -38,8 +38,6 @@ pub enum Shape {
     Tables(&'static [Field]),
     /// A table of strings, whatever their keys.
     Texts,
-    /// One of these strings, or a table with these keys.
-    WordOrTable(&'static [&'static str], &'static [Field]),
 }
 
 impl Shape {
@@ -63,7 +61,6 @@ impl Shape {
             Self::Table(_) => "a table".to_owned(),
             Self::Texts => "a table of strings".to_owned(),
             Self::Tables(_) => "tables written with double brackets, as in `[[rules]]`".to_owned(),
-            Self::WordOrTable(words, _) => format!("{} or a table", quoted(words)),
         }
     }
 }
@@ -115,6 +112,12 @@ const OPERATIONS: &[&str] = &[
     "mkdir", "setattr", "symlink", "restore",
 ];
 
+/// The operations of tests.
+const TESTED: &[&str] = &[
+    "read", "list", "write", "remove", "rename", "append", "edit", "stat", "glob", "grep", "watch",
+    "mkdir", "setattr", "symlink", "restore", "connect",
+];
+
 /// The whole file.
 pub const POLICY: &[Field] = &[
     required("schema", Shape::Integer(1, 1)),
@@ -154,9 +157,16 @@ pub const POLICY: &[Field] = &[
         ]),
     ),
     optional("agent", Shape::Table(AGENT)),
+    optional("network", Shape::Table(NETWORK)),
     optional("rules", Shape::Tables(RULE)),
     optional("tests", Shape::Tables(TEST)),
 ];
+
+/// Keys that earlier versions had, and what has taken their place.
+pub(super) const RETIRED: &[(&str, &str)] = &[(
+    "agent.network",
+    "name hosts and ports in `[[network.rules]]`; `--agent-network PORT` still opens a port of any host",
+)];
 
 const ACCESSES: &[Field] = &accesses(PATTERNS);
 const EXTENSION_ACCESSES: &[Field] = &accesses(EXTENSIONS);
@@ -251,17 +261,6 @@ const AGENT: &[Field] = &[
     optional("env", Shape::List(&Shape::Formed(form::VARIABLE))),
     optional("read", HOST_PATHS),
     optional("write", HOST_PATHS),
-    optional(
-        "network",
-        Shape::WordOrTable(
-            &["none"],
-            &[
-                optional("connect", Shape::List(&Shape::Integer(1, 65_535))),
-                optional("dns", Shape::Boolean),
-                optional("listen", Shape::List(&Shape::Integer(1, 65_535))),
-            ],
-        ),
-    ),
     optional("terminal", ALLOW_DENY),
     optional(
         "limits",
@@ -271,6 +270,27 @@ const AGENT: &[Field] = &[
             optional("cpu", Shape::Integer(PROCESSORS.0, PROCESSORS.1)),
         ]),
     ),
+];
+
+const NETWORK: &[Field] = &[
+    optional("mode", Shape::Word(&["enforce", "observe"])),
+    optional("rules", Shape::Tables(NETWORK_RULE)),
+    optional(
+        "limits",
+        Shape::Table(&[
+            optional("bytesOut", Shape::Size),
+            optional("connections", Shape::Integer(1, 100_000)),
+        ]),
+    ),
+];
+
+const NETWORK_RULE: &[Field] = &[
+    required("id", Shape::Formed(form::RULE_ID)),
+    required("effect", EFFECT),
+    required("hosts", Shape::Filled(&Shape::Formed(form::HOSTS))),
+    optional("ports", Shape::Filled(&Shape::Integer(1, 65_535))),
+    optional("agents", Shape::Filled(&Shape::Formed(form::NAME_PATTERN))),
+    optional("reason", Shape::Formed(form::REASON)),
 ];
 
 const RULE: &[Field] = &[
@@ -284,9 +304,12 @@ const RULE: &[Field] = &[
 ];
 
 const TEST: &[Field] = &[
-    required("operation", Shape::Word(OPERATIONS)),
-    required("path", Shape::Formed(form::PATH)),
+    required("operation", Shape::Word(TESTED)),
+    optional("path", Shape::Formed(form::PATH)),
     optional("to", Shape::Formed(form::PATH)),
+    optional("host", Shape::Formed(form::HOST)),
+    optional("port", Shape::Integer(1, 65_535)),
+    optional("address", Shape::Formed(form::HOST)),
     optional("agent", Shape::Formed(form::AGENT)),
     required("expect", Shape::Table(&[required("effect", EFFECT), optional("rule", Shape::Text)])),
 ];

@@ -3,7 +3,7 @@
 use super::{
     Decision, Object, ObjectKind, Policy,
     diagnostics::{Diagnostics, Problem, Source},
-    statements::{Statements, Test},
+    statements::{Statements, Subject, Test},
 };
 use crate::model::OperationKind;
 
@@ -15,13 +15,7 @@ pub(super) fn run(
     diagnostics: &mut Diagnostics,
 ) {
     for test in &statements.tests {
-        let decision = policy.decide(
-            &test.agent,
-            test.operation,
-            &test.path,
-            test.to.as_ref(),
-            Some(&assumed(test)),
-        );
+        let decision = decide(policy, test);
         // What the policy does when it is enforced, so that an author can go
         // from observing to enforcing and back.
         if decision.enforced() == test.effect
@@ -36,10 +30,28 @@ pub(super) fn run(
     }
 }
 
+fn decide(policy: &Policy, test: &Test) -> Decision {
+    match &test.subject {
+        Subject::Path { operation, path, to } => {
+            let object = assumed(*operation);
+            policy.decide(&test.agent, *operation, path, to.as_ref(), Some(&object))
+        }
+        Subject::Connection { connect, address } => {
+            let decision = policy.evaluate_connect(&test.agent, connect);
+            match address {
+                Some(address) => {
+                    decision.and(policy.evaluate_address(&test.agent, connect, *address, false))
+                }
+                None => decision,
+            }
+        }
+    }
+}
+
 /// Tests look at no disk: a path is taken for a plain file, or for a directory
 /// where the operation is one of directories.
-fn assumed(test: &Test) -> Object {
-    let kind = match test.operation {
+fn assumed(operation: OperationKind) -> Object {
+    let kind = match operation {
         OperationKind::List | OperationKind::Mkdir => ObjectKind::Directory,
         _ => ObjectKind::File,
     };
@@ -47,13 +59,19 @@ fn assumed(test: &Test) -> Object {
 }
 
 fn outcome(test: &Test, decision: &Decision) -> String {
-    let to = test.to.as_ref().map(|to| format!(" to `{to}`")).unwrap_or_default();
+    let what = match &test.subject {
+        Subject::Path { operation, path, to: None } => format!("`{operation}` of `{path}`"),
+        Subject::Path { operation, path, to: Some(to) } => {
+            format!("`{operation}` of `{path}` to `{to}`")
+        }
+        Subject::Connection { connect, address: None } => format!("`connect` to `{connect}`"),
+        Subject::Connection { connect, address: Some(address) } => {
+            format!("`connect` to `{connect}` at `{address}`")
+        }
+    };
     let verb = decision.enforced().verb();
     let place = decision.place.as_ref().map(|place| format!(" ({place})")).unwrap_or_default();
-    format!(
-        "`{}` of `{}`{to} by agent `{}` is {verb} by `{}`{place}",
-        test.operation, test.path, test.agent, decision.rule,
-    )
+    format!("{what} by agent `{}` is {verb} by `{}`{place}", test.agent, decision.rule)
 }
 
 fn expectation(test: &Test) -> String {

@@ -33,28 +33,10 @@ pub struct AgentAccess {
     pub read: Vec<String>,
     /// Host paths that it may change: absolute, without `..`.
     pub write: Vec<String>,
-    /// The network.
-    pub network: Network,
     /// Whether terminals of the client may be used: ACP `terminal/*`.
     pub terminal: bool,
     /// What its programs may take of the machine.
     pub limits: AgentLimits,
-}
-
-/// What network the confined agent process has.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Network {
-    /// None at all.
-    None,
-    /// TCP connections to some ports, of any host.
-    Connect {
-        /// The ports, ascending, none twice.
-        ports: Vec<u16>,
-        /// Whether it may send UDP to look names up.
-        dns: bool,
-        /// The ports that it may listen on, ascending, none twice.
-        listen: Vec<u16>,
-    },
 }
 
 /// What is done with content that is not text. At the mount, which gives bytes, the laxer
@@ -133,7 +115,6 @@ pub(super) struct Stated {
     pub(super) env: Option<Vec<String>>,
     pub(super) read: Option<Vec<String>>,
     pub(super) write: Option<Vec<String>>,
-    pub(super) network: Option<Network>,
     pub(super) terminal: Option<bool>,
     pub(super) agent_limits: AgentLimits,
 }
@@ -187,7 +168,6 @@ impl Stated {
             }),
             read: both(self.read, other.read.as_ref(), |ours, theirs| shared(&ours, theirs)),
             write: both(self.write, other.write.as_ref(), |ours, theirs| shared(&ours, theirs)),
-            network: both(self.network, other.network.as_ref(), Network::and),
             terminal: both(self.terminal, other.terminal.as_ref(), |ours, theirs| ours && *theirs),
             agent_limits: self.agent_limits.and(other.agent_limits),
         }
@@ -222,7 +202,6 @@ impl Stated {
                 env: texts(self.env, &DEFAULT_ENV),
                 read: texts(self.read, &DEFAULT_READ),
                 write: texts(self.write, &[]),
-                network: self.network.unwrap_or(Network::None),
                 terminal: self.terminal.unwrap_or(false),
                 limits: self.agent_limits,
             },
@@ -261,22 +240,6 @@ pub struct Settings {
     pub backups: Retention,
     /// `[agent]`.
     pub agent: AgentAccess,
-}
-
-impl Network {
-    fn and(self, other: &Self) -> Self {
-        match (self, other) {
-            (
-                Self::Connect { mut ports, dns, mut listen },
-                Self::Connect { ports: others, dns: other, listen: heard },
-            ) => {
-                ports.retain(|port| others.contains(port));
-                listen.retain(|port| heard.contains(port));
-                Self::Connect { ports, dns: dns && *other, listen }
-            }
-            _ => Self::None,
-        }
-    }
 }
 
 fn both<T: Clone>(ours: Option<T>, theirs: Option<&T>, merge: impl Fn(T, &T) -> T) -> Option<T> {
@@ -321,26 +284,14 @@ mod tests {
         let ours = Stated {
             max_read: said(5),
             versions: Some(3),
-            network: Some(Network::Connect {
-                ports: vec![80, 443],
-                dns: true,
-                listen: vec![4096, 8080],
-            }),
             terminal: Some(true),
             ..Stated::default()
         };
-        let theirs = Stated {
-            max_read: said(4),
-            versions: Some(7),
-            network: Some(Network::Connect { ports: vec![443], dns: false, listen: vec![8080] }),
-            ..Stated::default()
-        };
+        let theirs = Stated { max_read: said(4), versions: Some(7), ..Stated::default() };
         let merged = ours.and(&theirs).complete();
         assert_eq!(merged.max_read.value, 4);
         assert_eq!(merged.max_write.value, 10 << 20);
         assert_eq!(merged.backups.versions, 7);
-        let network = Network::Connect { ports: vec![443], dns: false, listen: vec![8080] };
-        assert_eq!(merged.agent.network, network);
         assert!(merged.agent.terminal);
     }
 }

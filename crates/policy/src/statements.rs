@@ -5,6 +5,7 @@
 //! become part of a policy.
 
 mod lined;
+mod network;
 mod reader;
 mod rules;
 mod secrets;
@@ -16,16 +17,18 @@ use toml::de::DeTable;
 
 pub(super) use lined::StatedPattern;
 use lined::{Lined, StatedList};
+pub(super) use network::StatedNetworkRule;
 pub use rules::Agents;
 #[cfg(test)]
 pub(super) use rules::BUILT_IN;
-pub(super) use rules::{Rule, Test};
+pub(super) use rules::{Rule, Subject, Test};
 pub(super) use secrets::ContentSecrets;
 
 use super::{
     check,
     diagnostics::{Diagnostics, Problem, Source},
     mode::Mode,
+    network::StatedNetwork,
     questions::PerAccess,
     settings::Stated,
 };
@@ -45,6 +48,8 @@ pub(super) struct Statements {
     pub(super) content_secrets: ContentSecrets,
     pub(super) settings: Stated,
     pub(super) rules: Vec<Rule>,
+    pub(super) network: StatedNetwork,
+    pub(super) network_rules: Vec<StatedNetworkRule>,
     pub(super) tests: Vec<Test>,
 }
 
@@ -96,6 +101,8 @@ pub(super) fn parse(
         content_secrets: reader.content_secrets(root.get_ref()),
         settings: reader.settings(root.get_ref()),
         rules: reader.rules(root.get_ref()),
+        network: reader.network(root.get_ref()),
+        network_rules: reader.network_rules(root.get_ref()),
         tests: reader.tests(root.get_ref()),
     };
     found.sort_by_key(|(span, _)| span.as_ref().map_or(0, |span| span.start));

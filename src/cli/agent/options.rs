@@ -166,7 +166,7 @@ impl SandboxOptions {
             &self.agent_limit,
             opened.policy.agent().limits,
         ));
-        cell.network = network(&self.agent_network, &self.agent_listen, cell.network)?;
+        cell.network = network(&self.agent_network, &self.agent_listen)?;
         if let Some(preset) = self.preset.as_deref().filter(|_| floor > Enforcement::None) {
             let added = cell.read_programs(&self.preset_programs).map_err(Failure::new)?;
             if !added.is_empty() {
@@ -254,8 +254,8 @@ fn environment(names: &[String], options: &[String]) -> BTreeMap<OsString, OsStr
     environment
 }
 
-fn network(options: &[Reach], listen: &[u16], policy: Network) -> Result<Network, Failure> {
-    let mut network = if options.is_empty() { policy } else { reached(options) };
+fn network(options: &[Reach], listen: &[u16]) -> Result<Network, Failure> {
+    let mut network = reached(options);
     match &mut network {
         _ if listen.is_empty() => {}
         Network::Connect { listen: ports, .. } => *ports = listen.to_vec(),
@@ -291,14 +291,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_network_options_replace_the_policys() {
-        let policy = Network::Connect { ports: vec![443], dns: true, listen: vec![4096] };
-        let given = |options: &[Reach], listen: &[u16]| {
-            network(options, listen, policy.clone()).map_err(|_| ())
-        };
+    fn the_hosts_network_is_shared_only_where_an_option_says_so() {
+        let given = |options: &[Reach], listen: &[u16]| network(options, listen).map_err(|_| ());
         let connect = |port, dns, listen| Network::Connect { ports: vec![port], dns, listen };
-        assert_eq!(given(&[], &[]), Ok(policy.clone()));
-        assert_eq!(given(&[], &[80]), Ok(connect(443, true, vec![80])));
+        assert_eq!(given(&[], &[]), Ok(Network::None));
+        assert_eq!(given(&[], &[80]), Err(()));
         assert_eq!(given(&[Reach::None, Reach::Port(80)], &[]), Ok(Network::None));
         assert_eq!(given(&[Reach::Port(80)], &[]), Ok(connect(80, false, Vec::new())));
         assert_eq!(given(&[Reach::Port(80)], &[80]), Ok(connect(80, false, vec![80])));

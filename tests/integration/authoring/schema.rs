@@ -68,17 +68,24 @@ fn every_embedded_policy_names_the_schema_and_fits_it() {
 #[test]
 fn the_schema_refuses_what_the_loader_refuses() {
     const DENY: &str = "[[rules]]\nid = \"a\"\neffect = \"deny\"\npaths = [\"a\"]\n";
+    const HOST: &str =
+        "[[network.rules]]\nid = \"h\"\neffect = \"ask\"\nhosts = [\"a.b\"]\nports = [443]\n";
     const SECRET: &str = "[[secrets.rules]]\nid = \"a\"\nregex = \"a\"\n";
     const TEST: &str = "[[tests]]\npath = \"a\"\nexpect = { effect = \"deny\" }\n";
     let instead = |text: &str, from: &str, to: &str| {
         assert!(text.contains(from), "{from}");
         text.replacen(from, to, 1)
     };
+    let host = |from: &str, to: &str| instead(HOST, from, to);
     let deny = |from: &str, to: &str| instead(DENY, from, to);
     let cases = [
         ("allowedPaths.raed = []".to_owned(), "$.allowedPaths additionalProperties"),
-        ("agent.network = \"all\"".to_owned(), "$.agent.network anyOf"),
-        ("agent.network = { connect = [70000] }".to_owned(), "$.agent.network anyOf"),
+        ("agent.network = \"none\"".to_owned(), "$.agent additionalProperties"),
+        ("network.limits.bytesOut = \"1 MB\"".to_owned(), "$.network.limits.bytesOut pattern"),
+        (host("[443]", "[70000]"), "$.network.rules[0].ports[0] maximum"),
+        (host("ports = [443]", ""), "$.network.rules[0] required"),
+        (host("\"a.b\"", "\"a b\""), "$.network.rules[0].hosts[0] pattern"),
+        (host("id = \"h\"", "id = \"network.a\""), "$.network.rules[0].id not"),
         ("extends = \"baseline\"".to_owned(), "$.extends type"),
         ("mode = \"observed\"".to_owned(), "$.mode enum"),
         ("files.maxReadSize = \"10 MB\"".to_owned(), "$.files.maxReadSize pattern"),
@@ -112,6 +119,8 @@ fn the_schema_refuses_what_the_loader_refuses() {
         (format!("{DENY}agents = [\"a/b\"]"), "$.rules[0].agents[0] pattern"),
         (format!("{TEST}operation = \"rename\""), "$.tests[0] required"),
         (format!("{TEST}operation = \"read\"\nto = \"b\""), "$.tests[0] not"),
+        (format!("{TEST}operation = \"connect\""), "$.tests[0] not"),
+        (format!("{TEST}operation = \"read\"\nport = 443"), "$.tests[0] not"),
         (format!("{TEST}operation = \"read\"\nagent = \"a b\""), "$.tests[0].agent pattern"),
         (
             format!("{}operation = \"read\"", instead(TEST, "\"a\"", "\"../a\"")),

@@ -59,7 +59,7 @@ impl VersionRun {
     pub(super) fn of(session: &Session, first: BackupId) -> Self {
         let text = match session.door {
             Door::Cli => format!("agent {} {first}", session.agent),
-            Door::Acp | Door::Mcp | Door::Files | Door::Mount | Door::Serve => {
+            Door::Acp | Door::Mcp | Door::Files | Door::Mount | Door::Proxy | Door::Serve => {
                 format!("session {} {first}", session.id)
             }
         };

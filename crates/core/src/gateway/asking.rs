@@ -108,7 +108,7 @@ impl Gateway {
             id,
             session: session.clone(),
             workspace: self.workspace.root().to_owned(),
-            asked_path: draft.path.clone().unwrap_or_default(),
+            asked_path: draft.path.clone().unwrap_or_else(|| binding.path.clone()),
             binding,
             rules,
             change,

@@ -18,6 +18,7 @@ impl Gateway {
         self.meters.forget(&session.id);
         self.mount_meters.forget(&session.id);
         self.approvals.forget(&session.id);
+        self.connections.forget(&session.id);
     }
 
     /// Refuses what never became an operation, and records that. `op` is the

@@ -121,15 +121,25 @@ impl Gateway {
         facts: &BTreeMap<String, Value>,
     ) -> Result<Option<Arc<Meter>>, Error> {
         let policy = self.policy();
-        let begun = self.meter_of(session, &policy).and_then(|meter| {
-            meter.as_ref().map_or(Ok(()), |meter| meter.begin(Instant::now()))?;
-            Ok(meter)
-        });
-        begun.map_err(|decision| {
+        self.begin_request(session, &policy).map_err(|decision| {
             let mut draft = record::operation(session, &policy, operation);
             draft.facts = (!facts.is_empty()).then(|| facts.clone());
             self.fail(draft, decision.into(), None)
         })
+    }
+
+    /// Lets a session begin something, which its meter counts from then on.
+    ///
+    /// # Errors
+    /// A denial when it may not.
+    pub(super) fn begin_request(
+        &self,
+        session: &Session,
+        policy: &Policy,
+    ) -> Result<Option<Arc<Meter>>, Decision> {
+        let meter = self.meter_of(session, policy)?;
+        meter.as_ref().map_or(Ok(()), |meter| meter.begin(Instant::now()))?;
+        Ok(meter)
     }
 
     /// The meter of a session: an agent's mount has one of its own.
@@ -142,7 +152,7 @@ impl Gateway {
         policy: &Policy,
     ) -> Result<Option<Arc<Meter>>, Decision> {
         let meters = match session.door {
-            Door::Mount => &self.mount_meters,
+            Door::Mount | Door::Proxy => &self.mount_meters,
             Door::Cli | Door::Acp | Door::Mcp | Door::Files | Door::Serve => &self.meters,
         };
         meters.of(&session.id, policy.limits(session.door))
@@ -189,7 +199,7 @@ impl Gateway {
         let approved = match session.door {
             // A program that opens a file cannot wait for a person.
             Door::Mount => self.ask_without_waiting(session, draft, asking, approver),
-            Door::Cli | Door::Acp | Door::Mcp | Door::Files | Door::Serve => {
+            Door::Cli | Door::Acp | Door::Mcp | Door::Files | Door::Proxy | Door::Serve => {
                 self.ask(session, draft, asking, approver)
             }
         };

@@ -14,6 +14,8 @@ mod authorizer;
 mod batch;
 mod changes;
 mod client;
+mod connect;
+mod connections;
 mod diff;
 mod disclosures;
 mod error;
@@ -45,7 +47,10 @@ mod transaction;
 mod turns;
 mod watch;
 
-use std::sync::{Arc, PoisonError, RwLock};
+use std::{
+    net::IpAddr,
+    sync::{Arc, PoisonError, RwLock},
+};
 
 use cap_std::fs::Dir;
 
@@ -53,6 +58,7 @@ pub use approvals::{Answer, AnswerError, Approvals, Approver, Binding, Question,
 pub use batch::BatchError;
 pub use changes::{ContentChange, Exchange, WriteOver};
 pub use client::Client;
+pub use connect::{ConnectionAttempt, ConnectionEnd, EndReason, OpenConnection};
 pub use diff::{CONTEXT, unified_diff};
 pub use error::{Error, ErrorKind, Refusal};
 pub use following::Following;
@@ -74,6 +80,7 @@ use crate::{
     view::WorkspaceView,
     workspace::Workspace,
 };
+use connections::Connections;
 use heralds::Heralds;
 use limits::Meters;
 use locks::Locks;
@@ -106,6 +113,8 @@ pub struct Gateway {
     /// Where many share this gate.
     turns: Option<Turns>,
     counter: Option<Arc<Counter>>,
+    connections: Arc<Connections>,
+    own_addresses: Vec<IpAddr>,
 }
 
 impl Gateway {
@@ -151,6 +160,8 @@ impl Gateway {
             search_files: true,
             turns: None,
             counter: None,
+            connections: Arc::default(),
+            own_addresses: Vec::new(),
         };
         let settled = recovery::run(&gateway)?;
         if settled > 0 {

@@ -9,7 +9,7 @@ use super::{
 use crate::{
     backup::{self, BackupId, BackupStore},
     ledger,
-    model::WorkspacePath,
+    model::{OperationKind, WorkspacePath},
     ops::{self, Remains, Resolution, SomeAttributes},
     workspace::TempName,
 };
@@ -43,8 +43,10 @@ pub(super) fn run(gateway: &Gateway) -> Result<usize, RecoveryError> {
     let (ledger, workspace, vault) = (&gateway.ledger, &gateway.workspace, &gateway.vault);
     let orphans = ledger.orphans()?;
     let mut settled = Vec::new();
+    let (connections, changes): (Vec<_>, Vec<_>) =
+        orphans.intents().iter().partition(|intent| is_connection(intent));
     // The newest first: what took another change back holds what that one made.
-    for intent in orphans.intents().iter().rev() {
+    for intent in changes.into_iter().rev() {
         let remains = remains(&intent.draft, vault).ok_or(RecoveryError::Malformed(intent.seq))?;
         let resolution = match ops::settle(workspace, &remains) {
             Ok(resolution) => resolution,
@@ -68,7 +70,10 @@ pub(super) fn run(gateway: &Gateway) -> Result<usize, RecoveryError> {
     }
     settled.reverse();
     gateway.take_back_unfinished(&settled);
-    let mut count = 0;
+    let mut count = connections.len();
+    for intent in connections {
+        orphans.resolve(intent, interrupted(intent))?;
+    }
     for (intent, resolution) in &settled {
         let Some(resolution) = resolution else { continue };
         let remains = remains(&intent.draft, vault).ok_or(RecoveryError::Malformed(intent.seq))?;
@@ -90,6 +95,23 @@ pub(super) fn run(gateway: &Gateway) -> Result<usize, RecoveryError> {
     }
     orphans.finish()?;
     Ok(count)
+}
+
+/// Whether an intent is that of a connection, of which nothing is left.
+fn is_connection(intent: &AuditRecord) -> bool {
+    intent.draft.op.as_deref() == Some(OperationKind::Connect.as_str())
+}
+
+/// The end of a connection whose gate did not live to see it.
+fn interrupted(intent: &AuditRecord) -> Draft {
+    Draft {
+        session: intent.draft.session.clone(),
+        agent: intent.draft.agent.clone(),
+        op: intent.draft.op.clone(),
+        facts: intent.draft.facts.clone(),
+        result: Some("interrupted".to_owned()),
+        ..Draft::default()
+    }
 }
 
 /// Whether the vault still has what was kept for a change. A gate takes that

@@ -162,6 +162,7 @@ impl Scratch {
             OperationKind::Restore => {
                 Err("`restore` is the operator's and has no steps".to_owned())
             }
+            OperationKind::Connect => Err("`connect` has no path and no steps".to_owned()),
         }
     }
 

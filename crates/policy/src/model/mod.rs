@@ -3,6 +3,7 @@
 //! Pure data, parsed once at the door. Nothing here does I/O, reads a clock or
 //! knows a protocol.
 
+mod host;
 mod operation;
 mod path;
 pub mod request;
@@ -11,6 +12,7 @@ mod session;
 mod text;
 mod watch;
 
+pub use host::{Connect, Host, HostError, HostName};
 pub use operation::{Access, Bound, Encoding, LineRange, LineRangeError, OperationKind, Part};
 pub use path::{PathError, WorkspacePath};
 pub use request::{AsOperation, Operation};

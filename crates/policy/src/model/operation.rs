@@ -23,10 +23,12 @@ pub enum OperationKind {
     Symlink,
     /// Put a backup back, asked for by the operator.
     Restore,
+    /// Connect to a host, which is no operation on the workspace.
+    Connect,
 }
 
 impl OperationKind {
-    /// Every kind, in the order in which documents list them.
+    /// Every kind that is about a path, in the order in which documents list them.
     pub const ALL: [Self; 15] = [
         Self::Read,
         Self::Write,
@@ -63,6 +65,7 @@ impl OperationKind {
             Self::SetAttributes => "setattr",
             Self::Symlink => "symlink",
             Self::Restore => "restore",
+            Self::Connect => "connect",
         }
     }
 
@@ -70,7 +73,13 @@ impl OperationKind {
     pub fn is_mutation(self) -> bool {
         !matches!(
             self,
-            Self::Read | Self::List | Self::Stat | Self::Glob | Self::Grep | Self::Watch
+            Self::Read
+                | Self::List
+                | Self::Stat
+                | Self::Glob
+                | Self::Grep
+                | Self::Watch
+                | Self::Connect
         )
     }
 
@@ -94,6 +103,8 @@ impl OperationKind {
             Self::List | Self::Stat | Self::Glob | Self::Watch => &[Access::List],
             Self::Grep => &[Access::List, Access::Read],
             Self::Remove | Self::Rename => &[Access::Remove],
+            // No path: rules of hosts decide.
+            Self::Connect => &[],
         }
     }
 }

@@ -56,14 +56,16 @@ pub enum Door {
     Files,
     /// The file system in an agent's sandbox.
     Mount,
+    /// The proxy by which programs in an agent's sandbox connect to hosts.
+    Proxy,
     /// The service itself, in records of no agent's.
     Serve,
 }
 
 impl Door {
     /// All of them.
-    pub const ALL: [Self; 6] =
-        [Self::Cli, Self::Acp, Self::Mcp, Self::Files, Self::Mount, Self::Serve];
+    pub const ALL: [Self; 7] =
+        [Self::Cli, Self::Acp, Self::Mcp, Self::Files, Self::Mount, Self::Proxy, Self::Serve];
 
     /// The word in the log.
     pub fn as_str(self) -> &'static str {
@@ -73,6 +75,7 @@ impl Door {
             Self::Mcp => "mcp",
             Self::Files => "files",
             Self::Mount => "mount",
+            Self::Proxy => "proxy",
             Self::Serve => "serve",
         }
     }

@@ -1,5 +1,6 @@
 //! `[[rules]]` and `[[tests]]`.
 
+use core::net::IpAddr;
 use std::{collections::HashSet, ops::Range};
 
 use toml::de::DeTable;
@@ -12,13 +13,13 @@ use crate::{
     Effect,
     check::shortened,
     diagnostics::Problem,
-    model::{AgentName, OperationKind, WorkspacePath},
+    model::{AgentName, Connect, OperationKind, WorkspacePath},
     pattern::{Comparison, Name, parse_name},
     questions::Questions,
 };
 
 /// First parts of rule ids that decisions use for what is not in `[[rules]]`.
-pub(crate) const BUILT_IN: [&str; 20] = [
+pub(crate) const BUILT_IN: [&str; 21] = [
     "agent",
     "allowedPaths",
     "approval",
@@ -33,6 +34,7 @@ pub(crate) const BUILT_IN: [&str; 20] = [
     "mode",
     "mount",
     "names",
+    "network",
     "rules",
     "search",
     "secrets",
@@ -42,7 +44,7 @@ pub(crate) const BUILT_IN: [&str; 20] = [
 ];
 
 /// Most rules in one file.
-const MAX_RULES: usize = 10_000;
+pub(super) const MAX_RULES: usize = 10_000;
 
 /// One of `[[rules]]`.
 #[derive(Debug, Clone)]
@@ -95,12 +97,19 @@ impl Agents {
 pub(crate) struct Test {
     /// Place of what is expected.
     pub(crate) span: Range<usize>,
-    pub(crate) operation: OperationKind,
-    pub(crate) path: WorkspacePath,
-    pub(crate) to: Option<WorkspacePath>,
+    pub(crate) subject: Subject,
     pub(crate) agent: AgentName,
     pub(crate) effect: Effect,
     pub(crate) rule: Option<String>,
+}
+
+/// What a test is about.
+#[derive(Debug, Clone)]
+pub(crate) enum Subject {
+    /// An operation on a path; `to` is the new name of a rename.
+    Path { operation: OperationKind, path: WorkspacePath, to: Option<WorkspacePath> },
+    /// A connection, and an address that its host has.
+    Connection { connect: Connect, address: Option<IpAddr> },
 }
 
 impl Reader<'_, '_> {
@@ -118,10 +127,7 @@ impl Reader<'_, '_> {
             if let Some(rule) = &rule
                 && !seen.insert(rule.id.clone())
             {
-                let problem = Problem::new(format!("the rule id `{}` is used twice", rule.id))
-                    .label("used before")
-                    .help("decisions and records name a rule by its id, so it must be unique");
-                self.report(rule.span.clone(), problem);
+                self.report(rule.span.clone(), used_twice(&rule.id));
             }
             rules.extend(rule);
         }
@@ -168,7 +174,7 @@ impl Reader<'_, '_> {
             && scope.and_then(|value| value.get_ref().as_str()) != Some("entry")
     }
 
-    fn rule_id(&mut self, value: &Value<'_>) -> Option<String> {
+    pub(super) fn rule_id(&mut self, value: &Value<'_>) -> Option<String> {
         let id = self.identifier(value)?;
         if id.split('.').next().is_some_and(|first| BUILT_IN.contains(&first)) {
             let problem = Problem::new(format!("the rule id `{id}` is that of a built-in rule"))
@@ -203,7 +209,7 @@ impl Reader<'_, '_> {
         )
     }
 
-    fn agents(&mut self, table: &DeTable<'_>, comparison: Comparison) -> Agents {
+    pub(super) fn agents(&mut self, table: &DeTable<'_>, comparison: Comparison) -> Agents {
         let Some(value) = table.get("agents") else { return Agents::All };
         let mut names = Vec::new();
         let mut all = false;
@@ -232,13 +238,39 @@ impl Reader<'_, '_> {
     }
 
     fn test(&mut self, table: &DeTable<'_>) -> Option<Test> {
-        let path = table.get("path").and_then(|value| self.workspace_path(value));
-        let to = table.get("to").and_then(|value| self.workspace_path(value));
         let agent = match table.get("agent") {
             Some(value) => self.agent_name(value),
             None => "agent".parse().ok(),
         };
-        let operation: OperationKind = table.get("operation")?.get_ref().as_str()?.parse().ok()?;
+        let operation = table.get("operation")?.get_ref().as_str()?;
+        let subject = match operation.parse() {
+            Ok(operation) => self.tested_path(table, operation),
+            Err(()) if operation == OperationKind::Connect.as_str() => {
+                self.tested_connection(table)
+            }
+            Err(()) => None,
+        };
+        let span = table.get("expect")?.span();
+        let expect = sub(table, "expect")?;
+        let rule = expect.get("rule").and_then(|value| Some(value.get_ref().as_str()?.to_owned()));
+        let effect = effect(expect.get("effect")?.get_ref().as_str()?)?;
+        Some(Test { span, subject: subject?, agent: agent?, effect, rule })
+    }
+
+    fn tested_path(&mut self, table: &DeTable<'_>, operation: OperationKind) -> Option<Subject> {
+        let path = table.get("path").and_then(|value| self.workspace_path(value));
+        let to = table.get("to").and_then(|value| self.workspace_path(value));
+        for key in ["host", "port", "address"] {
+            if let Some((key, _)) = table.get_key_value(key) {
+                let problem =
+                    Problem::new(format!("`{}` is for tests of `connect`", key.get_ref()));
+                self.report(key.span(), problem.label(format!("`{operation}` has a `path`")));
+            }
+        }
+        if let (None, Some(value)) = (table.get("path"), table.get("operation")) {
+            let problem = Problem::new(format!("a test of `{operation}` needs a `path`"));
+            self.report(value.span(), problem.help("add `path = \"…\"`"));
+        }
         match (operation, table.get_key_value("to"), table.get("operation")) {
             (OperationKind::Rename, None, Some(value)) => {
                 let problem =
@@ -253,11 +285,7 @@ impl Reader<'_, '_> {
                 return None;
             }
         }
-        let span = table.get("expect")?.span();
-        let expect = sub(table, "expect")?;
-        let rule = expect.get("rule").and_then(|value| Some(value.get_ref().as_str()?.to_owned()));
-        let effect = effect(expect.get("effect")?.get_ref().as_str()?)?;
-        Some(Test { span, operation, path: path?, to, agent: agent?, effect, rule })
+        Some(Subject::Path { operation, path: path?, to })
     }
 
     fn workspace_path(&mut self, value: &Value<'_>) -> Option<WorkspacePath> {
@@ -281,11 +309,17 @@ impl Reader<'_, '_> {
     }
 }
 
-fn effect(word: &str) -> Option<Effect> {
+pub(super) fn effect(word: &str) -> Option<Effect> {
     [Effect::Allow, Effect::Ask, Effect::Deny].into_iter().find(|effect| effect.as_str() == word)
 }
 
-fn empty(key: &str) -> Problem {
+pub(super) fn used_twice(id: &str) -> Problem {
+    Problem::new(format!("the rule id `{id}` is used twice"))
+        .label("used before")
+        .help("decisions and records name a rule by its id, so it must be unique")
+}
+
+pub(super) fn empty(key: &str) -> Problem {
     Problem::new(format!("`{key}` is empty, so the rule would never apply"))
         .label("expected at least one")
 }

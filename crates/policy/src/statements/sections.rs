@@ -1,6 +1,6 @@
 //! The sections that are not lists of tables.
 
-use std::{collections::BTreeSet, time::Duration};
+use std::time::Duration;
 
 use toml::de::DeTable;
 
@@ -20,7 +20,7 @@ use crate::{
     questions::PerAccess,
     said::Said,
     scratch::{History, PathList, Repository, StatedScratch, is_one_name},
-    settings::{Binary, Hardlinks, Network, Stated, Symlinks},
+    settings::{Binary, Hardlinks, Stated, Symlinks},
     size,
     spelling::fold,
 };
@@ -201,7 +201,6 @@ impl Reader<'_, '_> {
                 *paths = Some(list.collect());
             }
         }
-        stated.network = agent.get("network").map(|value| self.network(value));
         stated.terminal = self
             .word(agent, "terminal", &[("allow", true), ("deny", false)])
             .map(|said| said.value);
@@ -224,26 +223,6 @@ impl Reader<'_, '_> {
         AgentLimits { memory, processes: number("processes"), cpu: number("cpu") }
     }
 
-    /// `agent.network` as a table shares the host's network, so an empty one is an error.
-    fn network(&mut self, value: &Value<'_>) -> Network {
-        let Some(table) = value.get_ref().as_table() else { return Network::None };
-        let ports = |key| {
-            let stated = elements(table, key);
-            let stated =
-                stated.filter_map(|value| check::integer(value.get_ref())?.try_into().ok());
-            stated.collect::<BTreeSet<u16>>().into_iter().collect()
-        };
-        let dns = table.get("dns").and_then(|value| value.get_ref().as_bool()).unwrap_or(false);
-        let [connect, listen]: [Vec<u16>; 2] = [ports("connect"), ports("listen")];
-        if connect.is_empty() && listen.is_empty() && !dns {
-            let problem = Problem::new("a network that permits nothing")
-                .label("the host's network without any port")
-                .help("write `network = \"none\"` for a network of its own, or name ports in `connect`");
-            self.report(value.span(), problem);
-        }
-        Network::Connect { ports: connect, dns, listen }
-    }
-
     pub(super) fn word<T: Copy>(
         &self,
         table: &DeTable<'_>,
@@ -256,13 +235,13 @@ impl Reader<'_, '_> {
         Some(Said { value: *meaning, place: Some((0, self.line(&value.span()))) })
     }
 
-    fn number(&self, table: &DeTable<'_>, key: &str) -> Option<Said<u64>> {
+    pub(super) fn number(&self, table: &DeTable<'_>, key: &str) -> Option<Said<u64>> {
         let value = table.get(key)?;
         let number = check::integer(value.get_ref())?;
         Some(Said { value: number, place: Some((0, self.line(&value.span()))) })
     }
 
-    fn size(&mut self, value: &Value<'_>) -> Option<Said<u64>> {
+    pub(super) fn size(&mut self, value: &Value<'_>) -> Option<Said<u64>> {
         let text = value.get_ref().as_str()?;
         let place = Some((0, self.line(&value.span())));
         let size = size::parse(text);

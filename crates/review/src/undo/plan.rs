@@ -117,7 +117,8 @@ impl Planner {
             | OperationKind::Stat
             | OperationKind::Glob
             | OperationKind::Grep
-            | OperationKind::Watch => {}
+            | OperationKind::Watch
+            | OperationKind::Connect => {}
             OperationKind::SetAttributes => self.attributes(change),
             OperationKind::Mkdir => {
                 self.whole(Step::of(Action::RemoveDirectory, &change.path, Expected::Any, seq));

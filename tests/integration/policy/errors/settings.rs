@@ -103,7 +103,6 @@ fn bad_settings_of_the_agent() {
 [agent]
 env = ["A=b"]
 read = ["usr", "/", "/usr/../etc"]
-network = "all"
 "##;
     insta::assert_snapshot!(check(text), @r##"
     error: bad environment variable "A=b"
@@ -132,24 +131,15 @@ network = "all"
     4 | read = ["usr", "/", "/usr/../etc"]
       |                     ^^^^^^^^^^^^^ expected a path without `.`, `..`, empty components or a slash at the end
 
-    error: `agent.network` cannot be "all"
-     --> policy/policy.toml:5:11
-      |
-    5 | network = "all"
-      |           ^^^^^ expected "none" or a table
-
     portcullis: the policy does not load
     "##);
 }
 
 #[test]
-fn a_network_that_permits_nothing_is_not_the_hosts() {
-    for network in ["{}", "{ connect = [] }", "{ listen = [], dns = false }"] {
+fn the_network_of_earlier_versions_names_what_took_its_place() {
+    for network in ["\"none\"", "{ connect = [443] }"] {
         let stderr = check(&format!("schema = 1\n[agent]\nnetwork = {network}\n"));
-        assert!(stderr.contains("policy.toml:3:11"), "{network}: {stderr}");
-    }
-    for network in ["\"none\"", "{ connect = [443] }", "{ dns = true }", "{ listen = [80] }"] {
-        let world = World::with_policy(&format!("schema = 1\n[agent]\nnetwork = {network}\n"));
-        world.run(&["policy", "check", "policy/policy.toml"]).ok();
+        assert!(stderr.contains("policy.toml:3:1"), "{stderr}");
+        assert!(stderr.contains("[[network.rules]]"), "{stderr}");
     }
 }

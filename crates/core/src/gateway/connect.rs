@@ -1,0 +1,442 @@
+//! Connections to hosts: decided and recorded here, made by somebody else.
+//!
+//! [`Gateway::connect`] decides on the name before anybody looks it up,
+//! [`ConnectionAttempt::open`] on an address of it, and an [`OpenConnection`] stands for a
+//! record on stable storage: whoever has one may connect to that address and forward bytes.
+//! Nothing here opens a socket.
+
+use std::{
+    collections::BTreeMap,
+    net::IpAddr,
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicU64, Ordering},
+    },
+    time::Instant,
+};
+
+use portcullis_audit::{Draft, Receipt};
+use serde_json::{Value, json};
+
+use super::{
+    Gateway,
+    approvals::{Binding, Told},
+    client::Client,
+    connections::Slot,
+    error::{Error, Failure, Stopped},
+    limits::Meter,
+    pending_approval::{Approved, Asking},
+    record,
+    reservations::Reservations,
+    span,
+};
+use crate::{
+    ledger::{Grant, Seal},
+    model::{Connect, OperationKind, Session},
+    policy::{Decision, Policy},
+};
+
+/// The longest detail of an end that a record repeats, in characters.
+const MAX_DETAIL: usize = 500;
+
+/// A connection whose name was decided on.
+#[derive(Debug)]
+pub struct ConnectionAttempt {
+    request: Arc<ConnectionRequest>,
+    approved: Option<Approved>,
+    receipt: Receipt,
+}
+
+/// A connection that may be made: to one address, as its record says.
+#[derive(Debug)]
+pub struct OpenConnection {
+    request: Arc<ConnectionRequest>,
+    address: IpAddr,
+    receipt: Receipt,
+    begun: Instant,
+    slot: Slot,
+    sent: AtomicU64,
+    /// The policy under which it was decided on last, and the denial that ends it.
+    decided: Mutex<(Arc<Policy>, Option<Decision>)>,
+    is_closed: bool,
+}
+
+/// The end of a connection.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ConnectionEnd<'a> {
+    /// Bytes that came from the host.
+    pub bytes_in: u64,
+    /// Bytes that were sent to it.
+    pub bytes_out: u64,
+    /// Why it ended.
+    pub reason: EndReason,
+    /// More about that, for the record; may hold what a peer sent.
+    pub detail: Option<&'a str>,
+}
+
+/// The reason why a connection ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum EndReason {
+    /// Both sides had said all.
+    Closed,
+    /// No connection could be made.
+    Unreachable,
+    /// What was sent was not for the host that was asked for.
+    Refused,
+    /// A side sent nothing for too long.
+    Timeout,
+    /// The connection broke.
+    Reset,
+    /// The agent's session ended.
+    Ended,
+    /// [`OpenConnection::account`] said no.
+    Denied,
+    /// Nobody said why.
+    Abandoned,
+}
+
+impl EndReason {
+    /// The word in records.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Closed => "ok",
+            Self::Unreachable => "unreachable",
+            Self::Refused => "refused",
+            Self::Timeout => "timeout",
+            Self::Reset => "reset",
+            Self::Ended => "ended",
+            Self::Denied => "denied",
+            Self::Abandoned => "abandoned",
+        }
+    }
+}
+
+/// A request for a connection.
+#[derive(Debug)]
+struct ConnectionRequest {
+    gateway: Arc<Gateway>,
+    session: Session,
+    connect: Connect,
+    facts: BTreeMap<String, Value>,
+}
+
+impl Gateway {
+    /// Addresses that this machine has: a name that leads to one of them is refused as one that
+    /// leads to the loopback interface is.
+    pub fn know_own_addresses(&mut self, addresses: Vec<IpAddr>) {
+        self.own_addresses = addresses;
+    }
+
+    /// Decides whether an agent may connect to a host, before its name is looked up, and records
+    /// that. Waits where a rule asks for a person.
+    ///
+    /// # Errors
+    /// As [`Gateway::handle`]: nothing may be looked up.
+    pub fn connect(
+        self: &Arc<Self>,
+        session: &Session,
+        connect: &Connect,
+        client: Client<'_>,
+    ) -> Result<ConnectionAttempt, Error> {
+        let operation = OperationKind::Connect.as_str();
+        let span = span::of(session, operation);
+        let _inside = span.enter();
+        let begun = Instant::now();
+        let request = ConnectionRequest {
+            gateway: Arc::clone(self),
+            session: session.clone(),
+            connect: connect.clone(),
+            facts: client.facts.clone(),
+        };
+        let attempt = request.attempt(client);
+        let receipt = attempt.as_ref().map(|attempt| Some(&attempt.receipt));
+        self.answered(&span, operation, begun, receipt);
+        attempt
+    }
+}
+
+impl ConnectionRequest {
+    fn attempt(self, client: Client<'_>) -> Result<ConnectionAttempt, Error> {
+        let policy = self.gateway.policy();
+        let meter = self.gateway.begin_request(&self.session, &policy).map_err(|decision| {
+            self.gateway.fail(self.draft(&policy, None), decision.into(), None)
+        })?;
+        let (_, mut draft, approved) = self.settle(None, None, client, meter.as_deref())?;
+        draft.result = Some("ok".to_owned());
+        // A look-up tells somebody the name, so it is on record first.
+        let receipt = self.gateway.ledger.record(draft)?;
+        Ok(ConnectionAttempt { request: Arc::new(self), approved, receipt })
+    }
+
+    /// The draft before anything was decided.
+    fn draft(&self, policy: &Policy, address: Option<IpAddr>) -> Draft {
+        let operation = OperationKind::Connect.as_str();
+        let mut draft = record::request(&self.session, policy, operation, None);
+        let facts = draft.facts.get_or_insert_default();
+        facts.extend(self.facts.clone());
+        facts.extend(self.target(address));
+        draft
+    }
+
+    /// The facts that name the connection.
+    fn target(&self, address: Option<IpAddr>) -> BTreeMap<String, Value> {
+        let Connect { host, port } = &self.connect;
+        let host = [("host".to_owned(), json!(host.to_string())), ("port".to_owned(), json!(port))];
+        let address = address.map(|address| ("address".to_owned(), json!(address.to_string())));
+        host.into_iter().chain(address).collect()
+    }
+
+    /// Decides, asking a person where a rule says so; the draft says what was decided.
+    fn settle(
+        &self,
+        address: Option<IpAddr>,
+        approved: Option<&Approved>,
+        client: Client<'_>,
+        meter: Option<&Meter>,
+    ) -> Result<(Arc<Policy>, Draft, Option<Approved>), Error> {
+        let fail = |stopped: Box<Stopped>| self.gateway.fail(stopped.draft, stopped.why, meter);
+        let (draft, asking) = match self.decide(address, approved) {
+            Ok((policy, draft)) => return Ok((policy, draft, None)),
+            Err(stopped) => match *stopped {
+                Stopped { draft, why: Failure::Ask(asking) } => (draft, *asking),
+                stopped => return Err(fail(Box::new(stopped))),
+            },
+        };
+        let yes = self.gateway.ask(&self.session, draft, asking, client.approver).map_err(fail)?;
+        // The session may have been closed while a person thought.
+        meter.map_or(Ok(()), Meter::open).map_err(|decision| {
+            self.gateway.fail(self.draft(&self.gateway.policy(), address), decision.into(), meter)
+        })?;
+        let (policy, draft) = self.decide(address, Some(&yes)).map_err(fail)?;
+        Ok((policy, draft, Some(yes)))
+    }
+
+    /// Decides by the policy of now, on the host and, if it is known, on its address.
+    fn decide(
+        &self,
+        address: Option<IpAddr>,
+        approved: Option<&Approved>,
+    ) -> Result<(Arc<Policy>, Draft), Box<Stopped>> {
+        let policy = self.gateway.policy();
+        let mut draft = self.draft(&policy, address);
+        let reservations = Reservations::default();
+        let decision = self.evaluate(&policy, address, &reservations);
+        if decision.is_deny() {
+            return Err(Stopped::because(draft, decision.into()));
+        }
+        record::decide(&mut draft, &decision);
+        reservations.observe(&mut draft);
+        let rules = reservations.asks();
+        if rules.is_empty() {
+            return Ok((policy, draft));
+        }
+        let binding = self.binding(&policy, &rules);
+        let seq = match approved {
+            Some(approved) if approved.binding == binding => Some(approved.seq),
+            _ => self.gateway.approvals.granted(&self.session.id, &binding),
+        };
+        let Some(seq) = seq else {
+            let (path, change) = (binding.path.clone(), format!("connect to {}", binding.path));
+            let told = Told { path, to: None, rules: rules.clone(), change: change.clone() };
+            let asking = Asking { binding, rules, change, told };
+            return Err(Stopped::because(draft, Failure::Ask(Box::new(asking))));
+        };
+        draft.decision = Some("allow".to_owned());
+        draft.facts.get_or_insert_default().insert("approval".to_owned(), seq.into());
+        Ok((policy, draft))
+    }
+
+    fn evaluate(
+        &self,
+        policy: &Policy,
+        address: Option<IpAddr>,
+        reservations: &Reservations,
+    ) -> Decision {
+        let agent = &self.session.agent;
+        let name = policy.evaluate_connect(agent, &self.connect);
+        reservations.hear(&name);
+        let Some(address) = address else { return name };
+        let is_own = self.gateway.own_addresses.contains(&address);
+        let address = policy.evaluate_address(agent, &self.connect, address, is_own);
+        reservations.hear(&address);
+        name.and(address)
+    }
+
+    fn binding(&self, policy: &Policy, rules: &[Decision]) -> Binding {
+        Binding {
+            operation: OperationKind::Connect,
+            path: self.connect.to_string(),
+            to: None,
+            before: None,
+            buffer: None,
+            after: None,
+            moved: None,
+            attributes: None,
+            policy_sha256: policy.sha256().to_owned(),
+            rules: rules.iter().map(|rule| rule.rule().to_owned()).collect(),
+        }
+    }
+}
+
+impl ConnectionAttempt {
+    /// The host and the port.
+    pub fn target(&self) -> &Connect {
+        &self.request.connect
+    }
+
+    /// The record of the decision.
+    pub fn receipt(&self) -> &Receipt {
+        &self.receipt
+    }
+
+    /// Decides on an address of the host, and records durably that it is connected to. Whoever
+    /// has the reply may connect to exactly this address; several can be tried one after the
+    /// other. Waits where a rule asks for a person.
+    ///
+    /// # Errors
+    /// As [`Gateway::handle`]: no packet may be sent to the address.
+    pub fn open(&self, address: IpAddr, client: Client<'_>) -> Result<OpenConnection, Error> {
+        let request = &self.request;
+        let (gateway, session) = (&request.gateway, &request.session);
+        let policy = gateway.policy();
+        let denied = |decision: Decision, meter: Option<&Meter>| {
+            gateway.fail(request.draft(&gateway.policy(), Some(address)), decision.into(), meter)
+        };
+        let meter =
+            gateway.meter_of(session, &policy).map_err(|decision| denied(decision, None))?;
+        let meter = meter.as_deref();
+        meter.map_or(Ok(()), Meter::open).map_err(|decision| denied(decision, meter))?;
+        let (policy, draft, _) =
+            request.settle(Some(address), self.approved.as_ref(), client, meter)?;
+        let host = &request.connect.host;
+        let limits = policy.network().limits();
+        let slot = gateway
+            .connections
+            .open(&session.id, host, limits)
+            .map_err(|decision| denied(decision, meter))?;
+        let grant = gateway.ledger.admit(draft, &Seal::new())?;
+        Ok(OpenConnection::granted(request, address, policy, slot, grant))
+    }
+}
+
+impl OpenConnection {
+    /// The connection that the log granted.
+    fn granted(
+        request: &Arc<ConnectionRequest>,
+        address: IpAddr,
+        policy: Arc<Policy>,
+        slot: Slot,
+        grant: Grant,
+    ) -> Self {
+        Self {
+            request: Arc::clone(request),
+            address,
+            receipt: grant.into_receipt(),
+            begun: Instant::now(),
+            slot,
+            sent: AtomicU64::new(0),
+            decided: Mutex::new((policy, None)),
+            is_closed: false,
+        }
+    }
+
+    /// The address to connect to.
+    pub fn address(&self) -> IpAddr {
+        self.address
+    }
+
+    /// The record of the intent.
+    pub fn receipt(&self) -> &Receipt {
+        &self.receipt
+    }
+
+    /// Counts bytes that are about to be sent to the host, in batches as large as whoever sends
+    /// them likes; with none it only looks whether the connection may go on.
+    ///
+    /// # Errors
+    /// When they may not be sent, because of a limit or of another policy: the connection has to
+    /// be closed. The record of its end says why.
+    pub fn account(&self, bytes: u64) -> Result<(), Error> {
+        let request = &self.request;
+        let mut decided = self.decided();
+        if let (_, Some(denial)) = &*decided {
+            return Err(Error::denied(denial));
+        }
+        let policy = request.gateway.policy();
+        let mut denial = None;
+        if !Arc::ptr_eq(&policy, &decided.0) {
+            let address = Some(self.address);
+            let decision = request.evaluate(&policy, address, &Reservations::default());
+            denial = decision.is_deny().then_some(decision);
+            decided.0 = policy;
+        }
+        let limits = decided.0.network().limits();
+        let denial = denial.or_else(|| self.slot.send(bytes, limits).err());
+        let Some(denial) = denial else {
+            self.sent.fetch_add(bytes, Ordering::Relaxed);
+            return Ok(());
+        };
+        let error = Error::denied(&denial);
+        decided.1 = Some(denial);
+        Err(error)
+    }
+
+    /// Records the end.
+    ///
+    /// # Errors
+    /// When no record can be written.
+    pub fn close(mut self, end: ConnectionEnd<'_>) -> Result<Receipt, Error> {
+        self.is_closed = true;
+        self.record_end(end)
+    }
+
+    fn record_end(&self, end: ConnectionEnd<'_>) -> Result<Receipt, Error> {
+        let request = &self.request;
+        let milliseconds = u64::try_from(self.begun.elapsed().as_millis()).unwrap_or(u64::MAX);
+        let counts = [
+            ("bytesIn", end.bytes_in),
+            ("bytesOut", end.bytes_out),
+            ("milliseconds", milliseconds),
+        ];
+        let mut draft = Draft {
+            session: Some(request.session.id.clone()),
+            agent: Some(request.session.agent.to_string()),
+            op: Some(OperationKind::Connect.as_str().to_owned()),
+            facts: Some(request.target(Some(self.address))),
+            counts: Some(counts.map(|(name, count)| (name.to_owned(), count)).into()),
+            result: Some(end.reason.as_str().to_owned()),
+            reason: end.detail.map(|detail| detail.chars().take(MAX_DETAIL).collect()),
+            ..Draft::default()
+        };
+        if let (_, Some(denial)) = &*self.decided() {
+            record::decide(&mut draft, denial);
+            draft.result = Some(EndReason::Denied.as_str().to_owned());
+        }
+        Ok(request.gateway.ledger.complete(&self.receipt, draft)?)
+    }
+
+    fn decided(&self) -> MutexGuard<'_, (Arc<Policy>, Option<Decision>)> {
+        // Whatever a panic elsewhere left is whole.
+        self.decided.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Drop for OpenConnection {
+    fn drop(&mut self) {
+        if self.is_closed {
+            return;
+        }
+        let end = ConnectionEnd {
+            bytes_in: 0,
+            bytes_out: self.sent.load(Ordering::Relaxed),
+            reason: EndReason::Abandoned,
+            detail: None,
+        };
+        if let Err(error) = self.record_end(end) {
+            tracing::error!(%error, record = self.receipt.seq, "the end of a connection has no record");
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,256 @@
+#![expect(clippy::disallowed_methods, reason = "tests make files behind the gateway's back")]
+
+use std::{fs, thread};
+
+use cap_std::fs::Dir;
+use portcullis_audit::{AuditRecord, Directory, Kind, Reader};
+use tempfile::TempDir;
+
+use super::*;
+use crate::{
+    gateway::{Answer, ErrorKind},
+    ledger::AuditLog,
+    model::Door,
+    policy::{PolicySource, SecretKey, compile},
+    workspace::Workspace,
+};
+
+const SITES: &str = "[network.limits]\nbytesOut = \"10B\"\nconnections = 2\n\
+    [[network.rules]]\nid = \"sites\"\neffect = \"allow\"\nhosts = [\"*.example.com\", \"127.0.0.1\"]\nports = [443]\n\
+    [[network.rules]]\nid = \"person\"\neffect = \"ask\"\nhosts = [\"ask.example\", \"10.0.0.0/8\"]\nports = [443]\n\
+    [[network.rules]]\nid = \"never\"\neffect = \"deny\"\nhosts = [\"bad.example.com\"]\n";
+
+struct House {
+    dir: TempDir,
+    gateway: Arc<Gateway>,
+}
+
+fn session() -> Session {
+    let (id, user) = ("ab".repeat(16), "user".to_owned());
+    Session { id, agent: "agent".parse().unwrap(), user, door: Door::Proxy }
+}
+
+fn policy(version: u64, text: &str) -> Policy {
+    let text = format!("schema = 1\nversion = {version}\n{text}");
+    compile(&PolicySource::from_text("test", &text)).unwrap()
+}
+
+fn open(dir: &TempDir, text: &str) -> Gateway {
+    let state = Dir::from_std_file(fs::File::open(dir.path().join("state")).unwrap());
+    let workspace = Workspace::open(&dir.path().join("ws")).unwrap();
+    let ledger = AuditLog::open(&state).unwrap();
+    let key = SecretKey::new(&[7; SecretKey::LENGTH]);
+    let mut gateway =
+        Gateway::open(workspace, Arc::new(policy(1, text)), ledger, &state, key).unwrap();
+    gateway.know_own_addresses(vec!["93.184.216.34".parse().unwrap()]);
+    gateway.start(&session(), BTreeMap::new()).unwrap();
+    gateway
+}
+
+impl House {
+    fn new(text: &str) -> Self {
+        let dir = tempfile::tempdir().unwrap();
+        for name in ["ws", "state"] {
+            fs::create_dir(dir.path().join(name)).unwrap();
+        }
+        let gateway = Arc::new(open(&dir, text));
+        Self { dir, gateway }
+    }
+
+    fn connect(&self, host: &str) -> Result<ConnectionAttempt, Error> {
+        self.gateway.connect(&session(), &Connect::parse(host).unwrap(), Client::default())
+    }
+
+    fn open(&self, host: &str, address: &str) -> Result<OpenConnection, Error> {
+        self.connect(host)?.open(address.parse().unwrap(), Client::default())
+    }
+
+    /// The records of connections: kind, decision, rule, result and facts.
+    fn records(&self) -> Vec<AuditRecord> {
+        let source = Directory::new(self.dir.path().join("state/audit"));
+        let (mut reader, mut records) = (Reader::new(&source, 0), Vec::new());
+        while let Some(entry) = reader.next().unwrap() {
+            records.push(AuditRecord::parse(&entry.bytes).unwrap());
+        }
+        records.retain(|record| record.draft.op.as_deref() == Some("connect"));
+        records
+    }
+}
+
+fn fact(record: &AuditRecord, name: &str) -> Value {
+    record.draft.facts.as_ref().unwrap().get(name).cloned().unwrap_or(Value::Null)
+}
+
+fn end(reason: EndReason) -> ConnectionEnd<'static> {
+    ConnectionEnd { bytes_in: 7, bytes_out: 3, reason, detail: Some("both sides said all") }
+}
+
+#[test]
+fn a_connection_is_on_record_before_it_is_made_and_when_it_has_ended() {
+    let house = House::new(SITES);
+    let attempt = house.connect("www.example.com:443").unwrap();
+    let connection = attempt.open("1.1.1.1".parse().unwrap(), Client::default()).unwrap();
+    let records = house.records();
+    let kinds: Vec<_> = records.iter().map(|record| record.kind).collect();
+    assert_eq!(kinds, [Kind::Decision, Kind::Intent]);
+    assert_eq!(fact(&records[0], "address"), Value::Null);
+    for record in &records {
+        assert_eq!(record.draft.rule.as_deref(), Some("sites"));
+        assert_eq!(
+            (fact(record, "host"), fact(record, "port")),
+            (json!("www.example.com"), json!(443))
+        );
+        assert_eq!((record.draft.door.as_deref(), &record.draft.path), (Some("proxy"), &None));
+    }
+    assert_eq!(fact(&records[1], "address"), json!("1.1.1.1"));
+    assert!(connection.receipt().durable);
+    connection.account(3).unwrap();
+    let receipt = connection.close(end(EndReason::Closed)).unwrap();
+    let records = house.records();
+    let outcome = records.last().unwrap();
+    assert_eq!(
+        (outcome.seq, outcome.kind, outcome.draft.of),
+        (receipt.seq, Kind::Outcome, Some(records[1].seq))
+    );
+    assert_eq!(outcome.draft.result.as_deref(), Some("ok"));
+    let counts = outcome.draft.counts.as_ref().unwrap();
+    assert_eq!((counts["bytesIn"], counts["bytesOut"]), (7, 3));
+    assert!(counts.contains_key("milliseconds"));
+    assert_eq!(fact(outcome, "address"), json!("1.1.1.1"));
+}
+
+#[test]
+fn a_denied_name_and_a_denied_address_have_records_and_nothing_else() {
+    let house = House::new(SITES);
+    for (host, rule) in [
+        ("other.example:443", "default"),
+        ("www.example.com:80", "default"),
+        ("bad.example.com:443", "never"),
+        ("169.254.169.254:443", "default"),
+        ("127.0.0.2:443", "default"),
+    ] {
+        let error = house.connect(host).unwrap_err();
+        assert_eq!((error.kind(), error.rule()), (ErrorKind::Denied, Some(rule)), "{host}");
+        assert!(error.receipt().is_some());
+    }
+    assert!(
+        house.records().iter().all(|record| record.kind == Kind::Decision
+            && record.draft.decision.as_deref() == Some("deny"))
+    );
+    let before = house.records().len();
+    for address in ["127.0.0.2", "::1", "::ffff:127.0.0.1", "169.254.169.254", "93.184.216.34"] {
+        let error = house.open("www.example.com:443", address).unwrap_err();
+        assert_eq!(error.rule(), Some("network.address"), "{address}");
+    }
+    let records = house.records();
+    assert!(records.iter().all(|record| record.kind == Kind::Decision));
+    assert_eq!(records.len(), before + 10);
+    // A rule that names the address lets it be one.
+    assert!(house.open("www.example.com:443", "127.0.0.1").is_ok());
+    assert!(house.open("127.0.0.1:443", "127.0.0.1").is_ok());
+    assert_eq!(house.open("127.0.0.1:443", "1.1.1.1").unwrap_err().rule(), Some("network.address"));
+}
+
+#[test]
+fn limits_end_a_connection_and_refuse_the_next() {
+    let house = House::new(SITES);
+    let one = house.open("www.example.com:443", "1.1.1.1").unwrap();
+    let two = house.open("a.example.com:443", "1.1.1.1").unwrap();
+    let many = house.open("b.example.com:443", "1.1.1.1").unwrap_err();
+    assert_eq!(many.rule(), Some("network.limits.connections"));
+    one.account(10).unwrap();
+    for _ in 0..2 {
+        assert_eq!(one.account(1).unwrap_err().rule(), Some("network.limits.bytesOut"));
+    }
+    one.close(end(EndReason::Closed)).unwrap();
+    let outcome = house.records().pop().unwrap();
+    assert_eq!(outcome.draft.rule.as_deref(), Some("network.limits.bytesOut"));
+    assert_eq!(outcome.draft.result.as_deref(), Some("denied"));
+    let spent = house.open("www.example.com:443", "1.1.1.1").unwrap_err();
+    assert_eq!(spent.rule(), Some("network.limits.bytesOut"));
+    two.account(10).unwrap();
+}
+
+#[test]
+fn a_person_is_asked_about_a_name_and_about_an_address() {
+    let house = House::new(SITES);
+    let approvals = house.gateway.approvals();
+    let (gateway, answers) = (&house.gateway, [Answer::Once, Answer::Reject, Answer::Session]);
+    let answer = |answer| {
+        let ticket = loop {
+            match approvals.waiting().pop() {
+                Some(ticket) => break ticket,
+                None => thread::yield_now(),
+            }
+        };
+        let question = ticket.question().clone();
+        ticket.answer(answer, "a test").unwrap();
+        while !approvals.waiting().is_empty() {
+            thread::yield_now();
+        }
+        (question.binding.path, question.asked_path, question.change)
+    };
+    thread::scope(|scope| {
+        for (number, given) in answers.into_iter().enumerate() {
+            let connect = Connect::parse("ask.example:443").unwrap();
+            let asked =
+                scope.spawn(move || gateway.connect(&session(), &connect, Client::default()));
+            let (path, asked_path, change) = answer(given);
+            assert_eq!(
+                (path.as_str(), asked_path.as_str()),
+                ("ask.example:443", "ask.example:443")
+            );
+            assert!(change.contains("ask.example:443"));
+            let attempt = asked.join().unwrap();
+            assert_eq!(attempt.is_ok(), number != 1);
+            if let Ok(attempt) = attempt {
+                // What was approved needs no other answer for an address of it.
+                attempt.open("1.1.1.1".parse().unwrap(), Client::default()).unwrap();
+            }
+        }
+        // For the rest of the session nobody is asked about this host.
+        house.open("ask.example:443", "1.1.1.1").unwrap();
+        // The rule names the address, so that it may be one, after an answer.
+        let attempt = house.connect("www.example.com:443").unwrap();
+        let asked = scope
+            .spawn(move || attempt.open("10.0.0.1".parse().unwrap(), Client::default()).map(drop));
+        assert_eq!(answer(Answer::Reject).0, "www.example.com:443");
+        assert_eq!(asked.join().unwrap().unwrap_err().rule(), Some("person"));
+    });
+}
+
+#[test]
+fn a_connection_that_another_policy_denies_is_ended() {
+    let house = House::new(SITES);
+    let connection = house.open("www.example.com:443", "1.1.1.1").unwrap();
+    let attempt = house.connect("www.example.com:443").unwrap();
+    connection.account(1).unwrap();
+    let closed = "[[network.rules]]\nid = \"other\"\neffect = \"allow\"\nhosts = [\"other.example\"]\nports = [443]\n";
+    house.gateway.reload(&session(), policy(2, closed), "test").unwrap();
+    assert_eq!(connection.account(0).unwrap_err().rule(), Some("default"));
+    let late = attempt.open("1.1.1.1".parse().unwrap(), Client::default()).unwrap_err();
+    assert_eq!(late.rule(), Some("default"));
+    drop(connection);
+    assert_eq!(house.records().pop().unwrap().draft.result.as_deref(), Some("denied"));
+}
+
+#[test]
+fn every_intent_has_an_outcome_however_its_gateway_ends() {
+    let house = House::new(SITES);
+    let dropped = house.open("www.example.com:443", "1.1.1.1").unwrap();
+    dropped.account(2).unwrap();
+    drop(dropped);
+    let outcome = house.records().pop().unwrap();
+    assert_eq!(outcome.draft.result.as_deref(), Some("abandoned"));
+    assert_eq!(outcome.draft.counts.as_ref().unwrap()["bytesOut"], 2);
+    // A gateway that dies leaves an intent, which the next one settles.
+    let intent = house.open("a.example.com:443", "1.1.1.1").unwrap();
+    let (seq, House { dir, gateway }) = (intent.receipt().seq, house);
+    gateway.stop_shared(&session()).unwrap();
+    drop((intent, gateway));
+    let house = House { gateway: Arc::new(open(&dir, SITES)), dir };
+    let recovered = house.records().pop().unwrap();
+    assert_eq!((recovered.kind, recovered.draft.of), (Kind::Recovered, Some(seq)));
+    assert_eq!(recovered.draft.result.as_deref(), Some("interrupted"));
+    assert_eq!(fact(&recovered, "host"), json!("a.example.com"));
+}

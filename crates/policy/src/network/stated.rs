@@ -1,0 +1,63 @@
+//! What one policy file says in `[network]`.
+
+use super::{Network, NetworkLimits, NetworkRule};
+use crate::{
+    Mode, Place,
+    limits::Limit,
+    said::{Said, least},
+};
+
+/// One file's `[network]`; the rules are apart, for they do not merge.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct StatedNetwork {
+    pub(crate) mode: Option<Mode>,
+    pub(crate) bytes_out: Option<Said<u64>>,
+    pub(crate) connections: Option<Said<u64>>,
+}
+
+impl StatedNetwork {
+    /// The same as said by the `layer`th file of a policy.
+    pub(crate) fn in_layer(self, layer: usize) -> Self {
+        let set = |said: Option<Said<u64>>| said.map(|said| said.in_layer(layer));
+        Self { bytes_out: set(self.bytes_out), connections: set(self.connections), ..self }
+    }
+
+    /// The smaller limits of both.
+    pub(crate) fn and(self, extended: Self) -> Self {
+        Self {
+            mode: self.mode,
+            bytes_out: least(self.bytes_out, extended.bytes_out),
+            connections: least(self.connections, extended.connections),
+        }
+    }
+
+    /// The network as it is enforced; `file` names the file of a layer.
+    pub(crate) fn complete(
+        self,
+        layers: Vec<Vec<NetworkRule>>,
+        file: impl Fn(usize) -> Option<String>,
+    ) -> Network {
+        let limit = |said: Option<Said<u64>>, rule, reason| {
+            let said = said?;
+            let place =
+                said.place.and_then(|(layer, line)| Some(Place { file: file(layer)?, line }));
+            Some(Limit::new(said.value, rule, place, reason))
+        };
+        Network {
+            mode: Mode::Enforce,
+            layers,
+            limits: NetworkLimits {
+                bytes_out: limit(
+                    self.bytes_out,
+                    "network.limits.bytesOut",
+                    "the session would send the host more than it may",
+                ),
+                connections: limit(
+                    self.connections,
+                    "network.limits.connections",
+                    "the session has as many connections as it may",
+                ),
+            },
+        }
+    }
+}

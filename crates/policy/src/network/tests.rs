@@ -1,0 +1,171 @@
+//! Decisions on connections.
+
+use super::*;
+use crate::{PolicySource, compile};
+
+fn policy(text: &str) -> Policy {
+    compile(&PolicySource::from_text("p", &format!("schema = 1\n{text}"))).unwrap()
+}
+
+fn rule(id: &str, effect: &str, hosts: &str) -> String {
+    format!(
+        "[[network.rules]]\nid = \"{id}\"\neffect = \"{effect}\"\nhosts = [{hosts}]\nports = [443]\n"
+    )
+}
+
+fn asked(policy: &Policy, host: &str) -> (Effect, String) {
+    let decision =
+        policy.evaluate_connect(&"agent".parse().unwrap(), &Connect::parse(host).unwrap());
+    (decision.effect, decision.rule)
+}
+
+fn resolved(policy: &Policy, host: &str, address: &str) -> (Effect, String) {
+    let connect = Connect::parse(host).unwrap();
+    let agent = "agent".parse().unwrap();
+    let decision = policy.evaluate_address(&agent, &connect, address.parse().unwrap(), false);
+    (decision.effect, decision.rule)
+}
+
+fn said(effect: Effect, rule: &str) -> (Effect, String) {
+    (effect, rule.to_owned())
+}
+
+#[test]
+fn a_host_that_no_rule_names_is_denied() {
+    let nothing = policy("[allowedPaths]\nread = [\"**\"]\n");
+    assert_eq!(asked(&nothing, "example.com:443"), said(Effect::Deny, "default"));
+    assert!(!nothing.network().may_allow());
+    let policy = policy(&rule("site", "allow", "\"example.com\", \"*.example.net\""));
+    assert!(policy.network().may_allow());
+    for (host, effect) in [
+        ("example.com:443", Effect::Allow),
+        ("EXAMPLE.com:443", Effect::Allow),
+        ("a.example.net:443", Effect::Allow),
+        ("a.b.example.net:443", Effect::Allow),
+        ("example.com:80", Effect::Deny),
+        ("example.net:443", Effect::Deny),
+        ("badexample.net:443", Effect::Deny),
+        ("a.example.com:443", Effect::Deny),
+        ("example.com.evil.net:443", Effect::Deny),
+        ("93.184.216.34:443", Effect::Deny),
+    ] {
+        assert_eq!(asked(&policy, host).0, effect, "{host}");
+    }
+}
+
+#[test]
+fn a_denial_beats_a_question_and_a_question_an_allowance() {
+    let text = [
+        rule("all", "allow", "\"*\""),
+        rule("person", "ask", "\"*.example.com\", \"192.0.2.0/24\""),
+        rule("never", "deny", "\"bad.example.com\", \"93.184.216.0/24\""),
+    ];
+    let policy = policy(&text.concat());
+    assert_eq!(asked(&policy, "other.net:443"), said(Effect::Allow, "all"));
+    assert_eq!(asked(&policy, "www.example.com:443"), said(Effect::Ask, "person"));
+    assert_eq!(asked(&policy, "bad.example.com:443"), said(Effect::Deny, "never"));
+    assert_eq!(asked(&policy, "93.184.216.34:443"), said(Effect::Deny, "never"));
+    let site = "other.net:443";
+    assert_eq!(resolved(&policy, site, "93.184.216.34"), said(Effect::Deny, "never"));
+    assert_eq!(resolved(&policy, site, "1.1.1.1"), said(Effect::Allow, ADDRESS));
+    assert_eq!(resolved(&policy, site, "192.0.2.1"), said(Effect::Ask, "person"));
+}
+
+#[test]
+fn a_question_lets_connect_without_an_allowance_beside_it() {
+    let policy = policy(&rule("person", "ask", "\"example.com\""));
+    assert_eq!(asked(&policy, "example.com:443"), said(Effect::Ask, "person"));
+    assert_eq!(asked(&policy, "example.net:443"), said(Effect::Deny, "default"));
+}
+
+#[test]
+fn an_address_that_is_not_routable_needs_a_rule_that_names_it() {
+    let any = policy(&rule("any", "allow", "\"*\", \"0.0.0.0/0\", \"::/0\""));
+    let named = policy(&rule("lan", "allow", "\"*\", \"10.0.0.0/8\", \"::1\""));
+    for (address, by_name) in
+        [("10.0.0.1", Effect::Allow), ("::1", Effect::Allow), ("127.0.0.1", Effect::Deny)]
+    {
+        let host = Connect { host: Host::parse(address).unwrap(), port: 443 }.to_string();
+        assert_eq!(asked(&any, &host), said(Effect::Deny, ADDRESS));
+        assert_eq!(resolved(&any, "a.example:443", address), said(Effect::Deny, ADDRESS));
+        assert_eq!(asked(&named, &host).0, by_name, "{address}");
+        assert_eq!(resolved(&named, "a.example:443", address).0, by_name, "{address}");
+        assert_eq!(resolved(&named, "a.example:80", address).0, Effect::Deny, "{address}");
+    }
+    // Written as IPv6 it is another address, which no rule can name.
+    assert_eq!(resolved(&named, "a.example:443", "::ffff:10.0.0.1").0, Effect::Deny);
+    assert_eq!(resolved(&any, "1.1.1.1:443", "1.0.0.1"), said(Effect::Deny, ADDRESS));
+    let (agent, connect) = ("agent".parse().unwrap(), Connect::parse("a.example:443").unwrap());
+    let own = any.evaluate_address(&agent, &connect, "1.1.1.1".parse().unwrap(), true);
+    assert_eq!((own.effect, own.rule.as_str()), (Effect::Deny, ADDRESS));
+}
+
+#[test]
+fn observe_lets_pass_what_no_rule_is_about() {
+    let text = [
+        "[network]\nmode = \"observe\"\n".to_owned(),
+        rule("never", "deny", "\"bad.example\""),
+        rule("person", "ask", "\"ask.example\""),
+    ];
+    let policy = policy(&text.concat());
+    let (agent, other) = ("agent".parse().unwrap(), Connect::parse("other.example:22").unwrap());
+    let decision = policy.evaluate_connect(&agent, &other);
+    assert_eq!((decision.effect, decision.would_deny), (Effect::Allow, true));
+    assert_eq!(asked(&policy, "bad.example:443"), said(Effect::Deny, "never"));
+    assert_eq!(asked(&policy, "ask.example:443"), said(Effect::Ask, "person"));
+    assert_eq!(resolved(&policy, "other.example:22", "10.0.0.1"), said(Effect::Deny, ADDRESS));
+    assert_eq!(asked(&policy.enforcing(), "other.example:22").0, Effect::Deny);
+}
+
+#[test]
+fn agents_and_ports_of_a_rule_count() {
+    let text = "[[network.rules]]\nid = \"x\"\neffect = \"allow\"\nhosts = [\"a.example\"]\n\
+                ports = [22, 443]\nagents = [\"codex*\"]\n\
+                [[network.rules]]\nid = \"no\"\neffect = \"deny\"\nhosts = [\"b.example\"]\n";
+    let policy = policy(text);
+    let ask = |agent: &str, host: &str| {
+        policy.evaluate_connect(&agent.parse().unwrap(), &Connect::parse(host).unwrap()).rule
+    };
+    assert_eq!(ask("codex-1", "a.example:22"), "x");
+    assert_eq!(ask("codex-1", "a.example:80"), "default");
+    assert_eq!(ask("other", "a.example:22"), "default");
+    assert_eq!(ask("other", "b.example:9999"), "no");
+}
+
+#[test]
+fn patterns_have_one_meaning() {
+    use HostPatternError as E;
+    for (text, shown) in [
+        ("*", "*"),
+        ("*.Example.com", "*.example.com"),
+        ("10.0.0.0/8", "10.0.0.0/8"),
+        ("127.0.0.1", "127.0.0.1"),
+        ("127.0.0.1/32", "127.0.0.1"),
+        ("::1", "::1"),
+        ("FC00::/7", "fc00::/7"),
+        ("0.0.0.0/0", "0.0.0.0/0"),
+    ] {
+        assert_eq!(HostPattern::parse(text).unwrap().to_string(), shown);
+    }
+    for (text, why) in [
+        ("", E::Host(crate::model::HostError::Empty)),
+        ("**", E::Wildcard),
+        ("a.*", E::Wildcard),
+        ("*a.example", E::Wildcard),
+        ("*.*.example", E::Wildcard),
+        ("10.0.0.1/8", E::HostBits),
+        ("10.0.0.0/33", E::Network),
+        ("10.0.0.0/08", E::Network),
+        ("10.0.0.0/+8", E::Network),
+        ("10.0.0.0/", E::Network),
+        ("example.com/8", E::Network),
+        ("10/8", E::Host(crate::model::HostError::Ipv4)),
+        ("::ffff:10.0.0.0/104", E::Host(crate::model::HostError::Mapped)),
+        ("example.com:443", E::Port),
+        ("10.0.0.1:443", E::Port),
+        ("example.com.", E::Host(crate::model::HostError::EmptyLabel)),
+        ("*.", E::Host(crate::model::HostError::Empty)),
+    ] {
+        assert_eq!(HostPattern::parse(text), Err(why), "{text}");
+    }
+}
