@@ -1,6 +1,8 @@
 //! How the settings of two policies differ, and which of them open something:
 //! what a comparison of decisions on paths cannot see.
 
+mod network;
+
 use std::{collections::BTreeSet, time::Duration};
 
 use crate::{
@@ -29,10 +31,10 @@ pub struct SettingChange {
     pub decides: bool,
 }
 
-/// The change of the mode, if there is one.
-pub fn compare_modes(old: Mode, new: Mode) -> Option<SettingChange> {
+/// The change of the mode that is called `key`, if there is one.
+pub fn compare_modes(key: &'static str, old: Mode, new: Mode) -> Option<SettingChange> {
     (old != new).then(|| SettingChange {
-        key: "mode",
+        key,
         old: old.as_str().to_owned(),
         new: new.as_str().to_owned(),
         opens: new == Mode::Observe,
@@ -95,6 +97,7 @@ pub fn compare_settings(old: &Policy, new: &Policy) -> Vec<SettingChange> {
     changes.agent(agent, &now.agent);
     changes.limits(&SESSION, old.limits(Door::Cli), new.limits(Door::Cli));
     changes.limits(&MOUNT, old.limits(Door::Mount), new.limits(Door::Mount));
+    network::compare(&mut changes, old.network(), new.network());
     changes.secrets(old, new);
     changes.0
 }
@@ -233,6 +236,7 @@ impl Changes {
         }
     }
 
+    /// A bound; without it, there is none.
     fn limit(&mut self, key: &'static str, old: Option<u64>, new: Option<u64>) {
         let word = |most: Option<u64>| most.map_or("none".to_owned(), |most| most.to_string());
         let opens = old.is_some_and(|old| new.is_none_or(|new| new > old));

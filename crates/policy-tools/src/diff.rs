@@ -39,6 +39,8 @@ pub struct Side<'a> {
     pub policy: &'a Policy,
     /// Its mode.
     pub mode: Mode,
+    /// The mode of its `[network]`.
+    pub network_mode: Mode,
     /// Its files.
     pub outline: &'a [OutlineFile],
 }
@@ -131,8 +133,9 @@ pub fn diff(
     let mut agents = agents(outlines());
     agents.extend(more_agents.iter().cloned());
     let mut found = Diff {
-        settings: compare_modes(old.mode, new.mode)
+        settings: compare_modes("mode", old.mode, new.mode)
             .into_iter()
+            .chain(compare_modes("network.mode", old.network_mode, new.network_mode))
             .chain(compare_settings(old.policy, new.policy))
             .collect(),
         agents: agents.iter().map(ToString::to_string).collect(),

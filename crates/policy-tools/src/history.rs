@@ -2,11 +2,13 @@
 
 use std::io;
 
-use portcullis_audit::{Directory, Kind, Reader, RecordView, Segment, Source as _};
+use portcullis_audit::{
+    AuditRecord, Directory, Draft, Kind, Reader, RecordView, Segment, Source as _,
+};
 
 use super::progress::{Watch, Work};
 use crate::{
-    model::{AgentName, OperationKind, WorkspacePath},
+    model::{AgentName, Connect, Host, OperationKind, WorkspacePath},
     policy::{Decision, Policy},
 };
 
@@ -80,6 +82,60 @@ pub fn read_history(
     Ok(count)
 }
 
+/// One recorded decision on a connection.
+#[derive(Debug)]
+pub(crate) struct Connection {
+    /// The place of the record in the log.
+    pub(crate) seq: u64,
+    /// Who asked.
+    pub(crate) agent: AgentName,
+    /// The host and the port.
+    pub(crate) connect: Connect,
+    /// Whether it was denied, or let through only because the policy observed.
+    pub(crate) is_denied: bool,
+}
+
+/// Reads the decisions on connections as [`read_history`] reads those on paths.
+///
+/// # Errors
+/// When the log cannot be read.
+pub(crate) fn read_connections(
+    directory: &Directory,
+    since: Option<&str>,
+    mut visit: impl FnMut(&Connection),
+) -> io::Result<()> {
+    let segments = directory.list()?;
+    let first = segments.iter().filter_map(|entry| Segment::from_name(&entry.name)).min();
+    let Some(first) = first else { return Ok(()) };
+    let mut reader = Reader::new(directory, first.first());
+    while let Some(entry) = reader.next()? {
+        let Ok(record) = RecordView::parse(&entry.bytes) else { continue };
+        let is_early = since.is_some_and(|since| record.t.as_str() < since);
+        let is_decision = record.kind == Kind::Decision && is_connection(record.op());
+        if is_early || !is_decision {
+            continue;
+        }
+        let AuditRecord { seq, draft, .. } = record.into_record();
+        let (Some(agent), Some(connect)) = (&draft.agent, target(&draft)) else { continue };
+        let Ok(agent) = agent.parse() else { continue };
+        let is_denied = draft.decision.as_deref() == Some("deny") || draft.would_deny == Some(true);
+        visit(&Connection { seq, agent, connect, is_denied });
+    }
+    Ok(())
+}
+
+fn is_connection(op: Option<&str>) -> bool {
+    op == Some(OperationKind::Connect.as_str())
+}
+
+/// The host and the port that a record names.
+fn target(draft: &Draft) -> Option<Connect> {
+    let facts = draft.facts.as_ref()?;
+    let host = Host::parse(facts.get("host")?.as_str()?).ok()?;
+    let port = facts.get("port")?.as_u64()?.try_into().ok()?;
+    Some(Connect { host, port })
+}
+
 fn read_line(
     bytes: &[u8],
     since: Option<&str>,
@@ -96,6 +152,9 @@ fn read_line(
     count.records += 1;
     // An outcome repeats what its intent said.
     if !matches!(record.kind, Kind::Decision | Kind::Intent) {
+        return;
+    }
+    if is_connection(record.op()) {
         return;
     }
     let (Some(agent), Some(op), Some(decision)) = (record.agent(), record.op(), record.decision())

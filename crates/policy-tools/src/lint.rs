@@ -8,6 +8,7 @@ mod evasion;
 mod finding;
 mod forms;
 mod git_history;
+mod hosts;
 mod index;
 mod mount;
 mod overlap;
@@ -37,6 +38,7 @@ pub fn lint(subject: Subject<'_>) -> Vec<Finding> {
         git_history::lint(subject, number, &mut found);
     }
     delayed::lint(subject, &mut found);
+    hosts::lint(subject, &mut found);
     found.sort_by(|a, b| (a.file, a.span.start, a.id).cmp(&(b.file, b.span.start, b.id)));
     found.dedup();
     found

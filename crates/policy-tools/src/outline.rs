@@ -71,6 +71,8 @@ pub enum StatementKind {
     SecretException,
     /// One of `[[rules]]`.
     Rule(Effect),
+    /// One of `[[network.rules]]`, which is about no path.
+    NetworkRule(Effect),
 }
 
 /// A path pattern as written, with its place.
@@ -383,17 +385,33 @@ fn statements(root: &DeTable<'_>) -> Vec<Statement> {
             });
     }
     found.extend(list(root, "rules").filter_map(|value| rule(value.get_ref().as_table()?)));
+    if let Some(section) = table(root, "network") {
+        let rules = list(section, "rules");
+        found.extend(rules.filter_map(|value| network_rule(value.get_ref().as_table()?)));
+    }
     found
+}
+
+fn network_rule(rule: &DeTable<'_>) -> Option<Statement> {
+    let id = rule.get("id")?;
+    let effect = effect(rule.get("effect")?.get_ref().as_str()?);
+    let id_text = id.get_ref().as_str()?.to_owned();
+    let kind = StatementKind::NetworkRule(effect);
+    Some(Statement { span: id.span(), questions: Questions::NONE, ..blank(id_text, kind) })
+}
+
+fn effect(word: &str) -> Effect {
+    match word {
+        "allow" => Effect::Allow,
+        "ask" => Effect::Ask,
+        _ => Effect::Deny,
+    }
 }
 
 fn rule(rule: &DeTable<'_>) -> Option<Statement> {
     let id = rule.get("id")?;
-    let effect = rule.get("effect")?.get_ref().as_str()?;
-    let (effect, comparison) = match effect {
-        "allow" => (Effect::Allow, Comparison::Exact),
-        "ask" => (Effect::Ask, Comparison::Folded),
-        _ => (Effect::Deny, Comparison::Folded),
-    };
+    let effect = effect(rule.get("effect")?.get_ref().as_str()?);
+    let comparison = if effect == Effect::Allow { Comparison::Exact } else { Comparison::Folded };
     let mut statement = blank(id.get_ref().as_str()?.to_owned(), StatementKind::Rule(effect));
     statement.span = id.span();
     statement.patterns = patterns(rule, "paths", comparison);

@@ -13,13 +13,13 @@ use std::{collections::BTreeMap, path::Path, sync::Arc};
 use cap_std::fs::Dir;
 
 use self::{
-    file::{Step, Test},
+    file::{Connection, Step, Test},
     scratch::Scratch,
 };
 use crate::{
-    model::OperationKind,
+    model::{AgentName, OperationKind},
     outline::{OutlineFile, StatementKind},
-    policy::{Object, ObjectKind, Place, Policy},
+    policy::{Decision, Object, ObjectKind, Place, Policy},
 };
 
 /// A text with tests.
@@ -76,6 +76,16 @@ pub struct Ruling {
     pub place: Option<Place>,
 }
 
+impl Ruling {
+    fn of(decision: &Decision) -> Self {
+        Self {
+            effect: decision.effect().as_str().to_owned(),
+            rule: decision.rule().to_owned(),
+            place: decision.place().cloned(),
+        }
+    }
+}
+
 /// How often a rule decided a test.
 #[derive(Debug, Clone)]
 pub struct Coverage {
@@ -122,7 +132,9 @@ pub fn run_tests(
         for test in tests {
             let place = Place { file: text.name.to_owned(), line: line(test.span.start) };
             let number = report.tests.len();
-            let (problems, rulings) = if !test.needs_gate {
+            let (problems, rulings) = if let Some(connection) = &test.connection {
+                connected(policy, connection)
+            } else if !test.needs_gate {
                 names_only(policy, &test)
             } else if text.policy {
                 let words = "content, files and steps are for `*.test.toml` files: \
@@ -139,7 +151,11 @@ pub fn run_tests(
             for key in seen {
                 *decided.entry(key).or_default() += 1;
             }
-            let name = test.name.clone().unwrap_or_else(|| question(test.steps.first()));
+            let asked = || match &test.connection {
+                Some(connection) => connection_question(connection),
+                None => question(test.steps.first()),
+            };
+            let name = test.name.clone().unwrap_or_else(asked);
             let ruling = rulings.into_iter().next_back();
             report.tests.push(TestOutcome { place, name, problems, ruling });
         }
@@ -181,12 +197,19 @@ fn names_only(policy: &Policy, test: &Test) -> (Vec<String>, Vec<Ruling>) {
     let object = Object { kind, links: 1, through_symlink: false };
     let decision =
         policy.decide(&step.agent, step.operation, &step.path, step.to.as_ref(), Some(&object));
-    let ruling = Ruling {
-        effect: decision.effect().as_str().to_owned(),
-        rule: decision.rule().to_owned(),
-        place: decision.place().cloned(),
-    };
+    let ruling = Ruling::of(&decision);
     (judge(step, &ruling, "").into_iter().collect(), vec![ruling])
+}
+
+fn connected(policy: &Policy, test: &Connection) -> (Vec<String>, Vec<Ruling>) {
+    let Connection { connect, address, agent, effect, rule } = test;
+    let name = policy.evaluate_connect(agent, connect);
+    let decision = match address {
+        Some(address) => name.and(policy.evaluate_address(agent, connect, *address, false)),
+        None => name,
+    };
+    let (ruling, asked) = (Ruling::of(&decision), connection_question(test));
+    (misjudged(&asked, effect, rule.as_deref(), &ruling).into_iter().collect(), vec![ruling])
 }
 
 fn gated(
@@ -232,17 +255,22 @@ fn gated(
     (problems, rulings)
 }
 
-/// What is wrong with a decision.
+/// What is wrong with a decision on a step.
 fn judge(step: &Step, ruling: &Ruling, which: &str) -> Option<String> {
-    let expected = match &step.rule {
-        Some(rule) => format!("{} by `{rule}`", step.effect),
-        None => step.effect.clone(),
+    let wrong = misjudged(&question(Some(step)), &step.effect, step.rule.as_deref(), ruling)?;
+    Some(format!("{which}{wrong}"))
+}
+
+/// What is wrong with a decision on what was `asked`.
+fn misjudged(asked: &str, effect: &str, rule: Option<&str>, ruling: &Ruling) -> Option<String> {
+    let expected = match rule {
+        Some(rule) => format!("{effect} by `{rule}`"),
+        None => effect.to_owned(),
     };
-    if ruling.effect != step.effect || step.rule.as_ref().is_some_and(|rule| *rule != ruling.rule) {
+    if ruling.effect != effect || rule.is_some_and(|rule| *rule != ruling.rule) {
         let place = ruling.place.as_ref().map(|place| format!(" ({place})")).unwrap_or_default();
         return Some(format!(
-            "{which}{} is {} by `{}`{place}, expected {expected}",
-            question(Some(step)),
+            "{asked} is {} by `{}`{place}, expected {expected}",
             match ruling.effect.as_str() {
                 "allow" => "allowed",
                 "deny" => "denied",
@@ -251,21 +279,28 @@ fn judge(step: &Step, ruling: &Ruling, which: &str) -> Option<String> {
             ruling.rule,
         ));
     }
-    if ruling.rule == "default" && step.rule.is_none() {
+    if ruling.rule == "default" && rule.is_none() {
         return Some(format!(
-            "{which}no rule decided {}; if that is meant, expect `rule = \"default\"`",
-            question(Some(step)),
+            "no rule decided {asked}; if that is meant, expect `rule = \"default\"`"
         ));
     }
     None
 }
 
+fn connection_question(test: &Connection) -> String {
+    let at = test.address.map(|address| format!(" at `{address}`")).unwrap_or_default();
+    format!("connect `{}`{at}{}", test.connect, by(&test.agent))
+}
+
+fn by(agent: &AgentName) -> String {
+    match agent.as_str() {
+        "agent" => String::new(),
+        name => format!(" by agent `{name}`"),
+    }
+}
+
 fn question(step: Option<&Step>) -> String {
     let Some(step) = step else { return String::new() };
     let to = step.to.as_ref().map(|to| format!(" to `{to}`")).unwrap_or_default();
-    let by = match step.agent.as_str() {
-        "agent" => String::new(),
-        name => format!(" by agent `{name}`"),
-    };
-    format!("{} `{}`{to}{by}", step.operation, step.path)
+    format!("{} `{}`{to}{}", step.operation, step.path, by(&step.agent))
 }

@@ -78,6 +78,11 @@ impl Network {
         self.layers.iter().flatten()
     }
 
+    /// How many files have rules that allow or ask, all of which must cover a host.
+    pub fn bounding_files(&self) -> usize {
+        self.grants().count()
+    }
+
     /// The rules of each file that allow or ask, of the files that have any.
     fn grants(&self) -> impl Iterator<Item = impl Iterator<Item = &NetworkRule>> {
         self.layers
@@ -209,6 +214,16 @@ impl Policy {
 
     fn first(&self, effect: Effect, about: impl Fn(&&NetworkRule) -> bool) -> Option<&NetworkRule> {
         self.network.rules().find(|rule| rule.effect == effect && about(rule))
+    }
+
+    /// Whether the files that the policy extends let its own file allow the host.
+    pub fn may_connect_above(&self, agent: &AgentName, connect: &Connect) -> bool {
+        let covers = |rule: &NetworkRule| {
+            rule.grants() && rule.is_about(agent, connect.port) && rule.holds_host(&connect.host)
+        };
+        let above = self.network.layers.iter().skip(1);
+        let mut bounding = above.filter(|rules| rules.iter().any(NetworkRule::grants));
+        bounding.all(|rules| rules.iter().any(covers))
     }
 
     /// The place of a rule in a policy file.

@@ -59,6 +59,7 @@ pub(super) fn run(args: &Args) -> Result<ExitCode, Failure> {
     heed_pipes(args, &[&old_texts, &new_texts])?;
     let (old_outline, new_outline) = (outline(old_texts.source()), outline(new_texts.source()));
     let (old_mode, new_mode) = (old.mode(), new.mode());
+    let (old_network, new_network) = (old.network().mode(), new.network().mode());
     let (old, new) = (old.enforcing(), new.enforcing());
     let root = args.history.workspace();
     let workspace = open_workspace(root)?;
@@ -66,8 +67,8 @@ pub(super) fn run(args: &Args) -> Result<ExitCode, Failure> {
     let path = args.log.then(|| args.history.directory()).transpose()?;
     let directory = path.as_ref().map(Directory::new);
     let found = diff(
-        Side { policy: &old, mode: old_mode, outline: &old_outline },
-        Side { policy: &new, mode: new_mode, outline: &new_outline },
+        Side { policy: &old, mode: old_mode, network_mode: old_network, outline: &old_outline },
+        Side { policy: &new, mode: new_mode, network_mode: new_network, outline: &new_outline },
         &tree,
         directory.as_ref().map(|directory| (directory, args.history.since())),
         &args.agent,

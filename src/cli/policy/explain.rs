@@ -2,11 +2,12 @@
 
 mod answer;
 mod beside;
+mod connect;
 mod record;
 mod search;
 mod who;
 
-use std::process::ExitCode;
+use std::{net::IpAddr, process::ExitCode};
 
 use self::answer::{explained, print_report, report_json};
 use crate::{
@@ -32,20 +33,25 @@ use crate::{
 #[command(after_help = "Examples:\n  \
     portcullis policy explain read .env\n  \
     portcullis policy explain write .git/hooks/pre-commit --policy strict\n  \
+    portcullis policy explain connect example.com:443\n  \
     portcullis policy explain --record 4711\n  \
     portcullis policy explain --who release-bot --can write")]
 pub(super) struct Args {
     #[command(flatten)]
     common: Common,
-    /// read, write, append, edit, list, stat, glob, grep, watch, mkdir, remove, rename or restore
+    /// read, write, append, edit, list, stat, glob, grep, watch, mkdir, remove, rename, restore or
+    /// connect
     #[arg(value_parser = parse_operation, required_unless_present_any = ["record", "who"])]
     operation: Option<OperationKind>,
-    /// The path, relative to the workspace
+    /// The path, relative to the workspace; of `connect` the host and port
     #[arg(required_unless_present_any = ["record", "who"])]
     path: Option<String>,
     /// The new name of a rename
     #[arg(long, value_name = "PATH", required_if_eq("operation", "rename"))]
     to: Option<String>,
+    /// An address that the host of `connect` has, to be decided on as well
+    #[arg(long, value_name = "ADDRESS")]
+    address: Option<IpAddr>,
     /// Explain this record of the log, and what the policy says of it now
     #[arg(long, value_name = "N", conflicts_with_all = ["operation", "path", "who"])]
     record: Option<u64>,
@@ -71,6 +77,17 @@ pub(super) fn run(args: &Args) -> Result<ExitCode, Failure> {
     let (Some(operation), Some(path)) = (args.operation, &args.path) else {
         return Err(Failure::new("name an operation and a path").exit(Exit::Usage));
     };
+    if operation == OperationKind::Connect {
+        if args.to.is_some() {
+            return Err(Failure::new("`--to` is for `rename`").exit(Exit::Usage));
+        }
+        let policy = load(&args.common.policy)?;
+        let agent = args.common.agent("agent")?;
+        return connect::run(&policy, &agent, path, args.address, args.json);
+    }
+    if args.address.is_some() {
+        return Err(Failure::new("`--address` is for `connect`").exit(Exit::Usage));
+    }
     let workspace = open_workspace(&args.common.workspace)?;
     let path = parse_path(&workspace, path)?;
     let to = match (&args.to, operation) {
@@ -93,8 +110,11 @@ pub(super) fn run(args: &Args) -> Result<ExitCode, Failure> {
 }
 
 fn parse_operation(text: &str) -> Result<OperationKind, String> {
+    if text == OperationKind::Connect.as_str() {
+        return Ok(OperationKind::Connect);
+    }
     let known = OperationKind::ALL.map(OperationKind::as_str).join(", ");
-    text.parse().map_err(|()| format!("expected one of {known}"))
+    text.parse().map_err(|()| format!("expected one of {known}, connect"))
 }
 
 fn parse_path(workspace: &Workspace, text: &str) -> Result<WorkspacePath, Failure> {

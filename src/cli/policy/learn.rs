@@ -16,7 +16,7 @@ use crate::{
     gateway::{CONTEXT, unified_diff},
     model::{Access, Escaped},
     policy::{Policy, PolicySource, compile},
-    policy_tools::{Learned, Proposal, learn, outline, replay},
+    policy_tools::{Learned, NewHost, Proposal, learn, learn_hosts, outline, replay},
 };
 
 /// Propose what a policy would have to allow, from recorded requests
@@ -50,11 +50,13 @@ pub(super) fn run(args: &Args) -> Result<ExitCode, Failure> {
     let outline = outline(texts.source());
     let path = args.log.directory()?;
     let log = Directory::new(&path);
-    let learned = learn(&policy, &outline, &log, args.log.since(), &Bar::default())
+    let mut learned = learn(&policy, &outline, &log, args.log.since(), &Bar::default())
+        .map_err(|error| unreadable(&path, &error))?;
+    let hosts = learn_hosts(&policy, &log, args.log.since(), &mut learned.kept)
         .map_err(|error| unreadable(&path, &error))?;
     say_unverified();
     if args.json {
-        outjson!(report_json(&learned));
+        outjson!(report_json(&learned, &hosts));
         return Ok(ExitCode::SUCCESS);
     }
     errln!(
@@ -63,6 +65,9 @@ pub(super) fn run(args: &Args) -> Result<ExitCode, Failure> {
         learned.proposals.len(),
         learned.extensions.len()
     );
+    if !hosts.is_empty() {
+        errln!("  {} hosts to allow", hosts.len());
+    }
     if learned.allowed > 0 {
         errln!("  {} are allowed by now", learned.allowed);
     }
@@ -70,7 +75,7 @@ pub(super) fn run(args: &Args) -> Result<ExitCode, Failure> {
         errln!("  with the proposal, `{}` denies {number}", Escaped(rule));
     }
     let Some(own) = outline.first() else { return Ok(ExitCode::SUCCESS) };
-    let proposed = write_in(&own.text, &learned);
+    let proposed = write_hosts(&write_in(&own.text, &learned), &hosts);
     if proposed == own.text {
         errln!("nothing to propose");
         return Ok(ExitCode::SUCCESS);
@@ -144,6 +149,35 @@ fn write_in(text: &str, learned: &Learned) -> String {
             })
             .collect();
         text = add(&text, "extensions", Some("allow"), access.as_str(), &lines.concat());
+    }
+    text
+}
+
+/// The text with a rule for each port of the hosts.
+fn write_hosts(text: &str, hosts: &[NewHost]) -> String {
+    let mut text = text.to_owned();
+    for of_port in hosts.chunk_by(|one, other| one.port == other.port) {
+        let Some(NewHost { port, .. }) = of_port.first() else { continue };
+        let ids = (1..).map(|n| {
+            if n == 1 { format!("learned-{port}") } else { format!("learned-{port}-{n}") }
+        });
+        let is_new = |id: &String| !text.contains(&quoted(id));
+        let Some(id) = ids.into_iter().find(is_new) else { continue };
+        let line = |host: &NewHost| {
+            let agents: Vec<_> = host.agents.iter().map(String::as_str).collect();
+            let NewHost { host, requests, example, .. } = host;
+            format!(
+                "    {}, # {requests}x, record {example}, agent {}\n",
+                quoted(host),
+                agents.join(", ")
+            )
+        };
+        let lines: String = of_port.iter().map(line).collect();
+        let _ = write!(
+            text,
+            "\n[[network.rules]]\nid = {}\neffect = \"allow\"\nhosts = [\n{lines}]\nports = [{port}]\n",
+            quoted(&id)
+        );
     }
     text
 }
@@ -238,7 +272,7 @@ fn add(text: &str, section: &str, sub: Option<&str>, key: &str, lines: &str) -> 
     }
 }
 
-fn report_json(learned: &Learned) -> Value {
+fn report_json(learned: &Learned, hosts: &[NewHost]) -> Value {
     let proposals: Vec<_> = learned
         .proposals
         .iter()
@@ -271,8 +305,19 @@ fn report_json(learned: &Learned) -> Value {
         "requests": learned.count.requests,
         "allowedPaths": proposals,
         "extensions": extensions,
+        "hosts": hosts.iter().map(host_json).collect::<Vec<_>>(),
         "allowedNow": learned.allowed,
         "stayDenied": learned.kept,
+    })
+}
+
+fn host_json(new: &NewHost) -> Value {
+    json!({
+        "host": new.host,
+        "port": new.port,
+        "requests": new.requests,
+        "example": new.example,
+        "agents": new.agents,
     })
 }
 

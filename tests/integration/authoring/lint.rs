@@ -340,7 +340,10 @@ fn every_lint_finds_something() {
     policy_file(&world, "bounded.toml", "schema = 1\n[limits]\ndenials = 5\n");
     let mut files = vec!["bad.toml", "none.toml", "opens.toml", "misread.toml", "excepted.toml"];
     policy_file(&world, "history.toml", "schema = 1\n[git]\nhistory = \"allow\"\n");
-    files.extend(["bounded.toml", "history.toml"]);
+    let hosts = "schema = 1\n[[network.rules]]\nid = \"hosts\"\neffect = \"allow\"\n\
+        hosts = [\"*.com\", \"*.github.io\", \"127.0.0.1\"]\nports = [443]\n";
+    policy_file(&world, "hosts.toml", hosts);
+    files.extend(["bounded.toml", "history.toml", "hosts.toml"]);
     let list = found(&world, &files);
     let mut ids: BTreeSet<_> =
         list.iter().map(|finding| finding["id"].as_str().unwrap().to_owned()).collect();

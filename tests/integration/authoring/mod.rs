@@ -4,6 +4,7 @@ mod beside;
 mod documents;
 mod effects;
 mod hostile;
+mod hosts;
 mod init;
 mod learn;
 mod lint;

@@ -119,7 +119,7 @@ fn the_schema_refuses_what_the_loader_refuses() {
         (format!("{DENY}agents = [\"a/b\"]"), "$.rules[0].agents[0] pattern"),
         (format!("{TEST}operation = \"rename\""), "$.tests[0] required"),
         (format!("{TEST}operation = \"read\"\nto = \"b\""), "$.tests[0] not"),
-        (format!("{TEST}operation = \"connect\""), "$.tests[0] not"),
+        (format!("{TEST}operation = \"connect\"\nhost = \"a.b\"\nport = 443"), "$.tests[0] not"),
         (format!("{TEST}operation = \"read\"\nport = 443"), "$.tests[0] not"),
         (format!("{TEST}operation = \"read\"\nagent = \"a b\""), "$.tests[0].agent pattern"),
         (

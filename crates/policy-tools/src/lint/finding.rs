@@ -16,6 +16,7 @@ pub struct Lint {
 
 /// Every lint.
 pub const LINTS: &[Lint] = &[
+    misleading("any-host", "whatever an agent reads can leave to whoever waits for it"),
     misleading(
         "class-as-name",
         "a pattern about names of one character does not hold for the name meant",
@@ -86,6 +87,10 @@ pub const LINTS: &[Lint] = &[
         "root-only-name",
         "a denial without `**/` leaves the same name in every directory open",
     ),
+    misleading(
+        "shared-host",
+        "a rule trusts everybody behind a host, and there everybody can be behind it",
+    ),
     other(
         "shadowed-rule",
         "a rule that changes nothing suggests a protection or a permission that is not there",
@@ -100,6 +105,10 @@ pub const LINTS: &[Lint] = &[
     ),
     other("unreachable-pattern", "what it allows is denied elsewhere, so it permits nothing"),
     other("unreachable-rule", "what it allows is denied elsewhere, so the rule permits nothing"),
+    other(
+        "unroutable-host",
+        "an address that is not globally routable is a service of this machine or its surroundings",
+    ),
     other("untested-rule", "nobody notices when a change of the policy makes the rule do nothing"),
     misleading(
         "wildcard-in-test",

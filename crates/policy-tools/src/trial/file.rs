@@ -2,13 +2,13 @@
 //! else, named `*.test.toml`. Only the latter may have content, files and
 //! steps: a policy is loaded without touching a disk.
 
-use std::{collections::BTreeMap, ops::Range};
+use std::{collections::BTreeMap, net::IpAddr, ops::Range};
 
 use base64::{Engine as _, engine::general_purpose::STANDARD};
 use serde::Deserialize;
 use toml::Spanned;
 
-use crate::model::{AgentName, OperationKind, WorkspacePath};
+use crate::model::{AgentName, Connect, Host, OperationKind, WorkspacePath};
 
 /// Most operations that the tests of one file may ask for, repetitions counted:
 /// a test must end.
@@ -25,8 +25,10 @@ pub(super) struct Test {
     pub(super) name: Option<String>,
     /// What is there before, with its content.
     pub(super) files: Vec<(WorkspacePath, Vec<u8>)>,
-    /// What is asked for, in this order; at least one.
+    /// What is asked for, in this order; at least one unless it is a connection.
     pub(super) steps: Vec<Step>,
+    /// The connection that is asked for instead.
+    pub(super) connection: Option<Connection>,
     /// Whether the names alone do not decide it.
     pub(super) needs_gate: bool,
 }
@@ -46,6 +48,17 @@ pub(super) struct Step {
     pub(super) rule: Option<String>,
     /// What a read must disclose.
     pub(super) disclosed: Option<String>,
+}
+
+/// A connection with what is expected of it.
+#[derive(Debug, Clone)]
+pub(super) struct Connection {
+    pub(super) connect: Connect,
+    /// An address that the host has.
+    pub(super) address: Option<IpAddr>,
+    pub(super) agent: AgentName,
+    pub(super) effect: String,
+    pub(super) rule: Option<String>,
 }
 
 /// Why the tests of a file cannot be run, with the place.
@@ -95,6 +108,9 @@ struct RawTest {
     operation: Option<String>,
     path: Option<String>,
     to: Option<String>,
+    host: Option<String>,
+    port: Option<u16>,
+    address: Option<String>,
     content: Option<String>,
     base64: Option<String>,
     old: Option<String>,
@@ -147,6 +163,14 @@ fn tests(raw: Vec<Spanned<RawTest>>) -> Result<Vec<Test>, Problem> {
 
 fn one(raw: RawTest, span: &Range<usize>) -> Result<Test, Problem> {
     let at = |message: String| Problem { span: Some(span.clone()), message };
+    if raw.operation.as_deref() == Some(OperationKind::Connect.as_str()) {
+        let (name, connection) = (raw.name.clone(), Some(parse_connection(raw).map_err(at)?));
+        let (span, files, steps) = (span.clone(), Vec::new(), Vec::new());
+        return Ok(Test { span, name, files, steps, connection, needs_gate: false });
+    }
+    if raw.host.is_some() || raw.port.is_some() || raw.address.is_some() {
+        return Err(at("`host`, `port` and `address` are for tests of `connect`".to_owned()));
+    }
     let mut needs_gate = !raw.files.is_empty() || !raw.steps.is_empty();
     let mut files = Vec::new();
     for (path, content) in raw.files {
@@ -191,7 +215,8 @@ fn one(raw: RawTest, span: &Range<usize>) -> Result<Test, Problem> {
             return Err(at(message.to_owned()));
         }
     }
-    Ok(Test { span: span.clone(), name: raw.name, files, steps, needs_gate })
+    let connection = None;
+    Ok(Test { span: span.clone(), name: raw.name, files, steps, connection, needs_gate })
 }
 
 fn parse_step(raw: RawStep, agent: Option<&str>) -> Result<Step, String> {
@@ -228,6 +253,41 @@ fn parse_step(raw: RawStep, agent: Option<&str>) -> Result<Step, String> {
         effect: raw.expect.effect,
         rule: raw.expect.rule,
         disclosed: raw.expect.content,
+    })
+}
+
+fn parse_connection(raw: RawTest) -> Result<Connection, String> {
+    let (Some(host), Some(port), Some(expect)) = (raw.host, raw.port, raw.expect) else {
+        return Err("a test of `connect` has `host`, `port` and `expect`".to_owned());
+    };
+    let is_of_paths = raw.path.is_some()
+        || raw.to.is_some()
+        || raw.content.is_some()
+        || raw.base64.is_some()
+        || raw.old.is_some()
+        || raw.repeat.is_some()
+        || expect.content.is_some()
+        || !raw.files.is_empty()
+        || !raw.steps.is_empty();
+    if is_of_paths {
+        return Err("a test of `connect` has no path, no content and no steps".to_owned());
+    }
+    if !EFFECTS.contains(&expect.effect.as_str()) {
+        return Err(format!("`effect` must be one of {}", EFFECTS.join(", ")));
+    }
+    let parse = |text: &str| Host::parse(text).map_err(|error| format!("bad host: {error}"));
+    let address = match raw.address.as_deref().map(parse).transpose()? {
+        Some(Host::Address(address)) => Some(address),
+        Some(Host::Name(_)) => return Err("`address` cannot be a name".to_owned()),
+        None => None,
+    };
+    let agent = raw.agent.as_deref().unwrap_or("agent");
+    Ok(Connection {
+        connect: Connect { host: parse(&host)?, port },
+        address,
+        agent: agent.parse().map_err(|error| format!("bad agent name: {error}"))?,
+        effect: expect.effect,
+        rule: expect.rule,
     })
 }
 

@@ -61,7 +61,7 @@ pub(crate) struct Rule {
 }
 
 /// Whom a rule is about.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Agents {
     /// All of them.
     All,
@@ -75,6 +75,11 @@ impl Agents {
         let names = patterns.into_iter();
         let names = names.flat_map(|text| parse_name(text, comparison).unwrap_or_default());
         Self::Named(names.collect(), comparison)
+    }
+
+    /// Whether they are all agents.
+    pub fn are_all(&self) -> bool {
+        matches!(self, Self::All)
     }
 
     /// Whether `agent` is one of them.

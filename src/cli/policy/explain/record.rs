@@ -1,12 +1,15 @@
 //! `policy explain --record N`: what the log says of a request, and what the
 //! policy says of it now.
 
-use std::process::ExitCode;
+use std::{net::IpAddr, process::ExitCode};
 
-use portcullis_audit::{AuditRecord, Directory, Reader};
+use portcullis_audit::{AuditRecord, Directory, Reader, RecordView};
 use serde_json::json;
 
-use super::answer::{explained, in_words, print_report, report_json};
+use super::{
+    answer::{explained, in_words, print_report, report_json},
+    connect,
+};
 use crate::{
     app::{
         audit_log::{say_unverified, unreadable},
@@ -33,6 +36,18 @@ pub(super) fn run(common: &Common, seq: u64, json: bool) -> Result<ExitCode, Fai
         record = find(&log, of)?;
     }
     let seq = record.seq;
+    if let Some((agent, target, address)) = connection(&record) {
+        if !json {
+            outln!(
+                "record {seq}, {}: `connect` to `{}` by agent `{agent}`",
+                Escaped(&record.t),
+                Escaped(&target)
+            );
+            outln!("it was {}", recorded(&record).unwrap_or_else(|| "not decided".to_owned()));
+            outln!("what the policy says of it now:\n");
+        }
+        return connect::run(&load(&common.policy)?, &agent, &target, address, json);
+    }
     let asked = RecordedRequest::of(&record).ok_or_else(|| {
         Failure::new(format_args!(
             "record {seq} is about no operation (it is of the kind `{}`)",
@@ -120,6 +135,16 @@ impl RecordedRequest {
             to: draft.to.as_deref().and_then(|to| WorkspacePath::parse(to).ok()),
         })
     }
+}
+
+/// The agent, the host and port, and the address, if there is one, of a connection.
+fn connection(record: &AuditRecord) -> Option<(AgentName, String, Option<IpAddr>)> {
+    let line = serde_json::to_vec(record).ok()?;
+    let view = RecordView::parse(&line).ok()?;
+    let is_connection = view.op() == Some(OperationKind::Connect.as_str());
+    let target = view.subject().filter(|_| is_connection)?.into_owned();
+    let address = view.fact("address").and_then(|address| address.parse().ok());
+    Some((view.agent()?.parse().ok()?, target, address))
 }
 
 /// The decision of a record in words.

@@ -1,0 +1,102 @@
+//! How `[network]` of two policies differs.
+
+use super::Changes;
+use crate::policy::{Effect, HostPattern, Limit, Network, NetworkRule};
+
+/// Compares modes, limits and rules.
+pub(super) fn compare(changes: &mut Changes, old: &Network, new: &Network) {
+    for (key, old, new) in [
+        ("network.limits.bytesOut", &old.limits().bytes_out, &new.limits().bytes_out),
+        ("network.limits.connections", &old.limits().connections, &new.limits().connections),
+    ] {
+        let most = |limit: &Option<Limit>| limit.as_ref().map(|limit| limit.most);
+        changes.bound(key, most(old), most(new));
+    }
+    let words = |network: &Network| -> Vec<String> { network.rules().map(text).collect() };
+    let (before, after) = (words(old), words(new));
+    let only = |these: &[String], others: &[String]| {
+        let these = these.iter().filter(|text| !others.contains(text));
+        these.cloned().collect::<Vec<_>>().join("; ")
+    };
+    // What lets through more than before, and what restricted and is gone. A file whose rules
+    // are all gone bounds the others no more.
+    let is_new = |rule: &NetworkRule| {
+        rule.grants() && !old.rules().any(|before| before.grants() && is_covered(rule, before))
+    };
+    let is_gone = |rule: &NetworkRule| rule.effect != Effect::Allow && !after.contains(&text(rule));
+    let is_freed = old.bounding_files() > new.bounding_files() && new.may_allow();
+    let opens = new.rules().any(is_new) || old.rules().any(is_gone) && new.may_allow() || is_freed;
+    changes.push("network.rules", only(&before, &after), only(&after, &before), opens);
+}
+
+/// Whether `rule` lets through no more than the rule `before` did.
+fn is_covered(rule: &NetworkRule, before: &NetworkRule) -> bool {
+    let has = |host: &HostPattern| before.hosts.iter().any(|own| own.covers(host));
+    let has_ports = match (&before.ports, &rule.ports) {
+        (None, _) => true,
+        (Some(_), None) => false,
+        (Some(own), Some(ports)) => ports.iter().all(|port| own.contains(port)),
+    };
+    rule.effect >= before.effect
+        && has_ports
+        && rule.hosts.iter().all(has)
+        && (before.agents.are_all() || before.agents == rule.agents)
+}
+
+fn text(rule: &NetworkRule) -> String {
+    let hosts: Vec<_> = rule.hosts.iter().map(HostPattern::to_string).collect();
+    let ports = match &rule.ports {
+        Some(ports) => {
+            format!(":{}", ports.iter().map(u16::to_string).collect::<Vec<_>>().join(","))
+        }
+        None => String::new(),
+    };
+    let agents = if rule.agents.are_all() { "" } else { " for some agents" };
+    format!("{} {} {}{ports}{agents}", rule.id(), rule.effect, hosts.join(", "))
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::{
+        compare::compare_settings,
+        policy::{PolicySource, compile},
+    };
+
+    fn rule(id: &str, effect: &str, hosts: &str, ports: &str) -> String {
+        format!(
+            "[[network.rules]]\nid = \"{id}\"\neffect = \"{effect}\"\nhosts = [{hosts}]\nports = [{ports}]\n"
+        )
+    }
+
+    fn opens(old: &str, new: &str) -> Vec<(&'static str, bool)> {
+        let policy = |text: &str| {
+            compile(&PolicySource::from_text("p", &format!("schema = 1\n{text}"))).unwrap()
+        };
+        let changes = compare_settings(&policy(old), &policy(new));
+        changes.into_iter().map(|change| (change.key, change.opens)).collect()
+    }
+
+    #[test]
+    fn more_hosts_ports_and_fewer_denials_open() {
+        let all = rule("a", "allow", "\"*.example.com\"", "80, 443");
+        let one = rule("a", "allow", "\"www.example.com\"", "443");
+        let ask = rule("a", "ask", "\"www.example.com\"", "443");
+        let bad = rule("no", "deny", "\"bad.example.com\"", "443");
+        for (old, new, is_open) in [
+            (String::new(), one.clone(), true),
+            (one.clone(), String::new(), false),
+            (all.clone(), one.clone(), false),
+            (one.clone(), all.clone(), true),
+            (one.clone(), ask.clone(), false),
+            (ask, one.clone(), true),
+            (all.clone(), format!("{all}{bad}"), false),
+            (format!("{all}{bad}"), all.clone(), true),
+            (one, rule("a", "allow", "\"www.example.com\"", "22"), true),
+        ] {
+            assert_eq!(opens(&old, &new), [("network.rules", is_open)], "{old}->{new}");
+        }
+        let limit = |bytes| format!("[network.limits]\nbytesOut = \"{bytes}\"\n{all}");
+        assert_eq!(opens(&limit("1B"), &limit("2B")), [("network.limits.bytesOut", true)]);
+        assert_eq!(opens(&limit("2B"), &limit("1B")), [("network.limits.bytesOut", false)]);
+    }
+}

@@ -1,0 +1,264 @@
+//! `[[network.rules]]`: hosts that many people share, rules that change nothing, and addresses
+//! that are not globally routable.
+
+use std::ops::Range;
+
+use toml::de::DeTable;
+
+use super::{finding::Finding, subject::Subject};
+use crate::policy::{Effect, HostPattern};
+
+/// Domains beneath which everybody can have a name, and what is served there.
+const SHARED: [(&str, &str); 24] = [
+    ("amazonaws.com", "buckets and machines of all customers"),
+    ("appspot.com", "programs of everybody"),
+    ("azurewebsites.net", "programs of all customers"),
+    ("blob.core.windows.net", "files of all customers"),
+    ("firebaseapp.com", "sites of everybody"),
+    ("github.io", "sites of everybody"),
+    ("gitlab.io", "sites of everybody"),
+    ("googleusercontent.com", "content of everybody"),
+    ("herokuapp.com", "programs of everybody"),
+    ("netlify.app", "sites of everybody"),
+    ("ngrok-free.app", "tunnels of everybody"),
+    ("ngrok.io", "tunnels of everybody"),
+    ("onrender.com", "programs of everybody"),
+    ("pages.dev", "sites of everybody"),
+    ("r2.dev", "files of everybody"),
+    ("readthedocs.io", "sites of everybody"),
+    ("run.app", "programs of everybody"),
+    ("storage.googleapis.com", "files of all customers"),
+    ("surge.sh", "sites of everybody"),
+    ("trycloudflare.com", "tunnels of everybody"),
+    ("vercel.app", "programs of everybody"),
+    ("web.app", "sites of everybody"),
+    ("webhook.site", "requests that everybody can read"),
+    ("workers.dev", "programs of everybody"),
+];
+
+/// Domains of networks that deliver content for all their customers: whoever is let through to
+/// one of them can ask it for another one inside the connection.
+const DELIVERY: [&str; 7] = [
+    "akamaiedge.net",
+    "akamaized.net",
+    "azureedge.net",
+    "azurefd.net",
+    "b-cdn.net",
+    "cloudfront.net",
+    "fastly.net",
+];
+
+/// One rule as it is written.
+struct Rule {
+    file: usize,
+    id: String,
+    span: Range<usize>,
+    effect: Effect,
+    hosts: Vec<(HostPattern, Range<usize>)>,
+    /// All of them without.
+    ports: Option<Vec<i64>>,
+    agents: Option<Vec<String>>,
+}
+
+pub(super) fn lint(subject: Subject<'_>, found: &mut Vec<Finding>) {
+    let files = subject.outline.iter().enumerate();
+    let all: Vec<_> = files.flat_map(|(number, file)| rules(number, &file.text)).collect();
+    let linted: Vec<_> = subject.linted().collect();
+    for rule in all.iter().filter(|rule| linted.contains(&rule.file)) {
+        if rule.effect != Effect::Deny {
+            rule.hosts.iter().for_each(|(host, span)| shared(rule, host, span, found));
+        }
+        useless(rule, &all, found);
+    }
+}
+
+/// Hosts that more people answer for than the author may think.
+fn shared(rule: &Rule, host: &HostPattern, span: &Range<usize>, found: &mut Vec<Finding>) {
+    let mut find = |id, message: String, suggestion: &str| {
+        let (file, span, suggestion) = (rule.file, span.clone(), suggestion.to_owned());
+        found.push(Finding { id, file, span, message, suggestion });
+    };
+    let text = host.to_string();
+    if let Some(kind) = host.special() {
+        let message = format!("`{text}` is {kind}: what answers there is this machine, or near it");
+        return find("unroutable-host", message, "name the one address that is meant");
+    }
+    let is_open = match host {
+        HostPattern::Any => true,
+        HostPattern::Beneath(name) => !name.as_str().contains('.'),
+        HostPattern::Network(network) => network.prefix_len() < 8,
+        HostPattern::Name(_) => false,
+    };
+    if is_open {
+        let message = format!("`{text}` lets an agent send what it reads to anybody");
+        return find("any-host", message, "name the hosts, or ask a person");
+    }
+    let beneath = |domain: &str| HostPattern::parse(&format!("*.{domain}")).ok();
+    let named = |domain: &str| HostPattern::parse(domain).ok();
+    let covers = |pattern: &HostPattern, domain: &str| {
+        beneath(domain).is_some_and(|domain| pattern.covers(&domain))
+    };
+    if let Some((domain, what)) = SHARED.iter().find(|(domain, _)| covers(host, domain)) {
+        let message = format!("`{text}` covers `*.{domain}`: {what}");
+        return find("shared-host", message, "name the one host that is meant");
+    }
+    let is_delivered = |domain: &&&str| {
+        covers(host, domain)
+            || beneath(domain).is_some_and(|domain| domain.covers(host))
+            || named(domain).is_some_and(|domain| domain == *host)
+    };
+    if let Some(domain) = DELIVERY.iter().find(is_delivered) {
+        let message = format!(
+            "`{text}` is of `{domain}`, which delivers for many: inside the connection an agent \
+             can ask for another of its customers"
+        );
+        find("shared-host", message, "name the service's own host, if it has one");
+    }
+}
+
+/// A rule that another one covers.
+fn useless(rule: &Rule, all: &[Rule], found: &mut Vec<Finding>) {
+    let others = all.iter().filter(|other| {
+        (other.file, other.span.start) != (rule.file, rule.span.start) && other.covers(rule)
+    });
+    let earlier = |other: &Rule| {
+        other.file == rule.file && (other.span.start < rule.span.start || !rule.covers(other))
+    };
+    for other in others {
+        let (id, message) = match (rule.effect, other.effect) {
+            (Effect::Allow | Effect::Ask, Effect::Deny) => (
+                "unreachable-rule",
+                format!("`{}` lets nothing through: `{}` denies all of it", rule.id, other.id),
+            ),
+            (Effect::Allow, Effect::Ask) if other.file == rule.file => (
+                "shadowed-rule",
+                format!("`{}` changes nothing: `{}` asks about all of it", rule.id, other.id),
+            ),
+            (ours, theirs) if ours == theirs && earlier(other) => (
+                "shadowed-rule",
+                format!("`{}` changes nothing: `{}` says the same", rule.id, other.id),
+            ),
+            _ => continue,
+        };
+        let suggestion = format!("remove `{}`, or change one of the two", rule.id);
+        let (file, span) = (rule.file, rule.span.clone());
+        found.push(Finding { id, file, span, message, suggestion });
+        return;
+    }
+}
+
+impl Rule {
+    /// Whether the rule is about all that `other` is about.
+    fn covers(&self, other: &Self) -> bool {
+        let has_host =
+            |(host, _): &(HostPattern, _)| self.hosts.iter().any(|(own, _)| own.covers(host));
+        let has_ports = match (&self.ports, &other.ports) {
+            (None, _) => true,
+            (Some(_), None) => false,
+            (Some(own), Some(ports)) => ports.iter().all(|port| own.contains(port)),
+        };
+        let has_agents = match (&self.agents, &other.agents) {
+            (None, _) => true,
+            (Some(_), None) => false,
+            (Some(own), Some(agents)) => agents.iter().all(|agent| own.contains(agent)),
+        };
+        has_ports && has_agents && other.hosts.iter().all(has_host)
+    }
+}
+
+fn rules(file: usize, text: &str) -> Vec<Rule> {
+    let (root, _) = DeTable::parse_recoverable(text);
+    let network = root.get_ref().get("network").and_then(|value| value.get_ref().as_table());
+    let list = network.and_then(|network| network.get("rules")?.get_ref().as_array());
+    let rules = list.into_iter().flat_map(|list| list.iter());
+    rules.filter_map(|value| rule(file, value.get_ref().as_table()?)).collect()
+}
+
+fn rule(file: usize, table: &DeTable<'_>) -> Option<Rule> {
+    let id = table.get("id")?;
+    let word = table.get("effect")?.get_ref().as_str()?;
+    let elements =
+        |key| table.get(key).and_then(|value| value.get_ref().as_array()).map(|list| list.iter());
+    let host = |value: &toml::Spanned<toml::de::DeValue<'_>>| {
+        Some((HostPattern::parse(value.get_ref().as_str()?).ok()?, value.span()))
+    };
+    Some(Rule {
+        file,
+        id: id.get_ref().as_str()?.to_owned(),
+        span: id.span(),
+        effect: Effect::ALL.into_iter().find(|effect| effect.as_str() == word)?,
+        hosts: elements("hosts")?.filter_map(host).collect(),
+        ports: elements("ports").map(|list| {
+            let port = |value: &toml::Spanned<toml::de::DeValue<'_>>| {
+                let number = value.get_ref().as_integer()?;
+                i64::from_str_radix(number.as_str(), number.radix()).ok()
+            };
+            list.filter_map(port).collect()
+        }),
+        agents: elements("agents").map(|list| {
+            list.filter_map(|value| Some(value.get_ref().as_str()?.to_owned())).collect()
+        }),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{
+        outline::outline,
+        policy::{PolicySource, compile},
+    };
+
+    fn found(text: &str) -> Vec<(&'static str, String)> {
+        let source = PolicySource::from_text("p", &format!("schema = 1\n{text}"));
+        let (policy, outline) = (compile(&source).unwrap(), outline(&source));
+        let subject = Subject { policy: &policy, outline: &outline, tree: None, tests: None };
+        let mut found = Vec::new();
+        lint(subject, &mut found);
+        let place = |finding: &Finding| outline[0].text[finding.span.clone()].to_owned();
+        found.iter().map(|finding| (finding.id, place(finding))).collect()
+    }
+
+    fn rule(id: &str, effect: &str, hosts: &str) -> String {
+        format!(
+            "[[network.rules]]\nid = \"{id}\"\neffect = \"{effect}\"\nhosts = [{hosts}]\nports = [443]\n"
+        )
+    }
+
+    #[test]
+    fn hosts_of_many_people_are_told() {
+        for (host, id) in [
+            ("*.github.io", "shared-host"),
+            ("*.windows.net", "shared-host"),
+            ("d111.cloudfront.net", "shared-host"),
+            ("*", "any-host"),
+            ("*.com", "any-host"),
+            ("0.0.0.0/0", "any-host"),
+            ("10.0.0.0/8", "unroutable-host"),
+            ("127.0.0.1", "unroutable-host"),
+        ] {
+            let text = rule("x", "allow", &format!("\"{host}\""));
+            assert_eq!(found(&text), [(id, format!("\"{host}\""))]);
+            assert_eq!(found(&rule("x", "deny", &format!("\"{host}\""))), []);
+        }
+        let fine = "\"my.github.io\", \"*.my.github.io\", \"*.example.com\", \"93.184.216.0/24\"";
+        assert_eq!(found(&rule("x", "allow", fine)), []);
+    }
+
+    #[test]
+    fn rules_that_change_nothing_are_told() {
+        let two = |first: (&str, &str), second: (&str, &str)| {
+            found(&[rule("a", first.0, first.1), rule("b", second.0, second.1)].concat())
+        };
+        let (all, one) = ("\"*.example.com\"", "\"a.example.com\"");
+        let said = |id, rule: &str| [(id, format!("\"{rule}\""))];
+        assert_eq!(two(("deny", all), ("allow", one)), said("unreachable-rule", "b"));
+        assert_eq!(two(("allow", one), ("deny", all)), said("unreachable-rule", "a"));
+        assert_eq!(two(("allow", all), ("allow", one)), said("shadowed-rule", "b"));
+        assert_eq!(two(("allow", one), ("allow", all)), said("shadowed-rule", "a"));
+        assert_eq!(two(("allow", one), ("allow", one)), said("shadowed-rule", "b"));
+        assert_eq!(two(("ask", all), ("allow", one)), said("shadowed-rule", "b"));
+        assert_eq!(two(("allow", all), ("deny", one)), []);
+        assert_eq!(two(("allow", all), ("ask", one)), []);
+    }
+}

@@ -1,0 +1,94 @@
+//! What the gate would decide on a connection, and the rules that are about it.
+
+use std::{net::IpAddr, process::ExitCode};
+
+use serde_json::{Value, json};
+
+use super::answer::{decision_json, sentence};
+use crate::{
+    app::failure::{Exit, Failure},
+    model::{AgentName, Connect, Escaped},
+    policy::{Decision, NetworkRule, Policy},
+};
+
+/// Explains a connection to `target`, and to an address that its host may have.
+pub(super) fn run(
+    policy: &Policy,
+    agent: &AgentName,
+    target: &str,
+    address: Option<IpAddr>,
+    json: bool,
+) -> Result<ExitCode, Failure> {
+    let connect = Connect::parse(target).map_err(|why| {
+        Failure::new(format_args!("bad host and port `{}`: {why}", Escaped(target)))
+            .exit(Exit::Usage)
+            .help("write a name or an address and a port, such as `example.com:443`")
+    })?;
+    let name = policy.evaluate_connect(agent, &connect);
+    let of_address =
+        address.map(|address| policy.evaluate_address(agent, &connect, address, false));
+    let decision = match &of_address {
+        Some(of_address) => name.clone().and(of_address.clone()),
+        None => name.clone(),
+    };
+    let is_about = |rule: &&NetworkRule| {
+        rule.is_about(agent, connect.port)
+            && (rule.holds_host(&connect.host)
+                || address.is_some_and(|address| rule.holds_address(address)))
+    };
+    let rules: Vec<_> = policy.network().rules().filter(is_about).collect();
+    if json {
+        outjson!(report(policy, agent, &connect, address, &decision, &rules));
+        return Ok(ExitCode::SUCCESS);
+    }
+    outln!("{}", sentence(&decision));
+    outln!("policy `{}` version {}, agent `{agent}`", policy.name(), policy.version());
+    outln!("\nconnect: {connect}\n  {}", sentence(&name));
+    if let (Some(address), Some(decision)) = (address, &of_address) {
+        outln!("\naddress: {address}\n  {}", sentence(decision));
+    } else if connect.host.name().is_some() {
+        outln!("note: each address that the name has is decided, too: `--address ADDRESS`");
+    }
+    if !rules.is_empty() {
+        outln!("\nrules about it:");
+    }
+    for rule in rules {
+        let place = policy.place_of(rule).map(|place| format!("  {place}")).unwrap_or_default();
+        outln!("  {:5} {}{}", rule.effect.as_str(), Escaped(rule.id()), Escaped(&place));
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+fn report(
+    policy: &Policy,
+    agent: &AgentName,
+    connect: &Connect,
+    address: Option<IpAddr>,
+    decision: &Decision,
+    rules: &[&NetworkRule],
+) -> Value {
+    let rule = |rule: &&NetworkRule| {
+        let place = policy.place_of(rule);
+        json!({
+            "effect": rule.effect.as_str(),
+            "rule": rule.id(),
+            "file": place.as_ref().map(|place| &place.file),
+            "line": place.as_ref().map(|place| place.line),
+            "reason": rule.reason,
+        })
+    };
+    json!({
+        "operation": "connect",
+        "agent": agent.as_str(),
+        "policy": {
+            "name": policy.name(),
+            "version": policy.version(),
+            "sha256": policy.sha256(),
+        },
+        "host": connect.host.to_string(),
+        "port": connect.port,
+        "address": address.map(|address| address.to_string()),
+        "decision": decision_json(decision),
+        "rules": rules.iter().map(rule).collect::<Vec<_>>(),
+    })
+}

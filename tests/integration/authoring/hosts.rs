@@ -1,0 +1,210 @@
+//! `[network]`: what an author is told of the hosts that a policy lets agents connect to.
+
+use portcullis_audit::{Draft, Kind};
+use serde_json::{Value, json};
+
+use super::policy_file;
+use crate::{common::World, review::write_log};
+
+const SITES: &str = r#"schema = 1
+name = "sites"
+version = 1
+
+[[network.rules]]
+id = "sites"
+effect = "allow"
+hosts = ["*.example.com", "10.1.2.3"]
+ports = [443]
+
+[[network.rules]]
+id = "person"
+effect = "ask"
+hosts = ["ask.example.net"]
+ports = [443]
+agents = ["codex*"]
+
+[[network.rules]]
+id = "never"
+effect = "deny"
+hosts = ["bad.example.com"]
+reason = "ask the security team"
+
+[[tests]]
+operation = "connect"
+host = "www.example.com"
+port = 443
+expect = { effect = "allow", rule = "sites" }
+
+[[tests]]
+operation = "connect"
+host = "www.example.com"
+port = 443
+address = "169.254.169.254"
+expect = { effect = "deny", rule = "network.address" }
+"#;
+
+fn explain(world: &World, args: &[&str]) -> Value {
+    world.run(&[&["policy", "explain", "connect"], args, &["--json"]].concat()).ok().json()
+}
+
+#[test]
+fn explain_says_what_is_decided_on_a_host_and_an_address_of_it() {
+    let mut world = World::new();
+    policy_file(&world, "sites.toml", SITES);
+    world.use_policy("sites.toml");
+    for (args, effect, rule) in [
+        (&["www.example.com:443"][..], "allow", "sites"),
+        (&["WWW.example.com:443", "--address", "93.184.216.34"], "allow", "sites"),
+        (&["www.example.com:443", "--address", "10.1.2.3"], "allow", "sites"),
+        (&["www.example.com:443", "--address", "127.0.0.1"], "deny", "network.address"),
+        (&["bad.example.com:22"], "deny", "never"),
+        (&["example.com:443"], "deny", "default"),
+        (&["ask.example.net:443"], "deny", "default"),
+        (&["ask.example.net:443", "--agent", "codex-1"], "ask", "person"),
+        (&["[::1]:443"], "deny", "default"),
+    ] {
+        let said = explain(&world, args);
+        assert_eq!(
+            (&said["decision"]["effect"], &said["decision"]["rule"]),
+            (&json!(effect), &json!(rule)),
+            "{said}"
+        );
+    }
+    let said = explain(&world, &["bad.example.com:443"]);
+    assert_eq!(said["decision"]["reason"], "ask the security team");
+    let rules: Vec<_> =
+        said["rules"].as_array().unwrap().iter().map(|rule| &rule["rule"]).collect();
+    assert_eq!(rules, ["sites", "never"]);
+    assert_eq!(said["rules"][1]["line"], 19);
+    for bad in ["www.example.com", "user@www.example.com:443", "127.1:443", "www.example.com.:443"]
+    {
+        assert_eq!(world.run(&["policy", "explain", "connect", bad]).code, 2, "{bad}");
+    }
+    assert_eq!(world.run(&["policy", "explain", "read", "a", "--address", "::1"]).code, 2);
+}
+
+#[test]
+fn tests_of_connections_run_at_load_and_count_for_their_rules() {
+    let mut world = World::new();
+    policy_file(&world, "sites.toml", SITES);
+    world.use_policy("sites.toml");
+    let tested = world.run(&["policy", "test", "sites.toml", "--json"]).ok().json();
+    let coverage = tested.to_string();
+    assert!(coverage.contains("\"sites\"") && coverage.contains("\"never\""), "{tested}");
+    let wrong = SITES.replace("rule = \"network.address\"", "rule = \"never\"");
+    policy_file(&world, "wrong.toml", &wrong);
+    let checked = world.run(&["policy", "check", "wrong.toml"]);
+    assert_eq!(checked.code, 4);
+    assert!(checked.stderr.contains("`network.address`"), "{checked:?}");
+    // The same in a file of tests, which may say what no load does.
+    policy_file(
+        &world,
+        "more.test.toml",
+        "schema = 1\n[[tests]]\noperation = \"connect\"\nhost = \"bad.example.com\"\nport = 443\n\
+         expect = { effect = \"deny\", rule = \"never\" }\n",
+    );
+    world.run(&["policy", "test", "sites.toml", "more.test.toml"]).ok();
+}
+
+#[test]
+fn a_policy_that_extends_another_one_opens_no_host() {
+    let world = World::new();
+    policy_file(&world, "sites.toml", SITES);
+    let wider = "schema = 1\nextends = [\"./sites.toml\"]\n[[network.rules]]\nid = \"all\"\n\
+        effect = \"allow\"\nhosts = [\"*\"]\nports = [22, 443]\n";
+    policy_file(&world, "wider.toml", wider);
+    let decided = |policy: &str, host: &str| {
+        let args = ["policy", "explain", "connect", host, "--policy", policy, "--json"];
+        world.run(&args).ok().json()["decision"]["rule"].as_str().unwrap().to_owned()
+    };
+    assert_eq!(decided("wider.toml", "www.example.com:443"), "all");
+    for (host, rule) in [
+        ("www.example.com:22", "default"),
+        ("other.example:443", "default"),
+        ("bad.example.com:443", "never"),
+    ] {
+        assert_eq!(decided("wider.toml", host), rule, "{host}");
+    }
+    let open = "schema = 1\nextends = [\"strict\"]\n[[network.rules]]\nid = \"all\"\n\
+        effect = \"allow\"\nhosts = [\"*\"]\nports = [443]\n";
+    policy_file(&world, "open.toml", open);
+    assert_eq!(decided("open.toml", "www.example.com:443"), "no-network");
+    // What opens is told, and what closes is not.
+    let all = wider.replace("extends = [\"./sites.toml\"]\n", "");
+    policy_file(&world, "all.toml", &all);
+    let diff = |old: &str, new: &str| {
+        world.run(&["policy", "diff", old, new, "--no-new-access", "--json"])
+    };
+    assert_eq!(diff("sites.toml", "all.toml").code, 4);
+    assert_eq!(diff("all.toml", "wider.toml").code, 0);
+}
+
+#[test]
+fn hosts_that_many_people_share_are_linted() {
+    let world = World::new();
+    let text = SITES.replace("\"10.1.2.3\"", "\"10.1.2.3\", \"*.github.io\"");
+    policy_file(&world, "shared.toml", &text);
+    let found = world.run(&["policy", "lint", "shared.toml", "--json", "--no-tree"]).json();
+    let ids = found.to_string();
+    for id in ["shared-host", "unroutable-host"] {
+        assert!(ids.contains(id), "{found}");
+    }
+    // `policy check` warns of what protects less than it says.
+    let warned = world.run(&["policy", "check", "shared.toml"]).ok();
+    assert!(warned.stderr.contains("warning[shared-host]"), "{warned:?}");
+}
+
+#[test]
+fn denied_hosts_are_learned_and_denied_ones_stay() {
+    let mut world = World::new();
+    policy_file(&world, "sites.toml", SITES);
+    world.use_policy("sites.toml");
+    let hosts = [
+        ("packages.example.org", 443),
+        ("packages.example.org", 443),
+        ("mirror.example.org", 443),
+        ("git.example.org", 22),
+        ("bad.example.com", 443),
+        ("10.9.9.9", 443),
+    ];
+    write_log(&world, 6, |seq| {
+        let (host, port) = hosts[usize::try_from(seq).unwrap()];
+        let facts = [("host".to_owned(), json!(host)), ("port".to_owned(), json!(port))];
+        let draft = Draft {
+            session: Some("s".to_owned()),
+            agent: Some("codex".to_owned()),
+            door: Some("proxy".to_owned()),
+            op: Some("connect".to_owned()),
+            decision: Some("deny".to_owned()),
+            rule: Some("default".to_owned()),
+            result: Some("denied".to_owned()),
+            facts: Some(facts.into()),
+            ..Draft::default()
+        };
+        (Kind::Decision, draft)
+    });
+    let learned = world.run(&["policy", "learn", "--json"]).ok().json();
+    let found: Vec<_> = learned["hosts"].as_array().unwrap().iter().collect();
+    let said =
+        |host: &Value| (host["host"].clone(), host["port"].clone(), host["requests"].clone());
+    let found: Vec<_> = found.into_iter().map(said).collect();
+    let wanted = [
+        ("git.example.org", 22, 1),
+        ("mirror.example.org", 443, 1),
+        ("packages.example.org", 443, 2),
+    ];
+    assert_eq!(found, wanted.map(|(host, port, times)| (json!(host), json!(port), json!(times))));
+    assert_eq!(learned["stayDenied"]["never"], 1, "{learned}");
+    let diff = world.run(&["policy", "learn"]).ok();
+    let added: String = diff
+        .text()
+        .lines()
+        .filter_map(|line| line.strip_prefix('+').filter(|_| !line.starts_with("+++")))
+        .fold(String::new(), |text, line| text + line + "\n");
+    policy_file(&world, "learned.toml", &format!("{SITES}{added}"));
+    world.use_policy("learned.toml");
+    assert_eq!(explain(&world, &["git.example.org:22"])["decision"]["rule"], "learned-22");
+    assert_eq!(explain(&world, &["git.example.org:443"])["decision"]["rule"], "default");
+    let again = world.run(&["policy", "learn", "--json"]).ok().json();
+    assert_eq!(again["hosts"].as_array().unwrap().len(), 0, "{again}");
+}
