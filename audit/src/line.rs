@@ -105,6 +105,18 @@ impl RecordView<'_> {
         self.resolved().or_else(|| self.path())
     }
 
+    /// What the record is about: the path or, of a connection, `HOST:PORT`.
+    pub fn subject(&self) -> Option<Cow<'_, str>> {
+        self.path().map(Cow::Borrowed).or_else(|| {
+            let port = self.facts.as_ref()?.get("port")?.as_u64()?;
+            let host = self.fact("host").filter(|_| self.op() == Some("connect"))?;
+            Some(match host.contains(':') {
+                true => format!("[{host}]:{port}").into(),
+                false => format!("{host}:{port}").into(),
+            })
+        })
+    }
+
     /// The text of a fact.
     pub fn fact(&self, name: &str) -> Option<&str> {
         self.facts.as_ref()?.get(name)?.as_str()

@@ -4,6 +4,7 @@
 mod blame;
 mod bundle;
 mod export;
+mod hosts;
 mod index;
 mod query;
 mod report;

@@ -176,7 +176,9 @@ impl Test {
             Self::Door => one(record.door()),
             Self::Op => one(record.op()),
             Self::Path => {
-                [record.path(), record.resolved(), record.to()].map(|path| path.map(Cow::Borrowed))
+                let others = [record.resolved(), record.to()].map(|path| path.map(Cow::Borrowed));
+                let [resolved, to] = others;
+                [record.subject(), resolved, to]
             }
             Self::Decision => one(record.decision()),
             Self::Rule => one(record.rule()),

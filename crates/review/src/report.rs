@@ -14,8 +14,8 @@ mod markup;
 pub use first::{Listed, MOST_LISTED};
 pub use html::page;
 pub use items::{
-    Activity, Agent, Approval, Decided, Denied, FileChange, Finding, GateStart, Operation,
-    PolicyChange, SetAside,
+    Activity, Agent, Approval, Connected, Decided, Denied, FileChange, Finding, GateStart,
+    Operation, PolicyChange, SetAside,
 };
 
 use std::{collections::BTreeMap, io, path::Path};
@@ -60,6 +60,8 @@ pub struct Report {
     pub rules: Vec<Decided>,
     /// Decisions by operation.
     pub operations: Vec<Operation>,
+    /// Connections by host, those with the most bytes sent first.
+    pub hosts: Vec<Connected>,
     /// Denied attempts.
     pub denied: Listed<Denied>,
     /// Requests that the policy would deny, and that observe mode let pass; `allowed`
@@ -203,6 +205,7 @@ impl Report {
             agents: digest.agents.into_values().collect(),
             rules: most_first(digest.rules.into_values(), |rule| rule.records),
             operations: most_first(digest.operations.into_values(), |op| op.allowed + op.denied),
+            hosts: most_first(digest.hosts.into_values(), |host| host.bytes_out),
             denied: digest.denied.into(),
             observed: digest.observed.into(),
             secrets: digest.secrets.into(),

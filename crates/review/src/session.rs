@@ -1,6 +1,7 @@
 //! One session as it went: what was asked, decided and changed, in order.
 
 use std::{
+    borrow::Cow,
     collections::BTreeMap,
     io::{self, Read as _},
     ops::ControlFlow,
@@ -71,6 +72,8 @@ pub struct Other {
     pub result: Option<String>,
     /// Bytes disclosed.
     pub bytes: Option<u64>,
+    /// Named numbers; of a connection those of its end.
+    pub counts: BTreeMap<String, u64>,
     /// The rules of the secrets that were found, each with how often.
     pub findings: BTreeMap<String, u64>,
     /// What the record says besides.
@@ -85,7 +88,7 @@ impl Other {
             t: record.t.as_str().to_owned(),
             kind: record.kind_name().to_owned(),
             op: owned(record.op()),
-            path: owned(record.path()),
+            path: record.subject().map(Cow::into_owned),
             to: owned(record.to()),
             decision: owned(record.decision()),
             would_deny: record.would_deny == Some(true),
@@ -93,6 +96,7 @@ impl Other {
             reason: owned(record.reason()),
             result: owned(record.result()),
             bytes: record.bytes,
+            counts: BTreeMap::new(),
             findings: findings(record),
             facts: record.facts.clone().unwrap_or_default(),
         }
@@ -115,7 +119,7 @@ pub enum SessionError {
 
 enum SessionPart {
     Event(String, Event),
-    Answer { of: u64, seq: u64, result: String },
+    Answer { of: u64, seq: u64, result: String, counts: BTreeMap<String, u64> },
 }
 
 impl Session {
@@ -142,7 +146,8 @@ impl Session {
             let piece = match (record.kind, record.of) {
                 (Kind::Outcome | Kind::Recovered, Some(of)) => {
                     let result = record.result().unwrap_or_default().to_owned();
-                    SessionPart::Answer { of, seq: record.seq, result }
+                    let counts = record.counts.clone().unwrap_or_default();
+                    SessionPart::Answer { of, seq: record.seq, result, counts }
                 }
                 (Kind::Intent, _) => match Change::of(record) {
                     Some(change) => SessionPart::Event(id, Event::Change(Box::new(change))),
@@ -166,8 +171,8 @@ impl Session {
                     ids.insert(id);
                     events.push(event);
                 }
-                SessionPart::Answer { of, seq, result } => {
-                    answers.insert(of, (seq, result));
+                SessionPart::Answer { of, seq, result, counts } => {
+                    answers.insert(of, (seq, result, counts));
                 }
             }
             ControlFlow::Continue(())
@@ -181,10 +186,16 @@ impl Session {
             });
         }
         for event in &mut events {
-            if let Event::Change(change) = event
-                && let Some((seq, result)) = answers.remove(&change.seq)
-            {
-                (change.answer, change.result) = (Some(seq), Some(result));
+            let seq = match event {
+                Event::Change(change) => change.seq,
+                Event::Other(other) => other.seq,
+            };
+            let Some((answer, result, counts)) = answers.remove(&seq) else { continue };
+            match event {
+                Event::Change(change) => {
+                    (change.answer, change.result) = (Some(answer), Some(result));
+                }
+                Event::Other(other) => (other.result, other.counts) = (Some(result), counts),
             }
         }
         let mut ids = Vec::from_iter(ids);

@@ -82,7 +82,8 @@ pub(super) fn doors() -> PossibleValuesParser {
 /// An operation or an event. Records also have what clients call operations of
 /// their own: a method's name is taken as it is.
 pub(super) fn parse_op(text: &str) -> Result<String, String> {
-    let known = || OperationKind::ALL.into_iter().map(OperationKind::as_str).chain(EVENTS);
+    let operations = || OperationKind::ALL.into_iter().chain([OperationKind::Connect]);
+    let known = || operations().map(OperationKind::as_str).chain(EVENTS);
     if known().any(|word| word == text) || text.contains(['.', '/', '_']) {
         return Ok(text.to_owned());
     }

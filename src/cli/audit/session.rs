@@ -204,6 +204,10 @@ fn people(event: &Event, patch: &Patch) {
                 }
             } else if what == "repeats" {
                 line += &format!("{} more opens, {} more denials", fact("opens"), fact("denials"));
+            } else if let (Some(sent), Some(came)) =
+                (other.counts.get("bytesOut"), other.counts.get("bytesIn"))
+            {
+                line += &format!("  {sent} bytes out, {came} in  {}", text(&other.result));
             } else if other.result.as_deref().is_some_and(|result| result != "ok") {
                 line += &format!("  {}", text(&other.result));
             }
@@ -258,6 +262,7 @@ fn object(session: &str, event: &Event, patch: &Patch) -> Value {
             "wouldDeny": other.would_deny.then_some(true), "rule": other.rule,
             "reason": other.reason, "result": other.result, "bytes": other.bytes,
             "secrets": (!other.findings.is_empty()).then_some(&other.findings),
+            "counts": (!other.counts.is_empty()).then_some(&other.counts),
             "facts": (!other.facts.is_empty()).then_some(&other.facts),
         }),
     };

@@ -333,7 +333,7 @@ fn line(record: &RecordView<'_>) -> String {
         record.kind,
         text(record.op()),
         text(record.agent()),
-        text(record.path()),
+        text(record.subject().as_deref()),
     );
     let mut more = |name: &str, value: Option<&str>| {
         if let Some(value) = value {

@@ -11,12 +11,12 @@ use crate::{
     fast_agent::peers,
 };
 
-fn export(world: &World, format: &str, args: &[&str]) -> Done {
+pub(super) fn export(world: &World, format: &str, args: &[&str]) -> Done {
     world.run(&[&["audit", "export", "--format", format], args].concat())
 }
 
 /// Python with the packages of `tests/peers/requirements.txt`.
-fn python(script: &str, args: &[&str]) -> String {
+pub(super) fn python(script: &str, args: &[&str]) -> String {
     let script = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("tests/peers").join(script);
     let output = Command::new(peers().join("bin/python")).arg(script).args(args).output();
     let output = output.expect("`tests/run.sh setup` makes the virtual environment");

@@ -1,8 +1,10 @@
 //! Events of the Open Cybersecurity Schema Framework: class 1001, File System
-//! FileActivity, with the profile `security_control`.
+//! FileActivity, and class 4001, Network Activity, with the profile `security_control`.
 //!
-//! One event for each request that named a path: a decision at its place, a
-//! change at the place of the record that says what became of it.
+//! One event for each request that named a path or a host: a decision at its place, a
+//! change or a connection at the place of the record that says what became of it.
+
+mod network;
 
 use std::{
     collections::BTreeMap,
@@ -34,6 +36,7 @@ enum Piece {
         seq: u64,
         result: String,
         reason: Option<String>,
+        counts: Option<BTreeMap<String, u64>>,
     },
 }
 
@@ -65,13 +68,17 @@ pub fn events(
             seq: record.seq,
             result: record.result().unwrap_or_default().to_owned(),
             reason: record.reason().map(str::to_owned),
+            counts: record.counts.clone(),
         }),
         ("decision" | "intent", _) if filter.matches(record) => {
-            let path = record.canonical_path()?;
+            let about = match is_connection(record) {
+                true => record.subject()?,
+                false => record.canonical_path()?.into(),
+            };
             let Ok(time) = record.t.as_str().parse() else {
                 return Some(Piece::Untimed(record.seq));
             };
-            let mut event = event(record, line, device, path, time);
+            let mut event = event(record, line, device, &about, time);
             if record.kind_name() == "intent" {
                 let bytes = line.len() + OVERHEAD;
                 return Some(Piece::Waiting(record.seq, Waiting { event: Box::new(event), bytes }));
@@ -109,10 +116,13 @@ pub fn events(
             }
             ControlFlow::Continue(())
         }
-        Piece::Answer { of, seq, result, reason } => match waiting.remove(&of) {
+        Piece::Answer { of, seq, result, reason, counts } => match waiting.remove(&of) {
             Some(Waiting { mut event, bytes: its }) => {
                 bytes -= its;
                 finish(&mut event, Some((&result, reason.as_deref())), Some(seq));
+                if event.contains_key("dst_endpoint") {
+                    network::end(&mut event, &result, counts.as_ref());
+                }
                 writer.line(&text(*event))
             }
             None => ControlFlow::Continue(()),
@@ -132,11 +142,49 @@ fn text(event: Map<String, Value>) -> String {
     visible_json(&Value::Object(event).to_string()).into_owned()
 }
 
-/// What is done to a file (`activity_id`).
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct FileActivity(u32, &'static str);
+fn is_connection(record: &RecordView<'_>) -> bool {
+    record.op() == Some("connect")
+}
 
-impl FileActivity {
+/// A class of events.
+struct Class {
+    uid: u32,
+    name: &'static str,
+    category: u32,
+    category_name: &'static str,
+    profiles: &'static [&'static str],
+}
+
+const FILES: Class = Class {
+    uid: 1001,
+    name: "File System FileActivity",
+    category: 1,
+    category_name: "System FileActivity",
+    profiles: &["security_control"],
+};
+
+impl Class {
+    /// Sets the activity of an event, which is called `name`.
+    fn describe(&self, event: &mut Map<String, Value>, activity: Activity, name: &str) {
+        let Activity(id, caption) = activity;
+        event.extend(object(json!({
+            "activity_id": id,
+            "activity_name": name,
+            "category_uid": self.category,
+            "category_name": self.category_name,
+            "class_uid": self.uid,
+            "class_name": self.name,
+            "type_uid": self.uid * 100 + id,
+            "type_name": format!("{}: {caption}", self.name),
+        })));
+    }
+}
+
+/// What is done (`activity_id`), to a file unless it is said otherwise.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Activity(u32, &'static str);
+
+impl Activity {
     const CREATE: Self = Self(1, "Create");
     const READ: Self = Self(2, "Read");
     const UPDATE: Self = Self(3, "Update");
@@ -168,10 +216,13 @@ fn event(
     record: &RecordView<'_>,
     line: &[u8],
     device: &str,
-    path: &str,
+    about: &str,
     time: Timestamp,
 ) -> Map<String, Value> {
-    let FileActivity(id, caption) = FileActivity::of(record);
+    let (class, activity) = match is_connection(record) {
+        true => (network::CLASS, network::activity(record)),
+        false => (FILES, Activity::of(record)),
+    };
     let op = record.op().unwrap_or_default();
     let denied = record.decision() == Some("deny");
     let folder = matches!(op, "list" | "mkdir" | "glob" | "grep");
@@ -190,18 +241,10 @@ fn event(
             _ => ("Unknown", 0, "Unknown", 0),
         };
     let message = match record.rule() {
-        Some(rule) => format!("{op} of {path}: {action} by {rule}"),
-        None => format!("{op} of {path}"),
+        Some(rule) => format!("{op} of {about}: {action} by {rule}"),
+        None => format!("{op} of {about}"),
     };
     let mut event = object(json!({
-        "activity_id": id,
-        "activity_name": if id == 99 && !op.is_empty() { op } else { caption },
-        "category_uid": 1,
-        "category_name": "System FileActivity",
-        "class_uid": 1001,
-        "class_name": "File System FileActivity",
-        "type_uid": 100_100 + id,
-        "type_name": format!("File System FileActivity: {caption}"),
         "severity_id": severity_id,
         "severity": severity,
         "time": time.as_millisecond(),
@@ -213,7 +256,7 @@ fn event(
         "is_alert": denied,
         "metadata": {
             "version": SCHEMA,
-            "profiles": ["security_control"],
+            "profiles": class.profiles,
             "product": {
                 "name": "Portcullis",
                 "vendor_name": "Portcullis",
@@ -227,8 +270,14 @@ fn event(
         },
         "actor": { "app_name": record.agent().unwrap_or("unknown") },
         "device": { "type_id": 0, "type": "Unknown", "hostname": device },
-        "file": file(path, kind, record.before),
     }));
+    let Activity(id, caption) = activity;
+    class.describe(&mut event, activity, if id == 99 && !op.is_empty() { op } else { caption });
+    if is_connection(record) {
+        event.extend(network::attributes(record));
+    } else {
+        event.insert("file".to_owned(), file(about, kind, record.before));
+    }
     if let Some(actor) = event.get_mut("actor").and_then(Value::as_object_mut) {
         if let Some(user) = record.user() {
             actor.insert("user".to_owned(), json!({ "name": user }));
@@ -238,9 +287,9 @@ fn event(
         }
     }
     let (to, after) = (record.to(), record.after);
-    if !denied && (to.is_some() || after.is_some()) {
+    if !denied && !is_connection(record) && (to.is_some() || after.is_some()) {
         let result =
-            file(to.unwrap_or(path), kind, after.filter(|_| record.kind_name() == "intent"));
+            file(to.unwrap_or(about), kind, after.filter(|_| record.kind_name() == "intent"));
         event.insert("file_result".to_owned(), result);
     }
     if let Some(policy) = record.policy_sha256() {

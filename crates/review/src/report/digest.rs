@@ -1,8 +1,12 @@
 //! Counting for a report, segment by segment.
 
+mod connection;
 mod merge;
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::{
+    borrow::Cow,
+    collections::{BTreeMap, BTreeSet, HashMap},
+};
 
 use portcullis_audit::RecordView;
 use serde_json::Value;
@@ -11,8 +15,8 @@ use super::{
     PolicyInForce,
     first::{First, MOST_LISTED},
     items::{
-        Activity, Agent, Approval, Decided, Denied, FileChange, Finding, GateStart, Operation,
-        PolicyChange, SetAside,
+        Activity, Agent, Approval, Connected, Decided, Denied, FileChange, Finding, GateStart,
+        Operation, PolicyChange, SetAside,
     },
 };
 use crate::{
@@ -36,6 +40,7 @@ pub(super) struct Digest {
     pub(super) agents: BTreeMap<String, Agent>,
     pub(super) rules: BTreeMap<(String, String), Decided>,
     pub(super) operations: BTreeMap<String, Operation>,
+    pub(super) hosts: BTreeMap<String, Connected>,
     pub(super) denied: First<Denied>,
     pub(super) observed: First<Denied>,
     pub(super) secrets: First<Finding>,
@@ -86,6 +91,7 @@ impl Digest {
             + self.agents.len()
             + self.rules.len()
             + self.operations.len()
+            + self.hosts.len()
             + self.files.len()
             + self.policies.len()
             + self.stopped.len()
@@ -114,6 +120,7 @@ impl Digest {
                 self.confined.extend(record.fact("enforcement").map(|how| (boot, how.to_owned())));
             }
             "decision" | "intent" => self.request(record),
+            "outcome" | "recovered" if record.op() == Some("connect") => self.connection(record),
             "outcome" => self.answer(record),
             "recovered" if record.of.is_some() => self.answer(record),
             "recovered" => {
@@ -128,7 +135,7 @@ impl Digest {
                 t: t.to_owned(),
                 agent: owned(record.agent()),
                 op: owned(record.op()),
-                path: owned(record.path()),
+                path: record.subject().map(Cow::into_owned),
                 decision: owned(record.decision()),
                 result: owned(record.result()),
                 reason: owned(record.reason()),
@@ -261,7 +268,7 @@ impl Digest {
                 t: record.t.as_str().to_owned(),
                 agent: owned(record.agent()),
                 op: owned(record.op()),
-                path: owned(record.path()),
+                path: record.subject().map(Cow::into_owned),
                 to: owned(record.to()),
                 rule: owned(record.rule()),
                 reason: owned(record.reason()),
@@ -274,7 +281,7 @@ impl Digest {
                 t: record.t.as_str().to_owned(),
                 agent: owned(record.agent()),
                 op: owned(record.op()),
-                path: owned(record.path()),
+                path: record.subject().map(Cow::into_owned),
                 decision: owned(verdict(record)),
                 rules,
             });

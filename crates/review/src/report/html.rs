@@ -212,6 +212,21 @@ fn decisions(page: &mut Page, report: &Report) {
             .iter()
             .map(|op| [text(&op.op), op.allowed.to_string(), op.denied.to_string()]),
     );
+    if report.hosts.is_empty() {
+        return;
+    }
+    page.raw("<h2>Connections</h2>\n");
+    page.table(
+        ["Host", "Connections", "Bytes sent", "Bytes received"],
+        report.hosts.iter().map(|host| {
+            [
+                text(&host.host),
+                host.connections.to_string(),
+                host.bytes_out.to_string(),
+                host.bytes_in.to_string(),
+            ]
+        }),
+    );
 }
 
 fn attempts(page: &mut Page, attempts: &Listed<Denied>) {

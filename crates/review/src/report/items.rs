@@ -66,6 +66,28 @@ pub struct Operation {
     pub denied: u64,
 }
 
+/// What went to and came from one host.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Connected {
+    /// The host and the port.
+    pub host: String,
+    /// Connections that have ended.
+    pub connections: u64,
+    /// Bytes that came from it.
+    pub bytes_in: u64,
+    /// Bytes that were sent to it.
+    pub bytes_out: u64,
+}
+
+impl Connected {
+    pub(super) fn add(&mut self, connections: u64, bytes_in: u64, bytes_out: u64) {
+        self.connections += connections;
+        self.bytes_in = self.bytes_in.saturating_add(bytes_in);
+        self.bytes_out = self.bytes_out.saturating_add(bytes_out);
+    }
+}
+
 /// An attempt that was denied, or would be in another mode.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[expect(missing_docs, reason = "FORMAT.md says what the fields are")]

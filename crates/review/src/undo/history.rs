@@ -140,6 +140,8 @@ impl Reading<'_> {
             match (record.kind, record.of) {
                 (Kind::Start, _) => self.boots.extend(record.boot().map(str::to_owned)),
                 (Kind::Stop, _) => drop(record.boot().map(|boot| self.boots.remove(boot))),
+                // A connection changed nothing here, and nothing takes it back.
+                (Kind::Intent, _) if record.op() == Some(OperationKind::Connect.as_str()) => {}
                 (Kind::Intent, _) => {
                     let Some(change) = Change::of(&record) else { return Err(damaged(&entry)) };
                     let is_wanted = match self.select {

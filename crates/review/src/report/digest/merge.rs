@@ -1,7 +1,7 @@
 //! How two digests add up: that of a part of the log, and that of what comes later.
 
 use super::Digest;
-use crate::report::items::{Decided, Operation};
+use crate::report::items::{Connected, Decided, Operation};
 
 impl Digest {
     /// Adds what comes later in the log.
@@ -44,6 +44,13 @@ impl Digest {
                 .or_insert_with(|| Operation { op, ..Operation::default() });
             sum.allowed += more.allowed;
             sum.denied += more.denied;
+        }
+        for (host, more) in later.hosts {
+            let sum = self
+                .hosts
+                .entry(host.clone())
+                .or_insert_with(|| Connected { host, ..Connected::default() });
+            sum.add(more.connections, more.bytes_in, more.bytes_out);
         }
         self.observed.merge(later.observed);
         self.denied.merge(later.denied);

@@ -1,0 +1,84 @@
+//! Events of the class 4001, Network Activity: connections of agents to hosts.
+
+use std::collections::BTreeMap;
+
+use portcullis_audit::RecordView;
+use serde_json::{Map, Value, json};
+
+use super::{Activity, Class, object};
+
+pub(super) const CLASS: Class = Class {
+    uid: 4001,
+    name: "Network Activity",
+    category: 4,
+    category_name: "Network Activity",
+    profiles: &["host", "security_control"],
+};
+
+const OPEN: Activity = Activity(1, "Open");
+const CLOSE: Activity = Activity(2, "Close");
+const RESET: Activity = Activity(3, "Reset");
+const FAIL: Activity = Activity(4, "Fail");
+const REFUSE: Activity = Activity(5, "Refuse");
+const OTHER: Activity = Activity(99, "Other");
+
+/// What a record of a connection says before its end is known.
+pub(super) fn activity(record: &RecordView<'_>) -> Activity {
+    match (record.kind_name(), record.decision()) {
+        ("intent", _) => OPEN,
+        (_, Some("deny")) => REFUSE,
+        // A name that was allowed and is not connected to yet.
+        _ => OTHER,
+    }
+}
+
+/// The endpoint, and that the connection goes out.
+pub(super) fn attributes(record: &RecordView<'_>) -> Map<String, Value> {
+    let fact = |name: &str| record.facts.as_ref()?.get(name);
+    let mut endpoint = object(json!({ "port": fact("port").and_then(Value::as_u64) }));
+    endpoint.retain(|_, value| !value.is_null());
+    let host = record.fact("host").unwrap_or_default();
+    if host.parse::<std::net::IpAddr>().is_err() {
+        endpoint.insert("hostname".to_owned(), host.into());
+    }
+    let address = record.fact("address").unwrap_or(host);
+    if address.parse::<std::net::IpAddr>().is_ok() {
+        endpoint.insert("ip".to_owned(), address.into());
+    }
+    object(json!({
+        "dst_endpoint": endpoint,
+        "connection_info": {
+            "direction_id": 2,
+            "direction": "Outbound",
+            "protocol_name": "tcp",
+            "protocol_num": 6,
+        },
+    }))
+}
+
+/// Adds how a connection ended, and how much went each way.
+pub(super) fn end(
+    event: &mut Map<String, Value>,
+    result: &str,
+    counts: Option<&BTreeMap<String, u64>>,
+) {
+    let activity = match result {
+        "unreachable" => FAIL,
+        "refused" => REFUSE,
+        "reset" => RESET,
+        _ => CLOSE,
+    };
+    CLASS.describe(event, activity, activity.1);
+    let count = |name: &str| counts.and_then(|counts| counts.get(name)).copied();
+    if let (Some(bytes_in), Some(bytes_out)) = (count("bytesIn"), count("bytesOut")) {
+        let traffic = json!({
+            "bytes_in": bytes_in,
+            "bytes_out": bytes_out,
+            "bytes": bytes_in.saturating_add(bytes_out),
+        });
+        event.insert("traffic".to_owned(), traffic);
+    }
+    if let Some(duration) = count("milliseconds") {
+        event.insert("duration".to_owned(), duration.into());
+    }
+}

@@ -1,0 +1,137 @@
+//! Connections in the log, as reviewers see them.
+
+use std::collections::BTreeMap;
+
+use portcullis_audit::{Draft, Kind};
+use serde_json::{Value, json};
+
+use super::{
+    export::{export, python},
+    write_log,
+};
+use crate::common::World;
+
+/// A name that was allowed, its connection and end; one that broke; an address and a name that
+/// were denied; a connection whose gateway died; one under way.
+fn world() -> World {
+    let world = World::new();
+    write_log(&world, 9, |seq| {
+        let connect = |host: &str, address: Option<&str>| {
+            let mut facts: BTreeMap<String, Value> =
+                [("host".to_owned(), json!(host)), ("port".to_owned(), json!(443))].into();
+            facts.extend(address.map(|address| ("address".to_owned(), json!(address))));
+            Draft {
+                session: Some("session of codex".to_owned()),
+                agent: Some("codex".to_owned()),
+                user: Some("ops".to_owned()),
+                door: Some("proxy".to_owned()),
+                op: Some("connect".to_owned()),
+                decision: Some("allow".to_owned()),
+                rule: Some("sites".to_owned()),
+                facts: Some(facts),
+                ..Draft::default()
+            }
+        };
+        let denied = |draft: Draft, rule: &str| Draft {
+            decision: Some("deny".to_owned()),
+            rule: Some(rule.to_owned()),
+            result: Some("denied".to_owned()),
+            ..draft
+        };
+        let ended = |draft: Draft, of: u64, result: &str| Draft {
+            of: Some(of),
+            result: Some(result.to_owned()),
+            decision: None,
+            rule: None,
+            counts: Some(
+                [("bytesIn", 2000), ("bytesOut", 300), ("milliseconds", 12)]
+                    .map(|(name, count)| (name.to_owned(), count))
+                    .into(),
+            ),
+            ..draft
+        };
+        let site = || connect("www.example.com", Some("93.184.216.34"));
+        let allowed = Draft { result: Some("ok".to_owned()), ..connect("www.example.com", None) };
+        match seq {
+            0 => (Kind::Decision, allowed),
+            1 | 3 | 7 => (Kind::Intent, site()),
+            2 => (Kind::Outcome, ended(site(), 1, "ok")),
+            4 => (Kind::Outcome, ended(site(), 3, "unreachable")),
+            5 => (Kind::Decision, denied(connect("evil.example", None), "default")),
+            6 => {
+                (Kind::Decision, denied(connect("www.example.com", Some("::1")), "network.address"))
+            }
+            _ => (Kind::Recovered, Draft { counts: None, ..ended(site(), 7, "interrupted") }),
+        }
+    });
+    world
+}
+
+#[test]
+fn connections_are_found_and_told_by_host() {
+    let world = world();
+    world.run(&["audit", "verify"]).ok();
+    let found = world.run(&["audit", "query", "--op", "connect", "--decision", "deny", "--json"]);
+    assert_eq!(found.ok().text().lines().count(), 2);
+    let shown = world.run(&["audit", "show", "--op", "connect"]).ok();
+    assert_eq!(shown.text().matches("www.example.com:443").count(), 8, "{}", shown.text());
+    let told = world.run(&["audit", "session", "session of codex"]).ok();
+    assert!(told.text().contains("300 bytes out, 2000 in"), "{}", told.text());
+    let csv = export(&world, "csv", &[]).ok();
+    assert!(csv.text().contains("evil.example:443"), "{}", csv.text());
+    let file = world.base().join("report.json");
+    world.run(&["audit", "report", "-o", file.to_str().unwrap()]).ok();
+    let report: Value = serde_json::from_str(&std::fs::read_to_string(file).unwrap()).unwrap();
+    let hosts = json!([{
+        "host": "www.example.com:443", "connections": 3, "bytesIn": 4000, "bytesOut": 600,
+    }]);
+    assert_eq!(report["hosts"], hosts, "{report}");
+    assert_eq!(report["denied"]["total"], 2);
+    let explained = world.run(&["policy", "explain", "--record", "5"]).ok();
+    assert!(explained.text().contains("evil.example:443"), "{}", explained.text());
+}
+
+#[test]
+fn connections_are_valid_events_of_network_activity() {
+    let world = world();
+    let file = world.base().join("events.jsonl");
+    export(&world, "ocsf", &["-o", file.to_str().unwrap()]).ok();
+    let text = std::fs::read_to_string(&file).unwrap();
+    let events: Vec<Value> = text.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    assert_eq!(python("ocsf.py", &[file.to_str().unwrap()]), format!("{} valid\n", events.len()));
+    let said = |event: &Value| (event["class_uid"].as_u64(), event["activity_id"].as_u64());
+    let activities: Vec<_> =
+        events.iter().map(said).map(|(class, id)| (class.unwrap(), id.unwrap())).collect();
+    assert_eq!(activities, [(4001, 99), (4001, 2), (4001, 4), (4001, 5), (4001, 5), (4001, 2)]);
+    let whole = &events[1];
+    assert_eq!(
+        whole["dst_endpoint"],
+        json!({ "port": 443, "hostname": "www.example.com", "ip": "93.184.216.34" })
+    );
+    assert_eq!((&whole["traffic"]["bytes_out"], &whole["duration"]), (&json!(300), &json!(12)));
+    assert_eq!((&whole["status"], &events[2]["status"]), (&json!("Success"), &json!("Failure")));
+    assert_eq!(events[3]["disposition"], "Blocked");
+}
+
+/// An intent that was about no file made every undo refuse the log as damaged.
+#[test]
+fn connections_are_no_changes_to_undo() {
+    let world = World::new();
+    write_log(&world, 1, |_| {
+        let facts = [("host".to_owned(), json!("a.example")), ("port".to_owned(), json!(443))];
+        let draft = Draft {
+            session: Some("s".to_owned()),
+            agent: Some("codex".to_owned()),
+            op: Some("connect".to_owned()),
+            decision: Some("allow".to_owned()),
+            facts: Some(facts.into()),
+            ..Draft::default()
+        };
+        (Kind::Intent, draft)
+    });
+    world.write("a", "one").ok();
+    world.write("a", "two").ok();
+    let session = world.requests().last().unwrap()["session"].as_str().unwrap().to_owned();
+    world.run(&["backup", "undo", "--yes", "--session", &session]).ok();
+    assert_eq!(world.read("a"), "one");
+}
