@@ -73,6 +73,7 @@ pub(crate) fn plain_cell(
         files: None,
         streams: StandardStreams::Pipes,
         mount: false,
+        proxy: false,
     }
 }
 

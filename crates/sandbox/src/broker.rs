@@ -31,7 +31,7 @@ use super::{
     mounts::{self, Mounts},
     named_pipes,
     process::Running,
-    requirements,
+    proxy, requirements,
     resolve::{Resolved, resolve_missing},
     selftest,
     spec::{self, Cell, Enforcement, Mode, Network, StandardStreams},
@@ -247,7 +247,8 @@ impl Cell {
         let launch = Launch { mode, private_network: self.network == Network::None };
         let hatch = self.hatch(prepared, mode);
         let open = hatch.as_ref().and_then(|hatch| hatch.as_ref().ok());
-        let init = Init { mode, layout: self.layout(prepared, &home, seen, mode, open)? };
+        let layout = self.layout(prepared, &home, seen, mode, open)?;
+        let init = Init { mode, layout, proxy: self.has_proxy(mode) };
         let mut enter = self.enter(prepared, &home, mode, trap.bait())?;
         enter.hatch = open.map(Hatch::entrance);
         enter.controllers = cgroup.as_ref().map(Cgroup::controllers).unwrap_or_default();
@@ -263,7 +264,7 @@ impl Cell {
             channel.send(&enter, &descriptors)?;
             Ok(None)
         })();
-        let (news, descriptors) = match sent {
+        let (news, mut descriptors) = match sent {
             Ok(Some(news)) => news,
             Ok(None) => channel.receive_within(PATIENCE).map_err(LaunchError::Channel)?,
             Err(error @ ChannelError::TooLarge(_)) => {
@@ -275,8 +276,9 @@ impl Cell {
                 Err(_) => return Err(LaunchError::Channel(error).into()),
             },
         };
-        let mount = match news {
-            News::Built { mount } => mount,
+        let (mount, proxy) = match news {
+            News::Built { mount, proxy: true } => (mount, descriptors.pop()),
+            News::Built { mount, proxy: false } => (mount, None),
             News::Failed { stage, error, namespaces: true } => {
                 return Err(LaunchFailure::Namespaces(format!(
                     "cannot {stage}: {error} ({})",
@@ -309,7 +311,18 @@ impl Cell {
         };
         let suspects = prepared.suspects.clone();
         let wished = self.streams;
-        Ok(BuiltCell { mount, wished, streams, suspects, hatch, trap, channel, child, cgroup })
+        Ok(BuiltCell {
+            mount,
+            proxy,
+            wished,
+            streams,
+            suspects,
+            hatch,
+            trap,
+            channel,
+            child,
+            cgroup,
+        })
     }
 
     fn hatch(&self, prepared: &Prepared, mode: Mode) -> Option<Result<Hatch, String>> {
@@ -365,6 +378,12 @@ impl Cell {
             ("USER", OsString::from("agent")),
         ] {
             environment.entry(name.into()).or_insert(value);
+        }
+        if self.has_proxy(mode) {
+            environment.extend(proxy::variables());
+            for (name, value) in proxy::further_variables() {
+                environment.entry(name).or_insert(value);
+            }
         }
         let paths = |found: &[Resolved]| found.iter().map(|r| r.target.clone()).collect();
         let (ports, udp, listen) = match &self.network {

@@ -37,6 +37,9 @@ pub struct BuiltCell {
     /// What is mounted at the workspace's path, to be taken and served, or why there is
     /// nothing; `None` where nothing was asked for. If nobody takes it, it is dead.
     pub mount: Option<Result<Mount, NoMount>>,
+    /// Where the sandbox's proxy listens, to be taken and served, if it has one. If nobody takes it,
+    /// programs are refused that connect.
+    pub proxy: Option<OwnedFd>,
     /// What the streams were to be.
     pub(super) wished: StandardStreams,
     pub(super) streams: Streams,
@@ -55,9 +58,10 @@ impl BuiltCell {
     /// # Errors
     /// When something does not hold.
     pub fn test(self) -> Result<PendingAgent, LaunchError> {
-        let Self { mount, wished, streams, suspects, hatch, trap, channel, child, cgroup } = self;
+        let Self { mount, proxy, wished, streams, suspects, hatch, trap, channel, child, cgroup } =
+            self;
         // As long as a copy is open, its server's end would be noticed by nobody.
-        drop(mount);
+        drop((mount, proxy));
         channel.send(&Go::Enter, &[])?;
         let (news, descriptors) = channel.receive_within(PATIENCE)?;
         let report = match news {

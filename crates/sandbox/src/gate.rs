@@ -18,7 +18,7 @@ use super::{
     capabilities,
     channel::Channel,
     landlock::{self, LandlockError, Ports, Restriction, Right, Rule},
-    process,
+    process, resolver,
     seccomp::{self, Purpose, SeccompError},
 };
 
@@ -89,7 +89,7 @@ pub fn become_gate(parent: u32) -> Result<Channel, GateError> {
 /// # Errors
 /// When a restriction cannot be put in force, or does not hold.
 pub fn restrict_gate(directories: &[BorrowedFd<'_>]) -> Result<GateReport, GateError> {
-    restrict(directories, None, Purpose::Gate)
+    restrict(directories, Vec::new(), Purpose::Gate)
 }
 
 /// The same for one that also reads `processes`, the `/proc` of a sandbox.
@@ -100,7 +100,8 @@ pub fn restrict_gate_beside(
     directories: &[BorrowedFd<'_>],
     processes: BorrowedFd<'_>,
 ) -> Result<GateReport, GateError> {
-    restrict(directories, Some(processes), Purpose::Gate)
+    let processes = Rule { place: processes, right: Right::ReadOnlyData };
+    restrict(directories, vec![processes], Purpose::Gate)
 }
 
 /// The same for one of several gates of a service, which must be kept apart
@@ -110,7 +111,7 @@ pub fn restrict_gate_beside(
 /// # Errors
 /// As [`restrict_gate`].
 pub fn restrict_worker(directories: &[BorrowedFd<'_>]) -> Result<GateReport, GateError> {
-    restrict(directories, None, Purpose::Worker)
+    restrict(directories, Vec::new(), Purpose::Worker)
 }
 
 /// Confines this process, which must have no other thread yet, to what it
@@ -120,12 +121,23 @@ pub fn restrict_worker(directories: &[BorrowedFd<'_>]) -> Result<GateReport, Gat
 /// # Errors
 /// When a restriction cannot be put in force, or does not hold.
 pub fn restrict_front() -> Result<GateReport, GateError> {
-    restrict(&[], None, Purpose::Front)
+    restrict(&[], Vec::new(), Purpose::Front)
 }
 
 /// The same, but it can make sockets that are connected to each other.
 pub(super) fn restrict_relay() -> Result<GateReport, GateError> {
-    restrict(&[], None, Purpose::Relay)
+    restrict(&[], Vec::new(), Purpose::Relay)
+}
+
+/// Confines this process, which must have no other thread yet, to what a connector does: it reads
+/// the files of the system's resolver, and makes sockets that connect to addresses of the network.
+///
+/// # Errors
+/// When a restriction cannot be put in force, or does not hold.
+pub fn restrict_connector() -> Result<GateReport, GateError> {
+    let files = resolver::files();
+    let files = files.iter().map(|file| Rule { place: file.as_fd(), right: Right::ReadOnlyData });
+    restrict(&[], files.collect(), Purpose::Connector)
 }
 
 /// Checks that the process has no other thread. One that was joined may still be ending.
@@ -145,7 +157,7 @@ fn check_alone() -> Result<(), GateError> {
 
 fn restrict(
     directories: &[BorrowedFd<'_>],
-    processes: Option<BorrowedFd<'_>>,
+    others: Vec<Rule<'_>>,
     purpose: Purpose,
 ) -> Result<GateReport, GateError> {
     let step = |what| move |e: rustix::io::Errno| GateError::Step(what, e.into());
@@ -160,11 +172,10 @@ fn restrict(
     let mut landlock_abi = 0;
     if landlock::available() {
         let directories = directories.iter().map(|fd| Rule { place: *fd, right: Right::Data });
-        let processes = processes.map(|place| Rule { place, right: Right::ReadOnlyData });
-        let rules: Vec<_> = directories.chain(processes).collect();
+        let rules: Vec<_> = directories.chain(others).collect();
         landlock_abi = landlock::restrict(&Restriction {
             rules: &rules,
-            ports: Some(Ports::default()),
+            ports: (purpose != Purpose::Connector).then(Ports::default),
             logged: true,
         })?
         .abi;

@@ -17,6 +17,7 @@ use super::{
     messages::{Init, News, RootReady},
     mount,
     process::{self, Toward},
+    proxy,
     root::{self, Entered},
     spec::Mode,
     stage::{Stage, StageError, failed},
@@ -71,18 +72,24 @@ fn start(channel: &Channel) -> Result<Started, StageError> {
         entered = root::enter(&init.layout)?;
         umask(mask);
     }
+    let proxy = init.proxy.then(proxy::listen).transpose();
+    let proxy = proxy.map_err(failed("listen for the proxy"))?;
     if init.mode.is_confined() {
         give_up(init.mode).map_err(failed("give up capabilities"))?;
     }
     let ready = RootReady { proc: entered.proc, mount: matches!(entered.mount, Some(Ok(_))) };
-    hand_over(channel, entered)?;
+    hand_over(channel, entered, proxy)?;
     ours.send(&ready, &[])?;
     Ok((init.mode, agent, signals))
 }
 
-/// Gives the broker the descriptors of the mounts. None is left here: as long as there is one
-/// anywhere, whoever uses its mount would wait for an answer of one who is gone.
-fn hand_over(channel: &Channel, entered: Entered) -> Result<(), StageError> {
+/// Gives the broker the descriptors of the mounts and of the proxy. None is left here: as long as
+/// there is one anywhere, whoever uses what it is for would wait for an answer of one who is gone.
+fn hand_over(
+    channel: &Channel,
+    entered: Entered,
+    proxy: Option<OwnedFd>,
+) -> Result<(), StageError> {
     let (made, mut descriptors) = match entered.mount {
         Some(Ok(devices)) => (Some(Ok(())), devices),
         Some(Err(why)) => (Some(Err(why)), Vec::new()),
@@ -91,8 +98,10 @@ fn hand_over(channel: &Channel, entered: Entered) -> Result<(), StageError> {
     if entered.proc && !descriptors.is_empty() {
         descriptors.push(mount::open_processes().map_err(failed("open `/proc`"))?);
     }
+    let built = News::Built { mount: made, proxy: proxy.is_some() };
+    descriptors.extend(proxy);
     let descriptors: Vec<_> = descriptors.iter().map(OwnedFd::as_fd).collect();
-    Ok(channel.send(&News::Built { mount: made }, &descriptors)?)
+    Ok(channel.send(&built, &descriptors)?)
 }
 
 /// Becomes the agent's user, without any capability; what remains is the right

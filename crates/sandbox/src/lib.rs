@@ -42,13 +42,14 @@ mod places;
 mod probe;
 mod process;
 mod program;
-
+mod proxy;
 mod pseudo_terminal;
 mod random;
 mod reach;
 mod relay;
 mod requirements;
 mod resolve;
+mod resolver;
 mod root;
 mod running_agent;
 mod seccomp;
@@ -66,8 +67,8 @@ pub use descriptor_passing::refuse_descriptors;
 pub use file_limit::raise_file_limit;
 pub use forwarder::{Forwarded, Outputs, Stream};
 pub use gate::{
-    GateError, GateReport, become_gate, restrict_front, restrict_gate, restrict_gate_beside,
-    restrict_worker,
+    GateError, GateReport, become_gate, restrict_connector, restrict_front, restrict_gate,
+    restrict_gate_beside, restrict_worker,
 };
 pub use hatch::Opened;
 pub use hint::ProgramError;

@@ -27,6 +27,8 @@ pub(super) struct Launch {
 pub(super) struct Init {
     pub(super) mode: Mode,
     pub(super) layout: Layout,
+    /// The cell has a proxy.
+    pub(super) proxy: bool,
 }
 
 /// To the third stage, which becomes the agent; the agent's standard streams
@@ -124,10 +126,12 @@ pub(super) enum News {
     /// The first stage is in a user namespace that waits for its maps.
     Unmapped,
     /// The cell stands. If it has mounts, their descriptors are attached, and that of the
-    /// cell's `/proc`, if it has one.
+    /// cell's `/proc`, if it has one; then that of the proxy's socket, if it has a proxy.
     Built {
         /// Whether it has them, if it was to have any.
         mount: Option<Result<(), NoMount>>,
+        /// Whether it has a proxy.
+        proxy: bool,
     },
     /// The cell was tested. If the agent has a pseudo-terminal, its outer end is attached.
     Ready(Report),

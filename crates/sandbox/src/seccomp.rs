@@ -73,6 +73,9 @@ pub(super) enum Purpose {
     Front,
     /// The same with pairs of connected sockets.
     Relay,
+    /// A process that connects to addresses of the network and serves nobody: no programs, no
+    /// other sockets.
+    Connector,
 }
 
 /// An agent that reaches nothing: what a program gets, besides.
@@ -219,13 +222,18 @@ fn refused(purpose: Purpose) -> Result<Rules, SeccompError> {
                 rules.insert(libc::SYS_sched_setaffinity, Vec::new());
             }
         }
-        Purpose::Program | Purpose::Gate | Purpose::Worker | Purpose::Front | Purpose::Relay => {
+        Purpose::Program
+        | Purpose::Gate
+        | Purpose::Worker
+        | Purpose::Front
+        | Purpose::Relay
+        | Purpose::Connector => {
             rules.extend(of(syscalls::GATE));
             // A thread, but no process.
             clone.push(rule([bits(0, libc::CLONE_THREAD, 0)])?);
         }
     }
-    if matches!(purpose, Purpose::Worker | Purpose::Front | Purpose::Relay) {
+    if matches!(purpose, Purpose::Worker | Purpose::Front | Purpose::Relay | Purpose::Connector) {
         rules.extend(of(syscalls::IPC));
         rules.extend(only_itself()?);
         rules.extend(of(syscalls::OTHERS));
@@ -237,6 +245,14 @@ fn refused(purpose: Purpose) -> Result<Rules, SeccompError> {
     }
     if purpose == Purpose::Relay {
         rules.insert(libc::SYS_socketpair, pairs(false)?);
+    }
+    if purpose == Purpose::Connector {
+        // Datagrams are for name servers.
+        rules.insert(libc::SYS_socket, sockets(true, false, true)?);
+        rules.remove(&libc::SYS_connect);
+        // The resolver's socket of netlink(7) is bound.
+        rules.remove(&libc::SYS_bind);
+        rules.insert(libc::SYS_accept4, Vec::new());
     }
     rules.insert(libc::SYS_clone, clone);
     Ok(rules)

@@ -243,11 +243,46 @@ fn every_filter_compiles_and_fits() {
             assert!(program.len() < 1500, "{}", program.len());
         }
     }
-    for purpose in [Purpose::Gate, Purpose::Worker, Purpose::Front, Purpose::Relay] {
+    for purpose in
+        [Purpose::Gate, Purpose::Worker, Purpose::Front, Purpose::Relay, Purpose::Connector]
+    {
         compile(refused(purpose).unwrap(), libc::EPERM).unwrap();
     }
     compile(of(syscalls::MISSING), libc::ENOSYS).unwrap();
     compile(other_requests().unwrap(), libc::ENOTTY).unwrap();
+}
+
+#[test]
+fn a_connector_connects_and_serves_nobody() {
+    let connector = Purpose::Connector;
+    let (stream, datagram, raw) =
+        (libc::SOCK_STREAM as u64, libc::SOCK_DGRAM as u64, libc::SOCK_RAW as u64);
+    for family in [libc::AF_INET as u64, libc::AF_INET6 as u64] {
+        assert!(!refuses(connector, libc::SYS_socket, &[family, stream, 0]));
+        assert!(!refuses(connector, libc::SYS_socket, &[family, datagram, 0]));
+        assert!(refuses(connector, libc::SYS_socket, &[family, raw, 0]));
+        assert!(refuses(connector, libc::SYS_socket, &[family, stream, 262]));
+    }
+    for family in [libc::AF_UNIX, libc::AF_VSOCK, libc::AF_PACKET] {
+        assert!(refuses(connector, libc::SYS_socket, &[family as u64, stream, 0]), "{family}");
+    }
+    assert!(!refuses(connector, libc::SYS_connect, &[]));
+    for call in [
+        libc::SYS_listen,
+        libc::SYS_accept,
+        libc::SYS_accept4,
+        libc::SYS_execve,
+        libc::SYS_kill,
+        libc::SYS_ptrace,
+        libc::SYS_memfd_create,
+    ] {
+        assert!(refuses(connector, call, &[]), "{call}");
+    }
+    // The egress process makes none.
+    for call in [libc::SYS_socket, libc::SYS_connect, libc::SYS_openat, libc::SYS_execve] {
+        assert!(refuses(Purpose::Front, call, &[libc::AF_INET as u64, stream]), "{call}");
+    }
+    assert!(!refuses(Purpose::Front, libc::SYS_accept4, &[]));
 }
 
 #[test]

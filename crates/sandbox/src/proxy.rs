@@ -1,0 +1,50 @@
+//! The sandbox's HTTP proxy, as far as the sandbox knows it: a socket that listens in its own network,
+//! and variables that name it.
+//!
+//! A socket stays in the network namespace in which it was made. The init makes this one and hands it
+//! out, and whoever accepts from it outside has connections of the inside.
+
+use std::{ffi::OsString, io, net::Ipv4Addr, os::fd::OwnedFd};
+
+use rustix::net::{
+    AddressFamily, SocketAddrV4, SocketFlags, SocketType, bind, listen as listen_at, socket_with,
+};
+
+/// The port, that of other proxies.
+const PORT: u16 = 3128;
+/// The connections that wait to be accepted.
+const BACKLOG: i32 = 4096;
+
+/// Variables that hold a proxy's URL, for programs that read one or the other.
+const URL_VARIABLES: [&str; 6] =
+    ["HTTP_PROXY", "http_proxy", "HTTPS_PROXY", "https_proxy", "ALL_PROXY", "all_proxy"];
+/// Variables that name the hosts to which programs connect themselves.
+const DIRECT_VARIABLES: [&str; 2] = ["NO_PROXY", "no_proxy"];
+/// The hosts of the sandbox's own network.
+const DIRECT_HOSTS: &str = "localhost,127.0.0.1,::1";
+
+/// Listens on the loopback address of this network namespace.
+pub(super) fn listen() -> io::Result<OwnedFd> {
+    let socket = socket_with(AddressFamily::INET, SocketType::STREAM, SocketFlags::CLOEXEC, None)?;
+    bind(&socket, &SocketAddrV4::new(Ipv4Addr::LOCALHOST, PORT))?;
+    listen_at(&socket, BACKLOG)?;
+    Ok(socket)
+}
+
+/// Variables that name the proxy, whatever the program had in them.
+pub(super) fn variables() -> impl Iterator<Item = (OsString, OsString)> {
+    let url = format!("http://127.0.0.1:{PORT}");
+    let urls = URL_VARIABLES.map(|name| (name, url.clone()));
+    let direct = DIRECT_VARIABLES.map(|name| (name, DIRECT_HOSTS.to_owned()));
+    urls.into_iter().chain(direct).map(|(name, value)| (name.into(), value.into()))
+}
+
+/// Variables for programs that read no such variable without, where they have none of these.
+pub(super) fn further_variables() -> [(OsString, OsString); 2] {
+    let java = format!(
+        "-Dhttp.proxyHost=127.0.0.1 -Dhttp.proxyPort={PORT} -Dhttps.proxyHost=127.0.0.1 \
+         -Dhttps.proxyPort={PORT} -Dhttp.nonProxyHosts=localhost|127.*|[::1]"
+    );
+    // Node reads the variables from 24 on, and 22.21, where this one is set.
+    [("NODE_USE_ENV_PROXY".into(), "1".into()), ("JAVA_TOOL_OPTIONS".into(), java.into())]
+}

@@ -1,0 +1,33 @@
+//! The files by which the system's resolver finds the addresses of a name (resolver(5), nss(5)).
+
+use std::{os::fd::OwnedFd, path::Path};
+
+use rustix::fs::{Mode, OFlags, open, readlink};
+
+use super::process;
+
+const FILES: [&str; 6] = [
+    "/etc/gai.conf",
+    "/etc/host.conf",
+    "/etc/hosts",
+    "/etc/nsswitch.conf",
+    "/etc/resolv.conf",
+    "/etc/services",
+];
+
+/// Where services replace such a file whenever the network changes: there the directory counts.
+const REPLACED: &str = "/run";
+
+/// Opens those that are there, to name them.
+pub(super) fn files() -> Vec<OwnedFd> {
+    let flags = OFlags::PATH | OFlags::CLOEXEC;
+    let files = FILES.iter().filter_map(|path| open(*path, flags, Mode::empty()).ok());
+    let named = |file: OwnedFd| {
+        let path = readlink(process::of_descriptor(&file), Vec::new()).ok();
+        let path = path.and_then(|path| path.into_string().ok());
+        let directory = path.as_deref().and_then(|path| Path::new(path).parent());
+        let directory = directory.filter(|path| path.starts_with(REPLACED));
+        directory.and_then(|path| open(path, flags, Mode::empty()).ok()).unwrap_or(file)
+    };
+    files.map(named).collect()
+}
