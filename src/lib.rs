@@ -17,6 +17,7 @@ mod operator_files;
 
 pub use portcullis_acp as acp;
 pub use portcullis_core as gateway;
+pub use portcullis_egress as egress;
 pub use portcullis_fuse as fuse;
 pub use portcullis_git as git;
 pub use portcullis_mcp as mcp;

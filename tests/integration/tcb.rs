@@ -40,6 +40,7 @@ const PARTS: &[(&str, &[&str])] = &[
         "The scratch directories of a mount",
         &["crates/mount/src/scratch", "crates/mount/src/scratch.rs"],
     ),
+    ("Egress", &["crates/egress/src"]),
     ("The import of commits", &["crates/git/src", "src/app/git", "src/cli/git"]),
     (
         "Start",

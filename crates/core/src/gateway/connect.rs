@@ -121,10 +121,10 @@ struct ConnectionRequest {
 }
 
 impl Gateway {
-    /// Addresses that this machine has: a name that leads to one of them is refused as one that
-    /// leads to the loopback interface is.
-    pub fn know_own_addresses(&mut self, addresses: Vec<IpAddr>) {
-        self.own_addresses = addresses;
+    /// Names an address that this machine has: a name that leads to it is refused as one that leads
+    /// to the loopback interface is.
+    pub fn know_own_address(&self, address: IpAddr) {
+        self.own_addresses.write().unwrap_or_else(PoisonError::into_inner).insert(address);
     }
 
     /// Decides whether an agent may connect to a host, before its name is looked up, and records
@@ -256,7 +256,9 @@ impl ConnectionRequest {
         let name = policy.evaluate_connect(agent, &self.connect);
         reservations.hear(&name);
         let Some(address) = address else { return name };
-        let is_own = self.gateway.own_addresses.contains(&address);
+        let own = self.gateway.own_addresses.read().unwrap_or_else(PoisonError::into_inner);
+        let is_own = own.contains(&address);
+        drop(own);
         let address = policy.evaluate_address(agent, &self.connect, address, is_own);
         reservations.hear(&address);
         name.and(address)

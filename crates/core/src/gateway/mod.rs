@@ -48,6 +48,7 @@ mod turns;
 mod watch;
 
 use std::{
+    collections::HashSet,
     net::IpAddr,
     sync::{Arc, PoisonError, RwLock},
 };
@@ -114,7 +115,7 @@ pub struct Gateway {
     turns: Option<Turns>,
     counter: Option<Arc<Counter>>,
     connections: Arc<Connections>,
-    own_addresses: Vec<IpAddr>,
+    own_addresses: RwLock<HashSet<IpAddr>>,
 }
 
 impl Gateway {
@@ -161,7 +162,7 @@ impl Gateway {
             turns: None,
             counter: None,
             connections: Arc::default(),
-            own_addresses: Vec::new(),
+            own_addresses: RwLock::default(),
         };
         let settled = recovery::run(&gateway)?;
         if settled > 0 {

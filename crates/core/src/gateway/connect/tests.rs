@@ -40,9 +40,8 @@ fn open(dir: &TempDir, text: &str) -> Gateway {
     let workspace = Workspace::open(&dir.path().join("ws")).unwrap();
     let ledger = AuditLog::open(&state).unwrap();
     let key = SecretKey::new(&[7; SecretKey::LENGTH]);
-    let mut gateway =
-        Gateway::open(workspace, Arc::new(policy(1, text)), ledger, &state, key).unwrap();
-    gateway.know_own_addresses(vec!["93.184.216.34".parse().unwrap()]);
+    let gateway = Gateway::open(workspace, Arc::new(policy(1, text)), ledger, &state, key).unwrap();
+    gateway.know_own_address("93.184.216.34".parse().unwrap());
     gateway.start(&session(), BTreeMap::new()).unwrap();
     gateway
 }

@@ -1,0 +1,313 @@
+//! The head of a request (RFC 9110, RFC 9112): what a program asks the proxy for, and what goes on to
+//! the server.
+//!
+//! A head is written anew, never passed on as it came, and what a proxy and a server could read
+//! differently is refused.
+
+use std::borrow::Cow;
+
+use portcullis_policy::model::Host;
+
+use crate::body::Framing;
+
+/// The longest head, in bytes.
+pub(crate) const MAX_HEAD: usize = 16 * 1024;
+const MAX_FIELDS: usize = 100;
+const HTTP_PORT: u16 = 80;
+
+/// Fields that are about one connection, not the request (RFC 9110, 7.6.1).
+const HOP_BY_HOP: [&str; 8] = [
+    "connection",
+    "keep-alive",
+    "proxy-authenticate",
+    "proxy-authorization",
+    "proxy-connection",
+    "te",
+    "trailer",
+    "upgrade",
+];
+
+/// Fields that no `Connection` may name: they say where a request goes and where it ends.
+const END_TO_END: [&str; 3] = ["content-length", "host", "transfer-encoding"];
+
+/// Why a head is refused, in words.
+pub(crate) type Wrong = &'static str;
+
+/// The bytes are another protocol's.
+pub(crate) const NO_HTTP: Wrong = "this is no HTTP/1 request";
+
+/// A host and a port as a program wrote them.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Authority {
+    pub(crate) host: String,
+    pub(crate) port: u16,
+}
+
+impl Authority {
+    /// Takes the port off at the last colon that is not an address's. What stands before it is for
+    /// the parser of hosts.
+    fn parse(text: &str, default: Option<u16>) -> Result<Self, Wrong> {
+        let (host, port) = match text.rsplit_once(':') {
+            Some((host, port)) if !port.contains(']') => (host, Some(port)),
+            _ => (text, None),
+        };
+        let port = match port {
+            Some(digits) if digits.bytes().all(|byte| byte.is_ascii_digit()) => {
+                digits.parse().ok().filter(|port| *port > 0)
+            }
+            Some(_) => None,
+            None => default,
+        };
+        let port = port.ok_or("the target is no host and port")?;
+        let host = match host.strip_prefix('[') {
+            Some(address) => address.strip_suffix(']').filter(|host| host.contains(':')),
+            None => Some(host).filter(|host| !host.contains(':')),
+        };
+        let host = host.ok_or("the target is no host and port")?.to_owned();
+        Ok(Self { host, port })
+    }
+}
+
+/// What a program asks the proxy for.
+#[derive(Debug)]
+pub(crate) enum Wanted {
+    /// A tunnel.
+    Tunnel(Authority),
+    /// One request, to be passed on.
+    Forward(Authority, Request),
+}
+
+/// A request that goes on to the server.
+#[derive(Debug)]
+pub(crate) struct Request {
+    /// Its head, as it is sent.
+    pub(crate) head: Vec<u8>,
+    /// Where its body ends.
+    pub(crate) framing: Framing,
+}
+
+/// A parsed head, and how many bytes it had; `None` while it is not complete.
+pub(crate) type Parsed<T> = Result<Option<(T, usize)>, Wrong>;
+
+/// Parses the head of a request to the proxy.
+pub(crate) fn to_proxy(bytes: &[u8]) -> Parsed<Wanted> {
+    let mut fields = [httparse::EMPTY_HEADER; MAX_FIELDS];
+    let Some((head, length)) = parse(bytes, &mut fields)? else { return Ok(None) };
+    if head.method == "CONNECT" {
+        return Ok(Some((Wanted::Tunnel(Authority::parse(head.target, None)?), length)));
+    }
+    let scheme = head.target.split_at_checked("http://".len());
+    let Some((_, rest)) = scheme.filter(|(scheme, _)| scheme.eq_ignore_ascii_case("http://"))
+    else {
+        return Err(match head.target.split_once("://") {
+            Some(_) => "only `http://` is passed on; for `https://` use CONNECT",
+            None => "this is a proxy: the target must be a whole URL",
+        });
+    };
+    let end = rest.find(['/', '?']).unwrap_or(rest.len());
+    let (authority, path) = rest.split_at_checked(end).unwrap_or((rest, ""));
+    let authority = Authority::parse(authority, Some(HTTP_PORT))?;
+    let path: Cow<'_, str> = match path.starts_with('/') {
+        true => path.into(),
+        false => format!("/{path}").into(),
+    };
+    let host = Host::parse(&authority.host).map_err(|_| "the target names no host")?;
+    let request = head.onward(&path, &host, authority.port)?;
+    Ok(Some((Wanted::Forward(authority, request), length)))
+}
+
+/// Parses the head of a request to a server, in a tunnel to it.
+pub(crate) fn in_tunnel(bytes: &[u8], host: &Host, port: u16) -> Parsed<Request> {
+    let mut fields = [httparse::EMPTY_HEADER; MAX_FIELDS];
+    let Some((head, length)) = parse(bytes, &mut fields)? else { return Ok(None) };
+    let is_whole = head.method == "OPTIONS" && head.target == "*";
+    if head.method == "CONNECT" || !(is_whole || head.target.starts_with('/')) {
+        return Err("the target of a request in a tunnel must be a path");
+    }
+    if !head.fields.iter().any(|field| field.name.eq_ignore_ascii_case("host")) {
+        return Err("the request has no `Host`");
+    }
+    Ok(Some((head.onward(head.target, host, port)?, length)))
+}
+
+fn parse<'b, 'f>(bytes: &'b [u8], fields: &'f mut [httparse::Header<'b>]) -> Parsed<Head<'b, 'f>> {
+    let mut request = httparse::Request::new(fields);
+    let length = match request.parse(bytes) {
+        Ok(httparse::Status::Complete(length)) => length,
+        Ok(httparse::Status::Partial) if bytes.len() < MAX_HEAD => return Ok(None),
+        Ok(httparse::Status::Partial) | Err(httparse::Error::TooManyHeaders) => {
+            return Err("the head of the request is too long");
+        }
+        Err(_) => return Err(NO_HTTP),
+    };
+    let method = request.method.ok_or(NO_HTTP)?;
+    let target = request.path.ok_or(NO_HTTP)?;
+    let minor = request.version.ok_or(NO_HTTP)?;
+    if target.contains(['#', '\\']) || !target.is_ascii() {
+        return Err("the target has characters that no URL has");
+    }
+    Ok(Some((Head { method, target, minor, fields: request.headers }, length)))
+}
+
+struct Head<'b, 'f> {
+    method: &'b str,
+    target: &'b str,
+    minor: u8,
+    fields: &'f [httparse::Header<'b>],
+}
+
+impl Head<'_, '_> {
+    /// The request as it goes on to the server.
+    fn onward(&self, target: &str, host: &Host, port: u16) -> Result<Request, Wrong> {
+        self.check_host(host, port)?;
+        let nominated = self.nominated()?;
+        let framing = self.framing()?;
+        let Self { method, minor, .. } = self;
+        let shown = match host {
+            Host::Address(std::net::IpAddr::V6(address)) => format!("[{address}]"),
+            host => host.to_string(),
+        };
+        let shown = if port == HTTP_PORT { shown } else { format!("{shown}:{port}") };
+        let mut head =
+            format!("{method} {target} HTTP/1.{minor}\r\nHost: {shown}\r\n").into_bytes();
+        for field in self.fields {
+            let name = field.name.to_ascii_lowercase();
+            let is_dropped = name == "host" || HOP_BY_HOP.contains(&&*name);
+            if is_dropped || nominated.contains(&name) {
+                continue;
+            }
+            head.extend_from_slice(field.name.as_bytes());
+            head.extend_from_slice(b": ");
+            head.extend_from_slice(field.value);
+            head.extend_from_slice(b"\r\n");
+        }
+        head.extend_from_slice(b"Connection: close\r\n\r\n");
+        Ok(Request { head, framing })
+    }
+
+    /// The values of a field, in ASCII.
+    fn values(&self, name: &str) -> Result<Vec<&str>, Wrong> {
+        let named = self.fields.iter().filter(|field| field.name.eq_ignore_ascii_case(name));
+        let values = named.map(|field| std::str::from_utf8(field.value).ok());
+        let values = values.collect::<Option<Vec<_>>>();
+        values
+            .filter(|values| values.iter().all(|value| value.is_ascii()))
+            .ok_or("a field is no text")
+    }
+
+    fn check_host(&self, host: &Host, port: u16) -> Result<(), Wrong> {
+        const OTHER: Wrong = "`Host` is not the host that was asked for";
+        match *self.values("host")? {
+            [] => Ok(()),
+            [value] => {
+                let named = Authority::parse(value, Some(port)).map_err(|_| OTHER)?;
+                let is_same = named.port == port
+                    && Host::parse(&named.host).is_ok_and(|named| named == *host);
+                if is_same { Ok(()) } else { Err(OTHER) }
+            }
+            _ => Err("there are several `Host` fields"),
+        }
+    }
+
+    /// The names of the fields that are about this connection by its own word.
+    fn nominated(&self) -> Result<Vec<String>, Wrong> {
+        let values = self.values("connection")?.into_iter().chain(self.values("proxy-connection")?);
+        let names = values.flat_map(|value| value.split(','));
+        let names: Vec<_> = names.map(|name| name.trim().to_ascii_lowercase()).collect();
+        match names.iter().any(|name| END_TO_END.contains(&&**name)) {
+            true => Err("`Connection` names a field that a request needs"),
+            false => Ok(names),
+        }
+    }
+
+    fn framing(&self) -> Result<Framing, Wrong> {
+        let (lengths, codings) =
+            (self.values("content-length")?, self.values("transfer-encoding")?);
+        match (&*lengths, &*codings) {
+            ([], []) => Ok(Framing::length(0)),
+            ([length], []) if length.bytes().all(|byte| byte.is_ascii_digit()) => {
+                length.parse().map(Framing::length).map_err(|_| "`Content-Length` is no length")
+            }
+            ([], [coding]) if self.minor == 1 && coding.eq_ignore_ascii_case("chunked") => {
+                Ok(Framing::chunked())
+            }
+            _ => Err("`Content-Length` and `Transfer-Encoding` do not say where the request ends"),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn forwarded(head: &str) -> Result<String, Wrong> {
+        match to_proxy(head.as_bytes())? {
+            Some((Wanted::Forward(_, request), length)) => {
+                assert_eq!(length, head.len());
+                Ok(String::from_utf8(request.head).unwrap())
+            }
+            other => panic!("{other:?}"),
+        }
+    }
+
+    #[test]
+    fn a_request_goes_on_without_what_is_about_the_proxy() {
+        let head = "POST HTTP://A.example?q HTTP/1.1\r\nHost: a.example:80\r\nX-One: 1\r\nUpgrade: h2c\r\n\
+            Connection: keep-alive, x-ONE\r\nProxy-Authorization: Basic x\r\nContent-Length: 5\r\n\r\n";
+        let expected = "POST /?q HTTP/1.1\r\nHost: a.example\r\nContent-Length: 5\r\n\
+            Connection: close\r\n\r\n";
+        assert_eq!(forwarded(head).unwrap(), expected);
+    }
+
+    #[test]
+    fn what_proxy_and_server_could_read_differently_is_refused() {
+        for fields in [
+            "Host: b.example",
+            "Host: a.example\r\nHost: a.example",
+            "Host: a.example@b.example",
+            "Host: a.example:81",
+            "Host: a.example.",
+            "Content-Length: 1\r\nContent-Length: 1",
+            "Content-Length: +1",
+            "Content-Length: 1\r\nTransfer-Encoding: chunked",
+            "Transfer-Encoding: chunked, chunked",
+            "Transfer-Encoding: gzip",
+            "Connection: Host",
+            "Connection: transfer-encoding\r\nTransfer-Encoding: chunked",
+            "X: 1\r\n folded",
+            "X : 1",
+        ] {
+            let head = format!("POST http://a.example/ HTTP/1.1\r\n{fields}\r\n\r\n");
+            assert!(to_proxy(head.as_bytes()).is_err(), "{fields}");
+        }
+    }
+
+    #[test]
+    fn a_target_is_a_host_and_a_port() {
+        let tunnel = |target: &str| {
+            let head = format!("CONNECT {target} HTTP/1.1\r\n\r\n");
+            match to_proxy(head.as_bytes()) {
+                Ok(Some((Wanted::Tunnel(Authority { host, port }), _))) => Some((host, port)),
+                Ok(other) => panic!("{other:?}"),
+                Err(_) => None,
+            }
+        };
+        assert_eq!(tunnel("a.example:443"), Some(("a.example".to_owned(), 443)));
+        assert_eq!(tunnel("[::1]:443"), Some(("::1".to_owned(), 443)));
+        for target in [
+            "a.example",
+            "a.example:",
+            "a.example:0",
+            "a.example:+443",
+            "a.example:65536",
+            "::1:443",
+            "[a]:443",
+            "a.example:443@b.example:443",
+            "a.example:443/",
+            "a.example:443#",
+            "[::1]",
+        ] {
+            assert_eq!(tunnel(target), None, "{target}");
+        }
+    }
+}

@@ -1,0 +1,29 @@
+//! The HTTP proxy by which programs in a sandbox reach the network.
+//!
+//! It is a transport, as ACP, MCP and the mount are, in three processes that talk in packets:
+//!
+//! - The egress process ([`run_proxy`]) accepts connections in the sandbox's network, parses what
+//!   programs send there, and copies bytes. It can make no socket and open no file.
+//! - The gateway process ([`Egress`]) puts each connection to the gateway: first the name, then the
+//!   address.
+//! - The connector ([`run_connector`]) resolves names and connects to the addresses that the gateway
+//!   process names. It parses nothing that a program sent.
+
+mod answer;
+mod body;
+mod client_hello;
+mod connector;
+mod dialer;
+mod first_bytes;
+mod head;
+mod link;
+mod messages;
+mod packet;
+mod proxy;
+mod service;
+mod stream;
+mod tunnel;
+
+pub use connector::run_connector;
+pub use proxy::run_proxy;
+pub use service::Egress;

@@ -1,0 +1,165 @@
+//! The egress process's end of its link with the gateway process.
+
+use std::{
+    cell::{Cell, RefCell},
+    collections::HashMap,
+    io,
+    os::fd::OwnedFd,
+    rc::Rc,
+};
+
+use rustix::net::{RecvFlags, SendFlags};
+use tokio::{
+    io::Interest,
+    net::{TcpStream, UnixDatagram},
+    sync::oneshot,
+};
+
+use crate::{
+    answer::Refusal,
+    head::Authority,
+    messages::{End, FromProxy, Id, Reason, ToProxy},
+    packet,
+};
+
+/// The link.
+#[derive(Debug)]
+pub(crate) struct Link {
+    /// A socket of packets that is connected; for what is done here that is as one of datagrams.
+    socket: UnixDatagram,
+    next: Cell<Id>,
+    /// The connections of which the gateway process is asked something.
+    asked: RefCell<HashMap<Id, oneshot::Sender<Reply>>>,
+    /// The open ones.
+    open: RefCell<HashMap<Id, oneshot::Sender<Reason>>>,
+}
+
+#[derive(Debug)]
+enum Reply {
+    Opened(OwnedFd),
+    Refused(Refusal),
+    Counted,
+}
+
+impl Link {
+    pub(crate) fn new(socket: OwnedFd) -> io::Result<Self> {
+        let socket = std::os::unix::net::UnixDatagram::from(socket);
+        socket.set_nonblocking(true)?;
+        let socket = UnixDatagram::from_std(socket)?;
+        Ok(Self { socket, next: Cell::new(0), asked: RefCell::default(), open: RefCell::default() })
+    }
+
+    /// Asks for a connection. What comes with it says that it is to be closed, and why.
+    pub(crate) async fn connect(
+        self: &Rc<Self>,
+        to: &Authority,
+    ) -> Result<(Open, oneshot::Receiver<Reason>), Refusal> {
+        let id = self.next.get();
+        self.next.set(id + 1);
+        let (host, port) = (to.host.clone(), to.port);
+        match self.ask(id, &FromProxy::Connect { id, host, port }).await {
+            Some(Reply::Opened(socket)) => {
+                let (close, closing) = oneshot::channel();
+                self.open.borrow_mut().insert(id, close);
+                let server = TcpStream::from_std(socket.into()).map_err(|_| Refusal::gone())?;
+                let link = Rc::clone(self);
+                let (bytes_in, bytes_out) = (Cell::new(0), Cell::new(0));
+                Ok((Open { link, id, server, bytes_in, bytes_out }, closing))
+            }
+            Some(Reply::Refused(refusal)) => Err(refusal),
+            Some(Reply::Counted) | None => Err(Refusal::gone()),
+        }
+    }
+
+    async fn ask(&self, id: Id, message: &FromProxy) -> Option<Reply> {
+        let (reply, replied) = oneshot::channel();
+        self.asked.borrow_mut().insert(id, reply);
+        self.send(message).await.ok()?;
+        replied.await.ok()
+    }
+
+    async fn send(&self, message: &FromProxy) -> io::Result<()> {
+        let send = || packet::send(&self.socket, message, None, SendFlags::DONTWAIT);
+        self.socket.async_io(Interest::WRITABLE, send).await
+    }
+
+    /// Hears the gateway process until it is gone or says to stop. Every open connection is to be
+    /// closed then.
+    pub(crate) async fn follow(&self) -> io::Result<()> {
+        let receive = || packet::receive(&self.socket, RecvFlags::DONTWAIT);
+        while let Some((message, socket)) =
+            self.socket.async_io(Interest::READABLE, receive).await?
+        {
+            match message {
+                ToProxy::Opened { id } => {
+                    let socket = socket.ok_or(io::ErrorKind::InvalidData)?;
+                    self.reply(id, Reply::Opened(socket));
+                }
+                ToProxy::Refused { id, status, phrase, text } => {
+                    self.reply(id, Reply::Refused(Refusal { status, phrase, text }));
+                }
+                ToProxy::Counted { id } => self.reply(id, Reply::Counted),
+                ToProxy::Close { id } => {
+                    if let Some(close) = self.open.borrow_mut().remove(&id) {
+                        // One that is being closed need not hear it.
+                        let _ = close.send(Reason::new(End::Denied, ""));
+                    }
+                }
+                ToProxy::Stop => break,
+            }
+        }
+        // Nobody answers any more.
+        self.asked.borrow_mut().clear();
+        let open = std::mem::take(&mut *self.open.borrow_mut());
+        for close in open.into_values() {
+            let _ = close.send(Reason::new(End::Ended, ""));
+        }
+        Ok(())
+    }
+
+    fn reply(&self, id: Id, reply: Reply) {
+        if let Some(asked) = self.asked.borrow_mut().remove(&id) {
+            // Nobody stops to wait before the process ends.
+            let _ = asked.send(reply);
+        }
+    }
+}
+
+/// An open connection. Whoever has it says at the end why it [ended](Self::ended).
+#[derive(Debug)]
+pub(crate) struct Open {
+    link: Rc<Link>,
+    id: Id,
+    pub(crate) server: TcpStream,
+    bytes_in: Cell<u64>,
+    bytes_out: Cell<u64>,
+}
+
+impl Open {
+    /// Counts bytes that came from the server.
+    pub(crate) fn received(&self, bytes: usize) {
+        self.bytes_in.set(self.bytes_in.get() + bytes as u64);
+    }
+
+    /// Has bytes counted that are to go to the server, and waits until they may.
+    pub(crate) async fn sending(&self, bytes: usize) {
+        let bytes = bytes as u64;
+        let asked = FromProxy::Sending { id: self.id, bytes };
+        match self.link.ask(self.id, &asked).await {
+            Some(Reply::Counted) => self.bytes_out.set(self.bytes_out.get() + bytes),
+            // It is closed instead.
+            _ => std::future::pending().await,
+        }
+    }
+
+    /// Says that the connection is over on both sides.
+    pub(crate) async fn ended(self, reason: Reason) {
+        let Self { link, id, server, bytes_in, bytes_out } = self;
+        link.open.borrow_mut().remove(&id);
+        link.asked.borrow_mut().remove(&id);
+        drop(server);
+        let (bytes_in, bytes_out) = (bytes_in.get(), bytes_out.get());
+        // A gateway process that is gone has recorded the end.
+        let _ = link.send(&FromProxy::Closed { id, bytes_in, bytes_out, reason }).await;
+    }
+}

@@ -1,0 +1,106 @@
+//! The messages between the processes. Plain data.
+
+use std::net::{IpAddr, SocketAddr};
+
+use serde::{Deserialize, Serialize};
+
+/// A connection's number, which the egress process chooses.
+pub(crate) type Id = u64;
+
+/// From the egress process to the gateway process.
+#[derive(Debug, Serialize, Deserialize)]
+pub(crate) enum FromProxy {
+    /// A program asks for a connection.
+    Connect {
+        id: Id,
+        /// The host as the program wrote it.
+        host: String,
+        port: u16,
+    },
+    /// So many bytes more are on their way out; [`ToProxy::Counted`] answers.
+    Sending { id: Id, bytes: u64 },
+    /// An open connection is closed on both sides.
+    Closed { id: Id, bytes_in: u64, bytes_out: u64, reason: Reason },
+}
+
+/// The reason why a connection ended.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Reason {
+    pub(crate) end: End,
+    /// More about it, in words; may be empty.
+    pub(crate) detail: String,
+}
+
+/// How a connection ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) enum End {
+    /// Both sides had said all.
+    Closed,
+    /// What the program sent was not for the host that it had asked for.
+    Refused,
+    /// The program sent nothing in time.
+    Timeout,
+    /// A side broke it off.
+    Reset,
+    /// The session ended.
+    Ended,
+    /// The gateway process said [`ToProxy::Close`].
+    Denied,
+}
+
+impl Reason {
+    pub(crate) fn new(end: End, detail: impl Into<String>) -> Self {
+        Self { end, detail: detail.into() }
+    }
+}
+
+/// From the gateway process to the egress process.
+#[derive(Debug, Serialize, Deserialize)]
+pub(crate) enum ToProxy {
+    /// The connection is open; its socket is attached.
+    Opened { id: Id },
+    /// There is none.
+    Refused {
+        id: Id,
+        /// The status of the reply.
+        status: u16,
+        /// Its reason phrase.
+        phrase: String,
+        /// Its body.
+        text: String,
+    },
+    /// The bytes are counted, and may go.
+    Counted { id: Id },
+    /// An open connection is to be closed at once: it may not go on.
+    Close { id: Id },
+    /// Every connection is to be closed, and then the process ends.
+    Stop,
+}
+
+/// From the gateway process to the connector.
+#[derive(Debug, Serialize, Deserialize)]
+pub(crate) enum ToConnector {
+    /// Look up the addresses of a host, which is a name or an address.
+    Resolve { id: Id, host: String },
+    /// Connect to an address.
+    Dial { id: Id, address: SocketAddr },
+}
+
+/// From the connector to the gateway process.
+#[derive(Debug, Serialize, Deserialize)]
+pub(crate) enum FromConnector {
+    /// The addresses of a host.
+    Resolved { id: Id, addresses: Vec<Candidate> },
+    /// A connection stands; its socket is attached.
+    Dialed { id: Id },
+    /// Either failed, in the system's words.
+    Failed { id: Id, why: String },
+}
+
+/// An address of a host.
+#[derive(Debug, Clone, Copy, Serialize, Deserialize)]
+pub(crate) struct Candidate {
+    pub(crate) address: IpAddr,
+    /// The machine that this runs on has it.
+    pub(crate) is_own: bool,
+}

@@ -1,0 +1,218 @@
+//! The egress process: the proxy at which programs in the sandbox connect.
+
+use std::{io, os::fd::OwnedFd, rc::Rc, time::Duration};
+
+use portcullis_policy::model::Host;
+use rustix::process::{Resource, getrlimit};
+use tokio::{
+    net::{TcpListener, TcpStream},
+    runtime, select,
+    sync::oneshot,
+    task::{JoinSet, LocalSet},
+    time::{sleep, timeout},
+};
+
+use crate::{
+    answer::{ACCESS_DENIED, ESTABLISHED, Refusal, close_with},
+    first_bytes::{self, Cut, First},
+    head::{self, Authority, Request, Wanted},
+    link::{Link, Open},
+    messages::{End, Reason},
+    stream::{self, Scratch},
+    tunnel::{Copying, NO_END},
+};
+
+/// The longest time in which the head of a request comes.
+const HEAD_TIMEOUT: Duration = Duration::from_secs(5);
+/// The longest time in which a program begins to speak in a tunnel.
+const FIRST_BYTES_TIMEOUT: Duration = Duration::from_secs(10);
+/// The longest time in which connections are closed at the end.
+const STOP_TIMEOUT: Duration = Duration::from_secs(1);
+/// The pause after an error that other connections cause, such as too many open files.
+const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
+/// The most connections at once, where there are descriptors for so many.
+const MAX_CONNECTIONS: usize = 4096;
+/// The descriptors of a connection: the program's and the server's.
+const DESCRIPTORS: usize = 2;
+/// The descriptors that the process needs besides.
+const OTHER_DESCRIPTORS: usize = 64;
+
+/// Serves what connects to `listener`, and asks at `gateway` for each connection, until that is
+/// closed or says to stop. The process is confined already, and has no other thread.
+///
+/// # Errors
+/// As the system says.
+pub fn run_proxy(listener: OwnedFd, gateway: OwnedFd) -> io::Result<()> {
+    let runtime = runtime::Builder::new_current_thread().enable_io().enable_time().build()?;
+    let listener = std::net::TcpListener::from(listener);
+    listener.set_nonblocking(true)?;
+    LocalSet::new().block_on(&runtime, async {
+        let listener = TcpListener::from_std(listener)?;
+        let proxy = Rc::new(Proxy { link: Rc::new(Link::new(gateway)?), scratch: Scratch::new() });
+        serve(&listener, proxy).await
+    })
+}
+
+async fn serve(listener: &TcpListener, proxy: Rc<Proxy>) -> io::Result<()> {
+    let limit = getrlimit(Resource::Nofile).current.map_or(usize::MAX, |limit| limit as usize);
+    let max_connections =
+        MAX_CONNECTIONS.min(limit.saturating_sub(OTHER_DESCRIPTORS) / DESCRIPTORS);
+    let mut connections = JoinSet::new();
+    let link = Rc::clone(&proxy.link);
+    let followed = {
+        let mut followed = std::pin::pin!(link.follow());
+        loop {
+            select! {
+                followed = &mut followed => break followed,
+                Some(_) = connections.join_next() => {}
+                accepted = listener.accept() => match accepted {
+                    Ok((client, _)) if connections.len() < max_connections => {
+                        connections.spawn_local(Rc::clone(&proxy).connection(client));
+                    }
+                    Ok((client, _)) => {
+                        // What fits into the socket's buffer is enough.
+                        let _ = client.try_write(&Refusal::full().bytes());
+                    }
+                    Err(_) => sleep(ACCEPT_PAUSE).await,
+                },
+            }
+        }
+    };
+    let ended = async { while connections.join_next().await.is_some() {} };
+    // Programs that are still connected lose nothing that anybody waits for.
+    let _ = timeout(STOP_TIMEOUT, ended).await;
+    followed
+}
+
+struct Proxy {
+    link: Rc<Link>,
+    scratch: Scratch,
+}
+
+impl Proxy {
+    async fn connection(self: Rc<Self>, client: TcpStream) {
+        let _entered = self.scratch.enter();
+        // Only a peer that is gone fails here, which is noticed below.
+        let _ = client.set_nodelay(true);
+        if let Err(refusal) = self.converse(&client).await {
+            close_with(&client, &refusal.bytes(), &self.scratch).await;
+        }
+    }
+
+    /// Serves one connection; a program that is gone hears nothing.
+    async fn converse(&self, client: &TcpStream) -> Result<(), Refusal> {
+        let mut received = Vec::new();
+        let parsed = self.read_until(client, &mut received, head::to_proxy);
+        let parsed = timeout(HEAD_TIMEOUT, parsed).await.map_err(|_| Refusal::slow())?;
+        let Some((wanted, length)) = parsed.map_err(Refusal::malformed)? else { return Ok(()) };
+        received.drain(..length.min(received.len()));
+        match wanted {
+            Wanted::Tunnel(to) => {
+                let (open, closing) = self.link.connect(&to).await?;
+                self.tunnel(client, open, closing, &to, received).await;
+            }
+            Wanted::Forward(to, request) => {
+                let (open, mut closing) = self.link.connect(&to).await?;
+                let reason = self.forward(client, &open, &mut closing, request, received).await;
+                open.ended(reason).await;
+            }
+        }
+        Ok(())
+    }
+
+    async fn tunnel(
+        &self,
+        client: &TcpStream,
+        open: Open,
+        mut closing: oneshot::Receiver<Reason>,
+        to: &Authority,
+        mut received: Vec<u8>,
+    ) {
+        let first = self.first_bytes(client, to, &mut received);
+        let first = select! {
+            first = first => first,
+            reason = &mut closing => {
+                return open.ended(reason.unwrap_or(Reason::new(End::Ended, ""))).await;
+            }
+        };
+        let reason = match first {
+            Ok(Some(First::Tls)) => {
+                let (open, closing, scratch) = (&open, &mut closing, &self.scratch);
+                Copying { client, open, closing, scratch, received, framing: None }.run().await
+            }
+            Ok(Some(First::Http(request, length))) => {
+                received.drain(..length.min(received.len()));
+                self.forward(client, &open, &mut closing, request, received).await
+            }
+            Ok(None) => Reason::new(End::Closed, "nothing was sent"),
+            Err(cut) => {
+                let end = if cut == Cut::Slow { End::Timeout } else { End::Refused };
+                // The server has not heard of it.
+                open.ended(Reason::new(end, cut.to_string())).await;
+                let refusal = Refusal {
+                    status: 403,
+                    phrase: "Forbidden".to_owned(),
+                    text: format!("portcullis: {cut}\n"),
+                };
+                let last = if cut.is_tls() { ACCESS_DENIED.to_vec() } else { refusal.bytes() };
+                return close_with(client, &last, &self.scratch).await;
+            }
+        };
+        open.ended(reason).await;
+    }
+
+    /// Tells the program that its tunnel is open, and reads until its first bytes can be judged.
+    async fn first_bytes(
+        &self,
+        client: &TcpStream,
+        to: &Authority,
+        received: &mut Vec<u8>,
+    ) -> Result<Option<First>, Cut> {
+        // The gateway parsed it, too.
+        let host = Host::parse(&to.host).map_err(|_| Cut::Unknown)?;
+        if stream::write(client, ESTABLISHED).await.is_err() {
+            return Ok(None);
+        }
+        let judged =
+            self.read_until(client, received, |bytes| first_bytes::judge(bytes, &host, to.port));
+        timeout(FIRST_BYTES_TIMEOUT, judged).await.unwrap_or(Err(Cut::Slow))
+    }
+
+    /// Passes one request on, of whose body some was received already.
+    async fn forward(
+        &self,
+        client: &TcpStream,
+        open: &Open,
+        closing: &mut oneshot::Receiver<Reason>,
+        request: Request,
+        mut received: Vec<u8>,
+    ) -> Reason {
+        let Request { head, mut framing } = request;
+        let Ok(taken) = framing.take(&received) else {
+            return Reason::new(End::Refused, NO_END);
+        };
+        received.truncate(taken);
+        let received = [head, received].concat();
+        let (scratch, framing) = (&self.scratch, Some(framing));
+        Copying { client, open, closing, scratch, received, framing }.run().await
+    }
+
+    /// Reads until `parse` finds something; `None` if the program ends before.
+    async fn read_until<T, E>(
+        &self,
+        client: &TcpStream,
+        received: &mut Vec<u8>,
+        parse: impl Fn(&[u8]) -> Result<Option<T>, E>,
+    ) -> Result<Option<T>, E> {
+        loop {
+            if let Some(found) = parse(received)? {
+                return Ok(Some(found));
+            }
+            match self.scratch.read(client).await {
+                Ok(more) if !more.is_empty() => received.extend_from_slice(&more),
+                // Nobody is there to hear more.
+                Ok(_) | Err(_) => return Ok(None),
+            }
+        }
+    }
+}

@@ -1,0 +1,400 @@
+//! The gateway process's part: each connection is put to the gateway, and its name is looked up, its
+//! address connected to, and its socket handed on only as that says.
+
+use std::{
+    collections::{BTreeSet, HashMap},
+    io,
+    net::SocketAddr,
+    os::fd::{AsFd as _, OwnedFd},
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicBool, AtomicUsize, Ordering},
+        mpsc,
+    },
+    thread::{self, JoinHandle},
+    time::{Duration, Instant},
+};
+
+use portcullis_core::{
+    Approver, Client, ConnectionAttempt, ConnectionEnd, EndReason, Error, ErrorKind, Gateway,
+    OpenConnection, Refusal,
+};
+use portcullis_policy::model::{Connect, Host, Session};
+use rustix::net::{RecvFlags, SendFlags, Shutdown, shutdown};
+
+use crate::{
+    dialer::{DialError, Dialer},
+    messages::{End, FromProxy, Id, Reason, ToProxy},
+    packet,
+};
+
+/// Connections that are being opened at once, those about which a person is asked among them.
+const MAX_ATTEMPTS: usize = 64;
+/// Threads that record ends.
+const CLOSERS: usize = 4;
+/// How often open connections are held against the policy, which may be another one by now.
+const LOOK_INTERVAL: Duration = Duration::from_secs(1);
+/// How often the end of the egress process is looked for.
+const STOP_INTERVAL: Duration = Duration::from_millis(2);
+/// The most refusals of the same kind that a person is told of.
+const MAX_NOTES: usize = 32;
+
+/// The proxy of one sandbox, which is served until this is stopped.
+#[derive(Debug)]
+pub struct Egress {
+    service: Arc<Service>,
+    threads: Vec<JoinHandle<()>>,
+}
+
+struct Service {
+    gateway: Arc<Gateway>,
+    session: Session,
+    approver: Box<dyn Approver + Send>,
+    notify: fn(&str),
+    proxy: OwnedFd,
+    dialer: Arc<Dialer>,
+    open: Mutex<HashMap<Id, Opened>>,
+    attempts: AtomicUsize,
+    is_stopping: Arc<AtomicBool>,
+    noted: Mutex<BTreeSet<String>>,
+}
+
+impl std::fmt::Debug for Service {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Service").finish_non_exhaustive()
+    }
+}
+
+/// An open connection.
+struct Opened {
+    connection: OpenConnection,
+    to: Connect,
+}
+
+/// An end that is to be recorded.
+struct Ended {
+    opened: Opened,
+    bytes: (u64, u64),
+    reason: Reason,
+}
+
+/// A connection that is not opened, as the program hears it.
+struct Refused {
+    status: u16,
+    phrase: String,
+    text: String,
+}
+
+impl Egress {
+    /// Serves the egress process at `proxy` by way of the connector at `connector`, for one session.
+    /// `approver` tells a person of what the policy asks about, and `notify` of what goes wrong.
+    ///
+    /// # Errors
+    /// When no thread can be started.
+    pub fn start(
+        gateway: Arc<Gateway>,
+        session: Session,
+        [proxy, connector]: [OwnedFd; 2],
+        approver: Box<dyn Approver + Send>,
+        notify: fn(&str),
+    ) -> io::Result<Self> {
+        let is_stopping = Arc::new(AtomicBool::new(false));
+        let stopping = Arc::clone(&is_stopping);
+        let dialer = Dialer::start(connector, move || {
+            if !stopping.load(Ordering::Acquire) {
+                notify(
+                    "portcullis: warning: the connector ended: programs in the sandbox reach no host \
+                     any more until the session is started again",
+                );
+            }
+        })?;
+        let service = Arc::new(Service {
+            gateway,
+            session,
+            approver,
+            notify,
+            proxy,
+            dialer,
+            open: Mutex::default(),
+            attempts: AtomicUsize::new(0),
+            is_stopping,
+            noted: Mutex::default(),
+        });
+        let (ends, ended) = mpsc::channel();
+        let ended = Arc::new(Mutex::new(ended));
+        let mut threads = Vec::new();
+        for _ in 0..CLOSERS {
+            let (service, ended) = (Arc::clone(&service), Arc::clone(&ended));
+            threads.push(spawn("connection-ends", move || service.record(&ended))?);
+        }
+        let served = Arc::clone(&service);
+        threads.push(spawn("egress", move || served.serve(&ends))?);
+        Ok(Self { service, threads })
+    }
+
+    /// Has every connection closed and recorded; after `timeout` without the egress process's word.
+    pub fn stop(self, timeout: Duration) {
+        let Self { service, threads } = self;
+        service.is_stopping.store(true, Ordering::Release);
+        service.send(&ToProxy::Stop, None);
+        let end = Instant::now() + timeout;
+        while threads.iter().any(|thread| !thread.is_finished()) && Instant::now() < end {
+            thread::sleep(STOP_INTERVAL);
+        }
+        // Ends the thread that hears it, and with that the others.
+        let _ = shutdown(&service.proxy, Shutdown::Both);
+        service.dialer.stop();
+        for thread in threads {
+            // One that panicked has dropped its connections, which records their ends.
+            let _ = thread.join();
+        }
+    }
+}
+
+fn spawn(name: &str, run: impl FnOnce() + Send + 'static) -> io::Result<JoinHandle<()>> {
+    thread::Builder::new().name(name.to_owned()).spawn(run)
+}
+
+impl Service {
+    /// Hears the egress process until it is gone.
+    fn serve(self: &Arc<Self>, ends: &mpsc::Sender<Ended>) {
+        let (alive, gone) = mpsc::channel::<()>();
+        let looking = Arc::clone(self);
+        // Without it a reload ends a connection only when that sends something.
+        let looks = spawn("connection-looks", move || looking.look(&gone));
+        loop {
+            match packet::receive(&self.proxy, RecvFlags::empty()) {
+                Ok(Some((message, _))) => self.hear(message, ends),
+                Ok(None) => break,
+                Err(error) => {
+                    tracing::error!(%error, "the egress process says what nobody understands");
+                    break;
+                }
+            }
+        }
+        drop(alive);
+        let is_stopping = self.is_stopping.load(Ordering::Acquire);
+        if !is_stopping {
+            (self.notify)(
+                "portcullis: warning: the egress process ended: programs in the sandbox reach no host \
+                 any more until the session is started again",
+            );
+        }
+        let (end, detail) = match is_stopping {
+            true => (End::Ended, ""),
+            false => (End::Reset, "the egress process ended"),
+        };
+        for (_, opened) in self.open().drain() {
+            let reason = Reason::new(end, detail);
+            // The threads that record live until `ends` is dropped.
+            let _ = ends.send(Ended { opened, bytes: (0, 0), reason });
+        }
+        let _ = looks.map(JoinHandle::join);
+    }
+
+    fn hear(self: &Arc<Self>, message: FromProxy, ends: &mpsc::Sender<Ended>) {
+        match message {
+            FromProxy::Connect { id, host, port } => {
+                let service = Arc::clone(self);
+                let attempts = self.attempts.fetch_add(1, Ordering::AcqRel);
+                let run = move || {
+                    service.connect(id, &host, port);
+                    service.attempts.fetch_sub(1, Ordering::AcqRel);
+                };
+                if attempts >= MAX_ATTEMPTS || spawn("connection", run).is_err() {
+                    self.attempts.fetch_sub(1, Ordering::AcqRel);
+                    self.refuse(id, Refused::busy());
+                }
+            }
+            FromProxy::Sending { id, bytes } => {
+                let counted = self.open().get(&id).map(|opened| opened.connection.account(bytes));
+                let reply = match counted {
+                    Some(Ok(())) => ToProxy::Counted { id },
+                    Some(Err(_)) | None => ToProxy::Close { id },
+                };
+                self.send(&reply, None);
+            }
+            FromProxy::Closed { id, bytes_in, bytes_out, reason } => {
+                if let Some(opened) = self.open().remove(&id) {
+                    let _ = ends.send(Ended { opened, bytes: (bytes_in, bytes_out), reason });
+                }
+            }
+        }
+    }
+
+    /// Closes connections that the policy of now denies.
+    fn look(&self, gone: &mpsc::Receiver<()>) {
+        while gone.recv_timeout(LOOK_INTERVAL) == Err(mpsc::RecvTimeoutError::Timeout) {
+            let open = self.open();
+            let denied = open.iter().filter(|(_, opened)| opened.connection.account(0).is_err());
+            let denied: Vec<_> = denied.map(|(id, _)| *id).collect();
+            drop(open);
+            for id in denied {
+                self.send(&ToProxy::Close { id }, None);
+            }
+        }
+    }
+
+    fn connect(&self, id: Id, host: &str, port: u16) {
+        match self.attempt(host, port) {
+            Ok((opened, socket)) => {
+                self.open().insert(id, opened);
+                if !self.send(&ToProxy::Opened { id }, Some(&socket)) {
+                    // Nobody says when it ends.
+                    self.open().remove(&id);
+                }
+            }
+            Err(refused) => self.refuse(id, refused),
+        }
+    }
+
+    /// Decides, looks up, decides again, and connects.
+    fn attempt(&self, host: &str, port: u16) -> Result<(Opened, OwnedFd), Refused> {
+        let to = match Host::parse(host) {
+            Ok(host) => Connect { host, port },
+            Err(error) => {
+                let shown = format!("{host}:{port}");
+                let refusal = Refusal::Parameters(error.to_string());
+                self.gateway.refuse(&self.session, "connect", Some(&shown), &refusal);
+                return Err(Refused::no_host(&error.to_string()));
+            }
+        };
+        let client = Client::asking(&*self.approver);
+        let attempt = self.gateway.connect(&self.session, &to, client);
+        let attempt = attempt.map_err(|error| Refused::because(&error, &to))?;
+        let candidates = self.dialer.resolve(&to.host.to_string());
+        let candidates = candidates.map_err(|error| Refused::unreachable(&error, &to))?;
+        let mut refused =
+            Refused::unreachable(&DialError::Failed("it has no address".to_owned()), &to);
+        for candidate in candidates {
+            if candidate.is_own {
+                self.gateway.know_own_address(candidate.address);
+            }
+            match attempt.open(candidate.address, client) {
+                Ok(connection) => match self.dial(&attempt, connection) {
+                    Ok((connection, socket)) => return Ok((Opened { connection, to }, socket)),
+                    Err(error) => refused = Refused::unreachable(&error, &to),
+                },
+                Err(error) => refused = Refused::because(&error, &to),
+            }
+        }
+        Err(refused)
+    }
+
+    /// Connects to the address that was decided on.
+    fn dial(
+        &self,
+        attempt: &ConnectionAttempt,
+        connection: OpenConnection,
+    ) -> Result<(OpenConnection, OwnedFd), DialError> {
+        let address = SocketAddr::new(connection.address(), attempt.target().port);
+        match self.dialer.dial(address) {
+            Ok(socket) => Ok((connection, socket)),
+            Err(error) => {
+                let detail = error.to_string();
+                let reason = EndReason::Unreachable;
+                let end =
+                    ConnectionEnd { bytes_in: 0, bytes_out: 0, reason, detail: Some(&detail) };
+                self.close(connection, end);
+                Err(error)
+            }
+        }
+    }
+
+    /// Records ends until there are no more.
+    fn record(&self, ended: &Mutex<mpsc::Receiver<Ended>>) {
+        loop {
+            let next = ended.lock().unwrap_or_else(PoisonError::into_inner).recv();
+            let Ok(Ended { opened, bytes: (bytes_in, bytes_out), reason }) = next else { return };
+            let Opened { connection, to } = opened;
+            let Reason { end, detail } = reason;
+            if end == End::Refused {
+                self.note(&to, &detail);
+            }
+            let reason = match end {
+                End::Closed => EndReason::Closed,
+                End::Refused => EndReason::Refused,
+                End::Timeout => EndReason::Timeout,
+                End::Reset => EndReason::Reset,
+                End::Ended => EndReason::Ended,
+                End::Denied => EndReason::Denied,
+            };
+            let detail = Some(&*detail).filter(|detail| !detail.is_empty());
+            self.close(connection, ConnectionEnd { bytes_in, bytes_out, reason, detail });
+        }
+    }
+
+    fn close(&self, connection: OpenConnection, end: ConnectionEnd<'_>) {
+        if let Err(error) = connection.close(end) {
+            // The log refuses everything then, also the next connection.
+            tracing::error!(%error, "cannot record the end of a connection");
+        }
+    }
+
+    /// Tells a person why a connection was cut off, which a program in TLS is not told.
+    fn note(&self, to: &Connect, detail: &str) {
+        let note = format!("portcullis: warning: a connection to `{to}` was cut off: {detail}");
+        let mut noted = self.noted.lock().unwrap_or_else(PoisonError::into_inner);
+        if noted.len() < MAX_NOTES && noted.insert(note.clone()) {
+            (self.notify)(&note);
+        }
+    }
+
+    fn refuse(&self, id: Id, refused: Refused) {
+        let Refused { status, phrase, text } = refused;
+        self.send(&ToProxy::Refused { id, status, phrase, text }, None);
+    }
+
+    /// Tells the egress process something; false if it is gone, which is noticed where it is heard.
+    fn send(&self, message: &ToProxy, socket: Option<&OwnedFd>) -> bool {
+        let socket = socket.map(OwnedFd::as_fd);
+        packet::send(&self.proxy, message, socket, SendFlags::empty()).is_ok()
+    }
+
+    fn open(&self) -> MutexGuard<'_, HashMap<Id, Opened>> {
+        self.open.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Refused {
+    fn new(status: u16, phrase: impl Into<String>, text: impl std::fmt::Display) -> Self {
+        Self { status, phrase: phrase.into(), text: format!("portcullis: {text}\n") }
+    }
+
+    /// The gateway says no.
+    fn because(error: &Error, to: &Connect) -> Self {
+        if error.kind() != ErrorKind::Denied {
+            let text = format_args!("no connection to `{to}` is opened: {error}");
+            return Self::new(503, "Gateway cannot decide", text);
+        }
+        let rule = error.rule().unwrap_or("default");
+        let why = error.reason().map(|why| format!(": {why}")).unwrap_or_default();
+        let text = format_args!(
+            "the policy denies a connection to `{to}`, by rule `{rule}`{why}\nhelp: the operator can \
+             allow it in `[[network.rules]]`; `portcullis policy explain connect {to}` says more"
+        );
+        Self::new(403, format!("Denied by rule {rule}"), text)
+    }
+
+    fn no_host(why: &str) -> Self {
+        Self::new(400, "No host", format_args!("the request names no host: {why}"))
+    }
+
+    fn unreachable(error: &DialError, to: &Connect) -> Self {
+        match error {
+            DialError::Gone => {
+                let text = "the connector ended: no connection is opened until the session is started \
+                            again";
+                Self::new(502, "Connector is gone", text)
+            }
+            DialError::Failed(why) => {
+                Self::new(502, "Cannot connect", format_args!("cannot connect to `{to}`: {why}"))
+            }
+        }
+    }
+
+    fn busy() -> Self {
+        let text = "too many connections are being opened at once";
+        Self::new(503, "Too many connections", text)
+    }
+}

@@ -1,0 +1,108 @@
+//! Reading from and writing to sockets without a buffer for each.
+
+use std::{
+    cell::{Cell, RefCell},
+    io,
+};
+
+use rustix::net::Shutdown;
+use tokio::net::TcpStream;
+
+/// The most that is read at once, in bytes.
+const MAX_CHUNK: usize = 64 * 1024;
+/// The least, when there are many connections.
+const MIN_CHUNK: usize = 4 * 1024;
+/// What all connections together may have read and not written, about.
+const MAX_HELD: usize = 16 << 20;
+
+/// The room for what was just read, which all connections share, and how many these are.
+#[derive(Debug)]
+pub(crate) struct Scratch {
+    bytes: RefCell<Vec<u8>>,
+    connections: Cell<usize>,
+}
+
+impl Scratch {
+    pub(crate) fn new() -> Self {
+        Self { bytes: RefCell::new(vec![0; MAX_CHUNK]), connections: Cell::new(0) }
+    }
+
+    /// Counts a connection as long as the result lives.
+    pub(crate) fn enter(&self) -> Entered<'_> {
+        self.connections.set(self.connections.get() + 1);
+        Entered(self)
+    }
+
+    /// Reads what there is, once there is something; nothing at the end of the stream.
+    pub(crate) async fn read(&self, from: &TcpStream) -> io::Result<Vec<u8>> {
+        loop {
+            from.readable().await?;
+            let mut scratch = self.bytes.borrow_mut();
+            match from.try_read(self.room(&mut scratch)) {
+                Ok(got) => return Ok(scratch.get(..got).unwrap_or_default().to_vec()),
+                Err(error) if is_passing(&error) => {}
+                Err(error) => return Err(error),
+            }
+        }
+    }
+
+    /// Passes on what there is, once there is something, and says how much; 0 at the end of the
+    /// stream.
+    pub(crate) async fn pass(&self, from: &TcpStream, to: &TcpStream) -> io::Result<usize> {
+        let (got, rest) = loop {
+            from.readable().await?;
+            let mut scratch = self.bytes.borrow_mut();
+            match from.try_read(self.room(&mut scratch)) {
+                Ok(got) => {
+                    let bytes = scratch.get(..got).unwrap_or_default();
+                    let written = match to.try_write(bytes) {
+                        Ok(written) => written,
+                        Err(error) if is_passing(&error) => 0,
+                        Err(error) => return Err(error),
+                    };
+                    break (got, bytes.get(written..).unwrap_or_default().to_vec());
+                }
+                Err(error) if is_passing(&error) => {}
+                Err(error) => return Err(error),
+            }
+        };
+        write(to, &rest).await?;
+        Ok(got)
+    }
+
+    fn room<'a>(&self, scratch: &'a mut [u8]) -> &'a mut [u8] {
+        let share = MAX_HELD / self.connections.get().max(1);
+        scratch.get_mut(..share.clamp(MIN_CHUNK, MAX_CHUNK)).unwrap_or_default()
+    }
+}
+
+/// A connection that is counted.
+#[derive(Debug)]
+pub(crate) struct Entered<'a>(&'a Scratch);
+
+impl Drop for Entered<'_> {
+    fn drop(&mut self) {
+        self.0.connections.set(self.0.connections.get().saturating_sub(1));
+    }
+}
+
+/// Writes all of it.
+pub(crate) async fn write(to: &TcpStream, mut bytes: &[u8]) -> io::Result<()> {
+    while !bytes.is_empty() {
+        match to.try_write(bytes) {
+            Ok(written) => bytes = bytes.get(written..).unwrap_or_default(),
+            Err(error) if is_passing(&error) => to.writable().await?,
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(())
+}
+
+/// Says that nothing more comes. A peer that is gone need not hear it.
+pub(crate) fn end(stream: &TcpStream) {
+    let _ = rustix::net::shutdown(stream, Shutdown::Write);
+}
+
+fn is_passing(error: &io::Error) -> bool {
+    matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted)
+}

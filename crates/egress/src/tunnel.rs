@@ -1,0 +1,103 @@
+//! Copying between a program and a server.
+
+use std::{io, pin::pin};
+
+use tokio::{net::TcpStream, select, sync::oneshot};
+
+use crate::{
+    body::Framing,
+    link::Open,
+    messages::{End, Reason},
+    stream::{self, Scratch},
+};
+
+/// What is wrong with a body whose end nobody can tell.
+pub(crate) const NO_END: &str = "the body of the request has no end";
+
+/// What there is to copy.
+pub(crate) struct Copying<'a> {
+    pub(crate) client: &'a TcpStream,
+    pub(crate) open: &'a Open,
+    /// The gateway process says that the connection is to be closed, and why.
+    pub(crate) closing: &'a mut oneshot::Receiver<Reason>,
+    pub(crate) scratch: &'a Scratch,
+    /// What the program sent already.
+    pub(crate) received: Vec<u8>,
+    /// One request, whose body is all that goes to the server behind `received`; else everything.
+    pub(crate) framing: Option<Framing>,
+}
+
+impl Copying<'_> {
+    /// Copies to the end, and returns why it ended.
+    pub(crate) async fn run(self) -> Reason {
+        let Self { client, open, closing, scratch, received, framing } = self;
+        let is_one_request = framing.is_some();
+        let mut outward = pin!(outward(client, open, scratch, received, framing));
+        let mut inward = pin!(inward(client, open, scratch));
+        let both = async {
+            select! {
+                sent = &mut outward => {
+                    sent?;
+                    inward.await
+                }
+                received = &mut inward => {
+                    received?;
+                    if is_one_request { Ok(()) } else { outward.await }
+                }
+            }
+        };
+        select! {
+            ended = both => match ended {
+                Ok(()) => Reason::new(End::Closed, ""),
+                Err(reason) => reason,
+            },
+            reason = closing => reason.unwrap_or(Reason::new(End::Ended, "")),
+        }
+    }
+}
+
+/// Copies from the program to the server.
+async fn outward(
+    client: &TcpStream,
+    open: &Open,
+    scratch: &Scratch,
+    received: Vec<u8>,
+    mut framing: Option<Framing>,
+) -> Result<(), Reason> {
+    let mut next = received;
+    loop {
+        open.sending(next.len()).await;
+        stream::write(&open.server, &next).await.map_err(|error| lost("server", &error))?;
+        next = scratch.read(client).await.map_err(|error| lost("program", &error))?;
+        if next.is_empty() {
+            stream::end(&open.server);
+            return Ok(());
+        }
+        if let Some(framing) = &mut framing {
+            let taken = framing.take(&next).map_err(|_| Reason::new(End::Refused, NO_END))?;
+            if taken == 0 {
+                // Another request, which nobody reads.
+                return Ok(());
+            }
+            next.truncate(taken);
+        }
+    }
+}
+
+/// Copies from the server to the program.
+async fn inward(client: &TcpStream, open: &Open, scratch: &Scratch) -> Result<(), Reason> {
+    loop {
+        match scratch.pass(&open.server, client).await {
+            Ok(0) => {
+                stream::end(client);
+                return Ok(());
+            }
+            Ok(bytes) => open.received(bytes),
+            Err(error) => return Err(lost("server or program", &error)),
+        }
+    }
+}
+
+fn lost(whom: &str, error: &io::Error) -> Reason {
+    Reason::new(End::Reset, format!("the {whom} is gone: {error}"))
+}
