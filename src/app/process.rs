@@ -3,7 +3,7 @@
 
 use std::{
     io::{self, IsTerminal as _},
-    os::fd::OwnedFd,
+    os::{fd::OwnedFd, unix::process::CommandExt as _},
     process::{Command, ExitCode, Stdio},
 };
 
@@ -70,9 +70,26 @@ pub(crate) fn note_terminal(command: &str, partner: &str) {
 
 /// Starts this binary again as `command`.
 pub(crate) fn spawn(command: &str) -> Result<(Child, Channel), Failure> {
+    start(&mut again(command))
+}
+
+/// The same in a process group of its own, where no signal of a terminal comes, and without the
+/// operator's environment.
+pub(crate) fn spawn_apart(command: &str) -> Result<(Child, Channel), Failure> {
+    let mut command = again(command);
+    // Names are looked up as they are, and no domain is appended (resolv.conf(5)).
+    start(command.env_clear().env("LOCALDOMAIN", ".").current_dir("/").process_group(0))
+}
+
+fn again(command: &str) -> Command {
+    let mut again = Command::new("/proc/self/exe");
+    again.args([command.to_owned(), std::process::id().to_string()]);
+    again
+}
+
+fn start(command: &mut Command) -> Result<(Child, Channel), Failure> {
     let (ours, theirs) = Channel::pair().or_fail("cannot start a process")?;
-    let child = Command::new("/proc/self/exe")
-        .args([command.to_owned(), std::process::id().to_string()])
+    let child = command
         .stdin(OwnedFd::from(theirs))
         .stdout(Stdio::null())
         .spawn()

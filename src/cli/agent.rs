@@ -4,6 +4,7 @@
 pub(super) mod agent_config;
 mod agent_limits;
 pub(super) mod command;
+pub(super) mod egress;
 pub(super) mod gateway_process;
 mod gateway_start;
 mod notices;
@@ -17,4 +18,5 @@ pub(super) mod start;
 pub(super) mod supervisor;
 pub(super) mod workspaces;
 
+pub(crate) use egress::run_if_egress;
 pub(crate) use gateway_process::run_if_gate;

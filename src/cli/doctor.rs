@@ -125,7 +125,9 @@ fn examine(args: &Args) -> Result<Vec<Check>, Failure> {
         }
     }
     checks.extend(test.into_iter().flat_map(|found| {
-        [Some(found.mount), found.limits, Some(found.check)].into_iter().flatten()
+        [Some(found.mount), Some(found.proxy), found.limits, Some(found.check)]
+            .into_iter()
+            .flatten()
     }));
     Ok(checks)
 }

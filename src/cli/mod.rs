@@ -92,6 +92,7 @@ pub fn main() -> ExitCode {
     let hidden = cell::run_if_stage()
         .or_else(cell::run_if_program)
         .or_else(agent::run_if_gate)
+        .or_else(agent::run_if_egress)
         .or_else(serve::run_if_front)
         .or_else(serve::run_if_worker)
         .or_else(demo::run_if_agent)

@@ -15,7 +15,9 @@ use super::agent::{
     options::SandboxOptions,
     protocol::{Acp, Service},
     repository,
-    start::{Broker, Wish, await_confined, build, explain, introduce, start_gate, warn},
+    start::{
+        Broker, Wish, await_confined, build, explain, introduce, start_egress, start_gate, warn,
+    },
     supervisor::{Ended, Manner, Supervisor},
     workspaces::finish,
 };
@@ -124,7 +126,9 @@ pub(crate) fn run(mut args: Args) -> Result<ExitCode, Failure> {
     let watches = workspaces.watches(&paths, shared);
     let otherwise =
         if args.mount { "or leave `--mount` out" } else { "or take another `--source`" };
-    let (built, missing) = build(&mut gate, &mut cell, wish, otherwise)?;
+    let (mut built, missing) = build(&mut gate, &mut cell, wish, otherwise)?;
+    let egress = start_egress(&mut built, &cell, &opened.policy)?;
+    let (_egress, links) = egress.unzip();
     let pending = built.test().map_err(explain)?;
     warn(&pending.report);
     let is_denied = !pending.report.denied.is_empty();
@@ -146,7 +150,7 @@ pub(crate) fn run(mut args: Args) -> Result<ExitCode, Failure> {
     ways.note(&mut facts);
     facts.insert("mcp".to_owned(), mcp(&pending, &args, &ways).into());
     agent_config::warn(&cell, &mut facts);
-    let session = introduce(&mut gate, &pending, &cell, facts)?.session;
+    let session = introduce(&mut gate, (&pending, links), &cell, facts)?.session;
     let has_mount = pending.report.mount;
     let shipping = workspaces.ship()?;
     for opened in workspaces.all() {

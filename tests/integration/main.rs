@@ -34,6 +34,7 @@ mod differential;
 mod disk;
 mod doctor;
 mod doors;
+mod egress;
 mod fast_agent;
 mod fast_agent_confined;
 mod fast_agent_editor;

@@ -22,7 +22,10 @@ use super::{
     options::SandboxOptions,
     protocol::Service,
     repository,
-    start::{Broker, Recorded, Wish, await_confined, build, explain, introduce, start_gate, warn},
+    start::{
+        Broker, Recorded, Wish, await_confined, build, explain, introduce, start_egress,
+        start_gate, warn,
+    },
     supervisor::{Ended, GRACE, Manner, Supervisor},
     workspaces::finish,
 };
@@ -220,7 +223,9 @@ impl Command {
         };
         let mut gate = start_gate(&self.sandbox, &workspaces, &agent, &shared, service, wish, &[])?;
         let watches = workspaces.watches(&paths, shared);
-        let (built, _) = build(&mut gate, &mut cell, wish, "`portcullis doctor` says more")?;
+        let (mut built, _) = build(&mut gate, &mut cell, wish, "`portcullis doctor` says more")?;
+        let egress = start_egress(&mut built, &cell, &workspaces.main.policy)?;
+        let (_egress, links) = egress.unzip();
         let pending = built.test().map_err(explain)?;
         warn(&pending.report);
         if !pending.report.mount {
@@ -237,7 +242,7 @@ impl Command {
         if self.is_on_terminal() {
             facts.insert("pseudoTerminal".to_owned(), true.into());
         }
-        let Recorded { session, records } = introduce(&mut gate, &pending, &cell, facts)?;
+        let Recorded { session, records } = introduce(&mut gate, (&pending, links), &cell, facts)?;
         let shipping = workspaces.ship()?;
         for opened in workspaces.all() {
             if !repository::prepare(&pending, opened, &session, (&signals, self.timeout))? {

@@ -40,13 +40,15 @@ use crate::{
         session::session,
         stderr,
     },
+    cli::announcer::Announcer,
+    egress::Egress,
     mcp::{
         self,
         attach::AttachTokens,
         paths::Roots,
         sandbox_socket::{Connections, SandboxSocket},
     },
-    model::Door,
+    model::{Door, Session},
     sandbox::{Channel, become_gate, stop_signals, suspend_signal},
 };
 
@@ -99,7 +101,8 @@ fn run(parent: u32) -> Result<(), Failure> {
         logging::start(&options, main.state_path())?;
     }
     let (introduced, shared) = gateway_start::start(&channel, given, &session, order.mount)?;
-    let Introduced { started, mounted, agent, streams } = introduced;
+    let Introduced { started, mounted, agent, streams, egress } = introduced;
+    let egress = egress.map(|ends| serve_egress(&started, ends)).transpose()?;
     let place = if mounted.is_empty() { mcp::Place::Cell } else { mcp::Place::Mounted };
     let serving = Serving {
         channel: &channel,
@@ -124,6 +127,9 @@ fn run(parent: u32) -> Result<(), Failure> {
     for mounted in mounted {
         is_over &= mounted.end(end.saturating_duration_since(Instant::now()));
     }
+    if let Some(egress) = egress {
+        egress.stop(STOP_TIMEOUT);
+    }
     served?;
     let stopped: Vec<_> = started.into_iter().map(|started| started.stop(STOP_TIMEOUT)).collect();
     stopped.into_iter().try_for_each(|stopped| stopped.map(drop))?;
@@ -133,6 +139,17 @@ fn run(parent: u32) -> Result<(), Failure> {
             "a mount was stopped while a request was under way, of which the log may have no record",
         )),
     }
+}
+
+/// Serves the proxy of the sandbox by the policy of the first workspace.
+fn serve_egress(started: &[Started], ends: [OwnedFd; 2]) -> Result<Egress, Failure> {
+    const DOING: &str = "cannot serve the proxy";
+    let started = started.first().ok_or_else(|| Failure::new(DOING))?;
+    let session = Session { door: Door::Proxy, ..started.session.clone() };
+    let announcer = Announcer { state: started.state_path.clone() };
+    let gateway = Arc::clone(&started.gateway);
+    Egress::start(gateway, session, ends, Box::new(announcer), |line| errln!("{line}"))
+        .or_fail(DOING)
 }
 
 /// What is served, and the broker, which gives orders.

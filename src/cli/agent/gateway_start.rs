@@ -73,6 +73,15 @@ pub(super) struct Introduced {
     pub(super) agent: Agent,
     /// The agent's streams, and what its MCP clients come from.
     pub(super) streams: Vec<OwnedFd>,
+    /// The ends of the egress process and of the connector, if its programs have a proxy.
+    pub(super) egress: Option<[OwnedFd; 2]>,
+}
+
+/// What the broker hands over with the agent.
+struct Arrived {
+    agent: Agent,
+    streams: Vec<OwnedFd>,
+    egress: Option<[OwnedFd; 2]>,
 }
 
 /// Confines this process to the workspaces that were `given`, and records the start of the
@@ -162,14 +171,14 @@ fn introduce(
     mounts: Option<Vec<mount::Order>>,
 ) -> Result<Introduced, Failure> {
     let Some(mounts) = mounts else {
-        let (mut agent, streams) = introduced(channel)?;
+        let Arrived { mut agent, streams, egress } = introduced(channel)?;
         let found = std::mem::take(&mut agent.facts);
         let start = |(recovered, mut facts): (Recovered, BTreeMap<_, _>)| {
             facts.extend(found.clone());
             recovered.start(session.clone(), facts)
         };
         let started = recovered.into_iter().map(start).collect::<Result<_, _>>()?;
-        return Ok(Introduced { started, mounted: Vec::new(), agent, streams });
+        return Ok(Introduced { started, mounted: Vec::new(), agent, streams, egress });
     };
     let mut started = Vec::new();
     for ((recovered, mut facts), mount) in recovered.into_iter().zip(&mounts) {
@@ -186,7 +195,9 @@ fn introduce(
     };
     let mounted = started.iter().zip(mounts).map(serve).collect::<Result<Vec<_>, _>>()?;
     match introduced_in(channel, &started) {
-        Ok((agent, streams)) => Ok(Introduced { started, mounted, agent, streams }),
+        Ok(Arrived { agent, streams, egress }) => {
+            Ok(Introduced { started, mounted, agent, streams, egress })
+        }
         Err(error) => {
             // No program ran.
             for mounted in mounted {
@@ -198,17 +209,26 @@ fn introduce(
 }
 
 /// Waits for an agent in mounts that are served, and records what its sandbox is.
-fn introduced_in(channel: &Channel, started: &[Started]) -> Result<(Agent, Vec<OwnedFd>), Failure> {
+fn introduced_in(channel: &Channel, started: &[Started]) -> Result<Arrived, Failure> {
     channel.send(&Progress::Mounted, &[]).or_fail("cannot answer the broker")?;
-    let (mut agent, streams) = introduced(channel)?;
-    let facts = std::mem::take(&mut agent.facts);
+    let mut arrived = introduced(channel)?;
+    let facts = std::mem::take(&mut arrived.agent.facts);
     for started in started {
         let recorded = started.gateway.note(&started.session, SANDBOX, facts.clone());
         recorded.or_fail("cannot record what the sandbox is")?;
     }
-    Ok((agent, streams))
+    Ok(arrived)
 }
 
-fn introduced(channel: &Channel) -> Result<(Agent, Vec<OwnedFd>), Failure> {
-    channel.receive::<Agent>().or_fail("the agent did not start")
+fn introduced(channel: &Channel) -> Result<Arrived, Failure> {
+    let (agent, mut streams) = channel.receive::<Agent>().or_fail("the agent did not start")?;
+    let egress = match agent.proxy {
+        true => {
+            let ends = streams.split_off(streams.len().saturating_sub(2));
+            let wrong = |_| Failure::new("no ends of the egress process came with the agent");
+            Some(ends.try_into().map_err(wrong)?)
+        }
+        false => None,
+    };
+    Ok(Arrived { agent, streams, egress })
 }

@@ -69,6 +69,12 @@ pub(in crate::cli) struct SandboxOptions {
     /// The file that the preset came from.
     #[arg(skip)]
     preset_file: Option<PathBuf>,
+    /// The network that the preset gives where nothing else does.
+    #[arg(skip)]
+    preset_network: Vec<Reach>,
+    /// The ports on which it lets the agent listen there.
+    #[arg(skip)]
+    preset_listen: Vec<u16>,
     /// The file names of the preset's programs.
     #[arg(skip)]
     preset_programs: Vec<String>,
@@ -90,12 +96,8 @@ impl SandboxOptions {
         let reaches: Result<Vec<_>, _> =
             preset.network.iter().map(|reach| parse_reach(reach)).collect();
         let reaches = reaches.map_err(|why| wrong(&why))?;
-        if self.agent_network.is_empty() {
-            self.agent_network = reaches;
-            if self.agent_listen.is_empty() {
-                self.agent_listen.clone_from(&preset.listen);
-            }
-        }
+        self.preset_network = reaches;
+        self.preset_listen.clone_from(&preset.listen);
         let variables = preset.env.iter().chain(&preset.set).cloned();
         self.agent_env = variables.chain(std::mem::take(&mut self.agent_env)).collect();
         self.preset_file = file;
@@ -166,7 +168,14 @@ impl SandboxOptions {
             &self.agent_limit,
             opened.policy.agent().limits,
         ));
-        cell.network = network(&self.agent_network, &self.agent_listen)?;
+        let may_connect = opened.policy.network().may_allow();
+        cell.proxy = may_connect && self.agent_network.is_empty();
+        // Rules of hosts take the place of a preset's ports.
+        let is_presets = self.agent_network.is_empty() && !may_connect;
+        let reaches = if is_presets { &self.preset_network } else { &self.agent_network };
+        let is_presets = is_presets && self.agent_listen.is_empty();
+        let listen = if is_presets { &self.preset_listen } else { &self.agent_listen };
+        cell.network = network(reaches, listen)?;
         if let Some(preset) = self.preset.as_deref().filter(|_| floor > Enforcement::None) {
             let added = cell.read_programs(&self.preset_programs).map_err(Failure::new)?;
             if !added.is_empty() {

@@ -10,6 +10,7 @@ use nix::sys::signalfd::SignalFd;
 use serde_json::{Value, json};
 
 use super::{
+    egress::{Egress, Links},
     gateway_process,
     options::SandboxOptions,
     protocol::{self, Progress, Service},
@@ -26,6 +27,7 @@ use crate::{
         process, signer,
     },
     model::AgentName,
+    policy::Policy,
     sandbox::{
         BuiltCell, Cell, Channel, DeniedGrant, Enforcement, LaunchError, Mechanism, Mount, Network,
         NoMount, PendingAgent, Report, not_dumpable, raise_file_limit, stop_signals,
@@ -227,11 +229,11 @@ pub(in crate::cli) struct Recorded {
     pub(in crate::cli) records: Vec<u64>,
 }
 
-/// Hands the waiting agent's streams to the gate, and returns when the start, with the
+/// Hands the waiting agent's streams and its proxy to the gate, and returns when the start, with the
 /// `facts`, is on record.
 pub(in crate::cli) fn introduce(
     gate: &mut Gate,
-    pending: &PendingAgent,
+    (pending, egress): (&PendingAgent, Option<Links>),
     cell: &Cell,
     mut facts: BTreeMap<String, Value>,
 ) -> Result<Recorded, Failure> {
@@ -240,19 +242,48 @@ pub(in crate::cli) fn introduce(
         Network::Connect { ports, dns, .. } => json!({ "ports": ports, "dns": dns }),
     };
     facts.insert("agentNetwork".to_owned(), network);
+    if egress.is_some() {
+        facts.insert("proxy".to_owned(), true.into());
+    }
     let opened = pending.hatch.iter().flatten();
     let entrance = opened.clone().map(|opened| opened.entrance.clone()).next();
     let granted = cell.read.iter().chain(&cell.write).map(|grant| grant.path.clone()).collect();
     let names = cell.environment.keys().filter_map(|name| name.to_str());
     let variables = names.map(str::to_owned).collect();
-    let agent = protocol::Agent { facts, entrance, granted, variables };
+    let proxy = egress.is_some();
+    let agent = protocol::Agent { facts, entrance, granted, variables, proxy };
     let mut streams: Vec<_> = pending.streams.iter().flatten().map(OwnedFd::as_fd).collect();
     streams.extend(opened.map(|opened| opened.descriptor.as_fd()));
+    streams.extend(egress.iter().flatten().map(OwnedFd::as_fd));
     gate.tell(&agent, &streams, "cannot hand the agent to the gate")?;
     match gate.next()? {
         Progress::Started { session, records } => Ok(Recorded { session, records }),
         _ => Err(Failure::new("the gate lost its way")),
     }
+}
+
+/// Starts what serves the sandbox's proxy, if it has one, and says where a policy's rules of hosts have
+/// no effect.
+pub(in crate::cli) fn start_egress(
+    built: &mut BuiltCell,
+    cell: &Cell,
+    policy: &Policy,
+) -> Result<Option<(Egress, Links)>, Failure> {
+    if let Some(listener) = built.proxy.take() {
+        return Egress::start(&listener).map(Some);
+    }
+    match cell.network {
+        Network::Connect { .. } if policy.network().may_allow() => errln!(
+            "portcullis: warning: `--agent-network` lets the agent connect past the rules of \
+             `[network]`: no connection is decided or recorded"
+        ),
+        Network::None if cell.proxy => errln!(
+            "portcullis: warning: the agent reaches no host, also none that `[network]` allows: its \
+             proxy needs a network namespace"
+        ),
+        _ => {}
+    }
+    Ok(None)
 }
 
 /// Warns of what is weaker than it could be, and of what the agent was given in vain.

@@ -1,7 +1,10 @@
 //! The self-test: a cell is made as `run` makes it, tested from inside, and
 //! taken down before anything is executed in it.
 
-use std::path::{Path, PathBuf};
+use std::{
+    os::fd::OwnedFd,
+    path::{Path, PathBuf},
+};
 
 use serde_json::json;
 
@@ -11,7 +14,9 @@ use crate::{
         agent_sandbox::{Ground, HOME_OUT_OF_REACH, plain_cell},
         failure::Failure,
     },
+    cli::agent::egress::Egress,
     operator_files,
+    policy::Network,
     sandbox::{
         BuiltCell, Cell, EnforcedLimit, EnforcedLimits, Enforcement, Grant, LaunchError, Mechanism,
         Report, own_program,
@@ -33,6 +38,8 @@ pub(super) struct Found {
     pub(super) mount: Check,
     /// What limits the programs of a cell.
     pub(super) limits: Option<Check>,
+    /// Whether it could have a proxy.
+    pub(super) proxy: Check,
     /// Whether a full cell could be made.
     pub(super) full: bool,
 }
@@ -47,11 +54,14 @@ pub(super) fn test(ground: &Ground<'_>, home: &Path, partial: bool) -> Result<Fo
     cell.limits.cpu.get_or_insert(MANY);
     let traces = Traces::before(home);
     let launched = launch(&cell);
-    (cell.hatch, cell.mount) = (false, true);
-    let mount = judge_mount(cell.build());
+    (cell.hatch, cell.mount, cell.proxy) = (false, true, true);
+    let mut built = cell.build();
+    let listener = built.as_mut().ok().and_then(|built| built.proxy.take());
+    let proxy = judge_proxy(listener.as_ref(), ground.policy.network());
+    let mount = judge_mount(built);
     traces.remove();
     let limits = launched.as_ref().ok().map(|(report, _)| judge_limits(&report.limits));
-    let found = |check, full| Found { check, mount, limits, full };
+    let found = |check, full| Found { check, mount, proxy, limits, full };
     Ok(match launched {
         Ok((report, mcp)) => {
             let full = report.enforcement == Enforcement::Full;
@@ -135,6 +145,39 @@ fn judge_limits(limits: &EnforcedLimits) -> Check {
         ),
     };
     check.facts(facts)
+}
+
+/// Whether programs could have a proxy, with the processes behind it, by which they reach the hosts that
+/// the policy allows.
+fn judge_proxy(listener: Option<&OwnedFd>, network: &Network) -> Check {
+    const NAME: &str = "proxy";
+    let rules = network.may_allow();
+    let mode = network.mode().as_str();
+    let started = match listener {
+        Some(listener) => Egress::start(listener).map(drop).map_err(|why| why.message().to_owned()),
+        None => Err("a sandbox has no network namespace here".to_owned()),
+    };
+    let facts = |possible: bool| json!({ "possible": possible, "rules": rules, "mode": mode });
+    match started {
+        Ok(()) => {
+            let means = match rules {
+                true => "programs reach the hosts that the policy allows",
+                false => "the policy allows no host, so programs get none",
+            };
+            Check::new(NAME, Status::Ok, "possible", means).facts(facts(true))
+        }
+        Err(why) => {
+            let status = if rules { Status::Warning } else { Status::Ok };
+            Check::new(
+                NAME,
+                status,
+                why,
+                "programs reach no host, also none that the policy allows",
+            )
+            .help("see `namespaces` and `self-test`")
+            .facts(facts(false))
+        }
+    }
 }
 
 /// What was found, and whether the agent's MCP client could reach the gate. The cell is

@@ -1,0 +1,158 @@
+//! What a program tries to reach another host than one that it may, or to keep the proxy busy.
+
+use std::net::UdpSocket;
+
+use super::*;
+
+#[test]
+fn no_way_leads_round_the_proxy() {
+    let server = Server::http();
+    let net = Net::new(server.port, "");
+    let udp = UdpSocket::bind("127.0.0.1:0").unwrap();
+    let ports = [server.port, udp.local_addr().unwrap().port().into()];
+    let tried = net.client("around", &ports);
+    let worked: Vec<_> =
+        tried.as_object().unwrap().iter().filter(|(_, got)| *got == "ok").collect();
+    assert!(worked.is_empty(), "{worked:?}");
+    assert_eq!(server.seen().len(), 0);
+    assert_eq!(net.connects().len(), 0);
+}
+
+#[test]
+fn targets_that_two_readers_take_differently_are_refused() {
+    let server = Server::http();
+    let net = Net::new(server.port, "");
+    let found = net.client("targets", &[server.port]);
+    for (name, statuses) in found.as_object().unwrap() {
+        match &**name {
+            // The tunnel is cut off for what is in it.
+            "the host" | "in capitals" | "the address" => {
+                assert_eq!(statuses, &json!([200, 200]), "{name}");
+            }
+            "other loopback" => assert_eq!(statuses, &json!([403, 403]), "{name}"),
+            // What follows is a path there.
+            "a path" | "a question" => assert_eq!(statuses, &json!([400, 403]), "{name}"),
+            _ => assert_eq!(statuses, &json!([400, 400]), "{name}"),
+        }
+    }
+    // Requests for hosts that are none are on record, with what was asked for.
+    let refused = net.world.records();
+    let refused = refused
+        .iter()
+        .filter(|record| record["path"].as_str().is_some_and(|path| path.starts_with("0x7f")));
+    assert_eq!(refused.filter(|record| record["op"] == "connect").count(), 1);
+    for seen in server.seen().iter().filter(|seen| !seen.is_empty()) {
+        assert!(
+            seen.contains("\r\nHost: site.example:") || seen.contains("\r\nHost: 127.0.0.1:"),
+            "{seen}"
+        );
+    }
+}
+
+#[test]
+fn a_name_that_leads_to_a_private_address_is_refused() {
+    let net = Net::new(443, "");
+    let found = net.client("leads", &[443]);
+    let expected = json!({
+        "metadata.example": 403, "private.example": 403, "nat64.example": 403, "nowhere.example": 403,
+    });
+    assert_eq!(found, expected);
+    let denied: Vec<_> =
+        net.connects().into_iter().filter(|record| record["decision"] == "deny").collect();
+    let rules: Vec<_> = denied.iter().map(|record| record["rule"].as_str().unwrap()).collect();
+    assert_eq!(rules, ["network.address", "network.address", "network.address", "default"]);
+    assert_eq!(denied[0]["facts"]["address"], "169.254.169.254");
+}
+
+#[test]
+fn a_tunnel_to_a_host_carries_nothing_for_another() {
+    let server = Server::echo();
+    let net = Net::new(server.port, "");
+    let found = net.client("tunnels", &[server.port]);
+    for (name, got) in found.as_object().unwrap() {
+        let expected = match &**name {
+            "its name"
+            | "more behind it"
+            | "its name in capitals"
+            | "byte by byte"
+            | "in small records"
+            | "an address without a name" => "echo",
+            "half a hello" => "got b''",
+            "ssh"
+            | "something"
+            | "http/2"
+            | "http to another host"
+            | "http without a host"
+            | "http with a whole URL" => "status 403",
+            // The server sends back the request that it got, of which the head was written anew.
+            "http" => {
+                assert!(got.as_str().unwrap().starts_with("got b'GET / HTTP/1.1"), "{got}");
+                continue;
+            }
+            _ => "alert 49",
+        };
+        assert_eq!(got, expected, "{name}");
+    }
+    let seen = server.seen();
+    assert!(
+        seen.iter().all(|seen| !seen.contains("other.example") && !seen.contains("SSH")),
+        "{seen:?}"
+    );
+    let records = net.connects();
+    let refused = records.iter().filter(|record| record["result"] == "refused");
+    let reasons: Vec<_> = refused.map(|record| record["reason"].as_str().unwrap()).collect();
+    assert_eq!(reasons.len(), 12, "{reasons:?}");
+    // The record of one that hides the name says what to do.
+    assert_eq!(reasons.iter().filter(|reason| reason.contains("--ech false")).count(), 1);
+    let intents = records.iter().filter(|record| record["kind"] == "intent").count();
+    assert_eq!(records.iter().filter(|record| record["kind"] == "outcome").count(), intents);
+}
+
+#[test]
+fn a_request_is_followed_by_none_that_nobody_looked_at() {
+    let server = Server::http();
+    let net = Net::new(server.port, "");
+    let found = net.client("requests", &[server.port]);
+    for (name, status) in found.as_object().unwrap() {
+        let expected = if name.starts_with("a second one") { 200 } else { 400 };
+        assert_eq!(status, expected, "{name}");
+    }
+    let seen = server.seen();
+    assert_eq!(seen.len(), 2);
+    assert!(seen.iter().all(|seen| !seen.contains("second") && seen.contains("abc")), "{seen:?}");
+}
+
+#[test]
+fn a_head_that_does_not_end_is_given_up() {
+    let net = Net::new(443, "");
+    let slow = net.client("slow", &[]);
+    assert_eq!(slow["status"], 408, "{slow}");
+    let seconds = slow["seconds"].as_f64().unwrap();
+    assert!((4.5..15.0).contains(&seconds), "{slow}");
+    assert_eq!(net.client("long_head", &[])["status"], 400);
+    assert_eq!(net.connects().len(), 0);
+}
+
+#[test]
+fn many_idle_connections_leave_room_for_one_that_is_used() {
+    let server = Server::echo();
+    let net = Net::new(server.port, "");
+    let found = net.client("idle", &[server.port, 300]);
+    assert_eq!(found, json!({ "open": 300, "echo": true }));
+    let outcomes = net.connects().into_iter().filter(|record| record["kind"] == "outcome");
+    assert_eq!(outcomes.count(), 300);
+}
+
+#[test]
+fn a_limit_of_bytes_is_held_before_they_are_sent() {
+    let server = Server::echo();
+    let net = Net::new(server.port, "[network.limits]\nbytesOut = \"100KiB\"\n");
+    assert_eq!(net.client("upload", &[server.port, 1000]), json!({ "echoed": 1000 }));
+    let found = net.client("upload", &[server.port, 500]);
+    assert_eq!(found, json!({ "echoed": 500 }), "each session has its own");
+    net.client("upload", &[server.port, 200_000]);
+    assert!(server.lengths().into_iter().all(|length| length <= 100 << 10));
+    let last = net.connects().pop().unwrap();
+    let ended = (&last["result"], &last["rule"]);
+    assert_eq!(ended, (&json!("denied"), &json!("network.limits.bytesOut")));
+}

@@ -1,0 +1,325 @@
+"""What programs in the sandbox try at its proxy, and around it; prints one JSON object."""
+
+import json
+import os
+import socket
+import ssl
+import sys
+import time
+
+PROXY = ("127.0.0.1", 3128)
+
+
+def connect():
+    return socket.create_connection(PROXY, 30)
+
+
+def read_all(stream):
+    data = b""
+    try:
+        while more := stream.recv(65536):
+            data += more
+    except OSError:
+        data += b"<reset>"
+    return data
+
+
+def exchange(*parts):
+    """Sends the parts one by one, and gives what comes to the end."""
+    stream = connect()
+    for part in parts:
+        try:
+            stream.sendall(part)
+        except OSError:
+            break
+    return read_all(stream)
+
+
+def status(reply):
+    return int(reply.split(b" ")[1]) if reply.startswith(b"HTTP/1.1 ") else None
+
+
+def tunnel(host, port):
+    """An open tunnel, or the status of the refusal."""
+    stream = connect()
+    stream.sendall(b"CONNECT %s:%d HTTP/1.1\r\n\r\n" % (host.encode(), port))
+    head = b""
+    while b"\r\n\r\n" not in head:
+        more = stream.recv(1)
+        if not more:
+            break
+        head += more
+    return stream if status(head) == 200 else status(head)
+
+
+def hello(name):
+    """The first message of a TLS client."""
+    context = ssl.create_default_context()
+    context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+    incoming, outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
+    try:
+        context.wrap_bio(incoming, outgoing, server_hostname=name).do_handshake()
+    except ssl.SSLWantReadError:
+        pass
+    return outgoing.read()
+
+
+def number(data):
+    return int.from_bytes(data, "big")
+
+
+def extended(message, kind, data):
+    """The message with one extension more."""
+    body = bytearray(message[9:])
+    at = 34
+    at += 1 + body[at]
+    at += 2 + number(body[at:at + 2])
+    at += 1 + body[at]
+    length = number(body[at:at + 2]) + 4 + len(data)
+    body[at:at + 2] = length.to_bytes(2, "big")
+    body += kind.to_bytes(2, "big") + len(data).to_bytes(2, "big") + data
+    return records(b"\x01" + len(body).to_bytes(3, "big") + bytes(body))
+
+
+def records(message, size=16384):
+    parts = [message[at:at + size] for at in range(0, len(message), size)]
+    return b"".join(b"\x16\x03\x01" + len(part).to_bytes(2, "big") + part for part in parts)
+
+
+def in_tunnel(host, port, *parts):
+    """What comes back from a tunnel to the end, after these parts."""
+    stream = tunnel(host, port)
+    if isinstance(stream, int) or stream is None:
+        return "refused %s" % stream
+    stream.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    for part in parts:
+        try:
+            stream.sendall(part)
+        except OSError:
+            break
+    try:
+        stream.shutdown(socket.SHUT_WR)
+    except OSError:
+        pass
+    got = read_all(stream)
+    if got.startswith(b"\x15\x03"):
+        return "alert %d" % got[6]
+    if got.startswith(b"HTTP/1.1 "):
+        return "status %d" % status(got)
+    return "echo" if got == b"".join(parts) else "got %r" % got[:60]
+
+
+def targets(port):
+    """Statuses by target, of tunnels and of requests."""
+    hosts = {
+        "the host": "site.example",
+        "in capitals": "SITE.Example",
+        "the address": "127.0.0.1",
+        "a dot at the end": "site.example.",
+        "userinfo": "user@site.example",
+        "another host behind an at": "site.example:%d@other.example" % port,
+        "an at behind it": "other.example@site.example",
+        "percent": "site%2eexample",
+        "a zone": "[fe80::1%25lo]",
+        "octal": "0177.0.0.1",
+        "hexadecimal": "0x7f.0.0.1",
+        "one number": "2130706433",
+        "short": "127.1",
+        "zeros": "127.000.000.001",
+        "mapped": "[::ffff:127.0.0.1]",
+        "no brackets": "::1",
+        "other loopback": "[::1]",
+        "unicode": "s\u00edte.example",
+        "a wide dot": "site\u3002example",
+        "a space": "site.example ",
+        "a tab": "site.example\t",
+        "a null": "site.example\0.other.example",
+        "empty": "",
+        "a path": "site.example/x",
+        "a fragment": "site.example#other.example",
+        "a backslash": "site.example\\other.example",
+        "a question": "site.example?",
+    }
+    found = {}
+    for name, host in hosts.items():
+        text = host.encode()
+        found[name] = [
+            status(exchange(b"CONNECT %s:%d HTTP/1.1\r\n\r\n" % (text, port), b"\x00")),
+            status(exchange(b"GET http://%s:%d/ HTTP/1.1\r\n\r\n" % (text, port))),
+        ]
+    return found
+
+
+def leads(port):
+    """Statuses of names that lead where no name may."""
+    names = ["metadata.example", "private.example", "nat64.example", "nowhere.example"]
+    return {name: status(exchange(b"CONNECT %s:%d HTTP/1.1\r\n\r\n" % (name.encode(), port))) for name in names}
+
+
+def tunnels(port):
+    """What becomes of tunnels to the host by what is sent in them."""
+    good = hello("site.example")
+    message = good[5:]
+    request = b"GET / HTTP/1.1\r\nHost: %s\r\n\r\n"
+    host = b"site.example:%d" % port
+    # For an address there is no name.
+    nameless = hello("127.0.0.1")
+    many = [good[at:at + 1] for at in range(len(good))]
+    return {
+        "its name": in_tunnel("site.example", port, good),
+        "its name in capitals": in_tunnel("site.example", port, hello("SITE.example")),
+        "byte by byte": in_tunnel("site.example", port, *many),
+        "in small records": in_tunnel("site.example", port, records(message, 7), b"more"),
+        "more behind it": in_tunnel("site.example", port, good + b"early"),
+        "another name": in_tunnel("site.example", port, hello("other.example")),
+        "a name beneath it": in_tunnel("site.example", port, hello("sub.site.example")),
+        "no name": in_tunnel("site.example", port, nameless),
+        "an address without a name": in_tunnel("127.0.0.1", port, nameless),
+        "an address with a name": in_tunnel("127.0.0.1", port, good),
+        "encrypted": in_tunnel("site.example", port, extended(good, 0xFE0D, b"\0" * 40)),
+        "two names": in_tunnel("site.example", port, extended(good, 0, b"\0\x0f\0\0\x0cother.exampl")),
+        "half a hello": in_tunnel("site.example", port, good[:50]),
+        "ssh": in_tunnel("site.example", port, b"SSH-2.0-client\r\n"),
+        "something": in_tunnel("site.example", port, b"\0\1\2\3"),
+        "http/2": in_tunnel("site.example", port, b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"),
+        "http": in_tunnel("site.example", port, request % host),
+        "http to another host": in_tunnel("site.example", port, request % b"other.example"),
+        "http without a host": in_tunnel("site.example", port, b"GET / HTTP/1.1\r\n\r\n"),
+        "http with a whole URL": in_tunnel(
+            "site.example", port, b"GET http://other.example/ HTTP/1.1\r\nHost: " + host + b"\r\n\r\n"
+        ),
+    }
+
+
+def requests(port):
+    """Statuses of requests whose end proxy and server could see in different places."""
+    start = b"POST http://site.example:%d/ HTTP/1.1\r\n" % port
+    second = b"GET /second HTTP/1.1\r\nHost: other.example\r\n\r\n"
+    found = {}
+    for name, fields in {
+        "another host": b"Host: other.example",
+        "two hosts": b"Host: site.example:%d\r\nHost: site.example:%d" % (port, port),
+        "two lengths": b"Content-Length: 0\r\nContent-Length: 5",
+        "length and chunks": b"Content-Length: 5\r\nTransfer-Encoding: chunked",
+        "chunks of a kind": b"Transfer-Encoding: x, chunked",
+        "folded": b"X: 1\r\n Host: other.example",
+        "a space before the colon": b"Host : other.example",
+        "nominated": b"Connection: content-length\r\nContent-Length: 3",
+    }.items():
+        found[name] = status(exchange(start + fields + b"\r\n\r\n" + second))
+    found["a second one"] = status(exchange(start + b"Content-Length: 3\r\n\r\nabc" + second))
+    chunks = b"Transfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n0\r\n\r\n"
+    found["a second one behind chunks"] = status(exchange(start + chunks + second))
+    return found
+
+
+def attempt(function):
+    try:
+        function()
+        return "ok"
+    except Exception as error:
+        return type(error).__name__
+
+
+def around(tcp, udp):
+    """Ways past the proxy."""
+    def stream(family, kind, protocol, address):
+        def go():
+            with socket.socket(family, kind, protocol) as made:
+                made.settimeout(2)
+                made.connect(address)
+                made.send(b"x")
+        return attempt(go)
+
+    def named(what):
+        with socket.socket(socket.AF_UNIX) as made:
+            made.connect(what)
+
+    inet, inet6 = socket.AF_INET, socket.AF_INET6
+    return {
+        "tcp": stream(inet, socket.SOCK_STREAM, 0, ("127.0.0.1", tcp)),
+        "tcp to another machine": stream(inet, socket.SOCK_STREAM, 0, ("192.0.2.1", 443)),
+        "tcp over IPv6": stream(inet6, socket.SOCK_STREAM, 0, ("::1", tcp)),
+        "udp": stream(inet, socket.SOCK_DGRAM, 0, ("127.0.0.1", udp)),
+        "mptcp": stream(inet, socket.SOCK_STREAM, 262, ("127.0.0.1", tcp)),
+        "sctp": stream(inet, socket.SOCK_STREAM, 132, ("127.0.0.1", tcp)),
+        "raw": stream(inet, socket.SOCK_RAW, 1, ("127.0.0.1", 0)),
+        "packet": attempt(lambda: socket.socket(socket.AF_PACKET, socket.SOCK_RAW)),
+        "vsock": stream(socket.AF_VSOCK, socket.SOCK_STREAM, 0, (1, tcp)),
+        "an abstract socket": attempt(lambda: named("\0portcullis-egress-%d" % tcp)),
+        "a name": attempt(lambda: socket.getaddrinfo("www.example.org", 443)),
+        "the proxy's port": attempt(lambda: socket.create_server(("127.0.0.1", PROXY[1]), reuse_port=True)),
+    }
+
+
+def idle(port, count):
+    """Opens many tunnels, uses the last, and says how many there are."""
+    good = hello("site.example")
+    streams = [tunnel("site.example", port) for _ in range(count)]
+    last = streams[-1]
+    last.sendall(good)
+    last.shutdown(socket.SHUT_WR)
+    return {"open": sum(not isinstance(made, int) for made in streams), "echo": read_all(last) == good}
+
+
+def slow():
+    """A head that never ends, one byte at a time."""
+    stream, begun = connect(), time.monotonic()
+    stream.settimeout(0.2)
+    reply = b""
+    while time.monotonic() - begun < 20:
+        try:
+            stream.sendall(b"G" if time.monotonic() - begun < 1 else b"E")
+            reply = stream.recv(4096)
+            break
+        except TimeoutError:
+            continue
+        except OSError:
+            break
+    return {"status": status(reply), "seconds": time.monotonic() - begun}
+
+
+def long_head():
+    return {"status": status(exchange(b"GET http://site.example/ HTTP/1.1\r\n", *[b"X: %s\r\n" % (b"y" * 1000)] * 40))}
+
+
+def upload(port, size):
+    """Sends so many bytes, and says how many came back."""
+    stream = tunnel("site.example", port)
+    good = hello("site.example")
+    try:
+        stream.sendall(good + b"x" * size)
+        stream.shutdown(socket.SHUT_WR)
+    except OSError:
+        pass
+    return {"echoed": len(read_all(stream)) - len(good)}
+
+
+def wait(port):
+    """Holds a tunnel open until somebody says to go on, or the tunnel ends; then tries another one."""
+    stream = tunnel("site.example", port)
+    stream.sendall(hello("site.example"))
+    open("ready", "w").close()
+    while not os.path.exists("go"):
+        time.sleep(0.05)
+    stream.settimeout(0.2)
+    try:
+        ended = not stream.recv(1)
+    except TimeoutError:
+        ended = False
+    except OSError:
+        ended = True
+    reply = 200
+    # Where a disk is full there may be room for a few records.
+    for _ in range(50):
+        try:
+            reply = status(exchange(b"CONNECT site.example:%d HTTP/1.1\r\n\r\n\0" % port))
+        except OSError as error:
+            reply = type(error).__name__
+        if reply != 200:
+            break
+    return {"ended": ended, "then": reply}
+
+
+TOPICS = {f.__name__: f for f in [targets, leads, tunnels, requests, around, idle, slow, long_head, upload, wait]}
+print(json.dumps(TOPICS[sys.argv[1]](*map(int, sys.argv[2:]))))

@@ -1,0 +1,143 @@
+//! Programs that people use, against a server with a certificate of the tests.
+
+use std::{
+    io::{BufRead as _, BufReader},
+    path::Path,
+};
+
+use super::*;
+
+/// A server over TLS for the files of a directory.
+const FILES: &str = r#"
+import functools, http.server, ssl, sys
+class Handler(http.server.SimpleHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"
+    def log_message(self, *_): pass
+files = functools.partial(Handler, directory=sys.argv[3])
+server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), files)
+context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+context.load_cert_chain(sys.argv[1], sys.argv[2])
+server.socket = context.wrap_socket(server.socket, server_side=True)
+print(server.server_address[1], flush=True)
+server.serve_forever()
+"#;
+
+/// Makes a repository for `git`, an index for `pip` and a package for `npm`.
+const CONTENT: &str = r#"
+import json, os, subprocess, sys, tarfile, zipfile
+os.makedirs(sys.argv[1])
+os.chdir(sys.argv[1])
+open("file.txt", "w").write("text\n")
+def git(*words):
+    subprocess.run(["git", *words], check=True)
+git("init", "-q", "work")
+git("-C", "work", "-c", "user.name=t", "-c", "user.email=t@t", "commit", "-q", "--allow-empty", "-m", "one")
+git("clone", "-q", "--bare", "work", "repository.git")
+git("-C", "repository.git", "update-server-info")
+os.makedirs("simple/thing")
+name = "thing-1.0-py3-none-any.whl"
+with zipfile.ZipFile("simple/thing/" + name, "w") as wheel:
+    wheel.writestr("thing.py", "")
+    wheel.writestr("thing-1.0.dist-info/METADATA", "Metadata-Version: 2.1\nName: thing\nVersion: 1.0\n")
+    wheel.writestr("thing-1.0.dist-info/WHEEL", "Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any\n")
+    wheel.writestr("thing-1.0.dist-info/RECORD", "")
+open("simple/thing/index.html", "w").write(f'<a href="{name}">{name}</a>')
+os.makedirs("package")
+open("package/package.json", "w").write(json.dumps({"name": "thing", "version": "1.0.0"}))
+with tarfile.open("thing.tgz", "w:gz") as package:
+    package.add("package")
+"#;
+
+/// What programs do in the sandbox; `$1` is the URL of the server, `$2` that by another name.
+const PROGRAMS: &str = r#"
+export SSL_CERT_FILE=$PWD/ca.pem CURL_CA_BUNDLE=$PWD/ca.pem GIT_SSL_CAINFO=$PWD/ca.pem
+export npm_config_update_notifier=false NODE_EXTRA_CA_CERTS=$PWD/ca.pem npm_config_cafile=$PWD/ca.pem PIP_CERT=$PWD/ca.pem
+curl -sS "$1/file.txt" || echo "curl failed"
+curl -sS "$2/file.txt"; echo "other host: $?"
+git clone -q "$1/repository.git" "$HOME/clone" && git -C "$HOME/clone" log --format=%s || echo "git failed"
+fetch='import sys, urllib.request; print(urllib.request.urlopen(sys.argv[1]).read().decode().strip())'
+/usr/bin/python3 -c "$fetch" "$1/file.txt" || echo "urllib failed"
+"$PEERS/python" -m pip download -q --disable-pip-version-check --no-deps -d "$HOME" -i "$1/simple/" thing ||
+    echo "pip failed"
+fetch='import sys, requests, httpx
+print(requests.get(sys.argv[1], verify="ca.pem").text.strip(), httpx.get(sys.argv[1]).text.strip())'
+"$PEERS/python" -c "$fetch" "$1/file.txt" || echo "requests failed"
+cd "$HOME" && npm pack --silent "$1/thing.tgz" || echo "npm failed"
+ls "$HOME"
+"#;
+
+struct Files {
+    server: Child,
+    port: u32,
+}
+
+impl Files {
+    fn serve(directory: &Path) -> Self {
+        let certificate = directory.join("ca.pem");
+        let key = directory.join("key.pem");
+        let made = Command::new("openssl")
+            .args(["req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1"])
+            .args(["-nodes", "-days", "30", "-subj", "/CN=site.example"])
+            .args(["-addext", "subjectAltName=DNS:site.example,DNS:other.example"])
+            .arg("-keyout")
+            .arg(&key)
+            .arg("-out")
+            .arg(&certificate)
+            .output()
+            .unwrap();
+        assert!(made.status.success(), "{made:?}");
+        let mut server = Command::new("/usr/bin/python3")
+            .args(["-c", FILES])
+            .args([&certificate, &key])
+            .arg(directory)
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let mut line = String::new();
+        BufReader::new(server.stdout.as_mut().unwrap()).read_line(&mut line).unwrap();
+        Self { server, port: line.trim().parse().unwrap() }
+    }
+}
+
+impl Drop for Files {
+    fn drop(&mut self) {
+        let _ = self.server.kill();
+        let _ = self.server.wait();
+    }
+}
+
+#[test]
+fn programs_that_people_use_work_over_tls() {
+    let place = tempfile::TempDir::new().unwrap();
+    let directory = place.path().join("files");
+    let made =
+        Command::new("/usr/bin/python3").args(["-c", CONTENT]).arg(&directory).output().unwrap();
+    assert!(made.status.success(), "{made:?}");
+    let files = Files::serve(&directory);
+    let net = Net::new(files.port, "");
+    std::fs::copy(directory.join("ca.pem"), net.world.path("ca.pem")).unwrap();
+    let [site, other] =
+        ["site", "other"].map(|name| format!("https://{name}.example:{}", files.port));
+    let peers = crate::fast_agent::peers();
+    let python = crate::fast_agent_confined::python(&peers);
+    let bin = format!("PEERS={}/bin", peers.display());
+    let [peers, python] = [&peers, &python].map(|path| path.to_str().unwrap());
+    let options = ["--agent-env", &bin, "--agent-read", peers, "--agent-read", python];
+    let command = ["sh", "-c", PROGRAMS, "sh", &site, &other];
+    let got = net.command(&options, &command).output().unwrap();
+    let said = String::from_utf8_lossy(&got.stdout);
+    let lines: Vec<_> = said.lines().collect();
+    assert!(!said.contains("failed"), "{got:?}");
+    let expected = ["text", "other host: 56", "one", "text", "text text"];
+    assert_eq!(lines.get(..5), Some(&expected[..]), "{got:?}");
+    for name in ["thing-1.0-py3-none-any.whl", "thing-1.0.0.tgz"] {
+        assert!(lines.contains(&name), "{got:?}");
+    }
+    let records = net.connects();
+    let denied = records.iter().filter(|record| record["decision"] == "deny");
+    let denied: Vec<_> = denied.map(|record| &record["facts"]["host"]).collect();
+    assert_eq!(denied, ["other.example"]);
+    let outcomes: Vec<_> = records.iter().filter(|record| record["kind"] == "outcome").collect();
+    assert!(outcomes.len() >= 7, "{outcomes:?}");
+    assert!(outcomes.iter().all(|record| record["result"] == "ok"), "{outcomes:?}");
+}
