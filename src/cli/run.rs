@@ -142,6 +142,8 @@ pub(crate) fn run(mut args: Args) -> Result<ExitCode, Failure> {
         await_confined(&mut gate, floor)?;
     }
     let mut facts = pending.report.facts();
+    let proxy = links.as_ref().map(|_| opened.policy.network().mode().as_str());
+    facts.extend(proxy.map(|mode| ("proxy".to_owned(), mode.into())));
     facts.extend(preset.map(|preset| ("preset".to_owned(), preset.name.into())));
     if let Some(missing) = &missing {
         missing.note();

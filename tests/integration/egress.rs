@@ -201,7 +201,7 @@ fn a_connection_is_decided_and_recorded_before_and_after() {
     let sandbox = net.world.records().into_iter().find(|record| record["op"] == "sandbox").unwrap();
     assert_eq!(
         (&sandbox["facts"]["proxy"], &sandbox["facts"]["agentNetwork"]),
-        (&json!(true), &json!("none"))
+        (&json!("enforce"), &json!("none"))
     );
 }
 

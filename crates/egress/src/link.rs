@@ -136,6 +136,11 @@ pub(crate) struct Open {
 }
 
 impl Open {
+    /// How many bytes came from the server.
+    pub(crate) fn bytes_in(&self) -> u64 {
+        self.bytes_in.get()
+    }
+
     /// Counts bytes that came from the server.
     pub(crate) fn received(&self, bytes: usize) {
         self.bytes_in.set(self.bytes_in.get() + bytes as u64);

@@ -19,7 +19,7 @@ use portcullis_core::{
     Approver, Client, ConnectionAttempt, ConnectionEnd, EndReason, Error, ErrorKind, Gateway,
     OpenConnection, Refusal,
 };
-use portcullis_policy::model::{Connect, Host, Session};
+use portcullis_policy::model::{Connect, Escaped, Host, Session};
 use rustix::net::{RecvFlags, SendFlags, Shutdown, shutdown};
 
 use crate::{
@@ -333,6 +333,7 @@ impl Service {
 
     /// Tells a person why a connection was cut off, which a program in TLS is not told.
     fn note(&self, to: &Connect, detail: &str) {
+        let detail = Escaped(detail);
         let note = format!("portcullis: warning: a connection to `{to}` was cut off: {detail}");
         let mut noted = self.noted.lock().unwrap_or_else(PoisonError::into_inner);
         if noted.len() < MAX_NOTES && noted.insert(note.clone()) {

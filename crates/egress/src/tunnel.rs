@@ -1,8 +1,8 @@
 //! Copying between a program and a server.
 
-use std::{io, pin::pin};
+use std::{io, pin::pin, time::Duration};
 
-use tokio::{net::TcpStream, select, sync::oneshot};
+use tokio::{net::TcpStream, select, sync::oneshot, time::sleep};
 
 use crate::{
     body::Framing,
@@ -13,6 +13,10 @@ use crate::{
 
 /// What is wrong with a body whose end nobody can tell.
 pub(crate) const NO_END: &str = "the body of the request has no end";
+
+/// How long a server that keeps its connection open may say nothing when the program goes on to another
+/// request.
+const SILENCE: Duration = Duration::from_secs(5);
 
 /// What there is to copy.
 pub(crate) struct Copying<'a> {
@@ -76,10 +80,21 @@ async fn outward(
         if let Some(framing) = &mut framing {
             let taken = framing.take(&next).map_err(|_| Reason::new(End::Refused, NO_END))?;
             if taken == 0 {
-                // Another request, which nobody reads.
-                return Ok(());
+                // Another request, which nobody reads: the program sends it again elsewhere.
+                return silence(open).await;
             }
             next.truncate(taken);
+        }
+    }
+}
+
+/// Waits until nothing comes from the server any more.
+async fn silence(open: &Open) -> Result<(), Reason> {
+    loop {
+        let before = open.bytes_in();
+        sleep(SILENCE).await;
+        if open.bytes_in() == before {
+            return Err(Reason::new(End::Closed, "another request came on the same connection"));
         }
     }
 }

@@ -233,6 +233,8 @@ impl Command {
         }
         workspaces.warn_of_observing();
         let mut facts = pending.report.facts();
+        let proxy = links.as_ref().map(|_| workspaces.main.policy.network().mode().as_str());
+        facts.extend(proxy.map(|mode| ("proxy".to_owned(), mode.into())));
         facts.extend(preset.map(|name| ("preset".to_owned(), name.into())));
         facts.extend(granted(&cell));
         agent_config::warn(&cell, &mut facts);

@@ -27,7 +27,7 @@ use crate::{
         process, signer,
     },
     model::AgentName,
-    policy::Policy,
+    policy::{Mode, Policy},
     sandbox::{
         BuiltCell, Cell, Channel, DeniedGrant, Enforcement, LaunchError, Mechanism, Mount, Network,
         NoMount, PendingAgent, Report, not_dumpable, raise_file_limit, stop_signals,
@@ -242,9 +242,6 @@ pub(in crate::cli) fn introduce(
         Network::Connect { ports, dns, .. } => json!({ "ports": ports, "dns": dns }),
     };
     facts.insert("agentNetwork".to_owned(), network);
-    if egress.is_some() {
-        facts.insert("proxy".to_owned(), true.into());
-    }
     let opened = pending.hatch.iter().flatten();
     let entrance = opened.clone().map(|opened| opened.entrance.clone()).next();
     let granted = cell.read.iter().chain(&cell.write).map(|grant| grant.path.clone()).collect();
@@ -270,6 +267,12 @@ pub(in crate::cli) fn start_egress(
     policy: &Policy,
 ) -> Result<Option<(Egress, Links)>, Failure> {
     if let Some(listener) = built.proxy.take() {
+        if policy.network().mode() == Mode::Observe {
+            errln!(
+                "portcullis: warning: the policy only observes connections: programs reach every host \
+                 that no rule denies"
+            );
+        }
         return Egress::start(&listener).map(Some);
     }
     match cell.network {

@@ -122,6 +122,17 @@ fn a_request_is_followed_by_none_that_nobody_looked_at() {
     assert!(seen.iter().all(|seen| !seen.contains("second") && seen.contains("abc")), "{seen:?}");
 }
 
+/// A client that goes on with a connection which the server keeps open would wait for ever.
+#[test]
+fn a_second_request_to_a_server_that_keeps_its_connection_is_sent_elsewhere() {
+    let server = Server::start(|stream, _| {
+        let _ = stream.write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nhello");
+    });
+    let net = Net::new(server.port, "");
+    assert_eq!(net.client("again", &[server.port]), json!({ "first": 200, "then": 0 }));
+    assert_eq!(server.seen()[0].matches("GET").count(), 1);
+}
+
 #[test]
 fn a_head_that_does_not_end_is_given_up() {
     let net = Net::new(443, "");

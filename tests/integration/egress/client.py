@@ -213,6 +213,16 @@ def requests(port):
     return found
 
 
+def again(port):
+    """A second request on a connection that the server keeps open: the status of the first, and what follows."""
+    stream = connect()
+    request = b"GET http://site.example:%d/ HTTP/1.1\r\n\r\n" % port
+    stream.sendall(request)
+    first = stream.recv(65536)
+    stream.sendall(request)
+    return {"first": status(first), "then": len(read_all(stream))}
+
+
 def attempt(function):
     try:
         function()
@@ -321,5 +331,5 @@ def wait(port):
     return {"ended": ended, "then": reply}
 
 
-TOPICS = {f.__name__: f for f in [targets, leads, tunnels, requests, around, idle, slow, long_head, upload, wait]}
+TOPICS = {f.__name__: f for f in [targets, leads, tunnels, requests, again, around, idle, slow, long_head, upload, wait]}
 print(json.dumps(TOPICS[sys.argv[1]](*map(int, sys.argv[2:]))))
