@@ -170,7 +170,7 @@ fn whatever_is_wrong_with_it_the_old_one_stays() {
         ("version = ".into(), "it does not load: not valid TOML"),
         (policy(6, "[[rules]]\nid = 1\n").into(), "it does not load: "),
         (policy(6, test).into(), "it does not load: test failed"),
-        (policy(6, "[agent]\nnetwork = { connect = [443] }\n").into(), "its `[agent]` section"),
+        (policy(6, "[agent]\nterminal = \"allow\"\n").into(), "its `[agent]` section"),
         (extends("./loop.toml").into(), "it does not load: cannot extend"),
         (extends("./missing.toml").into(), "it does not load: cannot extend"),
         (extends("../ws/inside.toml").into(), "overlap"),

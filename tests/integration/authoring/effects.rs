@@ -3,6 +3,9 @@
 use super::policy_file;
 use crate::common::World;
 
+const HOST: &str =
+    "[[network.rules]]\nid = \"h\"\neffect = \"allow\"\nhosts = [\"a.example\"]\nports = [443]\n";
+
 const OLD: &str = r#"schema = 1
 name = "shop"
 version = 1
@@ -347,7 +350,9 @@ fn no_new_access_is_an_exit_code() {
         // Settings.
         (closed.to_owned(), format!("{closed}[files]\nmaxReadSize = \"1GiB\"\n"), 4),
         (closed.to_owned(), format!("{closed}[files]\nmaxReadSize = \"1KiB\"\n"), 0),
-        (closed.to_owned(), format!("{closed}[agent]\nnetwork = {{ connect = [443] }}\n"), 4),
+        (closed.to_owned(), format!("{closed}[agent]\nterminal = \"allow\"\n"), 4),
+        (closed.to_owned(), format!("{closed}{HOST}"), 4),
+        (format!("{closed}{HOST}"), closed.to_owned(), 0),
         (looks("1s"), looks("1m"), 4),
         (looks("1m"), looks("1s"), 0),
     ] {

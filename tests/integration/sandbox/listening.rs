@@ -92,22 +92,6 @@ fn in_the_hosts_network_only_named_ports_are_listened_on() {
 }
 
 #[test]
-fn ports_to_listen_on_can_stand_in_the_policy() {
-    let place = Place::new(users()[0]);
-    let ports = ports();
-    let policy = format!(
-        "schema = 1\nname = \"test\"\nversion = 1\n\
-         [agent]\nnetwork = {{ connect = [{}], listen = [{0}] }}\n",
-        ports[0]
-    );
-    std::fs::write(place.base().join("policies/policy.toml"), policy).unwrap();
-    let path = place.at("policies/policy.toml");
-    let attempts = listening(&place, &["--policy", &path], &ports, |reached| assert!(reached));
-    assert_eq!(attempts["the named port"], "ok");
-    assert_eq!(attempts["another port"], "EACCES");
-}
-
-#[test]
 fn ports_that_cannot_be_listened_on_are_errors() {
     let place = Place::new(users()[0]);
     for (options, code) in [
