@@ -16,6 +16,7 @@ FSX_VERSION=0.3.2
 PJDFSTEST_VERSION=0.2.2
 PEERS=tests/peers/.venv
 MODULES=tests/peers/node_modules
+AGENTS=tests/peers/agents
 what=${1:-all}
 
 # What is built here once is not built again a little changed: half the space of
@@ -129,10 +130,20 @@ conformance() {
     cp "$home/package-lock.json" "$stamp"
 }
 
+# Agents that npm has; none needs its install script.
+agents() {
+    local stamp=$AGENTS/node_modules/.lock
+    cmp -s "$AGENTS/package-lock.json" "$stamp" && return 0
+    say "installing Claude Code and Gemini CLI"
+    (cd "$AGENTS" && npm "$PORTCULLIS_TEST_NODE" ci --silent --no-audit --no-fund --ignore-scripts)
+    cp "$AGENTS/package-lock.json" "$stamp"
+}
+
 peers() {
     fast_agent
     typescript
     conformance
+    agents
 }
 
 # A program that crates.io has, of this version. Not optimized: that takes longer than they run.

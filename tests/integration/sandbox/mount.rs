@@ -5,6 +5,7 @@ use std::os::unix::fs::MetadataExt as _;
 
 use super::*;
 
+mod agents;
 mod command;
 mod device;
 mod ends;
