@@ -13,7 +13,7 @@ use rustix::io::Errno;
 use super::{
     bootstrap::Started,
     failure::{Context as _, Failure},
-    scratch::Place,
+    scratch::ScratchPlace,
 };
 use crate::{
     config::audit::MountRecords,
@@ -31,7 +31,7 @@ const STOP: Duration = Duration::from_secs(2);
 
 /// What is to be served.
 #[derive(Debug)]
-pub(crate) struct Order {
+pub(crate) struct MountOrder {
     /// Where the kernel's requests are read and answered.
     pub(crate) device: OwnedFd,
     /// The sandbox's `/proc`, if it has one.
@@ -43,7 +43,7 @@ pub(crate) struct Order {
     /// The absolute paths at which programs see the workspace.
     pub(crate) roots: Vec<PathBuf>,
     /// Where its scratch directories are, if the policy names any.
-    pub(crate) scratch: Option<Place>,
+    pub(crate) scratch: Option<ScratchPlace>,
     /// What opens leave in the log.
     pub(crate) records: MountRecords,
 }
@@ -59,7 +59,7 @@ impl Mounted {
     /// `approver` tells a person of what the policy asks about.
     pub(crate) fn serve(
         started: &Started,
-        order: Order,
+        order: MountOrder,
         approver: Box<dyn Approver + Send>,
     ) -> Result<Self, Failure> {
         const DOING: &str = "cannot serve the mount";

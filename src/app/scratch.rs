@@ -32,7 +32,7 @@ const DOING: &str = "cannot open the place of the scratch directories";
 
 /// The place for one mount.
 #[derive(Debug)]
-pub(crate) struct Place {
+pub(crate) struct ScratchPlace {
     pub(crate) path: PathBuf,
     pub(crate) directory: OwnedFd,
     pub(crate) rules: Scratch,
@@ -50,7 +50,7 @@ pub(super) fn base() -> Result<PathBuf, Failure> {
     Ok(scratch_below(&dirs.data_dir()))
 }
 
-impl Place {
+impl ScratchPlace {
     /// Makes and opens it, if there may be scratch directories under the policy. This process must not be
     /// confined yet.
     ///

@@ -51,7 +51,7 @@ pub enum Error {
 /// # Errors
 /// When the file that it is does not exist.
 pub fn with_text(reference: &str, text: &str) -> Result<PolicySource, Error> {
-    let mut opened = Opened::default();
+    let mut opened = OpenedTexts::default();
     let bytes = text.as_bytes().to_vec();
     let entry = if is_name(reference) {
         Loaded { id: reference.to_owned(), name: reference.to_owned(), bytes }
@@ -86,7 +86,7 @@ impl PolicyTexts {
         let unreadable = |why| Error::Unreadable { path: reference.to_owned(), why };
         match piped::entry(reference).map_err(unreadable)? {
             Some(entry) => {
-                Ok(Self { is_piped: true, ..Self::new(reference, entry, Opened::default()) })
+                Ok(Self { is_piped: true, ..Self::new(reference, entry, OpenedTexts::default()) })
             }
             None => Self::load(reference),
         }
@@ -110,14 +110,14 @@ impl PolicyTexts {
             let reference = reference.to_owned();
             return Ok(Self { reference, source, files, looked_up, is_piped: false });
         }
-        let mut opened = Opened::default();
+        let mut opened = OpenedTexts::default();
         let entry = opened.entry(reference)?;
         Ok(Self::new(reference, entry, opened))
     }
 
-    fn new(reference: &str, entry: Loaded, mut opened: Opened) -> Self {
+    fn new(reference: &str, entry: Loaded, mut opened: OpenedTexts) -> Self {
         let source = PolicySource::load(entry, &mut opened);
-        let Opened { files, looked_up } = opened;
+        let OpenedTexts { files, looked_up } = opened;
         Self { reference: reference.to_owned(), source, files, looked_up, is_piped: false }
     }
 
@@ -160,12 +160,12 @@ impl PolicyTexts {
 
 /// The files of a policy that were opened so far.
 #[derive(Default)]
-struct Opened {
+struct OpenedTexts {
     files: Vec<PathBuf>,
     looked_up: Vec<PathBuf>,
 }
 
-impl Opened {
+impl OpenedTexts {
     /// The policy's own file.
     fn entry(&mut self, reference: &str) -> Result<Loaded, Error> {
         let unreadable = |why| Error::Unreadable { path: reference.to_owned(), why };
@@ -193,7 +193,7 @@ impl Opened {
     }
 }
 
-impl Loader for Opened {
+impl Loader for OpenedTexts {
     fn load(&mut self, from: &str, reference: &str) -> Result<Loaded, String> {
         let directory = Path::new(from).parent().filter(|directory| directory.is_absolute());
         match directory {

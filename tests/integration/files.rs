@@ -13,7 +13,7 @@ use std::{
 use portcullis::{
     gateway::{Answer, Gateway},
     model::{Door, Session},
-    serve::files::{Channel, Error, Limits},
+    serve::files::{Channel, ChannelLimits, Error},
 };
 use serde_json::{Value, json};
 use tempfile::TempDir;
@@ -36,7 +36,7 @@ pub(crate) struct Rig {
 }
 
 impl Rig {
-    pub(crate) fn start(policy: &str, limits: Limits) -> Self {
+    pub(crate) fn start(policy: &str, limits: ChannelLimits) -> Self {
         let (dir, root) = workspace();
         let gateway = Arc::new(gateway_under(policy, &root, dir.path()));
         let (stream, theirs) = UnixStream::pair().unwrap();
@@ -117,7 +117,7 @@ impl Rig {
 
 #[test]
 fn every_operation_is_as_the_protocol_says() {
-    let mut rig = Rig::start(POLICY, Limits::default());
+    let mut rig = Rig::start(POLICY, ChannelLimits::default());
     // With or without a slash before it.
     for path in ["/", "", "."] {
         let listed = rig.ask("list", json!({"path": path}));
@@ -162,7 +162,7 @@ fn every_operation_is_as_the_protocol_says() {
 
 #[test]
 fn what_is_not_done_is_said_under_the_same_id_and_is_on_record() {
-    let mut rig = Rig::start(POLICY, Limits::default());
+    let mut rig = Rig::start(POLICY, ChannelLimits::default());
     let missing = rig.ask("read", json!({"path": "/src/missing.ts"}));
     assert_eq!(missing["error"], "File not found: /src/missing.ts");
     assert_eq!(missing["code"], "notFound");
@@ -199,7 +199,7 @@ fn what_is_not_done_is_said_under_the_same_id_and_is_on_record() {
 
 #[test]
 fn messages_that_are_none_and_other_channels_are_answered_and_recorded() {
-    let mut rig = Rig::start(POLICY, Limits::default());
+    let mut rig = Rig::start(POLICY, ChannelLimits::default());
     for (message, part) in [
         (&b""[..], "not JSON"),
         (b"\xff\xfe", "not UTF-8"),
@@ -231,7 +231,7 @@ fn messages_that_are_none_and_other_channels_are_answered_and_recorded() {
 
 #[test]
 fn changes_are_told_as_far_as_they_may_be_seen() {
-    let mut rig = Rig::start(POLICY, Limits::default());
+    let mut rig = Rig::start(POLICY, ChannelLimits::default());
     // From the first reply on.
     rig.ask("list", json!({"path": "/"}));
     let root = rig.root.clone();
@@ -272,7 +272,7 @@ fn changes_are_told_as_far_as_they_may_be_seen() {
 /// Whoever keeps track hears of both names, and of what comes beneath the new one.
 #[test]
 fn a_directory_with_another_name_is_told_of_and_followed() {
-    let mut rig = Rig::start(POLICY, Limits::default());
+    let mut rig = Rig::start(POLICY, ChannelLimits::default());
     let root = rig.root.clone();
     std::fs::create_dir_all(root.join("old/deep")).unwrap();
     std::fs::write(root.join("old/deep/a.txt"), "a").unwrap();
@@ -301,7 +301,7 @@ fn binary_content_is_base64_where_the_policy_lets_it() {
     for (allowed, rule) in [(true, ""), (false, "files.binary.read")] {
         let more = "\n[files]\nbinary = { read = \"base64\", write = \"base64\" }\n";
         let policy = if allowed { format!("{POLICY}{more}") } else { POLICY.to_owned() };
-        let mut rig = Rig::start(&policy, Limits::default());
+        let mut rig = Rig::start(&policy, ChannelLimits::default());
         std::fs::write(rig.root.join("b.bin"), binary).unwrap();
         let read = rig.ask("read", json!({"path": "b.bin"}));
         let content = json!({"path": "c.bin", "content": "AAH//g==", "encoding": "base64"});
@@ -319,7 +319,7 @@ fn binary_content_is_base64_where_the_policy_lets_it() {
 
 #[test]
 fn requests_are_carried_out_in_the_order_in_which_they_came() {
-    let mut rig = Rig::start(POLICY, Limits::default());
+    let mut rig = Rig::start(POLICY, ChannelLimits::default());
     let mut ids = Vec::new();
     for n in 0..50 {
         ids.push(rig.post("write", json!({"path": "n.txt", "content": n.to_string()})));
@@ -341,7 +341,7 @@ fn a_request_that_waits_for_a_person_lets_the_next_ones_go_on() {
         "{POLICY}\n[[rules]]\nid = \"careful\"\neffect = \"ask\"\noperations = [\"remove\"]\n\
          paths = [\"a.txt\"]\nreason = \"old things\"\n"
     );
-    let mut rig = Rig::start(&policy, Limits::default());
+    let mut rig = Rig::start(&policy, ChannelLimits::default());
     let waits = rig.post("delete", json!({"path": "a.txt"}));
     assert!(rig.ask("list", json!({"path": "/"}))["data"].is_array());
     let waiting = loop {
@@ -363,7 +363,7 @@ fn a_request_that_waits_for_a_person_lets_the_next_ones_go_on() {
 #[test]
 fn large_files_go_both_ways_and_larger_messages_end_the_connection() {
     let policy = format!("{POLICY}\n[files]\nmaxReadSize = \"64MiB\"\nmaxWriteSize = \"64MiB\"\n");
-    let limits = Limits { message: 48 << 20, memory: 64 << 20, requests: 2 };
+    let limits = ChannelLimits { message: 48 << 20, memory: 64 << 20, requests: 2 };
     let mut rig = Rig::start(&policy, limits);
     let content = "0123456789abcde\n".repeat(2 << 20);
     rig.ask("write", json!({"path": "large.txt", "content": content}));
@@ -380,7 +380,7 @@ fn large_files_go_both_ways_and_larger_messages_end_the_connection() {
 /// Eight lists of a directory of 240,000 names took a gigabyte.
 #[test]
 fn a_list_takes_a_bounded_part_of_the_memory() {
-    let mut rig = Rig::start(POLICY, Limits::default());
+    let mut rig = Rig::start(POLICY, ChannelLimits::default());
     // Long paths, or it would need more names.
     let deep = vec!["d".repeat(250); 14].join("/");
     let directory = rig.root.join(&deep);
@@ -401,7 +401,7 @@ fn a_list_takes_a_bounded_part_of_the_memory() {
 
 #[test]
 fn of_a_message_that_breaks_off_nothing_is_done() {
-    let mut rig = Rig::start(POLICY, Limits::default());
+    let mut rig = Rig::start(POLICY, ChannelLimits::default());
     let whole = json!({
         "channel": "files", "type": "write", "requestId": "1", "path": "a.txt", "content": "gone",
     })
@@ -419,7 +419,7 @@ fn of_a_message_that_breaks_off_nothing_is_done() {
 /// They were gone without a word.
 #[test]
 fn of_a_client_that_takes_no_answers_the_rest_is_not_begun_and_counted() {
-    let mut rig = Rig::start(POLICY, Limits::default());
+    let mut rig = Rig::start(POLICY, ChannelLimits::default());
     rig.stream.shutdown(Shutdown::Read).unwrap();
     for n in 0..20 {
         rig.post("write", json!({"path": format!("{n}.new"), "content": "x"}));

@@ -8,7 +8,7 @@ use std::{
 use portcullis::{
     gateway::{Client, Gateway, Refusal},
     model::{WorkspacePath, request::Stat},
-    serve::files::Limits,
+    serve::files::ChannelLimits,
 };
 use serde_json::json;
 
@@ -53,7 +53,7 @@ fn an_agent_that_connects_anew_is_heard_no_sooner() {
 /// The channel had no bound.
 #[test]
 fn messages_of_the_files_channel_wait_for_refusals_of_the_agent() {
-    let mut rig = Rig::start(POLICY, Limits::default());
+    let mut rig = Rig::start(POLICY, ChannelLimits::default());
     rig.ask("stat", json!({ "path": "a.txt" }));
     exhaust(&rig.gateway);
     // The gate waited for this one already.

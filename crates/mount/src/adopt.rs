@@ -23,7 +23,7 @@ use crate::{
     errno,
     mount::Mount,
     router::Router,
-    scratch::{Moved, Scratch},
+    scratch::{Adopted, Scratch},
 };
 
 /// The most entries and bytes that are moved; beyond that programs copy.
@@ -100,7 +100,7 @@ struct Gathering<'a, 'g> {
 }
 
 impl Gathering<'_, '_> {
-    fn entries(&self, top: &WorkspacePath, node: Option<u64>) -> Result<Vec<(PathBuf, Moved)>> {
+    fn entries(&self, top: &WorkspacePath, node: Option<u64>) -> Result<Vec<(PathBuf, Adopted)>> {
         let (mut found, mut bytes) = (Vec::new(), 0);
         let mut directories = vec![(top.clone(), PathBuf::new(), node)];
         while let Some((path, at, node)) = directories.pop() {
@@ -118,10 +118,10 @@ impl Gathering<'_, '_> {
                 let moved = match kind {
                     ObjectKind::Directory => {
                         directories.push((path, at.clone(), node));
-                        Moved::Directory
+                        Adopted::Directory
                     }
                     ObjectKind::File => self.file(&path, node, &mut bytes)?,
-                    ObjectKind::Symlink => Moved::Link(self.link(&path)?),
+                    ObjectKind::Symlink => Adopted::Link(self.link(&path)?),
                     _ => return Err(Errno::XDEV),
                 };
                 found.push((at, moved));
@@ -132,7 +132,7 @@ impl Gathering<'_, '_> {
         Ok(found)
     }
 
-    fn file(&self, path: &WorkspacePath, node: Option<u64>, bytes: &mut u64) -> Result<Moved> {
+    fn file(&self, path: &WorkspacePath, node: Option<u64>, bytes: &mut u64) -> Result<Adopted> {
         let is_dirty = node.is_some_and(|node| {
             let state = self.mount.lock();
             let staged = state.nodes.get(node).and_then(|node| node.staged());
@@ -146,7 +146,7 @@ impl Gathering<'_, '_> {
         let (range, encoding) = (LineRange::default(), Encoding::Base64);
         let read = Read { path: path.clone(), range, encoding };
         let content = self.mount.request(self.pid, node.unwrap_or(crate::nodes::ROOT), &read)?;
-        Ok(Moved::File(content.output.bytes, stat.mode))
+        Ok(Adopted::File(content.output.bytes, stat.mode))
     }
 
     fn link(&self, path: &WorkspacePath) -> Result<String> {

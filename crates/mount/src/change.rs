@@ -11,7 +11,7 @@ use crate::{
 
 /// What is to be set.
 #[derive(Debug, Clone, Copy, Default)]
-pub(crate) struct Wanted {
+pub(crate) struct AttributeChange {
     pub(crate) size: Option<u64>,
     pub(crate) mode: Option<u32>,
     pub(crate) modified: Option<Time>,
@@ -31,7 +31,7 @@ impl Mount<'_> {
         &self,
         id: u64,
         handle: Option<u64>,
-        wanted: Wanted,
+        wanted: AttributeChange,
         pid: u32,
     ) -> Result<Attr, Errno> {
         let options = &self.options;

@@ -28,7 +28,7 @@ pub(crate) struct Key {
 /// The views, at most so many bytes of them; those go first that were not used for longest.
 #[derive(Debug)]
 pub(crate) struct Memo {
-    views: HashMap<u64, Kept>,
+    views: HashMap<u64, RememberedView>,
     /// When each was used last.
     order: BTreeMap<u64, u64>,
     clock: u64,
@@ -37,7 +37,7 @@ pub(crate) struct Memo {
 }
 
 #[derive(Debug)]
-struct Kept {
+struct RememberedView {
     key: Key,
     view: View,
     used: u64,
@@ -91,7 +91,7 @@ impl Memo {
         self.clock += 1;
         self.bytes += size;
         self.order.insert(self.clock, node);
-        self.views.insert(node, Kept { key, view, used: self.clock });
+        self.views.insert(node, RememberedView { key, view, used: self.clock });
     }
 
     pub(crate) fn remove(&mut self, node: u64) {

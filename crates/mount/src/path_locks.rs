@@ -17,12 +17,12 @@ use crate::waiting::wait_while;
 /// The locks that are held or waited for.
 #[derive(Debug, Default)]
 pub(crate) struct PathLocks {
-    queue: Mutex<Queue>,
+    queue: Mutex<LockQueue>,
     freed: Condvar,
 }
 
 #[derive(Debug, Default)]
-struct Queue {
+struct LockQueue {
     next: u64,
     locks: BTreeMap<u64, Lock>,
 }
@@ -70,7 +70,7 @@ impl PathLocks {
         queue.next += 1;
         queue.locks.insert(ticket, lock);
         let held = Held { locks: self, ticket };
-        let waits = |queue: &mut Queue| {
+        let waits = |queue: &mut LockQueue| {
             let lock = queue.locks.get(&ticket);
             let mut earlier = queue.locks.range(..ticket);
             lock.is_some_and(|lock| earlier.any(|(_, earlier)| earlier.conflicts(lock)))
@@ -79,7 +79,7 @@ impl PathLocks {
         wait_while(&self.freed, queue, waits).map(|_| held)
     }
 
-    fn queue(&self) -> MutexGuard<'_, Queue> {
+    fn queue(&self) -> MutexGuard<'_, LockQueue> {
         self.queue.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -19,12 +19,12 @@ const OVERHEAD: usize = 32;
 
 /// How often what was opened.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-struct Times {
+struct RepeatCount {
     opens: u64,
     denials: u64,
 }
 
-impl Times {
+impl RepeatCount {
     fn add(&mut self, other: Self) {
         self.opens += other.opens;
         self.denials += other.denials;
@@ -38,14 +38,14 @@ impl Times {
 /// What is to be written.
 #[derive(Debug, Default)]
 struct Counted {
-    paths: BTreeMap<WorkspacePath, Times>,
+    paths: BTreeMap<WorkspacePath, RepeatCount>,
     bytes: usize,
     /// Of paths for which there is no room.
-    others: Times,
+    others: RepeatCount,
 }
 
 impl Counted {
-    fn count(&mut self, path: &WorkspacePath, times: Times) {
+    fn count(&mut self, path: &WorkspacePath, times: RepeatCount) {
         if let Some(known) = self.paths.get_mut(path) {
             return known.add(times);
         }
@@ -60,16 +60,16 @@ impl Counted {
     /// The facts of each record that says this.
     fn records(self) -> Vec<BTreeMap<String, Value>> {
         let mut records = Vec::new();
-        let (mut paths, mut bytes, mut sum) = (Vec::new(), 0, Times::default());
+        let (mut paths, mut bytes, mut sum) = (Vec::new(), 0, RepeatCount::default());
         for (path, times) in self.paths {
             let size = path.as_str().len() + OVERHEAD;
             if bytes + size > MAX_PATHS_OF_RECORD {
                 records.push(facts(std::mem::take(&mut paths), sum));
-                (bytes, sum) = (0, Times::default());
+                (bytes, sum) = (0, RepeatCount::default());
             }
             bytes += size;
             sum.add(times);
-            let Times { opens, denials } = times;
+            let RepeatCount { opens, denials } = times;
             paths.push(json!({ "path": path.as_str(), "opens": opens, "denials": denials }));
         }
         sum.add(self.others);
@@ -81,7 +81,10 @@ impl Counted {
 }
 
 /// All opens of a record, and those of the paths that it names.
-fn facts(paths: Vec<Value>, Times { opens, denials }: Times) -> BTreeMap<String, Value> {
+fn facts(
+    paths: Vec<Value>,
+    RepeatCount { opens, denials }: RepeatCount,
+) -> BTreeMap<String, Value> {
     let facts = [("opens", opens.into()), ("denials", denials.into()), ("paths", paths.into())];
     facts.into_iter().map(|(name, value)| (name.to_owned(), value)).collect()
 }
@@ -89,12 +92,12 @@ fn facts(paths: Vec<Value>, Times { opens, denials }: Times) -> BTreeMap<String,
 /// The repeats of a mount.
 #[derive(Debug, Default)]
 pub(crate) struct Repeats {
-    state: Mutex<State>,
+    state: Mutex<RepeatState>,
     changed: Condvar,
 }
 
 #[derive(Debug, Default)]
-struct State {
+struct RepeatState {
     counted: Counted,
     ended: bool,
 }
@@ -102,12 +105,12 @@ struct State {
 impl Repeats {
     /// An open of a version that was shown before.
     pub(crate) fn open(&self, path: &WorkspacePath) {
-        self.lock().counted.count(path, Times { opens: 1, denials: 0 });
+        self.lock().counted.count(path, RepeatCount { opens: 1, denials: 0 });
     }
 
     /// An open that was denied as one before.
     pub(crate) fn denial(&self, path: &WorkspacePath) {
-        self.lock().counted.count(path, Times { opens: 0, denials: 1 });
+        self.lock().counted.count(path, RepeatCount { opens: 0, denials: 1 });
     }
 
     /// Nothing follows.
@@ -129,7 +132,7 @@ impl Repeats {
         counted.records()
     }
 
-    fn lock(&self) -> MutexGuard<'_, State> {
+    fn lock(&self) -> MutexGuard<'_, RepeatState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -143,8 +146,8 @@ mod tests {
         let mut counted = Counted::default();
         for number in 0..10_000 {
             let path = WorkspacePath::parse(&format!("{number:0200}")).unwrap();
-            counted.count(&path, Times { opens: 1, denials: 0 });
-            counted.count(&path, Times { opens: 1, denials: 1 });
+            counted.count(&path, RepeatCount { opens: 1, denials: 0 });
+            counted.count(&path, RepeatCount { opens: 1, denials: 1 });
         }
         let records = counted.records();
         let named: usize =

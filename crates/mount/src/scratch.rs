@@ -15,7 +15,7 @@ mod names;
 pub(crate) mod roots_of_mount;
 mod serve;
 
-pub(crate) use self::roots_of_mount::Moved;
+pub(crate) use self::roots_of_mount::Adopted;
 use std::{
     collections::BTreeMap,
     os::fd::OwnedFd,

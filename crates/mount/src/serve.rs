@@ -18,7 +18,7 @@ use rustix::io::Result;
 
 use crate::{
     attributes::Attr,
-    change::Wanted,
+    change::AttributeChange,
     invalidate::Work,
     look::OpeningDirectory,
     mount::Mount,
@@ -249,7 +249,7 @@ impl FileSystem for Mount<'_> {
             self.commit_touched(node.0, caller.pid)?;
         }
         let modified = modified.filter(|_| !is_implied).map(SetTime::resolve);
-        let wanted = Wanted { size, mode, modified, uid, gid };
+        let wanted = AttributeChange { size, mode, modified, uid, gid };
         let handle = handle.map(|handle| handle.0);
         let attr = self.set_attributes(node.0, handle, wanted, caller.pid)?;
         Ok(self.timed(attr))

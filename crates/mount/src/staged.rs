@@ -27,14 +27,14 @@ pub(crate) fn now() -> Time {
 /// A staged version.
 #[derive(Debug)]
 pub(crate) struct Staged {
-    content: Mutex<Content>,
+    content: Mutex<StagedContent>,
     /// Held while a commit is under way, so that one follows the other.
     commits: Mutex<()>,
 }
 
 #[derive(Debug)]
-struct Content {
-    bytes: Bytes,
+struct StagedContent {
+    bytes: StagedBytes,
     /// The version on the disk from which it began, if it did.
     base: Option<Version>,
     /// Counts the changes.
@@ -53,7 +53,7 @@ struct Content {
 }
 
 #[derive(Debug)]
-enum Bytes {
+enum StagedBytes {
     Shared(View),
     Own(Vec<u8>),
 }
@@ -94,12 +94,13 @@ impl Staged {
     /// A new empty file, which a commit has to make.
     pub(crate) fn created(budget: &Arc<Budget>, mode: u32) -> Self {
         let attributes = Pending { mode: Some(mode), modified: None };
-        Self::new(Bytes::Own(Vec::new()), None, None, attributes, budget)
+        Self::new(StagedBytes::Own(Vec::new()), None, None, attributes, budget)
     }
 
     /// An existing file that is made empty.
     pub(crate) fn emptied(budget: &Arc<Budget>) -> Self {
-        let staged = Self::new(Bytes::Own(Vec::new()), None, Some(0), Pending::default(), budget);
+        let staged =
+            Self::new(StagedBytes::Own(Vec::new()), None, Some(0), Pending::default(), budget);
         staged.lock().revision = 1;
         staged
     }
@@ -111,7 +112,7 @@ impl Staged {
         base: Version,
         (modified, changed): (Time, Time),
     ) -> Result<Self, Errno> {
-        let shared = Bytes::Shared(view);
+        let shared = StagedBytes::Shared(view);
         let staged = Self::new(shared, Some(base), Some(0), Pending::default(), budget);
         {
             let mut content = staged.lock();
@@ -122,13 +123,13 @@ impl Staged {
     }
 
     fn new(
-        bytes: Bytes,
+        bytes: StagedBytes,
         base: Option<Version>,
         committed: Option<u64>,
         attributes: Pending,
         budget: &Arc<Budget>,
     ) -> Self {
-        let content = Content {
+        let content = StagedContent {
             bytes,
             base,
             revision: 0,
@@ -270,7 +271,7 @@ impl Staged {
         if content.is_dirty() || content.dropped.is_some() {
             return Ok(());
         }
-        let before = std::mem::replace(&mut content.bytes, Bytes::Shared(view));
+        let before = std::mem::replace(&mut content.bytes, StagedBytes::Shared(view));
         if let Err(error) = content.charge() {
             content.bytes = before;
             return Err(error);
@@ -341,21 +342,21 @@ impl Staged {
     pub(crate) fn discard(&self, error: Errno) {
         let mut content = self.lock();
         content.dropped = Some(if content.len() == 0 { error } else { Errno::IO });
-        content.bytes = Bytes::Own(Vec::new());
+        content.bytes = StagedBytes::Own(Vec::new());
         content.give_back();
     }
 
-    fn lock(&self) -> MutexGuard<'_, Content> {
+    fn lock(&self) -> MutexGuard<'_, StagedContent> {
         // Each change of the content is made in one step.
         self.content.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl Content {
+impl StagedContent {
     fn bytes(&self) -> &[u8] {
         match &self.bytes {
-            Bytes::Shared(view) => view,
-            Bytes::Own(bytes) => bytes,
+            StagedBytes::Shared(view) => view,
+            StagedBytes::Own(bytes) => bytes,
         }
     }
 
@@ -385,14 +386,14 @@ impl Content {
             self.budget.take(length - self.charged)?;
             self.charged = length;
         }
-        if let Bytes::Shared(view) = &self.bytes {
+        if let StagedBytes::Shared(view) = &self.bytes {
             let kept = view.get(..view.len().min(size)).unwrap_or_default();
             let mut own = Vec::new();
             own.try_reserve_exact(size).map_err(|_| Errno::NOMEM)?;
             own.extend_from_slice(kept);
-            self.bytes = Bytes::Own(own);
+            self.bytes = StagedBytes::Own(own);
         }
-        let Bytes::Own(bytes) = &mut self.bytes else { return Err(Errno::IO) };
+        let StagedBytes::Own(bytes) = &mut self.bytes else { return Err(Errno::IO) };
         bytes.try_reserve(size.saturating_sub(bytes.len())).map_err(|_| Errno::NOMEM)?;
         bytes.resize(size, 0);
         if length < self.charged {
@@ -422,7 +423,7 @@ impl Content {
     }
 }
 
-impl Drop for Content {
+impl Drop for StagedContent {
     fn drop(&mut self) {
         self.give_back();
     }

@@ -11,7 +11,7 @@ use serde::Serialize;
 
 use super::{
     place::{GONE, existing, within},
-    progress::{Progress, known, records_of},
+    progress::{ShipProgress, known, records_of},
     whole::look,
 };
 use crate::{config::audit::Target, operator_files, review::read_kept};
@@ -50,14 +50,14 @@ pub(crate) fn lag(state: &Path, targets: &[Target]) -> Vec<Lag> {
     let of = |target: &Target| {
         let (known, unknown) = match known(state, target) {
             Ok(known) => (known.unwrap_or_default(), None),
-            Err(why) => (Progress::default(), Some(why)),
+            Err(why) => (ShipProgress::default(), Some(why)),
         };
         let place = (!known.copy.is_empty()).then(|| within(target, &known.copy));
         let (records, gap) = match &place {
             Some(place) if known.records > 0 && place.to.starts_with('/') => arrived(place, &known),
             _ => (known.records, None),
         };
-        let Progress { at, error, .. } = known;
+        let ShipProgress { at, error, .. } = known;
         let error = unknown.or(gap).or(error);
         let behind = covered.saturating_sub(records);
         // The first checkpoint after the last one that arrived began it; what
@@ -77,7 +77,7 @@ fn covered(log: &Path) -> Option<u64> {
 }
 
 /// Records that the copy in a directory has, and why those are not all that were sent.
-fn arrived(place: &Target, sent: &Progress) -> (u64, Option<String>) {
+fn arrived(place: &Target, sent: &ShipProgress) -> (u64, Option<String>) {
     let found = existing(place).and_then(|store| match store {
         Some(mut store) => look(store.as_mut(), sent, sent.sealed.keys().copied()),
         None => Ok(None),

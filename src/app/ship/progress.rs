@@ -11,7 +11,7 @@ use crate::{config::audit::Target, review::read_kept};
 /// How far a target has everything.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
-pub(crate) struct Progress {
+pub(crate) struct ShipProgress {
     /// The target.
     pub(crate) to: String,
     /// The place of the copy beneath the target.
@@ -54,7 +54,7 @@ pub(super) fn records_of(note: &[u8]) -> Option<u64> {
 ///
 /// # Errors
 /// When what is there cannot be read: that is no reason to take it for nothing.
-pub(super) fn known(state: &Path, target: &Target) -> Result<Option<Progress>, String> {
+pub(super) fn known(state: &Path, target: &Target) -> Result<Option<ShipProgress>, String> {
     let name = format!("{}.json", file_name(target));
     let unreadable =
         |why: &dyn Display| format!("`{name}` in the state directory cannot be read: {why}");

@@ -11,7 +11,7 @@ use super::{
     Ending,
     log::{self, Covered, SegmentReader},
     place::{GONE, begin, existing, within},
-    progress::{FOLDER, Progress, file_name, known, shortened},
+    progress::{FOLDER, ShipProgress, file_name, known, shortened},
     target::Store,
     whole::look,
 };
@@ -35,7 +35,7 @@ pub(super) struct Shipper {
     name: String,
     target: Target,
     store: Option<Box<dyn Store>>,
-    pub(super) progress: Progress,
+    pub(super) progress: ShipProgress,
     /// Why it is not known what was sent, where something was.
     unknown: Option<String>,
 }
@@ -97,7 +97,7 @@ impl Shipper {
         // What was sent of which nobody knows is sent again, but not without a word.
         let (progress, unknown) = match known(state, target) {
             Ok(progress) => (progress.unwrap_or_default(), None),
-            Err(why) => (Progress::default(), Some(why)),
+            Err(why) => (ShipProgress::default(), Some(why)),
         };
         Ok(Self {
             log: SegmentReader::new(state),
@@ -106,7 +106,7 @@ impl Shipper {
             name,
             target: target.clone(),
             store: None,
-            progress: Progress { to: target.shown(), ..progress },
+            progress: ShipProgress { to: target.shown(), ..progress },
             unknown,
         })
     }
@@ -140,7 +140,7 @@ impl Shipper {
         let Some(_lock) = self.lock()? else { return Ok(()) };
         // Another process may have gone on meanwhile.
         if let Ok(Some(known)) = known(&self.path, &self.target) {
-            self.progress = Progress { to: self.target.shown(), ..known };
+            self.progress = ShipProgress { to: self.target.shown(), ..known };
         }
         self.send()
     }
@@ -192,7 +192,7 @@ impl Shipper {
             self.put_own(name)?;
         }
         self.put(NEWEST, note)?;
-        let Progress { records, end: last, at, .. } = &mut self.progress;
+        let ShipProgress { records, end: last, at, .. } = &mut self.progress;
         (*records, *last, *at) = (size, Some(end), begun);
         Ok(())
     }
@@ -223,13 +223,14 @@ impl Shipper {
         let id = random_hex::<4>().map_err(|errno| errno.to_string())?;
         let copy = format!("{}-{id}", jiff::Timestamp::now().strftime("%Y%m%dT%H%M%SZ"));
         self.store = Some(begin(&within(&self.target, &copy))?);
-        self.progress = Progress { to: self.target.shown(), copy, segment, ..Progress::default() };
+        self.progress =
+            ShipProgress { to: self.target.shown(), copy, segment, ..ShipProgress::default() };
         self.keep()
     }
 
     /// Why the copy cannot be continued up to `size` records.
     fn obstacle(&mut self, size: u64) -> Result<Option<&'static str>, String> {
-        let Progress { records, segment, end, .. } = self.progress.clone();
+        let ShipProgress { records, segment, end, .. } = self.progress.clone();
         if segment < self.log.first_segment()? {
             return Ok(Some("records that the copy does not have were pruned"));
         }

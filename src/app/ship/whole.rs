@@ -11,7 +11,7 @@ use portcullis_audit::{LogFile, PACKED, Segment};
 use super::{
     log::SegmentReader,
     place::{GONE, existing, within},
-    progress::{Progress, known, records_of},
+    progress::{ShipProgress, known, records_of},
     target::Store,
 };
 use crate::config::audit::Target;
@@ -28,7 +28,7 @@ pub(super) struct CopyState {
 /// checkpoint alone says nothing of segments. `None` where the place gives nothing out.
 pub(super) fn look(
     store: &mut dyn Store,
-    progress: &Progress,
+    progress: &ShipProgress,
     segments: impl Iterator<Item = u64>,
 ) -> Result<Option<CopyState>, String> {
     let Some(checkpoint) = store.checkpoint()? else { return Ok(None) };
@@ -92,7 +92,7 @@ fn lacks(state: &Path, target: &Target, end: Segment) -> Result<(Target, Option<
 fn hold(
     log: &SegmentReader,
     place: &Target,
-    progress: &Progress,
+    progress: &ShipProgress,
     segments: Range<u64>,
 ) -> Result<Option<String>, String> {
     let end = Segment(segments.end).first();

@@ -18,7 +18,7 @@ use crate::{
         mount::{self, Mounted},
         opened::Opened,
         policy_transfer::SharedPolicy,
-        scratch::Place,
+        scratch::ScratchPlace,
     },
     cli::announcer::Announcer,
     model::{AgentName, Session},
@@ -37,7 +37,7 @@ pub(super) struct Given {
     alias: PathBuf,
     /// Where its later policies are put.
     pub(super) shared: SharedPolicy,
-    scratch: Option<Place>,
+    scratch: Option<ScratchPlace>,
 }
 
 impl Given {
@@ -52,7 +52,7 @@ impl Given {
         opened.sign_through(files)?;
         let shared = files.next().ok_or_else(|| Failure::new("no file came for later policies"))?;
         let scratch = match mount {
-            true => Place::open(&opened, agent)?,
+            true => ScratchPlace::open(&opened, agent)?,
             false => None,
         };
         let alias = workspace.alias.clone();
@@ -116,7 +116,7 @@ pub(super) fn start(
     Ok((introduce(channel, recovered, session, mounts)?, shared))
 }
 
-fn profile(mount: Option<&mount::Order>) -> Result<Profile, Failure> {
+fn profile(mount: Option<&mount::MountOrder>) -> Result<Profile, Failure> {
     const DOING: &str = "cannot start the gate";
     let processes = mount.and_then(|mount| mount.processes.as_ref());
     let scratch = mount.and_then(|mount| mount.scratch.as_ref()).map(|place| &place.directory);
@@ -138,7 +138,7 @@ fn others(roots: &[PathBuf]) -> impl Iterator<Item = BTreeMap<String, Value>> {
 fn receive_mounts(
     channel: &Channel,
     given: &mut [Given],
-) -> Result<Option<Vec<mount::Order>>, Failure> {
+) -> Result<Option<Vec<mount::MountOrder>>, Failure> {
     let received = channel.receive::<Option<protocol::Mount>>();
     let (order, mut devices) = received.or_fail("the agent did not start")?;
     let Some(protocol::Mount { user, group }) = order else { return Ok(None) };
@@ -149,7 +149,7 @@ fn receive_mounts(
     let order = |(given, device): (&mut Given, OwnedFd)| {
         let processes = processes.as_ref().map(OwnedFd::try_clone).transpose();
         let roots = vec![given.opened.workspace.root().to_owned(), given.alias.clone()];
-        Ok(mount::Order {
+        Ok(mount::MountOrder {
             device,
             processes: processes.or_fail("cannot start the gate")?,
             user,
@@ -168,7 +168,7 @@ fn introduce(
     channel: &Channel,
     recovered: Vec<(Recovered, BTreeMap<String, Value>)>,
     session: &Session,
-    mounts: Option<Vec<mount::Order>>,
+    mounts: Option<Vec<mount::MountOrder>>,
 ) -> Result<Introduced, Failure> {
     let Some(mounts) = mounts else {
         let Arrived { mut agent, streams, egress } = introduced(channel)?;

@@ -14,7 +14,7 @@ use crate::{
         failure::Failure,
         git::{private, workspace::History},
         opened::Opened,
-        scratch::Place,
+        scratch::ScratchPlace,
     },
     cli::render::for_shell,
     model::AgentName,
@@ -154,7 +154,7 @@ pub(in crate::cli) fn import(opened: &Opened, agent: &AgentName, session: &str) 
         return None;
     }
     let (root, state) = (opened.workspace.root(), &opened.state_path);
-    let count = || match Place::open(opened, agent)? {
+    let count = || match ScratchPlace::open(opened, agent)? {
         Some(place) => private::count(&place.path, session, root, state),
         None => Ok(0),
     };

@@ -6,7 +6,7 @@ use portcullis_audit::Hash;
 use serde_json::{Value, json};
 
 use super::{
-    files::Files,
+    files::LogWorkspace,
     select::{Indexed, damaged, vault},
 };
 use crate::{
@@ -157,7 +157,7 @@ fn state(state: &State) -> String {
     }
 }
 
-fn object(found: &Blame, versions: &[Version], files: &Files) -> Value {
+fn object(found: &Blame, versions: &[Version], files: &LogWorkspace) -> Value {
     let (recorded, disk) = match &found.state {
         State::Same(hash) => (Some(*hash), Some(*hash)),
         State::Differs { recorded, found } => (Some(*recorded), Some(*found)),

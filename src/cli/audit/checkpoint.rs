@@ -4,7 +4,7 @@ use std::{path::PathBuf, process::ExitCode};
 
 use portcullis_audit::Note;
 
-use super::{heads, location::Place};
+use super::{heads, location::LogLocation};
 use crate::{
     app::{
         audit_log::{AUDIT_LOG, open_ledger, own_key},
@@ -25,7 +25,7 @@ use crate::{
     `portcullis audit verify --head`\ntakes one and shows whether the log goes on from it.")]
 pub(super) struct Args {
     #[command(flatten)]
-    place: Place,
+    place: LogLocation,
     /// Instead add the signatures of this file, the same checkpoint as a witness cosigned it, to
     /// the one that is kept
     #[arg(long, value_name = "FILE")]

@@ -2,7 +2,7 @@
 
 use std::{process::ExitCode, time::Duration};
 
-use super::location::Place;
+use super::location::LogLocation;
 use crate::{
     app::{audit_log::opened, failure::Failure},
     gateway::AuditLog,
@@ -18,7 +18,7 @@ use crate::{
     portcullis.toml says otherwise.")]
 pub(super) struct Args {
     #[command(flatten)]
-    place: Place,
+    place: LogLocation,
     /// Those that have been full for so many days
     #[arg(long, value_name = "DAYS", default_value_t = 0)]
     days: u32,

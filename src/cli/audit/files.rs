@@ -4,7 +4,7 @@
 
 use std::path::{Path, PathBuf};
 
-use super::{location::Where, select::Progress};
+use super::{location::Where, select::ScanProgress};
 use crate::{
     app::{audit_log::unreadable, failure::Failure, state_owner},
     gateway::Workspace,
@@ -13,14 +13,14 @@ use crate::{
 };
 
 /// The workspace of a log.
-pub(super) struct Files {
+pub(super) struct LogWorkspace {
     /// Its path, where it is known: what absolute paths are beneath.
     pub(super) root: PathBuf,
     /// The workspace, or why its files are not looked at.
     pub(super) workspace: Result<Workspace, String>,
 }
 
-impl Files {
+impl LogWorkspace {
     /// The workspace, if it can be looked at; else says on stderr that it was not.
     pub(super) fn workspace(&self) -> Option<&Workspace> {
         match &self.workspace {
@@ -36,7 +36,7 @@ impl Files {
 impl Where {
     /// The files that `log` at this place is about. That may be found only by reading
     /// the log, of which `bar` tells.
-    pub(super) fn files(&self, log: &Log, bar: &Progress) -> Result<Files, Failure> {
+    pub(super) fn files(&self, log: &Log, bar: &ScanProgress) -> Result<LogWorkspace, Failure> {
         let named = self.place.workspace.as_deref().filter(|_| self.dir.is_none());
         let opened = |path: &Path| {
             Workspace::open(path)
@@ -62,12 +62,12 @@ impl Where {
         let Some(root) = root else {
             return Ok(match named.map(opened) {
                 Some(Ok(workspace)) => {
-                    Files { root: workspace.root().to_owned(), workspace: Ok(workspace) }
+                    LogWorkspace { root: workspace.root().to_owned(), workspace: Ok(workspace) }
                 }
-                Some(Err(why)) => Files { root: PathBuf::from("/"), workspace: Err(why) },
+                Some(Err(why)) => LogWorkspace { root: PathBuf::from("/"), workspace: Err(why) },
                 None => {
                     let why = "no record names the workspace".to_owned();
-                    Files { root: PathBuf::from("/"), workspace: Err(why) }
+                    LogWorkspace { root: PathBuf::from("/"), workspace: Err(why) }
                 }
             });
         };
@@ -80,6 +80,6 @@ impl Where {
                 other.display()
             )),
         };
-        Ok(Files { root, workspace })
+        Ok(LogWorkspace { root, workspace })
     }
 }

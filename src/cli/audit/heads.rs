@@ -26,7 +26,7 @@ pub(super) const OTHER_KEY: &str = "a log whose key was changed has one for each
 
 /// A head that was kept outside the log.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum Head {
+pub(super) enum KeptHead {
     /// A record.
     Record {
         /// Its place.
@@ -38,7 +38,7 @@ pub(super) enum Head {
     Checkpoint(Checkpoint),
 }
 
-impl Head {
+impl KeptHead {
     /// Reads a receipt, or the file of a checkpoint, which must be signed by
     /// one of `trusted`, or, without any, by a key of the log in `directory`.
     pub(super) fn read(
@@ -196,11 +196,11 @@ mod tests {
     #[test]
     fn receipts_are_heads() {
         let leaf = Hash::of(b"x");
-        let read = |text: &str| Head::read(text, &[], Path::new("/nowhere"));
-        assert_eq!(read(&format!("7:{leaf}")).unwrap(), Head::Record { seq: 7, leaf });
+        let read = |text: &str| KeptHead::read(text, &[], Path::new("/nowhere"));
+        assert_eq!(read(&format!("7:{leaf}")).unwrap(), KeptHead::Record { seq: 7, leaf });
         let receipt = Receipt { seq: 7, leaf, durable: true };
         let receipt = serde_json::to_string(&receipt).unwrap();
-        assert_eq!(read(&receipt).unwrap(), Head::Record { seq: 7, leaf });
+        assert_eq!(read(&receipt).unwrap(), KeptHead::Record { seq: 7, leaf });
         for wrong in ["", "7", "7:", "x:00", "{}", "7:00"] {
             assert!(read(wrong).is_err(), "{wrong}");
         }

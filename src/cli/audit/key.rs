@@ -4,7 +4,7 @@ use std::process::ExitCode;
 
 use portcullis_audit::{Draft, Kind, PublicKey};
 
-use super::{checkpoint, location::Place};
+use super::{checkpoint, location::LogLocation};
 use crate::{
     app::{
         audit_log::opened,
@@ -27,7 +27,7 @@ const OP: &str = "audit.key";
     a signer is\nconfigured.")]
 pub(super) struct Args {
     #[command(flatten)]
-    place: Place,
+    place: LogLocation,
     /// Sign with a new key from now on, or with that of the configured signer; former keys stay
     /// known
     #[arg(long)]

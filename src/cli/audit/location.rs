@@ -18,7 +18,7 @@ use crate::{
 /// Which log: the common options, of which a log needs only where it is.
 /// `--agent` is a filter of `show` instead.
 #[derive(Debug, Clone, clap::Args)]
-pub(super) struct Place {
+pub(super) struct LogLocation {
     /// The directory that the agent works in [default: the current one, or where --state
     /// is given the one to which that belongs]
     #[arg(long, value_name = "DIR", env = "PORTCULLIS_WORKSPACE")]
@@ -36,7 +36,7 @@ pub(super) struct Place {
     policy: Option<String>,
 }
 
-impl Place {
+impl LogLocation {
     pub(super) fn workspace(&self) -> &Path {
         self.workspace.as_deref().unwrap_or(Path::new("."))
     }
@@ -89,7 +89,7 @@ impl Place {
 #[derive(Debug, Clone, clap::Args)]
 pub(super) struct Where {
     #[command(flatten)]
-    pub(super) place: Place,
+    pub(super) place: LogLocation,
     /// The log in this directory instead, such as a copy
     #[arg(long, value_name = "DIR")]
     pub(super) dir: Option<PathBuf>,

@@ -4,7 +4,7 @@ use std::{path::Path, process::ExitCode};
 
 use portcullis_audit::Segment;
 
-use super::{checkpoint, location::Place, select};
+use super::{checkpoint, location::LogLocation, select};
 use crate::{
     app::{
         failure::{Context as _, Exit, Failure},
@@ -29,7 +29,7 @@ use crate::{
     asked.")]
 pub(super) struct Args {
     #[command(flatten)]
-    place: Place,
+    place: LogLocation,
     /// Records from before this time: `2026-01-01`, `2026-01-01T08:00:00Z`, or how long ago: `90d`
     #[arg(long, value_name = "TIME")]
     before: Moment,

@@ -9,7 +9,7 @@ use std::{
 use portcullis_audit::RecordView;
 use serde_json::{Map, Value};
 
-use super::select::{Indexed, Progress, Select, damaged, say_pruned};
+use super::select::{Indexed, ScanProgress, Select, damaged, say_pruned};
 use crate::{
     app::{failure::Failure, output},
     cli::render::table,
@@ -150,14 +150,14 @@ fn shown(field: Field, record: &RecordView<'_>) -> String {
 struct Out<'a> {
     args: &'a Args,
     columns: &'a [Field],
-    bar: &'a Progress,
+    bar: &'a ScanProgress,
     waiting: Vec<Vec<String>>,
     begun: bool,
     rows: u64,
 }
 
 impl<'a> Out<'a> {
-    fn new(args: &'a Args, columns: &'a [Field], bar: &'a Progress) -> Self {
+    fn new(args: &'a Args, columns: &'a [Field], bar: &'a ScanProgress) -> Self {
         Self { args, columns, bar, waiting: Vec::new(), begun: false, rows: 0 }
     }
 

@@ -5,7 +5,7 @@ use std::{fmt::Display, process::ExitCode};
 use cap_std::fs::Dir;
 use portcullis_audit::{PACKED, Segment};
 
-use super::{checkpoint, location::Place};
+use super::{checkpoint, location::LogLocation};
 use crate::{
     app::{
         failure::{Exit, Failure},
@@ -31,7 +31,7 @@ const MOST_NAMED: usize = 100;
     repair: the next gate does it.")]
 pub(super) struct Args {
     #[command(flatten)]
-    place: Place,
+    place: LogLocation,
     /// Do it without asking
     #[arg(long)]
     yes: bool,

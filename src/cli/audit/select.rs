@@ -9,7 +9,7 @@ use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
 use super::{
     filter::{decisions, doors, kinds, parse_op},
-    location::{Place, Where},
+    location::{LogLocation, Where},
     path::{self, Named},
 };
 use crate::{
@@ -40,7 +40,7 @@ pub(super) struct Indexed {
 impl Indexed {
     /// Opens the log to be read without being verified, with its index unless it is a copy: nothing is written
     /// beside evidence.
-    pub(super) fn open(&self) -> Result<(Log, Progress), Failure> {
+    pub(super) fn open(&self) -> Result<(Log, ScanProgress), Failure> {
         let directory = self.at.directory()?;
         let (log, bar) = opened(&directory)?;
         say_unverified();
@@ -67,7 +67,7 @@ pub(super) struct Whole {
 
 impl Whole {
     /// Opens the log.
-    pub(super) fn open(&self) -> Result<(Log, Progress), Failure> {
+    pub(super) fn open(&self) -> Result<(Log, ScanProgress), Failure> {
         opened(&self.at.directory()?)
     }
 
@@ -77,9 +77,9 @@ impl Whole {
     }
 }
 
-fn opened(directory: &Path) -> Result<(Log, Progress), Failure> {
+fn opened(directory: &Path) -> Result<(Log, ScanProgress), Failure> {
     let log = Log::open(directory).map_err(|error| unreadable(directory, &error))?;
-    let bar = Progress::new(log.bytes());
+    let bar = ScanProgress::new(log.bytes());
     let told = bar.0.clone();
     Ok((log.with_progress(move |bytes| told.inc(bytes)), bar))
 }
@@ -97,9 +97,9 @@ pub(super) fn index(state: &Path) -> PathBuf {
 }
 
 /// A bar on the terminal for a large log, gone when dropped.
-pub(super) struct Progress(ProgressBar);
+pub(super) struct ScanProgress(ProgressBar);
 
-impl Progress {
+impl ScanProgress {
     /// For the reading of so many bytes.
     pub(super) fn new(total: u64) -> Self {
         if total < LARGE || !std::io::stderr().is_terminal() {
@@ -134,7 +134,7 @@ impl Progress {
     }
 }
 
-impl Drop for Progress {
+impl Drop for ScanProgress {
     fn drop(&mut self) {
         self.finish();
     }
@@ -228,7 +228,7 @@ impl Select {
 }
 
 /// What the vault keeps, to be read; `None` when there is none.
-pub(super) fn vault(place: &Place) -> Result<Option<BackupStore>, Failure> {
+pub(super) fn vault(place: &LogLocation) -> Result<Option<BackupStore>, Failure> {
     state_directory::vault(&place.state()?)
 }
 

@@ -2,7 +2,7 @@
 
 use std::process::ExitCode;
 
-use super::location::Place;
+use super::location::LogLocation;
 use crate::{
     app::{
         failure::{Exit, Failure},
@@ -24,7 +24,7 @@ use crate::{
     HTTP and S3 need a build with `--features full`.")]
 pub(super) struct Args {
     #[command(flatten)]
-    place: Place,
+    place: LogLocation,
     /// Send nothing, say how far each target is
     #[arg(long)]
     status: bool,

@@ -13,7 +13,7 @@ use portcullis_audit::{
     Directory, Entry, Hash, Kind, MAX_JUNK, Reader, RecordView, Segment, Source as _,
 };
 
-use super::{filter::Filter, location::Where, select::Progress};
+use super::{filter::Filter, location::Where, select::ScanProgress};
 use crate::{
     app::{
         audit_log::{say_unverified, unreadable},
@@ -62,7 +62,7 @@ pub(super) fn run(args: &Args) -> Result<ExitCode, Failure> {
         args,
         filter,
         directory: &directory,
-        bar: Progress::new(bytes),
+        bar: ScanProgress::new(bytes),
         not_records: 0,
         junk: 0,
         out_of_line: 0,
@@ -99,7 +99,7 @@ struct Printer<'a> {
     args: &'a Args,
     filter: review::Filter,
     directory: &'a Path,
-    bar: Progress,
+    bar: ScanProgress,
     /// Lines that are no records, and their bytes since the last one that is.
     not_records: u64,
     junk: u64,

@@ -9,7 +9,7 @@ use serde_json::json;
 
 use super::{
     attachments::{self, Attached},
-    heads::{self, Head, OTHER_KEY, keys},
+    heads::{self, KeptHead, OTHER_KEY, keys},
     location::{Where, existing},
 };
 use crate::{
@@ -104,9 +104,9 @@ fn verify(args: &Args, source: &Directory, directory: &Path) -> Result<Report, F
         }
     });
     for text in &args.head {
-        verifier = match Head::read(text, &trusted, directory)? {
-            Head::Record { seq, leaf } => verifier.expect(seq, leaf),
-            Head::Checkpoint(checkpoint) => verifier.expect_checkpoint(checkpoint),
+        verifier = match KeptHead::read(text, &trusted, directory)? {
+            KeptHead::Record { seq, leaf } => verifier.expect(seq, leaf),
+            KeptHead::Checkpoint(checkpoint) => verifier.expect_checkpoint(checkpoint),
         };
     }
     let report = verifier.run();

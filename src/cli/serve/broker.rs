@@ -19,7 +19,7 @@ use super::{
     plan::Plan,
     readiness::Readiness,
     telemetry::Exporter,
-    workers::Worker,
+    workers::WorkerProcess,
 };
 use crate::{
     app::{
@@ -51,9 +51,9 @@ pub(super) struct Broker {
     shipping: Shipping,
     pub(super) doorway: Doorway,
     pub(super) signals: SignalFd,
-    pub(super) workers: BTreeMap<String, Worker>,
+    pub(super) workers: BTreeMap<String, WorkerProcess>,
     /// Workers that stop, and whose place may have another already.
-    pub(super) leaving: Vec<Worker>,
+    pub(super) leaving: Vec<WorkerProcess>,
     pub(super) failing: HashMap<String, (Instant, Duration)>,
     pub(super) readiness: Readiness,
     pub(super) telemetry: Option<Exporter>,
@@ -203,7 +203,7 @@ impl Broker {
     /// What time brings: workers that idle or are stuck, records to be made.
     fn tend(&mut self) {
         let idle = self.plan.service.idle;
-        let of = |broker: &Self, is: &dyn Fn(&Worker) -> bool| -> Vec<String> {
+        let of = |broker: &Self, is: &dyn Fn(&WorkerProcess) -> bool| -> Vec<String> {
             let found = broker.workers.iter().filter(|(_, worker)| is(worker));
             found.map(|(name, _)| name.clone()).collect()
         };
@@ -223,10 +223,10 @@ impl Broker {
             self.offer_policy(&name);
         }
         self.instruct_front();
-        for name in of(self, &Worker::is_stuck) {
+        for name in of(self, &WorkerProcess::is_stuck) {
             self.bury(&name, "it took too long");
         }
-        while let Some(at) = self.leaving.iter().position(Worker::is_stuck) {
+        while let Some(at) = self.leaving.iter().position(WorkerProcess::is_stuck) {
             self.see_off(at);
         }
         self.journal.tend();

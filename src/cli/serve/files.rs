@@ -14,7 +14,7 @@ use crate::{
     app::failure::{Context as _, Failure},
     gateway::Gateway,
     model::Session,
-    serve::files::{Channel, Limits},
+    serve::files::{Channel, ChannelLimits},
 };
 
 /// Threads for requests: those that are carried out, and as many that wait for a
@@ -40,7 +40,7 @@ struct Client {
 
 impl Files {
     /// Starts the thread.
-    pub(super) fn start(gateway: Arc<Gateway>, limits: Limits) -> Result<Self, Failure> {
+    pub(super) fn start(gateway: Arc<Gateway>, limits: ChannelLimits) -> Result<Self, Failure> {
         let (begin, clients) = mpsc::channel(QUEUE);
         let runtime = tokio::runtime::Builder::new_current_thread()
             .enable_all()

@@ -7,26 +7,28 @@ use serde_json::json;
 
 use super::{
     broker::{BACK_OFF, Broker, facts},
-    orders::{Found, FromWorker, ToFront},
-    workers::{Guest, Worker},
+    orders::{FromWorker, ToFront, WorkspaceAnswer},
+    workers::{Guest, WorkerProcess},
 };
 use crate::model::Escaped;
 
 impl Broker {
-    pub(super) fn start(&mut self, name: &str) -> Result<(), Found> {
+    pub(super) fn start(&mut self, name: &str) -> Result<(), WorkspaceAnswer> {
         if self.failing.get(name).is_some_and(|(until, _)| Instant::now() < *until) {
-            return Err(Found::Unavailable);
+            return Err(WorkspaceAnswer::Unavailable);
         }
-        let Some(place) = self.plan.places.get(name) else { return Err(Found::UnknownWorkspace) };
+        let Some(place) = self.plan.places.get(name) else {
+            return Err(WorkspaceAnswer::UnknownWorkspace);
+        };
         let outside = self.plan.outside(Some(place), &self.doorway.control);
-        match Worker::start(&self.plan, place, outside) {
+        match WorkerProcess::start(&self.plan, place, outside) {
             Ok(worker) => {
                 self.workers.insert(name.to_owned(), worker);
                 Ok(())
             }
             Err(failure) => {
                 self.failed(name, failure.message());
-                Err(Found::Unavailable)
+                Err(WorkspaceAnswer::Unavailable)
             }
         }
     }
@@ -55,7 +57,7 @@ impl Broker {
                     if self.workers.contains_key(name) {
                         self.begin(name, guest);
                     } else {
-                        self.answer(guest.question, Found::Unavailable, None);
+                        self.answer(guest.question, WorkspaceAnswer::Unavailable, None);
                     }
                 }
             }
@@ -90,7 +92,7 @@ impl Broker {
         let guest = self.workers.get_mut(name).and_then(|worker| worker.begun(number));
         match guest {
             Some((guest, stream)) if begun => {
-                self.answer(guest.question, Found::Stream, Some(stream));
+                self.answer(guest.question, WorkspaceAnswer::Stream, Some(stream));
             }
             Some((guest, _)) => {
                 let found = self.busy(name, &guest, "the worker could not begin the session");
@@ -117,7 +119,7 @@ impl Broker {
 
     pub(super) fn turn_away(&self, guests: &[Guest]) {
         for guest in guests {
-            self.answer(guest.question, Found::Unavailable, None);
+            self.answer(guest.question, WorkspaceAnswer::Unavailable, None);
         }
     }
 

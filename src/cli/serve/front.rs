@@ -11,7 +11,7 @@ use std::{
 
 use tokio::sync::{mpsc, oneshot};
 
-use super::orders::{Found, FromFront, FrontStart, Spoken, ToFront, Wanted};
+use super::orders::{FromFront, FrontStart, Spoken, ToFront, Wanted, WorkspaceAnswer};
 use crate::{
     app::{
         failure::{Context as _, Failure},
@@ -199,16 +199,18 @@ fn hear(channel: &Channel, waiting: &Waiting, front: &Front) {
     }
 }
 
-fn found(answer: Found, files: Vec<OwnedFd>) -> Result<Answer, OpenError> {
+fn found(answer: WorkspaceAnswer, files: Vec<OwnedFd>) -> Result<Answer, OpenError> {
     match answer {
-        Found::Stream => files.into_iter().next().map(Answer::Stream).ok_or(OpenError::Unavailable),
-        Found::Workspaces(names) => Ok(Answer::Workspaces(names)),
-        Found::Granted => Ok(Answer::Granted),
-        Found::Ready(verdict) => Ok(Answer::Ready(verdict)),
-        Found::Unauthorised => Err(OpenError::Unauthorised),
-        Found::UnknownWorkspace => Err(OpenError::UnknownWorkspace),
-        Found::Busy => Err(OpenError::Busy),
-        Found::Unavailable => Err(OpenError::Unavailable),
+        WorkspaceAnswer::Stream => {
+            files.into_iter().next().map(Answer::Stream).ok_or(OpenError::Unavailable)
+        }
+        WorkspaceAnswer::Workspaces(names) => Ok(Answer::Workspaces(names)),
+        WorkspaceAnswer::Granted => Ok(Answer::Granted),
+        WorkspaceAnswer::Ready(verdict) => Ok(Answer::Ready(verdict)),
+        WorkspaceAnswer::Unauthorised => Err(OpenError::Unauthorised),
+        WorkspaceAnswer::UnknownWorkspace => Err(OpenError::UnknownWorkspace),
+        WorkspaceAnswer::Busy => Err(OpenError::Busy),
+        WorkspaceAnswer::Unavailable => Err(OpenError::Unavailable),
     }
 }
 

@@ -27,7 +27,7 @@ pub(super) enum ToFront {
         /// The question's number.
         number: u64,
         /// What was found.
-        answer: Found,
+        answer: WorkspaceAnswer,
     },
     /// What a worker has counted.
     Numbers { workspace: String, numbers: Numbers },
@@ -122,7 +122,7 @@ impl From<GuardWords> for Guard {
 
 /// What the broker answers.
 #[derive(Debug, Serialize, Deserialize)]
-pub(super) enum Found {
+pub(super) enum WorkspaceAnswer {
     /// A stream is attached.
     Stream,
     /// The agent's workspaces.

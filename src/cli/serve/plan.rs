@@ -41,7 +41,7 @@ const MOST_TRIED: usize = 512;
 pub(super) struct Plan {
     /// The configuration; its workspaces are in `places`.
     pub(super) service: Service,
-    pub(super) places: BTreeMap<String, Place>,
+    pub(super) places: BTreeMap<String, ServedWorkspace>,
     /// Workspaces of the configuration that cannot be served as they are to be.
     pub(super) unserved: BTreeSet<String>,
     /// The policies of `places`.
@@ -73,7 +73,7 @@ pub(super) struct Fault {
 
 /// A workspace that is served.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Place {
+pub(super) struct ServedWorkspace {
     pub(super) name: String,
     /// Canonical.
     pub(super) root: PathBuf,
@@ -192,7 +192,8 @@ impl Plan {
         self.state = state_directory::place(&self.state)?;
         let mut faults = Vec::new();
         for entry in self.service.workspaces.clone() {
-            let opened = self.accept(&entry.policy, before).and_then(|()| Place::look_up(&entry));
+            let opened =
+                self.accept(&entry.policy, before).and_then(|()| ServedWorkspace::look_up(&entry));
             match opened {
                 Ok(place) => drop(self.places.insert(entry.name, place)),
                 Err(failure) => faults.push(self.leave(entry.name, before, failure)),
@@ -292,8 +293,9 @@ impl Plan {
         if self.are_apart().is_ok() {
             return;
         }
-        let known =
-            |place: &Place| before.is_some_and(|b| b.places.get(&place.name) == Some(place));
+        let known = |place: &ServedWorkspace| {
+            before.is_some_and(|b| b.places.get(&place.name) == Some(place))
+        };
         let (kept, fresh) =
             std::mem::take(&mut self.places).into_iter().partition(|(_, place)| known(place));
         self.places = kept;
@@ -324,7 +326,7 @@ impl Plan {
     }
 
     /// What the worker of `own` must not reach; nobody's, for the front.
-    pub(super) fn outside(&self, own: Option<&Place>, control: &Path) -> Outside {
+    pub(super) fn outside(&self, own: Option<&ServedWorkspace>, control: &Path) -> Outside {
         let strangers = self.places.values().filter(|place| Some(*place) != own);
         let theirs = strangers.flat_map(|place| [place.root.clone(), place.state.clone()]);
         let others = self.config.iter().cloned().chain([self.state.clone()]).chain(theirs);
@@ -333,8 +335,8 @@ impl Plan {
 }
 
 /// Workspaces as what agents get.
-fn agents<'a>(places: impl Iterator<Item = &'a Place>) -> Vec<AgentPath> {
-    let workspace = |place: &Place| AgentPath {
+fn agents<'a>(places: impl Iterator<Item = &'a ServedWorkspace>) -> Vec<AgentPath> {
+    let workspace = |place: &ServedWorkspace| AgentPath {
         access: Access::Workspace,
         path: place.alias.clone(),
         target: Some(place.root.clone()),
@@ -343,11 +345,11 @@ fn agents<'a>(places: impl Iterator<Item = &'a Place>) -> Vec<AgentPath> {
 }
 
 /// What an agent gets of a workspace.
-fn ground(place: &Place) -> (&Path, &Path) {
+fn ground(place: &ServedWorkspace) -> (&Path, &Path) {
     (&place.root, &place.alias)
 }
 
-impl Place {
+impl ServedWorkspace {
     /// Opens the workspace; its state directory is not made.
     fn look_up(entry: &config::serve::Workspace) -> Result<Self, Failure> {
         let shown = entry.root.display();

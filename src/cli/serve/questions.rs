@@ -14,7 +14,7 @@ use subtle::ConstantTimeEq as _;
 use super::{
     broker::{Broker, facts},
     journal::{Journal, Refused},
-    orders::{Found, FromFront, ToFront, Wanted},
+    orders::{FromFront, ToFront, Wanted, WorkspaceAnswer},
     workers::{Guest, NotBegun},
 };
 use crate::{config::serve::Agent, model::Escaped};
@@ -31,7 +31,7 @@ impl Broker {
             }
             FromFront::IsReady { number } => {
                 let verdict = self.is_ready();
-                self.answer(number, Found::Ready(verdict), None);
+                self.answer(number, WorkspaceAnswer::Ready(verdict), None);
             }
             FromFront::Throttled { peer, attempts } => {
                 let peer: String = peer.chars().take(64).collect();
@@ -68,33 +68,33 @@ impl Broker {
         token: &[u8; 32],
         peer: &str,
         want: Wanted,
-    ) -> Option<Found> {
+    ) -> Option<WorkspaceAnswer> {
         if self.journal.is_broken() {
-            return Some(Found::Unavailable);
+            return Some(WorkspaceAnswer::Unavailable);
         }
         let Some(agent) = self.agent(token).cloned() else {
             self.journal.refused(Refused::Login, "the token is no agent's", peer, BTreeMap::new());
-            return Some(Found::Unauthorised);
+            return Some(WorkspaceAnswer::Unauthorised);
         };
         let denied = |journal: &mut Journal, what: &str, named: Option<&str>| {
             let mut facts = facts([("agent", json!(agent.name.as_str()))]);
             let named = named.map(|name| Escaped(name).to_string());
             facts.extend(named.map(|name| ("workspace".to_owned(), json!(name))));
             journal.refused(Refused::Session, what, peer, facts);
-            Some(Found::UnknownWorkspace)
+            Some(WorkspaceAnswer::UnknownWorkspace)
         };
         match want {
-            Wanted::Metrics if agent.metrics => Some(Found::Granted),
+            Wanted::Metrics if agent.metrics => Some(WorkspaceAnswer::Granted),
             Wanted::Metrics => {
                 denied(&mut self.journal, "the agent may not read the service's numbers", None)
             }
             Wanted::Workspaces => {
                 let names = self.plan.places.keys().filter(|name| agent.may_use(name));
-                Some(Found::Workspaces(names.cloned().collect()))
+                Some(WorkspaceAnswer::Workspaces(names.cloned().collect()))
             }
             Wanted::Session { workspace, door } => {
                 if agent.may_use(&workspace) && self.plan.unserved.contains(&workspace) {
-                    return Some(Found::Unavailable);
+                    return Some(WorkspaceAnswer::Unavailable);
                 }
                 if !self.plan.places.contains_key(&workspace) || !agent.may_use(&workspace) {
                     let what = "there is no such workspace for this agent";
@@ -119,14 +119,16 @@ impl Broker {
     }
 
     /// Begins a session, or has its guest wait for the worker.
-    pub(super) fn admit(&mut self, name: &str, guest: Guest) -> Option<Found> {
+    pub(super) fn admit(&mut self, name: &str, guest: Guest) -> Option<WorkspaceAnswer> {
         if !self.workers.contains_key(name)
             && let Err(found) = self.start(name)
         {
             return Some(found);
         }
         let most = self.plan.service.limits.sessions;
-        let Some(worker) = self.workers.get_mut(name) else { return Some(Found::Unavailable) };
+        let Some(worker) = self.workers.get_mut(name) else {
+            return Some(WorkspaceAnswer::Unavailable);
+        };
         if worker.sessions_of(&guest.agent) >= most {
             return Some(self.busy(name, &guest, "the agent has as many sessions as it may have"));
         }
@@ -142,17 +144,17 @@ impl Broker {
     }
 
     /// Takes note of a guest for whom there is no room.
-    pub(super) fn busy(&mut self, name: &str, guest: &Guest, why: &str) -> Found {
+    pub(super) fn busy(&mut self, name: &str, guest: &Guest, why: &str) -> WorkspaceAnswer {
         let facts = facts([("agent", json!(guest.agent)), ("workspace", json!(name))]);
         self.journal.refused(Refused::Session, why, &guest.peer, facts);
-        Found::Busy
+        WorkspaceAnswer::Busy
     }
 
     /// Hands a session to a worker that is ready.
     pub(super) fn begin(&mut self, name: &str, guest: Guest) {
         // While it waited the configuration may have changed.
         if !self.agent(&guest.token).is_some_and(|agent| guest.is(agent) && agent.may_use(name)) {
-            return self.answer(guest.question, Found::Unavailable, None);
+            return self.answer(guest.question, WorkspaceAnswer::Unavailable, None);
         }
         self.sessions += 1;
         let number = self.sessions;
@@ -174,14 +176,14 @@ impl Broker {
     pub(super) fn again(&mut self, name: &str, guest: Guest) {
         let question = guest.question;
         if guest.again {
-            return self.answer(question, Found::Unavailable, None);
+            return self.answer(question, WorkspaceAnswer::Unavailable, None);
         }
         if let Some(found) = self.admit(name, Guest { again: true, ..guest }) {
             self.answer(question, found, None);
         }
     }
 
-    pub(super) fn answer(&self, number: u64, answer: Found, stream: Option<OwnedFd>) {
+    pub(super) fn answer(&self, number: u64, answer: WorkspaceAnswer, stream: Option<OwnedFd>) {
         let files: Vec<_> = stream.iter().map(|stream| stream.as_fd()).collect();
         // A front that does not listen is seen when its channel closes; whoever
         // asked hears nothing in time and may ask again.

@@ -18,7 +18,7 @@ use std::{
 
 use rustix::fs::{FileType, stat};
 
-use super::plan::{Place, Plan};
+use super::plan::{Plan, ServedWorkspace};
 use crate::app::failure::{Context as _, Failure};
 
 /// A look that takes longer found something that hangs.
@@ -74,8 +74,9 @@ impl Readiness {
             return Err("a workspace does not answer".to_owned());
         }
         if seen.since.is_none() {
-            let of =
-                |place: &Place| (place.name.clone(), [place.root.clone(), place.state.clone()]);
+            let of = |place: &ServedWorkspace| {
+                (place.name.clone(), [place.root.clone(), place.state.clone()])
+            };
             let look = LookRequest {
                 places: places.values().map(of).collect(),
                 control: control.to_owned(),

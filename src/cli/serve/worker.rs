@@ -245,10 +245,10 @@ impl Worker {
             .or_fail("cannot start a thread")?;
         let channel_files = Files::start(
             Arc::clone(&self.started.gateway),
-            files::Limits {
+            files::ChannelLimits {
                 message: self.start.message_bytes,
                 memory: self.start.message_memory,
-                ..files::Limits::default()
+                ..files::ChannelLimits::default()
             },
         )?;
         let reloading = self.started.reloading(&self.shared);

@@ -10,7 +10,7 @@ use rustix::process::{Resource, getrlimit};
 
 use super::{
     orders::{FromWorker, Spoken, ToWorker, WorkerStart},
-    plan::{Place, Plan},
+    plan::{Plan, ServedWorkspace},
     worker,
 };
 use crate::{
@@ -66,7 +66,7 @@ impl Guest {
 }
 
 /// A worker's process.
-pub(super) struct Worker {
+pub(super) struct WorkerProcess {
     pub(super) name: String,
     pub(super) channel: Channel,
     /// Where it takes policies of later from.
@@ -132,9 +132,13 @@ pub(super) enum NotBegun {
     Gone,
 }
 
-impl Worker {
+impl WorkerProcess {
     /// Starts the worker of a place.
-    pub(super) fn start(plan: &Plan, place: &Place, outside: Outside) -> Result<Self, Failure> {
+    pub(super) fn start(
+        plan: &Plan,
+        place: &ServedWorkspace,
+        outside: Outside,
+    ) -> Result<Self, Failure> {
         let (child, channel) = worker::spawn()?;
         let (order, policy) = order(plan, place, outside, false)?;
         let signer = plan.audit.signer_key();
@@ -178,7 +182,11 @@ impl Worker {
     }
 
     /// It said that it is ready: copies of its log begin.
-    pub(super) fn set_ready(&mut self, plan: &Plan, place: &Place) -> Result<(), Failure> {
+    pub(super) fn set_ready(
+        &mut self,
+        plan: &Plan,
+        place: &ServedWorkspace,
+    ) -> Result<(), Failure> {
         self.ready = true;
         self.idle_since = Instant::now();
         let targets = ship::beneath(&plan.audit.ship, &place.name);
@@ -320,7 +328,11 @@ impl Worker {
 
 /// Proves with a worker of `place` that stops at once that workers are kept
 /// from what `outside` names.
-pub(super) fn trial(plan: &Plan, place: &Place, outside: Outside) -> Result<Apart, Failure> {
+pub(super) fn trial(
+    plan: &Plan,
+    place: &ServedWorkspace,
+    outside: Outside,
+) -> Result<Apart, Failure> {
     let (_child, channel) = worker::spawn()?;
     let (order, policy) = order(plan, place, outside, true)?;
     channel
@@ -350,7 +362,7 @@ fn most_sessions() -> usize {
 /// What a worker is told first, and the texts of its policy.
 fn order(
     plan: &Plan,
-    place: &Place,
+    place: &ServedWorkspace,
     outside: Outside,
     trial: bool,
 ) -> Result<(WorkerStart, OwnedFd), Failure> {

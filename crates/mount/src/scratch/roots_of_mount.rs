@@ -25,7 +25,7 @@ use super::{
 
 /// What is moved into a new scratch directory.
 #[derive(Debug)]
-pub(crate) enum Moved {
+pub(crate) enum Adopted {
     Directory,
     File(Vec<u8>, u32),
     Link(String),
@@ -111,16 +111,18 @@ impl Scratch {
     ///
     /// # Errors
     /// `ENOSPC`; as the system says.
-    pub(crate) fn fill(&self, root: Root, entries: &[(PathBuf, Moved)]) -> Result<()> {
+    pub(crate) fn fill(&self, root: Root, entries: &[(PathBuf, Adopted)]) -> Result<()> {
         for (path, entry) in entries {
             let path = roots::content(root.number).join(path);
             let (above, name) = place::split(&path)?;
             let above = place::directory(&self.base, above)?;
             self.usage.add_entry()?;
             let made = match entry {
-                Moved::Directory => mkdirat(above, name, Mode::from_raw_mode(0o755)).map(|()| None),
-                Moved::Link(target) => symlinkat(target, above, name).map(|()| None),
-                Moved::File(bytes, mode) => {
+                Adopted::Directory => {
+                    mkdirat(above, name, Mode::from_raw_mode(0o755)).map(|()| None)
+                }
+                Adopted::Link(target) => symlinkat(target, above, name).map(|()| None),
+                Adopted::File(bytes, mode) => {
                     let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL;
                     let made = place::open(&self.base, &path, flags, Mode::RUSR | Mode::WUSR);
                     made.map(|file| Some((file, bytes, *mode)))

@@ -30,7 +30,7 @@ use super::{
     Scratch, TIMEOUT,
     names::SET_ID,
     place::{self, is_served, kind},
-    table::{OpenDirectory, Opened as Open},
+    table::{OpenScratchDirectory, Opened as Open},
     usage::{BLOCK, cost_of},
 };
 
@@ -99,7 +99,7 @@ impl Scratch {
         Ok(())
     }
 
-    fn list(&self, directory: &OpenDirectory) -> Result<(Vec<place::Listed>, Taken)> {
+    fn list(&self, directory: &OpenScratchDirectory) -> Result<(Vec<place::Listed>, Taken)> {
         let (mut taken, mut left) = (Taken::nothing(&self.lists), MAX_ENTRIES);
         let list = place::list_within(directory.descriptor.as_fd(), |length| {
             left = left.checked_sub(1).ok_or(Errno::OVERFLOW)?;
@@ -330,7 +330,8 @@ impl FileSystem for Scratch {
             let flags = OFlags::RDONLY | OFlags::DIRECTORY;
             place::open(&self.base, &table.path(node.0)?, flags, Mode::empty())?
         };
-        let open = Open::Directory(Arc::new(OpenDirectory { descriptor, list: Mutex::new(None) }));
+        let open =
+            Open::Directory(Arc::new(OpenScratchDirectory { descriptor, list: Mutex::new(None) }));
         Ok(Opened::new(Handle(self.table().open(node.0, open))))
     }
 

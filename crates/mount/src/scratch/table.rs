@@ -26,7 +26,7 @@ pub(crate) const BIT: u64 = 1 << 48;
 
 /// One node.
 #[derive(Debug)]
-pub(crate) struct Node {
+pub(crate) struct ScratchNode {
     pub(crate) kind: FileType,
     inode: u64,
     /// Parents and names; of a root none.
@@ -45,12 +45,12 @@ pub(crate) struct Node {
 #[derive(Debug, Clone)]
 pub(crate) enum Opened {
     File(Arc<OwnedFd>),
-    Directory(Arc<OpenDirectory>),
+    Directory(Arc<OpenScratchDirectory>),
 }
 
 /// An open directory.
 #[derive(Debug)]
-pub(crate) struct OpenDirectory {
+pub(crate) struct OpenScratchDirectory {
     pub(crate) descriptor: OwnedFd,
     /// Its entries, once they were read.
     pub(crate) list: Mutex<Option<(Vec<Listed>, Taken)>>,
@@ -59,7 +59,7 @@ pub(crate) struct OpenDirectory {
 /// All nodes and handles.
 #[derive(Debug)]
 pub(crate) struct Table {
-    nodes: HashMap<u64, Node>,
+    nodes: HashMap<u64, ScratchNode>,
     by_inode: HashMap<u64, u64>,
     handles: HashMap<u64, (u64, Opened)>,
     next: u64,
@@ -84,7 +84,7 @@ impl Table {
 
     /// # Errors
     /// `ESTALE` for a node that is not known.
-    pub(crate) fn get(&self, id: u64) -> Result<&Node> {
+    pub(crate) fn get(&self, id: u64) -> Result<&ScratchNode> {
         self.nodes.get(&id).ok_or(Errno::STALE)
     }
 
@@ -165,7 +165,7 @@ impl Table {
     fn add(&mut self, kind: FileType, inode: u64, root: Option<u64>) -> u64 {
         let id = self.next;
         self.next += 1;
-        let node = Node {
+        let node = ScratchNode {
             kind,
             inode,
             names: Vec::new(),
@@ -254,8 +254,9 @@ impl Table {
     fn drop_unused(&mut self, id: u64) {
         let mut ids = vec![id];
         while let Some(id) = ids.pop() {
-            let is_unused =
-                |node: &Node| node.lookups == 0 && node.children == 0 && node.files.is_empty();
+            let is_unused = |node: &ScratchNode| {
+                node.lookups == 0 && node.children == 0 && node.files.is_empty()
+            };
             if !self.nodes.get(&id).is_some_and(is_unused) {
                 continue;
             }
@@ -321,7 +322,7 @@ impl Table {
 
     /// # Errors
     /// `EBADF` where the handle is of no directory.
-    pub(crate) fn directory(&self, handle: u64) -> Result<Arc<OpenDirectory>> {
+    pub(crate) fn directory(&self, handle: u64) -> Result<Arc<OpenScratchDirectory>> {
         match self.handles.get(&handle) {
             Some((_, Opened::Directory(directory))) => Ok(Arc::clone(directory)),
             _ => Err(Errno::BADF),
@@ -330,7 +331,7 @@ impl Table {
 
     /// Whether a file is open that has no name any more.
     pub(crate) fn has_removed_files(&self) -> bool {
-        let is_removed = |(id, node): (&u64, &Node)| {
+        let is_removed = |(id, node): (&u64, &ScratchNode)| {
             !node.files.is_empty() && self.by_inode.get(&node.inode) != Some(id)
         };
         self.nodes.iter().any(is_removed)

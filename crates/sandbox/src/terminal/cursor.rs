@@ -6,7 +6,7 @@
 
 /// A place on the screen, counted from 1.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Place {
+pub(super) struct Position {
     pub(super) row: u16,
     pub(super) column: u16,
 }
@@ -14,38 +14,40 @@ pub(super) struct Place {
 /// The cursor, on a screen of some size.
 #[derive(Debug)]
 pub(super) struct Cursor {
-    place: Place,
-    saved: Place,
+    place: Position,
+    saved: Position,
     /// The last place of the screen.
-    last: Place,
+    last: Position,
 }
 
 impl Cursor {
     /// A cursor in the last line, where that of a terminal is that was used for a while.
     pub(super) fn new(rows: u16, columns: u16) -> Self {
-        let last = Place { row: rows.max(1), column: columns.max(1) };
-        let place = Place { column: 1, ..last };
+        let last = Position { row: rows.max(1), column: columns.max(1) };
+        let place = Position { column: 1, ..last };
         Self { place, saved: place, last }
     }
 
     /// The screen has another size.
     pub(super) fn resize(&mut self, rows: u16, columns: u16) {
-        self.last = Place { row: rows.max(1), column: columns.max(1) };
+        self.last = Position { row: rows.max(1), column: columns.max(1) };
         self.move_to(self.place.row, self.place.column);
     }
 
-    pub(super) fn place(&self) -> Place {
+    pub(super) fn place(&self) -> Position {
         self.place
     }
 
     fn move_to(&mut self, row: u16, column: u16) {
-        self.place =
-            Place { row: row.clamp(1, self.last.row), column: column.clamp(1, self.last.column) };
+        self.place = Position {
+            row: row.clamp(1, self.last.row),
+            column: column.clamp(1, self.last.column),
+        };
     }
 
     /// A character was written.
     pub(super) fn print(&mut self) {
-        let Place { row, column } = self.place;
+        let Position { row, column } = self.place;
         if column >= self.last.column {
             self.move_to(row.saturating_add(1), 1);
         } else {
@@ -55,7 +57,7 @@ impl Cursor {
 
     /// A control character was.
     pub(super) fn control(&mut self, byte: u8) {
-        let Place { row, column } = self.place;
+        let Position { row, column } = self.place;
         match byte {
             0x08 => self.move_to(row, column.saturating_sub(1)),
             // Stops are at 1, 9, 17 and so on.
@@ -68,7 +70,7 @@ impl Cursor {
 
     /// A sequence that begins with ESC and no bracket was.
     pub(super) fn escape(&mut self, last: u8) {
-        let Place { row, column } = self.place;
+        let Position { row, column } = self.place;
         match last {
             b'7' => self.saved = self.place,
             b'8' => self.place = self.saved,
@@ -81,7 +83,7 @@ impl Cursor {
 
     /// A sequence without a marker was, with its first two parameters.
     pub(super) fn sequence(&mut self, last: u8, first: u16, second: u16) {
-        let Place { row, column } = self.place;
+        let Position { row, column } = self.place;
         let by = first.max(1);
         match last {
             b'A' => self.move_to(row.saturating_sub(by), column),

@@ -11,7 +11,7 @@ use anstyle_parse::{DefaultCharAccumulator, Params, Parser, Perform};
 
 use super::{
     changes::{Change, Changes, SCREENS, default_of},
-    cursor::{Cursor, Place},
+    cursor::{Cursor, Position},
 };
 
 /// The answer to "what are you?" (DA): a VT220 with colours.
@@ -213,7 +213,7 @@ impl Perform for Screen {
             ("", b'c') if sole == Some(0) => return self.reply(ATTRIBUTES),
             ("", b'n') if sole == Some(5) => return self.reply(READY),
             ("", b'n') if sole == Some(6) => {
-                let Place { row, column } = self.cursor.place();
+                let Position { row, column } = self.cursor.place();
                 return self.reply(format!("\x1b[{row};{column}R").as_bytes());
             }
             _ => false,

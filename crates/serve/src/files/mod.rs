@@ -62,7 +62,7 @@ const TURN_SHARES: usize = 2;
 
 /// What bounds the channel in this process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Limits {
+pub struct ChannelLimits {
     /// Largest message in bytes. Base64 makes a content a third longer, escapes
     /// make a text longer still.
     pub message: usize,
@@ -72,7 +72,7 @@ pub struct Limits {
     pub requests: usize,
 }
 
-impl Default for Limits {
+impl Default for ChannelLimits {
     /// For files of 100 MB.
     fn default() -> Self {
         Self { message: 144 << 20, memory: 512 << 20, requests: 16 }
@@ -119,7 +119,7 @@ enum Unheard {
 #[derive(Debug)]
 pub struct Channel {
     gateway: Arc<Gateway>,
-    limits: Limits,
+    limits: ChannelLimits,
     memory: MemoryShares<AgentName>,
     turns: RequestSlots,
 }
@@ -140,7 +140,7 @@ struct Client<W> {
 
 impl Channel {
     /// A channel without clients yet.
-    pub fn new(gateway: Arc<Gateway>, limits: Limits) -> Arc<Self> {
+    pub fn new(gateway: Arc<Gateway>, limits: ChannelLimits) -> Arc<Self> {
         let memory = MemoryShares::new(MemoryBudget::new(limits.memory), limits.memory / SHARES);
         let turns = RequestSlots::new(limits.requests, limits.requests / TURN_SHARES);
         Arc::new(Self { gateway, limits, memory, turns })

@@ -155,7 +155,7 @@ impl PendingSpans {
 struct Gatherer(Arc<Spans>);
 
 /// One that is not over.
-struct Begun {
+struct OpenSpan {
     span: Span,
     at: Instant,
 }
@@ -168,21 +168,21 @@ where
         let Some(span) = context.span(id).filter(|_| self.0.takes()) else { return };
         let begun = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         let begun = u64::try_from(begun.as_nanos()).unwrap_or(u64::MAX);
-        let mut one = Begun { span: Span { begun, ..Span::default() }, at: Instant::now() };
+        let mut one = OpenSpan { span: Span { begun, ..Span::default() }, at: Instant::now() };
         attributes.record(&mut one.span);
         span.extensions_mut().insert(one);
     }
 
     fn on_record(&self, id: &Id, values: &Record<'_>, context: Context<'_, S>) {
         let Some(span) = context.span(id) else { return };
-        if let Some(one) = span.extensions_mut().get_mut::<Begun>() {
+        if let Some(one) = span.extensions_mut().get_mut::<OpenSpan>() {
             values.record(&mut one.span);
         }
     }
 
     fn on_close(&self, id: Id, context: Context<'_, S>) {
         let Some(span) = context.span(&id) else { return };
-        let Some(mut one) = span.extensions_mut().remove::<Begun>() else { return };
+        let Some(mut one) = span.extensions_mut().remove::<OpenSpan>() else { return };
         one.span.nanos = u64::try_from(one.at.elapsed().as_nanos()).unwrap_or(u64::MAX);
         self.0.push(one.span);
     }
