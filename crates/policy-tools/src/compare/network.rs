@@ -10,7 +10,7 @@ pub(super) fn compare(changes: &mut Changes, old: &Network, new: &Network) {
         ("network.limits.connections", &old.limits().connections, &new.limits().connections),
     ] {
         let most = |limit: &Option<Limit>| limit.as_ref().map(|limit| limit.most);
-        changes.bound(key, most(old), most(new));
+        changes.limit(key, most(old), most(new));
     }
     let words = |network: &Network| -> Vec<String> { network.rules().map(text).collect() };
     let (before, after) = (words(old), words(new));
