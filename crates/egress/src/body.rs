@@ -6,7 +6,7 @@
 /// The longest line of a chunked body: a size with extensions, or a trailer.
 const MAX_LINE: usize = 4096;
 
-/// What is left of a body.
+/// The rest of a body.
 #[derive(Debug)]
 pub(crate) enum Framing {
     /// So many bytes.

@@ -3,7 +3,7 @@
 //! The parser is bounded and copies nothing out but the name. It is no check of TLS: what it does not
 //! read is the server's to refuse.
 
-/// What a ClientHello says about the server.
+/// A ClientHello, as far as it is about the server.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct ClientHello {
     /// The name in `server_name`, if there is one.
@@ -12,7 +12,7 @@ pub(crate) struct ClientHello {
     pub(crate) is_encrypted: bool,
 }
 
-/// What became of the bytes so far.
+/// The state after the bytes so far.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Parsed {
     /// The message is not complete.
@@ -121,7 +121,7 @@ fn server_name(data: &[u8]) -> Result<String, Malformed> {
     String::from_utf8(name.to_vec()).map_err(|_| Malformed)
 }
 
-/// What is not read yet.
+/// The bytes that are not read yet.
 struct Reader<'a>(&'a [u8]);
 
 impl<'a> Reader<'a> {

@@ -83,7 +83,7 @@ fn resolve(host: &str) -> io::Result<Vec<Candidate>> {
     Ok(addresses)
 }
 
-/// Whether this machine has the address. The kernel answers it: a datagram socket that is connected
+/// True if this machine has the address. The kernel answers it: a datagram socket that is connected
 /// sends nothing, and gets the address from which it would send.
 fn is_own(address: IpAddr) -> bool {
     let any: IpAddr = match address {

@@ -68,7 +68,7 @@ impl Authority {
     }
 }
 
-/// What a program asks the proxy for.
+/// A request of a program to the proxy.
 #[derive(Debug)]
 pub(crate) enum Wanted {
     /// A tunnel.

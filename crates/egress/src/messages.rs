@@ -36,7 +36,7 @@ pub(crate) struct Reason {
 pub(crate) enum End {
     /// Both sides had said all.
     Closed,
-    /// What the program sent was not for the host that it had asked for.
+    /// The program sent something for another host than it had asked for.
     Refused,
     /// The program sent nothing in time.
     Timeout,

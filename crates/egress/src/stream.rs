@@ -12,7 +12,7 @@ use tokio::net::TcpStream;
 const MAX_CHUNK: usize = 64 * 1024;
 /// The least, when there are many connections.
 const MIN_CHUNK: usize = 4 * 1024;
-/// What all connections together may have read and not written, about.
+/// The bytes that all connections together may have read and not written, about.
 const MAX_HELD: usize = 16 << 20;
 
 /// The room for what was just read, which all connections share, and how many these are.

@@ -11,21 +11,21 @@ use crate::{
     stream::{self, Scratch},
 };
 
-/// What is wrong with a body whose end nobody can tell.
+/// The detail of an end where nobody can tell where a body ends.
 pub(crate) const NO_END: &str = "the body of the request has no end";
 
 /// How long a server that keeps its connection open may say nothing when the program goes on to another
 /// request.
 const SILENCE: Duration = Duration::from_secs(5);
 
-/// What there is to copy.
+/// A connection to copy.
 pub(crate) struct Copying<'a> {
     pub(crate) client: &'a TcpStream,
     pub(crate) open: &'a Open,
     /// The gateway process says that the connection is to be closed, and why.
     pub(crate) closing: &'a mut oneshot::Receiver<Reason>,
     pub(crate) scratch: &'a Scratch,
-    /// What the program sent already.
+    /// The bytes that the program sent already.
     pub(crate) received: Vec<u8>,
     /// One request, whose body is all that goes to the server behind `received`; else everything.
     pub(crate) framing: Option<Framing>,

@@ -130,7 +130,7 @@ pub(super) enum News {
     Built {
         /// Whether it has them, if it was to have any.
         mount: Option<Result<(), NoMount>>,
-        /// Whether it has a proxy.
+        /// True if it has a proxy.
         proxy: bool,
     },
     /// The cell was tested. If the agent has a pseudo-terminal, its outer end is attached.

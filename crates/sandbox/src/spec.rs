@@ -128,13 +128,13 @@ pub struct Cell {
     pub streams: StandardStreams,
     /// Whether a mount at the path of each workspace is to be made, for somebody else to serve.
     pub mount: bool,
-    /// Whether the cell is to have an HTTP proxy, for somebody else to serve, if it has a network of
+    /// True if the cell is to have an HTTP proxy, for somebody else to serve, if it has a network of
     /// its own.
     pub proxy: bool,
 }
 
 impl Cell {
-    /// Whether one that is made in this mode has a proxy.
+    /// True if one that is made in this mode has a proxy.
     pub(super) fn has_proxy(&self, mode: Mode) -> bool {
         self.proxy && mode.is_full() && self.network == Network::None
     }

@@ -38,7 +38,7 @@ pub(super) struct Found {
     pub(super) mount: Check,
     /// What limits the programs of a cell.
     pub(super) limits: Option<Check>,
-    /// Whether it could have a proxy.
+    /// The possibility of a proxy.
     pub(super) proxy: Check,
     /// Whether a full cell could be made.
     pub(super) full: bool,
@@ -147,7 +147,7 @@ fn judge_limits(limits: &EnforcedLimits) -> Check {
     check.facts(facts)
 }
 
-/// Whether programs could have a proxy, with the processes behind it, by which they reach the hosts that
+/// Judges if programs could have a proxy, with the processes behind it, by which they reach the hosts that
 /// the policy allows.
 fn judge_proxy(listener: Option<&OwnedFd>, network: &Network) -> Check {
     const NAME: &str = "proxy";

@@ -212,7 +212,8 @@ mod tests {
     fn found(text: &str) -> Vec<(&'static str, String)> {
         let source = PolicySource::from_text("p", &format!("schema = 1\n{text}"));
         let (policy, outline) = (compile(&source).unwrap(), outline(&source));
-        let subject = Subject { policy: &policy, outline: &outline, tree: None, tests: None, tracked: None };
+        let subject =
+            Subject { policy: &policy, outline: &outline, tree: None, tests: None, tracked: None };
         let mut found = Vec::new();
         lint(subject, &mut found);
         let place = |finding: &Finding| outline[0].text[finding.span.clone()].to_owned();
