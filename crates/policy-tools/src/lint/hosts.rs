@@ -216,7 +216,8 @@ mod tests {
             Subject { policy: &policy, outline: &outline, tree: None, tests: None, tracked: None };
         let mut found = Vec::new();
         lint(subject, &mut found);
-        let place = |finding: &Finding| outline[0].text[finding.span.clone()].to_owned();
+        let place =
+            |finding: &Finding| outline[0].text.get(finding.span.clone()).unwrap().to_owned();
         found.iter().map(|finding| (finding.id, place(finding))).collect()
     }
 
