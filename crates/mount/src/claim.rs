@@ -17,6 +17,8 @@ use std::{
 use rustix::fs::{Mode, OFlags, openat};
 use serde_json::{Map, Value};
 
+use crate::command_leaders::CommandLeaders;
+
 /// The most bytes of a program's arguments that go into a record.
 const MAX_ARGUMENTS: usize = 512;
 /// The most that are read of them. The rules about secrets see more than is recorded: they do
@@ -30,6 +32,8 @@ const KILL: u64 = 1 << 8;
 const REMEMBERED: Duration = Duration::from_secs(1);
 /// How many are.
 const MOST: usize = 1024;
+/// How far up it is looked for the command to which a process belongs: two numbers each.
+const MAX_ANCESTORS: usize = 2 * 64;
 
 /// Looks processes up.
 ///
@@ -39,6 +43,7 @@ const MOST: usize = 1024;
 #[derive(Debug)]
 pub(crate) struct Claims {
     processes: Option<Arc<OwnedFd>>,
+    leaders: Option<Arc<CommandLeaders>>,
     known: Mutex<HashMap<u32, Known>>,
     reader: Option<SyncSender<Wanted>>,
 }
@@ -52,6 +57,8 @@ struct Known {
     /// The thread's own name: another program, or another thread, has another one.
     name: String,
     process: Map<String, Value>,
+    /// The record of its command.
+    command: Option<u64>,
     at: Instant,
 }
 
@@ -62,15 +69,15 @@ struct Wanted {
 }
 
 impl Claims {
-    /// Looks up in `processes`, which is `/proc`.
-    pub(crate) fn new(processes: Option<OwnedFd>) -> Self {
+    /// Looks up in `processes`, which is `/proc`; `leaders` are those of commands.
+    pub(crate) fn new(processes: Option<OwnedFd>, leaders: Option<Arc<CommandLeaders>>) -> Self {
         let processes = processes.map(Arc::new);
         let reader = processes.clone().and_then(|processes| {
             let (sender, wanted) = sync_channel(4);
             let reader = thread::Builder::new().name("mount-claims".to_owned());
             reader.spawn(move || serve(&processes, &wanted)).ok().map(|_| sender)
         });
-        Self { processes, known: Mutex::default(), reader }
+        Self { processes, leaders, known: Mutex::default(), reader }
     }
 
     /// The facts about the process of the thread `thread`: the kernel names threads. What
@@ -80,8 +87,10 @@ impl Claims {
         if thread == 0 {
             return BTreeMap::new();
         }
-        let process = self.look(thread, redact).unwrap_or_else(|| with_pid(thread));
-        BTreeMap::from([("process".to_owned(), process.into())])
+        let looked = self.look(thread, redact);
+        let (process, command) = looked.unwrap_or_else(|| (with_pid(thread), None));
+        let command = command.map(|record| ("command".to_owned(), record.into()));
+        BTreeMap::from_iter(command.into_iter().chain([("process".to_owned(), process.into())]))
     }
 
     /// Whether the process of a thread is being killed: the kernel has `SIGKILL` pending for each thread then,
@@ -98,7 +107,7 @@ impl Claims {
         pending.is_some_and(|pending| pending & KILL != 0)
     }
 
-    fn look(&self, thread: u32, redact: &Redact<'_>) -> Option<Map<String, Value>> {
+    fn look(&self, thread: u32, redact: &Redact<'_>) -> Option<(Map<String, Value>, Option<u64>)> {
         let processes = self.processes.as_deref()?;
         let name = read(processes, thread, "comm", 64);
         let lock = || self.known.lock().unwrap_or_else(PoisonError::into_inner);
@@ -107,7 +116,7 @@ impl Claims {
             && name.as_ref().is_none_or(|name| known.name == *name)
             && known.at.elapsed() < REMEMBERED
         {
-            return Some(known.process.clone());
+            return Some((known.process.clone(), known.command));
         }
         let name = name?;
         let status = read(processes, thread, "status", 256)?;
@@ -118,7 +127,8 @@ impl Claims {
         if let Some(program) = redact(program.trim_end_matches('\n')) {
             process.insert("program".to_owned(), program.into());
         }
-        let Some(arguments) = self.ask(pid) else { return Some(process) };
+        let command = self.command_of(processes, pid);
+        let Some(arguments) = self.ask(pid) else { return Some((process, command)) };
         if let Some(arguments) = recorded(&arguments, redact) {
             process.insert("arguments".to_owned(), arguments.into());
         }
@@ -126,8 +136,22 @@ impl Claims {
         if known.len() >= MOST {
             known.clear();
         }
-        known.insert(thread, Known { name, process: process.clone(), at: Instant::now() });
-        Some(process)
+        let at = Instant::now();
+        known.insert(thread, Known { name, process: process.clone(), command, at });
+        Some((process, command))
+    }
+
+    /// The record of the command to which a process belongs.
+    fn command_of(&self, processes: &OwnedFd, pid: u32) -> Option<u64> {
+        let leaders = self.leaders.as_ref().filter(|leaders| !leaders.are_none())?;
+        let (mut belongs, mut next) = (Vec::new(), pid);
+        // The first process has no parent.
+        while next > 1 && belongs.len() < MAX_ANCESTORS {
+            let Some((parent, group)) = parent_and_group(processes, next) else { break };
+            belongs.extend([group, next]);
+            next = parent;
+        }
+        leaders.record_of(&belongs)
     }
 
     fn ask(&self, pid: u32) -> Option<String> {
@@ -153,6 +177,14 @@ fn recorded(text: &str, redact: &Redact<'_>) -> Option<Vec<String>> {
         }
     }
     Some(arguments)
+}
+
+fn parent_and_group(processes: &OwnedFd, pid: u32) -> Option<(u32, u32)> {
+    let stat = read(processes, pid, "stat", 512)?;
+    // The program's name comes before, in parentheses, and may have any characters.
+    let (_, rest) = stat.rsplit_once(')')?;
+    let mut fields = rest.split_ascii_whitespace().skip(1).map_while(|field| field.parse().ok());
+    Some((fields.next()?, fields.next()?))
 }
 
 fn with_pid(pid: u32) -> Map<String, Value> {
@@ -205,7 +237,7 @@ mod tests {
     #[test]
     fn a_process_is_named() {
         let pid = std::process::id();
-        let facts = Claims::new(Some(proc())).facts(pid, &as_it_is);
+        let facts = Claims::new(Some(proc()), None).facts(pid, &as_it_is);
         let process = &facts["process"];
         assert_eq!(process["pid"], pid);
         let own = std::env::args().next().unwrap();
@@ -216,14 +248,28 @@ mod tests {
     #[test]
     fn a_thread_is_part_of_its_process() {
         let thread = rustix::thread::gettid().as_raw_nonzero().get().unsigned_abs();
-        let facts = Claims::new(Some(proc())).facts(thread, &as_it_is);
+        let facts = Claims::new(Some(proc()), None).facts(thread, &as_it_is);
         assert_eq!(facts["process"]["pid"], std::process::id());
         assert_ne!(thread, std::process::id());
     }
 
     #[test]
+    fn a_process_belongs_to_the_command_that_one_of_its_ancestors_leads() {
+        let leaders = Arc::new(CommandLeaders::default());
+        let claims = Claims::new(Some(proc()), Some(Arc::clone(&leaders)));
+        let own = std::process::id();
+        leaders.settle(100, Some(std::os::unix::process::parent_id()));
+        assert_eq!(claims.facts(own, &as_it_is)["command"], 100);
+        leaders.forget(100);
+        assert_eq!(
+            Claims::new(Some(proc()), Some(leaders)).facts(own, &as_it_is).get("command"),
+            None
+        );
+    }
+
+    #[test]
     fn without_proc_there_is_the_id() {
-        assert_eq!(Claims::new(None).facts(7, &as_it_is)["process"], json!({"pid": 7}));
-        assert!(Claims::new(Some(proc())).facts(0, &as_it_is).is_empty());
+        assert_eq!(Claims::new(None, None).facts(7, &as_it_is)["process"], json!({"pid": 7}));
+        assert!(Claims::new(Some(proc()), None).facts(0, &as_it_is).is_empty());
     }
 }

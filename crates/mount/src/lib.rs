@@ -17,6 +17,7 @@ mod attributes;
 mod budget;
 mod change;
 mod claim;
+mod command_leaders;
 mod commit;
 mod counts;
 mod directory;
@@ -42,6 +43,7 @@ mod stage;
 mod staged;
 mod waiting;
 
+pub use command_leaders::CommandLeaders;
 pub use counts::Numbers;
 pub use mount::Mount;
 pub use options::Options;

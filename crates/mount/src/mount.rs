@@ -177,7 +177,7 @@ impl<'g> Mount<'g> {
             lists,
             budget: Arc::new(Budget::new(options.staged, options.file)),
             commits: CommitBudget::new(options.commits),
-            claims: Claims::new(options.processes.take()),
+            claims: Claims::new(options.processes.take(), options.leaders.take()),
             scratch_is_recorded: AtomicBool::new(false),
             is_over: AtomicBool::new(false),
             counts: Counts::default(),

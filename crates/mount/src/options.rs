@@ -1,8 +1,8 @@
 //! What whoever starts a mount may choose.
 
-use std::{os::fd::OwnedFd, path::PathBuf, time::Duration};
+use std::{os::fd::OwnedFd, path::PathBuf, sync::Arc, time::Duration};
 
-use crate::scratch::Scratch;
+use crate::{command_leaders::CommandLeaders, scratch::Scratch};
 
 /// The options of a [`Mount`](crate::Mount).
 #[derive(Debug)]
@@ -15,6 +15,8 @@ pub struct Options {
     /// `/proc` of the PID namespace in which the file system was mounted: records name the
     /// programs that ask by it. Without it they have the process id alone.
     pub processes: Option<OwnedFd>,
+    /// The commands that the gateway has started in the sandbox, if it does.
+    pub leaders: Option<Arc<CommandLeaders>>,
     /// The absolute paths at which programs see the workspace.
     pub roots: Vec<PathBuf>,
     /// Directories that are not the workspace's, if the policy names any.
@@ -53,6 +55,7 @@ impl Options {
             uid,
             gid,
             processes: None,
+            leaders: None,
             roots: Vec::new(),
             scratch: None,
             timeout: Duration::from_secs(1),
