@@ -70,6 +70,7 @@ pub(crate) fn plain_cell(
         floor,
         hatch: false,
         limits: resource_limits(&agent.limits),
+        commands: false,
         files: None,
         streams: StandardStreams::Pipes,
         mount: false,

@@ -223,6 +223,8 @@ impl Cell {
             StandardStreams::Terminal { .. } => Ok(Streams::none()),
         };
         let streams = streams.map_err(|e| LaunchError::Io("open pipes", e))?;
+        let commands = self.commands.then(Channel::pair).transpose();
+        let (commands, orders) = commands.map_err(LaunchError::Channel)?.unzip();
         let (channel, theirs) = Channel::pair().map_err(LaunchError::Channel)?;
         let child = Command::new("/proc/self/exe")
             .args(Stage::Launch.arguments())
@@ -260,7 +262,8 @@ impl Cell {
                 return Ok(Some((news, Vec::new())));
             }
             channel.send(&init, &[])?;
-            let descriptors: Vec<_> = streams.theirs.iter().map(OwnedFd::as_fd).collect();
+            let mut descriptors: Vec<_> = streams.theirs.iter().map(OwnedFd::as_fd).collect();
+            descriptors.extend(orders.iter().map(Channel::as_fd));
             channel.send(&enter, &descriptors)?;
             Ok(None)
         })();
@@ -316,6 +319,7 @@ impl Cell {
             proxy,
             wished,
             streams,
+            commands,
             suspects,
             hatch,
             trap,
@@ -411,6 +415,7 @@ impl Cell {
             controllers: Controllers::default(),
             files: self.files,
             terminal: matches!(self.streams, StandardStreams::Terminal { .. }),
+            commands: self.commands,
             bait,
             hatch: None,
         };

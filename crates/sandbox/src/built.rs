@@ -43,6 +43,8 @@ pub struct BuiltCell {
     /// What the streams were to be.
     pub(super) wished: StandardStreams,
     pub(super) streams: Streams,
+    /// Where commands are ordered, if any are to be started.
+    pub(super) commands: Option<Channel>,
     pub(super) suspects: Vec<PathBuf>,
     pub(super) hatch: Option<Result<Hatch, String>>,
     pub(super) trap: Trap,
@@ -58,8 +60,19 @@ impl BuiltCell {
     /// # Errors
     /// When something does not hold.
     pub fn test(self) -> Result<PendingAgent, LaunchError> {
-        let Self { mount, proxy, wished, streams, suspects, hatch, trap, channel, child, cgroup } =
-            self;
+        let Self {
+            mount,
+            proxy,
+            wished,
+            streams,
+            commands,
+            suspects,
+            hatch,
+            trap,
+            channel,
+            child,
+            cgroup,
+        } = self;
         // As long as a copy is open, its server's end would be noticed by nobody.
         drop((mount, proxy));
         channel.send(&Go::Enter, &[])?;
@@ -97,6 +110,7 @@ impl BuiltCell {
         });
         Ok(PendingAgent {
             streams,
+            commands,
             report,
             suspects,
             hatch,
@@ -114,6 +128,8 @@ impl BuiltCell {
 pub struct PendingAgent {
     /// Our ends of the agent's standard input, output and error, if it has pipes.
     pub streams: Option<[OwnedFd; 3]>,
+    /// Where commands are ordered, if any are to be started.
+    pub commands: Option<Channel>,
     /// What the self-test found.
     pub report: Report,
     /// Directories that the agent may turn out to need, judged by its command

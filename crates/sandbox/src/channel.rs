@@ -233,6 +233,11 @@ pub(super) fn take_stdout() -> io::Result<OwnedFd> {
     Ok(taken)
 }
 
+/// Lets go of what standard error is connected to, for `/dev/null`.
+pub(super) fn leave_stderr() -> io::Result<()> {
+    Ok(rustix::stdio::dup2_stderr(null()?)?)
+}
+
 /// Takes standard input and output, to be handed to another process, and
 /// leaves `/dev/null` there, so that their ends close when that process ends.
 ///

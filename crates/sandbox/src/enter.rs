@@ -24,6 +24,7 @@ use rustix::{
 use super::{
     capabilities,
     channel::{self, Channel, ChannelError},
+    command_starter::CommandStarter,
     file_limit, hatch,
     landlock::{self, Applied, Ports, Restriction, Right, Rule},
     layout::{self, DEVICES, TERMINAL, TERMINALS},
@@ -69,7 +70,12 @@ pub(super) fn run(parent: u32) -> Result<u8, StageError> {
     let channel = Channel::from_stdin()?;
     let init = channel::take_stdout().map_err(failed("receive a channel"))?;
     match enter(&channel, Channel::from(init), parent) {
-        Ok(error) => {
+        Ok(Entered::Starts(starter)) => {
+            // That it closes says that the agent runs.
+            drop(channel);
+            starter.run().map_err(failed("start commands"))
+        }
+        Ok(Entered::NotExecuted(error)) => {
             let errno = error.raw_os_error().unwrap_or(0);
             let _ = channel.send(&News::NotExecuted { errno }, &[]);
             Ok(if error.kind() == io::ErrorKind::NotFound { 127 } else { 126 })
@@ -81,14 +87,22 @@ pub(super) fn run(parent: u32) -> Result<u8, StageError> {
     }
 }
 
-/// Returns only when the agent could not be executed, with the reason.
-fn enter(channel: &Channel, init: Channel, parent: u32) -> Result<io::Error, StageError> {
+/// What the stage comes to, if it does not become the agent.
+enum Entered {
+    /// The agent is its child, and commands are to come.
+    Starts(CommandStarter),
+    /// The agent could not be executed, for this reason.
+    NotExecuted(io::Error),
+}
+
+fn enter(channel: &Channel, init: Channel, parent: u32) -> Result<Entered, StageError> {
     process::die_with(parent).map_err(failed("follow the init"))?;
-    let (spec, streams) = channel.receive::<Enter>()?;
+    let (spec, mut streams) = channel.receive::<Enter>()?;
+    let orders = if spec.commands { streams.pop().map(Channel::from) } else { None };
     let baseline = selftest::before(&spec);
     init.send(&(), &[])?;
     let (ready, _) = init.receive::<RootReady>()?;
-    drop(init);
+    let orders = orders.map(|orders| (orders, init));
     // Until then nobody may answer what is asked of the workspace's path.
     let (Go::Enter, _) = channel.receive::<Go>()? else {
         return Err(ChannelError::Closed.into());
@@ -131,7 +145,7 @@ fn enter(channel: &Channel, init: Channel, parent: u32) -> Result<io::Error, Sta
                 let input = descriptors.into_iter().next();
                 channel.send(&News::Prepared { code: prepare(&spec, &command, input) }, &[])?;
             }
-            (Go::Execute, _) => return execute(spec, streams),
+            (Go::Execute, _) => return execute(spec, streams, orders),
             (Go::Enter, _) => return Err(ChannelError::Closed.into()),
         }
     }
@@ -385,7 +399,13 @@ fn usual(spec: &Enter) -> Vec<(&'static str, Right)> {
     places
 }
 
-fn execute(spec: Enter, mut streams: Vec<OwnedFd>) -> Result<io::Error, StageError> {
+/// Becomes the agent; or starts it where there are `orders` to start more, and says to the init
+/// which process it is.
+fn execute(
+    spec: Enter,
+    mut streams: Vec<OwnedFd>,
+    orders: Option<(Channel, Channel)>,
+) -> Result<Entered, StageError> {
     if spec.terminal
         && let Some(terminal) = streams.first()
     {
@@ -404,15 +424,20 @@ fn execute(spec: Enter, mut streams: Vec<OwnedFd>) -> Result<io::Error, StageErr
         chdir(&spec.workspace).map_err(failed("enter the workspace"))?;
     }
     process::unblock_signals().map_err(failed("unblock signals"))?;
-    Ok(Command::new(Path::new(&spec.program))
-        .arg0(&spec.name)
-        .args(&spec.arguments)
-        .env_clear()
-        .envs(spec.environment)
-        .stdin(File::from(stdin))
-        .stdout(File::from(stdout))
-        .stderr(File::from(stderr))
-        .exec())
+    let mut agent = Command::new(Path::new(&spec.program));
+    agent.arg0(&spec.name).args(&spec.arguments).env_clear().envs(spec.environment.iter().cloned());
+    agent.stdin(File::from(stdin)).stdout(File::from(stdout)).stderr(File::from(stderr));
+    let Some((orders, init)) = orders else { return Ok(Entered::NotExecuted(agent.exec())) };
+    // This process lives beside the agent: what it holds is not the agent's.
+    process::not_dumpable().map_err(failed("hide this process's memory"))?;
+    channel::leave_stderr().map_err(failed("leave standard error"))?;
+    let child = match agent.process_group(0).spawn() {
+        Ok(child) => child,
+        Err(error) => return Ok(Entered::NotExecuted(error)),
+    };
+    init.send(&child.id(), &[])?;
+    let starter = CommandStarter::new(orders, spec.environment, child);
+    Ok(Entered::Starts(starter.map_err(failed("watch the agent"))?))
 }
 
 #[cfg(test)]
@@ -451,6 +476,7 @@ mod tests {
             controllers: Controllers::default(),
             files: None,
             terminal: false,
+            commands: false,
             bait: Bait { broker: 1, socket: PathBuf::new(), abstract_name: String::new(), port: 0 },
             hatch: None,
         }

@@ -9,6 +9,7 @@ use std::{
     process::{Command, Stdio},
 };
 
+use nix::sys::signalfd::SignalFd;
 use rustix::process::{Pid, umask};
 
 use super::{
@@ -28,9 +29,9 @@ pub(super) fn run() -> Result<u8, StageError> {
     let channel = Channel::from_stdin()?;
     let lifeline = channel::take_stdout().map_err(failed("receive the lifeline"))?;
     match start(&channel) {
-        Ok((mode, agent, signals)) => {
+        Ok(started) => {
             drop(channel);
-            serve(mode, agent, &signals, &lifeline)
+            serve(started, &lifeline)
         }
         Err(error) => {
             let _ = channel.send(&error.news(), &[]);
@@ -39,7 +40,13 @@ pub(super) fn run() -> Result<u8, StageError> {
     }
 }
 
-type Started = (Mode, Pid, nix::sys::signalfd::SignalFd);
+struct Started {
+    mode: Mode,
+    agent: Pid,
+    signals: SignalFd,
+    /// What names the agent where that is a child of the stage.
+    named: Channel,
+}
 
 fn start(channel: &Channel) -> Result<Started, StageError> {
     let (init, _) = channel.receive::<Init>()?;
@@ -80,7 +87,7 @@ fn start(channel: &Channel) -> Result<Started, StageError> {
     let ready = RootReady { proc: entered.proc, mount: matches!(entered.mount, Some(Ok(_))) };
     hand_over(channel, entered, proxy)?;
     ours.send(&ready, &[])?;
-    Ok((init.mode, agent, signals))
+    Ok(Started { mode: init.mode, agent, signals, named: ours })
 }
 
 /// Gives the broker the descriptors of the mounts and of the proxy. None is left here: as long as
@@ -113,13 +120,9 @@ fn give_up(mode: Mode) -> io::Result<()> {
     if mode.is_full() { process::die_with_parent() } else { Ok(()) }
 }
 
-fn serve(
-    mode: Mode,
-    agent: Pid,
-    signals: &nix::sys::signalfd::SignalFd,
-    lifeline: &OwnedFd,
-) -> Result<u8, StageError> {
-    let code = process::supervise(agent, Toward::Group, signals, Some(lifeline))
+fn serve(started: Started, lifeline: &OwnedFd) -> Result<u8, StageError> {
+    let Started { mode, agent, signals, named } = started;
+    let code = process::supervise(agent, Toward::Group, &signals, Some(lifeline), Some(named))
         .map_err(failed("wait for the agent"))?;
     if !mode.is_full() {
         process::kill_descendants().map_err(failed("stop what the agent left behind"))?;

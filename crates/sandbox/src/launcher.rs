@@ -39,7 +39,7 @@ pub(super) fn run(parent: u32) -> Result<u8, StageError> {
         Ok(Launched { mode, init, lifeline, signals }) => {
             // The channel must be held by nobody but the stages that speak.
             drop(channel);
-            let code = process::supervise(init, Toward::Process, &signals, None);
+            let code = process::supervise(init, Toward::Process, &signals, None, None);
             drop(lifeline);
             if !mode.is_full() {
                 // Should the init have been killed.

@@ -65,6 +65,9 @@ pub(super) struct Enter {
     pub(super) files: Option<u64>,
     /// It gets a pseudo-terminal, and no streams are attached.
     pub(super) terminal: bool,
+    /// Commands are started beside it. The end of the channel by which they are ordered is attached
+    /// after its streams.
+    pub(super) commands: bool,
     pub(super) bait: Bait,
     /// What leads to the gate.
     pub(super) hatch: Option<Entrance>,

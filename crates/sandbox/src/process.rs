@@ -29,6 +29,8 @@ use rustix::{
     },
 };
 
+use super::channel::Channel;
+
 /// How many processes have ended and were not waited for, at most: they take numbers
 /// that others need.
 const MOST_ENDED: usize = 4096;
@@ -238,7 +240,8 @@ pub(super) enum Toward {
     Group,
 }
 
-/// Waits for `child`, reaps whatever else ends, and passes signals on.
+/// Waits for `child`, reaps whatever else ends, and passes signals on: to the process that the child
+/// names by `named`, in its own place, where it names one.
 /// Returns the exit code in a shell's terms: 128 and the signal's number for
 /// a death by signal. Also returns, with 137, when `lifeline` is cut.
 pub(super) fn supervise(
@@ -246,7 +249,9 @@ pub(super) fn supervise(
     toward: Toward,
     signals: &SignalFd,
     lifeline: Option<&OwnedFd>,
+    mut named: Option<Channel>,
 ) -> io::Result<u8> {
+    let mut target = child;
     loop {
         while let Some((pid, status)) = reap()? {
             if pid == child {
@@ -257,12 +262,23 @@ pub(super) fn supervise(
         if let Some(lifeline) = lifeline {
             waiting.push(PollFd::new(lifeline, PollFlags::IN));
         }
+        if let Some(named) = &named {
+            waiting.push(PollFd::new(named, PollFlags::IN));
+        }
         match poll(&mut waiting, None) {
             Ok(_) | Err(Errno::INTR) => {}
             Err(e) => return Err(e.into()),
         }
-        if waiting.get(1).is_some_and(|lifeline| !lifeline.revents().is_empty()) {
+        let mut ready = waiting.iter().skip(1).map(|waited| !waited.revents().is_empty());
+        let is_cut = lifeline.is_some() && ready.next().unwrap_or_default();
+        let has_name = ready.next().unwrap_or_default();
+        if is_cut {
             return Ok(137);
+        }
+        if let Some(channel) = named.take_if(|_| has_name) {
+            let leader =
+                channel.receive::<i32>().ok().and_then(|(leader, _)| Pid::from_raw(leader));
+            target = leader.unwrap_or(target);
         }
         while let Some(got) = signals.read_signal()? {
             let number = i32::try_from(got.ssi_signo).unwrap_or(0);
@@ -272,10 +288,10 @@ pub(super) fn supervise(
             }
             // A child that is gone is reaped above.
             let _ = match toward {
-                Toward::Process => kill_process(child, signal),
+                Toward::Process => kill_process(target, signal),
                 // Of a group whose parent is in another session the kernel ignores the other one.
-                Toward::Group if signal == Signal::TSTP => kill_process_group(child, Signal::STOP),
-                Toward::Group => kill_process_group(child, signal),
+                Toward::Group if signal == Signal::TSTP => kill_process_group(target, Signal::STOP),
+                Toward::Group => kill_process_group(target, signal),
             };
         }
     }

@@ -1,0 +1,185 @@
+//! The process in the sandbox that starts commands: the stage that else becomes the agent. It is
+//! confined as the agent is and starts that as its first child; the gateway has it start others.
+//!
+//! It ends when the agent has ended, and everything in the sandbox with it. It reads command lines
+//! that the agent wrote, but can do no more than the agent can. Of a command that has ended it
+//! leaves the process unreaped until the command is released, so that its number, by which it is
+//! killed and its records are told from others, is no other process's meanwhile.
+
+use std::{
+    collections::BTreeMap,
+    ffi::OsString,
+    io,
+    os::{
+        fd::{AsFd as _, OwnedFd},
+        unix::process::{CommandExt as _, ExitStatusExt as _},
+    },
+    process::{Child, Command, Stdio},
+};
+
+use rustix::{
+    event::{PollFd, PollFlags, poll},
+    io::Errno,
+    pipe::{PipeFlags, pipe_with},
+    process::{Pid, PidfdFlags, WaitId, WaitIdOptions, pidfd_open, waitid},
+};
+
+use super::{
+    channel::{Channel, ChannelError},
+    commands::{CommandLine, CommandNews, CommandOrder, CommandStatus},
+    process_tree,
+};
+
+/// The most commands that are not released. The gateway allows fewer.
+const MAX_COMMANDS: usize = 256;
+
+/// The process that starts commands, whose agent runs.
+pub(super) struct CommandStarter {
+    orders: Channel,
+    environment: Vec<(OsString, OsString)>,
+    agent: Child,
+    agent_ended: OwnedFd,
+    running: BTreeMap<u64, Started>,
+}
+
+/// A command that was started.
+struct Started {
+    child: Child,
+    pid: Pid,
+    /// Readable when it has ended; gone when that was told.
+    ended: Option<OwnedFd>,
+}
+
+impl CommandStarter {
+    /// Takes the agent that was started, and those who order more.
+    pub(super) fn new(
+        orders: Channel,
+        environment: Vec<(OsString, OsString)>,
+        agent: Child,
+    ) -> io::Result<Self> {
+        let (_, agent_ended) = watched(&agent)?;
+        Ok(Self { orders, environment, agent, agent_ended, running: BTreeMap::new() })
+    }
+
+    /// Follows orders until the agent has ended; gives its exit code.
+    pub(super) fn run(mut self) -> io::Result<u8> {
+        let mut is_heard = true;
+        loop {
+            let numbers: Vec<_> = self.unended().map(|(number, _)| number).collect();
+            let mut waiting = vec![PollFd::new(&self.agent_ended, PollFlags::IN)];
+            waiting.extend(self.unended().map(|(_, end)| PollFd::new(end, PollFlags::IN)));
+            if is_heard {
+                waiting.push(PollFd::new(&self.orders, PollFlags::IN));
+            }
+            match poll(&mut waiting, None) {
+                Ok(_) => {}
+                Err(Errno::INTR) => continue,
+                Err(error) => return Err(error.into()),
+            }
+            let ready: Vec<_> = waiting.iter().map(|waited| !waited.revents().is_empty()).collect();
+            if let Some(status) = self.agent.try_wait()? {
+                let code = status.code().or(status.signal().map(|signal| 128 + signal));
+                return Ok(code.and_then(|code| u8::try_from(code).ok()).unwrap_or(1));
+            }
+            for (number, has_ended) in numbers.iter().zip(ready.iter().skip(1)) {
+                if *has_ended {
+                    self.tell_end(*number, WaitIdOptions::NOHANG);
+                }
+            }
+            if ready.get(numbers.len() + 1).is_some_and(|ordered| *ordered) {
+                is_heard = self.hear();
+            }
+        }
+    }
+
+    fn unended(&self) -> impl Iterator<Item = (u64, &OwnedFd)> {
+        self.running.iter().filter_map(|(number, started)| Some((*number, started.ended.as_ref()?)))
+    }
+
+    /// Follows one order; false when nobody is there to give any.
+    fn hear(&mut self) -> bool {
+        match self.orders.receive::<CommandOrder>() {
+            Ok((CommandOrder::Start { number, command }, _)) => match self.start(number, command) {
+                Ok((pid, output)) => {
+                    let news = CommandNews::Started { number, pid };
+                    self.say(&news, Some(&output));
+                }
+                Err(error) => {
+                    // Of a text with a NUL the library says so without a number.
+                    let errno = error.raw_os_error().unwrap_or(Errno::INVAL.raw_os_error());
+                    self.say(&CommandNews::NotStarted { number, errno }, None);
+                }
+            },
+            Ok((CommandOrder::Kill { number }, _)) => {
+                // Of one that has ended it kills what it left.
+                if let Some(started) = self.running.get(&number) {
+                    process_tree::kill(started.pid);
+                }
+            }
+            Ok((CommandOrder::Release { number }, _)) => {
+                if let Some(started) = self.running.get(&number) {
+                    process_tree::kill(started.pid);
+                    self.tell_end(number, WaitIdOptions::empty());
+                    // Its number is given back.
+                    let released = self.running.remove(&number);
+                    let _ = released.map(|mut started| started.child.wait());
+                    self.say(&CommandNews::Released { number }, None);
+                }
+            }
+            Err(ChannelError::Format(_)) => {}
+            Err(_) => {
+                self.running.values().for_each(|started| process_tree::kill(started.pid));
+                return false;
+            }
+        }
+        true
+    }
+
+    fn start(&mut self, number: u64, command: CommandLine) -> io::Result<(u32, OwnedFd)> {
+        if self.running.len() >= MAX_COMMANDS || self.running.contains_key(&number) {
+            return Err(Errno::AGAIN.into());
+        }
+        // It belongs to the agent's user, who can open `/dev/stderr` so.
+        let (output, theirs) = pipe_with(PipeFlags::CLOEXEC)?;
+        let mut started = Command::new(&command.program);
+        started.args(&command.arguments).env_clear().envs(self.environment.iter().cloned());
+        started.envs(command.environment).process_group(0).stdin(Stdio::null());
+        started.stdout(theirs.try_clone()?).stderr(theirs);
+        if let Some(directory) = &command.directory {
+            started.current_dir(directory);
+        }
+        let child = started.spawn()?;
+        let (pid, ended) = watched(&child)?;
+        let id = child.id();
+        self.running.insert(number, Started { child, pid, ended: Some(ended) });
+        Ok((id, output))
+    }
+
+    /// Tells how a command has ended, once, and leaves it unreaped; `wait` says whether to wait for
+    /// that.
+    fn tell_end(&mut self, number: u64, wait: WaitIdOptions) {
+        let Some(started) = self.running.get_mut(&number) else { return };
+        let options = WaitIdOptions::EXITED | WaitIdOptions::NOWAIT | wait;
+        let Ok(Some(status)) = waitid(WaitId::Pid(started.pid), options) else { return };
+        if started.ended.take().is_none() {
+            return;
+        }
+        let signal = status.terminating_signal().map(CommandStatus::Signal);
+        let status = status.exit_status().map(CommandStatus::Code).or(signal);
+        let status = status.unwrap_or(CommandStatus::Code(1));
+        self.say(&CommandNews::Ended { number, status }, None);
+    }
+
+    /// Tells the gateway. One that is gone is noticed where orders are heard.
+    fn say(&self, news: &CommandNews, output: Option<&OwnedFd>) {
+        let output: Vec<_> = output.iter().map(|end| end.as_fd()).collect();
+        let _ = self.orders.send(news, &output);
+    }
+}
+
+/// A child's number, and what is readable when it has ended.
+fn watched(child: &Child) -> io::Result<(Pid, OwnedFd)> {
+    let pid = i32::try_from(child.id()).ok().and_then(Pid::from_raw);
+    let pid = pid.ok_or_else(|| io::Error::other("no pid"))?;
+    Ok((pid, pidfd_open(pid, PidfdFlags::empty())?))
+}

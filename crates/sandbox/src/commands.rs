@@ -1,0 +1,234 @@
+//! Commands that the gateway has started in a sandbox: its end of the channel to the process there
+//! that starts them.
+//!
+//! That process is confined as the agent is, and is the agent's parent: what it starts has the
+//! agent's namespaces, Landlock domain, system call filter and user by inheritance.
+
+use std::{
+    collections::BTreeMap,
+    io,
+    os::fd::{AsFd as _, OwnedFd},
+    path::PathBuf,
+};
+
+use nix::sys::signal::Signal;
+use rustix::{
+    event::{PollFd, PollFlags, poll},
+    fs::{FileType, OFlags, fcntl_setfl, fstat},
+    io::{Errno, read},
+    net::{Shutdown, shutdown},
+};
+use serde::{Deserialize, Serialize};
+
+use super::channel::{Channel, ChannelError};
+
+/// How many bytes of output are read at once.
+const CHUNK: usize = 64 * 1024;
+/// How often a pipe is read when its command has ended: more than it can have in it.
+const LAST_READS: usize = 16;
+
+/// A command line, with what it begins with.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct CommandLine {
+    /// The program, looked up in the command's `PATH` if its name has no slash.
+    pub program: String,
+    /// Its arguments.
+    pub arguments: Vec<String>,
+    /// Variables besides those of the agent.
+    pub environment: Vec<(String, String)>,
+    /// The working directory, by its path in the sandbox; that of the agent where there is none.
+    pub directory: Option<PathBuf>,
+}
+
+/// How a command ended.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Exit {
+    /// By itself, with this code.
+    Code(i32),
+    /// By a signal of this name.
+    Signal(String),
+}
+
+/// What is heard of a command, by the number that its start gave it.
+#[derive(Debug)]
+pub enum CommandEvent<'a> {
+    /// It runs.
+    Started {
+        /// The process that leads it, by its number in the sandbox. No other process gets the
+        /// number before the command is released.
+        pid: u32,
+    },
+    /// It could not be started.
+    NotStarted(io::Error),
+    /// It wrote this, to its standard output or error.
+    Output(&'a [u8]),
+    /// It has ended. Processes that it left may go on, and write.
+    Ended(Exit),
+    /// Its processes were killed, and its number may be that of another process now.
+    Released,
+}
+
+/// To the process that starts commands.
+#[derive(Debug, Serialize, Deserialize)]
+pub(super) enum CommandOrder {
+    Start { number: u64, command: CommandLine },
+    Kill { number: u64 },
+    Release { number: u64 },
+}
+
+/// From it. With a start comes the end of the pipe from which the output is read.
+#[derive(Debug, Serialize, Deserialize)]
+pub(super) enum CommandNews {
+    Started { number: u64, pid: u32 },
+    NotStarted { number: u64, errno: i32 },
+    Ended { number: u64, status: CommandStatus },
+    Released { number: u64 },
+}
+
+/// The status of a process that has ended.
+#[derive(Debug, Clone, Copy, Serialize, Deserialize)]
+pub(super) enum CommandStatus {
+    Code(i32),
+    Signal(i32),
+}
+
+impl From<CommandStatus> for Exit {
+    fn from(status: CommandStatus) -> Self {
+        match status {
+            CommandStatus::Code(code) => Self::Code(code),
+            CommandStatus::Signal(number) => Self::Signal(match Signal::try_from(number) {
+                Ok(signal) => signal.as_str().to_owned(),
+                // A real-time signal.
+                Err(_) => format!("SIG{number}"),
+            }),
+        }
+    }
+}
+
+/// The gateway's end.
+#[derive(Debug)]
+pub struct Commands(Channel);
+
+impl Commands {
+    /// The end that came from the broker.
+    pub fn new(end: OwnedFd) -> Self {
+        Self(end.into())
+    }
+
+    /// Has a command started, by a number that no other one has.
+    ///
+    /// # Errors
+    /// When the sandbox is gone or does not take orders, or the command line is too long.
+    pub fn start(&self, number: u64, command: CommandLine) -> Result<(), ChannelError> {
+        self.0.send_now(&CommandOrder::Start { number, command }, &[])
+    }
+
+    /// Kills a command with all that descends from it.
+    ///
+    /// # Errors
+    /// As [`start`](Self::start).
+    pub fn kill(&self, number: u64) -> Result<(), ChannelError> {
+        self.0.send_now(&CommandOrder::Kill { number }, &[])
+    }
+
+    /// Kills it likewise, and forgets it.
+    ///
+    /// # Errors
+    /// As [`start`](Self::start).
+    pub fn release(&self, number: u64) -> Result<(), ChannelError> {
+        self.0.send_now(&CommandOrder::Release { number }, &[])
+    }
+
+    /// Orders no more: all commands are killed, and nothing more is heard of them.
+    pub fn end(&self) {
+        // A sandbox that is gone has none.
+        let _ = shutdown(&self.0, Shutdown::Both);
+    }
+
+    /// Hears of the commands until the sandbox is gone, or nothing more is ordered.
+    ///
+    /// # Errors
+    /// When the system does not let it wait, or something else is heard.
+    pub fn follow(&self, mut hear: impl FnMut(u64, CommandEvent<'_>)) -> Result<(), ChannelError> {
+        let mut outputs = BTreeMap::<u64, OwnedFd>::new();
+        let mut buffer = vec![0; CHUNK];
+        loop {
+            let numbers: Vec<_> = outputs.keys().copied().collect();
+            let mut waiting = vec![PollFd::new(&self.0, PollFlags::IN)];
+            waiting.extend(outputs.values().map(|end| PollFd::new(end, PollFlags::IN)));
+            match poll(&mut waiting, None) {
+                Ok(_) => {}
+                Err(Errno::INTR) => continue,
+                Err(error) => return Err(ChannelError::Io("wait for", error.into())),
+            }
+            let mut ready = waiting.iter().map(|waited| !waited.revents().is_empty());
+            let has_news = ready.next().unwrap_or_default();
+            let ready: Vec<_> = numbers.into_iter().zip(ready).filter(|(_, is)| *is).collect();
+            for (number, _) in ready {
+                pass(&mut outputs, number, &mut buffer, &mut hear);
+            }
+            if !has_news {
+                continue;
+            }
+            let (news, descriptors) = match self.0.receive::<CommandNews>() {
+                Ok(received) => received,
+                Err(ChannelError::Closed) => return Ok(()),
+                Err(error) => return Err(error),
+            };
+            match news {
+                CommandNews::Started { number, pid } => {
+                    let end = descriptors.into_iter().next().filter(is_pipe);
+                    outputs.extend(end.map(|end| (number, end)));
+                    hear(number, CommandEvent::Started { pid });
+                }
+                CommandNews::NotStarted { number, errno } => {
+                    let error = io::Error::from_raw_os_error(errno);
+                    hear(number, CommandEvent::NotStarted(error));
+                }
+                CommandNews::Ended { number, status } => {
+                    // What it wrote before comes before.
+                    for _ in 0..LAST_READS {
+                        if !pass(&mut outputs, number, &mut buffer, &mut hear) {
+                            break;
+                        }
+                    }
+                    hear(number, CommandEvent::Ended(status.into()));
+                }
+                CommandNews::Released { number } => {
+                    outputs.remove(&number);
+                    hear(number, CommandEvent::Released);
+                }
+            }
+        }
+    }
+}
+
+/// Passes on what a command wrote; false where there is nothing at the moment.
+fn pass(
+    outputs: &mut BTreeMap<u64, OwnedFd>,
+    number: u64,
+    buffer: &mut [u8],
+    hear: &mut impl FnMut(u64, CommandEvent<'_>),
+) -> bool {
+    let Some(end) = outputs.get(&number) else { return false };
+    match read(end, &mut *buffer) {
+        Err(Errno::AGAIN) => false,
+        Err(Errno::INTR) => true,
+        Ok(0) | Err(_) => {
+            outputs.remove(&number);
+            false
+        }
+        Ok(count) => {
+            hear(number, CommandEvent::Output(buffer.get(..count).unwrap_or_default()));
+            true
+        }
+    }
+}
+
+/// Whether it is a pipe, which is then read without waiting: another file might be one that this
+/// process itself serves.
+fn is_pipe(end: &OwnedFd) -> bool {
+    let is_pipe = fstat(end.as_fd())
+        .is_ok_and(|facts| FileType::from_raw_mode(facts.st_mode) == FileType::Fifo);
+    is_pipe && fcntl_setfl(end, OFlags::NONBLOCK).is_ok()
+}

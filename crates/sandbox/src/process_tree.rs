@@ -1,0 +1,98 @@
+//! The processes of a command: those of its process group, and those that descend from it, as far
+//! as `/proc` tells.
+//!
+//! A process that left the group, and whose parent has ended, belongs to none any more; it ends
+//! with the sandbox.
+
+use std::{collections::HashSet, fs::File, io::Read as _};
+
+use rustix::{
+    fs::{Dir, Mode, OFlags, open},
+    process::{Pid, Signal, kill_process, kill_process_group},
+};
+
+/// A process, with what it belongs to.
+struct Process {
+    pid: i32,
+    parent: i32,
+    group: i32,
+}
+
+/// Kills all processes of the command that `leader` leads. They are stopped first, so that none
+/// of them makes another one meanwhile, or loses its parent.
+pub(super) fn kill(leader: Pid) {
+    let mut stopped = HashSet::new();
+    loop {
+        let members = members(leader);
+        let fresh: Vec<_> = members.difference(&stopped).copied().collect();
+        if fresh.is_empty() {
+            break;
+        }
+        for pid in fresh {
+            stopped.insert(pid);
+            signal(pid, Signal::STOP);
+        }
+    }
+    // Without `/proc` this is all that can be found. One that is gone need not be killed.
+    let _ = kill_process_group(leader, Signal::KILL);
+    stopped.into_iter().for_each(|pid| signal(pid, Signal::KILL));
+}
+
+fn signal(pid: i32, signal: Signal) {
+    if let Some(pid) = Pid::from_raw(pid) {
+        // As above.
+        let _ = kill_process(pid, signal);
+    }
+}
+
+/// The numbers of the command's processes; the leader's own stays its own until it is waited for.
+fn members(leader: Pid) -> HashSet<i32> {
+    let leader = leader.as_raw_nonzero().get();
+    let processes = processes();
+    let mut members = HashSet::new();
+    loop {
+        let before = members.len();
+        for Process { pid, parent, group } in &processes {
+            if *pid == leader || *group == leader || members.contains(parent) {
+                members.insert(*pid);
+            }
+        }
+        if members.len() == before {
+            return members;
+        }
+    }
+}
+
+fn processes() -> Vec<Process> {
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    let Ok(directory) = open("/proc", flags, Mode::empty()) else { return Vec::new() };
+    let Ok(entries) = Dir::new(directory) else { return Vec::new() };
+    let numbers = entries.filter_map(|entry| entry.ok()?.file_name().to_str().ok()?.parse().ok());
+    numbers.filter_map(look).collect()
+}
+
+fn look(pid: i32) -> Option<Process> {
+    let file = open(format!("/proc/{pid}/stat"), OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty());
+    let mut bytes = Vec::new();
+    File::from(file.ok()?).read_to_end(&mut bytes).ok()?;
+    // The program's name comes before, in parentheses, and may have any bytes.
+    let end = bytes.iter().rposition(|byte| *byte == b')')?;
+    let rest = std::str::from_utf8(bytes.get(end + 1..)?).ok()?;
+    let mut fields = rest.split_ascii_whitespace().skip(1).map_while(|field| field.parse().ok());
+    Some(Process { pid, parent: fields.next()?, group: fields.next()? })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_process_is_found_with_its_parent_and_group() {
+        let own = i32::try_from(std::process::id()).unwrap();
+        let found = look(own).unwrap();
+        let parent = i32::try_from(std::os::unix::process::parent_id()).unwrap();
+        let group = rustix::process::getpgrp().as_raw_nonzero().get();
+        assert_eq!((found.pid, found.parent, found.group), (own, parent, group));
+        assert!(members(Pid::from_raw(own).unwrap()).contains(&own));
+    }
+}
