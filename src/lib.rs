@@ -16,6 +16,7 @@ pub mod config;
 mod operator_files;
 
 pub use portcullis_acp as acp;
+pub use portcullis_commands as commands;
 pub use portcullis_core as gateway;
 pub use portcullis_egress as egress;
 pub use portcullis_fuse as fuse;

@@ -20,7 +20,7 @@ use crate::{
     fuse::{self, Stopper},
     gateway::Approver,
     model::{Door, Session},
-    mount::{Mount, Options, Scratch, ScratchNumbers},
+    mount::{CommandLeaders, Mount, Options, Scratch, ScratchNumbers},
 };
 
 /// How long the kernel may take to say what it can.
@@ -36,6 +36,8 @@ pub(crate) struct MountOrder {
     pub(crate) device: OwnedFd,
     /// The sandbox's `/proc`, if it has one.
     pub(crate) processes: Option<OwnedFd>,
+    /// The commands that the gateway has started in the sandbox, if their records are in the same log.
+    pub(crate) leaders: Option<Arc<CommandLeaders>>,
     /// The agent's user, by its number in the sandbox.
     pub(crate) user: u32,
     /// Its group.
@@ -67,7 +69,7 @@ impl Mounted {
         let stopper = kernel.stopper();
         let gateway = Arc::clone(&started.gateway);
         let session = Session { door: Door::Mount, ..started.session.clone() };
-        let processes = order.processes;
+        let (processes, leaders) = (order.processes, order.leaders);
         let scratch = order.scratch.map(|place| Scratch::open(&place.directory, place.rules));
         let scratch = scratch.transpose().map_err(|error| match error {
             Errno::BUSY => Failure::new(
@@ -87,7 +89,7 @@ impl Mounted {
             gateway.note(&session, ScratchNumbers::RECORD, facts).or_fail(DOING)?;
         }
         let roots = order.roots;
-        let options = Options { processes, roots, scratch, records_each_open, ..options };
+        let options = Options { processes, leaders, roots, scratch, records_each_open, ..options };
         let (ends, ended) = mpsc::channel::<()>();
         thread::Builder::new()
             .name("mount".to_owned())

@@ -113,6 +113,7 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode, Failure> {
         root,
         alias: Some(alias),
         further: Vec::new(),
+        commands: None,
         toolset,
         place: Place::Host,
         elicit,

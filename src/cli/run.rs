@@ -99,7 +99,7 @@ pub(crate) fn run(mut args: Args) -> Result<ExitCode, Failure> {
     let agent = agent_name(&args, preset.as_ref())?;
     let workspaces = args.sandbox.open(&agent)?;
     let opened = &workspaces.main;
-    let ways = Ways::new(opened.policy.agent().terminal, &args.forward);
+    let ways = Ways::new(&args.forward);
     let floor = match (args.unconfined, args.allow_partial) {
         (true, _) => Enforcement::None,
         (_, true) => Enforcement::Partial,
@@ -116,6 +116,7 @@ pub(crate) fn run(mut args: Args) -> Result<ExitCode, Failure> {
     };
     let mut cell = args.sandbox.cell(&workspaces, &agent, &args.command, floor)?;
     cell.hatch = !args.no_mcp && !ways.any();
+    cell.commands = opened.policy.agent().terminal && !ways.has_terminals();
     cell.files = files;
     let paths = workspaces.trusted_paths(&cell).map_err(explain)?;
     let shared = workspaces.shared_policies()?;
@@ -150,6 +151,9 @@ pub(crate) fn run(mut args: Args) -> Result<ExitCode, Failure> {
         facts.insert("noMount".to_owned(), missing.why.as_str().into());
     }
     ways.note(&mut facts);
+    if cell.commands {
+        facts.insert("commands".to_owned(), true.into());
+    }
     facts.insert("mcp".to_owned(), mcp(&pending, &args, &ways).into());
     agent_config::warn(&cell, &mut facts);
     let session = introduce(&mut gate, (&pending, links), &cell, facts)?.session;

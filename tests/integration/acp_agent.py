@@ -169,8 +169,60 @@ def file(session, order):
     return answer
 
 
+number = 1000
+
+
+def ask(method, params):
+    """A request to the client, and its answer."""
+    global number
+    number += 1
+    message = {"jsonrpc": "2.0", "id": number, "method": method, "params": params}
+    print(json.dumps(message), flush=True)
+    answer = json.loads(sys.stdin.readline())
+    assert answer["id"] == number, answer
+    return {key: answer[key] for key in ("result", "error") if key in answer}
+
+
+def terminals(session, order):
+    """Requests about terminals, and what is shown of them; `$` stands for the last that was made."""
+    answers, last = [], None
+    for method, params in order["calls"]:
+        text = json.dumps({"sessionId": session, **params})
+        params = json.loads(text if last is None else text.replace('"$"', json.dumps(last)))
+        if method == "session/update":
+            print(json.dumps({"jsonrpc": "2.0", "method": method, "params": params}), flush=True)
+            continue
+        answers.append(ask(method, params))
+        last = answers[-1].get("result", {}).get("terminalId", last)
+    return answers
+
+
+def until(session, order):
+    """Asks for the output of a terminal until it contains a text."""
+    params = {"sessionId": session, "terminalId": order["terminal"]}
+    while True:
+        answer = ask("terminal/output", params)
+        if "error" in answer or order["text"] in answer["result"]["output"]:
+            return answer
+        time.sleep(0.01)
+
+
+def capabilities(session, order):
+    return offered
+
+
+def own_read(session, order):
+    with open(order["path"]) as file:
+        return file.read()
+
+
+def leave(session, order):
+    os._exit(0)
+
+
 ORDERS = {order.__name__: order
-          for order in (servers, calls, beside, killed, garbage, full, keep, file)}
+          for order in (servers, calls, beside, killed, garbage, full, keep, file, terminals, until,
+                        capabilities, own_read, leave)}
 
 
 def reply(message, result):
@@ -181,6 +233,7 @@ for line in sys.stdin:
     message = json.loads(line)
     params = message.get("params", {})
     if message.get("method") == "initialize":
+        offered = params["clientCapabilities"]
         reply(message, {"protocolVersion": 1, "agentCapabilities": {}})
     elif message.get("method") == "session/new":
         session = f"s{len(sessions)}"

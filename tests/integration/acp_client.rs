@@ -205,7 +205,7 @@ impl Client {
         }
     }
 
-    fn send(&mut self, message: &Value) {
+    pub(crate) fn send(&mut self, message: &Value) {
         let line = format!("{message}\n");
         self.input.write_all(line.as_bytes()).expect("the agent reads");
         self.input.flush().expect("the agent reads");

@@ -106,6 +106,7 @@ pub(crate) fn config(root: PathBuf) -> Config {
         root,
         alias: None,
         further: Vec::new(),
+        commands: None,
         toolset: Toolset::Workspace(Name::near("ws")),
         place: Place::Cell,
         elicit: false,

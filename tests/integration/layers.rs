@@ -20,7 +20,7 @@ const LAYERS: &[&[&str]] = &[
     &["change"],
     &["operator_files"],
     &["config"],
-    &["review", "policy_tools", "undo"],
+    &["review", "policy_tools", "undo", "commands"],
     &["acp", "egress", "mcp", "mount", "serve"],
     &["app"],
     &["cli"],
@@ -30,7 +30,8 @@ const LAYERS: &[&[&str]] = &[
 const HELPERS: [&str; 7] = ["agent", "announcer", "cell", "connect", "consent", "local", "render"];
 
 /// Crates whose modules a library re-exports; everything else names these.
-const OTHERS: [&str; 12] = [
+const OTHERS: [&str; 13] = [
+    "portcullis_commands",
     "portcullis_policy",
     "portcullis_policy_tools",
     "portcullis_core",

@@ -2,7 +2,7 @@
 //!
 //! Replies to the editor's requests, `session/update` and
 //! `session/request_permission` pass, and what the operator named. `fs/*` is
-//! served here and never passes. Everything else is answered −32601 or
+//! served here and never passes, and so is `terminal/*` where the policy allows it. Everything else is answered −32601 or
 //! dropped, and recorded.
 
 use std::sync::{Arc, Mutex};
@@ -33,6 +33,7 @@ use super::{
     paths::NotInside,
     render,
     sessions::Effect,
+    terminals::Terminals,
 };
 
 impl Door<'_> {
@@ -60,7 +61,9 @@ impl Door<'_> {
         }
         let pass = match message {
             Ok(Message::Request { id, method, params }) => self.agent_asks(&id, &method, params),
-            Ok(Message::Notification { method, params }) => self.agent_notes(&method, params),
+            Ok(Message::Notification { method, params }) => {
+                self.agent_notes(&line, &method, params)
+            }
             Ok(Message::Reply { id, outcome }) => self.agent_replies(&line, &id, outcome),
             Err(malformed) => {
                 self.malformed(Peer::Agent, &malformed);
@@ -91,6 +94,12 @@ impl Door<'_> {
             self.file_request(id, file, params);
             return Pass::Stop;
         }
+        if let Some(terminals) = &self.terminals
+            && Terminals::serves(method)
+        {
+            self.terminal_request(terminals, (id, method), params);
+            return Pass::Stop;
+        }
         if method.starts_with("fs/") || !self.allowed.request(method) {
             let error = self.gateway.refuse(&self.connection, method, None, &Refusal::Method);
             self.pause(Peer::Agent);
@@ -106,12 +115,14 @@ impl Door<'_> {
         Pass::Forward
     }
 
-    fn agent_notes(&self, method: &str, params: Option<&RawValue>) -> Pass {
+    fn agent_notes(&self, line: &[u8], method: &str, params: Option<&RawValue>) -> Pass {
         if method == "$/cancel_request" {
             return self.agent_cancels(params);
         }
         if !method.starts_with("fs/") && self.allowed.notification(method) {
-            return Pass::Forward;
+            let shown = params.and_then(|params| self.with_terminals(params));
+            let shown = shown.and_then(|params| rebuilt(line, "params", params));
+            return shown.map_or(Pass::Forward, Pass::Rebuilt);
         }
         self.dropped(Peer::Agent, &"the notification is not one that passes", Some(method));
         Pass::Stop
@@ -131,7 +142,7 @@ impl Door<'_> {
             self.jobs.withdraw(|waiting, _| waiting == id);
             let cancelled = self.jobs.cancel(|job| job.id == *id);
             cancelled.iter().for_each(|job| self.cancelled(job));
-            if served || !cancelled.is_empty() {
+            if served || !cancelled.is_empty() || self.cancel_terminal(id) {
                 return Pass::Stop;
             }
         }

@@ -16,7 +16,8 @@ const NOTIFICATION: &str = "session/update";
 #[derive(Debug, Clone)]
 pub(super) struct Allowed {
     names: BTreeSet<String>,
-    terminal: bool,
+    /// Whether the gateway can start commands for the agent.
+    commands: bool,
     /// Names of the environment variables that the agent was given.
     variables: BTreeSet<String>,
 }
@@ -53,10 +54,10 @@ pub fn acts(name: &str) -> bool {
 }
 
 impl Allowed {
-    pub(super) fn new(names: &[String], terminal: bool) -> Result<Self, ForwardError> {
+    pub(super) fn new(names: &[String], commands: bool) -> Result<Self, ForwardError> {
         names.iter().try_for_each(|name| check_forward(name))?;
         let names = names.iter().cloned().collect();
-        Ok(Self { names, terminal, variables: BTreeSet::new() })
+        Ok(Self { names, commands, variables: BTreeSet::new() })
     }
 
     /// The same where the agent was given these environment variables.
@@ -79,15 +80,19 @@ impl Allowed {
         method == NOTIFICATION || self.named(method)
     }
 
-    /// Whether the operator named `name`, or allowed terminals and it is one
-    /// of theirs.
+    /// Whether the operator named `name`.
     pub(super) fn named(&self, name: &str) -> bool {
-        self.names.contains(name) || (self.terminal && name.starts_with("terminal/"))
+        self.names.contains(name)
     }
 
     /// Whether the agent may have the editor run anything in a terminal.
     pub(super) fn any_terminal(&self) -> bool {
-        self.terminal || self.names.iter().any(|name| name.starts_with("terminal/"))
+        self.names.iter().any(|name| name.starts_with("terminal/"))
+    }
+
+    /// Whether the gateway itself serves the agent's terminals: not where the editor has some, too.
+    pub(super) fn serves_terminals(&self) -> bool {
+        self.commands && !self.any_terminal()
     }
 }
 
@@ -106,7 +111,10 @@ mod tests {
         for method in ["terminal/create", "_zed/y", "Session/update", "session/update ", ""] {
             assert!(!allowed.request(method) && !allowed.notification(method), "{method}");
         }
-        assert!(Allowed::new(&[], true).unwrap().request("terminal/create"));
+        assert!(!Allowed::new(&[], true).unwrap().request("terminal/create"));
+        assert!(
+            Allowed::new(&["terminal/create".into()], true).unwrap().request("terminal/create")
+        );
         assert!(Allowed::new(&["fs/read_text_file".into()], false).is_err());
         assert!(Allowed::new(&[String::new()], false).is_err());
     }

@@ -2,6 +2,7 @@
 
 use std::{path::PathBuf, str::FromStr, sync::Arc, time::Duration};
 
+use portcullis_commands::Registry;
 use portcullis_rpc::framing::line_for;
 
 use crate::{FurtherWorkspace, mcp_attach::AttachTokens};
@@ -35,9 +36,8 @@ pub struct Config {
     /// Methods of the agent that reach the editor besides the usual ones, and
     /// keys of `_meta` that stay in the reply to `initialize`.
     pub forward: Vec<String>,
-    /// True if `terminal/*` reaches the editor, which then runs what the agent
-    /// says, outside the gate.
-    pub terminal_allowed: bool,
+    /// The commands of the agent's sandbox, if the policy allows terminals.
+    pub commands: Option<Arc<Registry>>,
     /// Longest line in bytes; [`line_for`] knows what a size of content needs.
     pub max_line: usize,
     /// How long the editor may take to answer the gate's own requests.
@@ -85,7 +85,7 @@ impl Config {
             source: SourceMode::Auto,
             prompt: true,
             forward: Vec::new(),
-            terminal_allowed: false,
+            commands: None,
             max_line: line_for(10 * 1024 * 1024),
             editor_timeout: Duration::from_secs(30),
             grace: Duration::from_secs(5),

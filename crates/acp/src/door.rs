@@ -35,6 +35,7 @@ use super::{
     peer_reader::{PeerReader, PeerReaders},
     render,
     sessions::{Effect, Sessions, Visit},
+    terminals::Terminals,
 };
 
 /// Most `fs/*` requests that wait: an agent may ask for much before it reads.
@@ -64,6 +65,8 @@ pub(super) struct Door<'g> {
     pub(super) connection: Session,
     pub(super) sessions: Sessions,
     pub(super) jobs: Jobs,
+    /// Where the policy allows terminals.
+    pub(super) terminals: Option<Terminals>,
     pub(super) calls: Arc<Calls>,
     pub(super) to_editor: Arc<BoundedQueue<Vec<u8>>>,
     pub(super) to_agent: Arc<BoundedQueue<Vec<u8>>>,
@@ -111,10 +114,14 @@ impl<'g> Door<'g> {
             let (calls, roots) = (Arc::clone(&calls), roots.clone());
             tokens.set_ask_user(Arc::new(Messenger { calls, roots }));
         }
+        let allowed = Allowed::new(&config.forward, config.commands.is_some())?
+            .with_variables(config.variables.iter().cloned());
+        let commands = config.commands.clone().filter(|_| allowed.serves_terminals());
+        let terminals = commands.map(Terminals::new);
         Ok(Self {
             gateway,
-            allowed: Allowed::new(&config.forward, config.terminal_allowed)?
-                .with_variables(config.variables.iter().cloned()),
+            allowed,
+            terminals,
             source: config.source,
             prompt: config.prompt,
             roots,
@@ -234,7 +241,10 @@ impl<'g> Door<'g> {
     /// Whether a request of `from` under this id waits for its answer.
     pub(super) fn in_use(&self, from: Peer, id: &Id) -> bool {
         match from {
-            Peer::Agent => lock(&self.agent_asked).contains(id) || self.jobs.contains(id),
+            Peer::Agent => {
+                let waits = self.terminals.as_ref().is_some_and(|all| all.has_waiting(id));
+                waits || lock(&self.agent_asked).contains(id) || self.jobs.contains(id)
+            }
             Peer::Editor => lock(&self.editor_asked).contains_key(id),
         }
     }
@@ -302,7 +312,17 @@ impl<'g> Door<'g> {
         if let Some(tokens) = &self.attach {
             tokens.end_session(&session.id);
         }
+        if let Some(terminals) = &self.terminals {
+            terminals.registry.end_session(&session.id);
+        }
         self.gateways().for_each(|gateway| gateway.end_session(session));
+    }
+
+    /// Answers no more about terminals.
+    pub(super) fn stop_terminals(&self) {
+        if let Some(terminals) = &self.terminals {
+            terminals.stop();
+        }
     }
 
     /// The editor's request for a new session is about to pass: the session

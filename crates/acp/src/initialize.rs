@@ -81,7 +81,7 @@ fn clamp(params: &mut Object<'_>, allowed: &Allowed, source: SourceMode) -> Opti
     let fs = fs.to_raw()?;
     capabilities.set("fs", fs);
     if !allowed.any_terminal() {
-        capabilities.set("terminal", to_raw_value(&false).ok()?);
+        capabilities.set("terminal", to_raw_value(&allowed.serves_terminals()).ok()?);
         if let Some(mut auth) = capabilities.object("auth") {
             auth.set("terminal", to_raw_value(&false).ok()?);
             let auth = auth.to_raw()?;

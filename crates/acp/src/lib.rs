@@ -1,10 +1,10 @@
 //! The Agent Client Protocol: a line proxy between an editor and an agent.
 //!
 //! Both speak JSON-RPC 2.0, one message per line (ACP v1, transport `stdio`).
-//! What passes, passes byte for byte, but for `initialize` and for the gate's own
-//! entry among the MCP servers of a session; what the agent may say to the editor is
+//! What passes, passes byte for byte, but for `initialize`, for the gate's own
+//! entry among the MCP servers of a session, and for terminals in tool calls; what the agent may say to the editor is
 //! a short list, because editors run commands that agents name; `fs/*` is
-//! served by the gateway and never forwarded raw. What the editor attaches to
+//! served by the gateway and never forwarded raw, and so is `terminal/*` where the policy allows it. What the editor attaches to
 //! a prompt does not pass the gate.
 //!
 //! `portcullis-rpc` reads, `agent` and `editor` handle, `render` writes. One
@@ -55,6 +55,10 @@ mod params;
 mod peer_reader;
 mod render;
 mod sessions;
+mod terminal_content;
+mod terminal_requests;
+mod terminal_updates;
+mod terminals;
 mod workspaces;
 
 use portcullis_core as gateway;
@@ -129,11 +133,15 @@ pub fn serve(
                 readers.agent.read(agent.0, config.max_line, |frame| door.hear_agent(frame));
                 let _ = queues.ended.push(Ending::Agent, 1);
             })?;
+            thread::Builder::new()
+                .name("acp-terminals".to_owned())
+                .spawn_scoped(scope, || door.follow_terminals())?;
             Ok(())
         })();
         let ending = started.map(|()| wind_up(&door, &queues, config.grace));
         door.stop_jobs();
         door.calls.close();
+        door.stop_terminals();
         queues.discard();
         readers.editor.stop();
         readers.agent.stop();

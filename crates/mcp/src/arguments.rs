@@ -75,6 +75,17 @@ impl Arguments {
         }
     }
 
+    /// The members of an object, which are texts; none when left out.
+    pub(super) fn text_members(&self, name: &str) -> Result<Vec<(String, String)>, Trouble> {
+        let Some(value) = self.0.get(name) else { return Ok(Vec::new()) };
+        let texts = value.as_object().map(|members| {
+            let texts =
+                members.iter().map(|(key, value)| Some((key.clone(), value.as_str()?.to_owned())));
+            texts.collect::<Option<_>>()
+        });
+        texts.flatten().ok_or_else(|| wrong(name, "an object of strings", Some(value)))
+    }
+
     /// A list of objects that must be there.
     pub(super) fn objects(&self, name: &str) -> Result<Vec<Self>, Trouble> {
         let value = self.0.get(name);

@@ -4,6 +4,7 @@
 use std::cell::RefCell;
 
 use portcullis_audit::Receipt;
+use portcullis_commands::Registry;
 
 use crate::{
     gateway::{Approver, Client, Content, Follower, Gateway, Refusal, Request},
@@ -18,6 +19,8 @@ pub(super) struct Call<'a> {
     pub(super) gateway: &'a Gateway,
     pub(super) session: &'a Session,
     pub(super) roots: &'a Roots,
+    /// The commands of the agent's sandbox, if it can have any.
+    pub(super) commands: Option<&'a Registry>,
     /// It is about a further workspace, to which absolute paths alone lead.
     pub(super) is_further: bool,
     pub(super) approver: &'a dyn Approver,

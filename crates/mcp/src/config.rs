@@ -2,6 +2,8 @@
 
 use std::{path::PathBuf, sync::Arc};
 
+use portcullis_commands::Registry;
+
 use super::{attach::AttachedClient, further::FurtherWorkspace, tools::Toolset};
 use crate::model::Session;
 
@@ -29,6 +31,8 @@ pub struct Config {
     pub alias: Option<PathBuf>,
     /// Workspaces that the tools reach by absolute paths.
     pub further: Vec<FurtherWorkspace>,
+    /// The commands of the agent's sandbox, if the client is in one and can have any.
+    pub commands: Option<Arc<Registry>>,
     /// The tools.
     pub toolset: Toolset,
     /// Where the client runs.

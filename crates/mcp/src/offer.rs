@@ -20,6 +20,8 @@ use super::{
 /// All tools of a client.
 pub(super) struct Offer {
     agent: AgentName,
+    /// Whether commands can be started.
+    has_commands: bool,
     tools: Arc<Tools>,
     /// The policy that was asked last, and what it says.
     last: Mutex<(Weak<Policy>, Arc<ShownTools>)>,
@@ -67,8 +69,8 @@ impl ShownTools {
 }
 
 impl Offer {
-    pub(super) fn new(set: &Toolset, agent: &AgentName) -> Self {
-        Self { agent: agent.clone(), tools: Tools::of(set), last: Mutex::default() }
+    pub(super) fn new(set: &Toolset, agent: &AgentName, has_commands: bool) -> Self {
+        Self { agent: agent.clone(), has_commands, tools: Tools::of(set), last: Mutex::default() }
     }
 
     /// What `policy` makes of the tools.
@@ -77,7 +79,11 @@ impl Offer {
         let (known, shown) = &mut *last;
         if !std::ptr::eq(known.as_ptr(), Arc::as_ptr(policy)) {
             let is_shown = |tool: &Tool| {
-                tool.tells_nothing() || !never_allows(policy, &self.agent, tool.kind())
+                tool.tells_nothing()
+                    || match tool.kind() {
+                        Some(kind) => !never_allows(policy, &self.agent, kind),
+                        None => self.has_commands && policy.agent().terminal,
+                    }
             };
             let tools = self.tools.all.iter().map(is_shown).collect();
             *shown = Arc::new(ShownTools { tools, asks: policy.asks() });
@@ -96,7 +102,7 @@ impl Offer {
     pub(super) fn closed(&self, shown: &ShownTools) -> Vec<OperationKind> {
         let hidden = |kind: &OperationKind| {
             let mut tools = self.tools.all.iter().zip(&shown.tools);
-            tools.any(|(tool, is_shown)| tool.kind() == *kind && !is_shown)
+            tools.any(|(tool, is_shown)| tool.kind() == Some(*kind) && !is_shown)
         };
         OperationKind::ALL.into_iter().filter(hidden).collect()
     }
@@ -126,7 +132,7 @@ mod tests {
     #[test]
     fn sessions_share_the_tools_of_a_set() {
         let agent = "a".parse().unwrap();
-        let offers = || Offer::new(&Toolset::Workspace(tools::Name::near("shared")), &agent);
+        let offers = || Offer::new(&Toolset::Workspace(tools::Name::near("shared")), &agent, false);
         let (first, second) = (offers(), offers());
         assert!(Arc::ptr_eq(&first.tools, &second.tools));
         let made = Arc::downgrade(&first.tools);
@@ -135,8 +141,20 @@ mod tests {
     }
 
     #[test]
+    fn tools_for_commands_are_shown_where_they_can_be_started_and_the_policy_allows_terminals() {
+        let set = Toolset::Workspace(tools::Name::near("w"));
+        for (can, terminal) in [(true, "allow"), (true, "deny"), (false, "allow")] {
+            let text = format!("schema = 1\n[agent]\nterminal = \"{terminal}\"\n");
+            let policy = Arc::new(compile(&PolicySource::from_text("p", &text)).unwrap());
+            let offer = Offer::new(&set, &"a".parse().unwrap(), can);
+            let is_shown = offer.find("workspace__w__exec", &offer.under(&policy)).is_some();
+            assert_eq!(is_shown, can && terminal == "allow", "{can} {terminal}");
+        }
+    }
+
+    #[test]
     fn what_a_policy_shows_is_found_out_once() {
-        let offer = Offer::new(&Toolset::Reference, &"a".parse().unwrap());
+        let offer = Offer::new(&Toolset::Reference, &"a".parse().unwrap(), false);
         let (read, write) = (policy("read"), policy("write"));
         let first = offer.under(&read);
         assert!(Arc::ptr_eq(&first, &offer.under(&read)));

@@ -98,7 +98,7 @@ impl Server {
         output: File,
     ) -> io::Result<Self> {
         let session = config.session.clone();
-        let offer = Offer::new(&config.toolset, &session.agent);
+        let offer = Offer::new(&config.toolset, &session.agent, config.commands.is_some());
         let closed = Arc::<AtomicBool>::default();
         let gone = Arc::clone(&closed);
         let memory = config.attached.as_ref().map(|client| Arc::clone(client.memory()));
@@ -111,6 +111,7 @@ impl Server {
             session,
             roots,
             further: config.further.clone(),
+            commands: config.commands.clone(),
             offer,
             attached: config.attached.is_some(),
             alone: config.place == Place::Host,
@@ -291,7 +292,7 @@ impl ServerHandler for Server {
             || (calls > 0 && bytes.saturating_add(arguments.weight()) > MOST_BYTES);
         let too_many = || Refusal::Parameters("too many calls are under way".to_owned());
         if let Some(refusal) = entered.err().or_else(|| many.then(too_many)) {
-            let kind = self.shared.offer.tool(tool).map_or("tool", |tool| tool.kind().as_str());
+            let kind = self.shared.offer.tool(tool).map_or("tool", Tool::word);
             let error = self.shared.refuse(kind, arguments.shown_path(), &refusal);
             return Ok(CallToolResponse::Complete(answer::failed(&error, &[])));
         }
@@ -301,6 +302,10 @@ impl ServerHandler for Server {
             let (asker, follower) = (Asker::nobody(), Client::default().follower);
             let result = self.shared.run(tool, &arguments, &asker, follower);
             return Ok(CallToolResponse::Complete(result));
+        }
+        if self.shared.offer.tool(tool).is_some_and(|tool| tool.kind().is_none()) {
+            // Others go on while a command runs.
+            self.under_way.leave_slot(&context.id);
         }
         let running = self.start(tool, arguments);
         Ok(self.follow(running, &context).await)

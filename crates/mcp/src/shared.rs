@@ -11,6 +11,7 @@ use std::{
 };
 
 use portcullis_audit::Receipt;
+use portcullis_commands::Registry;
 use rmcp::model::CallToolResult;
 use serde_json::{Value, json};
 use tokio::sync::Semaphore;
@@ -46,6 +47,8 @@ pub(super) struct Shared {
     pub(super) session: Session,
     pub(super) roots: Roots,
     pub(super) further: Vec<FurtherWorkspace>,
+    /// The commands of the agent's sandbox, if it can have any.
+    pub(super) commands: Option<Arc<Registry>>,
     pub(super) offer: Offer,
     /// The memory of several clients together.
     pub(super) memory: Option<Arc<ClientMemory>>,
@@ -139,6 +142,7 @@ impl Shared {
             gateway: &self.gateway,
             session: &self.session,
             roots: &self.roots,
+            commands: self.commands.as_deref(),
             is_further: false,
             approver: asker,
             follower,
@@ -165,7 +169,8 @@ impl Shared {
             return answer::said("no such tool", &[]);
         };
         let mut call = self.call(asker, follower);
-        if let Some(further) = self.further_of(tool.kind(), arguments) {
+        let further = tool.kind().and_then(|kind| self.further_of(kind, arguments));
+        if let Some(further) = further {
             call.gateway = &further.gateway;
             call.roots = &further.roots;
             call.is_further = true;
@@ -184,8 +189,7 @@ impl Shared {
             Err(Trouble::Said(message)) => answer::said(&message, &receipts),
             Err(Trouble::Arguments(why)) => {
                 let refusal = Refusal::Parameters(why);
-                let kind = tool.kind().as_str();
-                let error = self.refuse(kind, arguments.shown_path(), &refusal);
+                let error = self.refuse(tool.word(), arguments.shown_path(), &refusal);
                 answer::failed(&error, &receipts)
             }
         }

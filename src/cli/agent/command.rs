@@ -37,6 +37,7 @@ use crate::{
         presets::Preset,
         stderr,
     },
+    commands::recorded_arguments,
     sandbox::{
         Cell, Enforcement, Forwarded, Grant, Network, StandardStreams, Stream, Trusted,
         TrustedPath, TrustedPaths, unblock_signals,
@@ -48,9 +49,6 @@ const TIMED_OUT: u8 = 124;
 
 /// The agent's name, where none was given.
 const AGENT: &str = "exec";
-
-/// The most bytes of the command and its arguments that go into a record.
-const MAX_COMMAND: usize = 4096;
 
 /// What becomes of the summary.
 #[derive(Debug, clap::Args)]
@@ -74,31 +72,20 @@ impl ReportOptions {
     }
 }
 
-/// The command and what it was granted, for its record. Arguments from the first on that does not
-/// fit are left out, and counted: the rules about secrets do not know a part of a token.
+/// The command and what it was granted, for its record.
 fn granted(cell: &Cell) -> BTreeMap<String, Value> {
-    let mut room = MAX_COMMAND;
-    let fits = |argument: &OsString| {
-        let argument = argument.to_string_lossy().into_owned();
-        room = room.checked_sub(argument.len())?;
-        Some(argument)
-    };
     let command = std::iter::once(&cell.program).chain(&cell.arguments);
-    let command: Vec<_> = command.map_while(fits).collect();
-    let left_out = 1 + cell.arguments.len() - command.len();
+    let command = command.map(|argument| argument.to_string_lossy().into_owned());
     let paths = |grants: &[Grant]| -> Vec<_> {
         grants.iter().map(|grant| grant.path.to_string_lossy().into_owned()).collect()
     };
     let variables: Vec<_> = cell.environment.keys().map(|name| name.to_string_lossy()).collect();
-    let mut granted: BTreeMap<String, Value> = BTreeMap::from([
-        ("command".to_owned(), command.into()),
+    let mut granted = recorded_arguments(command);
+    granted.extend([
         ("agentRead".to_owned(), paths(&cell.read).into()),
         ("agentWrite".to_owned(), paths(&cell.write).into()),
         ("agentEnv".to_owned(), variables.into()),
     ]);
-    if left_out > 0 {
-        granted.insert("argumentsLeftOut".to_owned(), left_out.into());
-    }
     granted
 }
 

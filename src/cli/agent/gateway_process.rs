@@ -24,6 +24,7 @@ use std::{
 use nix::sys::signalfd::SignalFd;
 
 use super::{
+    commands::SandboxCommands,
     gateway_start::{self, Given, Introduced},
     notices::{self, AgentNotices},
     orders::Orders,
@@ -41,6 +42,7 @@ use crate::{
         stderr,
     },
     cli::announcer::Announcer,
+    commands::Registry,
     egress::Egress,
     mcp::{
         self,
@@ -49,6 +51,7 @@ use crate::{
         sandbox_socket::{Connections, SandboxSocket},
     },
     model::{Door, Session},
+    mount::CommandLeaders,
     sandbox::{Channel, become_gate, stop_signals, suspend_signal},
 };
 
@@ -101,7 +104,7 @@ fn run(parent: u32) -> Result<(), Failure> {
         logging::start(&options, main.state_path())?;
     }
     let (introduced, shared) = gateway_start::start(&channel, given, &session, order.mount)?;
-    let Introduced { started, mounted, agent, streams, egress } = introduced;
+    let Introduced { started, mounted, agent, leaders, streams, egress } = introduced;
     let egress = egress.map(|ends| serve_egress(&started, ends)).transpose()?;
     let place = if mounted.is_empty() { mcp::Place::Cell } else { mcp::Place::Mounted };
     let serving = Serving {
@@ -113,7 +116,7 @@ fn run(parent: u32) -> Result<(), Failure> {
         place,
     };
     let served = match &order.service {
-        Service::Acp(way) => serving.acp(way, (agent, streams), editor),
+        Service::Acp(way) => serving.acp(way, (agent, streams), editor, leaders),
         Service::Command => serving.command(),
         Service::Terminal => {
             stderr::hold();
@@ -218,14 +221,20 @@ impl Serving<'_> {
         way: &Acp,
         (mut agent, mut streams): (Agent, Vec<OwnedFd>),
         editor: Vec<OwnedFd>,
+        leaders: Arc<CommandLeaders>,
     ) -> Result<(), Failure> {
         let started = self.main()?;
         let [editor_in, editor_out] = take(editor)?;
+        let orders = if agent.commands { streams.pop() } else { None };
+        let commands = orders
+            .map(|orders| SandboxCommands::start(orders, Arc::clone(&started.gateway), leaders));
+        let commands = commands.transpose().or_fail("cannot start a thread")?;
+        let registry = commands.as_ref().map(|commands| Arc::clone(&commands.registry));
         let hatch = if streams.len() > STREAMS { streams.pop() } else { None };
         let [agent_in, agent_out, agent_err] = take(streams)?;
         let attached = match hatch.zip(agent.entrance.take()) {
             Some((hatch, entrance)) => {
-                let config = self.mcp_config(started);
+                let config = self.mcp_config(started, registry.clone());
                 let tokens = AttachTokens::new(&entrance.program, &entrance.address);
                 let connections = match entrance.is_relayed {
                     true => Connections::Relay(hatch),
@@ -265,7 +274,7 @@ impl Serving<'_> {
                 .name("gate-orders".to_owned())
                 .spawn_scoped(scope, move || orders.follow(&done))
                 .or_fail("cannot start a thread")?;
-            let served = self.serve(started, way, streams, tokens, &agent);
+            let served = self.serve(started, (way, streams), tokens, (&agent, registry));
             // Whoever waits for orders sees it closed.
             drop(serving);
             served
@@ -278,6 +287,9 @@ impl Serving<'_> {
         if let Some(socket) = socket {
             socket.stop(SOCKET_TIMEOUT);
         }
+        if let Some(commands) = commands {
+            commands.end();
+        }
         Ok(())
     }
 
@@ -286,13 +298,11 @@ impl Serving<'_> {
     fn serve(
         &self,
         started: &Started,
-        way: &Acp,
-        streams: Streams,
+        (way, streams): (&Acp, Streams),
         attach: Option<Arc<AttachTokens>>,
-        agent: &Agent,
+        (agent, commands): (&Agent, Option<Arc<Registry>>),
     ) -> Result<(), Failure> {
         let gateway = &started.gateway;
-        let policy = gateway.policy();
         let config = acp::Config {
             workspace_alias: self.alias(),
             further: self.further(),
@@ -302,7 +312,7 @@ impl Serving<'_> {
             prompt: !started.durable,
             forward: way.forward.clone(),
             notices: Some(streams.notices),
-            terminal_allowed: policy.agent().terminal,
+            commands,
             max_line: self.max_line(),
             attach,
             ..acp::Config::new(started.session.clone(), gateway.workspace().root().to_owned())
@@ -315,7 +325,7 @@ impl Serving<'_> {
     }
 
     /// How the agent is served that comes through the hatch.
-    fn mcp_config(&self, started: &Started) -> mcp::Config {
+    fn mcp_config(&self, started: &Started, commands: Option<Arc<Registry>>) -> mcp::Config {
         let root = started.gateway.workspace().root().to_owned();
         let name = mcp::Name::near(&root.file_name().unwrap_or_default().to_string_lossy());
         mcp::Config {
@@ -323,6 +333,7 @@ impl Serving<'_> {
             root,
             alias: self.alias(),
             further: self.further(),
+            commands,
             toolset: mcp::Toolset::Workspace(name),
             place: self.place,
             // The client is the agent.

@@ -5,6 +5,7 @@ use std::{
     collections::BTreeMap,
     os::fd::OwnedFd,
     path::{Path, PathBuf},
+    sync::Arc,
     time::Duration,
 };
 
@@ -22,6 +23,7 @@ use crate::{
     },
     cli::announcer::Announcer,
     model::{AgentName, Session},
+    mount::CommandLeaders,
     sandbox::Channel,
 };
 
@@ -71,7 +73,9 @@ pub(super) struct Introduced {
     /// The mount of each, if there are any.
     pub(super) mounted: Vec<Mounted>,
     pub(super) agent: Agent,
-    /// The agent's streams, and what its MCP clients come from.
+    /// The commands that are started in the sandbox, for the mount of the first workspace.
+    pub(super) leaders: Arc<CommandLeaders>,
+    /// The agent's streams, what its MCP clients come from, and where commands are ordered.
     pub(super) streams: Vec<OwnedFd>,
     /// The ends of the egress process and of the connector, if its programs have a proxy.
     pub(super) egress: Option<[OwnedFd; 2]>,
@@ -92,8 +96,9 @@ pub(super) fn start(
     session: &Session,
     mount: bool,
 ) -> Result<(Introduced, Vec<SharedPolicy>), Failure> {
+    let leaders = Arc::<CommandLeaders>::default();
     let mounts = match mount {
-        true => receive_mounts(channel, &mut given)?,
+        true => receive_mounts(channel, &mut given, &leaders)?,
         false => None,
     };
     let roots = given.iter().map(|given| given.opened.workspace.root().to_owned());
@@ -113,7 +118,7 @@ pub(super) fn start(
 
     let recovered = confined.into_iter().map(Confined::recover).collect::<Result<Vec<_>, _>>()?;
     let recovered = recovered.into_iter().zip(others(&roots)).collect();
-    Ok((introduce(channel, recovered, session, mounts)?, shared))
+    Ok((introduce(channel, recovered, session, (mounts, leaders))?, shared))
 }
 
 fn profile(mount: Option<&mount::MountOrder>) -> Result<Profile, Failure> {
@@ -138,6 +143,7 @@ fn others(roots: &[PathBuf]) -> impl Iterator<Item = BTreeMap<String, Value>> {
 fn receive_mounts(
     channel: &Channel,
     given: &mut [Given],
+    leaders: &Arc<CommandLeaders>,
 ) -> Result<Option<Vec<mount::MountOrder>>, Failure> {
     let received = channel.receive::<Option<protocol::Mount>>();
     let (order, mut devices) = received.or_fail("the agent did not start")?;
@@ -146,12 +152,14 @@ fn receive_mounts(
         return Err(Failure::new("no mount came with the order"));
     }
     let processes = devices.split_off(given.len()).pop();
-    let order = |(given, device): (&mut Given, OwnedFd)| {
+    let order = |(number, (given, device)): (usize, (&mut Given, OwnedFd))| {
         let processes = processes.as_ref().map(OwnedFd::try_clone).transpose();
         let roots = vec![given.opened.workspace.root().to_owned(), given.alias.clone()];
         Ok(mount::MountOrder {
             device,
             processes: processes.or_fail("cannot start the gate")?,
+            // The log of the first has the records of commands.
+            leaders: (number == 0).then(|| Arc::clone(leaders)),
             user,
             group,
             roots,
@@ -159,7 +167,7 @@ fn receive_mounts(
             records: given.opened.audit.mount,
         })
     };
-    given.iter_mut().zip(devices).map(order).collect::<Result<_, _>>().map(Some)
+    given.iter_mut().zip(devices).enumerate().map(order).collect::<Result<_, _>>().map(Some)
 }
 
 /// Records the start and what the test of the sandbox found, in one record, or with mounts
@@ -168,7 +176,7 @@ fn introduce(
     channel: &Channel,
     recovered: Vec<(Recovered, BTreeMap<String, Value>)>,
     session: &Session,
-    mounts: Option<Vec<mount::MountOrder>>,
+    (mounts, leaders): (Option<Vec<mount::MountOrder>>, Arc<CommandLeaders>),
 ) -> Result<Introduced, Failure> {
     let Some(mounts) = mounts else {
         let Arrived { mut agent, streams, egress } = introduced(channel)?;
@@ -178,7 +186,7 @@ fn introduce(
             recovered.start(session.clone(), facts)
         };
         let started = recovered.into_iter().map(start).collect::<Result<_, _>>()?;
-        return Ok(Introduced { started, mounted: Vec::new(), agent, streams, egress });
+        return Ok(Introduced { started, mounted: Vec::new(), agent, leaders, streams, egress });
     };
     let mut started = Vec::new();
     for ((recovered, mut facts), mount) in recovered.into_iter().zip(&mounts) {
@@ -196,7 +204,7 @@ fn introduce(
     let mounted = started.iter().zip(mounts).map(serve).collect::<Result<Vec<_>, _>>()?;
     match introduced_in(channel, &started) {
         Ok(Arrived { agent, streams, egress }) => {
-            Ok(Introduced { started, mounted, agent, streams, egress })
+            Ok(Introduced { started, mounted, agent, leaders, streams, egress })
         }
         Err(error) => {
             // No program ran.

@@ -60,9 +60,9 @@ pub(crate) enum Service {
 }
 
 /// What the broker says once the agent waits. For ACP the agent's streams are
-/// attached: its standard input, output and error, and where its MCP clients come
-/// from, if they can. If it has a proxy, the ends of the egress process and of the connector come
-/// last.
+/// attached: its standard input, output and error, where its MCP clients come
+/// from, if they can, and where commands are ordered, if they can be. If it has a proxy,
+/// the ends of the egress process and of the connector come last.
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) struct Agent {
     /// What the self-test in the cell found. With a mount it has a record of its own, for
@@ -74,6 +74,8 @@ pub(crate) struct Agent {
     pub(crate) variables: Vec<String>,
     /// What its MCP clients are told, if they can come.
     pub(crate) entrance: Option<Entrance>,
+    /// Whether commands can be ordered.
+    pub(crate) commands: bool,
     /// True if its programs have a proxy.
     pub(crate) proxy: bool,
 }

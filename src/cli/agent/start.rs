@@ -248,9 +248,11 @@ pub(in crate::cli) fn introduce(
     let names = cell.environment.keys().filter_map(|name| name.to_str());
     let variables = names.map(str::to_owned).collect();
     let proxy = egress.is_some();
-    let agent = protocol::Agent { facts, entrance, granted, variables, proxy };
+    let commands = pending.commands.is_some();
+    let agent = protocol::Agent { facts, entrance, commands, granted, variables, proxy };
     let mut streams: Vec<_> = pending.streams.iter().flatten().map(OwnedFd::as_fd).collect();
     streams.extend(opened.map(|opened| opened.descriptor.as_fd()));
+    streams.extend(pending.commands.iter().map(Channel::as_fd));
     streams.extend(egress.iter().flatten().map(OwnedFd::as_fd));
     gate.tell(&agent, &streams, "cannot hand the agent to the gate")?;
     match gate.next()? {

@@ -1,5 +1,5 @@
-//! The ways past the cell that the operator opens: terminals of the editor, and
-//! methods by which it acts for the agent.
+//! The ways past the sandbox that the operator opens: methods by which the editor acts for the
+//! agent.
 
 use std::collections::BTreeMap;
 
@@ -18,14 +18,12 @@ pub(super) fn parse(name: &str) -> Result<String, String> {
 
 /// What is open. Whatever the kernel enforces, the agent has a way round it.
 pub(super) struct Ways<'a> {
-    /// Whether the policy lets the agent use terminals.
-    terminal: bool,
     forward: &'a [String],
 }
 
 impl<'a> Ways<'a> {
-    pub(super) fn new(terminal: bool, forward: &'a [String]) -> Self {
-        Self { terminal, forward }
+    pub(super) fn new(forward: &'a [String]) -> Self {
+        Self { forward }
     }
 
     fn acting(&self) -> impl Iterator<Item = &'a String> {
@@ -34,16 +32,15 @@ impl<'a> Ways<'a> {
 
     /// Whether there is any.
     pub(super) fn any(&self) -> bool {
-        self.terminal || self.acting().next().is_some()
+        self.acting().next().is_some()
+    }
+
+    /// Whether the agent has the editor's terminals.
+    pub(super) fn has_terminals(&self) -> bool {
+        self.forward.iter().any(|name| name.starts_with("terminal/"))
     }
 
     pub(super) fn warn(&self) {
-        if self.terminal {
-            errln!(
-                "portcullis: warning: the policy lets the agent run commands through the \
-                 editor's terminal, which counts as not confined"
-            );
-        }
         for name in self.acting() {
             errln!(
                 "portcullis: warning: with `--forward {}` the editor acts for the agent, past the \
@@ -55,10 +52,8 @@ impl<'a> Ways<'a> {
 
     /// Why the agent is not offered the gate's MCP server.
     pub(super) fn why_alone(&self) -> String {
-        match (self.terminal, self.acting().next()) {
-            (false, Some(name)) => format!("not offered: `--forward {name}`"),
-            _ => "not offered: the agent may use a terminal".to_owned(),
-        }
+        let named = self.acting().next().map(String::as_str).unwrap_or_default();
+        format!("not offered: `--forward {named}`")
     }
 
     /// Puts them on record.
@@ -67,7 +62,7 @@ impl<'a> Ways<'a> {
             facts.insert("enforcement".to_owned(), Enforcement::None.as_str().into());
         }
         let is_terminal = |name: &String| name.starts_with("terminal/") || name == "terminal-auth";
-        if self.terminal || self.forward.iter().any(is_terminal) {
+        if self.forward.iter().any(is_terminal) {
             facts.insert("terminal".to_owned(), true.into());
         }
         if !self.forward.is_empty() {

@@ -366,6 +366,7 @@ impl Worker {
             root: self.started.gateway.workspace().root().to_owned(),
             alias: Some(self.start.alias.clone()),
             further: Vec::new(),
+            commands: None,
             toolset: match self.start.reference {
                 true => Toolset::Reference,
                 false => Toolset::Workspace(Name::near(&self.start.name)),

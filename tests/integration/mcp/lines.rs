@@ -74,6 +74,7 @@ impl Site {
             root: self.base.path().join("ws"),
             alias: None,
             further: Vec::new(),
+            commands: None,
             toolset: Toolset::Workspace(Name::near("ws")),
             place: Place::Host,
             elicit: false,

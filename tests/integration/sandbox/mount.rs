@@ -7,6 +7,7 @@ use super::*;
 
 mod agents;
 mod command;
+mod commands;
 mod device;
 mod ends;
 mod exchange;

@@ -14,6 +14,7 @@ mod authorizer;
 mod batch;
 mod changes;
 mod client;
+mod commands;
 mod connect;
 mod connections;
 mod diff;

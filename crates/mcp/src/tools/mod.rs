@@ -1,6 +1,7 @@
 //! The tools: what they are called, what they take and give, and which
 //! operation each needs.
 
+mod commands;
 mod diff;
 mod edits;
 mod media;
@@ -29,7 +30,11 @@ pub enum Toolset {
 /// The tools of a set.
 pub(super) fn tools(set: &Toolset) -> Vec<Tool> {
     match set {
-        Toolset::Workspace(name) => workspace::tools(name),
+        Toolset::Workspace(name) => {
+            let mut tools = workspace::tools(name);
+            tools.extend(commands::tools(name));
+            tools
+        }
         Toolset::Reference => reference::tools(),
     }
 }
@@ -53,7 +58,7 @@ mod tests {
 
     #[test]
     fn every_tool_says_what_it_takes_gives_and_does() {
-        for (set, count) in [(Toolset::Workspace(Name::near("w")), 12), (Toolset::Reference, 14)] {
+        for (set, count) in [(Toolset::Workspace(Name::near("w")), 15), (Toolset::Reference, 14)] {
             let tools = tools(&set);
             assert_eq!(tools.len(), count);
             for tool in tools {
@@ -62,7 +67,9 @@ mod tests {
                 assert_eq!(shown.input_schema.get("type"), Some(&json!("object")));
                 assert!(shown.description.is_some(), "{}", shown.name);
                 let reads = shown.annotations.as_ref().unwrap().read_only_hint.unwrap();
-                assert_eq!(reads, !tool.kind().is_mutation(), "{}", shown.name);
+                if let Some(kind) = tool.kind() {
+                    assert_eq!(reads, !kind.is_mutation(), "{}", shown.name);
+                }
             }
         }
     }

@@ -22,10 +22,14 @@ pub(super) type Run = fn(&Call<'_>, &Arguments) -> Result<Answer, Trouble>;
 /// wait, and implementation.
 pub(super) type Row = (&'static str, OperationKind, Effect, Waits, Run);
 
+/// The same of a tool for commands.
+pub(super) type CommandRow = (&'static str, Effect, Waits, Run);
+
 /// One tool.
 pub(crate) struct Tool {
     shown: model::Tool,
-    kind: OperationKind,
+    /// The operation without which it is of no use; `None` where that is to start commands.
+    kind: Option<OperationKind>,
     waits: Waits,
     run: Run,
     pub(super) refuses_unknown: bool,
@@ -89,8 +93,14 @@ impl Tool {
         &self.shown
     }
 
-    pub(crate) fn kind(&self) -> OperationKind {
+    /// The operation without which it is of no use; `None` where that is to start commands.
+    pub(crate) fn kind(&self) -> Option<OperationKind> {
         self.kind
+    }
+
+    /// The word for what it does in the record of a call that is refused.
+    pub(crate) fn word(&self) -> &'static str {
+        self.kind.map_or("exec", OperationKind::as_str)
     }
 
     /// Whether it tells only what every client is told (`resources/templates/list`),
@@ -117,17 +127,38 @@ impl Tool {
 /// Makes the tools of a table; `shown` is JSON, and `name` makes a tool's name of that in
 /// the table.
 pub(super) fn load(shown: &str, rows: &[Row], name: impl Fn(&str) -> String) -> Vec<Tool> {
-    // A test loads both tables.
+    let rows = rows
+        .iter()
+        .map(|(key, kind, effect, waits, run)| (*key, Some(*kind), *effect, *waits, *run));
+    load_rows(shown, rows, name)
+}
+
+/// The same of tools for commands.
+pub(super) fn load_for_commands(
+    shown: &str,
+    rows: &[CommandRow],
+    name: impl Fn(&str) -> String,
+) -> Vec<Tool> {
+    let rows = rows.iter().map(|(key, effect, waits, run)| (*key, None, *effect, *waits, *run));
+    load_rows(shown, rows, name)
+}
+
+fn load_rows(
+    shown: &str,
+    rows: impl Iterator<Item = (&'static str, Option<OperationKind>, Effect, Waits, Run)>,
+    name: impl Fn(&str) -> String,
+) -> Vec<Tool> {
+    // A test loads all tables.
     let mut shown: HashMap<String, ToolDescription> =
         serde_json::from_str(shown).unwrap_or_default();
-    let tool = |(key, kind, effect, waits, run): &Row| {
+    rows.filter_map(|(key, kind, effect, waits, run)| {
         let ToolDescription { title, description, input_schema, output_schema } =
-            shown.remove(*key)?;
+            shown.remove(key)?;
         let mut tool = model::Tool::new(name(key), description, Arc::new(input_schema))
             .with_annotations(effect.annotations(&title))
             .with_title(title);
         tool.output_schema = output_schema.map(Arc::new);
-        Some(Tool { shown: tool, kind: *kind, waits: *waits, run: *run, refuses_unknown: false })
-    };
-    rows.iter().filter_map(tool).collect()
+        Some(Tool { shown: tool, kind, waits, run, refuses_unknown: false })
+    })
+    .collect()
 }

@@ -1,0 +1,288 @@
+//! `terminal/*` of the agent: commands that the gateway has started in the agent's sandbox (ACP
+//! v1). The editor has no part in them.
+//!
+//! `terminal/create` and `terminal/wait_for_exit` are answered by a thread of their own, when the
+//! command runs or has ended; the others at once.
+
+use std::{
+    path::PathBuf,
+    sync::Arc,
+    time::{Duration, Instant},
+};
+
+use portcullis_commands::{CommandLine, Error, MAX_OUTPUT, State, View};
+use portcullis_rpc::{Id, response};
+use serde::{Deserialize, de::DeserializeOwned};
+use serde_json::{Map, Number, Value, json, value::RawValue};
+
+use super::{
+    door::{Door, Peer},
+    paths::NotInside,
+    render,
+    sessions::Visit,
+    terminal_content::{id_of, number_of},
+    terminals::{For, Terminals, Waiting},
+};
+use crate::{count::count, gateway::Refusal, lock, model::Session};
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Create {
+    command: String,
+    args: Option<Vec<String>>,
+    env: Option<Vec<Variable>>,
+    cwd: Option<String>,
+    output_byte_limit: Option<Number>,
+}
+
+#[derive(Deserialize)]
+struct Variable {
+    name: String,
+    value: String,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct OfSession {
+    session_id: String,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct OfTerminal {
+    terminal_id: String,
+}
+
+/// A refusal in the words of the gateway, or an answer.
+type Answer = Result<Value, Refusal>;
+
+impl Door<'_> {
+    /// Serves a request of the agent about terminals.
+    pub(super) fn terminal_request(
+        &self,
+        terminals: &Terminals,
+        (id, method): (&Id, &str),
+        params: Option<&RawValue>,
+    ) {
+        let named = parse::<OfSession>(params).and_then(|OfSession { session_id }| {
+            let visit = self.sessions.get(&session_id);
+            visit.ok_or(Refusal::Parameters("`sessionId` names no session".to_owned()))
+        });
+        let visit = match named {
+            Ok(visit) => visit,
+            Err(refusal) => return self.refuse_terminal(&self.connection, (id, method), &refusal),
+        };
+        let answer = match method {
+            "terminal/create" => match self.create(terminals, &visit, id, params) {
+                Ok(()) => return,
+                Err(Error::Refused(error)) => {
+                    self.pause(Peer::Agent);
+                    self.send(Peer::Agent, render::refusal(id, &error, None));
+                    return;
+                }
+                Err(other) => Err(Refusal::Parameters(other.to_string())),
+            },
+            _ => parse::<OfTerminal>(params).and_then(|terminal| {
+                let number = number_of(&terminal.terminal_id);
+                let view = number.and_then(|number| {
+                    Some((number, terminals.registry.view(&visit.session.id, number, MAX_OUTPUT)?))
+                });
+                let why = "`terminalId` names no terminal of the session";
+                let (number, view) = view.ok_or(Refusal::Parameters(why.to_owned()))?;
+                self.about(terminals, &visit, (id, method), (number, &view))
+            }),
+        };
+        match answer {
+            // It waits.
+            Ok(Value::Null) => {}
+            Ok(result) => {
+                self.send(Peer::Agent, response::result(id, result));
+            }
+            Err(refusal) => self.refuse_terminal(&visit.session, (id, method), &refusal),
+        }
+    }
+
+    fn refuse_terminal(&self, session: &Session, (id, method): (&Id, &str), refusal: &Refusal) {
+        let error = self.gateway.refuse(session, method, None, refusal);
+        self.pause(Peer::Agent);
+        let line = match refusal {
+            Refusal::Method => render::coded(id, render::METHOD, &error, None),
+            _ => render::refusal(id, &error, None),
+        };
+        self.send(Peer::Agent, line);
+    }
+
+    fn create(
+        &self,
+        terminals: &Terminals,
+        visit: &Arc<Visit>,
+        id: &Id,
+        params: Option<&RawValue>,
+    ) -> Result<(), Error> {
+        let refuse = |refusal: &Refusal| {
+            Error::from(self.gateway.refuse(&visit.session, "terminal/create", None, refusal))
+        };
+        let create = parse::<Create>(params).map_err(|refusal| refuse(&refusal))?;
+        let directory = create.cwd.filter(|cwd| !cwd.is_empty());
+        if let Some(refusal) = directory.as_ref().and_then(|cwd| self.check_directory(cwd).err()) {
+            return Err(refuse(&refusal));
+        }
+        let limit = create.output_byte_limit.map(|limit| count(&limit).ok_or(()));
+        let limit = limit.transpose().map_err(|()| {
+            let why = "`outputByteLimit` must be a whole number, not negative";
+            refuse(&Refusal::Parameters(why.to_owned()))
+        })?;
+        let limit = limit.map_or(MAX_OUTPUT, |limit| usize::try_from(limit).unwrap_or(MAX_OUTPUT));
+        if terminals.is_full() {
+            let why = "too many requests wait for commands";
+            return Err(refuse(&Refusal::Parameters(why.to_owned())));
+        }
+        let environment = create.env.unwrap_or_default().into_iter();
+        let command = CommandLine {
+            environment: environment.map(|Variable { name, value }| (name, value)).collect(),
+            directory: directory.map(PathBuf::from),
+            ..CommandLine::new(create.command, create.args.unwrap_or_default())
+        };
+        let number = terminals.registry.start(&visit.session, command, limit)?;
+        self.wait_for(terminals, visit, id, (number, For::Start));
+        Ok(())
+    }
+
+    /// Whether a command may begin in a directory: in a workspace, or in what the operator granted.
+    fn check_directory(&self, directory: &str) -> Result<(), Refusal> {
+        let further = self.further.iter().map(|further| &further.roots);
+        let mut others = further.chain(&self.granted);
+        match self.roots.relative(directory) {
+            Ok(_) => Ok(()),
+            Err(NotInside::Relative) => {
+                Err(Refusal::Parameters("`cwd` must be an absolute path".to_owned()))
+            }
+            Err(NotInside::Path(error)) => Err(Refusal::Path(error)),
+            Err(NotInside::Outside) if others.any(|roots| roots.relative(directory).is_ok()) => {
+                Ok(())
+            }
+            Err(NotInside::Outside) => Err(Refusal::Outside),
+        }
+    }
+
+    /// The answer to a request about a terminal that is there; null where it comes later.
+    fn about(
+        &self,
+        terminals: &Terminals,
+        visit: &Arc<Visit>,
+        (id, method): (&Id, &str),
+        (number, view): (u64, &View),
+    ) -> Answer {
+        let session = &visit.session.id;
+        match method {
+            "terminal/output" => Ok(output(view)),
+            "terminal/wait_for_exit" => match &view.state {
+                State::Ended(exit) => Ok(exit.members().into()),
+                _ if terminals.is_full() => {
+                    let why = "too many requests wait for commands";
+                    Err(Refusal::Parameters(why.to_owned()))
+                }
+                _ => {
+                    self.wait_for(terminals, visit, id, (number, For::End));
+                    Ok(Value::Null)
+                }
+            },
+            "terminal/kill" => {
+                terminals.registry.kill(session, number);
+                Ok(json!({}))
+            }
+            "terminal/release" => {
+                terminals.content.keep(number, view);
+                terminals.registry.release(session, number);
+                Ok(json!({}))
+            }
+            _ => Err(Refusal::Method),
+        }
+    }
+
+    fn wait_for(
+        &self,
+        terminals: &Terminals,
+        visit: &Arc<Visit>,
+        id: &Id,
+        (number, for_what): (u64, For),
+    ) {
+        let waiting = Waiting { session: visit.session.id.clone(), number, for_what };
+        terminals.wait(id, waiting);
+    }
+
+    /// Takes a request back that waits for a command's end; false where none of this id does.
+    pub(super) fn cancel_terminal(&self, id: &Id) -> bool {
+        let Some(terminals) = &self.terminals else { return false };
+        let is_there = terminals.give_up(id);
+        if is_there == Some(For::End) {
+            self.send(Peer::Agent, render::error(id, render::CANCELLED, "cancelled", None));
+        }
+        is_there.is_some()
+    }
+
+    /// One thread: answers what waited for commands, and tells the editor what they write.
+    pub(super) fn follow_terminals(&self) {
+        let Some(terminals) = &self.terminals else { return };
+        let (mut seen, mut next) = (0, None::<Duration>);
+        while !terminals.is_over() {
+            let deadline = next.and_then(|wait| Instant::now().checked_add(wait));
+            seen = terminals.registry.wait_for_change(seen, deadline);
+            self.answer_waiting(terminals);
+            next = self.show_terminals(terminals);
+        }
+    }
+
+    fn answer_waiting(&self, terminals: &Terminals) {
+        let mut answers = Vec::new();
+        lock(&terminals.waiting).retain(|id, waiting| {
+            let view = terminals.registry.view(&waiting.session, waiting.number, 0);
+            let answer = answer(id, waiting, view.map(|view| view.state));
+            let is_answered = answer.is_some();
+            let failed = matches!(answer, Some((_, true)));
+            answers.extend(answer.map(|(line, _)| line));
+            if failed {
+                terminals.registry.release(&waiting.session, waiting.number);
+            }
+            !is_answered
+        });
+        for line in answers {
+            self.send(Peer::Agent, line);
+        }
+    }
+}
+
+/// The answer to one who waited, and whether the command is of no use to anybody.
+fn answer(id: &Id, waiting: &Waiting, state: Option<State>) -> Option<(Vec<u8>, bool)> {
+    let failed = |why: &str| render::error(id, response::INTERNAL, why, None);
+    match (waiting.for_what, state) {
+        (_, None) => Some((failed("the terminal was released"), false)),
+        (For::Start, Some(State::Running | State::Ended(_))) => {
+            let terminal = json!({ "terminalId": id_of(waiting.number) });
+            Some((response::result(id, terminal), false))
+        }
+        (_, Some(State::NotStarted(why))) => {
+            Some((failed(&format!("the command cannot be started: {why}")), true))
+        }
+        (For::End, Some(State::Ended(exit))) => {
+            Some((response::result(id, Value::from(exit.members())), false))
+        }
+        (_, Some(State::Starting | State::Running)) => None,
+    }
+}
+
+fn output(view: &View) -> Value {
+    let mut result = Map::new();
+    result.insert("output".to_owned(), view.output.text.as_str().into());
+    result.insert("truncated".to_owned(), (view.output.from > 0).into());
+    if let State::Ended(exit) = &view.state {
+        result.insert("exitStatus".to_owned(), exit.members().into());
+    }
+    result.into()
+}
+
+fn parse<T: DeserializeOwned>(params: Option<&RawValue>) -> Result<T, Refusal> {
+    let params = params.ok_or_else(|| Refusal::Parameters("`params` is missing".to_owned()))?;
+    serde_json::from_str(params.get())
+        .map_err(|error| Refusal::Parameters(format!("the parameters are wrong: {error}")))
+}

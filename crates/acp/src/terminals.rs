@@ -1,0 +1,93 @@
+//! The terminals of a connection, and the requests that wait for their commands.
+
+use std::{
+    collections::HashMap,
+    sync::{
+        Arc, Mutex,
+        atomic::{AtomicBool, Ordering},
+    },
+};
+
+use portcullis_commands::Registry;
+use portcullis_rpc::Id;
+
+use super::terminal_content::TerminalContent;
+use crate::lock;
+
+/// The beginning of all methods.
+const METHODS: &str = "terminal/";
+/// The most requests that wait for a command.
+const MAX_WAITING: usize = 256;
+
+/// The terminals of a connection.
+pub(super) struct Terminals {
+    pub(super) registry: Arc<Registry>,
+    pub(super) waiting: Mutex<HashMap<Id, Waiting>>,
+    /// What the editor is shown of them.
+    pub(super) content: TerminalContent,
+    is_over: AtomicBool,
+}
+
+/// A request that waits for a command.
+pub(super) struct Waiting {
+    /// The session in the log.
+    pub(super) session: String,
+    pub(super) number: u64,
+    pub(super) for_what: For,
+}
+
+/// What a request waits for.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum For {
+    Start,
+    End,
+}
+
+impl Terminals {
+    pub(super) fn new(registry: Arc<Registry>) -> Self {
+        let (waiting, content, is_over) = Default::default();
+        Self { registry, waiting, content, is_over }
+    }
+
+    /// Whether a method is about terminals.
+    pub(super) fn serves(method: &str) -> bool {
+        method.starts_with(METHODS)
+    }
+
+    /// Whether a request of this id waits for a command.
+    pub(super) fn has_waiting(&self, id: &Id) -> bool {
+        lock(&self.waiting).contains_key(id)
+    }
+
+    /// Whether no more may wait.
+    pub(super) fn is_full(&self) -> bool {
+        lock(&self.waiting).len() >= MAX_WAITING
+    }
+
+    /// Has a request wait.
+    pub(super) fn wait(&self, id: &Id, waiting: Waiting) {
+        lock(&self.waiting).insert(id.clone(), waiting);
+        self.registry.wake();
+    }
+
+    /// What a request waits for; one for a command's end is given up.
+    pub(super) fn give_up(&self, id: &Id) -> Option<For> {
+        let mut waiting = lock(&self.waiting);
+        let for_what = waiting.get(id)?.for_what;
+        if for_what == For::End {
+            waiting.remove(id);
+        }
+        Some(for_what)
+    }
+
+    /// Ends the thread that answers.
+    pub(super) fn stop(&self) {
+        self.is_over.store(true, Ordering::SeqCst);
+        self.registry.wake();
+    }
+
+    /// Whether it is to end.
+    pub(super) fn is_over(&self) -> bool {
+        self.is_over.load(Ordering::SeqCst)
+    }
+}

@@ -1,0 +1,164 @@
+//! A command line, what is recorded of it, and how a command ends. Plain data.
+
+use std::{collections::BTreeMap, fmt, path::PathBuf};
+
+use serde_json::{Map, Value, json};
+
+/// The most bytes of a command and its arguments that go into a record.
+const MAX_RECORDED: usize = 4096;
+/// The most bytes of a command line and its variables.
+const MAX_BYTES: usize = 64 * 1024;
+/// What runs a line of a shell.
+const SHELL: [&str; 2] = ["/bin/sh", "-c"];
+
+/// A command line, with what it begins with.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct CommandLine {
+    /// The program.
+    pub program: String,
+    /// Its arguments.
+    pub arguments: Vec<String>,
+    /// Variables besides those of the agent.
+    pub environment: Vec<(String, String)>,
+    /// The working directory, absolute; that of the agent where there is none.
+    pub directory: Option<PathBuf>,
+}
+
+impl CommandLine {
+    /// A program with arguments; or, where there are none, a line of a shell, as agents expect it
+    /// of editors.
+    pub fn new(command: String, arguments: Vec<String>) -> Self {
+        let is_line = arguments.is_empty() && !command.is_empty();
+        let (program, arguments) = match is_line {
+            true => {
+                let [shell, option] = SHELL.map(str::to_owned);
+                (shell, vec![option, command])
+            }
+            false => (command, arguments),
+        };
+        Self { program, arguments, environment: Vec::new(), directory: None }
+    }
+
+    /// Whether it can be one.
+    ///
+    /// # Errors
+    /// What is wrong with it.
+    pub fn check(&self) -> Result<(), &'static str> {
+        let texts = std::iter::once(&self.program).chain(&self.arguments);
+        let variables = self.environment.iter().flat_map(|(name, value)| [name, value]);
+        let mut texts = texts.chain(variables);
+        let is_name = |name: &str| !name.is_empty() && !name.contains('=');
+        if self.program.is_empty() {
+            Err("the command is empty")
+        } else if !self.environment.iter().all(|(name, _)| is_name(name)) {
+            Err("a variable has no name, or one with `=`")
+        } else if texts.clone().map(String::len).sum::<usize>() > MAX_BYTES {
+            Err("the command with its arguments and variables is longer than 64 KiB")
+        } else if texts.any(|text| text.contains('\0')) {
+            Err("the command, an argument or a variable contains NUL")
+        } else {
+            Ok(())
+        }
+    }
+
+    /// What its record says.
+    pub(crate) fn facts(&self) -> BTreeMap<String, Value> {
+        let command = std::iter::once(&self.program).chain(&self.arguments).cloned();
+        let mut facts = recorded_arguments(command);
+        if let Some(directory) = &self.directory {
+            facts.insert("directory".to_owned(), directory.to_string_lossy().into());
+        }
+        if !self.environment.is_empty() {
+            let names = self.environment.iter().map(|(name, _)| Value::from(name.as_str()));
+            facts.insert("variables".to_owned(), names.collect());
+        }
+        facts
+    }
+}
+
+/// A command and its arguments in a record. Arguments from the first on that does not fit are left
+/// out, and counted: the rules about secrets do not know a part of a token.
+pub fn recorded_arguments(command: impl Iterator<Item = String>) -> BTreeMap<String, Value> {
+    let (mut room, mut fits, mut left_out) = (MAX_RECORDED, Vec::new(), 0_u64);
+    for argument in command {
+        match room.checked_sub(argument.len()).filter(|_| left_out == 0) {
+            Some(left) => {
+                room = left;
+                fits.push(argument);
+            }
+            None => left_out += 1,
+        }
+    }
+    let mut facts = BTreeMap::from([("command".to_owned(), fits.into())]);
+    if left_out > 0 {
+        facts.insert("argumentsLeftOut".to_owned(), left_out.into());
+    }
+    facts
+}
+
+/// How a command ended.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Exit {
+    /// By itself, with this code.
+    Code(i32),
+    /// By a signal of this name.
+    Signal(String),
+    /// With the sandbox, or when that did not take orders any more.
+    Lost,
+}
+
+impl Exit {
+    /// The same as the members `exitCode` and `signal`.
+    pub fn members(&self) -> Map<String, Value> {
+        let (name, value) = match self {
+            Self::Code(code) => ("exitCode", json!(code)),
+            Self::Signal(signal) => ("signal", json!(signal)),
+            Self::Lost => ("signal", json!("SIGKILL")),
+        };
+        Map::from_iter([(name.to_owned(), value)])
+    }
+}
+
+impl fmt::Display for Exit {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Code(code) => write!(f, "exit code {code}"),
+            Self::Signal(signal) => write!(f, "ended by {signal}"),
+            Self::Lost => f.write_str("ended with the sandbox"),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_command_without_arguments_is_a_line_of_a_shell() {
+        let line = CommandLine::new("make && ls".to_owned(), Vec::new());
+        assert_eq!(
+            (line.program.as_str(), line.arguments),
+            ("/bin/sh", vec!["-c".to_owned(), "make && ls".to_owned()])
+        );
+        let direct = CommandLine::new("my tool".to_owned(), vec!["a b".to_owned()]);
+        assert_eq!((direct.program.as_str(), direct.arguments.len()), ("my tool", 1));
+    }
+
+    #[test]
+    fn what_no_program_can_be_given_is_refused() {
+        let line = |argument: &str| CommandLine::new("a".to_owned(), vec![argument.to_owned()]);
+        assert_eq!(line("b").check(), Ok(()));
+        assert!(line("\0").check().is_err() && line(&"x".repeat(MAX_BYTES)).check().is_err());
+        for name in ["", "A=B"] {
+            let environment = vec![(name.to_owned(), "x".to_owned())];
+            assert!(CommandLine { environment, ..line("b") }.check().is_err(), "{name}");
+        }
+    }
+
+    #[test]
+    fn arguments_that_do_not_fit_a_record_are_counted() {
+        let long = "x".repeat(MAX_RECORDED);
+        let facts = recorded_arguments(["ls".to_owned(), long, "b".to_owned()].into_iter());
+        assert_eq!((&facts["command"], &facts["argumentsLeftOut"]), (&json!(["ls"]), &json!(2)));
+    }
+}

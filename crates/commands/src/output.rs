@@ -1,0 +1,184 @@
+//! The output of a command: its beginning and its end, in bounded memory.
+
+use std::collections::VecDeque;
+
+/// How many bytes of the beginning are stored beside the end.
+const MAX_HEAD: usize = 16 * 1024;
+
+/// What a command wrote.
+#[derive(Debug)]
+pub(crate) struct Output {
+    /// Its first bytes.
+    head: Vec<u8>,
+    /// Its last bytes.
+    tail: VecDeque<u8>,
+    /// How many there were in all.
+    total: u64,
+    /// How many of the last ones are stored.
+    limit: usize,
+}
+
+/// A part of it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Part {
+    /// The text; characters stand in place of bytes that are none.
+    pub text: String,
+    /// The number of its first byte in the whole output, from 0.
+    pub from: u64,
+    /// The number after that of its last byte.
+    pub to: u64,
+}
+
+impl Output {
+    /// Nothing yet; the last `limit` bytes will be stored.
+    pub(crate) fn new(limit: usize) -> Self {
+        Self { head: Vec::new(), tail: VecDeque::new(), total: 0, limit }
+    }
+
+    pub(crate) fn total(&self) -> u64 {
+        self.total
+    }
+
+    pub(crate) fn push(&mut self, bytes: &[u8]) {
+        let room = MAX_HEAD.saturating_sub(self.head.len());
+        self.head.extend(bytes.iter().take(room));
+        self.total = self.total.saturating_add(count(bytes.len()));
+        let last = bytes.get(bytes.len().saturating_sub(self.limit)..).unwrap_or_default();
+        let over = (self.tail.len() + last.len()).saturating_sub(self.limit);
+        self.tail.drain(..over.min(self.tail.len()));
+        self.tail.extend(last);
+    }
+
+    /// The first byte of those that are stored without a gap until the end.
+    fn begins(&self) -> u64 {
+        self.total.saturating_sub(count(self.tail.len()))
+    }
+
+    /// Its last bytes, as a text of at most `limit` bytes that begins and ends with a whole
+    /// character.
+    pub(crate) fn last(&self, limit: usize) -> Part {
+        let limit = limit.min(self.limit);
+        let skipped = self.tail.len().saturating_sub(limit);
+        let bytes: Vec<u8> = self.tail.iter().skip(skipped).copied().collect();
+        let from = self.begins().saturating_add(count(skipped));
+        let mut part = part(&bytes, from);
+        // A replacement takes more bytes than what it stands for.
+        let over = part.text.len().saturating_sub(limit);
+        let cut = part.text.ceil_char_boundary(over);
+        part.text.drain(..cut);
+        part.from = part.from.saturating_add(count(cut)).min(part.to);
+        part
+    }
+
+    /// At most `limit` bytes from the byte `from` on, or from the first one after it that is
+    /// stored.
+    pub(crate) fn after(&self, from: u64, limit: usize) -> Part {
+        if from < count(self.head.len()) && from < self.begins() {
+            let start = usize::try_from(from).unwrap_or(usize::MAX);
+            let rest = self.head.get(start..).unwrap_or_default();
+            let part = part(rest.get(..limit).unwrap_or(rest), from);
+            // Else its last character goes on in what is not stored.
+            if part.to > from {
+                return part;
+            }
+        }
+        let begins = self.begins();
+        let from = from.clamp(begins, self.total);
+        let skipped = usize::try_from(from - begins).unwrap_or(usize::MAX);
+        let bytes: Vec<u8> = self.tail.iter().skip(skipped).take(limit).copied().collect();
+        part(&bytes, from)
+    }
+}
+
+/// The whole characters among `bytes`, of which the first is the byte `from` of the output.
+fn part(bytes: &[u8], from: u64) -> Part {
+    // Of a character that began before, the rest is left out.
+    let start = if from == 0 { 0 } else { continued(bytes) };
+    let end = bytes.len() - unfinished(bytes);
+    let whole = bytes.get(start..end.max(start)).unwrap_or_default();
+    let text = String::from_utf8_lossy(whole).into_owned();
+    let from = from.saturating_add(count(start));
+    Part { text, from, to: from.saturating_add(count(whole.len())) }
+}
+
+/// How many bytes at the beginning continue a character.
+fn continued(bytes: &[u8]) -> usize {
+    bytes.iter().take(3).take_while(|byte| **byte & 0xc0 == 0x80).count()
+}
+
+/// How many bytes at the end begin a character that goes on.
+fn unfinished(bytes: &[u8]) -> usize {
+    for back in 1..=bytes.len().min(3) {
+        let Some(byte) = bytes.len().checked_sub(back).and_then(|at| bytes.get(at)) else { break };
+        let length = match byte {
+            0xc2..=0xdf => 2,
+            0xe0..=0xef => 3,
+            0xf0..=0xf4 => 4,
+            0x80..=0xbf => continue,
+            _ => return 0,
+        };
+        return if length > back { back } else { 0 };
+    }
+    0
+}
+
+fn count(length: usize) -> u64 {
+    u64::try_from(length).unwrap_or(u64::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn output(limit: usize, pieces: &[&str]) -> Output {
+        let mut output = Output::new(limit);
+        pieces.iter().for_each(|piece| output.push(piece.as_bytes()));
+        output
+    }
+
+    #[test]
+    fn the_last_bytes_stay_and_begin_with_a_whole_character() {
+        let output = output(6, &["ab", "cżół", "ć"]);
+        assert_eq!(output.total(), 11);
+        let part = output.last(6);
+        // The last six bytes.
+        assert_eq!((part.text.as_str(), part.from, part.to), ("ółć", 5, 11));
+        assert_eq!(output.last(5).text, "łć");
+        assert_eq!(output.last(0).text, "");
+        assert_eq!(self::output(0, &["x"]).last(0).text, "");
+    }
+
+    #[test]
+    fn a_character_that_is_not_finished_waits() {
+        let mut output = output(10, &["a"]);
+        output.push(&[0xc5]);
+        assert_eq!(output.last(10).text, "a");
+        output.push(&[0xbc]);
+        assert_eq!(output.last(10).text, "aż");
+        output.push(&[0xff, b'b']);
+        assert_eq!(output.last(10).text, "aż\u{fffd}b");
+        assert!(output.last(3).text.len() <= 3);
+    }
+
+    #[test]
+    fn parts_follow_each_other_without_a_gap_where_all_is_stored() {
+        let output = output(100, &["one\ntwo żółć\n"]);
+        let (mut from, mut text) = (0, String::new());
+        while from < output.total() {
+            let part = output.after(from, 4);
+            assert_eq!(part.from, from);
+            (from, text) = (part.to, text + &part.text);
+        }
+        assert_eq!(text, "one\ntwo żółć\n");
+        assert_eq!(output.after(99, 4).text, "");
+    }
+
+    #[test]
+    fn the_beginning_stays_where_the_middle_is_gone() {
+        let long = "x".repeat(MAX_HEAD + 100);
+        let output = output(10, &["begin", &long, "end"]);
+        assert!(output.after(0, 7).text == "beginxx");
+        let part = output.after(count(MAX_HEAD), 100);
+        assert_eq!((part.to, part.text.as_str()), (output.total(), "xxxxxxxend"));
+    }
+}

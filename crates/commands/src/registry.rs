@@ -1,0 +1,434 @@
+//! The commands of a sandbox, by the sessions that had them started.
+
+use std::{
+    collections::BTreeMap,
+    fmt,
+    sync::{
+        Arc, Mutex,
+        atomic::{AtomicUsize, Ordering},
+    },
+    time::{Duration, Instant},
+};
+
+use portcullis_rpc::Notify;
+use serde_json::{Value, json};
+
+use crate::{
+    command::{CommandLine, Exit},
+    gateway::{self, Gateway},
+    lock,
+    model::{Door, Session},
+    output::{Output, Part},
+};
+
+/// The most commands of a session that are not released.
+pub const MAX_COMMANDS: usize = 32;
+/// The most commands of all sessions.
+const MAX_ALL: usize = 128;
+/// The most bytes of a command's output that are stored.
+pub const MAX_OUTPUT: usize = 1024 * 1024;
+/// The most threads that wait for commands.
+const MAX_WAITING: usize = 8;
+/// How often one who waits looks whether it still has to.
+const CHECK_INTERVAL: Duration = Duration::from_millis(100);
+/// The record of a command's end.
+const ENDED: &str = "command.ended";
+/// The longest identifier of a tool call in a record, in characters.
+const MAX_TOOL_CALL: usize = 128;
+
+/// Starts commands in a sandbox. None of its methods waits for the command.
+pub trait Starter: Send + Sync {
+    /// Has a command started; what becomes of it comes as [`Event`]s.
+    ///
+    /// # Errors
+    /// Why it cannot be.
+    fn start(&self, number: u64, command: CommandLine) -> Result<(), String>;
+
+    /// Kills a command with all that descends from it.
+    fn kill(&self, number: u64);
+
+    /// Kills it likewise, and forgets it.
+    fn release(&self, number: u64);
+}
+
+/// What becomes of a command.
+#[derive(Debug)]
+pub enum Event<'a> {
+    /// It runs.
+    Started,
+    /// It could not be started.
+    NotStarted(String),
+    /// It wrote this.
+    Output(&'a [u8]),
+    /// It ended.
+    Ended(Exit),
+    /// It is forgotten.
+    Released,
+}
+
+/// How far a command is.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum State {
+    /// It was ordered.
+    Starting,
+    /// It runs.
+    Running,
+    /// It could not be started, for this reason.
+    NotStarted(String),
+    /// It ended; processes that it left may go on.
+    Ended(Exit),
+}
+
+impl State {
+    /// Whether nothing more becomes of it.
+    pub fn is_over(&self) -> bool {
+        matches!(self, Self::NotStarted(_) | Self::Ended(_))
+    }
+}
+
+/// What is known of a command at one moment.
+#[derive(Debug, Clone)]
+pub struct View {
+    /// How far it is.
+    pub state: State,
+    /// A part of its output.
+    pub output: Part,
+    /// How many bytes it wrote.
+    pub total: u64,
+}
+
+/// Why a command is not started.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// It was denied, on record.
+    #[error(transparent)]
+    Refused(#[from] gateway::Error),
+    /// It cannot be one.
+    #[error("{0}")]
+    Invalid(&'static str),
+    /// There are too many.
+    #[error("too many commands are not released: at most {MAX_COMMANDS} in a session")]
+    TooMany,
+    /// The sandbox takes none.
+    #[error("the sandbox takes no commands any more")]
+    Closed,
+}
+
+/// All commands of a sandbox.
+pub struct Registry {
+    gateway: Arc<Gateway>,
+    starter: Box<dyn Starter>,
+    all: Mutex<Commands>,
+    changed: Notify,
+    /// Held while a command is admitted and entered.
+    entering: Mutex<()>,
+    /// How many threads wait for a command's end.
+    waiting: AtomicUsize,
+}
+
+#[derive(Default)]
+struct Commands {
+    by_number: BTreeMap<u64, Command>,
+    is_closed: bool,
+    /// How often anything changed.
+    changes: u64,
+}
+
+struct Command {
+    session: Session,
+    begun: Instant,
+    state: State,
+    output: Output,
+    /// The ACP tool call in which it is shown.
+    tool_call: Option<String>,
+    /// Nobody asks for it any more.
+    is_released: bool,
+}
+
+impl Registry {
+    /// Without any command.
+    pub fn new(gateway: Arc<Gateway>, starter: Box<dyn Starter>) -> Self {
+        let (all, changed, entering, waiting) = Default::default();
+        Self { gateway, starter, all, changed, entering, waiting }
+    }
+
+    /// Has a command started for `session`, and gives its number: that of its record. The last
+    /// `limit` bytes of its output are stored, at most [`MAX_OUTPUT`].
+    ///
+    /// # Errors
+    /// When it is denied, or cannot be started.
+    pub fn start(
+        &self,
+        session: &Session,
+        command: CommandLine,
+        limit: usize,
+    ) -> Result<u64, Error> {
+        command.check().map_err(Error::Invalid)?;
+        let _entering = lock(&self.entering);
+        self.make_room(&session.id)?;
+        let number = self.gateway.admit_command(session, command.facts())?.seq;
+        let entered = Command {
+            session: session.clone(),
+            begun: Instant::now(),
+            state: State::Starting,
+            output: Output::new(limit.min(MAX_OUTPUT)),
+            tool_call: None,
+            is_released: false,
+        };
+        lock(&self.all).by_number.insert(number, entered);
+        if let Err(why) = self.starter.start(number, command) {
+            self.hear(number, Event::NotStarted(why));
+        }
+        Ok(number)
+    }
+
+    /// Makes sure that one more may come. Tasks of MCP that are over make room, oldest first: no
+    /// client of MCP releases any.
+    fn make_room(&self, session: &str) -> Result<(), Error> {
+        let all = lock(&self.all);
+        if all.is_closed {
+            return Err(Error::Closed);
+        }
+        let entered = || all.by_number.iter().filter(|(_, command)| !command.is_released);
+        let own = || entered().filter(|(_, command)| command.session.id == session);
+        if own().count() < MAX_COMMANDS && entered().count() < MAX_ALL {
+            return Ok(());
+        }
+        let is_spent = |(_, command): &(&u64, &Command)| {
+            command.session.door == Door::Mcp && command.state.is_over()
+        };
+        let spent = own().find(is_spent).map(|(number, _)| *number).ok_or(Error::TooMany)?;
+        drop(all);
+        self.release(session, spent);
+        Ok(())
+    }
+
+    /// A command of a session with the last `limit` bytes of its output.
+    pub fn view(&self, session: &str, number: u64, limit: usize) -> Option<View> {
+        self.look(session, number, |output| output.last(limit))
+    }
+
+    /// The same with at most `limit` bytes from the byte `from` on, or from the first one after it
+    /// that is stored.
+    pub fn view_after(
+        &self,
+        session: &str,
+        number: u64,
+        (from, limit): (u64, usize),
+    ) -> Option<View> {
+        self.look(session, number, |output| output.after(from, limit))
+    }
+
+    fn look(&self, session: &str, number: u64, part: impl Fn(&Output) -> Part) -> Option<View> {
+        let all = lock(&self.all);
+        let command = all.of(session, number)?;
+        let state = command.state.clone();
+        Some(View { state, output: part(&command.output), total: command.output.total() })
+    }
+
+    /// Kills a command with all that descends from it; false where the session has none of that
+    /// number.
+    pub fn kill(&self, session: &str, number: u64) -> bool {
+        let is_there = lock(&self.all).of(session, number).is_some();
+        if is_there {
+            self.starter.kill(number);
+        }
+        is_there
+    }
+
+    /// Kills it likewise, and forgets it.
+    pub fn release(&self, session: &str, number: u64) -> bool {
+        let mut all = lock(&self.all);
+        let command = all.by_number.get_mut(&number);
+        let command = command.filter(|command| !command.is_released);
+        let Some(command) = command.filter(|command| command.session.id == session) else {
+            return false;
+        };
+        command.is_released = true;
+        match command.state {
+            // There is nothing to kill, and nothing more is heard.
+            State::NotStarted(_) => drop(all.by_number.remove(&number)),
+            _ => self.starter.release(number),
+        }
+        all.changes += 1;
+        self.changed.notify_all();
+        true
+    }
+
+    /// Notes the ACP tool call in which a command is shown.
+    pub fn note_tool_call(&self, session: &str, number: u64, id: &str) {
+        let mut all = lock(&self.all);
+        if let Some(command) = all.by_number.get_mut(&number)
+            && command.session.id == session
+        {
+            command.tool_call = Some(id.chars().take(MAX_TOOL_CALL).collect());
+        }
+    }
+
+    /// Releases all commands of a session, because it has ended.
+    pub fn end_session(&self, session: &str) {
+        let all = lock(&self.all);
+        let own = all.by_number.iter().filter(|(_, command)| command.session.id == session);
+        let numbers: Vec<_> = own.map(|(number, _)| *number).collect();
+        drop(all);
+        for number in numbers {
+            self.release(session, number);
+        }
+    }
+
+    /// Starts no more, releases all commands, and waits until their ends are on record, no longer
+    /// than `timeout`.
+    pub fn end(&self, timeout: Duration) {
+        let mut all = lock(&self.all);
+        all.is_closed = true;
+        let every = all.by_number.iter().map(|(n, command)| (*n, command.session.id.clone()));
+        let every: Vec<_> = every.collect();
+        drop(all);
+        for (number, session) in every {
+            self.release(&session, number);
+        }
+        let end = Instant::now() + timeout;
+        let mut all = lock(&self.all);
+        while !all.by_number.is_empty() {
+            match self.changed.wait(all, Some(end)) {
+                Some(again) => all = again,
+                None => return,
+            }
+        }
+    }
+
+    /// Waits until something has changed since `seen`, or the deadline has passed; gives how often
+    /// anything changed so far.
+    pub fn wait_for_change(&self, seen: u64, deadline: Option<Instant>) -> u64 {
+        let mut all = lock(&self.all);
+        while all.changes == seen {
+            match self.changed.wait(all, deadline) {
+                Some(again) => all = again,
+                None => return seen,
+            }
+        }
+        all.changes
+    }
+
+    /// Makes those look again who wait for a change.
+    pub fn wake(&self) {
+        let mut all = lock(&self.all);
+        all.changes += 1;
+        self.changed.notify_all();
+    }
+
+    /// Waits until a command is over, `until` has passed, or the wait is given up; false, at once,
+    /// where too many threads wait already.
+    pub fn wait(
+        &self,
+        session: &str,
+        number: u64,
+        until: Instant,
+        is_given_up: impl Fn() -> bool,
+    ) -> bool {
+        let may_wait = self.waiting.fetch_add(1, Ordering::SeqCst) < MAX_WAITING;
+        if may_wait {
+            self.wait_while(session, number, (until, is_given_up), |state| !state.is_over());
+        }
+        self.waiting.fetch_sub(1, Ordering::SeqCst);
+        may_wait
+    }
+
+    /// Waits until a command runs or is over, or `until` has passed.
+    pub fn wait_for_start(&self, session: &str, number: u64, until: Instant) {
+        let is_starting = |state: &State| *state == State::Starting;
+        self.wait_while(session, number, (until, || false), is_starting);
+    }
+
+    fn wait_while(
+        &self,
+        session: &str,
+        number: u64,
+        (until, is_given_up): (Instant, impl Fn() -> bool),
+        goes_on: impl Fn(&State) -> bool,
+    ) {
+        let mut all = lock(&self.all);
+        while all.of(session, number).is_some_and(|command| goes_on(&command.state)) {
+            let now = Instant::now();
+            if now >= until || is_given_up() {
+                return;
+            }
+            all = match self.changed.wait(all, Some(until.min(now + CHECK_INTERVAL))) {
+                Some(again) => again,
+                None => lock(&self.all),
+            };
+        }
+    }
+
+    /// Hears what became of a command.
+    pub fn hear(&self, number: u64, event: Event<'_>) {
+        let mut all = lock(&self.all);
+        let Some(command) = all.by_number.get_mut(&number) else { return };
+        match event {
+            Event::Started => command.state = State::Running,
+            Event::Output(bytes) => command.output.push(bytes),
+            Event::NotStarted(why) => self.close(number, command, State::NotStarted(why)),
+            Event::Ended(exit) => self.close(number, command, State::Ended(exit)),
+            Event::Released => {
+                self.close(number, command, State::Ended(Exit::Lost));
+                all.by_number.remove(&number);
+            }
+        }
+        all.changes += 1;
+        self.changed.notify_all();
+    }
+
+    /// The sandbox is gone, with all commands.
+    pub fn hear_end(&self) {
+        let mut all = lock(&self.all);
+        all.is_closed = true;
+        for (number, command) in &mut all.by_number {
+            self.close(*number, command, State::Ended(Exit::Lost));
+        }
+        // Nothing releases them any more.
+        all.by_number.clear();
+        all.changes += 1;
+        self.changed.notify_all();
+    }
+
+    /// Notes how a command ended, once, and records it.
+    fn close(&self, number: u64, command: &mut Command, state: State) {
+        if command.state.is_over() {
+            return;
+        }
+        command.state = state;
+        let mut facts = BTreeMap::from([
+            ("command".to_owned(), Value::from(number)),
+            ("milliseconds".to_owned(), millis(command.begun.elapsed()).into()),
+            ("outputBytes".to_owned(), command.output.total().into()),
+        ]);
+        match &command.state {
+            State::Ended(Exit::Lost) => drop(facts.insert("lost".to_owned(), true.into())),
+            State::Ended(exit) => facts.extend(exit.members()),
+            State::NotStarted(why) => drop(facts.insert("notStarted".to_owned(), json!(why))),
+            State::Starting | State::Running => {}
+        }
+        let tool_call = command.tool_call.as_ref();
+        facts.extend(tool_call.map(|id| ("toolCall".to_owned(), json!(id))));
+        if let Err(error) = self.gateway.note(&command.session, ENDED, facts) {
+            tracing::error!(%error, "cannot record the end of a command");
+        }
+    }
+}
+
+impl fmt::Debug for Registry {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Registry").finish_non_exhaustive()
+    }
+}
+
+impl Commands {
+    fn of(&self, session: &str, number: u64) -> Option<&Command> {
+        let command = self.by_number.get(&number)?;
+        (command.session.id == session && !command.is_released).then_some(command)
+    }
+}
+
+fn millis(time: Duration) -> u64 {
+    u64::try_from(time.as_millis()).unwrap_or(u64::MAX)
+}

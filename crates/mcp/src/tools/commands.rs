@@ -1,0 +1,211 @@
+//! Tools for commands in the agent's sandbox, where the policy allows terminals.
+//!
+//! A model gets the beginning and the end of long output, and pages of all that is stored. A
+//! command that the client does not wait for is a task; the session's end ends it.
+
+use std::{
+    path::PathBuf,
+    time::{Duration, Instant},
+};
+
+use portcullis_commands::{CommandLine, Error, MAX_OUTPUT, Registry, State, View};
+use serde_json::{Map, Value, json};
+
+use super::{
+    super::{
+        answer::{Answer, Trouble},
+        arguments::Arguments,
+        call::Call,
+    },
+    name::Name,
+    table::{CommandRow, Effect, Tool, Waits, load_for_commands},
+};
+use crate::{gateway::Refusal, model::OperationKind};
+
+/// Titles, descriptions and schemas, by the tool's name.
+const SHOWN: &str = include_str!("commands.json");
+
+const TOOLS: [CommandRow; 3] = [
+    ("exec", Effect::ReplacesAgain, Waits::Long, exec),
+    ("exec_output", Effect::Reads, Waits::Long, exec_output),
+    ("exec_kill", Effect::Replaces, Waits::Long, exec_kill),
+];
+
+/// The most bytes of output in a result.
+const MAX_SHOWN: usize = 32 * 1024;
+/// How long a command may take, in seconds, where the call does not say.
+const TIMEOUT: u64 = 120;
+/// How long it may take, and how long a call may wait, at most.
+const MAX_TIMEOUT: u64 = 600;
+/// How long it may take to start, and to end once it was killed.
+const STEP_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// The tools of a workspace.
+pub(super) fn tools(name: &Name) -> Vec<Tool> {
+    let mut tools = load_for_commands(SHOWN, &TOOLS, |tool| format!("workspace__{name}__{tool}"));
+    tools.iter_mut().for_each(|tool| tool.refuses_unknown = true);
+    tools
+}
+
+fn registry<'a>(call: &Call<'a>) -> Result<&'a Registry, Trouble> {
+    call.commands.ok_or_else(|| Trouble::Said("there is no sandbox for commands".to_owned()))
+}
+
+fn exec(call: &Call<'_>, arguments: &Arguments) -> Result<Answer, Trouble> {
+    let registry = registry(call)?;
+    let command = arguments.text("command")?.to_owned();
+    let args = arguments.texts("args")?.into_iter().map(str::to_owned).collect();
+    let directory = match arguments.optional_text("cwd")? {
+        Some(cwd) => {
+            let path = call.path(OperationKind::List, cwd)?;
+            Some(PathBuf::from(call.roots.absolute(&path)))
+        }
+        None => None,
+    };
+    let environment = arguments.text_members("env")?;
+    let timeout = seconds(arguments, "timeout")?.unwrap_or(TIMEOUT);
+    if timeout == 0 {
+        return Err(Trouble::Arguments("`timeout` must be at least 1".to_owned()));
+    }
+    let is_background = arguments.flag("background")?;
+    let command = CommandLine { environment, directory, ..CommandLine::new(command, args) };
+    let task = registry.start(call.session, command, MAX_OUTPUT).map_err(|error| match error {
+        Error::Refused(error) => Trouble::Gate(error),
+        other => Trouble::Arguments(other.to_string()),
+    })?;
+    let session = call.session.id.as_str();
+    let mut note = None;
+    if is_background {
+        registry.wait_for_start(session, task, Instant::now() + STEP_TIMEOUT);
+    } else {
+        let until = Instant::now() + Duration::from_secs(timeout);
+        if !registry.wait(session, task, until, || call.is_cancelled()) {
+            note = Some("Too many calls wait for commands: this one goes on as a task.".to_owned());
+        } else if registry.view(session, task, 0).is_some_and(|view| !view.state.is_over()) {
+            registry.kill(session, task);
+            registry.wait(session, task, Instant::now() + STEP_TIMEOUT, || false);
+            note = Some(format!("The command was killed: it took longer than {timeout} s."));
+        }
+        if call.is_cancelled() {
+            registry.release(session, task);
+            let refusal = Refusal::Cancelled;
+            return Err(Trouble::Gate(call.gateway.refuse(call.session, "exec", None, &refusal)));
+        }
+    }
+    let head = registry.view_after(session, task, (0, MAX_SHOWN)).ok_or_else(gone)?;
+    if let State::NotStarted(why) = &head.state {
+        registry.release(session, task);
+        return Err(Trouble::Said(format!("the command cannot be started: {why}")));
+    }
+    let mut output = head.output.text.clone();
+    let mut view = head;
+    if view.output.to < view.total {
+        let half = MAX_SHOWN / 2;
+        let first = registry.view_after(session, task, (0, half)).ok_or_else(gone)?;
+        view = registry.view(session, task, half).ok_or_else(gone)?;
+        let left_out = view.output.from.saturating_sub(first.output.to);
+        output = format!(
+            "{}\n[{left_out} bytes are left out here: `exec_output` with `task`: {task} and `after`: {} \
+             gives them]\n{}",
+            first.output.text, first.output.to, view.output.text
+        );
+    }
+    Ok(answer(task, &view, output, None, note.into_iter().collect()))
+}
+
+fn exec_output(call: &Call<'_>, arguments: &Arguments) -> Result<Answer, Trouble> {
+    let (registry, task) = (registry(call)?, task(arguments)?);
+    let after = arguments.count("after")?.unwrap_or_default();
+    let wait = seconds(arguments, "wait")?.unwrap_or_default();
+    let session = call.session.id.as_str();
+    let until = Instant::now() + Duration::from_secs(wait);
+    registry.wait(session, task, until, || call.is_cancelled());
+    call.go_on(OperationKind::Read, "")?;
+    let view = registry.view_after(session, task, (after, MAX_SHOWN)).ok_or_else(gone)?;
+    let mut notes = Vec::new();
+    if view.output.from > after && !view.output.text.is_empty() {
+        notes.push(format!("The bytes from {after} to {} are not stored.", view.output.from));
+    }
+    // Where nothing was whole yet, the same call gives it later.
+    let more = view.output.to < view.total && !view.output.text.is_empty();
+    let next = (more || !view.state.is_over()).then_some(view.output.to);
+    let output = view.output.text.clone();
+    Ok(answer(task, &view, output, next, notes))
+}
+
+fn exec_kill(call: &Call<'_>, arguments: &Arguments) -> Result<Answer, Trouble> {
+    let (registry, task) = (registry(call)?, task(arguments)?);
+    match registry.kill(&call.session.id, task) {
+        true => Ok(Answer::structured(json!({ "ok": true }))),
+        false => Err(gone()),
+    }
+}
+
+fn task(arguments: &Arguments) -> Result<u64, Trouble> {
+    let missing = || Trouble::Arguments("the argument `task` is missing".to_owned());
+    arguments.count("task")?.ok_or_else(missing)
+}
+
+fn gone() -> Trouble {
+    Trouble::Arguments("`task` names no command of the session".to_owned())
+}
+
+fn seconds(arguments: &Arguments, name: &str) -> Result<Option<u64>, Trouble> {
+    match arguments.count(name)? {
+        Some(seconds) if seconds > MAX_TIMEOUT => {
+            Err(Trouble::Arguments(format!("`{name}` must be at most {MAX_TIMEOUT}")))
+        }
+        seconds => Ok(seconds),
+    }
+}
+
+/// What a command wrote and how it ended, as text for models and as structured content.
+fn answer(
+    task: u64,
+    view: &View,
+    output: String,
+    next: Option<u64>,
+    mut notes: Vec<String>,
+) -> Answer {
+    let mut result = Map::new();
+    result.insert("task".to_owned(), task.into());
+    result.insert("bytes".to_owned(), view.total.into());
+    result.insert("running".to_owned(), (!view.state.is_over()).into());
+    let state = match &view.state {
+        State::Ended(exit) => {
+            result.extend(exit.members());
+            exit.to_string()
+        }
+        _ => format!("task {task} is running"),
+    };
+    if let Some(next) = next {
+        result.insert("next".to_owned(), next.into());
+        notes.push(format!("What comes then: `exec_output` with `task`: {task}, `after`: {next}."));
+    }
+    if !notes.is_empty() {
+        result.insert("note".to_owned(), notes.join(" ").into());
+    }
+    let end = if output.is_empty() || output.ends_with('\n') { "" } else { "\n" };
+    let words: Vec<_> = std::iter::once(state).chain(notes).collect();
+    let text = format!("{output}{end}[{}]", words.join(". "));
+    result.insert("output".to_owned(), output.into());
+    Answer::with_text(text, Value::Object(result))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_bounds_that_clients_are_shown_are_those_in_force() {
+        let shown: Value = serde_json::from_str(SHOWN).unwrap();
+        let timeout = &shown["exec"]["inputSchema"]["properties"]["timeout"];
+        assert_eq!(
+            (&timeout["default"], &timeout["maximum"]),
+            (&json!(TIMEOUT), &json!(MAX_TIMEOUT))
+        );
+        let wait = &shown["exec_output"]["inputSchema"]["properties"]["wait"];
+        assert_eq!(wait["maximum"], MAX_TIMEOUT);
+        assert_eq!(MAX_SHOWN, 32 << 10);
+    }
+}
