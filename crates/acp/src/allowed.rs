@@ -16,7 +16,7 @@ const NOTIFICATION: &str = "session/update";
 #[derive(Debug, Clone)]
 pub(super) struct Allowed {
     names: BTreeSet<String>,
-    /// Whether the gateway can start commands for the agent.
+    /// True if the gateway can start commands for the agent.
     commands: bool,
     /// Names of the environment variables that the agent was given.
     variables: BTreeSet<String>,
@@ -80,7 +80,7 @@ impl Allowed {
         method == NOTIFICATION || self.named(method)
     }
 
-    /// Whether the operator named `name`.
+    /// True if the operator named `name`.
     pub(super) fn named(&self, name: &str) -> bool {
         self.names.contains(name)
     }
@@ -90,7 +90,7 @@ impl Allowed {
         self.names.iter().any(|name| name.starts_with("terminal/"))
     }
 
-    /// Whether the gateway itself serves the agent's terminals: not where the editor has some, too.
+    /// True if the gateway itself serves the agent's terminals: not where the editor has some, too.
     pub(super) fn serves_terminals(&self) -> bool {
         self.commands && !self.any_terminal()
     }

@@ -20,14 +20,14 @@ use crate::lock;
 const MAX_SHOWN: usize = 16 * 1024;
 /// The most tool calls that are sent anew, and released terminals whose texts are stored.
 const MAX_STORED: usize = 64;
-/// What a terminal's identifier has before the number of its command.
+/// The beginning of a terminal's identifier, before the number of its command.
 const PREFIX: &str = "command-";
 
-/// What is shown.
+/// Tool calls and terminals, as the editor is shown them.
 #[derive(Default)]
 pub(super) struct TerminalContent(pub(super) Mutex<Stored>);
 
-/// What is stored of tool calls and terminals.
+/// The stored tool calls, and texts of terminals.
 #[derive(Default)]
 pub(super) struct Stored {
     pub(super) calls: VecDeque<ToolCall>,
@@ -43,7 +43,7 @@ pub(super) struct ToolCall {
     pub(super) id: String,
     /// Its content as the agent wrote it.
     pub(super) content: Vec<Box<RawValue>>,
-    /// What was shown last: for each terminal how much it had written, and whether it was over.
+    /// The state that was shown last: for each terminal its bytes, and whether it was over.
     pub(super) shown: Vec<(u64, bool)>,
     pub(super) since: Instant,
 }
@@ -70,7 +70,7 @@ pub(super) fn push<T>(stored: &mut VecDeque<T>, item: T) {
     stored.push_back(item);
 }
 
-/// How far the terminals of a tool call are: how much each wrote, and whether it is over.
+/// The state of the terminals of a tool call: for each its bytes, and whether it is over.
 pub(super) fn progress(registry: &Registry, call: &ToolCall) -> Vec<(u64, bool)> {
     let of = |number| match registry.view(&call.session, number, 0) {
         Some(view) => (view.total, view.state.is_over()),

@@ -148,7 +148,7 @@ impl Door<'_> {
         Ok(())
     }
 
-    /// Whether a command may begin in a directory: in a workspace, or in what the operator granted.
+    /// Checks that a directory for a command lies in a workspace, or in what the operator granted.
     fn check_directory(&self, directory: &str) -> Result<(), Refusal> {
         let further = self.further.iter().map(|further| &further.roots);
         let mut others = further.chain(&self.granted);

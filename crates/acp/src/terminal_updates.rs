@@ -12,7 +12,7 @@ use super::{
 };
 use crate::lock;
 
-/// How often a tool call is sent anew at most.
+/// The shortest time after which a tool call is sent anew.
 const INTERVAL: Duration = Duration::from_millis(500);
 /// The most bytes of a tool call that is sent anew: as many are stored as there are such.
 const MAX_STORED_BYTES: usize = 64 * 1024;

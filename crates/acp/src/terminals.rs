@@ -23,7 +23,7 @@ const MAX_WAITING: usize = 256;
 pub(super) struct Terminals {
     pub(super) registry: Arc<Registry>,
     pub(super) waiting: Mutex<HashMap<Id, Waiting>>,
-    /// What the editor is shown of them.
+    /// Their output, as the editor is shown it.
     pub(super) content: TerminalContent,
     is_over: AtomicBool,
 }
@@ -36,7 +36,7 @@ pub(super) struct Waiting {
     pub(super) for_what: For,
 }
 
-/// What a request waits for.
+/// The event that a request waits for.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum For {
     Start,
@@ -49,17 +49,17 @@ impl Terminals {
         Self { registry, waiting, content, is_over }
     }
 
-    /// Whether a method is about terminals.
+    /// True if a method is about terminals.
     pub(super) fn serves(method: &str) -> bool {
         method.starts_with(METHODS)
     }
 
-    /// Whether a request of this id waits for a command.
+    /// True if a request of this id waits for a command.
     pub(super) fn has_waiting(&self, id: &Id) -> bool {
         lock(&self.waiting).contains_key(id)
     }
 
-    /// Whether no more may wait.
+    /// True if no more may wait.
     pub(super) fn is_full(&self) -> bool {
         lock(&self.waiting).len() >= MAX_WAITING
     }
@@ -70,7 +70,7 @@ impl Terminals {
         self.registry.wake();
     }
 
-    /// What a request waits for; one for a command's end is given up.
+    /// The event that a request waits for; a wait for a command's end is given up.
     pub(super) fn give_up(&self, id: &Id) -> Option<For> {
         let mut waiting = lock(&self.waiting);
         let for_what = waiting.get(id)?.for_what;
@@ -86,7 +86,7 @@ impl Terminals {
         self.registry.wake();
     }
 
-    /// Whether it is to end.
+    /// True if it is to end.
     pub(super) fn is_over(&self) -> bool {
         self.is_over.load(Ordering::SeqCst)
     }

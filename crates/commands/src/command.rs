@@ -8,7 +8,7 @@ use serde_json::{Map, Value, json};
 const MAX_RECORDED: usize = 4096;
 /// The most bytes of a command line and its variables.
 const MAX_BYTES: usize = 64 * 1024;
-/// What runs a line of a shell.
+/// The program and option that run a line of a shell.
 const SHELL: [&str; 2] = ["/bin/sh", "-c"];
 
 /// A command line, with what it begins with.
@@ -39,10 +39,10 @@ impl CommandLine {
         Self { program, arguments, environment: Vec::new(), directory: None }
     }
 
-    /// Whether it can be one.
+    /// Checks that it can be executed.
     ///
     /// # Errors
-    /// What is wrong with it.
+    /// The fault, in words.
     pub fn check(&self) -> Result<(), &'static str> {
         let texts = std::iter::once(&self.program).chain(&self.arguments);
         let variables = self.environment.iter().flat_map(|(name, value)| [name, value]);
@@ -61,7 +61,7 @@ impl CommandLine {
         }
     }
 
-    /// What its record says.
+    /// The facts of its record.
     pub(crate) fn facts(&self) -> BTreeMap<String, Value> {
         let command = std::iter::once(&self.program).chain(&self.arguments).cloned();
         let mut facts = recorded_arguments(command);
@@ -96,7 +96,7 @@ pub fn recorded_arguments(command: impl Iterator<Item = String>) -> BTreeMap<Str
     facts
 }
 
-/// How a command ended.
+/// The end of a command.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Exit {
     /// By itself, with this code.

@@ -2,19 +2,19 @@
 
 use std::collections::VecDeque;
 
-/// How many bytes of the beginning are stored beside the end.
+/// The most bytes of the beginning that are stored beside the end.
 const MAX_HEAD: usize = 16 * 1024;
 
-/// What a command wrote.
+/// The bytes that a command wrote.
 #[derive(Debug)]
 pub(crate) struct Output {
     /// Its first bytes.
     head: Vec<u8>,
     /// Its last bytes.
     tail: VecDeque<u8>,
-    /// How many there were in all.
+    /// The number of all bytes.
     total: u64,
-    /// How many of the last ones are stored.
+    /// The most of the last ones that are stored.
     limit: usize,
 }
 
@@ -101,12 +101,12 @@ fn part(bytes: &[u8], from: u64) -> Part {
     Part { text, from, to: from.saturating_add(count(whole.len())) }
 }
 
-/// How many bytes at the beginning continue a character.
+/// The number of bytes at the beginning that continue a character.
 fn continued(bytes: &[u8]) -> usize {
     bytes.iter().take(3).take_while(|byte| **byte & 0xc0 == 0x80).count()
 }
 
-/// How many bytes at the end begin a character that goes on.
+/// The number of bytes at the end that begin a character which goes on.
 fn unfinished(bytes: &[u8]) -> usize {
     for back in 1..=bytes.len().min(3) {
         let Some(byte) = bytes.len().checked_sub(back).and_then(|at| bytes.get(at)) else { break };

@@ -29,7 +29,7 @@ const MAX_ALL: usize = 128;
 pub const MAX_OUTPUT: usize = 1024 * 1024;
 /// The most threads that wait for commands.
 const MAX_WAITING: usize = 8;
-/// How often one who waits looks whether it still has to.
+/// The time after which one who waits looks whether it still has to.
 const CHECK_INTERVAL: Duration = Duration::from_millis(100);
 /// The record of a command's end.
 const ENDED: &str = "command.ended";
@@ -51,7 +51,7 @@ pub trait Starter: Send + Sync {
     fn release(&self, number: u64);
 }
 
-/// What becomes of a command.
+/// Events of a command.
 #[derive(Debug)]
 pub enum Event<'a> {
     /// It runs.
@@ -66,7 +66,7 @@ pub enum Event<'a> {
     Released,
 }
 
-/// How far a command is.
+/// The state of a command.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum State {
     /// It was ordered.
@@ -80,20 +80,20 @@ pub enum State {
 }
 
 impl State {
-    /// Whether nothing more becomes of it.
+    /// True if nothing more becomes of it.
     pub fn is_over(&self) -> bool {
         matches!(self, Self::NotStarted(_) | Self::Ended(_))
     }
 }
 
-/// What is known of a command at one moment.
+/// A command at one moment.
 #[derive(Debug, Clone)]
 pub struct View {
-    /// How far it is.
+    /// Its state.
     pub state: State,
     /// A part of its output.
     pub output: Part,
-    /// How many bytes it wrote.
+    /// The number of bytes that it wrote.
     pub total: u64,
 }
 
@@ -122,7 +122,7 @@ pub struct Registry {
     changed: Notify,
     /// Held while a command is admitted and entered.
     entering: Mutex<()>,
-    /// How many threads wait for a command's end.
+    /// The number of threads that wait for a command's end.
     waiting: AtomicUsize,
 }
 
@@ -130,7 +130,7 @@ pub struct Registry {
 struct Commands {
     by_number: BTreeMap<u64, Command>,
     is_closed: bool,
-    /// How often anything changed.
+    /// The number of changes so far.
     changes: u64,
 }
 

@@ -20,7 +20,7 @@ use super::{
 /// All tools of a client.
 pub(super) struct Offer {
     agent: AgentName,
-    /// Whether commands can be started.
+    /// True if commands can be started.
     has_commands: bool,
     tools: Arc<Tools>,
     /// The policy that was asked last, and what it says.

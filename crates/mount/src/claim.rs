@@ -32,7 +32,7 @@ const KILL: u64 = 1 << 8;
 const REMEMBERED: Duration = Duration::from_secs(1);
 /// How many are.
 const MOST: usize = 1024;
-/// How far up it is looked for the command to which a process belongs: two numbers each.
+/// The most ancestors among which the command of a process is looked for: two numbers each.
 const MAX_ANCESTORS: usize = 2 * 64;
 
 /// Looks processes up.

@@ -7,7 +7,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// How long a request waits for the process of a command that is about to start: it may come from
+/// The longest time that a request waits for the process of a command that starts: it may come from
 /// there.
 const START_TIMEOUT: Duration = Duration::from_millis(100);
 
@@ -45,7 +45,7 @@ impl CommandLeaders {
         self.lock().records.retain(|_, known| *known != record);
     }
 
-    /// Whether there are none, and none are about to start.
+    /// True if there are none, and none are about to start.
     pub(crate) fn are_none(&self) -> bool {
         let all = self.lock();
         all.records.is_empty() && all.expected == 0

@@ -33,7 +33,7 @@ pub struct AgentAccess {
     pub read: Vec<String>,
     /// Host paths that it may change: absolute, without `..`.
     pub write: Vec<String>,
-    /// Whether the gateway starts commands in its sandbox: ACP `terminal/*`, and `exec` of MCP.
+    /// True if the gateway starts commands in its sandbox: ACP `terminal/*`, and `exec` of MCP.
     pub terminal: bool,
     /// What its programs may take of the machine.
     pub limits: AgentLimits,

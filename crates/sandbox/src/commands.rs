@@ -22,9 +22,9 @@ use serde::{Deserialize, Serialize};
 
 use super::channel::{Channel, ChannelError};
 
-/// How many bytes of output are read at once.
+/// The most bytes of output that are read at once.
 const CHUNK: usize = 64 * 1024;
-/// How often a pipe is read when its command has ended: more than it can have in it.
+/// The most reads of a pipe whose command has ended: more than it can have in it.
 const LAST_READS: usize = 16;
 
 /// A command line, with what it begins with.
@@ -40,7 +40,7 @@ pub struct CommandLine {
     pub directory: Option<PathBuf>,
 }
 
-/// How a command ended.
+/// The end of a command.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Exit {
     /// By itself, with this code.
@@ -49,7 +49,7 @@ pub enum Exit {
     Signal(String),
 }
 
-/// What is heard of a command, by the number that its start gave it.
+/// Events of a command, which has the number that its start gave it.
 #[derive(Debug)]
 pub enum CommandEvent<'a> {
     /// It runs.
@@ -225,7 +225,7 @@ fn pass(
     }
 }
 
-/// Whether it is a pipe, which is then read without waiting: another file might be one that this
+/// True if it is a pipe, which is then read without waiting: another file might be one that this
 /// process itself serves.
 fn is_pipe(end: &OwnedFd) -> bool {
     let is_pipe = fstat(end.as_fd())

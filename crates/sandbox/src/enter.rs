@@ -87,7 +87,7 @@ pub(super) fn run(parent: u32) -> Result<u8, StageError> {
     }
 }
 
-/// What the stage comes to, if it does not become the agent.
+/// The outcome of the stage, if it does not become the agent.
 enum Entered {
     /// The agent is its child, and commands are to come.
     Starts(CommandStarter),

@@ -44,7 +44,7 @@ struct Started {
     mode: Mode,
     agent: Pid,
     signals: SignalFd,
-    /// What names the agent where that is a child of the stage.
+    /// The channel that names the agent where that is a child of the stage.
     named: Channel,
 }
 

@@ -121,7 +121,7 @@ pub struct Cell {
     pub hatch: bool,
     /// What its programs may take. One that is not confined may take anything.
     pub limits: ResourceLimits,
-    /// Whether commands are started beside the agent, as the gateway orders.
+    /// True if commands are started beside the agent, as the gateway orders.
     pub commands: bool,
     /// How many files it may have open before it asks for more, where that is not as in
     /// this process.

@@ -16,9 +16,9 @@ use crate::{
     sandbox::{self, CommandEvent},
 };
 
-/// How long commands may take to end when nothing is served any more.
+/// The time that commands may take to end when nothing is served any more.
 const END_TIMEOUT: Duration = Duration::from_secs(2);
-/// How often the end of the thread is looked for.
+/// The time between two looks for the end of the thread.
 const CHECK_INTERVAL: Duration = Duration::from_millis(2);
 
 /// Commands, with the thread that hears of them.
@@ -65,7 +65,7 @@ impl SandboxCommands {
     }
 }
 
-/// What is heard of a command, for the registry.
+/// Translates an event for the registry, and tells `leaders`.
 fn told<'a>(leaders: &CommandLeaders, number: u64, event: CommandEvent<'a>) -> commands::Event<'a> {
     match event {
         CommandEvent::Started { pid } => {

@@ -74,7 +74,7 @@ pub(crate) struct Agent {
     pub(crate) variables: Vec<String>,
     /// What its MCP clients are told, if they can come.
     pub(crate) entrance: Option<Entrance>,
-    /// Whether commands can be ordered.
+    /// True if commands can be ordered.
     pub(crate) commands: bool,
     /// True if its programs have a proxy.
     pub(crate) proxy: bool,

@@ -35,7 +35,7 @@ impl<'a> Ways<'a> {
         self.acting().next().is_some()
     }
 
-    /// Whether the agent has the editor's terminals.
+    /// True if the agent has the editor's terminals.
     pub(super) fn has_terminals(&self) -> bool {
         self.forward.iter().any(|name| name.starts_with("terminal/"))
     }

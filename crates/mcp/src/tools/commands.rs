@@ -33,11 +33,11 @@ const TOOLS: [CommandRow; 3] = [
 
 /// The most bytes of output in a result.
 const MAX_SHOWN: usize = 32 * 1024;
-/// How long a command may take, in seconds, where the call does not say.
+/// The time that a command may take, in seconds, where the call does not say.
 const TIMEOUT: u64 = 120;
-/// How long it may take, and how long a call may wait, at most.
+/// The longest time that it may take, and that a call may wait.
 const MAX_TIMEOUT: u64 = 600;
-/// How long it may take to start, and to end once it was killed.
+/// The longest time that it may take to start, and to end once it was killed.
 const STEP_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// The tools of a workspace.
@@ -159,7 +159,7 @@ fn seconds(arguments: &Arguments, name: &str) -> Result<Option<u64>, Trouble> {
     }
 }
 
-/// What a command wrote and how it ended, as text for models and as structured content.
+/// A command's output and end, as text for models and as structured content.
 fn answer(
     task: u64,
     view: &View,

@@ -8,7 +8,7 @@ use serde_json::json;
 use super::*;
 use crate::acp_client::{Client, Editor};
 
-/// How long something may take that is over at once on an idle machine.
+/// The time that something may take that is over at once on an idle machine.
 const PATIENCE: Duration = Duration::from_secs(30);
 
 /// An agent in a mount, with terminals, before our own client.
@@ -60,7 +60,7 @@ impl Run {
         answers.as_array().unwrap().clone()
     }
 
-    /// What a command wrote, and how it ended.
+    /// The output and the end of a command.
     fn command(&mut self, create: &Value) -> (String, Value) {
         let answers = self.terminals(&json!([
             ["terminal/create", create],
@@ -105,7 +105,7 @@ impl Run {
     }
 }
 
-/// Whether a process of this machine has these words in its command line.
+/// True if a process of this machine has these words in its command line.
 fn runs(words: &str) -> bool {
     let processes = std::fs::read_dir("/proc").unwrap().filter_map(Result::ok);
     processes.into_iter().any(|process| {
