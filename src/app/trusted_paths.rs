@@ -79,6 +79,13 @@ pub(crate) fn check(workspace: &Path, state: &Path, config: Option<&Path>) -> Re
     TrustedPaths { trusted, agents }.check().map_err(Failure::new)
 }
 
+/// What agents of the workspace may change: what a program of the operator's is not found through.
+pub(crate) fn of_agents(workspace: &Path) -> Result<TrustedPaths, Failure> {
+    let path = std::path::absolute(workspace).or_fail("cannot look up the workspace")?;
+    let agents = vec![AgentPath { access: Access::Workspace, path, target: None }];
+    Ok(TrustedPaths { trusted: listed(places())?, agents })
+}
+
 /// The program's own places and files, and those of the configuration.
 pub(crate) fn own(operator: &Operator, audit: &Audit) -> Result<Vec<TrustedPath>, Failure> {
     let mut found = places();

@@ -10,34 +10,56 @@ use super::{
     hint::{self, Program, Reach},
     launch_error::LaunchError,
     spec::{Cell, Grant},
+    trusted_paths::TrustError,
 };
+
+/// What an agent was given for its programs.
+#[derive(Debug, Default)]
+pub struct ProgramGrants {
+    /// What it may read besides.
+    pub read: Vec<PathBuf>,
+    /// Programs that were passed over, each with the reason: an agent may choose what they are.
+    pub passed_over: Vec<TrustError>,
+}
 
 impl Cell {
     /// Lets the agent read its program, and those of `others` that are installed, with the libraries
-    /// and packages of each, unless it sees them anyway. Returns what was added.
+    /// and packages of each, unless it sees them anyway.
+    ///
+    /// What a workspace or another agent's home leads to is no installation: a repository would
+    /// choose what is read.
     ///
     /// # Errors
-    /// [`LaunchError`] where its program cannot be found.
-    pub fn read_programs(&mut self, others: &[String]) -> Result<Vec<PathBuf>, LaunchError> {
+    /// [`LaunchError`] where its program cannot be found, or such a name leads there.
+    pub fn read_programs(&mut self, others: &[String]) -> Result<ProgramGrants, LaunchError> {
         let (read, write) = self.grants()?;
         let (reach, kept) = (self.reach(&read, &write), self.kept());
-        let workspaces = self.existing_workspaces()?;
-        let mut needs = self.find_program(&workspaces, &reach)?.needs;
+        let paths = self.trusted_paths_with(&read, &write);
+        let check = |program: &Program| {
+            let mut looked_up = program.looked_up.iter();
+            looked_up.try_for_each(|path| paths.check_way(&"agent's program", path))
+        };
+        let own = self.find_program(&self.existing_workspaces()?, &reach)?;
+        check(&own)?;
+        let (mut needs, mut passed_over) = (own.needs, Vec::new());
         let (directory, path) = (current_directory()?, std::env::var_os("PATH"));
         for other in others {
-            // What lies in a workspace is no installation.
-            if let Ok(found) = hint::find(other.as_ref(), path.as_deref(), &directory, &reach)
-                && !found.needs.iter().any(|path| kept.iter().any(|kept| path.starts_with(kept)))
-            {
-                needs.extend(found.needs);
-                self.links.extend(found.links);
+            let installed = hint::find_all(other.as_ref(), path.as_deref(), &directory, &reach);
+            for found in installed {
+                match check(&found) {
+                    Ok(()) => {
+                        needs.extend(found.needs);
+                        self.links.extend(found.links);
+                        break;
+                    }
+                    Err(error) => passed_over.push(error),
+                }
             }
         }
         let missing: Vec<_> = needs.into_iter().filter(|path| !reach.sees(path)).collect();
-        let added = hint::libraries(&missing, &kept);
-        let grants = added.iter().map(|path| Grant { path: path.clone(), required: true });
-        self.read.extend(grants);
-        Ok(added)
+        let read = hint::libraries(&missing, &kept);
+        self.read.extend(read.iter().map(|path| Grant { path: path.clone(), required: true }));
+        Ok(ProgramGrants { read, passed_over })
     }
 
     /// Finds the agent's program.

@@ -94,7 +94,7 @@ impl Cell {
         self.prepare().is_ok()
     }
 
-    fn trusted_paths_with(&self, read: &[Resolved], write: &[Resolved]) -> TrustedPaths {
+    pub(super) fn trusted_paths_with(&self, read: &[Resolved], write: &[Resolved]) -> TrustedPaths {
         let state = TrustedPath { role: Trusted::State, path: self.state.clone() };
         let workspaces = self.workspaces().map(|(root, alias)| AgentPath {
             access: Access::Workspace,

@@ -27,6 +27,9 @@ const TOO_GENERAL: [&str; 6] = ["/", "/home", "/root", "/opt", "/var", "/srv"];
 pub(super) struct Program {
     /// The program as an absolute path, links not followed.
     pub(super) path: PathBuf,
+    /// The paths that were looked up: its own and those of its interpreters, without those of the
+    /// agent's.
+    pub(super) looked_up: Vec<PathBuf>,
     /// Links on the way to it and to its interpreters, without those that the agent may
     /// have named: it has these, or may not see them.
     pub(super) links: Vec<(PathBuf, PathBuf)>,
@@ -117,10 +120,28 @@ pub(super) fn find(
         needs.push(found.target.clone());
         if !is_doubtful {
             program.links.extend(found.links);
+            program.looked_up.push(current);
         }
         next = search.interpreter(&found.target, is_doubtful);
     }
     Ok(program)
+}
+
+/// Finds the programs of this name in each directory of the path, one after the other.
+pub(super) fn find_all(
+    name: &OsStr,
+    path: Option<&OsStr>,
+    directory: &Path,
+    reach: &Reach,
+) -> impl Iterator<Item = Program> {
+    in_path(name, path)
+        .filter_map(move |named| find(named.as_os_str(), path, directory, reach).ok())
+}
+
+fn in_path(name: &OsStr, path: Option<&OsStr>) -> impl Iterator<Item = PathBuf> {
+    std::env::split_paths(path.unwrap_or(OsStr::new("/usr/bin:/bin")))
+        .filter(|directory| directory.is_absolute())
+        .map(move |directory| directory.join(name))
 }
 
 /// Where programs are looked up.
@@ -141,9 +162,7 @@ impl Search<'_> {
             let whole = self.directory.join(name);
             return there(&whole).map(|()| whole);
         }
-        std::env::split_paths(self.path.unwrap_or(OsStr::new("/usr/bin:/bin")))
-            .filter(|directory| directory.is_absolute())
-            .map(|directory| directory.join(name))
+        in_path(name, self.path)
             .find(|candidate| there(candidate).is_ok())
             .ok_or_else(|| ProgramError::NotInPath(name.into()))
     }

@@ -64,6 +64,7 @@ mod syscalls;
 mod terminal;
 mod trusted_paths;
 
+pub use agent_programs::ProgramGrants;
 pub use built::{BuiltCell, PendingAgent};
 pub use channel::{Channel, ChannelError, stream_pair, take_standard_streams};
 pub use commands::{CommandEvent, CommandLine, Commands, Exit};

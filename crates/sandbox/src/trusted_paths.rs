@@ -7,21 +7,15 @@
 //! directory do not hide an overlap. A filesystem that is stacked on another, such
 //! as overlayfs or FUSE, has another device and is not seen through.
 
+mod entry;
+
 use std::{
     fmt, io,
     path::{Path, PathBuf},
 };
 
-use rustix::{
-    fs::{self, FileType, access, stat},
-    io::Errno,
-    process::geteuid,
-};
-
-use super::{
-    places::{Index, Place, Surroundings},
-    resolve::{Resolved, resolve_missing},
-};
+use self::entry::Entry;
+use super::places::{Index, Surroundings};
 
 /// What a trusted path is for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -73,6 +67,11 @@ impl Trusted {
     /// open it.
     pub(super) fn is_in_use(self) -> bool {
         matches!(self, Self::State | Self::Policy | Self::Configuration | Self::Copies)
+    }
+
+    /// Whether agents change what lies in it, each of them its own part.
+    fn is_of_agents(self) -> bool {
+        matches!(self, Self::Homes | Self::Scratch)
     }
 
     fn advice(self) -> &'static str {
@@ -259,6 +258,26 @@ impl TrustedPaths {
         })
     }
 
+    /// Checks that no agent chooses what `path` leads to, which is `role`: no name on the way lies
+    /// in a place that an agent may change, and it does not lead into what is trusted.
+    ///
+    /// # Errors
+    /// As [`Self::check`].
+    pub fn check_way(&self, role: &dyn fmt::Display, path: &Path) -> Result<(), TrustError> {
+        self.look_up(|checked| {
+            let entry = Entry::new(checked.around, role, path, None)?;
+            checked.way(&entry, Trusted::is_of_agents)?;
+            let mut around = checked.trusted_at.around(&entry.place);
+            let trusted = around.find_map(|number| {
+                checked.trusted.get(number).filter(|(role, _)| role.is_private())
+            });
+            match trusted {
+                Some((role, trusted)) => Err(entry.overlap(trusted, role.advice())),
+                None => Ok(()),
+            }
+        })
+    }
+
     fn look_up(
         &self,
         check: impl FnOnce(&Checked<'_>) -> Result<(), TrustError>,
@@ -298,66 +317,6 @@ pub fn all_apart(paths: &[(&'static str, PathBuf)]) -> Result<(), TrustError> {
         }
     }
     Ok(())
-}
-
-/// A path with its role, looked up.
-struct Entry<'a> {
-    role: &'a dyn fmt::Display,
-    path: &'a Path,
-    target: PathBuf,
-    place: Place,
-    names: Vec<PathBuf>,
-}
-
-impl<'a> Entry<'a> {
-    fn new(
-        around: &Surroundings,
-        role: &'a dyn fmt::Display,
-        path: &'a Path,
-        target: Option<&Path>,
-    ) -> Result<Self, TrustError> {
-        let found = resolve_missing(path).and_then(|found| {
-            let targets = [Some(found.target.as_path()), target];
-            let place = around.place(targets.into_iter().flatten())?;
-            Ok((place, found))
-        });
-        match found {
-            Ok((place, Resolved { target, names, .. })) => {
-                Ok(Self { role, path, target, place, names })
-            }
-            Err(error) => {
-                let (role, path) = (role.to_string(), path.to_owned());
-                Err(TrustError::Lookup { role, path, error })
-            }
-        }
-    }
-
-    /// Whether the file has several names, and this user may write it. One that
-    /// belongs to a package is another user's.
-    fn has_other_names(&self) -> Result<bool, TrustError> {
-        match stat(&self.target) {
-            Ok(facts) => Ok(FileType::from_raw_mode(facts.st_mode).is_file()
-                && facts.st_nlink > 1
-                && (facts.st_uid == geteuid().as_raw()
-                    || access(&self.target, fs::Access::WRITE_OK).is_ok())),
-            Err(Errno::NOENT | Errno::NOTDIR | Errno::ACCESS) => Ok(false),
-            Err(error) => Err(self.lookup(error.into())),
-        }
-    }
-
-    fn lookup(&self, error: io::Error) -> TrustError {
-        TrustError::Lookup { role: self.role.to_string(), path: self.path.to_owned(), error }
-    }
-
-    fn overlap(&self, other: &Self, advice: &'static str) -> TrustError {
-        TrustError::Overlap {
-            one: self.role.to_string(),
-            one_path: self.path.to_owned(),
-            other: other.role.to_string(),
-            other_path: other.path.to_owned(),
-            advice,
-        }
-    }
 }
 
 struct Checked<'a> {
@@ -455,22 +414,31 @@ impl Checked<'_> {
 
     /// No name on the way to any of them can be led elsewhere by an agent.
     fn names<Role>(&self, entries: &[(Role, &Entry<'_>)]) -> Result<(), TrustError> {
-        for (_, entry) in entries {
-            for name in &entry.names {
-                let Some(directory) = name.parent() else { continue };
-                let directory = self.around.directory(directory);
-                let directory = directory.map_err(|error| entry.lookup(error))?;
-                let around = self.agents_at.around(&directory);
-                let mut around = around.filter_map(|number| self.agent(number));
-                if let Some((_, place)) = around.find(|(access, _)| access.is_writable()) {
-                    return Err(TrustError::Redirectable {
-                        role: entry.role.to_string(),
-                        path: entry.path.to_owned(),
-                        through: name.clone(),
-                        place: place.role.to_string(),
-                        place_path: place.path.to_owned(),
-                    });
-                }
+        // An own home lies among the homes, which are not the agent's.
+        entries.iter().try_for_each(|(_, entry)| self.way(entry, |_| false))
+    }
+
+    /// No name on the way to one of them can, where agents change what they get and the trusted
+    /// places that are `shared`.
+    fn way(&self, entry: &Entry<'_>, shared: impl Fn(Trusted) -> bool) -> Result<(), TrustError> {
+        for name in &entry.names {
+            let Some(directory) = name.parent() else { continue };
+            let directory = self.around.directory(directory);
+            let directory = directory.map_err(|error| entry.lookup(error))?;
+            let agents = self.agents_at.around(&directory);
+            let agents = agents.filter_map(|number| self.agent(number));
+            let agents = agents.filter(|(access, _)| access.is_writable()).map(|(_, place)| place);
+            let trusted = self.trusted_at.around(&directory);
+            let trusted = trusted.filter_map(|number| self.trusted.get(number));
+            let trusted = trusted.filter(|(role, _)| shared(*role)).map(|(_, place)| *place);
+            if let Some(place) = agents.chain(trusted).next() {
+                return Err(TrustError::Redirectable {
+                    role: entry.role.to_string(),
+                    path: entry.path.to_owned(),
+                    through: name.clone(),
+                    place: place.role.to_string(),
+                    place_path: place.path.to_owned(),
+                });
             }
         }
         Ok(())

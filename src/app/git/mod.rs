@@ -25,6 +25,7 @@ use rustix::{
 use super::{
     failure::{Context as _, Failure},
     session::random_id,
+    trusted_paths,
 };
 use crate::{git::Format, operator_files, sandbox::Program};
 
@@ -52,14 +53,17 @@ const CONFIG: &str = "\tbare = true
 pub(crate) struct Git(PathBuf);
 
 impl Git {
-    /// Finds it in the operator's `PATH`, but not in the workspace.
+    /// Finds it in the operator's `PATH`, where no agent of the workspace chooses what that leads to.
     pub(crate) fn find(workspace: &Path) -> Result<Self, Failure> {
+        let paths = trusted_paths::of_agents(workspace)?;
         let path = std::env::var_os("PATH").unwrap_or_else(|| OsString::from("/usr/bin:/bin"));
         let found = std::env::split_paths(&path).filter(|directory| directory.is_absolute());
         let mut found = found.filter_map(|directory| {
-            let program = operator_files::canonicalize(directory.join("git")).ok()?;
+            let named = directory.join("git");
+            let program = operator_files::canonicalize(&named).ok()?;
             let is_system = SYSTEM.iter().any(|system| program.starts_with(system));
-            (is_system && !program.starts_with(workspace)).then_some(program)
+            let is_chosen_by_us = || paths.check_way(&"program", &named).is_ok();
+            (is_system && is_chosen_by_us()).then_some(program)
         });
         found.next().map(Self).ok_or_else(|| {
             Failure::new("there is no `git` in a directory of the system that PATH names")

@@ -177,12 +177,16 @@ impl SandboxOptions {
         let listen = if is_presets { &self.preset_listen } else { &self.agent_listen };
         cell.network = network(reaches, listen)?;
         if let Some(preset) = self.preset.as_deref().filter(|_| floor > Enforcement::None) {
-            let added = cell.read_programs(&self.preset_programs).map_err(Failure::new)?;
-            if !added.is_empty() {
-                let added: Vec<_> = added.iter().map(|p| format!("`{}`", p.display())).collect();
-                let preset = Path::new(preset).display();
-                let added = added.join(", ");
-                errln!("portcullis: note: the preset `{preset}` lets the agent read {added}");
+            let given = cell.read_programs(&self.preset_programs).map_err(Failure::new)?;
+            let preset = Path::new(preset).display();
+            for why in given.passed_over {
+                errln!("portcullis: warning: the preset `{preset}` passes a program over: {why}");
+            }
+            if !given.read.is_empty() {
+                let read: Vec<_> =
+                    given.read.iter().map(|p| format!("`{}`", p.display())).collect();
+                let read = read.join(", ");
+                errln!("portcullis: note: the preset `{preset}` lets the agent read {read}");
             }
         }
         Ok(cell)

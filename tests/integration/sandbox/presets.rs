@@ -79,6 +79,70 @@ fn a_preset_gave_all_that_lies_beside_the_program() {
     }
 }
 
+/// The place of a virtual environment and of npm's programs is in `PATH` while one works in a
+/// project. A link there, or one that leads there, said which project the agent could read.
+#[test]
+fn a_repository_chose_what_a_preset_lets_an_agent_read() {
+    for who in users() {
+        let place = Place::new(who);
+        let of_agent = "home/.local/share/portcullis/homes/w/other/bin";
+        for directory in ["other/bin", "other/lib", "ws/.bin", "ws/tools", "bin", of_agent] {
+            std::fs::create_dir_all(place.base().join(directory)).unwrap();
+        }
+        let console = place.at("other/bin/console");
+        for (name, text) in [
+            ("other/bin/console", "#!/bin/sh\n"),
+            ("other/lib/private", "private\n"),
+            ("other/.env", "private\n"),
+            ("other/pyvenv.cfg", ""),
+            ("ws/tools/script", &*format!("#!{console}\n")),
+        ] {
+            std::fs::write(place.at(name), text).unwrap();
+            set_mode(Path::new(&place.at(name)), 0o755);
+        }
+        for (says, name) in [
+            ("../../other/bin/console", "ws/.bin/linked"),
+            (&console, "ws/tools/global"),
+            ("../ws/tools/global", "bin/global"),
+            ("../ws/tools/script", "bin/script"),
+            (&console, &*format!("{of_agent}/kept")),
+        ] {
+            symlink(says, place.at(name)).unwrap();
+        }
+        let installed = place.install("linked", "exit 0");
+        let preset = "name = \"mine\"\ntitle = \"Mine\"\n\
+            programs = [\"linked\", \"global\", \"script\", \"kept\"]\n";
+        std::fs::write(place.at("mine.toml"), preset).unwrap();
+        place.give_away_if_root();
+        let directories = ["ws/.bin", "bin", of_agent].map(|name| place.at(name)).join(":");
+        let run = |command: &[&str]| {
+            let preset = place.at("mine.toml");
+            let options = ["--preset", &preset, "--"];
+            let path = format!("{directories}:{installed}");
+            place.run_in_path(&path, &[&options, command].concat())
+        };
+        let ended = run(&[
+            "/bin/sh",
+            "-c",
+            r#"cat "$@" 2>&1; exit 0"#,
+            "sh",
+            &place.at("other/.env"),
+            &place.at("other/lib/private"),
+            &place.at("tools/node_modules/package/data"),
+        ]);
+        assert_eq!(ended.code, 0, "{who:?} {ended:?}");
+        assert!(!ended.stderr.contains("agent: private"), "{who:?} {ended:?}");
+        assert!(ended.stderr.contains("agent: its own data"), "{who:?} {ended:?}");
+        assert_eq!(ended.stderr.matches("passes a program over").count(), 4, "{who:?} {ended:?}");
+        // As the command itself none of them is started.
+        for command in ["linked", "global", "script", "kept"] {
+            let ended = run(&[command]);
+            assert_eq!(ended.code, 1, "{who:?} {command} {ended:?}");
+            assert!(!ended.stderr.contains("lets the agent read"), "{who:?} {command} {ended:?}");
+        }
+    }
+}
+
 /// Only the command itself was found, and a script could not start the agent.
 #[test]
 fn a_shell_did_not_find_the_agent_of_its_preset() {

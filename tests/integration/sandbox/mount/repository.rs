@@ -79,6 +79,25 @@ fn a_repository_that_takes_long_held_up_a_command_with_a_timeout() {
     assert!(ended.stderr.contains("was not started"), "{ended:?}");
 }
 
+/// An active virtual environment has `PATH` begin in the workspace, and a link there named what
+/// Portcullis ran as git.
+#[test]
+fn a_repository_chose_the_program_that_is_run_as_git() {
+    let place = committed(users()[0]);
+    assert_eq!(place.exec(&[], "git commit -q --allow-empty -m one").code, 0);
+    let programs = place.base().join("ws/.venv/bin");
+    std::fs::create_dir_all(&programs).unwrap();
+    std::os::unix::fs::symlink("/usr/bin/true", programs.join("git")).unwrap();
+    let policy = place.at("policies/policy.toml");
+    let command = ["git", "import", "--policy", &policy, "--dry-run", "--json"];
+    let mut import = place.limited(&command);
+    import.env("PATH", format!("{}:/usr/bin:/bin", programs.display()));
+    let ended = end(import.spawn().unwrap());
+    assert_eq!(ended.code, 0, "{ended:?}");
+    let told: Value = serde_json::from_str(&ended.stdout).unwrap();
+    assert_eq!(told["commits"][0]["subject"], "one", "{told}");
+}
+
 #[test]
 fn hooks_of_a_private_repository_run_in_the_sandbox_alone() {
     let place = committed(users()[0]);
