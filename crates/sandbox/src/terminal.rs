@@ -29,7 +29,7 @@ use rustix::{
     },
 };
 
-use self::changes::Changes;
+use self::changes::{BOTTOM, Changes};
 use super::{
     channel::{Channel, ChannelError},
     launch_error::LaunchError,
@@ -224,8 +224,7 @@ impl Drop for Terminal {
     }
 }
 
-/// What undoes whatever a program may have changed, when nobody knows what it did. The cursor
-/// goes to a line of its own at the end of the screen.
+/// What undoes whatever a program may have changed, when nobody knows what it did.
 fn undo_all() -> String {
-    format!("{}\x1b[999;1H\r\n", Changes::all().undo())
+    format!("{}{BOTTOM}", Changes::all().undo())
 }

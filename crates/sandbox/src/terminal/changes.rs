@@ -1,5 +1,5 @@
-//! What a program may change of the operator's terminal so that it outlives the program, and
-//! what undoes each change.
+//! Changes of the operator's terminal that outlive the program that made them, and what undoes each
+//! of them.
 
 use std::collections::BTreeSet;
 
@@ -29,14 +29,21 @@ const MODES: [(u16, bool); 20] = [
 ];
 
 /// The alternate screen, by three numbers.
-pub(super) const SCREENS: [u16; 3] = [47, 1047, 1049];
+const SCREENS: [u16; 3] = [47, 1047, 1049];
 
 /// Modes in which the terminal sends what nobody typed.
 const REPORTING: [u16; 5] = [9, 1000, 1002, 1003, 1004];
 
+/// The place of what is said after a program that may have left the cursor above its own text: a
+/// line of its own at the end of the screen.
+pub(super) const BOTTOM: &str = "\x1b[999;1H\r\n";
+
 /// A change of the terminal, in the order in which they are undone.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Change {
+    /// Another screen is shown. To leave it may bring back other things that were saved with the
+    /// cursor: attributes, origin, character sets.
+    Screen(u16),
     /// A private mode is not as it is by default.
     Mode(u16),
     /// Lines outside of the scroll region stay.
@@ -54,14 +61,18 @@ pub(super) enum Change {
 }
 
 impl Change {
+    /// The change by a private mode that a program may switch.
+    pub(super) fn of_mode(mode: u16) -> Self {
+        if SCREENS.contains(&mode) { Self::Screen(mode) } else { Self::Mode(mode) }
+    }
+
     fn undo(self) -> String {
         match self {
-            Self::Mode(mode) => {
+            Self::Screen(mode) | Self::Mode(mode) => {
                 let letter = if default_of(mode) == Some(true) { 'h' } else { 'l' };
                 format!("\x1b[?{mode}{letter}")
             }
-            // To reset the region moves the cursor.
-            Self::Margins => "\x1b7\x1b[r\x1b8".to_owned(),
+            Self::Margins => "\x1b[r".to_owned(),
             Self::Insert => "\x1b[4l".to_owned(),
             Self::Keypad => "\x1b>".to_owned(),
             Self::Charset => "\x1b(B\x1b)B\x0f".to_owned(),
@@ -76,7 +87,8 @@ pub(super) fn default_of(mode: u16) -> Option<bool> {
     MODES.iter().find(|(number, _)| *number == mode).map(|(_, default)| *default)
 }
 
-/// The changes that were made and not undone.
+/// The changes that were ever made. One that a program took back is among them: what is saved with
+/// the cursor comes back with it.
 #[derive(Debug, Default)]
 pub(super) struct Changes(BTreeSet<Change>);
 
@@ -84,33 +96,24 @@ impl Changes {
     /// Every change, for where nobody knows which were made. The alternate screen is left without
     /// the cursor, whose place may never have been saved.
     pub(super) fn all() -> Self {
-        use Change::{Attributes, Charset, Cursor, Insert, Keypad, Margins, Mode};
+        use Change::{Attributes, Charset, Cursor, Insert, Keypad, Margins};
         let modes = MODES.iter().map(|(mode, _)| *mode).filter(|mode| *mode != 1049);
         let others = [Margins, Insert, Keypad, Charset, Cursor, Attributes];
-        Self(modes.map(Mode).chain(others).collect())
+        Self(modes.map(Change::of_mode).chain(others).collect())
     }
 
-    /// Notes that something is, or is no longer, other than it was.
-    pub(super) fn note(&mut self, change: Change, is_made: bool) {
-        if is_made {
-            self.0.insert(change);
-        } else {
-            self.0.remove(&change);
-        }
+    /// Notes that something was switched.
+    pub(super) fn note(&mut self, change: Change) {
+        self.0.insert(change);
     }
 
-    /// Whether the terminal may send what nobody typed.
+    /// Whether the terminal may have sent what nobody typed.
     pub(super) fn is_reporting(&self) -> bool {
         REPORTING.iter().any(|mode| self.0.contains(&Change::Mode(*mode)))
     }
 
-    /// Whether the alternate screen is shown.
-    pub(super) fn is_alternate(&self) -> bool {
-        SCREENS.iter().any(|mode| self.0.contains(&Change::Mode(*mode)))
-    }
-
     /// What undoes them, to be written to the terminal. A sequence that was cut off before is
-    /// ended by the first ESC.
+    /// ended by the first ESC. The cursor may be anywhere then.
     pub(super) fn undo(&self) -> String {
         self.0.iter().map(|change| change.undo()).collect()
     }
@@ -121,16 +124,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_what_was_changed_is_undone() {
+    fn only_what_was_changed_is_undone_and_screens_first() {
         let mut changes = Changes::default();
         assert_eq!(changes.undo(), "");
-        changes.note(Change::Attributes, true);
-        changes.note(Change::Mode(25), true);
-        changes.note(Change::Mode(1049), true);
-        assert!(changes.is_alternate() && !changes.is_reporting());
-        assert_eq!(changes.undo(), "\x1b[?25h\x1b[?1049l\x1b[m");
-        changes.note(Change::Mode(1049), false);
-        assert!(!changes.is_alternate());
+        for change in [Change::Attributes, Change::Mode(6), Change::of_mode(1049)] {
+            changes.note(change);
+        }
+        assert!(!changes.is_reporting());
+        assert_eq!(changes.undo(), "\x1b[?1049l\x1b[?6l\x1b[m");
         assert!(Changes::all().is_reporting() && !Changes::all().undo().contains("1049"));
     }
 }

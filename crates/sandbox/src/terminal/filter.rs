@@ -10,7 +10,7 @@
 use anstyle_parse::{DefaultCharAccumulator, Params, Parser, Perform};
 
 use super::{
-    changes::{Change, Changes, SCREENS, default_of},
+    changes::{BOTTOM, Change, Changes, default_of},
     cursor::{Cursor, Position},
 };
 
@@ -25,6 +25,11 @@ const ROWS: u16 = 24;
 const COLUMNS: u16 = 80;
 /// The forms of a cursor (DECSCUSR).
 const MAX_CURSOR: u16 = 6;
+/// The private mode in which lines are counted from the margin (DECOM); to switch it moves the
+/// cursor.
+const ORIGIN: u16 = 6;
+/// The private mode in which a line that is full goes on in the next one (DECAWM).
+const AUTOWRAP: u16 = 7;
 /// What of a screen may be erased (ED): all of it, but not the lines that were scrolled away.
 const MAX_ERASED: u16 = 2;
 
@@ -53,6 +58,7 @@ impl Filter {
             cursor: Cursor::new(ROWS, COLUMNS),
             is_utf8,
             is_line_begun: false,
+            has_moved: false,
         };
         Self { parser: Parser::<DefaultCharAccumulator>::new(), screen }
     }
@@ -80,10 +86,15 @@ impl Filter {
         &self.screen.changes
     }
 
-    /// What undoes that, and ends a line that was begun.
+    /// What undoes that, and begins a line with nothing of the program in it or below it: what is
+    /// said there is not to be mixed with the program's text.
     pub(super) fn undo(&self) -> String {
-        let is_begun = self.screen.is_line_begun && !self.screen.changes.is_alternate();
-        format!("{}{}", self.screen.changes.undo(), if is_begun { "\r\n" } else { "" })
+        let place = match (self.screen.has_moved, self.screen.is_line_begun) {
+            (true, _) => BOTTOM,
+            (false, true) => "\r\n",
+            (false, false) => "",
+        };
+        format!("{}{place}\r\x1b[J", self.screen.changes.undo())
     }
 }
 
@@ -92,8 +103,10 @@ struct Screen {
     changes: Changes,
     cursor: Cursor,
     is_utf8: bool,
-    /// Something was written since the last end of a line.
+    /// Something was written since the last new line.
     is_line_begun: bool,
+    /// The cursor, or text, may have gone to another line than the next one.
+    has_moved: bool,
 }
 
 impl Screen {
@@ -128,10 +141,9 @@ impl Screen {
         let known = |number: &u16| default_of(*number).is_some();
         let modes: Vec<_> = numbers.iter().flatten().copied().filter(known).collect();
         for mode in &modes {
-            let is_on = action == b'h';
-            self.changes.note(Change::Mode(*mode), default_of(*mode) != Some(is_on));
-            // The cursor is back where it was before.
-            self.is_line_begun &= is_on || !SCREENS.contains(mode);
+            let change = Change::of_mode(*mode);
+            self.changes.note(change);
+            self.has_moved |= matches!(change, Change::Screen(_) | Change::Mode(ORIGIN));
         }
         if !modes.is_empty() {
             let modes: Vec<_> = modes.into_iter().map(|mode| vec![mode]).collect();
@@ -155,9 +167,9 @@ impl Perform for Screen {
     fn execute(&mut self, byte: u8) {
         match byte {
             // BEL, BS, HT, LF, VT, FF, CR
-            0x07..=0x0d => self.is_line_begun &= !matches!(byte, b'\n' | b'\r'),
+            0x07..=0x0d => self.is_line_begun &= byte != b'\n',
             // SO, SI
-            0x0e | 0x0f => self.changes.note(Change::Charset, true),
+            0x0e | 0x0f => self.changes.note(Change::Charset),
             // Among others ENQ, which a terminal answers, and C1.
             _ => return,
         }
@@ -177,38 +189,25 @@ impl Perform for Screen {
             [part] if is_plain => part.first().copied(),
             _ => None,
         };
-        let is_allowed = match (intermediates, action) {
+        let change = match (intermediates, action) {
             // ICH, CUU, CUD, CUF, CUB, CNL, CPL, CHA, CUP, CHT
             ("", b'@'..=b'I')
             // EL, IL, DL, DCH, SU, ECH, CBT
             | ("", b'K' | b'L' | b'M' | b'P' | b'S' | b'X' | b'Z')
             // HPA, HPR, REP, VPA, VPR, HVP
-            | ("", b'`' | b'a' | b'b' | b'd' | b'e' | b'f') => is_plain,
-            ("", b'J') => sole.is_some_and(|what| what <= MAX_ERASED),
+            | ("", b'`' | b'a' | b'b' | b'd' | b'e' | b'f') if is_plain => None,
+            ("", b'J') if sole.is_some_and(|what| what <= MAX_ERASED) => None,
             // SD; with more parameters it is about the mouse.
-            ("", b'T') => sole.is_some(),
+            ("", b'T') if sole.is_some() => None,
             // The cursor's place; with parameters these are about margins.
-            ("", b's' | b'u') => sole == Some(0),
-            ("", b'h' | b'l') => {
-                self.changes.note(Change::Insert, sole == Some(4) && action == b'h');
-                sole == Some(4)
-            }
-            ("", b'm') => {
-                self.changes.note(Change::Attributes, sole != Some(0));
-                true
-            }
-            ("", b'r') => {
-                self.changes.note(Change::Margins, is_plain);
-                is_plain
-            }
-            // DECSTR
-            ("!", b'p') => sole == Some(0),
+            ("", b's' | b'u') if sole == Some(0) => None,
+            ("", b'h' | b'l') if sole == Some(4) => Some(Change::Insert),
+            ("", b'm') => Some(Change::Attributes),
+            ("", b'r') if is_plain => Some(Change::Margins),
+            // DECSTR, which ends autowrap in some terminals.
+            ("!", b'p') if sole == Some(0) => Some(Change::Mode(AUTOWRAP)),
             // DECSCUSR
-            (" ", b'q') => {
-                let is_form = sole.is_some_and(|form| form <= MAX_CURSOR);
-                self.changes.note(Change::Cursor, is_form && sole != Some(0));
-                is_form
-            }
+            (" ", b'q') if sole.is_some_and(|form| form <= MAX_CURSOR) => Some(Change::Cursor),
             ("?", b'h' | b'l') if is_plain => return self.switch(&params, action),
             ("", b'c') if sole == Some(0) => return self.reply(ATTRIBUTES),
             ("", b'n') if sole == Some(5) => return self.reply(READY),
@@ -216,16 +215,18 @@ impl Perform for Screen {
                 let Position { row, column } = self.cursor.place();
                 return self.reply(format!("\x1b[{row};{column}R").as_bytes());
             }
-            _ => false,
+            _ => return,
         };
-        if is_allowed {
-            if intermediates.is_empty() {
-                let mut numbers = params.iter().flatten().copied();
-                let [first, second] = [(); 2].map(|()| numbers.next().unwrap_or(0));
-                self.cursor.sequence(action, first, second);
-            }
-            self.sequence(intermediates, &params, action);
+        if let Some(change) = change {
+            self.changes.note(change);
         }
+        if intermediates.is_empty() {
+            self.has_moved |= !stays_in_line(action);
+            let mut numbers = params.iter().flatten().copied();
+            let [first, second] = [(); 2].map(|()| numbers.next().unwrap_or(0));
+            self.cursor.sequence(action, first, second);
+        }
+        self.sequence(intermediates, &params, action);
     }
 
     fn esc_dispatch(&mut self, intermediates: &[u8], ignored: bool, byte: u8) {
@@ -234,21 +235,30 @@ impl Perform for Screen {
             // DECSC, DECRC, IND, NEL, RI
             ([], b'7' | b'8' | b'D' | b'E' | b'M') => None,
             // DECKPAM, DECKPNM
-            ([], b'=' | b'>') => Some((Change::Keypad, byte == b'=')),
+            ([], b'=' | b'>') => Some(Change::Keypad),
             // G0 and G1: ASCII or line drawing
-            ([b'(' | b')'], b'0' | b'B') => Some((Change::Charset, true)),
+            ([b'(' | b')'], b'0' | b'B') => Some(Change::Charset),
             _ => return,
         };
-        if let Some((change, is_made)) = change {
-            self.changes.note(change, is_made);
+        if let Some(change) = change {
+            self.changes.note(change);
         }
         if intermediates.is_empty() {
+            self.has_moved |= matches!(byte, b'8' | b'M');
             self.cursor.escape(byte);
         }
         self.put(b"\x1b");
         self.put(intermediates);
         self.put(&[byte]);
     }
+}
+
+/// Whether a sequence leaves the cursor, and all text, in their lines.
+fn stays_in_line(action: u8) -> bool {
+    // ICH, CUF, CUB, CHA, CHT, ED, EL, DCH, ECH, CBT
+    matches!(action, b'@' | b'C' | b'D' | b'G' | b'I' | b'J' | b'K' | b'P' | b'X' | b'Z')
+    // HPA, HPR, REP, IRM, SGR, and saving the cursor's place
+    || matches!(action, b'`' | b'a' | b'b' | b'h' | b'l' | b'm' | b's')
 }
 
 #[cfg(test)]

@@ -285,10 +285,8 @@ fn what_is_on_no_list_does_not_reach_the_operators_terminal() {
     assert_eq!(operator.ends(), 0);
     let text = operator.text();
     assert!(text.contains("\x1b[1;31mred\x1b[m \x1b[2;3H\x1b[?2004hlink"), "{text:?}");
-    assert!(
-        text.contains("German Ü done\r\n") && text.trim_end().ends_with("\x1b[?2004l"),
-        "{text:?}"
-    );
+    assert!(text.contains("German Ü done\r\n"), "{text:?}");
+    assert!(text.contains("\x1b[?2004l\x1b[m"), "{text:?}");
     for part in
         ["\x1b]", "\x1bP", "\x1b_", "\x1b^", "\x1bX", "\x1bZ", "\x1bc", "\x05", "title", "\u{9b}"]
     {
@@ -300,6 +298,34 @@ fn what_is_on_no_list_does_not_reach_the_operators_terminal() {
             body.starts_with(end) || sequence.starts_with(end)
         });
         assert!(!found, "{end} {text:?}");
+    }
+}
+
+/// A sequence that was dropped, or brought back what was saved, made the change before it forgotten:
+/// the operator's shell was concealed, or inserted. The summary was mixed with the program's text.
+#[test]
+fn a_program_hid_the_summary_and_left_the_terminal_changed() {
+    let place = Place::mounted(users()[0]);
+    const BOTTOM: &str = "\x1b[999;1H\r\n\r\x1b[Jportcullis: no changes";
+    for (script, last, undone) in [
+        (
+            r"printf '\033[8m\0337\033[m\0338\033[?1049h\033[m\033[4h\033[20l\033[5;8r\033[1:2r'
+            printf '\033[3 q\033[7 q'",
+            "\x1b[3 q",
+            format!("\x1b[?1049l\x1b[r\x1b[4l\x1b[0 q\x1b[m{BOTTOM}"),
+        ),
+        (r"printf '%64s(all is well)\r\n\n\n\033[9A' ''", "\x1b[9A", BOTTOM.to_owned()),
+        (
+            r"printf '%64s(all is well)\r' ''",
+            "(all is well)\r",
+            "\r\n\r\x1b[Jportcullis: no changes".to_owned(),
+        ),
+    ] {
+        let mut operator = place.shell_script(&[], script);
+        assert_eq!(operator.ends(), 0, "{:?}", operator.text());
+        let text = operator.text();
+        let end = text.rsplit_once(last).map(|(_, end)| end);
+        assert!(end.is_some_and(|end| end.starts_with(&undone)), "{script}: {text:?}");
     }
 }
 

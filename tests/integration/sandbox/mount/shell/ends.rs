@@ -176,7 +176,7 @@ fn the_summary_is_an_object_where_it_is_asked_for() {
     let mut operator = place.shell_script(&["--json"], script);
     assert_eq!(operator.ends(), 3);
     let text = operator.text();
-    let last = text.lines().rfind(|line| line.starts_with('{')).unwrap();
+    let last = text.lines().filter_map(|line| line.strip_prefix("\r\x1b[J")).next_back().unwrap();
     let summary: Value = serde_json::from_str(last).unwrap();
     assert_eq!(
         (&summary["exitCode"], &summary["denials"][0]["rule"]),
