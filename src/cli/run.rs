@@ -167,7 +167,7 @@ pub(crate) fn run(mut args: Args) -> Result<ExitCode, Failure> {
     finish(shipping);
     let Ended { code, at_once, .. } = ended?;
     for opened in workspaces.all().filter(|_| has_mount) {
-        if let Some(import) = repository::import(opened, &agent, &session) {
+        if let Some(import) = repository::import(opened, &agent, &session, None) {
             errln!("portcullis: the agent made commits: {import}");
         }
     }

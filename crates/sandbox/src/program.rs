@@ -65,8 +65,10 @@ pub struct Program {
     pub write: Vec<PathBuf>,
     /// The most bytes of its address space.
     pub memory: u64,
-    /// The most seconds that it may compute, and after which it is killed ten times over.
+    /// The most seconds that it may compute.
     pub seconds: u32,
+    /// The seconds after which it is killed, whatever it waits for; 0 is taken for 1.
+    pub timeout: u32,
 }
 
 /// The program could not be confined or executed.
@@ -124,7 +126,7 @@ impl Program {
         setrlimit(Resource::Core, limit(0))?;
         setrlimit(Resource::Nofile, limit(FILES))?;
         // Kept by what is executed.
-        alarm::set(self.seconds.saturating_mul(10).max(1));
+        alarm::set(self.timeout.max(1));
         Ok(())
     }
 

@@ -15,6 +15,7 @@ use std::{
     os::unix::fs::symlink,
     path::{Path, PathBuf},
     process::{Child, ChildStdin, ChildStdout},
+    time::Duration,
 };
 
 use rustix::{
@@ -29,10 +30,19 @@ use super::{
 };
 use crate::{git::Format, operator_files, sandbox::Program};
 
-/// What git may take of memory: it maps packs and their indexes.
-const MEMORY: u64 = 4 << 30;
-/// How long it may compute, in seconds.
-const SECONDS: u32 = 60;
+/// Bounds of a process.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Bounds {
+    /// The most bytes of memory, which packs and their indexes are mapped into.
+    memory: u64,
+    /// The most seconds that it may compute.
+    seconds: u32,
+    /// The time after which it is killed.
+    timeout: Duration,
+}
+
+/// The bounds of what the operator asked for and waits for.
+const ORDERED: Bounds = Bounds { memory: 4 << 30, seconds: 60, timeout: Duration::from_secs(600) };
 /// Where programs lie that a confined process can execute.
 const SYSTEM: [&str; 6] = ["/usr", "/bin", "/sbin", "/lib", "/lib64", "/nix/store"];
 
@@ -177,6 +187,16 @@ pub(crate) struct Repository {
 impl Repository {
     /// Starts `git ARGUMENTS`, which may write in `write`.
     pub(crate) fn start(&self, arguments: &[&str], write: &[PathBuf]) -> Result<Running, Failure> {
+        self.start_within(ORDERED, arguments, write)
+    }
+
+    /// The same within other bounds.
+    fn start_within(
+        &self,
+        bounds: Bounds,
+        arguments: &[&str],
+        write: &[PathBuf],
+    ) -> Result<Running, Failure> {
         let mut environment: Vec<(OsString, OsString)> = [
             ("GIT_CONFIG_NOSYSTEM", "1"),
             ("GIT_CONFIG_SYSTEM", "/dev/null"),
@@ -205,8 +225,9 @@ impl Repository {
             directory: self.directory.clone(),
             read,
             write: write.to_vec(),
-            memory: MEMORY,
-            seconds: SECONDS,
+            memory: bounds.memory,
+            seconds: bounds.seconds,
+            timeout: u32::try_from(bounds.timeout.as_secs()).unwrap_or(u32::MAX),
         };
         let mut child = program.spawn().or_fail("cannot start git")?;
         match (child.stdin.take(), child.stdout.take()) {

@@ -1,8 +1,11 @@
 //! The private repositories of an agent, in its scratch place.
 
-use std::path::{Path, PathBuf};
+use std::{
+    path::{Path, PathBuf},
+    time::{Duration, Instant},
+};
 
-use super::{Git, Repository, Running, Workshop};
+use super::{Bounds, Git, ORDERED, Repository, Workshop};
 use crate::{
     app::{
         failure::{Context as _, Failure},
@@ -20,6 +23,8 @@ const MAX_ENTRIES: usize = 65_536;
 const STARTS: &str = "refs/portcullis/start";
 /// The most bytes of a count.
 const MAX_COUNT: u64 = 32;
+/// The most memory for one, in bytes.
+const MAX_COUNT_MEMORY: u64 = 512 << 20;
 
 /// Where the repository has the branches with which `session` began.
 pub(crate) fn starts(session: &str) -> String {
@@ -81,7 +86,9 @@ fn opened(path: &Path, name: &str, git: &Git, workshop: &Workshop) -> Result<Rep
     Ok(Repository { git, directory, objects, read: vec![path.to_owned()] })
 }
 
-/// Counts the commits that `session` made, in any of the repositories of its `place`.
+/// Counts the commits that `session` made, in any of the repositories of its `place`, within
+/// `limit`. `None` if git could not: the repositories are the agent's, and may be of any size or
+/// shape.
 ///
 /// # Errors
 /// When git cannot be started.
@@ -90,20 +97,30 @@ pub(crate) fn count(
     session: &str,
     workspace: &Path,
     state: &Path,
-) -> Result<u64, Failure> {
+    limit: Duration,
+) -> Result<Option<u64>, Failure> {
     let (git, workshop) = (Git::find(workspace)?, Workshop::make(state)?);
-    let begun = format!("--glob={}", starts(session));
+    let begun = Instant::now();
+    let ask = |repository: &Repository, arguments: &[&str]| {
+        let timeout = limit.saturating_sub(begun.elapsed());
+        let bounds = Bounds { memory: MAX_COUNT_MEMORY, timeout, ..ORDERED };
+        let running = repository.start_within(bounds, arguments, &[])?;
+        let output = running.finish(|_| Ok(()), MAX_COUNT);
+        Ok::<_, Failure>(output.and_then(|output| String::from_utf8(output).ok()))
+    };
+    let starts = starts(session);
+    let not_begun = format!("--glob={starts}");
     let mut commits = 0;
     for repository in find(place, &git, &workshop)? {
-        let begins = ["for-each-ref", "--count=1", "--format=x", &starts(session)];
-        let output = repository.start(&begins, &[])?.finish(|_| Ok(()), MAX_COUNT);
-        if output.is_none_or(|output| output.is_empty()) {
-            continue;
+        match ask(&repository, &["for-each-ref", "--count=1", "--format=x", &starts])? {
+            None => return Ok(None),
+            Some(none) if none.is_empty() => continue,
+            Some(_) => {}
         }
-        let arguments = ["rev-list", "--count", "--branches", "--not", &begun];
-        let output = Running::finish(repository.start(&arguments, &[])?, |_| Ok(()), MAX_COUNT);
-        let number = output.and_then(|output| String::from_utf8(output).ok()?.trim().parse().ok());
-        commits += number.unwrap_or(0);
+        let number = ask(&repository, &["rev-list", "--count", "--branches", "--not", &not_begun])?;
+        let number = number.and_then(|number| number.trim().parse::<u64>().ok());
+        let Some(number) = number else { return Ok(None) };
+        commits += number;
     }
-    Ok(commits)
+    Ok(Some(commits))
 }

@@ -271,7 +271,7 @@ impl Command {
             );
         }
         let begun = workspaces.all().zip(records);
-        let import = |opened: &Opened| repository::import(opened, &agent, &session);
+        let import = |opened: &Opened| repository::import(opened, &agent, &session, time_is_over);
         let summary = Summaries::read(begun, &session, (code, timed_out), import);
         let stored = match (&summary, file) {
             (Ok(summary), Some(file)) => store(summary, file),

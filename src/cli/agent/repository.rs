@@ -4,7 +4,11 @@
 //! what the policy hides. Before the first program of a scratch place runs, git makes another
 //! one there, in the sandbox, from the files that the mount shows.
 
-use std::{ffi::OsString, os::fd::AsFd as _, time::Duration};
+use std::{
+    ffi::OsString,
+    os::fd::AsFd as _,
+    time::{Duration, Instant},
+};
 
 use nix::sys::signalfd::SignalFd;
 
@@ -24,37 +28,40 @@ use crate::{
 
 /// Makes the repository, unless there is one, and notes the branches with which the session, `$2`,
 /// begins in the workspace `$1`. One that was not finished is made anew. What is noted is the agent's to change: it says
-/// which commits are offered for an import, each of which is decided on.
+/// which commits are offered for an import, each of which is decided on. To note them may take `$3`
+/// seconds, for an agent can leave refs without end and commits of any size.
 ///
-/// With a commit `$3` its pack is the standard input, and the one commit follows on it.
+/// With a commit `$4` its pack is the standard input, and the one commit follows on it.
 ///
 /// What git compares of a file is its size and time alone: inode numbers are others in each
 /// mount.
 const SCRIPT: &str = r#"
 cd "$1" || exit
+command -v git >/dev/null || exit 3
+command -v timeout >/dev/null || timeout() { shift 3; "$@"; }
 begin() {
-    start="create refs/portcullis/start/$1/%(refname:lstrip=2) %(objectname)"
-    git for-each-ref --count=1000 --format="$start" refs/heads |
-        git -c core.hooksPath=/dev/null update-ref --stdin
+    timeout -s KILL "$2" sh -c '
+        start="create refs/portcullis/start/$1/%(refname:lstrip=2) %(objectname)"
+        git for-each-ref --count=1000 --format="$start" refs/heads |
+            git -c core.hooksPath=/dev/null -c core.fsync=none update-ref --stdin' sh "$1"
 }
 if [ -e .git ] && ! [ -e .git/portcullis-unfinished ]; then
-    begin "$2"
-    exit 0
+    begin "$2" "$3" && exit 0
+    exit 5
 fi
-command -v git >/dev/null || exit 3
 export GIT_CONFIG_GLOBAL=/dev/null GIT_CONFIG_NOSYSTEM=1 GIT_DEFAULT_HASH=sha1
 rm -rf .git && mkdir .git && : >.git/portcullis-unfinished || exit
 git init -q -b main || exit
 git config core.checkStat minimal && git config core.trustctime false || exit
 git config user.name agent && git config user.email agent@localhost || exit
 made=4
-if [ -n "$3" ]; then
-    git index-pack --stdin && git update-ref refs/heads/main "$3" || made=5
+if [ -n "$4" ]; then
+    git index-pack --stdin && git update-ref refs/heads/main "$4" || made=6
 fi
 git add --all --ignore-errors
 git -c user.name=portcullis -c user.email=portcullis@localhost commit -q --allow-empty \
     -m "Files that the policy shows at the start of the session" || exit
-begin "$2" && rm .git/portcullis-unfinished && exit $made
+begin "$2" "$3" && rm .git/portcullis-unfinished && exit $made
 "#;
 /// The script's exit code where there was a repository.
 const KEPT: i32 = 0;
@@ -62,8 +69,16 @@ const KEPT: i32 = 0;
 const NO_GIT: i32 = 3;
 /// The same where it made one.
 const MADE: i32 = 4;
+/// The same where the branches could not be noted.
+const NOT_NOTED: i32 = 5;
 /// The same where it made one without the history that it should have.
-const MADE_WITHOUT: i32 = 5;
+const MADE_WITHOUT: i32 = 6;
+
+/// The longest time for noting the branches with which a session begins.
+const NOTE_TIMEOUT: Duration = Duration::from_secs(5);
+/// The longest and the shortest time for counting the commits of a session.
+const COUNT_TIMEOUT: Duration = Duration::from_secs(10);
+const MIN_COUNT_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// The time after which the user is told what the start waits for.
 const PROGRESS_DELAY: Duration = Duration::from_secs(2);
@@ -83,15 +98,20 @@ pub(in crate::cli) fn prepare(
         return Ok(true);
     }
     let mut command: Vec<OsString> = ["/bin/sh", "-c", SCRIPT, "sh"].map(OsString::from).into();
+    // The command's own time is not used up.
+    let note_timeout = limit.map_or(NOTE_TIMEOUT, |limit| NOTE_TIMEOUT.min(limit / 2));
+    let seconds = note_timeout.as_secs_f32().to_string();
     let history = history(opened);
     let commit = history.as_ref().map_or("", |history| &history.commit);
-    command.extend([opened.workspace.root().into(), session.into(), commit.into()]);
+    let session = OsString::from(session);
+    let root = OsString::from(opened.workspace.root());
+    command.extend([root, session, seconds.as_str().into(), commit.into()]);
     let input = history.as_ref().map(|history| history.pack.output.as_fd());
     let (mut is_told, mut is_over) = (false, false);
     let waits = |passed: Duration| {
         if passed > PROGRESS_DELAY && !is_told {
             is_told = true;
-            errln!("portcullis: making a private git repository of what the policy shows ...");
+            errln!("portcullis: preparing the programs' own git repository ...");
         }
         is_over = limit.is_some_and(|limit| passed > limit);
         !is_over && !matches!(signals.read_signal(), Ok(Some(_)))
@@ -114,6 +134,11 @@ pub(in crate::cli) fn prepare(
         Some(NO_GIT) => errln!(
             "portcullis: note: the programs see no git repository: there is no \
              `git` in the sandbox; name its directory with `--agent-read`"
+        ),
+        Some(NOT_NOTED) => errln!(
+            "portcullis: warning: commits of this session will not be offered for an import: the \
+             branches of the programs' own git repository could not be read in {seconds} s; \
+             `portcullis exec -- rm -rf .git` removes it, and the next start makes another one"
         ),
         Some(code) => errln!(
             "portcullis: warning: the programs' own git repository could not be made (exit code {code}); \
@@ -148,27 +173,41 @@ fn is_private(opened: &Opened) -> bool {
         && rustix::fs::lstat(&own).is_ok()
 }
 
-/// The command that imports the commits of a session that has ended, if it made any.
-pub(in crate::cli) fn import(opened: &Opened, agent: &AgentName, session: &str) -> Option<String> {
+/// The command that imports the commits of a session that has ended, if it made any, or nobody
+/// knows. To count them takes until `end` at most, and a few seconds.
+pub(in crate::cli) fn import(
+    opened: &Opened,
+    agent: &AgentName,
+    session: &str,
+    end: Option<Instant>,
+) -> Option<String> {
     if !is_private(opened) {
         return None;
     }
     let (root, state) = (opened.workspace.root(), &opened.state_path);
+    let left = end.map(|end| end.saturating_duration_since(Instant::now()));
+    let limit = left.unwrap_or(COUNT_TIMEOUT).clamp(MIN_COUNT_TIMEOUT, COUNT_TIMEOUT);
     let count = || match ScratchPlace::open(opened, agent)? {
-        Some(place) => private::count(&place.path, session, root, state),
-        None => Ok(0),
+        Some(place) => private::count(&place.path, session, root, state, limit),
+        None => Ok(Some(0)),
     };
     match count() {
-        Ok(0) => None,
-        Ok(_) => Some(format!(
-            "portcullis git import --session {session} --workspace {} --state {}",
-            for_shell(root),
-            for_shell(state)
-        )),
+        Ok(Some(0)) => return None,
+        Ok(Some(_)) => {}
+        Ok(None) => errln!(
+            "portcullis: warning: commits of the session were not counted: git could not read the \
+             programs' own repository, or not in {} s",
+            limit.as_secs()
+        ),
         Err(failure) => {
             let why = failure.message();
             errln!("portcullis: note: commits of the session could not be looked for: {why}");
-            None
+            return None;
         }
     }
+    Some(format!(
+        "portcullis git import --session {session} --workspace {} --state {}",
+        for_shell(root),
+        for_shell(state)
+    ))
 }

@@ -1,5 +1,7 @@
 //! The git repository that programs have instead of the workspace's.
 
+use std::time::SystemTime;
+
 use super::*;
 
 /// Git in the workspace, from outside, with no configuration but its own.
@@ -77,6 +79,24 @@ fn a_repository_that_takes_long_held_up_a_command_with_a_timeout() {
     let ended = end(place.limited(&args).spawn().unwrap());
     assert_eq!((ended.code, ended.stdout.as_str()), (124, ""), "{ended:?}");
     assert!(ended.stderr.contains("was not started"), "{ended:?}");
+}
+
+/// Each of the three links doubles the ways through the others: git walked them for two minutes
+/// after the command's end, and at each start of a later one.
+#[test]
+fn refs_without_end_held_a_command_up_and_kept_the_next_from_starting() {
+    let place = committed(users()[0]);
+    assert_eq!(place.exec(&[], "git commit -q --allow-empty -m one").code, 0);
+    let loops = "cd .git/refs/heads && ln -s . a && ln -s . b && ln -s . c && date +%s";
+    let ended = place.exec(&["--timeout", "5s"], loops);
+    let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap().as_secs();
+    assert!(now - ended.stdout.trim().parse::<u64>().unwrap() < 15, "{ended:?}");
+    assert!(ended.stderr.contains("were not counted"), "{ended:?}");
+    assert!(ended.stderr.contains("  commits: portcullis git import"), "{ended:?}");
+    let ended = place.exec(&["--timeout", "5s"], "rm -rf .git && echo removed");
+    assert_eq!((ended.code, ended.stdout.as_str()), (0, "removed\n"), "{ended:?}");
+    assert!(ended.stderr.contains("portcullis exec -- rm -rf .git"), "{ended:?}");
+    assert!(!ended.stderr.contains("git import"), "{ended:?}");
 }
 
 /// An active virtual environment has `PATH` begin in the workspace, and a link there named what
