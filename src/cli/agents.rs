@@ -5,9 +5,12 @@ use std::{path::Path, process::ExitCode};
 use serde_json::{Value, json};
 
 use super::render;
-use crate::app::{
-    failure::Failure,
-    presets::{self, Preset},
+use crate::{
+    app::{
+        failure::Failure,
+        presets::{self, Preset},
+    },
+    model::Escaped,
 };
 
 /// Show the agents that `--preset` knows, and what it gives them
@@ -72,24 +75,24 @@ fn object(preset: &Preset) -> Value {
 
 /// What the preset stands for, as options of `run`.
 fn print(preset: &Preset) {
-    outln!("{}: {}", preset.name, preset.title);
+    outln!("{}: {}", Escaped(&preset.name), Escaped(&preset.title));
     outln!("  --agent-read   its program, with its packages (`node_modules`) or libraries (`lib`)");
     let options = [("--agent-env", &preset.env), ("--agent-env", &preset.set)];
     for (option, value) in options.into_iter().chain([("--agent-network", &preset.network)]) {
         for value in value {
-            outln!("  {option} {}", render::quoted(Path::new(value)));
+            outln!("  {option} {}", render::for_shell(Path::new(value)));
         }
     }
     for port in &preset.listen {
         outln!("  --agent-listen {port}");
     }
     if let Some(source) = &preset.source {
-        outln!("  --source {source}");
+        outln!("  --source {}", render::for_shell(Path::new(source)));
     }
     let commands =
         [("ACP", &preset.acp), ("on a terminal", &preset.terminal), ("login", &preset.login)];
     for (what, command) in commands.into_iter().filter(|(_, command)| !command.is_empty()) {
-        let words = command.iter().map(|word| render::quoted(Path::new(word)));
+        let words = command.iter().map(|word| render::for_shell(Path::new(word)));
         outln!("  -- {} ({what})", words.collect::<Vec<_>>().join(" "));
     }
 }

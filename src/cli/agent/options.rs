@@ -69,9 +69,11 @@ pub(in crate::cli) struct SandboxOptions {
     /// The file that the preset came from.
     #[arg(skip)]
     preset_file: Option<PathBuf>,
-    /// The network that the preset gives where nothing else does.
+    /// The network that the preset gives where nothing else does, and as it is written.
     #[arg(skip)]
-    preset_network: Vec<Reach>,
+    preset_reaches: Vec<Reach>,
+    #[arg(skip)]
+    preset_network: Vec<String>,
     /// The ports on which it lets the agent listen there.
     #[arg(skip)]
     preset_listen: Vec<u16>,
@@ -96,7 +98,8 @@ impl SandboxOptions {
         let reaches: Result<Vec<_>, _> =
             preset.network.iter().map(|reach| parse_reach(reach)).collect();
         let reaches = reaches.map_err(|why| wrong(&why))?;
-        self.preset_network = reaches;
+        self.preset_reaches = reaches;
+        self.preset_network.clone_from(&preset.network);
         self.preset_listen.clone_from(&preset.listen);
         let variables = preset.env.iter().chain(&preset.set).cloned();
         self.agent_env = variables.chain(std::mem::take(&mut self.agent_env)).collect();
@@ -172,9 +175,9 @@ impl SandboxOptions {
         cell.proxy = may_connect && self.agent_network.is_empty();
         // Rules of hosts take the place of a preset's ports.
         let is_presets = self.agent_network.is_empty() && !may_connect;
-        let reaches = if is_presets { &self.preset_network } else { &self.agent_network };
-        let is_presets = is_presets && self.agent_listen.is_empty();
-        let listen = if is_presets { &self.preset_listen } else { &self.agent_listen };
+        let reaches = if is_presets { &self.preset_reaches } else { &self.agent_network };
+        let listens = is_presets && self.agent_listen.is_empty();
+        let listen = if listens { &self.preset_listen } else { &self.agent_listen };
         cell.network = network(reaches, listen)?;
         if let Some(preset) = self.preset.as_deref().filter(|_| floor > Enforcement::None) {
             let given = cell.read_programs(&self.preset_programs).map_err(Failure::new)?;
@@ -187,6 +190,13 @@ impl SandboxOptions {
                     given.read.iter().map(|p| format!("`{}`", p.display())).collect();
                 let read = read.join(", ");
                 errln!("portcullis: note: the preset `{preset}` lets the agent read {read}");
+            }
+            if is_presets && cell.network != Network::None {
+                let network = self.preset_network.join(", ");
+                errln!(
+                    "portcullis: note: the preset `{preset}` gives the agent network, whatever the \
+                     policy says: {network}; `--agent-network none` gives it none"
+                );
             }
         }
         Ok(cell)

@@ -43,6 +43,8 @@ fn an_agent_needs_nothing_but_its_preset() {
         assert!(ended.stderr.contains("agent: its own data"), "{ended:?}");
         let said = "agent: the-key. -c sandbox_mode=\"danger-full-access\"";
         assert!(ended.stderr.contains(said), "{ended:?}");
+        // The policy says that nothing leaves, and nothing said that the preset does.
+        assert!(ended.stderr.contains("gives the agent network"), "{ended:?}");
         let facts = place.facts();
         assert_eq!(facts["preset"], "codex");
         assert_eq!(facts["agentNetwork"], json!({"ports": [443], "dns": true}), "{facts}");
@@ -204,6 +206,27 @@ fn a_preset_is_a_file_that_no_agent_may_change() {
         let ended = end(place.command(&["run", "--preset", reference]).spawn().unwrap());
         assert_eq!(ended.code, 2, "{ended:?}");
     }
+}
+
+/// It hid what it gives, and set the clipboard.
+#[test]
+fn a_preset_wrote_to_the_operators_terminal() {
+    let place = Place::new(users()[0]);
+    let text = r#"name = "mine"
+        title = "Mine\u001b]52;c;YQ==\u0007"
+        env = ["NAME\u001b[8m"]
+        set = ["NAME=\u202evalue"]
+        network = ["443\u001b[1A"]
+        source = "\u001b[J"
+        terminal = ["sh", "\u009b2A"]
+        acp = ["\u001b[8m"]"#;
+    std::fs::write(place.at("mine.toml"), text).unwrap();
+    place.give_away_if_root();
+    let ended = end(place.command(&["agents", &place.at("mine.toml")]).spawn().unwrap());
+    assert_eq!(ended.code, 0, "{ended:?}");
+    let is_hidden = |c: char| c != '\n' && (c.is_control() || c == '\u{202e}');
+    assert!(!ended.stdout.contains(is_hidden), "{ended:?}");
+    assert!(ended.stdout.contains("--agent-env"), "{ended:?}");
 }
 
 #[test]
