@@ -48,8 +48,9 @@ pub(crate) struct Claims {
     reader: Option<SyncSender<Wanted>>,
 }
 
-/// Puts placeholders in place of secrets; `None` where it cannot look for them.
-type Redact<'r> = dyn Fn(&str) -> Option<String> + 'r;
+/// Puts placeholders in place of secrets in the words of a command line; `None` where it cannot
+/// look for them.
+type Redact<'r> = dyn Fn(&[&str]) -> Option<Vec<String>> + 'r;
 
 /// What is known of a thread's process.
 #[derive(Debug)]
@@ -124,8 +125,8 @@ impl Claims {
             status.lines().find_map(|line| line.strip_prefix("Tgid:"))?.trim().parse().ok()?;
         let program = if pid == thread { name.clone() } else { read(processes, pid, "comm", 64)? };
         let mut process = with_pid(pid);
-        if let Some(program) = redact(program.trim_end_matches('\n')) {
-            process.insert("program".to_owned(), program.into());
+        if let Some(program) = redact(&[program.trim_end_matches('\n')]) {
+            process.insert("program".to_owned(), program.concat().into());
         }
         let command = self.command_of(processes, pid);
         let Some(arguments) = self.ask(pid) else { return Some((process, command)) };
@@ -167,8 +168,8 @@ fn recorded(text: &str, redact: &Redact<'_>) -> Option<Vec<String>> {
     let is_cut = text.len() as u64 >= MAX_READ;
     let text = if is_cut { text.rsplit_once('\0')?.0 } else { text.trim_end_matches('\0') };
     let (mut arguments, mut room) = (Vec::new(), MAX_ARGUMENTS);
-    for argument in text.split('\0') {
-        let mut argument = redact(argument)?;
+    let words: Vec<_> = text.split('\0').collect();
+    for mut argument in redact(&words)? {
         argument.truncate(argument.floor_char_boundary(room));
         room = room.saturating_sub(argument.len() + 1);
         arguments.push(argument);
@@ -219,13 +220,16 @@ mod tests {
     }
 
     #[expect(clippy::unnecessary_wraps, reason = "it is one that looks at everything")]
-    fn as_it_is(text: &str) -> Option<String> {
-        Some(text.to_owned())
+    fn as_it_is(words: &[&str]) -> Option<Vec<String>> {
+        Some(words.iter().map(|word| (*word).to_owned()).collect())
     }
 
     #[test]
     fn arguments_are_redacted_before_they_are_cut() {
-        let hide = |text: &str| Some(text.replace("token-0123456789", "[hidden]"));
+        let hide = |words: &[&str]| {
+            let hidden = words.iter().map(|word| word.replace("token-0123456789", "[hidden]"));
+            Some(hidden.collect())
+        };
         let padding = "x".repeat(MAX_ARGUMENTS - 5);
         let line = format!("{padding}\0token-0123456789\0more\0");
         assert_eq!(recorded(&line, &hide).unwrap(), [padding.as_str(), "[hid"]);

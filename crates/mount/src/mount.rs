@@ -458,7 +458,7 @@ impl<'g> Mount<'g> {
     }
 
     fn claimed(&self, pid: u32) -> BTreeMap<String, Value> {
-        self.claims.facts(pid, &|text| self.gateway.redact_text(text))
+        self.claims.facts(pid, &|words| self.gateway.redact_words(words))
     }
 
     /// Asks whether a change may be made that is yet to come, of what is at `at`.

@@ -6,6 +6,7 @@ use std::os::unix::fs::MetadataExt as _;
 use super::*;
 
 mod agents;
+mod arguments;
 mod command;
 mod commands;
 mod device;

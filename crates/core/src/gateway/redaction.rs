@@ -12,12 +12,19 @@ impl Gateway {
     /// `text` with placeholders instead of secrets; `None` if the rules did not look at all
     /// of it, and nothing of it may be recorded.
     pub fn redact_text(&self, text: &str) -> Option<String> {
+        self.redact_words(&[text])?.pop()
+    }
+
+    /// The same of the words of a command line, of which two may be one secret.
+    pub fn redact_words(&self, words: &[&str]) -> Option<Vec<String>> {
         let policy = self.policy();
-        let Some(secrets) = policy.secrets() else { return Some(text.to_owned()) };
+        let Some(secrets) = policy.secrets() else {
+            return Some(words.iter().map(|word| (*word).to_owned()).collect());
+        };
         let begun = Instant::now();
         let overdue = || begun.elapsed() > secrets.max_scan_time();
         let path = WorkspacePath::root();
-        secrets.redact_text(&Subject { path: &path, key: &self.key, overdue: &overdue }, text)
+        secrets.redact_words(&Subject { path: &path, key: &self.key, overdue: &overdue }, words)
     }
 
     /// The same of all texts in the facts of a record.
@@ -30,6 +37,9 @@ impl Gateway {
         Some(match value {
             Value::String(text) => self.redact_text(&text)?.into(),
             Value::Array(values) => {
+                if let Some(words) = values.iter().map(Value::as_str).collect::<Option<Vec<_>>>() {
+                    return Some(self.redact_words(&words)?.into());
+                }
                 values.into_iter().filter_map(|value| self.redact_value(value)).collect()
             }
             Value::Object(fields) => {

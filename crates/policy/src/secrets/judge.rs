@@ -86,6 +86,12 @@ struct LocatedSecret {
     on_write: OnWrite,
 }
 
+/// The places that are replaced in the content itself.
+fn blocking(found: &[LocatedSecret]) -> Vec<Hit> {
+    let replaced = found.iter().filter(|found| found.blocks && found.reading == 0);
+    replaced.map(|found| found.hit.clone()).collect()
+}
+
 impl Secrets {
     /// What a reader gets of `content`.
     pub fn disclose(&self, subject: &Subject<'_>, content: Vec<u8>) -> Judged<Disclosed> {
@@ -114,18 +120,32 @@ impl Secrets {
         Judged { findings, verdict }
     }
 
-    /// `text` with placeholders instead of secrets, for a record, whatever readers of files
-    /// get; `None` if the rules did not look at all of it.
-    pub fn redact_text(&self, subject: &Subject<'_>, text: &str) -> Option<String> {
-        let mut found = self.look(subject, text.as_bytes()).ok()?;
-        if found.iter().any(|found| found.reading != 0) {
-            return None;
-        }
-        for found in found.iter_mut().filter(|found| found.blocks) {
-            found.on_read = OnRead::Redact;
-        }
-        let Redacted { bytes, .. } = self.redacted(subject, text.as_bytes(), &found);
-        Some(String::from_utf8_lossy(&bytes).into_owned())
+    /// The words of a command line, or a text as the only one, with placeholders instead of secrets,
+    /// for a record, whatever readers of files get; `None` if the rules did not look at all of it.
+    /// They look at each word and at the line: one may be about an option and the value after it.
+    pub fn redact_words(&self, subject: &Subject<'_>, words: &[&str]) -> Option<Vec<String>> {
+        let line = self.text_hits(subject, &words.join(" "))?;
+        let mut end = 0;
+        let redacted = words.iter().map(|word| {
+            let start = end;
+            end += word.len() + 1;
+            let mut hits = self.text_hits(subject, word)?;
+            hits.extend(line.iter().filter_map(|Hit { rule, range }| {
+                let within = |at: usize| at.saturating_sub(start).min(word.len());
+                let range = within(range.start)..within(range.end);
+                (!range.is_empty()).then_some(Hit { rule: *rule, range })
+            }));
+            hits.sort_by_key(|hit| (hit.range.start, hit.range.end, hit.rule));
+            let Redacted { bytes, .. } = self.with_placeholders(subject, word.as_bytes(), &hits);
+            Some(String::from_utf8_lossy(&bytes).into_owned())
+        });
+        redacted.collect()
+    }
+
+    /// The secrets in a text; `None` if the rules did not look at all of it.
+    fn text_hits(&self, subject: &Subject<'_>, text: &str) -> Option<Vec<Hit>> {
+        let found = self.look(subject, text.as_bytes()).ok()?;
+        found.iter().all(|found| found.reading == 0).then(|| blocking(&found))
     }
 
     /// Whether readers get placeholders instead of anything.
@@ -308,7 +328,11 @@ impl Secrets {
             .filter(|found| found.on_read == OnRead::Redact && found.reading == 0)
             .map(|found| found.hit.clone())
             .collect();
-        redact(content, &hits, subject.key, subject.path.as_str(), |rule| {
+        self.with_placeholders(subject, content, &hits)
+    }
+
+    fn with_placeholders(&self, subject: &Subject<'_>, content: &[u8], hits: &[Hit]) -> Redacted {
+        redact(content, hits, subject.key, subject.path.as_str(), |rule| {
             self.scanner.rules().get(rule).map_or("", |rule| &rule.id)
         })
     }

@@ -482,30 +482,6 @@ fn a_home_is_kept_for_a_named_agent_alone() {
     }
 }
 
-/// A token among the arguments of a program stood in the log, which exports and bundles copy.
-#[test]
-fn secrets_in_arguments_are_not_recorded() {
-    let place = Place::mounted(users()[0]);
-    let options = ["--quiet", "--agent-env", "NAMED=value"];
-    let script = "sh -c 'cat file.txt; echo x >made' 'login --password hunter7'";
-    let ended = place.exec(&options, script);
-    assert!(ended.stdout.contains("secret"), "{ended:?}");
-    let records = place.records();
-    let text = serde_json::to_string(&records).unwrap();
-    assert!(!text.contains("hunter7"), "{text}");
-    let placeholder = "login --password [portcullis-secret:password:";
-    let process = |record: &Value| record["facts"]["process"].to_string().contains(placeholder);
-    assert!(records.iter().any(process), "{text}");
-    // So it is with the command itself, which is on record with what it was granted.
-    let sandbox = records.iter().find(|record| said(record, "op") == "sandbox").unwrap();
-    let command = sandbox["facts"]["command"].as_array().unwrap();
-    assert_eq!((command.len(), &command[0]), (3, &Value::from("sh")), "{sandbox}");
-    assert!(command[2].as_str().unwrap().contains("[portcullis-secret:password:"), "{sandbox}");
-    let names = sandbox["facts"]["agentEnv"].as_array().unwrap();
-    assert!(names.contains(&"NAMED".into()) && !text.contains("NAMED=value"), "{sandbox}");
-    assert!(!sandbox["facts"]["agentRead"].as_array().unwrap().is_empty(), "{sandbox}");
-}
-
 /// A file that was cut by an error looked like a whole one.
 #[test]
 fn an_error_of_standard_input_was_not_told() {
