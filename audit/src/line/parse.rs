@@ -3,7 +3,8 @@
 //! It reads the members of the record itself, since hashing is all that a verifier should
 //! wait for. A text with escapes and a value that is neither a text nor a plain number are
 //! given to `serde_json`. Every value is read to be kept, also those of fields that this
-//! version does not know: a line is a record to all readers or to none.
+//! version does not know: a line is a record to all readers or to none. It is read to its end
+//! whatever is wrong with a field, for of several faults FORMAT.md says which is reported.
 
 use std::{borrow::Cow, collections::BTreeSet};
 
@@ -30,10 +31,17 @@ impl<'a> RecordView<'a> {
         let mut record = empty();
         let mut seen = Seen::default();
         Cursor { text, at: 1 }.members(&mut record, &mut seen)?;
-        seen.require(Member::V)?;
-        if seen.version != VERSION {
-            return Err(LineError::Version { found: seen.version });
+        // The order of FORMAT.md, section 8.
+        if let Some(error) = seen.twice {
+            return Err(error);
         }
+        if let Some(found) = seen.version.filter(|version| *version != VERSION) {
+            return Err(LineError::Version { found });
+        }
+        if let Some(field) = seen.wrong {
+            return Err(LineError::Type { field });
+        }
+        seen.require(Member::V)?;
         seen.require(Member::Nonce)?;
         seen.require(Member::Kind)?;
         if record.kind == Kind::Outcome {
@@ -108,7 +116,11 @@ fn empty<'a>() -> RecordView<'a> {
 /// The members that have been read.
 #[derive(Default)]
 struct Seen<'a> {
-    version: u64,
+    version: Option<u64>,
+    /// The first key that stands a second time.
+    twice: Option<LineError>,
+    /// The first field whose type or form is wrong.
+    wrong: Option<&'static str>,
     /// A bit for each of [`MEMBERS`].
     known: u64,
     unknown: BTreeSet<Cow<'a, str>>,
@@ -151,17 +163,23 @@ impl<'a> Cursor<'a> {
                     .or_else(|| MEMBERS.iter().position(find));
                 if let Some(index) = index
                     && let Some((field, member)) = MEMBERS.get(index)
+                    && seen.known & 1 << index == 0
                 {
-                    if seen.known & 1 << index != 0 {
-                        return Err(LineError::DuplicateKey { key: key.into_owned() });
-                    }
                     seen.known |= 1 << index;
                     from = index + 1;
-                    self.value(*member, record, seen)?.ok_or(LineError::Type { field })?;
-                } else if seen.unknown.contains(&key) {
-                    return Err(LineError::DuplicateKey { key: key.into_owned() });
+                    let at = self.at;
+                    if self.value(*member, record, seen)?.is_none() {
+                        seen.wrong.get_or_insert(field);
+                        self.at = at;
+                        self.json()?;
+                    }
                 } else {
-                    seen.unknown.insert(key);
+                    if index.is_some() || seen.unknown.contains(&key) {
+                        let key = key.into_owned();
+                        seen.twice.get_or_insert(LineError::DuplicateKey { key });
+                    } else {
+                        seen.unknown.insert(key);
+                    }
                     self.json()?;
                 }
                 if !self.skip(b',') {
@@ -190,7 +208,7 @@ impl<'a> Cursor<'a> {
             };
         }
         match member {
-            Member::V => seen.version = take!(self.number()?),
+            Member::V => seen.version = Some(take!(self.number()?)),
             Member::Seq => record.seq = take!(self.number()?),
             Member::Kind => {
                 record.kind_name = take!(self.optional_text()?);
