@@ -5,11 +5,14 @@ use std::{os::fd::AsFd as _, path::Path, process::ExitCode};
 use rustix::{
     fs::{Mode, OFlags, open},
     io::Errno,
-    termios::tcgetwinsize,
 };
 use serde_json::json;
 
-use super::{announcer::headline, consent};
+use super::{
+    announcer::headline,
+    consent,
+    rows::{indented, width},
+};
 use crate::{
     app::approval_socket::{self, Choice, Item, Reply, Request},
     app::{
@@ -19,8 +22,6 @@ use crate::{
     model::Escaped,
 };
 
-/// What stands before each row of a request but the first.
-const INDENT: &str = "  ";
 /// What a tab is shown as: its width depends on the terminal.
 const TAB: &str = "    ";
 
@@ -182,13 +183,8 @@ fn not_waiting(id: &str) -> Failure {
 /// Shows a request. Only its first line begins at the left edge, so that nothing that the agent
 /// wrote looks like another one.
 fn print(item: &Item) {
-    let size = tcgetwinsize(std::io::stdout()).ok().filter(|size| size.ws_col > 0);
-    let width = size.map_or(usize::MAX, |size| size.ws_col.into());
-    let show = |text: &str| {
-        for row in rows(text, width.saturating_sub(INDENT.len()).max(INDENT.len())) {
-            outln!("{INDENT}{row}");
-        }
-    };
+    let width = width().unwrap_or(usize::MAX);
+    let show = |text: &str| indented(text, width).iter().for_each(|row| outln!("{row}"));
     outln!("{}  {} s left", Escaped(&item.id), item.seconds_left);
     show(&headline(item));
     for rule in &item.rules {
@@ -200,37 +196,5 @@ fn print(item: &Item) {
     for line in item.change.lines() {
         let pieces: Vec<_> = line.split('\t').map(|piece| Escaped(piece).to_string()).collect();
         show(&pieces.join(TAB));
-    }
-}
-
-/// The rows that `text` takes on a terminal of `width` columns.
-fn rows(text: &str, width: usize) -> Vec<String> {
-    let mut rows = vec![String::new()];
-    let mut used = 0_usize;
-    for character in text.chars() {
-        // Whether another one is wide depends on the terminal.
-        let columns = if character.is_ascii() { 1 } else { 2 };
-        if used + columns > width {
-            rows.push(String::new());
-            used = 0;
-        }
-        if let Some(row) = rows.last_mut() {
-            row.push(character);
-        }
-        used += columns;
-    }
-    rows
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn no_row_is_wider_than_the_terminal() {
-        assert_eq!(rows("", 4), [""]);
-        assert_eq!(rows("abcdef", 4), ["abcd", "ef"]);
-        assert_eq!(rows("\u{6f22}\u{5b57}a", 4), ["\u{6f22}\u{5b57}", "a"]);
-        assert_eq!(rows("abcdef", usize::MAX), ["abcdef"]);
     }
 }

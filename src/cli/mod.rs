@@ -20,6 +20,7 @@ mod login;
 mod mcp;
 mod policy;
 mod render;
+mod rows;
 mod run;
 mod serve;
 mod shell;

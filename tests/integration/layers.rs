@@ -27,7 +27,8 @@ const LAYERS: &[&[&str]] = &[
 ];
 
 /// Modules of `cli` that are no commands.
-const HELPERS: [&str; 7] = ["agent", "announcer", "cell", "connect", "consent", "local", "render"];
+const HELPERS: [&str; 8] =
+    ["agent", "announcer", "cell", "connect", "consent", "local", "render", "rows"];
 
 /// Crates whose modules a library re-exports; everything else names these.
 const OTHERS: [&str; 13] = [

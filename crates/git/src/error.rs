@@ -16,6 +16,12 @@ pub enum Error {
     /// There is no such object.
     #[error("the object {0} is missing or cannot be read")]
     Missing(ObjectId),
+    /// The process that read it failed, and was begun anew if one was left.
+    #[error("the object {0} is damaged: git failed when it read it")]
+    Unreadable(ObjectId),
+    /// As many processes failed as are begun anew.
+    #[error("the repository has more damaged objects than the limit")]
+    Exhausted,
     /// It is of another kind.
     #[error("the object {0} is not a {1}")]
     Kind(ObjectId, ObjectKind),
@@ -52,10 +58,5 @@ impl Error {
     /// An error about `path`.
     pub(super) fn path(path: &[u8], why: impl Into<String>) -> Self {
         Self::Path { path: String::from_utf8_lossy(path).into_owned(), why: why.into() }
-    }
-
-    /// Whether the repository cannot be read any further, so that other commits fail, too.
-    pub fn is_final(&self) -> bool {
-        matches!(self, Self::Io(_) | Self::Reply | Self::Budget)
     }
 }

@@ -8,7 +8,7 @@ use super::{
     commit::with_trailers,
     diff,
     name::{check_content, check_link},
-    update::{Node, Overlay, entry_at},
+    update::{Node, Overlay},
 };
 
 /// The largest file of a commit, in bytes.
@@ -19,6 +19,8 @@ const MAX_TARGET: u64 = 4096;
 const MAX_REFUSALS: usize = 20;
 /// The most bytes that all new objects have together.
 const MAX_NEW: usize = 256 << 20;
+/// The most new objects: fewer than are read of one repository.
+const MAX_NEW_OBJECTS: usize = 400_000;
 
 /// A file that a commit changes.
 #[derive(Debug, Clone, Copy)]
@@ -31,10 +33,18 @@ pub struct FileChange<'a> {
     pub before: Option<&'a [u8]>,
     /// The content that it replaces in the other one.
     pub original: Option<&'a [u8]>,
+    /// The permission bits that it gets in the other one, where they are others than there.
+    pub mode: Option<u32>,
 }
 
 /// Who decides on each path. An error says why a path may not be changed.
 pub trait Decide {
+    /// Decides on a text of a commit that is imported as it stands.
+    ///
+    /// # Errors
+    /// Why it is not.
+    fn text(&mut self, text: &str) -> Result<(), String>;
+
     /// The content that is stored in place of `content`.
     ///
     /// # Errors
@@ -130,15 +140,12 @@ impl<'a> Replay<'a> {
         Ok(Self { from, onto, begin, trailers, names, added, bytes: 0 })
     }
 
-    /// Replays one commit, whose parents were replayed.
-    ///
-    /// # Errors
-    /// When no other commit can be replayed either.
-    pub fn commit(&mut self, id: &ObjectId, decide: &mut dyn Decide) -> Result<Replayed, Error> {
+    /// Replays one commit, whose parents were replayed. What cannot be read of either repository
+    /// is a reason to refuse this commit alone.
+    pub fn commit(&mut self, id: &ObjectId, decide: &mut dyn Decide) -> Replayed {
         let (mut subject, mut parent) = (String::new(), None);
         let outcome = match self.try_commit(id, decide, (&mut subject, &mut parent)) {
             Ok(outcome) => outcome,
-            Err(error) if error.is_final() => return Err(error),
             Err(Error::Path { path, why }) => Outcome::Refused(vec![(Some(path), why)]),
             Err(error) => Outcome::Refused(vec![(None, error.to_string())]),
         };
@@ -147,7 +154,7 @@ impl<'a> Replay<'a> {
             Outcome::Refused(_) => None,
         };
         self.names.insert(id.clone(), name);
-        Ok(Replayed { from: id.clone(), subject, parent, outcome })
+        Replayed { from: id.clone(), subject, parent, outcome }
     }
 
     /// The new name of a commit, if it has one. A commit that is not listed, and was not replayed
@@ -185,15 +192,18 @@ impl<'a> Replay<'a> {
         decide: &mut dyn Decide,
         (subject, first_parent): (&mut String, &mut Option<ObjectId>),
     ) -> Result<Outcome, Error> {
-        let refused = |why: &str| Ok(Outcome::Refused(vec![(None, why.to_owned())]));
+        let refused = |why: String| Ok(Outcome::Refused(vec![(None, why)]));
         let commit = Commit::read(self.from, id)?;
         commit.message.lines().next().unwrap_or_default().clone_into(subject);
         *first_parent = commit.parents.first().cloned();
         if let Some(commit) = self.known(id) {
             return Ok(Outcome::Known { commit });
         }
-        if let Err(why) = commit.check_texts() {
+        if let Err(why) = commit.texts().into_iter().try_for_each(|text| decide.text(text)) {
             return refused(why);
+        }
+        if commit.has_reserved_trailers() {
+            return refused("its message has a line like the trailers of an import".to_owned());
         }
         let start = self.begin.start.as_slice();
         // With the history of the other repository, the base is the parent of the start.
@@ -204,7 +214,7 @@ impl<'a> Replay<'a> {
             match self.new_name(parent) {
                 Some(parent) if parents.contains(&parent) => {}
                 Some(parent) => parents.push(parent),
-                None => return refused("it builds on a commit that is refused"),
+                None => return refused("it builds on a commit that is refused".to_owned()),
             }
         }
         let before = match old.first() {
@@ -217,14 +227,13 @@ impl<'a> Replay<'a> {
             parents.push(first.clone());
         }
         let format = self.format();
-        let mut overlay = Overlay { source: self.onto, added: &self.added, made: HashMap::new() };
+        let mut overlay = Overlay::new(self.onto, &self.added);
         let tree = Commit::read(&mut overlay, &first)?.tree;
         let (mut root, mut refusals) = (Node::default(), Vec::new());
         let mut one = One { from: self.from, onto: &mut overlay, tree: &tree, commit: id, decide };
         for change in &changes {
             match one.entry(change, format) {
                 Ok(entry) => root.set(check_path(&change.path)?, entry),
-                Err(error) if error.is_final() => return Err(error),
                 Err(_) if refusals.len() >= MAX_REFUSALS => {}
                 Err(Error::Path { path, why }) => refusals.push((Some(path), why)),
                 Err(error) => {
@@ -244,10 +253,11 @@ impl<'a> Replay<'a> {
         let new = Commit { tree, parents: parents.clone(), message, ..commit };
         let new = overlay.add(new.object(format));
         let made = overlay.made;
-        self.bytes += made.values().map(|object| object.bytes.len()).sum::<usize>();
-        if self.bytes > MAX_NEW {
+        let bytes = self.bytes + made.values().map(|object| object.bytes.len()).sum::<usize>();
+        if bytes > MAX_NEW || self.added.len() + made.len() > MAX_NEW_OBJECTS {
             return Err(Error::Budget);
         }
+        self.bytes = bytes;
         self.added.extend(made);
         Ok(Outcome::Imported { commit: new, parents, paths: changes.len() })
     }
@@ -270,7 +280,7 @@ impl One<'_, '_> {
         let refuse = |why: String| Error::path(&change.path, why);
         let is_submodule =
             |entry: &Option<Entry>| entry.as_ref().is_some_and(|e| e.mode == Mode::Submodule);
-        let there = entry_at(self.onto, self.tree, path)?;
+        let there = self.onto.entry_at(self.tree, path)?;
         if [&change.old, &change.new, &there].into_iter().any(is_submodule) {
             return Err(refuse("submodules are not imported".to_owned()));
         }
@@ -294,7 +304,15 @@ impl One<'_, '_> {
             _ => (None, None),
         };
         let (before, original) = (before.as_deref(), original.as_deref());
-        let file = FileChange { path, commit: self.commit, before, original };
+        let mode = match (&change.old, &change.new, &there) {
+            // Permission bits that the commit leaves alone.
+            (Some(old), Some(new), Some(there)) if are_files && old.mode == new.mode => there.mode,
+            (_, Some(new), _) => new.mode,
+            (_, None, _) => Mode::File,
+        };
+        let is_set = mode.is_file() && there.as_ref().is_none_or(|there| there.mode != mode);
+        let set = is_set.then(|| mode.permissions());
+        let file = FileChange { path, commit: self.commit, before, original, mode: set };
         let Some(new) = &change.new else {
             self.decide.remove(&file).map_err(refuse)?;
             return Ok(None);
@@ -312,11 +330,6 @@ impl One<'_, '_> {
         let content = self.from.read(&new.id, ObjectKind::Blob, MAX_FILE)?;
         let content = self.decide.write(&file, &content).map_err(refuse)?;
         check_content(path, &content).map_err(|why| refuse(why.to_owned()))?;
-        let mode = match (&change.old, there) {
-            // Permission bits that the commit leaves alone.
-            (Some(old), Some(there)) if are_files && old.mode == new.mode => there.mode,
-            _ => new.mode,
-        };
         let id = self.onto.add(Object::new(format, ObjectKind::Blob, content));
         Ok(Some(Entry { mode, id }))
     }

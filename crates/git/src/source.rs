@@ -1,6 +1,9 @@
 //! Where objects come from.
 
-use std::io::{BufRead, BufReader, Read, Write};
+use std::{
+    collections::HashSet,
+    io::{BufRead, BufReader, Read, Write},
+};
 
 use super::{Error, Object, ObjectId, ObjectKind};
 
@@ -20,22 +23,42 @@ pub trait Source {
     fn read(&mut self, id: &ObjectId, kind: ObjectKind, max: u64) -> Result<Vec<u8>, Error>;
 }
 
-/// The objects that a process of `git cat-file --batch-command` reads for us.
+/// A process that reads objects: its standard input and output.
 #[derive(Debug)]
-pub struct Objects<W, R: Read> {
+struct Process<W, R: Read> {
     requests: W,
     replies: BufReader<R>,
+}
+
+/// The objects that processes of `git cat-file --batch-command` read for us, one at a time. An
+/// object at which one fails is not asked for again, and the next one takes its place.
+#[derive(Debug)]
+pub struct Objects<W, R: Read> {
+    process: Option<Process<W, R>>,
+    others: std::vec::IntoIter<(W, R)>,
+    unreadable: HashSet<ObjectId>,
     bytes: u64,
     objects: u64,
 }
 
 impl<W: Write, R: Read> Objects<W, R> {
-    /// Those of the process whose standard input and output these are.
-    pub fn new(requests: W, replies: R) -> Self {
-        let replies = BufReader::new(replies);
-        Self { requests, replies, bytes: MAX_BYTES, objects: MAX_OBJECTS }
+    /// Those of the processes whose standard input and output these are.
+    pub fn new(processes: Vec<(W, R)>) -> Self {
+        let (others, unreadable) = (processes.into_iter(), HashSet::new());
+        let (bytes, objects) = (MAX_BYTES, MAX_OBJECTS);
+        let mut all = Self { process: None, others, unreadable, bytes, objects };
+        all.begin();
+        all
     }
 
+    /// Takes the next process. What the one before it would say next is not known.
+    fn begin(&mut self) {
+        let process = |(requests, replies)| Process { requests, replies: BufReader::new(replies) };
+        self.process = self.others.next().map(process);
+    }
+}
+
+impl<W: Write, R: Read> Process<W, R> {
     /// Asks for an object and reads the line with its kind and size.
     fn ask(&mut self, command: &str, id: &ObjectId, kind: ObjectKind) -> Result<u64, Error> {
         self.requests.write_all(format!("{command} {id}\n").as_bytes())?;
@@ -57,17 +80,22 @@ impl<W: Write, R: Read> Objects<W, R> {
     }
 }
 
-impl<W: Write, R: Read> Source for Objects<W, R> {
-    fn read(&mut self, id: &ObjectId, kind: ObjectKind, max: u64) -> Result<Vec<u8>, Error> {
-        self.objects = self.objects.checked_sub(1).ok_or(Error::Budget)?;
+impl<W: Write, R: Read> Process<W, R> {
+    /// Reads an object of which `begin` says, by its size, whether it is read.
+    fn read(
+        &mut self,
+        id: &ObjectId,
+        kind: ObjectKind,
+        begin: impl FnOnce(u64) -> Result<(), Error>,
+    ) -> Result<Vec<u8>, Error> {
         // Before git unpacks it: the size stands at the beginning.
         let size = self.ask("info", id, kind)?;
-        if size > max {
-            return Err(Error::TooLarge { id: id.clone(), size, max });
-        }
-        self.bytes = self.bytes.checked_sub(size).ok_or(Error::Budget)?;
-        if self.ask("contents", id, kind)? != size {
-            return Err(Error::Reply);
+        begin(size)?;
+        match self.ask("contents", id, kind) {
+            Ok(same) if same == size => {}
+            Err(Error::Io(error)) => return Err(error.into()),
+            // It is another object by now.
+            _ => return Err(Error::Reply),
         }
         let mut bytes = Vec::new();
         let read = self.replies.by_ref().take(size).read_to_end(&mut bytes)?;
@@ -81,14 +109,45 @@ impl<W: Write, R: Read> Source for Objects<W, R> {
     }
 }
 
+impl<W: Write, R: Read> Source for Objects<W, R> {
+    fn read(&mut self, id: &ObjectId, kind: ObjectKind, max: u64) -> Result<Vec<u8>, Error> {
+        if self.unreadable.contains(id) {
+            return Err(Error::Unreadable(id.clone()));
+        }
+        let process = self.process.as_mut().ok_or(Error::Exhausted)?;
+        self.objects = self.objects.checked_sub(1).ok_or(Error::Budget)?;
+        let left = &mut self.bytes;
+        let read = process.read(id, kind, |size| {
+            if size > max {
+                return Err(Error::TooLarge { id: id.clone(), size, max });
+            }
+            *left = left.checked_sub(size).ok_or(Error::Budget)?;
+            Ok(())
+        });
+        if matches!(read, Err(Error::Io(_) | Error::Reply)) {
+            self.unreadable.insert(id.clone());
+            self.begin();
+            return Err(Error::Unreadable(id.clone()));
+        }
+        read
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
 
+    fn id() -> ObjectId {
+        Object::new(crate::Format::Sha1, ObjectKind::Blob, b"x\n".to_vec()).id
+    }
+
+    fn objects(replies: &[String]) -> Objects<Vec<u8>, &[u8]> {
+        Objects::new(replies.iter().map(|replies| (Vec::new(), replies.as_bytes())).collect())
+    }
+
     fn read(replies: &str, max: u64) -> Result<Vec<u8>, Error> {
-        let id = Object::new(crate::Format::Sha1, ObjectKind::Blob, b"x\n".to_vec()).id;
-        let replies = replies.replace("ID", &id.to_string());
-        Objects::new(Vec::new(), replies.as_bytes()).read(&id, ObjectKind::Blob, max)
+        let replies = [replies.replace("ID", &id().to_string())];
+        objects(&replies).read(&id(), ObjectKind::Blob, max)
     }
 
     #[test]
@@ -99,8 +158,25 @@ mod tests {
         assert!(matches!(read("ID missing\n", 2), Err(Error::Missing(_))));
         assert!(matches!(read("ID blob 3\n", 2), Err(Error::TooLarge { size: 3, .. })));
         assert!(matches!(read("ID tree 2\n", 2), Err(Error::Kind(..))));
-        assert!(matches!(read("ID blob 2\nID blob 1\nx\n", 2), Err(Error::Reply)));
-        assert!(matches!(read("", 2), Err(Error::Io(_))));
-        assert!(matches!(read(&"x".repeat(1000), 2), Err(Error::Reply)));
+        for failed in ["ID blob 2\nID blob 1\nx\n", "ID blob 2\nID tree 2\nx\n\n", ""] {
+            assert!(matches!(read(failed, 2), Err(Error::Unreadable(_))), "{failed:?}");
+        }
+        assert!(matches!(read(&"x".repeat(1000), 2), Err(Error::Unreadable(_))));
+    }
+
+    #[test]
+    fn a_process_that_fails_is_replaced_and_not_asked_for_the_object_again() {
+        let other = Object::new(crate::Format::Sha1, ObjectKind::Blob, b"y".to_vec()).id;
+        let replies =
+            [format!("{} blob 2\n", id()), format!("{other} blob 1\n{other} blob 1\ny\n")];
+        let mut objects = objects(&replies);
+        let mut read = |id: &ObjectId| objects.read(id, ObjectKind::Blob, 2);
+        for _ in 0..2 {
+            assert!(matches!(read(&id()), Err(Error::Unreadable(_))));
+        }
+        assert_eq!(read(&other).ok(), Some(b"y".to_vec()));
+        assert!(matches!(read(&other), Err(Error::Unreadable(_))));
+        let third = Object::new(crate::Format::Sha1, ObjectKind::Blob, b"z".to_vec()).id;
+        assert!(matches!(read(&third), Err(Error::Exhausted)));
     }
 }

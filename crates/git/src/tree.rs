@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use super::{Error, Format, Object, ObjectId, ObjectKind, Source};
 
 /// The largest tree that is read, in bytes.
-const MAX_TREE: u64 = 16 << 20;
+pub(super) const MAX_TREE: u64 = 16 << 20;
 
 /// What an entry of a tree is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -46,6 +46,11 @@ impl Mode {
             Self::Submodule => 0o160_000,
             Self::Old(number) => number,
         }
+    }
+
+    /// The permission bits of a file.
+    pub(super) fn permissions(self) -> u32 {
+        self.number() & 0o777
     }
 
     /// Whether it is a file with content.

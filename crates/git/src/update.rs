@@ -1,23 +1,71 @@
 //! A tree with some of its paths changed.
 
-use std::collections::{BTreeMap, HashMap};
+use std::{
+    collections::{BTreeMap, HashMap},
+    rc::Rc,
+};
 
-use super::{Entry, Error, Format, Mode, Object, ObjectId, ObjectKind, Source, Tree};
+use super::{
+    Entry, Error, Format, Mode, Object, ObjectId, ObjectKind, Source, Tree, tree::MAX_TREE,
+};
 
-/// A source with objects that it will have.
+/// The most bytes of the trees that are stored parsed.
+const MAX_PARSED: usize = 64 << 20;
+
+/// A source with objects that it will have, while a commit is replayed on it.
 pub(super) struct Overlay<'a> {
-    pub(super) source: &'a mut dyn Source,
-    pub(super) added: &'a HashMap<ObjectId, Object>,
-    /// Those that are made meanwhile.
+    source: &'a mut dyn Source,
+    added: &'a HashMap<ObjectId, Object>,
+    /// The objects that are made meanwhile.
     pub(super) made: HashMap<ObjectId, Object>,
+    /// Trees that were read: most paths of a commit lie in few directories.
+    parsed: HashMap<ObjectId, Rc<Tree>>,
+    /// The bytes of those.
+    bytes: usize,
 }
 
-impl Overlay<'_> {
+impl<'a> Overlay<'a> {
+    /// Objects of `source`, and those that were `added`.
+    pub(super) fn new(source: &'a mut dyn Source, added: &'a HashMap<ObjectId, Object>) -> Self {
+        Self { source, added, made: HashMap::new(), parsed: HashMap::new(), bytes: 0 }
+    }
+
     /// Adds an object.
     pub(super) fn add(&mut self, object: Object) -> ObjectId {
         let id = object.id.clone();
         self.made.insert(id.clone(), object);
         id
+    }
+
+    /// Reads a tree.
+    fn tree(&mut self, id: &ObjectId) -> Result<Rc<Tree>, Error> {
+        if let Some(tree) = self.parsed.get(id) {
+            return Ok(Rc::clone(tree));
+        }
+        let bytes = self.read(id, ObjectKind::Tree, MAX_TREE)?;
+        let tree = Rc::new(Tree::parse(id.format(), &bytes)?);
+        self.bytes += bytes.len();
+        if self.bytes > MAX_PARSED {
+            self.parsed.clear();
+            self.bytes = bytes.len();
+        }
+        self.parsed.insert(id.clone(), Rc::clone(&tree));
+        Ok(tree)
+    }
+
+    /// The entry at a path beneath a tree, if there is one.
+    pub(super) fn entry_at(&mut self, tree: &ObjectId, path: &str) -> Result<Option<Entry>, Error> {
+        let mut found = Entry { mode: Mode::Directory, id: tree.clone() };
+        for name in path.split('/') {
+            if found.mode != Mode::Directory {
+                return Ok(None);
+            }
+            match self.tree(&found.id)?.0.get(name.as_bytes()) {
+                Some(entry) => found = entry.clone(),
+                None => return Ok(None),
+            }
+        }
+        Ok(Some(found))
     }
 }
 
@@ -29,25 +77,6 @@ impl Source for Overlay<'_> {
             None => self.source.read(id, kind, max),
         }
     }
-}
-
-/// The entry at a path beneath a tree, if there is one.
-pub(super) fn entry_at(
-    source: &mut dyn Source,
-    tree: &ObjectId,
-    path: &str,
-) -> Result<Option<Entry>, Error> {
-    let mut found = Entry { mode: Mode::Directory, id: tree.clone() };
-    for name in path.split('/') {
-        if found.mode != Mode::Directory {
-            return Ok(None);
-        }
-        match Tree::read(source, Some(&found.id))?.0.remove(name.as_bytes()) {
-            Some(entry) => found = entry,
-            None => return Ok(None),
-        }
-    }
-    Ok(Some(found))
 }
 
 /// What becomes of one name of a directory.
@@ -79,7 +108,10 @@ impl Node {
         format: Format,
         tree: Option<&ObjectId>,
     ) -> Result<Option<ObjectId>, Error> {
-        let mut entries = Tree::read(overlay, tree)?;
+        let mut entries = match tree {
+            Some(tree) => Tree::clone(&*overlay.tree(tree)?),
+            None => Tree::default(),
+        };
         for (name, node) in &self.beneath {
             if node.leaf == Some(None) {
                 entries.0.remove(name);

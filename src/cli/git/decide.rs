@@ -9,7 +9,7 @@ use crate::{
     gateway::{Error, Import, Request},
     git::{Decide, FileChange},
     model::{
-        WorkspacePath,
+        WorkspacePath, changes_direction,
         request::{Remove, Symlink, Write},
     },
 };
@@ -52,9 +52,20 @@ fn words(error: &Error) -> String {
 }
 
 impl Decide for Gate<'_> {
+    fn text(&mut self, text: &str) -> Result<(), String> {
+        let is_unseen =
+            |c: char| (c.is_control() && !matches!(c, '\n' | '\t')) || changes_direction(c);
+        if text.contains(is_unseen) {
+            return Err("its message or author has control characters or ones that change the \
+                        direction of text"
+                .to_owned());
+        }
+        Ok(())
+    }
+
     fn write(&mut self, change: &FileChange<'_>, content: &[u8]) -> Result<Vec<u8>, String> {
         let content = content.to_vec();
-        let stored = self.decide(change, |path| Write { path, content, mode: None })?;
+        let stored = self.decide(change, |path| Write { path, content, mode: change.mode })?;
         stored.ok_or_else(|| "the gateway gave no content".to_owned())
     }
 

@@ -5,7 +5,7 @@
 //! what comes of it is on record before confined processes write it.
 
 use std::{
-    collections::{BTreeMap, HashMap},
+    collections::{BTreeMap, BTreeSet, HashMap},
     io::Write as _,
     process::ExitCode,
 };
@@ -27,7 +27,7 @@ use crate::{
         options::Common,
     },
     cli::{consent, local::LocalGate},
-    git::{Begin, Object, ObjectId, Objects, Outcome, Replay, Source, write_pack},
+    git::{Begin, Object, ObjectId, Outcome, Replay, Source, write_pack},
     model::Escaped,
 };
 
@@ -112,9 +112,9 @@ fn import(
     let Processes { theirs, ours, known, workshop: _workshop } = processes;
     let mut found = None;
     for one in theirs {
-        let lists = (one.branches, one.starts, one.commits);
-        if let Some(moved) = refs::moved(lists, &begun.session)? {
-            found = Some((moved, Objects::new(one.objects.input, one.objects.output)));
+        let (lists, mut objects) = ((one.branches, one.starts, one.commits), one.objects);
+        if let Some(moved) = refs::moved(lists, &mut objects, &begun.session)? {
+            found = Some((moved, objects));
             break;
         }
     }
@@ -122,9 +122,10 @@ fn import(
         Failure::new("the private repository of the session is gone, or has lost where it began")
             .help("the scratch directories of the agent are its own: the agent may have removed it")
     })?;
-    let mut operators = Objects::new(ours.objects.input, ours.objects.output);
-    let (report, objects) = replay(gate, begun, (moved, known), (&mut theirs, &mut operators))?;
-    drop(theirs);
+    let (mut operators, existing) = (ours.objects, refs::existing(ours.refs)?);
+    let sources: (&mut dyn Source, &mut dyn Source) = (&mut theirs, &mut operators);
+    let (report, objects) = replay(gate, begun, (moved, known, existing), sources)?;
+    drop((theirs, operators));
     if !args.json {
         report.print();
     }
@@ -136,7 +137,7 @@ fn import(
     } else if let Some(writing) = ours.writing {
         consent::require(args.yes, "import them?")?;
         record(gate, &report)?;
-        write(gate, &report, &objects, writing, &mut operators)?;
+        write(gate, &report, &objects, writing)?;
         imported = true;
     }
     if args.json {
@@ -155,10 +156,9 @@ fn import(
 fn replay<'a>(
     gate: &LocalGate,
     begun: Begun,
-    (moved, known): (Moved, HashMap<ObjectId, ObjectId>),
+    (moved, known, existing): (Moved, HashMap<ObjectId, ObjectId>, BTreeSet<String>),
     (theirs, operators): (&'a mut dyn Source, &'a mut dyn Source),
 ) -> Result<(Report, Vec<Object>), Failure> {
-    const DOING: &str = "nothing was imported";
     let mut decide = Gate { gate, session: &begun.session };
     let trailers = vec![
         format!("Portcullis-Session: {}", begun.session),
@@ -168,10 +168,8 @@ fn replay<'a>(
     let begin = Begin { base: begun.commit.clone(), start: moved.start, listed, known };
     let replay = Replay::new((theirs, operators), begin, trailers);
     let mut replay = replay.or_fail("cannot read the commit with which the session began")?;
-    let mut replayed = Vec::new();
-    for commit in &moved.commits {
-        replayed.push(replay.commit(commit, &mut decide).or_fail(DOING)?);
-    }
+    let replayed = moved.commits.iter().map(|commit| replay.commit(commit, &mut decide));
+    let replayed: Vec<_> = replayed.collect();
     let parents: BTreeMap<&ObjectId, Option<&ObjectId>> =
         replayed.iter().map(|one| (&one.from, one.parent.as_ref())).collect();
     let mut branches = Vec::new();
@@ -190,8 +188,11 @@ fn replay<'a>(
             branches.push(Branch { reference, commit, is_partial });
         }
     }
-    let objects = replay.into_objects();
-    Ok((Report { begun, replayed, branches, refused: moved.refused }, objects))
+    let mut refused = moved.refused;
+    for branch in refs::take_conflicts(&mut branches, existing) {
+        refused.push((branch.name(), refs::CONFLICT));
+    }
+    Ok((Report { begun, replayed, branches, refused }, replay.into_objects()))
 }
 
 /// Puts each commit on record, then the branches, before anything is written.
@@ -230,9 +231,8 @@ fn write(
     report: &Report,
     objects: &[Object],
     writing: Writing,
-    operators: &mut dyn Source,
 ) -> Result<(), Failure> {
-    let (unpack, update, _refs) = writing.parts();
+    let (unpack, update, mut written, _refs) = writing.parts();
     let format = report.begun.commit.format();
     let unpacked = unpack.finish(|pipe| write_pack(format, objects.iter(), pipe), MAX_SAID);
     unpacked.ok_or_else(|| {
@@ -242,7 +242,7 @@ fn write(
     for object in objects {
         let most = u64::try_from(object.bytes.len()).unwrap_or(u64::MAX);
         // Something else may have had its name.
-        let there = operators.read(&object.id, object.kind, most);
+        let there = written.read(&object.id, object.kind, most);
         there.or_fail("no ref was moved, for the repository does not have what was written")?;
     }
     let branches = report.branches.iter();

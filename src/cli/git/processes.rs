@@ -4,6 +4,7 @@
 use std::{
     collections::HashMap,
     path::{Path, PathBuf},
+    process::{ChildStdin, ChildStdout},
 };
 
 use rustix::{
@@ -18,7 +19,7 @@ use crate::{
         git::{Git, Repository, Running, Workshop, private, workspace},
         opened::Opened,
     },
-    git::ObjectId,
+    git::{ObjectId, Objects},
     operator_files,
 };
 
@@ -26,8 +27,23 @@ use crate::{
 pub(super) const MAX_BRANCHES: usize = 1000;
 /// The most commits.
 pub(super) const MAX_COMMITS: usize = 10_000;
+/// The most processes for the objects of a repository: one after the other, where git fails at a
+/// damaged object.
+const MAX_READERS: usize = 8;
 /// Where imports have their refs.
 pub(super) const NAMESPACE: &str = "refs/portcullis";
+
+/// The objects of a repository.
+pub(super) type Reading = Objects<ChildStdin, ChildStdout>;
+
+/// Starts the processes that read them.
+fn reading(repository: &Repository, most: usize) -> Result<Reading, Failure> {
+    let start = |_| {
+        let process = repository.start(&["cat-file", "--batch-command"], &[])?;
+        Ok((process.input, process.output))
+    };
+    Ok(Objects::new((0..most).map(start).collect::<Result<_, Failure>>()?))
+}
 
 /// The processes that read one private repository.
 #[derive(Debug)]
@@ -36,15 +52,17 @@ pub(super) struct Theirs {
     pub(super) branches: Running,
     /// The branches with which the session began.
     pub(super) starts: Running,
-    /// The commits between the refs that it is given.
-    pub(super) commits: Running,
-    pub(super) objects: Running,
+    /// The commits between the refs that each is given.
+    pub(super) commits: [Running; 2],
+    pub(super) objects: Reading,
 }
 
 /// The processes for the operator's repository.
 #[derive(Debug)]
 pub(super) struct Ours {
-    pub(super) objects: Running,
+    pub(super) objects: Reading,
+    /// The refs of earlier imports of the session.
+    pub(super) refs: Running,
     /// What writes, if anything shall be written.
     pub(super) writing: Option<Writing>,
 }
@@ -54,13 +72,15 @@ pub(super) struct Ours {
 pub(super) struct Writing {
     pub(super) unpack: Running,
     pub(super) update: Running,
+    /// Reads what was written: the import may have taken all that others read.
+    pub(super) written: Reading,
     refs: RefsDirectory,
 }
 
 impl Writing {
-    /// The two processes; the directory of the refs goes if nothing is in it.
-    pub(super) fn parts(self) -> (Running, Running, RefsDirectory) {
-        (self.unpack, self.update, self.refs)
+    /// The processes; the directory of the refs goes if nothing is in it.
+    pub(super) fn parts(self) -> (Running, Running, Reading, RefsDirectory) {
+        (self.unpack, self.update, self.written, self.refs)
     }
 }
 
@@ -99,8 +119,8 @@ impl Theirs {
         Ok(Self {
             branches: refs("refs/heads")?,
             starts: refs(&private::starts(&begun.session))?,
-            commits: repository.start(&list, &[])?,
-            objects: repository.start(&["cat-file", "--batch-command"], &[])?,
+            commits: [repository.start(&list, &[])?, repository.start(&list, &[])?],
+            objects: reading(repository, MAX_READERS)?,
         })
     }
 }
@@ -118,14 +138,41 @@ impl Ours {
             return Err(Failure::new("the workspace's repository has its refs in a reftable")
                 .help("`git refs migrate --ref-format=files` gives it one file for each"));
         }
+        let borrows = place.join("objects/info/alternates");
+        if operator_files::symlink_metadata(&borrows).is_ok_and(|facts| facts.len() > 0) {
+            return Err(Failure::new(
+                "the workspace's repository borrows objects from another one \
+                 (`.git/objects/info/alternates`), which an import does not read",
+            )
+            .help(
+                "`git repack -a -d && rm .git/objects/info/alternates` gives it copies of them",
+            ));
+        }
         let repository = workspace::objects(root, begun.commit.format(), git, workshop)?;
-        let reading = repository.start(&["cat-file", "--batch-command"], &[])?;
+        let reading = reading(&repository, MAX_READERS)?;
+        let refs = existing(&place, begun, &repository, workshop)?;
         let writing = match writes {
             true => Some(Writing::start(&place, begun, repository, workshop)?),
             false => None,
         };
-        Ok(Self { objects: reading, writing })
+        Ok(Self { objects: reading, refs, writing })
     }
+}
+
+/// Starts what lists the refs of earlier imports of the session.
+fn existing(
+    place: &Path,
+    begun: &Begun,
+    repository: &Repository,
+    workshop: &Workshop,
+) -> Result<Running, Failure> {
+    let links = ["refs", "packed-refs"].map(|part| (part, place.join(part)));
+    let there = |path: &Path| operator_files::symlink_metadata(path).is_ok();
+    let links: Vec<_> = links.into_iter().filter(|(_, path)| there(path)).collect();
+    let directory = workshop.git_directory("existing", begun.commit.format(), &links)?;
+    let repository = Repository { directory, read: vec![place.to_owned()], ..repository.clone() };
+    let beneath = format!("{NAMESPACE}/{}", begun.session);
+    repository.start(&["for-each-ref", "--format=%(objectname) %(refname)", &beneath], &[])
 }
 
 impl Writing {
@@ -138,13 +185,14 @@ impl Writing {
         let refs = RefsDirectory::make(place, &begun.session)?;
         let objects = std::slice::from_ref(&repository.objects);
         let unpack = repository.start(&["unpack-objects", "-q", "--strict"], objects)?;
+        let written = reading(&repository, 1)?;
         let links = [("refs", place.join("refs"))];
         let directory = workshop.git_directory("refs", begun.commit.format(), &links)?;
         let read = vec![place.join("refs")];
         let repository = Repository { directory, read, ..repository };
         let update = ["update-ref", "--no-deref", "--stdin"];
         let update = repository.start(&update, std::slice::from_ref(&refs.path))?;
-        Ok(Self { unpack, update, refs })
+        Ok(Self { unpack, update, written, refs })
     }
 }
 

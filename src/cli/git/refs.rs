@@ -1,22 +1,30 @@
 //! The branches of a private repository, as git lists them, and the commits between them.
 
 use std::{
-    collections::{BTreeMap, HashSet},
+    collections::{BTreeMap, BTreeSet, HashMap, HashSet},
     io::Write as _,
 };
 
-use super::processes::{MAX_BRANCHES, MAX_COMMITS};
+use super::{
+    processes::{MAX_BRANCHES, MAX_COMMITS},
+    report::Branch,
+};
 use crate::{
     app::{
         failure::Failure,
         git::{Running, private},
     },
-    git::{ObjectId, check_branch},
+    git::{Commit, Error, ObjectId, Source, check_branch},
 };
 
 /// The most bytes of a list of refs, and of one of commits.
 const MAX_REFS: u64 = 4 << 20;
 const MAX_LIST: u64 = 2 << 20;
+/// Why a branch is left out that git cannot list.
+const DAMAGED: &str = "a commit of it cannot be read";
+/// Why one is that has no room beside others.
+pub(super) const CONFLICT: &str =
+    "another ref of this import or of an earlier one is a directory of it, or lies in it";
 
 /// The branches of a repository that the session moved, and the commits that they have since.
 #[derive(Debug)]
@@ -36,20 +44,33 @@ fn unreadable(what: &str) -> Failure {
         .help("`portcullis exec -- git fsck` may say more; the repository is the agent's to damage")
 }
 
-/// Reads what `git for-each-ref` lists.
-fn refs(process: Running, prefix: &str) -> Result<BTreeMap<String, ObjectId>, Failure> {
-    let output = process.finish(|_| Ok(()), MAX_REFS).ok_or_else(|| unreadable("branches"))?;
-    let parse = |line: &[u8]| {
+/// The names of refs that earlier imports of the session made.
+pub(super) fn existing(process: Running) -> Result<BTreeSet<String>, Failure> {
+    let output = process.finish(|_| Ok(()), MAX_REFS).ok_or_else(|| {
+        Failure::new("cannot read the refs of the workspace's repository")
+            .help("`git fsck` may say what is wrong with it")
+    })?;
+    let names = parsed(&output, "").map(|(name, _)| name);
+    Ok(names.collect())
+}
+
+/// The refs in a list of `git for-each-ref`, without the `prefix` that each has. A name that is not
+/// UTF-8 is no branch that could be imported.
+fn parsed(output: &[u8], prefix: &str) -> impl Iterator<Item = (String, ObjectId)> {
+    let parse = move |line: &[u8]| {
         let line = str::from_utf8(line).ok()?;
         let (commit, name) = line.split_once(' ')?;
         Some((name.strip_prefix(prefix)?.to_owned(), ObjectId::parse(commit)?))
     };
+    output.split(|byte| *byte == b'\n').filter_map(parse)
+}
+
+/// Reads the refs that `git for-each-ref` lists.
+fn refs(process: Running, prefix: &str) -> Result<BTreeMap<String, ObjectId>, Failure> {
+    let output = process.finish(|_| Ok(()), MAX_REFS).ok_or_else(|| unreadable("branches"))?;
     let mut found = BTreeMap::new();
-    for line in output.split(|byte| *byte == b'\n').filter(|line| !line.is_empty()) {
-        // A name that is not UTF-8 is no branch that could be imported.
-        if let Some((name, commit)) = parse(line) {
-            found.insert(name, commit);
-        }
+    for (name, commit) in parsed(&output, prefix) {
+        found.insert(name, commit);
         if found.len() > MAX_BRANCHES {
             return Err(Failure::new(format_args!(
                 "the agent's repository has more than {MAX_BRANCHES} branches"
@@ -60,9 +81,10 @@ fn refs(process: Running, prefix: &str) -> Result<BTreeMap<String, ObjectId>, Fa
     Ok(found)
 }
 
-/// What the session moved; `None` if it did not begin in this repository.
+/// The branches that the session moved; `None` if it did not begin in this repository.
 pub(super) fn moved(
-    (branches, starts, commits): (Running, Running, Running),
+    (branches, starts, commits): (Running, Running, [Running; 2]),
+    objects: &mut dyn Source,
     session: &str,
 ) -> Result<Option<Moved>, Failure> {
     let starts = refs(starts, &format!("{}/", private::starts(session)))?;
@@ -78,17 +100,90 @@ pub(super) fn moved(
             Err(why) => refused.push((name, why)),
         }
     }
-    let tips = moved.values().map(|tip| format!("{tip}\n"));
-    let input: String = tips.chain(starts.values().map(|start| format!("^{start}\n"))).collect();
-    let output = commits.finish(|pipe| pipe.write_all(input.as_bytes()), MAX_LIST);
-    let output = output.ok_or_else(|| unreadable("commits"))?;
-    let lines = str::from_utf8(&output).map_err(|_| unreadable("commits"))?.lines();
-    let commits: Option<Vec<_>> = lines.map(ObjectId::parse).collect();
-    let commits = commits.ok_or_else(|| unreadable("commits"))?;
+    let [list, again] = commits;
+    let commits = match listed(list, &moved, &starts) {
+        Some(commits) => commits,
+        None => {
+            // A commit that git cannot read ends the list of all.
+            let mut history = History { objects, begun, parents: HashMap::new() };
+            let damaged = moved.extract_if(.., |_, tip| history.is_damaged(tip));
+            refused.extend(damaged.map(|(name, _)| (name, DAMAGED)));
+            listed(again, &moved, &starts).ok_or_else(|| unreadable("commits"))?
+        }
+    };
     if commits.len() > MAX_COMMITS {
         return Err(Failure::new(format_args!("the session has more than {MAX_COMMITS} commits")));
     }
     // The branch that was made for the agent, or else any.
     let start = starts.get("main").or_else(|| starts.values().next()).cloned();
     Ok(Some(Moved { branches: moved, refused, start, commits }))
+}
+
+/// Lists the commits of branches that the starts do not have; `None` if git fails.
+fn listed(
+    process: Running,
+    moved: &BTreeMap<String, ObjectId>,
+    starts: &BTreeMap<String, ObjectId>,
+) -> Option<Vec<ObjectId>> {
+    let tips = moved.values().map(|tip| format!("{tip}\n"));
+    let input: String = tips.chain(starts.values().map(|start| format!("^{start}\n"))).collect();
+    let output = process.finish(|pipe| pipe.write_all(input.as_bytes()), MAX_LIST)?;
+    str::from_utf8(&output).ok()?.lines().map(ObjectId::parse).collect()
+}
+
+/// The commits of a repository in which some cannot be read.
+struct History<'a> {
+    objects: &'a mut dyn Source,
+    /// Those with which the session began.
+    begun: HashSet<&'a ObjectId>,
+    /// The parents of commits that were read; of one that cannot be, `None`.
+    parents: HashMap<ObjectId, Option<Vec<ObjectId>>>,
+}
+
+impl History<'_> {
+    /// Whether a commit cannot be read that is in the history of this one since the session began.
+    fn is_damaged(&mut self, tip: &ObjectId) -> bool {
+        let (mut open, mut seen) = (vec![tip.clone()], HashSet::new());
+        while let Some(commit) = open.pop() {
+            // More are not imported in any case.
+            if seen.len() > MAX_COMMITS || self.begun.contains(&commit) || seen.contains(&commit) {
+                continue;
+            }
+            if !self.parents.contains_key(&commit) {
+                let parents = match Commit::read(self.objects, &commit) {
+                    Ok(read) => Some(read.parents),
+                    // Git may read it, and it is refused by itself.
+                    Err(Error::Malformed(_) | Error::TooLarge { .. }) => Some(Vec::new()),
+                    Err(_) => None,
+                };
+                self.parents.insert(commit.clone(), parents);
+            }
+            match self.parents.get(&commit) {
+                Some(Some(parents)) => open.extend(parents.iter().cloned()),
+                _ => return true,
+            }
+            seen.insert(commit);
+        }
+        false
+    }
+}
+
+/// Takes out the branches that git cannot have beside others of these, or beside those of earlier
+/// imports: of `a` and `a/b`, one would be a directory of the other.
+pub(super) fn take_conflicts(
+    branches: &mut Vec<Branch>,
+    mut taken: BTreeSet<String>,
+) -> Vec<Branch> {
+    let conflicts = branches.extract_if(.., |branch| {
+        let name = &branch.reference;
+        let beneath = format!("{name}/");
+        let above = name.match_indices('/').filter_map(|(at, _)| name.get(..at));
+        let is_in_the_way = above.into_iter().any(|above| taken.contains(above))
+            || taken.range(beneath.clone()..).next().is_some_and(|next| next.starts_with(&beneath));
+        if !is_in_the_way {
+            taken.insert(name.clone());
+        }
+        is_in_the_way
+    });
+    conflicts.collect()
 }

@@ -2,11 +2,18 @@
 
 use serde_json::{Value, json};
 
-use super::sessions::Begun;
+use super::{processes::NAMESPACE, sessions::Begun};
 use crate::{
+    cli::rows::{cut, indented, width},
     git::{ObjectId, Outcome, Replayed},
     model::Escaped,
 };
+
+/// The digits of a commit that are shown, and where a subject begins.
+const SHORT: usize = 12;
+const COLUMN: usize = 14;
+/// The columns of a line where there is no terminal.
+const WIDTH: usize = 80;
 
 /// A branch that an import makes or moves.
 #[derive(Debug)]
@@ -16,6 +23,14 @@ pub(super) struct Branch {
     pub(super) commit: ObjectId,
     /// Whether the newest commits of the agent's branch are left out, for one was refused.
     pub(super) is_partial: bool,
+}
+
+impl Branch {
+    /// Its name in the private repository.
+    pub(super) fn name(&self) -> String {
+        let name = self.reference.splitn(NAMESPACE.split('/').count() + 2, '/').last();
+        name.unwrap_or_default().to_owned()
+    }
 }
 
 /// All that is said.
@@ -74,26 +89,33 @@ impl Report {
         })
     }
 
-    /// Prints the commits and branches for a person.
+    /// Prints the commits and branches for a person. Nothing that the agent wrote looks like
+    /// another line.
     pub(super) fn print(&self) {
-        let short = |id: &ObjectId| id.to_string().chars().take(12).collect::<String>();
+        let short = |id: &ObjectId| id.to_string().chars().take(SHORT).collect::<String>();
+        let columns = width();
+        let line = |word: &str, subject: &str, end: &str| {
+            let room = columns.unwrap_or(WIDTH).saturating_sub(COLUMN + end.len() + 1).max(COLUMN);
+            outln!("{word:COLUMN$}{} {end}", cut(&Escaped(subject).to_string(), room));
+        };
         for one in &self.replayed {
-            let subject = Escaped(&one.subject);
             match &one.outcome {
                 Outcome::Imported { commit, paths, .. } => {
                     let word = if *paths == 1 { "path" } else { "paths" };
-                    outln!("{}  {subject} ({paths} {word})", short(commit));
+                    line(&short(commit), &one.subject, &format!("({paths} {word})"));
                 }
                 Outcome::Known { commit } => {
-                    outln!("{}  {subject} (imported before)", short(commit));
+                    line(&short(commit), &one.subject, "(imported before)");
                 }
                 Outcome::Refused(why) => {
-                    outln!("refused       {subject} (the agent's {})", short(&one.from));
+                    let from = format!("(the agent's {})", short(&one.from));
+                    line("refused", &one.subject, &from);
                     for (path, why) in why {
-                        match path {
-                            Some(path) => outln!("  {}: {}", Escaped(path), Escaped(why)),
-                            None => outln!("  {}", Escaped(why)),
-                        }
+                        let path = path.iter().map(|path| format!("{}: ", Escaped(path)));
+                        let text = path.collect::<String>() + &Escaped(why).to_string();
+                        indented(&text, columns.unwrap_or(usize::MAX))
+                            .iter()
+                            .for_each(|row| outln!("{row}"));
                     }
                 }
             }

@@ -16,7 +16,7 @@ use crate::{
         Access, AsOperation, Door, Operation, WorkspacePath,
         request::{Remove, Symlink, Write},
     },
-    ops::{Context, prepare},
+    ops::{Context, SomeAttributes, prepare},
     policy::{Object, ObjectKind},
     workspace,
 };
@@ -71,7 +71,11 @@ impl Request for Import<Write> {
         transaction: &Transaction<'a>,
         draft: &mut Draft,
     ) -> Attempt<Self::Output> {
-        let Write { path, content, .. } = &self.request;
+        let Write { path, content, mode } = &self.request;
+        if mode.is_some() {
+            let set = SomeAttributes { mode: *mode, modified: None }.to_value();
+            draft.facts.get_or_insert_default().insert(record::ATTRIBUTES.to_owned(), set);
+        }
         self.decide(transaction, draft, (path, Access::Write), Some(content))
     }
 }

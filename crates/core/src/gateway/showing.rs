@@ -133,7 +133,13 @@ impl Description<'_> {
     pub(super) fn imports(&self, before: Option<&[u8]>, content: Option<&[u8]>) -> Shown {
         let path = self.operation.path();
         let (old, new) = (before.unwrap_or_default(), content.unwrap_or_default());
-        Shown::open(format!("{}\n{}", self.named(path), diff(path, old, new, content.is_none())))
+        let named = match self.operation {
+            Operation::Write(Write { mode: Some(mode), .. }) => {
+                format!("write `{path}`, {}", ShownMode(*mode))
+            }
+            _ => self.named(path),
+        };
+        Shown::open(format!("{named}\n{}", diff(path, old, new, content.is_none())))
     }
 
     /// The same of a request that would come to nothing.

@@ -21,7 +21,7 @@ impl Memory {
         }
         let mut nothing = Memory::default();
         let added = HashMap::new();
-        let mut overlay = Overlay { source: &mut nothing, added: &added, made: HashMap::new() };
+        let mut overlay = Overlay::new(&mut nothing, &added);
         let tree = root.apply(&mut overlay, Format::Sha1, None).unwrap().unwrap();
         let made = overlay.made;
         self.0.extend(made);
@@ -46,7 +46,8 @@ struct Judge(Vec<String>);
 
 impl Judge {
     fn check(&mut self, word: &str, change: &FileChange<'_>) -> Result<(), String> {
-        self.0.push(format!("{word} {}", change.path));
+        let mode = change.mode.map(|mode| format!(" {mode:o}")).unwrap_or_default();
+        self.0.push(format!("{word} {}{mode}", change.path));
         let shown = change.original.map(|o| String::from_utf8_lossy(o).replace("SECRET", "[x]"));
         if change.before != shown.as_deref().map(str::as_bytes) {
             return Err("differs".to_owned());
@@ -56,6 +57,10 @@ impl Judge {
 }
 
 impl Decide for Judge {
+    fn text(&mut self, _: &str) -> Result<(), String> {
+        Ok(())
+    }
+
     fn write(&mut self, change: &FileChange<'_>, content: &[u8]) -> Result<Vec<u8>, String> {
         self.check("write", change)?;
         Ok(String::from_utf8_lossy(content).replace("[x]", "SECRET").into_bytes())
@@ -92,7 +97,7 @@ fn replay(files: &[(&str, Mode, &str)]) -> (Outcome, Vec<String>, Vec<(String, M
     let trailers = vec!["Portcullis-Session: s".to_owned()];
     let begin = Begin { base: base.clone(), start: Some(start), listed, known: HashMap::new() };
     let mut replay = Replay::new(sources, begin, trailers).unwrap();
-    let outcome = replay.commit(&last, &mut judge).unwrap().outcome;
+    let outcome = replay.commit(&last, &mut judge).outcome;
     replay.into_objects().into_iter().for_each(|object| drop(ours.add(object)));
     let mut found = Vec::new();
     if let Outcome::Imported { commit, .. } = &outcome {
@@ -121,7 +126,7 @@ fn a_difference_is_replayed_beside_what_was_hidden() {
     let (outcome, asked, found) =
         replay(&[("a", Executable, "1\n"), ("d/b", File, "[x]\nmore\n"), ("l", Link, "a")]);
     assert!(matches!(outcome, Outcome::Imported { paths: 4, .. }), "{outcome:?}");
-    assert_eq!(asked, ["write a", "write d/b", "remove d/c", "link l"]);
+    assert_eq!(asked, ["write a 755", "write d/b", "remove d/c", "link l"]);
     let expected = [
         ("a", Executable, "1\n"),
         ("d/b", File, "SECRET\nmore\n"),
@@ -187,7 +192,7 @@ fn a_commit_that_was_replayed_before_stands_for_itself_while_it_is_there() {
         let mut judge = Judge(Vec::new());
         let mut last = None;
         for id in &listed {
-            last = Some(replay.commit(id, &mut judge).unwrap().outcome);
+            last = Some(replay.commit(id, &mut judge).outcome);
         }
         match last.unwrap() {
             Outcome::Imported { parents, .. } => assert_eq!(parents.first(), Some(&imported)),

@@ -30,23 +30,36 @@ impl fmt::Display for Escaped<'_> {
     }
 }
 
+/// Whether `c` changes the direction of the text around it (Unicode UAX #9, explicit formatting
+/// characters).
+pub fn changes_direction(c: char) -> bool {
+    matches!(
+        c,
+        '\u{61c}'
+            | '\u{200e}'..='\u{200f}'
+            | '\u{202a}'..='\u{202e}'
+            | '\u{2066}'..='\u{2069}'
+    )
+}
+
 /// Whether a person looking at a terminal could miss or be misled by `c`:
 /// control characters, bidirectional formatting (Unicode UAX #9), zero-width
 /// and other default-ignorable characters, the format controls of scripts, line and
 /// paragraph separators, the braille blank.
 pub fn is_hidden_character(c: char) -> bool {
     c.is_control()
+        || changes_direction(c)
         || matches!(
             c,
             '\u{ad}'
                 | '\u{34f}'
-                | '\u{61c}'
                 | '\u{115f}'..='\u{1160}'
                 | '\u{17b4}'..='\u{17b5}'
                 | '\u{180b}'..='\u{180f}'
-                | '\u{200b}'..='\u{200f}'
-                | '\u{2028}'..='\u{202e}'
-                | '\u{2060}'..='\u{206f}'
+                | '\u{200b}'..='\u{200d}'
+                | '\u{2028}'..='\u{2029}'
+                | '\u{2060}'..='\u{2065}'
+                | '\u{206a}'..='\u{206f}'
                 | '\u{2800}'
                 | '\u{3164}'
                 | '\u{fe00}'..='\u{fe0f}'
@@ -74,6 +87,10 @@ mod tests {
         let hostile = "a\u{1b}[31m\u{202e}b\nc\u{200b}";
         assert_eq!(Escaped(hostile).to_string(), "a\\u{1b}[31m\\u{202e}b\\nc\\u{200b}");
         assert_eq!(Escaped("żółć 日本").to_string(), "żółć 日本");
+        for hidden in ["\u{61c}", "\u{200f}", "\u{202e}", "\u{2066}", "\u{2069}"] {
+            assert!(hidden.chars().all(changes_direction), "{hidden:?}");
+            assert!(has_hidden_characters(hidden), "{hidden:?}");
+        }
         // The controls of shorthand and of hieroglyphs.
         for hidden in ["\u{2800}", "\u{1bca0}", "\u{1bca3}", "\u{13430}", "\u{1345f}"] {
             assert!(has_hidden_characters(hidden), "{hidden:?}");

@@ -1,5 +1,7 @@
 //! `portcullis git import`: the commits of a private repository in the operator's.
 
+mod attacks;
+
 use super::{
     repository::{committed, git},
     *,

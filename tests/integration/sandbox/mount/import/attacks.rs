@@ -1,0 +1,243 @@
+//! What an attacker did to `portcullis git import`.
+
+use super::*;
+
+impl Place {
+    /// What `sh -c SCRIPT` does in the workspace, from outside.
+    fn outside(&self, script: &str) {
+        let mut command = Command::new("sh");
+        command.args(["-ec", script]).current_dir(self.at("ws"));
+        for who in ["AUTHOR", "COMMITTER"] {
+            command.env(format!("GIT_{who}_NAME"), "n").env(format!("GIT_{who}_EMAIL"), "n@x");
+        }
+        command.env("GIT_CONFIG_GLOBAL", "/dev/null").env("GIT_CONFIG_NOSYSTEM", "1");
+        assert!(command.status().unwrap().success(), "{script}");
+    }
+}
+
+/// A person approved `ci/run.sh` without being told that it can be executed, and neither did the
+/// log tell it.
+#[test]
+fn permission_bits_of_commits_were_neither_asked_about_nor_on_record() {
+    let place = committed(users()[0]);
+    let rule = "\n[[rules]]\nid = \"careful\"\neffect = \"ask\"\noperations = [\"write\"]\n\
+                paths = [\"ci/**\", \"file.txt\"]\n";
+    let policy = place.at("policies/policy.toml");
+    std::fs::write(&policy, format!("{POLICY}{rule}")).unwrap();
+    let script = "b=$(printf '#!/bin/sh\\n' | git hash-object -w --stdin) && \
+        git update-index --add --cacheinfo 100755,$b,ci/run.sh && \
+        git update-index --chmod=+x file.txt && git commit -qm modes && \
+        git update-index --cacheinfo 100755,$b,file.txt && git commit -qm content";
+    let ended = place.exec(&[], script);
+    assert_eq!(ended.code, 0, "{ended:?}");
+    let command = ["git", "import", "--policy", &policy, "--yes", "--json"];
+    let child = place.limited(&command).spawn().unwrap();
+    let workspace = place.at("ws");
+    let approve = |args: &[&str]| {
+        let args = [&["approve", "--json", "--workspace", &workspace], args].concat();
+        end(place.command(&args).spawn().unwrap())
+    };
+    let set = serde_json::json!({ "mode": "0755" });
+    let mut last = String::new();
+    for (path, attributes) in [("ci/run.sh", &set), ("file.txt", &set), ("file.txt", &Value::Null)]
+    {
+        let asked = loop {
+            let list = serde_json::from_str::<Value>(&approve(&["--list"]).stdout);
+            let asked = list.map(|list| list["waiting"][0].clone()).unwrap_or_default();
+            if asked["id"].as_str().is_some_and(|id| id != last) {
+                break asked;
+            }
+            std::thread::sleep(Duration::from_millis(20));
+        };
+        assert_eq!((said(&asked, "path"), &asked["attributes"]), (path, attributes), "{asked}");
+        let is_shown = said(&asked, "change").contains("mode 0755 (executable)");
+        assert_eq!(is_shown, attributes.is_object(), "{asked}");
+        said(&asked, "id").clone_into(&mut last);
+        assert_eq!(approve(&["--yes", &last]).code, 0);
+    }
+    let ended = end(child);
+    assert_eq!(ended.code, 0, "{ended:?}");
+    let records = place.records();
+    let decided = records.iter().filter(|record| record["facts"]["import"]["commit"].is_string());
+    let decided =
+        decided.filter(|record| said(record, "decision") == "allow" && record["result"] == "ok");
+    let facts: Vec<_> =
+        decided.map(|record| (said(record, "path"), &record["facts"]["attributes"])).collect();
+    let null = &Value::Null;
+    assert_eq!(facts, [("ci/run.sh", &set), ("file.txt", &set), ("file.txt", null)]);
+}
+
+/// The directory's tree was read for each path anew, until all that may be read was read.
+#[test]
+fn a_commit_of_many_files_in_a_large_directory_stopped_the_import_of_all() {
+    let place = committed(users()[0]);
+    place.outside(
+        "b=$(git rev-parse HEAD:file.txt); n=$(head -c 240 /dev/zero | tr '\\0' n); \
+        t=$(seq -f %05g 30000 | sed \"s/.*/100644 blob $b\\t$n&/\" | git mktree); \
+        t=$( (git ls-tree HEAD; printf \"040000 tree $t\\tbig\\n\") | git mktree); \
+        git update-ref HEAD $(git commit-tree -p HEAD -m large $t)",
+    );
+    let script = "echo good >good.txt && git add good.txt && git commit -qm good && \
+        b=$(echo new | git hash-object -w --stdin) && \
+        seq 75 | sed \"s,.*,100644 $b\\tbig/&.txt,\" | git update-index --index-info && \
+        git commit -qm many";
+    let ended = place.exec(&[], script);
+    assert_eq!(ended.code, 0, "{ended:?}");
+    let imported = place.import(&["--yes"]);
+    assert_eq!(imported.code, 0, "{} {}", imported.told, imported.stderr);
+    assert_eq!(imported.told["commits"][1]["paths"], 75, "{}", imported.told);
+    let name = said(&imported.told["branches"][0], "ref");
+    let listed = git(&place, &["ls-tree", "--name-only", &format!("{name}:big")]);
+    assert_eq!(listed.lines().count(), 30_075);
+}
+
+/// Git moves all refs or none, and can have no ref in a directory that is another one.
+#[test]
+fn a_branch_in_the_directory_of_another_one_stopped_the_import_of_all() {
+    let place = committed(users()[0]);
+    let pack = |names: &str| {
+        format!(
+            "for n in {names}; do echo \"$(git rev-parse HEAD) refs/heads/$n\"; done >.git/packed-refs"
+        )
+    };
+    let script = "echo x >x.txt && git add -A && git commit -qm good && ";
+    let ended = place.exec(&[], &format!("{script}{}", pack("a a-b a/b")));
+    assert_eq!(ended.code, 0, "{ended:?}");
+    let imported = place.import(&["--yes"]);
+    assert_eq!(imported.code, 1, "{} {}", imported.told, imported.stderr);
+    let told = imported.told["branches"].as_array().unwrap().len();
+    assert_eq!((imported.branches(), told), (vec!["a", "a-b", "main"], 3), "{}", imported.told);
+    assert_eq!(imported.told["refusedBranches"][0]["branch"], "a/b", "{}", imported.told);
+    let refs = || git(&place, &["for-each-ref", "--format=%(refname)", "refs/portcullis"]);
+    assert_eq!(refs().lines().count(), 3);
+    // The refs of an earlier import are as much in the way, also where they are packed.
+    git(&place, &["pack-refs", "--all"]);
+    let session = said(&imported.told, "session").to_owned();
+    place.exec(&[], &pack("a/b other"));
+    let again = place.import(&["--session", &session, "--yes"]);
+    assert_eq!(again.told["refusedBranches"][0]["branch"], "a/b", "{}", again.told);
+    assert!(refs().lines().any(|name| name.ends_with("/other")), "{} {}", again.told, refs());
+}
+
+/// Makes what git cannot read: an object that is longer than it says, the delta of a pack with
+/// another size than it says, and a commit that ends early; each on a branch of its own.
+const DAMAGE: &str = r#"
+import hashlib, os, struct, subprocess, zlib
+def git(*words, data=None):
+    return subprocess.run(["git", *words], input=data, stdout=subprocess.PIPE, check=True).stdout.strip().decode()
+def loose(name, raw):
+    path = ".git/objects/%s/%s" % (name[:2], name[2:])
+    os.makedirs(os.path.dirname(path), exist_ok=True)
+    if os.path.exists(path): os.remove(path)
+    open(path, "wb").write(raw)
+def branch(name, blob):
+    entries = git("ls-tree", "HEAD") + "\n100644 blob %s\tevil.txt\n" % blob
+    tree = git("mktree", "--missing", data=entries.encode())
+    commit = git("commit-tree", "-p", "HEAD", "-m", name, tree)
+    git("update-ref", "refs/heads/" + name, commit)
+    return commit
+def size(number):
+    out = b""
+    while True:
+        low, number = number & 127, number >> 7
+        out += bytes([low | (128 if number else 0)])
+        if not number: return out
+def header(kind, number):
+    low, number, out = (kind << 4) | (number & 15), number >> 4, b""
+    while number: out, low, number = out + bytes([low | 128]), number & 127, number >> 7
+    return out + bytes([low])
+bomb = hashlib.sha1(b"bomb").hexdigest()
+loose(bomb, zlib.compress(b"blob 67108864\0" + bytes(68 << 20), 1))
+branch("bomb", bomb)
+base, lie = b"base content\n", hashlib.sha1(b"lie").hexdigest()
+base_name = hashlib.sha1(b"blob %d\0" % len(base) + base).hexdigest()
+delta = size(len(base)) + size(6000) + bytes([5]) + b"hello"
+pack = b"PACK" + struct.pack(">II", 2, 2)
+one = header(3, len(base)) + zlib.compress(base)
+two = header(7, len(delta)) + bytes.fromhex(base_name) + zlib.compress(delta)
+ids = sorted([(bytes.fromhex(base_name), len(pack), zlib.crc32(one)),
+              (bytes.fromhex(lie), len(pack) + len(one), zlib.crc32(two))])
+pack += one + two
+sha = hashlib.sha1(pack).digest()
+fan = [sum(1 for i in ids if i[0][0] <= k) for k in range(256)]
+index = b"\377tOc" + struct.pack(">I", 2) + b"".join(struct.pack(">I", f) for f in fan)
+index += b"".join(i[0] for i in ids) + b"".join(struct.pack(">I", i[2]) for i in ids)
+index += b"".join(struct.pack(">I", i[1]) for i in ids) + sha
+index += hashlib.sha1(index).digest()
+name = ".git/objects/pack/pack-" + sha.hex()
+os.makedirs(".git/objects/pack", exist_ok=True)
+open(name + ".pack", "wb").write(pack + sha)
+open(name + ".idx", "wb").write(index)
+branch("lie", lie)
+commit = branch("cut", git("rev-parse", "HEAD:good.txt"))
+git("update-ref", "refs/heads/above", git("commit-tree", "-p", commit, "-m", "above", "HEAD^{tree}"))
+loose(commit, zlib.compress(b"commit 200\0tree ")[:18])
+"#;
+
+/// The process that reads objects ended at the first one, and so did the import.
+#[test]
+fn damaged_objects_stopped_the_import_of_all() {
+    let place = committed(users()[0]);
+    std::fs::write(place.at("ws/damage.py"), DAMAGE).unwrap();
+    let script = "echo good >good.txt && git add good.txt && git commit -qm good && \
+                  python3 damage.py && git branch good HEAD";
+    let ended = place.exec(&[], script);
+    assert_eq!(ended.code, 0, "{ended:?}");
+    let imported = place.import(&["--yes"]);
+    assert_eq!(imported.code, 1, "{} {}", imported.told, imported.stderr);
+    for subject in ["bomb", "lie"] {
+        assert_eq!(imported.refused(subject)[0].0, "evil.txt", "{}", imported.told);
+    }
+    let branches = imported.told["branches"].as_array().unwrap().iter();
+    let whole = branches.filter(|branch| branch["partial"] == false);
+    let whole: Vec<_> =
+        whole.map(|branch| said(branch, "ref").rsplit('/').next().unwrap()).collect();
+    assert_eq!(whole, ["good", "main"], "{}", imported.told);
+    let refused = imported.told["refusedBranches"].as_array().unwrap().iter();
+    let refused: Vec<_> = refused.map(|branch| said(branch, "branch")).collect();
+    assert_eq!(refused, ["above", "cut"], "{}", imported.told);
+    git(&place, &["fsck", "--strict", "--no-dangling"]);
+}
+
+/// A subject of several rows of a terminal looked like other commits, and one with an Arabic
+/// letter mark like other words.
+#[test]
+fn subjects_forged_lines_above_the_question() {
+    let place = committed(users()[0]);
+    let subject = format!("fix a typo (1 path){:47}c0ffee123456  another (1 path){:60}", "", "");
+    let script = format!(
+        "echo x >x.txt && git add -A && git commit -qm '{subject}end' && \
+        git commit -q --allow-empty -m \"$(printf 'a\\330\\234b')\" && git branch marked && \
+        git reset -q --hard HEAD~1 && git commit -q --allow-empty -m \"$(printf 'fix \\342\\231\\273\\357\\270\\217')\""
+    );
+    let ended = place.exec(&[], &script);
+    assert_eq!(ended.code, 0, "{ended:?}");
+    let shown = place.end_import(&["--dry-run"]);
+    let lines: Vec<_> = shown.stdout.lines().collect();
+    let is_commit = |line: &&&str| !line.starts_with("refs/") && !line.starts_with(' ');
+    let mut commits = lines.iter().filter(is_commit);
+    assert!(commits.all(|line| line.chars().count() <= 80), "{shown:?}");
+    assert!(lines.iter().any(|line| line.ends_with("\u{2026} (1 path)")), "{shown:?}");
+    let imported = place.import(&["--dry-run"]);
+    assert!(imported.refused("a\u{61c}b")[0].1.contains("direction"), "{}", imported.told);
+    // A variation selector, as emoji have it, changes nothing of the kind.
+    assert!(imported.branches().contains(&"main"), "{}", imported.told);
+    assert_eq!(imported.told["commits"].as_array().unwrap().len(), 3);
+}
+
+/// It said that the object of the commit is missing, and not what to do.
+#[test]
+fn a_repository_that_borrows_objects_was_refused_without_what_to_do() {
+    let place = committed(users()[0]);
+    place.exec(&[], "echo x >x.txt && git add -A && git commit -qm x");
+    place.outside(
+        "git init -q --bare ../other.git && mv .git/objects/?? ../other.git/objects/ && \
+        echo \"$PWD/../other.git/objects\" >.git/objects/info/alternates",
+    );
+    let refused = place.end_import(&["--yes"]);
+    assert_eq!(refused.code, 1, "{refused:?}");
+    assert!(refused.stderr.contains("git repack -a -d"), "{refused:?}");
+    place.outside("git repack -qad && rm .git/objects/info/alternates");
+    let imported = place.import(&["--yes"]);
+    assert_eq!(imported.code, 0, "{} {}", imported.told, imported.stderr);
+}
