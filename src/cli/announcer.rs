@@ -1,11 +1,11 @@
 //! Tells a person at the terminal that a request of this command waits for approval.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use super::render::for_shell;
 use crate::{
     app::approval_socket::Item,
-    gateway::{Approver, Ticket},
+    gateway::{Approver, Question, Ticket},
     model::Escaped,
 };
 
@@ -18,22 +18,24 @@ pub(crate) struct Announcer {
 
 impl Approver for Announcer {
     fn ask(&self, ticket: &std::sync::Arc<Ticket>) {
-        let item = Item::from(ticket.question());
-        let state = for_shell(&self.state);
-        errln!(
-            "portcullis: waiting up to {} s for approval of {}",
-            item.seconds_left,
-            headline(&item)
-        );
-        for rule in &item.rules {
-            let reason = rule.reason.as_ref().map(|why| format!(": {why}")).unwrap_or_default();
-            errln!("  rule `{}`{}", Escaped(&rule.id), Escaped(&reason));
-        }
-        errln!("  help: in another shell, `portcullis approve {} --state {state}`", item.id);
-        errln!("        or `portcullis approve --reject {} --state {state}`", item.id);
+        announce(ticket.question(), &self.state);
     }
 
     fn over(&self, _ticket: &Ticket) {}
+}
+
+/// Tells on stderr that a request waits at the gateway of this state directory, and how to answer
+/// it from another shell.
+pub(crate) fn announce(question: &Question, state: &Path) {
+    let item = Item::from(question);
+    let state = for_shell(state);
+    errln!("portcullis: waiting up to {} s for approval of {}", item.seconds_left, headline(&item));
+    for rule in &item.rules {
+        let reason = rule.reason.as_ref().map(|why| format!(": {why}")).unwrap_or_default();
+        errln!("  rule `{}`{}", Escaped(&rule.id), Escaped(&reason));
+    }
+    errln!("  help: in another shell, `portcullis approve {} --state {state}`", item.id);
+    errln!("        or `portcullis approve --reject {} --state {state}`", item.id);
 }
 
 pub(crate) fn headline(item: &Item) -> String {

@@ -11,7 +11,7 @@ use std::{
 
 use serde_json::json;
 
-use super::connect;
+use super::{announcer, connect};
 use crate::{
     app::{
         bootstrap::Profile,
@@ -120,7 +120,8 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode, Failure> {
         prompt: !started.durable,
         max_line: started.max_line(),
         attached: None,
-        notify: |line| errln!("{line}"),
+        state: started.state_path.clone(),
+        announce: announcer::announce,
     };
     stderr::go_on_unread();
     let [stream, output] = streams.map(File::from);

@@ -113,7 +113,8 @@ pub(crate) fn config(root: PathBuf) -> Config {
         prompt: false,
         max_line: 1 << 20,
         attached: None,
-        notify: |_| {},
+        state: PathBuf::new(),
+        announce: |_, _| {},
     }
 }
 

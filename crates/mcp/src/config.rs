@@ -1,11 +1,14 @@
 //! How a client is served.
 
-use std::{path::PathBuf, sync::Arc};
+use std::{
+    path::{Path, PathBuf},
+    sync::Arc,
+};
 
 use portcullis_commands::Registry;
 
 use super::{attach::AttachedClient, further::FurtherWorkspace, tools::Toolset};
-use crate::model::Session;
+use crate::{gateway::Question, model::Session};
 
 /// Where a client runs, which decides what it can reach besides the gate.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -48,7 +51,9 @@ pub struct Config {
     /// The client is attached: its session then belongs to another transport, goes
     /// on without it, and questions go to that door's person, not to the client.
     pub attached: Option<Arc<AttachedClient>>,
-    /// Shows a line to the person who started the gateway, and does not wait for
-    /// anybody to read it.
-    pub notify: fn(&str),
+    /// The state directory, by which a person finds what waits.
+    pub state: PathBuf,
+    /// Tells the person who started the gateway that a question waits, and at the gateway of which
+    /// state directory. It does not wait for anybody to read it.
+    pub announce: fn(&Question, &Path),
 }

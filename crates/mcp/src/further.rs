@@ -1,6 +1,6 @@
 //! Workspaces besides the one that a client is served: absolute paths alone lead to them.
 
-use std::{fmt, sync::Arc};
+use std::{fmt, path::PathBuf, sync::Arc};
 
 use crate::{gateway::Gateway, paths::Roots};
 
@@ -11,6 +11,8 @@ pub struct FurtherWorkspace {
     pub gateway: Arc<Gateway>,
     /// Its root under each of its names.
     pub roots: Roots,
+    /// Its state directory.
+    pub state: PathBuf,
 }
 
 impl fmt::Debug for FurtherWorkspace {

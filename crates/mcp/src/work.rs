@@ -13,10 +13,7 @@ use rmcp::{
 };
 use tokio::{sync::mpsc, task::JoinError};
 
-use crate::{
-    gateway::{Question, Refusal, Ticket},
-    model::Escaped,
-};
+use crate::gateway::{Refusal, Ticket};
 
 use super::{
     answer,
@@ -212,7 +209,11 @@ impl Server {
     /// Others go on while a person is asked.
     fn announce(&self, ticket: &Ticket, context: &RequestContext<RoleServer>) {
         self.under_way.leave_slot(&context.id);
-        (self.config.notify)(&announcement(ticket.question()));
+        let question = ticket.question();
+        let mut further = self.config.further.iter();
+        let asks = further.find(|one| one.gateway.workspace().root() == question.workspace);
+        let state = asks.map_or(&self.config.state, |further| &further.state);
+        (self.config.announce)(&question.for_sender(), state);
     }
 
     fn way(&self, context: &RequestContext<RoleServer>) -> Way {
@@ -244,16 +245,4 @@ fn complete(done: Result<CallToolResult, JoinError>) -> CallToolResponse {
         answer::said("the gate failed", &[])
     });
     CallToolResponse::Complete(result)
-}
-
-/// How a person answers who looks at the gate's messages.
-fn announcement(question: &Question) -> String {
-    format!(
-        "portcullis: waiting up to {} s for approval of {}; in a shell, `portcullis approve {}` \
-         or `portcullis approve --reject {}`",
-        question.timeout.as_secs(),
-        Escaped(&crate::question::what(&question.for_sender())),
-        question.id,
-        question.id,
-    )
 }

@@ -41,7 +41,7 @@ use crate::{
         session::session,
         stderr,
     },
-    cli::announcer::Announcer,
+    cli::announcer::{self, Announcer},
     commands::Registry,
     egress::Egress,
     mcp::{
@@ -188,7 +188,7 @@ impl Serving<'_> {
         let reached = |(started, workspace): (&Started, &protocol::Workspace)| {
             let gateway = Arc::clone(&started.gateway);
             let roots = Roots::new(gateway.workspace().root(), Some(&workspace.alias));
-            mcp::FurtherWorkspace { gateway, roots }
+            mcp::FurtherWorkspace { gateway, roots, state: started.state_path.clone() }
         };
         further.map(reached).collect()
     }
@@ -342,7 +342,8 @@ impl Serving<'_> {
             prompt: false,
             max_line: self.max_line(),
             attached: None,
-            notify: |line| errln!("{line}"),
+            state: started.state_path.clone(),
+            announce: announcer::announce,
         }
     }
 }

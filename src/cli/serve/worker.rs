@@ -32,6 +32,7 @@ use crate::{
         process,
         session::{random_id, session},
     },
+    cli::announcer,
     gateway::{Gateway, Numbers, Shares},
     mcp::{self, Name, Toolset},
     model::{AgentName, Door, Session},
@@ -376,7 +377,8 @@ impl Worker {
             prompt: !self.started.durable,
             max_line: self.started.max_line(),
             attached: None,
-            notify: |line| errln!("{line}"),
+            state: self.started.state_path.clone(),
+            announce: announcer::announce,
         }
     }
 }

@@ -81,7 +81,8 @@ impl Site {
             prompt: true,
             max_line: 1 << 20,
             attached: None,
-            notify: |_| {},
+            state: std::path::PathBuf::new(),
+            announce: |_, _| {},
         };
         let gateway = Arc::clone(&self.gateway);
         let stream = File::from(OwnedFd::from(theirs.try_clone().unwrap()));

@@ -157,6 +157,19 @@ fn a_person_is_asked_about_the_file_of_the_further_workspace() {
     run.end();
 }
 
+/// Its id alone was told, which `portcullis approve` looked for in the first workspace.
+#[test]
+fn a_question_about_a_further_workspace_did_not_say_how_to_find_it() {
+    let mut run = Run::start(users()[0], &[]);
+    let careful = run.lib("careful.txt");
+    run.calls(&json!([["write_file", {"path": careful, "content": "y"}]]));
+    run.client = None;
+    let ended = end(run.child);
+    let told = ended.stderr.lines().find(|line| line.contains("`portcullis approve "));
+    let state = told.and_then(|line| line.split_once(" --state "));
+    assert!(state.is_some_and(|(_, state)| state.contains("/lib-")), "{ended:?}");
+}
+
 #[test]
 fn the_tools_reach_a_further_workspace_by_absolute_paths() {
     let mut run = Run::start(users()[0], &[]);
