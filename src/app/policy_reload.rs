@@ -34,6 +34,11 @@ impl Reloading<'_> {
         })
     }
 
+    /// One of several, perhaps.
+    fn workspace(&self) -> String {
+        self.gateway.workspace().root().to_string_lossy().into_owned()
+    }
+
     fn take_up(&self, hash: [u8; 32], trigger: &str) -> Result<bool, (Option<String>, String)> {
         let taken = self.shared.take(hash);
         let taken = taken.map_err(|error| (None, format!("it did not arrive: {error}")))?;
@@ -64,8 +69,9 @@ impl Reloading<'_> {
         match self.gateway.reload(self.session, policy, trigger) {
             Ok(Some(receipt)) => {
                 errln!(
-                    "portcullis: policy `{}` version {version} is in force, record {}",
+                    "portcullis: policy `{}` version {version} is in force in `{}`, record {}",
                     Escaped(&name),
+                    Escaped(&self.workspace()),
                     receipt.seq
                 );
                 let policy = self.gateway.policy();
@@ -86,8 +92,9 @@ impl Reloading<'_> {
     pub(crate) fn refuse(&self, sha256: Option<&str>, why: &str, trigger: &str) {
         let policy = self.gateway.policy();
         errln!(
-            "portcullis: warning: the changed policy is not taken up: {}; version {} stays in \
-             force",
+            "portcullis: warning: the changed policy of `{}` is not taken up: {}; version {} \
+             stays in force",
+            Escaped(&self.workspace()),
             Escaped(why),
             policy.version()
         );

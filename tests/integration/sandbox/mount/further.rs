@@ -270,6 +270,12 @@ fn the_policy_of_a_further_workspace_is_taken_up_while_it_is_served() {
     std::fs::write(place.at("ws/over"), "").unwrap();
     let ended = end(child);
     assert_eq!((ended.code, ended.stdout.as_str()), (0, "secret\n"), "{ended:?}");
+    // Both were told without their workspace.
+    for (workspace, told) in [("lib", "is in force"), ("ws", "is not taken up")] {
+        let root = format!("`{}`", place.base().canonicalize().unwrap().join(workspace).display());
+        let is_told = |line: &str| line.contains(told) && line.contains(&root);
+        assert!(ended.stderr.lines().any(is_told), "{workspace} {ended:?}");
+    }
     let taken = policies(place.library_records());
     assert_eq!(taken.len(), 1, "{taken:?}");
     assert_eq!(taken[0]["facts"]["version"], 2, "{taken:?}");
