@@ -13,7 +13,7 @@ use std::{
 use rustix::{
     fs::{
         AtFlags, Dir, FlockOperation, Gid, Mode, OFlags, Uid, chmod, chownat, flock, fstat, mkdir,
-        open, openat, unlink, unlinkat,
+        open, openat, statat, unlink, unlinkat,
     },
     io::Errno,
     path::Arg,
@@ -135,11 +135,16 @@ fn is_locked(file: &OwnedFd) -> io::Result<bool> {
 
 /// Removes a home of which no program is left, and then its lock.
 fn remove(homes: &OwnedFd, name: &OsStr) -> io::Result<()> {
+    let is_gone = || matches!(statat(homes, name, AtFlags::SYMLINK_NOFOLLOW), Err(Errno::NOENT));
     match remove_tree(homes, name) {
-        Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
-        _ => {}
+        // It was not made, or another process removed it.
+        Err(error) if error.kind() == io::ErrorKind::NotFound && is_gone() => {}
+        removed => removed?,
     }
-    Ok(unlinkat(homes, lock_of(name), AtFlags::empty())?)
+    match unlinkat(homes, lock_of(name), AtFlags::empty()) {
+        Err(Errno::NOENT) => Ok(()),
+        unlinked => Ok(unlinked?),
+    }
 }
 
 /// A directory above the one that is being emptied.
@@ -199,7 +204,8 @@ fn next_directory(directory: &OwnedFd, next: &mut i64) -> io::Result<Option<CStr
 /// Removes what is no directory; false if it is one.
 fn is_unlinked(directory: &OwnedFd, name: &CStr) -> io::Result<bool> {
     match unlinkat(directory, name, AtFlags::empty()) {
-        Ok(()) => Ok(true),
+        // Another process may have removed it meanwhile.
+        Ok(()) | Err(Errno::NOENT) => Ok(true),
         Err(Errno::ISDIR) => Ok(false),
         Err(errno) => Err(errno.into()),
     }

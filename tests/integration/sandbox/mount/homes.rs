@@ -70,6 +70,21 @@ fn the_home_of_a_command_that_was_killed_goes_with_the_next_one() {
     }
 }
 
+/// What had gone already was told as what cannot be removed.
+#[test]
+fn a_home_that_was_removed_meanwhile_was_told_as_one_that_cannot_be() {
+    let place = Place::mounted(users()[0]);
+    let (child, _, _) = place.waiting(&[], "echo begun");
+    for path in place.homes() {
+        let is_lock = path.extension().is_some_and(|extension| extension == "lock");
+        let removed =
+            if is_lock { std::fs::remove_file(path) } else { std::fs::remove_dir_all(path) };
+        removed.unwrap();
+    }
+    let ended = over(child);
+    assert_eq!((ended.code, ended.stderr.contains("cannot remove")), (0, false), "{ended:?}");
+}
+
 /// One place was thought to be common to all sessions of an agent name.
 #[test]
 fn sessions_at_the_same_time_have_scratch_and_a_repository_of_their_own() {
