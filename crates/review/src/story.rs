@@ -95,6 +95,8 @@ pub struct Activity {
     pub failed: Paths,
     /// Questions to a person, by rule.
     pub asked: Paths,
+    /// Connections that were about to be made, to hosts with their ports in place of paths.
+    pub connected: Paths,
     /// How often directories, names and facts of files were looked at, on record.
     pub looked: u64,
     /// The rules that found something in contents, with how often.
@@ -157,6 +159,7 @@ enum What {
         findings: BTreeMap<String, u64>,
     },
     Repeats(Vec<(String, u64, u64)>),
+    Connection(String),
     Command {
         arguments: Vec<String>,
         is_own: bool,
@@ -245,6 +248,9 @@ fn what(record: &RecordView<'_>, command: Option<Vec<String>>) -> What {
     if let (Kind::Intent, Some(change)) = (record.kind, Change::of(record)) {
         return What::Change(Box::new(change));
     }
+    if record.op() == Some("connect") && record.kind == Kind::Intent {
+        return What::Connection(record.subject().unwrap_or_default().into_owned());
+    }
     if record.op() == Some("repeats") {
         let paths = record.facts.as_ref().and_then(|facts| facts.get("paths")?.as_array());
         let count = |entry: &Value, key: &str| entry.get(key).and_then(Value::as_u64).unwrap_or(0);
@@ -254,7 +260,8 @@ fn what(record: &RecordView<'_>, command: Option<Vec<String>>) -> What {
         };
         return What::Repeats(paths.into_iter().flatten().filter_map(repeat).collect());
     }
-    let path = record.path().or_else(|| (record.decision() == Some("deny")).then_some(""));
+    let path =
+        record.subject().or_else(|| (record.decision() == Some("deny")).then_some("".into()));
     if let (Kind::Decision, Some(op), Some(path)) = (record.kind, record.op(), path) {
         let rule = || record.rule().unwrap_or("-").to_owned();
         let word = match (record.decision(), record.result()) {
@@ -264,7 +271,7 @@ fn what(record: &RecordView<'_>, command: Option<Vec<String>>) -> What {
             (_, Some(result)) => Some(("failed", result.to_owned())),
         };
         let findings = findings(record);
-        return What::Request { op: op.to_owned(), path: path.to_owned(), word, findings };
+        return What::Request { op: op.to_owned(), path: path.into_owned(), word, findings };
     }
     let what = match (record.kind, record.op()) {
         (Kind::Decision, Some(op)) => op.to_owned(),
@@ -333,7 +340,7 @@ impl Telling {
                     self.commands.insert(*seq, arguments.clone());
                 }
             }
-            What::Change(_) | What::Request { .. } | What::Repeats(_) => {}
+            What::Change(_) | What::Request { .. } | What::Repeats(_) | What::Connection(_) => {}
         }
         let Some(place) = self.activity(&piece) else { return self.left_out += 1 };
         if let What::Change(change) = piece.what {
@@ -438,6 +445,7 @@ impl Activity {
             denied: Paths::default(),
             failed: Paths::default(),
             asked: Paths::default(),
+            connected: Paths::default(),
             looked: 0,
             findings: BTreeMap::new(),
         }
@@ -468,9 +476,12 @@ impl Activity {
                     None if matches!(op.as_str(), "read" | "grep") => {
                         self.read.add(&path, &op, 1, room);
                     }
+                    // The connection follows.
+                    None if op == "connect" => {}
                     None => self.looked += 1,
                 }
             }
+            What::Connection(host) => self.connected.add(&host, "connect", 1, room),
             What::Change(_) | What::Answer { .. } | What::Command { .. } | What::Note(_) => {}
         }
     }

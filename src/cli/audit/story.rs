@@ -120,6 +120,7 @@ fn activity_lines(activity: &Activity) -> String {
     line("changed", &activity.changed, false);
     line("denied", &activity.denied, true);
     line("asked", &activity.asked, true);
+    line("connected", &activity.connected, false);
     line("failed", &activity.failed, false);
     if !activity.findings.is_empty() {
         let rules = activity.findings.iter();
@@ -135,7 +136,7 @@ fn listed(paths: &Paths, is_rule: bool) -> String {
     let one = |((path, word), times): (&(String, String), &u64)| {
         let path = if path.is_empty() { "-" } else { path };
         let mut text = match (word.as_str(), is_rule) {
-            ("read" | "write", false) => Escaped(path).to_string(),
+            ("read" | "write" | "connect", false) => Escaped(path).to_string(),
             (word, false) => format!("{} [{}]", Escaped(path), Escaped(word)),
             (rule, true) => format!("{} by {}", Escaped(path), Escaped(rule)),
         };
@@ -182,7 +183,7 @@ fn activity_object(activity: &Activity) -> Value {
         "record": activity.records.0, "lastRecord": activity.records.1,
         "read": list(&activity.read, "op"), "changed": list(&activity.changed, "op"),
         "denied": list(&activity.denied, "rule"), "asked": list(&activity.asked, "rule"),
-        "failed": list(&activity.failed, "why"), "looked": activity.looked,
+        "failed": list(&activity.failed, "why"), "connected": list(&activity.connected, "op"), "looked": activity.looked,
         "findings": (!activity.findings.is_empty()).then_some(&activity.findings),
     })
 }

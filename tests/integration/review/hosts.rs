@@ -76,6 +76,9 @@ fn connections_are_found_and_told_by_host() {
     let shown = world.run(&["audit", "show", "--op", "connect"]).ok();
     assert_eq!(shown.text().matches("www.example.com:443").count(), 8, "{}", shown.text());
     let told = world.run(&["audit", "session", "session of codex"]).ok();
+    assert!(told.text().contains("connected www.example.com:443 (3 times)"), "{}", told.text());
+    assert!(told.text().contains("evil.example:443 by "), "{}", told.text());
+    let told = world.run(&["audit", "session", "session of codex", "--records"]).ok();
     assert!(told.text().contains("300 bytes out, 2000 in"), "{}", told.text());
     let csv = export(&world, "csv", &[]).ok();
     assert!(csv.text().contains("evil.example:443"), "{}", csv.text());
