@@ -182,7 +182,7 @@ check() {
     cargo clippy --workspace --all-targets --locked -- -D warnings
     cargo clippy --workspace --all-targets --features full --locked -- -D warnings
     say "the crates that can be built by themselves"
-    for crate in audit git policy search rpc fuse sandbox core policy-tools review mount mcp acp serve; do
+    for crate in audit git policy search rpc fuse sandbox core policy-tools review mount commands egress mcp acp serve; do
         cargo check -p "portcullis-$crate" --locked
     done
     say "dependencies"

@@ -193,10 +193,11 @@ impl World {
         records
     }
 
-    /// The last record of a request; what a mount left in scratch directories is told after it.
+    /// The last record of a request; what a mount left in scratch directories, and the end of a
+    /// prompt turn, are told after it.
     pub(crate) fn last(&self) -> Value {
         let mut requests = self.requests().into_iter();
-        requests.rfind(|record| record["op"] != "scratch").unwrap()
+        requests.rfind(|record| record["op"] != "scratch" && record["op"] != "acp.prompt").unwrap()
     }
 }
 

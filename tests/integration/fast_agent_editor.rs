@@ -85,6 +85,7 @@ fn requests(records: &[Value]) -> Vec<String> {
     records
         .iter()
         .filter(|record| record["op"].is_string() && record["kind"] != "outcome")
+        .filter(|record| record["op"] != "acp.prompt")
         // The agent looks at the gate's MCP server, too.
         .filter(|record| record["door"] == "acp")
         .map(|record| ["kind", "op", "decision"].map(|key| word(record, key)).join(" "))

@@ -188,7 +188,8 @@ fn a_full_log_stops_everything_until_a_restart_with_room() {
         // Whoever reads sees the old or the new file, whole.
         let now = world.read("a.txt");
         assert!(contents.iter().rev().take(2).any(|content| *content == now), "{now}");
-        stopped.insert(world.records().last().unwrap()["kind"].as_str().unwrap().to_owned());
+        let last = world.records().pop().unwrap();
+        stopped.insert(["kind", "op"].map(|member| last[member].to_string()));
 
         // Nothing is served any more: no read, no change, no listing of
         // denials, not even when there is room again.

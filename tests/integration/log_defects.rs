@@ -285,7 +285,10 @@ fn views_of_a_log_from_somebody_else_keep_a_bounded_part_of_it() {
     let log = world.state().join("audit");
     for (args, why) in [
         (&["export", "--format", "ocsf"][..], "too many changes wait for an answer"),
-        (&["session", "session", "--no-diff"], "the session has more records than are shown"),
+        (
+            &["session", "session", "--records", "--no-diff"],
+            "the session has more records than are shown",
+        ),
         (&["query", "--stats", "path"], "too many values to count them all"),
     ] {
         let out = fs::File::create(world.base().join("out")).unwrap();

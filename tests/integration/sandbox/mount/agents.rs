@@ -33,6 +33,19 @@ const FILES: [(&str, &str); 9] = [
     ("other/secret.txt", "marker-of-other\n"),
 ];
 
+/// Starts more processes than the sandbox may have, and gives them back.
+const BOMB: &str = "python3 -c '
+import subprocess
+children = []
+try:
+    while len(children) < 1000:
+        children.append(subprocess.Popen([\"sleep\", \"60\"], stdin=-3, stdout=-3, stderr=-3))
+except OSError:
+    print(\"bomb-stopped\")
+for child in children:
+    child.kill()
+'";
+
 /// What stands for the model's address.
 const MODEL: &str = "MODEL";
 
@@ -229,6 +242,7 @@ fn plan(place: &Place, has_file_tools: bool, canary: u16) -> Plan {
         ),
         ("connect", shell(&connect)),
         ("large", shell("truncate -s 10G large; ls large")),
+        ("bomb", shell(BOMB)),
         ("end", shell("echo the-end")),
     ]
 }
@@ -247,6 +261,7 @@ impl Place {
     /// `portcullis ARGS…` under the policy that is built in.
     fn with_agent(&self, agent: &Agent, model: &Model, args: &[&str]) -> Command {
         let options = ["--preset", agent.preset, "--agent-network", &model.port];
+        let options = [&options[..], &["--agent-limit", "processes=500"]].concat();
         let more: Vec<_> = agent.options.iter().map(String::as_str).collect();
         let (command, rest) = args.split_first().unwrap();
         let mut command = self.limited(&[&[*command], &options[..], &more, rest].concat());
@@ -312,6 +327,7 @@ fn fixes_a_test(agent: fn(As) -> Agent, who: As, way: &Way) {
         ("passes", "OK"),
         ("commit", "fixed"),
         ("commit", "Files that the policy shows"),
+        ("bomb", "bomb-stopped"),
     ] {
         assert!(result(step).contains(text), "{step}: {results:#?}");
     }
