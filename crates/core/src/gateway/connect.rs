@@ -81,7 +81,7 @@ pub enum EndReason {
     Closed,
     /// No connection could be made.
     Unreachable,
-    /// What was sent was not for the host that was asked for.
+    /// A request or a TLS name was for another host than the one asked for.
     Refused,
     /// A side sent nothing for too long.
     Timeout,
@@ -367,9 +367,11 @@ impl OpenConnection {
         let policy = request.gateway.policy();
         let mut denial = None;
         if !Arc::ptr_eq(&policy, &decided.0) {
-            let address = Some(self.address);
-            let decision = request.evaluate(&policy, address, &Reservations::default());
-            denial = decision.is_deny().then_some(decision);
+            let reservations = Reservations::default();
+            let decision = request.evaluate(&policy, Some(self.address), &reservations);
+            // An answer that was given holds for the policy of then.
+            let asks = reservations.asks();
+            denial = if decision.is_deny() { Some(decision) } else { asks.into_iter().next() };
             decided.0 = policy;
         }
         let limits = decided.0.network().limits();
@@ -412,6 +414,7 @@ impl OpenConnection {
         };
         if let (_, Some(denial)) = &*self.decided() {
             record::decide(&mut draft, denial);
+            draft.decision = Some("deny".to_owned());
             draft.result = Some(EndReason::Denied.as_str().to_owned());
         }
         Ok(request.gateway.ledger.complete(&self.receipt, draft)?)

@@ -233,6 +233,22 @@ fn a_connection_that_another_policy_denies_is_ended() {
     assert_eq!(house.records().pop().unwrap().draft.result.as_deref(), Some("denied"));
 }
 
+/// It went on, as if the answer that nobody gave had been yes.
+#[test]
+fn a_connection_about_which_another_policy_asks_is_ended() {
+    let house = House::new(SITES);
+    let connection = house.open("www.example.com:443", "1.1.1.1").unwrap();
+    let asks = "[[network.rules]]\nid = \"asks\"\neffect = \"ask\"\nhosts = [\"www.example.com\"]\nports = [443]\n";
+    house.gateway.reload(&session(), policy(2, asks), "test").unwrap();
+    assert_eq!(connection.account(0).unwrap_err().rule(), Some("asks"));
+    drop(connection);
+    let outcome = house.records().pop().unwrap().draft;
+    assert_eq!(
+        (outcome.decision.as_deref(), outcome.result.as_deref()),
+        (Some("deny"), Some("denied"))
+    );
+}
+
 #[test]
 fn every_intent_has_an_outcome_however_its_gateway_ends() {
     let house = House::new(SITES);
