@@ -105,7 +105,7 @@ impl RecordView<'_> {
         self.resolved().or_else(|| self.path())
     }
 
-    /// What the record is about: the path or, of a connection, `HOST:PORT`.
+    /// The subject of the record: the path or, of a connection, `HOST:PORT`.
     pub fn subject(&self) -> Option<Cow<'_, str>> {
         self.path().map(Cow::Borrowed).or_else(|| {
             let port = self.facts.as_ref()?.get("port")?.as_u64()?;

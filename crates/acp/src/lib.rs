@@ -1,7 +1,7 @@
 //! The Agent Client Protocol: a line proxy between an editor and an agent.
 //!
 //! Both speak JSON-RPC 2.0, one message per line (ACP v1, transport `stdio`).
-//! What passes, passes byte for byte, but for `initialize`, for the gate's own
+//! Messages that pass are passed byte for byte, but for `initialize`, for the gate's own
 //! entry among the MCP servers of a session, and for terminals in tool calls; what the agent may say to the editor is
 //! a short list, because editors run commands that agents name; `fs/*` is
 //! served by the gateway and never forwarded raw, and so is `terminal/*` where the policy allows it. What the editor attaches to

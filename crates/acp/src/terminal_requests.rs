@@ -21,7 +21,7 @@ use super::{
     render,
     sessions::Visit,
     terminal_content::{id_of, number_of},
-    terminals::{For, Terminals, Waiting},
+    terminals::{For, Terminals, WaitingRequest},
 };
 use crate::{count::count, gateway::Refusal, lock, model::Session};
 
@@ -207,7 +207,7 @@ impl Door<'_> {
         id: &Id,
         (number, for_what): (u64, For),
     ) {
-        let waiting = Waiting { session: visit.session.id.clone(), number, for_what };
+        let waiting = WaitingRequest { session: visit.session.id.clone(), number, for_what };
         terminals.wait(id, waiting);
     }
 
@@ -253,7 +253,7 @@ impl Door<'_> {
 }
 
 /// The answer to one who waited, and whether the command is of no use to anybody.
-fn answer(id: &Id, waiting: &Waiting, state: Option<State>) -> Option<(Vec<u8>, bool)> {
+fn answer(id: &Id, waiting: &WaitingRequest, state: Option<State>) -> Option<(Vec<u8>, bool)> {
     let failed = |why: &str| render::error(id, response::INTERNAL, why, None);
     match (waiting.for_what, state) {
         (_, None) => Some((failed("the terminal was released"), false)),

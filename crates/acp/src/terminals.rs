@@ -22,14 +22,14 @@ const MAX_WAITING: usize = 256;
 /// The terminals of a connection.
 pub(super) struct Terminals {
     pub(super) registry: Arc<Registry>,
-    pub(super) waiting: Mutex<HashMap<Id, Waiting>>,
+    pub(super) waiting: Mutex<HashMap<Id, WaitingRequest>>,
     /// Their output, as the editor is shown it.
     pub(super) content: TerminalContent,
     is_over: AtomicBool,
 }
 
 /// A request that waits for a command.
-pub(super) struct Waiting {
+pub(super) struct WaitingRequest {
     /// The session in the log.
     pub(super) session: String,
     pub(super) number: u64,
@@ -65,7 +65,7 @@ impl Terminals {
     }
 
     /// Has a request wait.
-    pub(super) fn wait(&self, id: &Id, waiting: Waiting) {
+    pub(super) fn wait(&self, id: &Id, waiting: WaitingRequest) {
         lock(&self.waiting).insert(id.clone(), waiting);
         self.registry.wake();
     }

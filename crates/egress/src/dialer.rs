@@ -42,15 +42,15 @@ impl fmt::Display for DialError {
     }
 }
 
-type Reply = (FromConnector, Option<OwnedFd>);
+type DialReply = (FromConnector, Option<OwnedFd>);
 
 /// The link.
 #[derive(Debug)]
 pub(crate) struct Dialer {
     socket: OwnedFd,
     next: AtomicU64,
-    /// Who waits for a reply; `None` once the connector is gone.
-    waiting: Mutex<Option<HashMap<Id, mpsc::Sender<Reply>>>>,
+    /// The orders that wait for a reply; `None` once the connector is gone.
+    waiting: Mutex<Option<HashMap<Id, mpsc::Sender<DialReply>>>>,
 }
 
 impl Dialer {
@@ -92,7 +92,7 @@ impl Dialer {
         let _ = rustix::net::shutdown(&self.socket, rustix::net::Shutdown::Both);
     }
 
-    fn order(&self, order: impl FnOnce(Id) -> ToConnector) -> Result<Reply, DialError> {
+    fn order(&self, order: impl FnOnce(Id) -> ToConnector) -> Result<DialReply, DialError> {
         let id = self.next.fetch_add(1, Ordering::Relaxed);
         let (reply, replied) = mpsc::channel();
         self.waiting().as_mut().ok_or(DialError::Gone)?.insert(id, reply);
@@ -120,7 +120,7 @@ impl Dialer {
         }
     }
 
-    fn waiting(&self) -> MutexGuard<'_, Option<HashMap<Id, mpsc::Sender<Reply>>>> {
+    fn waiting(&self) -> MutexGuard<'_, Option<HashMap<Id, mpsc::Sender<DialReply>>>> {
         self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

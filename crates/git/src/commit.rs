@@ -91,7 +91,7 @@ impl Commit {
         [&self.author, &self.committer, &self.message]
     }
 
-    /// Whether the message has a line like the trailers of an import.
+    /// True if the message has a line like the trailers of an import.
     pub(super) fn has_reserved_trailers(&self) -> bool {
         let is_reserved = |line: &str| line.trim_start().to_lowercase().starts_with(RESERVED);
         self.message.lines().any(is_reserved)

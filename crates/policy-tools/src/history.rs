@@ -20,7 +20,7 @@ const TELL: u64 = 1 << 20;
 pub struct Recorded<'a> {
     /// Its place in the log.
     pub seq: u64,
-    /// Who asked.
+    /// The agent that asked.
     pub agent: AgentName,
     /// What for.
     pub operation: OperationKind,
@@ -87,7 +87,7 @@ pub fn read_history(
 pub(crate) struct Connection {
     /// The place of the record in the log.
     pub(crate) seq: u64,
-    /// Who asked.
+    /// The agent that asked.
     pub(crate) agent: AgentName,
     /// The host and the port.
     pub(crate) connect: Connect,

@@ -24,7 +24,7 @@ pub struct NewHost {
     pub requests: u64,
     /// The record of the first of them.
     pub example: u64,
-    /// Who asked.
+    /// The agent that asked.
     pub agents: BTreeSet<String>,
 }
 

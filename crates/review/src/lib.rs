@@ -46,5 +46,5 @@ pub use origin::recorded_workspace;
 pub use scan::{Order, Scanned};
 pub use session::{Event, Patch, Patches, Session, SessionError, sessions};
 pub use stats::{Group, Stats};
-pub use story::{Activity, Note, Part as StoryPart, Paths, Story};
+pub use story::{Activity, Note, Paths, Story, StoryPart};
 pub use visible::visible_json;

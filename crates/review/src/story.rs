@@ -35,7 +35,7 @@ pub struct Story {
     /// The agent.
     pub agent: String,
     /// What happened, in the order of first records.
-    pub parts: Vec<Part>,
+    pub parts: Vec<StoryPart>,
     /// How many records were left out, for there were too many parts.
     pub left_out: u64,
     /// What could not be read.
@@ -44,7 +44,7 @@ pub struct Story {
 
 /// One part of it.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Part {
+pub enum StoryPart {
     /// Something that concerns the session.
     Note(Box<Note>),
     /// All that one party did, within a turn where there are any.
@@ -134,7 +134,7 @@ impl Paths {
 }
 
 /// One record, as far as the story needs it.
-struct Piece {
+struct StoryRecord {
     session: String,
     agent: String,
     seq: u64,
@@ -202,7 +202,7 @@ impl Story {
 
     /// Whether it begins with the start of its gateway.
     pub fn is_whole(&self) -> bool {
-        matches!(self.parts.first(), Some(Part::Note(note)) if note.what == "start")
+        matches!(self.parts.first(), Some(StoryPart::Note(note)) if note.what == "start")
     }
 }
 
@@ -216,7 +216,7 @@ fn arguments(record: &RecordView<'_>) -> Option<Vec<String>> {
     list.filter(|_| is_start).map(texts)
 }
 
-fn piece(record: &RecordView<'_>, bytes: usize) -> Option<Piece> {
+fn piece(record: &RecordView<'_>, bytes: usize) -> Option<StoryRecord> {
     let owned = |text: Option<&str>| text.unwrap_or_default().to_owned();
     let fact = |name: &str| record.facts.as_ref()?.get(name);
     let process = fact("process").and_then(|process| process.get("arguments")?.as_str());
@@ -225,7 +225,7 @@ fn piece(record: &RecordView<'_>, bytes: usize) -> Option<Piece> {
         Some(_) => Actor::Command(record.seq),
         None => Actor::of(record),
     };
-    Some(Piece {
+    Some(StoryRecord {
         session: record.session()?.to_owned(),
         agent: owned(record.agent()),
         seq: record.seq,
@@ -291,7 +291,7 @@ fn what(record: &RecordView<'_>, command: Option<Vec<String>>) -> What {
 /// A story that is being told.
 struct Telling {
     agent: String,
-    parts: Vec<Part>,
+    parts: Vec<StoryPart>,
     left_out: u64,
     /// How many bytes it may still keep.
     room: usize,
@@ -323,8 +323,8 @@ impl Telling {
         }
     }
 
-    fn take(&mut self, piece: Piece) {
-        let Piece { agent, seq, what, bytes, .. } = &piece;
+    fn take(&mut self, piece: StoryRecord) {
+        let StoryRecord { agent, seq, what, bytes, .. } = &piece;
         if self.agent.is_empty() {
             self.agent.clone_from(agent);
         }
@@ -351,7 +351,7 @@ impl Telling {
             self.open.insert(piece.seq, (place, piece.bytes, change));
             return;
         }
-        let Some(Part::Activity(activity)) = self.parts.get_mut(place) else { return };
+        let Some(StoryPart::Activity(activity)) = self.parts.get_mut(place) else { return };
         activity.take(piece.what, &mut self.room);
     }
 
@@ -366,12 +366,12 @@ impl Telling {
                 _ => note.turn = self.turn.take(),
             }
         }
-        if self.push(Part::Note(Box::new(note)), bytes).is_none() {
+        if self.push(StoryPart::Note(Box::new(note)), bytes).is_none() {
             self.left_out += 1;
         }
     }
 
-    fn push(&mut self, part: Part, bytes: usize) -> Option<usize> {
+    fn push(&mut self, part: StoryPart, bytes: usize) -> Option<usize> {
         if self.parts.len() >= MAX_PARTS || bytes > self.room {
             return None;
         }
@@ -381,7 +381,7 @@ impl Telling {
     }
 
     /// The place of what the party does in the turn that runs.
-    fn activity(&mut self, piece: &Piece) -> Option<usize> {
+    fn activity(&mut self, piece: &StoryRecord) -> Option<usize> {
         let actor = match (self.own, &piece.actor) {
             (Some(own), Actor::Process { .. }) => Actor::Command(own),
             (Some(own), Actor::Client(door)) if door == "mount" => Actor::Command(own),
@@ -393,12 +393,12 @@ impl Telling {
             Some(place) => *place,
             None => {
                 let activity = Activity::new(&key, self.command_of(&key.1), piece);
-                let place = self.push(Part::Activity(Box::new(activity)), piece.bytes)?;
+                let place = self.push(StoryPart::Activity(Box::new(activity)), piece.bytes)?;
                 self.places.insert(key, place);
                 place
             }
         };
-        let Some(Part::Activity(activity)) = self.parts.get_mut(place) else { return None };
+        let Some(StoryPart::Activity(activity)) = self.parts.get_mut(place) else { return None };
         activity.times.1.clone_from(t);
         activity.records.1 = seq;
         Some(place)
@@ -417,7 +417,7 @@ impl Telling {
     }
 
     fn settle(&mut self, place: usize, change: &Change) {
-        if let Some(Part::Activity(activity)) = self.parts.get_mut(place) {
+        if let Some(StoryPart::Activity(activity)) = self.parts.get_mut(place) {
             activity.settle(change, &mut self.room);
         }
     }
@@ -431,7 +431,11 @@ impl Telling {
 }
 
 impl Activity {
-    fn new((turn, actor): &(Option<u64>, Actor), command: Vec<String>, piece: &Piece) -> Self {
+    fn new(
+        (turn, actor): &(Option<u64>, Actor),
+        command: Vec<String>,
+        piece: &StoryRecord,
+    ) -> Self {
         let is_process = matches!(actor, Actor::Process { .. });
         Self {
             actor: actor.clone(),

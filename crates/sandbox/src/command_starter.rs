@@ -39,11 +39,11 @@ pub(super) struct CommandStarter {
     environment: Vec<(OsString, OsString)>,
     agent: Child,
     agent_ended: OwnedFd,
-    running: BTreeMap<u64, Started>,
+    running: BTreeMap<u64, StartedCommand>,
 }
 
 /// A command that was started.
-struct Started {
+struct StartedCommand {
     child: Child,
     pid: Pid,
     /// Readable when it has ended; gone when that was told.
@@ -151,7 +151,7 @@ impl CommandStarter {
         let child = started.spawn()?;
         let (pid, ended) = watched(&child)?;
         let id = child.id();
-        self.running.insert(number, Started { child, pid, ended: Some(ended) });
+        self.running.insert(number, StartedCommand { child, pid, ended: Some(ended) });
         Ok((id, output))
     }
 

@@ -70,12 +70,12 @@ pub(super) fn run(parent: u32) -> Result<u8, StageError> {
     let channel = Channel::from_stdin()?;
     let init = channel::take_stdout().map_err(failed("receive a channel"))?;
     match enter(&channel, Channel::from(init), parent) {
-        Ok(Entered::Starts(starter)) => {
+        Ok(StageEnd::Starts(starter)) => {
             // That it closes says that the agent runs.
             drop(channel);
             starter.run().map_err(failed("start commands"))
         }
-        Ok(Entered::NotExecuted(error)) => {
+        Ok(StageEnd::NotExecuted(error)) => {
             let errno = error.raw_os_error().unwrap_or(0);
             let _ = channel.send(&News::NotExecuted { errno }, &[]);
             Ok(if error.kind() == io::ErrorKind::NotFound { 127 } else { 126 })
@@ -88,14 +88,14 @@ pub(super) fn run(parent: u32) -> Result<u8, StageError> {
 }
 
 /// The outcome of the stage, if it does not become the agent.
-enum Entered {
+enum StageEnd {
     /// The agent is its child, and commands are to come.
     Starts(CommandStarter),
     /// The agent could not be executed, for this reason.
     NotExecuted(io::Error),
 }
 
-fn enter(channel: &Channel, init: Channel, parent: u32) -> Result<Entered, StageError> {
+fn enter(channel: &Channel, init: Channel, parent: u32) -> Result<StageEnd, StageError> {
     process::die_with(parent).map_err(failed("follow the init"))?;
     let (spec, mut streams) = channel.receive::<Enter>()?;
     let orders = if spec.commands { streams.pop().map(Channel::from) } else { None };
@@ -405,7 +405,7 @@ fn execute(
     spec: Enter,
     mut streams: Vec<OwnedFd>,
     orders: Option<(Channel, Channel)>,
-) -> Result<Entered, StageError> {
+) -> Result<StageEnd, StageError> {
     if spec.terminal
         && let Some(terminal) = streams.first()
     {
@@ -427,17 +427,17 @@ fn execute(
     let mut agent = Command::new(Path::new(&spec.program));
     agent.arg0(&spec.name).args(&spec.arguments).env_clear().envs(spec.environment.iter().cloned());
     agent.stdin(File::from(stdin)).stdout(File::from(stdout)).stderr(File::from(stderr));
-    let Some((orders, init)) = orders else { return Ok(Entered::NotExecuted(agent.exec())) };
+    let Some((orders, init)) = orders else { return Ok(StageEnd::NotExecuted(agent.exec())) };
     // This process lives beside the agent: what it holds is not the agent's.
     process::not_dumpable().map_err(failed("hide this process's memory"))?;
     channel::leave_stderr().map_err(failed("leave standard error"))?;
     let child = match agent.process_group(0).spawn() {
         Ok(child) => child,
-        Err(error) => return Ok(Entered::NotExecuted(error)),
+        Err(error) => return Ok(StageEnd::NotExecuted(error)),
     };
     init.send(&child.id(), &[])?;
     let starter = CommandStarter::new(orders, spec.environment, child);
-    Ok(Entered::Starts(starter.map_err(failed("watch the agent"))?))
+    Ok(StageEnd::Starts(starter.map_err(failed("watch the agent"))?))
 }
 
 #[cfg(test)]

@@ -36,7 +36,7 @@ impl SandboxCommands {
         leaders: Arc<CommandLeaders>,
     ) -> io::Result<Self> {
         let sandbox = Arc::new(sandbox::Commands::new(orders));
-        let orders = Orders { sandbox: Arc::clone(&sandbox), leaders: Arc::clone(&leaders) };
+        let orders = CommandOrders { sandbox: Arc::clone(&sandbox), leaders: Arc::clone(&leaders) };
         let registry = Arc::new(Registry::new(gateway, Box::new(orders)));
         let (followed, heard) = (Arc::clone(&sandbox), Arc::clone(&registry));
         let following = thread::Builder::new().name("commands".to_owned());
@@ -88,13 +88,13 @@ fn told<'a>(leaders: &CommandLeaders, number: u64, event: CommandEvent<'a>) -> c
     }
 }
 
-/// Orders to the process in the sandbox.
-struct Orders {
+/// CommandOrders to the process in the sandbox.
+struct CommandOrders {
     sandbox: Arc<sandbox::Commands>,
     leaders: Arc<CommandLeaders>,
 }
 
-impl Starter for Orders {
+impl Starter for CommandOrders {
     fn start(&self, number: u64, command: commands::CommandLine) -> Result<(), String> {
         let commands::CommandLine { program, arguments, environment, directory } = command;
         let command = sandbox::CommandLine { program, arguments, environment, directory };

@@ -105,7 +105,7 @@ pub(super) fn moved(
         Some(commits) => commits,
         None => {
             // A commit that git cannot read ends the list of all.
-            let mut history = History { objects, begun, parents: HashMap::new() };
+            let mut history = ReadableHistory { objects, begun, parents: HashMap::new() };
             let damaged = moved.extract_if(.., |_, tip| history.is_damaged(tip));
             refused.extend(damaged.map(|(name, _)| (name, DAMAGED)));
             listed(again, &moved, &starts).ok_or_else(|| unreadable("commits"))?
@@ -132,7 +132,7 @@ fn listed(
 }
 
 /// The commits of a repository in which some cannot be read.
-struct History<'a> {
+struct ReadableHistory<'a> {
     objects: &'a mut dyn Source,
     /// Those with which the session began.
     begun: HashSet<&'a ObjectId>,
@@ -140,7 +140,7 @@ struct History<'a> {
     parents: HashMap<ObjectId, Option<Vec<ObjectId>>>,
 }
 
-impl History<'_> {
+impl ReadableHistory<'_> {
     /// Whether a commit cannot be read that is in the history of this one since the session began.
     fn is_damaged(&mut self, tip: &ObjectId) -> bool {
         let (mut open, mut seen) = (vec![tip.clone()], HashSet::new());

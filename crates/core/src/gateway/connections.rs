@@ -1,7 +1,7 @@
-//! Counts of each session's connections and of what it has sent to each host, held against
+//! SessionCounts of each session's connections and of what it has sent to each host, held against
 //! the policy's `[network.limits]`.
 //!
-//! Counts live as long as the gateway does and in memory alone.
+//! SessionCounts live as long as the gateway does and in memory alone.
 
 use std::{
     collections::HashMap,
@@ -19,10 +19,10 @@ const MAX_HOSTS: usize = 4096;
 
 /// The connections of all sessions.
 #[derive(Debug, Default)]
-pub(super) struct Connections(Mutex<HashMap<String, Counts>>);
+pub(super) struct Connections(Mutex<HashMap<String, SessionCounts>>);
 
 #[derive(Debug, Default)]
-struct Counts {
+struct SessionCounts {
     open: u64,
     sent: HashMap<Host, u64>,
 }
@@ -70,14 +70,14 @@ impl Connections {
         self.lock().remove(session);
     }
 
-    fn lock(&self) -> MutexGuard<'_, HashMap<String, Counts>> {
+    fn lock(&self) -> MutexGuard<'_, HashMap<String, SessionCounts>> {
         // Plain numbers: whatever a panic elsewhere left is whole.
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 impl Slot {
-    /// Counts bytes that are about to be sent.
+    /// SessionCounts bytes that are about to be sent.
     ///
     /// # Errors
     /// A denial when that is more than the session may send to the host; nothing is counted then.

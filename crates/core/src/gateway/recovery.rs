@@ -97,7 +97,7 @@ pub(super) fn run(gateway: &Gateway) -> Result<usize, RecoveryError> {
     Ok(count)
 }
 
-/// Whether an intent is that of a connection, of which nothing is left.
+/// True for the intent of a connection, of which nothing is left.
 fn is_connection(intent: &AuditRecord) -> bool {
     intent.draft.op.as_deref() == Some(OperationKind::Connect.as_str())
 }

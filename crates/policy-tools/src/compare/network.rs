@@ -29,7 +29,7 @@ pub(super) fn compare(changes: &mut Changes, old: &Network, new: &Network) {
     changes.push("network.rules", only(&before, &after), only(&after, &before), opens);
 }
 
-/// Whether `rule` lets through no more than the rule `before` did.
+/// True if `rule` lets through no more than the rule `before` did.
 fn is_covered(rule: &NetworkRule, before: &NetworkRule) -> bool {
     let has = |host: &HostPattern| before.hosts.iter().any(|own| own.covers(host));
     let has_ports = match (&before.ports, &rule.ports) {
