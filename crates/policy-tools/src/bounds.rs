@@ -1,8 +1,8 @@
-//! Allowances of policies that are made of several files.
+//! Allowances of policies that consist of several files.
 //!
-//! Every file that bounds must allow, so a file opens nothing by itself: the new policy
-//! allows what all its bounds let through. That certainly was allowed before if each bound
-//! of the old policy covers one of the new.
+//! Every file that bounds a question must allow it, so one file alone opens nothing: a policy
+//! allows the intersection of its bounds. A path that the new policy allows was certainly allowed
+//! before if each bound of the old policy covers one of the new.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -15,7 +15,7 @@ use crate::{
 
 type Allowance<'a> = (&'a Statement, &'a PathPattern);
 
-/// The patterns of the new policy that are not certain to have been open before.
+/// Returns the patterns of the new policy that are not certain to have been open before.
 pub(super) fn opening_patterns<'a>(
     old: &'a [OutlineFile],
     new: &'a [OutlineFile],
@@ -24,7 +24,7 @@ pub(super) fn opening_patterns<'a>(
     for operation in OperationKind::ALL {
         for access in Access::ALL {
             let (before, after) = (bounds(old, operation, access), bounds(new, operation, access));
-            // Where nothing bounds, nothing is allowed.
+            // Without a bound nothing is allowed.
             if after.is_empty() {
                 continue;
             }
@@ -41,7 +41,7 @@ pub(super) fn opening_patterns<'a>(
     found.into_values().collect()
 }
 
-/// What each file that bounds the question allows of it.
+/// Returns for each file that bounds the question the patterns that the file allows.
 fn bounds(
     files: &[OutlineFile],
     operation: OperationKind,
@@ -62,8 +62,7 @@ fn bounds(
     allowances.collect()
 }
 
-/// The patterns of `file` that `bound` is not certain to cover, where both are about the
-/// same question.
+/// Returns the patterns of `file` that `bound` is not certain to cover for the same question.
 fn uncovered<'a>(file: &[Allowance<'a>], bound: &[Allowance<'_>]) -> Vec<&'a PathPattern> {
     let words: BTreeSet<String> =
         bound.iter().map(|(statement, pattern)| word(statement, pattern)).collect();
@@ -76,7 +75,7 @@ fn uncovered<'a>(file: &[Allowance<'a>], bound: &[Allowance<'_>]) -> Vec<&'a Pat
     file.iter().filter(|allowance| !covered(allowance)).map(|(_, pattern)| *pattern).collect()
 }
 
-/// The extensions that are not certain to stay closed, in words.
+/// Describes the extensions that are not certain to stay denied.
 pub(super) fn opening_denied_extensions(old: &[OutlineFile], new: &[OutlineFile]) -> Vec<String> {
     let denied = |files: &[OutlineFile]| -> BTreeSet<String> {
         let statements = files.iter().flat_map(|file| &file.statements);
@@ -87,8 +86,8 @@ pub(super) fn opening_denied_extensions(old: &[OutlineFile], new: &[OutlineFile]
     before.difference(&after).map(|extension| format!("extensions.deny {extension}")).collect()
 }
 
-/// The lists of extensions that are not certain to let through no more than before, in
-/// words: for each old list there must be a new one that lets through no other.
+/// Describes the lists of extensions that may allow more than before. For each old list a new one
+/// must exist that allows no more.
 pub(super) fn opening_allowed_extensions(old: &[OutlineFile], new: &[OutlineFile]) -> Vec<String> {
     let mut found = BTreeSet::new();
     for access in Access::ALL {
@@ -98,7 +97,7 @@ pub(super) fn opening_allowed_extensions(old: &[OutlineFile], new: &[OutlineFile
             let rules = rules(bounding, access);
             let more = after.iter().map(|(file, list)| {
                 let extensions = list.difference(&bound).map(|extension| (*extension).to_owned());
-                // A rule of the same file allows whatever the extension is.
+                // A rule of the same file allows paths of every extension.
                 let rules = uncovered(&self::rules(file, access), &rules);
                 extensions.chain(rules.into_iter().map(|rule| rule.text.clone())).collect()
             });
@@ -109,7 +108,7 @@ pub(super) fn opening_allowed_extensions(old: &[OutlineFile], new: &[OutlineFile
     found.into_iter().collect()
 }
 
-/// Each file with a list of extensions for `access`, and the list.
+/// Returns each file with a list of extensions for `access`, and the list.
 fn lists(files: &[OutlineFile], access: Access) -> Vec<(&OutlineFile, BTreeSet<&str>)> {
     let kind = StatementKind::AllowedExtensions(access);
     let is = |said: &&Statement| said.kind == kind;
@@ -121,7 +120,7 @@ fn extensions(statement: &Statement) -> impl Iterator<Item = &str> {
     statement.extensions.iter().map(|(extension, _)| extension.as_str())
 }
 
-/// The `allow` rules of a file that are about `access`.
+/// Returns the patterns of a file's `allow` rules about `access`.
 fn rules(file: &OutlineFile, access: Access) -> Vec<Allowance<'_>> {
     let asked = |statement: &&Statement| {
         statement.kind == StatementKind::Rule(Effect::Allow)

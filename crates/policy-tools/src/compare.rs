@@ -1,5 +1,5 @@
-//! How the settings of two policies differ, and which of them open something:
-//! what a comparison of decisions on paths cannot see.
+//! Comparison of the settings of two policies: the differences, and which of them open something. A
+//! comparison of decisions on paths does not see these.
 
 mod network;
 
@@ -25,13 +25,13 @@ pub struct SettingChange {
     pub old: String,
     /// The new value in words.
     pub new: String,
-    /// Whether the new value lets through what the old one did not.
+    /// True if the new value allows requests that the old one did not.
     pub opens: bool,
-    /// Whether requests are decided by it; what is not neither opens nor closes.
+    /// True if requests are decided by it; other settings neither open nor close anything.
     pub decides: bool,
 }
 
-/// The change of the mode that is called `key`, if there is one.
+/// Returns the change of the mode that is called `key`, if there is one.
 pub fn compare_modes(key: &'static str, old: Mode, new: Mode) -> Option<SettingChange> {
     (old != new).then(|| SettingChange {
         key,
@@ -42,7 +42,7 @@ pub fn compare_modes(key: &'static str, old: Mode, new: Mode) -> Option<SettingC
     })
 }
 
-/// The settings that differ between `old` and `new`, without the mode.
+/// Returns the settings that differ between `old` and `new`, except for the mode.
 pub fn compare_settings(old: &Policy, new: &Policy) -> Vec<SettingChange> {
     let mut changes = Changes(Vec::new());
     // Every field is named, so that none is forgotten when one is added.
@@ -87,7 +87,7 @@ pub fn compare_settings(old: &Policy, new: &Policy) -> Vec<SettingChange> {
     changes.ordered("git.history", history.value, now.history.value, |value| {
         if value == History::Deny { "deny" } else { "allow" }.to_owned()
     });
-    // Whoever waits longer still waits for a person, who decides.
+    // A longer timeout opens nothing: the operator still decides.
     changes.beside(
         "limits.approvalTimeout",
         time(approval_timeout.value),
@@ -111,14 +111,14 @@ impl Changes {
         }
     }
 
-    /// A setting by which nothing is decided.
+    /// Adds a setting that decides nothing.
     fn beside(&mut self, key: &'static str, old: String, new: String) {
         if old != new {
             self.0.push(SettingChange { key, old, new, opens: false, decides: false });
         }
     }
 
-    /// A setting of which the greater value is the laxer one.
+    /// Adds a setting whose greater value is the laxer one.
     fn ordered<T: Ord + Copy>(
         &mut self,
         key: &'static str,
@@ -144,7 +144,7 @@ impl Changes {
     }
 
     fn list(&mut self, key: &'static str, old: &[String], new: &[String]) {
-        // A directory opens what lies in it.
+        // A directory opens everything beneath it.
         let within =
             |item: &String| old.iter().any(|known| std::path::Path::new(item).starts_with(known));
         let opens = !new.iter().all(within);
@@ -164,7 +164,7 @@ impl Changes {
     }
 
     fn secrets(&mut self, old: &Policy, new: &Policy) {
-        // Without rules nothing is found.
+        // Without rules there are no findings.
         let said = |policy: &Policy| match policy.secrets() {
             Some(secrets) => secrets.strictness(),
             None => (OnRead::Warn, OnWrite::Warn, BTreeSet::new()),
@@ -172,14 +172,13 @@ impl Changes {
         let ((read, write, rules), (read_now, write_now, rules_now)) = (said(old), said(new));
         self.ordered("secrets.onRead", read, read_now, |word| word.as_str().to_owned());
         self.ordered("secrets.onWrite", write, write_now, |word| word.as_str().to_owned());
-        // Whatever takes longer is denied. Without rules nothing takes any time.
+        // A scan that exceeds the time is denied. Without rules nothing is scanned.
         let most = |policy: &Policy| policy.secrets().map(Secrets::max_scan_time);
         let word = |most: Option<Duration>| most.map_or("none".to_owned(), time);
         let (most, most_now) = (most(old), most(new));
         let opens = most.is_some_and(|old| most_now.is_none_or(|new| new > old));
         self.push("secrets.maxScanTime", word(most), word(most_now), opens);
-        // A rule that changed is one that is gone: that it finds no less is not to be
-        // told from its expression.
+        // A changed rule counts as removed: its expression does not show that it finds no less.
         let gone: BTreeSet<&str> = rules.difference(&rules_now).map(|(id, _)| &**id).collect();
         let added: BTreeSet<&str> = rules_now.difference(&rules).map(|(id, _)| &**id).collect();
         let kept = |id: &&str| rules_now.iter().any(|(now, _)| now == id);
@@ -209,7 +208,7 @@ impl Changes {
             lists => lists.iter().map(|list| list.join(", ")).collect::<Vec<_>>().join(" and "),
         };
         let (before, after) = (paths(old), paths(new));
-        // What was scratch before stays, or is less; anything else may be more.
+        // Each old list must have a new one without other patterns; all else may be more.
         let narrows = after.is_empty()
             || before.iter().all(|list| {
                 after.iter().any(|new| new.iter().all(|pattern| list.contains(pattern)))
@@ -236,7 +235,7 @@ impl Changes {
         }
     }
 
-    /// A bound; without it, there is none.
+    /// Adds a limit; `None` stands for unlimited.
     fn limit(&mut self, key: &'static str, old: Option<u64>, new: Option<u64>) {
         let word = |most: Option<u64>| most.map_or("none".to_owned(), |most| most.to_string());
         let opens = old.is_some_and(|old| new.is_none_or(|new| new > old));
@@ -363,7 +362,7 @@ mod tests {
         assert_eq!(changes(&long, &short), [("secrets.maxScanTime", false)]);
         // The default is ten seconds.
         assert_eq!(changes(&looks(""), &long), [("secrets.maxScanTime", true)]);
-        // What is never looked at takes no time.
+        // Without rules a scan takes no time.
         assert!(changes(&short, "").contains(&("secrets.maxScanTime", true)));
         assert!(changes("", &short).contains(&("secrets.maxScanTime", false)));
         assert_eq!(changes("", "[secrets]\nmaxScanTime = \"1s\"\n"), []);

@@ -1,7 +1,7 @@
-//! One sentence for each key of a policy file: what an editor shows beside it.
-//! The reference is docs/policy.md.
+//! Descriptions of the keys of a policy file, one sentence each, as editors show them. The
+//! reference is docs/policy.md.
 
-/// The sentence for the key at `path`, such as `files.maxReadSize`.
+/// Returns the sentence for the key at `path`, such as `files.maxReadSize`.
 pub(super) fn description(path: &str) -> Option<&'static str> {
     DESCRIPTIONS.iter().find(|(known, _)| *known == path).map(|(_, text)| *text)
 }

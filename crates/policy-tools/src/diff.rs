@@ -1,10 +1,9 @@
-//! `policy diff`: what becomes allowed or denied when one policy takes the
-//! place of another.
+//! `policy diff`: the decisions that change when one policy replaces another.
 //!
-//! Both are asked every question about every entry of the tree; about an
-//! example of every pattern that either has, since what a pattern opens need
-//! not exist yet, and where nothing opens about more of them; and about recorded
-//! requests. Settings are compared value by value.
+//! Both policies decide every question about every entry of the tree, about an example of every
+//! pattern of either, and about recorded requests. Examples are needed since a pattern may open
+//! paths that do not exist yet; where they show no opening, more of them are tried. Settings are
+//! compared value by value.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -28,14 +27,14 @@ use crate::{
     policy::{Decision, Mode, Object, ObjectKind, Policy},
 };
 
-/// Entries that are asked about before somebody is told.
+/// Number of entries between two reports of progress.
 const TELL: usize = 1024;
 
-/// A policy with what its files say.
+/// A policy and the outline of its files.
 #[derive(Debug, Clone, Copy)]
 pub struct Side<'a> {
-    /// The policy as it enforces: what observe mode lets through is no
-    /// difference of two policies.
+    /// The policy as it enforces: requests that only observe mode allows are no difference between
+    /// two policies.
     pub policy: &'a Policy,
     /// Its mode.
     pub mode: Mode,
@@ -45,47 +44,47 @@ pub struct Side<'a> {
     pub outline: &'a [OutlineFile],
 }
 
-/// How two policies differ.
+/// The differences between two policies.
 #[derive(Debug, Clone, Default)]
 pub struct Diff {
-    /// What is decided differently: what opens first, reading before all else.
+    /// The paths that are decided differently: openings first, reading before other accesses.
     pub changes: Vec<Change>,
-    /// The settings that differ; and where nothing else opens, under the keys `denials`,
-    /// `exceptions` and `allowances`, the patterns for which that is not certain.
+    /// The settings that differ. Where nothing else opens, also the patterns that are not certain
+    /// to open nothing, under the keys `denials`, `exceptions` and `allowances`.
     pub settings: Vec<SettingChange>,
-    /// The agents that were asked for: each that either policy names, and one
-    /// that none does.
+    /// The agents that were compared: each one that either policy names, and one that neither
+    /// names.
     pub agents: Vec<String>,
-    /// Entries of the tree that were asked about.
+    /// Number of entries of the tree that were compared.
     pub entries: usize,
-    /// Entries of the tree that no gate serves.
+    /// Number of entries of the tree that no gateway serves.
     pub not_served: u64,
-    /// Example paths that were asked about.
+    /// Number of example paths that were compared.
     pub examples: usize,
-    /// Whether there were more example paths than can be asked about.
+    /// True if there were more example paths than the maximum.
     pub examples_cut: bool,
-    /// Recorded requests that were asked about.
+    /// Number of recorded requests that were compared.
     pub requests: u64,
 }
 
 /// One path that is decided differently.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Change {
-    /// Whether it becomes allowed.
+    /// True if it becomes allowed.
     pub opens: bool,
-    /// What about.
+    /// The access that is decided differently.
     pub access: Access,
     /// The operations with this access that change.
     pub operations: Vec<&'static str>,
-    /// Whether these are all that there are for such an entry.
+    /// True if these are all operations that exist for such an entry.
     pub whole: bool,
     /// The path.
     pub path: WorkspacePath,
     /// The new path of a recorded rename.
     pub to: Option<WorkspacePath>,
-    /// For whom: some of [`Diff::agents`]; empty for all of them.
+    /// The agents concerned, some of [`Diff::agents`]; empty for all of them.
     pub agents: Vec<String>,
-    /// How the path came to be asked about.
+    /// The origin of the path.
     pub seen: Seen,
     /// The old decision.
     pub old: Decision,
@@ -93,24 +92,24 @@ pub struct Change {
     pub new: Decision,
 }
 
-/// How a path came to be asked about.
+/// Origins of a compared path.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Seen {
-    /// It is in the tree.
+    /// An entry of the tree.
     Tree,
-    /// It was asked for: the first record and how many there are.
+    /// Requests in the log.
     Log {
-        /// The first record.
+        /// The index of the first record.
         first: u64,
-        /// How many there are.
+        /// The number of records.
         records: u64,
     },
-    /// A pattern matches it; nothing is there.
+    /// An example of a pattern; no such entry exists.
     Example,
 }
 
 impl Diff {
-    /// Whether anything opens.
+    /// True if anything opens.
     pub fn opens(&self) -> bool {
         self.changes.iter().any(|change| change.opens)
             || self.settings.iter().any(|setting| setting.opens)
@@ -120,7 +119,7 @@ impl Diff {
 /// Compares two policies over `tree` and over the requests of `log`.
 ///
 /// # Errors
-/// When the log cannot be read.
+/// If the log cannot be read.
 pub fn diff(
     old: Side<'_>,
     new: Side<'_>,
@@ -167,7 +166,7 @@ pub fn diff(
         }
     }
     if !collected.opens() && !found.settings.iter().any(|setting| setting.opens) {
-        // Patterns that differ may have the same examples.
+        // Different patterns may have the same examples.
         let letters = letters(outlines());
         let (more, cut) = variants(old.outline, new.outline, &letters);
         found.examples_cut |= cut;
@@ -178,7 +177,7 @@ pub fn diff(
             .filter(|path| !known.contains(path) && !examples.contains(path))
             .collect();
         found.examples += more.len();
-        // For the first agents the examples were asked about.
+        // The examples have been compared for the first agents already.
         let asks = agents.iter().map(|agent| (agent, None));
         let asks = asks.chain(new_agents.iter().map(|agent| (agent, Some(&examples))));
         watch.begin(
@@ -195,7 +194,7 @@ pub fn diff(
         }
         closer.0.retain(|_, change| change.opens);
         if !closer.opens() {
-            // Examples are no proof.
+            // Examples prove nothing about other paths.
             found.settings.extend(unproven(old.outline, new.outline));
         }
         collected.0.extend(closer.0);
@@ -210,7 +209,7 @@ pub fn diff(
     Ok(found)
 }
 
-/// What is told apart in a comparison.
+/// The properties by which changes are distinguished.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 struct ChangeKey {
     closes: bool,
@@ -229,7 +228,7 @@ impl Collected {
         self.0.values().any(|change| change.opens)
     }
 
-    /// Asks about what could be at a path: a file and a directory.
+    /// Compares the decisions on a path as a file and as a directory.
     fn example(&mut self, old: &Policy, new: &Policy, agent: &AgentName, path: &WorkspacePath) {
         for kind in [ObjectKind::File, ObjectKind::Directory] {
             let object = Object { kind, links: 1, through_symlink: false };
@@ -293,7 +292,7 @@ impl Collected {
         request: &super::history::Recorded<'_>,
         known: &BTreeSet<&WorkspacePath>,
     ) {
-        // The tree has answered for what is there, but for renames as a whole.
+        // Existing entries were compared with the tree, except for renames, which have two paths.
         if request.to.is_none() && known.contains(&request.path) {
             return;
         }
@@ -324,7 +323,7 @@ impl Collected {
             path: change.path.clone(),
             to: change.to.clone(),
             rules: (change.old.rule().to_owned(), change.new.rule().to_owned()),
-            // An example is asked about as a file and as a directory.
+            // An example is compared as a file and as a directory.
             operations: match change.seen {
                 Seen::Example => Vec::new(),
                 _ => change.operations.clone(),

@@ -1,5 +1,4 @@
-//! Paths made from patterns: what a policy says of them is what it says of
-//! files that are not there yet.
+//! Example paths of patterns, which show the decisions on files that do not exist yet.
 
 use std::collections::BTreeSet;
 
@@ -9,10 +8,10 @@ use crate::{
     policy::Effect,
 };
 
-/// Most characters that are tried where a pattern has one.
+/// Maximum number of characters that are tried in place of one character of a pattern.
 const MAX_LETTERS: usize = 32;
 
-/// The directories in which statements allow anything, the root first.
+/// Returns the directories in which statements allow anything, the root first.
 pub(super) fn places<'a>(
     statements: impl Iterator<Item = &'a Statement>,
 ) -> BTreeSet<WorkspacePath> {
@@ -25,13 +24,13 @@ pub(super) fn places<'a>(
         .collect()
 }
 
-/// Whether a statement allows paths.
+/// True if a statement allows paths.
 pub(super) fn allows(statement: &Statement) -> bool {
     matches!(statement.kind, StatementKind::AllowedPaths(_) | StatementKind::Rule(Effect::Allow))
 }
 
-/// The examples of a pattern, with `any` where any name would do; of one that
-/// holds at any depth also in each of `places`.
+/// Returns the examples of a pattern, with `any` in place of every wildcard name. For a pattern
+/// that applies at any depth, examples in each of `places` are added.
 pub(super) fn examples_in(
     pattern: &PathPattern,
     any: &str,
@@ -48,7 +47,7 @@ pub(super) fn examples_in(
     examples
 }
 
-/// Characters that tell the classes in patterns of paths and agents apart.
+/// Returns characters that distinguish the character classes in patterns of paths and agents.
 pub(super) fn letters<'a>(files: impl Iterator<Item = &'a OutlineFile>) -> Vec<char> {
     let mut letters = BTreeSet::new();
     for statement in files.flat_map(|file| &file.statements) {
@@ -65,7 +64,7 @@ fn agent_patterns(statement: &Statement) -> impl Iterator<Item = PathPattern> {
     statement.agent_names.iter().filter_map(|text| PathPattern::allowing(text).ok())
 }
 
-/// More agents that patterns of agents match.
+/// Returns further agents that patterns of agents match.
 pub(super) fn agent_variants<'a>(
     files: impl Iterator<Item = &'a OutlineFile>,
     letters: &[char],
@@ -73,12 +72,12 @@ pub(super) fn agent_variants<'a>(
     let patterns = files.flat_map(|file| &file.statements).flat_map(agent_patterns);
     let names = patterns.flat_map(|pattern| pattern.variants("x", letters).collect::<Vec<_>>());
     let names = names.map(|name| name.as_str().to_owned());
-    // Whom all patterns leave out is somebody, too.
+    // Agents that no pattern matches are compared, too.
     let names = names.chain(letters.iter().map(char::to_string));
     names.filter_map(|name| name.parse().ok()).collect()
 }
 
-/// The agents that the files tell apart, and one that they do not.
+/// Returns the agents that the files distinguish, and one that they do not name.
 pub(super) fn agents<'a>(files: impl Iterator<Item = &'a OutlineFile>) -> BTreeSet<AgentName> {
     let named = files
         .flat_map(|file| &file.statements)

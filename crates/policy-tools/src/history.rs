@@ -1,4 +1,4 @@
-//! The requests that a log holds. Whether the log is intact is the business of `audit verify`.
+//! Requests in a log. Integrity is the subject of `audit verify`.
 
 use std::io;
 
@@ -12,27 +12,27 @@ use crate::{
     policy::{Decision, Policy},
 };
 
-/// Bytes that are read before somebody is told.
+/// Number of bytes between two reports of progress.
 const TELL: u64 = 1 << 20;
 
 /// One recorded request.
 #[derive(Debug)]
 pub struct Recorded<'a> {
-    /// Its place in the log.
+    /// The index of its record.
     pub seq: u64,
-    /// The agent that asked.
+    /// The agent that sent it.
     pub agent: AgentName,
-    /// What for.
+    /// The operation.
     pub operation: OperationKind,
-    /// The path as it was asked for.
+    /// The path in the request.
     pub path: WorkspacePath,
     /// The new path of a rename.
     pub to: Option<WorkspacePath>,
-    /// The canonical path, where links made it another one.
+    /// The canonical path, if links made it a different one.
     pub resolved: Option<WorkspacePath>,
-    /// What was decided: `allow`, `deny` or `ask`.
+    /// The decision: `allow`, `deny` or `ask`.
     pub decision: &'a str,
-    /// Whether it was let through only because the policy observed.
+    /// True if it was allowed only because the policy was in observe mode.
     pub would_deny: bool,
     /// The rule that decided.
     pub rule: &'a str,
@@ -40,25 +40,24 @@ pub struct Recorded<'a> {
     pub policy: Option<&'a str>,
 }
 
-/// What was read.
+/// Numbers of the records that were read.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Count {
-    /// Records of any kind in the time asked for.
+    /// Records of any kind in the period.
     pub records: u64,
-    /// Requests among them that a policy can be asked about.
+    /// Requests among them that a policy can decide again.
     pub requests: u64,
     /// Requests that never became an operation, such as malformed ones.
     pub malformed: u64,
-    /// Lines that are no records.
+    /// Lines that are not records.
     pub damaged: u64,
 }
 
-/// Reads the log in `directory` from its first record, or from the time
-/// `since` on (in the form of a record's `t`), and shows each request to
-/// `visit`. Tells `watch` how far it is.
+/// Reads the log in `directory` from its first record, or from the time `since` (in the form of a
+/// record's `t`), and passes each request to `visit`. Reports progress to `watch`.
 ///
 /// # Errors
-/// When the log cannot be read.
+/// If the log cannot be read.
 pub fn read_history(
     directory: &Directory,
     since: Option<&str>,
@@ -85,20 +84,20 @@ pub fn read_history(
 /// One recorded decision on a connection.
 #[derive(Debug)]
 pub(crate) struct Connection {
-    /// The place of the record in the log.
+    /// The index of its record.
     pub(crate) seq: u64,
-    /// The agent that asked.
+    /// The agent that sent it.
     pub(crate) agent: AgentName,
     /// The host and the port.
     pub(crate) connect: Connect,
-    /// Whether it was denied, or let through only because the policy observed.
+    /// True if it was denied, or allowed only because the policy was in observe mode.
     pub(crate) is_denied: bool,
 }
 
 /// Reads the decisions on connections as [`read_history`] reads those on paths.
 ///
 /// # Errors
-/// When the log cannot be read.
+/// If the log cannot be read.
 pub(crate) fn read_connections(
     directory: &Directory,
     since: Option<&str>,
@@ -128,7 +127,7 @@ fn is_connection(op: Option<&str>) -> bool {
     op == Some(OperationKind::Connect.as_str())
 }
 
-/// The host and the port that a record names.
+/// Returns the host and the port that a record names.
 fn target(draft: &Draft) -> Option<Connect> {
     let facts = draft.facts.as_ref()?;
     let host = Host::parse(facts.get("host")?.as_str()?).ok()?;
@@ -150,7 +149,7 @@ fn read_line(
         return;
     }
     count.records += 1;
-    // An outcome repeats what its intent said.
+    // An outcome repeats the request of its intent.
     if !matches!(record.kind, Kind::Decision | Kind::Intent) {
         return;
     }
@@ -165,9 +164,9 @@ fn read_line(
         count.malformed += 1;
         return;
     };
-    // A search is decided entry by entry; its own record names only where it
-    // began. Those of the files that it disclosed have their content's hash. A
-    // subscription is decided change by change.
+    // A search is decided entry by entry: its own record names only the directory where it began,
+    // and the records of the files that it disclosed have the hash of their content. A subscription
+    // is decided change by change.
     let entrywise =
         matches!(operation, OperationKind::Glob | OperationKind::Grep | OperationKind::Watch);
     if entrywise && record.before.is_none() {
@@ -180,7 +179,7 @@ fn read_line(
         count.malformed += 1;
         return;
     };
-    // What is refused without a rule was never decided, such as a bad argument.
+    // Denials without a rule were never decided, such as a malformed argument.
     if decision == "deny" && record.rule().is_none() {
         count.malformed += 1;
         return;
@@ -201,7 +200,7 @@ fn read_line(
 }
 
 impl Recorded<'_> {
-    /// What `policy` decides by the names of the request.
+    /// Returns the decision of `policy` on the names of the request.
     pub fn decide(&self, policy: &Policy) -> Decision {
         let asked = policy.decide(&self.agent, self.operation, &self.path, self.to.as_ref(), None);
         match &self.resolved {
@@ -213,24 +212,24 @@ impl Recorded<'_> {
         }
     }
 
-    /// What the policy of then said: what observe mode let through, it would
-    /// have denied.
+    /// Returns the effect of the policy in force then: `deny` if only observe mode allowed the
+    /// request.
     pub fn effect(&self) -> &str {
         if self.would_deny { "deny" } else { self.decision }
     }
 
-    /// Whether names alone were enough for the recorded decision. A denial for
-    /// the content, the object, a link, a limit or an answer cannot be made again.
+    /// True if names alone were enough for the recorded decision. Denials because of content, the
+    /// object, a link, a limit or an approval cannot be decided again.
     pub fn by_name(&self) -> bool {
         if self.decision == "allow" {
-            // Also when observe mode let it through: only default-deny gives way.
+            // Observe mode changes only denials by default.
             return true;
         }
         let rule = self.rule;
         let start = rule.split('.').next().unwrap_or_default();
         match start {
             "files" | "limits" | "mount" | "approval" | "approvals" => false,
-            // A rule of the policy may be called so.
+            // A rule of the policy may have such a name.
             "workspace" | "restore" | "serve" => rule == start,
             "names" => rule == "names.hidden",
             "secrets" => rule.starts_with("secrets.names"),

@@ -1,8 +1,7 @@
 //! `policy init`: a first policy for a tree, to be read and changed.
 //!
-//! What it allows is taken from what is there: directories with sources in a
-//! known language, manifests, documents. Its tests are decisions that the
-//! policy makes, so it loads as it is.
+//! It allows what the tree contains: directories with sources in a known language, manifests,
+//! documents. Its tests expect the decisions that it makes, so it loads unchanged.
 
 use std::{collections::BTreeSet, fmt::Write as _};
 
@@ -15,21 +14,21 @@ use crate::{
     },
 };
 
-/// Most directories that are named one by one.
+/// Maximum number of directories that are listed by name.
 const MAX_DIRECTORIES: usize = 30;
 
-/// Why there is no first policy.
+/// Reasons why no first policy was made.
 #[derive(Debug, thiserror::Error)]
 pub enum InitError {
-    /// There is no such embedded policy.
+    /// No embedded policy has the name.
     #[error("cannot start from `{name}`: {why}")]
     Unknown {
-        /// What was asked for.
+        /// The name in the request.
         name: String,
-        /// What there is.
+        /// The message, which lists the existing names.
         why: String,
     },
-    /// The policy that was made is none.
+    /// The generated policy is invalid.
     #[error("the policy for this workspace does not load\n{0}")]
     Invalid(Diagnostics),
 }
@@ -37,13 +36,13 @@ pub enum InitError {
 /// A first policy.
 #[derive(Debug, Clone)]
 pub struct FirstPolicy {
-    /// Its text.
+    /// Its TOML text.
     pub text: String,
     /// The languages that were found.
     pub languages: Vec<&'static str>,
 }
 
-/// A language, known by its files.
+/// A programming language, recognized by its files.
 struct Language {
     name: &'static str,
     manifests: &'static [&'static str],
@@ -111,8 +110,8 @@ const LANGUAGES: &[Language] = &[
     },
 ];
 
-/// What builds and installers fill, by the manifest that they read. Cargo makes its directory
-/// by a rename of one with such a name.
+/// Patterns of the directories that builds and installers fill, by the manifest that they read.
+/// Cargo makes its directory by renaming one with such a name.
 const SCRATCH: &[(&str, &[&str])] = &[
     (
         "Cargo.toml",
@@ -122,17 +121,16 @@ const SCRATCH: &[(&str, &[&str])] = &[
     ("pyproject.toml", &[".venv"]),
 ];
 
-/// Files that say how to build, in any language.
+/// Build files that belong to no particular language.
 const BUILD: &[&str] = &["Makefile", "justfile"];
 
 /// Extensions of documents.
 const DOCUMENTS: &[&str] = &["md", "rst", "adoc", "txt"];
 
-/// Makes a policy for `tree` with the given name; `from` is an embedded policy
-/// to start from.
+/// Makes a policy named `name` for `tree`; `from` is an embedded policy to start from.
 ///
 /// # Errors
-/// When there is no such embedded policy.
+/// If there is no such embedded policy, or the generated policy does not compile.
 pub fn first_policy(tree: &Tree, name: &str, from: Option<&str>) -> Result<FirstPolicy, InitError> {
     let name: String = name
         .chars()
@@ -167,7 +165,7 @@ pub fn first_policy(tree: &Tree, name: &str, from: Option<&str>) -> Result<First
     Ok(FirstPolicy { text, languages: seen.languages.iter().map(|found| found.name).collect() })
 }
 
-/// What of a tree a policy is made from.
+/// The properties of a tree on which a policy is based.
 struct TreeFacts {
     languages: Vec<&'static Language>,
     /// Top directories with sources or documents.
@@ -198,7 +196,7 @@ impl TreeFacts {
             let mut above: Vec<_> = entry.path.components().collect();
             above.pop();
             let left_out = |name: &&str| name.starts_with('.') || built.contains(name);
-            // No pattern can name what has hidden characters.
+            // Patterns cannot name a path with hidden characters.
             if above.iter().any(left_out) || entry.path.has_hidden_characters() {
                 continue;
             }
@@ -239,7 +237,7 @@ impl TreeFacts {
         seen
     }
 
-    /// What the tests of the policy ask, one for each of its rules.
+    /// Returns the requests that the policy's tests ask about, one for each of its rules.
     fn questions(&self) -> Vec<(Deed, WorkspacePath)> {
         let mut questions = Vec::new();
         let mut ask = |deed, path: String| {
@@ -271,7 +269,7 @@ impl TreeFacts {
 }
 
 fn copied(text: &str, from: &str, name: &str) -> String {
-    // The tests of the embedded policy stay: they say what it is for.
+    // The tests of the embedded policy are kept: they state its purpose.
     let own = format!("name = \"{from}\"");
     let text = text.replacen(&own, &format!("name = \"{name}\""), 1);
     format!("# Copied from the embedded policy `{from}`; change it as you need.\n{text}")
@@ -308,7 +306,7 @@ fn written(seen: &TreeFacts, name: &str) -> String {
          # Directories with sources or documents, with all that is in them.\n\
          write = [\n"
     );
-    // A name that no pattern can have is left out, not the whole policy.
+    // A name that no pattern can express is left out; the others remain.
     let directories: Vec<_> = seen
         .directories
         .iter()
@@ -403,7 +401,7 @@ fn rule(
     let _ = write!(text, "]\nreason = \"{reason}\"\n");
 }
 
-/// Tests that expect what the policy decides.
+/// Writes tests that expect the decisions of the policy.
 fn tests(policy: &Policy, questions: Vec<(Deed, WorkspacePath)>) -> String {
     let mut text =
         "\n# What must stay as it is. Tests run at every load: a policy that fails one does\n\
@@ -432,7 +430,7 @@ fn tests(policy: &Policy, questions: Vec<(Deed, WorkspacePath)>) -> String {
     text
 }
 
-/// A TOML string. JSON's escapes are TOML's, too.
+/// Quotes a TOML string. The escapes of JSON are valid in TOML, too.
 fn quoted(text: &str) -> String {
     serde_json::Value::from(text).to_string()
 }

@@ -1,5 +1,4 @@
-//! What an agent may do with one entry: the questions that the gate puts to
-//! the policy, put for every operation at once.
+//! Decisions on one entry for every operation at once, by the questions that the gateway asks.
 
 use super::tree::TreeEntry;
 use crate::{
@@ -7,39 +6,39 @@ use crate::{
     policy::{Decision, Object, ObjectKind, Policy, Query},
 };
 
-/// Something that can be done with an entry. A policy decides about each by itself,
-/// so one that is missing here is one that a comparison of policies does not see.
+/// An operation on an entry. The policy decides each by itself, so a comparison of policies does
+/// not see one that is missing here.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[expect(missing_docs, reason = "the names are those of the operations")]
 pub enum Deed {
     Read,
-    /// Have its lines shown by a search.
+    /// Shows its lines in the result of a search.
     Grep,
     List,
     Stat,
-    /// Be shown by a search.
+    /// Shows its name in the result of a search.
     Glob,
-    /// Be shown when it changes.
+    /// Shows its changes to a subscription.
     Watch,
     Write,
     Append,
     Edit,
     Mkdir,
-    /// Be the new name of a rename.
+    /// Makes it the new name of a rename.
     RenameTo,
-    /// Have its permission bits or times set, as a mount asks for.
+    /// Sets its permission bits or times, which a mount requests.
     SetAttributes,
-    /// Be made as a symbolic link, as a mount asks for.
+    /// Makes it a symbolic link, which a mount requests.
     Symlink,
-    /// Be put back, which the operator asks for.
+    /// Writes a backup of it back, which the operator requests.
     Restore,
     Remove,
-    /// Be the old name of a rename.
+    /// Makes it the old name of a rename.
     Rename,
 }
 
 impl Deed {
-    /// All of them, those with the same access side by side.
+    /// All of them, ordered by access.
     pub const ALL: [Self; 16] = [
         Self::Read,
         Self::Grep,
@@ -59,7 +58,7 @@ impl Deed {
         Self::Rename,
     ];
 
-    /// The word for people and programs.
+    /// Returns the name for people and programs.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::RenameTo => "rename to",
@@ -67,7 +66,7 @@ impl Deed {
         }
     }
 
-    /// The access that it is filed under.
+    /// Returns the access that it is listed under.
     pub fn access(self) -> Access {
         match self {
             Self::Read | Self::Grep => Access::Read,
@@ -84,7 +83,7 @@ impl Deed {
         }
     }
 
-    /// Whether it can be done with what is there.
+    /// True if it applies to an entry of this kind.
     pub fn fits(self, kind: ObjectKind) -> bool {
         match self {
             Self::Read | Self::Grep | Self::Write | Self::Append | Self::Edit => {
@@ -145,9 +144,8 @@ impl Deed {
     }
 }
 
-/// Decides about an entry of a workspace as the gate would by its names and
-/// facts; content is not looked at. `None` when a link leads nowhere that is
-/// served.
+/// Decides on an entry of a workspace as the gateway does by its names and facts, without its
+/// content. Returns `None` if a link leads outside the served tree.
 pub fn judge(
     policy: &Policy,
     agent: &AgentName,
@@ -170,9 +168,9 @@ pub fn judge(
         .then(|| decide(policy, agent, deed, &entry.path, Some(&entry.object)))
 }
 
-/// Decides about a path: every access that the deed needs. Returns the first
-/// denial, else a question, else the last allowance, which is that of the access
-/// that the deed is filed under.
+/// Decides on every access to a path that the operation needs. Returns the first denial, else a
+/// decision to ask, else the last allowance, which is that of the access that the operation is
+/// listed under.
 pub(super) fn decide(
     policy: &Policy,
     agent: &AgentName,
@@ -199,7 +197,7 @@ pub(super) fn decide(
     answer.unwrap_or_else(|| policy.decide(agent, operation, path, None, object))
 }
 
-/// The stricter of two decisions, of two alike the later one.
+/// Returns the stricter of two decisions; of two with the same effect, the later one.
 fn stricter(before: Decision, decision: Decision) -> Decision {
     if before.effect() > decision.effect() { before } else { decision }
 }

@@ -1,9 +1,8 @@
-//! `policy learn`: what a policy would have to allow for what was asked for.
+//! `policy learn`: the allowances that recorded requests need.
 //!
-//! Only what default-deny refused is looked at: nothing that an explicit denial
-//! or `baseline` refuses is ever proposed, and every proposal is asked about
-//! again before it is made. Paths become globs where the requests show that a
-//! directory as a whole is meant.
+//! Only requests that the default denied are considered. Nothing that an explicit denial or
+//! `baseline` denies is ever proposed, and every proposal is checked against the policy before it
+//! is made. Paths become globs where the requests show that an entire directory is meant.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -25,21 +24,21 @@ use crate::{
     policy::{Effect, Object, ObjectKind, Policy, PolicySource, Query, compile, questions},
 };
 
-/// Different names in one directory from which on the directory is meant.
+/// Number of different names in one directory from which a glob is proposed.
 const DIRECTORY: usize = 3;
 
-/// What is proposed.
+/// Proposals, and the numbers of other requests.
 #[derive(Debug, Clone, Default)]
 pub struct Learned {
-    /// What was read.
+    /// Numbers of the records that were read.
     pub count: Count,
     /// Patterns to allow.
     pub proposals: Vec<Proposal>,
     /// Extensions to allow, where the policy lists them.
     pub extensions: Vec<NewExtension>,
-    /// Denied requests that stay denied, by the rule that denies them.
+    /// Numbers of the requests that stay denied, by the rule that denies them.
     pub kept: BTreeMap<String, u64>,
-    /// Requests that were denied for their names, which the policy allows by now.
+    /// Number of requests that were denied for their names and that the policy allows now.
     pub allowed: u64,
 }
 
@@ -50,15 +49,15 @@ pub struct Proposal {
     pub access: Access,
     /// The pattern.
     pub pattern: String,
-    /// How many requests it would have allowed.
+    /// Number of requests that it would have allowed.
     pub requests: u64,
-    /// How many different paths they were about.
+    /// Number of different paths in them.
     pub paths: u64,
-    /// Whether it allows other paths, too.
+    /// True if it allows further paths, too.
     pub wider: bool,
-    /// The first of them.
+    /// The index of the first record.
     pub example: u64,
-    /// Who asked.
+    /// The agents that sent the requests.
     pub agents: BTreeSet<String>,
 }
 
@@ -69,28 +68,28 @@ pub struct NewExtension {
     pub access: Access,
     /// The extension, without a dot.
     pub extension: String,
-    /// How many requests had it.
+    /// Number of requests for paths with it.
     pub requests: u64,
-    /// The first of them.
+    /// The index of the first record.
     pub example: u64,
 }
 
-/// What was asked for at one path.
+/// Requests for one path or pattern.
 #[derive(Debug, Clone, Default)]
 struct Wanted {
     requests: u64,
-    /// Different paths, and whether the pattern is for others, too.
+    /// The number of different paths.
     paths: u64,
     wider: bool,
     example: u64,
     agents: BTreeSet<String>,
 }
 
-/// Learns from the log in `directory` what `policy` would have to allow. The
+/// Proposes the allowances that `policy` needs for the requests of the log in `directory`. The
 /// files of the policy are `outline`.
 ///
 /// # Errors
-/// When the log cannot be read.
+/// If the log cannot be read.
 pub fn learn(
     policy: &Policy,
     outline: &[OutlineFile],
@@ -112,7 +111,7 @@ pub fn learn(
         let asked: Vec<_> = asked
             .flat_map(|path| questions(request.operation, path, request.to.as_ref()))
             .collect();
-        // A request is wanted as a whole or not at all.
+        // A request is proposed only if all of its accesses can be.
         let refused = asked.iter().find_map(|(access, path)| {
             guard.refuses(&request.agent, request.operation, *access, path)
         });
@@ -120,8 +119,7 @@ pub fn learn(
             *learned.kept.entry(rule).or_default() += 1;
             return;
         }
-        // Extending only narrows: what a file above does not allow, this one
-        // cannot.
+        // A file that extends another one only narrows it: it cannot allow what that one does not.
         let bounded = asked.iter().find_map(|(access, path)| {
             let file = above.iter().find(|file| bounds(file, *access, path))?;
             Some(format!("{} ({})", request.rule, file.name))
@@ -158,7 +156,7 @@ pub fn learn(
         if new {
             return;
         }
-        // What names do not tell, such as content and limits, denies it again.
+        // Denials by content, limits and the like would occur again.
         let is_allowed = request.by_name() && request.decide(policy).is_allow();
         if is_allowed && !beside.denied(request) {
             learned.allowed += 1;
@@ -188,7 +186,7 @@ pub fn learn(
     Ok(learned)
 }
 
-/// Whether `[allowedPaths]` of the file allows the path.
+/// True if `[allowedPaths]` of the file allows the path.
 fn listed(file: &OutlineFile, access: Access, path: &WorkspacePath) -> bool {
     let mut lists = file
         .statements
@@ -197,7 +195,7 @@ fn listed(file: &OutlineFile, access: Access, path: &WorkspacePath) -> bool {
     lists.any(|list| list.patterns.iter().any(|pattern| pattern.matches(path)))
 }
 
-/// Whether the file has lists for the access and none of them allows the path.
+/// True if the file has lists for the access and none of them allows the path.
 fn bounds(file: &OutlineFile, access: Access, path: &WorkspacePath) -> bool {
     let has = |kind| file.statements.iter().any(|statement| statement.kind == kind);
     if has(StatementKind::AllowedPaths(access)) && !listed(file, access, path) {
@@ -213,8 +211,8 @@ fn bounds(file: &OutlineFile, access: Access, path: &WorkspacePath) -> bool {
     })
 }
 
-/// What no proposal may touch: the explicit denials of the policy in force and
-/// those of `baseline`.
+/// The denials that no proposal may contradict: the explicit ones of the policy in force and those
+/// of `baseline`.
 struct Guard<'a> {
     policy: &'a Policy,
     baseline: Option<Policy>,
@@ -240,8 +238,8 @@ impl<'a> Guard<'a> {
         }
     }
 
-    /// The rule that explicitly refuses, if any. `baseline` allows nothing, so
-    /// of its answers only explicit denials count.
+    /// Returns the rule that explicitly denies, if any. `baseline` allows nothing, so only its
+    /// explicit denials count.
     fn refuses(
         &self,
         agent: &AgentName,
@@ -249,9 +247,9 @@ impl<'a> Guard<'a> {
         access: Access,
         path: &WorkspacePath,
     ) -> Option<String> {
-        // Without the baseline nothing could be proposed safely.
+        // Without the baseline no proposal is safe.
         let Some(baseline) = &self.baseline else { return Some("baseline".to_owned()) };
-        // No pattern can name it.
+        // Patterns cannot name such a path.
         if path.has_hidden_characters() {
             return Some("names.hidden".to_owned());
         }
@@ -267,8 +265,8 @@ impl<'a> Guard<'a> {
         .map(|decision| decision.rule().to_owned())
     }
 
-    /// Whether a pattern for what lies in `place` would open something that
-    /// `baseline` denies and the policy in force does not.
+    /// True if a pattern for the entries of `place` would open something that `baseline` denies and
+    /// the policy in force does not.
     fn opens(&self, access: Access, pattern: &PathPattern, place: &WorkspacePath) -> bool {
         let Ok(agent) = "agent".parse() else { return true };
         let places = BTreeSet::from([place.clone()]);
@@ -291,10 +289,9 @@ impl<'a> Guard<'a> {
     }
 }
 
-/// The fewest readable patterns for the paths: the path itself, `DIR/*` or
-/// `DIR/*.EXT` where several names of a directory were asked for, `DIR/**`
-/// where that happened in several directories beneath one. The root is never
-/// opened as a whole.
+/// Finds the fewest readable patterns for the paths: the path itself, `DIR/*` or `DIR/*.EXT` where
+/// several names of a directory were requested, `DIR/**` where that occurs in several directories
+/// beneath one. The root is never opened as a whole.
 fn generalise(
     access: Access,
     paths: BTreeMap<WorkspacePath, Wanted>,
@@ -345,13 +342,13 @@ impl Wanted {
     }
 }
 
-/// What was asked for around a path.
+/// Requested paths in the neighbourhood of a path.
 #[derive(Default)]
 struct Neighbours {
-    /// For each directory the extensions of what was asked for in it.
+    /// For each directory the extensions of the requested paths in it.
     names: BTreeMap<WorkspacePath, Vec<Option<String>>>,
-    /// For each directory those beneath it in which something was asked for,
-    /// and how many paths.
+    /// For each directory those beneath it that contain requested paths, and the number of such
+    /// paths.
     beneath: BTreeMap<WorkspacePath, (BTreeSet<WorkspacePath>, usize)>,
 }
 
@@ -370,10 +367,10 @@ impl Neighbours {
         neighbours
     }
 
-    /// The pattern that the neighbours of a path suggest, and the directory
-    /// that it is about.
+    /// Returns the pattern that the neighbours of a path suggest, and the directory that it is
+    /// about.
     fn pattern(&self, path: &WorkspacePath) -> Option<(String, WorkspacePath)> {
-        // The outermost directory of which several subdirectories are in use.
+        // The outermost directory with several subdirectories in use.
         let outermost =
             path.ancestors().into_iter().filter(|ancestor| !ancestor.is_root()).find(|ancestor| {
                 self.beneath.get(ancestor).is_some_and(|(directories, count)| {
@@ -401,7 +398,7 @@ fn extension(path: &WorkspacePath) -> Option<String> {
     path.file_name().and_then(|name| name.rsplit_once('.')).map(|(_, end)| end.to_owned())
 }
 
-/// The path as a pattern: wildcards in names are taken as they are.
+/// Writes the path as a pattern that matches it literally.
 fn literal(path: &WorkspacePath) -> String {
     if path.is_root() {
         return ".".to_owned();
@@ -409,7 +406,7 @@ fn literal(path: &WorkspacePath) -> String {
     escaped(path.as_str())
 }
 
-/// Leaves out patterns that a wider one covers, which takes their numbers.
+/// Removes patterns that a wider one covers, and adds their numbers to it.
 fn without_covered(groups: BTreeMap<String, Wanted>) -> BTreeMap<String, Wanted> {
     let wide: Vec<(String, PathPattern)> = groups
         .keys()
@@ -469,8 +466,7 @@ mod tests {
         assert_eq!(patterns(&["a/x", "b/y", "c/z"]), ["a/x", "b/y", "c/z"]);
     }
 
-    /// Where the policy does not deny what `baseline` denies, `src/**` would
-    /// open `src/.env`.
+    /// Where the policy does not deny what `baseline` denies, `src/**` would open `src/.env`.
     #[test]
     fn no_glob_opens_what_baseline_denies() {
         let paths = || {

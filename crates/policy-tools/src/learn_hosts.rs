@@ -1,7 +1,7 @@
-//! `policy learn`: the hosts that a policy would have to allow for what was asked for.
+//! `policy learn`: the hosts that recorded connections need.
 //!
-//! Only what no rule was about is looked at, host by host: a name is never made wider, and an
-//! address that is not globally routable never proposed.
+//! Only connections that no rule is about are considered, host by host: a name is never widened,
+//! and an address that is not globally routable is never proposed.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -20,19 +20,19 @@ pub struct NewHost {
     pub host: String,
     /// The port.
     pub port: u16,
-    /// How many connections were asked for.
+    /// Number of connections that were requested.
     pub requests: u64,
-    /// The record of the first of them.
+    /// The index of the first record.
     pub example: u64,
-    /// The agent that asked.
+    /// The agents that requested them.
     pub agents: BTreeSet<String>,
 }
 
-/// Learns from the log in `directory` which hosts `policy` would have to allow. Counts in `kept`
-/// what stays denied, by the rule that denies it.
+/// Proposes the hosts that `policy` needs for the connections of the log in `directory`. Counts in
+/// `kept` the connections that stay denied, by the rule that denies them.
 ///
 /// # Errors
-/// When the log cannot be read.
+/// If the log cannot be read.
 pub fn learn_hosts(
     policy: &Policy,
     directory: &Directory,

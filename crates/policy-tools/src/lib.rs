@@ -1,7 +1,7 @@
-//! The author's tools: they tell what a policy would do before it does it.
+//! Tools for policy authors: they show a policy's decisions before it is in force.
 //!
-//! All of them ask the policy engine that enforces; none decides anything
-//! itself, and none changes a workspace, a log or a policy in force.
+//! All of them use the policy engine that enforces. None decides anything itself, and none changes
+//! a workspace, a log or a policy in force.
 
 mod bounds;
 mod compare;

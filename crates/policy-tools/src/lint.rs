@@ -1,7 +1,7 @@
-//! `policy lint`: what a policy says that its author can hardly have meant.
+//! `policy lint`: statements of a policy that its author can hardly have meant.
 //!
-//! One file for each kind of lint. All of them tell only what they are sure of,
-//! by asking the policy or by comparing patterns; none changes what is decided.
+//! One file for each kind of lint. Lints report only certain findings, by asking the policy or by
+//! comparing patterns; none changes a decision.
 
 mod delayed;
 mod evasion;
@@ -22,7 +22,7 @@ pub use finding::{Finding, LINTS, Lint};
 pub use git_history::{hidden, named};
 pub use subject::Subject;
 
-/// Looks for everything in [`LINTS`], in the order of the files.
+/// Runs every lint in [`LINTS`], in the order of the files.
 pub fn lint(subject: Subject<'_>) -> Vec<Finding> {
     let mut found = Vec::new();
     let statements = index::Statements::of(subject);

@@ -1,18 +1,18 @@
-//! Names as patterns that match nothing else.
+//! Names written as patterns that match nothing else.
 
 use crate::outline::PathPattern;
 
-/// `name` with what means something in a pattern escaped.
+/// Escapes the characters of `name` that have a meaning in patterns.
 pub(super) fn escaped(name: &str) -> String {
     let text = in_classes(name, |c| matches!(c, '*' | '?' | '[' | ']' | '{' | '}' | '\\'));
     if PathPattern::allowing(&text).is_ok() {
         return text;
     }
-    // What means something only in its place, such as `!` at the start, or looks like it.
+    // Some characters have a meaning only in their position, such as `!` at the start.
     in_classes(name, |c| !c.is_alphanumeric() && !matches!(c, '/' | '.' | '-' | '_'))
 }
 
-/// `name` with some characters in classes of their own.
+/// Puts some characters of `name` into classes of their own.
 fn in_classes(name: &str, is_alone: impl Fn(char) -> bool) -> String {
     let mut text = String::with_capacity(name.len());
     for c in name.chars() {

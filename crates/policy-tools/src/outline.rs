@@ -1,6 +1,6 @@
-//! What the files of a policy say, statement by statement with their places:
-//! for tools that check, compare and explain policies. Deciding needs none of
-//! it; it is read from the same texts that [`compile`](crate::policy::compile()) reads.
+//! Statements of a policy's files with their places, for tools that check, compare and explain
+//! policies. Decisions do not need it. It is read from the same texts that
+//! [`compile`](crate::policy::compile()) reads.
 
 use std::{collections::BTreeSet, ops::Range};
 
@@ -25,32 +25,32 @@ pub struct OutlineFile {
     pub name: String,
     /// Its text.
     pub text: String,
-    /// Whether it came with the program.
+    /// True if it is built into the program.
     pub embedded: bool,
-    /// What it says, in the order of the sections.
+    /// Its statements, in the order of the sections.
     pub statements: Vec<Statement>,
-    /// How many `[[tests]]` it has.
+    /// The number of its `[[tests]]`.
     pub tests: usize,
     line_starts: Vec<usize>,
-    /// The questions on which nothing is allowed that this file does not allow.
+    /// The questions that this file bounds: nothing is allowed of them that the file does not
+    /// allow.
     bounds: Questions,
 }
 
-/// One rule by whose id decisions are made, or one exception.
+/// One rule with an id that decisions name, or one exception.
 #[derive(Debug, Clone)]
 pub struct Statement {
-    /// The id in decisions; `secrets.except[N]` for an exception, which
-    /// decides nothing.
+    /// The id in decisions; `secrets.except[N]` for an exception, which decides nothing.
     pub id: String,
-    /// What it is.
+    /// Its kind.
     pub kind: StatementKind,
-    /// Its place in the file's text, in bytes.
+    /// The byte range in the file's text.
     pub span: Range<usize>,
     /// Its path patterns.
     pub patterns: Vec<PathPattern>,
-    /// Its extensions with their places.
+    /// Its extensions, each with its byte range.
     pub extensions: Vec<(String, Range<usize>)>,
-    /// The agent patterns as written; none stands for all.
+    /// The agent patterns as written; empty for all agents.
     pub agent_names: Vec<String>,
     agents: Agents,
     questions: Questions,
@@ -75,26 +75,26 @@ pub enum StatementKind {
     NetworkRule(Effect),
 }
 
-/// A path pattern as written, with its place.
+/// A path pattern as written, with its byte range.
 #[derive(Debug, Clone)]
 pub struct PathPattern {
-    /// What is written.
+    /// The text as written.
     pub text: String,
-    /// Its place in the file's text, in bytes.
+    /// The byte range in the file's text.
     pub span: Range<usize>,
     comparison: Comparison,
-    /// As they are written.
+    /// The alternatives as written.
     written: Vec<Pattern>,
-    /// As they are compared.
+    /// The alternatives as compared.
     alternatives: Vec<Pattern>,
-    /// The same, compared as denials compare.
+    /// The alternatives in the normalized form that denials compare.
     folded: Vec<Pattern>,
-    /// Whether they are about more than what is written.
+    /// True if they match more than is written.
     beneath: bool,
 }
 
-/// What the files of the policy say; the first is the policy itself. What
-/// cannot be read is left out: [`compile`](crate::policy::compile()) tells about it.
+/// Reads the statements of a policy's files; the first file is the policy itself. Unreadable parts
+/// are left out: [`compile`](crate::policy::compile()) reports them.
 pub fn outline(source: &PolicySource) -> Vec<OutlineFile> {
     let mut files: Vec<_> = source
         .sources()
@@ -122,7 +122,7 @@ pub fn outline(source: &PolicySource) -> Vec<OutlineFile> {
     files
 }
 
-/// The questions that a file's lists are about, and those that its `allow` rules are about.
+/// Returns the questions of a file's lists, and those of its `allow` rules.
 fn bounded(statements: &[Statement]) -> (Questions, Questions) {
     let about = |is: fn(StatementKind) -> bool| {
         let statements = statements.iter().filter(|statement| is(statement.kind));
@@ -134,23 +134,23 @@ fn bounded(statements: &[Statement]) -> (Questions, Questions) {
     )
 }
 
-/// Where each line of a text starts.
+/// Returns the byte positions at which lines start.
 fn line_starts(text: &str) -> Vec<usize> {
     std::iter::once(0).chain(text.match_indices('\n').map(|(index, _)| index + 1)).collect()
 }
 
 impl OutlineFile {
-    /// Whether nothing is allowed of this question that the file does not allow.
+    /// True if nothing is allowed of this question that the file does not allow.
     pub fn bounds(&self, operation: OperationKind, access: Access) -> bool {
         self.bounds.hold(Questions::one(operation, access))
     }
 
-    /// The line of a byte position, counted from 1.
+    /// Returns the line of a byte position, counted from 1.
     pub fn line(&self, position: usize) -> u64 {
         self.line_starts.partition_point(|start| *start <= position) as u64
     }
 
-    /// The column of a byte position in characters, counted from 1.
+    /// Returns the column of a byte position in characters, counted from 1.
     pub fn column(&self, position: usize) -> u64 {
         let before = self.text.get(..position).unwrap_or_default();
         let line = before.rsplit('\n').next().unwrap_or_default();
@@ -159,13 +159,12 @@ impl OutlineFile {
 }
 
 impl Statement {
-    /// Whether it is about whatever `other` is about: the operations and the
-    /// agents.
+    /// True if it is about all operations and agents that `other` is about.
     pub fn asks_all_of(&self, other: &Self) -> bool {
         self.asks_all_agents_of(other) && self.questions.hold(other.questions)
     }
 
-    /// Whether it is about all agents that `other` is about.
+    /// True if it is about all agents that `other` is about.
     pub fn asks_all_agents_of(&self, other: &Self) -> bool {
         match (&self.agents, &other.agents) {
             (Agents::All, _) => true,
@@ -177,12 +176,12 @@ impl Statement {
         }
     }
 
-    /// Whether it is about `agent` with this operation and access.
+    /// True if it is about `agent` with this operation and access.
     pub fn asks(&self, agent: &AgentName, operation: OperationKind, access: Access) -> bool {
         self.agents.hold(agent) && self.questions.hold(Questions::one(operation, access))
     }
 
-    /// The operations, each with an access, that it is about.
+    /// Returns the operations that it is about, each with an access.
     pub fn questions(&self) -> impl Iterator<Item = (OperationKind, Access)> {
         let held = self.questions;
         OperationKind::ALL
@@ -197,18 +196,18 @@ impl Statement {
 }
 
 impl PathPattern {
-    /// A pattern that allows, compared character by character.
+    /// Parses a pattern that allows, which is compared character by character.
     ///
     /// # Errors
-    /// Says what is wrong with it.
+    /// The message says what is wrong with the pattern.
     pub fn allowing(text: &str) -> Result<Self, String> {
         Self::new(text, 0..0, Comparison::Exact)
     }
 
-    /// A pattern that denies, which other spellings of a name do not dodge.
+    /// Parses a pattern that denies, which is compared in normalized form.
     ///
     /// # Errors
-    /// Says what is wrong with it.
+    /// The message says what is wrong with the pattern.
     pub fn denying(text: &str) -> Result<Self, String> {
         Self::new(text, 0..0, Comparison::Folded)
     }
@@ -223,7 +222,7 @@ impl PathPattern {
         Ok(Self { text, span, comparison, written, alternatives, folded, beneath: false })
     }
 
-    /// Whether it matches `path`.
+    /// True if it matches `path`.
     pub fn matches(&self, path: &WorkspacePath) -> bool {
         let hit = |text, unfolded| {
             let components = Components::spelled(text, unfolded);
@@ -237,7 +236,7 @@ impl PathPattern {
             || spellings.others().any(|(text, unfolded)| hit(text, unfolded))
     }
 
-    /// Whether it certainly matches whatever `other` matches.
+    /// True if it certainly matches every path that `other` matches.
     pub fn covers(&self, other: &Self) -> bool {
         let theirs = match (self.comparison, other.comparison) {
             (Comparison::Folded, Comparison::Exact) => &other.folded,
@@ -250,19 +249,19 @@ impl PathPattern {
                 .all(|their| self.alternatives.iter().any(|our| relate::covers(our, their)))
     }
 
-    /// Whether some path may match both; `false` is certain.
+    /// True if some path may match both; `false` is certain.
     pub fn may_meet(&self, other: &Self) -> bool {
         self.folded.iter().any(|our| other.folded.iter().any(|their| relate::may_meet(our, their)))
     }
 
-    /// The components of each alternative that are plain names, folded: a path
-    /// that matches has them, and a pattern that it covers does.
+    /// Returns the components of each alternative that are plain names, folded. Every path that
+    /// matches has them, and so does every pattern that it covers.
     pub fn literals(&self) -> impl Iterator<Item = Vec<&str>> {
         self.folded.iter().map(|pattern| pattern.names().filter_map(Name::literal).collect())
     }
 
-    /// The components of a path as [`literals`](Self::literals) spells them,
-    /// in all spellings that patterns are compared with.
+    /// Returns the components of a path as [`literals`](Self::literals) writes them, in all forms
+    /// that patterns are compared with.
     pub fn components(path: &WorkspacePath) -> BTreeSet<String> {
         let spellings = Spellings::of(path);
         let all = [Some(&*spellings.folded), spellings.cleaned.as_deref()];
@@ -270,12 +269,12 @@ impl PathPattern {
         components.filter(|component| !component.is_empty()).map(str::to_owned).collect()
     }
 
-    /// Whether it is about whatever lies beneath what it names, although it does not say so.
+    /// True if it also matches everything beneath what it names, although it is not written so.
     pub fn is_about_trees(&self) -> bool {
         self.beneath
     }
 
-    /// The same, and whatever lies beneath what it names, as rules that restrict read it.
+    /// Extends the pattern to everything beneath what it names, as rules that restrict read it.
     fn and_beneath(mut self) -> Self {
         let beneath =
             |patterns: Vec<Pattern>| patterns.into_iter().map(Pattern::and_beneath).collect();
@@ -285,13 +284,13 @@ impl PathPattern {
         self
     }
 
-    /// Whether it holds at any depth: it begins with `**`, if only because
-    /// `[secrets]` reads it so.
+    /// True if it applies at any depth: it begins with `**`, be it only because `[secrets]` reads
+    /// it so.
     pub fn any_depth(&self) -> bool {
         self.alternatives.iter().any(relate::begins_at_any_depth)
     }
 
-    /// The same at any depth, as `[secrets]` reads it.
+    /// Extends the pattern to any depth, as `[secrets]` reads it.
     pub fn at_any_depth(mut self) -> Self {
         let deep =
             |patterns: Vec<Pattern>| patterns.into_iter().map(Pattern::at_any_depth).collect();
@@ -301,16 +300,15 @@ impl PathPattern {
         self
     }
 
-    /// A path for each alternative that it names; `any` stands where any
-    /// name would do.
+    /// Returns one path for each alternative, with `any` in place of each wildcard name.
     pub fn examples(&self, any: &str) -> impl Iterator<Item = WorkspacePath> {
         let examples: Vec<_> =
             self.written.iter().filter_map(|pattern| relate::example(pattern, any)).collect();
         examples.into_iter().filter_map(|text| WorkspacePath::parse(&text).ok())
     }
 
-    /// More paths that match it, as many for each wildcard; `letters` are tried where
-    /// one character stands.
+    /// Returns further paths that match, several for each wildcard; `letters` are tried in place of
+    /// one character.
     pub fn variants(&self, any: &str, letters: &[char]) -> impl Iterator<Item = WorkspacePath> {
         let variants: Vec<_> = self
             .written
@@ -320,7 +318,7 @@ impl PathPattern {
         variants.into_iter().filter_map(|text| WorkspacePath::parse(&text).ok())
     }
 
-    /// Characters at which its classes begin and end.
+    /// Returns the bounds of the ranges in its character classes.
     pub fn class_letters(&self) -> impl Iterator<Item = char> {
         self.alternatives.iter().flat_map(relate::class_letters)
     }
@@ -434,7 +432,7 @@ fn rule(rule: &DeTable<'_>) -> Option<Statement> {
             statement.agent_names.clear();
         }
     }
-    // What no operation asks says nothing.
+    // Operations that never ask a question are left out.
     statement.questions = statement
         .questions()
         .fold(Questions::NONE, |set, (operation, access)| set | Questions::one(operation, access));

@@ -1,25 +1,24 @@
-//! How far long work has come. Who does it tells; whether anybody sees it is
-//! the affair of the command line.
+//! Progress of long work. The worker reports it; the command line decides on its display.
 
-/// Hears how far the work has come.
+/// Receives reports of progress.
 pub trait Watch {
-    /// A piece of work begins, of `total` units: [`Work`] says which.
+    /// Begins a piece of work of `total` units, which [`Work`] defines.
     fn begin(&self, work: Work, total: u64);
 
-    /// So many units more are done.
+    /// Reports further units as done.
     fn done(&self, units: u64);
 }
 
-/// A piece of work.
+/// Kinds of work.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Work {
-    /// Asking about paths; the unit is one path for one agent.
+    /// Decisions on paths; the unit is one path for one agent.
     Asking,
-    /// Reading the log; the unit is a byte.
+    /// Reading of the log; the unit is a byte.
     Reading,
 }
 
-/// Nobody looks.
+/// Ignores reports of progress.
 #[derive(Debug, Clone, Copy)]
 pub struct Unwatched;
 

@@ -1,34 +1,33 @@
-//! How two patterns relate, and what a pattern matches. Decisions never depend on
-//! anything here.
+//! Relations of two patterns, and examples of patterns. Decisions never depend on this module.
 //!
-//! [`covers`] and [`may_meet`] err on the safe side: the first says yes only when it is
-//! certain, the second no only when it is.
+//! [`covers`] and [`may_meet`] err on the safe side: the first is true only if that is certain, the
+//! second false only if that is certain.
 
 use crate::policy::parts::{Class, Name, Pattern, Segment, Token};
 
-/// The name that stands in an example where any would do.
+/// The default name in place of a wildcard in an example.
 const ANY: &str = "x";
 
-/// Whether `ours` certainly matches whatever `theirs` matches.
+/// True if `ours` certainly matches every path that `theirs` matches.
 pub fn covers(ours: &Pattern, theirs: &Pattern) -> bool {
     segments_cover(ours.segments(), theirs.segments())
 }
 
-/// Whether some path may match both; `false` is certain.
+/// True if some path may match both; `false` is certain.
 pub(super) fn may_meet(ours: &Pattern, theirs: &Pattern) -> bool {
     segments_may_meet(ours.segments(), theirs.segments())
 }
 
-/// Whether it begins with `**`.
+/// True if it begins with `**`.
 pub(super) fn begins_at_any_depth(pattern: &Pattern) -> bool {
     pattern.segments().first() == Some(&Segment::AnyDepth)
 }
 
-/// A path that it matches, `None` when none was found. `any` stands where
-/// any name would do.
+/// Returns a path that it matches, or `None` if none was found. `any` stands in place of each
+/// wildcard name.
 pub(super) fn example(pattern: &Pattern, any: &str) -> Option<String> {
     let path = usual_path(pattern, any)?.concat();
-    // In `X/*/**` the last `**` needs nothing more.
+    // The last `**` of `X/*/**` needs no name of its own.
     let shorter = path.split_last().map(|(_, rest)| rest.to_vec()).unwrap_or_default();
     let fits = |path: &[String]| pattern.matches(path.iter().map(String::as_str));
     let ends_open = pattern.segments().last() == Some(&Segment::AnyDepth);
@@ -41,12 +40,12 @@ pub(super) fn example(pattern: &Pattern, any: &str) -> Option<String> {
     }
 }
 
-/// How deep a `**` goes at least: something must lie beneath what ends in it.
+/// Returns the minimum depth of a `**`: at the end it needs at least one name.
 fn least_depth(pattern: &Pattern, index: usize) -> usize {
     usize::from(index + 1 == pattern.segments().len())
 }
 
-/// The names that stand for each segment in an example.
+/// Returns the names for each segment in an example.
 fn usual_path(pattern: &Pattern, any: &str) -> Option<Vec<Vec<String>>> {
     let names = |(index, segment): (usize, &Segment)| match segment {
         Segment::AnyDepth => Some(vec![any.to_owned(); least_depth(pattern, index)]),
@@ -55,9 +54,9 @@ fn usual_path(pattern: &Pattern, any: &str) -> Option<Vec<Vec<String>>> {
     pattern.segments().iter().enumerate().map(names).collect()
 }
 
-/// Paths that it matches besides its [`example`]: for each of its
-/// wildcards some in which that one stands for less, for more, or for one of
-/// `letters`. They tell it from most patterns with the same example.
+/// Returns paths that it matches besides its [`example`]: for each of its wildcards some in which
+/// that one stands for less, for more, or for one of `letters`. They distinguish it from most
+/// patterns with the same example.
 pub(super) fn variants(pattern: &Pattern, any: &str, letters: &[char]) -> Vec<String> {
     let usual = usual_path(pattern, any).unwrap_or_default();
     let mut variants = Vec::new();
@@ -83,7 +82,7 @@ pub(super) fn variants(pattern: &Pattern, any: &str, letters: &[char]) -> Vec<St
     variants
 }
 
-/// Characters at which its classes begin and end.
+/// Returns the bounds of the ranges in its character classes.
 pub(super) fn class_letters(pattern: &Pattern) -> impl Iterator<Item = char> {
     let classes = pattern.names().flat_map(|name| match name {
         Name::Tokens(tokens) => &**tokens,
@@ -98,7 +97,7 @@ pub(super) fn class_letters(pattern: &Pattern) -> impl Iterator<Item = char> {
 }
 
 fn segments_cover(ours: &[Segment], theirs: &[Segment]) -> bool {
-    // `*` and all that is beneath it is everything but the root.
+    // `*` with everything beneath it matches every path but the root.
     if let [Segment::Name(Name::Any), Segment::AnyDepth] = ours {
         return theirs.iter().any(|segment| matches!(segment, Segment::Name(_)));
     }
@@ -173,7 +172,7 @@ fn example_of_name(name: &Name, any: &str) -> Option<String> {
     })
 }
 
-/// Names that it matches besides its example, and perhaps some that it does not.
+/// Returns names that it matches besides its example, and perhaps some that it does not.
 fn variants_of_name(name: &Name, any: &str, letters: &[char]) -> Vec<String> {
     let letters = || letters.iter().map(char::to_string);
     match name {
@@ -208,7 +207,7 @@ fn variants_of_name(name: &Name, any: &str, letters: &[char]) -> Vec<String> {
     }
 }
 
-/// What tokens stand for in an example.
+/// Returns the text of the tokens in an example.
 fn usual(tokens: &[Token]) -> Option<String> {
     let one = |token: &Token| match token {
         Token::Text(text) => Some(text.to_string()),

@@ -1,7 +1,7 @@
-//! `policy replay`: recorded requests decided again under another policy.
+//! `policy replay`: recorded requests, decided again under another policy.
 //!
-//! By name, as the first thing that the gate does. What was denied for content,
-//! for what lay there or by a limit is counted and not decided again.
+//! Requests are decided by name, the first step of the gateway. Denials for content, for the object
+//! at the path or by a limit are counted and not decided again.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -21,56 +21,56 @@ use crate::{
     policy::{Decision, Effect, Place, Policy},
 };
 
-/// What a replay found.
+/// The result of a replay.
 #[derive(Debug, Clone, Default)]
 pub struct Replay {
-    /// What was read.
+    /// Numbers of the records that were read.
     pub count: Count,
-    /// Requests that are decided as they were.
+    /// Number of requests with the same decision.
     pub same: u64,
-    /// Requests whose denial depended on more than names, by its rule; a new
-    /// policy that denies them by name is no change.
+    /// Numbers of requests whose denial depended on more than names, by its rule. A new policy that
+    /// denies them by name is no change.
     pub undecided: BTreeMap<String, u64>,
-    /// The others, those that are newly allowed first, the most frequent first.
+    /// The other requests: newly allowed ones first, then by descending number.
     pub changes: Vec<Changed>,
 }
 
-/// Requests that are decided differently, of one agent about one path.
+/// Requests of one agent about one path that are decided differently.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Changed {
-    /// Who asked.
+    /// The agent that sent them.
     pub agent: String,
-    /// What for.
+    /// The operation.
     pub operation: OperationKind,
     /// The path.
     pub path: String,
     /// The new path of a rename.
     pub to: Option<String>,
-    /// What was decided.
+    /// The recorded decision.
     pub was: String,
-    /// By which rule.
+    /// The rule of the recorded decision.
     pub was_rule: String,
-    /// What would be decided.
+    /// The new decision.
     pub now: String,
-    /// By which rule.
+    /// The rule of the new decision.
     pub now_rule: String,
-    /// Where that rule is written.
+    /// The place of the new rule in its file.
     pub place: Option<Place>,
-    /// How many records there are of it.
+    /// The number of records.
     pub records: u64,
-    /// The first of them.
+    /// The index of the first record.
     pub first: u64,
 }
 
 impl Changed {
-    /// Whether the new policy lets through what was not.
+    /// True if the new policy allows requests that were not allowed.
     pub fn opens(&self) -> bool {
         self.now == "allow"
     }
 }
 
 impl Replay {
-    /// How many requests are decided differently.
+    /// Returns the number of requests that are decided differently.
     pub fn changed(&self) -> u64 {
         self.changes.iter().map(|change| change.records).sum()
     }
@@ -78,11 +78,10 @@ impl Replay {
 
 type RequestKey = (String, OperationKind, String, Option<String>, String, String, String, String);
 
-/// Decides the requests of the log in `directory` again under `policy`, whose files
-/// are `outline`.
+/// Decides the requests of the log in `directory` again under `policy`, whose files are `outline`.
 ///
 /// # Errors
-/// When the log cannot be read.
+/// If the log cannot be read.
 pub fn replay(
     policy: &Policy,
     outline: &[OutlineFile],
@@ -135,11 +134,11 @@ pub fn replay(
     Ok(replay)
 }
 
-/// Tells denials of what lay beside a path that was asked for: of an entry beneath a
-/// directory that was to go, or of a directory that was to be made on the way.
+/// Recognizes denials about other paths than the requested one: an entry beneath a directory that
+/// was to be removed, or a parent directory that was to be made.
 pub(super) struct Beside<'a> {
     policy: &'a Policy,
-    /// What is denied, as far as it has patterns.
+    /// The patterns of denials.
     patterns: Vec<&'a PathPattern>,
 }
 
@@ -152,13 +151,12 @@ impl<'a> Beside<'a> {
         Self { policy, patterns: denials.flat_map(|statement| &statement.patterns).collect() }
     }
 
-    /// Whether the recorded denial may have been one of something beside the path,
-    /// which is not denied itself.
+    /// True if the recorded denial may have been about another path than the requested one.
     pub(super) fn denied(&self, request: &Recorded<'_>) -> bool {
         if request.effect() != "deny" {
             return false;
         }
-        // The same policy did not deny the path then either.
+        // The same policy did not deny the requested path at that time either.
         request.policy == Some(self.policy.sha256())
             || self.on_the_way(request)
             || self.beneath(request)

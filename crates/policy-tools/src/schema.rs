@@ -1,9 +1,9 @@
-//! The JSON Schema of policy files, for editors: generated from the table of
-//! keys that files are checked with, so the two cannot disagree.
+//! The JSON Schema of policy files, for editors. It is generated from the table of keys that files
+//! are checked with, so the two cannot disagree.
 //!
-//! Draft 7, which every TOML language server knows. What it refuses `policy check`
-//! refuses, too; what a string means beyond its form, and what two files say
-//! together, only `policy check` knows.
+//! Draft 7, which every TOML language server supports. `policy check` refuses everything that the
+//! schema refuses. Only `policy check` verifies the meaning of a string beyond its form, and two
+//! files together.
 
 use std::borrow::Cow;
 
@@ -13,15 +13,15 @@ use serde_json::{Map, Value, json};
 use super::descriptions::description;
 use crate::policy::{Field, Form, KEYS, Shape, Status};
 
-/// How the file is called that `#:schema` lines name.
+/// The file name in `#:schema` lines.
 pub const SCHEMA_FILE: &str = "policy.schema.json";
 
-/// The JSON Schema of policy files.
+/// Returns the JSON Schema of policy files.
 pub fn json_schema() -> Value {
     SchemaSettings::draft07().into_generator().into_root_schema_for::<PolicyFile>().to_value()
 }
 
-/// A policy file, as its table of keys describes it.
+/// A policy file, as described by its table of keys.
 struct PolicyFile;
 
 impl JsonSchema for PolicyFile {
@@ -76,7 +76,7 @@ fn table(fields: &[Field], path: &str) -> Value {
     schema
 }
 
-/// What the keys of one table say about each other.
+/// Returns the constraints between the keys of one table.
 fn relation(path: &str) -> Value {
     match path {
         "rules" => json!({
@@ -151,7 +151,7 @@ fn shape(shape_of: Shape, path: &str) -> Value {
 mod tests {
     use super::*;
 
-    /// Every key with the path of its table.
+    /// Collects every key with the path of its table.
     fn keys(fields: &[Field], path: &str, found: &mut Vec<String>) {
         for field in fields {
             let path = if path.is_empty() {

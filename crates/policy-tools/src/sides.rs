@@ -1,5 +1,4 @@
-//! What two policies say in different words, and the paths that are asked about
-//! for it.
+//! Differences between two policies in their text, and the example paths for them.
 
 use std::collections::BTreeSet;
 
@@ -14,12 +13,12 @@ use crate::{
     policy::Effect,
 };
 
-/// Most example paths that are made from patterns.
+/// Maximum number of example paths that are made from patterns.
 const MAX_EXAMPLES: usize = 50_000;
 
-/// A path for every pattern, with every extension that is told apart. What
-/// only one side denies or excepts at any depth is asked about wherever either
-/// allows anything.
+/// Returns a path for every pattern, with every extension that is distinguished, and true if there
+/// were more. A pattern that only one side denies or excepts at any depth gets an example wherever
+/// either side allows anything.
 pub(super) fn examples(
     old: &[OutlineFile],
     new: &[OutlineFile],
@@ -33,7 +32,7 @@ pub(super) fn examples(
     let mut examples = BTreeSet::new();
     let places = places(statements());
     for statement in statements() {
-        // Extensions matter where something is allowed at all.
+        // Extensions matter only in statements that allow.
         for name in names.iter().take(if allows(statement) { usize::MAX } else { 1 }) {
             examples.extend(statement.patterns.iter().flat_map(|pattern| pattern.examples(name)));
         }
@@ -44,7 +43,7 @@ pub(super) fn examples(
             StatementKind::SecretName | StatementKind::Rule(Effect::Deny | Effect::Ask) => {
                 BTreeSet::from(["x".to_owned()])
             }
-            // It opens only what has the name of a secret.
+            // An exception opens only paths that have the name of a secret.
             StatementKind::SecretException => secrets.clone(),
             _ => continue,
         };
@@ -64,7 +63,7 @@ pub(super) fn examples(
     (examples.into_iter().take(MAX_EXAMPLES).collect(), cut)
 }
 
-/// More paths for each pattern of which only one side says what it says.
+/// Returns further paths for each pattern on which the sides differ, and true if there were more.
 pub(super) fn variants(
     old: &[OutlineFile],
     new: &[OutlineFile],
@@ -81,9 +80,9 @@ pub(super) fn variants(
     (variants.into_iter().take(MAX_EXAMPLES).collect(), cut)
 }
 
-/// What may open although no example shows it: a denial that goes away or changes and is
-/// not certain to be denied by others, an exception or allowance that is not certain to
-/// have been one before, and a change of extensions.
+/// Returns the patterns and extensions that may open although no example shows it: a denial that is
+/// removed or changed and not certainly covered by others, an exception or allowance that was not
+/// certainly one before, and a change of extensions.
 pub(super) fn unproven(old: &[OutlineFile], new: &[OutlineFile]) -> Vec<SettingChange> {
     let told = Told::by(old, new);
     let said = |files| -> Vec<(&Statement, &PathPattern)> { all(files).collect() };
@@ -148,7 +147,7 @@ fn all(files: &[OutlineFile]) -> impl Iterator<Item = (&Statement, &PathPattern)
         .flat_map(|statement| statement.patterns.iter().map(move |pattern| (statement, pattern)))
 }
 
-/// How much a statement closes.
+/// Returns a rank of how much a statement restricts.
 fn severity(kind: StatementKind) -> u8 {
     match kind {
         StatementKind::SecretName | StatementKind::Rule(Effect::Deny) => 2,
@@ -157,7 +156,7 @@ fn severity(kind: StatementKind) -> u8 {
     }
 }
 
-/// Whether others say of all agents and operations what `statement` says of them.
+/// True if others together ask, for all its agents, every question that `statement` asks.
 fn said_of_all<'a>(
     statement: &Statement,
     others: impl Iterator<Item = (&'a Statement, &'a PathPattern)>,
@@ -167,7 +166,7 @@ fn said_of_all<'a>(
     statement.questions().all(|question| said.contains(&question))
 }
 
-/// Names that secrets have, and one that need not be any.
+/// Returns names that secrets have, and one that need not be a secret's.
 fn secret_names<'a>(statements: impl Iterator<Item = &'a Statement>) -> BTreeSet<String> {
     let names = statements
         .filter(|statement| statement.kind == StatementKind::SecretName)
@@ -177,12 +176,13 @@ fn secret_names<'a>(statements: impl Iterator<Item = &'a Statement>) -> BTreeSet
     names.chain(["x".to_owned()]).collect()
 }
 
-/// What both sides say.
+/// The statements that both sides make.
 struct Told {
     both: BTreeSet<String>,
-    /// Whether names and exceptions stand in the same files together.
+    /// True if the same names and exceptions stand together in one file on both sides.
     same_secrets: bool,
-    /// Whether what allows does.
+    /// True if the same holds for statements that allow, or if neither side has several files of
+    /// them.
     same_allowed: bool,
 }
 
@@ -200,9 +200,9 @@ impl Told {
         }
     }
 
-    /// Whether the sides say different things with a pattern. An exception cuts
-    /// names of its own file only, and every file that bounds must allow: what
-    /// these say depends on what stands with them.
+    /// True if the sides differ on a pattern. An exception limits the names of its own file only,
+    /// and every file that bounds must allow: the effect of both depends on the other statements of
+    /// the file.
     fn apart(&self, statement: &Statement, pattern: &PathPattern) -> bool {
         let moved = match statement.kind {
             StatementKind::SecretException => !self.same_secrets,
@@ -217,8 +217,8 @@ fn about_secrets(statement: &Statement) -> bool {
     matches!(statement.kind, StatementKind::SecretName | StatementKind::SecretException)
 }
 
-/// What each file says with the statements that are `about` something; which
-/// file it is does not matter.
+/// Returns for each file the statements that are `about` something, irrespective of the file's
+/// name.
 fn companies(files: &[OutlineFile], about: fn(&Statement) -> bool) -> BTreeSet<Vec<String>> {
     let company = |file: &OutlineFile| {
         let statements = file.statements.iter().filter(|statement| about(statement));
@@ -238,7 +238,7 @@ fn words(statement: &Statement) -> Vec<String> {
     statement.patterns.iter().map(|pattern| word(statement, pattern)).collect()
 }
 
-/// What a statement says with one of its patterns.
+/// Returns a key of a statement's meaning with one of its patterns.
 pub(super) fn word(statement: &Statement, pattern: &PathPattern) -> String {
     let about: Vec<_> = statement.questions().collect();
     let trees = pattern.is_about_trees();

@@ -1,6 +1,5 @@
-//! What is in a workspace, as far as a policy can be asked about it. Reads
-//! names and facts, never content, and follows links no further than the gate
-//! would.
+//! The entries of a workspace about which a policy can be asked. Reads names and facts, never
+//! content, and follows links no further than the gateway does.
 
 use crate::{
     gateway::{Follow, Listing, Stat, Workspace, WorkspaceError},
@@ -8,16 +7,16 @@ use crate::{
     policy::{Object, ObjectKind},
 };
 
-/// Most entries that are looked at.
+/// Maximum number of entries.
 const MAX_ENTRIES: usize = 1_000_000;
 
 /// The entries of a workspace.
 #[derive(Debug, Clone, Default)]
 pub struct Tree {
-    /// All of them, the root too; those of a directory follow it.
+    /// All of them, including the root; those of a directory follow it.
     pub entries: Vec<TreeEntry>,
-    /// How many are not there because their names are not UTF-8, they belong
-    /// to another file system or they cannot be looked at: none is served.
+    /// Number of entries that no gateway serves: the name is not UTF-8, the entry belongs to
+    /// another file system, or it cannot be read.
     pub not_served: u64,
 }
 
@@ -26,18 +25,17 @@ pub struct Tree {
 pub struct TreeEntry {
     /// Its path.
     pub path: WorkspacePath,
-    /// What it is itself.
+    /// Its own kind and facts, not those of a link's target.
     pub object: Object,
-    /// What it leads to, if it is a symbolic link that stays within the
-    /// workspace.
+    /// The target, if it is a symbolic link that stays within the workspace.
     pub target: Option<(WorkspacePath, Object)>,
 }
 
 impl Tree {
-    /// Looks at everything in `workspace`.
+    /// Reads all entries of `workspace`.
     ///
     /// # Errors
-    /// When the root cannot be read, or past a million entries.
+    /// If the root cannot be read, or if there are more than a million entries.
     pub fn of(workspace: &Workspace) -> Result<Self, WorkspaceError> {
         let workspace = workspace.view();
         let mut tree = Self::default();
@@ -61,7 +59,7 @@ impl Tree {
                 .flatten()
                 .map(|resolved| (resolved.path().clone(), resolved.object()));
             tree.not_served += listing.not_utf8;
-            // The last one pushed is looked at first.
+            // The stack returns the last entry first.
             for (name, stat) in listing.entries.into_iter().rev() {
                 match (path.join(&name), stat) {
                     (Ok(path), Some(stat)) => open.push((path, Stat::object(&stat, false))),

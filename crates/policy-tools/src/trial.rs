@@ -1,9 +1,9 @@
-//! `policy test`: what an author says the policy does, held against what it
-//! does, and which of its rules no test has made decide.
+//! `policy test`: an author's expectations compared with a policy's decisions, and the rules that
+//! no test covers.
 //!
-//! Questions about names are put to the policy as its own load does; whatever
-//! needs content or several steps is carried out by the real gate in a
-//! directory that the caller gives and throws away.
+//! Questions about names are put to the policy as its own load does. Tests that need content or
+//! several steps are carried out by a real gateway in a directory that the caller provides and
+//! deletes.
 
 mod file;
 mod scratch;
@@ -25,15 +25,15 @@ use crate::{
 /// A text with tests.
 #[derive(Debug, Clone, Copy)]
 pub struct TestText<'a> {
-    /// The file, for people.
+    /// The name of the file, for messages.
     pub name: &'a str,
     /// Its text.
     pub text: &'a str,
-    /// Whether it is a policy, whose other keys are none of our business.
+    /// True if it is a policy, whose other keys are ignored.
     pub policy: bool,
 }
 
-/// Where tests that need a gate are carried out.
+/// The directory for tests that need a gateway.
 #[derive(Debug, Clone, Copy)]
 pub struct Stage<'a> {
     /// An empty directory.
@@ -42,37 +42,37 @@ pub struct Stage<'a> {
     pub path: &'a Path,
 }
 
-/// What the tests of one policy came to.
+/// The results of one policy's tests.
 #[derive(Debug, Clone, Default)]
 pub struct TestReport {
     /// Every test, in order.
     pub tests: Vec<TestOutcome>,
-    /// Every rule of the files that are not embedded (of an embedded policy:
-    /// its own) with the number of tests that it decided.
+    /// Every rule of the files that are not embedded (for an embedded policy, its own rules) with
+    /// the number of tests that it decided.
     pub coverage: Vec<Coverage>,
 }
 
-/// What one test came to.
+/// The result of one test.
 #[derive(Debug, Clone)]
 pub struct TestOutcome {
-    /// Where it is written.
+    /// Its place in the file.
     pub place: Place,
-    /// What it is called or asks.
+    /// Its name, or the question that it asks.
     pub name: String,
-    /// What is wrong; nothing when it passed.
+    /// The differences from the expectations; empty if it passed.
     pub problems: Vec<String>,
     /// The decision of its last step.
     pub ruling: Option<Ruling>,
 }
 
-/// A decision, as far as tests look at it.
+/// A decision, with the parts that tests compare.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Ruling {
     /// `allow`, `deny` or `ask`.
     pub effect: String,
     /// The rule that decided.
     pub rule: String,
-    /// Where it is written.
+    /// The place of that rule in its file.
     pub place: Option<Place>,
 }
 
@@ -86,24 +86,24 @@ impl Ruling {
     }
 }
 
-/// How often a rule decided a test.
+/// The number of tests that a rule decided.
 #[derive(Debug, Clone)]
 pub struct Coverage {
     /// The rule's id.
     pub rule: String,
-    /// Where it is written.
+    /// Its place in the file.
     pub place: Place,
-    /// How many tests it decided.
+    /// The number of tests.
     pub tests: usize,
 }
 
 impl TestReport {
-    /// How many tests failed.
+    /// Returns the number of failed tests.
     pub fn failed(&self) -> usize {
         self.tests.iter().filter(|test| !test.problems.is_empty()).count()
     }
 
-    /// How many rules decided some test.
+    /// Returns the number of rules that decided a test.
     pub fn covered(&self) -> usize {
         self.coverage.iter().filter(|rule| rule.tests > 0).count()
     }
@@ -112,7 +112,7 @@ impl TestReport {
 /// Runs the tests of `texts` on `policy`, whose files are `outline`.
 ///
 /// # Errors
-/// The text that cannot be read, with the place and what is wrong.
+/// If a text cannot be read; with the place and the problem.
 pub fn run_tests(
     policy: &Arc<Policy>,
     outline: &[OutlineFile],
@@ -143,7 +143,7 @@ pub fn run_tests(
             } else {
                 gated(policy, &test, stage, &format!("{number}"))
             };
-            // A test that fails proves nothing of the rule that decided it.
+            // A failed test does not cover the rule that decided it.
             let mut seen: Vec<_> =
                 rulings.iter().filter(|_| problems.is_empty()).filter_map(covered_key).collect();
             seen.sort();
@@ -186,8 +186,8 @@ fn coverage(outline: &[OutlineFile], decided: &BTreeMap<(String, String), usize>
     .collect()
 }
 
-/// Asks as the policy's own load does: by names, taking a path for a plain
-/// file, or for a directory where the operation is one of directories.
+/// Decides a test as the policy's own load does: by names, with a path taken for a plain file, or
+/// for a directory where the operation is one of directories.
 fn names_only(policy: &Policy, test: &Test) -> (Vec<String>, Vec<Ruling>) {
     let Some(step) = test.steps.first() else { return (Vec::new(), Vec::new()) };
     let kind = match step.operation {
@@ -247,7 +247,7 @@ fn gated(
                 let round =
                     if step.repeat > 1 { format!(" (round {round})") } else { String::new() };
                 problems.push(format!("{problem}{round}"));
-                // What follows was written for a step that went well.
+                // Later steps assume that this one succeeded.
                 return (problems, rulings);
             }
         }
@@ -255,13 +255,13 @@ fn gated(
     (problems, rulings)
 }
 
-/// What is wrong with a decision on a step.
+/// Returns the difference of a decision on a step from the expectation.
 fn judge(step: &Step, ruling: &Ruling, which: &str) -> Option<String> {
     let wrong = misjudged(&question(Some(step)), &step.effect, step.rule.as_deref(), ruling)?;
     Some(format!("{which}{wrong}"))
 }
 
-/// What is wrong with a decision on what was `asked`.
+/// Returns the difference of a decision on `asked` from the expectation.
 fn misjudged(asked: &str, effect: &str, rule: Option<&str>, ruling: &Ruling) -> Option<String> {
     let expected = match rule {
         Some(rule) => format!("{effect} by `{rule}`"),

@@ -1,9 +1,9 @@
-//! How `[network]` of two policies differs.
+//! Differences between the `[network]` sections of two policies.
 
 use super::Changes;
 use crate::policy::{Effect, HostPattern, Limit, Network, NetworkRule};
 
-/// Compares modes, limits and rules.
+/// Compares limits and rules.
 pub(super) fn compare(changes: &mut Changes, old: &Network, new: &Network) {
     for (key, old, new) in [
         ("network.limits.bytesOut", &old.limits().bytes_out, &new.limits().bytes_out),
@@ -18,8 +18,8 @@ pub(super) fn compare(changes: &mut Changes, old: &Network, new: &Network) {
         let these = these.iter().filter(|text| !others.contains(text));
         these.cloned().collect::<Vec<_>>().join("; ")
     };
-    // What lets through more than before, and what restricted and is gone. A file whose rules
-    // are all gone bounds the others no more.
+    // New rules that allow more than before, and old restrictions that are gone. A file without
+    // rules no longer bounds the other files.
     let is_new = |rule: &NetworkRule| {
         rule.grants() && !old.rules().any(|before| before.grants() && is_covered(rule, before))
     };

@@ -1,5 +1,5 @@
-//! Files that something else executes later and that the policy lets an agent
-//! write: the list is that of the embedded `baseline`.
+//! Files that other programs execute later and that the policy lets an agent write, taken from the
+//! embedded `baseline`.
 
 use std::collections::BTreeMap;
 
@@ -19,7 +19,7 @@ pub(super) fn lint(subject: Subject<'_>, found: &mut Vec<Finding>) {
         |statement: &&Statement| statement.questions().any(|(_, access)| access == Access::Write);
     let places = places(subject.statements().map(|(_, statement)| statement).filter(writes));
     let agents = agents(subject.outline.iter());
-    // Most are denied by one rule each, so what is left is little.
+    // Most are denied by one rule each, so few remain.
     let mut open: BTreeMap<(String, u64), Vec<WorkspacePath>> = BTreeMap::new();
     let denials = outline
         .iter()

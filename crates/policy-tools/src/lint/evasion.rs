@@ -1,4 +1,4 @@
-//! Rules for an extension that a name with one more ending passes by.
+//! Rules for an extension that a name with one more ending evades.
 
 use super::{finding::Finding, subject::Subject};
 use crate::{
@@ -60,7 +60,7 @@ fn questions(
     statement.questions()
 }
 
-/// The extension of a pattern that is about nothing else: `**/*.pem`, `{*.pem,*.key}`.
+/// Returns the extension of a pattern about nothing else: `**/*.pem`, `{*.pem,*.key}`.
 fn extension(pattern: &str) -> Option<&str> {
     let name = pattern.rsplit('/').next()?;
     let extension = name.trim_start_matches('{').strip_prefix("*.")?;

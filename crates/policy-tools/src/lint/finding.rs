@@ -1,4 +1,4 @@
-//! Lints and findings of them.
+//! Lints and their findings.
 
 use std::ops::Range;
 
@@ -7,10 +7,10 @@ use std::ops::Range;
 pub struct Lint {
     /// Its stable id.
     pub id: &'static str,
-    /// Why it matters.
+    /// The reason why it matters.
     pub why: &'static str,
-    /// The policy protects less than its text suggests, and this shows without the
-    /// workspace and without running tests: `policy check` warns of it, too.
+    /// True if the policy protects less than its text suggests and neither the workspace nor a test
+    /// run is needed to see it: `policy check` warns of it, too.
     pub misleading: bool,
 }
 
@@ -128,28 +128,28 @@ const fn other(id: &'static str, why: &'static str) -> Lint {
     Lint { id, why, misleading: false }
 }
 
-/// Something to look at.
+/// One result of a lint.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Finding {
     /// The lint's stable id, one of [`LINTS`].
     pub id: &'static str,
-    /// The file: an index of the outline.
+    /// The index of the file in the outline.
     pub file: usize,
-    /// The place in its text, in bytes.
+    /// The byte range in its text.
     pub span: Range<usize>,
     /// The fact that was found.
     pub message: String,
-    /// The change that mends it.
+    /// The change that resolves it.
     pub suggestion: String,
 }
 
 impl Finding {
-    /// The lint that found it.
+    /// Returns the lint that found it.
     pub fn lint(&self) -> Option<&'static Lint> {
         LINTS.iter().find(|lint| lint.id == self.id)
     }
 
-    /// Why it matters.
+    /// Returns the reason why it matters.
     pub fn why(&self) -> &'static str {
         self.lint().map_or("", |lint| lint.why)
     }

@@ -1,9 +1,9 @@
-//! Patterns that are good, but mean something else than they look like.
+//! Valid patterns that mean something else than they seem to.
 
 use super::{finding::Finding, subject::Subject};
 use crate::{literal::escaped, outline::StatementKind, policy::Effect};
 
-/// Cyrillic and Greek letters that look like those of ASCII.
+/// Cyrillic and Greek letters that look like letters of ASCII.
 const LOOK_ALIKES: &str = "аеорсухіјѕһԁԛԝӏАВЕКМНОРСТУХІЈЅοανρυΑΒΕΖΗΙΚΜΝΟΡΤΥΧ";
 
 pub(super) fn lint(subject: Subject<'_>, file: usize, found: &mut Vec<Finding>) {
@@ -25,7 +25,7 @@ pub(super) fn lint(subject: Subject<'_>, file: usize, found: &mut Vec<Finding>) 
 
 type Misread = (&'static str, String, String);
 
-/// `app/[id]/page.tsx`, where `[id]` is the name of a directory.
+/// Finds `app/[id]/page.tsx`, where `[id]` is the name of a directory.
 fn class(text: &str) -> Option<Misread> {
     let (class, letters) = text.split(['/', '{', '}', ',']).find_map(|name| {
         let (letters, rest) = name.strip_prefix('[')?.split_once(']')?;
@@ -40,9 +40,9 @@ fn class(text: &str) -> Option<Misread> {
     ))
 }
 
-/// Whether the letters of a class are rather a word: sets are written in their order.
+/// True if the letters of a class rather form a word: sets are usually written in order.
 fn is_word(letters: &str) -> bool {
-    // Names of hidden files are short, and their letters may be in order by chance.
+    // Names of hidden files are short, so their letters may be in order by chance.
     let is_hidden = letters.starts_with('.');
     let letters = letters.strip_prefix("...").or(letters.strip_prefix('.')).unwrap_or(letters);
     let plain = letters.chars().all(|c| c.is_ascii_alphanumeric() || c == '_');
@@ -52,7 +52,7 @@ fn is_word(letters: &str) -> bool {
     plain && !both_cases && (!is_sorted || (is_hidden && letters.len() > 1))
 }
 
-/// `src/.*`, as a regular expression has it.
+/// Finds `src/.*`, written as a regular expression.
 fn regex(text: &str) -> Option<Misread> {
     let names: Vec<_> = text.split('/').collect();
     let is_plain = |name: &&str| !name.contains(['*', '?', '[', '{', '}']);
@@ -74,9 +74,9 @@ fn regex(text: &str) -> Option<Misread> {
     })
 }
 
-/// `.env`, `*.pem`, `.*` and `{id_rsa,private}`, which hold at any depth in files of ignored names.
+/// Finds `.env`, `*.pem`, `.*` and `{id_rsa,private}`, which apply at any depth in ignore files.
 fn root_only(text: &str) -> Option<Misread> {
-    // Of everything there is no name, and of `*.*` another lint speaks.
+    // Patterns for all names are no names, and `*.*` has a lint of its own.
     let is_all = text == "*.*" || text.chars().all(|c| matches!(c, '*' | '?'));
     let is_name = !text.contains('/') && text != "." && !is_all;
     is_name.then(|| {
@@ -88,7 +88,7 @@ fn root_only(text: &str) -> Option<Misread> {
     })
 }
 
-/// `*.*`, which stands for all names elsewhere.
+/// Finds `*.*`, which stands for all names on other systems.
 fn dot_required(text: &str) -> Option<Misread> {
     text.split('/').any(|name| name == "*.*").then(|| {
         (
@@ -99,7 +99,7 @@ fn dot_required(text: &str) -> Option<Misread> {
     })
 }
 
-/// A name in ASCII with a letter of another script that looks the same.
+/// Finds a name in ASCII with a letter of another script that looks the same.
 fn look_alike(text: &str) -> Option<Misread> {
     let name = text.split('/').find(|name| {
         name.chars().any(|c| c.is_ascii_alphabetic())

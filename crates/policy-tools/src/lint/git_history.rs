@@ -1,4 +1,5 @@
-//! History of the workspace's repository for programs, past rules that hide what is in it.
+//! Access of programs to the history of the workspace's repository, which shows files that rules
+//! hide.
 
 use toml::de::DeTable;
 
@@ -10,10 +11,10 @@ use crate::{
     policy::{Effect, Scratch},
 };
 
-/// The most paths that a message names.
+/// Maximum number of paths that a message names.
 const MAX_NAMED: usize = 10;
 
-/// The tracked paths that the policy lets no agent, or not all of them, read by name.
+/// Returns the tracked paths that the policy lets no agent, or not all of them, read by name.
 pub fn hidden<'t>(subject: Subject<'t>) -> Vec<&'t WorkspacePath> {
     let agents = agents(subject.outline.iter());
     let is_hidden = |path: &&WorkspacePath| {
@@ -23,7 +24,7 @@ pub fn hidden<'t>(subject: Subject<'t>) -> Vec<&'t WorkspacePath> {
     subject.tracked.into_iter().flatten().filter(is_hidden).collect()
 }
 
-/// Some paths, and how many more there are.
+/// Lists some paths, and the number of the others.
 pub fn named(paths: &[&WorkspacePath]) -> String {
     let some = paths.iter().take(MAX_NAMED).map(|path| format!("`{path}`"));
     let some = some.collect::<Vec<_>>().join(", ");

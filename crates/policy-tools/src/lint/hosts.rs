@@ -8,7 +8,7 @@ use toml::de::DeTable;
 use super::{finding::Finding, subject::Subject};
 use crate::policy::{Effect, HostPattern};
 
-/// Domains beneath which everybody can have a name, and what is served there.
+/// Domains beneath which everybody can get a name, and the service behind them.
 const SHARED: [(&str, &str); 24] = [
     ("amazonaws.com", "buckets and machines of all customers"),
     ("appspot.com", "programs of everybody"),
@@ -36,8 +36,8 @@ const SHARED: [(&str, &str); 24] = [
     ("workers.dev", "programs of everybody"),
 ];
 
-/// Domains of networks that deliver content for all their customers: whoever is let through to
-/// one of them can ask it for another one inside the connection.
+/// Domains of content delivery networks. A client that may connect to one customer's host can
+/// request another customer's inside the connection.
 const DELIVERY: [&str; 7] = [
     "akamaiedge.net",
     "akamaized.net",
@@ -48,14 +48,14 @@ const DELIVERY: [&str; 7] = [
     "fastly.net",
 ];
 
-/// One rule as it is written.
+/// One rule as written.
 struct Rule {
     file: usize,
     id: String,
     span: Range<usize>,
     effect: Effect,
     hosts: Vec<(HostPattern, Range<usize>)>,
-    /// All of them without.
+    /// The ports; `None` for all of them.
     ports: Option<Vec<i64>>,
     agents: Option<Vec<String>>,
 }
@@ -72,7 +72,7 @@ pub(super) fn lint(subject: Subject<'_>, found: &mut Vec<Finding>) {
     }
 }
 
-/// Hosts that more people answer for than the author may think.
+/// Finds hosts that more parties control than the author may expect.
 fn shared(rule: &Rule, host: &HostPattern, span: &Range<usize>, found: &mut Vec<Finding>) {
     let mut find = |id, message: String, suggestion: &str| {
         let (file, span, suggestion) = (rule.file, span.clone(), suggestion.to_owned());
@@ -116,7 +116,7 @@ fn shared(rule: &Rule, host: &HostPattern, span: &Range<usize>, found: &mut Vec<
     }
 }
 
-/// A rule that another one covers.
+/// Finds a rule that another one covers.
 fn useless(rule: &Rule, all: &[Rule], found: &mut Vec<Finding>) {
     let others = all.iter().filter(|other| {
         (other.file, other.span.start) != (rule.file, rule.span.start) && other.covers(rule)
@@ -148,7 +148,7 @@ fn useless(rule: &Rule, all: &[Rule], found: &mut Vec<Finding>) {
 }
 
 impl Rule {
-    /// Whether the rule is about all that `other` is about.
+    /// True if the rule is about everything that `other` is about.
     fn covers(&self, other: &Self) -> bool {
         let has_host =
             |(host, _): &(HostPattern, _)| self.hosts.iter().any(|(own, _)| own.covers(host));

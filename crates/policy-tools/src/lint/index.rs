@@ -1,6 +1,5 @@
-//! Which patterns can have to do with a pattern or a path, so that not each is
-//! compared with each. Only the plain names in patterns are looked at; it
-//! decides nothing, it leaves out what is certain not to fit.
+//! An index of patterns and paths by their plain names, so that not every pair is compared. It only
+//! excludes pairs that certainly do not match.
 
 use std::collections::{BTreeSet, HashMap};
 
@@ -10,11 +9,11 @@ use crate::{
     tree::Tree,
 };
 
-/// Numbers filed under the plain names that what they stand for has.
+/// Numbers by the plain names of the items that they stand for.
 #[derive(Debug, Default)]
 struct Filed {
     by_name: HashMap<String, Vec<usize>>,
-    /// Those without any plain name.
+    /// Items without any plain name.
     others: Vec<usize>,
 }
 
@@ -23,7 +22,7 @@ struct Filed {
 pub(super) struct Covers(Filed);
 
 impl Covers {
-    /// Each pattern with its number; a number may have several.
+    /// Indexes each pattern with its number; several patterns may share a number.
     pub(super) fn new<'a>(
         patterns: impl Iterator<Item = (usize, &'a PathPattern)> + Clone,
     ) -> Self {
@@ -34,7 +33,7 @@ impl Covers {
         let mut filed = Filed::default();
         for (number, pattern) in patterns {
             for names in pattern.literals() {
-                // The rarest of them tells the most.
+                // The rarest name excludes the most.
                 let rarest = names.iter().min_by_key(|name| count.get(**name).copied());
                 match rarest {
                     Some(name) => filed.by_name.entry((*name).to_owned()).or_default(),
@@ -46,7 +45,7 @@ impl Covers {
         Self(filed)
     }
 
-    /// The numbers of the patterns that may cover `pattern`, in order.
+    /// Returns the numbers of the patterns that may cover `pattern`, in order.
     pub(super) fn candidates(&self, pattern: &PathPattern) -> BTreeSet<usize> {
         let names: BTreeSet<&str> = pattern.literals().flatten().collect();
         let named = names.iter().filter_map(|name| self.0.by_name.get(*name)).flatten();
@@ -71,8 +70,8 @@ impl<'a> Statements<'a> {
         Self { all, covers }
     }
 
-    /// The statements that have a pattern which covers `pattern`, with the
-    /// numbers of their files, in order.
+    /// Returns the statements with a pattern that covers `pattern`, with the numbers of their
+    /// files, in order.
     pub(super) fn covering(
         &self,
         pattern: &PathPattern,
@@ -84,8 +83,7 @@ impl<'a> Statements<'a> {
     }
 }
 
-/// The entries of a tree by the names in their paths, as far as patterns have
-/// these.
+/// The entries of a tree by the names in their paths that occur in patterns.
 #[derive(Debug)]
 pub(super) struct Entries<'a> {
     tree: &'a Tree,
@@ -106,7 +104,7 @@ impl<'a> Entries<'a> {
         Self { tree, by_name }
     }
 
-    /// Whether `pattern` matches any of them.
+    /// True if `pattern` matches any of them.
     pub(super) fn any(&self, pattern: &PathPattern) -> bool {
         let matches = |number: &usize| {
             self.tree.entries.get(*number).is_some_and(|entry| pattern.matches(&entry.path))

@@ -1,11 +1,12 @@
-//! Bounds of `[files]` and `[limits]` in a policy that says nothing of the mount: they do not hold there.
+//! Bounds of `[files]` and `[limits]` in a policy without `[mount]`: they do not apply to the
+//! mount.
 
 use toml::de::DeTable;
 
 use super::{finding::Finding, subject::Subject};
 use crate::outline::OutlineFile;
 
-/// Sections with their keys that `[mount]` has, too.
+/// Sections and those of their keys that `[mount]` has, too.
 const BOUNDS: [(&str, &[&str]); 2] = [
     ("files", &["maxReadSize", "maxWriteSize", "binary"]),
     ("limits", &["operationsPerSecond", "bytesWritten", "filesRemoved", "denials"]),

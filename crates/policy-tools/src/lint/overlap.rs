@@ -1,4 +1,4 @@
-//! Patterns and rules that say what others say.
+//! Patterns and rules that repeat others.
 
 use super::{
     finding::Finding,
@@ -33,7 +33,7 @@ pub(super) fn lint(
     }
 }
 
-/// Patterns of one list that another one of it covers.
+/// Finds patterns of one list that another one of the list covers.
 fn patterns(file: usize, list: &[&PathPattern], found: &mut Vec<Finding>) {
     let covers = Covers::new(list.iter().copied().enumerate());
     for (index, pattern) in list.iter().enumerate() {
@@ -63,7 +63,7 @@ fn patterns(file: usize, list: &[&PathPattern], found: &mut Vec<Finding>) {
     }
 }
 
-/// Whether a rule before it says exactly the same.
+/// True if an earlier rule says exactly the same.
 fn duplicate(
     subject: Subject<'_>,
     file: usize,
@@ -72,7 +72,7 @@ fn duplicate(
     found: &mut Vec<Finding>,
 ) -> bool {
     let Some(first) = rule.patterns.first() else { return false };
-    // Those of one file come in their order.
+    // Statements of one file are in the order of its text.
     let before = all
         .covering(first)
         .filter(|(number, other)| *number == file && other.span.start < rule.span.start)
@@ -103,8 +103,8 @@ fn covered(inner: &[PathPattern], outer: &[PathPattern]) -> bool {
     inner.iter().all(|pattern| outer.iter().any(|other| other.covers(pattern)))
 }
 
-/// A denial or a question that others make superfluous: a denial of the same,
-/// and for a question another question.
+/// Finds a denial or a question that other statements make redundant: a denial by denials, a
+/// question by denials and questions.
 fn narrowing(
     subject: Subject<'_>,
     file: usize,
@@ -116,7 +116,7 @@ fn narrowing(
         (other.kind == StatementKind::Rule(Effect::Deny) || other.kind == rule.kind)
             && other.id != rule.id
             && other.asks_all_of(rule)
-            // Of two that say the same, the later one has been told.
+            // Of two equal rules, the later one has been reported already.
             && !(other.kind == rule.kind
                 && rule.asks_all_of(other)
                 && covered(&other.patterns, &rule.patterns))
@@ -147,7 +147,7 @@ fn narrowing(
     });
 }
 
-/// An exception that is denied all the same, or allowed anyhow.
+/// Finds an exception that is denied or allowed anyway.
 fn allowing(
     subject: Subject<'_>,
     file: usize,
@@ -216,7 +216,7 @@ fn allowing(
     }
 }
 
-/// Patterns of `[allowedPaths]` that are denied all the same.
+/// Finds patterns of `[allowedPaths]` that are denied anyway.
 fn allowed(
     subject: Subject<'_>,
     file: usize,
@@ -242,8 +242,7 @@ fn allowed(
     }
 }
 
-/// The denial that certainly covers `patterns`, if every pattern has one; that
-/// of the first.
+/// Returns the denial that certainly covers the first of `patterns`, if every pattern has one.
 fn denied<'a>(
     subject: Subject<'a>,
     all: &Statements<'a>,
@@ -255,7 +254,7 @@ fn denied<'a>(
             matches!(statement.kind, StatementKind::SecretName | StatementKind::Rule(Effect::Deny));
         denies && statement.asks_all_of(asked)
     };
-    // An exception may open what a secret name covers.
+    // An exception may open paths that a secret name covers.
     let excepted = |pattern: &PathPattern| {
         subject.statements().any(|(_, statement)| {
             statement.kind == StatementKind::SecretException

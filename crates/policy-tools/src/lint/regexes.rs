@@ -1,5 +1,5 @@
-//! The expressions of `[[secrets.rules]]`, read from the file's text: a file
-//! with one that does not compile is refused elsewhere.
+//! The expressions of `[[secrets.rules]]`, read from the file's text. The compiler refuses those
+//! that are invalid.
 
 use toml::{
     Spanned,
@@ -9,7 +9,7 @@ use toml::{
 use super::{finding::Finding, subject::Subject};
 use crate::policy::{begins_at_word_boundary, ends_at_word_boundary, every_match_has_keyword};
 
-/// A counted repetition above this is huge.
+/// Maximum of a counted repetition that is not reported.
 const MOST: u64 = 200;
 
 pub(super) fn lint(subject: Subject<'_>, file: usize, found: &mut Vec<Finding>) {
@@ -47,7 +47,7 @@ fn look(text: &str, file: usize, found: &mut Vec<Finding>) {
     }
 }
 
-/// Keywords of which a match need not have any.
+/// Finds keywords that a match need not contain.
 fn keywords_elsewhere(
     id: &str,
     regex: &Spanned<DeValue<'_>>,
@@ -69,7 +69,7 @@ fn keywords_elsewhere(
     });
 }
 
-/// A word boundary at the beginning or the end.
+/// Finds a word boundary at the beginning or the end.
 fn boundary(id: &str, regex: &Spanned<DeValue<'_>>, file: usize, found: &mut Vec<Finding>) {
     let Some(pattern) = regex.get_ref().as_str() else { return };
     let sides = [
@@ -110,7 +110,7 @@ fn repetition(id: &str, regex: &Spanned<DeValue<'_>>, file: usize, found: &mut V
     });
 }
 
-/// The largest number in a counted repetition such as `{20,40}`.
+/// Returns the largest number in a counted repetition such as `{20,40}`.
 fn largest_repetition(regex: &str) -> Option<u64> {
     let mut largest = None;
     let mut escaped = false;

@@ -1,4 +1,4 @@
-//! The policy that is linted.
+//! The policy under lint.
 
 use std::ops::Range;
 
@@ -15,18 +15,18 @@ use crate::{
 pub struct Subject<'a> {
     /// The policy.
     pub policy: &'a Policy,
-    /// Its files; the embedded ones are not linted unless it is one itself.
+    /// Its files. Embedded ones are not linted, except as the first.
     pub outline: &'a [OutlineFile],
     /// The workspace, to find patterns that match nothing.
     pub tree: Option<&'a Tree>,
     /// The files of the commit that is checked out in the workspace.
     pub tracked: Option<&'a [WorkspacePath]>,
-    /// What its tests came to, to find rules without one.
+    /// The results of its tests, to find rules without one.
     pub tests: Option<&'a TestReport>,
 }
 
 impl<'a> Subject<'a> {
-    /// The files that are the author's to change.
+    /// Returns the indices of the files that the author can change.
     pub(super) fn linted(self) -> impl Iterator<Item = usize> + 'a {
         let outline = self.outline;
         (0..outline.len()).filter(|number| {
@@ -34,7 +34,7 @@ impl<'a> Subject<'a> {
         })
     }
 
-    /// All statements with the numbers of their files.
+    /// Returns all statements with the indices of their files.
     pub(super) fn statements(self) -> impl Iterator<Item = (usize, &'a Statement)> + Clone {
         self.outline
             .iter()
@@ -42,13 +42,13 @@ impl<'a> Subject<'a> {
             .flat_map(|(number, file)| file.statements.iter().map(move |found| (number, found)))
     }
 
-    /// The statements of one file.
+    /// Returns the statements of one file.
     pub(super) fn of_file(self, number: usize) -> &'a [Statement] {
         self.outline.get(number).map_or(&[], |file| &file.statements)
     }
 }
 
-/// `a.toml:12`, to point to another place in a message.
+/// Formats a place in another file for a message: `a.toml:12`.
 pub(super) fn place(subject: Subject<'_>, file: usize, span: &Range<usize>) -> String {
     match subject.outline.get(file) {
         Some(file) => format!("{}:{}", file.name, file.line(span.start)),

@@ -1,4 +1,4 @@
-//! Rules that guard an operation and leave another one open that comes to the same.
+//! Rules that guard an operation and leave an equivalent one open.
 
 use super::{finding::Finding, subject::Subject};
 use crate::{
@@ -45,7 +45,7 @@ pub(super) fn lint(subject: Subject<'_>, file: usize, found: &mut Vec<Finding>) 
     }
 }
 
-/// The operation of `path` that the statement decides, and those that get around it.
+/// Returns the operation on `path` that the statement decides, and those that bypass it.
 fn open(
     subject: Subject<'_>,
     statement: &Statement,

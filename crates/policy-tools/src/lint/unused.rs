@@ -1,5 +1,5 @@
-//! Patterns that match nothing in the tree, exceptions that except nothing,
-//! rules that no test makes decide.
+//! Patterns that match nothing in the tree, exceptions without effect, and rules that decide no
+//! test.
 
 use std::collections::HashMap;
 
@@ -13,7 +13,7 @@ pub(super) fn lint(subject: Subject<'_>, file: usize, found: &mut Vec<Finding>) 
     untested(subject, file, found);
 }
 
-/// Secret names are left out: they are there for what nobody has seen yet.
+/// Finds patterns without a match. Secret names are left out: they are for files yet to come.
 fn unmatched(subject: Subject<'_>, file: usize, found: &mut Vec<Finding>) {
     let Some(tree) = subject.tree else { return };
     let statements = subject
@@ -38,8 +38,8 @@ fn unmatched(subject: Subject<'_>, file: usize, found: &mut Vec<Finding>) {
     }
 }
 
-/// Names of directories among what may be read or written: a directory has no content,
-/// and what is beneath it is not covered.
+/// Finds names of directories in the lists of readable and writable paths: a directory has no
+/// content, and the paths beneath it are not covered.
 fn directories(subject: Subject<'_>, file: usize, found: &mut Vec<Finding>) {
     let Some(tree) = subject.tree else { return };
     let is_directory = |name: &str| {

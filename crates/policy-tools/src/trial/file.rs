@@ -1,6 +1,5 @@
-//! The form of tests: `[[tests]]` of a policy, and files that hold nothing
-//! else, named `*.test.toml`. Only the latter may have content, files and
-//! steps: a policy is loaded without touching a disk.
+//! The format of tests: `[[tests]]` of a policy, and files of tests alone, named `*.test.toml`.
+//! Only the latter may have content, files and steps: a policy is loaded without access to a disk.
 
 use std::{collections::BTreeMap, net::IpAddr, ops::Range};
 
@@ -10,30 +9,30 @@ use toml::Spanned;
 
 use crate::model::{AgentName, Connect, Host, OperationKind, WorkspacePath};
 
-/// Most operations that the tests of one file may ask for, repetitions counted:
-/// a test must end.
+/// Maximum number of operations in the tests of one file, repetitions included. It bounds the time
+/// of a test run.
 const MAX_OPERATIONS: u64 = 20_000;
 
-/// The words for what is decided.
+/// The names of effects.
 const EFFECTS: [&str; 3] = ["allow", "deny", "ask"];
 
 /// One test.
 #[derive(Debug, Clone)]
 pub(super) struct Test {
-    /// Its place in the file.
+    /// The byte range in the file.
     pub(super) span: Range<usize>,
     pub(super) name: Option<String>,
-    /// What is there before, with its content.
+    /// The files that exist before the test, with their content.
     pub(super) files: Vec<(WorkspacePath, Vec<u8>)>,
-    /// What is asked for, in this order; at least one unless it is a connection.
+    /// The requests, in this order; at least one unless the test is about a connection.
     pub(super) steps: Vec<Step>,
-    /// The connection that is asked for instead.
+    /// The connection that is tested instead.
     pub(super) connection: Option<Connection>,
-    /// Whether the names alone do not decide it.
+    /// True if names alone do not decide it.
     pub(super) needs_gate: bool,
 }
 
-/// One request with what is expected of it.
+/// One request with its expected decision.
 #[derive(Debug, Clone)]
 pub(super) struct Step {
     pub(super) operation: OperationKind,
@@ -41,34 +40,34 @@ pub(super) struct Step {
     pub(super) to: Option<WorkspacePath>,
     pub(super) agent: AgentName,
     pub(super) content: Vec<u8>,
-    /// What an edit replaces.
+    /// The text that an edit replaces.
     pub(super) old: String,
     pub(super) repeat: u64,
     pub(super) effect: String,
     pub(super) rule: Option<String>,
-    /// What a read must disclose.
+    /// The text that a read must disclose.
     pub(super) disclosed: Option<String>,
 }
 
-/// A connection with what is expected of it.
+/// A connection with its expected decision.
 #[derive(Debug, Clone)]
 pub(super) struct Connection {
     pub(super) connect: Connect,
-    /// An address that the host has.
+    /// An address of the host.
     pub(super) address: Option<IpAddr>,
     pub(super) agent: AgentName,
     pub(super) effect: String,
     pub(super) rule: Option<String>,
 }
 
-/// Why the tests of a file cannot be run, with the place.
+/// The reason why the tests of a file cannot be run, with its place.
 #[derive(Debug, Clone)]
 pub(super) struct Problem {
     pub(super) span: Option<Range<usize>>,
     pub(super) message: String,
 }
 
-/// Reads the tests of a policy from its text. Its other keys are not looked at.
+/// Reads the tests of a policy from its text. Its other keys are ignored.
 pub(super) fn of_policy(text: &str) -> Result<Vec<Test>, Problem> {
     #[derive(Deserialize)]
     struct PolicyTests {
@@ -197,7 +196,7 @@ fn one(raw: RawTest, span: &Range<usize>) -> Result<Test, Problem> {
                 expect,
             };
             let step = parse_step(step, agent.as_deref()).map_err(at)?;
-            // Of a reading the content is what is there.
+            // The content of a read is that of the file.
             if step.operation == OperationKind::Read && needs_gate && files.is_empty() {
                 files.push((step.path.clone(), step.content.clone()));
             }

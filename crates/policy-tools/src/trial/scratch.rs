@@ -1,6 +1,5 @@
-//! Tests with content, files or several steps: carried out by the real gate on
-//! a workspace that exists for the test alone, so that limits and content
-//! checks answer as they will.
+//! Tests with content, files or several steps. A real gateway carries them out on a workspace that
+//! exists for one test, so that limits and content checks apply.
 
 use std::{
     collections::HashMap,
@@ -30,19 +29,19 @@ use crate::{
     policy::{Decision, Place, Policy, SecretKey},
 };
 
-/// The rule of the limit that depends on time; a test is not a race.
+/// The rule of the limit that depends on time, which tests do not measure.
 const RATE: &str = "limits.operationsPerSecond";
 
-/// What a step came to.
+/// The result of a step.
 pub(super) struct Done {
     pub(super) ruling: Ruling,
-    /// What was disclosed, when it was text.
+    /// The disclosed text, if any.
     pub(super) disclosed: Option<Vec<u8>>,
-    /// Why it was allowed and yet not done.
+    /// The reason why it was allowed and yet not done.
     pub(super) failed: Option<String>,
 }
 
-/// Says no at once to whatever is asked, and keeps the rule that asked.
+/// Rejects every question at once, and stores the rule that asked.
 #[derive(Default)]
 struct Refuser(Mutex<Option<Decision>>);
 
@@ -50,7 +49,7 @@ impl Approver for Refuser {
     fn ask(&self, ticket: &Arc<Ticket>) {
         let rule = ticket.question().rules.first().cloned();
         *self.0.lock().unwrap_or_else(PoisonError::into_inner) = rule;
-        // Nobody else can have answered here.
+        // The ticket is new, so nobody else has answered it.
         let _ = ticket.answer(Answer::Reject, "test");
     }
 
@@ -65,7 +64,7 @@ impl Refuser {
     }
 }
 
-/// A workspace behind a gate.
+/// A workspace behind a gateway.
 pub(super) struct Scratch {
     gateway: Gateway,
     log: PathBuf,
@@ -73,8 +72,7 @@ pub(super) struct Scratch {
 }
 
 impl Scratch {
-    /// Makes the workspace of `test` in the new directory `name` of `place`,
-    /// whose path is `path`.
+    /// Makes the workspace of `test` in the new directory `name` of `place`, whose path is `path`.
     pub(super) fn new(
         place: &Dir,
         path: &Path,
@@ -106,14 +104,14 @@ impl Scratch {
         let state = Dir::from_std_file(File::from(state));
         let workspace = Workspace::from_fd(root, path.join("ws"));
         let ledger = AuditLog::open(&state).map_err(|error| words(&error))?;
-        // Nobody else ever sees what is made with it.
+        // The key protects nothing: the workspace is deleted after the test.
         let key = SecretKey::new(&[0; SecretKey::LENGTH]);
         let gateway = Gateway::open(workspace, Arc::clone(policy), ledger, &state, key)
             .map_err(|error| words(&error))?;
         Ok(Self { gateway, log: path.join("state/audit"), sessions: HashMap::new() })
     }
 
-    /// Asks for one step once.
+    /// Carries out one step once.
     pub(super) fn run(&mut self, step: &Step) -> Result<Done, String> {
         let mut done = self.perform(step)?;
         if done.ruling.rule == RATE && step.rule.as_deref() != Some(RATE) {
@@ -174,7 +172,8 @@ impl Scratch {
         self.ask(step, request, |_| None)
     }
 
-    /// Puts a request to the gate; `disclosed` is what a test may look at of the answer.
+    /// Sends a request to the gateway; `disclosed` returns the part of the output that tests
+    /// compare.
     fn ask<R: Request + ?Sized>(
         &mut self,
         step: &Step,
@@ -199,7 +198,7 @@ impl Scratch {
             }
         };
         let receipt = receipt.ok_or("the gate has stopped serving")?;
-        // What was asked was decided so; the denial is that of the answer.
+        // The question is the decision; the denial comes from its rejection.
         let ruling = match refuser.asked() {
             Some(asked) => asked,
             None => self.ruling(&receipt)?,
@@ -207,7 +206,7 @@ impl Scratch {
         Ok(Done { ruling, disclosed, failed })
     }
 
-    /// What the record says of the decision: a reply names no rule.
+    /// Reads the decision from the record: a reply names no rule.
     fn ruling(&self, receipt: &Receipt) -> Result<Ruling, String> {
         let source = Directory::new(&self.log);
         let entry = Reader::new(&source, receipt.seq).next().map_err(|error| error.to_string())?;
