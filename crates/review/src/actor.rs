@@ -1,4 +1,4 @@
-//! Who asked, as a record says: what the gateway knows, and what a program says of itself.
+//! The parties behind requests: those that the gateway knows, and those that programs claim to be.
 
 use portcullis_audit::RecordView;
 use serde_json::Value;
@@ -8,11 +8,11 @@ use serde_json::Value;
 pub enum Actor {
     /// A command, by the number of the record of its start.
     Command(u64),
-    /// A process of the mount that belongs to no command.
+    /// A process in the mount that belongs to no command.
     Process {
-        /// Its number in the sandbox, as the kernel has it.
+        /// Its process ID in the sandbox, as the kernel reports it.
         pid: u64,
-        /// Its name, which it gives itself.
+        /// Its name, which the process sets itself.
         claims: Option<String>,
     },
     /// A client of this transport.
@@ -22,10 +22,10 @@ pub enum Actor {
 }
 
 impl Actor {
-    /// That of a record.
+    /// Returns the party that a record names.
     pub(crate) fn of(record: &RecordView<'_>) -> Self {
         let fact = |name: &str| record.facts.as_ref()?.get(name);
-        // The start of a command has its arguments there.
+        // In the record of a command's start the fact `command` is the list of arguments.
         if let Some(command) = fact("command").and_then(Value::as_u64) {
             return Self::Command(command);
         }

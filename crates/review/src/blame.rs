@@ -1,5 +1,4 @@
-//! Who changed a file: its changes, also under the names that it had before,
-//! and whether it is still what the log says.
+//! The changes of a file, also under its earlier names, and whether it is still as the log says.
 
 use std::{collections::BTreeMap, io};
 
@@ -16,19 +15,19 @@ use crate::{
     policy::ObjectKind,
 };
 
-/// A file is followed through at most so many renames.
+/// Maximum number of renames through which a file is followed.
 const MOST_NAMES: usize = 1000;
 
-/// What the log, the vault and the disk say of one path.
+/// The log's, the backup store's and the disk's account of one path.
 #[derive(Debug)]
 pub struct Blame {
-    /// The path: links on the way expanded.
+    /// The path, with links in its directories resolved.
     pub path: WorkspacePath,
     /// Its changes, newest first.
     pub versions: Vec<Version>,
-    /// Whether the bytes on disk are the recorded ones.
+    /// The comparison of the disk with the log.
     pub state: State,
-    /// What could not be read.
+    /// The parts of the log that could not be read.
     pub scanned: Scanned,
 }
 
@@ -37,53 +36,53 @@ pub struct Blame {
 pub struct Version {
     /// The change.
     pub change: Change,
-    /// The name that the file had, when it was another one.
+    /// The file's name at that time, if it was a different one.
     pub name: Option<WorkspacePath>,
-    /// The content that the change replaced, where the vault still has it.
+    /// The content that the change replaced, if the backup store still has it.
     pub kept: Option<Kept>,
 }
 
-/// What the vault has of a version.
+/// A backup of a version.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Kept {
     /// The backup.
     pub id: BackupId,
-    /// What it is a copy of: a tree when the file went with a directory.
+    /// The kind of the original; a tree if the file was part of a directory.
     pub kind: BackupKind,
     /// Bytes of content.
     pub bytes: u64,
 }
 
-/// How the disk compares with the log.
+/// Results of comparing the disk with the log.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum State {
-    /// The bytes on disk are those that the log says.
+    /// The content is as recorded.
     Same(Hash),
-    /// They are others.
+    /// The content differs.
     Differs {
-        /// What the log says.
+        /// The recorded hash.
         recorded: Hash,
-        /// What is there.
+        /// The hash on disk.
         found: Hash,
     },
-    /// There is nothing, though the log says that there was something of this very path.
+    /// Nothing is there, but the log records a content of exactly this path.
     Missing,
-    /// There is nothing, as the log says.
+    /// Nothing is there, as recorded.
     Gone,
-    /// There is something, though the log says it was removed.
+    /// Something is there, but the log records its removal.
     Back,
-    /// Something is there whose content no record tells.
+    /// Something is there, but no record has its content.
     NotRecorded,
-    /// Nothing is there, and no record says that there was.
+    /// Nothing is there, and no record says that anything was.
     Unknown,
-    /// What is there is no regular file.
+    /// The entry is not a regular file.
     NotAFile,
-    /// Nobody looked: the files that the log is about are not there to be looked at.
+    /// The workspace of the log is not available.
     NotLookedAt,
 }
 
 impl State {
-    /// The word for programs.
+    /// Returns the name for programs.
     pub fn as_str(&self) -> &'static str {
         match self {
             Self::Same(_) => "same",
@@ -99,27 +98,27 @@ impl State {
     }
 }
 
-/// Why a file's changes could not be told.
+/// Reasons why a file's changes could not be determined.
 #[derive(Debug, thiserror::Error)]
 pub enum BlameError {
     /// The log cannot be read.
     #[error("cannot read the audit log: {0}")]
     Log(#[from] io::Error),
-    /// The log has more changes, or renames, than are kept at once.
+    /// The log has more changes of the path, or renames, than are held in memory.
     #[error(
         "the log has more changes of the path, or renames of any, than are looked at together: those \
          from record {0} on were not looked at"
     )]
     TooMany(u64),
-    /// The path cannot be looked at.
+    /// The path cannot be read.
     #[error("cannot look at the path: {0}")]
     Workspace(#[from] crate::gateway::WorkspaceError),
-    /// The vault cannot be read.
+    /// The backup store cannot be read.
     #[error("cannot read the backups: {0}")]
     Vault(#[from] BackupError),
 }
 
-/// What the disk has.
+/// The state of the path on disk.
 enum FileState {
     Nothing,
     File(Hash),
@@ -127,11 +126,11 @@ enum FileState {
     NotLookedAt,
 }
 
-/// Tells of the file at `path` in `workspace`, or where that cannot be looked at, of
-/// what the log says alone.
+/// Determines the changes of the file at `path` in `workspace`, or without a workspace from the log
+/// alone.
 ///
 /// # Errors
-/// When log, vault or workspace cannot be read.
+/// If the log, the backup store or the workspace cannot be read.
 pub fn blame(
     log: &Log,
     vault: Option<&BackupStore>,
@@ -158,7 +157,7 @@ pub fn blame(
     let mut versions = Vec::new();
     for change in changes.into_iter().rev() {
         let Some(span) = spans.iter().find(|span| span.holds(change.seq)) else { continue };
-        // A rename that began a span belongs to it by its new name.
+        // The rename that begins a span belongs to it by the new name.
         if change.is_nothing() || !touches(&change, &span.name) {
             continue;
         }
@@ -170,8 +169,7 @@ pub fn blame(
     Ok(Blame { path, versions, state, scanned })
 }
 
-/// The canonical path, and what is there. Another process may do as it likes
-/// meanwhile; the answer is of a moment.
+/// Returns the canonical path and the state on disk. Other processes may change it meanwhile.
 fn look(
     workspace: WorkspaceView<'_>,
     path: &WorkspacePath,
@@ -186,7 +184,7 @@ fn look(
     Ok((path, found))
 }
 
-/// A path as records write it.
+/// Formats a path as records do.
 fn shown(path: &WorkspacePath) -> String {
     if path.is_root() { ".".to_owned() } else { path.as_str().to_owned() }
 }
@@ -199,12 +197,12 @@ fn hash_of(workspace: WorkspaceView<'_>, path: &WorkspacePath) -> Result<FileSta
     })
 }
 
-/// The name that a file had for some records.
+/// A range of records in which a file had one name.
 struct Span {
     name: WorkspacePath,
-    /// From this record on, a rename to the name included.
+    /// The first record, which may be the rename to the name.
     from: u64,
-    /// Before this one.
+    /// The record after the last one.
     until: u64,
 }
 
@@ -214,7 +212,7 @@ impl Span {
     }
 }
 
-/// The names of the file that is now at `path`, newest first.
+/// Returns the names of the file that is now at `path`, newest first.
 fn names(path: &WorkspacePath, renames: &[Change]) -> Vec<Span> {
     let mut spans = Vec::new();
     let (mut name, mut until) = (path.clone(), u64::MAX);
@@ -234,8 +232,7 @@ fn names(path: &WorkspacePath, renames: &[Change]) -> Vec<Span> {
     spans
 }
 
-/// Whether the change was one of the object at `name`, itself or with a
-/// directory above it.
+/// True if the change was of the object at `name`, by itself or with a directory above it.
 fn touches(change: &Change, name: &WorkspacePath) -> bool {
     let above = |path: &WorkspacePath| name.is_within(path);
     match change.operation {
@@ -245,7 +242,7 @@ fn touches(change: &Change, name: &WorkspacePath) -> bool {
     }
 }
 
-/// The vault's entries, each path's read once.
+/// A cache of the backup store's entries by path.
 struct Vaulted<'v> {
     vault: Option<&'v BackupStore>,
     of: BTreeMap<String, Vec<Backup>>,
@@ -264,7 +261,7 @@ impl Vaulted<'_> {
 
     fn kept(&mut self, change: &Change) -> Result<Option<Kept>, BlameError> {
         let Some(id) = change.backup else { return Ok(None) };
-        // What a rename replaced was at its new name.
+        // An entry that a rename replaced was at its new path.
         let at = change.to.as_ref().unwrap_or(&change.path).clone();
         let mut found = self.entry(&at, id)?.map(kept);
         if found.is_none() {
@@ -273,7 +270,7 @@ impl Vaulted<'_> {
         Ok(found)
     }
 
-    /// The hash that a restored directory gave the file beneath it.
+    /// Returns the hash that the file had in a restored directory.
     fn within(
         &mut self,
         change: &Change,
@@ -299,7 +296,7 @@ fn kept(entry: &Backup) -> Kept {
     Kept { id: entry.id, kind: entry.kind, bytes: entry.bytes }
 }
 
-/// Compares what was found with the newest change that says what is there.
+/// Compares the disk with the newest change that records a state.
 fn compare(
     vaulted: &mut Vaulted<'_>,
     path: &WorkspacePath,
@@ -318,7 +315,7 @@ fn compare(
             OperationKind::Rename if name.is_within(&change.path) && !change.exchange => {
                 gone = true
             }
-            // It came with its content, which an earlier change tells.
+            // A rename keeps the content, which an earlier change has.
             OperationKind::Rename => continue,
             OperationKind::SetAttributes => continue,
             OperationKind::Restore if change.path != *name => {

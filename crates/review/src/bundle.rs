@@ -1,8 +1,8 @@
-//! What a bundle of evidence is made of, and how it is checked.
+//! Bundles of evidence: their members and their verification.
 //!
-//! Its records follow one another in the log. The newest checkpoint proves the
-//! last of them, and each holds the hash of the one before: so one proof and one
-//! signature prove them all.
+//! The records of a bundle are contiguous in the log. The newest checkpoint proves the last of
+//! them, and each record holds the leaf hash of the one before. So one proof and one signature
+//! prove all of them.
 
 use std::{
     collections::BTreeMap,
@@ -18,23 +18,23 @@ use serde::{
     de::{Error as _, MapAccess, Visitor},
 };
 
-/// The names of a bundle's members.
+/// The list of a bundle's members.
 pub const MANIFEST: &str = "manifest.json";
-/// The records, one a line, as they stand in the log.
+/// The records, one per line, as in the log.
 pub const RECORDS: &str = "records.jsonl";
-/// The proof of the last record, which holds the checkpoint.
+/// The inclusion proof of the last record, with the checkpoint.
 pub const PROOF: &str = "last.tlog-proof";
 /// The keys that the log was signed with.
 pub const BUNDLED_KEYS: &str = "key.vkey";
-/// The checkpoint of the proof alone.
+/// The checkpoint of the proof, by itself.
 pub const BUNDLED_CHECKPOINT: &str = "checkpoint";
-/// What explains a bundle and checks it, of the version that made it.
+/// Explanation and verifiers, from the version that made the bundle.
 pub const COMPANIONS: [&str; 4] = ["README.txt", "check.py", "verify.py", "FORMAT.md"];
-/// The members without which nothing is proved.
+/// The members that a proof requires.
 pub const NEEDED: [&str; 4] = [RECORDS, PROOF, BUNDLED_KEYS, BUNDLED_CHECKPOINT];
 
-/// Whether a bundle can have a member of this name. Another one could lie outside
-/// of the directory in which somebody unpacks it.
+/// True if a bundle may have a member of this name. Other names could point outside of the
+/// directory into which the bundle is unpacked.
 pub fn is_member(name: &str) -> bool {
     let policy = name.strip_prefix("policies/").and_then(|rest| rest.strip_suffix(".toml"));
     policy.is_some_and(|policy| policy.parse::<Hash>().is_ok())
@@ -46,13 +46,13 @@ pub fn is_member(name: &str) -> bool {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct Manifest {
-    /// Version of bundles: 1.
+    /// Version of the format: 1.
     pub version: u32,
-    /// When it was made, RFC 3339 in UTC.
+    /// The time at which it was made, RFC 3339 in UTC.
     pub made: String,
-    /// The first record.
+    /// The index of the first record.
     pub first: u64,
-    /// The last one.
+    /// The index of the last record.
     pub last: u64,
     /// The other members, each with its SHA-256.
     #[serde(deserialize_with = "each_once")]
@@ -60,13 +60,13 @@ pub struct Manifest {
 }
 
 impl Manifest {
-    /// Reads the member.
+    /// Parses the member.
     ///
     /// # Errors
-    /// When it is no manifest of this version.
+    /// If it is not a manifest of this version.
     pub fn parse(bytes: &[u8]) -> Result<Self, BundleError> {
         let none = || BundleError::member(MANIFEST, "is no manifest");
-        // An array would be taken for the fields in their order.
+        // Serde would read an array as the fields in their order.
         if !bytes.trim_ascii_start().starts_with(b"{") {
             return Err(none());
         }
@@ -79,7 +79,7 @@ impl Manifest {
     }
 }
 
-/// A map of which no key stands twice: other readers could take the other one.
+/// Reads a map and refuses duplicate keys, of which other readers may use another one.
 fn each_once<'de, D: Deserializer<'de>>(json: D) -> Result<BTreeMap<String, Hash>, D::Error> {
     struct Files;
     impl<'de> Visitor<'de> for Files {
@@ -102,41 +102,41 @@ fn each_once<'de, D: Deserializer<'de>>(json: D) -> Result<BTreeMap<String, Hash
     json.deserialize_map(Files)
 }
 
-/// Why a bundle is not what was bundled.
+/// Reasons why a bundle is not valid.
 #[derive(Debug, thiserror::Error)]
 pub enum BundleError {
     /// It cannot be read.
     #[error("cannot read the bundle: {0}")]
     Io(#[from] io::Error),
-    /// Something is wrong with a member.
+    /// A member is not valid.
     #[error("`{name}` {wrong}")]
     Member {
         /// The member; untrusted text.
         name: String,
-        /// What is wrong.
+        /// The problem.
         wrong: String,
     },
 }
 
 impl BundleError {
-    /// Says what is wrong with a member.
+    /// Makes an error about a member.
     pub fn member(name: &str, wrong: impl Into<String>) -> Self {
         Self::Member { name: name.to_owned(), wrong: wrong.into() }
     }
 }
 
-/// Follows the records of a bundle, from the first on.
+/// A check that the records of a bundle form a chain, from the first on.
 #[derive(Debug, Default)]
 pub struct Links {
-    /// The last record's number and leaf hash.
+    /// The index and leaf hash of the last record.
     pub last: Option<(u64, Hash)>,
 }
 
 impl Links {
-    /// The next line, without its newline.
+    /// Checks the next line, without its newline.
     ///
     /// # Errors
-    /// Why it does not follow the one before.
+    /// If it does not follow the record before.
     pub fn follow<'a>(&mut self, line: &'a [u8]) -> Result<RecordView<'a>, String> {
         let record = RecordView::parse(line).map_err(|error| error.to_string())?;
         if let Some((seq, leaf)) = self.last {
@@ -152,14 +152,14 @@ impl Links {
     }
 }
 
-/// What a bundle's members prove together.
+/// The facts that a bundle's members prove together.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Proven {
-    /// Records.
+    /// Number of records.
     pub records: u64,
     /// The signed checkpoint that covers them.
     pub checkpoint: Checkpoint,
-    /// The same with its signatures.
+    /// The checkpoint with its signatures.
     note: Note,
     /// The key that signed it.
     pub by: PublicKey,
@@ -168,12 +168,12 @@ pub struct Proven {
 }
 
 impl Proven {
-    /// Holds the keys and the checkpoint that a bundle has beside the proof against
-    /// that. A wrong signature by any of `trusted` or, of the proof, of the bundle's
-    /// keys makes a checkpoint bad.
+    /// Compares the bundle's keys and its separate checkpoint with the proof. A wrong signature is
+    /// an error: on the checkpoint one by any of `trusted`, on the proof one by any of the bundle's
+    /// keys.
     ///
     /// # Errors
-    /// Which of the two is wrong, and why.
+    /// The member that is wrong, with the problem.
     pub fn agrees(
         &self,
         trusted: &[PublicKey],
@@ -201,7 +201,7 @@ impl Proven {
 /// Checks the records against the manifest and the proof against `keys`.
 ///
 /// # Errors
-/// Which member is wrong, and why.
+/// The member that is wrong, with the problem.
 pub fn prove(
     manifest: &Manifest,
     records: impl Read,

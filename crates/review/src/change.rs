@@ -1,4 +1,4 @@
-//! A change of the workspace as the log tells it: an intent with what became of it.
+//! A change of the workspace in the log: an intent with its outcome.
 
 use portcullis_audit::{Hash, RecordView};
 
@@ -7,81 +7,79 @@ use crate::{
     model::{OperationKind, WorkspacePath},
 };
 
-/// The fact in the record of an undo's step that names the records which are undone
-/// once it is taken.
+/// The fact in the record of an undo's step that lists the records which are undone after it.
 pub(crate) const UNDOES: &str = "undoes";
 
-/// The fact in the record of a change that names the first one of those that a program made of
-/// a file while it had it open.
+/// The fact in the record of a change that names the first change which a program made of the file
+/// while it had it open.
 pub(crate) const CONTINUES: &str = "continues";
 
-/// The fact in the record of a rename by which what had the new path got the old one.
+/// The fact in the record of a rename that exchanged two entries.
 pub(crate) const EXCHANGE: &str = "exchange";
 
 /// One change. All texts are untrusted.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Change {
-    /// The intent's number.
+    /// The index of the intent.
     pub seq: u64,
-    /// When it was decided.
+    /// The time of the decision.
     pub t: String,
-    /// The session that asked.
+    /// The session of the request.
     pub session: String,
     /// The agent's name.
     pub agent: String,
-    /// The system's user for whom the gateway ran.
+    /// The system user that the gateway served.
     pub user: Option<String>,
-    /// How the request came.
+    /// The transport of the request.
     pub door: Option<String>,
     /// The operation.
     pub operation: OperationKind,
-    /// The canonical path; of a rename the old one.
+    /// The canonical path; for a rename the old one.
     pub path: WorkspacePath,
     /// The new path of a rename.
     pub to: Option<WorkspacePath>,
-    /// Whether what had the new path of a rename got the old one.
+    /// True if a rename exchanged the entries of both paths.
     pub exchange: bool,
-    /// Whether the rule would deny it, and the mode let it pass.
+    /// True if the rule denies it and observe mode allowed it.
     pub would_deny: bool,
-    /// The deciding rule.
+    /// The rule that decided.
     pub rule: Option<String>,
-    /// The policy file that holds it.
+    /// The policy file that contains it.
     pub policy: Option<String>,
-    /// Its line there.
+    /// Its line in that file.
     pub line: Option<u64>,
-    /// The policy in force.
+    /// The hash of the policy in force.
     pub policy_sha256: Option<String>,
-    /// Bytes stored.
+    /// Number of bytes stored.
     pub bytes: Option<u64>,
     /// Hash of the content before.
     pub before: Option<Hash>,
-    /// Hash of the content after; of a tree its fingerprint.
+    /// Hash of the content after, or fingerprint of a tree.
     pub after: Option<Hash>,
-    /// The backup of what was replaced or removed.
+    /// The backup of the entry that was replaced or removed.
     pub backup: Option<BackupId>,
-    /// The backup that a restore put back.
+    /// The backup that was restored.
     pub restored: Option<BackupId>,
     /// Attributes that were set.
     pub attributes: Option<SomeAttributes>,
-    /// What these were before.
+    /// The attributes before.
     pub attributes_before: Option<SomeAttributes>,
-    /// How many directories were made on the way.
+    /// Number of parent directories that were made.
     pub directories: usize,
     /// The records that it undid.
     pub undoes: Vec<u64>,
-    /// The record of the change that it goes on with: both are undone together.
+    /// The index of the change that it continues; both are undone together.
     pub continues: Option<u64>,
-    /// True if content went to an editor's buffer.
+    /// True if the content went to a buffer of the editor.
     pub editor: bool,
-    /// The record that says what became of it.
+    /// The index of the outcome.
     pub answer: Option<u64>,
-    /// What became of it: `ok`, or another word.
+    /// The result: `ok`, or another word.
     pub result: Option<String>,
 }
 
 impl Change {
-    /// The change that an intent tells of; `None` when it is none that could be
-    /// understood.
+    /// Parses an intent; `None` if it is not a change that can be interpreted.
     pub(crate) fn of(record: &RecordView<'_>) -> Option<Self> {
         let owned = |text: Option<&str>| text.map(str::to_owned);
         let path = |text: &str| WorkspacePath::parse(text).ok();
@@ -130,13 +128,13 @@ impl Change {
             && !self.is_nothing()
     }
 
-    /// True if it left all as it was: a rename onto itself, or a directory that was
-    /// there. Taken for a change it would hide what the last one left.
+    /// True if it changed nothing: a rename onto itself, or a directory that existed. Taken for a
+    /// change it would hide the state that the last one left.
     pub fn is_nothing(&self) -> bool {
         self.result.as_deref() == Some("unchanged") || self.to.as_ref() == Some(&self.path)
     }
 
-    /// True if it touched the path, what is beneath it, or what it is beneath.
+    /// True if it changed the path, something beneath it, or something above it.
     pub fn touches(&self, path: &WorkspacePath) -> bool {
         let related = |other: &WorkspacePath| other.is_within(path) || path.is_within(other);
         related(&self.path) || self.to.as_ref().is_some_and(related)

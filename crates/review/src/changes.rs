@@ -1,4 +1,4 @@
-//! Intents and what became of them, out of a search.
+//! Intents with their outcomes, from a scan of the log.
 
 use std::{collections::HashMap, ops::ControlFlow};
 
@@ -10,18 +10,18 @@ use super::{
 };
 use crate::change::Change;
 
-/// What a record says of changes.
+/// The part that one record contributes to a change.
 enum ChangePart {
     Intent(Box<Change>),
     Answer { of: u64, seq: u64, result: String },
 }
 
 impl Log {
-    /// The changes whose intents `filter` wants, oldest first.
+    /// Returns the changes whose intents match `filter`, oldest first.
     ///
     /// # Errors
-    /// When the log cannot be read, or has more of them than are kept at once: without the
-    /// newest ones the others would tell of a file that is not there any more.
+    /// If the log cannot be read, or has more of them than are held in memory: without the newest
+    /// ones the others would describe a state that is outdated.
     pub(super) fn changes(&self, filter: &Filter) -> Result<(Vec<Change>, Scanned), BlameError> {
         let words = |words: &[&str]| words.iter().map(|word| (*word).to_owned()).collect();
         let (mut changes, mut answers) = (Vec::new(), HashMap::new());
@@ -48,8 +48,7 @@ impl Log {
             return Err(BlameError::TooMany(seq));
         }
         answer(&mut changes, &mut answers);
-        // An answer repeats little of its intent, so that the filter may have
-        // left it out.
+        // An outcome repeats little of its intent, so the filter may have excluded it.
         if let Some(first) = changes.iter().find(|change| change.answer.is_none()) {
             let from = first.seq;
             let missing: std::collections::HashSet<u64> =

@@ -1,14 +1,14 @@
-//! Cells of a CSV file (RFC 4180) that a spreadsheet takes as text.
+//! Cells of a CSV file (RFC 4180) that a spreadsheet reads as text.
 
 use super::Field;
 use crate::model::Escaped;
 
-/// A cell: control, bidirectional and invisible characters are escaped, what a
-/// spreadsheet would take for a formula gets a quote mark in front (OWASP, "CSV
-/// injection"), and what needs quotes is in quotes.
+/// Formats a cell. Control, bidirectional and invisible characters are escaped, text that a
+/// spreadsheet would read as a formula is prefixed with a quote mark (OWASP, "CSV injection"), and
+/// cells that require it are quoted.
 pub fn cell(text: &str) -> String {
     let shown = Escaped(text).to_string();
-    // Full-width forms are formulas to some spreadsheets too.
+    // Some spreadsheets accept full-width forms in formulas.
     let formula = ['=', '+', '-', '@', '|', '%', '＝', '＋', '－', '＠'];
     let start = text.trim_start_matches(|c: char| c.is_whitespace() || c.is_control());
     let shown = if start.starts_with(formula) { format!("'{shown}") } else { shown };
@@ -19,7 +19,7 @@ pub fn cell(text: &str) -> String {
     }
 }
 
-/// The first line: names of columns.
+/// Formats the header line with the names of the columns.
 pub fn header(fields: &[Field]) -> String {
     fields.iter().map(|field| field.as_str()).collect::<Vec<_>>().join(",")
 }

@@ -1,4 +1,4 @@
-//! Records for other programs: OCSF events, CSV, Parquet.
+//! Exports of records for other programs: OCSF events, CSV, Parquet.
 
 mod ocsf;
 #[cfg(feature = "parquet")]
@@ -17,19 +17,19 @@ use portcullis_audit::RecordView;
 
 use super::{Field, Filter, Log, Order, Scanned, cell, header};
 
-/// What an export wrote, and what it could not read.
+/// The result of an export.
 #[derive(Debug)]
 pub struct Exported {
-    /// Rows or events.
+    /// Number of rows or events.
     pub rows: u64,
-    /// What could not be read.
+    /// The parts of the log that could not be read.
     pub scanned: Scanned,
 }
 
-/// Writes the records that `filter` wants as CSV: every field, the names first.
+/// Writes the records that match `filter` as CSV: a header and every field.
 ///
 /// # Errors
-/// When the log cannot be read or `out` not be written.
+/// If the log cannot be read or `out` cannot be written.
 pub fn csv(log: &Log, filter: &Filter, out: &mut impl Write) -> io::Result<Exported> {
     let mut writer = Writer { out, rows: 0, error: None };
     let _ = writer.line(&header(Field::ALL));
@@ -39,7 +39,7 @@ pub fn csv(log: &Log, filter: &Filter, out: &mut impl Write) -> io::Result<Expor
     writer.finish(scanned)
 }
 
-/// A record as a line of CSV.
+/// Formats a record as a line of CSV.
 pub fn csv_line(columns: &[Field], record: &RecordView<'_>) -> String {
     let mut line = String::with_capacity(512);
     for (at, column) in columns.iter().enumerate() {
@@ -53,12 +53,12 @@ pub fn csv_line(columns: &[Field], record: &RecordView<'_>) -> String {
     line
 }
 
-/// Notes that a record has a time that is none, as no gate writes it.
+/// Reports that a record's time is invalid, which no gateway writes.
 fn untimed(seq: u64, lost: &mut Scanned) {
     lost.damage(|| format!("the time of record {seq} is none"));
 }
 
-/// Writes lines until that fails.
+/// A writer of lines that stops at the first error.
 struct Writer<W> {
     out: W,
     rows: u64,

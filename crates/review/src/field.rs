@@ -1,4 +1,4 @@
-//! The fields by which records are counted, and the columns of tables.
+//! Fields by which records are counted, and columns of tables.
 
 use std::{borrow::Cow, fmt, str::FromStr};
 
@@ -6,17 +6,17 @@ use portcullis_audit::{Hash, RecordView};
 
 macro_rules! fields {
     ($($variant:ident $name:literal $doc:literal,)*) => {
-        /// A field of a record, or something that follows from one.
+        /// A field of a record, or a value derived from one.
         #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
         pub enum Field {
             $(#[doc = $doc] $variant,)*
         }
 
         impl Field {
-            /// Every field, in the order of the format.
+            /// All fields, in the order of the format.
             pub const ALL: &[Self] = &[$(Self::$variant,)*];
 
-            /// The name in records and on the command line.
+            /// Returns the name in records and on the command line.
             pub fn as_str(self) -> &'static str {
                 match self {
                     $(Self::$variant => $name,)*
@@ -58,7 +58,7 @@ fields! {
 }
 
 impl Field {
-    /// The field's value in a record.
+    /// Returns the field's value in a record.
     pub fn of<'r>(self, record: &'r RecordView<'_>) -> Option<Cow<'r, str>> {
         let text = |text: Option<&'r str>| text.map(Cow::Borrowed);
         let number = |number: Option<u64>| number.map(|number| Cow::Owned(number.to_string()));
@@ -98,8 +98,8 @@ impl Field {
     }
 }
 
-/// What a record says was decided, in one word: `observed` where the policy would deny
-/// it, and the mode let it pass.
+/// Returns the decision of a record in one word: `observed` if the policy denies and observe mode
+/// allowed it.
 pub fn verdict<'r>(record: &'r RecordView<'_>) -> Option<&'r str> {
     if record.would_deny == Some(true) { Some("observed") } else { record.decision() }
 }
@@ -110,7 +110,7 @@ impl fmt::Display for Field {
     }
 }
 
-/// A text names no [`Field`].
+/// The text is not the name of a [`Field`].
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("no such field; the fields are {}", names())]
 pub struct UnknownField;
@@ -123,7 +123,7 @@ impl FromStr for Field {
     type Err = UnknownField;
 
     fn from_str(text: &str) -> Result<Self, UnknownField> {
-        // `time` is what a person calls `t`.
+        // `time` is accepted for `t`.
         let name = if text == "time" { "t" } else { text };
         Self::ALL.iter().copied().find(|field| field.as_str() == name).ok_or(UnknownField)
     }

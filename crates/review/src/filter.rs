@@ -1,4 +1,4 @@
-//! Which records are wanted.
+//! Filters for records.
 
 use std::{borrow::Cow, ops::RangeInclusive, str::FromStr};
 
@@ -10,52 +10,51 @@ use crate::{
     policy::{GlobError, GlobPattern},
 };
 
-/// What a record must be; all that are given must hold, and of several values
-/// of one kind any.
+/// Conditions on a record. All conditions must hold; of several values of one condition, one must.
 #[derive(Debug, Clone, Default)]
 pub struct Filter {
-    /// From this time on, in the form of `t`.
+    /// The earliest time, inclusive, in the form of `t`.
     pub since: Option<String>,
-    /// Before this time.
+    /// The latest time, exclusive.
     pub until: Option<String>,
-    /// Numbers.
+    /// The range of indices.
     pub records: Option<RangeInclusive<u64>>,
-    /// Kinds.
+    /// Kinds of records.
     pub kinds: Vec<String>,
-    /// Sessions, or how their identifiers begin.
+    /// Prefixes of session identifiers.
     pub sessions: Vec<String>,
     /// Names of agents.
     pub agents: Vec<String>,
-    /// Names of the system's users.
+    /// Names of system users.
     pub users: Vec<String>,
-    /// Doors.
+    /// Transports.
     pub doors: Vec<String>,
     /// Operations.
     pub ops: Vec<String>,
-    /// Paths: asked for, canonical or new.
+    /// Paths: requested, canonical or new.
     pub paths: Vec<PathFilter>,
     /// Decisions.
     pub decisions: Vec<String>,
-    /// Rules, or sections of a policy: `secrets` is `secrets.names[0]` too.
+    /// Rules, or sections of a policy: `secrets` includes `secrets.names[0]`.
     pub rules: Vec<String>,
     /// Results.
     pub results: Vec<String>,
-    /// How the hash of a content, before or after, begins.
+    /// Prefixes of the hash of a content, before or after.
     pub hashes: Vec<String>,
 }
 
-/// Hexadecimal digits of a hash that an index keeps.
+/// Number of hexadecimal digits of a hash that an index stores.
 const HASH_DIGITS: usize = 16;
 
-/// Which paths.
+/// A condition on a path.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum PathFilter {
-    /// This one alone, as records write it.
+    /// Exactly this path, as records write it.
     Exact(String),
-    /// This one and what is beneath it.
+    /// This path and everything beneath it.
     Below(String),
-    /// Those of a pattern; a path may also be spelled so, which is meant with what
-    /// is beneath it.
+    /// The paths that match a pattern, and the path with the pattern's text as its name, with
+    /// everything beneath it.
     Glob(GlobPattern, String),
 }
 
@@ -64,7 +63,7 @@ impl FromStr for PathFilter {
 
     fn from_str(text: &str) -> Result<Self, GlobError> {
         let path = text.strip_prefix("./").unwrap_or(text).trim_end_matches('/');
-        // No pattern holds hidden characters: such a name is meant as it is.
+        // A pattern contains no hidden characters, so such a name is taken literally.
         if path.contains(['*', '?', '[', '{', '\\']) && !has_hidden_characters(path) {
             return Ok(Self::Glob(GlobPattern::parse(path)?, path.to_owned()));
         }
@@ -73,7 +72,7 @@ impl FromStr for PathFilter {
 }
 
 impl PathFilter {
-    /// Whether it is `path`.
+    /// True if `path` meets the condition.
     pub fn matches(&self, path: &str) -> bool {
         match self {
             Self::Exact(only) => path == only,
@@ -84,18 +83,18 @@ impl PathFilter {
     }
 }
 
-/// Whether it is `above` or beneath it.
+/// True if `path` is `above` or beneath it.
 fn is_below(path: &str, above: &str) -> bool {
     path.strip_prefix(above).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
 }
 
 impl Filter {
-    /// Whether it asks for values of fields, which an index knows.
+    /// True if it has conditions on values of fields, which an index contains.
     pub(super) fn asks_for_values(&self) -> bool {
         Test::ALL.iter().any(|test| test.is_asked(self))
     }
 
-    /// Whether the record is wanted.
+    /// True if the record meets all conditions.
     pub fn matches(&self, record: &RecordView<'_>) -> bool {
         let t = record.t.as_str();
         self.since.as_deref().is_none_or(|since| t >= since)
@@ -108,8 +107,8 @@ impl Filter {
     }
 }
 
-/// A condition on texts, which holds when it holds for one of the record's
-/// values; an index asks it once for each text that there is.
+/// A condition on texts, which is true if one of the record's values meets it. An index evaluates
+/// it once for each distinct text.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Test {
     Kind,
@@ -140,7 +139,7 @@ impl Test {
         Self::Hash,
     ];
 
-    /// Whether the filter has the condition.
+    /// True if the filter has the condition.
     pub(super) fn is_asked(self, filter: &Filter) -> bool {
         match self {
             Self::Path => !filter.paths.is_empty(),
@@ -164,7 +163,7 @@ impl Test {
         }
     }
 
-    /// The record's values that it is about.
+    /// Returns the record's values that it is about.
     pub(super) fn values<'r>(self, record: &'r RecordView<'_>) -> [Option<Cow<'r, str>>; 3] {
         let one = |text: Option<&'r str>| [text.map(Cow::Borrowed), None, None];
         let hash = |hash: Option<Hash>| hash.map(|hash| Cow::Owned(hash.to_string()));
@@ -187,7 +186,7 @@ impl Test {
         }
     }
 
-    /// Whether the field of this name is one that it is about.
+    /// True if it is about the field of this name.
     pub(super) fn is_of(self, name: &str) -> bool {
         let fields: &[Field] = match self {
             Self::Kind => &[Field::Kind],
@@ -205,8 +204,8 @@ impl Test {
         fields.iter().any(|field| field.as_str() == name)
     }
 
-    /// What an index keeps of a value: all of it, but of a hash the beginning,
-    /// which is enough to leave nearly all others out.
+    /// Returns the part of a value that an index stores: of a hash a prefix, which excludes nearly
+    /// all others; of other fields the complete value.
     pub(super) fn shortened(field: Field, value: &str) -> &str {
         match field {
             Field::Before | Field::After => value.get(..HASH_DIGITS).unwrap_or(value),
@@ -214,7 +213,7 @@ impl Test {
         }
     }
 
-    /// Whether a value may be wanted of which an index keeps `value`.
+    /// True if a value of which an index stores `value` may meet the condition.
     pub(super) fn may_hold(self, filter: &Filter, value: &str) -> bool {
         match self {
             Self::Hash => (self.texts(filter).iter())
@@ -223,7 +222,7 @@ impl Test {
         }
     }
 
-    /// Whether a value is wanted.
+    /// True if a value meets the condition.
     pub(super) fn holds(self, filter: &Filter, value: &str) -> bool {
         let any = |is: &dyn Fn(&str) -> bool| self.texts(filter).iter().any(|text| is(text));
         match self {
@@ -251,11 +250,11 @@ mod tests {
         assert!(!matches("src", "srcs") && !matches("src", "a/src"));
         assert!(matches(".", "anything") && matches("./", "anything"));
         assert!(matches("**/*.rs", "a/b.rs") && !matches("*.rs", "a/b.rs"));
-        // What a pattern cannot spell can still be searched for.
+        // Paths that no pattern can express can still be searched for.
         assert!(matches("a\nb", "a\nb") && "[".parse::<PathFilter>().is_err());
     }
 
-    /// A name with brackets was a pattern alone, which it does not match.
+    /// A name with brackets was read only as a pattern, which does not match the name.
     #[test]
     fn a_pattern_is_also_the_path_that_is_spelled_so() {
         let matches =

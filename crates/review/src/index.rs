@@ -1,14 +1,14 @@
-//! An index beside the log: for each full segment a file that says which of its
-//! lines have which values, so that a search reads only lines that it wants.
+//! An index beside the log: for each full segment a file with the values of its lines, so that a
+//! search reads only lines that may match.
 //!
-//! The log stays the truth. What an index finds is read from the log and asked
-//! again; an index that does not belong to the segment's file as it is now, or
-//! that is damaged, is made anew; and all of it can be deleted at any time.
+//! The log stays authoritative. Every line that an index finds is read from the log and checked
+//! against the filter. An index that is damaged, or that does not belong to the segment's file in
+//! its current state, is rebuilt. All indexes can be deleted at any time.
 //!
-//! It is believed where it says that a line is not wanted. Its hashes find damage,
-//! not a forgery: who can write it can compute them again, and so hide records from
-//! a search. So it is for searches of a state directory whose writers are trusted;
-//! what is evidence is read from the log itself, and so is a copy.
+//! An index is trusted to exclude lines. Its hashes detect damage but not forgery: a program that
+//! can write it can recompute them and so hide records from a search. Hence indexes are for
+//! searches of a state directory whose writers are trusted. Evidence is read from the log itself,
+//! and so is a copy.
 #![expect(clippy::disallowed_methods, reason = "the index is the review's own")]
 
 mod columns;
@@ -27,13 +27,13 @@ use super::{Filter, filter::Test, open_kept};
 use columns::{Column, Columns};
 
 const MAGIC: &[u8; 16] = b"PORTCULLIS-IDX1\n";
-/// The most that a header can be.
+/// Maximum size of a header in bytes.
 const MAX_HEADER: u64 = 1 << 20;
-/// The most that is read of a block at once; a segment whose index needs more is
-/// searched without.
+/// Maximum number of bytes read of one block. A segment whose index needs more is searched without
+/// it.
 const MAX_BLOCK: u64 = 256 << 20;
 
-/// What tells a file from what it was before (stat(2)).
+/// The properties that distinguish a file from its earlier states (stat(2)).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Identity {
     device: u64,
@@ -44,7 +44,7 @@ pub(super) struct Identity {
 }
 
 impl Identity {
-    /// Of the file at `path`.
+    /// Returns that of the file at `path`.
     pub(super) fn of(path: &Path) -> io::Result<Self> {
         let meta = fs::symlink_metadata(path)?;
         Ok(Self {
@@ -57,7 +57,7 @@ impl Identity {
     }
 }
 
-/// Some bytes of the file.
+/// A byte range of the file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 struct Block {
     at: u64,
@@ -65,7 +65,7 @@ struct Block {
     sha256: Hash,
 }
 
-/// The file that holds a segment: its own, else the compressed one.
+/// Returns the path of a segment: the plain file if it exists, else the compressed one.
 pub(super) fn segment_file(directory: &Path, segment: Segment) -> PathBuf {
     let plain = directory.join(segment.to_string());
     if plain.exists() { plain } else { directory.join(format!("{segment}{PACKED}")) }
@@ -77,24 +77,24 @@ pub(super) fn segment_file(directory: &Path, segment: Segment) -> PathBuf {
 /// ```
 #[derive(Debug, Serialize, Deserialize)]
 struct Header {
-    /// The segment that it belongs to.
+    /// The state of the segment that it belongs to.
     of: Identity,
     /// The earliest and the latest `t`.
     times: (String, String),
-    /// Bytes of each line with its newline, 4 bytes little-endian.
+    /// The length of each line with its newline, 4 bytes little-endian.
     lines: Block,
     columns: Vec<ColumnHeader>,
 }
 
-/// One field's values.
+/// The values of one field.
 #[derive(Debug, Serialize, Deserialize)]
 struct ColumnHeader {
     name: String,
     /// The distinct texts, each after its length (4 bytes little-endian).
     texts: Block,
-    /// For each line a number: 0 for no value, else the text's place from 1.
+    /// A number for each line: 0 for no value, else the position of the text, from 1.
     codes: Block,
-    /// Bytes of such a number.
+    /// The width of such a number in bytes.
     width: usize,
 }
 
@@ -104,19 +104,19 @@ pub(super) struct Index {
     header: Header,
 }
 
-/// A line that may be wanted.
+/// A line that may match.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Line {
-    /// Its place in the segment, from 0.
+    /// Its position in the segment, from 0.
     pub(super) number: u64,
     pub(super) offset: u64,
-    /// Without the newline.
+    /// Its length without the newline.
     pub(super) length: u64,
 }
 
 impl Index {
-    /// The index of the segment, when there is one and it belongs to the
-    /// segment as it is.
+    /// Opens the index of a segment, if there is one that belongs to the segment in its current
+    /// state.
     pub(super) fn open(directory: &Path, segment: Segment, of: Identity) -> Option<Self> {
         let file = open_kept(&name(directory, segment)).ok()?;
         let mut start = [0; 16 + 8 + 32];
@@ -138,7 +138,7 @@ impl Index {
 
     fn block(&self, block: Block) -> Option<Vec<u8>> {
         let length = usize::try_from(block.length).ok()?;
-        // A file may be large without taking any room.
+        // A sparse file may be large without occupying space.
         if block.length > self.file.metadata().ok()?.len().min(MAX_BLOCK) {
             return None;
         }
@@ -147,8 +147,8 @@ impl Index {
         (Hash::of(&bytes) == block.sha256).then_some(bytes)
     }
 
-    /// The lines that `filter` may want: all that it wants, and perhaps some
-    /// that it does not. `None` when the index is damaged.
+    /// Returns the lines that may match `filter`: all that do, and perhaps others. `None` if the
+    /// index is damaged.
     pub(super) fn candidates(&self, filter: &Filter) -> Option<Vec<Line>> {
         let (earliest, latest) = &self.header.times;
         if filter.since.as_ref().is_some_and(|since| latest < since)
@@ -194,7 +194,7 @@ impl Index {
     }
 }
 
-/// Makes the index of a segment that is read from its first line to its last.
+/// A builder of the index of a segment, which is read from its first line to its last.
 pub(super) struct Builder {
     of: Identity,
     path: PathBuf,
@@ -204,7 +204,7 @@ pub(super) struct Builder {
 }
 
 impl Builder {
-    /// For the segment whose file is at `path`.
+    /// Starts an index of the segment whose file is at `path`.
     pub(super) fn new(path: PathBuf) -> io::Result<Self> {
         let of = Identity::of(&path)?;
         Ok(Self { of, path, times: None, lengths: Vec::new(), columns: Columns::new() })
@@ -225,11 +225,10 @@ impl Builder {
         self.columns.add(record);
     }
 
-    /// Writes the index, whole or not at all, when the segment is still what it
-    /// was at the beginning.
+    /// Writes the index atomically, if the segment's file is unchanged since the start.
     ///
     /// # Errors
-    /// As the system says; there is no index then.
+    /// The error of the system; no index exists then.
     pub(super) fn save(self, directory: &Path, segment: Segment) -> io::Result<()> {
         let whole = self.lengths.len() as u64 == SEGMENT_RECORDS * 4;
         let Some(times) = self.times.filter(|_| whole) else { return Ok(()) };
@@ -256,8 +255,8 @@ impl Builder {
             })
             .collect();
         let mut header = Header { of: self.of, times, lines, columns };
-        // Places count from the start of the file, and so need the header's
-        // length, which they are part of.
+        // Offsets count from the start of the file, so they depend on the length of the header that
+        // contains them.
         let mut text = serde_json::to_vec(&header)?;
         let room = (text.len() + 1024).next_multiple_of(4096);
         let start = (16 + 8 + 32 + room) as u64;
@@ -270,7 +269,7 @@ impl Builder {
         if text.len() > room {
             return Err(io::Error::other("the header of an index is longer than expected"));
         }
-        // JSON may end with blanks.
+        // JSON may end with white space.
         text.resize(room, b' ');
         let mut file = Vec::with_capacity(text.len() + blocks.len() + 64);
         file.extend_from_slice(MAGIC);
@@ -282,14 +281,14 @@ impl Builder {
     }
 }
 
-/// Removes what there is of the indexes of segments before `first`, which were pruned:
-/// they hold paths, agents and sessions of records that are gone.
+/// Deletes the indexes of segments before `first`, which were pruned: they contain paths, agents
+/// and sessions of records that are gone.
 ///
 /// # Errors
-/// As the system says.
+/// The error of the system.
 pub fn forget_index(directory: &Path, first: Segment) -> io::Result<()> {
     let entries = match fs::read_dir(directory) {
-        // Also where something else is in the way: it is no index.
+        // A file in the place of the directory is not an index.
         Err(error) if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory) => {
             return Ok(());
         }
@@ -302,7 +301,7 @@ pub fn forget_index(directory: &Path, first: Segment) -> io::Result<()> {
             continue;
         }
         match fs::remove_file(directory.join(name)) {
-            // Another one does the same.
+            // Another process may have deleted it.
             Err(error) if error.kind() != ErrorKind::NotFound => return Err(error),
             _ => {}
         }
@@ -310,7 +309,7 @@ pub fn forget_index(directory: &Path, first: Segment) -> io::Result<()> {
     Ok(())
 }
 
-/// The segment of which a file of this name is an index, or was to be one.
+/// Returns the segment of an index or of its temporary file, by the file's name.
 fn segment_of(name: &str) -> Option<Segment> {
     let stem = name.strip_suffix(".idx").or_else(|| {
         let (stem, process) = name.strip_suffix(".tmp")?.rsplit_once('.')?;
@@ -323,7 +322,7 @@ fn name(directory: &Path, segment: Segment) -> PathBuf {
     directory.join(format!("{segment}.idx"))
 }
 
-/// Two searches may write at once: each its own file, the last one stays.
+/// Two searches may write at once: each uses a file of its own, and the last one remains.
 fn write(directory: &Path, segment: Segment, bytes: &[u8]) -> io::Result<()> {
     match DirBuilder::new().mode(0o700).create(directory) {
         Err(error) if error.kind() != ErrorKind::AlreadyExists => return Err(error),

@@ -1,6 +1,5 @@
-//! Files of a state directory, which may be a copy that somebody else made: in the
-//! place of any of them there can be a pipe, a link to a device, or a file without
-//! end.
+//! Files of a state directory, which may be an untrusted copy: any of them may be a pipe, a link to
+//! a device, or a file without end.
 #![expect(clippy::disallowed_methods, reason = "reads the state that the operator names")]
 
 use std::{
@@ -13,20 +12,19 @@ use std::{
 use cap_std::fs::{Dir, OpenOptionsExt as _};
 use rustix::{fs::OFlags, io::Errno};
 
-/// Largest text of a policy with all that it extends, in bytes. Each of its files has
-/// at most 1 MiB, and few policies have ten.
+/// Maximum size in bytes of a policy's text with all files that it extends. Each file has at most 1
+/// MiB, and few policies consist of ten.
 pub const MOST_POLICY: u64 = 256 << 20;
 
-/// Opens the regular file at `path` to read, without ever waiting.
+/// Opens the regular file at `path` for reading, without blocking.
 ///
 /// # Errors
-/// When it cannot be opened; [`io::ErrorKind::InvalidInput`] where it is no regular
-/// file, also where it is a link to one.
+/// If it cannot be opened; [`io::ErrorKind::InvalidInput`] if it is not a regular file.
 pub fn open_kept(path: &Path) -> io::Result<File> {
     regular(File::options().read(true).custom_flags(FLAGS).open(path))
 }
 
-/// As [`open_kept`], beneath an open directory.
+/// Opens a file like [`open_kept`], beneath an open directory.
 ///
 /// # Errors
 /// As [`open_kept`].
@@ -48,10 +46,10 @@ fn regular(opened: io::Result<File>) -> io::Result<File> {
     if file.metadata()?.is_file() { Ok(file) } else { Err(irregular()) }
 }
 
-/// The bytes of such a file, of which there may be at most `most`.
+/// Reads such a file of at most `most` bytes.
 ///
 /// # Errors
-/// As [`open_kept`]; [`io::ErrorKind::FileTooLarge`] where there are more.
+/// As [`open_kept`]; [`io::ErrorKind::FileTooLarge`] if it is larger.
 pub fn read_kept(path: &Path, most: u64) -> io::Result<Vec<u8>> {
     let mut bytes = Vec::new();
     open_kept(path)?.take(most.saturating_add(1)).read_to_end(&mut bytes)?;
@@ -61,7 +59,7 @@ pub fn read_kept(path: &Path, most: u64) -> io::Result<Vec<u8>> {
     Ok(bytes)
 }
 
-/// Whether the error says that what is there can be no file that a gate kept.
+/// True if the error means that the file is not one that a gateway wrote.
 pub fn is_foreign(error: &io::Error) -> bool {
     matches!(error.kind(), io::ErrorKind::InvalidInput | io::ErrorKind::FileTooLarge)
 }

@@ -1,10 +1,8 @@
-//! What a reviewer asks of the log: search, figures, who changed what,
-//! reports and exports.
+//! Reviews of the log: search, figures, changes of a file, reports and exports.
 //!
-//! Reads the log, the vault and the policies that were in force, and writes
-//! nothing but an index that may be deleted at any time. It checks no chain:
-//! the verifier of the audit crate does. It refuses to pass over what it
-//! cannot read: every scan says what was damaged.
+//! Reads the log, the backup store and the policies that were in force. It writes nothing but an
+//! index, which may be deleted at any time. It does not verify the chain, which is the audit
+//! crate's task. It never skips unreadable parts silently: every scan reports the damage.
 
 mod actor;
 mod blame;
@@ -30,8 +28,8 @@ mod visible;
 use portcullis_core as gateway;
 use portcullis_policy::{self as policy, model};
 
-/// Largest file of the workspace that is read to be compared, in bytes: a sparse one
-/// may have any length.
+/// Maximum size in bytes of a workspace file that is read for a comparison: a sparse file may have
+/// any length.
 const MOST_READ: u64 = 4 << 30;
 
 pub use actor::Actor;

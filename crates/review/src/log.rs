@@ -9,48 +9,47 @@ use portcullis_audit::{
     Directory, FileEntry, MAX_SEGMENT, Reader, RecordView, Segment, Source as _,
 };
 
-/// One segment and how much of it there was.
+/// One segment with its length at that moment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Part {
     pub(super) segment: Segment,
     pub(super) length: u64,
-    /// Whether nothing more will be written to it.
+    /// True if nothing more will be written to it.
     pub(super) sealed: bool,
 }
 
 /// The first record of a pruned log.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Begins {
-    /// Its number.
+    /// Its index.
     pub seq: u64,
-    /// When it was made, where it can be read.
+    /// Its time, if it can be read.
     pub t: Option<String>,
 }
 
 impl Begins {
-    /// Whether what is asked from `since` on may have been in the records that were pruned.
+    /// True if the period from `since` on may include pruned records.
     pub fn is_after(&self, since: Option<&str>) -> bool {
         !matches!((since, &self.t), (Some(since), Some(t)) if since >= t.as_str())
     }
 }
 
-/// A log to be searched: what was there between two appends. Gates may go on
-/// writing meanwhile.
+/// A log to search, as it was between two appends. Gateways may append meanwhile.
 pub struct Log {
     pub(super) directory: PathBuf,
     pub(super) source: Directory,
     pub(super) parts: Vec<Part>,
-    /// What is wrong with the files themselves.
+    /// Damage of the files themselves.
     pub(super) damages: Vec<String>,
     pub(super) index: Option<PathBuf>,
     pub(super) progress: Option<Box<dyn Fn(u64) + Send + Sync>>,
 }
 
 impl Log {
-    /// The log in `directory`.
+    /// Opens the log in `directory`.
     ///
     /// # Errors
-    /// When the directory cannot be read.
+    /// If the directory cannot be read.
     pub fn open(directory: &Path) -> io::Result<Self> {
         let source = Directory::new(directory);
         let mut log = Self {
@@ -73,7 +72,7 @@ impl Log {
                 None if name.starts_with("seg-") => {
                     log.damages.push(format!("{name:?} has a name like a segment's, but is none"));
                 }
-                // Other files are none of a search's business.
+                // Other files are ignored.
                 None => {}
             }
         }
@@ -89,23 +88,21 @@ impl Log {
         Ok(log)
     }
 
-    /// Uses, and makes where it pays, an index in this directory, which is
-    /// beside the log and not in it.
+    /// Uses an index in this directory, which is beside the log, and makes it where that pays.
     #[must_use]
     pub fn with_index(mut self, directory: PathBuf) -> Self {
         self.index = Some(directory);
         self
     }
 
-    /// Tells how many bytes of the log were read since it was last told.
+    /// Sets a callback that receives the number of bytes read since its last call.
     #[must_use]
     pub fn with_progress(mut self, progress: impl Fn(u64) + Send + Sync + 'static) -> Self {
         self.progress = Some(Box::new(progress));
         self
     }
 
-    /// Where the log begins, when records before were pruned; `None` when none were. What
-    /// cannot be read of the first record is told by a scan.
+    /// Returns the first record if earlier ones were pruned. A scan reports damage of that record.
     pub fn begins(&self) -> Option<Begins> {
         let seq = self.parts.first()?.segment.first();
         if seq == 0 {
@@ -118,7 +115,7 @@ impl Log {
         Some(Begins { seq, t })
     }
 
-    /// Bytes of the log.
+    /// Returns the size of the log in bytes.
     pub fn bytes(&self) -> u64 {
         self.parts.iter().map(|part| part.length).sum()
     }

@@ -1,4 +1,4 @@
-//! Where the log is from.
+//! The workspace of a log.
 
 use std::{io, ops::ControlFlow, path::PathBuf};
 
@@ -6,11 +6,11 @@ use portcullis_audit::{RecordView, Segment};
 
 use super::{Filter, Log, Order};
 
-/// The workspace that the newest `start` record names; untrusted text. `None` where
-/// no record names one.
+/// Returns the workspace that the newest `start` record names; untrusted text. `None` if no record
+/// names one.
 ///
 /// # Errors
-/// When the log cannot be read.
+/// If the log cannot be read.
 pub fn recorded_workspace(log: &Log) -> io::Result<Option<PathBuf>> {
     let starts = Filter { kinds: vec!["start".to_owned()], ..Filter::default() };
     let mut newest = None;
@@ -18,9 +18,9 @@ pub fn recorded_workspace(log: &Log) -> io::Result<Option<PathBuf>> {
         let path = PathBuf::from(record.fact("workspace")?);
         path.is_absolute().then_some((Segment::of(record.seq), path))
     };
-    // Damage is for those who show records to tell.
+    // Commands that show records report damage.
     let _scanned = log.scan(&starts, Order::NewestSegment, pick, |(segment, path)| {
-        // In each segment the newest one is the last.
+        // The newest one of a segment is its last.
         if newest.as_ref().is_some_and(|(newer, _)| *newer != segment) {
             return ControlFlow::Break(());
         }

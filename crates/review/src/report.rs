@@ -1,7 +1,7 @@
 //! A report about a period, gathered in one pass over the log.
 //!
-//! It repeats what the log says and what the verifier found. It judges
-//! nothing, holds no content of files, and says what it left out.
+//! It repeats the log and the verifier's findings. It judges nothing, contains no content of files,
+//! and says what it left out.
 
 mod chart;
 pub(super) mod digest;
@@ -26,33 +26,33 @@ use serde::Serialize;
 use super::{Begins, Filter, Log, MOST_POLICY, Scanned, is_foreign, read_kept};
 use digest::Digest;
 
-/// What a report says. All texts are untrusted.
+/// The content of a report. All texts are untrusted.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Report {
     /// Version of this structure: 1.
     pub version: u32,
-    /// When it was made, RFC 3339 in UTC.
+    /// The time at which it was made, RFC 3339 in UTC.
     pub made: String,
     /// The program's version.
     pub program: &'static str,
-    /// The workspaces that gates served.
+    /// The workspaces that gateways served.
     pub workspaces: Vec<String>,
-    /// The period asked for.
+    /// The requested period.
     pub period: Period,
-    /// What the verifier says of the whole log.
+    /// The verifier's report on the entire log.
     pub chain: portcullis_audit::Report,
-    /// Whether the log is valid.
+    /// True if the log is valid.
     pub valid: bool,
-    /// The public keys beside the log, as they stand there.
+    /// The public keys beside the log, as written there.
     pub keys: Vec<String>,
-    /// Records of the period.
+    /// Number of records in the period.
     pub records: u64,
-    /// Records of each kind in the period.
+    /// Number of records of each kind in the period.
     pub kinds: BTreeMap<String, u64>,
     /// Decisions over time.
     pub activity: Vec<Activity>,
-    /// What one of `activity` spans: `hour` or `day`.
+    /// The time span of an item of `activity`: `hour` or `day`.
     pub activity_unit: &'static str,
     /// Agents.
     pub agents: Vec<Agent>,
@@ -64,45 +64,44 @@ pub struct Report {
     pub hosts: Vec<Connected>,
     /// Denied attempts.
     pub denied: Listed<Denied>,
-    /// Requests that the policy would deny, and that observe mode let pass; `allowed`
-    /// counts them, too.
+    /// Requests that the policy denies and that observe mode allowed. `allowed` includes them.
     pub observed: Listed<Denied>,
-    /// Secrets found, and so withheld or refused.
+    /// Secrets that were found and redacted or denied.
     pub secrets: Listed<Finding>,
     /// Files changed.
     pub files: Listed<FileChange>,
     /// Policies in force.
     pub policies: Vec<PolicyInForce>,
-    /// Policies that running gates took up or refused.
+    /// Policies that running gateways loaded or refused.
     pub policy_changes: Listed<PolicyChange>,
-    /// Questions that persons answered.
+    /// Approvals.
     pub approvals: Listed<Approval>,
-    /// Starts of gates.
+    /// Starts of gateways.
     pub gates: Listed<GateStart>,
-    /// Changes of which nobody knows whether they were made.
+    /// Changes without a known outcome.
     pub unsettled: Vec<u64>,
-    /// What recoveries set aside.
+    /// Damaged bytes that recoveries set aside.
     pub set_aside: Vec<SetAside>,
-    /// What could not be read in the log.
+    /// Parts of the log that could not be read.
     pub unreadable: Vec<String>,
-    /// How much that was.
+    /// Number of such parts.
     pub unreadable_count: u64,
 }
 
-/// From when until when.
+/// A period.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Period {
-    /// From this time on, when one was given.
+    /// The earliest time, inclusive, if given.
     pub since: Option<String>,
-    /// Before this time.
+    /// The latest time, exclusive, if given.
     pub until: Option<String>,
-    /// The first record's time.
+    /// The time of the first record.
     pub first: Option<String>,
-    /// The last one's.
+    /// The time of the last record.
     pub last: Option<String>,
-    /// Nothing is known of what was before this time: older records were pruned, which
-    /// may be of the period.
+    /// The time before which nothing is known: older records were pruned, and may belong to the
+    /// period.
     pub pruned_before: Option<String>,
 }
 
@@ -110,45 +109,44 @@ pub struct Period {
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct PolicyInForce {
-    /// The hash that records name.
+    /// The hash in records.
     pub sha256: String,
-    /// Its name, as gates said at their start.
+    /// Its name in records of gateways' starts.
     pub name: Option<String>,
     /// Its version.
     pub version: Option<u64>,
-    /// Records under it.
+    /// Number of records under it.
     pub records: u64,
-    /// The first one's time.
+    /// The time of the first record.
     pub first: String,
-    /// The last one's.
+    /// The time of the last record.
     pub last: String,
-    /// Its text with all that it extends; `None` when it was not kept.
+    /// Its text with all files that it extends; `None` if it was not stored.
     pub text: Option<String>,
-    /// Whether the text has the hash.
+    /// True if the text has the hash.
     pub text_is_genuine: bool,
 }
 
-/// What a report is about.
+/// The scope of a report.
 #[derive(Debug, Clone)]
 pub struct Scope<'a> {
     /// The log's directory.
     pub log: &'a Path,
-    /// The directory of policies that were in force, `None` when it is not
-    /// there.
+    /// The directory of policies that were in force; `None` if it does not exist.
     pub policies: Option<&'a Path>,
-    /// From this time on, in the form of `t`.
+    /// The earliest time, inclusive, in the form of `t`.
     pub since: Option<String>,
-    /// Before this time.
+    /// The latest time, exclusive.
     pub until: Option<String>,
-    /// The time, RFC 3339 in UTC.
+    /// The current time, RFC 3339 in UTC.
     pub now: String,
 }
 
 impl Report {
-    /// Gathers the period's records; `chain` is what a verifier says of the log.
+    /// Gathers the records of the period; `chain` is the verifier's report on the log.
     ///
     /// # Errors
-    /// When the log cannot be read. Damage is part of the report.
+    /// If the log cannot be read. Damage is part of the report.
     pub fn gather(
         log: &Log,
         chain: portcullis_audit::Report,
@@ -231,14 +229,14 @@ fn most_first<T>(items: impl Iterator<Item = T>, count: impl Fn(&T) -> u64) -> V
     items
 }
 
-/// The public keys beside the log.
+/// Reads the public keys beside the log.
 fn keys(log: &Path) -> io::Result<Vec<String>> {
     match read_kept(&log.join(KEYS), MAX_NOTE as u64) {
         Ok(bytes) => {
             let text = String::from_utf8_lossy(&bytes);
             Ok(text.lines().map(str::to_owned).filter(|line| !line.is_empty()).collect())
         }
-        // What is no file holds no keys; the verifier says what is wrong.
+        // An irregular file contains no keys; the verifier reports it.
         Err(error) if error.kind() == io::ErrorKind::NotFound || is_foreign(&error) => {
             Ok(Vec::new())
         }
@@ -247,10 +245,10 @@ fn keys(log: &Path) -> io::Result<Vec<String>> {
 }
 
 impl PolicyInForce {
-    /// Finds the text, and says whether it is the one that decided.
+    /// Reads the text, and checks that it is the one that decided.
     fn look_up(&mut self, policies: Option<&Path>) -> io::Result<()> {
         let Some(directory) = policies else { return Ok(()) };
-        // A hash from the log is a file name only when it is a hash.
+        // Only a valid hash from the log becomes part of a file name.
         let Ok(hash) = self.sha256.parse::<Hash>() else { return Ok(()) };
         match read_kept(&directory.join(format!("{hash}.toml")), MOST_POLICY) {
             Ok(bytes) => {
@@ -258,7 +256,7 @@ impl PolicyInForce {
                 self.text = Some(String::from_utf8_lossy(&bytes).into_owned());
                 Ok(())
             }
-            // What no gate kept is as good as not there.
+            // A file that no gateway wrote counts as missing.
             Err(error) if error.kind() == io::ErrorKind::NotFound || is_foreign(&error) => Ok(()),
             Err(error) => Err(error),
         }

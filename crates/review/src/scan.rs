@@ -1,5 +1,5 @@
-//! Reading a log in parallel, a segment a thread, and handing out what was
-//! found in the order of the log.
+//! A parallel reader of the log, one thread per segment, that returns results in the order of the
+//! log.
 
 use std::{
     collections::VecDeque,
@@ -22,46 +22,44 @@ use super::{
     log::Part,
 };
 
-/// What one thread hands over at a time, and how many such batches may wait:
-/// this, and not the log's size, bounds the memory.
+/// Maximum number of records in a batch. Together with the number of waiting batches, not with the
+/// log's size, it bounds the memory.
 const BATCH: usize = 256;
-/// A batch is as large, too, when its records have so many bytes: one may have a MiB.
+/// Maximum number of bytes in a batch: a record may have 1 MiB.
 const BATCH_BYTES: usize = 1 << 20;
 const BATCHES: usize = 4;
-/// A log of at most so many segments is searched as fast without an index.
+/// Maximum number of segments that are searched as fast without an index.
 const INDEXED: usize = 1;
-/// How often progress is told, in bytes.
+/// Number of bytes between two reports of progress.
 const TELL: u64 = 1 << 20;
 
-/// Bytes of records of which a view keeps what it shows: a log from somebody else may
-/// be of any size.
+/// Maximum number of bytes of records that a view stores: an untrusted log may be of any size.
 pub(super) const MAX_KEPT: usize = 128 << 20;
-/// Bytes that are kept of a record besides its own, about.
+/// Estimated bytes that a stored record occupies besides its own.
 pub(super) const OVERHEAD: usize = 256;
 
-/// From which end.
+/// The order of results.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Order {
-    /// The oldest segment first, and in each the oldest record.
+    /// From the oldest record to the newest.
     Oldest,
-    /// The newest segment first, but in each the oldest record.
+    /// From the newest segment to the oldest, but within each from the oldest record to the newest.
     NewestSegment,
 }
 
-/// What a scan could not read.
+/// The unreadable parts of a scan.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Scanned {
-    /// Records looked at.
+    /// Number of records that were read.
     pub records: u64,
-    /// What is wrong with the log, in words; may hold untrusted text. At most
-    /// [`Scanned::MOST`] of them.
+    /// Descriptions of damage, which may contain untrusted text; at most [`Scanned::MOST`].
     pub damages: Vec<String>,
-    /// How many there were.
+    /// Number of damages.
     pub damaged: u64,
 }
 
 impl Scanned {
-    /// So many damages are kept in words.
+    /// Maximum number of damages that are described.
     pub const MOST: usize = 10;
 
     pub(super) fn damage(&mut self, words: impl FnOnce() -> String) {
@@ -79,11 +77,11 @@ impl Scanned {
     }
 }
 
-/// What is done with a record and its line. Not generic: what reads a segment
-/// is there once, and not once for each question.
+/// A callback for a record and its line. It is not generic, so that the reader of segments is
+/// compiled once.
 type Visitor<'f> = &'f mut dyn FnMut(&RecordView<'_>, &[u8]) -> ControlFlow<()>;
 
-/// Where a thread puts what it finds.
+/// The destination of a thread's results.
 struct Sink<'s, T> {
     batch: Vec<T>,
     /// Bytes of the records in it.
@@ -92,11 +90,11 @@ struct Sink<'s, T> {
     turns: Turns<'s>,
 }
 
-/// Batches of one segment that nobody has looked at yet.
+/// Batches of one segment that have not been consumed.
 type Queue<T> = Mutex<VecDeque<Vec<T>>>;
 
-/// Says that a batch is there, and waits while too many are. It knows nothing
-/// of their type, so that threads and channels are built once and not for each.
+/// Signals that a batch is ready, and blocks while too many are. It does not depend on the type of
+/// items, so that threads and channels are compiled once.
 struct Turns<'s> {
     out: SyncSender<()>,
     stop: &'s AtomicBool,
@@ -112,7 +110,7 @@ impl Turns<'_> {
 }
 
 impl<T> Sink<'_, T> {
-    /// Hands one over that was made of so many bytes; `Break` when nobody wants more.
+    /// Adds an item made of this number of bytes; `Break` if no more are wanted.
     fn put(&mut self, item: T, bytes: usize) -> ControlFlow<()> {
         self.batch.push(item);
         self.bytes += bytes;
@@ -132,11 +130,11 @@ impl<T> Sink<'_, T> {
 }
 
 impl Log {
-    /// Calls `pick` on the records that `filter` wants, in several threads, and
-    /// `each` on what it made of them, here and in order.
+    /// Calls `pick` on the records that match `filter`, in several threads, and `each` on its
+    /// results, on this thread and in order.
     ///
     /// # Errors
-    /// When the log cannot be read. Damage is no error but in what is returned.
+    /// If the log cannot be read. Damage is not an error: it is returned.
     pub fn scan<T: Send>(
         &self,
         filter: &Filter,
@@ -153,8 +151,8 @@ impl Log {
         self.run(order, &work, &mut each)
     }
 
-    /// Adds up the records that `filter` wants: `add` in several threads, each
-    /// segment from nothing, and `merge` here in the order of the log.
+    /// Adds up the records that match `filter`: `add` in several threads, starting from the default
+    /// for each segment, and `merge` on this thread in the order of the log.
     ///
     /// # Errors
     /// As [`Log::scan`].
@@ -179,7 +177,7 @@ impl Log {
         })
     }
 
-    /// Runs `work` on every segment and `each` on what it put.
+    /// Runs `work` on every segment and `each` on its results.
     fn run<T: Send>(
         &self,
         order: Order,
@@ -210,8 +208,8 @@ impl Log {
         self.in_order(parts.len(), &produce, &mut consume)
     }
 
-    /// Runs `produce` on as many numbers in several threads, and `consume` here,
-    /// in the order of the numbers, for each of its turns.
+    /// Runs `produce` on the numbers below `count` in several threads, and `consume` on this
+    /// thread, in the order of the numbers, for each of its batches.
     fn in_order(
         &self,
         count: usize,
@@ -249,7 +247,7 @@ impl Log {
             }
             for (at, receiver) in receivers.into_iter().enumerate() {
                 if stop.load(Ordering::Relaxed) {
-                    // Whoever waits to send learns that nobody listens.
+                    // Dropping the receiver wakes a sender that waits.
                     drop(receiver);
                     continue;
                 }
@@ -318,19 +316,19 @@ impl Log {
                 forget_index(directory, first)
             })
         {
-            // The search goes on without one, as on a disk that is full.
+            // The search continues without an index, such as on a full disk.
             tracing::debug!(%error, segment = %part.segment, "the index was not brought up to date");
         }
         Ok(scanned)
     }
 
-    /// Where the segment's index is, when one pays.
+    /// Returns the directory of indexes, if an index pays.
     fn index_for(&self, part: Part, filter: &Filter) -> Option<&Path> {
         let pays = part.sealed && self.parts.len() > INDEXED && filter.asks_for_values();
         self.index.as_deref().filter(|_| pays)
     }
 
-    /// Reads some lines of a segment, which an index named.
+    /// Reads the lines of a segment that an index selected.
     fn some_lines(
         &self,
         part: Part,
@@ -343,7 +341,7 @@ impl Log {
             return Ok(());
         }
         let Part { segment, length, .. } = part;
-        // One after the other, and where most are wanted without jumping.
+        // Lines are read in order, so that adjacent ones need no seek.
         let mut file = BufReader::with_capacity(1 << 14, self.source.open(&segment.to_string())?);
         let (mut at, mut line) = (0, Vec::new());
         for wanted in lines {
@@ -373,9 +371,9 @@ impl Log {
         Ok(())
     }
 
-    /// Calls `each` on every record of a segment and notes what is none. After
-    /// one that is not the next in line, that one's number counts: what is lost
-    /// hides nothing of what is there, unless it is more than anyone could read.
+    /// Calls `each` on every record of a segment and reports lines that are not records. After a
+    /// gap the index of the next record counts: missing records hide none of the others, unless
+    /// there are more than anyone could read.
     fn lines(&self, part: Part, scanned: &mut Scanned, each: Visitor<'_>) -> io::Result<()> {
         let Part { segment, length, sealed } = part;
         let file = self.source.open(&segment.to_string())?;

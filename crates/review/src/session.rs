@@ -1,4 +1,4 @@
-//! One session as it went: what was asked, decided and changed, in order.
+//! One session: its requests, decisions and changes, in order.
 
 use std::{
     borrow::Cow,
@@ -22,7 +22,7 @@ use crate::{
     model::{OperationKind, WorkspacePath, is_text},
 };
 
-/// Contents larger than this are not compared.
+/// Maximum size of a content that is compared, in bytes.
 const MOST_BYTES: u64 = 1 << 20;
 
 /// A session's records in the order of the log.
@@ -30,29 +30,29 @@ const MOST_BYTES: u64 = 1 << 20;
 pub struct Session {
     /// Its identifier.
     pub id: String,
-    /// What happened.
+    /// Its events.
     pub events: Vec<Event>,
-    /// What could not be read.
+    /// The parts of the log that could not be read.
     pub scanned: Scanned,
 }
 
-/// One thing that happened. All texts are untrusted.
+/// One event. All texts are untrusted.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Event {
-    /// A change, with what became of it.
+    /// A change, with its outcome.
     Change(Box<Change>),
-    /// Anything else.
+    /// Any other record.
     Other(Box<Other>),
 }
 
-/// A record that tells of no change.
+/// A record that is not about a change.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Other {
-    /// Its number.
+    /// Its index.
     pub seq: u64,
-    /// When.
+    /// Its time.
     pub t: String,
-    /// What it says.
+    /// Its kind.
     pub kind: String,
     /// The operation.
     pub op: Option<String>,
@@ -62,21 +62,21 @@ pub struct Other {
     pub to: Option<String>,
     /// `allow` or `deny`.
     pub decision: Option<String>,
-    /// Whether the rule would deny it, and the mode let it pass.
+    /// True if the rule denies it and observe mode allowed it.
     pub would_deny: bool,
-    /// The deciding rule.
+    /// The rule that decided.
     pub rule: Option<String>,
-    /// Why, in words.
+    /// The reason, in words.
     pub reason: Option<String>,
-    /// How it ended.
+    /// The result.
     pub result: Option<String>,
-    /// Bytes disclosed.
+    /// Number of bytes disclosed.
     pub bytes: Option<u64>,
-    /// Named numbers; of a connection those of its end.
+    /// Named numbers; for a connection those of its end.
     pub counts: BTreeMap<String, u64>,
-    /// The rules of the secrets that were found, each with how often.
+    /// The number of findings by rule.
     pub findings: BTreeMap<String, u64>,
-    /// What the record says besides.
+    /// Further facts of the record.
     pub facts: BTreeMap<String, serde_json::Value>,
 }
 
@@ -103,16 +103,16 @@ impl Other {
     }
 }
 
-/// Why a session could not be told.
+/// Reasons why a session could not be shown.
 #[derive(Debug, thiserror::Error)]
 pub enum SessionError {
     /// The log cannot be read.
     #[error("cannot read the audit log: {0}")]
     Log(#[from] io::Error),
-    /// No session's identifier begins so.
+    /// No session's identifier has this prefix.
     #[error("no session's identifier begins so")]
     Unknown,
-    /// Several sessions' identifiers do.
+    /// Several sessions' identifiers have this prefix.
     #[error("{} sessions' identifiers begin so", .0.len())]
     Ambiguous(Vec<String>),
 }
@@ -123,15 +123,15 @@ enum SessionPart {
 }
 
 impl Session {
-    /// The one session whose identifier begins with `prefix`.
+    /// Finds the one session whose identifier begins with `prefix`.
     ///
     /// # Errors
-    /// When there is none, or more than one, or the log cannot be read.
+    /// If there is none or more than one, or if the log cannot be read.
     pub fn find(log: &Log, prefix: &str) -> Result<Self, SessionError> {
         Self::find_from(log, prefix, 0)
     }
 
-    /// The same of records from this number on, which spares to read older ones.
+    /// Finds a session among the records from `first` on, without reading older ones.
     ///
     /// # Errors
     /// As [`Session::find`].
@@ -211,41 +211,41 @@ impl Session {
 }
 
 impl Session {
-    /// Whether it is known to begin with the first of its records that are here: with the
-    /// start of its gate.
+    /// True if the session is known to be complete: its first record here is the start of its
+    /// gateway.
     pub fn is_whole(&self) -> bool {
         matches!(self.events.first(), Some(Event::Other(other)) if other.kind == "start")
     }
 }
 
-/// The sessions of a log, the newest last: identifier, agent, first and last
-/// time, records.
+/// Lists the sessions of a log, the newest last: identifier, agent, first and last time, number of
+/// records.
 ///
 /// # Errors
-/// When the log cannot be read.
+/// If the log cannot be read.
 pub fn sessions(log: &Log) -> io::Result<super::Stats> {
     super::Stats::of(log, &Filter::default(), &[super::Field::Session, super::Field::Agent])
 }
 
-/// What a change did to a file.
+/// The difference that a change made to a file.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Patch {
-    /// A unified diff, empty when nothing changed.
+    /// A unified diff; empty if nothing changed.
     Text(String),
-    /// At least one side is no text.
+    /// At least one side is not text.
     Binary,
-    /// At least one side is too large to be compared.
+    /// At least one side is too large for a comparison.
     Large,
-    /// Nothing keeps this side any more: `before` or `after`.
+    /// No copy of this side exists any more: `before` or `after`.
     Lost(&'static str),
-    /// No backup has this side, and the files could not be looked at.
+    /// No backup has this side, and the workspace is not available.
     NotLookedAt(&'static str),
-    /// It was no change of one file's content.
+    /// The change was not one of a single file's content.
     None,
 }
 
-/// Finds contents in the vault and on the disk, and compares them. What it
-/// finds is what was stored, unredacted.
+/// Finds contents in the backup store and on the disk, and compares them. They are the stored
+/// contents, without redaction.
 pub struct Patches<'a> {
     vault: Option<&'a BackupStore>,
     workspace: Option<&'a Workspace>,
@@ -253,15 +253,15 @@ pub struct Patches<'a> {
 }
 
 impl<'a> Patches<'a> {
-    /// Of this vault and this workspace, if it can be looked at.
+    /// Uses this backup store and this workspace, if it is available.
     pub fn new(vault: Option<&'a BackupStore>, workspace: Option<&'a Workspace>) -> Self {
         Self { vault, workspace, entries: BTreeMap::new() }
     }
 
-    /// What the change did.
+    /// Returns the difference that the change made.
     ///
     /// # Errors
-    /// When the vault cannot be read.
+    /// If the backup store cannot be read.
     pub fn of(&mut self, change: &Change) -> Result<Patch, BackupError> {
         if !change.is_made()
             || matches!(
@@ -320,7 +320,7 @@ impl<'a> Patches<'a> {
         Ok(self.on_disk(path, hash).unwrap_or(Content::Lost))
     }
 
-    /// What is on the disk, when it has this hash.
+    /// Returns the content on disk, if it has this hash.
     fn on_disk(&self, path: &WorkspacePath, hash: Hash) -> Option<Content> {
         let workspace = self.workspace?.view();
         match workspace.read(path, MOST_BYTES).ok()? {

@@ -1,4 +1,4 @@
-//! Counting records by any of their fields.
+//! Numbers of records by any of their fields.
 
 use std::{collections::HashMap, io};
 
@@ -9,21 +9,21 @@ use super::{
     scan::{MAX_KEPT, OVERHEAD},
 };
 
-/// Characters of a record's time.
+/// Number of characters of a record's time.
 const TIME: usize = 27;
 
-/// How many records have the same values.
+/// The number of records with the same values.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Group {
     /// The values, in the order of the fields; untrusted text.
     pub values: Vec<Option<String>>,
-    /// Records.
+    /// Number of records.
     pub records: u64,
-    /// Their bytes, disclosed or stored.
+    /// Bytes disclosed or stored in them.
     pub bytes: u64,
-    /// The first one's time.
+    /// The time of the first record.
     pub first: String,
-    /// The last one's.
+    /// The time of the last record.
     pub last: String,
 }
 
@@ -32,7 +32,7 @@ struct Sums {
     groups: HashMap<Vec<Option<String>>, Sum>,
     /// Bytes of the values.
     bytes: usize,
-    /// Records that are in no group: there are too many values.
+    /// Number of records in no group, because there are too many values.
     left_out: u64,
 }
 
@@ -58,26 +58,26 @@ struct Sum {
     last: String,
 }
 
-/// Records counted by fields.
+/// Numbers of records by fields.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Stats {
-    /// The groups, those with most records first.
+    /// The groups, by descending number of records.
     pub groups: Vec<Group>,
-    /// What could not be read.
+    /// The parts of the log that could not be read.
     pub scanned: Scanned,
 }
 
 impl Stats {
-    /// Counts the records that `filter` wants.
+    /// Counts the records that match `filter`.
     ///
     /// # Errors
-    /// When the log cannot be read.
+    /// If the log cannot be read.
     pub fn of(log: &Log, filter: &Filter, fields: &[Field]) -> io::Result<Self> {
         let add = |sums: &mut Sums, record: &RecordView<'_>, _line: &[u8]| {
             let values =
                 fields.iter().map(|field| field.of(record).map(std::borrow::Cow::into_owned));
             if let Some(sum) = sums.of(values.collect(), 1) {
-                // Longer than a time it is none.
+                // Text beyond the length of a time is cut off.
                 let t = record.t.as_str();
                 let t = t.char_indices().nth(TIME).map_or(t, |(end, _)| t.get(..end).unwrap_or(t));
                 sum.add(1, record.bytes.unwrap_or(0), t, t);

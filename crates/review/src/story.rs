@@ -1,8 +1,8 @@
-//! One session as a story: prompt turns, and in each who read, changed and was denied what, in the
-//! order of their first records.
+//! A summary of one session: prompt turns, and for each the parties with what they read, changed
+//! and were denied, in the order of their first records.
 //!
-//! Paths are counted rather than listed one by one, and bounded. What a program says of itself is
-//! kept apart from what the gateway knows.
+//! Paths are counted rather than listed one by one, and bounded. Claims of a program about itself
+//! are separate from what the gateway knows.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -20,100 +20,101 @@ use super::{
     scan::{MAX_KEPT, OVERHEAD},
 };
 
-/// The most paths of a kind that one party has.
+/// Maximum number of paths of one kind for one party.
 const MAX_PATHS: usize = 200;
-/// The most parties and notes.
+/// Maximum number of parties and notes.
 const MAX_PARTS: usize = 10_000;
-/// The most sessions that are told apart where several have the beginning of an identifier.
+/// Maximum number of sessions that are listed if a prefix is ambiguous.
 const MAX_SESSIONS: usize = 1000;
 
-/// A session, told.
+/// The summary of a session.
 #[derive(Debug)]
 pub struct Story {
     /// Its identifier.
     pub id: String,
     /// The agent.
     pub agent: String,
-    /// What happened, in the order of first records.
+    /// Its parts, in the order of first records.
     pub parts: Vec<StoryPart>,
-    /// How many records were left out, for there were too many parts.
+    /// Number of records that were left out because there were too many parts.
     pub left_out: u64,
-    /// What could not be read.
+    /// The parts of the log that could not be read.
     pub scanned: Scanned,
 }
 
-/// One part of it.
+/// One part of a summary.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum StoryPart {
-    /// Something that concerns the session.
+    /// A record about the session itself.
     Note(Box<Note>),
-    /// All that one party did, within a turn where there are any.
+    /// The activity of one party, within a turn if there are turns.
     Activity(Box<Activity>),
 }
 
-/// One record that concerns the session. All texts are untrusted.
+/// A record about the session itself. All texts are untrusted.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Note {
-    /// Its number.
+    /// Its index.
     pub seq: u64,
-    /// When.
+    /// Its time.
     pub t: String,
-    /// What: the operation of an event, else the kind of the record.
+    /// The operation of an event, else the kind of the record.
     pub what: String,
     /// The turn that it begins or ends.
     pub turn: Option<u64>,
-    /// How it ended.
+    /// The result.
     pub result: Option<String>,
-    /// The path that it is about.
+    /// The path.
     pub path: Option<String>,
-    /// Whatever the record says of it besides.
+    /// Further facts of the record.
     pub facts: BTreeMap<String, Value>,
 }
 
-/// All that one party did in a turn.
+/// The activity of one party in a turn.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Activity {
-    /// Who.
+    /// The party.
     pub actor: Actor,
     /// The prompt turn, counted from 1.
     pub turn: Option<u64>,
     /// The arguments of a command, as the gateway started it.
     pub command: Vec<String>,
-    /// The arguments of a process, as it says itself.
+    /// The arguments of a process, as it claims.
     pub claimed_arguments: Option<String>,
-    /// When its first record was made, and its last.
+    /// The times of its first and its last record.
     pub times: (String, String),
-    /// The numbers of these records.
+    /// The indices of these records.
     pub records: (u64, u64),
     /// Files whose content was disclosed.
     pub read: Paths,
-    /// What was changed, by operation.
+    /// Changes, by operation.
     pub changed: Paths,
-    /// What was denied, by rule.
+    /// Denied requests, by rule.
     pub denied: Paths,
-    /// Changes that failed or were not settled, by what became of them.
+    /// Changes that failed or have no known outcome, by result.
     pub failed: Paths,
-    /// Questions to a person, by rule.
+    /// Requests for which the operator was asked, by rule.
     pub asked: Paths,
-    /// Connections that were about to be made, to hosts with their ports in place of paths.
+    /// Connections that were allowed and recorded before being made, with host and port as the
+    /// path.
     pub connected: Paths,
-    /// How often directories, names and facts of files were looked at, on record.
+    /// Number of records of requests for directories, names and attributes of files.
     pub looked: u64,
-    /// The rules that found something in contents, with how often.
+    /// The number of findings by rule.
     pub findings: BTreeMap<String, u64>,
 }
 
-/// Paths, each with a word, and how often.
+/// Numbers of occurrences by path and word.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Paths {
     /// The first of them.
     pub listed: BTreeMap<(String, String), u64>,
-    /// How many more there were, not told apart.
+    /// Number of further occurrences.
     pub more: u64,
 }
 
 impl Paths {
-    /// Counts one; a new one takes of `room`.
+    /// Counts occurrences; a new path takes its bytes from `room`.
     fn add(&mut self, path: &str, word: &str, times: u64, room: &mut usize) {
         let key = (path.to_owned(), word.to_owned());
         let bytes = path.len() + word.len() + OVERHEAD;
@@ -127,13 +128,13 @@ impl Paths {
         }
     }
 
-    /// Whether there are none.
+    /// True if there are none.
     pub fn is_empty(&self) -> bool {
         self.listed.is_empty() && self.more == 0
     }
 }
 
-/// One record, as far as the story needs it.
+/// The parts of one record that the summary needs.
 struct StoryRecord {
     session: String,
     agent: String,
@@ -141,7 +142,7 @@ struct StoryRecord {
     t: String,
     actor: Actor,
     process: Option<String>,
-    /// The bytes of its line.
+    /// The length of its line in bytes.
     bytes: usize,
     what: What,
 }
@@ -168,17 +169,17 @@ enum What {
 }
 
 impl Story {
-    /// That of the one session whose identifier begins with `prefix`.
+    /// Summarizes the one session whose identifier begins with `prefix`.
     ///
     /// # Errors
-    /// When there is none, or more than one, or the log cannot be read.
+    /// If there is none or more than one, or if the log cannot be read.
     pub fn find(log: &Log, prefix: &str) -> Result<Self, SessionError> {
         let filter = Filter { sessions: vec![prefix.to_owned()], ..Filter::default() };
         let pick = |record: &RecordView<'_>, line: &[u8]| piece(record, line.len());
         let (mut telling, mut ids) = (Telling::new(), BTreeSet::new());
         let scanned = log.scan(&filter, Order::Oldest, pick, |piece| {
             if !ids.contains(&piece.session) {
-                // There is no story of several.
+                // Several sessions are an error, so further records do not matter.
                 if ids.len() >= MAX_SESSIONS {
                     return ControlFlow::Break(());
                 }
@@ -200,13 +201,13 @@ impl Story {
         }
     }
 
-    /// Whether it begins with the start of its gateway.
+    /// True if it begins with the start of its gateway.
     pub fn is_whole(&self) -> bool {
         matches!(self.parts.first(), Some(StoryPart::Note(note)) if note.what == "start")
     }
 }
 
-/// The arguments of the command whose start the record is.
+/// Returns the arguments of a command, if the record is that of its start.
 fn arguments(record: &RecordView<'_>) -> Option<Vec<String>> {
     let list = record.facts.as_ref().and_then(|facts| facts.get("command")?.as_array());
     let is_start = record.kind == Kind::Decision && record.decision() != Some("deny");
@@ -288,22 +289,22 @@ fn what(record: &RecordView<'_>, command: Option<Vec<String>>) -> What {
     }))
 }
 
-/// A story that is being told.
+/// A summary under construction.
 struct Telling {
     agent: String,
     parts: Vec<StoryPart>,
     left_out: u64,
-    /// How many bytes it may still keep.
+    /// Number of bytes that may still be stored.
     room: usize,
-    /// The turn that runs, and the last one.
+    /// The current turn, and the number of the last one.
     turn: Option<u64>,
     turns: u64,
-    /// The command that the session itself is, as `exec` and `shell` have it.
+    /// The command of the session itself, for `exec` and `shell`.
     own: Option<u64>,
-    /// Where the activity of a party in a turn is.
+    /// The position of each party's activity in each turn.
     places: BTreeMap<(Option<u64>, Actor), usize>,
     commands: BTreeMap<u64, Vec<String>>,
-    /// Changes without an answer yet, with the place of the activity and what they take of the room.
+    /// Changes without an outcome yet, with the position of the activity and the bytes they occupy.
     open: BTreeMap<u64, (usize, usize, Box<Change>)>,
 }
 
@@ -380,7 +381,7 @@ impl Telling {
         Some(self.parts.len() - 1)
     }
 
-    /// The place of what the party does in the turn that runs.
+    /// Returns the position of the party's activity in the current turn.
     fn activity(&mut self, piece: &StoryRecord) -> Option<usize> {
         let actor = match (self.own, &piece.actor) {
             (Some(own), Actor::Process { .. }) => Actor::Command(own),
@@ -422,7 +423,7 @@ impl Telling {
         }
     }
 
-    /// What was not answered is told as such.
+    /// Adds the changes without an outcome.
     fn end(&mut self) {
         for (place, _, change) in std::mem::take(&mut self.open).into_values() {
             self.settle(place, &change);
@@ -480,7 +481,7 @@ impl Activity {
                     None if matches!(op.as_str(), "read" | "grep") => {
                         self.read.add(&path, &op, 1, room);
                     }
-                    // The connection follows.
+                    // The connection has a record of its own.
                     None if op == "connect" => {}
                     None => self.looked += 1,
                 }

@@ -1,11 +1,11 @@
-//! JSON that a terminal may show.
+//! JSON that is safe to show on a terminal.
 
 use std::{borrow::Cow, fmt::Write as _};
 
 use crate::model::is_hidden_character;
 
-/// JSON of the same value in which no character hides or steers: what JSON lets
-/// stand in texts though a terminal obeys it is written as `\uXXXX`.
+/// Escapes hidden and control characters in JSON without changing its value: characters that JSON
+/// permits in texts and that a terminal interprets are written as `\uXXXX`.
 pub fn visible_json(line: &str) -> Cow<'_, str> {
     if !line.chars().any(is_hidden_character) {
         return Cow::Borrowed(line);

@@ -1,8 +1,8 @@
-//! Events of the Open Cybersecurity Schema Framework: class 1001, File System
-//! FileActivity, and class 4001, Network Activity, with the profile `security_control`.
+//! Events of the Open Cybersecurity Schema Framework: class 1001, File System Activity, and class
+//! 4001, Network Activity, with the profile `security_control`.
 //!
-//! One event for each request that named a path or a host: a decision at its place, a
-//! change or a connection at the place of the record that says what became of it.
+//! Each request that named a path or a host becomes one event. A decision is in the position of its
+//! record, a change or a connection in that of its outcome.
 
 mod network;
 
@@ -19,17 +19,17 @@ use serde_json::{Map, Value, json};
 use super::{Exported, Writer, untimed};
 use crate::{Filter, Log, Order, Scanned, scan::OVERHEAD, visible_json};
 
-/// The version of the schema.
+/// Version of the schema.
 pub const SCHEMA: &str = "1.8.0";
 
-/// SHA-256 as the schema numbers it (`fingerprint.algorithm_id`).
+/// The number of SHA-256 in the schema (`fingerprint.algorithm_id`).
 const SHA256: u32 = 3;
 
 enum Piece {
     Event(String),
-    /// A change that waits for its answer, and the bytes of its record.
+    /// A change without its outcome yet, and the number of bytes of its record.
     Waiting(u64, Waiting),
-    /// A request without a time, which no event can tell of.
+    /// A request with an invalid time, for which there is no event.
     Untimed(u64),
     Answer {
         of: u64,
@@ -45,15 +45,15 @@ struct Waiting {
     bytes: usize,
 }
 
-/// Records of changes without an answer yet that are kept, in bytes: an event has the
-/// path of its record some times over. Gates leave few of them, and small ones.
+/// Maximum of bytes of changes without an outcome yet: an event contains the path several times.
+/// Gateways leave few of them, and small ones.
 const MAX_WAITING: usize = 16 << 20;
 
-/// Writes the requests that `filter` wants, a JSON object a line. `device` is
-/// the name of the machine on which the gate ran, which no record tells.
+/// Writes the requests that match `filter`, one JSON object per line. `device` is the name of the
+/// machine on which the gateway ran, which is not recorded.
 ///
 /// # Errors
-/// When the log cannot be read or `out` not be written.
+/// If the log cannot be read or `out` cannot be written.
 pub fn events(
     log: &Log,
     filter: &Filter,
@@ -89,7 +89,7 @@ pub fn events(
         }
         _ => None,
     };
-    // An answer may come after the period, and repeats little of its intent.
+    // An outcome may be later than the period, and repeats little of its intent.
     let everything = Filter { since: filter.since.clone(), ..Filter::default() };
     let mut lost = Scanned::default();
     let mut scanned = log.scan(&everything, Order::Oldest, pick, |piece| match piece {
@@ -164,7 +164,7 @@ const FILES: Class = Class {
 };
 
 impl Class {
-    /// Sets the activity of an event, which is called `name`.
+    /// Sets the activity of an event; `name` is the name of the event type.
     fn describe(&self, event: &mut Map<String, Value>, activity: Activity, name: &str) {
         let Activity(id, caption) = activity;
         event.extend(object(json!({
@@ -180,7 +180,7 @@ impl Class {
     }
 }
 
-/// What is done (`activity_id`), to a file unless it is said otherwise.
+/// An activity (`activity_id`), with its caption. The constants are those of the class for files.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Activity(u32, &'static str);
 
@@ -211,7 +211,7 @@ impl Activity {
     }
 }
 
-/// The event without its status.
+/// Makes the event without its status.
 fn event(
     record: &RecordView<'_>,
     line: &[u8],
@@ -226,7 +226,7 @@ fn event(
     let op = record.op().unwrap_or_default();
     let denied = record.decision() == Some("deny");
     let folder = matches!(op, "list" | "mkdir" | "glob" | "grep");
-    // A denial tells nothing of the object, not even whether it is there.
+    // A denial does not disclose the object, nor its existence.
     let kind = match (denied, folder, record.before.is_some() || record.after.is_some()) {
         (false, true, _) => 2,
         (false, false, true) => 1,
@@ -336,7 +336,7 @@ fn file(path: &str, kind: u32, hash: Option<Hash>) -> Value {
     Value::Object(file)
 }
 
-/// What the schema has no attribute for, under the log's own names.
+/// Collects the fields for which the schema has no attribute, under the names of the log.
 fn unmapped(record: &RecordView<'_>) -> Map<String, Value> {
     let mut rest = object(json!({
         "kind": record.kind_name(),
@@ -358,7 +358,7 @@ fn unmapped(record: &RecordView<'_>) -> Map<String, Value> {
     rest
 }
 
-/// Adds how it ended.
+/// Adds the result.
 fn finish(
     event: &mut Map<String, Value>,
     ended: Option<(&str, Option<&str>)>,

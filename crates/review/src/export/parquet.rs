@@ -1,4 +1,4 @@
-//! Records as a Parquet file: one record a record, one record group for each 65,536.
+//! Records as a Parquet file: one row per record, in row groups of 65,536.
 //!
 //! Columns are those of the log under its names; `docs/audit.md` lists them.
 
@@ -26,13 +26,13 @@ use serde_json::json;
 
 use crate::{Field, Filter, Log, Order, Scanned};
 
-/// Rows of a record group.
+/// Rows of a row group.
 const GROUP: usize = 65_536;
 
-/// The log's objects, which are JSON texts here.
+/// Fields that are objects in the log, written as JSON text.
 const OBJECTS: [&str; 3] = ["findings", "counts", "facts"];
 
-/// One column's values, absent ones left out.
+/// The values of one column, without absent ones.
 enum Values {
     Text(Vec<ByteArray>),
     Number(Vec<i64>),
@@ -46,7 +46,7 @@ struct ParquetColumn {
     present: Vec<i16>,
 }
 
-/// A record on its way from the thread that read it.
+/// The cells of a record, for the thread that writes.
 struct Cells(Vec<Option<Cell>>);
 
 enum Cell {
@@ -55,7 +55,7 @@ enum Cell {
     Truth(bool),
 }
 
-/// The fields of the log: those that only follow from others are left out.
+/// Returns the fields of the log, without those derived from others.
 fn fields() -> impl Iterator<Item = Field> {
     Field::ALL.iter().copied().filter(|field| !matches!(field, Field::Day | Field::Hour))
 }
@@ -64,10 +64,10 @@ fn is_number(field: Field) -> bool {
     matches!(field, Field::Seq | Field::Line | Field::Bytes | Field::Of)
 }
 
-/// Writes the records that `filter` wants.
+/// Writes the records that match `filter`.
 ///
 /// # Errors
-/// When the log cannot be read or `out` not be written.
+/// If the log cannot be read or `out` cannot be written.
 pub fn parquet(log: &Log, filter: &Filter, out: &mut (impl Write + Send)) -> io::Result<Exported> {
     let properties = WriterProperties::builder()
         .set_compression(Compression::SNAPPY)
@@ -173,7 +173,7 @@ fn columns() -> Vec<ParquetColumn> {
 }
 
 fn cells(record: &RecordView<'_>, time: Option<Timestamp>) -> Cells {
-    // Parquet's unsigned numbers are stored in the bits of signed ones.
+    // Parquet stores unsigned numbers in the bits of signed ones.
     let number = |number: u64| Some(Cell::Number(number.cast_signed()));
     let mut cells: Vec<_> = fields()
         .map(|field| match field {

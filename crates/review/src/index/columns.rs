@@ -1,4 +1,4 @@
-//! The columns of an index: distinct texts, and for each line which.
+//! The columns of an index: distinct texts, and for each line the number of its text.
 
 use std::collections::HashMap;
 
@@ -6,7 +6,7 @@ use portcullis_audit::RecordView;
 
 use crate::{Field, filter::Test};
 
-/// The fields that filters ask for.
+/// The fields that filters have conditions on.
 const FIELDS: [Field; 14] = [
     Field::Kind,
     Field::Session,
@@ -24,7 +24,7 @@ const FIELDS: [Field; 14] = [
     Field::After,
 ];
 
-/// What is being gathered.
+/// The columns under construction.
 pub(super) struct Columns(Vec<Gathered>);
 
 struct Gathered {
@@ -34,7 +34,7 @@ struct Gathered {
     codes: Vec<u32>,
 }
 
-/// A column as it is stored.
+/// A column as stored.
 pub(super) struct Column {
     pub(super) name: &'static str,
     pub(super) texts: Vec<u8>,
@@ -89,8 +89,8 @@ impl Gathered {
     }
 }
 
-/// For each code whether its text is wanted; none for no value. `None` when the
-/// texts are not what they should be.
+/// Returns for each code whether its text is wanted; code 0 stands for no value and is not. `None`
+/// if the texts are malformed.
 pub(super) fn accepted(mut texts: &[u8], wants: impl Fn(&str) -> bool) -> Option<Vec<bool>> {
     let mut accepted = vec![false];
     while !texts.is_empty() {

@@ -1,5 +1,4 @@
-//! Charts as inline SVG, without script and without colour as the only
-//! difference.
+//! Charts as inline SVG, without scripts, and not distinguished by colour alone.
 
 use std::fmt::Write as _;
 
@@ -10,14 +9,14 @@ use super::{
 
 const WIDTH: u64 = 900;
 
-/// Decisions over time: a bar for each hour or day, what was denied on top.
+/// Draws decisions over time: a bar for each hour or day, with denials on top.
 pub(super) fn activity(activity: &[Activity], unit: &str) -> String {
     const HEIGHT: u64 = 160;
     let most = activity.iter().map(|a| a.allowed + a.denied).max().unwrap_or(0).max(1);
     let count = (activity.len() as u64).max(1);
     let mut svg =
         open(HEIGHT + 34, &format!("Decisions by the {unit}: at most {most} in one {unit}"));
-    // The bars share the width; a single one does not need it all.
+    // The bars share the width, up to a maximum for each.
     let step = (WIDTH / count).clamp(1, 48);
     let bar = (step * 4 / 5).max(1);
     for (at, one) in (0_u64..).zip(activity) {
@@ -53,7 +52,7 @@ pub(super) fn activity(activity: &[Activity], unit: &str) -> String {
     svg + "</svg>"
 }
 
-/// Decisions by rule: the rules with most of them.
+/// Draws decisions by rule, for the rules with the most.
 pub(super) fn rules(rules: &[Decided]) -> String {
     const MOST: usize = 15;
     const LINE: u64 = 22;
@@ -80,7 +79,7 @@ pub(super) fn rules(rules: &[Decided]) -> String {
     svg + "</svg>"
 }
 
-/// At least one for what is there at all.
+/// Scales a value; one above zero gets at least one unit.
 fn scaled(value: u64, length: u64, most: u64) -> u64 {
     let product = u128::from(value) * u128::from(length);
     let share = u64::try_from(product.div_ceil(u128::from(most))).unwrap_or(length);

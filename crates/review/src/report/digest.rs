@@ -1,4 +1,4 @@
-//! Counting for a report, segment by segment.
+//! Numbers for a report, counted segment by segment.
 
 mod connection;
 mod merge;
@@ -25,10 +25,10 @@ use crate::{
     scan::{MAX_KEPT, OVERHEAD},
 };
 
-/// With more hours than this, activity is shown by the day.
+/// Maximum number of hours that are shown as such; with more, activity is shown by the day.
 const MOST_HOURS: usize = 72;
 
-/// What was counted so far.
+/// The numbers so far.
 #[derive(Debug, Default)]
 pub(super) struct Digest {
     pub(super) records: u64,
@@ -50,23 +50,23 @@ pub(super) struct Digest {
     pub(super) approvals: First<Approval>,
     pub(super) gates: First<GateStart>,
     stopped: BTreeSet<String>,
-    /// How agents were confined whose gates said so after their start, by those.
+    /// The enforcement of sandboxes by gateway, as records after their starts report it.
     confined: BTreeMap<String, String>,
     pub(super) set_aside: Vec<SetAside>,
-    /// Changes without an answer yet, and answers without their change yet.
+    /// Changes without an outcome yet, and outcomes without their change yet.
     open: HashMap<u64, Change>,
     answers: Vec<(u64, String)>,
-    /// Sessions of all agents.
+    /// Number of sessions of all agents.
     sessions: usize,
-    /// Bytes of the lines of which something is kept, and of `open`.
+    /// Bytes of the lines that added an entry, and of `open`.
     bytes: usize,
     open_bytes: usize,
-    /// Records for which there was no room.
+    /// Number of records beyond the memory bound.
     pub(super) left_out: u64,
 }
 
 impl Digest {
-    /// Adds a record, unless there is no more room: what a log names may be of any number.
+    /// Adds a record, unless the memory bound is reached: a log may name any number of things.
     pub(super) fn add(&mut self, record: &RecordView<'_>, line: &[u8]) {
         if self.is_full() {
             self.left_out += 1;
@@ -83,7 +83,7 @@ impl Digest {
         self.bytes + self.open_bytes > MAX_KEPT
     }
 
-    /// How much is kept, but for the changes that have no answer yet.
+    /// Returns the number of stored entries, without changes that have no outcome yet.
     fn entries(&self) -> usize {
         let maps = self.kinds.len()
             + self.workspaces.len()
@@ -212,10 +212,10 @@ impl Digest {
         });
     }
 
-    /// A request was decided.
+    /// Counts a decided request.
     fn request(&mut self, record: &RecordView<'_>) {
         let denied = record.decision() == Some("deny");
-        // A question is neither: what came of it has a record of its own.
+        // A question counts as neither: its approval has a record of its own.
         let decision = record.decision().filter(|decision| *decision != "ask");
         let agent = self.agent(record);
         let bytes = record.bytes.unwrap_or(0);
@@ -324,7 +324,7 @@ impl Digest {
         agent
     }
 
-    /// A change has its answer.
+    /// Matches an outcome with its change.
     fn answer(&mut self, record: &RecordView<'_>) {
         let (Some(of), result) = (record.of, record.result().unwrap_or_default().to_owned()) else {
             return;
@@ -374,7 +374,7 @@ impl Digest {
         let changes = file.changes + next.changes;
         let (early, late) =
             if file.seq < next.seq { (file.clone(), next) } else { (next, file.clone()) };
-        // Attributes leave the content as it was.
+        // Attributes leave the content unchanged.
         let late = match late.op.as_str() {
             "setattr" => FileChange { op: early.op.clone(), after: early.after.clone(), ..late },
             _ => late,
@@ -384,7 +384,7 @@ impl Digest {
         *file = FileChange { changes, before, first, ..late };
     }
 
-    /// Changes that nothing answers.
+    /// Returns the changes without an outcome.
     pub(super) fn unsettled(&self) -> Vec<u64> {
         let mut open = Vec::from_iter(self.open.keys().copied());
         open.sort_unstable();
@@ -392,7 +392,7 @@ impl Digest {
         open
     }
 
-    /// Decisions by the hour, or by the day when the hours are many.
+    /// Returns the decisions by the hour, or by the day if there are many hours.
     pub(super) fn activity(&self) -> (Vec<Activity>, &'static str) {
         let (length, unit) =
             if self.hours.len() <= MOST_HOURS { (13, "hour") } else { (10, "day") };
@@ -410,7 +410,7 @@ impl Digest {
     }
 }
 
-/// Bytes that are kept of a change, about.
+/// Estimates the bytes that a change occupies.
 fn cost(change: &Change) -> usize {
     let Change { session, agent, user, door, path, to, rule, policy, policy_sha256, .. } = change;
     let texts = [user, door, rule, policy, policy_sha256].into_iter().flatten();
@@ -433,7 +433,7 @@ fn count(counts: &mut BTreeMap<String, u64>, name: &str) {
     }
 }
 
-/// The rules of the secrets that were found, each with how often.
+/// Counts the findings by rule.
 pub(crate) fn findings(record: &RecordView<'_>) -> BTreeMap<String, u64> {
     let mut rules = BTreeMap::new();
     for one in record.findings.iter().flatten() {
@@ -447,7 +447,7 @@ pub(crate) fn findings(record: &RecordView<'_>) -> BTreeMap<String, u64> {
 mod tests {
     use super::*;
 
-    /// Memory grew with what the log names.
+    /// Memory use grew with the number of names in the log.
     #[test]
     fn what_a_report_keeps_is_bounded() {
         let line = |seq: u64, kind: &str| {

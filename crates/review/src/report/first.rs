@@ -1,21 +1,20 @@
-//! Lists of a report, of which only the first items are kept.
+//! Lists of a report that contain only their first items.
 
 use serde::Serialize;
 
-/// So many denied attempts, files and the like are listed one by one; the
-/// numbers count all.
+/// Maximum number of items in a list of a report; totals count all.
 pub const MOST_LISTED: usize = 2000;
 
-/// The first ones of a list, and how many there are.
+/// The first items of a list, and the total.
 #[derive(Debug, Serialize)]
 pub struct Listed<T> {
-    /// How many there are.
+    /// The total number of items.
     pub total: u64,
-    /// The first [`MOST_LISTED`].
+    /// The first [`MOST_LISTED`] items.
     pub listed: Vec<T>,
 }
 
-/// A list of which only the first ones are kept.
+/// A list that stores only its first items.
 #[derive(Debug)]
 pub(super) struct First<T> {
     total: u64,

@@ -1,4 +1,4 @@
-//! What the log lacks, and what was not as it should be.
+//! Gaps and damage of the log.
 
 use super::{
     Report,

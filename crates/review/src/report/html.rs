@@ -1,5 +1,5 @@
-//! The report as one page: no script, nothing loaded from elsewhere, fit to be
-//! printed, every text escaped.
+//! The report as one page: no scripts, no external resources, suited to printing, every text
+//! escaped.
 
 use super::{
     Denied, Listed, PolicyInForce, Report, chart,
@@ -9,7 +9,7 @@ use super::{
 
 const STYLE: &str = include_str!("style.css");
 
-/// The page.
+/// Renders the page.
 pub fn page(report: &Report) -> String {
     let mut page = Page(String::new());
     let title = "Audit report";

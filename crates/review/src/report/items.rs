@@ -1,4 +1,4 @@
-//! What a report consists of.
+//! The items of a report.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -8,50 +8,50 @@ use serde_json::Value;
 /// Decisions in an hour or a day.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
 pub struct Activity {
-    /// Which: `2026-11-21T08` or `2026-11-21`.
+    /// The hour or day: `2026-11-21T08` or `2026-11-21`.
     pub from: String,
-    /// Requests allowed.
+    /// Number of allowed requests.
     pub allowed: u64,
-    /// Requests denied.
+    /// Number of denied requests.
     pub denied: u64,
 }
 
-/// What one agent did.
+/// The activity of one agent.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Agent {
     /// Its name.
     pub name: String,
-    /// Sessions.
+    /// Number of sessions.
     pub sessions: u64,
-    /// Requests allowed.
+    /// Number of allowed requests.
     pub allowed: u64,
-    /// Requests denied.
+    /// Number of denied requests.
     pub denied: u64,
-    /// Changes made.
+    /// Number of changes made.
     pub changes: u64,
     /// Bytes of content disclosed.
     pub bytes_read: u64,
     /// Bytes of content stored.
     pub bytes_written: u64,
-    /// Its first record's time.
+    /// The time of its first record.
     pub first: String,
-    /// Its last one's.
+    /// The time of its last record.
     pub last: String,
     #[serde(skip)]
     pub(super) ids: BTreeSet<String>,
 }
 
-/// What one rule decided.
+/// The decisions of one rule.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
 pub struct Decided {
     /// The rule.
     pub rule: String,
-    /// How: `allow`, `deny`, `ask`, or `observed`: it would be denied in another mode.
+    /// The decision: `allow`, `deny`, `ask`, or `observed` if only observe mode allowed it.
     pub decision: String,
-    /// The policy file that holds it.
+    /// The policy file that contains it.
     pub policy: Option<String>,
-    /// Decisions.
+    /// Number of decisions.
     pub records: u64,
 }
 
@@ -60,23 +60,23 @@ pub struct Decided {
 pub struct Operation {
     /// The operation.
     pub op: String,
-    /// Requests allowed.
+    /// Number of allowed requests.
     pub allowed: u64,
-    /// Requests denied.
+    /// Number of denied requests.
     pub denied: u64,
 }
 
-/// What went to and came from one host.
+/// Bytes received from and sent to one host.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Connected {
     /// The host and the port.
     pub host: String,
-    /// Connections that have ended.
+    /// Number of connections that have ended.
     pub connections: u64,
-    /// Bytes that came from it.
+    /// Bytes received from it.
     pub bytes_in: u64,
-    /// Bytes that were sent to it.
+    /// Bytes sent to it.
     pub bytes_out: u64,
 }
 
@@ -88,7 +88,7 @@ impl Connected {
     }
 }
 
-/// An attempt that was denied, or would be in another mode.
+/// A request that was denied, or that only observe mode allowed.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[expect(missing_docs, reason = "FORMAT.md says what the fields are")]
 pub struct Denied {
@@ -112,35 +112,35 @@ pub struct Finding {
     pub op: Option<String>,
     pub path: Option<String>,
     pub decision: Option<String>,
-    /// The rules that found them, each with how often.
+    /// The number of findings by rule.
     pub rules: BTreeMap<String, u64>,
 }
 
-/// What became of one file.
+/// The changes of one file.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct FileChange {
-    /// Its path; of a rename the old one.
+    /// Its path; for a rename the old one.
     pub path: String,
-    /// Changes made.
+    /// Number of changes.
     pub changes: u64,
-    /// Content before the first.
+    /// Hash of the content before the first change.
     pub before: Option<String>,
-    /// Content after the last.
+    /// Hash of the content after the last change.
     pub after: Option<String>,
     /// The last operation.
     pub op: String,
-    /// Its new path, when that was a rename.
+    /// Its new path, if the last operation was a rename.
     pub to: Option<String>,
-    /// Who made it.
+    /// The agent that made the last change.
     pub agent: String,
-    /// In which record.
+    /// The index of the last change.
     pub seq: u64,
-    /// The first change's record.
+    /// The index of the first change.
     #[serde(skip)]
     pub(super) first: u64,
 }
 
-/// A person's answer.
+/// A person's reply to a question.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[expect(missing_docs, reason = "FORMAT.md says what the fields are")]
 pub struct Approval {
@@ -152,63 +152,63 @@ pub struct Approval {
     pub decision: Option<String>,
     pub result: Option<String>,
     pub reason: Option<String>,
-    /// Who answered, and what else there is to say.
+    /// The person who replied, and further facts.
     pub facts: BTreeMap<String, Value>,
 }
 
-/// A gate began to serve.
+/// The start of a gateway.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct GateStart {
-    /// The record.
+    /// The index of the record.
     pub seq: u64,
-    /// When.
+    /// The time.
     pub t: String,
     /// The agent that it served.
     pub agent: Option<String>,
-    /// How the agent was confined: `full`, `partial`, `none`; `None` for
-    /// commands of a person.
+    /// The enforcement of the agent's sandbox: `full`, `partial`, `none`; `None` for commands of a
+    /// person.
     pub enforcement: Option<String>,
     /// The policy's mode: `enforce` or `observe`.
     pub mode: Option<String>,
-    /// Whether it stopped in order.
+    /// True if it stopped in order.
     pub stopped: bool,
     #[serde(skip)]
     pub(super) boot: String,
 }
 
-/// A policy that a running gate took up, or refused.
+/// A policy that a running gateway loaded or refused.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct PolicyChange {
-    /// The record that tells of it.
+    /// The index of the record.
     pub seq: u64,
-    /// When.
+    /// The time.
     pub t: String,
-    /// The agent that the gate served.
+    /// The agent that the gateway served.
     pub agent: Option<String>,
     /// `ok` or `refused`.
     pub result: Option<String>,
-    /// Why it was refused.
+    /// The reason for a refusal.
     pub reason: Option<String>,
-    /// Its hash, if it got that far.
+    /// Its hash, if it could be computed.
     pub sha256: Option<String>,
-    /// Version, trigger and the like.
+    /// Version, trigger and further facts.
     pub facts: BTreeMap<String, Value>,
 }
 
-/// What a recovery took out of the log.
+/// Damaged bytes that a recovery set aside.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct SetAside {
-    /// The record that tells of it.
+    /// The index of the record.
     pub seq: u64,
-    /// When.
+    /// The time.
     pub t: String,
-    /// What, where and which hash.
+    /// The damage, its place and the hash of the bytes.
     pub facts: BTreeMap<String, Value>,
 }
 
 impl Agent {
-    /// Adds what it did later in the log.
+    /// Adds the agent's activity in a later part of the log.
     pub(super) fn merge(&mut self, later: Self) {
         self.allowed += later.allowed;
         self.denied += later.denied;

@@ -5,7 +5,7 @@ use std::fmt::{Display, Write as _};
 use super::{Listed, MOST_LISTED};
 use crate::model::Escaped;
 
-/// Untrusted text in HTML: hidden characters visible, nothing markup.
+/// Escapes untrusted text for HTML, with hidden characters made visible.
 pub(super) fn text(untrusted: &str) -> String {
     let mut out = String::with_capacity(untrusted.len() + 16);
     for c in Escaped(untrusted).to_string().chars() {
@@ -21,7 +21,7 @@ pub(super) fn text(untrusted: &str) -> String {
     out
 }
 
-/// The same for a text of several lines.
+/// Escapes untrusted text of several lines.
 pub(super) fn lines(untrusted: &str) -> String {
     untrusted.lines().map(text).collect::<Vec<_>>().join("\n")
 }
@@ -30,27 +30,27 @@ pub(super) fn maybe(untrusted: Option<&String>) -> String {
     untrusted.map_or_else(|| "<span class=\"none\">–</span>".to_owned(), |value| text(value))
 }
 
-/// A moment to the second.
+/// Formats a time to the second.
 pub(super) fn moment(t: &str) -> String {
     text(&t.get(..19).unwrap_or(t).replace('T', " "))
 }
 
-/// A hash, whole for the machine and in a font that lets it wrap for people.
+/// Formats a complete hash in a font that lets it wrap.
 pub(super) fn hash(value: Option<&String>) -> String {
     value
         .map_or_else(|| maybe(None), |value| format!("<code class=\"hash\">{}</code>", text(value)))
 }
 
-/// A page, as far as it is written.
+/// A page under construction.
 pub(super) struct Page(pub(super) String);
 
 impl Page {
-    /// Adds what is HTML already.
+    /// Adds HTML verbatim.
     pub(super) fn raw(&mut self, html: impl Display) {
         let _ = write!(self.0, "{html}");
     }
 
-    /// Adds a table; cells are HTML already.
+    /// Adds a table of cells that are HTML.
     pub(super) fn table<const N: usize>(
         &mut self,
         heads: [&str; N],
@@ -78,7 +78,7 @@ impl Page {
         self.raw("</tbody></table></div>\n");
     }
 
-    /// Says that a list is not whole.
+    /// Adds a note if a list is incomplete.
     pub(super) fn more<T>(&mut self, list: &Listed<T>) {
         if list.total > list.listed.len() as u64 {
             self.raw(format_args!(

@@ -1,17 +1,17 @@
-//! Leaves out the steps whose work an older one does over again.
+//! Removal of steps whose work an older step repeats.
 //!
-//! What a path had in between matters to nobody once it is as it was before, and retention may
-//! have let go of it. So of two steps that put something at one place the older one is taken
-//! alone, whatever was renamed and set in between; and what would be put back only to be removed
-//! again is not put back.
+//! Intermediate states of a path do not matter once it is as it was before, and retention may have
+//! deleted their backups. So of two steps that put something at one path only the older one is
+//! taken, even with renames and attributes in between. An entry that would be restored only to be
+//! removed again is not restored.
 
 use std::collections::BTreeMap;
 
 use super::{Action, Step, plan::Expected};
 use crate::model::WorkspacePath;
 
-/// The steps, newest change first, without those that are not needed. Their records go
-/// with steps that are.
+/// Removes unnecessary steps; the first step is that of the newest change. Their records move to
+/// steps that remain.
 pub(super) fn collapse(steps: Vec<Step>) -> Vec<Step> {
     let mut plan = Plan { steps: Vec::new(), open: BTreeMap::new(), records: Vec::new() };
     for step in steps {
@@ -26,18 +26,18 @@ pub(super) fn collapse(steps: Vec<Step>) -> Vec<Step> {
 
 struct Plan {
     steps: Vec<Option<Step>>,
-    /// What was last put at a path or removed there, by where it is now.
+    /// The entries that were last restored or removed, by their current path.
     open: BTreeMap<WorkspacePath, Open>,
-    /// Those of steps that cancelled each other.
+    /// The records of steps that cancelled each other.
     records: Vec<u64>,
 }
 
 struct Open {
-    /// Its step.
+    /// The position of its step.
     step: usize,
-    /// Later steps that are about nothing else but what is in it and its attributes.
+    /// The positions of later steps about its content and attributes only.
     within: Vec<usize>,
-    /// Those that rename it.
+    /// The positions of steps that rename it.
     renames: Vec<usize>,
 }
 
@@ -59,7 +59,7 @@ impl Plan {
                 {
                     is_needed = self.override_by(&mut step, open);
                 }
-                // It stays what it is in a directory that gets other attributes.
+                // Other attributes of its directory do not affect it.
                 Action::SetAttributes(_) if step.path != at && at.is_within(&step.path) => {
                     self.open.insert(at, open);
                 }
@@ -69,7 +69,7 @@ impl Plan {
                     open.within.push(place);
                     self.open.insert(at, open);
                 }
-                // It is part of something else from here on.
+                // It becomes part of something else.
                 _ => {}
             }
         }
@@ -82,7 +82,7 @@ impl Plan {
         self.steps.push(Some(step).filter(|_| is_needed));
     }
 
-    /// Takes out what is open and has to do with a step.
+    /// Takes the open entries that a step concerns.
     fn concerned(&mut self, step: &Step) -> Vec<(WorkspacePath, Open)> {
         let mut concerned = Vec::new();
         for path in step.paths() {
@@ -95,8 +95,8 @@ impl Plan {
         concerned
     }
 
-    /// Leaves out the step that is open, for `step` replaces or removes what that is about;
-    /// whether `step` itself is needed.
+    /// Removes the open step, since `step` replaces or removes its entry. True if `step` itself is
+    /// needed.
     fn override_by(&mut self, step: &mut Step, open: Open) -> bool {
         let Some(Some(newer)) = self.steps.get(open.step) else { return true };
         let expected = newer.expected;
@@ -104,7 +104,7 @@ impl Plan {
         if was_there && step.action == Action::RemoveDirectory {
             return true;
         }
-        // What is there now goes where it was.
+        // The existing entry still has to move to its old path.
         let renames = if was_there { Vec::new() } else { open.renames };
         let mut records = Vec::new();
         for place in [vec![open.step], open.within, renames].into_iter().flatten() {

@@ -1,4 +1,4 @@
-//! Which changes were made, as the log tells.
+//! The changes to undo, read from the log.
 
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 
@@ -10,50 +10,49 @@ use crate::{
     model::{OperationKind, WorkspacePath},
 };
 
-/// Bytes of records of which the changes are kept: a log may be of any size.
+/// Maximum number of bytes of records whose changes are held: a log may be of any size.
 const MAX_KEPT: usize = 128 << 20;
-/// Bytes that are kept of a record besides its own, about.
+/// Estimated bytes that a stored record occupies besides its own.
 const OVERHEAD: usize = 256;
 
-/// What shall be undone.
+/// A selection of changes to undo.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Select {
-    /// Everything that the gate changed after this record.
+    /// All changes by the gateway after this record.
     After(u64),
-    /// Everything from this record on.
+    /// All changes from this record on.
     From(u64),
-    /// Everything later than this moment, in the form of a record's `t`.
+    /// All changes later than this time, in the form of a record's `t`.
     Later(String),
-    /// The change of this record, its intent or its outcome, with those that it goes on with
-    /// and that go on with it.
+    /// The change of this record, its intent or its outcome, with the changes that it continues and
+    /// those that continue it.
     Record(u64),
-    /// Every change of the session whose identifier begins so.
+    /// All changes of the session whose identifier has this prefix.
     Session(String),
 }
 
-/// The changes that matter for an undo, oldest first.
+/// The changes that are relevant for an undo, oldest first.
 #[derive(Debug, Default)]
 pub struct History {
-    /// Those that shall be undone.
+    /// The changes to undo.
     pub selected: Vec<Change>,
-    /// Others that were made since the first of them.
+    /// Other changes since the first of them.
     pub others: Vec<Change>,
-    /// How many more were undone already.
+    /// Number of further changes that were undone already.
     pub undone: usize,
-    /// The first record of the log, where changes of the selected session may have
-    /// been among those that were pruned before it.
+    /// The first record of the log, if pruned records before it may contain changes of the selected
+    /// session.
     pub begins: Option<u64>,
 }
 
 impl History {
-    /// Reads from the log what `select` names.
+    /// Reads the changes that `select` names.
     ///
-    /// Of an intent without an answer, or one that nobody could settle, it is
-    /// not known whether the change was made: it counts as one, and what is
-    /// there now shows.
+    /// An intent without an outcome, or with one that could not be determined, counts as a change:
+    /// the current state of the workspace decides.
     ///
     /// # Errors
-    /// When the log cannot be read or does not hold what was asked for.
+    /// If the log cannot be read or does not contain the selection.
     pub fn read<S: Source>(source: &S, select: &Select) -> Result<Self, Error> {
         let files = source.list()?;
         let segments = files.iter().filter_map(|file| Segment::from_name(&file.name));
@@ -86,7 +85,7 @@ impl History {
         Ok(Self { begins, ..reading.finish(select, start)? })
     }
 
-    /// The intent that a record is or answers; of any other record itself.
+    /// Returns the index of the intent that a record is or ends; of any other record its own.
     fn intent<S: Source>(source: &S, first: u64, seq: u64) -> Result<u64, Error> {
         if seq < first {
             return Err(Error::Begins(first));
@@ -94,7 +93,7 @@ impl History {
         Self::look(source, seq, |record| record.of.unwrap_or(seq))
     }
 
-    /// The change with which that of an intent goes on.
+    /// Returns the change that an intent continues.
     fn continued<S: Source>(source: &S, intent: u64) -> Result<Option<u64>, Error> {
         Self::look(source, intent, |record| record.facts.as_ref()?.get(CONTINUES)?.as_u64())
     }
@@ -116,11 +115,11 @@ struct Reading<'a> {
     select: &'a Select,
     start: u64,
     changes: BTreeMap<u64, Change>,
-    /// Whether a selected change was met; what is before the first is not kept.
+    /// True after the first selected change; earlier ones are not stored.
     begun: bool,
-    /// The gates whose start was met, and no stop.
+    /// The gateways that started and did not stop.
     boots: HashSet<String>,
-    /// Whether the gate of the first selected change started before the log begins.
+    /// True if the gateway of the first selected change started before the log begins.
     is_cut: bool,
 }
 
@@ -140,7 +139,7 @@ impl Reading<'_> {
             match (record.kind, record.of) {
                 (Kind::Start, _) => self.boots.extend(record.boot().map(str::to_owned)),
                 (Kind::Stop, _) => drop(record.boot().map(|boot| self.boots.remove(boot))),
-                // A connection changed nothing here, and nothing takes it back.
+                // A connection changes nothing in the workspace, and cannot be undone.
                 (Kind::Intent, _) if record.op() == Some(OperationKind::Connect.as_str()) => {}
                 (Kind::Intent, _) => {
                     let Some(change) = Change::of(&record) else { return Err(damaged(&entry)) };
@@ -175,7 +174,7 @@ impl Reading<'_> {
         let mut history = History::default();
         let mut sessions = BTreeSet::new();
         let undone = match select {
-            // All that undid something is taken back itself.
+            // These selections include the undos in the period, which are undone themselves.
             Select::After(_) | Select::From(_) | Select::Later(_) => BTreeSet::new(),
             Select::Record(_) | Select::Session(_) => undone(&self.changes),
         };
@@ -210,9 +209,8 @@ impl Reading<'_> {
 }
 
 impl History {
-    /// Leaves only what a path needs to be as it was before all of these
-    /// changes: changes of it, and of what it or something above it was renamed
-    /// to.
+    /// Keeps only the changes that are needed to restore a path to its state before all of them:
+    /// changes of the path, and of the paths that it or a directory above it was renamed to.
     pub fn narrow(&mut self, path: &WorkspacePath) {
         let mut followed = vec![path.clone()];
         let mut kept = Vec::new();
@@ -231,7 +229,7 @@ impl History {
                     .collect();
                 followed.extend(moved);
             }
-            // A tree goes and comes back whole, with all that was changed in it.
+            // A tree is removed and restored with all changes in it.
             let whole = matches!(change.operation, OperationKind::Remove | OperationKind::Restore);
             if whole && !followed.contains(&change.path) {
                 followed.push(change.path.clone());
@@ -243,7 +241,7 @@ impl History {
     }
 }
 
-/// The changes that others undid, unless these were undone as well.
+/// Returns the changes that others undid, unless these were undone as well.
 fn undone(changes: &BTreeMap<u64, Change>) -> BTreeSet<u64> {
     let mut undone = BTreeSet::new();
     for change in changes.values().rev() {
@@ -254,7 +252,7 @@ fn undone(changes: &BTreeMap<u64, Change>) -> BTreeSet<u64> {
     undone
 }
 
-/// Whether a change was made, or may have been.
+/// True if a change was made, or may have been.
 fn was_made(result: Option<&str>) -> bool {
     matches!(result, None | Some("ok" | "buffered" | "committed" | "superseded"))
 }
@@ -270,8 +268,8 @@ mod tests {
 
     use super::*;
 
-    /// A log whose first segment was pruned: record 65,536 at 10:00, and a change by a
-    /// gate that started before it; then a gate that started since.
+    /// Makes a log whose first segment was pruned: record 65,536 at 10:00, a change by a gateway
+    /// that started before it, then a gateway that started later.
     fn pruned() -> tempfile::TempDir {
         let directory = tempfile::tempdir().unwrap();
         let records = [
@@ -292,8 +290,8 @@ mod tests {
         directory
     }
 
-    /// What was before the log begins was taken for nothing, and the state of the first
-    /// record for that of the moment.
+    /// Changes before the beginning of the log counted as none, and the state at its first record
+    /// as that of the requested time.
     #[test]
     fn a_moment_before_the_log_begins_is_refused() {
         let log = pruned();

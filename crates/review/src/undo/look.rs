@@ -1,4 +1,4 @@
-//! Compares the steps of an undo with what is there now.
+//! Comparison of an undo's steps with the current state.
 
 use std::{
     cell::RefCell,
@@ -23,42 +23,42 @@ use crate::{
     policy::{ObjectKind, Query},
 };
 
-/// With more steps than this, whether some cancel each other is not looked for.
+/// Maximum number of steps among which those that cancel each other are searched.
 const MAX_GROUPED: usize = 5000;
 
-/// Whether a step can be taken.
+/// The status of a step.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Status {
-    /// It can.
+    /// It can be taken.
     Ready,
-    /// All is already as it would be.
+    /// The state is already the one after the step.
     Done,
-    /// Something else changed what it would replace; the text says what.
+    /// Another change affected what it would replace; the text describes it.
     Conflict(String),
-    /// It cannot be taken at all; the text says why.
+    /// It cannot be taken; the text says why.
     Impossible(String),
-    /// A directory that stays because something is in it.
+    /// The directory remains because it is not empty; the text says why.
     Stays(String),
     /// It depends on a step that is not taken.
     Depends,
 }
 
-/// The steps of an undo, compared with what is there.
+/// The steps of an undo, compared with the current state.
 #[derive(Debug, Default)]
 pub struct Preview {
-    /// Each step with what stands in its way.
+    /// The steps with their status.
     pub steps: Vec<(Step, Status)>,
-    /// Changes that were undone before and need no step.
+    /// Number of changes that were undone before and need no step.
     pub undone: usize,
-    /// See [`History::begins`].
+    /// The value of [`History::begins`].
     pub begins: Option<u64>,
 }
 
 impl Preview {
-    /// Looks at everything that `steps` would touch. Changes nothing.
+    /// Compares everything that `steps` would change with the current state. Changes nothing.
     ///
     /// # Errors
-    /// When workspace or vault cannot be read.
+    /// If the workspace or the backup store cannot be read.
     pub fn new(
         gateway: &Gateway,
         session: &Session,
@@ -79,8 +79,8 @@ impl Preview {
         Ok(preview)
     }
 
-    /// Steps that have to do with each other and lead to what is there already
-    /// need not be taken: changes that were undone since, and their undoing.
+    /// Marks related steps as done if together they lead to the current state: changes that were
+    /// undone since, and their undos.
     fn settle(&mut self, look: &Look<'_>) -> Result<(), Error> {
         if self.steps.len() > MAX_GROUPED {
             return Ok(());
@@ -103,7 +103,7 @@ impl Preview {
         for group in groups.iter().filter(|group| group.len() > 1) {
             let mut already = true;
             for (step, status) in group.iter().filter_map(|place| self.steps.get(*place)) {
-                // Where it is does not tell which attributes it has.
+                // Equal paths do not imply equal attributes.
                 let is_set = !matches!(step.action, Action::SetAttributes(_));
                 already = already && (is_set || *status == Status::Done);
                 for path in step.paths() {
@@ -119,18 +119,18 @@ impl Preview {
         Ok(())
     }
 
-    /// How many steps have this to be said of them.
+    /// Counts the steps whose status meets a condition.
     pub fn count(&self, what: impl Fn(&Status) -> bool) -> usize {
         self.steps.iter().filter(|(_, status)| what(status)).count()
     }
 }
 
-/// Looks at one step as things are, before it is taken.
+/// Compares one step with the current state, just before it is taken.
 pub(super) fn now(gateway: &Gateway, session: &Session, step: &Step) -> Result<Status, Error> {
     Look::new(gateway, session).at(step, None)
 }
 
-/// The entry that a step puts back, if it is still kept.
+/// Returns the backup that a step restores, if it still exists.
 pub(super) fn entry(
     vault: &BackupStore,
     path: &WorkspacePath,
@@ -139,7 +139,7 @@ pub(super) fn entry(
     if let Some(entry) = vault.entry_of(path, &id)? {
         return Ok(Some(entry));
     }
-    // Kept under the other name of a rename.
+    // It is stored under the other path of a rename.
     match vault.find(&id.to_string()) {
         Ok(entry) => Ok(Some(entry)),
         Err(crate::gateway::BackupError::Unknown(_)) => Ok(None),
@@ -151,23 +151,23 @@ struct Look<'a> {
     gateway: &'a Gateway,
     session: &'a Session,
     simulation: Simulation,
-    /// What is in trees that were put back, under their paths.
+    /// The nodes of restored trees, by path and backup.
     trees: RefCell<HashMap<(WorkspacePath, BackupId), Rc<Nodes>>>,
-    /// Attributes that steps set of what is on the disk.
+    /// Attributes that earlier steps set on entries of the disk.
     set: HashMap<WorkspacePath, SomeAttributes>,
 }
 
 type Nodes = BTreeMap<WorkspacePath, There>;
 
-/// What is at a path.
+/// The state of a path.
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum There {
     Missing,
-    /// With the mode where that could be compared.
+    /// A content, with its mode if that can be compared.
     Content(Hash, Option<u32>),
-    /// Neither file, link nor directory, or not to be reached by this path.
+    /// Neither a file, a link nor a directory, or not reachable by this path.
     Odd,
-    /// In a tree that comes from a backup: it is what it was.
+    /// An unchanged entry of a tree from a backup.
     AsKept,
 }
 
@@ -182,7 +182,7 @@ impl<'a> Look<'a> {
         }
     }
 
-    /// The nodes of a kept tree as they are when it is put back at `root`.
+    /// Returns the nodes of a tree in a backup as they are after it is restored at `root`.
     fn nodes(&self, root: &WorkspacePath, id: BackupId) -> Result<Rc<Nodes>, Error> {
         let key = (root.clone(), id);
         if let Some(nodes) = self.trees.borrow().get(&key) {
@@ -210,7 +210,7 @@ impl<'a> Look<'a> {
         Ok(nodes)
     }
 
-    /// Whether a path is now what it would be after all steps.
+    /// True if the current state of a path is the one after all steps.
     fn is_final(&self, path: &WorkspacePath) -> Result<bool, Error> {
         let disk = || on_disk_at(self.gateway, path);
         match self.simulation.find(path) {
@@ -262,7 +262,7 @@ impl<'a> Look<'a> {
         }
     }
 
-    /// The rule that denies a step by its names.
+    /// Returns the rule that denies a step by its names.
     fn denied(&self, step: &Step) -> Option<String> {
         let ask = |operation, access, path: &WorkspacePath| {
             let query = Query { agent: &self.session.agent, operation, access, path };
@@ -308,7 +308,8 @@ impl<'a> Look<'a> {
         })
     }
 
-    /// Which of the two has which name cannot be seen.
+    /// Compares an exchange. The two entries cannot be distinguished, so their positions are not
+    /// checked.
     fn exchange(
         &self,
         step: &Step,
@@ -324,8 +325,8 @@ impl<'a> Look<'a> {
         Ok(Status::Ready)
     }
 
-    /// Of an entry that goes, or comes from a backup, nothing is known beforehand. A time
-    /// that is another one stands in nobody's way: what is undone before sets it, too.
+    /// Compares attributes. Nothing is known beforehand of an entry that is removed or comes from a
+    /// backup. A different time is no conflict: earlier steps set it, too.
     fn attributes(
         &mut self,
         step: &Step,
@@ -345,7 +346,7 @@ impl<'a> Look<'a> {
             Err(_) => return Ok(Status::Impossible("something else is in the way".to_owned())),
         };
         let set = self.set.entry(on_disk).or_default();
-        // What a step before leaves is what is there then.
+        // An earlier step may have changed the attributes.
         let there = SomeAttributes {
             mode: before.mode.map(|_| set.mode.unwrap_or(stat.mode)),
             modified: before.modified.map(|_| set.modified.unwrap_or(stat.modified)),
@@ -357,7 +358,7 @@ impl<'a> Look<'a> {
         }
         Ok(match step.expected {
             Expected::Attributes(after)
-                // Once steps are taken, those before this one may have set it.
+                // In the check before a step, earlier steps may have set the mode.
                 if history.is_some()
                     && !is_set
                     && after.mode.is_some_and(|mode| mode != stat.mode) =>
@@ -368,7 +369,7 @@ impl<'a> Look<'a> {
         })
     }
 
-    /// A directory goes when all that is in it goes.
+    /// Compares the removal of a directory, which requires that all its entries are removed.
     fn directory(&self, path: &WorkspacePath) -> Result<Status, Error> {
         let on_disk = match self.simulation.find(path) {
             Place::Missing => return Ok(Status::Done),
@@ -394,7 +395,7 @@ impl<'a> Look<'a> {
         Ok(Status::Ready)
     }
 
-    /// The same of a directory in a tree that was put back.
+    /// Compares the removal of a directory in a restored tree.
     fn kept_directory(
         &self,
         root: &WorkspacePath,
@@ -426,7 +427,7 @@ impl<'a> Look<'a> {
         }
     }
 
-    /// Who may have changed what a step would replace.
+    /// Names the change that may have affected what a step would replace.
     fn who(&self, step: &Step, history: Option<&History>) -> String {
         let Some(history) = history else { return String::new() };
         let newest = step.records.first().copied().unwrap_or(0);
@@ -439,7 +440,7 @@ impl<'a> Look<'a> {
         }
     }
 
-    /// Whether what is there is what the entry would give.
+    /// True if the current state is the one after restoring the backup.
     fn is_same(&self, entry: &Backup, there: &There) -> Result<bool, Error> {
         let There::Content(found, mode) = there else { return Ok(false) };
         if entry.kind == BackupKind::Tree {
@@ -454,7 +455,7 @@ impl<'a> Look<'a> {
         match self.simulation.find(path) {
             Place::Missing => Ok(There::Missing),
             Place::Disk(on_disk) => {
-                // By then the tree is another one; it is looked at again then.
+                // Earlier steps change the tree; it is compared again just before the step.
                 if self.simulation.changed_beneath([path, &on_disk])
                     && is_directory(self.gateway, &on_disk)
                 {
@@ -479,7 +480,7 @@ impl<'a> Look<'a> {
             Place::Inside(root, id, inside) => Ok(self.nodes(&root, id)?.contains_key(&inside)),
             Place::Disk(on_disk) => {
                 match self.gateway.workspace().stat(&on_disk) {
-                    // What a link leads to is there, too.
+                    // The path of a link that leads elsewhere exists, too.
                     Ok(_) | Err(WorkspaceError::Moved) => Ok(true),
                     Err(WorkspaceError::NotFound | WorkspaceError::NotADirectory) => Ok(false),
                     Err(error) => Err(error.into()),
@@ -494,7 +495,7 @@ pub(super) fn is_directory(gateway: &Gateway, path: &WorkspacePath) -> bool {
 }
 
 fn on_disk_at(gateway: &Gateway, path: &WorkspacePath) -> Result<There, Error> {
-    // What has more is nothing that was kept.
+    // Larger contents were never backed up.
     let most = gateway.backups().retention().size;
     Ok(match gateway.workspace().fingerprint(path, most)? {
         Fingerprint::Missing => There::Missing,

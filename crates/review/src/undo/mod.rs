@@ -1,18 +1,16 @@
-//! Putting the workspace back to what the log says it was: one path, what one
-//! record or session did, or everything since a record.
+//! Undo: restores the workspace to its state in the log, for one path, one record, one session, or
+//! everything since a record.
 //!
-//! Three steps, each of which can be looked at: [`History`] reads from the log
-//! which changes were made, [`plan`] turns those that shall be undone into
-//! steps, newest change first, and [`Preview`] compares the steps with what is
-//! there now. [`perform`] then takes them one by one through the gate, each
-//! decided, backed up and recorded as any other change, so that an undo can be
-//! undone as well.
+//! There are three steps, each of which can be inspected. [`History`] reads the changes from the
+//! log. [`plan`] turns the selected changes into steps, newest change first. [`Preview`] compares
+//! the steps with the current state. Then [`perform`] takes them one by one through the gateway,
+//! each decided, backed up and recorded like any other change, so that an undo can be undone as
+//! well.
 //!
-//! It knows what went through the gate and nothing else: files that others made
-//! are not touched, and where somebody else changed what a step would replace,
-//! that is a conflict, which is shown and not resolved by itself. It refuses to
-//! guess: a step whose backup is gone, that the policy denies, or that depends
-//! on one that is left out, is left out too.
+//! It knows only changes through the gateway: files of other programs are not touched. If another
+//! program changed something that a step would replace, that is a conflict, which is shown and not
+//! resolved automatically. It does not guess: a step is left out if its backup is gone, if the
+//! policy denies it, or if it depends on one that is left out.
 
 mod collapse;
 mod error;

@@ -1,4 +1,4 @@
-//! Takes the steps of an undo, each through the gate.
+//! Execution of an undo's steps through the gateway.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -15,48 +15,45 @@ use crate::{
     },
 };
 
-/// The most record numbers that one record of an undo repeats: a record is at
-/// most a mebibyte.
+/// Maximum number of records that one record of an undo lists: a record is at most 1 MiB.
 const MAX_RECORDS: usize = 50_000;
 
-/// What becomes of steps that something stands in the way of.
+/// The treatment of steps that conflict or are impossible.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Choice {
-    /// Nothing is done at all while there is one.
+    /// Nothing is done if there is one.
     Refuse,
-    /// They are left out, with what depends on them.
+    /// They are left out, with the steps that depend on them.
     Skip,
-    /// What is in the way is replaced (it is kept first); what is impossible is
-    /// left out.
+    /// Conflicting entries are backed up and replaced; impossible steps are left out.
     Overwrite,
 }
 
-/// What an undo did.
+/// The result of an undo.
 #[derive(Debug, Clone, Default)]
 pub struct Performed {
-    /// Steps taken.
+    /// Number of steps taken.
     pub taken: u64,
-    /// The receipts of what was done for them.
+    /// The receipts of their requests.
     pub receipts: Vec<Receipt>,
-    /// Steps left out, with why.
+    /// The steps left out, with their status.
     pub left_out: Vec<(Step, Status)>,
 }
 
 impl Choice {
-    /// Whether the steps of a preview may be taken.
+    /// True if the steps of a preview may be taken.
     pub fn allows(self, preview: &Preview) -> bool {
         self != Self::Refuse
             || preview.count(|s| matches!(s, Status::Conflict(_) | Status::Impossible(_))) == 0
     }
 }
 
-/// Takes the steps of a preview in their order. Each is looked at again right
-/// before: what changed since the preview is a conflict, too. `approver` asks a
-/// person where a rule says so.
+/// Takes the steps of a preview in order. Each is compared again just before: a change since the
+/// preview is a conflict, too. `approver` asks the operator where a rule requires it.
 ///
 /// # Errors
-/// The step that failed, after which nothing more was done: the same command
-/// again goes on where this one stopped.
+/// The step that failed, after which nothing more was done. Running the same command again
+/// continues there.
 pub fn perform(
     gateway: &Gateway,
     session: &Session,
@@ -66,7 +63,7 @@ pub fn perform(
     progress: &mut dyn FnMut(),
 ) -> Result<Performed, Failed> {
     let mut performed = Performed::default();
-    // A change whose undoing takes several steps is undone with the last.
+    // A change that takes several steps counts as undone with the last of them.
     let mut last = HashMap::new();
     for (place, (step, _)) in preview.steps.iter().enumerate() {
         last.extend(step.records.iter().map(|record| (*record, place)));
@@ -116,25 +113,25 @@ pub fn perform(
     Ok(performed)
 }
 
-/// The step at which an undo stopped.
+/// The failure that stopped an undo.
 #[derive(Debug, thiserror::Error)]
 #[error("`{}`: {error}", .step.path)]
 pub struct Failed {
-    /// The step.
+    /// The step that failed.
     pub step: Box<Step>,
-    /// Why it could not be taken.
+    /// The reason.
     pub error: Box<Why>,
-    /// What was done before.
+    /// The result before the failure.
     pub performed: Box<Performed>,
 }
 
-/// Why a step failed.
+/// Reasons why a step failed.
 #[derive(Debug, thiserror::Error)]
 pub enum Why {
-    /// What it is about could not be looked at.
+    /// Its paths could not be read.
     #[error(transparent)]
     Look(Error),
-    /// The gate did not do it.
+    /// The gateway did not carry it out.
     #[error(transparent)]
     Gate(gateway::Error),
 }
@@ -142,7 +139,7 @@ pub enum Why {
 /// A request of an undo.
 type Undo = Box<dyn Request<Output = Changed>>;
 
-/// What the gate is asked to do for a step.
+/// Returns the requests to the gateway for a step.
 fn requests(gateway: &Gateway, step: &Step, status: &Status) -> Vec<Undo> {
     let path = step.path.clone();
     let remove = |path, recursive| -> Undo { Box::new(Remove { path, recursive }) };
@@ -151,7 +148,7 @@ fn requests(gateway: &Gateway, step: &Step, status: &Status) -> Vec<Undo> {
             vec![Box::new(Restore { path, backup: id.to_string(), dry_run: false })]
         }
         Action::Remove => {
-            // A tree that a restore made, or what came in the way.
+            // The directory is a restored tree, or one that conflicts.
             let whole = look::is_directory(gateway, &path);
             vec![remove(path, whole)]
         }

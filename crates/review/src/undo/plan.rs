@@ -1,9 +1,8 @@
-//! Which steps undo which changes. Looks at nothing.
+//! The steps that undo changes, planned from the log alone.
 //!
-//! Changes are undone newest first. Versions of one file collapse: only the
-//! oldest is put back. What moves or makes whole directories stays a step of
-//! its own, and what was collected of the files that it touches comes before
-//! it, under the names that these had then.
+//! Changes are undone newest first. Versions of one file collapse: only the oldest is restored. A
+//! change that moves or makes an entire directory remains a step of its own. Collected steps of the
+//! files that it touches precede it, under the names of that time.
 
 use std::collections::BTreeMap;
 
@@ -16,23 +15,23 @@ use crate::{
     model::{OperationKind, WorkspacePath},
 };
 
-/// What one step does.
+/// The actions of steps.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Action {
-    /// Puts a backup at the path.
+    /// Restores a backup at the path.
     Restore(BackupId),
-    /// Removes what was made there.
+    /// Removes the entry that was made there.
     Remove,
-    /// Removes a directory that was made, when nothing is left in it.
+    /// Removes a directory that was made, if it is empty.
     RemoveDirectory,
-    /// Sets attributes to what they were.
+    /// Restores attributes.
     SetAttributes(SomeAttributes),
-    /// Gives the entry at `from` the step's path, which it had.
+    /// Renames the entry at `from` back to the step's path.
     Rename {
-        /// Where it is.
+        /// The current path.
         from: WorkspacePath,
     },
-    /// Gives the entry at `with` the step's path, and what is there that one.
+    /// Exchanges the entries at `with` and at the step's path.
     Exchange {
         /// The other path.
         with: WorkspacePath,
@@ -42,31 +41,31 @@ pub enum Action {
 /// One step of an undo.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Step {
-    /// What is done.
+    /// The action.
     pub action: Action,
-    /// The path that is as it was afterwards.
+    /// The path that is restored.
     pub path: WorkspacePath,
-    /// What the log says is there now.
+    /// The current state of the path, according to the log.
     pub expected: Expected,
-    /// The records that it undoes, newest first.
+    /// The indices of the records that it undoes, newest first.
     pub records: Vec<u64>,
 }
 
-/// What the log says is at a path.
+/// The state of a path, according to the log.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Expected {
-    /// Nothing.
+    /// No entry.
     Missing,
     /// A content, a link's target or a tree with this hash.
     Content(Hash),
-    /// Something with this mode, if one is named.
+    /// An entry with this mode, if one is named.
     Attributes(SomeAttributes),
-    /// Something.
+    /// Any entry.
     Any,
 }
 
 impl Step {
-    /// The paths that it is about.
+    /// Returns the paths that it is about.
     pub fn paths(&self) -> Vec<&WorkspacePath> {
         match &self.action {
             Action::Rename { from: other } | Action::Exchange { with: other } => {
@@ -76,16 +75,15 @@ impl Step {
         }
     }
 
-    /// Whether the step and a path have to do with each other.
+    /// True if the path is one of the step's, beneath one, or above one.
     pub fn concerns(&self, path: &WorkspacePath) -> bool {
         let related = |own: &WorkspacePath| own.is_within(path) || path.is_within(own);
         self.paths().into_iter().any(related)
     }
 }
 
-/// The steps that undo `changes`, which are given oldest first, in the order in
-/// which they must be taken. `kind` says what a backup is of, where it is
-/// still kept.
+/// Returns the steps that undo `changes`, in the order in which they must be taken. The changes are
+/// given oldest first; `kind` returns the kind of a backup if it still exists.
 pub fn plan(
     changes: &[Change],
     kind: &mut dyn FnMut(&WorkspacePath, BackupId) -> Option<BackupKind>,
@@ -100,7 +98,7 @@ pub fn plan(
 
 struct Planner {
     steps: Vec<Step>,
-    /// Single entries, for which only the oldest version counts.
+    /// Steps about single entries, of which only the oldest version counts.
     files: BTreeMap<WorkspacePath, Step>,
 }
 
@@ -139,7 +137,7 @@ impl Planner {
                 let cancels = self.steps.last().is_some_and(|last| {
                     last.path == *to && last.action == Action::Rename { from: change.path.clone() }
                 });
-                // Renamed there and back again: nothing is to be done.
+                // Renamed and renamed back: no step is needed.
                 if cancels {
                     drop(self.steps.pop())
                 } else {
@@ -167,8 +165,8 @@ impl Planner {
                         kind(&change.path, id).is_none_or(|kind| kind == BackupKind::Tree)
                     })
                 };
-                // Of what is no longer kept nobody can tell; only these two are
-                // ever about trees.
+                // The kind of a deleted backup is unknown. Only these two operations are about
+                // trees.
                 let whole =
                     matches!(change.operation, OperationKind::Remove | OperationKind::Restore)
                         && (is_tree(change.backup) || is_tree(change.restored));
@@ -185,17 +183,17 @@ impl Planner {
         }
     }
 
-    /// Takes a step that concerns everything beneath its path.
+    /// Adds a step that concerns everything beneath its path.
     fn whole(&mut self, step: Step) {
         self.flush(&step.path);
         self.steps.push(step);
     }
 
-    /// Takes a step that concerns one entry.
+    /// Adds a step that concerns one entry.
     fn file(&mut self, step: Step) {
         match self.files.get_mut(&step.path) {
             Some(newer) => {
-                // What was there before has the attributes of then.
+                // The earlier version had other attributes.
                 if matches!(newer.action, Action::SetAttributes(_)) {
                     newer.expected = step.expected;
                 }
@@ -209,7 +207,7 @@ impl Planner {
         }
     }
 
-    /// Takes back what was set of one entry, after later changes of what it holds.
+    /// Undoes attributes of one entry, after later changes of its content.
     fn attributes(&mut self, change: &Change) {
         let (Some(after), Some(before)) = (change.attributes, change.attributes_before) else {
             return;
@@ -229,7 +227,7 @@ impl Planner {
         self.files.insert(change.path.clone(), step);
     }
 
-    /// Takes back the directories that were made above `path`.
+    /// Undoes the directories that were made above `path`.
     fn parents(&mut self, change: &Change, path: &WorkspacePath) {
         for directory in path.ancestors().iter().rev().take(change.directories) {
             if !directory.is_root() {
@@ -239,8 +237,7 @@ impl Planner {
         }
     }
 
-    /// Brings the steps of all entries that have to do with `path` to their
-    /// place in the order.
+    /// Moves the steps of all entries related to `path` to their position in the order.
     fn flush(&mut self, path: &WorkspacePath) {
         let beneath = self.files.range(path.clone()..);
         let mut related: Vec<WorkspacePath> = beneath

@@ -1,40 +1,40 @@
-//! Where the entries of a path are after some steps, before any was taken.
+//! A simulation of the entries' positions after some steps.
 
 use std::collections::HashMap;
 
 use super::{Action, Step};
 use crate::{gateway::BackupId, model::WorkspacePath};
 
-/// What is at a path once the steps before were taken.
+/// The entry at a path after the simulated steps.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Place {
-    /// What the disk has there now, perhaps under another name.
+    /// The entry that the disk has now at this path.
     Disk(WorkspacePath),
     /// Nothing.
     Missing,
-    /// This backup.
+    /// The entry from this backup.
     Backup(BackupId),
-    /// Whatever has this path in a tree that was put back at the first one.
+    /// The entry with the second path in a tree that was restored at the first one.
     Inside(WorkspacePath, BackupId, WorkspacePath),
 }
 
-/// The steps taken so far.
+/// The simulated steps.
 #[derive(Debug, Default)]
 pub(super) struct Simulation {
     taken: Vec<Step>,
-    /// The last steps about exactly this path, by their place.
+    /// The steps about exactly this path, by their position.
     exact: HashMap<WorkspacePath, Vec<usize>>,
-    /// Steps that can concern other paths too.
+    /// The steps that may concern other paths, too.
     wide: Vec<usize>,
 }
 
 impl Simulation {
-    /// Takes a step.
+    /// Simulates a step.
     pub(super) fn take(&mut self, step: &Step) {
         let place = self.taken.len();
         match &step.action {
             Action::Rename { .. } | Action::Exchange { .. } => self.wide.push(place),
-            // It is where it was.
+            // Attributes do not move an entry.
             Action::SetAttributes(_) => return,
             Action::Restore(_) | Action::Remove | Action::RemoveDirectory => {
                 self.exact.entry(step.path.clone()).or_default().push(place);
@@ -43,14 +43,14 @@ impl Simulation {
         self.taken.push(step.clone());
     }
 
-    /// Whether a step changed something beneath one of these names.
+    /// True if a step changed something beneath one of these paths.
     pub(super) fn changed_beneath(&self, names: [&WorkspacePath; 2]) -> bool {
         let beneath =
             |path: &WorkspacePath| names.iter().any(|name| path != *name && path.is_within(name));
         self.taken.iter().any(|step| step.paths().into_iter().any(beneath))
     }
 
-    /// What is at `path` now.
+    /// Returns the entry at `path` after the steps.
     pub(super) fn find(&self, path: &WorkspacePath) -> Place {
         let (mut path, mut before) = (path.clone(), self.taken.len());
         loop {
@@ -85,7 +85,7 @@ impl Simulation {
         }
     }
 
-    /// The last step before `before` about the path or something above it.
+    /// Returns the last step before `before` about the path or a directory above it.
     fn last_exact(&self, path: &WorkspacePath, before: usize) -> Option<(usize, Place)> {
         let mut last: Option<(usize, Place)> = None;
         for above in path.ancestors().into_iter().chain([path.clone()]) {

@@ -22,17 +22,17 @@ const FAIL: Activity = Activity(4, "Fail");
 const REFUSE: Activity = Activity(5, "Refuse");
 const OTHER: Activity = Activity(99, "Other");
 
-/// What a record of a connection says before its end is known.
+/// Returns the activity of a connection's record without its end.
 pub(super) fn activity(record: &RecordView<'_>) -> Activity {
     match (record.kind_name(), record.decision()) {
         ("intent", _) => OPEN,
         (_, Some("deny")) => REFUSE,
-        // A name that was allowed and is not connected to yet.
+        // The host is allowed and the connection does not exist yet.
         _ => OTHER,
     }
 }
 
-/// The endpoint, and that the connection goes out.
+/// Returns the endpoint and the direction, which is outbound.
 pub(super) fn attributes(record: &RecordView<'_>) -> Map<String, Value> {
     let fact = |name: &str| record.facts.as_ref()?.get(name);
     let mut endpoint = object(json!({ "port": fact("port").and_then(Value::as_u64) }));
@@ -56,7 +56,7 @@ pub(super) fn attributes(record: &RecordView<'_>) -> Map<String, Value> {
     }))
 }
 
-/// Adds how a connection ended, and how much went each way.
+/// Adds the end of a connection and the bytes of each direction.
 pub(super) fn end(
     event: &mut Map<String, Value>,
     result: &str,

@@ -1,4 +1,4 @@
-//! What went to and came from each host.
+//! Bytes received from and sent to each host.
 
 use portcullis_audit::RecordView;
 
@@ -6,7 +6,7 @@ use super::Digest;
 use crate::report::items::Connected;
 
 impl Digest {
-    /// A connection has ended.
+    /// Counts a connection that has ended.
     pub(super) fn connection(&mut self, record: &RecordView<'_>) {
         let Some(host) = record.subject() else { return };
         let count = |name: &str| record.counts.as_ref()?.get(name).copied();

@@ -1,10 +1,10 @@
-//! How two digests add up: that of a part of the log, and that of what comes later.
+//! Addition of two digests: that of a part of the log and that of a later part.
 
 use super::Digest;
 use crate::report::items::{Connected, Decided, Operation};
 
 impl Digest {
-    /// Adds what comes later in the log.
+    /// Adds the digest of a later part of the log.
     pub(in crate::report) fn merge(&mut self, later: Self) {
         self.left_out += later.left_out;
         if self.is_full() {
@@ -83,7 +83,7 @@ impl Digest {
             gate.stopped = gate.stopped || self.stopped.contains(&gate.boot);
         }
         self.set_aside.extend(later.set_aside);
-        // Earlier changes that the later part answers.
+        // The later part may have outcomes of earlier changes.
         for (of, result) in later.answers {
             self.answered(of, result);
         }
