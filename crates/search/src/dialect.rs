@@ -1,12 +1,12 @@
-//! Lines of a `.gitignore` as git reads them, in the words of the crate that matches.
+//! Translation of `.gitignore` lines from git's syntax into that of the matching crate.
 //!
-//! There braces are alternatives, a backslash in a class is one of its members, a class
-//! may match a slash, and blanks at a line's end go where git keeps them. What matches
-//! nothing for git is left out.
+//! In the crate's syntax braces are alternatives, a backslash in a class is one of its members, a
+//! class may match a slash, and blanks at the end of a line that git keeps are removed. Lines that
+//! match nothing for git are left out.
 
 use std::str::Chars;
 
-/// Members of `[:NAME:]`, as pairs of first and last.
+/// The members of `[:NAME:]`, as ranges of first and last.
 const NAMED: [(&str, &[(char, char)]); 12] = [
     ("alnum", &[('0', '9'), ('A', 'Z'), ('a', 'z')]),
     ("alpha", &[('A', 'Z'), ('a', 'z')]),
@@ -22,7 +22,7 @@ const NAMED: [(&str, &[(char, char)]); 12] = [
     ("xdigit", &[('0', '9'), ('A', 'F'), ('a', 'f')]),
 ];
 
-/// The patterns of a file.
+/// Translates the patterns of a file.
 pub(super) fn patterns(text: &str) -> impl Iterator<Item = String> {
     text.strip_prefix('\u{feff}').unwrap_or(text).lines().filter_map(translated)
 }
@@ -35,12 +35,12 @@ fn translated(line: &str) -> Option<String> {
     let (not, rest) = line.strip_prefix('!').map_or(("", line), |rest| ("!", rest));
     let (rest, directory) = rest.strip_suffix('/').map_or((rest, ""), |rest| (rest, "/"));
     let body = body(rest.strip_prefix('/').unwrap_or(rest))?;
-    // One with a slash is about the path, any other about a name at any depth.
+    // A pattern with a slash is about the path, any other about a name at any depth.
     let start = if rest.contains('/') { "/" } else { "**/" };
     Some([not, start, &body, directory].concat())
 }
 
-/// Without the blanks at the end that no backslash keeps.
+/// Removes the blanks at the end that are not escaped.
 fn trimmed(line: &str) -> &str {
     let body = line.trim_end_matches(' ');
     let escapes = body.len() - body.trim_end_matches('\\').len();
@@ -48,7 +48,7 @@ fn trimmed(line: &str) -> &str {
     line.get(..body.len() + kept).unwrap_or(line)
 }
 
-/// `None` where the pattern matches nothing.
+/// Translates a pattern; `None` if it matches nothing.
 fn body(text: &str) -> Option<String> {
     let mut body = String::new();
     let mut chars = text.chars();
@@ -60,14 +60,14 @@ fn body(text: &str) -> Option<String> {
             c => literal(&mut body, c),
         }
     }
-    // A path begins and ends with a name.
+    // A path neither begins nor ends with a slash.
     (!body.is_empty() && !body.starts_with('/') && !body.ends_with('/')).then_some(body)
 }
 
 fn literal(body: &mut String, c: char) {
     match c {
         '/' => body.push(c),
-        // At a line's end they would be lost otherwise.
+        // At the end of a line they would be removed otherwise.
         '\\' => body.push_str("{\\\\}"),
         c if c.is_whitespace() => body.extend(['{', c, '}']),
         c if c.is_ascii_punctuation() => body.extend(['\\', c]),
@@ -75,7 +75,7 @@ fn literal(body: &mut String, c: char) {
     }
 }
 
-/// What a class may match.
+/// The characters that a class matches.
 #[derive(Default)]
 struct Set {
     ascii: u128,
@@ -97,7 +97,7 @@ impl Set {
     }
 }
 
-/// A class, of which the bracket was read.
+/// Translates a class whose opening bracket was consumed.
 fn class(chars: &mut Chars<'_>) -> Option<String> {
     let negated = chars.as_str().starts_with(['!', '^']);
     if negated {
@@ -135,7 +135,7 @@ fn class(chars: &mut Chars<'_>) -> Option<String> {
     written(&set, negated)
 }
 
-/// The class as the other crate has it, where nothing is escaped but by its place.
+/// Writes the class in the crate's syntax, where the position of a member replaces escaping.
 fn written(set: &Set, negated: bool) -> Option<String> {
     let is_plain = |c: &char| !matches!(c, '/' | ']' | '^' | '!' | '-') && set.has(*c);
     let plain = ('\x01'..='\x7f').filter(is_plain).chain(set.others.chars());
@@ -146,7 +146,7 @@ fn written(set: &Set, negated: bool) -> Option<String> {
         return Some(format!("[!{members}]"));
     }
     let members: String = members.chain(placed('-')).collect();
-    // In the first place these two would negate it.
+    // In the first position these two would negate the class.
     if members.starts_with(['^', '!']) {
         let all: Vec<_> = members.chars().map(|c| format!("\\{c}")).collect();
         return Some(format!("{{{}}}", all.join(",")));
@@ -168,7 +168,7 @@ mod tests {
         builder.build().unwrap().matched(path, directory).is_ignore()
     }
 
-    /// What `git check-ignore` says of each.
+    /// The results are those of `git check-ignore`.
     #[test]
     fn ignores_what_git_does() {
         let cases: [(&str, &[&str], &[&str]); 22] = [
@@ -203,7 +203,7 @@ mod tests {
                 assert!(!ignores(text, path, false), "{text:?} {path:?}");
             }
         }
-        // What lies in a directory that is left out is never met.
+        // Entries of an ignored directory are never visited.
         assert!(ignores("/d/\n!d/a", "d", true) && !ignores("*\n!d/", "d", true));
     }
 }

@@ -1,28 +1,28 @@
-//! Who follows a search while it is under way.
+//! Progress and cancellation of a search.
 
-/// Whoever waits for an operation and wants to hear of it meanwhile, or gives
-/// it up. A search asks often, and from several threads.
+/// The party that waits for an operation: it receives progress and may cancel. A search calls it
+/// often, and from several threads.
 pub trait Follower: Sync {
-    /// Whether it is still wanted.
+    /// True while the operation is wanted.
     fn is_wanted(&self) -> bool {
         true
     }
 
-    /// Whether nobody waits any more for what has not begun to take effect.
+    /// True if the client cancelled and the operation has not begun to take effect.
     fn is_given_up(&self) -> bool {
         false
     }
 
-    /// Whether it may take effect, from now on: what did is not given up.
+    /// True if the operation may take effect from now on, after which it cannot be cancelled.
     fn begins(&self) -> bool {
         true
     }
 
-    /// So many entries were looked at; more each time, and not often.
+    /// Reports the number of entries visited so far, at intervals.
     fn progress(&self, _entries: u64) {}
 }
 
-/// Nobody follows.
+/// Ignores progress and never cancels.
 #[derive(Debug, Clone, Copy)]
 pub struct Unfollowed;
 

@@ -1,4 +1,4 @@
-//! Searching by name.
+//! Searches by name.
 
 use std::sync::{Mutex, PoisonError};
 
@@ -13,10 +13,10 @@ use crate::{
     walk::{Visitor, Walk},
 };
 
-/// Most entries where the query says nothing.
+/// Default maximum of entries.
 const DEFAULT: u64 = 10_000;
 
-/// Most entries that a search by name gives, whatever the query says.
+/// Maximum number of entries that a search by name returns, whatever the query requests.
 pub const MAX_ENTRIES: u64 = 100_000;
 
 struct Finder<'a, V: Names> {
@@ -26,12 +26,12 @@ struct Finder<'a, V: Names> {
     found: Mutex<Vec<V::Found>>,
 }
 
-/// Looks beneath the start for entries whose path, relative to it, matches. They are sorted
-/// by path; when the search stopped early, they are some of those there are. Without a start
-/// a person would have to be asked first.
+/// Searches beneath the start for entries whose path, relative to it, matches. They are sorted by
+/// path. If the search stopped early, they are some of the matches. `start` is `None` if it
+/// requires an approval.
 ///
 /// # Errors
-/// When the pattern is none, and when the follower gives the search up.
+/// If the pattern is invalid, or if the follower cancels the search.
 pub fn glob<V: Names>(
     view: &V,
     start: Option<V::Directory>,
@@ -60,7 +60,7 @@ pub fn glob<V: Names>(
     Ok((entries, summary))
 }
 
-/// Leaves what fits on the page; gives the last of it where there is more.
+/// Keeps the entries that fit on the page; returns the position of the last one if there are more.
 fn cut<F: AsRef<WorkspacePath>>(entries: &mut Vec<F>, page: &Page) -> Option<Position> {
     let mut room = Room::of(page);
     let fit = entries.iter().take_while(|entry| room.take(entry.as_ref().as_str().len())).count();

@@ -1,4 +1,4 @@
-//! Searching in content.
+//! Searches in content.
 
 use std::sync::{Mutex, PoisonError};
 
@@ -16,10 +16,10 @@ use crate::{
     walk::{Visitor, Walk},
 };
 
-/// Most matching lines where the query says nothing.
+/// Default maximum of matching lines.
 const DEFAULT: u64 = 1_000;
 
-/// Most matching lines that a search in content gives, whatever the query says.
+/// Maximum number of matching lines that a search in content returns, whatever the query requests.
 pub const MAX_LINES: u64 = 10_000;
 
 struct Seeker<'a, V: Contents> {
@@ -30,11 +30,11 @@ struct Seeker<'a, V: Contents> {
     found: Mutex<Vec<V::Matched>>,
 }
 
-/// Looks for lines that match in the start, or in the files beneath it. The files are sorted
-/// by path; when the search stopped early, they are some of those there are.
+/// Searches for matching lines in the start, or in the files beneath it. The files are sorted by
+/// path. If the search stopped early, they are some of the matches.
 ///
 /// # Errors
-/// When expression or pattern are none, and when the follower gives the search up.
+/// If the expression or the pattern is invalid, or if the follower cancels the search.
 pub fn grep<V: Contents>(
     view: &V,
     start: Start<V>,
@@ -50,7 +50,7 @@ pub fn grep<V: Contents>(
         Start::Beneath(directory) => {
             Walk::new(view, &tally, &seeker, query.ignored).run(directory, include, false);
         }
-        // One that is named is searched, whatever else is to be left out.
+        // A named file is searched even if it is ignored.
         Start::At(entry) => seeker.meet(&mut seeker.tools(), entry, ObjectKind::File),
         Start::Asked => tally.skip(Skipped::Ask),
     }
@@ -64,7 +64,7 @@ pub fn grep<V: Contents>(
     Ok((found, summary))
 }
 
-/// Leaves what fits on the page; gives the last of it where there is more.
+/// Keeps the lines that fit on the page; returns the position of the last one if there are more.
 fn cut<M: Matched>(found: &mut Vec<M>, page: &Page) -> Option<Position> {
     let mut room = Room::of(page);
     let mut last = None;
@@ -84,7 +84,7 @@ fn cut<M: Matched>(found: &mut Vec<M>, page: &Page) -> Option<Position> {
     None
 }
 
-/// Which files are searched: a pattern without `/` is about names.
+/// Parses the pattern of the files to search; without `/` it is about names.
 fn included(text: &str) -> Result<GlobPattern, Error> {
     if text.contains('/') { pattern(text) } else { pattern(&format!("**/{text}")) }
 }
@@ -114,7 +114,7 @@ impl<V: Contents> Visitor<V> for Seeker<'_, V> {
 }
 
 impl<V: Contents> Seeker<'_, V> {
-    /// Searches a file as any reader would get it.
+    /// Searches a file with the content that a reader gets.
     fn search(
         &self,
         tools: &mut Tools,

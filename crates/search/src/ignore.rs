@@ -1,7 +1,7 @@
-//! The workspace's `.gitignore` files, which a search heeds unless it is told not to.
+//! The workspace's `.gitignore` files, which a search obeys by default.
 //!
-//! They are read as the agent may read them: else what is left out would tell what they
-//! say. Files outside the workspace and `.git/info/exclude` are not looked at.
+//! They are read as the agent may read them: otherwise the omitted entries would disclose their
+//! content. Files outside the workspace and `.git/info/exclude` are not read.
 
 use std::sync::{
     Arc,
@@ -15,18 +15,18 @@ use ::ignore::{
 
 use crate::{Skipped, View, dialect::patterns, model::WorkspacePath};
 
-/// What git never tracks.
+/// The directory that git never tracks.
 const GIT: &str = ".git";
-/// Largest file that is heeded, in bytes.
+/// Maximum size of a file that is obeyed, in bytes.
 const LARGEST: u64 = 64 << 10;
-/// Most bytes of all that one search heeds: compiled they need many times that.
+/// Bytes of all files after which a search obeys no more: compiled they need many times that.
 const MOST: u64 = 256 << 10;
 
-/// How much has been read for one search.
+/// Number of bytes read for one search.
 #[derive(Debug, Default)]
 pub(super) struct Spent(AtomicU64);
 
-/// The file of one directory, and those of the directories above.
+/// The patterns of one directory, and of the directories above it.
 #[derive(Debug)]
 pub(super) struct Ignores {
     above: Option<Arc<Self>>,
@@ -36,8 +36,8 @@ pub(super) struct Ignores {
 }
 
 impl Ignores {
-    /// What applies in `directory`, where `above` applies above it. A file that may be
-    /// read and cannot be heeded is a reason to count.
+    /// Returns the patterns that apply in `directory`, where `above` applies above it. A file that
+    /// may be read and cannot be obeyed is reported as skipped.
     pub(super) fn within<V: View>(
         above: Option<&Arc<Self>>,
         view: &V,
@@ -52,10 +52,10 @@ impl Ignores {
             Err(why) => return (inherited, Some(why)),
         };
         spent.0.fetch_add(u64::try_from(text.len()).unwrap_or(u64::MAX), Ordering::Relaxed);
-        // Its paths are given relative to itself.
+        // Paths are matched relative to the directory.
         let mut builder = GitignoreBuilder::new(".");
         for line in patterns(&String::from_utf8_lossy(&text)) {
-            // As git, pass over what is no pattern.
+            // Invalid patterns are skipped, as git does.
             let _ = builder.add_line(None, &line);
         }
         let Ok(matcher) = builder.build() else { return (inherited, Some(Skipped::Gitignore)) };
@@ -64,8 +64,8 @@ impl Ignores {
         (Some(Arc::new(Self { above: inherited, start, matcher })), None)
     }
 
-    /// Whether the path is ignored by the nearest file that says anything of
-    /// it. That of directories above it was asked when they were met.
+    /// True if the nearest file that mentions the path ignores it. Directories above were checked
+    /// when they were visited.
     pub(super) fn ignore(&self, path: &WorkspacePath, directory: bool) -> bool {
         let mut ignores = Some(self);
         while let Some(here) = ignores {
@@ -81,7 +81,7 @@ impl Ignores {
         false
     }
 
-    /// Whether the name is git's own.
+    /// True if the name is that of git's directory.
     pub(super) fn is_git(name: &str) -> bool {
         name == GIT
     }

@@ -1,11 +1,10 @@
-//! Searching beneath a directory, by name or in content.
+//! Searches beneath a directory, by name or in content.
 //!
-//! A search sees the workspace through a [`View`] that the core makes of it: entries that
-//! the agent may list and contents as a reader gets them. It opens nothing, has no
-//! policy, and can name no entry that it was not shown, for those types are the
-//! view's. The lines that it finds are ranges of a text, out of which the view cuts them.
-//! So a mistake in here makes an answer incomplete or puts it in another order; it discloses
-//! nothing.
+//! A search sees the workspace through a [`View`] that the core provides: entries that the agent
+//! may list and contents as a reader gets them. It opens nothing, has no policy, and cannot name an
+//! entry that it was not shown, because only the view makes values of those types. The lines that
+//! it finds are ranges of a text, from which the view cuts them. So a mistake in this crate makes a
+//! reply incomplete or disordered, but discloses nothing.
 //!
 //! ```compile_fail,E0277
 //! use portcullis_policy::model::WorkspacePath;
@@ -14,11 +13,11 @@
 //! }
 //! ```
 //!
-//! [`watch`] hears of names before they are decided on, and no contents; the core decides on
-//! each change once more before anybody is told of it.
+//! [`watch`] receives names before they are decided on, and no contents. The core decides on each
+//! change once more before it is reported.
 //!
-//! A directory that merely nothing allows is entered where something beneath it could be
-//! allowed, and leaves no trace in the answer. Links are never followed.
+//! A directory that only the default denies is entered if something beneath it could be allowed,
+//! and does not appear in the reply. Links are never followed.
 
 mod dialect;
 mod follower;
@@ -43,18 +42,18 @@ pub use watch::{EventKind, WatchEnd};
 
 use portcullis_policy::{self as policy, model};
 
-/// Why a search could not be made.
+/// Reasons why a search failed.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Error {
-    /// The pattern or the expression is none.
+    /// The pattern or the expression is invalid.
     #[error("the pattern cannot be used: {0}")]
     Pattern(String),
-    /// Whoever asked gave it up; nothing is disclosed.
+    /// The client cancelled it; nothing is disclosed.
     #[error("cancelled")]
     Cancelled,
 }
 
-/// The pattern that `text` spells.
+/// Parses a pattern.
 fn pattern(text: &str) -> Result<policy::GlobPattern, Error> {
     policy::GlobPattern::parse(text).map_err(|error| Error::Pattern(error.to_string()))
 }

@@ -1,4 +1,4 @@
-//! Searching one content line by line.
+//! Searches in one content, line by line.
 
 use std::{
     io::{self, Read},
@@ -17,32 +17,32 @@ use crate::{
     view::{Line, Piece},
 };
 
-/// Longest piece of a line that is disclosed, in bytes.
+/// Maximum number of bytes of a line that are disclosed.
 pub(super) const LONGEST: usize = 2_000;
-/// What is shown before the match of a line that is cut, in bytes.
+/// Number of bytes shown before the match in a line that is cut.
 const LEAD: usize = 200;
-/// What some editors put before a text, and is no part of its first line.
+/// The byte order mark that some editors put before a text; not part of its first line.
 const MARK: &[u8] = "\u{feff}".as_bytes();
-/// Longest expression, in bytes. What it means is worked out before the compiled one is
+/// Maximum length of an expression in bytes. It is parsed before the compiled expression is
 /// measured, and a class of three bytes such as `\pL` then takes 16 KB.
 const PATTERN: usize = 4 << 10;
-/// Largest compiled expression, in bytes. The time for one piece of content is
-/// at most its length times the expression's.
+/// Maximum size of a compiled expression in bytes. The time for one content is at most proportional
+/// to the product of both sizes.
 const EXPRESSION: usize = 1 << 20;
-/// Largest cache of one thread for that, in bytes.
+/// Maximum size in bytes of one thread's cache for the expression.
 const CACHE: usize = 4 << 20;
-/// How deep groups may lie in each other.
+/// Maximum nesting of groups.
 const NEST: u32 = 100;
-/// Bytes between two looks at the clock.
+/// Number of bytes between two checks of the time.
 const PIECE: usize = 32 << 10;
 
-/// What one thread searches with.
+/// The tools of one thread for searching.
 pub(super) struct Tools {
     matcher: RegexMatcher,
     searcher: Searcher,
-    /// Lines that are shown after a match.
+    /// Number of lines shown after a match.
     after: u64,
-    /// Whether the first match is enough, and no line is shown.
+    /// True if the first match suffices and no line is shown.
     files_only: bool,
 }
 
@@ -52,20 +52,20 @@ pub(super) fn compile(query: &GrepQuery) -> Result<RegexMatcher, Error> {
     if query.pattern.len() > PATTERN {
         return Err(wrong(format!("it is longer than {} KiB", PATTERN >> 10)));
     }
-    // What comes now puts it in a group, which `a)|(b` would make two of.
+    // The matcher puts the expression in a group, which `a)|(b` would turn into two.
     let parsed = ParserBuilder::new()
         .nest_limit(NEST)
         .build()
         .parse_with_comments(&query.pattern)
         .map_err(|error| wrong(error.to_string()))?;
     let end = query.pattern.len();
-    // A comment at its end would be that of the group, too.
+    // A comment at its end would extend to the end of the group.
     let commented = parsed.comments.last().is_some_and(|last| last.span.end.offset == end);
     let pattern = format!("{}{}", query.pattern, if commented { "\n" } else { "" });
     RegexMatcherBuilder::new()
         .case_insensitive(query.ignore_case)
-        // `^` and `$` are about lines that end with CR LF, too. What ends with LF is a line
-        // all the same, so that a CR can be looked for, and `.` is any other character.
+        // `^` and `$` also apply to lines that end with CR LF. LF alone terminates a line, so that
+        // a CR can be searched for, and `.` matches every other character.
         .multi_line(true)
         .crlf(true)
         .line_terminator(Some(b'\n'))
@@ -77,7 +77,7 @@ pub(super) fn compile(query: &GrepQuery) -> Result<RegexMatcher, Error> {
         .map_err(|error| wrong(error.to_string()))
 }
 
-/// The line of the message that says what is wrong; the others draw.
+/// Returns the line of the message that states the problem; the others draw a diagram.
 fn said(message: &str) -> String {
     let last = message.lines().map(str::trim).rfind(|line| !line.is_empty()).unwrap_or_default();
     last.strip_prefix("error: ").unwrap_or(last).to_owned()
@@ -95,13 +95,13 @@ impl Tools {
             .binary_detection(BinaryDetection::none())
             .bom_sniffing(false)
             .build();
-        // A copy has caches of its own, which threads then need not share.
+        // A clone has its own caches, which threads then do not share.
         let (matcher, after) = (matcher.clone(), shown(query.after));
         Self { matcher, searcher, after, files_only }
     }
 
-    /// The lines of `content` after the line `begin` that match, with those around
-    /// them, as far as the tally has room and time; and how many match.
+    /// Finds the lines of `content` after the line `begin` that match, with the lines around them,
+    /// as far as the tally's limits permit. Returns them and the number of matches.
     pub(super) fn search(
         &mut self,
         tally: &Tally<'_>,
@@ -114,13 +114,13 @@ impl Tools {
         let Self { after, files_only, .. } = *self;
         let (found, matches) = (Vec::new(), 0);
         let mut lines = Lines { tally, matcher, mark, begin, after, files_only, found, matches };
-        // It fails only when the time is over; what was found so far counts.
+        // An error means that the time is over; the results so far count.
         let _ = match content.len() > PIECE {
             true => {
                 self.searcher.search_reader(matcher, Pieces { rest: content, tally }, &mut lines)
             }
             false if !tally.goes_on() => Ok(()),
-            // One piece, which needs no copy.
+            // A single piece needs no copy.
             false => self.searcher.search_slice(matcher, content, &mut lines),
         };
         lines.drop_strays();
@@ -128,7 +128,7 @@ impl Tools {
     }
 }
 
-/// A content in pieces, between which the clock is looked at.
+/// A content in pieces; the time is checked between them.
 struct Pieces<'a> {
     rest: &'a [u8],
     tally: &'a Tally<'a>,
@@ -147,9 +147,9 @@ impl Read for Pieces<'_> {
 struct Lines<'a> {
     tally: &'a Tally<'a>,
     matcher: &'a RegexMatcher,
-    /// How long the mark before the text is that is searched.
+    /// The length of the byte order mark before the text.
     mark: usize,
-    /// Lines up to this one do not count.
+    /// The last line that does not count.
     begin: u64,
     after: u64,
     files_only: bool,
@@ -182,7 +182,7 @@ impl Lines<'_> {
         room
     }
 
-    /// Lines before a match that had no room stand near none that is shown.
+    /// Removes lines before a match that exceeded the limits: they are near no match that is shown.
     fn drop_strays(&mut self) {
         let last = self.found.iter().rfind(|line| line.matches);
         let near = last.map_or(0, |last| last.number.saturating_add(self.after));
@@ -190,7 +190,7 @@ impl Lines<'_> {
         self.found.truncate(kept);
     }
 
-    /// Which piece of a long line is shown: where the match is.
+    /// Returns the piece of a long line that is shown, which contains the match.
     fn piece(&self, bytes: &[u8], matches: bool) -> Range<usize> {
         let at = match matches {
             true => self.matcher.find(bytes).ok().flatten().map_or(0, |found| found.start()),
@@ -201,7 +201,7 @@ impl Lines<'_> {
     }
 }
 
-/// The nearest place from `at` backwards where a character begins.
+/// Returns the last character boundary at or before `at`.
 fn boundary(bytes: &[u8], at: usize) -> usize {
     let inside = |at: &usize| bytes.get(*at).is_some_and(|byte| byte & 0xc0 == 0x80);
     (at.saturating_sub(3)..=at).rev().find(|at| !inside(at)).unwrap_or(at)
@@ -287,7 +287,7 @@ mod tests {
         }
         let (lines, _, _) = search(&query("head"), WIDE, content);
         assert_eq!(lines[0].text, "# head");
-        // A CR within a line stays a character like any other.
+        // A CR within a line remains an ordinary character.
         assert_eq!(search(&query("a.b"), WIDE, b"a\rb\n").1, 1);
     }
 

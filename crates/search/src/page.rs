@@ -1,11 +1,11 @@
-//! The part of the results that a reply gives.
+//! The page of results that a reply contains.
 
 use crate::model::{Page, Position, WorkspacePath};
 
-/// What a reply needs for a result besides its path and its text, in bytes.
+/// Estimated bytes of a result in a reply besides its path and its text.
 const FRAME: usize = 40;
 
-/// The room that is left on a page.
+/// The remaining space on a page.
 pub(super) struct Room {
     results: u64,
     bytes: usize,
@@ -16,7 +16,7 @@ impl Room {
         Self { results: page.results, bytes: page.bytes }
     }
 
-    /// Takes room for a result of so many bytes; false when there is none.
+    /// Takes space for a result of `bytes` bytes; false if there is none.
     pub(super) fn take(&mut self, bytes: usize) -> bool {
         let left = self.results.checked_sub(1).zip(self.bytes.checked_sub(bytes + FRAME));
         let Some((results, bytes)) = left else { return false };
@@ -25,7 +25,7 @@ impl Room {
     }
 }
 
-/// The line of `path` after which the page begins; `None` where all of it comes before.
+/// Returns the line of `path` after which the page begins; `None` if all of it precedes the page.
 pub(super) fn begins(page: Option<&Page>, path: &WorkspacePath) -> Option<u64> {
     match page.and_then(|page| page.after.as_ref()) {
         Some(after) if *path < after.path => None,
@@ -34,7 +34,7 @@ pub(super) fn begins(page: Option<&Page>, path: &WorkspacePath) -> Option<u64> {
     }
 }
 
-/// The place of a result.
+/// Returns the position of a result.
 pub(super) fn position(path: &WorkspacePath, line: u64) -> Position {
     Position { path: path.clone(), line }
 }

@@ -1,4 +1,4 @@
-//! What a search counts on its way, and what makes it stop.
+//! Counts and limits of a search.
 
 use std::{
     collections::BTreeMap,
@@ -8,21 +8,21 @@ use std::{
 
 use crate::{Follower, model::Position};
 
-/// Milliseconds between two words of how far a search is.
+/// Milliseconds between two reports of progress.
 const BETWEEN: u64 = 200;
-/// Nothing was told so far.
+/// The value before the first report.
 const NEVER: u64 = u64::MAX;
 
-/// Why something that the agent may see was passed over.
+/// Reasons why an entry that the agent may see was skipped.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Skipped {
-    /// A person would have to be asked before it may be read.
+    /// Reading it requires an approval.
     Ask,
     /// It may not be read.
     Denied,
-    /// It holds a secret and is not read for that.
+    /// It contains a secret, and so is not read.
     Secret,
-    /// It is larger than what may be read.
+    /// It exceeds the maximum size of a read.
     TooLarge,
     /// It is not text.
     Binary,
@@ -34,20 +34,20 @@ pub enum Skipped {
     Mount,
     /// Its name is not UTF-8.
     NotUtf8,
-    /// It lies deeper than a search looks.
+    /// It is deeper than the maximum depth.
     TooDeep,
-    /// It went or changed while it was looked at.
+    /// It was removed or changed meanwhile.
     Changed,
     /// The operating system does not let it be read.
     Unreadable,
-    /// A `.gitignore` that cannot be heeded: too large, or content that may not be read.
+    /// A `.gitignore` that cannot be obeyed: too large, or content that may not be read.
     Gitignore,
     /// A `.gitignore` ignores it.
     Ignored,
 }
 
 impl Skipped {
-    /// Every reason.
+    /// All reasons.
     pub const ALL: [Self; 14] = [
         Self::Ask,
         Self::Denied,
@@ -65,7 +65,7 @@ impl Skipped {
         Self::Ignored,
     ];
 
-    /// The word in replies and records.
+    /// Returns the name in replies and records.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Ask => "ask",
@@ -86,23 +86,23 @@ impl Skipped {
     }
 }
 
-/// Why a search ended before it had looked everywhere.
+/// Reasons why a search ended early.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Stopped {
-    /// It found as many results as it may.
+    /// It reached the maximum number of results.
     Results,
-    /// Its time was over.
+    /// Its time is over.
     Time,
-    /// Its answer would become too large.
+    /// Its reply would become too large.
     Size,
-    /// Whoever asked gave it up.
+    /// The client cancelled it.
     Cancelled,
 }
 
 impl Stopped {
     const ALL: [Self; 4] = [Self::Results, Self::Time, Self::Size, Self::Cancelled];
 
-    /// The word in replies and records.
+    /// Returns the name in replies and records.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Results => "results",
@@ -113,29 +113,29 @@ impl Stopped {
     }
 }
 
-/// What a search tells of itself besides its results.
+/// The result of a search besides the matches.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Summary {
-    /// Files whose content was searched.
+    /// Number of files whose content was searched.
     pub searched: u64,
-    /// What the agent may see and was passed over, by reason.
+    /// Numbers of entries that the agent may see and that were skipped, by reason.
     pub skipped: BTreeMap<Skipped, u64>,
-    /// Why it ended early, if it did; the results are some of those there are.
+    /// The reason why it ended early, if it did; the results are then incomplete.
     pub stopped: Option<Stopped>,
-    /// The last result of the page, if there are more after it.
+    /// The position of the page's last result, if there are more after it.
     pub next: Option<Position>,
 }
 
-/// What bounds a search.
+/// The limits of a search.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Limits {
-    /// How long it may take.
+    /// Maximum duration.
     pub(super) time: Duration,
-    /// How many directories deep beneath its start it looks.
+    /// Maximum depth of directories beneath its start.
     pub(super) depth: usize,
-    /// Most results.
+    /// Maximum number of results.
     pub(super) results: u64,
-    /// Most bytes of lines in the answer.
+    /// Maximum number of bytes of lines in the reply.
     pub(super) bytes: u64,
 }
 
@@ -150,21 +150,21 @@ impl Limits {
     }
 }
 
-/// The counts of a search under way, shared by its threads.
+/// The counts of a running search, shared by its threads.
 pub(super) struct Tally<'f> {
     limits: Limits,
     follower: &'f dyn Follower,
     begun: Instant,
     end: Instant,
-    /// Entries that may be seen and were looked at, and milliseconds after the
-    /// beginning when that was told.
+    /// The number of visible entries visited, and the time of the last report in milliseconds after
+    /// the start.
     looked: AtomicU64,
     told: AtomicU64,
     skipped: [AtomicU64; Skipped::ALL.len()],
     searched: AtomicU64,
     results: AtomicU64,
     bytes: AtomicU64,
-    /// Zero, or one more than the place in [`Stopped::ALL`].
+    /// Zero, or one more than the index in [`Stopped::ALL`].
     stopped: AtomicU8,
 }
 
@@ -186,7 +186,7 @@ impl<'f> Tally<'f> {
         }
     }
 
-    /// Counts something that was passed over.
+    /// Counts an entry that was skipped.
     pub(super) fn skip(&self, why: Skipped) {
         if let Some(count) = self.skipped.get(why as usize) {
             count.fetch_add(1, Ordering::Relaxed);
@@ -198,8 +198,8 @@ impl<'f> Tally<'f> {
         self.searched.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Takes room for one result of `bytes` bytes; false, and the search stops,
-    /// when there is none.
+    /// Takes space for one result of `bytes` bytes; false if there is none, and then the search
+    /// stops.
     pub(super) fn result(&self, bytes: usize) -> bool {
         if self.results.fetch_add(1, Ordering::Relaxed) >= self.limits.results {
             self.stop(Stopped::Results);
@@ -208,8 +208,7 @@ impl<'f> Tally<'f> {
         self.room(bytes)
     }
 
-    /// Takes room for `bytes` bytes; false, and the search stops, when there is
-    /// none.
+    /// Takes space for `bytes` bytes; false if there is none, and then the search stops.
     pub(super) fn room(&self, bytes: usize) -> bool {
         let bytes = u64::try_from(bytes).unwrap_or(u64::MAX);
         if self.bytes.fetch_add(bytes, Ordering::Relaxed) > self.limits.bytes {
@@ -219,12 +218,12 @@ impl<'f> Tally<'f> {
         true
     }
 
-    /// Directories deeper than this beneath the start are not entered.
+    /// Returns the maximum depth of directories beneath the start.
     pub(super) fn depth(&self) -> usize {
         self.limits.depth
     }
 
-    /// Whether the search is to go on; looks at the clock.
+    /// True if the search may continue; checks the time and the follower.
     pub(super) fn goes_on(&self) -> bool {
         if self.is_stopped() {
             return false;
@@ -242,18 +241,18 @@ impl<'f> Tally<'f> {
         false
     }
 
-    /// Counts entries that were looked at, of which the agent may know.
+    /// Counts visited entries that the agent may see.
     pub(super) fn looked(&self, entries: usize) {
         let entries = u64::try_from(entries).unwrap_or(u64::MAX);
         self.looked.fetch_add(entries, Ordering::Relaxed);
     }
 
-    /// Whether whoever asked gave it up.
+    /// True if the client cancelled the search.
     pub(super) fn is_cancelled(&self) -> bool {
         self.summary().stopped == Some(Stopped::Cancelled)
     }
 
-    /// Tells the follower how far it is, now and then.
+    /// Reports progress to the follower, at intervals.
     fn tell(&self, now: Instant) {
         let passed = now.saturating_duration_since(self.begun).as_millis();
         let passed = u64::try_from(passed).unwrap_or(u64::MAX);
@@ -270,18 +269,18 @@ impl<'f> Tally<'f> {
         }
     }
 
-    /// Whether the search is to end.
+    /// True if the search is to end.
     pub(super) fn is_stopped(&self) -> bool {
         self.stopped.load(Ordering::Relaxed) != 0
     }
 
     fn stop(&self, why: Stopped) {
-        // Whatever came first is the reason.
+        // The first reason counts.
         let _ =
             self.stopped.compare_exchange(0, why as u8 + 1, Ordering::Relaxed, Ordering::Relaxed);
     }
 
-    /// What the agent is told.
+    /// Returns the summary for the agent.
     pub(super) fn summary(&self) -> Summary {
         let stopped = usize::from(self.stopped.load(Ordering::Relaxed)).checked_sub(1);
         Summary {

@@ -1,5 +1,5 @@
-//! Searches over a view in memory: what they find, in which order, and what a view that shows
-//! something to pass through is told of it.
+//! Searches over a view in memory: the results, their order, and the silence about directories that
+//! are passed through.
 
 use std::collections::BTreeMap;
 
@@ -10,8 +10,8 @@ use crate::{
     policy::ObjectKind,
 };
 
-/// Files by their paths. Directories called `closed` are passed through, and names that
-/// begin with `no` are not shown.
+/// Files by their paths. Directories named `closed` are passed through, and names that begin with
+/// `no` are not shown.
 struct Memory(BTreeMap<&'static str, &'static str>);
 
 struct Place(WorkspacePath);
@@ -191,7 +191,7 @@ fn names_are_sorted_and_what_is_passed_through_leaves_no_trace() {
     let query = GlobQuery { pattern: "**/*.{o,txt}".to_owned(), ignored: true, ..query };
     let expected = ["a.txt", "built/deep.txt", "closed/in/c.txt", "d/b.o", "d/e/f.txt"];
     assert_eq!(names(&query, Some(".")), (expected.map(str::to_owned).to_vec(), vec![]));
-    // The file above the start is heeded, too.
+    // The file above the start applies, too.
     let query = GlobQuery { pattern: "*".to_owned(), ..GlobQuery::default() };
     let (found, skipped) = names(&query, Some("d"));
     assert_eq!((found, skipped), (vec!["d/e".to_owned()], vec![(Skipped::Ignored, 1)]));

@@ -1,4 +1,4 @@
-//! What a search is shown of a workspace, and nothing else.
+//! The view of a workspace that a search has.
 
 use std::ops::Range;
 
@@ -8,22 +8,22 @@ use crate::{
     policy::{GlobPattern, ObjectKind},
 };
 
-/// The directories and entries that an agent may see, for whom each was decided on before
-/// it is shown. Only a view makes values of its types.
+/// The directories and entries that an agent may see, each decided on before it is shown. Only a
+/// view makes values of its types.
 pub trait View: Sync {
     /// A directory that may be entered.
     type Directory: Directory;
-    /// Directories that wait to be entered: small, for there may be a million.
+    /// Directories that wait to be entered. It is small, since there may be a million.
     type Waiting: Send;
     /// An entry that the agent may see.
     type Entry: AsRef<WorkspacePath> + Send;
 
-    /// Shows what is wanted in a directory, and the directories in it that lead to
-    /// something that is wanted, in no order. Gives those that are to be entered, if there
-    /// are any, and how many names are not UTF-8, as far as the agent may know of them.
+    /// Shows the wanted entries of a directory, and the directories in it that lead to wanted
+    /// entries, in no order. Returns those to enter, if any, and the number of names that are not
+    /// UTF-8, as far as the agent may know of them.
     ///
     /// # Errors
-    /// When the directory cannot be read and the agent may know of it.
+    /// If the directory cannot be read and the agent may know of it.
     fn list(
         &self,
         directory: &Self::Directory,
@@ -31,17 +31,17 @@ pub trait View: Sync {
         visit: &mut dyn Visit<Self::Entry>,
     ) -> Result<(Option<Self::Waiting>, u64), Skipped>;
 
-    /// Takes one of the directories that wait.
+    /// Takes one of the waiting directories.
     fn next(&self, waiting: &mut Self::Waiting) -> Option<Self::Directory>;
 
-    /// The directories above the one in which a search begins, from the root on.
+    /// Returns the directories above the start of a search, from the root on.
     fn above(&self, directory: &Self::Directory) -> Vec<Self::Directory>;
 
-    /// The `.gitignore` of a directory as the agent may read it; `None` if it may not, or
-    /// there is none.
+    /// Returns the `.gitignore` of a directory as the agent may read it; `None` if it may not, or
+    /// if there is none.
     ///
     /// # Errors
-    /// When it has more than `most` bytes, or content that may not be read.
+    /// If it has more than `most` bytes, or content that may not be read.
     fn ignore_file(
         &self,
         directory: &Self::Directory,
@@ -51,128 +51,128 @@ pub trait View: Sync {
 
 /// A directory that may be entered.
 pub trait Directory: AsRef<WorkspacePath> + Send + Sync {
-    /// Whether the agent may know of it; else nothing is told of itself.
+    /// True if the agent may know of it; otherwise nothing about it is reported.
     fn is_shown(&self) -> bool;
 }
 
-/// What a search by name is shown.
+/// The view of a search by name.
 pub trait Names: View {
-    /// An entry with what a reply says of it.
+    /// An entry with the properties that a reply contains.
     type Found: AsRef<WorkspacePath> + Send;
 
-    /// Looks at an entry.
+    /// Returns the properties of an entry.
     ///
     /// # Errors
-    /// When it has gone.
+    /// If it is gone.
     fn look(&self, entry: Self::Entry) -> Result<Self::Found, Skipped>;
 }
 
-/// What a search in content is shown.
+/// The view of a search in content.
 pub trait Contents: View {
     /// The text of a file as a reader gets it, in UTF-8.
     type Text: AsRef<[u8]>;
-    /// What a reply says of a file that matches.
+    /// A matching file as a reply contains it.
     type Matched: Matched;
 
     /// Reads a file.
     ///
     /// # Errors
-    /// When it may not be read, is no text or has gone.
+    /// If it may not be read, is not text or is gone.
     fn read(&self, entry: Self::Entry) -> Result<Self::Text, Skipped>;
 
-    /// Takes a text back in which nothing was found.
+    /// Returns a text without matches to the view.
     fn leave(&self, text: Self::Text);
 
-    /// Cuts pieces out of a text, in which `matches` lines match.
+    /// Cuts pieces out of a text in which `matches` lines match.
     fn matched(&self, text: Self::Text, pieces: Vec<Piece>, matches: u64) -> Self::Matched;
 }
 
-/// A file with lines that match.
+/// A file with matching lines.
 pub trait Matched: AsRef<WorkspacePath> + Send {
-    /// The lines.
+    /// Returns the lines.
     fn lines(&self) -> &[Line];
 
-    /// Leaves the first `count` of them.
+    /// Keeps the first `count` of them.
     fn truncate(&mut self, count: usize);
 }
 
-/// Where a search in content begins.
+/// The start of a search in content.
 #[derive(Debug)]
 pub enum Start<V: View> {
-    /// Beneath a directory.
+    /// The files beneath a directory.
     Beneath(V::Directory),
-    /// At a file.
+    /// A single file.
     At(V::Entry),
-    /// Nowhere: a person would have to be asked first.
+    /// None: reading it requires an approval.
     Asked,
 }
 
-/// The names that a search wants. It is data, for it is applied to names before they are
-/// decided on.
+/// The names that a search wants. It is data, since it is applied to names before they are decided
+/// on.
 #[derive(Debug)]
 pub struct Wanted {
-    /// What the path relative to the start matches.
+    /// The pattern for the path relative to the start.
     pub pattern: Option<GlobPattern>,
-    /// Whether directories are wanted themselves.
+    /// True if directories are wanted themselves.
     pub directories: bool,
     /// Length of the start's path with the slash after it.
     pub start: usize,
 }
 
-/// Who is shown the entries of a directory.
+/// A receiver of the entries of a directory.
 pub trait Visit<E> {
-    /// Whether to go on; asked for each name, also for those that are not shown.
+    /// True if the listing is to continue; called for each name, also for those that are not shown.
     fn goes_on(&mut self) -> bool;
 
-    /// Takes an entry. True where it is a directory that is to be entered.
+    /// Takes an entry. True if it is a directory to enter.
     fn meet(&mut self, met: Met<'_, E>) -> bool;
 }
 
-/// An entry that a search meets.
+/// An entry that a search encounters.
 #[derive(Debug)]
 pub enum Met<'a, E> {
-    /// One that the agent may see.
+    /// An entry that the agent may see.
     Shown {
         /// The entry.
         entry: E,
-        /// What it is.
+        /// Its kind.
         kind: ObjectKind,
-        /// Whether it is wanted itself.
+        /// True if it is wanted itself.
         wanted: bool,
-        /// Whether it is a directory, and something beneath it could be wanted.
+        /// True if it is a directory and something beneath it could be wanted.
         enter: bool,
     },
-    /// A directory of which the agent may not know, beneath which it may see something.
+    /// A directory that the agent may not know of, beneath which it may see something.
     Passed(&'a WorkspacePath),
 }
 
 /// A line of a text, or a piece of it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Piece {
-    /// Counted from 1.
+    /// The line number, from 1.
     pub number: u64,
-    /// The bytes of the text, without the line's end.
+    /// The byte range in the text, without the end of the line.
     pub bytes: Range<usize>,
-    /// Whether the line matches; else it stands near one that does.
+    /// True if the line matches; otherwise it is near one that does.
     pub matches: bool,
-    /// Whether it is only a piece of the line.
+    /// True if it is only a piece of the line.
     pub cut: bool,
 }
 
 /// A line of a file.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Line {
-    /// Counted from 1.
+    /// The line number, from 1.
     pub number: u64,
-    /// Its text without its end; of a long line a piece with the first match.
+    /// The text without the end of the line; of a long line a piece with the first match.
     pub text: String,
-    /// Whether it matches; else it stands near one that does.
+    /// True if it matches; otherwise it is near a line that does.
     pub matches: bool,
-    /// Whether it is only a piece of the line.
+    /// True if it is only a piece of the line.
     pub cut: bool,
 }
 
 impl Line {
-    /// Most lines that a search in content gives on either side of a match.
+    /// Maximum number of lines that a search in content returns on either side of a match.
     pub const MAX_CONTEXT: u64 = 100;
 }

@@ -1,5 +1,5 @@
-//! The walk: several threads, one open directory each, however deep and wide
-//! the tree is.
+//! The walk of a directory tree by several threads, with one open directory each, irrespective of
+//! the tree's depth and width.
 
 use std::{
     sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError},
@@ -14,58 +14,58 @@ use crate::{
     view::{Directory as _, Met, View, Visit, Wanted},
 };
 
-/// Most threads of one search.
+/// Maximum number of threads of one search.
 const THREADS: usize = 4;
-/// Files that are handed to another thread at once.
+/// Number of files that are passed to another thread at once.
 const BATCH: usize = 64;
-/// Names between two looks at the clock.
+/// Number of names between two checks of the time.
 const NAMES: usize = 256;
 
-/// What a search does with the entries that it wants.
+/// The action of a search on the entries that it wants.
 pub(super) trait Visitor<V: View>: Sync {
-    /// What one thread works with.
+    /// The tools of one thread.
     type Tools;
 
-    /// Makes it.
+    /// Makes the tools of one thread.
     fn tools(&self) -> Self::Tools;
 
     /// Takes an entry.
     fn meet(&self, tools: &mut Self::Tools, entry: V::Entry, kind: ObjectKind);
 }
 
-/// One search under way.
+/// One running search.
 pub(super) struct Walk<'a, V: View, T> {
     view: &'a V,
     tally: &'a Tally<'a>,
     visitor: &'a T,
-    /// Whether what is ignored is found too.
+    /// True if ignored entries are found, too.
     ignored: bool,
     spent: Spent,
     queue: Mutex<WalkQueue<V>>,
     changed: Condvar,
 }
 
-/// A directory.
+/// A directory that waits to be entered.
 struct PendingDirectory<V: View> {
     directory: V::Directory,
     depth: usize,
-    /// What the directories above it ignore.
+    /// The ignore patterns of the directories above it.
     ignores: Option<Arc<Ignores>>,
 }
 
 struct WalkQueue<V: View> {
-    /// Where the walk begins.
+    /// The start of the walk.
     first: Option<PendingDirectory<V>>,
     waiting: Vec<Waiting<V>>,
-    /// Threads that are at work and may bring more.
+    /// Number of threads that work and may add tasks.
     busy: usize,
-    /// Threads that have nothing to do.
+    /// Number of threads without work.
     idle: usize,
-    /// Files that wait for one of them.
+    /// Number of batches of files for idle threads.
     handed: usize,
 }
 
-/// What waits: directories of this depth, and what those above them ignore; or files.
+/// Waiting tasks: directories of one depth with the ignore patterns above them, or files.
 enum Waiting<V: View> {
     Directories(V::Waiting, usize, Option<Arc<Ignores>>),
     Files(Vec<V::Entry>),
@@ -84,8 +84,8 @@ impl<'a, V: View, T: Visitor<V>> Walk<'a, V, T> {
         Self { view, tally, visitor, ignored, spent, queue, changed }
     }
 
-    /// Walks beneath the directory `start` for what matches, until nothing is left or the
-    /// tally says stop. With `directories` those are wanted, too.
+    /// Walks beneath the directory `start` for matching entries, until nothing is left or the tally
+    /// stops the search. With `directories` those are wanted, too.
     pub(super) fn run(&self, start: V::Directory, pattern: Option<GlobPattern>, directories: bool) {
         let path = start.as_ref();
         let start_length = path.as_str().len() + usize::from(!path.is_root());
@@ -95,7 +95,7 @@ impl<'a, V: View, T: Visitor<V>> Walk<'a, V, T> {
         let threads = thread::available_parallelism().map_or(1, usize::from).min(THREADS);
         thread::scope(|scope| {
             for _ in 1..threads {
-                // Without another thread this one does all of it.
+                // Without other threads this one does all of the work.
                 let spawned = thread::Builder::new()
                     .name("search".to_owned())
                     .spawn_scoped(scope, || self.work(&mut self.visitor.tools(), &wanted));
@@ -107,7 +107,7 @@ impl<'a, V: View, T: Visitor<V>> Walk<'a, V, T> {
         });
     }
 
-    /// What the directories above the start ignore.
+    /// Returns the ignore patterns of the directories above the start.
     fn ignores_above(&self, start: &V::Directory) -> Option<Arc<Ignores>> {
         self.view.above(start).iter().fold(None, |above, directory| {
             let (ignores, skipped) =
@@ -126,7 +126,7 @@ impl<'a, V: View, T: Visitor<V>> Walk<'a, V, T> {
         }
     }
 
-    /// Waits for something to do; `None` when nothing will come any more.
+    /// Waits for a task; `None` if no more will come.
     fn next(&self) -> Option<(Task<V>, Busy<'_, V>)> {
         let mut queue = lock(&self.queue);
         loop {
@@ -148,7 +148,7 @@ impl<'a, V: View, T: Visitor<V>> Walk<'a, V, T> {
         }
     }
 
-    /// Looks into one directory.
+    /// Visits one directory.
     fn enter(&self, tools: &mut T::Tools, wanted: &Wanted, place: PendingDirectory<V>) {
         if !self.tally.goes_on() {
             return;
@@ -158,7 +158,7 @@ impl<'a, V: View, T: Visitor<V>> Walk<'a, V, T> {
             let (within, skipped) =
                 Ignores::within(ignores.as_ref(), self.view, &directory, &self.spent);
             ignores = within;
-            // Nothing is told of a directory of which the agent may not know.
+            // Nothing is reported about a directory that the agent may not know of.
             skipped.filter(|_| directory.is_shown()).into_iter().for_each(|why| {
                 self.tally.skip(why);
             });
@@ -182,10 +182,10 @@ impl<'a, V: View, T: Visitor<V>> Walk<'a, V, T> {
         self.meet_all(tools, files);
     }
 
-    /// Gives the files to another thread, if one waits.
+    /// Passes the files to another thread, if one is idle.
     fn hand_over(&self, files: Vec<V::Entry>) -> Option<Vec<V::Entry>> {
         let mut queue = lock(&self.queue);
-        // One that is woken for them counts as idle until it has them.
+        // A thread woken for them counts as idle until it takes them.
         if queue.idle <= queue.handed {
             return Some(files);
         }
@@ -206,13 +206,13 @@ impl<'a, V: View, T: Visitor<V>> Walk<'a, V, T> {
     }
 }
 
-/// One directory while it is looked into.
+/// One directory during its listing.
 struct Look<'w, 'a, V: View, T: Visitor<V>> {
     walk: &'w Walk<'a, V, T>,
     tools: &'w mut T::Tools,
     depth: usize,
     ignores: Option<Arc<Ignores>>,
-    /// How many names there were, and how many of them are shown.
+    /// Numbers of names, and of those that are shown.
     names: usize,
     shown: usize,
     files: Vec<V::Entry>,
@@ -223,7 +223,7 @@ impl<V: View, T: Visitor<V>> Look<'_, '_, V, T> {
         self.ignores.as_ref().is_some_and(|ignores| ignores.ignore(path, directory))
     }
 
-    /// Whether it is git's own, and that is left out.
+    /// True if it is git's directory and that is left out.
     fn is_git(&self, path: &WorkspacePath) -> bool {
         !self.walk.ignored && path.file_name().is_some_and(Ignores::is_git)
     }
@@ -296,7 +296,7 @@ impl<V: View> WalkQueue<V> {
     }
 }
 
-/// A thread is at work as long as this lives.
+/// A guard during whose lifetime a thread counts as working.
 struct Busy<'w, V: View> {
     queue: &'w Mutex<WalkQueue<V>>,
     changed: &'w Condvar,

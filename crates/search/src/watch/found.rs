@@ -1,5 +1,4 @@
-//! Entries that were told of because they were found by looking, and of which
-//! the kernel may be about to tell once more.
+//! Entries that were reported because a listing found them, and which the kernel may report again.
 
 use std::collections::{HashMap, HashSet};
 
@@ -7,11 +6,11 @@ use super::tree::Id;
 
 type NamesByDirectory = HashMap<Id, HashSet<String>>;
 
-/// What was found, by directory.
+/// The entries found, by directory.
 #[derive(Debug, Default)]
 pub(super) struct Found {
     now: NamesByDirectory,
-    /// Found before the notices that are dealt with were read.
+    /// Entries found before the current notices were read.
     before: NamesByDirectory,
 }
 
@@ -20,20 +19,20 @@ impl Found {
         self.now.entry(parent).or_default().insert(name);
     }
 
-    /// Whether an entry was found; it is not so any more.
+    /// Removes an entry; true if it was there.
     pub(super) fn take(&mut self, parent: Id, name: &str) -> bool {
         let [now, before] = [&mut self.now, &mut self.before]
             .map(|names| names.get_mut(&parent).is_some_and(|names| names.remove(name)));
         now | before
     }
 
-    /// A directory's place is free: the next in it is another directory.
+    /// Removes a directory's entries, since its ID may be reused.
     pub(super) fn forget(&mut self, parent: Id) {
         self.now.remove(&parent);
         self.before.remove(&parent);
     }
 
-    /// Nothing more had happened: what was found before has been told of.
+    /// Ages the entries: no notices remain about those found before.
     pub(super) fn drained(&mut self) {
         self.before = std::mem::take(&mut self.now);
     }

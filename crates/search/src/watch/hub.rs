@@ -1,6 +1,5 @@
-//! One watcher for all subscribers of a gate: an inotify instance, the tree of
-//! the directories that somebody wants to hear of, and a thread that passes on
-//! what happens in them.
+//! The watcher for all subscribers of a gateway: one inotify instance, the tree of watched
+//! directories, and a thread that passes on events in them.
 
 use std::{
     sync::{
@@ -23,16 +22,16 @@ use crate::{
     policy::{ObjectKind, Policy},
 };
 
-/// Most directories that are watched.
+/// Maximum number of watched directories.
 pub(super) const MOST: usize = 1_000_000;
-/// Notices that are dealt with at once.
+/// Number of notices that are processed at once.
 const BATCH: usize = 16_384;
-/// How long a notice is waited for that belongs to one that is there.
+/// Time to wait for a notice that belongs to a received one.
 const SETTLE: Duration = Duration::from_millis(5);
-/// Batches after which others get their turn.
+/// Number of batches after which the lock is released.
 const ROUNDS: usize = 4;
 
-/// What the thread and the subscribers share.
+/// The state that the thread and the subscribers share.
 pub struct Hub<D> {
     state: Mutex<WatchState<D>>,
     directories: Arc<D>,
@@ -40,42 +39,42 @@ pub struct Hub<D> {
     ended: Mutex<Vec<Ended>>,
 }
 
-/// What is watched, and for whom.
+/// The watched directories and their subscribers.
 pub(super) struct WatchState<D> {
     pub(super) directories: Arc<D>,
     pub(super) policy: Arc<Policy>,
     pub(super) tree: Tree,
     pub(super) scopes: Vec<Scope>,
     pub(super) found: Found,
-    /// Directories that could not be looked into.
+    /// Number of directories that could not be read.
     pub(super) unreadable: u64,
 }
 
-/// What there was to be watched at the beginning of a subscription.
+/// The directories at the beginning of a subscription.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Extent {
-    /// The directories that are watched.
+    /// Number of directories that are watched.
     pub directories: u64,
-    /// Those that could not be looked into.
+    /// Number of directories that could not be read.
     pub unreadable: u64,
 }
 
-/// Why there is no subscription.
+/// Reasons why a subscription is refused.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Refusal<E> {
-    /// The policy in force does not let it begin there.
+    /// The policy in force denies its start.
     #[error("the policy does not allow it")]
     Denied,
     /// There are too many directories.
     #[error("there are too many directories")]
     TooLarge,
-    /// As the system says.
+    /// The error of the system.
     #[error("{0}")]
     System(E),
 }
 
 impl<D: Directories> Hub<D> {
-    /// A hub without subscribers; it hears nothing before it [runs](Self::run).
+    /// Makes a hub without subscribers; it receives nothing before it [runs](Self::run).
     pub fn new(directories: D, policy: Arc<Policy>) -> Self {
         let directories = Arc::new(directories);
         let state = WatchState {
@@ -90,7 +89,7 @@ impl<D: Directories> Hub<D> {
         Self { state: Mutex::new(state), directories, stop, ended }
     }
 
-    /// Watches until it is told to stop.
+    /// Watches until [`stop`](Self::stop) is called.
     pub fn run(&self) {
         while !self.stop.load(Ordering::SeqCst) {
             if let Err(error) = self.directories.wait() {
@@ -102,7 +101,7 @@ impl<D: Directories> Hub<D> {
             let mut state = self.lock();
             state.sweep();
             if !state.hear() {
-                // It goes on at once, if only to see that nothing more waits.
+                // The loop repeats at once, to see that nothing more waits.
                 self.directories.ring();
             }
         }
@@ -111,7 +110,7 @@ impl<D: Directories> Hub<D> {
     /// Adds a subscriber.
     ///
     /// # Errors
-    /// As [`Refusal`] says.
+    /// The reasons of [`Refusal`].
     pub fn subscribe(
         &self,
         agent: &AgentName,
@@ -119,12 +118,12 @@ impl<D: Directories> Hub<D> {
         queue: Arc<Queue>,
     ) -> Result<Extent, Refusal<D::Error>> {
         let extent = self.lock().subscribe(agent, query, queue);
-        // It may not have heard all that the kernel has to say, and the thread does.
+        // It may have left notices unread, which the thread reads.
         self.directories.ring();
         extent
     }
 
-    /// How many subscribers there are: all, and those of a session.
+    /// Returns the number of all subscribers, and of those of one session.
     pub fn count(&self, session: &str) -> (usize, usize) {
         let state = self.lock();
         let all = state.scopes.iter().flat_map(|scope| &scope.queues);
@@ -133,14 +132,14 @@ impl<D: Directories> Hub<D> {
         })
     }
 
-    /// How many subscribers an agent has.
+    /// Returns the number of an agent's subscribers.
     pub fn of_agent(&self, agent: &AgentName) -> usize {
         let state = self.lock();
         let all = state.scopes.iter().flat_map(|scope| &scope.queues);
         all.filter(|queue| queue.session.agent == *agent && !queue.is_over()).count()
     }
 
-    /// Judges by another policy from now on.
+    /// Applies another policy from now on.
     pub fn set_policy(&self, policy: Arc<Policy>) {
         let mut state = self.lock();
         state.policy = policy;
@@ -152,7 +151,7 @@ impl<D: Directories> Hub<D> {
         self.directories.ring();
     }
 
-    /// A session is closed: it hears of nothing more.
+    /// Ends the subscriptions of a closed session.
     pub fn end_session(&self, session: &str) {
         let state = self.lock();
         let all = state.scopes.iter().flat_map(|scope| &scope.queues);
@@ -162,18 +161,18 @@ impl<D: Directories> Hub<D> {
         }
     }
 
-    /// A subscriber left.
+    /// Records that a subscriber has left.
     pub fn over(&self, queue: &Queue) {
         self.ended.lock().unwrap_or_else(PoisonError::into_inner).extend(queue.report());
         self.directories.ring();
     }
 
-    /// The subscriptions that have ended since this was asked last.
+    /// Returns the subscriptions that have ended since the last call.
     pub fn ended(&self) -> Vec<Ended> {
         std::mem::take(&mut self.ended.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// Ends everything.
+    /// Ends all subscriptions.
     pub fn stop(&self) {
         self.stop.store(true, Ordering::SeqCst);
         self.directories.ring();
@@ -197,7 +196,7 @@ impl<D: Directories> WatchState<D> {
         query: &WatchQuery,
         queue: Arc<Queue>,
     ) -> Result<Extent, Refusal<D::Error>> {
-        // What happened before is not for the new one.
+        // Earlier events are not for the new subscriber.
         self.hear();
         if let Some(scope) = self.scopes.iter_mut().find(|scope| scope.is(agent, query)) {
             scope.queues.push(queue);
@@ -219,7 +218,7 @@ impl<D: Directories> WatchState<D> {
         Ok(Extent { directories, unreadable: self.unreadable })
     }
 
-    /// Takes what the kernel has to say, some of it at least; true when that was all.
+    /// Processes notices, at least some; true if none remain.
     fn hear(&mut self) -> bool {
         for _ in 0..ROUNDS {
             let (notices, drained) = match self.notices() {
@@ -231,20 +230,21 @@ impl<D: Directories> WatchState<D> {
                 }
             };
             if notices.is_empty() {
-                // What was found has been told by now, and the next of that name is another.
+                // Found entries have been reported by now; the next one of that name is a different
+                // entry.
                 self.found = Found::default();
                 return true;
             }
             self.deal_with(notices);
             if drained {
-                // What was found before these were read has been told by now.
+                // Entries found before these notices were read have been reported by now.
                 self.found.drained();
             }
         }
         false
     }
 
-    /// What the kernel has to say, and whether that was all.
+    /// Reads notices; true with them if none remain.
     fn notices(&self) -> Result<(Vec<Notice>, bool), D::Error> {
         let mut notices = Vec::new();
         loop {
@@ -260,7 +260,7 @@ impl<D: Directories> WatchState<D> {
         }
     }
 
-    /// Lets go of subscribers that left, and of what nobody wants any more.
+    /// Removes subscribers that have left, and directories that are no longer wanted.
     fn sweep(&mut self) {
         let before = self.scopes.len();
         for scope in &mut self.scopes {
@@ -272,7 +272,7 @@ impl<D: Directories> WatchState<D> {
         }
     }
 
-    /// Lets go of directories that nobody wants.
+    /// Removes directories that no scope wants.
     fn prune(&mut self) {
         let mut pending = vec![ROOT];
         while let Some(id) = pending.pop() {
@@ -283,7 +283,7 @@ impl<D: Directories> WatchState<D> {
         }
     }
 
-    /// Watches a directory and all beneath it no more.
+    /// Ends the watches of a directory and of everything beneath it.
     pub(super) fn forget(&mut self, id: Id) {
         for (id, watch) in self.tree.remove(id) {
             self.scopes.iter_mut().for_each(|scope| scope.entered.set(id, false));
@@ -298,7 +298,7 @@ impl<D: Directories> WatchState<D> {
         self.scopes.iter().for_each(|scope| scope.end(why));
     }
 
-    /// Not everything can be watched any more.
+    /// Ends the recursive subscriptions, since not everything can be watched.
     pub(super) fn fail(&mut self, error: &Refusal<D::Error>) {
         tracing::warn!(%error, "subscriptions end");
         let why = WatchEnd::Failed(error.to_string());

@@ -1,5 +1,5 @@
-//! Looking at directories: what is watched is looked into afterwards, so that
-//! what is made in between is seen twice rather than not at all.
+//! Listings of directories. A directory is listed after it is watched, so that an entry made in
+//! between is seen twice rather than not at all.
 
 use super::{
     directories::{Directories, Unwatched},
@@ -10,8 +10,8 @@ use super::{
 use crate::{model::WorkspacePath, policy::ObjectKind};
 
 impl<D: Directories> WatchState<D> {
-    /// Looks at everything again, because something may have been missed, and
-    /// lets everybody do the same.
+    /// Lists everything again, because something may have been missed, and makes all subscribers do
+    /// the same.
     pub(super) fn look_again(&mut self) {
         if let Err(error) = self.look_from_root() {
             self.fail(&error);
@@ -27,8 +27,8 @@ impl<D: Directories> WatchState<D> {
         self.explore(ROOT, &[])
     }
 
-    /// Watches the directory `id` and, as far as somebody wants it, all beneath
-    /// it. Tells the scopes that are marked in `whom` of every entry.
+    /// Watches the directory `id` and, as far as scopes want it, everything beneath it. Reports
+    /// every entry to the scopes that are marked in `whom`.
     pub(super) fn explore(&mut self, id: Id, whom: &[bool]) -> Result<(), Refusal<D::Error>> {
         let announce = whom.contains(&true);
         let mut pending = vec![id];
@@ -47,7 +47,7 @@ impl<D: Directories> WatchState<D> {
                 });
                 self.unreadable += u64::from(!read);
             } else {
-                // Only what leads to where a scope begins is of interest.
+                // Only entries on the way to the start of a scope matter.
                 for name in self.ways(&path) {
                     let Ok(path) = path.join(&name) else { continue };
                     match self.directories.kind(&path) {
@@ -87,8 +87,7 @@ impl<D: Directories> WatchState<D> {
         Ok(())
     }
 
-    /// Opens a directory and watches it; `None` when there is none any more, or
-    /// none that can be looked into.
+    /// Opens a directory and watches it; `None` if it is gone or cannot be read.
     fn open(
         &mut self,
         id: Id,
@@ -107,8 +106,8 @@ impl<D: Directories> WatchState<D> {
         };
         let old = self.tree.watch(id);
         if old != Some(watch) {
-            // Another directory has this name now, with others beneath it; or
-            // this one was known under another name.
+            // Another directory has this name now, with others beneath it; or this one was known
+            // under another name.
             for child in self.tree.children(id) {
                 self.forget(child);
             }
@@ -128,7 +127,7 @@ impl<D: Directories> WatchState<D> {
         Ok(Some(directory))
     }
 
-    /// Takes a directory up, if somebody wants it; gives its place.
+    /// Adds a directory if a scope wants it; returns its ID.
     pub(super) fn admit(
         &mut self,
         parent: Id,
@@ -157,7 +156,7 @@ impl<D: Directories> WatchState<D> {
         Ok(Some(id))
     }
 
-    /// The entries of the directory at `path` through which scopes begin.
+    /// Returns the entries of the directory at `path` that lead to the starts of scopes.
     fn ways(&self, path: &WorkspacePath) -> Vec<String> {
         let depth = path.components().count();
         let through = self.scopes.iter().filter(|scope| scope.leads_through(path));
@@ -169,7 +168,7 @@ impl<D: Directories> WatchState<D> {
         names
     }
 
-    /// Tells the scopes that are marked in `whom` of an entry that was found by looking.
+    /// Reports an entry that was found by listing to the scopes that are marked in `whom`.
     fn announce_found(
         &mut self,
         parent: Id,

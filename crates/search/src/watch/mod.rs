@@ -1,13 +1,12 @@
-//! Telling subscribers what changes.
+//! Reports of changes to subscribers.
 //!
-//! One [`Hub`] serves a gate. It hears of directories through [`Directories`], which the
-//! core implements, and filters for each subscriber by the policy, name by name. The core
-//! asks the policy once more about each change that a subscriber takes, so a mistake in here
-//! tells less, or of a change that was none, and names nothing that may not be seen.
+//! One [`Hub`] serves a gateway. It receives events through [`Directories`], which the core
+//! implements, and filters them for each subscriber by the policy, name by name. The core asks the
+//! policy once more about each change that a subscriber takes. So a mistake in this module omits a
+//! change or reports one that did not happen, but discloses no hidden name.
 //!
-//! What a subscriber may not be told of comes and goes for it as if it did. When something
-//! could be missed, and beneath a directory that got another name, the word is to look again,
-//! never silence.
+//! Hidden entries appear and disappear for a subscriber where they cross its visibility. If an
+//! event may have been missed, and beneath a renamed directory, subscribers are told to list again.
 
 mod directories;
 mod found;

@@ -1,9 +1,8 @@
-//! From what the kernel says of directories to what subscribers are told.
+//! Translation of kernel notices into changes for subscribers.
 //!
-//! A renaming is two notices. What moves between what one may see and what one
-//! may not is told as if it came or went. The gate's own changes are exchanges
-//! with a temporary name: the name itself is never told, and the file has
-//! changed.
+//! A rename is two notices. A move between visible and hidden paths is reported as a creation or a
+//! removal. The gateway's own changes are exchanges with a temporary name: that name is never
+//! reported, and the file counts as modified.
 
 use std::collections::{HashMap, HashSet};
 
@@ -30,7 +29,7 @@ fn raw(notice: &Notice) -> Option<Raw<'_>> {
     Some((notice.watch, notice.name.as_deref()?))
 }
 
-/// Whether the other half of something may come in a moment.
+/// True if the other half of a rename or an exchange may follow shortly.
 pub(super) fn is_unsettled(notices: &[Notice], directories: &impl Directories) -> bool {
     let mut gone = HashSet::new();
     let mut reserved = false;
@@ -38,7 +37,7 @@ pub(super) fn is_unsettled(notices: &[Notice], directories: &impl Directories) -
         match notice.what {
             What::MovedFrom(cookie) => {
                 gone.insert(cookie);
-                // The other way round it is the second half of an exchange.
+                // In the other direction it is the second half of an exchange.
                 reserved =
                     notice.name.as_deref().is_some_and(|name| directories.is_temporary(name));
             }
@@ -49,10 +48,10 @@ pub(super) fn is_unsettled(notices: &[Notice], directories: &impl Directories) -
     !gone.is_empty() || reserved
 }
 
-/// The notices of one batch, each of which is dealt with once.
+/// The notices of one batch, each of which is processed once.
 struct Batch {
     notices: Vec<Option<Notice>>,
-    /// Where the second half of each renaming is.
+    /// The position of the second half of each rename.
     arrivals: HashMap<u32, usize>,
 }
 
@@ -70,14 +69,14 @@ impl Batch {
         self.notices.get_mut(at)?.take()
     }
 
-    /// The second half of the renaming `cookie`.
+    /// Takes the second half of the rename `cookie`.
     fn take_arrival(&mut self, cookie: u32) -> Option<Notice> {
         let at = *self.arrivals.get(&cookie)?;
         self.take(at)
     }
 
-    /// Where the renaming is that makes one of `from` to `to`, at `at`, an
-    /// exchange: the next one, and the other way round.
+    /// Returns the positions of the rename that makes the one from `from` to `to`, at `at`, an
+    /// exchange: the next one, in the other direction.
     fn way_back(
         &self,
         at: usize,
@@ -101,7 +100,7 @@ impl Batch {
 }
 
 impl<D: Directories> WatchState<D> {
-    /// Deals with notices in their order.
+    /// Processes notices in order.
     pub(super) fn deal_with(&mut self, notices: Vec<Notice>) {
         let count = notices.len();
         let mut batch = Batch::new(notices);
@@ -117,8 +116,8 @@ impl<D: Directories> WatchState<D> {
                     }
                 }
                 What::Created => {
-                    // What was found and told before was this; no other has the name
-                    // without going first. One that moves there can take its place.
+                    // The entry was found and reported already: no other can have the name unless
+                    // this one was removed before. A rename, however, can replace it.
                     if let Some(place) = self.place(&notice)
                         && !self.unfind(&place)
                     {
@@ -147,13 +146,13 @@ impl<D: Directories> WatchState<D> {
             }
         }
         if lost {
-            // That it went may be among what was lost.
+            // The notice of its removal may be among those that were lost.
             self.found = Found::default();
             self.look_again();
         }
     }
 
-    /// The directory in which a name is that may be told, and the path that it makes.
+    /// Returns the parent directory and the path of a name that may be reported.
     fn entry(&self, (watch, name): Raw<'_>) -> Option<(Id, WorkspacePath)> {
         if self.directories.is_temporary(name) {
             return None;
@@ -162,7 +161,7 @@ impl<D: Directories> WatchState<D> {
         Some((parent, self.tree.path(parent)?.join(name).ok()?))
     }
 
-    /// What a notice is about; `None` when nobody may ever hear of it.
+    /// Returns the entry that a notice is about; `None` if it is never reported.
     fn place(&self, notice: &Notice) -> Option<WatchedEntry> {
         let (parent, path) = self.entry(raw(notice)?)?;
         Some(WatchedEntry { parent, name: notice.name.clone()?, path })
@@ -177,7 +176,7 @@ impl<D: Directories> WatchState<D> {
             (Some(from), Some(to)) => back.is_some() && there(from) && there(to),
             _ => back.is_some(),
         };
-        // What was at the other name before, as its own departure says.
+        // True if the other name's entry was a directory, according to its own notice.
         let mut other = false;
         if exchanged {
             let halves = back.into_iter().flatten().map(|at| batch.take(at));
@@ -197,7 +196,7 @@ impl<D: Directories> WatchState<D> {
                 self.replaced(&to, self.is_known(&to));
             }
             (None, Some(to)) => self.came(&to, gone.directory),
-            // Only half of an exchange was told so far.
+            // Only half of an exchange was reported so far.
             (Some(from), None) if self.directories.kind(&from.path).is_some() => {
                 self.replaced(&from, gone.directory);
             }
@@ -207,7 +206,7 @@ impl<D: Directories> WatchState<D> {
                     true => self.directory_renamed(&from, &to),
                     false => self.renamed(&from, &to),
                 }
-                // Something new has the old name, or got it in exchange.
+                // A new entry has the old name, or got it by an exchange.
                 if let Some(kind) = self.directories.kind(&from.path) {
                     self.came(&from, kind == ObjectKind::Directory);
                     self.found.insert(from.parent, from.name);
@@ -216,7 +215,7 @@ impl<D: Directories> WatchState<D> {
         }
     }
 
-    /// Whether something has the temporary name that was the gate's before.
+    /// True if an entry has the temporary name that was the gateway's before.
     fn is_exchanging(&self, gone: &Notice) -> bool {
         let name = gone.name.as_deref().filter(|name| self.directories.is_temporary(name));
         let directory = self.tree.by_watch(gone.watch).and_then(|id| self.tree.path(id));
@@ -224,8 +223,8 @@ impl<D: Directories> WatchState<D> {
         path.is_some_and(|path| self.directories.kind(&path).is_some())
     }
 
-    /// An entry is new in its directory, or took the place of one that was found there
-    /// and told. A directory is then told anew with all in it.
+    /// Reports an entry that is new in its directory, or replaced one that was found and reported
+    /// there. A directory is then reported again with everything in it.
     fn came(&mut self, place: &WatchedEntry, directory: bool) {
         let told = self.unfind(place);
         if directory {
@@ -237,13 +236,12 @@ impl<D: Directories> WatchState<D> {
         self.forget_child(place);
     }
 
-    /// Whether the entry was a watched directory.
+    /// True if the entry was a watched directory.
     fn is_known(&self, place: &WatchedEntry) -> bool {
         self.tree.child(place.parent, &place.name).is_some()
     }
 
-    /// Something else has the entry's name now; `was` tells whether a directory
-    /// had it.
+    /// Reports an entry whose name another one has now; `was` is true if a directory had it.
     fn replaced(&mut self, place: &WatchedEntry, was: bool) {
         match self.directories.kind(&place.path) {
             Some(kind) if kind != ObjectKind::Directory && !was => {
@@ -258,15 +256,15 @@ impl<D: Directories> WatchState<D> {
         }
     }
 
-    /// An entry is in its directory no more; with `whole` it may have taken
-    /// along what lies beneath it.
+    /// Reports that an entry left its directory; with `whole`, entries beneath it may have gone
+    /// with it.
     fn went(&mut self, place: &WatchedEntry, directory: bool, whole: bool) {
         self.unfind(place);
         let kind = if directory { ObjectKind::Directory } else { ObjectKind::File };
         self.tell(place, EventKind::Deleted, kind);
         let child = self.tree.child(place.parent, &place.name);
         for scope in self.scopes.iter().filter(|_| whole && directory) {
-            // What went with a directory of which one may not hear.
+            // Visible entries may have gone with a hidden directory.
             let entered = child.is_some_and(|child| scope.entered.has(child));
             let told = scope.shows(&self.policy, place.parent, &place.path, kind);
             if scope.leads_through(&place.path) || (entered && !told) {
@@ -276,10 +274,10 @@ impl<D: Directories> WatchState<D> {
         self.forget_child(place);
     }
 
-    /// A file, a link or the like has another name.
+    /// Reports that a file, a link or another non-directory was renamed.
     fn renamed(&mut self, from: &WatchedEntry, to: &WatchedEntry) {
         let kind = self.other_kind(&to.path);
-        // What was found at the new name may be what this took the place of.
+        // The entry found at the new name may be the one that this one replaced.
         self.unfind(to);
         self.unfind(from);
         self.forget_child(from);
@@ -293,9 +291,9 @@ impl<D: Directories> WatchState<D> {
         }
     }
 
-    /// A directory has another name. What was known beneath it may be wrong: notices
-    /// that wait are about the old name or the new one, and more of them come. So it is
-    /// watched anew, and whoever follows it looks at all beneath it again.
+    /// Reports that a directory was renamed. Earlier knowledge of its content may be wrong: waiting
+    /// notices are about the old name or the new one, and more of them follow. So it is watched
+    /// anew, and its subscribers list everything beneath it again.
     fn directory_renamed(&mut self, from: &WatchedEntry, to: &WatchedEntry) {
         let known = self.unfind(to);
         self.unfind(from);
@@ -309,7 +307,7 @@ impl<D: Directories> WatchState<D> {
             if let Some(change) = renaming(from, to, (old, new), kind) {
                 scope.tell(&change);
             }
-            // What could be seen beneath a directory of which one may not hear.
+            // Entries beneath a hidden directory may have been visible.
             let entered = child.is_some_and(|child| scope.entered.has(child));
             if scope.leads_through(&from.path) || (entered && !old) {
                 scope.tell(&rescan(scope.start()));
@@ -327,8 +325,8 @@ impl<D: Directories> WatchState<D> {
         }
     }
 
-    /// Watches a directory that came or has another name, and tells the scopes that
-    /// are marked in `whom` of what is in it.
+    /// Watches a new or renamed directory, and reports its entries to the scopes that are marked in
+    /// `whom`.
     fn look_into(&mut self, place: &WatchedEntry, whom: &[bool]) {
         let looked = self
             .admit(place.parent, &place.name, &place.path)
@@ -347,12 +345,12 @@ impl<D: Directories> WatchState<D> {
         }
     }
 
-    /// Whether the entry was told of when it was found; it is not so any more.
+    /// Removes the entry from those found by listing; true if it was one of them.
     fn unfind(&mut self, place: &WatchedEntry) -> bool {
         self.found.take(place.parent, &place.name)
     }
 
-    /// What an entry is that was no directory when the kernel told of it.
+    /// Returns the kind of an entry that was not a directory when the kernel reported it.
     fn other_kind(&self, path: &WorkspacePath) -> ObjectKind {
         let now = self.directories.kind(path).filter(|kind| *kind != ObjectKind::Directory);
         now.unwrap_or(ObjectKind::File)
@@ -365,7 +363,7 @@ impl<D: Directories> WatchState<D> {
     }
 }
 
-/// What is told of a renaming to whoever may see the old and the new name, or one of them.
+/// Returns the change to report of a rename, by whether the old and the new name are visible.
 fn renaming(
     from: &WatchedEntry,
     to: &WatchedEntry,

@@ -11,46 +11,44 @@ use crate::{
     policy::ObjectKind,
 };
 
-/// Most changes that wait for one subscriber.
+/// Maximum number of changes that wait for one subscriber.
 const MOST: usize = 4096;
-/// Most bytes of paths that wait for one subscriber.
+/// Maximum number of bytes of paths that wait for one subscriber.
 const MOST_BYTES: usize = 1 << 20;
-/// How far back a change is looked for that says the same already.
+/// Number of waiting changes among which an equivalent one is searched.
 const LOOK_BACK: usize = 32;
 
 /// One change, as the subscriber may see it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Change {
-    /// What happened.
+    /// The kind of change.
     pub what: EventKind,
-    /// Where; of a rename the new path.
+    /// The path; of a rename the new one.
     pub path: WorkspacePath,
-    /// What is there, or was.
+    /// The kind of the entry, now or before.
     pub kind: ObjectKind,
 }
 
-/// What happened to an entry.
+/// Kinds of changes.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum EventKind {
-    /// It was made, or came where it can be seen.
+    /// The entry was made, or moved to where it is visible.
     Created,
-    /// Its content was changed, or another took its place.
+    /// Its content was changed, or another entry replaced it.
     Modified,
-    /// It was removed, or went where it cannot be seen; a directory with all
-    /// in it.
+    /// The entry was removed, or moved to where it is hidden; a directory with everything in it.
     Deleted,
-    /// It got another name; a directory with all in it.
+    /// The entry was renamed; a directory with everything in it.
     Renamed {
         /// The old path.
         from: WorkspacePath,
     },
-    /// More changed there than could be told: whoever keeps track must look
-    /// again at everything at and beneath the path.
+    /// Changes were lost: the subscriber must list everything at and beneath the path again.
     Rescan,
 }
 
 impl EventKind {
-    /// The word in replies.
+    /// Returns the name in replies.
     pub fn as_str(&self) -> &'static str {
         match self {
             Self::Created => "create",
@@ -62,13 +60,13 @@ impl EventKind {
     }
 }
 
-/// Why nothing more will come.
+/// Reasons why a subscription ended.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum WatchEnd {
     /// The subscriber ended it.
     #[error("the subscription was ended")]
     Closed,
-    /// The gate serves no more.
+    /// The gateway stopped.
     #[error("the gate stops")]
     Stopped,
     /// A policy came into force that denies it.
@@ -80,7 +78,7 @@ pub enum WatchEnd {
 }
 
 impl WatchEnd {
-    /// The word in records.
+    /// Returns the name in records.
     pub fn as_str(&self) -> &'static str {
         match self {
             Self::Closed => "closed",
@@ -91,24 +89,24 @@ impl WatchEnd {
     }
 }
 
-/// A subscription that is over, for its record.
+/// A subscription that has ended, for its record.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Ended {
-    /// Whose it was.
+    /// The session that had it.
     pub session: Session,
-    /// What it was about.
+    /// Its path.
     pub path: WorkspacePath,
-    /// The record with which it began.
+    /// The index of the record with which it began.
     pub seq: u64,
-    /// Why it ended.
+    /// The reason why it ended.
     pub why: WatchEnd,
-    /// Changes told, those among them that said to look again.
+    /// Number of changes reported, including those to list again.
     pub events: u64,
-    /// How often the subscriber had to look again.
+    /// Number of times that the subscriber had to list again.
     pub rescans: u64,
 }
 
-/// What waits for one subscriber.
+/// The changes that wait for one subscriber.
 pub struct Queue {
     pub(super) session: Session,
     path: WorkspacePath,
@@ -125,12 +123,12 @@ struct QueueState {
     told: u64,
     rescans: u64,
     end: Option<WatchEnd>,
-    /// The end has been told.
+    /// True after the end was reported.
     reported: bool,
 }
 
 impl Queue {
-    /// An empty queue of a session for what happens at and beneath a path.
+    /// Makes an empty queue of a session for changes at and beneath a path.
     pub fn new(session: Session, path: WorkspacePath) -> Self {
         Self {
             session,
@@ -142,30 +140,30 @@ impl Queue {
         }
     }
 
-    /// What is watched; its canonical path.
+    /// Returns the canonical path that is watched.
     pub fn path(&self) -> &WorkspacePath {
         &self.path
     }
 
-    /// Whose it is.
+    /// Returns the session that has it.
     pub fn session(&self) -> &Session {
         &self.session
     }
 
-    /// Says which record began it; only then its end has one.
+    /// Sets the record with which it began; without one, its end has no record either.
     pub fn began(&self, seq: u64) {
         let _ = self.seq.set(seq);
     }
 
-    /// From now on `wake` is called, often needlessly, when there may be something to take.
+    /// Calls `wake` from now on, often needlessly, when there may be a change to take.
     pub fn on_ready(&self, wake: impl Fn() + Send + Sync + 'static) {
-        // A second one would take it from the first.
+        // A second callback would replace the first, so it is ignored.
         let _ = self.wake.set(Box::new(wake));
         self.ring();
     }
 
-    /// Puts a change in. What says no more than what waits is left out; where
-    /// there is no room, all that waits becomes the word to look again.
+    /// Adds a change. One that a waiting change implies is dropped. Without space all waiting
+    /// changes are replaced by one to list again.
     pub(super) fn push(&self, event: &Change) {
         let mut state = self.lock();
         if state.end.is_some() || state.says(event) {
@@ -186,7 +184,7 @@ impl Queue {
         self.ring();
     }
 
-    /// Lets nothing more in. The first reason counts.
+    /// Closes the queue for further changes. The first reason counts.
     pub fn end(&self, why: WatchEnd) {
         self.lock().end.get_or_insert(why);
         self.ring();
@@ -196,7 +194,7 @@ impl Queue {
         self.lock().end.is_some()
     }
 
-    /// What its record says, once, if it is over and ever began.
+    /// Returns the data for the record of its end, once, if it has ended and a record began it.
     pub(super) fn report(&self) -> Option<Ended> {
         let mut state = self.lock();
         let (seq, why) = (*self.seq.get()?, state.end.clone()?);
@@ -207,10 +205,10 @@ impl Queue {
         Some(Ended { session, path, seq, why, events: state.told, rescans: state.rescans })
     }
 
-    /// The next change, waiting for one no longer than `timeout`.
+    /// Returns the next change, waiting at most `timeout` for one.
     ///
     /// # Errors
-    /// When nothing more will come; what waited was given before.
+    /// The reason for the end, after the waiting changes were taken.
     pub fn next(&self, timeout: Duration) -> Result<Option<Change>, WatchEnd> {
         let end = Instant::now().checked_add(timeout);
         let mut state = self.lock();
@@ -245,14 +243,14 @@ impl Queue {
     }
 
     fn lock(&self) -> MutexGuard<'_, QueueState> {
-        // Plain data; a panic elsewhere left it whole.
+        // The data is plain, so it is valid after a panic elsewhere.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 impl QueueState {
-    /// Whether what waits says as much. Whoever hears of a new file, or that
-    /// one was changed, looks at it afterwards.
+    /// True if a waiting change implies this one: a subscriber reads a file after its creation or
+    /// change is reported.
     fn says(&self, event: &Change) -> bool {
         match event.what {
             EventKind::Modified => self

@@ -1,5 +1,5 @@
-//! What one agent's subscriptions of one kind may see. Subscribers that ask for
-//! the same share a scope, so that a thousand of them cost no more than one.
+//! Visibility for one agent's subscriptions of one kind. Subscribers with equal queries share a
+//! scope, so that a thousand of them cost no more than one.
 
 use std::sync::Arc;
 
@@ -12,11 +12,11 @@ use crate::{
     policy::{Object, ObjectKind, Policy, Query, Sight},
 };
 
-/// One agent's view of one query.
+/// One agent's view for one query.
 pub(super) struct Scope {
     agent: AgentName,
     query: WatchQuery,
-    /// The directories of which it is told what happens in them.
+    /// The directories whose events it receives.
     pub(super) entered: Places,
     pub(super) queues: Vec<Arc<Queue>>,
 }
@@ -30,7 +30,7 @@ impl Scope {
         self.agent == *agent && self.query == *query
     }
 
-    /// Where it begins.
+    /// Returns its start.
     pub(super) fn start(&self) -> &WorkspacePath {
         &self.query.path
     }
@@ -39,14 +39,14 @@ impl Scope {
         self.query.recursive
     }
 
-    /// Whether the start lies beneath the directory at `path`, which then has
-    /// to be watched whatever may be told of it.
+    /// True if the start is beneath the directory at `path`, which is then watched even if it is
+    /// hidden.
     pub(super) fn leads_through(&self, path: &WorkspacePath) -> bool {
         self.query.path != *path && self.query.path.is_within(path)
     }
 
-    /// Whether it is told what happens in the directory at `path`, whose parent
-    /// it enters or not.
+    /// True if it receives events of the directory at `path`; `parent` is true if it receives those
+    /// of its parent.
     pub(super) fn enters(&self, policy: &Policy, parent: bool, path: &WorkspacePath) -> bool {
         if *path == self.query.path {
             return true;
@@ -61,7 +61,7 @@ impl Scope {
         }
     }
 
-    /// Whether it may be told of the entry at `path` in the directory `parent`.
+    /// True if the entry at `path` in the directory `parent` may be reported to it.
     pub(super) fn shows(
         &self,
         policy: &Policy,
@@ -78,7 +78,7 @@ impl Scope {
         matches!(policy.sight(&self.about(path), &object(kind)), Sight::Shown { .. })
     }
 
-    /// Whether the policy still lets the subscription begin where it does.
+    /// True if the policy still allows the subscription's start.
     pub(super) fn holds(&self, policy: &Policy) -> bool {
         let about = self.about(&self.query.path);
         let decision = policy.evaluate(&about);

@@ -1,15 +1,15 @@
-//! The directories that are watched, by their places: small, since there may be
-//! a hundred thousand of them.
+//! The watched directories, by their IDs. A node is small, since there may be a hundred thousand of
+//! them.
 
 use std::collections::HashMap;
 
 use super::directories::WatchId;
 use crate::model::WorkspacePath;
 
-/// A directory's place in the tree.
+/// The ID of a directory in the tree.
 pub(super) type Id = u32;
 
-/// The root's.
+/// The ID of the root.
 pub(super) const ROOT: Id = 0;
 
 #[derive(Debug)]
@@ -17,7 +17,7 @@ struct Node {
     parent: Id,
     name: Box<str>,
     watch: Option<WatchId>,
-    /// Sorted by name.
+    /// The IDs of the children, sorted by name.
     children: Vec<Id>,
 }
 
@@ -38,7 +38,7 @@ impl Default for Tree {
 }
 
 impl Tree {
-    /// How many directories there are.
+    /// Returns the number of directories.
     pub(super) fn len(&self) -> usize {
         self.nodes.len() - self.free.len()
     }
@@ -47,7 +47,7 @@ impl Tree {
         self.get(id).is_some()
     }
 
-    /// The directory that has this watch.
+    /// Returns the directory with this watch.
     pub(super) fn by_watch(&self, watch: WatchId) -> Option<Id> {
         self.by_watch.get(&watch).copied()
     }
@@ -56,7 +56,7 @@ impl Tree {
         self.get(id)?.watch
     }
 
-    /// Gives a directory its watch; whoever had it before has none.
+    /// Sets the watch of a directory; another directory with it loses it.
     pub(super) fn set_watch(&mut self, id: Id, watch: Option<WatchId>) {
         let Some(node) = self.get_mut(id) else { return };
         let old = std::mem::replace(&mut node.watch, watch);
@@ -71,7 +71,7 @@ impl Tree {
         }
     }
 
-    /// The path of a directory; `None` when it is too long.
+    /// Returns the path of a directory; `None` if it is too long.
     pub(super) fn path(&self, id: Id) -> Option<WorkspacePath> {
         let mut names = Vec::new();
         let mut at = id;
@@ -88,14 +88,14 @@ impl Tree {
         self.get(id).map(|node| node.children.clone()).unwrap_or_default()
     }
 
-    /// The directory of this name in another.
+    /// Returns the directory of this name in another.
     pub(super) fn child(&self, id: Id, name: &str) -> Option<Id> {
         let node = self.get(id)?;
         let at = self.search(node, name).ok()?;
         node.children.get(at).copied()
     }
 
-    /// Adds a directory, if it is not there.
+    /// Adds a directory, unless it exists; returns its ID.
     pub(super) fn add(&mut self, parent: Id, name: &str) -> Option<Id> {
         let node = self.get(parent)?;
         let at = match self.search(node, name) {
@@ -115,8 +115,8 @@ impl Tree {
         Some(id)
     }
 
-    /// Takes a directory with all beneath it out; gives the places that are
-    /// free now, and the watches that nobody has any more.
+    /// Removes a directory with everything beneath it. Returns the IDs that are free now, with the
+    /// watches that they had.
     pub(super) fn remove(&mut self, id: Id) -> Vec<(Id, Option<WatchId>)> {
         let mut removed = Vec::new();
         if id != ROOT {
@@ -165,7 +165,7 @@ impl Tree {
     }
 }
 
-/// A set of places.
+/// A set of IDs.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Places(Vec<u64>);
 
