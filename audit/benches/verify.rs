@@ -1,6 +1,6 @@
-//! How fast a log is verified, for each thread, compared with how fast the same
-//! lines are hashed: `cargo bench -p portcullis-audit`. In time of processors,
-//! so that what else runs on the machine counts little.
+//! The speed of verification per thread, compared with the speed of hashing the same lines:
+//! `cargo bench -p portcullis-audit`. Measured in processor time, so that other programs on the
+//! machine matter little.
 #![expect(clippy::print_stdout, reason = "prints what was measured")]
 
 use std::{collections::BTreeMap, hint::black_box, io, time::Instant};
@@ -39,7 +39,7 @@ impl<'a> Source for &'a Memory {
     }
 }
 
-/// A record as a gate writes it for a read.
+/// Makes the record of a read as a gateway writes it.
 fn draft(seq: u64) -> Draft {
     let text = |text: &str| Some(text.to_owned());
     Draft {
@@ -106,7 +106,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     Ok(())
 }
 
-/// Milliseconds of all processors that this process has used.
+/// Returns the processor time of this process in milliseconds.
 fn processor_time() -> f64 {
     let stat = io::read_to_string(open("/proc/self/stat")).unwrap_or_default();
     let fields: Vec<_> = stat.rsplit(") ").next().unwrap_or_default().split(' ').collect();

@@ -1,9 +1,9 @@
-//! Base64 as RFC 4648, section 4 has it: the standard alphabet, with padding,
-//! and only the one canonical text of each byte string.
+//! Base64 as in RFC 4648, section 4: the standard alphabet, with padding, and only the canonical
+//! text of each byte string.
 
 const ALPHABET: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
 
-/// The text of `bytes`.
+/// Encodes `bytes`.
 pub(crate) fn encode(bytes: &[u8]) -> String {
     let mut text = String::with_capacity(bytes.len().div_ceil(3) * 4);
     for chunk in bytes.chunks(3) {
@@ -19,7 +19,7 @@ pub(crate) fn encode(bytes: &[u8]) -> String {
     text
 }
 
-/// The bytes that `text` is the canonical text of.
+/// Decodes a canonical text; `None` for any other text.
 pub(crate) fn decode(text: &str) -> Option<Vec<u8>> {
     let (groups, rest) = text.as_bytes().as_chunks::<4>();
     let mut bytes = Vec::with_capacity(groups.len() * 3);
@@ -33,7 +33,7 @@ pub(crate) fn decode(text: &str) -> Option<Vec<u8>> {
         let [_, three @ ..] = (value << (6 * (4 - digits))).to_be_bytes();
         bytes.extend(three.iter().take(digits.checked_sub(1)?));
     }
-    // Whatever else could be read so is not what would have been written.
+    // Any other text that decodes to the same bytes is not canonical.
     (rest.is_empty() && encode(&bytes) == text).then_some(bytes)
 }
 

@@ -1,19 +1,18 @@
-//! The chain: which line comes next, and what its receipt is. Pure; time and
-//! nonces come from the caller.
+//! The chain: it makes the next line and its receipt. Pure: time and nonces come from the caller.
 
 use std::io::Write as _;
 
 use crate::{Draft, Hash, Kind, MAX_LINE, Receipt, RecordView, VERSION};
 
-/// The end of a log: the place and the `prev` of the record to come.
+/// The end of a log: the index and the `prev` of the next record.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Chain {
     next: u64,
     prev: Hash,
 }
 
-/// A record without the fields that its place gives it, already in its JSON
-/// form, so that the work under the log's lock is a copy and a hash.
+/// A record without the fields that depend on its position, already in its JSON form, so that the
+/// work under the log's lock is a copy and a hash.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Prepared {
     kind: Kind,
@@ -21,7 +20,7 @@ pub struct Prepared {
     body: Vec<u8>,
 }
 
-/// A record that cannot be in a log.
+/// Reasons why a record cannot be in a log.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum ChainError {
@@ -31,23 +30,23 @@ pub enum ChainError {
     /// It has no JSON form.
     #[error("a record cannot be written as JSON")]
     Json,
-    /// The kind is a reader's word for a kind that it does not know.
+    /// The kind is the placeholder for kinds that a reader does not know.
     #[error("a record of an unknown kind cannot be written")]
     UnknownKind,
-    /// An outcome that does not say of which intent.
+    /// An outcome names no intent.
     #[error("an outcome without `of` cannot be written")]
     NoIntent,
 }
 
-/// More than the members `v`, `seq`, `kind`, `t` and `prev` take.
+/// Upper bound of the bytes of the members `v`, `seq`, `kind`, `t` and `prev`.
 const FRAME: usize = 256;
 
 impl Prepared {
-    /// The record that `kind`, `draft` and 128 random bits make.
+    /// Prepares a record of `kind`, `draft` and 128 random bits.
     ///
     /// # Errors
     ///
-    /// What cannot be in a log, see [`ChainError`].
+    /// If the record cannot be in a log, see [`ChainError`].
     pub fn new(kind: Kind, draft: &Draft, nonce: [u8; 16]) -> Result<Self, ChainError> {
         if kind == Kind::Unknown {
             return Err(ChainError::UnknownKind);
@@ -57,7 +56,7 @@ impl Prepared {
         }
         let mut body = Vec::with_capacity(1024);
         serde_json::to_writer(&mut body, draft).map_err(|_json| ChainError::Json)?;
-        // `{…}` becomes `…,`, and `{}` nothing.
+        // The object `{…}` becomes `…,`, and `{}` becomes empty.
         if body.pop() != Some(b'}') || body.is_empty() {
             return Err(ChainError::Json);
         }
@@ -73,7 +72,7 @@ impl Prepared {
         Ok(Self { kind, body })
     }
 
-    /// Bytes that the record's line takes at most.
+    /// Returns the maximum length of the record's line in bytes.
     pub fn max_len(&self) -> usize {
         self.body.len() + FRAME
     }
@@ -86,34 +85,34 @@ impl Default for Chain {
 }
 
 impl Chain {
-    /// The end of an empty log.
+    /// Returns the end of an empty log.
     pub fn new() -> Self {
         Self { next: 0, prev: Hash::ZERO }
     }
 
-    /// The end of a log whose last line, without its newline, is `line`.
+    /// Returns the end of a log whose last line, without its newline, is `line`.
     ///
     /// # Errors
     ///
-    /// When `line` is no record.
+    /// If `line` is not a record.
     pub fn after(line: &[u8]) -> Result<Self, crate::LineError> {
         let record = RecordView::parse(line)?;
         let next = record.seq.checked_add(1).ok_or(crate::LineError::Type { field: "seq" })?;
         Ok(Self { next, prev: Hash::leaf(line) })
     }
 
-    /// The sequence number of the record to come.
+    /// Returns the sequence number of the next record.
     pub fn next(&self) -> u64 {
         self.next
     }
 
-    /// The leaf hash of the last record; [`Hash::ZERO`] when there is none.
+    /// Returns the leaf hash of the last record; [`Hash::ZERO`] if there is none.
     pub fn prev(&self) -> Hash {
         self.prev
     }
 
-    /// Writes the next line, with its newline, to the end of `out` and moves
-    /// on. `time` is RFC 3339 in UTC with microseconds.
+    /// Appends the next line, with its newline, to `out` and advances the chain. `time` is RFC 3339
+    /// in UTC with microseconds.
     pub fn append(&mut self, record: &Prepared, time: &str, out: &mut Vec<u8>) -> Receipt {
         let start = out.len();
         let (seq, kind, prev) = (self.next, record.kind.as_str(), self.prev);

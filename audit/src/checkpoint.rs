@@ -1,4 +1,4 @@
-//! Checkpoints: what a log's key signs (C2SP `tlog-checkpoint`).
+//! Checkpoints: the tree heads that a log's key signs (C2SP `tlog-checkpoint`).
 
 use std::{
     fmt,
@@ -9,24 +9,23 @@ use crate::{Hash, Note, NoteError, base64};
 
 /// The file of the newest checkpoint, in the log's directory.
 pub const NEWEST: &str = "checkpoint";
-/// The directory of those that are kept, each named by its size.
+/// The directory of the stored checkpoints, each named by its size.
 pub const HISTORY: &str = "checkpoints";
-/// The file of the public keys: the one in use first, then former ones.
+/// The file of the public keys: the current one first, then former ones.
 pub const KEYS: &str = "key.vkey";
-/// The file of the roots of the segments: line N, counted from 0, is that of
-/// segment N.
+/// The file of the segments' root hashes: line N, counted from 0, is that of segment N.
 pub const ROOTS: &str = "roots";
-/// Bytes of a line of it: a hash in hexadecimal digits, and its end.
+/// Bytes of a line of that file: a hash in hexadecimal digits, and a newline.
 pub const ROOT_LINE: u64 = 65;
 /// The file of the newest checkpoint's frontier.
 pub const FRONTIER: &str = "frontier";
 
-/// Reads a line of the file of segments' roots into `line`: of one that is
-/// longer than a root's only the beginning. Gives the bytes of the whole line.
+/// Reads a line of the file of root hashes into `line`; of a line that is too long only the
+/// beginning. Returns the length of the complete line in bytes.
 ///
 /// # Errors
 ///
-/// As the system says.
+/// The error of the system.
 pub fn read_root_line(file: &mut impl BufRead, line: &mut Vec<u8>) -> io::Result<u64> {
     let read = file.take(ROOT_LINE).read_until(b'\n', line)? as u64;
     if read < ROOT_LINE || line.ends_with(b"\n") {
@@ -35,23 +34,23 @@ pub fn read_root_line(file: &mut impl BufRead, line: &mut Vec<u8>) -> io::Result
     Ok(read + file.skip_until(b'\n')? as u64)
 }
 
-/// A tree head: so many records, with this root.
+/// A tree head: the number of records and their root hash.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Checkpoint {
-    /// Which log: the name of its key.
+    /// The log's origin: the name of its key.
     pub origin: String,
-    /// How many records.
+    /// The number of records.
     pub size: u64,
-    /// The root of the tree over their leaf hashes.
+    /// The root hash over their leaf hashes.
     pub root: Hash,
 }
 
 impl Checkpoint {
-    /// The checkpoint in a note.
+    /// Parses the checkpoint in a note.
     ///
     /// # Errors
     ///
-    /// When it is none. Signatures are not looked at: [`Note::verify`].
+    /// If the note is not a checkpoint. Signatures are not checked here, but by [`Note::verify`].
     pub fn of(note: &Note) -> Result<Self, NoteError> {
         let parse = || {
             let mut lines = note.text().strip_suffix('\n')?.split('\n');
@@ -61,7 +60,7 @@ impl Checkpoint {
                 size: size.parse().ok()?,
                 root: Hash::from_bytes(base64::decode(root)?.try_into().ok()?),
             };
-            // Lines that follow extend the format; empty ones would not.
+            // Further lines extend the format; empty ones do not.
             let whole = lines.all(|line| !line.is_empty()) && !origin.is_empty();
             (whole && checkpoint.size.to_string() == size).then_some(checkpoint)
         };
@@ -69,7 +68,7 @@ impl Checkpoint {
     }
 }
 
-/// What is signed.
+/// Formats the text that is signed.
 impl fmt::Display for Checkpoint {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let root = base64::encode(self.root.as_bytes());

@@ -1,66 +1,64 @@
-//! What a verifier finds: damage, which makes a log invalid, and warnings,
-//! which a person should look at.
+//! Findings of the verifier: damage, which makes a log invalid, and warnings, which a person should
+//! examine.
 
 use std::fmt;
 
 use serde::Serialize;
 
-/// What is wrong with a log. The names are stable: programs may match them.
+/// Kinds of damage. The names are stable: programs may match them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize)]
 #[serde(rename_all = "kebab-case")]
 #[non_exhaustive]
 pub enum DamageKind {
-    /// A name like a segment's that no segment has, or a segment that is no
-    /// regular file.
+    /// A file has a name like a segment's that no segment has, or a segment is not a regular file.
     UnexpectedFile,
-    /// A segment is not there although a later one is.
+    /// A segment is missing although a later one exists.
     MissingSegment,
-    /// A segment before the last has fewer records than it must have.
+    /// A segment before the last has too few records.
     ShortSegment,
-    /// A segment has more records than it may have.
+    /// A segment has too many records.
     LongSegment,
-    /// A compressed segment is not one whole frame of its content, or a segment
-    /// is longer than any can be; nothing of it is read.
+    /// A compressed segment is not one complete frame, or a segment is longer than the maximum;
+    /// nothing of it is read.
     BadSegment,
     /// The log ends within a line.
     TornTail,
     /// A segment before the last ends within a line.
     UnterminatedLine,
-    /// A line is longer than a line may be.
+    /// A line exceeds the maximum length.
     LongLine,
-    /// A line is no record.
+    /// A line is not a record.
     MalformedRecord,
-    /// A key stands twice in a record.
+    /// A record contains a key twice.
     DuplicateKey,
     /// A record of a later version of the format.
     UnsupportedVersion,
-    /// A record does not have the sequence number of its place: records were
-    /// removed, repeated or reordered.
+    /// A record's sequence number does not match its position: records were removed, repeated or
+    /// reordered.
     WrongSequence,
-    /// A record's `prev` is not the hash of the record before: one of the two
-    /// was changed.
+    /// A record's `prev` is not the hash of the record before: one of the two was changed.
     BrokenLink,
-    /// A record answers what is no earlier, still unanswered intent.
+    /// A record refers to something else than an earlier intent without an outcome.
     WrongReference,
-    /// A checkpoint is none, or no known key signed it.
+    /// A checkpoint is malformed, or not signed by a known key.
     BadCheckpoint,
-    /// A checkpoint, or a kept root, is of other records than those in the log.
+    /// A checkpoint, or a stored root hash, does not match the records in the log.
     WrongRoot,
-    /// The log names another key than the one that is known.
+    /// The log names a different key than the known one.
     WrongKey,
-    /// Something is signed, and the log's public key is not there.
+    /// Something is signed, and the log's public key is missing.
     MissingKey,
-    /// No checkpoint is right, though a key was given or a gate that signs stopped
-    /// in order, which leaves one.
+    /// No checkpoint is valid, although a key was given, or a gateway that signs stopped in order
+    /// and so left one.
     MissingCheckpoint,
     /// The log ends before a record that a receipt or a checkpoint proves.
     MissingHead,
-    /// The record that a receipt proves is another one in the log.
+    /// The record that a receipt proves differs from the one in the log.
     WrongHead,
 }
 
 impl DamageKind {
-    /// The stable name.
+    /// Returns the stable name.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::UnexpectedFile => "unexpected-file",
@@ -94,20 +92,20 @@ impl fmt::Display for DamageKind {
     }
 }
 
-/// One damage and its place.
+/// One damage with its place.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Damage {
-    /// What is wrong.
+    /// The kind of damage.
     pub kind: DamageKind,
     /// The file; untrusted text.
     pub segment: String,
-    /// The sequence number that belongs to the place.
+    /// The sequence number at the place.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub seq: Option<u64>,
     /// The line in the file, counted from 1.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub line: Option<u64>,
-    /// What was found, in words; may hold untrusted text.
+    /// A description; may contain untrusted text.
     pub detail: String,
 }
 
@@ -124,39 +122,37 @@ impl fmt::Display for Damage {
     }
 }
 
-/// What a person should look at though the chain is intact. The names are
+/// Kinds of findings that a person should examine although the chain is intact. The names are
 /// stable.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
 #[serde(rename_all = "kebab-case")]
 #[non_exhaustive]
 pub enum WarningKind {
-    /// A record's time is before that of the record before: the clock was set
-    /// back.
+    /// A record's time is before that of the record before: the clock was set back.
     TimeWentBack,
-    /// An intent without outcome: a gate is at work on it, or died and no
-    /// gate has recovered it yet.
+    /// An intent has no outcome: a gateway is carrying it out, or died and none has recovered it
+    /// yet.
     UnansweredIntent,
-    /// A record of a kind that this version does not know.
+    /// A record has a kind that this version does not know.
     UnknownKind,
-    /// A file that does not belong to the log.
+    /// A file does not belong to the log.
     UnknownFile,
-    /// No checkpoint with a right signature, though a key was given or records
-    /// name one.
+    /// No checkpoint has a valid signature, although a key was given or records name one.
     MissingCheckpoint,
-    /// A receipt or a checkpoint from outside, of records that were pruned.
+    /// A receipt or a checkpoint from outside is about records that were pruned.
     PrunedHead,
-    /// A witness that was asked for did not cosign the largest checkpoint, or a signature
-    /// of one that is known is wrong.
+    /// A required witness did not cosign the largest checkpoint, or a known witness's signature is
+    /// wrong.
     MissingWitness,
-    /// The record that told of pruned segments was lost, and a recovery noted
-    /// that they are missing.
+    /// The record that accounts for pruned segments was lost, and a recovery recorded that they are
+    /// missing.
     UnaccountedRecords,
-    /// Something was set aside by a recovery.
+    /// A recovery set damaged bytes aside.
     Quarantine,
 }
 
 impl WarningKind {
-    /// The stable name.
+    /// Returns the stable name.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::TimeWentBack => "time-went-back",
@@ -178,17 +174,17 @@ impl fmt::Display for WarningKind {
     }
 }
 
-/// One warning: how often, and where first.
+/// All warnings of one kind, with the first one.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Warning {
-    /// What it is.
+    /// The kind of warning.
     pub kind: WarningKind,
-    /// How often it was met.
+    /// The number of occurrences.
     pub count: u64,
-    /// The first record that it is about.
+    /// The first record concerned.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub seq: Option<u64>,
-    /// The first one in words; may hold untrusted text.
+    /// A description of the first one; may contain untrusted text.
     pub detail: String,
 }
 

@@ -1,47 +1,46 @@
-//! SHA-256 as the log writes it.
+//! SHA-256 in the form of the log.
 
 use std::{fmt, str::FromStr};
 
 use serde::{Deserialize, Serialize, Serializer};
 use sha2::{Digest, Sha256};
 
-/// A SHA-256 hash (FIPS 180-4), in text 64 lower-case hexadecimal digits.
+/// A SHA-256 hash (FIPS 180-4); as text 64 lower-case hexadecimal digits.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Deserialize)]
 #[serde(try_from = "String")]
 pub struct Hash([u8; 32]);
 
-/// A text is not a [`Hash`].
+/// The text is not a [`Hash`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("not 64 lower-case hexadecimal digits")]
 pub struct HashError;
 
 impl Hash {
-    /// 32 zero bytes: what the first record of a chain has as `prev`.
+    /// 32 zero bytes: the `prev` of the first record of a chain.
     pub const ZERO: Self = Self([0; 32]);
 
-    /// The hash of `bytes`.
+    /// Hashes `bytes`.
     pub fn of(bytes: &[u8]) -> Self {
         Self(Sha256::digest(bytes).into())
     }
 
-    /// The leaf hash of a record line without its newline: SHA-256 over a zero
-    /// byte and the line (RFC 6962, section 2.1).
+    /// Computes the leaf hash of a record line without its newline: SHA-256 over a zero byte and
+    /// the line (RFC 6962, section 2.1).
     pub fn leaf(line: &[u8]) -> Self {
         Self(Sha256::new().chain_update([0]).chain_update(line).finalize().into())
     }
 
-    /// The hash with these bytes.
+    /// Wraps the bytes of a hash.
     pub fn from_bytes(bytes: [u8; 32]) -> Self {
         Self(bytes)
     }
 
-    /// The bytes.
+    /// Returns the bytes.
     pub fn as_bytes(&self) -> &[u8; 32] {
         &self.0
     }
 
-    /// The hash with this text. Without a branch for each digit: every line of a log
-    /// has one.
+    /// Parses a text, without a branch for each digit, since every line of a log has one.
     pub(crate) fn from_digits(digits: &[u8; 64]) -> Option<Self> {
         const WRONG: u8 = 0xf0;
         let nibble = |digit: u8| match digit {
@@ -58,7 +57,7 @@ impl Hash {
         (wrong == 0).then_some(Self(bytes))
     }
 
-    /// The text, in ASCII.
+    /// Returns the text in ASCII.
     pub(crate) fn digits(&self) -> [u8; 64] {
         const DIGITS: [u8; 16] = *b"0123456789abcdef";
         let digit = |nibble: u8| DIGITS.get(usize::from(nibble)).copied().unwrap_or_default();

@@ -1,15 +1,14 @@
-//! JSON values of a line, as they stand there.
+//! JSON values of a line, unchanged.
 
 use std::fmt;
 
 use serde::de::{Deserialize, Deserializer, MapAccess, SeqAccess, Visitor};
 use serde_json::{Map, Value};
 
-/// A value of any type. Unlike `IgnoredAny` it is read to be kept, so that what
-/// no other reader could take is refused: half a surrogate pair, a number past
-/// the largest double, deeper nesting than the parser's limit. And unlike
-/// `Value` it has no keys of another meaning: with `raw_value`, a feature that
-/// any crate of a program can turn on, one is of `serde_json` itself.
+/// A value of any type. Unlike `IgnoredAny` it stores the value, so that everything that another
+/// reader could not parse is refused: half a surrogate pair, a number past the largest double,
+/// deeper nesting than the parser's limit. Unlike `Value` it gives no key a special meaning: with
+/// `raw_value`, a feature that any crate of a program can enable, `serde_json` has such a key.
 pub(crate) struct Json(pub(crate) Value);
 
 impl<'de> Deserialize<'de> for Json {

@@ -1,9 +1,8 @@
 //! The Portcullis audit log: record format, hash chain and offline verifier.
 //!
-//! A reviewer can build and read this crate alone; FORMAT.md specifies what
-//! it implements. It decides nothing, reads no clock and never changes a log:
-//! [`Chain`] says what the next line is, [`Verifier`] and [`Reader`] read what
-//! is there, whoever wrote it.
+//! A reviewer can build and read this crate alone; it implements FORMAT.md. It decides nothing,
+//! reads no clock and never changes a log. [`Chain`] makes the next line. [`Verifier`] and
+//! [`Reader`] read logs of any origin.
 
 mod base64;
 mod chain;
@@ -42,24 +41,23 @@ pub use verify::{Position, Progress, Report, SignedPart, Verifier};
 
 use serde::{Deserialize, Serialize};
 
-/// Version of the format that this crate writes and reads, the field `v`.
+/// Version of the format that this crate writes and reads, in the field `v`.
 pub const VERSION: u64 = 1;
 
-/// The fact of a `start` record that names the key with which checkpoints are
-/// signed.
+/// The fact of a `start` record that names the key which signs checkpoints.
 pub const KEY_FACT: &str = "checkpointKey";
 
-/// `what` in the facts of a `recovered` record: an operator had the log go on though
-/// no checkpoint of it is left.
+/// The value of `what` in the facts of a `recovered` record by which an operator continued a log
+/// without any checkpoint.
 pub const UNSIGNED: &str = "unsigned";
 
-/// Proof that a record is in the log: its place and its leaf hash.
+/// A receipt: the index and the leaf hash of a record in the log.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Receipt {
-    /// The record's place in the chain.
+    /// The record's index in the chain.
     pub seq: u64,
     /// The record's leaf hash.
     pub leaf: Hash,
-    /// Whether the record was on stable storage when the receipt was made.
+    /// True if the record was durable when the receipt was made.
     pub durable: bool,
 }

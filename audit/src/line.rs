@@ -1,7 +1,7 @@
-//! A record as its line has it, and why a line is no record.
+//! Records as views of their lines, and the reasons why a line is not a record.
 //!
-//! [`RecordView::parse`] is the only place that decides this: verifier, gateway, repair,
-//! searches, undo and exports all call it.
+//! Only [`RecordView::parse`] decides this: verifier, gateway, repair, searches, undo and exports
+//! all call it.
 
 mod parse;
 
@@ -11,16 +11,16 @@ use serde_json::Value;
 
 use crate::{AuditRecord, Draft, Hash, Kind, VERSION, time::Time};
 
-/// One record; FORMAT.md, section 4, says what the fields are. Texts are borrowed from
-/// the line where it spells them without escapes, and are untrusted.
+/// One record; FORMAT.md, section 4, defines the fields. Texts are borrowed from the line if it has
+/// them without escapes, and are untrusted.
 #[derive(Debug, Clone, PartialEq)]
 pub struct RecordView<'a> {
-    /// Place in the chain.
+    /// Index in the chain.
     pub seq: u64,
-    /// What the record says.
+    /// The kind.
     pub kind: Kind,
     kind_name: Cow<'a, str>,
-    /// When.
+    /// The time.
     pub t: Time,
     boot: Option<Cow<'a, str>>,
     session: Option<Cow<'a, str>>,
@@ -33,7 +33,7 @@ pub struct RecordView<'a> {
     to: Option<Cow<'a, str>>,
     temp: Option<Cow<'a, str>>,
     decision: Option<Cow<'a, str>>,
-    /// In observe mode: this would have been denied.
+    /// In observe mode: true if the policy denies it.
     pub would_deny: Option<bool>,
     rule: Option<Cow<'a, str>>,
     policy: Option<Cow<'a, str>>,
@@ -55,7 +55,7 @@ pub struct RecordView<'a> {
     pub counts: Option<BTreeMap<String, u64>>,
     /// Named facts.
     pub facts: Option<BTreeMap<String, Value>>,
-    /// The intent that the record answers.
+    /// The intent that the record refers to.
     pub of: Option<u64>,
     result: Option<Cow<'a, str>>,
     nonce: Cow<'a, str>,
@@ -95,17 +95,17 @@ impl RecordView<'_> {
         result
     );
 
-    /// The word of the kind, also of one that this version does not know.
+    /// Returns the name of the kind, also of one that this version does not know.
     pub fn kind_name(&self) -> &str {
         &self.kind_name
     }
 
-    /// The canonical path, where links made it another one than `path`, else `path`.
+    /// Returns the canonical path: `resolved` if links made it a different one, else `path`.
     pub fn canonical_path(&self) -> Option<&str> {
         self.resolved().or_else(|| self.path())
     }
 
-    /// The subject of the record: the path or, of a connection, `HOST:PORT`.
+    /// Returns the subject of the record: the path or, for a connection, `HOST:PORT`.
     pub fn subject(&self) -> Option<Cow<'_, str>> {
         self.path().map(Cow::Borrowed).or_else(|| {
             let port = self.facts.as_ref()?.get("port")?.as_u64()?;
@@ -117,12 +117,12 @@ impl RecordView<'_> {
         })
     }
 
-    /// The text of a fact.
+    /// Returns a fact that is a text.
     pub fn fact(&self, name: &str) -> Option<&str> {
         self.facts.as_ref()?.get(name)?.as_str()
     }
 
-    /// The record with texts of its own.
+    /// Copies the record into owned texts.
     pub fn into_record(self) -> AuditRecord {
         let owned = |text: Option<Cow<'_, str>>| text.map(Cow::into_owned);
         AuditRecord {
@@ -165,41 +165,41 @@ impl RecordView<'_> {
     }
 }
 
-/// Why a line is no record of this format.
+/// Reasons why a line is not a record of this format.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum LineError {
-    /// Not UTF-8.
+    /// It is not UTF-8.
     #[error("the line is not UTF-8")]
     NotUtf8,
-    /// Not an object from the first to the last byte.
+    /// It is not an object from the first to the last byte.
     #[error("the line is not exactly one JSON object")]
     NotObject,
-    /// Not JSON.
+    /// It is not JSON.
     #[error("the line is not valid JSON at byte {column}")]
     Json {
-        /// The byte of the line, counted from 1.
+        /// The position in the line in bytes, counted from 1.
         column: usize,
     },
-    /// The same key twice.
+    /// It contains a key twice.
     #[error("the key {key:?} stands twice in the line")]
     DuplicateKey {
         /// The key; untrusted text.
         key: String,
     },
-    /// A field that every record has is not there.
+    /// A mandatory field is missing.
     #[error("the field `{field}` is missing")]
     Missing {
         /// The field.
         field: &'static str,
     },
-    /// A field has a value that it cannot have.
+    /// A field has an invalid value.
     #[error("the field `{field}` has a wrong type or form")]
     Type {
         /// The field.
         field: &'static str,
     },
-    /// A later version of the format.
+    /// It has a later version of the format.
     #[error("format version {found} is not supported")]
     Version {
         /// The version.
@@ -234,7 +234,7 @@ mod tests {
         );
     }
 
-    /// What the chain takes for a record, the reader of records takes for one.
+    /// Every line that the chain accepts the reader of records accepts, too, and no other.
     #[test]
     fn a_line_is_a_record_to_every_reader_or_to_none() {
         let nested = |depth: usize| format!("{}{}", "[".repeat(depth), "]".repeat(depth));
@@ -255,8 +255,8 @@ mod tests {
             ("18446744073709551616", true),
             (&long, true),
             (&format!("9{long}"), false),
-            // The record is the first of 127, an object or array around the
-            // value the second.
+            // The record is the first of 127 levels, an object or array around the value the
+            // second.
             (&nested(125), true),
             (&nested(126), false),
             (&objects(125), true),
@@ -279,7 +279,7 @@ mod tests {
         }
     }
 
-    /// Where `serde_json` has the feature `raw_value`, as it has here.
+    /// `serde_json` may have the feature `raw_value`, as it has here.
     #[test]
     fn a_key_of_the_parser_is_a_key_like_others() {
         let key = "$serde_json::private::RawValue";
@@ -293,7 +293,7 @@ mod tests {
         }
     }
 
-    /// A search through all keys for each one would take a minute.
+    /// Comparing each key with all others would take a minute.
     #[test]
     fn a_line_of_nothing_but_keys_is_read_at_once() {
         let members: String = (0..100_000).map(|key| format!("\"{key}\":1,")).collect();

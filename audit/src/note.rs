@@ -1,5 +1,4 @@
-//! Signed notes, as C2SP `signed-note` and `tlog-cosignature`
-//! have them: a text, a blank line, signature lines.
+//! Signed notes (C2SP `signed-note` and `tlog-cosignature`): a text, a blank line, signature lines.
 
 mod error;
 mod key;
@@ -12,7 +11,7 @@ use line::SignatureLine;
 pub use error::NoteError;
 pub use key::{PrivateKey, PublicKey, distinct, parse_keys};
 
-/// The longest note that is read, in bytes.
+/// Maximum length of a note, in bytes.
 pub const MAX_NOTE: usize = 64 * 1024;
 
 /// A text with signatures.
@@ -22,27 +21,26 @@ pub struct Note {
     lines: Vec<SignatureLine>,
 }
 
-/// Whose signatures a note bears.
+/// The verified signatures of a note.
 #[must_use]
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Signed {
     /// The log's key.
     pub by: PublicKey,
-    /// Witnesses whose keys are known, each with the time that it says, in
-    /// seconds since 1970.
+    /// Known witnesses that cosigned, each with its time in seconds since 1970.
     pub witnesses: Vec<(PublicKey, u64)>,
-    /// Witnesses whose keys are known and whose signatures are wrong.
+    /// Known witnesses with invalid signatures.
     pub wrong: Vec<PublicKey>,
-    /// Further signatures, which nobody could check.
+    /// Number of further signatures, by unknown keys.
     pub unknown: usize,
 }
 
 impl Note {
-    /// Reads a note.
+    /// Parses a note.
     ///
     /// # Errors
     ///
-    /// When it is none.
+    /// If it is not a note.
     pub fn parse(bytes: &[u8]) -> Result<Self, NoteError> {
         let text = str::from_utf8(bytes).map_err(|_utf8| NoteError::Note)?;
         let control = |c: char| c < ' ' && c != '\n';
@@ -58,28 +56,28 @@ impl Note {
         Ok(Self { text: format!("{body}\n"), lines })
     }
 
-    /// Puts a note together; `signatures` are lines with their newlines.
+    /// Assembles a note; `signatures` are lines with their newlines.
     ///
     /// # Errors
     ///
-    /// When that is no note.
+    /// If the result is not a note.
     pub fn assemble(text: &str, signatures: &str) -> Result<Self, NoteError> {
         Self::parse(format!("{text}\n{signatures}").as_bytes())
     }
 
-    /// What is signed, with its last newline.
+    /// Returns the signed text, with its last newline.
     pub fn text(&self) -> &str {
         &self.text
     }
 
-    /// Whose signatures it bears: one of `keys`, which is a log's, must have
-    /// signed it. Of several it is the one that the text's first line names, if
-    /// that is among them: the origin of a checkpoint.
+    /// Verifies the signatures: a log's key among `keys` must have signed it. Of several, the
+    /// result names the one that the text's first line names, if that is among them: the origin of
+    /// a checkpoint.
     ///
     /// # Errors
     ///
-    /// When none has, or when a log's signature by one of the keys is wrong. A witness's
-    /// is not the log's doing: it is in the answer.
+    /// If none signed it, or if a log's signature by one of the keys is invalid. An invalid
+    /// signature of a witness is not the log's fault: it is part of the result.
     pub fn verify(&self, keys: &[PublicKey]) -> Result<Signed, NoteError> {
         let mut by = None;
         let mut witnesses: Vec<(PublicKey, u64)> = Vec::new();
@@ -110,11 +108,11 @@ impl Note {
         Ok(Signed { by: by.ok_or(NoteError::Unsigned)?, witnesses, wrong, unknown })
     }
 
-    /// Whose right cosignatures among `witnesses` it bears, whoever else signed it.
+    /// Returns those of `witnesses` that cosigned it, irrespective of other signatures.
     ///
     /// # Errors
     ///
-    /// When one by a key of `witnesses` is wrong.
+    /// If a cosignature by one of `witnesses` is invalid.
     pub fn cosigners<'k>(
         &self,
         witnesses: &'k [PublicKey],
@@ -127,14 +125,13 @@ impl Note {
         Ok(cosigners)
     }
 
-    /// The same note with the cosignatures by `witnesses` of `other`, a note with the same
-    /// text, that it does not have; its own that are wrong are left out. How many are new
-    /// is the second part.
+    /// Adds the cosignatures by `witnesses` that `other`, a note with the same text, has in
+    /// addition, and removes invalid ones. Also returns the number of cosignatures added.
     ///
     /// # Errors
     ///
-    /// When `other` is another text, one of its cosignatures is wrong, or the note would
-    /// be none that can be read.
+    /// If `other` has a different text or an invalid cosignature, or if the result cannot be
+    /// parsed.
     pub fn cosigned(
         &self,
         other: &Self,
@@ -160,7 +157,7 @@ impl Note {
         Ok((Self::parse(cosigned.to_string().as_bytes())?, added))
     }
 
-    /// The signature lines that name one of `witnesses`, each with its key.
+    /// Returns the signature lines that name one of `witnesses`, each with its key.
     fn made_by<'n, 'k>(
         &'n self,
         witnesses: &'k [PublicKey],
@@ -229,8 +226,8 @@ mod tests {
         }
     }
 
-    /// Signatures that nobody checked were kept, one more than a note may have made it
-    /// unreadable, and a wrong one stayed beside the right one.
+    /// Unverified signatures were stored, of which one more than the maximum made a note
+    /// unreadable, and an invalid one remained beside the valid one.
     #[test]
     fn only_right_cosignatures_by_known_witnesses_are_added() {
         let key = PrivateKey::from_seed("example.com/log", [7; 32]).unwrap();
@@ -238,7 +235,7 @@ mod tests {
         let note = |more: &str| Note::assemble(text, &(key.sign(text) + more)).unwrap();
         let (witness, right) = cosign("witness.example", [9; 32], 1_700_000_000, text);
         let known = std::slice::from_ref(&witness);
-        // The time is another than the one that was signed.
+        // The time differs from the signed one.
         let wrong = cosign("witness.example", [9; 32], 1_700_000_000, "other\n1\nroot\n").1;
         let strangers: String =
             (0..98).map(|seed| cosign("stranger", [seed; 32], 7, text).1).collect();
@@ -254,11 +251,11 @@ mod tests {
         assert_eq!(alone.cosigned(&note(&right), &[]), Ok((alone.clone(), 0)));
         assert_eq!(alone.cosigned(&note(&wrong), known), Err(NoteError::Signature));
         assert_eq!(note(&wrong).cosigned(&note(&right), known), Ok((note(&right), 1)));
-        // The witness need not hand over what others signed.
+        // The witness need not return the signatures of others.
         let only = Note::assemble(text, &right).unwrap();
         assert_eq!(only.cosigners(known), Ok(vec![&witness]));
         assert_eq!(alone.cosigned(&only, known), Ok((note(&right), 1)));
-        // Never one that cannot be read again.
+        // The result can always be parsed again.
         let (other, more) = cosign("other", [8; 32], 7, text);
         let full = note(&(strangers + &right));
         assert_eq!(full.cosigned(&note(&more), &[witness.clone(), other]), Err(NoteError::Note));
@@ -266,7 +263,7 @@ mod tests {
         assert_eq!(alone.cosigned(&elsewhere, known), Err(NoteError::Signature));
     }
 
-    /// Two keys of one name and hash: the hash has 32 bits, so that trying finds them.
+    /// Two keys with equal name and hash: the hash has 32 bits, so they can be found by trying.
     const COLLIDING: [&str; 2] = [
         "n+79e788cf+ATRCZgYoi1eUUgP2bK3D7Khq2G+jOZjeiE0Wq8MnIFqB",
         "n+79e788cf+AeZQcAT5GmZ/kzQudhQmKuMM8Pa8uPW8amLB5wKa38CJ",

@@ -1,5 +1,5 @@
-//! Segments that were compressed with Zstandard (RFC 8878): the same lines in a
-//! file `seg-NNNNNN.jsonl.zst`, which readers see under the segment's own name.
+//! Segments compressed with Zstandard (RFC 8878): the same lines in a file `seg-NNNNNN.jsonl.zst`,
+//! which readers see under the segment's own name.
 
 use std::{
     error::Error,
@@ -12,11 +12,11 @@ use ruzstd::decoding::{FrameDecoder, StreamingDecoder};
 
 use crate::{FileEntry, MAX_SEGMENT, Segment};
 
-/// How the name of a compressed segment goes on.
+/// The suffix of a compressed segment's name.
 pub const PACKED: &str = ".zst";
 
-/// Bytes of the content that a frame may make its readers keep: what no level
-/// of `zstd` goes beyond unless it is told to.
+/// Maximum size in bytes of a frame's window, which readers hold in memory. No level of `zstd`
+/// exceeds it by default.
 const MOST_WINDOW: u64 = 128 << 20;
 
 /// A file of a log, opened to read.
@@ -24,16 +24,16 @@ pub struct LogFile(Storage);
 
 enum Storage {
     Plain(File),
-    // Large, and seldom there.
+    // Large and rare.
     Packed(Box<Packed>),
 }
 
-/// One frame and nothing else, whose content has the size that its header says
-/// and the checksum at its end, if there is one.
+/// A single frame. Its content must have the size in its header and the checksum at its end, if
+/// there is one.
 struct Packed {
     frame: StreamingDecoder<File, FrameDecoder>,
     size: u64,
-    /// Bytes of the content that were read.
+    /// Number of bytes of the content that were read.
     at: u64,
 }
 
@@ -41,7 +41,7 @@ fn damaged(what: impl fmt::Display) -> io::Error {
     io::Error::new(io::ErrorKind::InvalidData, format!("the compressed segment {what}"))
 }
 
-/// What the decoder says: that reading failed, or else that it is no frame.
+/// Translates an error of the decoder: an error of reading, or else that the frame is invalid.
 fn undecodable(error: &(dyn Error + 'static)) -> io::Error {
     let mut cause = Some(error);
     while let Some(error) = cause {
@@ -53,7 +53,7 @@ fn undecodable(error: &(dyn Error + 'static)) -> io::Error {
     damaged(format_args!("cannot be decoded: {error}"))
 }
 
-/// Refuses a segment that is longer than any can be, before it is read.
+/// Refuses a segment that exceeds the maximum length, before it is read.
 fn bounded(name: &str, length: u64) -> io::Result<()> {
     if length <= MAX_SEGMENT {
         return Ok(());
@@ -81,14 +81,14 @@ impl Packed {
             return if ended { Ok(0) } else { Err(damaged("ends before the size it says")) };
         }
         self.at += read as u64;
-        // Nobody who takes the size for the end reads what is behind it.
+        // A reader that stops at the size would not read what follows.
         if self.at >= self.size {
             self.end()?;
         }
         Ok(read)
     }
 
-    /// All of the content was read: nothing may follow.
+    /// Checks the end after all of the content: nothing may follow.
     fn end(&mut self) -> io::Result<()> {
         let more = self.frame.read(&mut [0]).map_err(|error| undecodable(&error))?;
         if self.at > self.size || more > 0 {
@@ -107,14 +107,13 @@ impl Packed {
 }
 
 impl LogFile {
-    /// Opens the file `name` by `open`, or, where a segment is not there, its
-    /// compressed form.
+    /// Opens the file `name` by `open` or, if it is a segment that does not exist, its compressed
+    /// form.
     ///
     /// # Errors
     ///
-    /// When neither can be opened; [`io::ErrorKind::InvalidData`] when the
-    /// compressed one is not a frame, which reading it says too, and when a
-    /// segment is longer than [`MAX_SEGMENT`].
+    /// If neither can be opened; [`io::ErrorKind::InvalidData`] if the compressed one is not a
+    /// frame, which reading it may report, too, or if a segment is longer than [`MAX_SEGMENT`].
     pub fn open(name: &str, open: impl Fn(&str) -> io::Result<File>) -> io::Result<Self> {
         match open(name) {
             Err(error)
@@ -146,7 +145,7 @@ impl Read for LogFile {
     }
 }
 
-/// A compressed file goes forward only, which is all that a full segment needs.
+/// A compressed file seeks forward only, which suffices for a full segment.
 impl Seek for LogFile {
     fn seek(&mut self, place: SeekFrom) -> io::Result<u64> {
         let at = match &mut self.0 {
@@ -164,7 +163,7 @@ impl Seek for LogFile {
     }
 }
 
-/// Bytes of the content of a compressed file, which its header must say.
+/// Returns the size of a compressed file's content, which its header must contain.
 fn content_size(mut file: impl Read) -> io::Result<u64> {
     let mut header = [0; 18];
     let mut read = 0;
@@ -175,8 +174,7 @@ fn content_size(mut file: impl Read) -> io::Result<u64> {
         }
     }
     let damaged = || damaged("is no frame that says its size and has a small window");
-    // RFC 8878, section 3.1.1.1: magic number, descriptor, window, dictionary,
-    // size.
+    // RFC 8878, section 3.1.1.1: magic number, descriptor, window, dictionary, size.
     let rest = header.strip_prefix(&[0x28, 0xb5, 0x2f, 0xfd]).ok_or_else(damaged)?;
     let (descriptor, rest) = rest.split_first().ok_or_else(damaged)?;
     let single = descriptor >> 5 & 1;
@@ -190,7 +188,7 @@ fn content_size(mut file: impl Read) -> io::Result<u64> {
     let bytes = bytes.ok_or_else(damaged)?;
     let size = bytes.iter().rev().fold(0_u64, |size, byte| size << 8 | u64::from(*byte));
     let size = if length == 2 { size + 256 } else { size };
-    // Section 3.1.1.1.2.
+    // RFC 8878, section 3.1.1.1.2.
     let window = match rest.first() {
         Some(byte) if single == 0 => {
             let base = 1 << (10 + (byte >> 3));
@@ -201,13 +199,12 @@ fn content_size(mut file: impl Read) -> io::Result<u64> {
     if window > MOST_WINDOW { Err(damaged()) } else { Ok(size) }
 }
 
-/// The entries with compressed segments under their own names. A file that is
-/// no compressed segment stays what it is; where both forms are there, a gate
-/// died between two steps, and the plain one counts.
+/// Lists compressed segments under their own names. A file that is not a compressed segment stays
+/// as it is. If both forms exist, a gateway died between two steps, and the plain one counts.
 ///
 /// # Errors
 ///
-/// When a file cannot be opened.
+/// If a file cannot be opened.
 pub fn unpacked(
     entries: Vec<FileEntry>,
     open: impl Fn(&str) -> io::Result<File>,

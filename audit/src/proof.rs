@@ -1,5 +1,5 @@
-//! Proof files: C2SP `tlog-proof` for a record, and for two sizes of the log
-//! what C2SP `tlog-witness` sends.
+//! Proof files: C2SP `tlog-proof` for a record, and for two sizes of the log the message of C2SP
+//! `tlog-witness`.
 
 use std::fmt;
 
@@ -7,24 +7,23 @@ use crate::{Checkpoint, Hash, MAX_LINE, Note, NoteError, base64, tree};
 
 /// The first line of the proof of a record.
 const HEADER: &str = "c2sp.org/tlog-proof@v1";
-/// The longest file that is read as a proof, in bytes: a record, hashes and a
-/// note.
+/// Maximum length of a proof file, in bytes: a record, hashes and a note.
 pub const MAX_PROOF: usize = 2 * MAX_LINE;
 
-/// A proof is none, or proves nothing.
+/// Reasons why a proof is invalid.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum ProofError {
-    /// Not a proof file.
+    /// It is not a proof file.
     #[error("the text is no proof")]
     Form,
     /// The record or the hashes do not lead to the checkpoint's root.
     #[error("the proof does not lead to the checkpoint's root")]
     Root,
-    /// The older checkpoint is not of the size that the proof starts from.
+    /// The older checkpoint does not have the size from which the proof starts.
     #[error("the proof starts from another size than the older checkpoint")]
     Size,
-    /// Something is wrong with the checkpoint.
+    /// The checkpoint is invalid.
     #[error(transparent)]
     Note(#[from] NoteError),
 }
@@ -32,7 +31,7 @@ pub enum ProofError {
 /// A proof with its checkpoint.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Proof {
-    /// What is proved.
+    /// The claim.
     pub claim: Claim,
     /// The hashes, in the order of RFC 6962.
     pub hashes: Vec<Hash>,
@@ -40,29 +39,29 @@ pub struct Proof {
     pub note: Note,
 }
 
-/// What a proof is of.
+/// Claims of proofs.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Claim {
     /// A record is in the log.
     Inclusion {
-        /// Its place.
+        /// Its index.
         index: u64,
         /// Its line without the newline.
         line: Option<Vec<u8>>,
     },
-    /// The log of so many records begins the checkpoint's.
+    /// The log of the old size is a prefix of the checkpoint's.
     Consistency {
-        /// How many.
+        /// The old number of records.
         old: u64,
     },
 }
 
 impl Proof {
-    /// Reads a proof file.
+    /// Parses a proof file.
     ///
     /// # Errors
     ///
-    /// When it is none.
+    /// If it is not a proof.
     pub fn parse(bytes: &[u8]) -> Result<Self, ProofError> {
         let text = str::from_utf8(bytes).map_err(|_utf8| ProofError::Form)?;
         let (head, note) = text.split_once("\n\n").ok_or(ProofError::Form)?;
@@ -97,21 +96,20 @@ impl Proof {
         Some(Claim::Inclusion { index, line })
     }
 
-    /// The checkpoint that it leads to; its signatures are not looked at.
+    /// Returns its checkpoint; signatures are not checked.
     ///
     /// # Errors
     ///
-    /// When it is none.
+    /// If the note is not a checkpoint.
     pub fn checkpoint(&self) -> Result<Checkpoint, ProofError> {
         Ok(Checkpoint::of(&self.note)?)
     }
 
-    /// Checks that a record with the leaf hash `leaf` is in the log where the
-    /// proof says.
+    /// Checks that a record with the leaf hash `leaf` is in the log at the claimed index.
     ///
     /// # Errors
     ///
-    /// When it does not prove that.
+    /// If the proof does not prove that.
     pub fn check_inclusion(&self, leaf: Hash) -> Result<(), ProofError> {
         let Claim::Inclusion { index, .. } = &self.claim else { return Err(ProofError::Form) };
         let checkpoint = self.checkpoint()?;
@@ -121,14 +119,13 @@ impl Proof {
         }
     }
 
-    /// Checks that the log of the checkpoint `older` begins that of the
-    /// proof's. Their origins, which are the names of the log's keys, may
-    /// differ: the key may have been changed since. Whoever calls has checked
-    /// that keys of the log signed both.
+    /// Checks that the log of the checkpoint `older` is a prefix of that of the proof's. Their
+    /// origins, which are the names of the log's keys, may differ, since the key may have been
+    /// replaced. The caller has checked that keys of the log signed both.
     ///
     /// # Errors
     ///
-    /// When it does not prove that.
+    /// If the proof does not prove that.
     pub fn check_consistency(&self, older: &Checkpoint) -> Result<(), ProofError> {
         let Claim::Consistency { old } = &self.claim else { return Err(ProofError::Form) };
         let newer = self.checkpoint()?;
@@ -141,7 +138,7 @@ impl Proof {
     }
 }
 
-/// The file.
+/// Formats the file.
 impl fmt::Display for Proof {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &self.claim {

@@ -1,4 +1,4 @@
-//! Reading records one after another, also while a gate appends more.
+//! A reader of records in order, also while a gateway appends more.
 
 use std::io::{self, BufRead, BufReader, Read, Seek, SeekFrom};
 
@@ -7,49 +7,49 @@ use crate::{AuditRecord, LineError, MAX_LINE, SEGMENT_RECORDS, Segment, Source};
 /// One line of the log.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Entry {
-    /// The segment that it is in.
+    /// The segment that contains it.
     pub segment: Segment,
-    /// Its line there, counted from 1.
+    /// Its line number there, counted from 1.
     pub line: u64,
     /// Its bytes without the newline.
     pub bytes: Vec<u8>,
 }
 
 impl Entry {
-    /// The record that it holds.
+    /// Parses the record.
     ///
     /// # Errors
     ///
-    /// When it holds none.
+    /// If the line is not a record.
     pub fn record(&self) -> Result<AuditRecord, LineError> {
         AuditRecord::parse(&self.bytes)
     }
 
-    /// The sequence number that belongs to its place.
+    /// Returns the sequence number of its position.
     pub fn seq(&self) -> u64 {
         self.segment.first().saturating_add(self.line - 1)
     }
 }
 
-/// Reads lines in the order of the log. Checks no links: [`crate::Verifier`]
-/// does. At the end of the log it yields nothing, and goes on when asked again
-/// after more was appended.
+/// A reader of lines in the order of the log. It checks no links, which [`crate::Verifier`] does.
+/// At the end of the log it returns nothing, and continues when called again after more was
+/// appended.
 pub struct Reader<'a, S: Source> {
     source: &'a S,
     file: Option<BufReader<S::File>>,
     segment: Segment,
-    /// Lines read of the segment.
+    /// Number of lines read of the segment.
     line: u64,
-    /// Where the next line begins.
+    /// Offset of the next line.
     offset: u64,
-    /// Lines to leave out before the first that is wanted.
+    /// Number of lines to skip before the first wanted one.
     skip: u64,
-    /// Whether a line was read.
+    /// True after a line was read.
     began: bool,
 }
 
 impl<'a, S: Source> Reader<'a, S> {
-    /// Reads from record `seq` on.
+    /// Starts at record `seq`.
     pub fn new(source: &'a S, seq: u64) -> Self {
         Self {
             source,
@@ -62,12 +62,12 @@ impl<'a, S: Source> Reader<'a, S> {
         }
     }
 
-    /// The next line; `None` at the end of the log. A last line without its
-    /// newline is not there yet.
+    /// Returns the next line; `None` at the end of the log. A last line without its newline does
+    /// not count yet.
     ///
     /// # Errors
     ///
-    /// When reading fails or a line is too long to be a record.
+    /// If reading fails or a line is too long to be a record.
     #[expect(clippy::should_implement_trait, reason = "not an iterator: goes on after `None`")]
     pub fn next(&mut self) -> io::Result<Option<Entry>> {
         loop {
@@ -86,8 +86,7 @@ impl<'a, S: Source> Reader<'a, S> {
         }
     }
 
-    /// Goes to the first segment that is there, when those before it were
-    /// removed.
+    /// Moves to the first segment that exists, if those before it were removed.
     fn pruned(&mut self) -> io::Result<bool> {
         if self.began {
             return Ok(false);
@@ -99,16 +98,15 @@ impl<'a, S: Source> Reader<'a, S> {
         Ok(true)
     }
 
-    /// Whether what was read of the segment is not all there any more: a recovery set a
-    /// part of it aside.
+    /// True if part of the bytes read from the segment no longer exists: a recovery set it aside.
     ///
     /// # Errors
     ///
-    /// When its length cannot be found out.
+    /// If the length of the segment cannot be determined.
     pub fn is_cut(&mut self) -> io::Result<bool> {
         let Some(file) = &mut self.file else { return Ok(false) };
         let length = match file.seek(SeekFrom::End(0)) {
-            // A compressed one is never written to.
+            // A compressed segment is never written to.
             Err(error) if error.kind() == io::ErrorKind::Unsupported => return Ok(false),
             length => length?,
         };
@@ -138,7 +136,7 @@ impl<'a, S: Source> Reader<'a, S> {
             let words = format!("line {} of `{}` is too long", self.line + 1, self.segment);
             return Err(io::Error::new(io::ErrorKind::InvalidData, words));
         }
-        // The rest of the line may come later, or be set aside by a recovery.
+        // The rest of the line may follow later, or a recovery may set it aside.
         file.seek(SeekFrom::Start(self.offset))?;
         Ok(None)
     }

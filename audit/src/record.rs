@@ -9,40 +9,40 @@ use serde_json::Value;
 
 use crate::{Hash, LineError, RecordView};
 
-/// What a record says.
+/// Kinds of records.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize)]
 #[serde(rename_all = "lowercase")]
 #[non_exhaustive]
 pub enum Kind {
-    /// A gate began to serve: enforcement, policy, configuration.
+    /// A gateway started: enforcement, policy, configuration.
     Start,
-    /// A request was decided and, unless it was denied or failed, answered;
-    /// nothing in the workspace changed.
+    /// A request was decided and, unless it was denied or failed, answered; nothing in the
+    /// workspace changed.
     Decision,
-    /// A change was decided and backed up and is about to be made.
+    /// A change was decided and backed up, and is about to be made.
     Intent,
-    /// What became of the intent `of`.
+    /// The outcome of the intent `of`.
     Outcome,
-    /// Something left behind by a crash was put right.
+    /// A state left by a crash was repaired.
     Recovered,
     /// A policy came into force.
     Policy,
-    /// A person answered a question.
+    /// A person replied to a question.
     Approval,
     /// A signed checkpoint was made.
     Checkpoint,
-    /// Old segments were removed; their roots stay.
+    /// Old segments were removed; their root hashes remain.
     Pruned,
-    /// A gate stopped in order.
+    /// A gateway stopped in order.
     Stop,
     /// A kind that this version does not know.
     Unknown,
 }
 
 impl Kind {
-    /// How many kinds there are, the unknown one among them.
+    /// The number of kinds, including the unknown one.
     pub(crate) const COUNT: usize = 11;
-    /// All of them, in their order.
+    /// All of them, in order.
     pub const ALL: [Self; Self::COUNT] = [
         Self::Start,
         Self::Decision,
@@ -57,8 +57,8 @@ impl Kind {
         Self::Unknown,
     ];
 
-    /// The word in records; `unknown`, which no record holds, for
-    /// [`Kind::Unknown`].
+    /// Returns the name in records; for [`Kind::Unknown`] it is `unknown`, which no record
+    /// contains.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Start => "start",
@@ -75,7 +75,7 @@ impl Kind {
         }
     }
 
-    /// The kind with this word, [`Kind::Unknown`] when there is none.
+    /// Returns the kind with this name, or [`Kind::Unknown`].
     pub fn from_word(word: &str) -> Self {
         match word {
             "start" => Self::Start,
@@ -99,33 +99,33 @@ impl fmt::Display for Kind {
     }
 }
 
-/// The content of a record before the chain gives it its place; every field is
-/// left out of the line when it does not apply.
+/// The content of a record without the fields that depend on its position. Fields that do not apply
+/// are omitted from the line.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Draft {
-    /// Random identifier of the gate process's lifetime, 32 hex digits.
+    /// Random ID of the gateway process's lifetime, 32 hex digits.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub boot: Option<String>,
-    /// The session that asked.
+    /// The session of the request.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub session: Option<String>,
     /// The agent's name.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub agent: Option<String>,
-    /// The operating system user on whose behalf the gate runs.
+    /// The system user that the gateway serves.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub user: Option<String>,
-    /// The door: `cli` or `acp`.
+    /// The transport: `cli`, `acp`, `mcp`, `mount`, `proxy`, ….
     #[serde(skip_serializing_if = "Option::is_none")]
     pub door: Option<String>,
     /// The operation: `read`, `write`, ….
     #[serde(skip_serializing_if = "Option::is_none")]
     pub op: Option<String>,
-    /// The path as it was asked for, relative to the workspace root.
+    /// The path in the request, relative to the workspace root.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub path: Option<String>,
-    /// The canonical path, when links made it another one.
+    /// The canonical path, if links made it a different one.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub resolved: Option<String>,
     /// The new path of a rename.
@@ -137,22 +137,22 @@ pub struct Draft {
     /// `allow`, `deny` or `ask`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub decision: Option<String>,
-    /// In observe mode: this would have been denied.
+    /// In observe mode: true if the policy denies it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub would_deny: Option<bool>,
-    /// The deciding rule's id.
+    /// The ID of the rule that decided.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub rule: Option<String>,
-    /// The policy file that holds the rule.
+    /// The policy file that contains the rule.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub policy: Option<String>,
-    /// SHA-256 of the policy in force, with all that it extends.
+    /// SHA-256 of the policy in force, with all files that it extends.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub policy_sha256: Option<String>,
     /// The rule's line in that file, counted from 1.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub line: Option<u64>,
-    /// Why, in words.
+    /// The reason, in words.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
     /// Bytes disclosed or stored.
@@ -164,27 +164,25 @@ pub struct Draft {
     /// SHA-256 of the content after.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub after: Option<Hash>,
-    /// The vault entry that keeps what was replaced.
+    /// The backup of the entry that was replaced.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub backup: Option<String>,
-    /// Where content came from or went to when that was not the disk:
-    /// `editor`.
+    /// The source or destination of content other than the disk: `editor`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub source: Option<String>,
-    /// Secrets found: rule id, line and salted hash of each.
+    /// Secrets found: rule ID, line and salted hash of each.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub findings: Option<Vec<Value>>,
-    /// Named numbers, such as how many entries a list disclosed.
+    /// Named numbers, such as that of the entries that a list disclosed.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub counts: Option<BTreeMap<String, u64>>,
-    /// Named facts that no other field has, such as the enforcement of a
-    /// `start` record.
+    /// Named facts for which there is no other field, such as the enforcement of a `start` record.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub facts: Option<BTreeMap<String, Value>>,
-    /// The sequence number of the intent that this record answers.
+    /// The sequence number of the intent that this record refers to.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub of: Option<u64>,
-    /// How it ended: `ok` or the kind of error.
+    /// The result: `ok` or the kind of error.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub result: Option<String>,
 }
@@ -194,13 +192,13 @@ pub struct Draft {
 pub struct AuditRecord {
     /// Version of the format: 1.
     pub v: u64,
-    /// Place in the chain, counted from 0.
+    /// Index in the chain, counted from 0.
     pub seq: u64,
-    /// What the record says.
+    /// The kind.
     pub kind: Kind,
-    /// When, RFC 3339 in UTC with microseconds.
+    /// The time, RFC 3339 in UTC with microseconds.
     pub t: String,
-    /// Everything that depends on the kind.
+    /// The fields that depend on the kind.
     #[serde(flatten)]
     pub draft: Draft,
     /// 128 random bits in hex, so that a leaf hash discloses no content.
@@ -210,12 +208,11 @@ pub struct AuditRecord {
 }
 
 impl AuditRecord {
-    /// The record that a line, without its newline, holds. Fields that this
-    /// version does not know are left out.
+    /// Parses a line without its newline. Fields that this version does not know are left out.
     ///
     /// # Errors
     ///
-    /// When the line is no record, see [`LineError`].
+    /// If the line is not a record, see [`LineError`].
     pub fn parse(line: &[u8]) -> Result<Self, LineError> {
         RecordView::parse(line).map(RecordView::into_record)
     }

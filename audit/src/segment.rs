@@ -1,40 +1,38 @@
-//! The files of a log: their names, how many records each holds, where the
-//! last one ends.
+//! The files of a log: their names, their numbers of records, and the end of the last one.
 
 use std::{
     fmt,
     io::{self, Read, Seek, SeekFrom},
 };
 
-/// Records in every segment but the last: 2^16, so that the Merkle root of a
-/// segment is a subtree of the root of the log (RFC 6962).
+/// Number of records in every segment but the last: 2^16, so that the Merkle root of a segment is a
+/// subtree of the root of the log (RFC 6962).
 pub const SEGMENT_RECORDS: u64 = 65_536;
 
-/// Bytes of the longest line, without its newline: 1 MiB.
+/// Maximum length of a line without its newline, in bytes: 1 MiB.
 pub const MAX_LINE: usize = 1 << 20;
 
-/// Bytes of the longest segment: as many longest lines, each with its newline.
-/// A file can say that it is longer without taking any room; none is read.
+/// Maximum length of a segment in bytes: the maximum number of longest lines, each with its
+/// newline. A sparse file can be longer; none is read.
 pub const MAX_SEGMENT: u64 = SEGMENT_RECORDS * (MAX_LINE as u64 + 1);
 
-/// Bytes of a segment that are no records, after which the rest of it is not read:
-/// a file can have more of them than anyone could read.
+/// Maximum number of bytes in a segment that are not records, after which the rest of it is not
+/// read: a file can have more of them than anyone could read.
 pub const MAX_JUNK: u64 = 64 << 20;
 
-/// The number of a segment, and through it its file name: `seg-000000.jsonl`,
-/// at least six digits.
+/// The number of a segment, which determines its file name: `seg-000000.jsonl`, at least six
+/// digits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Segment(pub u64);
 
 impl Segment {
-    /// The segment that holds record `seq`.
+    /// Returns the segment that contains record `seq`.
     pub fn of(seq: u64) -> Self {
         Self(seq / SEGMENT_RECORDS)
     }
 
-    /// The segment with this file name; `None` for any other name, also for
-    /// another spelling of the same number, and for a number past the last
-    /// record that can be.
+    /// Returns the segment with this file name. `None` for any other name, including another form
+    /// of the same number and a number past the last possible record.
     pub fn from_name(name: &str) -> Option<Self> {
         let digits = name.strip_prefix("seg-")?.strip_suffix(".jsonl")?;
         let segment = Self(digits.parse().ok()?);
@@ -42,12 +40,12 @@ impl Segment {
         (possible && segment.to_string() == name).then_some(segment)
     }
 
-    /// The first record's sequence number.
+    /// Returns the first record's sequence number.
     pub fn first(self) -> u64 {
         self.0.saturating_mul(SEGMENT_RECORDS)
     }
 
-    /// The next segment.
+    /// Returns the next segment.
     pub fn next(self) -> Self {
         Self(self.0.saturating_add(1))
     }
@@ -62,24 +60,24 @@ impl fmt::Display for Segment {
 /// The end of a segment.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Tail {
-    /// The last whole lines, as many as fit the window, each with its newline;
-    /// empty only when the segment holds no whole line.
+    /// The last complete lines, as many as fit the window, each with its newline; empty only if the
+    /// segment contains no complete line.
     pub lines: Vec<u8>,
     /// Offset of the byte after the last newline.
     pub end: u64,
-    /// Bytes after the last newline: not empty when a write was cut short.
+    /// Bytes after the last newline: not empty if a write was cut short.
     pub torn: Vec<u8>,
 }
 
 impl Tail {
-    /// Reads the end of the first `length` bytes of `file`: at least one whole
-    /// line and, when they are longer, lines of `window` bytes. Reads nothing
-    /// before offset `from`, where a line begins.
+    /// Reads the end of the first `length` bytes of `file`: the complete lines in the last `window`
+    /// bytes, or in more of them if these have none. Reads nothing before offset `from`, where a
+    /// line begins.
     ///
     /// # Errors
     ///
-    /// When reading fails, or when more than two longest lines of bytes hold
-    /// no whole line ([`io::ErrorKind::InvalidData`]).
+    /// If reading fails, or if more bytes than two lines of maximum length contain no complete line
+    /// ([`io::ErrorKind::InvalidData`]).
     pub fn read<F: Read + Seek>(
         file: &mut F,
         from: u64,
@@ -96,7 +94,7 @@ impl Tail {
             if bytes.len() as u64 != length.saturating_sub(start) {
                 return Err(io::ErrorKind::UnexpectedEof.into());
             }
-            // Where lines begin: at the start of the file, and after a newline.
+            // Lines begin at the start of the file and after newlines.
             let whole = if start == from {
                 Some(0)
             } else {
@@ -118,7 +116,7 @@ impl Tail {
         }
     }
 
-    /// The last whole line, without its newline.
+    /// Returns the last complete line, without its newline.
     pub fn last(&self) -> Option<&[u8]> {
         let lines = self.lines.strip_suffix(b"\n")?;
         lines.rsplit(|byte| *byte == b'\n').next()
@@ -138,7 +136,7 @@ mod tests {
             assert_eq!(Segment::from_name(other), None, "{other}");
         }
         assert_eq!(Segment::of(65_536), Segment(1));
-        // The last record that can be is in this one.
+        // This segment contains the last possible record.
         assert_eq!(Segment::from_name("seg-281474976710655.jsonl"), Some(Segment::of(u64::MAX)));
         assert_eq!(Segment::from_name("seg-281474976710656.jsonl"), None);
     }

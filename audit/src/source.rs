@@ -1,4 +1,4 @@
-//! Where a log comes from: a directory, or whatever a test or a server has.
+//! Sources of a log: a directory, or another implementation in tests and servers.
 #![expect(clippy::disallowed_methods, reason = "reads the log that the operator names")]
 
 use std::{
@@ -12,16 +12,16 @@ use crate::{
     packed::{self, LogFile},
 };
 
-/// `O_NONBLOCK`: the opening of a pipe does not wait for its other end.
+/// `O_NONBLOCK`: opening a pipe does not wait for its other end.
 #[cfg(unix)]
 const NONBLOCK: i32 = if cfg!(target_os = "linux") { 0o4000 } else { 4 };
 
-/// A file that stands in a log's directory.
+/// A file in a log's directory.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct FileEntry {
-    /// Its name; what is not UTF-8 in it is replaced.
+    /// Its name; bytes that are not UTF-8 are replaced.
     pub name: String,
-    /// Its bytes.
+    /// Its length in bytes.
     pub length: u64,
     /// True if it is a regular file.
     pub regular: bool,
@@ -29,40 +29,36 @@ pub struct FileEntry {
     pub directory: bool,
 }
 
-/// The files of a log, to read only.
+/// Read access to the files of a log.
 pub trait Source {
     /// An open file.
     type File: Read + Seek;
 
-    /// What the directory holds at one moment between two appends.
+    /// Lists the directory as it is at one moment between two appends.
     ///
     /// # Errors
     ///
-    /// When it cannot be read.
+    /// If it cannot be read.
     fn list(&self) -> io::Result<Vec<FileEntry>>;
 
-    /// The names in the directory of kept checkpoints; none when there is no
-    /// such directory.
+    /// Lists the names in the directory of stored checkpoints; none if there is no such directory.
     ///
     /// # Errors
     ///
-    /// When it cannot be read; [`io::ErrorKind::InvalidInput`] where something
-    /// else has its name.
+    /// If it cannot be read; [`io::ErrorKind::InvalidInput`] if it is not a directory.
     fn history(&self) -> io::Result<Vec<String>>;
 
-    /// Opens the file `name`; those of kept checkpoints are
-    /// `checkpoints/NAME`.
+    /// Opens the file `name`; those of stored checkpoints are `checkpoints/NAME`.
     ///
     /// # Errors
     ///
-    /// When it cannot be opened; [`io::ErrorKind::InvalidInput`] where it is no
-    /// regular file, [`io::ErrorKind::InvalidData`] where it is no compressed
-    /// segment, which reading it says too, or longer than a segment can be.
+    /// If it cannot be opened; [`io::ErrorKind::InvalidInput`] if it is not a regular file;
+    /// [`io::ErrorKind::InvalidData`] if it is not a valid compressed segment, which reading it may
+    /// report, too, or if it is longer than the maximum of a segment.
     fn open(&self, name: &str) -> io::Result<Self::File>;
 }
 
-/// What a source says where the name of the kept checkpoints' directory is that
-/// of something else.
+/// Returns the error of a source in which the directory of stored checkpoints is not a directory.
 pub fn no_history() -> io::Error {
     let words = format!("`{HISTORY}` is no directory");
     io::Error::new(io::ErrorKind::InvalidInput, words)
@@ -75,13 +71,13 @@ pub struct Directory {
 }
 
 impl Directory {
-    /// The log in the directory `path`.
+    /// Uses the log in the directory `path`.
     pub fn new(path: impl Into<PathBuf>) -> Self {
         Self { path: path.into() }
     }
 
-    /// Opens a regular file. Whoever writes to the directory may have put
-    /// something else there, on which opening or reading would never end.
+    /// Opens a regular file. A program that can write to the directory may have put something else
+    /// there, which would block opening or never end.
     fn file(&self, name: &str) -> io::Result<File> {
         let irregular = || {
             let words = format!("`{name}` is no regular file");
@@ -93,7 +89,7 @@ impl Directory {
         }
         let mut options = File::options();
         options.read(true);
-        // It may have been replaced since.
+        // The file may have been replaced since.
         #[cfg(unix)]
         std::os::unix::fs::OpenOptionsExt::custom_flags(&mut options, NONBLOCK);
         let file = options.open(path)?;
@@ -104,8 +100,8 @@ impl Directory {
 impl Source for Directory {
     type File = LogFile;
 
-    /// Waits for an append in progress to end, by the file lock that writers
-    /// hold (FORMAT.md, "Locking"); a copy of a log has no such file.
+    /// Waits for an append in progress to end, by the file lock of writers (FORMAT.md, "Locking").
+    /// A copy of a log has no such file.
     fn list(&self) -> io::Result<Vec<FileEntry>> {
         let _released_when_closed = match self.file("lock") {
             Ok(lock) => {
@@ -113,7 +109,7 @@ impl Source for Directory {
                 Some(lock)
             }
             Err(error) if error.kind() == io::ErrorKind::NotFound => None,
-            // No gate writes there; a verifier reports it.
+            // No gateway writes there; a verifier reports it.
             Err(error) if error.kind() == io::ErrorKind::InvalidInput => None,
             Err(error) => return Err(error),
         };
@@ -121,7 +117,7 @@ impl Source for Directory {
         for entry in fs::read_dir(&self.path)? {
             let entry = entry?;
             let meta = match entry.metadata() {
-                // A file that was being written has its name by now.
+                // A temporary file has been renamed since.
                 Err(error) if error.kind() == io::ErrorKind::NotFound => continue,
                 meta => meta?,
             };

@@ -1,24 +1,24 @@
 //! The time in records.
 
-/// RFC 3339 in UTC with microseconds, `2026-11-21T08:00:00.000000Z`, of a day that there
-/// was or will be: times compare as their texts do.
+/// A time in RFC 3339 in UTC with microseconds, `2026-11-21T08:00:00.000000Z`, of a valid date.
+/// Times compare as their texts do.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Time([u8; 27]);
 
 impl Time {
-    /// The time with this text.
+    /// Parses a time.
     pub(crate) fn new(text: &[u8]) -> Option<Self> {
         text.try_into().ok().filter(|text: &[u8; 27]| is_time(text)).map(Self)
     }
 
-    /// The text.
+    /// Returns the text.
     pub fn as_str(&self) -> &str {
-        // Only digits and punctuation are in it.
+        // The text contains only digits and punctuation.
         str::from_utf8(&self.0).unwrap_or_default()
     }
 }
 
-/// Whether a text is a time. The system's clock knows no leap seconds.
+/// True if a text is a time. The system's clock has no leap seconds.
 fn is_time(text: &[u8]) -> bool {
     const FORM: &[u8; 27] = b"0000-00-00T00:00:00.000000Z";
     let has_form = text.len() == FORM.len()
@@ -35,7 +35,7 @@ fn is_time(text: &[u8]) -> bool {
         && number(17..19) < 60
 }
 
-/// How many days the month has; none when there is no such month.
+/// Returns the number of days of the month; zero if there is no such month.
 fn days(year: u32, month: u32) -> u32 {
     let is_leap = year.is_multiple_of(4) && (!year.is_multiple_of(100) || year.is_multiple_of(400));
     match month {

@@ -1,17 +1,15 @@
-//! The Merkle tree over the records' leaf hashes (RFC 6962, section 2): its
-//! root, and the proofs that a record is in it and that one tree begins
-//! another.
+//! The Merkle tree over the records' leaf hashes (RFC 6962, section 2): its root hash, inclusion
+//! proofs and consistency proofs.
 //!
-//! Pure: hashes of subtrees come from the caller, who may have them in a file
-//! or make them of the log.
+//! Pure: hashes of subtrees come from the caller, from a file or computed from the log.
 
 use crate::{Hash, SEGMENT_RECORDS};
 
-/// Levels of the tree below the root of a whole segment.
+/// Levels of the tree below the root of a full segment.
 pub const SEGMENT_LEVEL: u32 = SEGMENT_RECORDS.trailing_zeros();
 
 impl Hash {
-    /// The hash of the tree of two subtrees: SHA-256 over a one byte and both.
+    /// Computes the hash of the tree of two subtrees: SHA-256 over a one byte and both.
     pub fn node(left: &Self, right: &Self) -> Self {
         let mut bytes = [1; 65];
         let (_, rest) = bytes.split_at_mut(1);
@@ -22,8 +20,8 @@ impl Hash {
     }
 }
 
-/// The right edge of a tree: the roots of the whole subtrees that it is made
-/// of, largest first. It is all that is needed to go on.
+/// The right edge of a tree: the roots of its complete subtrees, largest first. More leaves can be
+/// added with these alone.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Frontier {
     size: u64,
@@ -31,23 +29,22 @@ pub struct Frontier {
 }
 
 impl Frontier {
-    /// The edge of the tree of no leaves.
+    /// Returns the edge of the empty tree.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// The edge of a tree of `size` leaves; `None` when `hashes` are not as
-    /// many as it has.
+    /// Returns the edge of a tree of `size` leaves; `None` if the number of `hashes` is wrong.
     pub fn from_parts(size: u64, hashes: Vec<Hash>) -> Option<Self> {
         (hashes.len() == size.count_ones() as usize).then_some(Self { size, hashes })
     }
 
-    /// Leaves of the tree.
+    /// Returns the number of leaves.
     pub fn size(&self) -> u64 {
         self.size
     }
 
-    /// The roots of its whole subtrees, largest first.
+    /// Returns the roots of its complete subtrees, largest first.
     pub fn hashes(&self) -> &[Hash] {
         &self.hashes
     }
@@ -58,15 +55,15 @@ impl Frontier {
         let _fits = self.push_subtree(0, leaf);
     }
 
-    /// Adds a whole subtree of 2^`level` leaves; `false`, and nothing is added,
-    /// where no such subtree can be.
+    /// Adds a complete subtree of 2^`level` leaves. False, with nothing added, if no such subtree
+    /// fits there.
     #[must_use]
     pub fn push_subtree(&mut self, level: u32, root: Hash) -> bool {
         let fits = level < 64 && self.size.trailing_zeros() >= level;
         let size = 1_u64.checked_shl(level).and_then(|more| self.size.checked_add(more));
         let (true, Some(size)) = (fits, size) else { return false };
         let mut root = root;
-        // Each carry of the sum joins two subtrees of one size.
+        // Each carry of the sum joins two subtrees of equal size.
         let carries = (self.size >> level).trailing_ones();
         for _carry in 0..carries {
             let Some(left) = self.hashes.pop() else { return false };
@@ -77,7 +74,7 @@ impl Frontier {
         true
     }
 
-    /// The root of the tree.
+    /// Returns the root hash.
     pub fn root(&self) -> Hash {
         let mut hashes = self.hashes.iter().rev();
         match hashes.next() {
@@ -87,14 +84,14 @@ impl Frontier {
     }
 }
 
-/// The root of the tree over `leaves`.
+/// Computes the root hash over `leaves`.
 pub fn root_of(leaves: &[Hash]) -> Hash {
     let mut frontier = Frontier::new();
     leaves.iter().for_each(|leaf| frontier.push(*leaf));
     frontier.root()
 }
 
-/// A part of a tree: the leaves from `start` up to, without, `end`.
+/// A part of a tree: the leaves from `start` up to `end`, exclusive.
 #[derive(Debug, Clone, Copy)]
 struct Span {
     start: u64,
@@ -106,21 +103,21 @@ impl Span {
         self.end - self.start
     }
 
-    /// Where RFC 6962 splits it: the largest power of two below its length.
+    /// Splits it as RFC 6962 does: at the largest power of two below its length.
     fn split(self) -> (Self, Self) {
         let middle = self.start + self.len().div_ceil(2).next_power_of_two();
         (Self { end: middle, ..self }, Self { start: middle, ..self })
     }
 }
 
-/// Makes proofs. `subtree` gives the root of the whole subtree number `index`
-/// of 2^`level` leaves.
+/// A generator of proofs. `subtree` returns the root of the complete subtree number `index` of
+/// 2^`level` leaves.
 pub struct Prover<F> {
     subtree: F,
 }
 
 impl<E, F: FnMut(u32, u64) -> Result<Hash, E>> Prover<F> {
-    /// A prover of what `subtree` gives.
+    /// Makes a generator from the roots that `subtree` returns.
     pub fn new(subtree: F) -> Self {
         Self { subtree }
     }
@@ -134,7 +131,7 @@ impl<E, F: FnMut(u32, u64) -> Result<Hash, E>> Prover<F> {
         Ok(Hash::node(&self.root(left)?, &self.root(right)?))
     }
 
-    /// The root of the first `size` leaves, of which there is one at least.
+    /// Returns the root hash of the first `size` leaves, at least one.
     ///
     /// # Errors
     ///
@@ -143,8 +140,8 @@ impl<E, F: FnMut(u32, u64) -> Result<Hash, E>> Prover<F> {
         self.root(Span { start: 0, end: size.max(1) })
     }
 
-    /// The proof that leaf `index` is in the tree of `size` leaves, nearest
-    /// hash first (RFC 6962, section 2.1.1). `index` must be below `size`.
+    /// Returns the proof that leaf `index` is in the tree of `size` leaves, nearest hash first (RFC
+    /// 6962, section 2.1.1). `index` must be below `size`.
     ///
     /// # Errors
     ///
@@ -162,8 +159,8 @@ impl<E, F: FnMut(u32, u64) -> Result<Hash, E>> Prover<F> {
         Ok(proof)
     }
 
-    /// The proof that the tree of `old` leaves begins that of `new` ones
-    /// (RFC 6962, section 2.1.2). `old` must be above zero and not above `new`.
+    /// Returns the proof that the tree of `old` leaves is a prefix of that of `new` ones (RFC 6962,
+    /// section 2.1.2). `old` must be above zero and not above `new`.
     ///
     /// # Errors
     ///
@@ -171,7 +168,7 @@ impl<E, F: FnMut(u32, u64) -> Result<Hash, E>> Prover<F> {
     pub fn consistency(&mut self, old: u64, new: u64) -> Result<Vec<Hash>, E> {
         let mut proof = Vec::new();
         let mut span = Span { start: 0, end: new };
-        // Whether the verifier knows the root of what is left of the old tree.
+        // True while the verifier knows the root of the rest of the old tree.
         let mut known = true;
         while span.end > old {
             let (left, right) = span.split();
@@ -191,8 +188,8 @@ impl<E, F: FnMut(u32, u64) -> Result<Hash, E>> Prover<F> {
     }
 }
 
-/// The root of a tree of `size` leaves in which `leaf` is number `index`, as
-/// `proof` says; `None` when it is no proof of that.
+/// Computes the root hash of a tree of `size` leaves in which `leaf` is number `index`, according
+/// to `proof`; `None` if it cannot be a proof of that.
 pub fn root_from_inclusion(leaf: Hash, index: u64, size: u64, proof: &[Hash]) -> Option<Hash> {
     if index >= size {
         return None;
@@ -217,11 +214,11 @@ pub fn root_from_inclusion(leaf: Hash, index: u64, size: u64, proof: &[Hash]) ->
     (last == 0).then_some(root)
 }
 
-/// Whether `proof` shows that the tree of `old` leaves with the root
-/// `old_root` begins the tree of `new` leaves with the root `new_root`.
+/// True if `proof` shows that the tree of `old` leaves with the root `old_root` is a prefix of the
+/// tree of `new` leaves with the root `new_root`.
 pub fn is_consistent(old: u64, old_root: Hash, new: u64, new_root: Hash, proof: &[Hash]) -> bool {
     if old == 0 || old >= new {
-        // Every tree begins with the empty one and with itself.
+        // The empty tree is a prefix of every tree, and every tree of itself.
         let empty = old == 0 && old_root == Hash::of(b"");
         return proof.is_empty() && (empty || (old == new && old_root == new_root));
     }
@@ -271,7 +268,7 @@ mod tests {
 
     #[test]
     fn roots_of_rfc_6962_test_vectors() {
-        // Of the certificate transparency reference implementation.
+        // From the certificate transparency reference implementation.
         let hex = |text: &str| -> Vec<u8> {
             (0..text.len() / 2)
                 .map(|at| u8::from_str_radix(text.get(2 * at..2 * at + 2).unwrap(), 16).unwrap())

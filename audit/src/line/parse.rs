@@ -1,10 +1,10 @@
 //! The parser of a line.
 //!
-//! It reads the members of the record itself, since hashing is all that a verifier should
-//! wait for. A text with escapes and a value that is neither a text nor a plain number are
-//! given to `serde_json`. Every value is read to be kept, also those of fields that this
-//! version does not know: a line is a record to all readers or to none. It is read to its end
-//! whatever is wrong with a field, for of several faults FORMAT.md says which is reported.
+//! It reads the members of the record itself, so that a verifier's time is spent on hashing. Texts
+//! with escapes, and values that are neither a text nor a plain number, are passed to `serde_json`.
+//! Every value is fully read, even of fields that this version does not know: a line is a record to
+//! all readers or to none. A line with an invalid field is read to its end, since FORMAT.md defines
+//! which of several errors is reported.
 
 use std::{borrow::Cow, collections::BTreeSet};
 
@@ -14,15 +14,15 @@ use serde_json::Value;
 use super::{LineError, RecordView};
 use crate::{Hash, Kind, VERSION, json::Json, time::Time};
 
-/// Levels of objects and arrays within the record.
+/// Maximum levels of objects and arrays within the record.
 const MAX_DEPTH: usize = 126;
 
 impl<'a> RecordView<'a> {
-    /// Reads a line without its newline.
+    /// Parses a line without its newline.
     ///
     /// # Errors
     ///
-    /// When it is no record of this format, see [`LineError`].
+    /// If it is not a record of this format, see [`LineError`].
     pub fn parse(line: &'a [u8]) -> Result<Self, LineError> {
         let text = str::from_utf8(line).map_err(|_utf8| LineError::NotUtf8)?;
         if !(text.starts_with('{') && text.ends_with('}')) {
@@ -31,7 +31,7 @@ impl<'a> RecordView<'a> {
         let mut record = empty();
         let mut seen = Seen::default();
         Cursor { text, at: 1 }.members(&mut record, &mut seen)?;
-        // The order of FORMAT.md, section 8.
+        // The order is that of FORMAT.md, section 8.
         if let Some(error) = seen.twice {
             return Err(error);
         }
@@ -74,7 +74,7 @@ members! {
     Facts "facts", Of "of", Result "result", Nonce "nonce", Prev "prev",
 }
 
-/// A record without members.
+/// Returns a record without members.
 fn empty<'a>() -> RecordView<'a> {
     RecordView {
         seq: 0,
@@ -113,13 +113,13 @@ fn empty<'a>() -> RecordView<'a> {
     }
 }
 
-/// The members that have been read.
+/// The members that were read.
 #[derive(Default)]
 struct Seen<'a> {
     version: Option<u64>,
-    /// The first key that stands a second time.
+    /// The first duplicate key.
     twice: Option<LineError>,
-    /// The first field whose type or form is wrong.
+    /// The first field with an invalid type or form.
     wrong: Option<&'static str>,
     /// A bit for each of [`MEMBERS`].
     known: u64,
@@ -137,7 +137,7 @@ impl Seen<'_> {
     }
 }
 
-/// A place in a line.
+/// A position in a line.
 struct Cursor<'a> {
     text: &'a str,
     at: usize,
@@ -150,8 +150,8 @@ impl<'a> Cursor<'a> {
         record: &mut RecordView<'a>,
         seen: &mut Seen<'a>,
     ) -> Result<(), LineError> {
-        // Writers keep the order of the fields, so the next key is nearly always a little
-        // further in the table.
+        // Writers keep the order of the fields, so the next key is nearly always a little further
+        // in the table.
         let mut from = 0;
         if !self.skip(b'}') {
             loop {
@@ -192,7 +192,7 @@ impl<'a> Cursor<'a> {
         if self.at == self.text.len() { Ok(()) } else { Err(self.wrong()) }
     }
 
-    /// Reads the value of a field; `None` when its type or form is wrong.
+    /// Reads the value of a field; `None` if its type or form is invalid.
     fn value(
         &mut self,
         member: Member,
@@ -260,7 +260,7 @@ impl<'a> Cursor<'a> {
         Ok(Some(()))
     }
 
-    /// A text behind its first quote mark.
+    /// Reads a text after its opening quote mark.
     #[inline]
     fn text(&mut self) -> Result<Cow<'a, str>, LineError> {
         let (start, bytes) = (self.at, self.text.as_bytes());
@@ -270,12 +270,12 @@ impl<'a> Cursor<'a> {
             self.at += 1;
             return Ok(Cow::Borrowed(text));
         }
-        // Escapes, or a character that must be one, or no end.
+        // The text has escapes, a character that must be escaped, or no end.
         self.at = start - 1;
         self.read()?.map(Cow::Owned).ok_or_else(|| self.wrong())
     }
 
-    /// A text; `None` for another value.
+    /// Reads a text; `None` for any other value.
     #[inline]
     fn optional_text(&mut self) -> Result<Option<Cow<'a, str>>, LineError> {
         if self.skip(b'"') { self.text().map(Some) } else { self.json().map(|_other| None) }
@@ -302,7 +302,7 @@ impl<'a> Cursor<'a> {
         }
     }
 
-    /// A value of any type.
+    /// Reads a value of any type.
     fn json(&mut self) -> Result<Value, LineError> {
         match self.read()? {
             Some(Json(value)) if depth(&value) <= MAX_DEPTH => Ok(value),
@@ -310,7 +310,7 @@ impl<'a> Cursor<'a> {
         }
     }
 
-    /// A value of one type; `None` for another.
+    /// Reads a value of one type; `None` for any other.
     fn read<T: DeserializeOwned>(&mut self) -> Result<Option<T>, LineError> {
         let rest = self.text.get(self.at..).unwrap_or_default();
         let mut values = serde_json::Deserializer::from_str(rest).into_iter();
@@ -332,7 +332,7 @@ impl<'a> Cursor<'a> {
         }
     }
 
-    /// Goes past a byte and the white space before it, if it is there.
+    /// Skips a byte and the white space before it, if it is there.
     #[inline]
     fn skip(&mut self, byte: u8) -> bool {
         let text = self.text;
@@ -352,13 +352,13 @@ impl<'a> Cursor<'a> {
         if self.skip(byte) { Ok(()) } else { Err(self.wrong()) }
     }
 
-    /// The error that here is something else than JSON has.
+    /// Returns the error that the text at this position is not JSON.
     fn wrong(&self) -> LineError {
         LineError::Json { column: self.at + 1 }
     }
 }
 
-/// Levels of objects and arrays in a value, of which the parser bounds the number.
+/// Returns the levels of objects and arrays in a value, which the parser bounds.
 fn depth(value: &Value) -> usize {
     let below = match value {
         Value::Array(values) => values.iter().map(depth).max(),
@@ -368,12 +368,12 @@ fn depth(value: &Value) -> usize {
     below.unwrap_or(0) + 1
 }
 
-/// Whether a text is 32 lower-case hexadecimal digits.
+/// True if a text is 32 lower-case hexadecimal digits.
 fn is_nonce(text: &str) -> bool {
     text.len() == 32 && text.bytes().all(|b| matches!(b, b'0'..=b'9' | b'a'..=b'f'))
 }
 
-/// Where the first quote mark, backslash or control character is, eight bytes at a time.
+/// Finds the first quote mark, backslash or control character, eight bytes at a time.
 #[inline]
 fn special(bytes: &[u8]) -> usize {
     const ONES: u64 = u64::from_le_bytes([1; 8]);

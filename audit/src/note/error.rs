@@ -1,31 +1,31 @@
-//! Why a text is no note, no key or no signature.
+//! Errors of notes, keys and signatures.
 
-/// Why a text is no note, no key or no signature.
+/// Reasons why a text is not a note, a key or a signature.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum NoteError {
-    /// Not a signed note.
+    /// It is not a signed note.
     #[error("the text is no signed note")]
     Note,
-    /// Not a checkpoint in a note.
+    /// The note is not a checkpoint.
     #[error("the note is no checkpoint")]
     Checkpoint,
-    /// Not a public key, or of another kind.
+    /// It is not a public key of a known algorithm.
     #[error("expected a public key: NAME+HASH+BASE64, Ed25519")]
     PublicKey,
-    /// Not a private key.
+    /// It is not a private key.
     #[error("expected a private key: PRIVATE+KEY+NAME+HASH+BASE64, Ed25519")]
     PrivateKey,
-    /// A key's name has a blank or a plus in it, or is empty.
+    /// A key's name is empty, or contains a blank or a plus.
     #[error("a key's name must be a text without blanks and `+`")]
     Name,
-    /// No signature line says by which of two keys it is.
+    /// Two keys have the same name and hash, so signature lines do not tell them apart.
     #[error("two different keys have one name and one hash")]
     Ambiguous,
-    /// No signature is by a key that is known.
+    /// No signature is by a known key.
     #[error("no signature is by a known key")]
     Unsigned,
-    /// A signature by a known key is wrong.
+    /// A signature by a known key is invalid.
     #[error("a signature is wrong")]
     Signature,
 }

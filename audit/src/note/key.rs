@@ -13,11 +13,11 @@ use crate::base64;
 
 /// The algorithm byte of a log's own Ed25519 signature.
 const ED25519: u8 = 1;
-/// That of a witness's cosignature with the time in it.
+/// The algorithm byte of a witness's cosignature with its time.
 const COSIGNATURE: u8 = 4;
 
-/// The four bytes by which signature lines name a key: the beginning of a hash
-/// over its name, its algorithm and itself.
+/// Returns the four bytes by which signature lines name a key: the beginning of a hash over its
+/// name, its algorithm and itself.
 fn key_id(name: &str, algorithm: u8, key: &[u8]) -> u32 {
     let hash = Sha256::new()
         .chain_update(name.as_bytes())
@@ -36,12 +36,12 @@ pub struct PublicKey {
 }
 
 impl PublicKey {
-    /// The name; for a log also its origin.
+    /// Returns the name; for a log it is also the origin.
     pub fn name(&self) -> &str {
         &self.name
     }
 
-    /// Returns whether the key is a witness's.
+    /// True if the key is a witness's.
     pub fn is_witness(&self) -> bool {
         self.algorithm == COSIGNATURE
     }
@@ -50,13 +50,13 @@ impl PublicKey {
         key_id(&self.name, self.algorithm, self.key.as_bytes())
     }
 
-    /// Returns whether a signature line names this key.
+    /// True if a signature line names this key.
     pub(super) fn made(&self, line: &SignatureLine) -> bool {
         self.name == line.name && self.id() == line.id
     }
 
-    /// The time in a cosignature in seconds since 1970, nothing in a log's
-    /// own; an error when it is not over `text` by this key.
+    /// Verifies a signature. Returns the time of a cosignature in seconds since 1970, or `None` for
+    /// a log's own signature; an error if it is not over `text` by this key.
     pub(super) fn check(&self, line: &SignatureLine, text: &str) -> Result<Option<u64>, NoteError> {
         let verify = |message: &[u8], bytes: &[u8]| {
             let bytes: &[u8; 64] = bytes.try_into().map_err(|_length| NoteError::Signature)?;
@@ -90,7 +90,7 @@ impl FromStr for PublicKey {
             let bytes = base64::decode(key)?;
             let (algorithm, key) = bytes.split_first()?;
             let key = VerifyingKey::from_bytes(key.try_into().ok()?).ok()?;
-            // A point has one spelling (RFC 8032, section 5.1.3).
+            // A point has one canonical encoding (RFC 8032, section 5.1.3).
             let spelt = key.to_edwards().compress();
             if spelt.as_bytes() != key.as_bytes() {
                 return None;
@@ -103,12 +103,11 @@ impl FromStr for PublicKey {
     }
 }
 
-/// The keys in a file: one a line; empty lines and those that begin with `#`
-/// are left out.
+/// Parses the keys in a file: one per line; empty lines and those that begin with `#` are skipped.
 ///
 /// # Errors
 ///
-/// When a line is no key, none is there, or two of them are [`NoteError::Ambiguous`].
+/// If a line is not a key, if there is none, or if two of them are [`NoteError::Ambiguous`].
 pub fn parse_keys(text: &str) -> Result<Vec<PublicKey>, NoteError> {
     let trim = |line| str::trim_matches(line, [' ', '\t', '\r']);
     let lines = text.split('\n').map(trim).filter(|l| !l.is_empty() && !l.starts_with('#'));
@@ -120,7 +119,7 @@ pub fn parse_keys(text: &str) -> Result<Vec<PublicKey>, NoteError> {
 ///
 /// # Errors
 ///
-/// [`NoteError::Ambiguous`]: four bytes of hash are few enough to find a second key.
+/// [`NoteError::Ambiguous`]: with four bytes of hash, a second key with the same hash can be found.
 pub fn distinct(keys: &[PublicKey]) -> Result<(), NoteError> {
     let mut known = HashMap::new();
     for key in keys {
@@ -131,8 +130,7 @@ pub fn distinct(keys: &[PublicKey]) -> Result<(), NoteError> {
     Ok(())
 }
 
-/// A private key: `PRIVATE+KEY+NAME+HASH+BASE64`, as Go's `note` package keeps
-/// it.
+/// A private key: `PRIVATE+KEY+NAME+HASH+BASE64`, the format of Go's `note` package.
 #[derive(Clone)]
 pub struct PrivateKey {
     name: String,
@@ -146,11 +144,11 @@ impl fmt::Debug for PrivateKey {
 }
 
 impl PrivateKey {
-    /// The key that 32 random bytes make.
+    /// Makes the key of 32 random bytes.
     ///
     /// # Errors
     ///
-    /// When `name` cannot name a key.
+    /// If `name` is not valid for a key.
     pub fn from_seed(name: &str, seed: [u8; 32]) -> Result<Self, NoteError> {
         if !is_name(name) {
             return Err(NoteError::Name);
@@ -158,23 +156,23 @@ impl PrivateKey {
         Ok(Self { name: name.to_owned(), key: SigningKey::from_bytes(&seed) })
     }
 
-    /// Its public key.
+    /// Returns its public key.
     pub fn public(&self) -> PublicKey {
         PublicKey { name: self.name.clone(), algorithm: ED25519, key: self.key.verifying_key() }
     }
 
-    /// Its text, which is secret.
+    /// Returns its text, which is secret.
     pub fn to_secret(&self) -> String {
         let bytes = [&[ED25519], self.key.as_bytes().as_slice()].concat();
         let id = self.public().id();
         format!("PRIVATE+KEY+{}+{id:08x}+{}", self.name, base64::encode(&bytes))
     }
 
-    /// The key that a text is of.
+    /// Parses the text of a private key.
     ///
     /// # Errors
     ///
-    /// When it is none.
+    /// If it is not one.
     pub fn from_secret(text: &str) -> Result<Self, NoteError> {
         let parse = || {
             let mut parts = text.strip_prefix("PRIVATE+KEY+")?.splitn(3, '+');
@@ -187,7 +185,7 @@ impl PrivateKey {
         parse().ok_or(NoteError::PrivateKey)
     }
 
-    /// The signature line over `text`, with its newline.
+    /// Signs `text`; returns the signature line with its newline.
     pub fn sign(&self, text: &str) -> String {
         let signature = self.key.sign(text.as_bytes()).to_bytes();
         SignatureLine { name: self.name.clone(), id: self.public().id(), bytes: signature.to_vec() }
@@ -195,7 +193,7 @@ impl PrivateKey {
     }
 }
 
-/// A witness, as a test needs one.
+/// Makes a witness's key and cosignature for tests.
 #[cfg(test)]
 pub(crate) fn cosign(name: &str, seed: [u8; 32], time: u64, text: &str) -> (PublicKey, String) {
     let key = SigningKey::from_bytes(&seed);

@@ -1,11 +1,11 @@
-//! Signature lines: a dash, the key's name, and the key's id with the signature in base64.
+//! Signature lines: a dash, the key's name, and the key's ID with the signature in base64.
 
 use std::{fmt, str::FromStr};
 
 use super::error::NoteError;
 use crate::base64;
 
-/// How each signature line begins.
+/// The beginning of each signature line.
 const DASH: &str = "\u{2014} ";
 
 /// One signature of a note.
@@ -39,7 +39,7 @@ impl FromStr for SignatureLine {
     }
 }
 
-/// Returns whether `name` can name a key.
+/// True if `name` is valid for a key.
 pub(super) fn is_name(name: &str) -> bool {
     let wrong = |c: char| c.is_whitespace() || c.is_control() || c == '+';
     !name.is_empty() && !name.contains(wrong)

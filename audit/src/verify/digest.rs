@@ -1,57 +1,56 @@
-//! The part of a verification that needs no other lines: hashing and parsing,
-//! many lines at once, by as many threads as there are.
+//! The part of a verification that is independent for each line: hashing and parsing, on several
+//! threads.
 
 use std::collections::BTreeMap;
 
 use crate::{Hash, KEY_FACT, Kind, LineError, MAX_LINE, RecordView, UNSIGNED, time::Time};
 
-/// Whole lines, one after another. One byte of no meaning is in front of them.
+/// Complete lines in order. One byte without meaning precedes them.
 pub(super) struct Lines(pub(super) Vec<u8>);
 
-/// One line.
+/// The digest of one line.
 pub(super) struct Digest {
     pub(super) seq: u64,
     pub(super) kind: Kind,
-    /// When; nothing where the line is no record.
+    /// The time; `None` if the line is not a record.
     pub(super) t: Option<Time>,
     pub(super) of: Option<u64>,
     pub(super) leaf: Hash,
-    /// Whether `prev` is the leaf of the line before, in the same lines.
+    /// True if `prev` is the leaf hash of the line before, within these lines.
     pub(super) linked: bool,
     pub(super) state: State,
-    /// Bytes with the newline.
+    /// Length in bytes, with the newline.
     pub(super) length: u64,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum State {
     Record,
-    /// No record; why is among the errors.
+    /// Not a record; the errors contain the reason.
     Bad,
     Long,
 }
 
-/// What lines turned out to be.
+/// The digests of lines.
 #[derive(Default)]
 pub(super) struct Digests {
     pub(super) lines: Vec<Digest>,
-    /// By the number of the line in these.
+    /// The errors, by the position of the line among these.
     pub(super) errors: BTreeMap<usize, LineError>,
     pub(super) notices: BTreeMap<usize, Vec<Notice>>,
-    /// `prev` of the first line.
+    /// The `prev` of the first line.
     pub(super) first_prev: Option<Hash>,
-    /// Policies that were in force, with the first record of each in these
-    /// lines.
+    /// The policies that were in force, each with its first record in these lines.
     pub(super) policies: BTreeMap<Hash, u64>,
-    /// The first that is no hash: its beginning and the record.
+    /// The first policy that is not a hash: its beginning, and the record.
     pub(super) odd_policy: Option<(String, u64)>,
-    /// The lines' memory.
+    /// The memory of the lines.
     pub(super) buffer: Vec<u8>,
 }
 
 impl Digests {
-    /// Takes the policy that a record names. Texts that are no hash can be as
-    /// long and as many as lines: one is enough to know, and its beginning.
+    /// Adds the policy that a record names. Texts that are not a hash can be as long and as many as
+    /// lines: of these, the beginning of one is enough.
     fn policy(&mut self, text: &str, seq: u64) {
         match text.parse() {
             Ok(hash) => {
@@ -65,20 +64,20 @@ impl Digests {
     }
 }
 
-/// A record that says something of the log itself.
+/// A statement of a record about the log itself.
 pub(super) enum Notice {
-    /// A gate, with the hash of its `boot`, signs checkpoints with this key.
+    /// A gateway, by the hash of its `boot`, signs checkpoints with this key.
     Key(String, Option<Hash>),
-    /// A gate stopped in order.
+    /// A gateway stopped in order.
     Stop(Option<Hash>),
-    /// Segments before number `segments` were removed, or, in a `recovered`
-    /// record, are missing; the last record of them had the leaf hash `head`.
+    /// Segments before number `segments` were removed or, in a `recovered` record, are missing; the
+    /// last record of them had the leaf hash `head`.
     Pruned { segments: u64, head: Option<Hash> },
-    /// An operator had the log go on though no checkpoint of it is left.
+    /// An operator continued the log without any checkpoint.
     Unsigned,
 }
 
-/// Looks at every line.
+/// Hashes and parses every line.
 pub(super) fn digest(Lines(mut bytes): Lines) -> Digests {
     let mut digests =
         Digests { lines: Vec::with_capacity(bytes.len() / 400), ..Digests::default() };
@@ -88,8 +87,8 @@ pub(super) fn digest(Lines(mut bytes): Lines) -> Digests {
         && let Some(length) = memchr::memchr(b'\n', rest)
     {
         let number = digests.lines.len();
-        // The byte in front, a newline that is done with, becomes the zero of
-        // the leaf hash.
+        // The byte in front, a newline that is no longer needed, becomes the zero byte of the leaf
+        // hash.
         if let Some(front) = bytes.get_mut(start - 1) {
             *front = 0;
         }
@@ -141,7 +140,7 @@ pub(super) fn digest(Lines(mut bytes): Lines) -> Digests {
     digests
 }
 
-/// What a record says of the log itself.
+/// Returns the statements of a record about the log itself.
 fn notices(record: &RecordView<'_>) -> Vec<Notice> {
     let gate = || record.boot().map(|boot| Hash::of(boot.as_bytes()));
     let mut notices = Vec::new();

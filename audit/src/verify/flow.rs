@@ -1,5 +1,5 @@
-//! Lines flow through threads and come back in their order, a bounded number
-//! of bytes at a time.
+//! Worker threads for lines: results come back in order, and a bounded number of bytes is in
+//! flight.
 
 use std::{
     collections::VecDeque,
@@ -11,9 +11,9 @@ use std::{
 use super::digest::{Digests, Lines, digest};
 use crate::{MAX_JUNK, MAX_LINE};
 
-/// Bytes that are read at once.
+/// Number of bytes that are read at once.
 pub(super) const PIECE: usize = 512 << 10;
-/// Pieces that each thread has before it.
+/// Maximum number of pieces that wait for each thread.
 const AHEAD: usize = 2;
 
 /// The threads.
@@ -29,7 +29,7 @@ impl Workers {
             let (give, given) = sync_channel::<Lines>(AHEAD);
             let (done, take) = sync_channel(AHEAD);
             scope.spawn(move || {
-                // Ends when the other side has hung up.
+                // The thread ends when the other side has dropped its channels.
                 given.into_iter().try_for_each(|lines| done.send(digest(lines)).map_err(drop))
             });
             (give, take)
@@ -37,7 +37,7 @@ impl Workers {
         Self { lanes: (0..count.max(1)).map(lane).collect(), given: 0, taken: 0 }
     }
 
-    /// Whether so much is under way that something must be taken first.
+    /// True if a result must be taken before more is given.
     pub(super) fn is_full(&self) -> bool {
         self.given - self.taken >= self.lanes.len() * AHEAD
     }
@@ -49,7 +49,7 @@ impl Workers {
         lane.0.send(lines).map_err(|_gone| io::ErrorKind::BrokenPipe.into())
     }
 
-    /// The first that was given and not taken.
+    /// Takes the oldest result.
     pub(super) fn take(&mut self) -> io::Result<Digests> {
         let count = self.lanes.len();
         let lane = self.lanes.get(self.taken % count).ok_or(io::ErrorKind::BrokenPipe)?;
@@ -58,27 +58,27 @@ impl Workers {
     }
 }
 
-/// What comes next in a segment.
+/// A piece of a segment.
 pub(super) enum Piece {
-    /// Whole lines.
+    /// Complete lines.
     Lines(Lines),
-    /// A line that is too long, and how many bytes it has with its newline. Past
-    /// [`MAX_JUNK`] nothing comes after it.
+    /// A line that is too long, by its length in bytes with the newline. Past [`MAX_JUNK`] nothing
+    /// follows it.
     Long(u64),
-    /// Bytes without a newline at the end.
+    /// Bytes without a newline at the end, by their number.
     Rest(u64),
-    /// What is left is not to be had: the file is no compressed segment.
+    /// The rest cannot be read: the file is not a valid compressed segment.
     Ruin(String),
 }
 
-/// Cuts a segment into pieces.
+/// A cutter of a segment into pieces.
 pub(super) struct Cutter<R> {
     file: R,
-    /// What was read of a line that is not whole yet.
+    /// The bytes of an incomplete line.
     carry: Vec<u8>,
     ended: bool,
     waiting: VecDeque<Piece>,
-    /// A buffer that is done with.
+    /// A buffer for reuse.
     spare: Vec<u8>,
 }
 
@@ -88,12 +88,12 @@ impl<R: Read> Cutter<R> {
         Self { file, carry, ended: false, waiting: VecDeque::new(), spare }
     }
 
-    /// Reads into `buffer` next: memory that is there costs less than new.
+    /// Provides the buffer for the next read: reuse costs less than allocation.
     pub(super) fn reuse(&mut self, buffer: Vec<u8>) {
         self.spare = buffer;
     }
 
-    /// The next piece; nothing at the end.
+    /// Returns the next piece; `None` at the end.
     pub(super) fn next(&mut self) -> io::Result<Option<Piece>> {
         while self.waiting.is_empty() && !self.ended {
             match self.read() {
@@ -134,7 +134,7 @@ impl<R: Read> Cutter<R> {
         Ok(())
     }
 
-    /// Leaves the rest of a line out, or where it does not end, of the segment.
+    /// Skips the rest of a line or, if it does not end, of the segment.
     fn long(&mut self) -> io::Result<()> {
         let mut length = self.carry.len() as u64;
         self.carry.clear();
@@ -156,7 +156,7 @@ impl<R: Read> Cutter<R> {
         }
     }
 
-    /// What came behind a long line may hold whole lines.
+    /// Queues the complete lines that follow a long line.
     fn lines_of_carry(&mut self) -> io::Result<()> {
         if let Some(last) = self.carry.iter().rposition(|byte| *byte == b'\n') {
             let rest = self.carry.split_off(last + 1);

@@ -1,5 +1,5 @@
-//! What the tree over the records must be, and at which sizes: checkpoints in
-//! the log's directory and from outside, and the kept roots of segments.
+//! The expected root hashes of the tree at certain sizes: checkpoints in the log's directory and
+//! from outside, and the stored roots of segments.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -13,33 +13,30 @@ use crate::{
     tree::{Frontier, SEGMENT_LEVEL},
 };
 
-/// Roots that are read: those of 2^36 records.
+/// Maximum number of stored roots: those of 2^36 records.
 const MOST_ROOTS: usize = 1 << 20;
 
-/// All of it. Read before the log's directory is listed, so that no checkpoint
-/// is of more records than are read.
+/// The expectations. They are read before the log's directory is listed, so that no checkpoint
+/// covers more records than are read.
 pub(super) struct Marks {
     keys: Vec<PublicKey>,
     witnesses: Vec<PublicKey>,
     pub(super) signed: SignedPart,
-    /// Sizes that the history has checkpoints of; none is in memory before it
-    /// is reached.
+    /// Sizes of the stored checkpoints; each is loaded only when it is reached.
     history: Vec<u64>,
     newest: Option<(Checkpoint, Signed)>,
     outside: BTreeMap<u64, Vec<Checkpoint>>,
     roots: Vec<Option<Hash>>,
-    /// What should stand in its place where another one is kept.
+    /// The correct roots of segments whose stored root is wrong.
     pub(super) wrong_roots: BTreeMap<u64, Hash>,
     tree: Frontier,
-    /// The largest size at which a checkpoint, of the log or from outside, was
-    /// right.
+    /// The largest size at which a checkpoint, of the log or from outside, was correct.
     right: u64,
-    /// No key was given, and none is in the log's directory.
+    /// True if no key was given, and none is in the log's directory.
     keyless: bool,
     pub(super) strangers: Vec<String>,
     faults: Vec<Damage>,
-    /// Witnesses whose signatures are wrong, each with the records that the checkpoint
-    /// is of.
+    /// Witnesses with invalid signatures, each with the size of the checkpoint.
     pub(super) wrong_witnesses: BTreeSet<(String, u64)>,
 }
 
@@ -47,8 +44,7 @@ fn fault(kind: DamageKind, file: &str, seq: Option<u64>, detail: String) -> Dama
     Damage { kind, segment: file.to_owned(), seq, line: None, detail }
 }
 
-/// A file that may be missing. What stands there and is no regular file is a
-/// fault of this kind, at record `seq`.
+/// Opens a file that may be missing. An irregular file is a fault of this kind, at record `seq`.
 fn opened<S: Source>(
     source: &S,
     name: &str,
@@ -88,8 +84,8 @@ impl Marks {
         witnesses: Vec<PublicKey>,
         outside: Vec<Checkpoint>,
     ) -> io::Result<Self> {
-        // Read in an order in which no checkpoint is of a key that is not read yet,
-        // and told in that of FORMAT.md.
+        // Keys are read after the list of checkpoints, so that none is by a key that is not read
+        // yet. Faults are reported in the order of FORMAT.md.
         let (mut of_newest, mut of_history, mut faults) = (Vec::new(), Vec::new(), Vec::new());
         let newest = small(source, NEWEST, None, &mut of_newest)?;
         let (history, strangers) = kept(source, &mut of_history)?;
@@ -151,7 +147,7 @@ impl Marks {
         Ok(marks)
     }
 
-    /// Says once that the public key is missing, where it is.
+    /// Reports once that the public key is missing, if it is.
     fn need_key(&mut self, seq: Option<u64>, why: &str) {
         if std::mem::take(&mut self.keyless) {
             let detail = format!("{why}, but the log's public key is not there to check them with");
@@ -159,12 +155,12 @@ impl Marks {
         }
     }
 
-    /// What was found since it was last asked.
+    /// Takes the faults found since the last call.
     pub(super) fn faults(&mut self) -> Vec<Damage> {
         std::mem::take(&mut self.faults)
     }
 
-    /// Takes a key that a record names.
+    /// Checks a key that a record names.
     pub(super) fn key(&mut self, seq: u64, name: &str) {
         self.need_key(Some(seq), "records name a key for checkpoints");
         if !self.keys.iter().any(|key| key.to_string() == name) && !self.keys.is_empty() {
@@ -173,8 +169,7 @@ impl Marks {
         }
     }
 
-    /// Goes past segments of which only the roots are there; `false` when they
-    /// are not.
+    /// Skips segments of which only the roots are stored; false if they are not.
     pub(super) fn pruned<S: Source>(&mut self, source: &S, until: Segment) -> io::Result<bool> {
         let Some(roots) = usize::try_from(until.0).ok().and_then(|count| self.roots.get(..count))
         else {
@@ -186,7 +181,7 @@ impl Marks {
             .all(|root| root.is_some_and(|root| tree.push_subtree(SEGMENT_LEVEL, root)));
         if whole {
             self.tree = tree;
-            // What was signed of the middle of a segment cannot be checked.
+            // Checkpoints in the middle of a pruned segment cannot be checked.
             let size = self.tree.size();
             self.history.retain(|at| *at >= size);
             self.check(source)?;
@@ -194,7 +189,7 @@ impl Marks {
         Ok(whole)
     }
 
-    /// Takes the leaf of the next record.
+    /// Adds the leaf hash of the next record.
     pub(super) fn push<S: Source>(&mut self, source: &S, leaf: Hash) -> io::Result<()> {
         let before = self.tree.size();
         let full = before % (1 << SEGMENT_LEVEL) == (1 << SEGMENT_LEVEL) - 1;
@@ -220,11 +215,11 @@ impl Marks {
         Ok(())
     }
 
-    /// Checks what is said of the tree as it is now.
+    /// Checks the expectations for the tree's current size.
     pub(super) fn check<S: Source>(&mut self, source: &S) -> io::Result<()> {
         let (size, root) = (self.tree.size(), self.tree.root());
         let before = self.signed.checkpoints;
-        // None is left behind: it would hide all that come after it.
+        // A smaller size left in the list would hide all larger ones.
         while let Some(at) = self.history.pop_if(|at| *at <= size) {
             let name = format!("{HISTORY}/{at}");
             if let Some(bytes) = small(source, &name, at.checked_sub(1), &mut self.faults)?
@@ -254,7 +249,7 @@ impl Marks {
         Ok(())
     }
 
-    /// Whether a right checkpoint is of the first `records` records.
+    /// True if a correct checkpoint covers exactly the first `records` records.
     pub(super) fn bears_out(&self, records: u64) -> bool {
         records > 0 && self.right == records
     }
@@ -283,8 +278,8 @@ impl Marks {
         }
     }
 
-    /// The checkpoint in a file, if one of the keys signed it; `size` is what
-    /// the file's name says.
+    /// Parses the checkpoint in a file, if one of the keys signed it; `size` is that in the file's
+    /// name.
     fn open(
         &mut self,
         name: &str,
@@ -315,9 +310,9 @@ impl Marks {
             .ok()
     }
 
-    /// What is left when the log has ended after `records`, the first `pruned`
-    /// of which are gone. Returns the sizes of checkpoints from outside that
-    /// can therefore not be checked.
+    /// Reports the expectations that are left after the log has ended with `records`, of which the
+    /// first `pruned` are gone. Returns the sizes of checkpoints from outside that cannot be
+    /// checked for that reason.
     pub(super) fn finish(&mut self, records: u64, pruned: u64) -> Vec<u64> {
         let file = Segment::of(records).to_string();
         let mut missing: Vec<_> =
@@ -327,8 +322,8 @@ impl Marks {
         let mut outside = std::mem::take(&mut self.outside);
         let kept = outside.split_off(&pruned);
         missing.extend(kept.into_keys().map(|size| (size, "a checkpoint from outside")));
-        // What was not reached because of a damage is not missing.
-        // One more than a report has shows that there are more.
+        // Sizes that were not reached because of damage are not missing. One more damage than a
+        // report lists shows that there are more.
         let missing = missing.into_iter().filter(|(size, _)| *size > records);
         for (size, what) in missing.take(Report::MOST_DAMAGES + 1) {
             let detail = format!("the log ends after {records} records, but {what} is of {size}");
@@ -347,7 +342,7 @@ impl Marks {
     }
 }
 
-/// The sizes of kept checkpoints, largest first, and what else is among them.
+/// Returns the sizes of stored checkpoints, largest first, and the other names among them.
 fn kept<S: Source>(source: &S, faults: &mut Vec<Damage>) -> io::Result<(Vec<u64>, Vec<String>)> {
     let names = source.history().or_else(|error| {
         if error.kind() != io::ErrorKind::InvalidInput {
@@ -367,8 +362,8 @@ fn kept<S: Source>(source: &S, faults: &mut Vec<Damage>) -> io::Result<(Vec<u64>
     Ok((sizes, strangers))
 }
 
-/// The lines of the file of segments' roots; what is no root is unknown. Takes
-/// no more memory than so many, whatever the file holds.
+/// Reads the file of segments' roots; a line that is not a root counts as unknown. Memory is
+/// bounded by the maximum number, whatever the file contains.
 fn roots<S: Source>(source: &S, faults: &mut Vec<Damage>) -> io::Result<Vec<Option<Hash>>> {
     let Some(file) = opened(source, ROOTS, DamageKind::WrongRoot, None, faults)? else {
         return Ok(Vec::new());
@@ -383,7 +378,7 @@ fn roots<S: Source>(source: &S, faults: &mut Vec<Damage>) -> io::Result<Vec<Opti
         let text = str::from_utf8(line.strip_suffix(b"\n").unwrap_or(&line));
         roots.push(text.ok().and_then(|text| text.parse().ok()));
     }
-    // A last line may be half written.
+    // A last line may be incomplete.
     while roots.pop_if(|root| root.is_none()).is_some() {}
     Ok(roots)
 }

@@ -1,9 +1,9 @@
-//! The verifier: reads a log once, from the first byte to the last, and says
-//! whether it is one chain.
+//! The verifier: reads a log once, from the first byte to the last, and reports whether it is one
+//! chain.
 //!
-//! It trusts nothing that it reads and repairs nothing. What it cannot see is
-//! a log cut, or written anew, by someone who holds disk and key: only a head
-//! kept elsewhere shows that, see [`Verifier::expect`].
+//! It trusts nothing that it reads and repairs nothing. It cannot detect that someone who has the
+//! disk and the key cut the log or wrote it anew: only a head stored elsewhere shows that, see
+//! [`Verifier::expect`].
 
 mod digest;
 mod flow;
@@ -17,7 +17,7 @@ use crate::{Checkpoint, Hash, PublicKey, Source};
 pub use report::{Position, Progress, Report, SignedPart};
 use run::Run;
 
-/// Verifies a log, see the module.
+/// A verification of a log with its options, see the module.
 pub struct Verifier<'a, S> {
     source: &'a S,
     heads: BTreeMap<u64, Vec<Hash>>,
@@ -30,7 +30,7 @@ pub struct Verifier<'a, S> {
 }
 
 impl<'a, S: Source> Verifier<'a, S> {
-    /// A verifier of the log in `source`.
+    /// Makes a verifier of the log in `source`.
     pub fn new(source: &'a S) -> Self {
         Self {
             source,
@@ -44,64 +44,64 @@ impl<'a, S: Source> Verifier<'a, S> {
         }
     }
 
-    /// Goes on after however many damages until the chain breaks: for a repair,
-    /// which must know how far it is intact.
+    /// Continues after any number of damages until the chain breaks. A repair needs this, to know
+    /// how far the log is intact.
     #[must_use]
     pub fn thorough(mut self) -> Self {
         self.thorough = true;
         self
     }
 
-    /// Also demands that record `seq` has the leaf hash `leaf`, as a receipt
-    /// kept outside the log says. Of two that differ one is damage.
+    /// Requires that record `seq` has the leaf hash `leaf`, as in a receipt from outside the log.
+    /// If two receipts differ, that is damage.
     #[must_use]
     pub fn expect(mut self, seq: u64, leaf: Hash) -> Self {
         self.heads.entry(seq).or_default().push(leaf);
         self
     }
 
-    /// Also demands that the log goes on from `checkpoint`, which was kept
-    /// outside the log, and whose signature the caller has checked.
+    /// Requires that the log extends `checkpoint`, which was stored outside the log and whose
+    /// signature the caller has verified.
     #[must_use]
     pub fn expect_checkpoint(mut self, checkpoint: Checkpoint) -> Self {
         self.checkpoints.push(checkpoint);
         self
     }
 
-    /// Trusts `keys` instead of those that the log's directory names.
+    /// Trusts `keys` instead of those in the log's directory.
     #[must_use]
     pub fn trust(mut self, keys: Vec<PublicKey>) -> Self {
         self.keys = keys;
         self
     }
 
-    /// Checks the cosignatures of these witnesses.
+    /// Verifies the cosignatures of these witnesses.
     #[must_use]
     pub fn witnesses(mut self, keys: Vec<PublicKey>) -> Self {
         self.witnesses = keys;
         self
     }
 
-    /// Works with so many threads besides the caller's, instead of as many as
-    /// the machine has processors.
+    /// Uses this number of threads besides the caller's; the default is the number of processors,
+    /// at most 64.
     #[must_use]
     pub fn threads(mut self, threads: usize) -> Self {
         self.threads = threads;
         self
     }
 
-    /// Calls `progress` now and then.
+    /// Calls `progress` at intervals.
     #[must_use]
     pub fn progress(mut self, progress: impl FnMut(Progress) + 'a) -> Self {
         self.progress = Some(Box::new(progress));
         self
     }
 
-    /// Reads the log as it is at this moment, whatever is appended meanwhile.
+    /// Verifies the log as it is now, without records that are appended meanwhile.
     ///
     /// # Errors
     ///
-    /// When the log cannot be read. Damage is no error but in the report.
+    /// If the log cannot be read. Damage is not an error: it is in the report.
     pub fn run(self) -> io::Result<Report> {
         Run::run(self)
     }

@@ -1,5 +1,5 @@
-//! One verification: what was found of the lines, put together in the order of
-//! the log. Here is what is known meanwhile, and the order of steps.
+//! One verification, which combines the digests of lines in the order of the log. This file
+//! contains its state and the order of its steps.
 
 mod end;
 mod records;
@@ -18,76 +18,75 @@ use super::{
 };
 use crate::{Damage, DamageKind, Hash, Kind, Segment, Source, Warning, WarningKind, time::Time};
 
-/// A verification under way.
+/// A running verification.
 pub(super) struct Run<'a, S> {
     source: &'a S,
     report: Report,
     warnings: BTreeMap<WarningKind, Warning>,
     heads: BTreeMap<u64, Vec<Hash>>,
     progress: Option<Box<dyn FnMut(Progress) + 'a>>,
-    /// No number of damages ends it while the chain is intact.
+    /// True if no number of damages ends it while the chain is intact.
     thorough: bool,
     marks: Marks,
     total: u64,
-    /// The sequence number of the line to come.
+    /// The sequence number of the next line.
     expected: u64,
-    /// Its `prev`; unknown after some damages.
+    /// The expected `prev` of the next line; unknown after some damages.
     prev: Option<Hash>,
     open: BTreeSet<u64>,
     last_time: Option<Time>,
     kinds: [u64; Kind::COUNT],
-    /// The segment to come.
+    /// The next segment.
     next: Segment,
-    /// Segments that are not there and whose roots are, until a record says
-    /// that they were pruned.
+    /// Missing segments whose roots are stored, until a record accounts for them.
     pruned: Option<Pruned>,
-    /// A record says so, perhaps behind a damage.
+    /// True if a record accounts for them, perhaps after a damage.
     told_pruned: bool,
-    /// A record names the key with which checkpoints are signed.
+    /// True if a record names the key that signs checkpoints.
     names_key: bool,
-    /// Gates that named theirs, and of which none stopped in order yet, by the hashes
-    /// of their `boot`.
+    /// Gateways that named their keys, by the hash of their `boot`, until one of them stopped in
+    /// order.
     signing: BTreeSet<Option<Hash>>,
-    /// One of them stopped in order, which leaves a checkpoint.
+    /// True if one of them stopped in order, which leaves a checkpoint.
     stopped: bool,
-    /// A record names a policy by what is no hash.
+    /// True if a record names a policy by something else than a hash.
     odd_policy: bool,
     at: Place,
-    /// Where the chain was intact before its last record.
+    /// The end of the intact chain before its last record.
     before: Position,
-    /// A buffer that is done with.
+    /// A buffer for reuse.
     spare: Vec<u8>,
 }
 
 struct Pruned {
     until: Segment,
-    /// `prev` of the first record that is there.
+    /// The `prev` of the first existing record.
     head: Option<Hash>,
 }
 
-/// Where in a segment the verification is.
+/// The position of the verification in a segment.
 #[derive(Clone, Copy)]
 struct Place {
     segment: Segment,
     last: bool,
     line: u64,
     offset: u64,
-    /// Damages before it.
+    /// Number of damages before it.
     before: usize,
-    /// Nothing of the segment counts any more.
+    /// True if the rest of the segment is ignored.
     over: bool,
 }
 
-/// What comes next, in the order of the log.
+/// The next step, in the order of the log.
 enum Step {
     Enter(Segment, bool),
-    /// Lines that a thread looks at.
+    /// Lines that a thread processes.
     Lines,
     Long(u64),
     Rest(u64),
-    /// What is left of a segment of so many bytes cannot be read, and why.
+    /// The rest of a segment of this length cannot be read, with the reason.
     Ruin(u64, String),
-    /// The end of a segment of so many bytes.
+    /// The end of a segment of this length.
     Leave(u64),
 }
 
@@ -95,12 +94,12 @@ impl<'a, S: Source> Run<'a, S> {
     pub(super) fn run(verifier: Verifier<'a, S>) -> io::Result<Report> {
         let Verifier { source, heads, checkpoints, keys, witnesses, threads, thorough, progress } =
             verifier;
-        // Before the listing: see `Marks`.
+        // `Marks` must be read before the listing.
         let marks = Marks::read(source, keys, witnesses, checkpoints)?;
         let mut run = Self::new(source, heads, progress, marks);
         run.thorough = thorough;
         let segments = run.directory(source.list()?);
-        // Before the first record, too.
+        // Checkpoints of zero records are checked, too.
         run.marks.check(source)?;
         run.take_faults();
         let pieces = usize::try_from(run.total / flow::PIECE as u64).unwrap_or(usize::MAX);
@@ -168,8 +167,8 @@ impl<'a, S: Source> Run<'a, S> {
         }
     }
 
-    /// Reads all segments; the threads look at lines while this one puts
-    /// together what they found of earlier ones.
+    /// Reads all segments. The threads process lines while this one combines the results of earlier
+    /// ones.
     fn read(&mut self, segments: &BTreeMap<Segment, u64>, mut workers: Workers) -> io::Result<()> {
         let last = segments.keys().next_back().copied();
         let mut steps = VecDeque::new();
@@ -201,7 +200,7 @@ impl<'a, S: Source> Run<'a, S> {
                 if self.stopped() {
                     return Ok(());
                 }
-                // The rest does not count, however much it is.
+                // The rest is ignored, whatever its length.
                 if self.at.over && self.at.segment == *segment {
                     break;
                 }
@@ -247,7 +246,7 @@ impl<'a, S: Source> Run<'a, S> {
         });
     }
 
-    /// Damage after which the chain is no longer intact.
+    /// Reports damage after which the chain is no longer intact.
     fn broken(&mut self, kind: DamageKind, detail: String) {
         let name = self.at.segment.to_string();
         self.damage(kind, &name, Some((self.expected, self.at.line)), detail);

@@ -1,5 +1,5 @@
-//! What somebody who holds the disk can do to a log, and what shows it: a test
-//! for each row of the table in FORMAT.md, section 10.
+//! Attacks on a log by someone who has its disk, and how they are detected: a test for each row of
+//! the table in FORMAT.md, section 10.
 
 use portcullis_audit::{
     Checkpoint, Draft, Hash, Kind, Note, PublicKey, Report, SEGMENT_RECORDS, Verifier, tree,
@@ -17,12 +17,12 @@ fn verify(files: &Memory) -> Report {
     Verifier::new(files).run().unwrap()
 }
 
-/// With the public key from outside.
+/// Verifies with the public key from outside.
 fn verify_with_key(files: &Memory) -> Report {
     Verifier::new(files).trust(vec![key(1).public()]).run().unwrap()
 }
 
-/// With a checkpoint that was kept outside.
+/// Verifies with a checkpoint from outside.
 fn verify_with_head(files: &Memory, head: &Note) -> Report {
     let keys: Vec<PublicKey> = vec![key(1).public()];
     let _signed = head.verify(&keys).unwrap();
@@ -41,7 +41,7 @@ fn hidden(report: &Report) {
     assert!(report.is_valid(), "{report:#?}");
 }
 
-/// The same files with other lines.
+/// Returns the same files with other lines.
 fn with_lines(log: &Log, change: impl FnOnce(&mut Vec<Vec<u8>>)) -> Memory {
     let mut lines = log.lines();
     change(&mut lines);
@@ -50,7 +50,7 @@ fn with_lines(log: &Log, change: impl FnOnce(&mut Vec<Vec<u8>>)) -> Memory {
     files
 }
 
-/// The same records, but one, with whole links.
+/// Returns a log with the same records but one, with intact links.
 fn rechained() -> Log {
     let mut other = Log::default();
     other.start(&key(1));
@@ -62,7 +62,7 @@ fn rechained() -> Log {
     other
 }
 
-/// The checkpoints of `log` with the records of `other`.
+/// Returns the checkpoints of `log` with the records of `other`.
 fn under_checkpoints_of(log: &Log, other: &Log) -> Memory {
     let mut files = log.files.clone();
     files.0.insert(SEGMENT.to_owned(), other.files.0[SEGMENT].clone());
@@ -89,7 +89,7 @@ fn edit() {
         })
     };
     found(&verify(&edited(1)), "broken-link");
-    // The last record that a checkpoint covers, as the last of the log.
+    // The last record that a checkpoint covers is here the last of the log.
     let mut cut = edited(6);
     let end =
         cut.0[SEGMENT].iter().enumerate().filter(|(_, byte)| **byte == b'\n').nth(6).unwrap().0;
@@ -134,8 +134,8 @@ fn splice() {
     found(&verify(&files), "broken-link");
 }
 
-/// Forged segments 1 and on, whatever was before them, with a record that says
-/// that segment 0 was pruned.
+/// Forges segments 1 and later, without what preceded them, with a record that segment 0 was
+/// pruned.
 fn forged_pruned(root: Hash) -> Log {
     let mut log = Log::default();
     for _ in 0..SEGMENT_RECORDS {
@@ -149,7 +149,7 @@ fn forged_pruned(root: Hash) -> Log {
     log
 }
 
-/// The log before a prune of segment 0, and the same log after it.
+/// Returns the log before a prune of segment 0, and the same log after it.
 fn pruned() -> (Log, Log) {
     let mut log = Log::default();
     log.start(&key(1));
@@ -174,14 +174,14 @@ fn a_checkpoint_at_the_edge_of_what_was_pruned_hides_no_later_one() {
     let report = verify_with_key(&log.files);
     hidden(&report);
     assert_eq!((report.signed.checkpoints, report.warnings.len()), (2, 0), "{report:#?}");
-    // Everything that is left is written anew, and the newest checkpoint goes.
+    // All remaining records are written anew, and the newest checkpoint is removed.
     let mut forged = log.files.clone();
     let segment = forged.0.get_mut("seg-000001.jsonl").unwrap();
     let text = String::from_utf8(segment.clone()).unwrap();
     *segment = text.replacen("\"nonce\":\"0000", "\"nonce\":\"1111", 1).into_bytes();
     forged.0.remove("checkpoint");
     found(&verify_with_key(&forged), "wrong-root");
-    // The edge itself is checked against the roots that are kept.
+    // The checkpoint at the boundary is checked against the stored roots.
     let mut forged = log.files;
     forged.0.insert("roots".to_owned(), format!("{}\n", Hash::of(b"other")).into_bytes());
     let first = verify_with_key(&forged).damages.remove(0);
@@ -203,11 +203,11 @@ fn write_a_log_of_which_nothing_is_signed() {
     let mut files = log().files;
     files.0.retain(|name, _| !name.starts_with("checkpoint"));
     found(&verify_with_key(&files), "missing-checkpoint");
-    // Nor where the records do not name the key either.
+    // Records without a key do not change that.
     found(&verify_with_key(&Log::six().files), "missing-checkpoint");
     hidden(&verify(&Log::six().files));
     assert_eq!(verify(&Log::six().files).warnings, []);
-    // Names alone are no checkpoints.
+    // File names alone are not checkpoints.
     let mut empty = Memory::default();
     let report = verify_with_key(&empty);
     hidden(&report);
@@ -224,11 +224,11 @@ fn write_a_log_that_says_it_was_pruned() {
     let report = verify_with_head(&forged.files, &honest.head(7, &key(1)));
     let warning = &report.warnings[0];
     assert_eq!((warning.kind.as_str(), warning.seq), ("pruned-head", Some(6)), "{report:#?}");
-    // With the key, a log that nobody signed is none.
+    // If a key is given, a log without signatures is invalid.
     let checkpoint = Checkpoint::of(&honest.head(7, &key(1))).unwrap();
     let verifier = Verifier::new(&forged.files).trust(vec![key(1).public()]);
     found(&verifier.expect_checkpoint(checkpoint.clone()).run().unwrap(), "missing-checkpoint");
-    // Receipts are not matched, two that differ are damage, and so with checkpoints.
+    // Receipts are not matched; two that differ are damage. The same holds for checkpoints.
     let receipts = &honest.receipts;
     let verifier = Verifier::new(&forged.files).expect(1, receipts[1].leaf);
     let report = verifier.run().unwrap();
@@ -296,7 +296,7 @@ fn delete_a_segment() {
     let segment = files.0.remove(SEGMENT).unwrap();
     files.0.insert("seg-000001.jsonl".to_owned(), segment);
     found(&verify(&files), "missing-segment");
-    // Nor do roots alone say that it was pruned.
+    // Roots alone do not account for pruned segments.
     files.0.insert("roots".to_owned(), format!("{}\n", log().receipts[0].leaf).into_bytes());
     let report = verify(&files);
     assert!(report.damages.iter().any(|d| d.kind.as_str() == "missing-segment"), "{report:#?}");
@@ -360,7 +360,7 @@ fn change_or_remove_checkpoints() {
     hidden(&report);
     assert_eq!(report.warnings[0].kind.as_str(), "missing-checkpoint");
     found(&verify_with_key(&files), "missing-checkpoint");
-    // A gate that stopped in order left one.
+    // A gateway that stopped in order left one.
     let mut stopped = log();
     stopped.push(Kind::Stop, Draft::default());
     stopped.read("later");

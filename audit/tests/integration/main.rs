@@ -1,4 +1,4 @@
-//! The verifier over the committed vectors and over logs too large to commit.
+//! Tests of the verifier over the committed vectors and over logs too large to commit.
 
 #[cfg(test)]
 mod attacks;

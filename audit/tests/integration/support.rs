@@ -1,4 +1,4 @@
-//! Logs made in memory, always the same bytes.
+//! Logs made in memory, always with the same bytes.
 
 use std::{collections::BTreeMap, io};
 
@@ -36,13 +36,13 @@ impl Source for Memory {
     }
 }
 
-/// A log to which records are appended; times and nonces count up.
+/// A log under construction; times and nonces count up.
 #[derive(Default)]
 pub(crate) struct Log {
     pub(crate) chain: Chain,
     pub(crate) files: Memory,
     pub(crate) receipts: Vec<Receipt>,
-    /// Makes the nonces another log's.
+    /// Distinguishes the nonces from those of other logs.
     pub(crate) salt: u64,
 }
 
@@ -68,7 +68,7 @@ impl Log {
         receipt
     }
 
-    /// An allowed read.
+    /// Appends an allowed read.
     pub(crate) fn read(&mut self, path: &str) -> Receipt {
         self.push(
             Kind::Decision,
@@ -81,7 +81,7 @@ impl Log {
         )
     }
 
-    /// An intent and its outcome.
+    /// Appends an intent and its outcome.
     pub(crate) fn write(&mut self, path: &str) {
         let intent = self.push(
             Kind::Intent,
@@ -99,14 +99,14 @@ impl Log {
         self.push(kind, Draft { of: Some(of), result: Some("ok".to_owned()), ..Draft::default() })
     }
 
-    /// The lines of the first segment, without newlines.
+    /// Returns the lines of the first segment, without newlines.
     pub(crate) fn lines(&self) -> Vec<Vec<u8>> {
         let bytes = &self.files.0["seg-000000.jsonl"];
         let lines = bytes.strip_suffix(b"\n").unwrap().split(|byte| *byte == b'\n');
         lines.map(<[u8]>::to_vec).collect()
     }
 
-    /// Six records: start, a read, a write, a denied read, stop.
+    /// Makes a log of six records: start, a read, a write, a denied read, stop.
     pub(crate) fn six() -> Self {
         let mut log = Self::default();
         log.push(Kind::Start, Draft::default());
@@ -127,7 +127,7 @@ impl Log {
     }
 }
 
-/// A log of one segment with these lines.
+/// Makes a log of one segment with these lines.
 pub(crate) fn of_lines<L: AsRef<[u8]>>(lines: impl IntoIterator<Item = L>) -> Memory {
     let mut bytes = Vec::new();
     for line in lines {
@@ -137,13 +137,13 @@ pub(crate) fn of_lines<L: AsRef<[u8]>>(lines: impl IntoIterator<Item = L>) -> Me
     Memory([("seg-000000.jsonl".to_owned(), bytes)].into())
 }
 
-/// A key, always the same for one number.
+/// Returns a key, always the same for one number.
 pub(crate) fn key(number: u8) -> PrivateKey {
     PrivateKey::from_seed(&format!("example.com/log-{number}"), [number; 32]).unwrap()
 }
 
 impl Log {
-    /// The checkpoint of the first `size` records.
+    /// Makes the checkpoint of the first `size` records.
     pub(crate) fn head(&self, size: usize, key: &PrivateKey) -> Note {
         let leaves: Vec<Hash> = self.receipts[..size].iter().map(|receipt| receipt.leaf).collect();
         let origin = key.public().name().to_owned();
@@ -152,7 +152,7 @@ impl Log {
         Note::assemble(&text, &key.sign(&text)).unwrap()
     }
 
-    /// Signs all that is there, as a gate does.
+    /// Signs all records, as a gateway does.
     pub(crate) fn sign(&mut self, key: &PrivateKey) {
         let note = self.head(self.receipts.len(), key).to_string().into_bytes();
         self.files.0.insert(format!("checkpoints/{}", self.receipts.len()), note.clone());
@@ -160,14 +160,13 @@ impl Log {
         self.files.0.insert("key.vkey".to_owned(), format!("{}\n", key.public()).into_bytes());
     }
 
-    /// A `start` that names the key.
+    /// Appends a `start` that names the key.
     pub(crate) fn start(&mut self, key: &PrivateKey) {
         let facts = [(KEY_FACT.to_owned(), key.public().to_string().into())];
         self.push(Kind::Start, Draft { facts: Some(facts.into()), ..Draft::default() });
     }
 
-    /// Eight records, signed after four and after seven; the last one is
-    /// `last`.
+    /// Makes a log of eight records, signed after four and after seven; the last one is `last`.
     pub(crate) fn signed(number: u8, last: &str) -> Self {
         let key = key(number);
         let mut log = Self::default();

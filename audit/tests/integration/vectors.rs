@@ -1,6 +1,5 @@
-//! The committed vectors: they are what this code makes, and the verifier
-//! answers what their `expected.json` says. `PORTCULLIS_WRITE_VECTORS=1` writes
-//! them anew.
+//! The committed vectors: this code makes them, and the verifier's results are those of their
+//! `expected.json`. `PORTCULLIS_WRITE_VECTORS=1` writes them anew.
 #![expect(clippy::disallowed_methods, reason = "reads and writes the committed vectors")]
 
 use std::{collections::BTreeMap, fs, path::Path};
@@ -44,7 +43,7 @@ fn expected(vector: &Vector) -> Value {
     })
 }
 
-/// The files of a vector by their path in its directory.
+/// Returns the files of a vector by their path in its directory.
 fn rendered(vector: &Vector) -> BTreeMap<String, Vec<u8>> {
     let mut files: BTreeMap<_, _> =
         vector.files.0.iter().map(|(name, bytes)| (format!("log/{name}"), bytes.clone())).collect();
@@ -107,7 +106,7 @@ fn the_committed_vectors_are_current_and_verify_as_they_say() {
     }
 }
 
-/// A copy of the lines, changed.
+/// Returns the lines with a change.
 fn changed(change: impl FnOnce(&mut Vec<Vec<u8>>)) -> Memory {
     let mut lines = Log::six().lines();
     change(&mut lines);
@@ -120,7 +119,7 @@ fn replaced(line: &[u8], from: &str, to: &str) -> Vec<u8> {
     text.replacen(from, to, 1).into_bytes()
 }
 
-/// One record after which nothing follows, changed: its own link stays whole.
+/// Changes the last record, so that no link breaks.
 fn last(from: &str, to: &str) -> Memory {
     changed(|lines| {
         let line = lines.pop().unwrap();
@@ -219,7 +218,7 @@ fn good() -> Vec<Vector> {
         last("\"kind\":\"stop\"", &{
             let deep = format!("{}{}", "[".repeat(125), "]".repeat(125));
             let most = u64::MAX;
-            // The largest double, in full.
+            // The largest double, with all digits.
             let largest = format!("{:.0}", f64::MAX);
             format!(
                 "\"kind\":\"stop\",\"bytes\":{most},\"facts\":{{\"a\":{deep},\"[{{\\\"\":\"\\ud83d\\ude00\"}},\
@@ -480,23 +479,23 @@ fn lines() -> Vec<Vector> {
     ]
 }
 
-/// The name of a key that nobody holds.
+/// The name of a key without a known private key.
 const SMALL: &str = "portcullis/small";
-/// The neutral point as a key, and a signature (R is the base point, S is 1) that fits
-/// every text then.
+/// The neutral point as a key, and a signature (R is the base point, S is 1) that is then valid for
+/// every text.
 const SMALL_ORDER: (&str, &str) = (
     "portcullis/small+c2a904c1+AQEAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA",
     "wqkEwVhmZmZmZmZmZmZmZmZmZmZmZmZmZmZmZmZmZmZmZmZmAQAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA=",
 );
-/// The same point, its coordinate not reduced.
+/// The same point with a coordinate that is not reduced.
 const OTHER_SPELLING: &str =
     "portcullis/small+984d290d+Ae7///////////////////////////////////////9/";
 
-/// Checkpoints, by the keys that the log's directory names.
+/// Returns the vectors with checkpoints, by the keys that the log's directory names.
 fn signed() -> Vec<Vector> {
     let vector = |name, about, files: Memory| Vector { name, about, files, heads: Vec::new() };
     let log = || Log::signed(1, "last");
-    // A gate that signs ran from beginning to end; its checkpoints are gone.
+    // A gateway that signs started and stopped in order; its checkpoints are gone.
     let stopped = || {
         let mut log = Log::default();
         log.start(&key(1));
@@ -514,7 +513,7 @@ fn signed() -> Vec<Vector> {
         files.0.insert(name.to_owned(), bytes);
         files
     };
-    // The newest checkpoint with so many signatures, of more text than it needs.
+    // The newest checkpoint with this number of signatures and additional text.
     let note = |more: &str, signatures: usize| {
         let text = log().head(7, &key(1)).text().to_owned() + more;
         let lines = key(1).sign(&text) + &key(3).sign(&text).repeat(signatures - 1);

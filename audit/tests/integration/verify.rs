@@ -1,4 +1,4 @@
-//! What needs logs that are too large to commit.
+//! Tests with logs that are too large to commit.
 
 use std::{cell::RefCell, path::Path, process::Command};
 
@@ -17,7 +17,7 @@ fn damages(files: &Memory) -> Vec<String> {
     verify(files).damages.iter().map(ToString::to_string).collect()
 }
 
-/// FORMAT.md, "A long log": 65,538 records.
+/// Makes the log of 65,538 records of FORMAT.md, "A long log".
 fn long() -> Log {
     let mut log = Log::default();
     for _ in 0..SEGMENT_RECORDS + 2 {
@@ -112,8 +112,7 @@ fn a_line_that_never_ends_is_not_kept_in_memory() {
     );
 }
 
-/// A file that says that it has as much as takes an hour to read, or more than any
-/// segment.
+/// A sparse file may have as many bytes as take an hour to read, or more than any segment.
 #[test]
 fn a_segment_that_never_ends_is_left() {
     let sparse = |directory: &Path, name: &str, lines: &[u8], length: u64| {
@@ -138,7 +137,7 @@ fn a_segment_that_never_ends_is_left() {
     assert_eq!((report.intact.records, report.intact.offset), (6, lines.len() as u64));
     assert!(report.bytes < 1 << 30);
 
-    // Past the records that it can have.
+    // The file continues past the maximum number of records.
     let log = long().files.0.into_values().collect::<Vec<_>>().concat();
     for (length, kind, intact) in
         [(1 << 35, DamageKind::LongSegment, SEGMENT_RECORDS), (1 << 40, DamageKind::BadSegment, 0)]
@@ -179,7 +178,7 @@ fn policies_do_not_fill_the_memory() {
     let mut log = Log::default();
     let hash = |number: usize| Hash::of(&number.to_be_bytes()).to_string();
     let names = |name: String| Draft { policy_sha256: Some(name), ..Draft::default() };
-    // A `start` is read in another way than most records.
+    // A `start` is parsed differently from most records.
     log.push(Kind::Start, names("ż".repeat(1000)));
     for number in 0..Report::MOST_POLICIES - 1 {
         log.push(Kind::Decision, names(hash(number)));
@@ -248,7 +247,7 @@ fn a_reader_waits_for_the_rest_of_a_line() {
     }
 }
 
-/// The log with six records in a directory, where `change` did something.
+/// Verifies the log of six records in a directory after `change`.
 fn on_disk(change: impl FnOnce(&Path)) -> Report {
     let dir = tempfile::tempdir().unwrap();
     for (name, bytes) in &Log::six().files.0 {
@@ -311,8 +310,8 @@ fn roots_without_an_end_are_not_kept_in_memory() {
 /// The lower half of the lines' XXH64, by libxxhash.
 const SUM: u32 = 0x5e4a_d413;
 
-/// A frame of one block that is not compressed (RFC 8878), whose header says
-/// `size`, with `sum` at its end.
+/// Makes a frame of one uncompressed block (RFC 8878), with `size` in its header and `sum` at its
+/// end.
 fn frame(content: &[u8], size: u32, sum: Option<u32>) -> Vec<u8> {
     let descriptor = 0xa0 | u8::from(sum.is_some()) << 2;
     let block = u32::try_from(content.len()).unwrap() << 3 | 1;
@@ -340,7 +339,7 @@ fn a_compressed_segment_is_one_whole_frame_or_damage() {
         let report = packed(&right);
         assert!(report.is_valid() && report.records == 6, "{report:#?}");
     }
-    // A window of terabytes would have to be kept in memory.
+    // A window of terabytes would have to be held in memory.
     let mut wide = whole.clone();
     wide[4] = 0x80;
     wide.insert(5, 0xff);

@@ -1,10 +1,10 @@
-//! The end: what was to be expected and did not come, and the report.
+//! The end of a verification: expectations that were not met, and the report.
 
 use super::{super::Report, Pruned, Run};
 use crate::{DamageKind, Kind, NEWEST, Segment, Source, WarningKind};
 
 impl<S: Source> Run<'_, S> {
-    /// Says of receipts whose records were not met why.
+    /// Reports receipts whose records were not found.
     fn left_heads(&mut self) {
         let name = Segment::of(self.expected).to_string();
         for (seq, heads) in std::mem::take(&mut self.heads) {
@@ -26,8 +26,8 @@ impl<S: Source> Run<'_, S> {
         }
     }
 
-    /// Says that no signature was found right though one is to be expected: a key
-    /// was given, or a gate that signs stopped in order.
+    /// Reports that no signature is valid although one is expected: a key was given, or a gateway
+    /// that signs stopped in order.
     fn unsigned(&mut self) {
         let (given, checked) = (self.marks.signed.given, self.marks.signed.checkpoints);
         self.report.unsigned = checked == 0 && self.stopped;

@@ -1,5 +1,4 @@
-//! Records, one after the other: their numbers, their links, and what they say of
-//! others.
+//! Records in order: their numbers, their links, and their references to others.
 
 use std::io;
 
@@ -52,7 +51,7 @@ impl<S: Source> Run<'_, S> {
         Ok(())
     }
 
-    /// Notes the policies that lines name, as many as the report has room for.
+    /// Adds the policies that lines name to the report, up to the maximum.
     fn policies(&mut self, digests: &mut Digests) {
         let odd =
             digests.odd_policy.take().filter(|_| !std::mem::replace(&mut self.odd_policy, true));
@@ -67,7 +66,7 @@ impl<S: Source> Run<'_, S> {
         }
     }
 
-    /// Notes where a gate that leaves a checkpoint stopped.
+    /// Tracks the stops of gateways that leave checkpoints.
     fn ended(&mut self, notice: &Notice) {
         match notice {
             Notice::Key(_, gate) if !self.stopped => drop(self.signing.insert(*gate)),
@@ -91,14 +90,14 @@ impl<S: Source> Run<'_, S> {
                 self.marks.key(digest.seq, key);
             }
             Notice::Pruned { segments, head } => {
-                // Where a prune was cut short, less is gone than it says.
+                // If a prune was interrupted, fewer segments are gone than its record says.
                 let tells = self.pruned.as_ref().is_some_and(|pruned| {
                     *segments > pruned.until.0
                         || (*segments == pruned.until.0 && *head == pruned.head)
                 });
                 if tells {
                     self.told_pruned = true;
-                    // Behind a damage no record has the number that it says.
+                    // After a damage the expected number is not certain to be the record's.
                     if self.report.complete {
                         self.report.pruned_by.get_or_insert(self.expected);
                     }
@@ -158,7 +157,7 @@ impl<S: Source> Run<'_, S> {
         Ok(())
     }
 
-    /// Holds the receipts of record `seq` against it.
+    /// Compares the receipts of record `seq` with it.
     fn head(&mut self, seq: u64, leaf: Hash) {
         let Some(heads) = self.heads.remove(&seq) else { return };
         if let Some(head) = heads.iter().find(|head| **head != leaf) {
@@ -170,9 +169,8 @@ impl<S: Source> Run<'_, S> {
         }
     }
 
-    /// An outcome answers an earlier intent that nothing has answered yet, and
-    /// so does a recovery that names one. Only checked while no record is
-    /// known to be missing.
+    /// Checks that an outcome refers to an earlier intent without an outcome, and so a recovery
+    /// that names one. This is only checked while no record is known to be missing.
     fn reference(&mut self, digest: &Digest) {
         match (digest.kind, digest.of) {
             (Kind::Intent, _) => {

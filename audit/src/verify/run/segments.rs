@@ -1,5 +1,4 @@
-//! Segments: which there are, where each begins and ends, and what of them is no
-//! line.
+//! Segments: which exist, where each begins and ends, and their bytes that are not lines.
 
 use std::{collections::BTreeMap, io};
 
@@ -10,7 +9,7 @@ use crate::{
 };
 
 impl<S: Source> Run<'_, S> {
-    /// Sorts what stands in the directory; returns the segments.
+    /// Sorts the entries of the directory; returns the segments.
     pub(super) fn directory(&mut self, mut entries: Vec<FileEntry>) -> BTreeMap<Segment, u64> {
         let mut segments = BTreeMap::new();
         entries.sort();
@@ -24,8 +23,8 @@ impl<S: Source> Run<'_, S> {
                     let detail = "the segment is not a regular file".to_owned();
                     self.damage(DamageKind::UnexpectedFile, &name, None, detail);
                 }
-                // Where nobody can wait for an append to end, go on from a checkpoint, or set
-                // anything aside: no gate serves on it.
+                // A gateway does not serve such a log, since it could not wait for an append,
+                // continue from a checkpoint, or set bytes aside.
                 (None, "lock" | FRONTIER) if !regular => {
                     let detail = "it is not a regular file".to_owned();
                     self.damage(DamageKind::UnexpectedFile, &name, None, detail);
@@ -59,7 +58,7 @@ impl<S: Source> Run<'_, S> {
         segments
     }
 
-    /// Comes to the first line of `segment`.
+    /// Enters `segment` before its first line.
     pub(super) fn enter(&mut self, segment: Segment, last: bool) -> io::Result<()> {
         let missing = self.next;
         self.next = segment.next();
@@ -89,7 +88,7 @@ impl<S: Source> Run<'_, S> {
         Ok(())
     }
 
-    /// Comes to the end of the segment.
+    /// Leaves the segment after its end.
     pub(super) fn leave(&mut self, length: u64) -> io::Result<()> {
         let Place { segment, last, line, before, over, offset } = self.at;
         if offset != length && !over && !self.stopped() {
@@ -107,7 +106,7 @@ impl<S: Source> Run<'_, S> {
         Ok(())
     }
 
-    /// Comes to one more line; `false` when it is not looked at.
+    /// Counts one more line; false if it is ignored.
     pub(super) fn line(&mut self, length: u64) -> bool {
         self.at.offset += length;
         if self.at.over || self.stopped() {
@@ -144,7 +143,7 @@ impl<S: Source> Run<'_, S> {
         }
     }
 
-    /// Leaves the rest of a segment behind.
+    /// Skips the rest of a segment.
     pub(super) fn ruin(&mut self, length: u64, detail: String) {
         self.at.offset = length;
         if self.at.over || self.stopped() {
@@ -157,7 +156,7 @@ impl<S: Source> Run<'_, S> {
         self.report.complete = false;
     }
 
-    /// Leaves a line behind that is no record.
+    /// Skips a line that is not a record.
     pub(super) fn skip(&mut self, prev: Option<Hash>) {
         self.expected = self.expected.saturating_add(1);
         self.prev = prev;
