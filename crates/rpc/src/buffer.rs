@@ -1,27 +1,26 @@
-//! Buffers for input from peers. They grow as it arrives; where the system has no
-//! memory for more, the sender is refused and the process goes on.
+//! Buffers for input from peers. They grow as input arrives. If the system has no more memory, the
+//! sender is refused and the process continues.
 
 use std::hint::black_box;
 
-/// Up to this size a buffer just grows, in bytes.
+/// Size in bytes up to which a buffer grows without a check.
 const SMALL: usize = 16 << 10;
-/// What must stay free for everything else when a large buffer grows, in bytes: for
-/// most allocations there is no way to go on without. More than the 32 MiB up to
-/// which glibc changes how it allocates by what is freed (mallopt(3)).
+/// Bytes that must stay free for everything else when a large buffer grows: most allocations cannot
+/// fail gracefully. It exceeds the 32 MiB up to which glibc adapts its thresholds to freed sizes
+/// (mallopt(3)).
 const RESERVE: usize = 64 << 20;
 
-/// Reports if the system has memory for so many bytes and for everything else.
+/// True if the system has memory for this number of bytes and for everything else.
 pub fn is_free(bytes: usize) -> bool {
     let mut probe = Vec::<u8>::new();
     let is_free = probe.try_reserve_exact(bytes.saturating_add(RESERVE)).is_ok();
-    // Or it would be optimised away.
+    // The compiler would remove an unused probe.
     black_box(&probe);
     is_free
 }
 
-/// Makes room for `more` bytes in a buffer of at most `max` bytes; false where the
-/// system has no memory. The buffer at most doubles, so that an announced length
-/// takes nothing.
+/// Reserves `more` bytes in a buffer of at most `max` bytes; false if the system has no memory. The
+/// buffer at most doubles, so that an announced length alone allocates nothing.
 pub fn grow(buffer: &mut Vec<u8>, more: usize, max: usize) -> bool {
     if buffer.capacity().saturating_sub(buffer.len()) >= more {
         return true;

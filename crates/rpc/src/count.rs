@@ -1,11 +1,11 @@
-//! Whole numbers, however JSON writes them.
+//! Integers in any notation of JSON.
 
 use std::num::IntErrorKind;
 
 use serde_json::Number;
 
-/// A number from 0 on, if it is whole. JSON does not tell 3.0 from 3, and what is more
-/// than a count can be is more than there is of anything.
+/// Returns a non-negative integer, if the number is one. JSON does not distinguish 3.0 from 3; a
+/// number past the maximum of `u64` is returned as the maximum.
 pub fn count(number: &Number) -> Option<u64> {
     let float = || match format!("{}", number.as_f64()?).parse::<u64>() {
         Ok(count) => Some(count),

@@ -1,35 +1,35 @@
-//! The envelope of a line or message that is refused: its sender, or the one that
-//! waits for it, gets an error.
+//! The envelope of a refused message, which determines who gets the error: its sender, or the party
+//! that waits for the reply.
 
 use std::{borrow::Cow, fmt};
 
 use serde::de::{Deserializer as _, IgnoredAny, MapAccess, Visitor};
 use serde_json::value::RawValue;
 
-/// The envelope of a message, as far as it can be read.
+/// The envelope of a message, as far as it can be parsed.
 #[derive(Debug)]
 pub struct PartialEnvelope<'a> {
-    /// The key of the id.
+    /// The key of the ID.
     key: &'static str,
     id: Option<&'a RawValue>,
     ambiguous: bool,
-    /// It could be read to its end.
+    /// True if it was parsed to its end.
     pub is_complete: bool,
     /// The first `type`.
     pub kind: Option<&'a RawValue>,
-    /// It has a `method`, as requests have.
+    /// True if it has a `method`, as requests have.
     pub has_method: bool,
-    /// It has a `result` or an `error`, as replies have.
+    /// True if it has a `result` or an `error`, as replies have.
     pub has_outcome: bool,
 }
 
 impl<'a> PartialEnvelope<'a> {
-    /// Reads the first bytes of a JSON-RPC line.
+    /// Parses the first bytes of a JSON-RPC line.
     pub fn read(head: &'a [u8]) -> Self {
         Self::read_with("id", head)
     }
 
-    /// Reads the first bytes of a message that has its id under `key`.
+    /// Parses the first bytes of a message that has its ID under `key`.
     pub fn read_with(key: &'static str, head: &'a [u8]) -> Self {
         let mut envelope = Self {
             key,
@@ -40,20 +40,19 @@ impl<'a> PartialEnvelope<'a> {
             has_method: false,
             has_outcome: false,
         };
-        // An error where the line breaks off or goes wrong is expected; the
-        // members before it count.
+        // An error is expected where the head ends or is malformed; the members before it count.
         let mut reader = serde_json::Deserializer::from_slice(head);
         let read = reader.deserialize_map(&mut envelope).and_then(|()| reader.end());
         envelope.is_complete = read.is_ok();
         envelope
     }
 
-    /// True if there is an id of any kind.
+    /// True if there is an ID of any kind.
     pub fn has_id(&self) -> bool {
         self.id.is_some()
     }
 
-    /// The id, if there is no other one before the line goes wrong.
+    /// Returns the ID, if there is no second one before an error.
     pub fn id(&self) -> Option<&'a RawValue> {
         self.id.filter(|_| !self.ambiguous)
     }
@@ -70,7 +69,7 @@ impl<'de> Visitor<'de> for &mut PartialEnvelope<'de> {
         let mut last = None;
         loop {
             let key = members.next_key::<Cow<'_, str>>()?;
-            // Of a number with which a line breaks off the end may be missing.
+            // The digits of a number at the end of the head may be incomplete.
             self.id = self.id.or(last.take());
             match key.as_deref() {
                 Some(key) if key == self.key => {

@@ -1,17 +1,17 @@
-//! Framing: a byte stream becomes lines, in bounded memory.
+//! Framing: cuts a byte stream into lines, in bounded memory.
 //!
-//! Knows nothing of JSON. A line over the limit is discarded while it arrives;
-//! only its first bytes stay, which may have the id of a request.
+//! It does not interpret JSON. A line over the limit is discarded while it arrives; only its first
+//! bytes are stored, which may contain the ID of a request.
 
 use std::io::{BufRead as _, Read};
 
 use crate::buffer;
 
-/// Bytes that stay of a line over the limit.
+/// Maximum number of bytes that are stored of a line over the limit.
 const MAX_HEAD: usize = 64 * 1024;
-/// Room in a line for everything but content, in bytes.
+/// Maximum number of bytes of a line besides content.
 const ENVELOPE: usize = 1024 * 1024;
-/// Bytes of one read.
+/// Maximum number of bytes of one read.
 pub const CHUNK: usize = 64 * 1024;
 
 /// The input between two line ends.
@@ -31,15 +31,15 @@ pub enum Frame {
     },
     /// The stream ended in the middle of a line.
     Incomplete {
-        /// Its first bytes.
+        /// The first bytes of the line.
         head: Vec<u8>,
-        /// How many bytes of it arrived.
+        /// The number of bytes that arrived.
         length: usize,
     },
 }
 
 impl Frame {
-    /// A line that is given up: only its first bytes stay.
+    /// Makes the frame of a line that is given up, with its first bytes.
     pub fn given_up(mut line: Vec<u8>) -> Self {
         line.truncate(MAX_HEAD);
         line.shrink_to_fit();
@@ -54,15 +54,15 @@ fn skip(piece: &mut &[u8]) -> bool {
     skipped.checked_sub(1).and_then(|last| rest.get(last)) == Some(&b'\n')
 }
 
-/// The longest line, in bytes, that `content` bytes of file content can take:
-/// JSON escapes make a text six times longer at most.
+/// Returns the maximum length in bytes of a line with `content` bytes of file content: JSON escapes
+/// multiply the length of a text by at most six.
 pub fn line_for(content: u64) -> usize {
     let content = usize::try_from(content).unwrap_or(usize::MAX);
     content.saturating_mul(6).saturating_add(ENVELOPE)
 }
 
-/// Reads frames from `input` until it ends or fails. Memory never has a line
-/// longer than `limit` bytes.
+/// Reads frames from `input` until it ends or fails. No line longer than `limit` bytes is ever in
+/// memory.
 pub fn read(mut input: impl Read, limit: usize, mut deliver: impl FnMut(Frame)) {
     let mut framer = Framer::new(limit);
     let mut chunk = vec![0; CHUNK];
@@ -71,7 +71,7 @@ pub fn read(mut input: impl Read, limit: usize, mut deliver: impl FnMut(Frame)) 
             Ok(0) => break,
             Ok(count) => chunk.get(..count).unwrap_or_default(),
             Err(error) if error.kind() == std::io::ErrorKind::Interrupted => continue,
-            // A reset pipe is an end like any other; nobody began that line.
+            // A failed read ends the stream without an incomplete line.
             Err(_) => return,
         };
         while let Some(frame) = framer.next_frame(&mut piece) {
@@ -81,25 +81,25 @@ pub fn read(mut input: impl Read, limit: usize, mut deliver: impl FnMut(Frame)) 
     framer.end().map(deliver);
 }
 
-/// Makes frames of the pieces of a stream.
+/// A framer of the chunks of a stream.
 #[derive(Debug)]
 pub struct Framer {
     line: Vec<u8>,
     limit: usize,
-    /// The line is over the limit: only its first bytes are here.
+    /// True if the line is over the limit: only its first bytes are stored.
     is_long: bool,
-    /// The line was given up: its end makes no frame.
+    /// True if the line was given up: its end makes no frame.
     is_given_up: bool,
 }
 
 impl Framer {
-    /// A framer for lines of at most `limit` bytes.
+    /// Makes a framer for lines of at most `limit` bytes.
     pub fn new(limit: usize) -> Self {
         Self { line: Vec::new(), limit, is_long: false, is_given_up: false }
     }
 
-    /// Takes bytes off `piece` up to the end of a line; `None` when all are taken
-    /// and no line ended.
+    /// Consumes bytes of `piece` up to the end of a line; `None` if all are consumed and no line
+    /// ended.
     pub fn next_frame(&mut self, piece: &mut &[u8]) -> Option<Frame> {
         if self.is_given_up {
             self.is_given_up = !skip(piece);
@@ -112,7 +112,7 @@ impl Framer {
             if !buffer::grow(&mut self.line, room.min(piece.len()), self.limit.saturating_add(1)) {
                 return Some(self.give_up());
             }
-            // A slice is always read.
+            // Reading a slice cannot fail.
             let _ = piece.by_ref().take(room as u64).read_until(b'\n', &mut self.line);
             if self.line.last() == Some(&b'\n') {
                 self.line.pop();
@@ -128,7 +128,7 @@ impl Framer {
         if skip(piece) { Some(self.too_long()) } else { None }
     }
 
-    /// Bytes of the incomplete line.
+    /// Returns the length of the incomplete line.
     pub fn length(&self) -> usize {
         self.line.len()
     }
@@ -145,7 +145,7 @@ impl Framer {
         Frame::given_up(std::mem::take(&mut self.line))
     }
 
-    /// The incomplete line when the stream ends.
+    /// Returns the incomplete line at the end of the stream.
     pub fn end(mut self) -> Option<Frame> {
         match self.line.len() {
             _ if self.is_given_up => None,
@@ -176,7 +176,7 @@ mod tests {
         frames
     }
 
-    /// Gives its bytes in pieces of one size.
+    /// Returns its bytes in pieces of one size.
     struct Dribble<'a>(&'a [u8], usize);
 
     impl Read for Dribble<'_> {

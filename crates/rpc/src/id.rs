@@ -1,15 +1,15 @@
-//! Request ids.
+//! Request IDs.
 //!
-//! The schemas (ACP v1 and MCP, `RequestId`) allow null, 64-bit integers and strings.
-//! Null cannot be told from "no usable id", and a fraction or a larger number
-//! is read differently by different parsers, so those are refused.
+//! The schemas (ACP v1 and MCP, `RequestId`) allow null, 64-bit integers and strings. Null cannot
+//! be told from "no usable id", and parsers read fractions and larger numbers differently, so those
+//! are refused.
 
 use std::fmt;
 
 use serde::{Serialize, Serializer};
 use serde_json::value::RawValue;
 
-/// The id of a request. A number and a string of the same digits differ.
+/// The ID of a request. A number and a string of the same digits differ.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub enum Id {
     /// A 64-bit integer.
@@ -19,10 +19,10 @@ pub enum Id {
 }
 
 impl Id {
-    /// Longest string id in bytes.
+    /// Maximum length of a string ID in bytes.
     const MAX_TEXT: usize = 1024;
 
-    /// Reads an id from its JSON text; `None` when it is not usable.
+    /// Parses the JSON text of an ID; `None` if it is not usable.
     pub fn parse(raw: &RawValue) -> Option<Self> {
         let text = raw.get();
         if text.starts_with('"') {
@@ -30,7 +30,7 @@ impl Id {
             return (text.len() <= Self::MAX_TEXT).then_some(Self::Text(text));
         }
         let number: i64 = text.parse().ok()?;
-        // `-0` comes back as `0` from some peers and as `-0` from others.
+        // Some peers return `-0` as `0`, others as `-0`.
         (number.to_string() == text).then_some(Self::Number(number))
     }
 }

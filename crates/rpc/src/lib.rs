@@ -1,8 +1,8 @@
-//! Parts that all protocols share: framing, strict JSON, JSON-RPC messages,
-//! and bounds on queues and memory.
+//! Parts that all protocols share: framing, strict JSON, JSON-RPC messages, and bounds on queues
+//! and memory.
 //!
-//! Knows nothing of files, policies or any one protocol, and imports no other
-//! crate of the workspace.
+//! It is independent of files, policies and any single protocol, and imports no other crate of the
+//! workspace.
 
 pub mod buffer;
 pub mod count;
@@ -28,7 +28,7 @@ pub use object::{Object, folds_to};
 pub use queue::{BoundedQueue, Notify, Rejected};
 pub use strict_json::JsonError;
 
-/// Locks. A panic elsewhere leaves plain data behind the lock, which stays usable.
+/// Locks a mutex. The data is plain, so it is valid even after a panic of another holder.
 pub fn lock<T>(mutex: &std::sync::Mutex<T>) -> std::sync::MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
 }

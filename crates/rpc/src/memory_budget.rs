@@ -1,7 +1,7 @@
-//! A budget of memory, in bytes, for several parties.
+//! A memory budget, in bytes, for several parties.
 //!
-//! A party reserves bytes before it allocates them, and waits in line or is refused
-//! while the budget is used up. Dropping the reservation returns the bytes.
+//! A party reserves bytes before it allocates them, and is queued or refused while the budget is
+//! used up. Dropping the reservation returns the bytes.
 
 use std::{
     collections::{HashMap, VecDeque},
@@ -15,22 +15,22 @@ use std::{
 
 use crate::lock;
 
-/// A number of bytes. Clones share them.
+/// A budget of bytes. Clones share it.
 #[derive(Clone)]
 pub struct MemoryBudget(Arc<Inner>);
 
 struct Inner {
     total: usize,
-    /// The budget of which this one is a share; that one is no share itself.
+    /// The budget of which this one is a share; that one is not a share itself.
     parent: Option<MemoryBudget>,
     state: Mutex<BudgetState>,
 }
 
 #[derive(Default)]
 struct BudgetState {
-    /// More than the total while the budget is overdrawn.
+    /// The bytes in use; more than the total while the budget is overdrawn.
     used: usize,
-    /// Oldest first.
+    /// The waiting reservations, oldest first.
     waiting: VecDeque<Waiting>,
     next: u64,
 }
@@ -42,7 +42,7 @@ struct Waiting {
     waker: Waker,
 }
 
-/// Reserved bytes, returned when dropped.
+/// Reserved bytes, which are returned when it is dropped.
 #[derive(Debug)]
 pub struct Reservation {
     budget: MemoryBudget,
@@ -52,7 +52,7 @@ pub struct Reservation {
 }
 
 impl MemoryBudget {
-    /// A budget of `total` bytes.
+    /// Makes a budget of `total` bytes.
     pub fn new(total: usize) -> Self {
         Self::with(total, None)
     }
@@ -61,16 +61,16 @@ impl MemoryBudget {
         Self(Arc::new(Inner { total, parent, state: Mutex::default() }))
     }
 
-    /// A reservation of nothing, which may grow.
+    /// Returns a reservation of no bytes, which may grow.
     pub fn empty(&self) -> Reservation {
         let parent = self.0.parent.as_ref().map(|parent| Box::new(parent.empty()));
         Reservation { budget: self.clone(), bytes: 0, parent }
     }
 
-    /// Reserves bytes, or all that the budget has if that is less, in line behind
-    /// earlier reservations. Dropping the future gives up the place in line.
+    /// Reserves bytes, or the total if that is less, after earlier reservations. Dropping the
+    /// future gives up the position in the queue.
     pub async fn reserve(&self, bytes: usize) -> Reservation {
-        // In this order: an owner that waits for its own share keeps nobody else waiting.
+        // With this order, an owner that waits for its own share does not block others.
         let mut reservation = self.reserve_own(bytes).await;
         if let Some(parent) = &self.0.parent {
             reservation.parent = Some(Box::new(parent.reserve_own(bytes).await));
@@ -85,8 +85,8 @@ impl MemoryBudget {
         Reservation { budget: self.clone(), bytes, parent: None }
     }
 
-    /// Charges bytes that are allocated already, even beyond the budget; later
-    /// reservations wait until they are returned.
+    /// Charges bytes that are allocated already, even beyond the budget; later reservations wait
+    /// until they are returned.
     pub fn overdraw(&self, bytes: usize) -> Reservation {
         let mut state = lock(&self.0.state);
         state.used = state.used.saturating_add(bytes);
@@ -95,13 +95,13 @@ impl MemoryBudget {
         Reservation { budget: self.clone(), bytes, parent }
     }
 
-    /// How long the oldest reservation that waits has been waiting.
+    /// Returns the waiting time of the oldest queued reservation.
     pub fn waiting_for(&self) -> Duration {
         let state = lock(&self.0.state);
         state.waiting.front().map_or(Duration::ZERO, |oldest| oldest.since.elapsed())
     }
 
-    /// Bytes that are free.
+    /// Returns the number of free bytes.
     pub fn free(&self) -> usize {
         self.0.total.saturating_sub(lock(&self.0.state).used)
     }
@@ -110,7 +110,7 @@ impl MemoryBudget {
         self.change(|state| state.used = state.used.saturating_sub(bytes));
     }
 
-    /// Changes the state, and lets those continue for which bytes are free then.
+    /// Changes the state, and grants queued reservations for which bytes are free then.
     fn change(&self, change: impl FnOnce(&mut BudgetState)) {
         let mut state = lock(&self.0.state);
         change(&mut state);
@@ -133,13 +133,12 @@ impl fmt::Debug for MemoryBudget {
 }
 
 impl Reservation {
-    /// Reserved bytes.
+    /// Returns the number of reserved bytes.
     pub fn bytes(&self) -> usize {
         self.bytes
     }
 
-    /// Reserves more until there are `bytes`; false, and no change, where they are not
-    /// free or others wait for them.
+    /// Grows to `bytes`; false, without a change, if they are not free or other reservations wait.
     pub fn try_grow(&mut self, bytes: usize) -> bool {
         let more = bytes.saturating_sub(self.bytes);
         if more == 0 {
@@ -170,7 +169,7 @@ impl Reservation {
         }
     }
 
-    /// Returns what is more than `bytes`.
+    /// Returns the bytes beyond `bytes`.
     pub fn shrink(&mut self, bytes: usize) {
         self.budget.release(self.bytes.saturating_sub(bytes));
         self.bytes = self.bytes.min(bytes);
@@ -186,7 +185,7 @@ impl Drop for Reservation {
     }
 }
 
-/// A place in line.
+/// A position in the queue.
 struct Ticket<'a> {
     budget: &'a MemoryBudget,
     bytes: usize,
@@ -227,14 +226,14 @@ impl Drop for Ticket<'_> {
             let place = state.waiting.iter().position(|waiting| waiting.number == number);
             match place {
                 Some(place) => drop(state.waiting.remove(place)),
-                // Granted, and not taken.
+                // The reservation was granted, but not taken.
                 None => state.used = state.used.saturating_sub(self.bytes),
             }
         });
     }
 }
 
-/// Shares of one budget, one for each owner that is there.
+/// Shares of one budget, one for each present owner.
 #[derive(Debug)]
 pub struct MemoryShares<K> {
     all: MemoryBudget,
@@ -243,17 +242,17 @@ pub struct MemoryShares<K> {
 }
 
 impl<K: Hash + Eq> MemoryShares<K> {
-    /// Every owner may reserve `each` bytes of `all`.
+    /// Makes shares by which every owner may reserve `each` bytes of `all`.
     pub fn new(all: MemoryBudget, each: usize) -> Self {
         Self { all, each, owners: Mutex::default() }
     }
 
-    /// The budget of all owners together.
+    /// Returns the budget of all owners together.
     pub fn all(&self) -> &MemoryBudget {
         &self.all
     }
 
-    /// The share of `owner`, the same as long as anybody has it.
+    /// Returns the share of `owner`, the same one as long as it is in use.
     pub fn share(&self, owner: K) -> MemoryBudget {
         let mut owners = lock(&self.owners);
         if let Some(share) = owners.get(&owner).and_then(Weak::upgrade) {
@@ -297,7 +296,7 @@ mod tests {
         let overdraft = budget.overdraw(5);
         assert!(now(&budget, 1).is_none() && !budget.empty().try_grow(1));
         first.shrink(4);
-        // Four of 13 are back.
+        // Four of 13 bytes have been returned.
         drop(now(&budget, 1).unwrap());
         assert!(now(&budget, 2).is_none());
         drop((first, overdraft));
@@ -317,7 +316,7 @@ mod tests {
         assert!(budget.waiting_for() >= Duration::from_millis(2));
         let mut all = all;
         all.shrink(8);
-        // Two are free, but an earlier one waits.
+        // Two bytes are free, but an earlier reservation waits.
         assert!(poll(small.as_mut()).is_none() && !budget.empty().try_grow(1));
         drop(all);
         let small = poll(small).unwrap();
@@ -337,7 +336,7 @@ mod tests {
         assert!(poll(last.as_mut()).is_none());
         drop(next);
         drop(all);
-        // Its bytes are its own by now.
+        // The bytes belong to the granted reservation by now.
         drop(granted);
         assert!(poll(last.as_mut()).is_some());
         assert_eq!(budget.free(), 10);

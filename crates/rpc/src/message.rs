@@ -1,9 +1,8 @@
-//! One line, or one body, to one message.
+//! Parsing of one line, or one body, as one message.
 //!
-//! A message is a request, a notification or a reply of JSON-RPC 2.0; everything
-//! else is refused. Batches are refused: neither ACP nor MCP has them, and a filter
-//! that forwards lines cannot let half of one through. Only the envelope is read
-//! here.
+//! A message is a request, a notification or a reply of JSON-RPC 2.0; everything else is refused.
+//! Batches are refused: neither ACP nor MCP has them, and a filter that forwards lines cannot
+//! forward half of one. Only the envelope is parsed here.
 
 use serde_json::value::RawValue;
 
@@ -23,7 +22,7 @@ const ENVELOPE: [&str; 6] = ["jsonrpc", "id", "method", "params", "result", "err
 pub enum Message<'a> {
     /// A request.
     Request {
-        /// Its id.
+        /// Its ID.
         id: Id,
         /// The method.
         method: String,
@@ -39,14 +38,14 @@ pub enum Message<'a> {
     },
     /// A reply.
     Reply {
-        /// The id of the request.
+        /// The ID of the request.
         id: Id,
-        /// Result or error.
+        /// Its result or error.
         outcome: Outcome<'a>,
     },
 }
 
-/// The outcome that a reply has.
+/// The outcome in a reply.
 #[derive(Debug, Clone, Copy)]
 pub enum Outcome<'a> {
     /// A result of any kind.
@@ -60,47 +59,47 @@ pub enum Outcome<'a> {
 pub struct InvalidMessage {
     /// The reason.
     pub error: MessageError,
-    /// The party that waits because of it, as far as that can be told.
+    /// The party that waits because of it, if it can be determined.
     pub addressee: Option<Addressee>,
 }
 
-/// The reason why input is not one message.
+/// Reasons why input is not one message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum MessageError {
-    /// Not strict JSON.
+    /// It is not strict JSON.
     #[error(transparent)]
     Json(#[from] JsonError),
-    /// Longer than the limit.
+    /// It exceeds the maximum length.
     #[error("the line is too long")]
     TooLong,
-    /// The stream ended too early.
+    /// The stream ended before its end.
     #[error("the stream ended in the middle of a line")]
     Incomplete,
-    /// Another kind of JSON.
+    /// It is not an object.
     #[error("the line is not one JSON object")]
     NotAnObject,
-    /// Another version of JSON-RPC.
+    /// It has another version of JSON-RPC.
     #[error("`jsonrpc` is not \"2.0\"")]
     Version,
-    /// A key that some readers take for one of the envelope.
+    /// It has a key that some readers take for one of the envelope.
     #[error("a key of the envelope is spelled in another case")]
     Case,
-    /// Members that do not go together.
+    /// It has members that exclude each other.
     #[error("the message is neither a request, a notification nor a reply")]
     Shape,
-    /// An id that parties may read differently.
+    /// It has an ID that parties may read differently.
     #[error("`id` is not an integer or a string, or is too large")]
     Id,
-    /// A method that is not a string.
+    /// Its method is not a string.
     #[error("`method` is not a string")]
     Method,
-    /// Parameters that are not an object.
+    /// Its parameters are not an object.
     #[error("`params` is not an object")]
     Params,
 }
 
 impl MessageError {
-    /// The JSON-RPC error code.
+    /// Returns the JSON-RPC error code.
     pub fn code(self) -> i64 {
         match self {
             Self::Json(_) => PARSE_ERROR,
@@ -113,27 +112,27 @@ impl MessageError {
 /// The party that waits because of a refused message.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Addressee {
-    /// The message looks like a request, or like nothing: its sender may wait for a
-    /// reply. The id is missing where it cannot be told or used.
+    /// The message looks like a request, or like no message: its sender may wait for a reply.
+    /// `None` if the ID cannot be determined or used.
     Sender(Option<Id>),
     /// The message looks like a reply: the other side waits for it.
     Asker(Id),
 }
 
 impl<'a> Message<'a> {
-    /// Reads one line (without its `\n`).
+    /// Parses one line (without its `\n`).
     ///
     /// # Errors
-    /// When it is not one message.
+    /// If it is not one message.
     pub fn parse_line(line: &'a [u8]) -> Result<Self, InvalidMessage> {
         let text = strict_json::check_line(line).map_err(MessageError::from);
         text.and_then(envelope).map_err(|error| InvalidMessage::new(error, line))
     }
 
-    /// Reads a whole body, which may have line ends within.
+    /// Parses a complete body, which may contain line ends.
     ///
     /// # Errors
-    /// When it is not one message.
+    /// If it is not one message.
     pub fn parse_body(body: &'a [u8]) -> Result<Self, InvalidMessage> {
         let text = strict_json::check_text(body).map_err(MessageError::from);
         text.and_then(envelope).map_err(|error| InvalidMessage::new(error, body))
@@ -141,12 +140,12 @@ impl<'a> Message<'a> {
 }
 
 impl InvalidMessage {
-    /// Input that begins with `head`, which is refused for `error`.
+    /// Describes input that begins with `head` and is refused because of `error`.
     pub fn new(error: MessageError, head: &[u8]) -> Self {
         Self { error, addressee: addressee(head) }
     }
 
-    /// The id of the request that the input looks like.
+    /// Returns the ID of the request that the input looks like.
     pub fn request_id(&self) -> Option<&Id> {
         match &self.addressee {
             Some(Addressee::Sender(id)) => id.as_ref(),
@@ -155,8 +154,8 @@ impl InvalidMessage {
     }
 }
 
-/// True if a line is text that a program prints, and no JSON-RPC message, not even
-/// a broken one.
+/// True if a line is text that a program printed, and not a JSON-RPC message, not even a broken
+/// one.
 pub fn is_text(line: &[u8]) -> bool {
     let envelope = PartialEnvelope::read(line);
     !(envelope.has_method || envelope.has_outcome || envelope.has_id())
@@ -197,9 +196,9 @@ fn envelope(text: &str) -> Result<Message<'_>, MessageError> {
     }
 }
 
-/// Finds the party that waits because of a refused message, from as much of it as
-/// can be read. `None` when nobody does or, of a reply, when that is not certain:
-/// a reply to replies would be answered without end.
+/// Determines the party that waits because of a refused message, from as much of it as can be
+/// parsed. `None` if nobody waits or if a reply's addressee is not certain: replies to replies
+/// would not end.
 fn addressee(head: &[u8]) -> Option<Addressee> {
     let envelope = PartialEnvelope::read(head);
     let id = envelope.id().and_then(Id::parse);
@@ -303,7 +302,7 @@ mod tests {
             r#"{"jsonrpc":"2.0","id":true,"method":"x"}"#,
             r#"{"jsonrpc":"2.0","id":18446744073709551616,"method":"x"}"#,
             &long,
-            // The id may come after what cannot be read.
+            // The ID may follow the part that cannot be parsed.
             r#"{"jsonrpc":"2.0","method":"x","params":NaN,"id":1}"#,
             r#"{"jsonrpc":"2.0","id":1}"#,
             r#"{"jsonrpc":"2.0","method":"x"} {}"#,

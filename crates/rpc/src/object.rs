@@ -1,7 +1,7 @@
 //! A JSON object whose members keep their order and their exact text.
 //!
-//! Members that are not edited stay byte for byte, so numbers, unknown fields and
-//! nested texts survive when a line is rebuilt.
+//! Members that are not edited stay byte for byte, so numbers, unknown fields and nested texts
+//! survive when a line is rebuilt.
 
 use std::{borrow::Cow, fmt};
 
@@ -18,17 +18,17 @@ pub struct Object<'a> {
 }
 
 impl<'a> Object<'a> {
-    /// Reads an object; `None` when `text` is another kind of value.
+    /// Parses an object; `None` if `text` is another kind of value.
     pub fn parse(text: &'a str) -> Option<Self> {
         serde_json::from_str(text).ok()
     }
 
-    /// The text of the member `key`.
+    /// Returns the text of the member `key`.
     pub fn get(&self, key: &str) -> Option<&RawValue> {
         self.members.iter().find(|(name, _)| name == key).map(|(_, value)| &**value)
     }
 
-    /// The text of the member `key` as it was read; `None` when it was replaced.
+    /// Returns the text of the member `key` as parsed; `None` if it was replaced.
     pub fn borrowed(&self, key: &str) -> Option<&'a RawValue> {
         match self.members.iter().find(|(name, _)| name == key)? {
             (_, Cow::Borrowed(value)) => Some(value),
@@ -36,7 +36,7 @@ impl<'a> Object<'a> {
         }
     }
 
-    /// The member `key` as an object of its own.
+    /// Parses the member `key` as an object.
     pub fn object(&self, key: &str) -> Option<Object<'_>> {
         Object::parse(self.get(key)?.get())
     }
@@ -54,7 +54,7 @@ impl<'a> Object<'a> {
         self.members.retain(|(key, value)| keep(key, value));
     }
 
-    /// Replaces every value; `None` when `change` gives none.
+    /// Replaces every value; `None` if `change` returns `None`.
     pub fn change_values(
         &mut self,
         mut change: impl FnMut(&str, &RawValue) -> Option<Box<RawValue>>,
@@ -65,19 +65,19 @@ impl<'a> Object<'a> {
         Some(())
     }
 
-    /// The members in order.
+    /// Returns the members in order.
     pub fn members(&self) -> impl Iterator<Item = (&str, &RawValue)> {
         self.members.iter().map(|(key, value)| (key.as_str(), &**value))
     }
 
-    /// The object's text.
+    /// Returns the object's text.
     pub fn to_raw(&self) -> Option<Box<RawValue>> {
         to_raw_value(self).ok()
     }
 }
 
-/// True if a reader that ignores case could take `key` for `name` (which is
-/// ASCII): some JSON libraries match keys so, with Unicode folding.
+/// True if a reader that ignores case could take `key` for `name` (which is ASCII): some JSON
+/// libraries match keys that way, with Unicode folding.
 pub fn folds_to(key: &str, name: &str) -> bool {
     let fold = |c: char| c.to_uppercase().flat_map(char::to_lowercase);
     key.chars().flat_map(fold).eq(name.chars().flat_map(fold))

@@ -1,4 +1,4 @@
-//! Where lines go.
+//! Destinations of lines.
 
 use std::{
     io::{self, IoSlice, Write},
@@ -7,12 +7,12 @@ use std::{
 
 use rustix::io::{ReadWriteFlags, pwritev2};
 
-/// What a peer reads from.
+/// A writer to a peer.
 pub trait Output: Write + Send + 'static {
-    /// Writes what goes out without waiting, and says how much that was.
+    /// Writes as much as possible without blocking, and returns the number of bytes.
     ///
     /// # Errors
-    /// As the system says, also when nothing goes out without waiting.
+    /// The error of the system, also if nothing can be written without blocking.
     fn write_now(&mut self, bytes: &[u8]) -> io::Result<usize>;
 }
 
@@ -22,10 +22,10 @@ impl<T: Write + AsFd + Send + 'static> Output for T {
     }
 }
 
-/// Writes to a pipe or socket what goes out without waiting.
+/// Writes as much to a pipe or socket as possible without blocking.
 ///
 /// # Errors
-/// As the system says, also when nothing goes out without waiting.
+/// The error of the system, also if nothing can be written without blocking.
 pub fn write_now(output: impl AsFd, bytes: &[u8]) -> io::Result<usize> {
     Ok(pwritev2(output, &[IoSlice::new(bytes)], u64::MAX, ReadWriteFlags::NOWAIT)?)
 }

@@ -1,6 +1,5 @@
-//! How soon a peer says its next line. One that asks again at once is waited for
-//! awake: to wake an idle processor takes longer than many an answer, where the
-//! machine is virtual and halts it.
+//! The pace of a peer's lines. After a quick line, the next one is awaited actively: on a virtual
+//! machine that halts idle processors, waking one takes longer than many a reply.
 
 use std::{
     sync::LazyLock,
@@ -8,9 +7,9 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// How long the next line is waited for awake, where the last one came as soon.
+/// Time of active waiting for the next line, if the last one came within it.
 const AWAKE: Duration = Duration::from_micros(150);
-/// Whether who waits awake leaves the peer a processor.
+/// True if active waiting leaves a processor to the peer.
 static SEVERAL: LazyLock<bool> =
     LazyLock::new(|| thread::available_parallelism().is_ok_and(|processors| processors.get() > 1));
 
@@ -20,7 +19,7 @@ pub struct Pace {
     quick: bool,
 }
 
-/// Waiting for one line.
+/// The wait for one line.
 #[derive(Debug)]
 pub struct Wait {
     begun: Instant,
@@ -33,15 +32,15 @@ impl Pace {
         Wait { begun: Instant::now(), awake: self.quick && *SEVERAL }
     }
 
-    /// Takes note that the line is there.
+    /// Records that the line has arrived.
     pub fn heard(&mut self, wait: &Wait) {
         self.quick = wait.is_short();
     }
 }
 
 impl Wait {
-    /// Whether to look once more before going to sleep. Whoever else wants the
-    /// processor has it first.
+    /// True if the caller should poll once more before it blocks. Other threads get the processor
+    /// first.
     pub fn is_awake(&self) -> bool {
         let awake = self.awake && self.is_short();
         if awake {
@@ -63,7 +62,7 @@ mod tests {
     fn a_peer_that_was_quick_is_waited_for_awake_where_it_has_a_processor() {
         let mut pace = Pace::default();
         assert!(!pace.wait().awake);
-        // However late this test runs, not yet over.
+        // The start is in the future, so the wait is short however late this test runs.
         let begun = Instant::now() + Duration::from_secs(3600);
         pace.heard(&Wait { begun, awake: false });
         assert_eq!(pace.wait().awake, *SEVERAL);

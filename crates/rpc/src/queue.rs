@@ -1,7 +1,7 @@
 //! A bounded, closable queue between threads.
 //!
-//! Its items are bounded by weight (bytes), so that a peer that does not read slows
-//! its own correspondent down instead of filling memory.
+//! Its items are bounded by weight (bytes), so that a peer that does not read slows its
+//! correspondent down instead of filling memory.
 
 use std::{
     collections::VecDeque,
@@ -15,17 +15,16 @@ use std::{
 
 use crate::lock;
 
-/// How often a sender that waits for room looks for a reason to give up.
+/// Interval at which a sender that waits for room checks whether to give up.
 const POLL_INTERVAL: Duration = Duration::from_millis(250);
 
-/// A queue whose items together weigh at most its capacity. A heavier item waits
-/// until the queue is empty and then goes in alone. The item that the receiver works
-/// on takes no room.
+/// A queue whose items together weigh at most its capacity. A heavier item waits until the queue is
+/// empty and then enters alone. The item that the receiver works on takes no room.
 pub struct BoundedQueue<T> {
     state: Mutex<QueueState<T>>,
-    /// An item came in, or no more will.
+    /// An item was added, or no more will be.
     filled: Notify,
-    /// There is more room, or no more items can come in.
+    /// There is more room, or no more items can be added.
     emptied: Notify,
     capacity: usize,
 }
@@ -39,15 +38,15 @@ struct QueueState<T> {
     /// The weight of the item that the receiver still works on.
     received: usize,
     closed: bool,
-    /// Closed, and its items are dropped.
+    /// True if it is closed and its items were dropped.
     discarded: bool,
     finished: bool,
 }
 
 type Shortcut<T> = Box<dyn FnMut(T) -> Option<T> + Send>;
 
-/// A condition that costs a system call only while somebody waits for it. All uses
-/// of one are under the same lock.
+/// A condition variable that makes a system call only while a thread waits for it. All uses of one
+/// are under the same lock.
 #[derive(Debug, Default)]
 pub struct Notify {
     changed: Condvar,
@@ -55,28 +54,27 @@ pub struct Notify {
 }
 
 impl Notify {
-    /// Wakes one thread that waits. A thread that is woken and does not use the
-    /// reason must pass it on.
+    /// Wakes one waiting thread. A woken thread that does not use the reason must pass it on.
     pub fn notify_one(&self) {
         if self.waiting.load(Ordering::Relaxed) > 0 {
             self.changed.notify_one();
         }
     }
 
-    /// Wakes all threads that wait.
+    /// Wakes all waiting threads.
     pub fn notify_all(&self) {
         if self.waiting.load(Ordering::Relaxed) > 0 {
             self.changed.notify_all();
         }
     }
 
-    /// Waits for a notification; `None` when the `deadline` has passed.
+    /// Waits for a notification; `None` if the `deadline` has passed.
     pub fn wait<'a, T>(
         &self,
         guard: MutexGuard<'a, T>,
         deadline: Option<Instant>,
     ) -> Option<MutexGuard<'a, T>> {
-        // Counted under the lock that the notifier has, too.
+        // The notifier holds the same lock, so it sees the count.
         self.waiting.fetch_add(1, Ordering::Relaxed);
         let woken = wait(&self.changed, guard, deadline);
         self.waiting.fetch_sub(1, Ordering::Relaxed);
@@ -97,12 +95,12 @@ fn wait<'a, T>(
     Some(guard)
 }
 
-/// The item did not go in: the queue is closed or stayed full for too long.
+/// The item was not added: the queue is closed or stayed full for too long.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Rejected;
 
 impl<T> BoundedQueue<T> {
-    /// An empty queue.
+    /// Makes an empty queue.
     pub fn new(capacity: usize) -> Self {
         let state = QueueState {
             items: VecDeque::new(),
@@ -117,25 +115,25 @@ impl<T> BoundedQueue<T> {
         Self { state: Mutex::new(state), filled, emptied, capacity }
     }
 
-    /// Lets `shortcut` take items that would be the only one, so that the receiver
-    /// need not wake for them; an item that it returns goes in. It must not wait, and
-    /// is dropped when the receiver has finished.
+    /// Sets a `shortcut` that takes an item which would be the only one, so that the receiver need
+    /// not wake up for it; an item that it returns is added. It must not block, and is dropped when
+    /// the receiver has finished.
     pub fn set_shortcut(&self, shortcut: impl FnMut(T) -> Option<T> + Send + 'static) {
         self.lock().shortcut = Some(Box::new(shortcut));
     }
 
-    /// Puts an item in, and waits for room.
+    /// Adds an item, waiting for room.
     ///
     /// # Errors
-    /// When the queue is closed.
+    /// If the queue is closed.
     pub fn push(&self, item: T, weight: usize) -> Result<(), Rejected> {
         self.push_before(item, weight, None, || None)
     }
 
-    /// Puts an item in, even where there is no room.
+    /// Adds an item, even beyond the capacity.
     ///
     /// # Errors
-    /// When the queue is closed.
+    /// If the queue is closed.
     pub fn push_over(&self, item: T, weight: usize) -> Result<(), Rejected> {
         let state = self.lock();
         if state.closed {
@@ -145,8 +143,8 @@ impl<T> BoundedQueue<T> {
         Ok(())
     }
 
-    /// Puts an item in, and waits for room until the `deadline`, and then as long as
-    /// `again` returns another one.
+    /// Adds an item, waiting for room until the `deadline`, and then as long as `again` returns
+    /// another one.
     fn push_before(
         &self,
         item: T,
@@ -189,13 +187,13 @@ impl<T> BoundedQueue<T> {
         self.filled.notify_all();
     }
 
-    /// True if there is no item, nor one that the receiver works on.
+    /// True if there is no item, and the receiver works on none.
     pub fn is_idle(&self) -> bool {
         self.lock().is_idle()
     }
 
-    /// True while the items, and the one that the receiver works on, weigh `weight` or
-    /// more, and the queue is open.
+    /// True while the queue is open and the items, including the one that the receiver works on,
+    /// weigh `weight` or more.
     pub fn holds(&self, weight: usize) -> bool {
         self.lock().holds(weight)
     }
@@ -211,13 +209,12 @@ impl<T> BoundedQueue<T> {
         }
     }
 
-    /// Takes the next item, and waits for one; `None` once the queue is closed and
-    /// empty.
+    /// Takes the next item, waiting for one; `None` once the queue is closed and empty.
     pub fn pop(&self) -> Option<T> {
         self.pop_before(None)
     }
 
-    /// Takes the next item, and waits no longer than `timeout`.
+    /// Takes the next item, waiting at most `timeout`.
     pub fn pop_within(&self, timeout: Duration) -> Option<T> {
         self.pop_before(Some(Instant::now() + timeout))
     }
@@ -242,21 +239,21 @@ impl<T> BoundedQueue<T> {
         }
     }
 
-    /// Lets no more items in; those that are in can still be taken.
+    /// Closes the queue; the items in it can still be taken.
     pub fn close(&self) {
         let mut state = self.lock();
         state.closed = true;
         self.notify_all();
     }
 
-    /// Lets no more items in and drops those that are in.
+    /// Closes the queue and drops its items.
     pub fn discard(&self) {
         let mut state = self.lock();
         state.discard();
         self.notify_all();
     }
 
-    /// To be called by the receiver when it is done with all items and ends.
+    /// Reports that the receiver has processed all items and ends.
     pub fn finish(&self) {
         let mut state = self.lock();
         state.discard();
@@ -265,8 +262,8 @@ impl<T> BoundedQueue<T> {
         self.notify_all();
     }
 
-    /// Waits until the receiver has [finished](Self::finish); false when it has not
-    /// within `timeout`, or its items were dropped.
+    /// Waits until the receiver has [finished](Self::finish); false if it has not within `timeout`,
+    /// or if items were dropped.
     pub fn wait_finished(&self, timeout: Duration) -> bool {
         let deadline = Instant::now() + timeout;
         let mut state = self.lock();
@@ -282,7 +279,7 @@ impl<T> BoundedQueue<T> {
         true
     }
 
-    /// Wakes everybody. Under the lock.
+    /// Wakes all threads. The caller holds the lock.
     fn notify_all(&self) {
         self.filled.notify_all();
         self.emptied.notify_all();
@@ -317,11 +314,11 @@ impl<T> QueueState<T> {
 }
 
 impl BoundedQueue<Vec<u8>> {
-    /// Puts a line in, which gets its `\n`, and waits for room until `hopeless`, which
-    /// is asked again and again, is true.
+    /// Adds a line with a `\n`, waiting for room until `hopeless`, which is called repeatedly, is
+    /// true.
     ///
     /// # Errors
-    /// When the queue is closed or it was hopeless.
+    /// If the queue is closed or `hopeless` is true.
     pub fn push_line(
         &self,
         line: Vec<u8>,
@@ -331,10 +328,10 @@ impl BoundedQueue<Vec<u8>> {
         self.push_line_before(line, next(), || (!hopeless()).then(next))
     }
 
-    /// Puts a line in, which gets its `\n`, and waits no longer than `timeout`.
+    /// Adds a line with a `\n`, waiting at most `timeout`.
     ///
     /// # Errors
-    /// When the queue is closed or stays full.
+    /// If the queue is closed or stays full.
     pub fn push_line_within(&self, line: Vec<u8>, timeout: Duration) -> Result<(), Rejected> {
         self.push_line_before(line, Instant::now() + timeout, || None)
     }
@@ -398,14 +395,14 @@ mod tests {
         queue.push(2, 1).unwrap();
         assert!(!queue.is_idle());
         open.store(true, Ordering::Relaxed);
-        // One is in, then with the receiver: nobody may overtake it.
+        // One item is queued or with the receiver, so later ones must not overtake it.
         queue.push(3, 1).unwrap();
         assert_eq!((queue.pop(), queue.pop()), (Some(102), Some(3)));
         assert!(!queue.is_idle());
         queue.push(4, 1).unwrap();
         assert_eq!(queue.pop(), Some(4));
         assert!(taken.try_recv().is_err());
-        // It is done with that when it comes for more.
+        // The receiver is done with it when it asks for the next one.
         assert_eq!(queue.pop_within(Duration::ZERO), None);
         queue.push(5, 1).unwrap();
         assert_eq!(taken.try_recv(), Ok(5));

@@ -3,23 +3,23 @@
 use serde::Serialize;
 use serde_json::Value;
 
-/// Not JSON, or JSON that parsers read differently.
+/// The input is not JSON, or JSON that parsers read differently.
 pub const PARSE_ERROR: i64 = -32700;
-/// Not one JSON-RPC message.
+/// The input is not one JSON-RPC message.
 pub const INVALID_REQUEST: i64 = -32600;
 /// The parameters do not fit the method.
 pub const INVALID_PARAMS: i64 = -32602;
-/// Something else went wrong.
+/// Any other failure.
 pub const INTERNAL: i64 = -32603;
 
 /// The error of a reply.
 #[derive(Debug, Serialize)]
 pub struct ErrorObject {
-    /// What kind of error it is.
+    /// The code of the kind of error.
     pub code: i64,
-    /// A sentence about it.
+    /// A sentence about the error.
     pub message: String,
-    /// More of it; left out where it is null.
+    /// Further data; omitted if null.
     #[serde(skip_serializing_if = "Value::is_null")]
     pub data: Value,
 }
@@ -27,7 +27,7 @@ pub struct ErrorObject {
 #[derive(Serialize)]
 struct Response<I, T> {
     jsonrpc: &'static str,
-    /// `null` where it is not known.
+    /// The ID of the request, or `null` if it is unknown.
     id: Option<I>,
     #[serde(flatten)]
     outcome: ResponseMember<T>,
@@ -49,28 +49,28 @@ struct Call<'a, I, P> {
     params: P,
 }
 
-/// A reply with a result.
+/// Writes a reply with a result.
 pub fn result(id: impl Serialize, result: impl Serialize) -> Vec<u8> {
     line(&Response { jsonrpc: "2.0", id: Some(id), outcome: ResponseMember::Result(result) })
 }
 
-/// A reply with an error; JSON-RPC has `null` for an id that is not known.
+/// Writes a reply with an error; JSON-RPC has `null` for an unknown ID.
 pub fn error(id: Option<impl Serialize>, error: ErrorObject) -> Vec<u8> {
     line(&Response::<_, ()> { jsonrpc: "2.0", id, outcome: ResponseMember::Error(error) })
 }
 
-/// A request.
+/// Writes a request.
 pub fn request(id: impl Serialize, method: &str, params: impl Serialize) -> Vec<u8> {
     line(&Call { jsonrpc: "2.0", id: Some(id), method, params })
 }
 
-/// A notification.
+/// Writes a notification.
 pub fn notification(method: &str, params: impl Serialize) -> Vec<u8> {
     line(&Call { jsonrpc: "2.0", id: None::<()>, method, params })
 }
 
-/// Texts, numbers and maps with text keys, which is all that replies consist of,
-/// always serialize; a peer would ignore an empty line.
+/// Serializes a message. Replies consist of texts, numbers and maps with text keys, which always
+/// serialize; a peer would ignore an empty line.
 fn line(message: &impl Serialize) -> Vec<u8> {
     serde_json::to_vec(message).unwrap_or_default()
 }

@@ -1,10 +1,9 @@
-//! Strict JSON: the part of JSON that every parser reads the same way.
+//! Strict JSON: the subset of JSON that every parser reads the same way.
 //!
-//! A forbidden method passes a filter when two programs read one line
-//! differently. So a line is refused when it is not UTF-8, repeats a key in any
-//! object at any depth, has a lone surrogate or a number out of range, nests
-//! deeper than 127 levels, or has carriage returns that some readers take for
-//! line ends. The check returns the text; [`Message`](super::Message) reads it.
+//! A forbidden method passes a filter if two programs read one line differently. So a line is
+//! refused if it is not UTF-8, repeats a key in any object at any depth, has a lone surrogate or a
+//! number out of range, nests deeper than 127 levels, or has carriage returns that some readers
+//! take for line ends. The check returns the text; [`Message`](super::Message) parses it.
 
 use std::{borrow::Cow, cell::Cell, collections::HashSet, fmt};
 
@@ -13,36 +12,36 @@ use serde::de::{
 };
 use serde_json::error::Category;
 
-/// Most keys in one line, nested ones included: bounds the memory that looking
-/// for repeated ones takes.
+/// Maximum number of keys in one line, nested ones included. It bounds the memory for finding
+/// repeated ones.
 const MAX_KEYS: usize = 262_144;
-/// Most elements of arrays in one line, nested ones included. Whoever reads them into
-/// memory needs 16 bytes and more for each of the two that it takes on the line; numbers
-/// from a tool in what an agent tells its client are still far from as many.
+/// Maximum number of elements of arrays in one line, nested ones included. A reader needs at least
+/// 16 bytes of memory for each, which takes two bytes on the line. Arrays of numbers in a tool's
+/// output are far smaller.
 const MAX_ELEMENTS: usize = 1 << 20;
 
-/// The reason why a text is not strict JSON.
+/// Reasons why a text is not strict JSON.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum JsonError {
-    /// Not UTF-8.
+    /// It is not UTF-8.
     #[error("the line is not UTF-8")]
     Utf8,
-    /// A byte order mark.
+    /// It has a byte order mark.
     #[error("the line starts with a byte order mark")]
     ByteOrderMark,
-    /// A carriage return that is no line end.
+    /// It has a carriage return that is not a line end.
     #[error("the line contains a bare carriage return")]
     CarriageReturn,
-    /// Not JSON.
+    /// It is not JSON.
     #[error("the line is not JSON")]
     Syntax,
-    /// JSON that many parsers do not take.
+    /// It is JSON that many parsers refuse.
     #[error("the line has half of a surrogate pair, a number out of range or too many levels")]
     Value,
-    /// A repeated key, or too many keys.
+    /// It has a repeated key, or too many keys.
     #[error("the line repeats a key or has too many of them")]
     Keys,
-    /// Too many array elements.
+    /// It has too many array elements.
     #[error("the line has too many array elements")]
     Elements,
 }
@@ -50,12 +49,12 @@ pub enum JsonError {
 /// Checks one line and returns its text.
 ///
 /// # Errors
-/// When it is not strict JSON.
+/// If it is not strict JSON.
 pub fn check_line(line: &[u8]) -> Result<&str, JsonError> {
-    // `\r\n` is a line end to everybody.
+    // `\r\n` is a line end for all readers.
     let line = line.strip_suffix(b"\r").unwrap_or(line);
     if line.contains(&b'\r') {
-        // An error in the encoding comes first.
+        // An encoding error is reported first.
         return Err(
             std::str::from_utf8(line).map_or(JsonError::Utf8, |_| JsonError::CarriageReturn)
         );
@@ -63,10 +62,10 @@ pub fn check_line(line: &[u8]) -> Result<&str, JsonError> {
     check_text(line)
 }
 
-/// Checks a whole document, which may have line ends of any kind.
+/// Checks a complete document, which may have line ends of any kind.
 ///
 /// # Errors
-/// When it is not strict JSON.
+/// If it is not strict JSON.
 pub fn check_text(body: &[u8]) -> Result<&str, JsonError> {
     let text = std::str::from_utf8(body).map_err(|_| JsonError::Utf8)?;
     if text.starts_with('\u{feff}') {
@@ -84,19 +83,18 @@ pub fn check_text(body: &[u8]) -> Result<&str, JsonError> {
     Ok(text)
 }
 
-/// The reason why a text was not read: the grammar allows more than parsers take.
+/// Returns the reason why a text was not parsed: the grammar allows more than parsers accept.
 fn not_read(text: &str) -> JsonError {
     let grammar = serde_json::from_str::<IgnoredAny>(text);
     grammar.map_or(JsonError::Syntax, |_| JsonError::Value)
 }
 
-/// True if a JSON text is an object. Readers of fields also take an array, by
-/// position.
+/// True if a JSON text is an object. Readers of fields also accept an array, by position.
 pub fn is_object(text: &str) -> bool {
     text.trim_start().starts_with('{')
 }
 
-/// Walks over a value, keeping nothing but the keys of the objects it is in.
+/// A walk over a value, which stores only the keys of the enclosing objects.
 #[derive(Clone, Copy)]
 struct Walk<'c> {
     keys: &'c Cell<usize>,
@@ -165,7 +163,7 @@ impl<'de> Visitor<'de> for Walk<'_> {
     }
 }
 
-/// Reads a key, unescaped, without copying it where it has no escapes.
+/// Reads an unescaped key, without copying it if it has no escapes.
 struct Key;
 
 impl<'de> DeserializeSeed<'de> for Key {
