@@ -2,25 +2,25 @@
 
 use super::{Error, Format, Object, ObjectId, ObjectKind, Source};
 
-/// The largest commit that is read, in bytes.
+/// Maximum size of a commit, in bytes.
 const MAX_COMMIT: u64 = 1 << 20;
-/// The most parents of one.
+/// Maximum number of parents of a commit.
 const MAX_PARENTS: usize = 64;
-/// The beginning of trailers that only an import writes, in lower case.
+/// The prefix of trailers that only an import writes, in lower case.
 const RESERVED: &str = "portcullis-";
 
-/// A commit: what of it goes into another repository.
+/// A commit, with the parts that are imported.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Commit {
-    /// The root directory.
+    /// The tree of the root directory.
     pub tree: ObjectId,
-    /// The commits before it.
+    /// The parent commits.
     pub parents: Vec<ObjectId>,
-    /// Who wrote it, and when: `NAME <EMAIL> SECONDS ZONE`.
+    /// The author with the time: `NAME <EMAIL> SECONDS ZONE`.
     pub author: String,
-    /// Who committed it, and when.
+    /// The committer with the time.
     pub committer: String,
-    /// What it says.
+    /// The message.
     pub message: String,
 }
 
@@ -28,16 +28,16 @@ impl Commit {
     /// Reads and parses a commit.
     ///
     /// # Errors
-    /// When it cannot be read, or is not in the form that git writes.
+    /// If it cannot be read, or does not have the form that git writes.
     pub fn read(source: &mut dyn Source, id: &ObjectId) -> Result<Self, Error> {
         Self::parse(&source.read(id, ObjectKind::Commit, MAX_COMMIT)?)
     }
 
-    /// Parses a commit's content. Signatures and other headers are left out: they would be those
-    /// of another commit.
+    /// Parses a commit's content. Signatures and other headers are dropped: they apply to the
+    /// original commit only.
     ///
     /// # Errors
-    /// When it has not the form that git writes.
+    /// If it does not have the form that git writes.
     pub fn parse(bytes: &[u8]) -> Result<Self, Error> {
         let text = str::from_utf8(bytes);
         let text = text.map_err(|_| Error::Malformed("the commit is not UTF-8"))?;
@@ -86,7 +86,7 @@ impl Commit {
         })
     }
 
-    /// The texts that go into another repository as they stand.
+    /// Returns the texts that are imported verbatim.
     pub(super) fn texts(&self) -> [&str; 3] {
         [&self.author, &self.committer, &self.message]
     }
@@ -97,7 +97,7 @@ impl Commit {
         self.message.lines().any(is_reserved)
     }
 
-    /// The object with this content.
+    /// Makes the object with this content.
     pub fn object(&self, format: Format) -> Object {
         let mut text = format!("tree {}\n", self.tree);
         for parent in &self.parents {
@@ -109,7 +109,7 @@ impl Commit {
     }
 }
 
-/// A message with trailers at its end.
+/// Appends trailers to a message.
 pub(super) fn with_trailers(message: &str, trailers: &[String]) -> String {
     let message = message.trim_end();
     let is_trailer = |line: &str| {
@@ -132,7 +132,7 @@ fn is_identity(text: &str) -> bool {
         let digits = |text: &str| !text.is_empty() && text.bytes().all(|b| b.is_ascii_digit());
         let zone = zone.strip_prefix(['+', '-'])?;
         let is_time = digits(seconds) && seconds.len() <= 12 && digits(zone) && zone.len() == 4;
-        // Git takes a number with a zero before it for damage.
+        // Git takes a number with a leading zero for damage.
         let is_canonical = seconds == "0" || !seconds.starts_with('0');
         Some(!name.is_empty() && is_plain(name) && is_plain(email) && is_time && is_canonical)
     };

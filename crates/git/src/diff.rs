@@ -4,28 +4,28 @@ use std::collections::BTreeSet;
 
 use super::{Entry, Error, Mode, ObjectId, Source, Tree};
 
-/// The most paths that one commit may change.
+/// Maximum number of paths that one commit may change.
 const MAX_CHANGES: usize = 100_000;
-/// The most trees that are compared for that.
+/// Maximum number of trees that are compared for that.
 const MAX_TREES: usize = 100_000;
-/// The longest path, in bytes.
+/// Maximum length of a path, in bytes.
 const MAX_PATH: usize = 4096;
 
-/// A path that differs. Directories are none; what is in them is.
+/// A path that differs. Directories are not listed, but their entries are.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Change {
-    /// From the root.
+    /// The path from the root.
     pub path: Vec<u8>,
-    /// What was there.
+    /// The old entry.
     pub old: Option<Entry>,
-    /// What is there.
+    /// The new entry.
     pub new: Option<Entry>,
 }
 
 /// Finds the paths that differ between two trees of a source.
 ///
 /// # Errors
-/// When a tree cannot be read, or there are too many.
+/// If a tree cannot be read, or there are too many.
 pub fn diff(
     source: &mut dyn Source,
     old: Option<&ObjectId>,
@@ -70,7 +70,7 @@ pub fn diff(
     Ok(changes)
 }
 
-/// An entry as the directory, or as the other thing, that it is.
+/// Splits an entry into the tree of a directory and any other entry.
 fn sides(entry: Option<&Entry>) -> (Option<ObjectId>, Option<Entry>) {
     match entry {
         Some(Entry { mode: Mode::Directory, id }) => (Some(id.clone()), None),

@@ -1,9 +1,9 @@
 //! Git objects: strict parsing, differences of trees, and the replay of commits onto another one.
 //!
 //! It opens nothing and starts nothing. Objects come through a [`Source`], such as the replies of
-//! `git cat-file` ([`Objects`]); each is verified against its name. What goes into another
-//! repository is made here anew ([`Replay`]), so that of a hostile object nothing gets there but
-//! what was parsed and decided on.
+//! `git cat-file` ([`Objects`]); each is verified against its name. Objects for another repository
+//! are made anew ([`Replay`]), so that only the parsed and decided parts of a hostile object get
+//! there.
 
 mod commit;
 mod diff;

@@ -1,18 +1,18 @@
-//! Names that git, or a file system on which a commit is checked out, takes for others.
+//! Names that git, or a file system of a checkout, treats as other names.
 
 use super::Error;
 
-/// Characters that HFS+ leaves out when it compares names.
+/// Characters that HFS+ ignores when it compares names.
 const IGNORED: [char; 16] = [
     '\u{200c}', '\u{200d}', '\u{200e}', '\u{200f}', '\u{202a}', '\u{202b}', '\u{202c}', '\u{202d}',
     '\u{202e}', '\u{206a}', '\u{206b}', '\u{206c}', '\u{206d}', '\u{206e}', '\u{206f}', '\u{feff}',
 ];
 
-/// The longest line of attributes that git reads, in bytes.
+/// Maximum length of a line of attributes that git reads, in bytes.
 const MAX_ATTRIBUTES: usize = 2047;
 
-/// Whether a file system may take this name for one that is `found`: HFS+ ignores case and some
-/// characters, NTFS ignores case, dots and blanks at the end and what is behind a colon.
+/// True if a file system may treat this name as one that is `found`. HFS+ ignores case and some
+/// characters; NTFS ignores case, dots and blanks at the end, and everything after a colon.
 fn may_be(name: &str, found: impl Fn(&str) -> bool) -> bool {
     let name: String = name.chars().filter(|c| !IGNORED.contains(c)).collect();
     let name = name.to_lowercase();
@@ -22,16 +22,16 @@ fn may_be(name: &str, found: impl Fn(&str) -> bool) -> bool {
     })
 }
 
-/// Whether git on any file system takes this name for `.gitmodules`; NTFS has short names.
+/// True if git on any file system treats this name as `.gitmodules`; NTFS has short names.
 fn is_modules(name: &str) -> bool {
     name == ".gitmodules" || name.starts_with("gitmod~") || name.starts_with("gi7eba~")
 }
 
-/// Checks that a path of a commit stays beneath the root and in no repository, wherever it is
-/// checked out.
+/// Checks that a path of a commit stays beneath the root and outside of repositories, on every file
+/// system.
 ///
 /// # Errors
-/// Why it does not.
+/// The reason why it does not.
 pub fn check_path(path: &[u8]) -> Result<&str, Error> {
     let refuse = |why| Error::path(path, why);
     let text = str::from_utf8(path).map_err(|_| refuse("the path is not UTF-8"))?;
@@ -52,10 +52,10 @@ pub fn check_path(path: &[u8]) -> Result<&str, Error> {
     Ok(text)
 }
 
-/// Checks that git takes a file of this content, which it reads itself.
+/// Checks that git accepts the content of a file that it reads itself.
 ///
 /// # Errors
-/// Why it does not.
+/// The reason why it does not.
 pub(super) fn check_content(path: &str, content: &[u8]) -> Result<(), &'static str> {
     let name = path.rsplit('/').next().unwrap_or(path);
     let is_attributes =
@@ -67,21 +67,21 @@ pub(super) fn check_content(path: &str, content: &[u8]) -> Result<(), &'static s
     Ok(())
 }
 
-/// Checks that a link may have this name: not one that git reads.
+/// Checks that a link may have this name, which git must not read.
 ///
 /// # Errors
-/// Why it may not.
+/// The reason why it may not.
 pub(super) fn check_link(path: &str) -> Result<(), &'static str> {
     let name = path.rsplit('/').next().unwrap_or(path);
     let is_read = |name: &str| name.starts_with(".git") || name == ".mailmap";
     if may_be(name, is_read) { Err("a file that git reads is no link") } else { Ok(()) }
 }
 
-/// Checks that a branch's name can be one beneath `refs/portcullis/SESSION/`, as
-/// `git check-ref-format` has it, and that it shows as what it is.
+/// Checks that a branch's name is valid beneath `refs/portcullis/SESSION/`, as
+/// `git check-ref-format` defines it, and that it is displayed unambiguously.
 ///
 /// # Errors
-/// Why it cannot.
+/// The reason why it is not.
 pub fn check_branch(name: &str) -> Result<(), &'static str> {
     const WHY: &str = "the name of the branch has characters or parts that an import does not take";
     let is_good = |c: char| c.is_alphanumeric() || "-_./+@=,#%".contains(c);

@@ -9,14 +9,14 @@ use sha2::Sha256;
 /// The hash by which a repository names its objects.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Format {
-    /// 20 bytes.
+    /// SHA-1, 20 bytes.
     Sha1,
-    /// 32 bytes.
+    /// SHA-256, 32 bytes.
     Sha256,
 }
 
 impl Format {
-    /// The bytes of a name.
+    /// Returns the length of a name in bytes.
     pub fn length(self) -> usize {
         match self {
             Self::Sha1 => 20,
@@ -24,7 +24,7 @@ impl Format {
         }
     }
 
-    /// The word in a repository's configuration.
+    /// Returns the name in a repository's configuration.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Sha1 => "sha1",
@@ -32,7 +32,7 @@ impl Format {
         }
     }
 
-    /// The hash of `parts`, one after the other.
+    /// Hashes the concatenation of `parts`.
     pub(super) fn hash(self, parts: &[&[u8]]) -> Vec<u8> {
         fn of<D: sha1::Digest>(parts: &[&[u8]]) -> Vec<u8> {
             let mut hash = D::new();
@@ -51,23 +51,23 @@ impl Format {
 pub struct ObjectId(Vec<u8>);
 
 impl ObjectId {
-    /// Reads the hex digits of a name in either format.
+    /// Parses the hex digits of a name in either format.
     pub fn parse(text: &str) -> Option<Self> {
         let bytes = HEXLOWER.decode(text.as_bytes()).ok()?;
         matches!(bytes.len(), 20 | 32).then_some(Self(bytes))
     }
 
-    /// The name of these bytes, which have the right number.
+    /// Makes the name of these bytes; the caller checked their number.
     pub(super) fn from_bytes(bytes: &[u8]) -> Self {
         Self(bytes.to_vec())
     }
 
-    /// Its bytes.
+    /// Returns its bytes.
     pub(super) fn as_bytes(&self) -> &[u8] {
         &self.0
     }
 
-    /// The format to which its length belongs.
+    /// Returns the format to which its length belongs.
     pub fn format(&self) -> Format {
         if self.0.len() == 20 { Format::Sha1 } else { Format::Sha256 }
     }
@@ -79,7 +79,7 @@ impl fmt::Display for ObjectId {
     }
 }
 
-/// What an object is.
+/// Kinds of objects.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ObjectKind {
     /// A commit.
@@ -91,7 +91,7 @@ pub enum ObjectKind {
 }
 
 impl ObjectKind {
-    /// The word in an object's header.
+    /// Returns the name in an object's header.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Commit => "commit",
@@ -110,7 +110,7 @@ impl fmt::Display for ObjectKind {
 /// An object with its name, which is the hash of its content.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Object {
-    /// What it is.
+    /// Its kind.
     pub kind: ObjectKind,
     /// Its name.
     pub id: ObjectId,
@@ -119,7 +119,7 @@ pub struct Object {
 }
 
 impl Object {
-    /// The object of this content.
+    /// Makes the object of this content.
     pub fn new(format: Format, kind: ObjectKind, bytes: Vec<u8>) -> Self {
         let header = format!("{kind} {}\0", bytes.len());
         let id = ObjectId(format.hash(&[header.as_bytes(), &bytes]));

@@ -9,7 +9,7 @@ use super::{Format, Object, ObjectKind};
 /// Writes the objects as one pack, which `git unpack-objects` reads.
 ///
 /// # Errors
-/// When it cannot be written.
+/// If it cannot be written.
 pub fn write_pack<'a>(
     format: Format,
     objects: impl ExactSizeIterator<Item = &'a Object>,
@@ -29,7 +29,7 @@ pub fn write_pack<'a>(
     out.flush()
 }
 
-/// The kind and the size: four bits of it in the first byte, then seven in each.
+/// Appends the kind and the size: four bits of it in the first byte, then seven in each.
 fn header(object: &Object, pack: &mut Vec<u8>) {
     let kind = match object.kind {
         ObjectKind::Commit => 1,

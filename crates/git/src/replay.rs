@@ -11,15 +11,15 @@ use super::{
     update::{Node, Overlay},
 };
 
-/// The largest file of a commit, in bytes.
+/// Maximum size of a file in a commit, in bytes.
 const MAX_FILE: u64 = 64 << 20;
-/// The longest target of a link.
+/// Maximum length of a link's target, in bytes.
 const MAX_TARGET: u64 = 4096;
-/// The most refusals of one commit that are told.
+/// Maximum number of refusals that are reported for one commit.
 const MAX_REFUSALS: usize = 20;
-/// The most bytes that all new objects have together.
+/// Maximum number of bytes of all new objects together.
 const MAX_NEW: usize = 256 << 20;
-/// The most new objects: fewer than are read of one repository.
+/// Maximum number of new objects, which is below that of objects read from one repository.
 const MAX_NEW_OBJECTS: usize = 400_000;
 
 /// A file that a commit changes.
@@ -27,109 +27,109 @@ const MAX_NEW_OBJECTS: usize = 400_000;
 pub struct FileChange<'a> {
     /// Its path from the root.
     pub path: &'a str,
-    /// The commit that is replayed, by its name in the repository from which it comes.
+    /// The replayed commit, by its name in the source repository.
     pub commit: &'a ObjectId,
-    /// The content that the commit replaces, in the repository from which it comes.
+    /// The content that the commit replaces, in the source repository.
     pub before: Option<&'a [u8]>,
-    /// The content that it replaces in the other one.
+    /// The content that it replaces in the target repository.
     pub original: Option<&'a [u8]>,
-    /// The permission bits that it gets in the other one, where they are others than there.
+    /// The permission bits that it gets in the target repository, if they differ from those there.
     pub mode: Option<u32>,
 }
 
-/// Who decides on each path. An error says why a path may not be changed.
+/// The decisions on each path. An error is the reason why a path may not be changed.
 pub trait Decide {
-    /// Decides on a text of a commit that is imported as it stands.
+    /// Decides on a text of a commit that is imported verbatim.
     ///
     /// # Errors
-    /// Why it is not.
+    /// The reason for a refusal.
     fn text(&mut self, text: &str) -> Result<(), String>;
 
-    /// The content that is stored in place of `content`.
+    /// Returns the content that is stored in place of `content`.
     ///
     /// # Errors
-    /// Why nothing is, or that `original` is not what `before` is made of.
+    /// The reason for a refusal, such as that `before` does not correspond to `original`.
     fn write(&mut self, change: &FileChange<'_>, content: &[u8]) -> Result<Vec<u8>, String>;
 
     /// Decides on a symbolic link.
     ///
     /// # Errors
-    /// Why there is none.
+    /// The reason for a refusal.
     fn link(&mut self, change: &FileChange<'_>, target: &str) -> Result<(), String>;
 
     /// Decides on a removal.
     ///
     /// # Errors
-    /// Why it stays, or that `original` is not what `before` is made of.
+    /// The reason for a refusal, such as that `before` does not correspond to `original`.
     fn remove(&mut self, change: &FileChange<'_>) -> Result<(), String>;
 }
 
-/// What became of a commit.
+/// Outcomes of a commit.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Outcome {
-    /// It is replayed.
+    /// It was replayed.
     Imported {
         /// Its new name.
         commit: ObjectId,
         /// Its new parents.
         parents: Vec<ObjectId>,
-        /// How many paths it changes.
+        /// The number of paths that it changes.
         paths: usize,
     },
-    /// It was before.
+    /// It was replayed earlier.
     Known {
         /// Its new name.
         commit: ObjectId,
     },
-    /// It is not, with the path where one is why, and words.
+    /// It was refused, with the reasons and the path of each, if any.
     Refused(Vec<(Option<String>, String)>),
 }
 
-/// A commit and what became of it.
+/// A commit with its outcome.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Replayed {
-    /// Its name in the repository from which it comes.
+    /// Its name in the source repository.
     pub from: ObjectId,
     /// The first line of its message.
     pub subject: String,
     /// Its first parent there.
     pub parent: Option<ObjectId>,
-    /// What became of it.
+    /// The outcome.
     pub outcome: Outcome,
 }
 
-/// Where a replay begins.
+/// The starting point of a replay.
 #[derive(Debug)]
 pub struct Begin {
-    /// The commit onto which all are replayed that have no replayed parent.
+    /// The commit onto which all commits without a replayed parent are replayed.
     pub base: ObjectId,
-    /// In the repository from which they come, the one that stands for it. A commit without a
-    /// parent, or on the base itself, is compared with it.
+    /// The commit that corresponds to the base in the source repository. A commit without a parent,
+    /// or on the base itself, is compared with it.
     pub start: Option<ObjectId>,
     /// The commits to replay.
     pub listed: HashSet<ObjectId>,
-    /// The new names of commits that were replayed before. One that the other repository lacks by
-    /// now is replayed again.
+    /// The new names of commits that were replayed earlier. A commit that the target repository no
+    /// longer has is replayed again.
     pub known: HashMap<ObjectId, ObjectId>,
 }
 
-/// Replays commits, parents first.
+/// A replay of commits, parents first.
 pub struct Replay<'a> {
     from: &'a mut dyn Source,
     onto: &'a mut dyn Source,
     begin: Begin,
     trailers: Vec<String>,
-    /// The new names of commits; none of those that are refused.
+    /// The new names of commits; `None` for refused ones.
     names: HashMap<ObjectId, Option<ObjectId>>,
     added: HashMap<ObjectId, Object>,
     bytes: usize,
 }
 
 impl<'a> Replay<'a> {
-    /// Replays commits from a repository to another one, and adds `trailers` to their messages.
+    /// Prepares a replay from one repository to another, which adds `trailers` to the messages.
     ///
     /// # Errors
-    /// When the base cannot be read.
+    /// If the base cannot be read.
     pub fn new(
         (from, onto): (&'a mut dyn Source, &'a mut dyn Source),
         begin: Begin,
@@ -140,8 +140,8 @@ impl<'a> Replay<'a> {
         Ok(Self { from, onto, begin, trailers, names, added, bytes: 0 })
     }
 
-    /// Replays one commit, whose parents were replayed. What cannot be read of either repository
-    /// is a reason to refuse this commit alone.
+    /// Replays one commit whose parents were replayed. If an object of either repository cannot be
+    /// read, only this commit is refused.
     pub fn commit(&mut self, id: &ObjectId, decide: &mut dyn Decide) -> Replayed {
         let (mut subject, mut parent) = (String::new(), None);
         let outcome = match self.try_commit(id, decide, (&mut subject, &mut parent)) {
@@ -157,8 +157,8 @@ impl<'a> Replay<'a> {
         Replayed { from: id.clone(), subject, parent, outcome }
     }
 
-    /// The new name of a commit, if it has one. A commit that is not listed, and was not replayed
-    /// before, is the base.
+    /// Returns the new name of a commit, if it has one. A commit that is neither listed nor
+    /// replayed earlier is the base.
     pub fn new_name(&mut self, id: &ObjectId) -> Option<ObjectId> {
         if let Some(name) = self.names.get(id) {
             return name.clone();
@@ -169,13 +169,13 @@ impl<'a> Replay<'a> {
         name
     }
 
-    /// The name that a commit got when it was replayed before.
+    /// Returns the name that a commit got in an earlier replay.
     fn known(&mut self, id: &ObjectId) -> Option<ObjectId> {
         let known = self.begin.known.get(id)?;
         Commit::read(self.onto, known).is_ok().then(|| known.clone())
     }
 
-    /// The objects that the other repository needs.
+    /// Returns the objects that the target repository needs.
     pub fn into_objects(self) -> Vec<Object> {
         let mut objects: Vec<_> = self.added.into_values().collect();
         objects.sort_by(|one, other| one.id.cmp(&other.id));
@@ -206,7 +206,7 @@ impl<'a> Replay<'a> {
             return refused("its message has a line like the trailers of an import".to_owned());
         }
         let start = self.begin.start.as_slice();
-        // With the history of the other repository, the base is the parent of the start.
+        // If the source repository has the target's history, the base is the parent of the start.
         let is_first = commit.parents.is_empty() || commit.parents == [self.begin.base.clone()];
         let old = if is_first { start.to_vec() } else { commit.parents.clone() };
         let mut parents = Vec::new();
@@ -263,18 +263,18 @@ impl<'a> Replay<'a> {
     }
 }
 
-/// One commit that is replayed.
+/// The replay of one commit.
 struct One<'a, 'o> {
     from: &'a mut dyn Source,
     onto: &'a mut Overlay<'o>,
-    /// The tree onto which it is.
+    /// The tree onto which the commit is replayed.
     tree: &'a ObjectId,
     commit: &'a ObjectId,
     decide: &'a mut dyn Decide,
 }
 
 impl One<'_, '_> {
-    /// The entry that a change makes; `None` removes it.
+    /// Returns the entry that a change makes; `None` removes it.
     fn entry(&mut self, change: &Change, format: Format) -> Result<Option<Entry>, Error> {
         let path = check_path(&change.path)?;
         let refuse = |why: String| Error::path(&change.path, why);
@@ -285,10 +285,10 @@ impl One<'_, '_> {
             return Err(refuse("submodules are not imported".to_owned()));
         }
         let is_file = |entry: &Option<Entry>| entry.as_ref().is_some_and(|e| e.mode.is_file());
-        // A directory that the commit replaces is found by what it removes from it.
+        // The removed paths show that the commit replaces a directory.
         let there = there.filter(|entry| entry.mode != Mode::Directory);
         let are_files = is_file(&change.old) && is_file(&there);
-        // Of files, whoever decides compares the contents: secrets differ.
+        // Contents of files are compared by [`Decide`], since secrets differ.
         if !are_files && change.old != there {
             return Err(refuse(
                 "it is not in the operator's commit as the agent's commit had it: it was not \
@@ -305,7 +305,7 @@ impl One<'_, '_> {
         };
         let (before, original) = (before.as_deref(), original.as_deref());
         let mode = match (&change.old, &change.new, &there) {
-            // Permission bits that the commit leaves alone.
+            // The commit does not change the permission bits.
             (Some(old), Some(new), Some(there)) if are_files && old.mode == new.mode => there.mode,
             (_, Some(new), _) => new.mode,
             (_, None, _) => Mode::File,

@@ -1,4 +1,4 @@
-//! Where objects come from.
+//! Sources of objects.
 
 use std::{
     collections::HashSet,
@@ -7,31 +7,31 @@ use std::{
 
 use super::{Error, Object, ObjectId, ObjectKind};
 
-/// The longest line before an object.
+/// Maximum length of the line before an object.
 const MAX_LINE: u64 = 256;
-/// The most bytes that are read of one repository.
+/// Maximum number of bytes that are read from one repository.
 const MAX_BYTES: u64 = 512 << 20;
-/// The most objects that are read of one repository.
+/// Maximum number of objects that are read from one repository.
 const MAX_OBJECTS: u64 = 500_000;
 
-/// A repository's objects.
+/// The objects of a repository.
 pub trait Source {
-    /// The content of an object of this kind, which has this name.
+    /// Returns the content of the object of this kind and name.
     ///
     /// # Errors
-    /// When it is missing, of another kind, larger than `max`, or its content has another name.
+    /// If it is missing, of another kind, or larger than `max`, or if its content has another name.
     fn read(&mut self, id: &ObjectId, kind: ObjectKind, max: u64) -> Result<Vec<u8>, Error>;
 }
 
-/// A process that reads objects: its standard input and output.
+/// A process that reads objects, by its standard input and output.
 #[derive(Debug)]
 struct Process<W, R: Read> {
     requests: W,
     replies: BufReader<R>,
 }
 
-/// The objects that processes of `git cat-file --batch-command` read for us, one at a time. An
-/// object at which one fails is not asked for again, and the next one takes its place.
+/// Objects that processes of `git cat-file --batch-command` read, one process at a time. An object
+/// at which one fails is not requested again, and the next process takes over.
 #[derive(Debug)]
 pub struct Objects<W, R: Read> {
     process: Option<Process<W, R>>,
@@ -42,7 +42,7 @@ pub struct Objects<W, R: Read> {
 }
 
 impl<W: Write, R: Read> Objects<W, R> {
-    /// Those of the processes whose standard input and output these are.
+    /// Reads from the processes with these standard inputs and outputs.
     pub fn new(processes: Vec<(W, R)>) -> Self {
         let (others, unreadable) = (processes.into_iter(), HashSet::new());
         let (bytes, objects) = (MAX_BYTES, MAX_OBJECTS);
@@ -51,7 +51,7 @@ impl<W: Write, R: Read> Objects<W, R> {
         all
     }
 
-    /// Takes the next process. What the one before it would say next is not known.
+    /// Switches to the next process, since the next reply of a failed one is undefined.
     fn begin(&mut self) {
         let process = |(requests, replies)| Process { requests, replies: BufReader::new(replies) };
         self.process = self.others.next().map(process);
@@ -59,7 +59,7 @@ impl<W: Write, R: Read> Objects<W, R> {
 }
 
 impl<W: Write, R: Read> Process<W, R> {
-    /// Asks for an object and reads the line with its kind and size.
+    /// Requests an object and reads the line with its kind and size.
     fn ask(&mut self, command: &str, id: &ObjectId, kind: ObjectKind) -> Result<u64, Error> {
         self.requests.write_all(format!("{command} {id}\n").as_bytes())?;
         self.requests.flush()?;
@@ -81,20 +81,20 @@ impl<W: Write, R: Read> Process<W, R> {
 }
 
 impl<W: Write, R: Read> Process<W, R> {
-    /// Reads an object of which `begin` says, by its size, whether it is read.
+    /// Reads an object unless `begin` refuses its size.
     fn read(
         &mut self,
         id: &ObjectId,
         kind: ObjectKind,
         begin: impl FnOnce(u64) -> Result<(), Error>,
     ) -> Result<Vec<u8>, Error> {
-        // Before git unpacks it: the size stands at the beginning.
+        // The size is checked before git unpacks the object.
         let size = self.ask("info", id, kind)?;
         begin(size)?;
         match self.ask("contents", id, kind) {
             Ok(same) if same == size => {}
             Err(Error::Io(error)) => return Err(error.into()),
-            // It is another object by now.
+            // The object has been replaced meanwhile.
             _ => return Err(Error::Reply),
         }
         let mut bytes = Vec::new();

@@ -4,10 +4,10 @@ use std::collections::BTreeMap;
 
 use super::{Error, Format, Object, ObjectId, ObjectKind, Source};
 
-/// The largest tree that is read, in bytes.
+/// Maximum size of a tree, in bytes.
 pub(super) const MAX_TREE: u64 = 16 << 20;
 
-/// What an entry of a tree is.
+/// Kinds of entries in a tree.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Mode {
     /// A directory.
@@ -20,7 +20,7 @@ pub enum Mode {
     Link,
     /// A commit of another repository.
     Submodule,
-    /// A file with other permission bits, as git wrote it long ago.
+    /// A file with other permission bits, as old versions of git wrote it.
     Old(u32),
 }
 
@@ -48,12 +48,12 @@ impl Mode {
         }
     }
 
-    /// The permission bits of a file.
+    /// Returns the permission bits of a file.
     pub(super) fn permissions(self) -> u32 {
         self.number() & 0o777
     }
 
-    /// Whether it is a file with content.
+    /// True if it is a file with content.
     pub fn is_file(self) -> bool {
         matches!(self, Self::File | Self::Executable | Self::Old(_))
     }
@@ -62,17 +62,17 @@ impl Mode {
 /// An entry of a tree, without its name.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Entry {
-    /// What it is.
+    /// Its kind.
     pub mode: Mode,
     /// Its object.
     pub id: ObjectId,
 }
 
-/// A directory. The names are as they stand: what is written is checked as a path.
+/// A directory. The names are unchecked; those that are written are checked as paths.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Tree(pub(super) BTreeMap<Vec<u8>, Entry>);
 
-/// The order of entries: a directory's name has a `/` behind it.
+/// Returns the key by which entries are sorted: a directory's name is followed by `/`.
 fn key(name: &[u8], mode: Mode) -> Vec<u8> {
     let end: &[u8] = if mode == Mode::Directory { b"/" } else { b"" };
     [name, end].concat()
@@ -82,7 +82,7 @@ impl Tree {
     /// Parses a tree's content, in the form and order in which git writes it.
     ///
     /// # Errors
-    /// When it has another one.
+    /// If the form or the order differs.
     pub fn parse(format: Format, mut bytes: &[u8]) -> Result<Self, Error> {
         let mut tree = Self::default();
         let mut last = Vec::new();
@@ -114,16 +114,16 @@ impl Tree {
         Ok(tree)
     }
 
-    /// Reads the tree of that name; no name is an empty one.
+    /// Reads the tree with that name; `None` is the empty tree.
     ///
     /// # Errors
-    /// When it cannot be read.
+    /// If it cannot be read.
     pub fn read(source: &mut dyn Source, id: Option<&ObjectId>) -> Result<Self, Error> {
         let Some(id) = id else { return Ok(Self::default()) };
         Self::parse(id.format(), &source.read(id, ObjectKind::Tree, MAX_TREE)?)
     }
 
-    /// The object with this content.
+    /// Makes the object with this content.
     pub fn object(&self, format: Format) -> Object {
         let mut entries: Vec<_> =
             self.0.iter().map(|(name, entry)| (key(name, entry.mode), name, entry)).collect();

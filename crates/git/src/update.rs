@@ -1,4 +1,4 @@
-//! A tree with some of its paths changed.
+//! A tree with changes at some of its paths.
 
 use std::{
     collections::{BTreeMap, HashMap},
@@ -9,23 +9,23 @@ use super::{
     Entry, Error, Format, Mode, Object, ObjectId, ObjectKind, Source, Tree, tree::MAX_TREE,
 };
 
-/// The most bytes of the trees that are stored parsed.
+/// Maximum number of bytes of trees that are stored parsed.
 const MAX_PARSED: usize = 64 << 20;
 
-/// A source with objects that it will have, while a commit is replayed on it.
+/// A source together with the objects that a replay adds to it.
 pub(super) struct Overlay<'a> {
     source: &'a mut dyn Source,
     added: &'a HashMap<ObjectId, Object>,
-    /// The objects that are made meanwhile.
+    /// The objects made for the current commit.
     pub(super) made: HashMap<ObjectId, Object>,
-    /// Trees that were read: most paths of a commit lie in few directories.
+    /// A cache of trees: most paths of a commit are in few directories.
     parsed: HashMap<ObjectId, Rc<Tree>>,
-    /// The bytes of those.
+    /// Number of bytes of those.
     bytes: usize,
 }
 
 impl<'a> Overlay<'a> {
-    /// Objects of `source`, and those that were `added`.
+    /// Combines the objects of `source` with those that were `added`.
     pub(super) fn new(source: &'a mut dyn Source, added: &'a HashMap<ObjectId, Object>) -> Self {
         Self { source, added, made: HashMap::new(), parsed: HashMap::new(), bytes: 0 }
     }
@@ -53,7 +53,7 @@ impl<'a> Overlay<'a> {
         Ok(tree)
     }
 
-    /// The entry at a path beneath a tree, if there is one.
+    /// Returns the entry at a path beneath a tree, if there is one.
     pub(super) fn entry_at(&mut self, tree: &ObjectId, path: &str) -> Result<Option<Entry>, Error> {
         let mut found = Entry { mode: Mode::Directory, id: tree.clone() };
         for name in path.split('/') {
@@ -79,17 +79,17 @@ impl Source for Overlay<'_> {
     }
 }
 
-/// What becomes of one name of a directory.
+/// The change of one name in a directory.
 #[derive(Debug, Default)]
 pub(super) struct Node {
-    /// The entry, or that there is none any more.
+    /// The new entry, or `None` inside if it is removed.
     leaf: Option<Option<Entry>>,
-    /// What changes in it.
+    /// The changes beneath it.
     beneath: BTreeMap<Vec<u8>, Node>,
 }
 
 impl Node {
-    /// Notes what becomes of `path`.
+    /// Sets the new entry of `path`.
     pub(super) fn set(&mut self, path: &str, entry: Option<Entry>) {
         let mut node = self;
         for name in path.split('/') {
@@ -98,10 +98,10 @@ impl Node {
         node.leaf = Some(entry);
     }
 
-    /// Makes the tree that comes of `tree`; `None` is one without entries.
+    /// Applies the changes to `tree`; returns `None` if no entries remain.
     ///
     /// # Errors
-    /// When a name is in the way, or a tree cannot be read.
+    /// If another entry is in the way, or a tree cannot be read.
     pub(super) fn apply(
         &self,
         overlay: &mut Overlay<'_>,

@@ -11,7 +11,7 @@ impl Memory {
         id
     }
 
-    /// A commit of these files in one directory.
+    /// Adds a commit of these files.
     fn commit(&mut self, parents: &[&ObjectId], files: &[(&str, Mode, &str)]) -> ObjectId {
         let mut root = Node::default();
         for (path, mode, text) in files {
@@ -41,7 +41,7 @@ impl Source for Memory {
     }
 }
 
-/// Puts `SECRET` back where `[x]` is, and refuses `denied`.
+/// Restores `SECRET` in place of `[x]`, and refuses `denied`.
 struct Judge(Vec<String>);
 
 impl Judge {
@@ -77,7 +77,8 @@ impl Decide for Judge {
 
 use Mode::{Executable, File, Link};
 
-/// What becomes of the last of `commits` beside a hidden file, and what was asked.
+/// Replays the last commit of `files` beside a hidden file; returns the outcome, the decisions and
+/// the resulting files.
 fn replay(files: &[(&str, Mode, &str)]) -> (Outcome, Vec<String>, Vec<(String, Mode, String)>) {
     let mut theirs = Memory::default();
     let begun = [("a", File, "1\n"), ("d/b", File, "[x]\n"), ("d/c", File, "c")];
@@ -176,7 +177,7 @@ fn a_commit_that_was_replayed_before_stands_for_itself_while_it_is_there() {
     let gone = Object::new(Format::Sha1, ObjectKind::Commit, Vec::new()).id;
     for (known, listed, is_there) in [
         (&imported, vec![&one, &two], true),
-        // As in the next session.
+        // The known name is that of a replay in an earlier session.
         (&imported, vec![&two], true),
         (&gone, vec![&one, &two], false),
     ] {
