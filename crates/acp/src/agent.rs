@@ -1,9 +1,9 @@
-//! Agent → editor.
+//! Messages from the agent to the editor.
 //!
-//! Replies to the editor's requests, `session/update` and
-//! `session/request_permission` pass, and what the operator named. `fs/*` is
-//! served here and never passes, and so is `terminal/*` where the policy allows it. Everything else is answered −32601 or
-//! dropped, and recorded.
+//! Replies to the editor's requests, `session/update` and `session/request_permission` pass, and
+//! the names that the operator forwards. `fs/*` is served here and never passes, and so is
+//! `terminal/*` where the policy allows it. Every other request is answered with −32601, every
+//! other notification dropped, and both are recorded.
 
 use std::sync::{Arc, Mutex};
 
@@ -37,7 +37,7 @@ use super::{
 };
 
 impl Door<'_> {
-    /// Deals with what came from the agent.
+    /// Handles a frame from the agent.
     pub(super) fn hear_agent(&self, frame: Frame) {
         let line = match frame {
             Frame::Line(line) => line,
@@ -128,8 +128,8 @@ impl Door<'_> {
         Pass::Stop
     }
 
-    /// `$/cancel_request {requestId}`: of a request that the gate serves, or
-    /// of one that passed.
+    /// Handles `$/cancel_request {requestId}`, for a request that the gateway serves or for one
+    /// that passed.
     fn agent_cancels(&self, params: Option<&RawValue>) -> Pass {
         let params = params.and_then(|params| Object::parse(params.get()));
         let id = params.and_then(|params| Id::parse(params.get("requestId")?));
@@ -137,7 +137,7 @@ impl Door<'_> {
             if lock(&self.agent_asked).contains(id) {
                 return Pass::Forward;
             }
-            // What is being served is finished and answered.
+            // A request that is being served is completed and answered.
             let served = self.jobs.contains(id);
             self.jobs.withdraw(|waiting, _| waiting == id);
             let cancelled = self.jobs.cancel(|job| job.id == *id);
@@ -221,7 +221,7 @@ impl Door<'_> {
         if self.is_quick(&job)
             && let Some(_alone) = self.jobs.alone()
         {
-            // Nobody waits for this thread, and no other has to be woken.
+            // No other request waits for this thread, and no other thread has to be woken.
             let line = self.answer(&job, Client::asking(&Unasked));
             self.send(Peer::Agent, line);
             return;
@@ -233,8 +233,8 @@ impl Door<'_> {
         }
     }
 
-    /// Refuses a request whose id another one has. An agent that hears nothing
-    /// takes the answer to the first request for that to this one.
+    /// Refuses a request whose ID another one uses. Without an error, the agent would take the
+    /// reply to the other request for the reply to this one.
     fn repeated(&self, id: &Id, method: Option<&str>) {
         let text = "the id of the request is in use";
         let receipt = self.dropped(Peer::Agent, &text, method);
@@ -244,7 +244,7 @@ impl Door<'_> {
         );
     }
 
-    /// One worker: serves `fs/*` requests until there are no more.
+    /// Serves `fs/*` requests, as one worker, until the queue is closed.
     pub(super) fn work(&self) {
         while let Some(job) = self.jobs.take() {
             let id = job.id.clone();
@@ -266,7 +266,7 @@ impl Door<'_> {
         let source = match self.source {
             SourceMode::Auto if offers.read => Source::Auto(&buffers),
             SourceMode::Auto | SourceMode::Disk | SourceMode::Mount => Source::Disk,
-            // What the editor does not offer is refused, never read from disk.
+            // Reads that the editor does not offer are refused, never served from the disk.
             SourceMode::Editor => Source::Editor(&buffers),
         };
         let (visit, id) = (&job.visit, &job.id);
@@ -290,7 +290,7 @@ impl Door<'_> {
         })
     }
 
-    /// Whether serving a job means to wait for no more than the file.
+    /// True if serving a job waits for no more than the file.
     fn is_quick(&self, job: &Job) -> bool {
         let from_disk = match self.source {
             SourceMode::Disk | SourceMode::Mount => true,
@@ -300,14 +300,14 @@ impl Door<'_> {
         self.prompt
             && from_disk
             && matches!(job.request, FileRequest::Read(_))
-            // An agent that does not read its answers is to be heard nevertheless.
+            // The reader thread must not block on an agent that does not read its replies.
             && self.to_agent.is_idle()
             && !self.workspace_of(job).0.policy().asks()
     }
 }
 
-/// Where nobody would be asked. A policy may be taken up just now that asks: then
-/// the answer is no.
+/// The approver of a policy that never asks. If a policy that asks is loaded just now, the question
+/// is withdrawn.
 struct Unasked;
 
 impl Approver for Unasked {

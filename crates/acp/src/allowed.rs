@@ -1,31 +1,29 @@
-//! What the agent may say to the editor beyond replies and `fs/*`.
+//! The messages that the agent may send to the editor besides replies and `fs/*`.
 //!
-//! Editors run commands that agents name, so this is a list of what passes and
-//! not of what does not.
+//! Editors run commands that agents name, so this is an allow list.
 
 use std::collections::BTreeSet;
 
-/// Passes always, as a request.
+/// The request that always passes.
 const REQUEST: &str = "session/request_permission";
-/// Passes always, as a notification.
+/// The notification that always passes.
 const NOTIFICATION: &str = "session/update";
 
-/// The operator's exceptions, `--forward NAME`: a method (`terminal/create`,
-/// `elicitation/create`, `_vendor/method`) or a key of `_meta` in the reply to
-/// `initialize` (`terminal-auth`).
+/// The operator's exceptions, `--forward NAME`: a method (`terminal/create`, `elicitation/create`,
+/// `_vendor/method`) or a key of `_meta` in the reply to `initialize` (`terminal-auth`).
 #[derive(Debug, Clone)]
 pub(super) struct Allowed {
     names: BTreeSet<String>,
     /// True if the gateway can start commands for the agent.
     commands: bool,
-    /// Names of the environment variables that the agent was given.
+    /// Names of the environment variables that the agent has.
     variables: BTreeSet<String>,
 }
 
-/// A name that cannot be forwarded.
+/// Reasons why a name cannot be forwarded.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum ForwardError {
-    /// `fs/*` is never forwarded raw.
+    /// `fs/*` is never forwarded.
     #[error("`{0}` cannot be forwarded: the gate itself serves `fs/*`")]
     Served(String),
     /// It is empty.
@@ -33,10 +31,10 @@ pub enum ForwardError {
     Nameless,
 }
 
-/// Whether `name` may be forwarded at all.
+/// Checks that `name` may be forwarded.
 ///
 /// # Errors
-/// Why not.
+/// The reason why it may not.
 pub fn check_forward(name: &str) -> Result<(), ForwardError> {
     match name {
         "" => Err(ForwardError::Nameless),
@@ -45,11 +43,10 @@ pub fn check_forward(name: &str) -> Result<(), ForwardError> {
     }
 }
 
-/// Whether the editor may act for the agent by `name`, past the gate: run its
-/// commands, change files, reach servers. Of what is not known that is taken
-/// for granted.
+/// True if the editor may act for the agent by `name` without the gateway: run its commands, change
+/// files, reach servers. Unknown names count as such.
 pub fn acts(name: &str) -> bool {
-    // A question to the user, and what passes anyway.
+    // These are a question to the user, and the messages that always pass.
     !(name.starts_with("elicitation/") || name == REQUEST || name == NOTIFICATION)
 }
 
@@ -60,37 +57,38 @@ impl Allowed {
         Ok(Self { names, commands, variables: BTreeSet::new() })
     }
 
-    /// The same where the agent was given these environment variables.
+    /// Adds the environment variables that the agent has.
     pub(super) fn with_variables(self, names: impl IntoIterator<Item = String>) -> Self {
         Self { variables: names.into_iter().collect(), ..self }
     }
 
-    /// Whether the agent was given the environment variable `name`.
+    /// True if the agent has the environment variable `name`.
     pub(super) fn has_variable(&self, name: &str) -> bool {
         self.variables.contains(name)
     }
 
-    /// Whether a request of the agent reaches the editor.
+    /// True if a request of the agent reaches the editor.
     pub(super) fn request(&self, method: &str) -> bool {
         method == REQUEST || self.named(method)
     }
 
-    /// Whether a notification of the agent reaches the editor.
+    /// True if a notification of the agent reaches the editor.
     pub(super) fn notification(&self, method: &str) -> bool {
         method == NOTIFICATION || self.named(method)
     }
 
-    /// True if the operator named `name`.
+    /// True if the operator forwards `name`.
     pub(super) fn named(&self, name: &str) -> bool {
         self.names.contains(name)
     }
 
-    /// Whether the agent may have the editor run anything in a terminal.
+    /// True if the agent may have the editor run anything in a terminal.
     pub(super) fn any_terminal(&self) -> bool {
         self.names.iter().any(|name| name.starts_with("terminal/"))
     }
 
-    /// True if the gateway itself serves the agent's terminals: not where the editor has some, too.
+    /// True if the gateway itself serves the agent's terminals, which it does not if the editor
+    /// does.
     pub(super) fn serves_terminals(&self) -> bool {
         self.commands && !self.any_terminal()
     }

@@ -16,19 +16,19 @@ use super::{
     sessions::Visit,
 };
 
-/// One `fs/*` request that may have to wait for the editor's user.
+/// An `fs/*` request that may have to wait for the editor's user.
 pub(super) struct Asker<'a> {
     pub(super) door: &'a Door<'a>,
     pub(super) visit: &'a Arc<Visit>,
     /// The agent's request.
     pub(super) id: &'a Id,
-    /// The id of the question to the editor, while it waits.
+    /// The ID of the question to the editor, while it waits.
     pub(super) call: Mutex<Option<String>>,
 }
 
 impl Approver for Asker<'_> {
     fn ask(&self, ticket: &Arc<Ticket>) {
-        // The worker's place is free for others while it waits.
+        // Other requests can use the worker's slot while it waits.
         let waiting = Waiting { acp_id: self.visit.acp_id.clone(), ticket: Arc::clone(ticket) };
         self.door.jobs.pause(self.id, waiting);
         let (door, question) = (self.door, ticket.question());
@@ -39,7 +39,7 @@ impl Approver for Asker<'_> {
         });
         match call {
             Ok(call) => *lock(&self.call) = Some(call),
-            // Another way to answer is left, and the time limit.
+            // The question can still be answered in another way, or time out.
             Err(error) => tracing::warn!(%error, "the editor cannot be asked for approval"),
         }
     }

@@ -1,9 +1,8 @@
-//! Asking the editor's user for approval: `session/request_permission` (ACP
-//! v1) with what would be done and why, in the gate's own name.
+//! Approvals by the editor's user: `session/request_permission` (ACP v1) with the operation and the
+//! reason for the question, in the gateway's own name.
 //!
-//! The text holds file content and an agent's names. Both are shown as text:
-//! control and bidirectional characters are escaped, and the diff stands in a
-//! fence that nothing in it can close.
+//! The text contains file content and an agent's names. Both are shown as text: control and
+//! bidirectional characters are escaped, and the diff is in a fence that nothing in it can close.
 
 use std::sync::Arc;
 
@@ -19,7 +18,7 @@ use crate::{
 
 use super::{calls, calls::Calls, paths::Roots};
 
-/// The gate's own option ids.
+/// The gateway's own option IDs.
 const OPTIONS: [(&str, Answer); 3] =
     [("once", Answer::Once), ("session", Answer::Session), ("reject", Answer::Reject)];
 
@@ -48,7 +47,7 @@ impl AskUser for Messenger {
         let call = self.calls.post("session/request_permission", &params, move |answer| {
             take(&answered, answer);
         });
-        // Another way to answer is left, and the time limit.
+        // The question can still be answered in another way, or time out.
         let call = call
             .inspect_err(|error| tracing::warn!(%error, "the editor cannot be asked for approval"))
             .ok()?;
@@ -56,7 +55,7 @@ impl AskUser for Messenger {
     }
 }
 
-/// A question under way, taken back when it is dropped.
+/// A pending question, which is cancelled when it is dropped.
 struct Asked {
     calls: Arc<Calls>,
     call: String,
@@ -70,7 +69,7 @@ impl Drop for Asked {
 
 pub(super) fn take(ticket: &Ticket, answer: calls::Answer) {
     let calls::Answer::Result(result) = answer else {
-        // An editor that cannot ask has not answered.
+        // An error of the editor is not a reply to the question.
         tracing::warn!("the editor did not understand the question for approval");
         return;
     };
@@ -85,11 +84,12 @@ pub(super) fn take(ticket: &Ticket, answer: calls::Answer) {
         Ok(Outcome::Cancelled) => (Answer::Reject, "the editor's user, who cancelled"),
         Err(_) => (Answer::Reject, "an answer that cannot be read"),
     };
-    // Too late is no error: somebody else was faster.
+    // The question may have been answered elsewhere already.
     let _ = ticket.answer(answer, by);
 }
 
-/// `roots` are those of the workspace in which the agent begins: another one is named.
+/// Builds the parameters. `roots` are those of the workspace in which the agent begins; any other
+/// one is named in the text.
 pub(super) fn params(session: &str, question: &Question, roots: &Roots, calls: &Calls) -> Value {
     let binding = &question.binding;
     let (top, own) = (WorkspacePath::root(), Roots::new(&question.workspace, None));
@@ -97,7 +97,7 @@ pub(super) fn params(session: &str, question: &Question, roots: &Roots, calls: &
         root if root == roots.absolute(&top) => what(question),
         root => format!("{} in the workspace `{}`", what(question), line(&root)),
     };
-    // A host is no place in the workspace.
+    // A host is not a path in the workspace.
     let place = WorkspacePath::parse(&binding.path)
         .ok()
         .filter(|_| binding.operation != OperationKind::Connect);
@@ -106,7 +106,8 @@ pub(super) fn params(session: &str, question: &Question, roots: &Roots, calls: &
     json!({
         "sessionId": session,
         "toolCall": {
-            // Editors merge by it what agents say of tool calls.
+            // Editors merge an agent's updates of tool calls by this ID, so the agent must not know
+            // it.
             "toolCallId": calls.unguessable(&question.id),
             "title": format!("Portcullis asks: {what}"),
             "kind": kind(binding.operation),
@@ -129,7 +130,7 @@ pub(super) fn params(session: &str, question: &Question, roots: &Roots, calls: &
     })
 }
 
-/// `ToolKind` of the schema.
+/// Returns the `ToolKind` of the schema.
 fn kind(operation: OperationKind) -> &'static str {
     use OperationKind as O;
     match operation {

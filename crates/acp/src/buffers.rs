@@ -1,7 +1,7 @@
-//! The editor's buffers, read and written through the editor's own `fs/*`.
+//! The editor's buffers, read and written by the editor's `fs/*` methods.
 //!
-//! Only ever called by the gateway, after its decision, with canonical paths.
-//! Always the whole buffer: the gate checks and slices itself.
+//! Only the gateway calls them, after its decision, with canonical paths. They always transfer the
+//! complete buffer: the gateway checks and slices it.
 
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
@@ -17,10 +17,10 @@ use super::{
     paths::Roots,
 };
 
-/// The resource was not found (ACP v1, `ErrorCode`).
+/// The code of a missing resource (ACP v1, `ErrorCode`).
 const NOT_FOUND: i64 = -32002;
 
-/// One session's view of the editor.
+/// The editor as seen by one session.
 pub(super) struct EditorBuffers<'a> {
     pub(super) calls: &'a Calls,
     pub(super) roots: &'a Roots,

@@ -1,7 +1,7 @@
-//! The gate's own requests to the editor.
+//! The gateway's own requests to the editor.
 //!
-//! Their ids are strings with a random prefix, so they can be told from every
-//! id that an agent chose. Each waits for its reply for a bounded time.
+//! Their IDs are strings with a random prefix, which distinguishes them from every ID of an agent.
+//! Each waits for its reply for a bounded time.
 
 use std::{
     collections::HashMap,
@@ -20,16 +20,16 @@ use serde_json::value::RawValue;
 use super::render;
 use crate::lock;
 
-/// The editor's answer.
+/// A reply of the editor.
 #[derive(Debug)]
 pub(super) enum Answer {
     Result(Box<RawValue>),
     Error(Box<RawValue>),
-    /// The line that held it was refused.
+    /// The line with the reply was refused.
     Unreadable,
 }
 
-/// Why there is no answer.
+/// Reasons why there is no reply.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub(super) enum CallError {
     #[error("the editor did not answer in time")]
@@ -38,15 +38,15 @@ pub(super) enum CallError {
     Gone,
 }
 
-/// What becomes of an answer.
+/// The recipient of a reply.
 enum Waiter {
-    /// A thread waits for it.
+    /// A thread that waits for it.
     Thread(SyncSender<Answer>),
-    /// It is to be dealt with when it comes.
+    /// A callback for its arrival.
     Later(Box<dyn FnOnce(Answer) + Send>),
 }
 
-/// Requests to the editor under way.
+/// Pending requests to the editor.
 pub(super) struct Calls {
     editor: Arc<BoundedQueue<Vec<u8>>>,
     prefix: String,
@@ -57,7 +57,7 @@ pub(super) struct Calls {
 }
 
 impl Calls {
-    /// `secret` makes the ids unguessable.
+    /// Makes the table; `secret` makes the IDs unguessable.
     pub(super) fn new(editor: Arc<BoundedQueue<Vec<u8>>>, secret: &str, timeout: Duration) -> Self {
         Self {
             editor,
@@ -69,17 +69,17 @@ impl Calls {
         }
     }
 
-    /// Whether an id is of the gate's own kind.
+    /// True if an ID is one of the gateway's own.
     pub(super) fn owns(&self, id: &Id) -> bool {
         matches!(id, Id::Text(text) if text.starts_with(&self.prefix))
     }
 
-    /// A name that no agent can guess, made of one that it may know.
+    /// Makes a name that no agent can guess from one that it may know.
     pub(super) fn unguessable(&self, name: &str) -> String {
         format!("{}{name}", self.prefix)
     }
 
-    /// Asks the editor and waits.
+    /// Sends a request to the editor and waits for the reply.
     pub(super) fn call(&self, method: &str, params: &impl Serialize) -> Result<Answer, CallError> {
         let (sender, receiver) = mpsc::sync_channel(1);
         let id = self.begin(method, params, Waiter::Thread(sender))?;
@@ -93,8 +93,8 @@ impl Calls {
         }
     }
 
-    /// Asks the editor without waiting: `answered` gets its answer, at most
-    /// once, from the thread that hears it. Gives the id of the request.
+    /// Sends a request to the editor without waiting: the thread that receives the reply passes it
+    /// to `answered`, at most once. Returns the ID of the request.
     pub(super) fn post(
         &self,
         method: &str,
@@ -104,11 +104,11 @@ impl Calls {
         self.begin(method, params, Waiter::Later(Box::new(answered)))
     }
 
-    /// Waits for the answer no longer, and says so if there was none yet.
+    /// Stops waiting for a reply, and notifies the editor if there was none yet.
     pub(super) fn give_up(&self, id: &str) {
         if lock(&self.waiting).remove(id).is_some() {
             let cancel = render::cancel(&Id::Text(id.to_owned()));
-            // Only a courtesy; an editor that does not read gets none.
+            // The notification is optional; an editor that does not read gets none.
             let _ = self.editor.push_line_within(cancel, Duration::ZERO);
         }
     }
@@ -121,7 +121,7 @@ impl Calls {
     ) -> Result<String, CallError> {
         let id = format!("{}{}", self.prefix, self.next.fetch_add(1, Ordering::Relaxed));
         lock(&self.waiting).insert(id.clone(), waiter);
-        // Checked after the insertion: `close` empties the table afterwards.
+        // Checked after the insertion, since `close` empties the table after setting the flag.
         if self.closed.load(Ordering::SeqCst) {
             lock(&self.waiting).remove(&id);
             return Err(CallError::Gone);
@@ -134,7 +134,7 @@ impl Calls {
         Ok(id)
     }
 
-    /// Hands the editor's answer to whoever waits; false when nobody does.
+    /// Passes the editor's reply to its recipient; false if there is none.
     pub(super) fn answer(&self, id: &Id, answer: Answer) -> bool {
         let Id::Text(id) = id else { return false };
         let waiting = lock(&self.waiting).remove(id);

@@ -1,4 +1,4 @@
-//! How one connection is served.
+//! Configuration of a connection.
 
 use std::{path::PathBuf, str::FromStr, sync::Arc, time::Duration};
 
@@ -10,70 +10,67 @@ use crate::{FurtherWorkspace, mcp_attach::AttachTokens};
 use super::notices::Notices;
 use crate::model::Session;
 
-/// How to serve one connection.
+/// The configuration of one connection.
 #[derive(Debug, Clone)]
 pub struct Config {
-    /// The connection in the log: what belongs to no ACP session is recorded
-    /// under it. Each ACP session gets a session of its own with the same
-    /// agent and user.
+    /// The connection's session in the log, for records that belong to no ACP session. Each ACP
+    /// session gets a session of its own with the same agent and user.
     pub session: Session,
-    /// The workspace's canonical path; the editor is asked by it.
+    /// The workspace's canonical path, which requests to the editor use.
     pub workspace_root: PathBuf,
-    /// The workspace's path as the user gave it, when that is another one.
+    /// The workspace's path as the user gave it, if it differs.
     pub workspace_alias: Option<PathBuf>,
-    /// Workspaces besides, each with a gateway of its own.
+    /// Further workspaces, each with a gateway of its own.
     pub further: Vec<FurtherWorkspace>,
-    /// Absolute paths that the operator granted to the agent besides, to read or
-    /// to write by itself.
+    /// Absolute agent paths, which the agent reads or writes by itself.
     pub granted: Vec<PathBuf>,
     /// Names of the environment variables that the operator gave the agent.
     pub variables: Vec<String>,
-    /// Where content comes from and goes to.
+    /// The source and destination of content.
     pub source: SourceMode,
-    /// True if a read waits for no more than the file, so that it may be
-    /// served by the thread that heard it as long as nobody else waits.
+    /// True if a read waits for no more than the file, so that the reader thread may serve it while
+    /// no other request is in progress.
     pub prompt: bool,
-    /// Methods of the agent that reach the editor besides the usual ones, and
-    /// keys of `_meta` that stay in the reply to `initialize`.
+    /// Methods of the agent that reach the editor in addition to the allowed ones, and keys of
+    /// `_meta` that stay in the reply to `initialize`.
     pub forward: Vec<String>,
     /// The commands of the agent's sandbox, if the policy allows terminals.
     pub commands: Option<Arc<Registry>>,
-    /// Longest line in bytes; [`line_for`] knows what a size of content needs.
+    /// Maximum length of a line in bytes; [`line_for`] computes it from a size of content.
     pub max_line: usize,
-    /// How long the editor may take to answer the gate's own requests.
+    /// Timeout of the gateway's own requests to the editor.
     pub editor_timeout: Duration,
-    /// How long work under way, and the agent, may take to end once a side has
-    /// closed.
+    /// Time for requests in progress, and for the agent, to end after a peer has closed.
     pub grace: Duration,
-    /// Tokens for the gateway's own MCP server, which agents are told of;
-    /// without it they are not.
+    /// Tokens for the gateway's own MCP server, which is added to the sessions of agents; `None`
+    /// for no server.
     pub attach: Option<Arc<AttachTokens>>,
     /// Messages for the person who started the gateway.
     pub notices: Option<Arc<dyn Notices>>,
 }
 
-/// Where file content comes from and goes to.
+/// Sources and destinations of file content.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum SourceMode {
-    /// The editor's buffers when it offers them, else the disk.
+    /// The editor's buffers if it offers them, else the disk.
     #[default]
     Auto,
     /// The disk only.
     Disk,
-    /// The editor only; what it does not offer is refused.
+    /// The editor only; methods that it does not offer are refused.
     Editor,
-    /// A mount: the agent is offered no files over ACP, and uses its own tools.
+    /// A mount: ACP offers the agent no files, and the agent uses its own tools.
     Mount,
 }
 
-/// A text is not a [`SourceMode`].
+/// The text is not a [`SourceMode`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("expected `auto`, `disk`, `editor` or `mount`")]
 pub struct SourceModeError;
 
 impl Config {
-    /// The usual settings: source `auto`, nothing forwarded, no terminal, lines
-    /// for 10 MiB of content.
+    /// Makes the default configuration: source `auto`, nothing forwarded, no terminal, lines for 10
+    /// MiB of content.
     pub fn new(session: Session, workspace_root: PathBuf) -> Self {
         Self {
             session,

@@ -1,11 +1,10 @@
 //! The directories of a session: `cwd` and `additionalDirectories` of `session/new`,
 //! `session/load`, `session/resume` and `session/fork` (ACP v1).
 //!
-//! Directories in a workspace pass, and those that the operator granted to the
-//! agent, whose own tools find them. Any other refuses the whole request: the agent
-//! would find nothing there, or the editor would show another directory than the one
-//! that is served, and nobody would know why. That is decided by name alone, as what a
-//! link leads to is when it is used.
+//! Directories in a workspace pass, and so do agent paths, which the agent's own tools find. Any
+//! other directory refuses the request: the agent would find nothing there, or the editor would
+//! show another directory than the served one, without an explanation. Only names are checked,
+//! since a link is resolved when it is used.
 
 use portcullis_rpc::{Object, folds_to};
 use serde_json::value::RawValue;
@@ -14,15 +13,15 @@ use crate::model::{Escaped, WorkspacePath};
 
 use crate::paths::{NotInside, Roots};
 
-/// The requests that have it. In `session/list` it is a filter.
+/// The requests with directories. In `session/list` `cwd` is a filter.
 const METHODS: [&str; 4] = ["session/fork", "session/load", "session/new", "session/resume"];
-/// The parameters.
+/// The names of the parameters.
 const CWD: &str = "cwd";
 const LIST: &str = "additionalDirectories";
-/// Longest path that is named, in characters: no other can be a directory's.
+/// Maximum length of a directory's path, in characters.
 const LONGEST: usize = 4096;
 
-/// Why a session is not opened.
+/// Reasons why a session is not opened.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 pub(super) enum DirectoryError {
     #[error("`{CWD}` is not an absolute path")]
@@ -46,10 +45,10 @@ pub(super) enum DirectoryError {
     Outside { directory: String, workspace: String },
 }
 
-/// Checks a request of the editor; `others` are further workspaces and what was granted.
+/// Checks a request of the editor; `others` are further workspaces and agent paths.
 ///
 /// # Errors
-/// When it names a directory that is not served, or none at all.
+/// If it names a directory that is not served, or none at all.
 pub(super) fn check(
     method: &str,
     params: Option<&RawValue>,

@@ -1,5 +1,5 @@
-//! What both directions share: who asked what, the sessions, and how what
-//! does not pass is answered and recorded.
+//! The state that both directions share: pending requests, sessions, and the replies and records
+//! for messages that do not pass.
 
 use std::{
     collections::{BTreeMap, HashMap, HashSet},
@@ -38,13 +38,13 @@ use super::{
     terminals::Terminals,
 };
 
-/// Most `fs/*` requests that wait: an agent may ask for much before it reads.
+/// Maximum number of waiting `fs/*` requests: an agent may send many before it reads.
 const MOST_JOBS: usize = 4096;
-/// Most bytes of content that wait in them.
+/// Maximum number of bytes of content in them.
 const MOST_JOB_BYTES: usize = 64 * 1024 * 1024;
-/// Most requests of one side that the other has not answered.
+/// Maximum number of unanswered requests of one peer.
 const MOST_ASKED: usize = 4096;
-/// Longest piece of a peer's text in a record, in characters.
+/// Maximum length of a peer's text in a record, in characters.
 const MOST_FACT: usize = 128;
 
 /// One connection between an editor and an agent.
@@ -56,45 +56,45 @@ pub(super) struct Door<'g> {
     pub(super) roots: Roots,
     /// Further workspaces.
     pub(super) further: Vec<Arc<FurtherWorkspace>>,
-    /// The operator's grants to the agent.
+    /// The agent paths.
     pub(super) granted: Vec<Roots>,
     /// Tokens for the gateway's own MCP server.
     pub(super) attach: Option<Arc<AttachTokens>>,
     pub(super) output: AgentOutput,
-    /// What happened outside every ACP session.
+    /// The session of records that belong to no ACP session.
     pub(super) connection: Session,
     pub(super) sessions: Sessions,
     pub(super) jobs: Jobs,
-    /// Where the policy allows terminals.
+    /// The terminals, if the policy allows them.
     pub(super) terminals: Option<Terminals>,
     pub(super) calls: Arc<Calls>,
     pub(super) to_editor: Arc<BoundedQueue<Vec<u8>>>,
     pub(super) to_agent: Arc<BoundedQueue<Vec<u8>>>,
     readers: &'g PeerReaders,
-    /// How long a peer may read nothing when the other is gone.
+    /// Time for which a peer may read nothing after the other one is gone.
     grace: Duration,
     /// Requests of the editor that the agent has not answered.
     pub(super) editor_asked: Mutex<HashMap<Id, Effect>>,
-    /// Requests of the agent that passed and the editor has not answered.
+    /// Requests of the agent that passed and that the editor has not answered.
     pub(super) agent_asked: Mutex<HashSet<Id>>,
     pub(super) offers: Mutex<Offers>,
 }
 
-/// One of the two peers.
+/// The two peers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Peer {
     Agent,
     Editor,
 }
 
-/// What becomes of a line.
+/// The treatment of a line.
 #[derive(Debug)]
 pub(super) enum Pass {
-    /// It goes on as it came.
+    /// Forwards it unchanged.
     Forward,
-    /// It goes on like this.
+    /// Forwards this line in its place.
     Rebuilt(Vec<u8>),
-    /// It does not go on.
+    /// Does not forward it.
     Stop,
 }
 
@@ -143,7 +143,7 @@ impl<'g> Door<'g> {
         })
     }
 
-    /// The lines to a peer.
+    /// Returns the queue of lines to a peer.
     pub(super) fn queue(&self, to: Peer) -> &BoundedQueue<Vec<u8>> {
         match to {
             Peer::Agent => &self.to_agent,
@@ -158,8 +158,8 @@ impl<'g> Door<'g> {
         }
     }
 
-    /// Sends a line, waiting while the peer does not read; false when the peer
-    /// is gone. Where the other one is gone, a peer that does not read is given up.
+    /// Sends a line, waiting while the peer does not read; false if the peer is gone. After the
+    /// other peer is gone, one that does not read is given up.
     pub(super) fn send(&self, to: Peer, line: Vec<u8>) -> bool {
         let mut alone = None;
         let hopeless = || {
@@ -176,8 +176,8 @@ impl<'g> Door<'g> {
         self.queue(to).push_line(line, hopeless).is_ok()
     }
 
-    /// Records that something of a peer was dropped, and lets one wait that sends
-    /// much of it. The receipt goes to whoever is told of it.
+    /// Records that a message of a peer was dropped, and delays a peer that sends many such
+    /// messages. Returns the receipt for the error reply.
     pub(super) fn dropped(
         &self,
         from: Peer,
@@ -196,18 +196,18 @@ impl<'g> Door<'g> {
         receipt
     }
 
-    /// Lets a peer wait of whose messages too many are refused.
+    /// Delays a peer of which too many messages are refused.
     pub(super) fn pause(&self, from: Peer) {
         let pauses = self.gateways().map(|gateway| gateway.pause(&self.connection));
         self.reader(from).pause(pauses.max().unwrap_or_default());
     }
 
-    /// Deals with a line that is not strict: records it, and answers whoever
-    /// waits because of it.
+    /// Handles a line that is not strict: records it, and replies to the party that waits because
+    /// of it.
     pub(super) fn malformed(&self, from: Peer, line: &InvalidMessage) {
         let receipt = self.dropped(from, &line.error, None);
         match &line.addressee {
-            // An answer under an id in use would end the wrong waiting.
+            // An error with an ID in use would end the wait for another reply.
             Some(Addressee::Sender(id)) if !id.as_ref().is_some_and(|id| self.in_use(from, id)) => {
                 let (code, text) = (line.error.code(), line.error.to_string());
                 self.send(from, render::error(id.as_ref(), code, &text, receipt.as_ref()));
@@ -220,7 +220,7 @@ impl<'g> Door<'g> {
         }
     }
 
-    /// Tells the one that asked `id` that there will be no reply.
+    /// Replies to the sender of `id` that there will be no reply.
     fn fail(&self, asker: Peer, id: &Id, message: &str, of: Option<&Receipt>) {
         let known = match asker {
             Peer::Agent if self.calls.owns(id) => {
@@ -238,7 +238,7 @@ impl<'g> Door<'g> {
         }
     }
 
-    /// Whether a request of `from` under this id waits for its answer.
+    /// True if a request of `from` with this ID is pending.
     pub(super) fn in_use(&self, from: Peer, id: &Id) -> bool {
         match from {
             Peer::Agent => {
@@ -249,20 +249,20 @@ impl<'g> Door<'g> {
         }
     }
 
-    /// Notes a request that is about to pass; false when there are too many.
+    /// Stores a request that is about to pass; false if there are too many.
     pub(super) fn note_agent_asked(&self, id: &Id) -> bool {
         let mut asked = lock(&self.agent_asked);
         asked.len() < MOST_ASKED && asked.insert(id.clone())
     }
 
-    /// Notes a request that is about to pass; false when there are too many.
+    /// Stores a request that is about to pass; false if there are too many.
     pub(super) fn note_editor_asked(&self, id: &Id, effect: Effect) -> bool {
         let mut asked = lock(&self.editor_asked);
         asked.len() < MOST_ASKED && asked.insert(id.clone(), effect).is_none()
     }
 
-    /// Applies what a reply does to sessions; without an outcome there was
-    /// none that counts.
+    /// Applies the effect of a reply on sessions. `None` stands for a request without a usable
+    /// reply.
     pub(super) fn settle(&self, effect: Effect, outcome: Option<Outcome<'_>>) {
         match (effect, outcome) {
             (Effect::Opens(coming), Some(Outcome::Result(result))) => self.opened(result, coming),
@@ -280,7 +280,7 @@ impl<'g> Door<'g> {
         }
     }
 
-    /// Records the end of a prompt turn, with the reason that the agent gives.
+    /// Records the end of a prompt turn, with the agent's reason.
     fn turn_ended(&self, id: &str, outcome: Option<Outcome<'_>>) {
         let claimed = match outcome {
             Some(Outcome::Result(result)) => Object::parse(result.get())
@@ -318,22 +318,22 @@ impl<'g> Door<'g> {
         self.gateways().for_each(|gateway| gateway.end_session(session));
     }
 
-    /// Answers no more about terminals.
+    /// Ends the thread that answers requests about terminals.
     pub(super) fn stop_terminals(&self) {
         if let Some(terminals) = &self.terminals {
             terminals.stop();
         }
     }
 
-    /// The editor's request for a new session is about to pass: the session
-    /// that it will be, so that its clients may attach before its name is known.
+    /// Makes the session of a `session/new` that is about to pass, so that its clients may attach
+    /// before its ACP ID is known.
     pub(super) fn expect_session(&self) -> Option<Session> {
         self.attach.as_ref()?;
         Some(Session { id: random_hex::<16>().ok()?, ..self.connection.clone() })
     }
 
-    /// The line with the gate's own MCP server; as it came where that cannot
-    /// be.
+    /// Adds the gateway's own MCP server to the line, which stays unchanged if that is not
+    /// possible.
     pub(super) fn inject(&self, line: &[u8], effect: &Effect) -> Pass {
         let Some(tokens) = &self.attach else { return Pass::Forward };
         let token = match effect {
@@ -355,7 +355,7 @@ impl<'g> Door<'g> {
         match id {
             Some(id) => {
                 if !self.open_session_as(&id, coming.clone()) {
-                    // A name that is known is no new session.
+                    // The ID is in use, so the session is not a new one.
                     coming.iter().for_each(|coming| self.send_off(coming));
                 } else if let (Some(tokens), Some(coming)) = (&self.attach, &coming) {
                     tokens.set_acp_id(&coming.id, &id);
@@ -368,12 +368,12 @@ impl<'g> Door<'g> {
         }
     }
 
-    /// Makes a session known; false when it was already.
+    /// Adds a session; false if it exists already.
     pub(super) fn open_session(&self, id: &str) -> bool {
         self.open_session_as(id, None)
     }
 
-    /// The same as the session `coming`, if that is known already.
+    /// Adds a session as `coming`, if that was made before.
     fn open_session_as(&self, id: &str, coming: Option<Session>) -> bool {
         let fresh = || Some(Session { id: random_hex::<16>().ok()?, ..self.connection.clone() });
         let make = || coming.or_else(fresh);
@@ -385,8 +385,8 @@ impl<'g> Door<'g> {
         true
     }
 
-    /// Cancels the requests of a session that no worker has taken, or that
-    /// wait for a person, those of attached clients too.
+    /// Cancels the requests of a session that no worker has taken, or that wait for an approval,
+    /// including those of attached clients.
     pub(super) fn cancel_session(&self, id: &str) {
         if let (Some(tokens), Some(visit)) = (&self.attach, self.sessions.get(id)) {
             tokens.withdraw(&visit.session.id);
@@ -411,25 +411,25 @@ impl<'g> Door<'g> {
         render::coded(&job.id, render::CANCELLED, &error, Some(&job.path))
     }
 
-    /// Takes no more requests, of attached clients neither, and gives up those that wait.
+    /// Refuses further requests, of attached clients, too, and cancels waiting ones.
     pub(super) fn stop_jobs(&self) {
         if let Some(tokens) = &self.attach {
             tokens.close();
         }
         for job in self.jobs.close() {
             let line = self.cancel_record(&job);
-            // The agent may be gone or not reading; the record is what counts.
+            // The agent may be gone or not reading; the record suffices.
             let _ = self.to_agent.push_line_within(line, Duration::ZERO);
         }
     }
 
-    /// Records that requests of the editor stay unanswered.
+    /// Records the number of requests of the editor that remain unanswered.
     pub(super) fn unanswered(&self, requests: usize) -> Option<Receipt> {
         let facts = BTreeMap::from([("requests".to_owned(), Value::from(requests))]);
         recorded(self.gateway.note(&self.connection, "acp.unanswered", facts))
     }
 
-    /// Tells the editor that what it asked the agent stays unanswered.
+    /// Replies to the editor that its requests to the agent remain unanswered.
     pub(super) fn fail_editor_requests(&self, timeout: Duration) {
         let asked = std::mem::take(&mut *lock(&self.editor_asked));
         if asked.is_empty() {
@@ -462,7 +462,7 @@ impl Peer {
     }
 }
 
-/// Without its log the gateway refuses every file by itself.
+/// Logs a failure to record. Without its log, the gateway itself refuses every file.
 fn recorded(written: Result<Receipt, gateway::Error>) -> Option<Receipt> {
     written.inspect_err(|error| tracing::error!(%error, "cannot record")).ok()
 }

@@ -1,11 +1,10 @@
-//! Editor → agent.
+//! Messages from the editor to the agent.
 //!
-//! The editor is the user's: everything strict passes, but for sessions with
-//! directories that are not served. Its `initialize` is edited, the gate's own MCP
-//! server is added to those of a session, its replies to the gate's own requests are
-//! consumed, and replies to nothing that was asked are dropped. What the editor attaches to a prompt
-//! (files, selections, images) goes to the agent by the user's will and is not
-//! decided here.
+//! The editor is the user's, so all strict messages pass, except for sessions with directories that
+//! are not served. Its `initialize` is edited, and the gateway's own MCP server is added to those
+//! of a session. Its replies to the gateway's own requests are consumed, and replies to no pending
+//! request are dropped. Files, selections and images in a prompt reach the agent by the user's will
+//! and are not decided here.
 
 use std::collections::BTreeMap;
 
@@ -22,7 +21,7 @@ use super::{
 use crate::lock;
 
 impl Door<'_> {
-    /// Deals with what came from the editor.
+    /// Handles a frame from the editor.
     pub(super) fn hear_editor(&self, frame: Frame) {
         let line = match frame {
             Frame::Line(line) => line,
@@ -114,7 +113,7 @@ impl Door<'_> {
         Pass::Stop
     }
 
-    /// What a request of the editor will do to sessions.
+    /// Returns the effect that a request of the editor will have on sessions.
     fn effect(&self, method: &str, params: Option<&RawValue>) -> Effect {
         match (method, session_id(params)) {
             ("initialize", _) => Effect::Initialize,

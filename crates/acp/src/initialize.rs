@@ -1,23 +1,22 @@
-//! The one exchange that is edited: `initialize`.
+//! Editing of `initialize`, and of login methods in errors.
 //!
-//! Towards the agent: protocol version 1 at most, `fs` offered (the gate serves
-//! it; with [`SourceMode::Editor`] as far as the editor does, with
-//! [`SourceMode::Mount`] not at all), terminals and other ways to act outside the gate
-//! not offered. Towards the editor everything
-//! is stripped that would make it act for the agent; the schema (ACP v1) and
-//! editors in use have these:
+//! Towards the agent, protocol version 1 at most is offered, and `fs`, which the gateway serves:
+//! with [`SourceMode::Editor`] as far as the editor does, with [`SourceMode::Mount`] not at all.
+//! Terminals are offered if the gateway serves them, and the editor's if the operator forwards
+//! their methods. Towards the editor everything is removed that would make it act for the agent.
+//! The schema (ACP v1) and editors in use have these:
 //!
-//! * `authMethods[]` by which the editor would act (`logins`). Of the others the
-//!   fields `id`, `name`, `description` and `type` pass.
-//! * `_meta` of any object in the reply: `terminal-auth` of an entry of
-//!   `authMethods` names a whole command line to run, and vendor keys of
-//!   capabilities switch on methods of the vendor. Keys pass by name only.
-//! * `agentCapabilities.nes`: the editor applies edits that the agent suggests
-//!   to files; `mcpCapabilities.acp`: MCP servers of the editor, reached by
-//!   `mcp/*` requests that do not pass.
+//! * `authMethods[]` by which the editor would act (`logins`). Of the others the fields `id`,
+//!   `name`, `description` and `type` pass.
+//! * `_meta` of any object in the reply: `terminal-auth` of an entry of `authMethods` names a
+//!   complete command line to run, and vendor keys of capabilities enable methods of the vendor.
+//!   Keys pass by name only.
+//! * `agentCapabilities.nes`: the editor applies edits that the agent suggests to files;
+//!   `mcpCapabilities.acp`: MCP servers of the editor, reached by `mcp/*` requests that do not
+//!   pass.
 //!
-//! Older clients also read `authMethods` from an error reply
-//! (`auth_required`): the same cleaning is applied there.
+//! Older clients also read `authMethods` from an error reply (`auth_required`), which is edited
+//! likewise.
 
 use portcullis_rpc::{Object, folds_to};
 use serde_json::value::{RawValue, to_raw_value};
@@ -28,17 +27,17 @@ use super::{
     logins::{self, AUTH_REQUIRED, RemovedLogin},
 };
 
-/// Largest reply to `initialize`, in bytes: cleaning looks at every level.
+/// Maximum size of a reply to `initialize`, in bytes: every level of it is examined.
 const MAX_REPLY: usize = 1024 * 1024;
 
-/// What the editor can do itself.
+/// The file methods that the editor offers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(super) struct Offers {
     pub(super) read: bool,
     pub(super) write: bool,
 }
 
-/// The reply cannot be passed on.
+/// Reasons why the reply cannot be forwarded.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub(super) enum ReplyError {
     #[error("the agent does not speak version 1 of the protocol")]
@@ -47,8 +46,8 @@ pub(super) enum ReplyError {
     Shape,
 }
 
-/// Edits the editor's request line; gives the new line and what the editor
-/// offers. `None` when the line has no object to edit.
+/// Edits the editor's request line; returns the new line and the editor's offers. `None` if the
+/// line has no object to edit.
 pub(super) fn request(
     line: &str,
     allowed: &Allowed,
@@ -72,7 +71,7 @@ fn clamp(params: &mut Object<'_>, allowed: &Allowed, source: SourceMode) -> Opti
     let offers = Offers { read: offered("readTextFile"), write: offered("writeTextFile") };
     let served = match source {
         SourceMode::Auto | SourceMode::Disk => Offers { read: true, write: true },
-        // What is replaced is looked at before.
+        // A write reads the old content first.
         SourceMode::Editor => Offers { write: offers.read && offers.write, ..offers },
         SourceMode::Mount => Offers::default(),
     };
@@ -103,7 +102,7 @@ fn empty<'a>() -> Option<Object<'a>> {
     Object::parse("{}")
 }
 
-/// Cleans the result of the agent's reply; `None` when nothing had to go.
+/// Removes members of the result of the agent's reply; `None` if it stays unchanged.
 pub(super) fn result(
     raw: &RawValue,
     allowed: &Allowed,
@@ -119,9 +118,9 @@ pub(super) fn result(
     changed(raw, clean(raw, allowed, In::Result).ok_or(ReplyError::Shape)?)
 }
 
-/// Cleans the error of an agent's reply to any request; `None` when it stays as
-/// it is. Where login methods were `removed` before, an error that asks for a
-/// login says so: the editor has none to offer.
+/// Removes members of the error of an agent's reply to any request; `None` if it stays unchanged.
+/// If login methods were `removed` before, an error that asks for a login names them: the editor
+/// cannot offer them.
 pub(super) fn error(
     raw: &RawValue,
     allowed: &Allowed,
@@ -132,8 +131,8 @@ pub(super) fn error(
     Ok(explained.or(cleaned))
 }
 
-/// The error with the login methods that were `removed` in its message; `None`
-/// where it asks for no login.
+/// Adds the `removed` login methods to the message of an error; `None` if the error asks for no
+/// login.
 fn explained(raw: &RawValue, removed: &[RemovedLogin]) -> Option<Box<RawValue>> {
     let mut error = Object::parse(raw.get())?;
     if removed.is_empty() || error.get("code")?.get() != AUTH_REQUIRED {
@@ -161,12 +160,12 @@ fn cleaned_error(raw: &RawValue, allowed: &Allowed) -> Result<Option<Box<RawValu
 }
 
 fn changed(old: &RawValue, new: Box<RawValue>) -> Result<Option<Box<RawValue>>, ReplyError> {
-    // Compared without insignificant space, which rebuilding drops.
+    // The comparison ignores insignificant white space, which rebuilding drops.
     let plain = |raw: &RawValue| serde_json::from_str::<serde_json::Value>(raw.get()).ok();
     Ok((plain(old) != plain(&new)).then_some(new))
 }
 
-/// Where in the reply a value stands.
+/// The position of a value in the reply.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum In {
     Result,
@@ -219,7 +218,7 @@ fn clean(raw: &RawValue, allowed: &Allowed, place: In) -> Option<Box<RawValue>> 
                 }
         });
         object.change_values(|key, value| match place {
-            // What the operator named passes whole.
+            // Values that the operator forwards pass unchanged.
             In::Meta => Some(value.to_owned()),
             _ => clean(value, allowed, place.member(key)),
         })?;
@@ -298,8 +297,8 @@ mod tests {
         }
     }
 
-    /// Gemini CLI 0.61 made no new file where an editor serves files: it does not recognize the
-    /// error for one that is missing.
+    /// Gemini CLI 0.61 made no new file if an editor served files: it does not recognize the error
+    /// for a missing one.
     #[test]
     fn with_a_mount_for_its_source_an_agent_is_offered_no_files() {
         let fs = json!({"readTextFile": true, "writeTextFile": true});
@@ -425,7 +424,7 @@ mod tests {
         let new = error(&raw, &none(), &[]).unwrap().unwrap();
         let new: Value = serde_json::from_str(new.get()).unwrap();
         assert_eq!(new["data"], json!({"authMethods": [], "other": 1}));
-        // As a reader finds it that does not look at the case.
+        // A reader may ignore the case of keys.
         let other = to_raw_value(&json!({"code": -32000, "message": "m", "Data": {
             "authMethods": [{"id": "c", "type": "terminal"}]}}))
         .unwrap();

@@ -1,9 +1,8 @@
-//! The gate adds itself to the MCP servers of a session (ACP v1: `mcpServers`
-//! of `session/new`, `session/load`, `session/resume` and `session/fork`).
+//! The gateway's entry among the MCP servers of a session (ACP v1: `mcpServers` of `session/new`,
+//! `session/load`, `session/resume` and `session/fork`).
 //!
-//! This and `initialize` are all that is edited of what the editor says. The
-//! line stays as it was, byte for byte, but for one more entry at the end of
-//! the list.
+//! Only this and `initialize` change messages of the editor. The line stays the same, byte for
+//! byte, but for one more entry at the end of the list.
 
 use std::collections::HashSet;
 
@@ -12,13 +11,13 @@ use serde_json::{json, value::RawValue};
 
 use crate::mcp_attach::{ATTACH_TOKEN, AttachTokens};
 
-/// The parameter.
+/// The name of the parameter.
 const LIST: &str = "mcpServers";
-/// The server's name, unless the editor has one of that name.
+/// The server's name, unless the editor has a server of that name.
 const NAME: &str = "portcullis";
 
-/// The line with the gate's own server, with its `token`; `None` when the
-/// line has no place for it.
+/// Adds the gateway's own server, with its `token`, to the line; `None` if the line has no place
+/// for it.
 pub(super) fn add(line: &str, tokens: &AttachTokens, token: &str) -> Option<String> {
     let message = Object::parse(line)?;
     let params = message.borrowed("params")?;
@@ -45,7 +44,7 @@ pub(super) fn add(line: &str, tokens: &AttachTokens, token: &str) -> Option<Stri
     }
 }
 
-/// `McpServerStdio` of the schema.
+/// Makes the `McpServerStdio` of the schema.
 fn entry(there: &[&RawValue], tokens: &AttachTokens, token: &str) -> String {
     let names: HashSet<String> = there
         .iter()
@@ -69,10 +68,10 @@ fn entry(there: &[&RawValue], tokens: &AttachTokens, token: &str) -> String {
     .to_string()
 }
 
-/// Where in `line` a part of it begins.
+/// Returns the offset of a part of `line`.
 fn offset(line: &str, part: &RawValue) -> Option<usize> {
     let start = part.get().as_ptr().addr().checked_sub(line.as_ptr().addr())?;
-    // That it is a part is how it was parsed; looked at all the same.
+    // The part is a slice of the line; this is checked nevertheless.
     line.get(start..)?.starts_with(part.get()).then_some(start)
 }
 

@@ -1,10 +1,9 @@
-//! The `fs/*` requests that wait for a worker or are being served.
+//! The queue of `fs/*` requests.
 //!
-//! Bounded in number and bytes. Requests about the same path are served one
-//! after the other in the order in which they came; others side by side. A
-//! request can be cancelled until a worker takes it, never afterwards, so a
-//! change is not torn; while one waits for a person nothing is done yet, so it
-//! can be given up, and it holds up nobody.
+//! It is bounded in number and bytes. Requests about the same path are served in order, others in
+//! parallel. A request can be cancelled until a worker takes it, but not afterwards, so that
+//! changes are atomic. A request that waits for an approval has not begun, so it can be cancelled
+//! and does not block others.
 
 use std::{
     collections::{HashMap, HashSet, VecDeque},
@@ -26,19 +25,19 @@ use crate::{
 
 use super::sessions::Visit;
 
-/// One request that passed the door and not yet the gateway.
+/// A request on its way to the gateway.
 #[derive(Debug)]
 pub(super) struct Job {
     pub(super) id: Id,
     pub(super) visit: Arc<Visit>,
     pub(super) request: FileRequest,
-    /// The workspace that it is about, if that is a further one.
+    /// Its workspace, if that is a further one.
     pub(super) further: Option<Arc<FurtherWorkspace>>,
-    /// The path as the agent wrote it.
+    /// The path in the agent's request.
     pub(super) path: String,
 }
 
-/// What an `fs/*` request asks for.
+/// The kinds of `fs/*` requests.
 #[derive(Debug)]
 pub(super) enum FileRequest {
     Read(Read),
@@ -63,19 +62,19 @@ impl Job {
     }
 }
 
-/// A job that is being served and waits for a person.
+/// A job that is being served and waits for an approval.
 pub(super) struct Waiting {
-    /// The session that it belongs to.
+    /// The ACP session that it belongs to.
     pub(super) acp_id: String,
     pub(super) ticket: Arc<Ticket>,
 }
 
-/// The queue.
+/// The queue of jobs.
 pub(super) struct Jobs {
     state: Mutex<State>,
-    /// A worker may find something to do.
+    /// A worker may find a job.
     work: Notify,
-    /// There may be room, or less to wait for.
+    /// There may be room, or fewer jobs in progress.
     progress: Notify,
     most: usize,
     most_bytes: usize,
@@ -86,15 +85,14 @@ pub(super) struct Jobs {
 struct State {
     waiting: VecDeque<Job>,
     running: HashMap<Id, WorkspacePath>,
-    /// Those that run and wait for a person: they hold neither a worker's
-    /// place nor their path.
+    /// Running jobs that wait for an approval: they occupy neither a worker's slot nor their path.
     paused: HashMap<Id, Waiting>,
     answering: usize,
     bytes: usize,
     closed: bool,
 }
 
-/// See [`Jobs::alone`]. Ends when the answer was given.
+/// The right to serve a job, from [`Jobs::alone`]. Dropping it marks the job as answered.
 pub(super) struct Alone<'a>(&'a Jobs);
 
 impl Drop for Alone<'_> {
@@ -103,25 +101,24 @@ impl Drop for Alone<'_> {
     }
 }
 
-/// The job did not go in.
+/// Reasons why a job was not queued.
 #[derive(Debug)]
 pub(super) enum PushError {
-    /// Its id is in use.
+    /// Its ID is in use.
     Duplicate,
-    /// The connection is ending; the job comes back.
+    /// The connection is ending; contains the job.
     Closed(Job),
 }
 
 impl Jobs {
-    /// At most `most` jobs and `most_bytes` of content wait, and at most
-    /// `most_running` are served side by side, not counting those that wait
-    /// for a person.
+    /// Makes a queue of at most `most` waiting jobs with `most_bytes` of content. At most
+    /// `most_running` are served in parallel, without those that wait for an approval.
     pub(super) fn new(most: usize, most_bytes: usize, most_running: usize) -> Self {
         let (work, progress) = (Notify::default(), Notify::default());
         Self { state: Mutex::default(), work, progress, most, most_bytes, most_running }
     }
 
-    /// A job waits for a person from now on.
+    /// Marks a job as waiting for an approval.
     pub(super) fn pause(&self, id: &Id, waiting: Waiting) {
         let mut state = self.lock();
         if state.closed {
@@ -131,13 +128,12 @@ impl Jobs {
         self.work.notify_all();
     }
 
-    /// It goes on.
+    /// Marks a job as no longer waiting for an approval.
     pub(super) fn resume(&self, id: &Id) {
         self.lock().paused.remove(id);
     }
 
-    /// Gives the jobs up that wait for a person and that `which` picks; true
-    /// if there were any.
+    /// Withdraws the questions of the jobs that `which` selects; true if there were any.
     pub(super) fn withdraw(&self, which: impl Fn(&Id, &Waiting) -> bool) -> bool {
         let state = self.lock();
         let mut any = false;
@@ -170,12 +166,12 @@ impl Jobs {
         }
         state.bytes = state.bytes.saturating_add(weight);
         state.waiting.push_back(job);
-        // Workers that are busy look again when they are done.
+        // Busy workers look for a job when they are done.
         self.work.notify_one();
         Ok(())
     }
 
-    /// Takes the first job whose path nobody is at; `None` once closed.
+    /// Takes the first job whose path is not in use; `None` once closed.
     pub(super) fn take(&self) -> Option<Job> {
         let mut state = self.lock();
         loop {
@@ -194,22 +190,22 @@ impl Jobs {
         }
     }
 
-    /// Says that the job is served: its id and path are free again, before the
-    /// agent hears of it and may use them. Its answer is still to be given.
+    /// Marks a job as served. Its ID and path are free before the agent gets the reply and may use
+    /// them again. The reply is still to be sent.
     pub(super) fn served(&self, id: &Id) {
         let mut state = self.lock();
         state.running.remove(id);
         state.paused.remove(id);
         state.answering += 1;
         self.progress.notify_all();
-        // Place and path are free: a job that waited for them can be taken.
+        // Slot and path are free, so a job that waited for them can be taken.
         if !state.waiting.is_empty() {
             self.work.notify_all();
         }
     }
 
-    /// The right to serve a job without queueing it, which counts as being
-    /// answered; only while no other one waits or runs.
+    /// Returns the right to serve a job without queueing it, as one whose reply is still to be
+    /// sent. `None` unless no other job waits or runs.
     pub(super) fn alone(&self) -> Option<Alone<'_>> {
         let mut state = self.lock();
         if state.closed || !state.waiting.is_empty() || !state.running.is_empty() {
@@ -219,19 +215,19 @@ impl Jobs {
         Some(Alone(self))
     }
 
-    /// Says that the answer of a served job was given.
+    /// Marks a served job as answered.
     pub(super) fn answered(&self) {
         let mut state = self.lock();
         state.answering = state.answering.saturating_sub(1);
         self.progress.notify_all();
     }
 
-    /// Whether a job of this id waits or runs.
+    /// True if a job with this ID waits or runs.
     pub(super) fn contains(&self, id: &Id) -> bool {
         self.lock().has(id)
     }
 
-    /// Takes the jobs out that wait and that `which` picks.
+    /// Removes and returns the waiting jobs that `which` selects.
     pub(super) fn cancel(&self, which: impl Fn(&Job) -> bool) -> Vec<Job> {
         let mut state = self.lock();
         let (gone, kept): (VecDeque<_>, VecDeque<_>) =
@@ -242,7 +238,7 @@ impl Jobs {
         gone.into()
     }
 
-    /// Lets no more jobs in; those that wait come back.
+    /// Closes the queue, and returns the waiting jobs.
     pub(super) fn close(&self) -> Vec<Job> {
         let mut state = self.lock();
         state.closed = true;
@@ -252,7 +248,7 @@ impl Jobs {
         self.cancel(|_| true)
     }
 
-    /// Waits until every job that ran is answered; false when some still do after `timeout`.
+    /// Waits until every running job is answered; false if some are not after `timeout`.
     pub(super) fn wait_idle(&self, timeout: Duration) -> bool {
         let end = Instant::now() + timeout;
         let mut state = self.lock();

@@ -1,18 +1,17 @@
 //! The Agent Client Protocol: a line proxy between an editor and an agent.
 //!
-//! Both speak JSON-RPC 2.0, one message per line (ACP v1, transport `stdio`).
-//! Messages that pass are passed byte for byte, but for `initialize`, for the gate's own
-//! entry among the MCP servers of a session, and for terminals in tool calls; what the agent may say to the editor is
-//! a short list, because editors run commands that agents name; `fs/*` is
-//! served by the gateway and never forwarded raw, and so is `terminal/*` where the policy allows it. What the editor attaches to
-//! a prompt does not pass the gate.
+//! Both use JSON-RPC 2.0, one message per line (ACP v1, transport `stdio`). Messages pass byte for
+//! byte, except for `initialize`, login methods in errors, the gateway's own entry among the MCP
+//! servers of a session, and terminals in tool calls. The agent's messages to the editor are an
+//! allow list, because editors run commands that agents name. `fs/*` is served by the gateway and
+//! never forwarded, and so is `terminal/*` where the policy allows it. The content that the editor
+//! attaches to a prompt is not decided here.
 //!
-//! `portcullis-rpc` reads, `agent` and `editor` handle, `render` writes. One
-//! thread for each peer hears and judges its lines. A few serve `fs/*`, so that a
-//! slow editor stalls only the request that waits for it; a read that waits for
-//! no more than the file is served by the thread that heard it while no other
-//! one is under way. A line goes out at once where its peer takes it without
-//! waiting; else a thread for each peer writes it. All queues are bounded.
+//! `portcullis-rpc` parses, `agent` and `editor` handle, `render` writes. One thread for each peer
+//! reads and handles its lines. Several workers serve `fs/*`, so that a slow editor stalls only the
+//! request that waits for it. A read that waits for no more than the file is served by the reader
+//! thread while no other request is in progress. A line is written at once if its peer accepts it
+//! without blocking, else by a thread for each peer. All queues are bounded.
 
 use std::{
     io::{self, Read},
@@ -66,42 +65,41 @@ use portcullis_mcp::{attach as mcp_attach, paths, question};
 use portcullis_policy::model;
 use portcullis_rpc::{count, hangup, lock, pace};
 
-/// How many `fs/*` requests are served side by side.
+/// Number of `fs/*` requests that are served in parallel.
 const WORKERS: usize = 8;
-/// Threads for requests that wait for a person, as many as the gateway lets
-/// wait: they take nothing from the others.
+/// Number of threads for requests that wait for an approval, equal to the gateway's maximum of
+/// them, so that they take no slots from the others.
 const WAITING: usize = 16;
-/// What may wait to be written, in bytes; a larger line waits alone.
+/// Maximum number of bytes that wait to be written; a larger line waits alone.
 const OUTBOUND: usize = 4 * 1024 * 1024;
 
-/// Which side ended the connection.
+/// The peer that ended the connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Ending {
     /// The agent closed its output.
     Agent,
-    /// The editor closed our input or stopped reading; the agent's input was
-    /// closed and the agent may still be running.
+    /// The editor closed the gateway's input or stopped reading. The agent's input was closed, and
+    /// the agent may still be running.
     Editor,
 }
 
-/// Why a connection could not be served.
+/// Reasons why a connection could not be served.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// A method was named that never passes.
+    /// A name cannot be forwarded.
     #[error(transparent)]
     Forward(#[from] ForwardError),
-    /// A thread did not start, or there is no pipe or no random number left.
+    /// A thread or a pipe could not be made, or no random number was available.
     #[error("it cannot be begun: {0}")]
     Start(#[from] io::Error),
 }
 
-/// Serves one connection until a side ends it. Each peer is given as what we
-/// read from it and what we write to it; both are dropped, and so closed, when
-/// they are no longer needed, but a thread that is blocked in writing is left
-/// behind until it wakes.
+/// Serves one connection until a peer ends it. Each peer is a pair of a stream to read from and one
+/// to write to. Both are dropped, and so closed, when they are no longer needed, except by a thread
+/// that is blocked in a write, which ends when that returns.
 ///
 /// # Errors
-/// When it cannot start; nothing was served then.
+/// If it cannot start; nothing was served then.
 pub fn serve(
     gateway: &Gateway,
     config: &Config,
@@ -114,7 +112,7 @@ pub fn serve(
     let door = Door::new(gateway, config, &queues, &readers)?;
     let served = thread::scope(|scope| {
         let started = (|| {
-            // An editor that does not read any more is gone, whatever it says.
+            // An editor that no longer reads is gone, even if it still sends.
             let gone = readers.editor.stopper()?;
             write(&queues.to_editor, editor.1, "acp-editor-out", move || {
                 PeerReader::stop_by(gone)
@@ -150,16 +148,16 @@ pub fn serve(
     served.map_err(Error::Start)
 }
 
-/// Waits for an end and brings the rest to one.
+/// Waits for the end of one peer and ends the rest.
 fn wind_up(door: &Door<'_>, queues: &Queues, grace: Duration) -> Ending {
     let first = queues.ended.pop().unwrap_or(Ending::Editor);
-    // What has not begun does not begin; what has, finishes.
+    // Waiting requests are cancelled; running ones are completed.
     door.stop_jobs();
     match first {
         Ending::Editor => {
             door.calls.close();
             door.jobs.wait_idle(grace);
-            // The sign for the agent to end; what it still says passes.
+            // The closed input signals the end to the agent; its last messages still pass.
             queues.to_agent.close();
             if queues.ended.pop_within(grace).is_some() {
                 door.output.ended();
@@ -207,7 +205,7 @@ fn write(
 ) -> io::Result<()> {
     let stream = Arc::new(Mutex::new(stream));
     let at_once = Arc::clone(&stream);
-    // What goes wrong here the thread meets again, and knows what to do.
+    // The thread meets the same error again and handles it.
     queue.set_shortcut(move |mut line| {
         let written = lock(&at_once).write_now(&line).unwrap_or_default();
         line.drain(..written.min(line.len()));

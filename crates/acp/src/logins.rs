@@ -1,12 +1,12 @@
 //! Login methods that an agent offers in `authMethods` (ACP v1), by their `type`.
 //!
 //! * `agent`, or none: the agent logs in by itself, so the method passes.
-//! * `env_var`: the editor asks its user for environment variables and starts the agent
-//!   anew with them. Where the operator gave them, the agent has them already: the method
-//!   passes without its type and its variables, as one of the agent's own.
-//! * `terminal`: the editor runs the configured command, which is this gate, with
-//!   arguments and environment variables of the agent's choice. It passes only where
-//!   the operator allowed terminals.
+//! * `env_var`: the editor asks its user for environment variables and restarts the agent with
+//!   them. If the operator gave them, the agent has them already: the method passes without its
+//!   type and its variables, as one of the agent's own.
+//! * `terminal`: the editor runs the configured command, which is this gateway, with arguments and
+//!   environment variables of the agent's choice. It passes only if the operator forwards
+//!   terminals.
 
 use portcullis_rpc::{Object, folds_to};
 use serde::Deserialize;
@@ -18,27 +18,26 @@ use super::allowed::Allowed;
 
 /// The code of an error that asks for a login (ACP v1, `auth_required`).
 pub(super) const AUTH_REQUIRED: &str = "-32000";
-/// Methods and variables that are named in messages, and characters of a name.
+/// Maximum numbers of methods and variables in a message, and of characters in a name.
 const MAX_NAMES: usize = 8;
 const MAX_NAME: usize = 64;
-/// The `type` whose methods pass without it.
+/// The `type` that is removed from methods that pass.
 const VARIABLES: &str = "env_var";
 
-/// A login method that does not reach the editor. The names are the agent's, and not
-/// escaped.
+/// A login method that does not reach the editor. The names are the agent's, and not escaped.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RemovedLogin {
     /// The method's name.
     pub name: String,
-    /// Environment variables that it needs and the operator did not give; none where
-    /// the editor would run a command by it.
+    /// The required environment variables that the operator did not give; empty if the editor would
+    /// run a command.
     pub missing: Vec<String>,
 }
 
-/// A method's fate.
+/// The treatment of a method.
 enum Fate {
     Passes,
-    /// For want of these variables.
+    /// It lacks these variables.
     Lacks(Vec<String>),
     Acts,
 }
@@ -50,12 +49,12 @@ struct Variable {
     optional: bool,
 }
 
-/// Whether an entry of `authMethods` leaves the login to the agent.
+/// True if an entry of `authMethods` leaves the login to the agent.
 pub(super) fn passes(entry: &RawValue, allowed: &Allowed) -> bool {
     matches!(fate(entry, allowed), Fate::Passes)
 }
 
-/// Whether the member `type` of an entry that passes is for the editor.
+/// True if the member `type` of an entry that passes is forwarded.
 pub(super) fn keeps_type(value: &RawValue) -> bool {
     !matches!(serde_json::from_str(value.get()), Ok(VARIABLES))
 }
@@ -79,7 +78,7 @@ fn fate(entry: &RawValue, allowed: &Allowed) -> Fate {
     }
 }
 
-/// The variables that a method lacks; `None` where they cannot be read.
+/// Returns the variables that a method lacks; `None` if they cannot be parsed.
 fn missing(entry: &Object<'_>, allowed: &Allowed) -> Option<Vec<String>> {
     let variables: Vec<Variable> = serde_json::from_str(entry.get("vars")?.get()).ok()?;
     let is_given = |variable: &Variable| allowed.has_variable(&variable.name);
@@ -88,7 +87,7 @@ fn missing(entry: &Object<'_>, allowed: &Allowed) -> Option<Vec<String>> {
     Some(variables.into_iter().filter(lacks).map(|variable| short(&variable.name)).collect())
 }
 
-/// The login methods in a reply's result or error that do not reach the editor.
+/// Returns the login methods in a reply's result or error that do not reach the editor.
 pub(super) fn removed(raw: &RawValue, allowed: &Allowed) -> Vec<RemovedLogin> {
     let Some(object) = Object::parse(raw.get()) else { return Vec::new() };
     let data = object.object("data");
@@ -113,7 +112,7 @@ pub(super) fn removed(raw: &RawValue, allowed: &Allowed) -> Vec<RemovedLogin> {
         .collect()
 }
 
-/// The login methods that were `removed`, and how the operator can let the agent log in.
+/// Names the `removed` login methods, and the ways in which the operator can let the agent log in.
 pub(super) fn explain(removed: &[RemovedLogin]) -> String {
     let (act, lack): (Vec<_>, Vec<_>) = removed.iter().partition(|login| login.missing.is_empty());
     let mut text = Vec::new();
@@ -135,7 +134,7 @@ pub(super) fn explain(removed: &[RemovedLogin]) -> String {
     text.join(" ")
 }
 
-/// The options that give an agent these variables.
+/// Returns the options that give an agent these variables.
 pub fn options(variables: &[String]) -> String {
     let options = variables.iter().map(|name| format!("`--agent-env {}`", Escaped(name)));
     options.collect::<Vec<_>>().join(" and ")
@@ -199,7 +198,7 @@ mod tests {
         }
     }
 
-    /// It was said that the editor would run a command.
+    /// The text claimed that the editor would run a command.
     #[test]
     fn a_method_that_lacks_a_variable_is_explained_by_it() {
         let name = "K\u{1b}[1m";

@@ -1,7 +1,7 @@
-//! Messages of a connection for the person who started the gateway.
+//! Messages of a connection for the operator.
 //!
-//! The agent's standard output carries ACP alone, so text that an agent prints
-//! there reaches no one. It often is the reason why an agent does not work.
+//! The agent's standard output carries only ACP, so text that an agent prints there is lost. It
+//! often explains why an agent does not work.
 
 use std::{
     fmt,
@@ -13,26 +13,25 @@ use std::{
 
 use super::logins::RemovedLogin;
 
-/// Receives what the person who started the gateway should read.
+/// Receives messages for the operator.
 pub trait Notices: fmt::Debug + Send + Sync {
-    /// The agent printed a line that is no JSON-RPC message. The line is the
-    /// agent's, and not escaped.
+    /// Receives a line of the agent that is not a JSON-RPC message. The line is not escaped.
     fn printed(&self, line: &[u8]);
 
-    /// Login methods were removed from a reply of the agent.
+    /// Receives the login methods that were removed from a reply of the agent.
     fn login_removed(&self, methods: &[RemovedLogin]);
 
-    /// The agent's output ended; all of it was text, and none of it ACP.
+    /// Reports that the agent's output ended with text alone, without ACP.
     fn no_acp(&self);
 }
 
-/// What of the agent's output concerns that person.
+/// The parts of the agent's output that are for the operator.
 #[derive(Debug)]
 pub(super) struct AgentOutput {
     notices: Option<Arc<dyn Notices>>,
     spoke_acp: AtomicBool,
     printed: AtomicBool,
-    /// Login methods that were removed from the reply to `initialize`.
+    /// The login methods that were removed first, from the reply to `initialize`.
     removed: OnceLock<Vec<RemovedLogin>>,
 }
 
@@ -46,12 +45,12 @@ impl AgentOutput {
         }
     }
 
-    /// A JSON-RPC message came.
+    /// Records that a JSON-RPC message came.
     pub(super) fn message(&self) {
         self.spoke_acp.store(true, Ordering::Relaxed);
     }
 
-    /// A line came that is no JSON-RPC message.
+    /// Reports a line that is not a JSON-RPC message.
     pub(super) fn text(&self, line: &[u8]) {
         if line.iter().all(u8::is_ascii_whitespace) {
             return;
@@ -62,7 +61,7 @@ impl AgentOutput {
         }
     }
 
-    /// Login methods were removed from a reply.
+    /// Reports login methods that were removed from a reply.
     pub(super) fn login_removed(&self, methods: Vec<RemovedLogin>) {
         if methods.is_empty() || self.removed.get() == Some(&methods) {
             return;
@@ -70,16 +69,16 @@ impl AgentOutput {
         if let Some(notices) = &self.notices {
             notices.login_removed(&methods);
         }
-        // Those of `initialize` come first, and are the ones that count.
+        // The reply to `initialize` comes first; later ones do not replace it.
         let _ = self.removed.set(methods);
     }
 
-    /// The login methods that were removed, for the editor's user.
+    /// Returns the login methods that were removed, for the editor's user.
     pub(super) fn removed(&self) -> &[RemovedLogin] {
         self.removed.get().map(Vec::as_slice).unwrap_or_default()
     }
 
-    /// The agent's output ended.
+    /// Reports the end of the agent's output.
     pub(super) fn ended(&self) {
         let text_only =
             self.printed.load(Ordering::Relaxed) && !self.spoke_acp.load(Ordering::Relaxed);

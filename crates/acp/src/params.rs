@@ -1,8 +1,8 @@
 //! The parameters of `fs/*`.
 //!
 //! `fs/read_text_file {sessionId, path, line?, limit?}` and
-//! `fs/write_text_file {sessionId, path, content}` (ACP v1). Fields that the
-//! gate does not know are ignored, for nothing of the request is forwarded.
+//! `fs/write_text_file {sessionId, path, content}` (ACP v1). Unknown fields are ignored, since
+//! nothing of the request is forwarded.
 
 use portcullis_rpc::Object;
 use serde::de::DeserializeOwned;
@@ -18,7 +18,7 @@ pub(super) struct Params {
     pub(super) what: What,
 }
 
-/// What is asked for.
+/// The operations.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum What {
     Read(LineRange),
@@ -32,11 +32,11 @@ pub(super) enum Method {
     Write,
 }
 
-/// What is wrong with the parameters; safe to show.
+/// The problem of invalid parameters; safe to show.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct BadParams {
     pub(super) message: String,
-    /// The path, when that much was right.
+    /// The path, if it is valid.
     pub(super) path: Option<String>,
 }
 
@@ -49,7 +49,7 @@ impl Method {
         }
     }
 
-    /// The operation's word in the log.
+    /// Returns the operation's name in the log.
     pub(super) fn word(self) -> &'static str {
         match self {
             Self::Read => "read",
@@ -58,7 +58,7 @@ impl Method {
     }
 }
 
-/// Reads the parameters of `method`.
+/// Parses the parameters of `method`.
 pub(super) fn parse(method: Method, params: Option<&RawValue>) -> Result<Params, BadParams> {
     let bad = |message: &str, path| BadParams { message: message.to_owned(), path };
     let object = params.and_then(|params| Object::parse(params.get()));
@@ -88,7 +88,7 @@ fn field<T: DeserializeOwned>(object: &Object<'_>, key: &str) -> Option<T> {
     serde_json::from_str(object.get(key)?.get()).ok()
 }
 
-/// A number that may be left out or null; the outer `None` when it is neither.
+/// Parses an optional number; the outer `None` if the value is neither a number nor null.
 fn optional(object: &Object<'_>, key: &str) -> Option<Option<u64>> {
     let Some(raw) = object.get(key) else { return Some(None) };
     let number: Option<Number> = serde_json::from_str(raw.get()).ok()?;

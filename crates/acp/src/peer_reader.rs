@@ -1,5 +1,5 @@
-//! Reads a peer until it ends or a shutdown pipe says so, and sees that it hung up
-//! while its lines wait.
+//! A reader of a peer, which ends with the stream or by a shutdown pipe, and detects that the peer
+//! hung up while its lines wait.
 
 use std::{
     io::{self, PipeReader, PipeWriter, Read},
@@ -22,12 +22,12 @@ pub(super) struct PeerReaders {
     pub(super) agent: PeerReader,
 }
 
-/// Reads a peer, and can be stopped while that sends nothing.
+/// A reader of a peer, which can be stopped while the peer sends nothing.
 pub(super) struct PeerReader {
     /// Readable, or at its end, once reading is to stop.
     stop: PipeReader,
     stopper: Mutex<Option<PipeWriter>>,
-    /// The stream that is read; here it is only polled.
+    /// A duplicate of the stream, for polling.
     stream: OwnedFd,
 }
 
@@ -38,7 +38,7 @@ impl PeerReader {
         Ok(Self { stop, stopper, stream })
     }
 
-    /// Another end of the shutdown pipe, for [`Self::stop_by`].
+    /// Returns another end of the shutdown pipe, for [`Self::stop_by`].
     pub(super) fn stopper(&self) -> io::Result<Option<PipeWriter>> {
         lock(&self.stopper).as_ref().map(PipeWriter::try_clone).transpose()
     }
@@ -59,13 +59,13 @@ impl PeerReader {
 
     /// Pauses reading.
     pub(super) fn pause(&self, pause: Duration) {
-        // The rest in the stream of a peer that is gone is bounded, and no other comes.
+        // The remaining bytes of a peer that is gone are bounded.
         if !pause.is_zero() && !self.is_over() {
             thread::sleep(pause);
         }
     }
 
-    /// True if the peer sends no more than it has sent, read or not.
+    /// True if no more input will arrive from the peer than has arrived.
     pub(super) fn is_over(&self) -> bool {
         hangup::is_over(self.stream.as_fd(), Some(self.stop.as_fd()))
     }

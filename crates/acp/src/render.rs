@@ -1,7 +1,7 @@
-//! What the gate itself says, as lines (without their `\n`).
+//! Messages of the gateway itself, as lines (without their `\n`).
 //!
-//! Error codes: ACP v1 `ErrorCode` and JSON-RPC 2.0, and −32001 for a denial,
-//! from the range that JSON-RPC leaves to implementations.
+//! Error codes: ACP v1 `ErrorCode` and JSON-RPC 2.0, and −32001 for a denial, from the range that
+//! JSON-RPC leaves to implementations.
 
 use portcullis_audit::Receipt;
 use portcullis_rpc::{
@@ -15,7 +15,7 @@ use crate::gateway::{self, Content, ErrorKind, Reply};
 
 /// The request was cancelled.
 pub(super) const CANCELLED: i64 = -32800;
-/// No such method here.
+/// The method does not exist here.
 pub(super) const METHOD: i64 = -32601;
 
 const DENIED: i64 = -32001;
@@ -32,16 +32,16 @@ struct FileResult {
     meta: Map<String, Value>,
 }
 
-/// The answer to a read that the gateway served.
+/// Writes the reply to a read that the gateway served.
 pub(super) fn content(id: &Id, reply: Reply<Content>) -> Vec<u8> {
     match String::from_utf8(reply.output.bytes) {
         Ok(content) => done(id, Some(content), &reply.receipt),
-        // The gateway was asked for text, so it does not come to this.
+        // The gateway reads text here, so this does not occur.
         Err(_) => error(id, INTERNAL, "the content is not text", Some(&reply.receipt)),
     }
 }
 
-/// The answer to a change that the gateway made.
+/// Writes the reply to a change that the gateway made.
 pub(super) fn changed(id: &Id, receipt: &Receipt) -> Vec<u8> {
     done(id, None, receipt)
 }
@@ -51,8 +51,7 @@ fn done(id: &Id, content: Option<String>, of: &Receipt) -> Vec<u8> {
     response::result(id, FileResult { content, meta })
 }
 
-/// The answer to a request that the gateway refused; `path` as the agent
-/// wrote it.
+/// Writes the reply to a request that the gateway refused; `path` is the one in the request.
 pub(super) fn refusal(id: &Id, error: &gateway::Error, path: Option<&str>) -> Vec<u8> {
     let code = match error.kind() {
         ErrorKind::Denied => DENIED,
@@ -64,7 +63,7 @@ pub(super) fn refusal(id: &Id, error: &gateway::Error, path: Option<&str>) -> Ve
     coded(id, code, error, path)
 }
 
-/// Like [`refusal`], under a code that the door chose.
+/// Writes a refusal with another code.
 pub(super) fn coded(id: &Id, code: i64, error: &gateway::Error, path: Option<&str>) -> Vec<u8> {
     let mut data = Map::new();
     match code {
@@ -86,8 +85,8 @@ pub(super) fn coded(id: &Id, code: i64, error: &gateway::Error, path: Option<&st
     response::error(Some(id), ErrorObject { code, message: error.to_string(), data: data.into() })
 }
 
-/// An error that the door itself found, with the receipt of its record. There
-/// is none only where no record can be written.
+/// Writes an error with the receipt of its record. The receipt is missing only if no record can be
+/// written.
 pub(super) fn error<'a>(
     id: impl Into<Option<&'a Id>>,
     code: i64,
@@ -98,12 +97,12 @@ pub(super) fn error<'a>(
     response::error(id.into(), ErrorObject { code, message: message.to_owned(), data })
 }
 
-/// A request of the gate's own.
+/// Writes a request of the gateway.
 pub(super) fn request(id: &Id, method: &str, params: &impl Serialize) -> Vec<u8> {
     response::request(id, method, params)
 }
 
-/// The notice that the gate no longer waits for `id`.
+/// Writes the notification that the gateway no longer waits for `id`.
 pub(super) fn cancel(id: &Id) -> Vec<u8> {
     response::notification("$/cancel_request", json!({ "requestId": id }))
 }

@@ -1,7 +1,7 @@
 //! The sessions of one connection.
 //!
-//! A session exists because the editor asked for it: an agent cannot make one
-//! up, nor use one that was closed.
+//! A session exists because the editor requested it: an agent cannot invent one, nor use one that
+//! was closed.
 
 use std::{
     collections::HashMap,
@@ -10,40 +10,40 @@ use std::{
 
 use crate::{lock, model::Session};
 
-/// Longest session id in bytes that the gate takes from an agent.
+/// Maximum length in bytes of a session ID from an agent.
 const MAX_ID: usize = 1024;
 
-/// One ACP session and what the gateway knows it as.
+/// An ACP session with its session in the log.
 #[derive(Debug)]
 pub(super) struct Visit {
-    /// The id that agent and editor use.
+    /// The ID in ACP.
     pub(super) acp_id: String,
     /// The session in the log.
     pub(super) session: Session,
 }
 
-/// The sessions that agent and editor have agreed on.
+/// The sessions on which agent and editor have agreed.
 #[derive(Debug, Default)]
 pub(super) struct Sessions {
     known: Mutex<HashMap<String, Arc<Visit>>>,
 }
 
-/// What an editor's request does to sessions once it is answered.
+/// Effects of an editor's request on sessions, once it is answered.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Effect {
-    /// The reply names a new session: `session/new`, `session/fork`. With the
-    /// session that it will be, where somebody may need it before.
+    /// The reply names a new session: `session/new`, `session/fork`. Contains the session in the
+    /// log if it is needed before.
     Opens(Option<Session>),
-    /// Continues a session of this id: `session/load`, `session/resume`. It
-    /// counts from the request on, for the agent replays before it replies.
+    /// Continues a session of this ID: `session/load`, `session/resume`. It takes effect with the
+    /// request, since the agent replays before it replies.
     Continues { id: String, fresh: bool },
     /// Ends it: `session/close`, `session/delete`.
     Ends(String),
     /// A prompt turn of this session, which begins with the request.
     Prompts(String),
-    /// The exchange that is edited.
+    /// The exchange `initialize`, which is edited.
     Initialize,
-    /// None.
+    /// No effect.
     Nothing,
 }
 
@@ -52,7 +52,7 @@ impl Sessions {
         lock(&self.known).get(id).cloned()
     }
 
-    /// Adds a session; `None` when it is known already or its id is too long.
+    /// Adds a session; `None` if it exists already or its ID is too long.
     pub(super) fn open(
         &self,
         id: &str,
@@ -67,7 +67,7 @@ impl Sessions {
         Some(visit)
     }
 
-    /// Takes a session away; gives it back when it was known.
+    /// Removes a session and returns it, if it exists.
     pub(super) fn close(&self, id: &str) -> Option<Arc<Visit>> {
         lock(&self.known).remove(id)
     }

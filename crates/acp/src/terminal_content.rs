@@ -1,9 +1,8 @@
-//! The output of terminals in what the editor is shown of tool calls.
+//! The output of terminals in the tool calls that the editor shows.
 //!
-//! An agent puts terminals into the content of a tool call by their identifiers, which the editor
-//! does not know: it made none of them. So a text takes the place of each, with the last of the
-//! output; it is sent anew as the command goes on, until it has ended or the agent shows something
-//! else.
+//! An agent puts terminals into the content of a tool call by their IDs, which the editor does not
+//! know. So each is replaced by a text with the last part of the output. The text is sent again as
+//! the command progresses, until it has ended or the agent changes the content.
 
 use std::{collections::VecDeque, sync::Mutex, time::Instant};
 
@@ -16,18 +15,18 @@ use serde_json::{
 
 use crate::lock;
 
-/// The most bytes of a terminal's output that an editor is shown.
+/// Maximum number of bytes of a terminal's output that an editor is shown.
 const MAX_SHOWN: usize = 16 * 1024;
-/// The most tool calls that are sent anew, and released terminals whose texts are stored.
+/// Maximum number of stored tool calls, and of released terminals whose texts are stored.
 const MAX_STORED: usize = 64;
-/// The beginning of a terminal's identifier, before the number of its command.
+/// The prefix of a terminal's ID, before the number of its command.
 const PREFIX: &str = "command-";
 
-/// Tool calls and terminals, as the editor is shown them.
+/// Tool calls and terminals, as shown to the editor.
 #[derive(Default)]
 pub(super) struct TerminalContent(pub(super) Mutex<Stored>);
 
-/// The stored tool calls, and texts of terminals.
+/// The stored tool calls and texts of terminals.
 #[derive(Default)]
 pub(super) struct Stored {
     pub(super) calls: VecDeque<ToolCall>,
@@ -37,19 +36,19 @@ pub(super) struct Stored {
 
 /// A tool call whose content has terminals.
 pub(super) struct ToolCall {
-    /// The session in the log, and as the editor knows it.
+    /// The session in the log, and the one in ACP.
     pub(super) session: String,
     pub(super) acp_session: String,
     pub(super) id: String,
     /// Its content as the agent wrote it.
     pub(super) content: Vec<Box<RawValue>>,
-    /// The state that was shown last: for each terminal its bytes, and whether it was over.
+    /// The state that was shown last: for each terminal its bytes, and true if it was over.
     pub(super) shown: Vec<(u64, bool)>,
     pub(super) since: Instant,
 }
 
 impl ToolCall {
-    /// The numbers of its terminals' commands.
+    /// Returns the numbers of its terminals' commands.
     pub(super) fn terminals(&self) -> impl Iterator<Item = u64> {
         self.content.iter().filter_map(|content| terminal(content))
     }
@@ -62,7 +61,7 @@ impl TerminalContent {
     }
 }
 
-/// Stores one more, in place of the oldest where there are too many.
+/// Stores an item, replacing the oldest if there are too many.
 pub(super) fn push<T>(stored: &mut VecDeque<T>, item: T) {
     if stored.len() >= MAX_STORED {
         stored.pop_front();
@@ -70,7 +69,7 @@ pub(super) fn push<T>(stored: &mut VecDeque<T>, item: T) {
     stored.push_back(item);
 }
 
-/// The state of the terminals of a tool call: for each its bytes, and whether it is over.
+/// Returns the state of the terminals of a tool call: for each its bytes, and true if it is over.
 pub(super) fn progress(registry: &Registry, call: &ToolCall) -> Vec<(u64, bool)> {
     let of = |number| match registry.view(&call.session, number, 0) {
         Some(view) => (view.total, view.state.is_over()),
@@ -79,7 +78,7 @@ pub(super) fn progress(registry: &Registry, call: &ToolCall) -> Vec<(u64, bool)>
     call.terminals().map(of).collect()
 }
 
-/// The content of a tool call with texts in place of its terminals; `None` where it has none.
+/// Returns the content of a tool call with texts in place of its terminals; `None` if it has none.
 pub(super) fn rendered(
     registry: &Registry,
     stored: &Stored,
@@ -102,18 +101,18 @@ pub(super) fn rendered(
     to_raw_value(&items.collect::<Option<Vec<_>>>()?).ok()
 }
 
-/// The identifier of the terminal of a command.
+/// Returns the ID of the terminal of a command.
 pub(super) fn id_of(number: u64) -> String {
     format!("{PREFIX}{number}")
 }
 
-/// The number of the command of a terminal.
+/// Returns the number of the command of a terminal.
 pub(super) fn number_of(id: &str) -> Option<u64> {
     let number = id.strip_prefix(PREFIX)?.parse().ok()?;
     (id_of(number) == id).then_some(number)
 }
 
-/// The number of the command, if an item of the content is one of the gateway's terminals.
+/// Returns the number of the command, if an item of the content is one of the gateway's terminals.
 fn terminal(item: &RawValue) -> Option<u64> {
     let item = Object::parse(item.get())?;
     let is_terminal = serde_json::from_str(item.get("type")?.get()).ok() == Some("terminal");
@@ -121,14 +120,14 @@ fn terminal(item: &RawValue) -> Option<u64> {
     number_of(&id).filter(|_| is_terminal)
 }
 
-/// A terminal in words: Markdown, with the output as a block of code.
+/// Describes a terminal in Markdown, with the output as a code block.
 fn text(view: &View) -> String {
     let plain = |c: &char| !c.is_control() || matches!(c, '\n' | '\t');
     let mut output: String = view.output.text.chars().filter(plain).collect();
     let over = output.len().saturating_sub(MAX_SHOWN);
     output.drain(..output.ceil_char_boundary(over));
     let is_cut = over > 0 || view.output.from > 0;
-    // No line of the output ends the block.
+    // The fence is longer than any run of backticks in the output.
     let longest = output.split(|c| c != '`').map(str::len).max().unwrap_or_default();
     let fence = "`".repeat(3.max(longest + 1));
     let before = if is_cut { "…\n" } else { "" };

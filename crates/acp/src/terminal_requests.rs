@@ -1,8 +1,8 @@
-//! `terminal/*` of the agent: commands that the gateway has started in the agent's sandbox (ACP
-//! v1). The editor has no part in them.
+//! The agent's `terminal/*` requests: commands that the gateway has started in the agent's sandbox
+//! (ACP v1). The editor does not take part.
 //!
-//! `terminal/create` and `terminal/wait_for_exit` are answered by a thread of their own, when the
-//! command runs or has ended; the others at once.
+//! A separate thread answers `terminal/create` and `terminal/wait_for_exit` when the command runs
+//! or has ended; the others are answered at once.
 
 use std::{
     path::PathBuf,
@@ -53,7 +53,7 @@ struct OfTerminal {
     terminal_id: String,
 }
 
-/// A refusal in the words of the gateway, or an answer.
+/// A result, or a refusal in the words of the gateway.
 type Answer = Result<Value, Refusal>;
 
 impl Door<'_> {
@@ -93,7 +93,7 @@ impl Door<'_> {
             }),
         };
         match answer {
-            // It waits.
+            // The request waits for its command.
             Ok(Value::Null) => {}
             Ok(result) => {
                 self.send(Peer::Agent, response::result(id, result));
@@ -148,7 +148,7 @@ impl Door<'_> {
         Ok(())
     }
 
-    /// Checks that a directory for a command lies in a workspace, or in what the operator granted.
+    /// Checks that a directory for a command is in a workspace, or in an agent path.
     fn check_directory(&self, directory: &str) -> Result<(), Refusal> {
         let further = self.further.iter().map(|further| &further.roots);
         let mut others = further.chain(&self.granted);
@@ -165,7 +165,7 @@ impl Door<'_> {
         }
     }
 
-    /// The answer to a request about a terminal that is there; null where it comes later.
+    /// Answers a request about an existing terminal; null if the reply follows later.
     fn about(
         &self,
         terminals: &Terminals,
@@ -211,7 +211,7 @@ impl Door<'_> {
         terminals.wait(id, waiting);
     }
 
-    /// Takes a request back that waits for a command's end; false where none of this id does.
+    /// Cancels a request that waits for a command's end; false if none has this ID.
     pub(super) fn cancel_terminal(&self, id: &Id) -> bool {
         let Some(terminals) = &self.terminals else { return false };
         let is_there = terminals.give_up(id);
@@ -221,7 +221,7 @@ impl Door<'_> {
         is_there.is_some()
     }
 
-    /// One thread: answers what waited for commands, and tells the editor what they write.
+    /// Answers waiting requests and shows the output of commands to the editor, as one thread.
     pub(super) fn follow_terminals(&self) {
         let Some(terminals) = &self.terminals else { return };
         let (mut seen, mut next) = (0, None::<Duration>);
@@ -252,7 +252,8 @@ impl Door<'_> {
     }
 }
 
-/// The answer to one who waited, and whether the command is of no use to anybody.
+/// Returns the reply to a waiting request, and true if the command did not start and can be
+/// released.
 fn answer(id: &Id, waiting: &WaitingRequest, state: Option<State>) -> Option<(Vec<u8>, bool)> {
     let failed = |why: &str| render::error(id, response::INTERNAL, why, None);
     match (waiting.for_what, state) {

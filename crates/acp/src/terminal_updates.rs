@@ -12,14 +12,14 @@ use super::{
 };
 use crate::lock;
 
-/// The shortest time after which a tool call is sent anew.
+/// Minimum time between two updates of a tool call.
 const INTERVAL: Duration = Duration::from_millis(500);
-/// The most bytes of a tool call that is sent anew: as many are stored as there are such.
+/// Maximum size in bytes of a tool call that is updated; the number of stored ones is bounded, too.
 const MAX_STORED_BYTES: usize = 64 * 1024;
 
 impl Door<'_> {
-    /// The parameters of a `session/update` with texts in place of terminals; `None` where there are
-    /// none in it.
+    /// Replaces the terminals in the parameters of a `session/update` by texts; `None` if it
+    /// contains none.
     pub(super) fn with_terminals(&self, params: &RawValue) -> Option<Box<RawValue>> {
         let terminals = self.terminals.as_ref()?;
         let mut stored = lock(&terminals.content.0);
@@ -33,7 +33,7 @@ impl Door<'_> {
         let id: String = serde_json::from_str(update.get("toolCallId")?.get()).ok()?;
         let content: Vec<Box<RawValue>> =
             serde_json::from_str(update.get("content")?.get()).ok()?;
-        // What it showed before is shown no more.
+        // Its earlier content is no longer shown.
         stored.calls.retain(|call| call.id != id || call.acp_session != acp_session);
         let session = self.sessions.get(&acp_session)?.session.id.clone();
         let since = Instant::now();
@@ -53,7 +53,8 @@ impl Door<'_> {
         params.to_raw()
     }
 
-    /// Sends tool calls anew whose terminals went on; gives when to look again.
+    /// Sends updates of tool calls whose terminals progressed; returns the time until the next
+    /// check.
     pub(super) fn show_terminals(&self, terminals: &Terminals) -> Option<Duration> {
         let mut stored = lock(&terminals.content.0);
         let (mut calls, mut next) = (std::mem::take(&mut stored.calls), None::<Duration>);
@@ -72,7 +73,7 @@ impl Door<'_> {
             let update = json!({ "sessionUpdate": "tool_call_update", "toolCallId": call.id, "content": content });
             let params = json!({ "sessionId": call.acp_session, "update": update });
             let line = response::notification("session/update", params);
-            // An editor that does not read is told later.
+            // An editor that does not read gets the update later.
             if self.queue(Peer::Editor).push_line_within(line, Duration::ZERO).is_err() {
                 next = Some(INTERVAL);
                 return true;

@@ -14,16 +14,16 @@ use portcullis_rpc::Id;
 use super::terminal_content::TerminalContent;
 use crate::lock;
 
-/// The beginning of all methods.
+/// The prefix of all methods.
 const METHODS: &str = "terminal/";
-/// The most requests that wait for a command.
+/// Maximum number of requests that wait for a command.
 const MAX_WAITING: usize = 256;
 
 /// The terminals of a connection.
 pub(super) struct Terminals {
     pub(super) registry: Arc<Registry>,
     pub(super) waiting: Mutex<HashMap<Id, WaitingRequest>>,
-    /// Their output, as the editor is shown it.
+    /// Their output, as shown to the editor.
     pub(super) content: TerminalContent,
     is_over: AtomicBool,
 }
@@ -54,23 +54,24 @@ impl Terminals {
         method.starts_with(METHODS)
     }
 
-    /// True if a request of this id waits for a command.
+    /// True if a request of this ID waits for a command.
     pub(super) fn has_waiting(&self, id: &Id) -> bool {
         lock(&self.waiting).contains_key(id)
     }
 
-    /// True if no more may wait.
+    /// True if no more requests may wait.
     pub(super) fn is_full(&self) -> bool {
         lock(&self.waiting).len() >= MAX_WAITING
     }
 
-    /// Has a request wait.
+    /// Adds a waiting request.
     pub(super) fn wait(&self, id: &Id, waiting: WaitingRequest) {
         lock(&self.waiting).insert(id.clone(), waiting);
         self.registry.wake();
     }
 
-    /// The event that a request waits for; a wait for a command's end is given up.
+    /// Returns the event that a request waits for, and removes the request if it waits for a
+    /// command's end.
     pub(super) fn give_up(&self, id: &Id) -> Option<For> {
         let mut waiting = lock(&self.waiting);
         let for_what = waiting.get(id)?.for_what;
@@ -86,7 +87,7 @@ impl Terminals {
         self.registry.wake();
     }
 
-    /// True if it is to end.
+    /// True if the thread is to end.
     pub(super) fn is_over(&self) -> bool {
         self.is_over.load(Ordering::SeqCst)
     }

@@ -1,5 +1,5 @@
-//! The workspaces of a connection: the one in which the agent begins, and further ones. The
-//! beginning of an absolute path says in which of them it lies.
+//! The workspaces of a connection: the one in which the agent begins, and further ones. The prefix
+//! of an absolute path determines its workspace.
 
 use std::sync::Arc;
 
@@ -12,11 +12,11 @@ use crate::{
 
 use super::{door::Door, jobs::Job};
 
-/// Where a path lies: the further workspace, if it is one, and the path in there.
+/// The location of a path: its further workspace, if any, and the path in the workspace.
 pub(super) type Located = (Option<Arc<FurtherWorkspace>>, WorkspacePath);
 
 impl Door<'_> {
-    /// The workspace in which an absolute path lies.
+    /// Returns the workspace of an absolute path, and the path in it.
     pub(super) fn locate(&self, path: &str) -> Result<Located, NotInside> {
         let mut found = self.roots.relative(path).map(|inside| (None, inside));
         for further in &self.further {
@@ -29,7 +29,7 @@ impl Door<'_> {
         found
     }
 
-    /// The gateway and the roots of a job's workspace.
+    /// Returns the gateway and the roots of a job's workspace.
     pub(super) fn workspace_of<'a>(&'a self, job: &'a Job) -> (&'a Gateway, &'a Roots) {
         match &job.further {
             Some(further) => (&further.gateway, &further.roots),
@@ -37,7 +37,7 @@ impl Door<'_> {
         }
     }
 
-    /// The gateways of all workspaces.
+    /// Returns the gateways of all workspaces.
     pub(super) fn gateways(&self) -> impl Iterator<Item = &Gateway> {
         std::iter::once(self.gateway).chain(self.further.iter().map(|further| &*further.gateway))
     }
