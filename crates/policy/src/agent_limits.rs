@@ -1,38 +1,39 @@
-//! What the programs of an agent may take of the machine: `[agent.limits]`. The sandbox enforces
-//! it; of two limits the smaller holds, and one that is not stated sets no bound.
+//! Resource limits on the programs of an agent: `[agent.limits]`. The sandbox enforces them. Of two
+//! limits the smaller one applies, and a missing one sets no bound.
 
 /// The limits on an agent's programs.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct AgentLimits {
-    /// Bytes of memory, at least [`MIN_MEMORY`].
+    /// Maximum bytes of memory, at least [`MIN_MEMORY`].
     pub memory: Option<u64>,
-    /// Processes and threads, at least 8; [`DEFAULT_PROCESSES`] where none are stated.
+    /// Maximum number of processes and threads, at least 8; [`DEFAULT_PROCESSES`] if none is
+    /// stated.
     pub processes: Option<u64>,
-    /// Processors, at least 1.
+    /// Maximum number of processors, at least 1.
     pub cpu: Option<u64>,
 }
 
-/// The processes and threads of an agent for which no policy states how many. Podman gives a
-/// container half as many, systemd a service 4,915 of the 32,768 that the smallest machines have
-/// in all. A build of 256 jobs has about 1,000, a test runner with 32 workers of Node.js about 400.
+/// Default maximum of processes and threads of an agent. Podman gives a container half as many, and
+/// systemd gives a service 4,915 of the 32,768 that the smallest machines have in all. A build of
+/// 256 jobs has about 1,000, a test runner with 32 workers of Node.js about 400.
 pub const DEFAULT_PROCESSES: u64 = 4096;
 
-/// The least memory with which programs start.
+/// Minimum memory with which programs start.
 pub const MIN_MEMORY: u64 = 64 << 20;
 
-/// The bounds of `processes`: a program that starts a few, and what Linux can count.
+/// The range of `processes`: from a program that starts a few to the maximum of Linux.
 pub const PROCESSES: (u64, u64) = (8, 4_194_304);
 
-/// The bounds of `cpu`.
+/// The range of `cpu`.
 pub const PROCESSORS: (u64, u64) = (1, 8192);
 
 impl AgentLimits {
-    /// The most processes and threads.
+    /// Returns the maximum number of processes and threads.
     pub fn most_processes(&self) -> u64 {
         self.processes.unwrap_or(DEFAULT_PROCESSES)
     }
 
-    /// The smaller of both, limit by limit.
+    /// Returns the smaller of both, limit by limit.
     #[must_use]
     pub fn and(self, other: Self) -> Self {
         let least = |ours: Option<u64>, theirs: Option<u64>| ours.into_iter().chain(theirs).min();

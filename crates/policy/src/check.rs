@@ -1,7 +1,6 @@
-//! Compares the keys and types of a file with the [schema](super::schema).
+//! Checks of a file's keys and types against the [schema](super::schema).
 //!
-//! Only form is looked at here; what a string means is the business of
-//! [`statements`](super::statements).
+//! Only the form is checked here; [`statements`](super::statements) interprets strings.
 
 use std::ops::Range;
 
@@ -15,26 +14,25 @@ use super::{
     schema::{Field, POLICY, RETIRED, Shape, Status},
 };
 
-/// Unknown keys of one table for which the nearest known one is looked for.
+/// Maximum number of unknown keys in one table for which a similar known key is searched.
 const MAX_SUGGESTIONS: usize = 100;
 
-/// Receives what is found, with its place.
+/// A callback for problems, with their places.
 pub(super) type Report<'a> = dyn FnMut(Option<Range<usize>>, Problem) + 'a;
 
-/// Checks the whole file. What is missing is reported only when the file is
-/// `complete`: after a syntax error a key may be there and unread.
+/// Checks the entire file. Missing keys are reported only if the file is `complete`: after a syntax
+/// error a key may exist without being parsed.
 pub(super) fn file(root: &DeTable<'_>, complete: bool, report: &mut Report<'_>) {
     table(root, None, POLICY, "", complete, report);
 }
 
-/// Checks a whole file of another kind against its own `fields`.
+/// Checks an entire file of another kind against its own `fields`.
 pub(super) fn document(root: &DeTable<'_>, fields: &[Field], report: &mut Report<'_>) {
     table(root, None, fields, "", true, report);
 }
 
-/// Checks `table` against `fields` and whatever lies within. `span` is the
-/// place of the table, `None` for the whole file; `path` names it, empty for
-/// the whole file.
+/// Checks `table`, including nested values, against `fields`. `span` is the place of the table,
+/// `None` for the file itself; `path` is its name, empty for the file itself.
 fn table(
     table: &DeTable<'_>,
     span: Option<Range<usize>>,
@@ -126,13 +124,13 @@ fn shape(
     }
 }
 
-/// The value of an integer, if it is one and not negative.
+/// Returns the value of a non-negative integer.
 pub(super) fn integer(value: &DeValue<'_>) -> Option<u64> {
     let number = value.as_integer()?;
     u64::from_str_radix(number.as_str(), number.radix()).ok()
 }
 
-/// The value of a number, if it is one and neither negative nor infinite.
+/// Returns the value of a non-negative finite number.
 pub(super) fn number(value: &DeValue<'_>) -> Option<f64> {
     let number: f64 = match value {
         DeValue::Float(number) => number.as_str().parse().ok()?,
@@ -185,7 +183,7 @@ fn wrong_type(path: &str, value: &DeValue<'_>, expected: Shape) -> Problem {
         .label(format!("expected {}", expected.expected()))
 }
 
-/// The known word that `text` most likely means, if any is near.
+/// Returns the known word that is most similar to `text`, if one is similar enough.
 pub(super) fn nearest<'a>(text: &str, known: impl Iterator<Item = &'a str>) -> Option<&'a str> {
     if text.len() > 64 {
         return None;
@@ -198,7 +196,7 @@ pub(super) fn nearest<'a>(text: &str, known: impl Iterator<Item = &'a str>) -> O
         .map(|(_, word)| word)
 }
 
-/// The start of a text that may be huge.
+/// Returns the beginning of a text of any length.
 pub(super) fn shortened(text: &str) -> String {
     let mut start: String = text.chars().take(60).collect();
     if start.len() < text.len() {

@@ -1,9 +1,9 @@
-//! From texts to a [`Policy`]: everything is parsed, merged and filed once, so
-//! that evaluating cannot fail.
+//! Compilation of texts into a [`Policy`]: everything is parsed, merged and indexed once, so that
+//! evaluation cannot fail.
 //!
-//! A policy is a stack of layers, one per file: the file itself and what it
-//! extends. Denials of all layers are pooled. What allows stays apart, because
-//! every layer that sets a bound must allow.
+//! A policy is a stack of layers, one per file: the file itself and those that it extends. Denials
+//! of all layers are combined. Allowances stay separate, because every layer that sets a bound must
+//! allow.
 
 use std::collections::HashMap;
 
@@ -31,7 +31,7 @@ use crate::model::Escaped;
 /// Compiles a policy and runs its tests and those of the policies it extends.
 ///
 /// # Errors
-/// Everything that is wrong with any of the files, or the tests that failed.
+/// All problems of the files, or the tests that failed.
 pub fn compile(source: &PolicySource) -> Result<Policy, Diagnostics> {
     let mut diagnostics = Diagnostics::default();
     let mut files: Vec<Statements> = source
@@ -52,9 +52,9 @@ pub fn compile(source: &PolicySource) -> Result<Policy, Diagnostics> {
     if !diagnostics.is_empty() {
         return Err(diagnostics);
     }
-    // The tests of a policy say what it does by itself, so those of an
-    // extended one run on that one alone. One that came with the program passes
-    // its own, as a test of this crate shows.
+    // The tests of a policy describe it alone, so those of an extended policy run on that one
+    // without the extending files. An embedded policy passes its own, as a test of this crate
+    // shows.
     let extended = source.sources().zip(source.embedded_files()).enumerate().zip(&files).skip(1);
     for ((number, (file, is_embedded)), statements) in extended {
         if !is_embedded && !statements.tests.is_empty() {
@@ -82,7 +82,7 @@ pub fn compile(source: &PolicySource) -> Result<Policy, Diagnostics> {
     if diagnostics.is_empty() { Ok(policy) } else { Err(diagnostics) }
 }
 
-/// The rules about content of all files, and the stricter of their settings.
+/// Merges the rules about content of all files, and the stricter of their settings.
 fn content_secrets(source: &PolicySource, files: &[Statements]) -> Result<Option<Secrets>, String> {
     let lineage = source.lineage(0);
     let mut rules = Vec::new();
@@ -98,7 +98,7 @@ fn content_secrets(source: &PolicySource, files: &[Statements]) -> Result<Option
 
 fn report_shared_ids(source: &PolicySource, files: &[Statements], diagnostics: &mut Diagnostics) {
     let mut owners: HashMap<&str, &str> = HashMap::new();
-    // Parents first, so that the extending file is the one to blame.
+    // Parents come first, so that the error is reported for the extending file.
     for (file, statements) in source.sources().zip(files).rev() {
         let hosts = statements.network_rules.iter().map(|stated| (&stated.rule.id, &stated.span));
         let paths = statements.rules.iter().map(|rule| (&rule.id, &rule.span));
@@ -140,7 +140,7 @@ fn assemble(source: &PolicySource, files: &[Statements], entry: usize) -> Policy
         deny_rules: Vec::new(),
         asks: PatternSet::default(),
         ask_rules: Vec::new(),
-        // Tests are run on what is enforced; observing begins after them.
+        // Tests run on the enforced policy; observe mode is set after them.
         mode: Mode::Enforce,
         settings: Stated::default().complete(),
         limits: Limits::default(),
@@ -221,7 +221,6 @@ fn assemble(source: &PolicySource, files: &[Statements], entry: usize) -> Policy
     let file = |layer: usize| Some(policy.layers.get(layer)?.file.clone());
     let limits = stated.limits.complete(&SESSION, file);
     let mount_limits = stated.mount.limits.complete(&MOUNT, file);
-    // Tests are run on what is enforced; observing begins after them.
     let network = network.complete(network_layers, file);
     (policy.limits, policy.mount_limits) = (limits, mount_limits);
     policy.network = network;
@@ -229,8 +228,8 @@ fn assemble(source: &PolicySource, files: &[Statements], entry: usize) -> Policy
     policy
 }
 
-/// Observe, if the file itself says so and nothing that it extends insists on
-/// enforcing. An extended policy cannot make one observe that does not say so.
+/// Returns observe mode if the file itself states it and no extended file states `enforce`. An
+/// extended policy cannot set observe mode for one that does not state it.
 fn mode(
     source: &PolicySource,
     files: &[Statements],
@@ -246,14 +245,14 @@ fn mode(
     }
 }
 
-/// The questions that a file bounds by `[allowedPaths]` or by `allow` rules.
+/// Returns the questions that a file bounds by `[allowedPaths]` or by `allow` rules.
 fn bounded_by(statements: &Statements) -> Questions {
     bounds(statements, Questions::NONE)
 }
 
-/// The questions that a file bounds when what it extends bounds `above`. Where
-/// there is a bound above, a lone `allow` rule opens nothing, and it is no
-/// wish to close everything else either.
+/// Returns the questions that a file bounds if the files it extends bound `above`. With a bound
+/// above, an `allow` rule without `[allowedPaths]` opens nothing, and it does not close everything
+/// else either.
 fn bounds(statements: &Statements, above: Questions) -> Questions {
     let listed = crate::model::Access::ALL
         .into_iter()
@@ -268,8 +267,8 @@ fn bounds(statements: &Statements, above: Questions) -> Questions {
 }
 
 fn push_all(patterns: &mut Vec<(u32, Pattern)>, entry: usize, glob: &StatedPattern) {
-    // A file holds far fewer entries than fit; were there more, the last
-    // number would stand for several and the denial would still hold.
+    // A file has far fewer entries than fit. With more, the last number would stand for several
+    // entries, and denials would still apply.
     let entry = u32::try_from(entry).unwrap_or(u32::MAX);
     patterns.extend(glob.alternatives.iter().map(|pattern| (entry, pattern.clone())));
 }

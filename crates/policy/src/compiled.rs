@@ -1,4 +1,4 @@
-//! A policy as it is compiled: what evaluation asks.
+//! The compiled form of a policy, which evaluation uses.
 
 use std::collections::HashMap;
 
@@ -17,7 +17,7 @@ use super::{
 };
 use crate::model::Door;
 
-/// A policy in force. It comes only from [`compile`](super::compile()).
+/// A compiled policy. Only [`compile`](super::compile()) makes one.
 #[derive(Debug)]
 pub struct Policy {
     pub(super) name: String,
@@ -42,7 +42,7 @@ pub struct Policy {
     pub(super) network: Network,
 }
 
-/// What one file allows, and what its exceptions are.
+/// The allowances and the exceptions of one file.
 #[derive(Debug)]
 pub struct Layer {
     pub(super) file: String,
@@ -51,9 +51,9 @@ pub struct Layer {
     /// Its `[extensions] allow`.
     pub extensions: PerAccess<Option<AllowedExtensions>>,
     pub(super) allows: PatternSet,
-    /// Its rules that allow.
+    /// Its `allow` rules.
     pub allow_rules: Vec<CompiledRule>,
-    /// The questions on which nothing is allowed that this layer does not
+    /// The questions that this layer bounds: nothing is allowed of them that the layer does not
     /// allow.
     pub bounds: Questions,
     pub(super) exceptions: PatternSet,
@@ -62,11 +62,11 @@ pub struct Layer {
 /// One list of `[allowedPaths]`.
 #[derive(Debug)]
 pub struct Grant {
-    /// Line of the key.
+    /// The line of the key.
     pub(super) line: u64,
-    /// What it has.
+    /// Its patterns.
     pub patterns: PatternSet,
-    /// Line of each pattern.
+    /// The line of each pattern.
     pub(super) lines: Vec<u64>,
 }
 
@@ -74,15 +74,15 @@ pub struct Grant {
 #[derive(Debug)]
 pub struct AllowedExtensions {
     pub(super) line: u64,
-    /// What it has.
+    /// Its extensions.
     pub extensions: Vec<String>,
 }
 
-/// Where a secret name is written.
+/// The place of a secret name.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct SecretPlace {
     pub(super) layer: usize,
-    /// Index in the list of its file.
+    /// The index in the list of its file.
     pub(super) index: usize,
     pub(super) line: u64,
 }
@@ -93,77 +93,77 @@ pub struct CompiledRule {
     pub(super) id: String,
     pub(super) layer: usize,
     pub(super) line: u64,
-    /// What it is about.
+    /// The questions that it is about.
     pub questions: Questions,
-    /// Whom it is about.
+    /// The agents that it is about.
     pub agents: Agents,
-    /// Why it is there.
+    /// The reason that its author states.
     pub reason: Option<String>,
 }
 
 impl Layer {
-    /// The file as the operator named it, or an embedded policy's name.
+    /// Returns the file as the operator named it, or an embedded policy's name.
     pub(super) fn file(&self) -> &str {
         &self.file
     }
 }
 
 impl Policy {
-    /// The name that the file gives itself, else the file's.
+    /// Returns the name in the file, or that of the file.
     pub fn name(&self) -> &str {
         &self.name
     }
 
-    /// The version that the file gives itself, else 0.
+    /// Returns the version in the file, or 0.
     pub fn version(&self) -> u64 {
         self.version
     }
 
-    /// Whether what nothing allows is denied, or only recorded.
+    /// Returns the mode.
     pub fn mode(&self) -> Mode {
         self.mode
     }
 
-    /// The same policy as it enforces, whatever its mode: what its tests are
-    /// about, and what is compared, replayed and learned from.
+    /// Returns the policy as it enforces, whatever its mode, for tests, comparison, replay and
+    /// learning.
     #[must_use]
     pub fn enforcing(self) -> Self {
         let network = Network { mode: Mode::Enforce, ..self.network };
         Self { mode: Mode::Enforce, network, ..self }
     }
 
-    /// Whether any rule asks a person.
+    /// True if any rule asks the operator.
     pub fn asks(&self) -> bool {
         !self.ask_rules.is_empty() || self.network.rules().any(|rule| rule.effect == Effect::Ask)
     }
 
-    /// How many tests of the policy and of what it extends were run.
+    /// Returns the number of tests that were run, of the policy and of those that it extends.
     pub fn tests(&self) -> usize {
         self.tests
     }
 
-    /// How many of them are of the policy's own file.
+    /// Returns the number of tests in the policy's own file.
     pub fn own_tests(&self) -> usize {
         self.own_tests
     }
 
-    /// The texts of all files that make the policy, each after a comment line
-    /// with its name and length.
+    /// Returns the texts of all files of the policy, each after a comment line with its name and
+    /// length.
     pub fn bundle(&self) -> &str {
         &self.bundle
     }
 
-    /// SHA-256 of [`bundle`](Self::bundle), 64 hex digits.
+    /// Returns the SHA-256 of [`bundle`](Self::bundle), 64 hex digits.
     pub fn sha256(&self) -> &str {
         &self.sha256
     }
 
-    /// How many pre-images are kept.
+    /// Returns the retention of pre-images.
     pub fn backups(&self) -> &Retention {
         &self.settings.backups
     }
 
-    /// What one session may do in all by way of `door`.
+    /// Returns the limits of one session by way of `door`.
     pub fn limits(&self, door: Door) -> &Limits {
         match door {
             Door::Mount | Door::Proxy => &self.mount_limits,
@@ -171,53 +171,52 @@ impl Policy {
         }
     }
 
-    /// How long a person may take to answer.
+    /// Returns the time in which an approval must be given.
     pub fn approval_timeout(&self) -> std::time::Duration {
         self.settings.approval_timeout.value
     }
 
-    /// The rules about secrets in content; `None` when there are none.
+    /// Returns the rules about secrets in content; `None` if there are none.
     pub fn secrets(&self) -> Option<&Secrets> {
         self.content_secrets.as_ref()
     }
 
-    /// Which directories of a mount are scratch; `None` when none is.
+    /// Returns the scratch directories of a mount; `None` if there are none.
     pub fn scratch(&self) -> Option<&Scratch> {
         self.settings.scratch.as_ref()
     }
 
-    /// What each of its files allows, the policy's own first.
+    /// Returns the allowances of each of its files, the policy's own first.
     pub fn layers(&self) -> &[Layer] {
         &self.layers
     }
 
-    /// The rules that deny, each standing for an entry of
-    /// [`denied_paths`](Self::denied_paths).
+    /// Returns the rules that deny, each for an entry of [`denied_paths`](Self::denied_paths).
     pub fn deny_rules(&self) -> &[CompiledRule] {
         &self.deny_rules
     }
 
-    /// What these rules are about.
+    /// Returns the patterns of these rules.
     pub fn denied_paths(&self) -> &PatternSet {
         &self.denials
     }
 
-    /// The extensions that no file may have, in no order.
+    /// Returns the extensions that are denied, in no order.
     pub fn denied_extensions(&self) -> impl Iterator<Item = &str> {
         self.denied_extensions.keys().map(String::as_str)
     }
 
-    /// The alternatives of each of `[secrets] names`, of all files.
+    /// Returns the alternatives of each of `[secrets] names`, of all files.
     pub fn secret_patterns(&self) -> impl Iterator<Item = impl Iterator<Item = &Pattern>> {
         (0..).take(self.secret_places.len()).map(|entry| self.secrets.of(entry))
     }
 
-    /// The settings that are values.
+    /// Returns the settings that are values.
     pub fn settings(&self) -> &Settings {
         &self.settings
     }
 
-    /// What the confined agent process gets.
+    /// Returns the access of the confined agent process.
     pub fn agent(&self) -> &AgentAccess {
         &self.settings.agent
     }

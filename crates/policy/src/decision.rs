@@ -1,10 +1,9 @@
-//! The decision on one question. Only this crate makes one that allows: elsewhere it can
-//! be read, made stricter, or made as a denial.
+//! The decision on one question. Only this crate makes one that allows: other crates can read one,
+//! make it stricter, or make a denial.
 
 use std::fmt;
 
-/// The answer to one question, with the rule that gave it. A denial is a
-/// value, not an error.
+/// The decision on one question, with the rule that made it. A denial is a value, not an error.
 #[must_use]
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Decision {
@@ -16,7 +15,7 @@ pub struct Decision {
 }
 
 impl Decision {
-    /// The denial by a rule that no policy file holds.
+    /// Makes a denial by a rule that is in no policy file.
     pub fn built_in_denial(rule: &str, reason: &str) -> Self {
         Self {
             effect: Effect::Deny,
@@ -27,57 +26,56 @@ impl Decision {
         }
     }
 
-    /// Allow, ask or deny.
+    /// Returns the effect.
     pub fn effect(&self) -> Effect {
         self.effect
     }
 
-    /// Stable id of the deciding rule: `allowedPaths.write`, `secrets.names[1]`, the
-    /// `id` of a rule, or `default` when nothing allowed it.
+    /// Returns the stable ID of the rule that decided: `allowedPaths.write`, `secrets.names[1]`,
+    /// the `id` of a rule, or `default` if nothing allowed it.
     pub fn rule(&self) -> &str {
         &self.rule
     }
 
-    /// The place of that rule in a policy file; `None` for a built-in rule.
+    /// Returns the place of that rule in a policy file; `None` for a built-in rule.
     pub fn place(&self) -> Option<&Place> {
         self.place.as_ref()
     }
 
-    /// The author's or the built-in reason, in words that may be shown to the agent: no
-    /// host path, no content.
+    /// Returns the author's or the built-in reason, in words that may be shown to the agent:
+    /// without host paths or content.
     pub fn reason(&self) -> Option<&str> {
         self.reason.as_deref()
     }
 
-    /// Whether only observe mode lets it pass: enforced, the policy would deny it, by
-    /// the rule that is named unless the effect is ask.
+    /// True if only observe mode allows it. Enforced, the policy denies it, by the named rule
+    /// unless the effect is ask.
     pub fn would_deny(&self) -> bool {
         self.would_deny
     }
 
-    /// The same with a denial's effect.
+    /// Returns the decision as a denial.
     pub fn denying(self) -> Self {
         Self { effect: Effect::Deny, would_deny: false, ..self }
     }
 
-    /// The same for another reason.
+    /// Replaces the reason.
     pub fn with_reason(self, reason: impl Into<String>) -> Self {
         Self { reason: Some(reason.into()), ..self }
     }
 
-    /// The same without the place of its rule.
+    /// Removes the place of the rule.
     pub fn without_place(self) -> Self {
         Self { place: None, ..self }
     }
 
-    /// The effect if observe mode relaxed nothing.
+    /// Returns the effect without observe mode.
     pub fn enforced(&self) -> Effect {
         if self.would_deny { Effect::Deny } else { self.effect }
     }
 
-    /// The stricter of two answers, both of which must be heeded: a denial,
-    /// then an ask, then what only observe mode lets pass, then an allowance.
-    /// Of equals the first.
+    /// Returns the stricter of two decisions that both apply: a denial, then an ask, then one that
+    /// only observe mode allows, then an allowance. Of two equal ones it is the first.
     pub fn and(self, other: Self) -> Self {
         let would_deny = self.would_deny || other.would_deny;
         let strictness = |decision: &Self| (decision.effect, decision.would_deny);
@@ -85,8 +83,8 @@ impl Decision {
         Self { would_deny: would_deny && stricter.effect != Effect::Deny, ..stricter }
     }
 
-    /// Whether nothing denied and nothing allowed: the default deny, which an
-    /// `allow` rule or a wider `allowedPaths` would lift.
+    /// True if it is the default denial: no rule denied and nothing allowed, so that an `allow`
+    /// rule or a wider `allowedPaths` would allow.
     pub fn is_default_deny(&self) -> bool {
         self.effect == Effect::Deny
             && (self.rule == "default"
@@ -94,35 +92,35 @@ impl Decision {
                 || self.rule.starts_with("extensions.allow."))
     }
 
-    /// Whether what stands in a content decides, rather than its size or kind.
+    /// True if text in a content decided, rather than its size or kind.
     pub fn is_about_text(&self) -> bool {
         self.rule.starts_with("secrets.") || self.rule == "files.invisible"
     }
 
-    /// Whether a person must be asked.
+    /// True if the operator must be asked.
     pub fn is_ask(&self) -> bool {
         self.effect == Effect::Ask
     }
 
-    /// Whether the effect is deny.
+    /// True if the effect is deny.
     pub fn is_deny(&self) -> bool {
         self.effect == Effect::Deny
     }
 
-    /// Whether the effect is allow.
+    /// True if the effect is allow.
     pub fn is_allow(&self) -> bool {
         self.effect == Effect::Allow
     }
 }
 
-/// What a decision or a rule does; the later, the stricter.
+/// The effect of a decision or a rule; later ones are stricter.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Effect {
-    /// The operation goes on.
+    /// The operation continues.
     Allow,
-    /// The operation waits for a person.
+    /// The operation waits for an approval.
     Ask,
-    /// The operation is refused.
+    /// The operation is denied.
     Deny,
 }
 
@@ -130,7 +128,7 @@ impl Effect {
     /// All of them.
     pub const ALL: [Self; 3] = [Self::Allow, Self::Ask, Self::Deny];
 
-    /// The word in policies and records.
+    /// Returns the name in policies and records.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Allow => "allow",
@@ -141,7 +139,7 @@ impl Effect {
 }
 
 impl Effect {
-    /// What became of an operation, as in "denied by".
+    /// Returns a participle for messages, as in "denied by".
     pub fn verb(self) -> &'static str {
         match self {
             Self::Allow => "allowed",

@@ -1,4 +1,4 @@
-//! What is wrong with a policy, shown so that its author can mend it.
+//! Diagnostics of a policy, with the information that its author needs to correct it.
 
 use std::{fmt, ops::Range};
 
@@ -7,62 +7,60 @@ use serde::{Deserialize, Serialize};
 
 use crate::model::Escaped;
 
-/// Most diagnostics that are kept; the rest is counted.
+/// Maximum number of diagnostics that are stored; further ones are counted.
 const MAX_KEPT: usize = 100;
-/// Longest line in bytes that is shown with a marker.
+/// Maximum length in bytes of a line that is shown with a marker.
 const MAX_LINE: usize = 400;
 
-/// One thing that is wrong.
+/// One diagnostic.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Diagnostic {
     /// The file as the operator named it, or an embedded policy's name.
     pub file: String,
-    /// Line, counted from 1; 0 when the file as a whole is meant.
+    /// The line, counted from 1; 0 for the file in general.
     pub line: u64,
-    /// Column in characters, counted from 1; 0 when the file as a whole is
-    /// meant.
+    /// The column in characters, counted from 1; 0 for the file in general.
     pub column: u64,
-    /// What is wrong.
+    /// The problem.
     pub message: String,
-    /// What stands at the place or what was expected there.
+    /// The text at the place, or the one expected there.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub label: Option<String>,
-    /// What to do.
+    /// The correction.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub help: Option<String>,
-    /// The lines of the place, and the marked bytes in them.
+    /// The lines of the place, and the marked byte range in them.
     #[serde(skip)]
     excerpt: Option<(String, Range<usize>)>,
 }
 
-/// Everything that is wrong with a policy and what it extends, in the order of
-/// the files.
+/// All problems of a policy and the files it extends, in the order of the files.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Diagnostics {
-    /// The first hundred.
+    /// The first ones, at most a hundred.
     diagnostics: Vec<Diagnostic>,
-    /// How many more there were.
+    /// The number of further ones.
     omitted: usize,
 }
 
 impl Diagnostics {
-    /// The diagnostics that were kept: the first hundred.
+    /// Returns the stored diagnostics: the first hundred.
     pub fn iter(&self) -> impl Iterator<Item = &Diagnostic> {
         self.diagnostics.iter()
     }
 
-    /// How many more there were.
+    /// Returns the number of further ones.
     pub fn omitted(&self) -> usize {
         self.omitted
     }
 
-    /// Whether nothing is wrong.
+    /// True if there are no problems.
     pub fn is_empty(&self) -> bool {
         self.diagnostics.is_empty()
     }
 
-    /// The diagnostics as a person reads them, with the source lines; with
-    /// ANSI colours when `colour` says so.
+    /// Renders the diagnostics for people, with the source lines, and in ANSI colours if `colour`
+    /// is true.
     pub fn render(&self, colour: bool) -> String {
         let renderer = if colour { Renderer::styled().hyperlink(false) } else { Renderer::plain() };
         let mut text = String::new();
@@ -76,14 +74,14 @@ impl Diagnostics {
         text
     }
 
-    /// From here on the places alone are shown, and no text of the file.
+    /// Removes the text of the file, so that only places are shown.
     pub(super) fn drop_excerpts(&mut self) {
         for diagnostic in &mut self.diagnostics {
             diagnostic.excerpt = None;
         }
     }
 
-    /// Adds what is wrong at `span` of a file, or with the file as a whole.
+    /// Adds a problem at `span` of a file, or with the file in general.
     pub(super) fn report(&mut self, source: &Source, span: Option<Range<usize>>, what: Problem) {
         if self.diagnostics.len() < MAX_KEPT {
             self.diagnostics.push(source.diagnostic(span, what));
@@ -136,13 +134,13 @@ impl Diagnostic {
     }
 }
 
-/// The text of one file, for turning byte positions into lines.
+/// The text of one file, to convert byte positions into lines.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(from = "(String, String)", into = "(String, String)")]
 pub struct Source {
     /// The file as the operator named it.
     pub file: String,
-    /// What it says.
+    /// Its text.
     pub text: String,
     line_starts: Vec<usize>,
 }
@@ -166,12 +164,12 @@ impl Source {
         Self { file, text, line_starts }
     }
 
-    /// The line of a byte position, counted from 1.
+    /// Returns the line of a byte position, counted from 1.
     pub(super) fn line(&self, position: usize) -> u64 {
         self.line_starts.partition_point(|start| *start <= position) as u64
     }
 
-    /// Where the line of a byte position starts.
+    /// Returns the byte position at which the line of another one starts.
     pub(super) fn line_start_of(&self, position: usize) -> usize {
         self.line_start(self.line(position))
     }
@@ -186,7 +184,7 @@ impl Source {
             let end = self.line_end(last);
             column =
                 self.text.get(first..span.start).map_or(0, |text| text.chars().count()) as u64 + 1;
-            // A span over many lines is marked on its first only.
+            // A span over many lines is marked on its first line only.
             let end = if last > line + 4 { self.line_end(line) } else { end };
             excerpt = self
                 .text
@@ -222,7 +220,7 @@ impl Source {
     }
 }
 
-/// What to say about a place.
+/// The parts of a diagnostic without its place.
 #[derive(Debug, Clone)]
 pub(super) struct Problem {
     message: String,

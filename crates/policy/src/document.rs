@@ -1,6 +1,5 @@
-//! Files other than policies that are checked as policies are: keys against a
-//! table, everything that is wrong with its place. No line is shown: it may hold a
-//! password.
+//! Files other than policies that are checked like policies: keys against a table, and every
+//! problem with its place. No line is shown, since it may contain a password.
 
 use std::ops::Range;
 
@@ -12,7 +11,7 @@ use super::{
     schema::Field,
 };
 
-/// A TOML file, and what is wrong with it so far.
+/// A TOML file with its problems so far.
 #[derive(Debug)]
 pub struct Document {
     source: Source,
@@ -20,8 +19,8 @@ pub struct Document {
 }
 
 impl Document {
-    /// Checks the form of `text`, which `file` names, against `fields`. Keys of
-    /// the file itself that `elsewhere` names are somebody else's to check.
+    /// Checks the form of `text`, from the file `file`, against `fields`. Top-level keys in
+    /// `elsewhere` are left to other checks.
     pub fn check(file: &str, text: &str, fields: &[Field], elsewhere: &[&str]) -> Self {
         let source = Source::new(file.to_owned(), text.to_owned());
         let mut diagnostics = Diagnostics::default();
@@ -40,22 +39,22 @@ impl Document {
         Self { source, diagnostics }
     }
 
-    /// Whether nothing is wrong so far.
+    /// True if there are no problems so far.
     pub fn is_good(&self) -> bool {
         self.diagnostics.is_empty()
     }
 
-    /// Adds something that is wrong at `span`, with what to do.
+    /// Adds a problem at `span`, with its correction.
     pub fn wrong(&mut self, span: Range<usize>, message: impl Into<String>, help: &str) {
         let problem = Problem::new(message);
         let problem = if help.is_empty() { problem } else { problem.help(help) };
         self.diagnostics.report(&self.source, Some(span), problem);
     }
 
-    /// The end of checking.
+    /// Ends the checks.
     ///
     /// # Errors
-    /// Everything that is wrong.
+    /// All problems.
     pub fn finish(mut self) -> Result<(), Diagnostics> {
         self.diagnostics.drop_excerpts();
         if self.diagnostics.is_empty() { Ok(()) } else { Err(self.diagnostics) }

@@ -1,9 +1,9 @@
-//! Times as people write them: `"500ms"`, `"2m"`.
+//! Durations as people write them: `"500ms"`, `"2m"`.
 
 use std::time::Duration;
 
-/// The time in `text`: a whole number and one of `ms`, `s`, `m`, `h`. `None`
-/// for anything else, and for what does not fit.
+/// Parses a duration: a whole number and one of `ms`, `s`, `m`, `h`. `None` for anything else, and
+/// for an overflow.
 pub fn parse_duration(text: &str) -> Option<Duration> {
     let digits = text.trim_end_matches(|c: char| c.is_ascii_alphabetic());
     let unit = match text.strip_prefix(digits)? {

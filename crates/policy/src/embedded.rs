@@ -1,8 +1,8 @@
-//! The policies that come with the program.
+//! The policies that are built into the program.
 
 use super::check::nearest;
 
-/// Name and text of each, in the order in which documents list them.
+/// Name and text of each, in the order of the documents.
 pub const EMBEDDED: [(&str, &str); 7] = [
     ("baseline", include_str!("../../../policies/baseline.toml")),
     ("secrets", include_str!("../../../policies/secrets.toml")),
@@ -13,18 +13,18 @@ pub const EMBEDDED: [(&str, &str); 7] = [
     ("strict", include_str!("../../../policies/strict.toml")),
 ];
 
-/// The text of the embedded policy `name`.
+/// Returns the text of the embedded policy `name`.
 pub fn embedded(name: &str) -> Option<&'static str> {
     EMBEDDED.into_iter().find(|(known, _)| *known == name).map(|(_, text)| text)
 }
 
-/// Whether `reference` is written like the name of an embedded policy rather
-/// than like a file: it has no `/` and does not end in `.toml`.
+/// True if `reference` has the form of an embedded policy's name rather than a file's: it has no
+/// `/` and does not end in `.toml`.
 pub fn is_name(reference: &str) -> bool {
     !reference.contains('/') && !reference.ends_with(".toml")
 }
 
-/// What to tell somebody who named an embedded policy that does not exist.
+/// Returns the message for the name of an embedded policy that does not exist.
 pub fn unknown_name(name: &str) -> String {
     let names = EMBEDDED.map(|(name, _)| name);
     match nearest(name, names.into_iter()) {

@@ -1,4 +1,4 @@
-//! The embedded policies keep their promises.
+//! Tests of the embedded policies' guarantees.
 
 use std::collections::BTreeSet;
 
@@ -9,7 +9,7 @@ fn policy(name: &str) -> Policy {
     compile(&PolicySource::embedded(name).unwrap()).unwrap_or_else(|error| panic!("{error}"))
 }
 
-/// The ids of all rules that the file `name` has by itself.
+/// Returns the IDs of all rules in the file `name` itself.
 fn rule_ids(name: &str) -> BTreeSet<String> {
     let source = PolicySource::embedded(name).unwrap();
     let file = source.sources().next().unwrap().clone();
@@ -62,15 +62,15 @@ fn every_rule_about_content_has_samples_that_match_and_that_must_not() {
         assert!(rule.contains("\nmatch = [") && rule.contains("\nnotMatch = ["), "{rule}");
     }
     assert!(rules.count() > 40);
-    // Under another name nothing is taken on trust: all expressions are compiled
-    // and held against their samples.
+    // Under another name the text is not trusted: all expressions are compiled and tested with
+    // their samples.
     compile(&PolicySource::from_text("a copy", text)).unwrap_or_else(|error| panic!("{error}"));
     let wrong = text.replacen("\nmatch = [\"A", "\nmatch = [\"B", 1);
     assert_ne!(wrong, text);
     assert!(compile(&PolicySource::from_text("wrong", &wrong)).is_err());
 }
 
-/// A bound on the length showed what is behind it, or with a delimiter everything.
+/// A bound on the length showed the rest of a secret, or with a delimiter all of it.
 #[test]
 fn secrets_longer_than_usual_are_found_to_their_end() {
     let policy = policy("secrets");
@@ -109,7 +109,7 @@ fn secrets_longer_than_usual_are_found_to_their_end() {
     }
 }
 
-/// A token behind `\n` of a JSON string, or behind a colour code, begins behind a letter.
+/// A token after `\n` in a JSON string, or after a colour code, follows a letter.
 #[test]
 fn secrets_are_found_between_what_files_put_around_them() {
     let policy = policy("secrets");
@@ -137,7 +137,7 @@ fn secrets_are_found_between_what_files_put_around_them() {
     }
 }
 
-/// A comment, a citation, a patch and JSON within JSON put something before each line.
+/// A comment, a citation, a patch and JSON within JSON put a prefix before each line.
 #[test]
 fn no_line_of_a_private_key_is_shown_whatever_stands_before_it() {
     let policy = policy("secrets");

@@ -1,4 +1,4 @@
-//! Asking a policy. Total: every query has an answer, and nothing here fails.
+//! Evaluation of a policy. It is total: every query has a decision, and nothing here fails.
 
 use super::{
     Decision, Effect, Object, Policy, Query,
@@ -13,15 +13,15 @@ impl Policy {
         self.named(query, None)
     }
 
-    /// Decides by name, given what has that name, if that is known.
+    /// Decides by name, with the entry of that name if it is known.
     fn named(&self, query: &Query<'_>, object: Option<&Object>) -> Decision {
         let spellings = Spellings::of(query.path);
         let subject = PreparedQuery::new(query, &spellings);
         self.answer(self.walk(&NAMES, &subject, object, false, |_, _| {}))
     }
 
-    /// Decides by what the path was resolved to. Says nothing about the name:
-    /// both [`evaluate`](Self::evaluate) and this must allow.
+    /// Decides by the object that the path resolves to, not by name: both
+    /// [`evaluate`](Self::evaluate) and this must allow.
     pub fn evaluate_object(&self, query: &Query<'_>, object: &Object) -> Decision {
         let spellings = Spellings::of(query.path);
         let subject = PreparedQuery::new(query, &spellings);
@@ -29,8 +29,8 @@ impl Policy {
         if outcome.finding.is_some() { self.answer(outcome) } else { self.no_objection() }
     }
 
-    /// Decides about something that lies beneath what was asked for as if it had been
-    /// asked for itself: by its name, and then by what it is.
+    /// Decides on an entry beneath the requested path like on a request for the entry: by its name,
+    /// and then by its object.
     pub fn evaluate_entry(&self, query: &Query<'_>, object: &Object) -> Decision {
         let spellings = Spellings::of(query.path);
         let subject = PreparedQuery::new(query, &spellings);
@@ -42,9 +42,8 @@ impl Policy {
         if outcome.finding.is_some() { decision.and(self.answer(outcome)) } else { decision }
     }
 
-    /// Decides by content: for [`Access::Read`] all the bytes of the file of
-    /// which some are disclosed, for [`Access::Write`] all the bytes that the
-    /// file will have. The limits are those of `door`.
+    /// Decides by content: for [`Access::Read`] all bytes of the file of which some are disclosed,
+    /// for [`Access::Write`] all bytes that the file will have. The limits are those of `door`.
     pub fn evaluate_content(&self, query: &Query<'_>, door: Door, content: &[u8]) -> Decision {
         match self.content_denial(query.access, door, content) {
             Some(finding) => finding.decision(Effect::Deny, self),
@@ -52,11 +51,11 @@ impl Policy {
         }
     }
 
-    /// Whether renaming would disclose: what may not be read or listed, or only when
-    /// a person agrees, may not be renamed to where it may. Allows everything else, so
-    /// this only adds to the decisions on the old and the new name. Of `object`, which
-    /// moves, only what belongs to a name counts: that it cannot be read for now, under
-    /// either name, excuses nothing.
+    /// Decides whether a rename discloses something: entries that may not be read or listed, or
+    /// only with an approval, may not be renamed to where they may. It allows everything else, so
+    /// it only adds to the decisions on the old and the new name. Of `object`, which moves, only
+    /// properties that depend on its name count: that it cannot be read at present, under either
+    /// name, is no excuse.
     pub fn evaluate_move(
         &self,
         agent: &AgentName,
@@ -76,13 +75,13 @@ impl Policy {
         answer
     }
 
-    /// Decides on a search or a subscription at the path of `query`, which `decision` is
-    /// about: what is beneath it is decided entry by entry, so it may begin at a directory
-    /// that nothing allows, and leaves out what has to be asked about.
+    /// Decides on a search or a subscription at the path of `query`, on which `decision` was made.
+    /// Entries beneath it are decided one by one, so it may begin at a directory that nothing
+    /// allows, and leaves out entries that require an approval.
     pub fn search_root(&self, query: &Query<'_>, decision: Decision) -> Decision {
         match decision.effect {
             Effect::Ask if query.operation == OperationKind::Watch => {
-                // Nobody can be asked about each change.
+                // The operator cannot be asked about each change.
                 decision.denying().with_reason("a person would have to be asked about each change")
             }
             Effect::Ask => Decision { effect: Effect::Allow, ..decision },
@@ -100,8 +99,8 @@ impl Policy {
         }
     }
 
-    /// The decision that takes back a change of a batch of which another one failed: it
-    /// was allowed, and is not to stay.
+    /// Returns the decision for reversing a change of a batch in which another one failed: the
+    /// change was allowed, and must not remain.
     pub fn batch_rollback(&self) -> Decision {
         Decision {
             effect: Effect::Allow,
@@ -112,7 +111,7 @@ impl Policy {
         }
     }
 
-    /// Whether a move to where `new` holds opens what `old` keeps closed.
+    /// Decides on a move from `old` to `new`, which must not open an entry that `old` closes.
     fn opening(&self, old: Decision, new: Decision, done: &str) -> Decision {
         let reason = Some(format!("what may not be {done} may not be renamed to where it may"));
         if old.effect > new.effect {
@@ -124,10 +123,10 @@ impl Policy {
         self.no_objection()
     }
 
-    /// Decides a whole operation by its names, as the gate does before it
-    /// looks at the disk: every access on every path. `to` is the new name of
-    /// a rename. With `object` its facts are judged too. Returns the first
-    /// denial, else the first question, else the first allowance.
+    /// Decides on an entire operation by its names, as the gateway does before it accesses the
+    /// disk: every access on every path. `to` is the new name of a rename. With `object` its facts
+    /// are decided on, too. Returns the first denial, else the first decision to ask, else the
+    /// first allowance.
     pub fn decide(
         &self,
         agent: &AgentName,
@@ -164,8 +163,8 @@ impl Policy {
     }
 }
 
-/// What an operation needs to be asked: each access with its path. `to` is the
-/// new name of a rename and means nothing else.
+/// Returns the questions of an operation: each access with its path. `to` is the new name of a
+/// rename, and is ignored otherwise.
 pub fn questions<'a>(
     operation: OperationKind,
     path: &'a WorkspacePath,
@@ -206,7 +205,7 @@ mod tests {
         assert!(rename("open/a", "closed/a").is_allow());
     }
 
-    /// A renaming of the directory and back told all its names.
+    /// Renaming the directory and back disclosed all its names.
     #[test]
     fn what_may_not_be_listed_may_not_be_renamed_to_where_it_may() {
         let text = "schema = 1\n[allowedPaths]\nread = [\"**\"]\nlist = [\"**\"]\nwrite = [\"**\"]\n\
@@ -260,10 +259,10 @@ mod tests {
             ("**/cl[ß]ass", vec!["clßass", "a/CLẞASS"], vec!["class"]),
             ("x[µ]", vec!["xµ", "xμ", "XΜ"], vec!["xm"]),
             ("z[ſ]", vec!["zſ", "zs", "zS"], vec!["zf"]),
-            // Denials ignore case: that of one of both is enough.
+            // Denials ignore case, so that of one case suffices.
             ("x[!s]", vec!["xß", "xa", "xs", "xS"], vec!["x"]),
             ("x[!sS]", vec!["xß", "xa"], vec!["xs", "xS"]),
-            // A mark behind the text, which the folded name has in one with it.
+            // A mark follows the text, and the folded name has both as one character.
             ("cafe*", vec!["cafe\u{301}.txt", "Cafe\u{301}"], vec!["caf\u{e9}.txt"]),
             ("*\u{301}x", vec!["e\u{301}x"], vec!["ex"]),
             ("*cle*", vec!["x-cle\u{301}-y", "cle\u{301}"], vec!["x-cl\u{e9}-y"]),
@@ -280,7 +279,8 @@ mod tests {
 
     proptest! {
         #![proptest_config(ProptestConfig::with_cases(2000))]
-        /// What a pattern would allow it denies: denials see names as they are, too.
+        /// A denial covers every name that the same pattern allows, since denials see names
+        /// unchanged, too.
         #[test]
         fn a_denial_holds_for_whatever_the_same_pattern_allows(
             pattern in "(a|s|ß|ſ|É|e\u{301}|µ|\\?|\\*|\\[ßµ\\]|\\[a-ÿ\\]|\\[!s\\]|\\[!a-z\\]){1,5}(/(\\*\\*|s\\?|\\?\\*|ß)){0,2}",

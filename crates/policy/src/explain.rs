@@ -1,4 +1,4 @@
-//! Why a policy decides as it does: every stage with its verdict.
+//! Explanations of decisions: every stage with its verdict.
 
 use serde::Serialize;
 
@@ -9,54 +9,54 @@ use super::{
 };
 use crate::model::{Access, Door};
 
-/// The answer to a query with the way to it.
+/// The decision on a query with the verdicts that led to it.
 #[derive(Debug, Clone)]
 pub struct Explanation {
-    /// What the gate would answer.
+    /// The gateway's decision.
     pub decision: Decision,
-    /// Every stage in order, also those after the deciding one.
+    /// Every stage in order, including those after the one that decided.
     pub stages: Vec<StageReport>,
 }
 
-/// What one stage says.
+/// The verdict of one stage.
 #[derive(Debug, Clone, Serialize)]
 pub struct StageReport {
-    /// The stage: what its rule ids start with.
+    /// The stage, by the prefix of its rule IDs.
     pub stage: &'static str,
-    /// What it says.
+    /// Its verdict.
     pub verdict: StageVerdict,
-    /// The rule that spoke.
+    /// The rule of the verdict.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub rule: Option<String>,
-    /// Where that rule is written.
+    /// The place of that rule.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub place: Option<String>,
-    /// Its reason, or what the stage would need to know.
+    /// The rule's reason, or the information that the stage lacks.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub note: Option<String>,
 }
 
-/// A stage's verdict.
+/// Verdicts of stages.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum StageVerdict {
-    /// It has no objection.
+    /// The stage has no objection.
     Pass,
-    /// It refuses.
+    /// The stage denies.
     Deny,
-    /// It would refuse, but the policy only observes.
+    /// The stage denies, but observe mode allows.
     #[serde(rename = "wouldDeny")]
     WouldDeny,
-    /// It wants a person to be asked, provided that no stage refuses.
+    /// The stage asks, unless another one denies.
     Ask,
-    /// It allows, provided that no stage refuses.
+    /// The stage allows, unless another one denies.
     Allow,
-    /// It cannot say without the object or the content.
+    /// The stage needs the object or the content.
     Open,
 }
 
 impl StageVerdict {
-    /// The word for people and programs.
+    /// Returns the name for people and programs.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Pass => "pass",
@@ -70,9 +70,9 @@ impl StageVerdict {
 }
 
 impl Policy {
-    /// Decides like [`evaluate`](Policy::evaluate) and, when `object` is
-    /// known, [`evaluate_object`](Policy::evaluate_object), and tells all
-    /// stages. The stages of content stay open: they need the content.
+    /// Decides like [`evaluate`](Policy::evaluate) and, if `object` is known,
+    /// [`evaluate_object`](Policy::evaluate_object), and reports all stages. The stages of content
+    /// stay open, since they need the content.
     pub fn explain(&self, query: &Query<'_>, object: Option<&Object>) -> Explanation {
         let spellings = Spellings::of(query.path);
         let subject = PreparedQuery::new(query, &spellings);
@@ -83,8 +83,8 @@ impl Policy {
             }));
         if object.is_some() {
             let outcome = self.walk(&OBJECTS, &subject, object, true, |stage, verdict| {
-                // A stage that has spoken about the name is told again only
-                // when the object changes its mind.
+                // A stage with a verdict on the name is reported again only if the object changes
+                // the verdict.
                 if !NAMES.contains(&stage) || !matches!(verdict, Verdict::Pass) {
                     stages.push(self.report(stage, verdict));
                 }
@@ -139,7 +139,7 @@ impl Policy {
     }
 }
 
-/// The checks of content that an access is subject to.
+/// Returns the checks of content for an access.
 fn content_stages(access: Access) -> Option<[&'static str; 2]> {
     match access {
         Access::Read => Some(["files.maxReadSize", "files.binary.read"]),

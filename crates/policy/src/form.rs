@@ -1,17 +1,16 @@
-//! How strings must look, for editors.
+//! The form of strings, for editors.
 //!
-//! What a string means is judged where it is read ([`statements`](super::statements)),
-//! by code. These expressions say as much of it as an expression can: a string that
-//! the reader takes always has its form, so an editor never marks what
-//! `policy check` passes. The dialect is that of JSON Schema (ECMA-262), in what
-//! it has in common with others.
+//! Strings are interpreted by code where they are read ([`statements`](super::statements)). These
+//! expressions cover as much of that as an expression can. Every string that the reader accepts has
+//! its form, so an editor never marks a string that `policy check` accepts. The dialect is the part
+//! of JSON Schema's (ECMA-262) that other dialects share.
 
-/// How a good string looks.
+/// The form of a valid string.
 #[derive(Debug, Clone, Copy)]
 pub struct Form {
     /// An expression that it matches.
     pub pattern: &'static str,
-    /// One that it does not match.
+    /// An expression that it does not match.
     pub never: Option<&'static str>,
 }
 
@@ -19,9 +18,9 @@ const fn form(pattern: &'static str) -> Form {
     Form { pattern, never: None }
 }
 
-/// An id of a rule about secrets.
+/// The ID of a rule about secrets.
 pub(super) const ID: Form = form("^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$");
-/// An id of `[[rules]]`, where those that decisions use otherwise are reserved.
+/// The ID of one of `[[rules]]`, where the prefixes of built-in IDs are reserved.
 pub(super) const RULE_ID: Form = Form {
     pattern: ID.pattern,
     never: Some(concat!(
@@ -42,21 +41,21 @@ pub(super) const PATH: Form = Form { pattern: "^([^/]|$)", never: Some("(^|/)\\.
 pub(super) const HOST: Form = form("^[A-Za-z0-9.:-]{1,253}$");
 /// Hosts of a rule: a name, names beneath one, an address, a network, or all.
 pub(super) const HOSTS: Form = form("^[A-Za-z0-9.:*/-]{1,255}$");
-/// A path of the machine.
+/// A path on the host.
 pub(super) const HOST_PATH: Form = Form { pattern: "^(/[^/]+)+$", never: Some("/\\.\\.?(/|$)") };
-/// The end of a file's name, without a dot.
+/// The extension of a file's name, without a dot.
 pub(super) const EXTENSION: Form = form("^[^./\\\\*?{}\\[\\] \\t\\r\\n]{1,64}$");
 /// The name of an environment variable.
 pub(super) const VARIABLE: Form = form("^[A-Za-z_][A-Za-z0-9_]{0,127}$");
-/// A word that stands near a secret.
+/// A keyword near a secret.
 pub(super) const KEYWORD: Form = form("^[\\s\\S]{1,100}$");
 /// A SHA-256 in hexadecimal digits.
 pub(super) const DIGEST: Form = form("^[0-9A-Fa-f]{64}$");
 /// The name of a policy.
 pub(super) const TITLE: Form = form("^[^\\x00-\\x1f]{0,100}$");
-/// What a rule about secrets is for.
+/// The description of a rule about secrets.
 pub(super) const DESCRIPTION: Form = form("^[^\\x00-\\x1f]{0,200}$");
-/// Why a rule is there.
+/// The reason of a rule.
 pub(super) const REASON: Form = form("^[^\\x00-\\x1f]{0,500}$");
 
 #[cfg(test)]
@@ -67,7 +66,7 @@ mod tests {
     use super::*;
     use crate::diagnostics::{Diagnostics, Source};
 
-    /// What is read with each form; `@` stands for the string.
+    /// A place for each form; `@` stands for the string.
     const PLACES: [(Form, &str); 15] = [
         (ID, "[[secrets.rules]]\nid = @\nregex = \"x\""),
         (RULE_ID, "[[rules]]\nid = @\neffect = \"deny\"\npaths = [\"a\"]"),

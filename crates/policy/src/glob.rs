@@ -1,5 +1,4 @@
-//! A path pattern for whoever searches: the same language as in policies,
-//! matched letter by letter.
+//! Path patterns for searches: the language of policies, matched character by character.
 
 use super::pattern::{Comparison, Pattern, parse};
 
@@ -9,17 +8,16 @@ pub struct GlobPattern {
     alternatives: Vec<Pattern>,
 }
 
-/// Why a text is no pattern; the message is for the person who wrote it.
+/// The reason why a text is not a pattern; the message is for its author.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
 pub struct GlobError(String);
 
 impl GlobPattern {
-    /// The pattern that `text` spells, as in `allowedPaths`; it may begin with `./`, as paths
-    /// that are asked for may.
+    /// Parses a pattern as in `allowedPaths`; it may begin with `./`, as requested paths may.
     ///
     /// # Errors
-    /// When it is none.
+    /// If it is not a valid pattern.
     pub fn parse(text: &str) -> Result<Self, GlobError> {
         let text = text.strip_prefix("./").filter(|rest| !rest.is_empty()).unwrap_or(text);
         let alternatives =
@@ -27,15 +25,13 @@ impl GlobPattern {
         Ok(Self { alternatives })
     }
 
-    /// Whether it is the path `path`, whose components `/` separates; `.` is
-    /// the root.
+    /// True if it matches `path`, whose components `/` separates; `.` is the root.
     pub fn matches(&self, path: &str) -> bool {
         let components = path.split('/').filter(|part| !matches!(*part, "" | "."));
         self.alternatives.iter().any(|pattern| pattern.matches(components.clone()))
     }
 
-    /// Whether something beneath the directory `path` could match; `false` is
-    /// certain.
+    /// True if an entry beneath the directory `path` may match; `false` is certain.
     pub fn reaches_beneath(&self, path: &str) -> bool {
         let components = path.split('/').filter(|part| !matches!(*part, "" | "."));
         self.alternatives.iter().any(|pattern| pattern.reaches_beneath(components.clone()))

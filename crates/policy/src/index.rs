@@ -1,11 +1,9 @@
-//! Finding the patterns that could match a path without trying them all.
+//! An index of patterns, which finds those that may match a path without trying them all.
 //!
-//! Every pattern is filed under one thing that a matching path must have: a
-//! component with a certain text, a certain extension, or a certain start. Of
-//! what a pattern offers, the thing that the fewest patterns share is taken,
-//! so `src/a/**` and `src/b/**` are not both filed under `src`. Keys are hashes
-//! and a false hit only costs a comparison: what a set finds is always what
-//! trying every pattern would find.
+//! Every pattern is indexed by one property of matching paths: a component with a certain text, a
+//! certain extension, or a certain start. Of a pattern's properties the rarest one is used, so
+//! `src/a/**` and `src/b/**` are not both indexed by `src`. Keys are hashes, and a collision only
+//! costs a comparison: the result is always the same as that of trying every pattern.
 
 use std::{
     cell::OnceCell,
@@ -15,7 +13,7 @@ use std::{
 
 use super::pattern::{self, Name, Pattern};
 
-/// A path split into components, with the keys that patterns are filed under.
+/// A path split into components, with the keys by which patterns are indexed.
 #[derive(Debug)]
 pub struct Components<'p> {
     list: Vec<IndexedComponent<'p>>,
@@ -24,9 +22,9 @@ pub struct Components<'p> {
 #[derive(Debug)]
 struct IndexedComponent<'p> {
     text: &'p str,
-    /// What it was before it was folded, where `?` and `[…]` could miss that.
+    /// The text before folding, if `?` and `[…]` could miss it otherwise.
     unfolded: Option<&'p str>,
-    /// Made when a set with patterns first asks for them.
+    /// Computed when a set with patterns first needs them.
     keys: OnceCell<[u64; 3]>,
 }
 
@@ -43,7 +41,7 @@ impl pattern::Component for &IndexedComponent<'_> {
 }
 
 impl<'p> Components<'p> {
-    /// Splits `path` and what it was before it was folded, where that matters.
+    /// Splits `path`, and its text before folding if that matters.
     pub fn spelled(path: &'p str, unfolded: Option<&'p str>) -> Self {
         let mut components = Self::of(path);
         let texts = unfolded.into_iter().flat_map(split);
@@ -61,7 +59,7 @@ impl<'p> Components<'p> {
         Self { list }
     }
 
-    /// The keys of one component.
+    /// Computes the keys of one component.
     pub(super) fn keys_of(text: &str) -> [u64; 3] {
         let text = text.as_bytes();
         let extension = text.iter().rposition(|byte| *byte == b'.');
@@ -73,28 +71,28 @@ impl<'p> Components<'p> {
         ]
     }
 
-    /// How many there are.
+    /// Returns the number of components.
     pub(super) fn len(&self) -> usize {
         self.list.len()
     }
 
-    /// The last one, `None` for the root.
+    /// Returns the last component, `None` for the root.
     pub(super) fn last(&self) -> Option<&'p str> {
         self.list.last().map(|component| component.text)
     }
 
-    /// All of them.
+    /// Returns all components.
     pub(super) fn texts(&self) -> impl Iterator<Item = &'p str> + Clone {
         self.list.iter().map(|component| component.text)
     }
 
-    /// Whether `pattern` matches the path.
+    /// True if `pattern` matches the path.
     pub fn are(&self, pattern: &Pattern) -> bool {
         pattern.matches(self.list.iter())
     }
 
-    /// How many components the shortest prefixes have that `pattern` matches:
-    /// the path itself or a directory above it, never the root.
+    /// Returns the lengths, in components, of the prefixes that `pattern` matches: the path itself
+    /// or a directory above it, never the root.
     pub(super) fn prefixes_matching<'a>(
         &'a self,
         pattern: &'a Pattern,
@@ -115,20 +113,19 @@ fn split(path: &str) -> impl Iterator<Item = &str> {
     path.split('/').filter(|text| !text.is_empty())
 }
 
-/// Patterns, each standing for an entry of some list.
+/// A set of patterns, each for an entry of some list.
 #[derive(Debug, Default)]
 pub struct PatternSet {
     patterns: Vec<(u32, Pattern)>,
     filed: HashMap<u64, Vec<u32>, BuildHasherDefault<Ready>>,
-    /// A bit for the keys of `filed`, by their highest bits: a quick no for
-    /// nearly all others.
+    /// A bit for the highest bits of each key of `filed`, which excludes nearly all other keys
+    /// quickly.
     seen: Box<[u64]>,
     unfiled: Vec<u32>,
 }
 
 impl PatternSet {
-    /// Files `patterns`, each with the number of its entry. An entry may have
-    /// several.
+    /// Indexes `patterns`, each with the number of its entry. An entry may have several.
     pub(super) fn new(patterns: Vec<(u32, Pattern)>) -> Self {
         let mut counts: HashMap<u64, u32, BuildHasherDefault<Ready>> = HashMap::default();
         for key in patterns.iter().flat_map(|(_, pattern)| keys(pattern)) {
@@ -152,12 +149,12 @@ impl PatternSet {
         set
     }
 
-    /// Whether `accept` says yes to a pattern of the set.
+    /// True if `accept` accepts a pattern of the set.
     pub fn any(&self, mut accept: impl FnMut(u32, &Pattern) -> bool) -> bool {
         self.patterns.iter().any(|(entry, pattern)| accept(*entry, pattern))
     }
 
-    /// The patterns, with their entries, that are filed under a component's key.
+    /// Returns the patterns, with their entries, that are indexed by a component's key.
     pub(super) fn filed(&self, key: u64) -> impl Iterator<Item = (u32, &Pattern)> {
         let (word, bit) = place(key, self.seen.len());
         let seen = self.seen.get(word).is_some_and(|seen| seen & bit != 0);
@@ -166,13 +163,13 @@ impl PatternSet {
         numbers.into_iter().flatten().filter_map(entry).map(|(entry, pattern)| (*entry, pattern))
     }
 
-    /// Whether some pattern is filed under a key.
+    /// True if any pattern is indexed by a key.
     pub(super) fn files_any(&self) -> bool {
         !self.filed.is_empty()
     }
 
-    /// The patterns, with their entries, that [`first`](Self::first) tries for
-    /// every path that begins with these components, whatever comes after.
+    /// Returns the patterns, with their entries, that [`first`](Self::first) tries for every path
+    /// that begins with these components.
     pub(super) fn candidates<'a, 'c>(
         &'a self,
         components: &'c Components<'c>,
@@ -186,19 +183,19 @@ impl PatternSet {
             .map(|(entry, pattern)| (*entry, pattern))
     }
 
-    /// The patterns of an entry.
+    /// Returns the patterns of an entry.
     pub fn of(&self, entry: u32) -> impl Iterator<Item = &Pattern> {
         let is_its = move |(of, _): &&(u32, Pattern)| *of == entry;
         self.patterns.iter().filter(is_its).map(|(_, pattern)| pattern)
     }
 
-    /// Whether there are no patterns.
+    /// True if there are no patterns.
     pub fn is_empty(&self) -> bool {
         self.patterns.is_empty()
     }
 
-    /// The lowest entry with a pattern for which `accept` says yes, among those
-    /// that could match `components`.
+    /// Returns the lowest entry with a pattern that `accept` accepts, among those that may match
+    /// `components`.
     pub(super) fn first(
         &self,
         components: &Components<'_>,
@@ -210,8 +207,8 @@ impl PatternSet {
                 best = Some(*entry);
             }
         };
-        // Keys are of the folded name, and marks that were joined to what comes before
-        // them only there begin another one.
+        // Keys are those of the folded name. Folding may join a mark to the character before it,
+        // and so change the key.
         if components.list.iter().any(|component| component.unfolded.is_some()) {
             self.patterns.iter().for_each(try_one);
             return best;
@@ -234,7 +231,7 @@ impl PatternSet {
     }
 }
 
-/// Bytes of a name's start that make a key.
+/// Number of bytes of a name's start that form a key.
 const START: usize = 2;
 
 #[derive(Clone, Copy)]
@@ -260,10 +257,10 @@ fn keys(pattern: &Pattern) -> impl Iterator<Item = u64> + '_ {
     })
 }
 
-/// A quick hash, eight bytes at a time. The table is fixed by the policy, so an
-/// attacker can choose only what is looked up in it, never what fills it.
+/// Computes a fast hash, eight bytes at a time. The policy determines the table, so an attacker
+/// chooses only the keys to look up, never those in the table.
 fn key(kind: Kind, bytes: &[u8]) -> u64 {
-    // Odd, from the digits of the golden ratio, as in Fibonacci hashing.
+    // The multiplier is odd, from the digits of the golden ratio, as in Fibonacci hashing.
     let mix = |hash: u64, word: u64| {
         let hash = (hash ^ word).wrapping_mul(0x9e37_79b9_7f4a_7c15);
         hash ^ (hash >> 32)
@@ -274,12 +271,12 @@ fn key(kind: Kind, bytes: &[u8]) -> u64 {
     mix(hash, rest.iter().fold(0, |word, byte| word << 8 | u64::from(*byte)))
 }
 
-/// The word and the bit of a key among so many words, a power of two.
+/// Returns the word and the bit of a key among `words` words, a power of two.
 fn place(key: u64, words: usize) -> (usize, u64) {
     ((key >> 38) as usize & words.wrapping_sub(1), 1 << (key >> 58))
 }
 
-/// Takes a key, which is a hash already, as its own hash.
+/// A hasher that uses a key, which is a hash already, as its own hash.
 #[derive(Debug, Default)]
 struct Ready(u64);
 

@@ -1,14 +1,12 @@
-//! What is allowed.
+//! The policy engine.
 //!
-//! Texts become a [`PolicySource`], which [`compile`] turns into a [`Policy`]
-//! or refuses with [`Diagnostics`]; a policy answers queries with a
-//! [`Decision`]. There is no order of rules: whatever denies wins, what nothing
-//! allows is denied, and a policy with any fault does not come into being.
+//! Texts become a [`PolicySource`], which [`compile`] turns into a [`Policy`] or refuses with
+//! [`Diagnostics`]. A policy decides queries with a [`Decision`]. Rules have no order: a denial
+//! takes precedence, everything that nothing allows is denied, and a policy with any problem is not
+//! compiled.
 //!
-//! This crate does no I/O, reads no clock and keeps no state between queries.
-//! It is a crate of its own because every request waits for it: it is built for
-//! speed, the rest of the gate for size. What is asked often is not generic; it
-//! would be built where it is used.
+//! This crate does no I/O, reads no clock and has no state between queries. Functions that every
+//! request calls are not generic, since those would be compiled in each crate that uses them.
 
 mod agent_limits;
 mod check;
@@ -77,9 +75,9 @@ pub use size::parse as parse_size;
 pub use source::{Loaded, Loader, MAX_FILE, PolicySource};
 pub use stages::{Object, ObjectKind};
 
-/// What policies are made of, for tools that compare and explain them and for transports that
-/// show what can be used: to be read. A [`Policy`] is made of them by [`compile`](crate::compile())
-/// alone, and nobody changes one:
+/// The parts of policies, for tools that compare and explain them and for transports that show
+/// which paths can be used. They can only be read: [`compile`](crate::compile()) alone makes a
+/// [`Policy`] of them, and none can be changed:
 ///
 /// ```compile_fail,E0616
 /// fn observe(policy: &mut portcullis_policy::Policy) {

@@ -1,6 +1,6 @@
-//! What one session may do in all: `[limits]`. Whoever serves counts; here is
-//! only what the policy says, and the rule by which limits merge: of two the
-//! smaller, and one that is not stated sets no bound.
+//! Limits of one session: `[limits]`. The gateway counts. This module contains the values of a
+//! policy, and the rule by which limits merge: the smaller one applies, and a missing one sets no
+//! bound.
 
 use super::{
     Decision, Effect, Place,
@@ -10,20 +10,20 @@ use super::{
 /// The limits of every session; without any, nothing is counted.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Limits {
-    /// Operations that may begin within a second.
+    /// Maximum number of operations that may begin within a second.
     pub operations_per_second: Option<Limit>,
-    /// Bytes stored in files, all writes together.
+    /// Maximum number of bytes stored in files, by all writes together.
     pub bytes_written: Option<Limit>,
-    /// Files and links removed, those in removed trees too.
+    /// Maximum number of files and links removed, including those in removed trees.
     pub files_removed: Option<Limit>,
-    /// Denials after which the session is closed.
+    /// Number of denials after which the session is closed.
     pub denials: Option<Limit>,
 }
 
 /// One limit.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Limit {
-    /// The most that is allowed.
+    /// The maximum.
     pub most: u64,
     rule: &'static str,
     place: Option<Place>,
@@ -31,7 +31,7 @@ pub struct Limit {
 }
 
 impl Limits {
-    /// Whether the policy states any.
+    /// True if the policy states any.
     pub fn any(&self) -> bool {
         *self != Self::default()
     }
@@ -47,7 +47,7 @@ impl Limit {
         Self { most, rule, place, reason }
     }
 
-    /// The denial of what would exceed it.
+    /// Returns the denial of a request that would exceed it.
     pub fn exceeded(&self) -> Decision {
         Decision {
             effect: Effect::Deny,
@@ -59,19 +59,19 @@ impl Limit {
     }
 }
 
-/// The ids of the rules that the limits of one table are.
+/// The IDs of the rules for the limits of one table.
 pub struct LimitRules {
-    /// Of operations within a second.
+    /// The rule for operations within a second.
     pub operations_per_second: &'static str,
-    /// Of bytes.
+    /// The rule for bytes written.
     pub bytes_written: &'static str,
-    /// Of removals.
+    /// The rule for removals.
     pub files_removed: &'static str,
-    /// Of denials.
+    /// The rule for denials.
     pub denials: &'static str,
 }
 
-/// Those of `[limits]`.
+/// The rules of `[limits]`.
 pub const SESSION: LimitRules = LimitRules {
     operations_per_second: "limits.operationsPerSecond",
     bytes_written: "limits.bytesWritten",
@@ -79,7 +79,7 @@ pub const SESSION: LimitRules = LimitRules {
     denials: "limits.denials",
 };
 
-/// Those of `[mount]`.
+/// The rules of `[mount]`.
 pub const MOUNT: LimitRules = LimitRules {
     operations_per_second: "mount.operationsPerSecond",
     bytes_written: "mount.bytesWritten",
@@ -87,7 +87,7 @@ pub const MOUNT: LimitRules = LimitRules {
     denials: "mount.denials",
 };
 
-/// The limits that files may leave out.
+/// The limits as files state them.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct StatedLimits {
     pub(super) operations_per_second: Option<Said<u64>>,
@@ -97,7 +97,7 @@ pub(super) struct StatedLimits {
 }
 
 impl StatedLimits {
-    /// The same limits as said by the `layer`th file of a policy.
+    /// Returns the limits as stated by the file of layer `layer`.
     pub(super) fn in_layer(self, layer: usize) -> Self {
         let set = |said: Option<Said<u64>>| said.map(|said| said.in_layer(layer));
         Self {
@@ -108,7 +108,7 @@ impl StatedLimits {
         }
     }
 
-    /// The smaller of both, limit by limit.
+    /// Returns the smaller of both, limit by limit.
     pub(super) fn and(self, other: Self) -> Self {
         Self {
             operations_per_second: least(self.operations_per_second, other.operations_per_second),
@@ -118,7 +118,8 @@ impl StatedLimits {
         }
     }
 
-    /// The limits in force, by the names of their rules; `file` names the file of a layer.
+    /// Returns the limits in force, with the names of their rules; `file` returns the file of a
+    /// layer.
     pub(super) fn complete(
         self,
         rules: &LimitRules,

@@ -1,18 +1,18 @@
-//! `mode`: whether a policy is enforced or only observed.
+//! The setting `mode`: a policy is enforced or only observed.
 
-/// What becomes of what nothing allows: `mode`.
+/// The treatment of requests that nothing allows: `mode`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Mode {
-    /// It is denied.
+    /// Denies them.
     #[default]
     Enforce,
-    /// It passes and is recorded. Only default deny is relaxed: denials,
-    /// questions, and the checks of types and content stay in force.
+    /// Allows and records them. Only the default denial is relaxed: denials by rules, questions,
+    /// and the checks of types and content stay in force.
     Observe,
 }
 
 impl Mode {
-    /// The word in policies and records.
+    /// Returns the name in policies and records.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Enforce => "enforce",

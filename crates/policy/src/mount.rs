@@ -1,5 +1,5 @@
-//! What holds at the mount alone: `[mount]`. Programs read what no model does, so its
-//! limits are not those of `[files]` and `[limits]`.
+//! Settings of the mount: `[mount]`. Programs read files that no model does, so its limits are not
+//! those of `[files]` and `[limits]`.
 
 use super::{
     limits::StatedLimits,
@@ -7,10 +7,10 @@ use super::{
     settings::Binary,
 };
 
-/// The largest file that goes through the mount when no policy says otherwise, in bytes.
+/// Default maximum size of a file that is read or written through the mount, in bytes.
 const DEFAULT_SIZE: u64 = 256 << 20;
 
-/// The settings that files may leave out.
+/// The settings as files state them.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct StatedMount {
     pub(super) max_read: Option<Said<u64>>,
@@ -34,7 +34,7 @@ pub struct MountSettings {
 }
 
 impl StatedMount {
-    /// The same settings as said by the `layer`th file of a policy.
+    /// Returns the settings as stated by the file of layer `layer`.
     pub(super) fn in_layer(self, layer: usize) -> Self {
         Self {
             max_read: self.max_read.map(|said| said.in_layer(layer)),
@@ -45,7 +45,7 @@ impl StatedMount {
         }
     }
 
-    /// The stricter of both, setting by setting.
+    /// Returns the stricter of both, setting by setting.
     pub(super) fn and(self, other: Self) -> Self {
         Self {
             max_read: least(self.max_read, other.max_read),
@@ -56,7 +56,7 @@ impl StatedMount {
         }
     }
 
-    /// The settings with the defaults filled in.
+    /// Fills in the defaults.
     pub(super) fn complete(self) -> MountSettings {
         let size = |said: Option<_>| said.unwrap_or(Said { value: DEFAULT_SIZE, place: None });
         let binary = |said: Option<_>| said.unwrap_or(Said { value: Binary::Base64, place: None });

@@ -1,11 +1,11 @@
-//! Path patterns: what an author writes in `paths`, `allowedPaths` and
-//! `secrets.names`, parsed once and matched without backtracking blow-up.
+//! Path patterns: the language of `paths`, `allowedPaths` and `secrets.names`, parsed once and
+//! matched without exponential backtracking.
 //!
-//! The language is that of the usual globs: `*` and `?` within a component,
-//! `**` as a whole component for any number of them, `[a-z]`, `[!a-z]`,
-//! `{a,b}`, a class of one character to take it as it is, and `.` alone for the
-//! workspace root. Patterns are relative to the workspace root and unanchored forms do not exist. Time to
-//! match is at most pattern length times path length.
+//! The language is that of common globs: `*` and `?` within a component, `**` as an entire
+//! component for any number of them, `[a-z]`, `[!a-z]`, `{a,b}`, a class of one character to take
+//! it literally, and `.` alone for the workspace root. Patterns are relative to the workspace root;
+//! unanchored forms do not exist. The time to match is at most proportional to pattern length times
+//! path length.
 
 mod misleading;
 mod name;
@@ -19,22 +19,22 @@ pub(super) use parse::{PatternError, parse, parse_name};
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Pattern {
     segments: Box<[Segment]>,
-    /// Those of its name, where it has one alone.
+    /// The letters of its name, if it has only one.
     letters: Letters,
 }
 
 /// One component of a pattern.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Segment {
-    /// `**`: any number of components, none too.
+    /// `**`: any number of components, including none.
     AnyDepth,
     /// Exactly one component.
     Name(Name),
 }
 
-/// A component of a path that is held against patterns.
+/// A component of a path that is matched against patterns.
 pub trait Component: Copy {
-    /// Whether it is of the form `name`.
+    /// True if it has the form `name`.
     fn is(self, name: &Name) -> bool;
 }
 
@@ -44,21 +44,20 @@ impl Component for &str {
     }
 }
 
-/// How the match of a path depends on its last component, where those before are
-/// known.
+/// The dependence of a match on the path's last component, if those before it are known.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Dependence<'p> {
-    /// Not at all.
+    /// No dependence.
     None,
-    /// It is another one only for those that look like this.
+    /// The match differs only for components of this form.
     Name(&'p Name),
-    /// Nothing is known.
+    /// Unknown.
     Unknown,
 }
 
 impl Pattern {
-    /// How it depends on `name` whether the pattern matches `directory/name`, where the
-    /// directory has `depth` components.
+    /// Returns how a match of `directory/name` depends on `name`, where the directory has `depth`
+    /// components.
     pub(super) fn dependence_on_name(&self, depth: usize) -> Dependence<'_> {
         use Segment as S;
         match &*self.segments {
@@ -80,8 +79,8 @@ impl Pattern {
             return Dependence::Unknown;
         }
         match names.get(depth) {
-            // One that stands for `name`, and none after it: longer ones are no
-            // such path's, whatever its name, and shorter ones are decided above.
+            // One segment stands for `name`, and none follows. Longer patterns match no such path,
+            // and shorter ones are handled above.
             Some(S::Name(name)) if names.len() == depth + 1 && *name != Name::Any => {
                 Dependence::Name(name)
             }
@@ -100,12 +99,12 @@ impl Pattern {
         Self { letters, ..pattern }
     }
 
-    /// Letters without which no name is one that the pattern depends on.
+    /// Returns the letters that every name has on which the pattern depends.
     pub(super) fn letters(&self) -> Letters {
         self.letters
     }
 
-    /// The same pattern at any depth; the root, which is at none, stays itself.
+    /// Extends the pattern to any depth; the root, which has no depth, stays the same.
     pub fn at_any_depth(self) -> Self {
         if matches!(self.segments.first(), None | Some(Segment::AnyDepth)) {
             return self;
@@ -115,8 +114,8 @@ impl Pattern {
         Self::new(segments)
     }
 
-    /// The same, and whatever lies beneath what it matches. Of a folded pattern only:
-    /// in one that allows a last `**` stands for something.
+    /// Extends the pattern to everything beneath its matches. For folded patterns only: in one that
+    /// allows, a last `**` stands for at least one component.
     pub fn and_beneath(self) -> Self {
         if self.segments.last() == Some(&Segment::AnyDepth) {
             return self;
@@ -126,12 +125,12 @@ impl Pattern {
         Self::new(segments)
     }
 
-    /// The components.
+    /// Returns the segments.
     pub fn segments(&self) -> &[Segment] {
         &self.segments
     }
 
-    /// The components that are no `**`.
+    /// Returns the components that are not `**`.
     pub fn names(&self) -> impl Iterator<Item = &Name> {
         self.segments.iter().filter_map(|segment| match segment {
             Segment::AnyDepth => None,
@@ -139,7 +138,7 @@ impl Pattern {
         })
     }
 
-    /// For `**/NAME` alone: that name, so that one component decides.
+    /// Returns the name of a pattern `**/NAME`, which the last component alone decides.
     pub(super) fn last_name_only(&self) -> Option<&Name> {
         match &*self.segments {
             [Segment::AnyDepth, Segment::Name(name)] => Some(name),
@@ -147,13 +146,13 @@ impl Pattern {
         }
     }
 
-    /// Whether something beneath the directory made of `components` could be
-    /// the pattern; `false` is certain.
+    /// True if the pattern may match something beneath the directory made of `components`; `false`
+    /// is certain.
     pub(super) fn reaches_beneath<'c>(&self, components: impl Iterator<Item = &'c str>) -> bool {
         let mut segments = self.segments.iter();
         for component in components {
             match segments.next() {
-                // Whatever comes before, anything may come after.
+                // After a `**` anything may follow.
                 Some(Segment::AnyDepth) => return true,
                 Some(Segment::Name(name)) if name.matches(component) => {}
                 Some(Segment::Name(_)) | None => return false,
@@ -162,10 +161,10 @@ impl Pattern {
         segments.next().is_some()
     }
 
-    /// Whether the pattern is the path made of `components`.
+    /// True if the pattern matches the path made of `components`.
     pub fn matches<C: Component>(&self, components: impl Iterator<Item = C> + Clone) -> bool {
-        // The classic wildcard walk: on a mismatch go back to the last `**`
-        // and let it take one component more. Earlier `**` need no second try.
+        // This is the classic wildcard algorithm: after a mismatch it returns to the last `**`,
+        // which takes one more component. Earlier `**` need no second try.
         let mut segments = self.segments.iter();
         let mut rest = components;
         let mut retry = None;
@@ -181,7 +180,7 @@ impl Pattern {
                 Some(Segment::Name(name)) => match rest.next() {
                     Some(component) if component.is(name) => continue,
                     Some(_) => {}
-                    // Too short now is too short after any retry.
+                    // A path that is too short stays too short after any retry.
                     None => return false,
                 },
                 None if rest.next().is_none() => return true,
@@ -247,7 +246,7 @@ mod tests {
     }
 
     proptest! {
-        /// No pattern matches beneath where it does not reach.
+        /// Every directory above a match is reached.
         #[test]
         fn reaches_every_directory_above_what_it_matches(
             pattern in "(a|b|\\*\\*|\\*|a\\*)(/(a|b|\\*\\*|\\*|a\\*)){0,3}",
@@ -266,7 +265,7 @@ mod tests {
 
     proptest! {
         #![proptest_config(ProptestConfig::with_cases(2000))]
-        /// An independent implementation of the same language.
+        /// `globset` is an independent implementation of the same language.
         #[test]
         fn agrees_with_globset(
             pieces in prop::collection::vec(prop::sample::select(vec![

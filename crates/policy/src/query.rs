@@ -1,16 +1,15 @@
-//! What a policy is asked.
+//! Queries to a policy.
 
 use super::model::{Access, AgentName, OperationKind, WorkspacePath};
 
-/// A question: may this agent, for this operation, have this access to this
-/// path?
+/// The question whether this agent, for this operation, may have this access to this path.
 #[derive(Debug, Clone, Copy)]
 pub struct Query<'a> {
     /// The agent that asks.
     pub agent: &'a AgentName,
-    /// What it wants to do.
+    /// The operation.
     pub operation: OperationKind,
-    /// Which of the accesses that the operation needs is asked about.
+    /// The access in question, one of those that the operation needs.
     pub access: Access,
     /// The path, requested or canonical.
     pub path: &'a WorkspacePath,

@@ -1,5 +1,4 @@
-//! The questions that can be put to a policy: an operation and one of the
-//! accesses it needs.
+//! Sets of questions to a policy: an operation and one of the accesses it needs.
 
 use crate::model::{Access, OperationKind};
 
@@ -11,20 +10,20 @@ impl Questions {
     /// No question.
     pub const NONE: Self = Self(0);
 
-    /// One question.
+    /// Returns one question.
     pub fn one(operation: OperationKind, access: Access) -> Self {
         Self(1 << (operation as u64 * 4 + access as u64))
     }
 
-    /// Every operation's question about `access`.
+    /// Returns every operation's question about `access`.
     pub fn about(access: Access) -> Self {
         let all = OperationKind::ALL.into_iter();
         all.fold(Self::NONE, |set, operation| set | Self::one(operation, access))
     }
 
-    /// What `word` covers in the `operations` of a rule: `read`, `list`,
-    /// `write` and `remove` cover that access whatever operation needs it, the
-    /// finer words that operation whatever access it needs.
+    /// Returns the questions that `word` in the `operations` of a rule covers: `read`, `list`,
+    /// `write` and `remove` cover that access for every operation that needs it, the finer words
+    /// that operation for every access that it needs.
     pub fn of_word(word: OperationKind) -> Self {
         match word {
             OperationKind::Read => Self::about(Access::Read),
@@ -48,17 +47,17 @@ impl Questions {
         }
     }
 
-    /// Every question.
+    /// Returns every question.
     pub fn all() -> Self {
         Access::ALL.into_iter().fold(Self::NONE, |set, access| set | Self::about(access))
     }
 
-    /// Whether every question of `other` is among these.
+    /// True if every question of `other` is among these.
     pub fn hold(self, other: Self) -> bool {
         self.0 & other.0 == other.0
     }
 
-    /// These questions without `others`.
+    /// Removes the questions of `others`.
     pub fn without(self, others: Self) -> Self {
         Self(self.0 & !others.0)
     }
@@ -82,7 +81,7 @@ pub struct PerAccess<T> {
 }
 
 impl<T> PerAccess<T> {
-    /// The value that `make` gives for each access.
+    /// Makes the values by calling `make` for each access.
     pub fn from_fn(mut make: impl FnMut(Access) -> T) -> Self {
         Self {
             read: make(Access::Read),
@@ -92,7 +91,7 @@ impl<T> PerAccess<T> {
         }
     }
 
-    /// The value for `access`.
+    /// Returns the value for `access`.
     pub fn get(&self, access: Access) -> &T {
         match access {
             Access::Read => &self.read,

@@ -1,7 +1,6 @@
-//! What a policy file says of a setting, and where.
+//! Settings as a policy file states them, with their places.
 
-/// A value and where it was said: index of the layer and line. `None` for a
-/// built-in default.
+/// A value and its place: index of the layer and line. The place is `None` for a built-in default.
 #[derive(Debug, Clone, Copy)]
 pub struct Said<T> {
     /// The value.
@@ -10,13 +9,13 @@ pub struct Said<T> {
 }
 
 impl<T> Said<T> {
-    /// The same as said by the `layer`th file of a policy.
+    /// Returns the value as stated by the file of layer `layer`.
     pub(super) fn in_layer(self, layer: usize) -> Self {
         Self { place: self.place.map(|(_, line)| (layer, line)), ..self }
     }
 }
 
-/// The smaller of both; one that is not stated sets no bound.
+/// Returns the smaller of both; a missing one sets no bound.
 pub(super) fn least<T: Ord + Copy>(
     ours: Option<Said<T>>,
     theirs: Option<Said<T>>,

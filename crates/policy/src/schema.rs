@@ -1,8 +1,7 @@
-//! What a policy file may say: every key, its type and what it means.
+//! The schema of a policy file: every key and its type.
 //!
-//! This table is the one place. [`check`](super::check) compares a file with
-//! it, the sections are read in [`statements`](super::statements), and a test
-//! holds `docs/policy.md` against it.
+//! This table is the only definition. [`check`](super::check) compares a file with it, the sections
+//! are read in [`statements`](super::statements), and a test compares `docs/policy.md` with it.
 
 use super::{
     agent_limits::{PROCESSES, PROCESSORS},
@@ -14,13 +13,13 @@ use super::{
 pub enum Shape {
     /// Any string.
     Text,
-    /// A string that looks like this.
+    /// A string of this form.
     Formed(Form),
     /// A string such as `"10MiB"`.
     Size,
     /// A string such as `"2m"`.
     Duration,
-    /// A whole number between the two, both included.
+    /// An integer between the two, both included.
     Integer(u64, u64),
     /// A number that is not negative.
     Number,
@@ -30,7 +29,7 @@ pub enum Shape {
     Word(&'static [&'static str]),
     /// A list of values of one shape.
     List(&'static Shape),
-    /// The same, with at least one.
+    /// A list of values of one shape, with at least one.
     Filled(&'static Shape),
     /// A table with these keys.
     Table(&'static [Field]),
@@ -41,7 +40,7 @@ pub enum Shape {
 }
 
 impl Shape {
-    /// What a person is told to write.
+    /// Returns the description of a valid value.
     pub(super) fn expected(self) -> String {
         match self {
             Self::Text | Self::Formed(_) => "a string".to_owned(),
@@ -70,12 +69,12 @@ fn quoted(words: &[&str]) -> String {
     if words.len() > 2 { format!("one of {}", words.join(", ")) } else { words.join(" or ") }
 }
 
-/// Whether this version does what a key says.
+/// Presence of a key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Status {
-    /// It does.
+    /// The key may be absent.
     Optional,
-    /// It does, and the key must be there.
+    /// The key must be present.
     Required,
 }
 
@@ -86,17 +85,17 @@ pub struct Field {
     pub key: &'static str,
     /// Its value.
     pub shape: Shape,
-    /// Whether it may or must be there.
+    /// Its presence: optional or required.
     pub status: Status,
 }
 
-/// A key that may be there.
+/// Makes a key that may be absent.
 #[must_use]
 pub const fn optional(key: &'static str, shape: Shape) -> Field {
     Field { key, shape, status: Status::Optional }
 }
 
-/// A key that must be there.
+/// Makes a key that must be present.
 #[must_use]
 pub const fn required(key: &'static str, shape: Shape) -> Field {
     Field { key, shape, status: Status::Required }
@@ -118,7 +117,7 @@ const TESTED: &[&str] = &[
     "mkdir", "setattr", "symlink", "restore", "connect",
 ];
 
-/// The whole file.
+/// The keys of a policy file.
 pub const POLICY: &[Field] = &[
     required("schema", Shape::Integer(1, 1)),
     optional("name", Shape::Formed(form::TITLE)),
@@ -162,7 +161,7 @@ pub const POLICY: &[Field] = &[
     optional("tests", Shape::Tables(TEST)),
 ];
 
-/// Keys that earlier versions had, and what has taken their place.
+/// Keys of earlier versions, with their replacements.
 pub(super) const RETIRED: &[(&str, &str)] = &[(
     "agent.network",
     "name hosts and ports in `[[network.rules]]`; `--agent-network PORT` still opens a port of any host",

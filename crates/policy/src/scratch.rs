@@ -1,5 +1,5 @@
-//! Directories of a mount that are not the workspace's: `[scratch]`. What is done in them is
-//! not recorded, so of several files only that is scratch on which all agree.
+//! Scratch directories of a mount: `[scratch]`. They are not part of the workspace, and operations
+//! in them are not recorded, so a directory is scratch only if all files with a list agree.
 
 use super::{
     pattern::{Name, Pattern, Segment},
@@ -7,33 +7,33 @@ use super::{
 };
 use crate::model::WorkspacePath;
 
-/// The name by which git finds a repository: its directory, or a file that says where it is.
+/// The name by which git finds a repository: its directory, or a file that names its location.
 const REPOSITORY: &str = ".git";
-/// The most bytes in scratch directories when no policy says otherwise.
+/// Default maximum of bytes in scratch directories.
 const DEFAULT_SIZE: u64 = 20 << 30;
 
-/// Which git repository the programs of a mount have.
+/// The git repository that the programs of a mount have.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Repository {
-    /// One of their own: what the workspace's has in its history is not shown.
+    /// A private one: the history of the workspace's repository is not shown.
     Private,
-    /// The workspace's, whose files are decided on as all others are.
+    /// The workspace's, whose files are decided on like all others.
     Workspace,
 }
 
-/// The commits that a repository of the programs' own begins with.
+/// The commits with which a private repository begins.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum History {
-    /// One, of what the policy shows.
+    /// One commit, of the files that the policy shows.
     Deny,
-    /// All that led to the commit that is checked out, with what the policy hides of them.
+    /// All commits that led to the one that is checked out, including files that the policy hides.
     Allow,
 }
 
-/// What the files of a policy say about scratch directories.
+/// The scratch directories as the files of a policy state them.
 #[derive(Debug, Clone, Default)]
 pub(super) struct StatedScratch {
-    /// One for each file that has a list.
+    /// One list for each file that has one.
     pub(super) lists: Vec<PathList>,
     pub(super) max_size: Option<Said<u64>>,
     pub(super) keep: Option<bool>,
@@ -42,20 +42,20 @@ pub(super) struct StatedScratch {
 /// The patterns of one file.
 #[derive(Debug, Clone)]
 pub(super) struct PathList {
-    /// As they are written.
+    /// The patterns as written.
     pub(super) texts: Vec<String>,
-    /// The same, at any depth.
+    /// The patterns at any depth.
     pub(super) patterns: Vec<Pattern>,
 }
 
 impl StatedScratch {
-    /// The same as said by the `layer`th file of a policy.
+    /// Returns the settings as stated by the file of layer `layer`.
     pub(super) fn in_layer(mut self, layer: usize) -> Self {
         self.max_size = self.max_size.map(|said| said.in_layer(layer));
         self
     }
 
-    /// The stricter of both.
+    /// Returns the stricter of both.
     pub(super) fn and(mut self, other: &Self) -> Self {
         self.lists.extend(other.lists.iter().cloned());
         self.max_size = least(self.max_size, other.max_size);
@@ -66,7 +66,7 @@ impl StatedScratch {
         self
     }
 
-    /// The settings with the defaults filled in; `None` where nothing can be scratch.
+    /// Fills in the defaults; returns `None` if nothing can be scratch.
     pub(super) fn complete(self, repository: Repository, history: History) -> Option<Scratch> {
         let Self { mut lists, max_size, keep } = self;
         let repositories = repository == Repository::Private;
@@ -82,7 +82,7 @@ impl StatedScratch {
     }
 }
 
-/// Which directories of a mount are scratch: not the workspace's, and not recorded.
+/// The scratch directories of a mount, which are not part of the workspace and not recorded.
 #[derive(Debug, Clone)]
 pub struct Scratch {
     lists: Vec<PathList>,
@@ -93,7 +93,7 @@ pub struct Scratch {
 }
 
 impl Scratch {
-    /// Whether what is at this path is scratch: each file of the policy that names scratch
+    /// True if the entry at this path is scratch: each file of the policy that lists scratch
     /// directories has a pattern that matches it, or it is a git repository.
     pub fn matches(&self, path: &WorkspacePath) -> bool {
         if self.repositories && path.file_name().is_some_and(is_repository) {
@@ -105,7 +105,7 @@ impl Scratch {
         !path.is_root() && !self.lists.is_empty() && self.lists.iter().all(is_matched)
     }
 
-    /// Whether a path with this last component may match; `false` is certain.
+    /// True if a path with this last component may match; `false` is certain.
     pub fn may_match_name(&self, name: &str) -> bool {
         if self.repositories && is_repository(name) {
             return true;
@@ -117,40 +117,41 @@ impl Scratch {
         !self.lists.is_empty() && self.lists.iter().all(|list| list.patterns.iter().any(ends))
     }
 
-    /// Whether git repositories (`.git`, at any depth) are scratch.
+    /// True if git repositories (`.git`, at any depth) are scratch.
     pub fn repositories(&self) -> bool {
         self.repositories
     }
 
-    /// Whether such a repository has the history of the workspace's, with all that rules hide of it.
+    /// True if such a repository has the history of the workspace's, including files that rules
+    /// hide.
     pub fn history(&self) -> bool {
         self.history
     }
 
-    /// The patterns of each file that has any, as they are written.
+    /// Returns the patterns of each file that has any, as written.
     pub fn paths(&self) -> impl Iterator<Item = &[String]> {
         self.lists.iter().map(|list| &*list.texts)
     }
 
-    /// The most bytes in all of them together.
+    /// Returns the maximum number of bytes in all of them together.
     pub fn max_size(&self) -> u64 {
         self.max_size
     }
 
-    /// Whether they outlast the session.
+    /// True if they outlast the session.
     pub fn keep(&self) -> bool {
         self.keep
     }
 }
 
-/// Whether a file system that ignores case finds a git repository by this name.
+/// True if a file system that ignores case finds a git repository by this name.
 fn is_repository(name: &str) -> bool {
     name.eq_ignore_ascii_case(REPOSITORY)
 }
 
-/// Whether a pattern is one name. With more components, a rename of a directory above would make
-/// scratch of what is the workspace's, and the other way round; any name would make scratch of
-/// everything.
+/// True if a pattern is one name. With more components, a rename of a directory above would turn
+/// entries of the workspace into scratch or the other way round; a pattern for any name would turn
+/// everything into scratch.
 pub(super) fn is_one_name(pattern: &Pattern) -> bool {
     match pattern.segments() {
         [Segment::Name(name)] | [Segment::AnyDepth, Segment::Name(name)] => *name != Name::Any,

@@ -1,4 +1,4 @@
-//! `[[tests]]`: what an author says the policy does, held against what it does.
+//! `[[tests]]`: an author's expectations compared with the policy's decisions.
 
 use super::{
     Decision, Object, ObjectKind, Policy,
@@ -16,8 +16,7 @@ pub(super) fn run(
 ) {
     for test in &statements.tests {
         let decision = decide(policy, test);
-        // What the policy does when it is enforced, so that an author can go
-        // from observing to enforcing and back.
+        // The enforced effect counts, so that an author can switch between observing and enforcing.
         if decision.enforced() == test.effect
             && test.rule.as_ref().is_none_or(|rule| *rule == decision.rule)
         {
@@ -48,8 +47,8 @@ fn decide(policy: &Policy, test: &Test) -> Decision {
     }
 }
 
-/// Tests look at no disk: a path is taken for a plain file, or for a directory
-/// where the operation is one of directories.
+/// Returns the object for a tested path. Tests do not access a disk: a path is taken for a plain
+/// file, or for a directory where the operation is one of directories.
 fn assumed(operation: OperationKind) -> Object {
     let kind = match operation {
         OperationKind::List | OperationKind::Mkdir => ObjectKind::Directory,

@@ -1,6 +1,6 @@
-//! The settings of a policy that are values rather than patterns: limits on
-//! content, what is kept in backups, what the agent's process gets. Here are
-//! their defaults and the rule by which they merge: of two the stricter.
+//! Settings of a policy that are values rather than patterns: limits on content, retention of
+//! backups, the agent process's access. This module contains their defaults and the rule by which
+//! they merge: the stricter one applies.
 
 use std::{path::Path, time::Duration};
 
@@ -12,66 +12,66 @@ use super::{
     scratch::{History, Repository, Scratch, StatedScratch},
 };
 
-/// How many pre-images are kept: `[backups] keep`.
+/// The retention of pre-images: `[backups] keep`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Retention {
-    /// Pre-images of one file, at least 1.
+    /// Maximum number of pre-images of one file, at least 1.
     pub versions: u64,
-    /// Age in days, at least 1.
+    /// Maximum age in days, at least 1.
     pub days: u64,
-    /// All of them together, in bytes.
+    /// Maximum size of all of them together, in bytes.
     pub size: u64,
 }
 
-/// What the confined agent process gets besides the gate: `[agent]`.
+/// The access of the confined agent process besides the gateway: `[agent]`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct AgentAccess {
     /// Names of the environment variables that it inherits.
     pub env: Vec<String>,
-    /// Host paths that it may read and execute: absolute, without `..`. One
-    /// that does not exist is to be left out.
+    /// Host paths that it may read and execute: absolute, without `..`. Paths that do not exist are
+    /// left out.
     pub read: Vec<String>,
     /// Host paths that it may change: absolute, without `..`.
     pub write: Vec<String>,
     /// True if the gateway starts commands in its sandbox: ACP `terminal/*`, and `exec` of MCP.
     pub terminal: bool,
-    /// What its programs may take of the machine.
+    /// The resource limits on its programs.
     pub limits: AgentLimits,
 }
 
-/// What is done with content that is not text. At the mount, which gives bytes, the laxer
-/// word is `allow`.
+/// The treatment of content that is not text. For the mount, which returns bytes, the laxer value
+/// is named `allow`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Binary {
-    /// It is refused.
+    /// It is denied.
     Deny,
-    /// It goes as base64.
+    /// It is encoded as base64.
     Base64,
 }
 
-/// What is done with a path that leads through a symbolic link.
+/// The treatment of a path that leads through a symbolic link.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Symlinks {
-    /// It is refused.
+    /// It is denied.
     Deny,
     /// It is followed within the workspace.
     Beneath,
 }
 
-/// What is done with a file that has several names.
+/// The treatment of a file with several names.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Hardlinks {
-    /// It is refused.
+    /// It is denied.
     Deny,
-    /// It is taken.
+    /// It is allowed.
     Allow,
 }
 
-/// The environment variables of an agent when no policy names any.
+/// The default environment variables of an agent.
 pub const DEFAULT_ENV: [&str; 3] = ["PATH", "LANG", "TERM"];
 
-/// The host paths that an agent may read when no policy names any: where
-/// programs and libraries are, certificates, and what name lookups need.
+/// The default host paths that an agent may read: programs and libraries, certificates, and files
+/// for name lookups.
 pub const DEFAULT_READ: [&str; 18] = [
     "/usr",
     "/bin",
@@ -93,7 +93,7 @@ pub const DEFAULT_READ: [&str; 18] = [
     "/etc/ssl",
 ];
 
-/// The settings that files may leave out.
+/// The settings as files state them.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Stated {
     pub(super) max_read: Option<Said<u64>>,
@@ -120,7 +120,7 @@ pub(super) struct Stated {
 }
 
 impl Stated {
-    /// The same settings as said by the `layer`th file of a policy.
+    /// Returns the settings as stated by the file of layer `layer`.
     pub(super) fn in_layer(mut self, layer: usize) -> Self {
         fn set<T>(said: &mut Option<Said<T>>, layer: usize) {
             if let Some(Said { place: Some((file, _)), .. }) = said {
@@ -142,8 +142,7 @@ impl Stated {
         self
     }
 
-    /// The stricter of both, setting by setting; one that is not stated sets
-    /// no bound.
+    /// Returns the stricter of both, setting by setting; a missing one sets no bound.
     pub(super) fn and(self, other: &Self) -> Self {
         Self {
             max_read: least(self.max_read, other.max_read),
@@ -159,7 +158,7 @@ impl Stated {
             repository: least(self.repository, other.repository),
             history: least(self.history, other.history),
             approval_timeout: least(self.approval_timeout, other.approval_timeout),
-            // Strict about backups is who keeps more.
+            // The larger retention of backups is the stricter one.
             versions: self.versions.max(other.versions),
             days: self.days.max(other.days),
             size: self.size.max(other.size),
@@ -173,7 +172,7 @@ impl Stated {
         }
     }
 
-    /// The settings with the defaults filled in.
+    /// Fills in the defaults.
     pub(super) fn complete(self) -> Settings {
         let texts = |stated: Option<Vec<String>>, default: &[&str]| {
             stated.unwrap_or_else(|| default.iter().map(ToString::to_string).collect())
@@ -249,7 +248,7 @@ fn both<T: Clone>(ours: Option<T>, theirs: Option<&T>, merge: impl Fn(T, &T) -> 
     }
 }
 
-/// What lies within both lists of directories.
+/// Returns the paths that are within both lists of directories.
 fn shared(ours: &[String], theirs: &[String]) -> Vec<String> {
     let within = |path: &str, list: &[String]| {
         list.iter().any(|directory| Path::new(path).starts_with(directory))

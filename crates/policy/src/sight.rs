@@ -1,5 +1,5 @@
-//! What a search may see. It asks about every entry that it meets, so the
-//! answer is a word and not a [`Decision`](super::Decision) in words.
+//! Visibility of entries for searches. A search asks about every entry, so the result is an enum
+//! and not a [`Decision`](super::Decision) with texts.
 
 use super::{
     Effect, Mode, Object, Policy, Query,
@@ -9,31 +9,30 @@ use super::{
     stages::{ENTRY, PreparedQuery},
 };
 
-/// What a search may do with an entry that it met.
+/// The visibility of an entry.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Sight {
-    /// It is shown; `relaxed` when only because the policy observes.
+    /// The entry is shown; `relaxed` if only because of observe mode.
     Shown {
-        /// Whether an enforcing policy would not have shown it.
+        /// True if an enforcing policy would not show it.
         relaxed: bool,
     },
-    /// A person would have to be asked.
+    /// Showing it requires an approval.
     Asked,
-    /// Nothing allows it. What lies beneath may be allowed all the same.
+    /// Nothing allows it. Entries beneath it may be allowed nevertheless.
     Closed,
     /// A rule denies it.
     Denied,
 }
 
 impl Policy {
-    /// Decides about something that was met in a directory, by its name and by
-    /// what it is; no link led there.
+    /// Decides on an entry of a directory by its name and its object, to which no link led.
     pub fn sight(&self, query: &Query<'_>, object: &Object) -> Sight {
         let spellings = Spellings::of(query.path);
         let subject = PreparedQuery::new(query, &spellings);
         let outcome = self.walk(&ENTRY, &subject, Some(object), false, |_, _| {});
         match (outcome.effect, outcome.finding) {
-            // The last stage of the names always speaks.
+            // The last stage of the names always has a finding.
             (_, None) => Sight::Denied,
             (Effect::Allow, Some(_)) => Sight::Shown { relaxed: outcome.would_deny },
             (Effect::Ask, Some(_)) => Sight::Asked,
@@ -42,8 +41,8 @@ impl Policy {
         }
     }
 
-    /// Whether something beneath the directory `query.path` could be allowed;
-    /// `false` is certain. Says nothing about denials.
+    /// True if something beneath the directory `query.path` could be allowed; `false` is certain.
+    /// Denials by rules are not considered.
     pub fn may_allow_beneath(&self, query: &Query<'_>) -> bool {
         if self.mode == Mode::Observe {
             return true;

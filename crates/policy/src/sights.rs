@@ -1,10 +1,9 @@
-//! What may be seen of many names in one directory.
+//! Visibility of many names in one directory.
 //!
-//! Nearly all names in a directory are of no interest to any pattern but those
-//! that are about the directory. So a name is held against the patterns that its
-//! own text could meet, and when there are none, the answer is that of the first
-//! such name. Whatever is not certain goes the long way ([`Policy::sight`]); a
-//! property test holds the two against each other.
+//! Most names in a directory matter to no pattern except for those about the directory. So a name
+//! is compared only with the patterns that its own text may match. If there are none, the result is
+//! that of the first such name. All uncertain cases use [`Policy::sight`]; a property test compares
+//! the two.
 
 use std::cell::Cell;
 
@@ -18,7 +17,7 @@ use super::{
 };
 use crate::model::{Access, AgentName, OperationKind, WorkspacePath};
 
-/// The answers to one question about the names in one directory.
+/// The results of one question about the names in one directory.
 #[derive(Debug)]
 pub struct Sights<'p> {
     policy: &'p Policy,
@@ -28,27 +27,27 @@ pub struct Sights<'p> {
     usual: Option<Usual<'p>>,
 }
 
-/// What makes a name one like any other.
+/// The properties of names that all have the same result.
 #[derive(Debug)]
 struct Usual<'p> {
     directory: Components<'p>,
-    /// Of these no pattern that is filed under one of its keys matches because of
-    /// it; where a set has rules, those about the question count.
+    /// In these sets, no pattern that is indexed by one of its keys matches because of the name. In
+    /// sets with rules, only those about the question count.
     sets: Vec<(&'p PatternSet, Option<&'p [CompiledRule]>)>,
-    /// It looks like none of these.
+    /// It has none of these forms.
     names: Vec<(Letters, &'p Name)>,
-    /// The last name's keys by its extension and its start, which the next one often
-    /// has too.
+    /// The keys of the last name by its extension and its start, which the next name often has,
+    /// too.
     last: [Cell<Filed>; 2],
-    /// The answer for files of such names, when it is known.
+    /// The result for files with such names, once it is known.
     answer: Cell<Option<Sight>>,
 }
 
-/// A key, and letters without which no pattern that is filed under it matters.
+/// A key, and the letters that a name must have to match a pattern indexed by it.
 type Filed = (u64, Letters);
 
 impl Policy {
-    /// Prepares to ask `query`, which is about a directory, about what is in it.
+    /// Prepares a query about a directory for the names in it.
     pub fn sights<'p>(&'p self, query: &Query<'p>) -> Sights<'p> {
         let Query { agent, operation, access, path } = *query;
         let usual = self.usual(agent, Questions::one(operation, access), access, path);
@@ -69,7 +68,7 @@ impl Policy {
         let directory = Components::of(directory.as_str());
         let mut names = Vec::new();
         let mut sets = Vec::new();
-        // False when a name may matter to a pattern in a way that is not simple.
+        // Returns false if a name may affect a pattern in a complex way.
         let mut add = |set, rules: Option<_>| {
             let set: &PatternSet = set;
             let asked = |entry| rules.is_none_or(|rules| asks(rules, entry, question, agent));
@@ -104,15 +103,15 @@ impl Policy {
     }
 }
 
-/// Whether the rule that an entry stands for is about the question.
+/// True if the rule of an entry is about the question.
 fn asks(rules: &[CompiledRule], entry: u32, question: Questions, agent: &AgentName) -> bool {
     let rule = rules.get(entry as usize);
     rule.is_some_and(|rule| rule.questions.hold(question) && rule.agents.hold(agent))
 }
 
 impl Sights<'_> {
-    /// As [`Policy::sight`] of the entry `name`, whose path is `path`, which is made
-    /// only where it matters; `None` when there is no such path.
+    /// Returns the result of [`Policy::sight`] for the entry `name`, whose path is made by `path`
+    /// only if it is needed; `None` if there is no such path.
     pub fn of<'n>(
         &self,
         name: &str,
@@ -134,7 +133,7 @@ impl Sights<'_> {
         Some(answer)
     }
 
-    /// Whether a name is usual.
+    /// True if a name has the common result.
     fn holds(&self, usual: &Usual<'_>, name: &str) -> bool {
         let letters = Letters::of(name);
         let looks_like =
@@ -160,8 +159,7 @@ impl Sights<'_> {
                 letters.hold(pattern.letters())
                     && rules.is_none_or(|rules| asks(rules, entry, question, self.agent))
                     && match pattern.dependence_on_name(usual.directory.len()) {
-                        // One that matches whatever the name is has been found by
-                        // the directory.
+                        // A pattern that matches every name has been found by the directory.
                         Dependence::None => false,
                         Dependence::Name(pattern) => pattern.matches(name),
                         Dependence::Unknown => true,
@@ -172,7 +170,7 @@ impl Sights<'_> {
 }
 
 impl<'p> Usual<'p> {
-    /// The patterns that are filed under a key, with their sets' rules.
+    /// Returns the patterns that are indexed by a key, with the rules of their sets.
     fn filed(
         &self,
         key: u64,
@@ -182,7 +180,7 @@ impl<'p> Usual<'p> {
         })
     }
 
-    /// Letters without which no pattern that is filed under a key matters.
+    /// Returns the letters that a name must have to match a pattern indexed by a key.
     fn letters_under(&self, key: u64, last: &Cell<Filed>) -> Letters {
         let (known, letters) = last.get();
         if known == key {
@@ -256,7 +254,7 @@ mod tests {
         }
     }
 
-    /// The answer for it was that for all that came after it.
+    /// Its result was returned for all names after it.
     #[test]
     fn an_exception_among_secrets_is_not_like_any_other_name() {
         let text = "schema = 1\n[allowedPaths]\nlist = ['**']\n[secrets]\nnames = ['**']\nexcept = ['*.b']\n";

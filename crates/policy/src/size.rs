@@ -1,7 +1,7 @@
 //! Sizes as people write them: `"10MiB"`.
 
-/// Bytes in `text`: a whole number and one of `B`, `KiB`, `MiB`, `GiB`, `TiB`.
-/// `None` for anything else, and for what does not fit.
+/// Parses a size in bytes: a whole number and one of `B`, `KiB`, `MiB`, `GiB`, `TiB`. `None` for
+/// anything else, and for an overflow.
 pub fn parse(text: &str) -> Option<u64> {
     let digits = text.trim_end_matches(|c: char| c.is_ascii_alphabetic());
     let unit = match text.strip_prefix(digits)? {

@@ -1,8 +1,7 @@
-//! A policy file with all that it extends, as texts.
+//! A policy file with all files that it extends, as texts.
 //!
-//! This module follows `extends` but opens nothing: the caller brings a
-//! [`Loader`]. Whatever goes wrong is kept with its place and reported by
-//! `compile`, so that an author sees everything at once.
+//! This module follows `extends` but opens nothing: the caller provides a [`Loader`]. Every problem
+//! is stored with its place and reported by `compile`, so that an author sees all of them at once.
 
 use std::ops::Range;
 
@@ -18,14 +17,14 @@ use super::{
 };
 use crate::model::Escaped;
 
-/// Largest policy file in bytes.
+/// Maximum size of a policy file in bytes.
 pub const MAX_FILE: usize = 1 << 20;
-/// Longest chain of files that extend each other.
+/// Maximum length of a chain of files that extend each other.
 const MAX_DEPTH: usize = 8;
-/// Most files in one policy, and most that a list in one of them names.
+/// Maximum number of files in one policy, and in a list of one file.
 const MAX_FILES: usize = 32;
 
-/// A policy file and all that it extends, as texts with names.
+/// A policy file with all files that it extends, as texts with names.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct PolicySource {
     files: Vec<SourceFile>,
@@ -34,25 +33,24 @@ pub struct PolicySource {
 /// One file of a policy, as loaded.
 #[derive(Debug, Clone)]
 pub struct Loaded {
-    /// What makes the file the same as another: its canonical path. Not shown.
+    /// The identity of the file: its canonical path. Not shown.
     pub id: String,
     /// The name to show: as the operator or the extending file wrote it.
     pub name: String,
-    /// The bytes. More than [`MAX_FILE`] of them are refused, so a loader need
-    /// not read further.
+    /// The content. More than [`MAX_FILE`] bytes are refused, so a loader need not read more.
     pub bytes: Vec<u8>,
 }
 
-/// Loads the files that `extends` names.
+/// A loader of the files that `extends` names.
 pub trait Loader {
-    /// Loads the file `reference`, which the file with the id `from` extends.
+    /// Loads the file `reference`, which the file with the ID `from` extends.
     ///
     /// # Errors
-    /// Says in a few words why it could not be loaded.
+    /// A short reason why it could not be loaded.
     fn load(&mut self, from: &str, reference: &str) -> Result<Loaded, String>;
 }
 
-/// For policies that extend embedded ones only.
+/// A loader for policies that extend embedded ones only.
 struct NoFiles;
 
 impl Loader for NoFiles {
@@ -65,7 +63,7 @@ impl Loader for NoFiles {
 struct SourceFile {
     id: String,
     source: Source,
-    /// Set when the bytes were no policy at all; then the text is empty.
+    /// The problem, if the bytes are not a policy at all; then the text is empty.
     unreadable: Option<String>,
     extends: Vec<Extended>,
     rulesets: Vec<Ruleset>,
@@ -87,19 +85,19 @@ struct Extended {
 }
 
 impl PolicySource {
-    /// The embedded policy `name`.
+    /// Returns the embedded policy `name`.
     pub fn embedded(name: &str) -> Option<Self> {
         Some(Self::from_text(name, embedded(name)?))
     }
 
-    /// A policy from its text, which may extend embedded policies only.
+    /// Makes a policy from its text, which may extend embedded policies only.
     pub fn from_text(name: &str, text: &str) -> Self {
         let entry =
             Loaded { id: id_of(name), name: name.to_owned(), bytes: text.as_bytes().to_vec() };
         Self::load(entry, &mut NoFiles)
     }
 
-    /// The policy `entry` with all that it extends.
+    /// Loads the policy `entry` with all files that it extends.
     pub fn load(entry: Loaded, loader: &mut dyn Loader) -> Self {
         let mut source = Self { files: Vec::new() };
         source.add(entry, &mut Vec::new(), loader);
@@ -112,7 +110,7 @@ impl PolicySource {
             Err(why) => (String::new(), Some(why)),
         };
         let extends = extends(&text);
-        // What comes with the program names none; every start parses it.
+        // Embedded policies name none, and every start parses them.
         let rulesets = if is_embedded(&loaded.id, &text) { Vec::new() } else { rulesets(&text) };
         let load = |(place, named): (usize, NamedRuleset)| match within(place) {
             Ok(()) => named.load(&loaded.id, loader),
@@ -168,22 +166,22 @@ impl PolicySource {
         Ok(self.add(loaded, chain, loader))
     }
 
-    /// SHA-256 of all the texts: the hash under which records name the policy.
+    /// Returns the SHA-256 of all the texts: the hash by which records name the policy.
     pub fn sha256(&self) -> String {
         HEXLOWER.encode(&Sha256::digest(self.bundle()))
     }
 
-    /// The texts in order; the first is the policy itself.
+    /// Returns the texts in order; the first is the policy itself.
     pub fn sources(&self) -> impl DoubleEndedIterator<Item = &Source> + ExactSizeIterator {
         self.files.iter().map(|file| &file.source)
     }
 
-    /// Of each text whether it came with the program.
+    /// Returns for each text if it is embedded.
     pub fn embedded_files(&self) -> impl Iterator<Item = bool> {
         self.files.iter().map(|file| is_embedded(&file.id, &file.source.text))
     }
 
-    /// A file and all that it extends, each once: the file itself first.
+    /// Returns a file and all files that it extends, each once; the file itself is first.
     pub fn lineage(&self, file: usize) -> Vec<usize> {
         let mut lineage = Vec::new();
         let mut open = vec![file];
@@ -198,7 +196,7 @@ impl PolicySource {
         lineage
     }
 
-    /// What went wrong while loading the file `number` and what it extends.
+    /// Returns the problems of loading the file `number` and the files that it extends.
     pub(super) fn problems(&self, number: usize) -> Vec<(Option<Range<usize>>, Problem)> {
         let Some(file) = self.files.get(number) else { return Vec::new() };
         let unreadable = file.unreadable.iter().map(|why| (None, Problem::new(why.clone())));
@@ -215,14 +213,14 @@ impl PolicySource {
         unreadable.chain(extends).chain(rulesets).collect()
     }
 
-    /// The rule files of the file `number`.
+    /// Returns the rule files of the file `number`.
     pub(super) fn rulesets(&self, number: usize) -> impl Iterator<Item = &Source> {
         let rulesets = self.files.get(number).map_or(&[][..], |file| &file.rulesets);
         rulesets.iter().filter_map(|ruleset| ruleset.loaded.as_ref().ok())
     }
 
-    /// All texts in one, with a line before each that says how it was extended.
-    /// Where the operator keeps the policy makes no difference.
+    /// Returns all texts in one, with a line before each that says how it was extended. It does not
+    /// depend on the location of the policy.
     pub(super) fn bundle(&self) -> String {
         let mut bundle = String::new();
         for (number, file) in self.files.iter().enumerate() {
@@ -263,11 +261,11 @@ fn push_text(bundle: &mut String, text: &str) {
     }
 }
 
-/// A rule file as it is named.
+/// A rule file as named in a policy.
 struct NamedRuleset {
     span: Range<usize>,
     file: String,
-    /// What its bytes must hash to.
+    /// The required hash of its bytes.
     pin: Option<String>,
 }
 
@@ -284,8 +282,8 @@ impl NamedRuleset {
     }
 }
 
-/// Whether a list may have something at `place`. What is beyond is not looked at, and
-/// never passed over: a policy without some of its files would allow too much.
+/// Checks that a list may have an element at `place`. Elements beyond the maximum are an error
+/// rather than ignored: a policy without some of its files would allow too much.
 fn within(place: usize) -> Result<(), String> {
     match place < MAX_FILES {
         true => Ok(()),
@@ -293,12 +291,12 @@ fn within(place: usize) -> Result<(), String> {
     }
 }
 
-/// The policies that a text names, and one more than there may be. Every start comes
-/// by here, so no more is parsed than it takes.
+/// Returns the policies that a text names, up to one more than the maximum. Every start calls this,
+/// so it parses no more than necessary.
 fn extends(text: &str) -> Vec<(String, Range<usize>)> {
     let (mut root, errors) = DeTable::parse_recoverable(head(text));
     if !errors.is_empty() {
-        // What looked like the first table may have been within a value.
+        // The text that looked like the first table may have been within a value.
         root = DeTable::parse_recoverable(text).0;
     }
     let list = root.get_ref().get("extends").and_then(|value| value.get_ref().as_array());
@@ -309,15 +307,14 @@ fn extends(text: &str) -> Vec<(String, Range<usize>)> {
         .collect()
 }
 
-/// The text up to what looks like its first table: keys of the file itself stand
-/// before that.
+/// Returns the text before the apparent first table, which contains the top-level keys.
 fn head(text: &str) -> &str {
     let is_table = |line: &&str| line.trim_start().starts_with('[');
     let end = text.split_inclusive('\n').take_while(|line| !is_table(line)).map(str::len).sum();
     text.get(..end).unwrap_or(text)
 }
 
-/// The rule files that a text names, and one more than there may be.
+/// Returns the rule files that a text names, up to one more than the maximum.
 fn rulesets(text: &str) -> Vec<NamedRuleset> {
     // Only these escapes can stand for a letter of a key.
     if !["rulesets", "\\u", "\\U", "\\x"].iter().any(|word| text.contains(word)) {
@@ -342,7 +339,7 @@ fn id_of(name: &str) -> String {
     format!("embedded:{name}")
 }
 
-/// Whether a text is one that came with the program.
+/// True if a text is that of an embedded policy.
 fn is_embedded(id: &str, text: &str) -> bool {
     id.strip_prefix("embedded:").and_then(embedded) == Some(text)
 }
@@ -361,8 +358,8 @@ fn readable(bytes: Vec<u8>) -> Result<String, String> {
     })
 }
 
-/// Encodings in which editors of other systems save. A byte order mark of UTF-8 is passed
-/// over by the parser.
+/// Detects encodings in which editors of other systems save. The parser skips a byte order mark of
+/// UTF-8.
 fn encoded_otherwise(bytes: &[u8]) -> Option<&'static str> {
     match bytes {
         [0xff, 0xfe, ..] | [0xfe, 0xff, ..] | [0, _, ..] | [_, 0, ..] => {
@@ -377,7 +374,7 @@ mod tests {
     use super::*;
     use crate::EMBEDDED;
 
-    /// What a parse of the whole text says.
+    /// Returns the result of parsing the complete text.
     fn whole(text: &str) -> Vec<String> {
         let (root, errors) = DeTable::parse_recoverable(text);
         assert!(errors.is_empty(), "{text}: {errors:?}");
@@ -426,7 +423,7 @@ mod tests {
         }
     }
 
-    /// Has every rule file but one.
+    /// A loader that has every rule file but one.
     struct Shelf;
 
     impl Loader for Shelf {

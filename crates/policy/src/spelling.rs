@@ -1,11 +1,11 @@
-//! How a path is spelled when denials are matched against it.
+//! The forms of a path that denials compare.
 //!
-//! A denial must not be dodged by another spelling of the same name: another
-//! case, another Unicode normal form, trailing dots or spaces, invisible
-//! characters, a character that merely looks like `/`. So denials see a path
-//! folded, and a second time cleaned. Folding can make two characters of one, which
-//! `?` and `[…]` are not to miss, so beside either lies what it was before. What allows sees the path as it is; this
-//! module refuses to make anything easier to allow.
+//! A denial must also apply to other forms of the same name: another case, another Unicode normal
+//! form, trailing dots or spaces, invisible characters, a character that merely looks like `/`. So
+//! denials compare a path in folded form, and again in cleaned form. Folding can join two
+//! characters into one, which `?` and `[…]` must not miss, so each form is accompanied by the text
+//! before folding. Allowances compare the path unchanged: this module never makes anything easier
+//! to allow.
 
 use std::borrow::Cow;
 
@@ -13,28 +13,27 @@ use unicode_normalization::{UnicodeNormalization as _, is_nfc};
 
 use crate::model::{WorkspacePath, is_hidden_character};
 
-/// The spellings of one path.
+/// The forms of one path.
 #[derive(Debug)]
 pub struct Spellings<'p> {
-    /// As it came.
+    /// The path unchanged.
     pub raw: &'p str,
-    /// Normal form C, case folded.
+    /// Normal form C with case folded.
     pub folded: Cow<'p, str>,
-    /// Folded, without trailing dots and spaces of components, without hidden
-    /// characters, look-alikes of the separator replaced; `None` when that
-    /// changes nothing.
+    /// The folded form without trailing dots and spaces of components, without hidden characters,
+    /// and with look-alikes of the separator replaced; `None` if it is equal.
     pub cleaned: Option<String>,
-    /// Normal form C, where that is not as many characters as `folded` or folding
-    /// does more to one than make it lower case.
+    /// Normal form C, if its number of characters differs from that of `folded`, or if folding does
+    /// more to a character than make it lower case.
     pub unfolded: Option<String>,
-    /// The same of `cleaned`.
+    /// The text of `cleaned` before folding, likewise.
     cleaned_unfolded: Option<String>,
-    /// It came in another normal form, which has other characters.
+    /// True if the path has another normal form, and so other characters.
     decomposed: bool,
 }
 
 impl<'p> Spellings<'p> {
-    /// Spells `path`; without an allocation when it is plain lower-case ASCII.
+    /// Computes the forms of `path`, without an allocation if it is plain lower-case ASCII.
     pub fn of(path: &'p WorkspacePath) -> Self {
         let raw = path.as_str();
         if is_plain(raw) {
@@ -58,8 +57,8 @@ impl<'p> Spellings<'p> {
         Self { raw, folded, cleaned, unfolded, cleaned_unfolded, decomposed }
     }
 
-    /// The spellings that denials see besides the folded one, each with what it was
-    /// before it was folded, where that matters.
+    /// Returns the forms that denials compare besides the folded one, each with its text before
+    /// folding if that matters.
     pub fn others(&self) -> impl Iterator<Item = (&str, Option<&str>)> {
         let cleaned = self.cleaned.as_deref();
         let cleaned = cleaned.map(|text| (text, self.cleaned_unfolded.as_deref()));
@@ -67,7 +66,7 @@ impl<'p> Spellings<'p> {
     }
 }
 
-/// `text` in normal form C, unless folding only made single characters lower case.
+/// Returns `text` in normal form C, unless folding only made single characters lower case.
 fn unfolded(text: &str, folded: &str) -> Option<String> {
     if text.is_ascii() {
         return None;
@@ -77,30 +76,30 @@ fn unfolded(text: &str, folded: &str) -> Option<String> {
     composed.chars().map(lower).ne(folded.chars()).then(|| composed.into_owned())
 }
 
-/// The only item, if there is one and no other.
+/// Returns the only item, if there is exactly one.
 pub(super) fn single<T>(mut items: impl Iterator<Item = T>) -> Option<T> {
     let first = items.next();
     if items.next().is_none() { first } else { None }
 }
 
-/// Whether a path or a name is spelled in one way only: ASCII without capitals
-/// and without what [`clean`] drops.
+/// True if a path or a name has a single form: ASCII without capitals and without anything that
+/// [`clean`] removes.
 pub(super) fn is_plain(text: &str) -> bool {
     has_one_spelling(text.as_bytes()) && !has_trailing(text.as_bytes())
 }
 
-/// The same of one component.
+/// True if one component has a single form.
 pub(super) fn is_plain_name(name: &str) -> bool {
     has_one_spelling(name.as_bytes()) && !name.bytes().next_back().is_some_and(trailing)
 }
 
 fn has_one_spelling(bytes: &[u8]) -> bool {
     let odd = |byte: u8| !(b' '..0x7f).contains(&byte) | byte.is_ascii_uppercase();
-    // Without an early exit many bytes are looked at at once.
+    // Without an early exit many bytes are compared at once.
     !bytes.iter().fold(false, |found, byte| found | odd(*byte))
 }
 
-/// Whether a component ends in a dot or a space.
+/// True if a component ends in a dot or a space.
 fn has_trailing(bytes: &[u8]) -> bool {
     let pairs = bytes.iter().zip(bytes.get(1..).unwrap_or_default());
     let inside = pairs.fold(false, |found, (one, next)| found | (trailing(*one) & (*next == b'/')));
@@ -111,8 +110,8 @@ fn trailing(byte: u8) -> bool {
     (byte == b'.') | (byte == b' ')
 }
 
-/// `text` in normal form C with case folded: equal for texts that differ only
-/// in case or normal form.
+/// Returns `text` in normal form C with case folded: equal for texts that differ only in case or
+/// normal form.
 pub(super) fn fold(text: &str) -> Cow<'_, str> {
     if text.is_ascii() {
         return if text.bytes().any(|byte| byte.is_ascii_uppercase()) {
@@ -135,7 +134,7 @@ pub(super) fn fold(text: &str) -> Cow<'_, str> {
     compose(Cow::Owned(folded))
 }
 
-/// Normal form C.
+/// Converts to normal form C.
 fn compose(text: Cow<'_, str>) -> Cow<'_, str> {
     if is_nfc(&text) { text } else { Cow::Owned(text.nfc().collect()) }
 }
@@ -144,12 +143,12 @@ fn needs_cleaning(folded: &str) -> bool {
     if !folded.is_ascii() {
         return any_needs_cleaning(folded);
     }
-    // Of ASCII only control characters are hidden, and nothing looks like a
-    // separator; white space that is none of them is the space.
+    // In ASCII only control characters are hidden, and nothing looks like a separator. The only
+    // white space besides them is the space.
     folded.bytes().any(|byte| byte.is_ascii_control()) || has_trailing(folded.as_bytes())
 }
 
-/// The same for any text.
+/// True if any text, ASCII or not, needs cleaning.
 fn any_needs_cleaning(folded: &str) -> bool {
     let mut last = '/';
     for c in folded.chars() {
@@ -162,18 +161,18 @@ fn any_needs_cleaning(folded: &str) -> bool {
     is_trailing(last)
 }
 
-/// Whether a name means the same without `c` at its end.
+/// True if a name means the same without `c` at its end.
 fn is_trailing(c: char) -> bool {
     c == '.' || c.is_whitespace()
 }
 
 fn clean(folded: &str) -> String {
     let cleaned = bare(folded);
-    // Dropping a character can bring a combining mark next to another base.
+    // Removing a character can put a combining mark next to another base.
     if cleaned.is_ascii() { cleaned } else { fold(&cleaned).into_owned() }
 }
 
-/// Without what cleaning drops.
+/// Removes what cleaning removes, without folding.
 fn bare(text: &str) -> String {
     let visible: String = text
         .chars()
@@ -191,7 +190,7 @@ fn bare(text: &str) -> String {
     cleaned
 }
 
-/// Division, fraction and full-width slashes.
+/// True for division, fraction and full-width slashes.
 pub(super) fn is_separator_look_alike(c: char) -> bool {
     matches!(c, '\u{2044}' | '\u{2215}' | '\u{29f8}' | '\u{ff0f}')
 }

@@ -1,8 +1,8 @@
 //! The stages of a decision, in order.
 //!
-//! One walker runs them. Evaluation stops it at the first denial, an
-//! explanation lets it go on, so the two cannot differ. No stage allows on its
-//! own: only the last one of the names does, when nothing before it denied.
+//! One walk runs them. Evaluation stops it at the first denial, and an explanation continues to the
+//! end, so the two cannot differ. Only the last stage of the names allows, if nothing before it
+//! denied.
 
 mod content;
 mod finding;
@@ -31,7 +31,7 @@ pub(super) enum Stage {
     Hardlinks,
 }
 
-/// The stages that look at names only.
+/// The stages that depend on names only.
 pub(super) const NAMES: [Stage; 6] = [
     Stage::HiddenNames,
     Stage::DeniedExtensions,
@@ -41,12 +41,12 @@ pub(super) const NAMES: [Stage; 6] = [
     Stage::AllowedPaths,
 ];
 
-/// The stages that look at the object too. A name without an extension may be
-/// a directory's, so extensions are looked at again.
+/// The stages that depend on the object, too. A name without an extension may be a directory's, so
+/// extensions are checked again.
 pub(super) const OBJECTS: [Stage; 4] =
     [Stage::Symlinks, Stage::Type, Stage::Hardlinks, Stage::AllowedExtensions];
 
-/// The stages for something that was met in a directory, whose type is known.
+/// The stages for an entry of a directory, whose type is known.
 pub(super) const ENTRY: [Stage; 8] = [
     Stage::HiddenNames,
     Stage::DeniedExtensions,
@@ -59,7 +59,7 @@ pub(super) const ENTRY: [Stage; 8] = [
 ];
 
 impl Stage {
-    /// The stage's name, which its rule ids start with.
+    /// Returns the stage's name, which is the prefix of its rule IDs.
     pub(super) fn as_str(self) -> &'static str {
         match self {
             Self::HiddenNames => "names.hidden",
@@ -76,20 +76,19 @@ impl Stage {
 }
 
 impl Policy {
-    /// The answer that a walk over the [`NAMES`] comes to.
+    /// Returns the decision to which a walk over the [`NAMES`] leads.
     pub(super) fn answer(&self, outcome: Outcome<'_>) -> Decision {
         let Outcome { effect, would_deny, finding } = outcome;
         match finding {
             Some(finding) => Decision { would_deny, ..finding.decision(effect, self) },
-            // The last stage always speaks; were it not there, nothing would
-            // have been allowed.
+            // The last stage always has a finding; without it, nothing would have been allowed.
             None => default_deny(),
         }
     }
 
-    /// Runs `stages`, shows each verdict to `visit` and returns the first
-    /// denial, else what asks, else what observe mode lets pass, else what
-    /// allowed. With `to_the_end` it goes on after a denial.
+    /// Runs `stages`, passes each verdict to `visit` and returns the first denial, else a decision
+    /// to ask, else one that only observe mode allows, else the allowance. With `to_the_end` it
+    /// continues after a denial.
     pub(super) fn walk<'p>(
         &'p self,
         stages: &[Stage],
@@ -127,8 +126,8 @@ impl Policy {
         Outcome { effect, would_deny, finding: question.or(relaxed).or(allowance) }
     }
 
-    /// Whether observe mode lets pass what `stage` denies: only the stages of
-    /// default deny.
+    /// True if observe mode allows requests that `stage` denies: only the stages of the default
+    /// denial.
     fn relaxes(&self, stage: Stage) -> bool {
         self.mode == Mode::Observe
             && matches!(stage, Stage::AllowedExtensions | Stage::AllowedPaths)
@@ -154,7 +153,7 @@ impl Policy {
     }
 }
 
-/// The answer when nothing allowed.
+/// Returns the decision if nothing allowed.
 pub(super) fn default_deny() -> Decision {
     let rule = "default".to_owned();
     Decision { effect: Effect::Deny, rule, place: None, reason: None, would_deny: false }

@@ -1,8 +1,7 @@
-//! What one policy file says, parsed: patterns, sizes, rules, tests.
+//! The statements of one policy file, parsed: patterns, sizes, rules, tests.
 //!
-//! Values of the wrong type are passed over here because
-//! [`check`](super::check) has reported them; a file with any report does not
-//! become part of a policy.
+//! Values of the wrong type are skipped here because [`check`](super::check) has reported them; a
+//! file with any report does not become part of a policy.
 
 mod lined;
 mod network;
@@ -53,9 +52,8 @@ pub(super) struct Statements {
     pub(super) tests: Vec<Test>,
 }
 
-/// Parses a file and adds everything that is wrong with it to `diagnostics`,
-/// together with what was `found` before. Of a file that has no text because it
-/// could not be read nothing more is said.
+/// Parses a file and adds all its problems to `diagnostics`, together with those that were `found`
+/// before. For a file without text, because it could not be read, nothing more is reported.
 pub(super) fn parse(
     source: &Source,
     mut found: Vec<(Option<Range<usize>>, Problem)>,
@@ -73,8 +71,8 @@ pub(super) fn parse(
             (error.span(), Problem::new(format!("not valid TOML: {}", error.message())))
         }),
     );
-    // After a syntax error the rest of the file is guesswork and not judged;
-    // a duplicate key leaves the first value, which is.
+    // After a syntax error the rest of the file cannot be interpreted reliably and is not checked.
+    // A duplicate key leaves the first value, which is checked.
     let trusted = errors
         .iter()
         .filter(|error| error.message() != "duplicate key")

@@ -1,16 +1,16 @@
-//! Hosts and ports that an agent wants to connect to, in the one spelling that each has.
+//! Hosts and ports of connections, each in one canonical form.
 //!
-//! Programs disagree on what a host is: some take `0x7f.1` for an address, some look up what
-//! comes before an `@`. A text that two of them could understand differently is refused here.
+//! Programs disagree on hosts: some take `0x7f.1` for an address, some look up the text before an
+//! `@`. A text that two of them could understand differently is refused here.
 
 use core::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::fmt;
 
-/// The longest name in bytes, without a dot at its end (RFC 1035, section 2.3.4).
+/// Maximum length of a name in bytes, without a dot at its end (RFC 1035, section 2.3.4).
 const MAX_NAME: usize = 253;
-/// The longest label in bytes.
+/// Maximum length of a label in bytes.
 const MAX_LABEL: usize = 63;
-/// The longest text that is looked at: a name, a colon and a port.
+/// Maximum length of a text that is parsed: a name, a colon and a port.
 const MAX_TEXT: usize = MAX_NAME + 6;
 
 /// A host: a name in lower case, or an address.
@@ -18,49 +18,49 @@ const MAX_TEXT: usize = MAX_NAME + 6;
 pub enum Host {
     /// The name.
     Name(HostName),
-    /// The address, of which IPv4 is never written as IPv6.
+    /// The address; IPv4 is never written as IPv6.
     Address(IpAddr),
 }
 
-/// The name of a host: labels of ASCII letters, digits and hyphens in lower case, the last of
-/// which is no number.
+/// The name of a host: labels of ASCII letters, digits and hyphens in lower case, the last of which
+/// is not a number.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct HostName(Box<str>);
 
-/// The reason why a text is no host, or no host and port.
+/// Reasons why a text is not a host, or not a host and port.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum HostError {
-    /// Nothing is there.
+    /// The text is empty.
     #[error("the host is empty")]
     Empty,
     /// The name or one of its labels is too long.
     #[error("a name has at most 253 characters, and 63 between two dots")]
     TooLong,
-    /// The name has a character that names do not have.
+    /// The name has an invalid character.
     #[error("a name has letters, digits and hyphens, and dots between them")]
     Character,
     /// The name is not ASCII.
     #[error("the name is not ASCII: write its `xn--` form")]
     NotAscii,
-    /// There is a dot at an end, or two in a row.
+    /// A label is empty: a dot at an end, or two in a row.
     #[error("a dot stands at an end of the name, or two stand in a row")]
     EmptyLabel,
     /// A label begins or ends with a hyphen.
     #[error("a part of the name begins or ends with a hyphen")]
     Hyphen,
-    /// A label with `xn--` has nothing that could be decoded.
+    /// A label with `xn--` cannot be decoded.
     #[error("a part of the name begins with `xn--` and cannot be decoded")]
     ALabel,
-    /// A number that some programs take for an IPv4 address.
+    /// Some programs take the number for an IPv4 address.
     #[error("an IPv4 address has four decimal numbers without zeros in front")]
     Ipv4,
-    /// A text that begins like an IPv6 address.
+    /// The text begins like an IPv6 address.
     #[error("this is not an IPv6 address; a zone (`%`) cannot be named")]
     Ipv6,
-    /// An IPv4 address that is written as IPv6.
+    /// An IPv4 address is written as IPv6.
     #[error("this is an IPv4 address written as IPv6: write the IPv4 address")]
     Mapped,
-    /// The port is missing or is none.
+    /// The port is missing or invalid.
     #[error("expected HOST:PORT with a port from 1 to 65535, and brackets around an IPv6 address")]
     Port,
 }
@@ -69,7 +69,7 @@ impl Host {
     /// Parses a name, an IPv4 address, or an IPv6 address without brackets.
     ///
     /// # Errors
-    /// Whatever is not exactly one of them.
+    /// If the text is not exactly one of them.
     pub fn parse(text: &str) -> Result<Self, HostError> {
         if text.contains(':') {
             let address = text.parse::<Ipv6Addr>().map_err(|_| HostError::Ipv6)?;
@@ -87,7 +87,7 @@ impl Host {
         HostName::parse(text).map(Self::Name)
     }
 
-    /// The name, if it is one.
+    /// Returns the name, if it is one.
     pub fn name(&self) -> Option<&str> {
         match self {
             Self::Name(name) => Some(name.as_str()),
@@ -100,7 +100,7 @@ impl HostName {
     /// Parses a name.
     ///
     /// # Errors
-    /// Whatever is none.
+    /// If the text is not a valid name.
     pub(crate) fn parse(text: &str) -> Result<Self, HostError> {
         if text.is_empty() {
             return Err(HostError::Empty);
@@ -116,12 +116,12 @@ impl HostName {
         if ends_in_number(&name) { Err(HostError::Ipv4) } else { Ok(Self(name.into())) }
     }
 
-    /// The name.
+    /// Returns the name.
     pub fn as_str(&self) -> &str {
         &self.0
     }
 
-    /// Whether the name lies beneath the domain `above`, at any depth.
+    /// True if the name is beneath the domain `above`, at any depth.
     pub(crate) fn is_beneath(&self, above: &Self) -> bool {
         self.0.strip_suffix(&*above.0).is_some_and(|rest| rest.ends_with('.'))
     }
@@ -143,8 +143,8 @@ fn check_label(label: &str) -> Result<(), HostError> {
     Ok(())
 }
 
-/// Whether a resolver may take the text for an IPv4 address: its last part is a number, as
-/// `inet_aton(3)` and the URL standard read it.
+/// True if a resolver may take the text for an IPv4 address: its last part is a number, as
+/// `inet_aton(3)` and the URL standard parse it.
 fn ends_in_number(text: &str) -> bool {
     let text = text.strip_suffix('.').unwrap_or(text);
     let last = text.rsplit('.').next().unwrap_or_default();
@@ -163,7 +163,7 @@ impl fmt::Display for Host {
     }
 }
 
-/// Connect to a port of a host over TCP.
+/// A request to connect to a port of a host over TCP.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Connect {
     /// The host.
@@ -173,10 +173,10 @@ pub struct Connect {
 }
 
 impl Connect {
-    /// Parses `HOST:PORT`; an IPv6 address stands in brackets.
+    /// Parses `HOST:PORT`; an IPv6 address is in brackets.
     ///
     /// # Errors
-    /// Whatever is not exactly that.
+    /// If the text is not exactly that.
     pub fn parse(text: &str) -> Result<Self, HostError> {
         if text.len() > MAX_TEXT {
             return Err(HostError::TooLong);

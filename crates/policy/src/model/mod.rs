@@ -1,7 +1,7 @@
-//! The words the rest of the house is written in: paths, operations, sessions.
+//! The types that most crates share: paths, operations, sessions.
 //!
-//! Pure data, parsed once at the door. Nothing here does I/O, reads a clock or
-//! knows a protocol.
+//! They are plain data, parsed once where input enters. Nothing here does I/O, reads a clock or
+//! depends on a protocol.
 
 mod host;
 mod operation;

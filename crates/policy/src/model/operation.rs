@@ -1,9 +1,8 @@
-//! The words for what a client may ask for, and the parts of a request.
+//! Operations and accesses, and parts of requests.
 
 use std::{fmt, num::NonZeroU64, ops::Range, str::FromStr};
 
-/// An operation without its payload: the word that policies, records and the
-/// command line use.
+/// An operation without its payload, with the name that policies, records and the command line use.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[expect(missing_docs, reason = "the names are those of `Operation`")]
 pub enum OperationKind {
@@ -21,14 +20,14 @@ pub enum OperationKind {
     Rename,
     SetAttributes,
     Symlink,
-    /// Put a backup back, asked for by the operator.
+    /// Writes a backup back, requested by the operator.
     Restore,
-    /// Connect to a host, which is no operation on the workspace.
+    /// Connects to a host; not an operation on the workspace.
     Connect,
 }
 
 impl OperationKind {
-    /// Every kind that is about a path, in the order in which documents list them.
+    /// All kinds that are about a path, in the order of the documents.
     pub const ALL: [Self; 15] = [
         Self::Read,
         Self::Write,
@@ -47,7 +46,7 @@ impl OperationKind {
         Self::Restore,
     ];
 
-    /// The word in policies, records and on the command line.
+    /// Returns the name in policies, records and on the command line.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Read => "read",
@@ -69,7 +68,7 @@ impl OperationKind {
         }
     }
 
-    /// Whether the operation changes the workspace.
+    /// True if the operation changes the workspace.
     pub fn is_mutation(self) -> bool {
         !matches!(
             self,
@@ -83,13 +82,12 @@ impl OperationKind {
         )
     }
 
-    /// The accesses that an operation of this kind needs on its path; a rename
-    /// needs [`Access::Remove`] on the old and [`Access::Write`] on the new one
-    /// and names the former here.
+    /// Returns the accesses that an operation of this kind needs on its path. A rename needs
+    /// [`Access::Remove`] on the old path, which is returned here, and [`Access::Write`] on the new
+    /// one.
     ///
-    /// An edit discloses whether the old text is there, so it needs to read. A
-    /// search needs its accesses on each entry that it discloses, and so does
-    /// a subscription to changes.
+    /// An edit discloses the presence of the old text, so it needs to read. A search needs its
+    /// accesses on each entry that it discloses, and so does a subscription to changes.
     pub fn accesses(self) -> &'static [Access] {
         match self {
             Self::Read => &[Access::Read],
@@ -103,7 +101,7 @@ impl OperationKind {
             Self::List | Self::Stat | Self::Glob | Self::Watch => &[Access::List],
             Self::Grep => &[Access::List, Access::Read],
             Self::Remove | Self::Rename => &[Access::Remove],
-            // No path: rules of hosts decide.
+            // It has no path: rules about hosts decide.
             Self::Connect => &[],
         }
     }
@@ -123,24 +121,24 @@ impl FromStr for OperationKind {
     }
 }
 
-/// What a policy grants on a path: the keys of `[allowedPaths]`.
+/// The accesses that a policy allows on a path: the keys of `[allowedPaths]`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Access {
-    /// Content may be disclosed.
+    /// Discloses content.
     Read,
-    /// Name, type, size and time may be disclosed.
+    /// Discloses name, type, size and time.
     List,
-    /// The entry may be created or changed.
+    /// Creates or changes the entry.
     Write,
-    /// The entry may be removed or renamed away.
+    /// Removes the entry or renames it to another path.
     Remove,
 }
 
 impl Access {
-    /// Every access, in the order of the policy file.
+    /// All accesses, in the order of the policy file.
     pub const ALL: [Self; 4] = [Self::Read, Self::List, Self::Write, Self::Remove];
 
-    /// The key in the policy file.
+    /// Returns the key in the policy file.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Read => "read",
@@ -157,17 +155,17 @@ impl fmt::Display for Access {
     }
 }
 
-/// In what form the asker can take content.
+/// Encodings of content that a client can receive.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Encoding {
-    /// As text: content that is none is refused.
+    /// Text: other content is refused.
     #[default]
     Text,
-    /// As base64, so that any content will do where the policy lets it.
+    /// Base64, for any content that the policy allows.
     Base64,
 }
 
-/// Which lines of a text to disclose. The default is the whole file.
+/// The lines of a text to disclose. The default is the complete file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct LineRange {
     line: Option<NonZeroU64>,
@@ -177,59 +175,60 @@ pub struct LineRange {
     bound: Option<Bound>,
 }
 
-/// The most of a file that one reply gives.
+/// The bound on a file's part in one reply.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Bound {
-    /// Lines of a text.
+    /// Maximum number of lines of a text.
     pub lines: u64,
-    /// Bytes of a text; a line that is longer is given in pieces.
+    /// Maximum number of bytes of a text; a longer line is split.
     pub bytes: usize,
-    /// Bytes of a file that is no text, which is given whole or not at all.
+    /// Maximum size in bytes of a file that is not text, which is returned completely or not at
+    /// all.
     pub binary: usize,
 }
 
-/// The part of a text that one reply gives.
+/// The part of a text in one reply.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Part {
-    /// Where its bytes are in the text.
+    /// The byte range in the text.
     pub bytes: Range<usize>,
     /// The number of its first line, from 1.
     pub line: u64,
-    /// The place in that line where it begins, in bytes from 1.
+    /// The offset in that line at which it begins, in bytes from 1.
     pub column: u64,
-    /// How many lines it has. A piece of a line counts as one.
+    /// The number of its lines. A piece of a line counts as one.
     pub lines: u64,
-    /// Line and column where the rest of the text begins, if there is any.
+    /// Line and column at which the rest of the text begins, if there is any.
     pub next: Option<(u64, u64)>,
 }
 
-/// Why two numbers are not a [`LineRange`].
+/// Reasons why two numbers are not a [`LineRange`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum LineRangeError {
-    /// Lines are counted from 1.
+    /// The line is 0; lines are counted from 1.
     #[error("`line` counts from 1")]
     LineZero,
-    /// Columns are counted from 1.
+    /// The column is 0; columns are counted from 1.
     #[error("`column` counts from 1")]
     ColumnZero,
 }
 
 impl LineRange {
-    /// The lines from `line` (counted from 1, default the first) on, at most
-    /// `limit` of them (default all).
+    /// Selects at most `limit` lines (default all) from `line` on (counted from 1, default the
+    /// first).
     ///
     /// # Errors
-    /// Refuses line 0.
+    /// If the line is 0.
     pub fn new(line: Option<u64>, limit: Option<u64>) -> Result<Self, LineRangeError> {
         let line =
             line.map(|line| NonZeroU64::new(line).ok_or(LineRangeError::LineZero)).transpose()?;
         Ok(Self { line, limit, ..Self::default() })
     }
 
-    /// The same from this byte of the first line on (counted from 1, default the first).
+    /// Begins at this byte of the first line (counted from 1, default the first).
     ///
     /// # Errors
-    /// Refuses column 0.
+    /// If the column is 0.
     pub fn from_column(self, column: Option<u64>) -> Result<Self, LineRangeError> {
         let column = column
             .map(|column| NonZeroU64::new(column).ok_or(LineRangeError::ColumnZero))
@@ -237,36 +236,35 @@ impl LineRange {
         Ok(Self { column, ..self })
     }
 
-    /// The same, at most as much as `bound` says.
+    /// Bounds the part by `bound`.
     pub fn within(self, bound: Bound) -> Self {
         Self { bound: Some(bound), ..self }
     }
 
-    /// The last lines, so many of them at most. The end of the last line makes no
-    /// line of its own.
+    /// Selects the last lines, at most `lines`. The end of the last line does not begin another
+    /// one.
     pub fn last(lines: u64) -> Self {
         Self { last: Some(lines), ..Self::default() }
     }
 
-    /// Whether the whole file is asked for.
+    /// True if the complete file is selected.
     pub fn is_whole(self) -> bool {
         Self { bound: None, ..self } == Self::default()
     }
 
-    /// What bounds it.
+    /// Returns the bound.
     pub fn bound(self) -> Option<Bound> {
         self.bound
     }
 
-    /// The numbers that it is made of, by the names that records have for them.
+    /// Returns its numbers, by their names in records.
     pub fn numbers(self) -> impl Iterator<Item = (&'static str, u64)> {
         let line = self.line.map(NonZeroU64::get);
         let all = [("line", line), ("limit", self.limit), ("last", self.last)];
         all.into_iter().filter_map(|(name, number)| Some((name, number?)))
     }
 
-    /// The part of `content` that the range names, line ends (`\n`) included;
-    /// empty past the end.
+    /// Returns the selected part of `content`, line ends (`\n`) included; empty past the end.
     pub fn slice(self, content: &[u8]) -> &[u8] {
         if self.is_whole() {
             return content;
@@ -277,7 +275,7 @@ impl LineRange {
         content.get(self.part(content).bytes).unwrap_or_default()
     }
 
-    /// The same with its place in `content`, a text.
+    /// Returns the selected part with its position in `content`, a text.
     pub fn part(self, content: &[u8]) -> Part {
         if let Some(last) = self.last {
             return self.last_part(content, last);
@@ -310,7 +308,7 @@ impl LineRange {
         Part { bytes: start..end, line, column, lines: count, next }
     }
 
-    /// The last lines, as many of them as the bound has room for, or a piece of the last.
+    /// Returns the last lines, as many as the bound permits, or a piece of the last one.
     fn last_part(self, content: &[u8], last: u64) -> Part {
         let bound = self.bound;
         let tail = last_lines(content, last.min(bound.map_or(u64::MAX, |bound| bound.lines)));
@@ -348,7 +346,7 @@ fn number(count: usize) -> u64 {
     u64::try_from(count).unwrap_or(u64::MAX)
 }
 
-/// The nearest place from `at` backwards where a character of `text` begins, or its end.
+/// Returns the last character boundary of `text` at or before `at`, or the end.
 fn character(text: &[u8], at: usize) -> usize {
     let at = at.min(text.len());
     let inside = |at: &usize| text.get(*at).is_some_and(|byte| byte & 0xc0 == 0x80);
@@ -430,12 +428,12 @@ mod tests {
             |text: &str, line, column, lines, next| (text.to_owned(), line, column, lines, next);
         let text = "a\nb\nżżżżżż\nd";
         assert_eq!(part(text, None, None), said("a\nb\n", 1, 1, 2, Some((3, 1))));
-        // A line that is too long comes in pieces of whole characters.
+        // A line that is too long is split into pieces of complete characters.
         assert_eq!(part(text, Some(3), None), said("żżżż", 3, 1, 1, Some((3, 9))));
         assert_eq!(part(text, Some(3), Some(9)), said("żż\nd", 3, 9, 2, None));
         assert_eq!(part(text, Some(3), Some(10)), said("żż\nd", 3, 9, 2, None));
         assert_eq!(part(text, Some(2), None), said("b\n", 2, 1, 1, Some((3, 1))));
-        // Past the end of a line or a text there is nothing to piece together.
+        // Past the end of a line or a text there is no further piece.
         assert_eq!(part(text, Some(4), Some(99)), said("", 4, 2, 1, None));
         assert_eq!(part(text, Some(u64::MAX), None), said("", u64::MAX, 1, 0, None));
         assert_eq!(part("", None, None), said("", 1, 1, 0, None));

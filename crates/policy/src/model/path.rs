@@ -6,16 +6,16 @@ use super::text::{Escaped, has_hidden_characters};
 
 /// A path relative to the workspace root: UTF-8, no `..`, no NUL, bounded.
 ///
-/// `.` components, repeated and trailing slashes are dropped while parsing, so
-/// two values are equal exactly when they name the same directory entry
-/// lexically. The root itself is the empty path and prints as `.`.
+/// `.` components, repeated and trailing slashes are dropped while parsing, so two values are equal
+/// exactly if they name the same directory entry lexically. The root itself is the empty path and
+/// prints as `.`.
 ///
-/// The only constructors are [`WorkspacePath::parse`] and those derived from an
-/// existing value, so code that holds one never checks again.
+/// The only constructors are [`WorkspacePath::parse`] and those derived from an existing value, so
+/// code that has one never checks again.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct WorkspacePath(String);
 
-/// Why a text is not a [`WorkspacePath`].
+/// Reasons why a text is not a [`WorkspacePath`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum PathError {
     /// The path starts with a slash.
@@ -36,21 +36,20 @@ pub enum PathError {
 }
 
 impl WorkspacePath {
-    /// Longest path in bytes: Linux `PATH_MAX` less the terminating NUL.
+    /// Maximum length of a path in bytes: Linux `PATH_MAX` less the terminating NUL.
     pub const MAX_BYTES: usize = 4095;
-    /// Longest component in bytes: Linux `NAME_MAX`.
+    /// Maximum length of a component in bytes: Linux `NAME_MAX`.
     pub const MAX_COMPONENT: usize = 255;
 
-    /// The workspace root.
+    /// Returns the workspace root.
     pub fn root() -> Self {
         Self(String::new())
     }
 
-    /// Parses a relative path.
+    /// Parses a relative path, without access to a disk.
     ///
     /// # Errors
-    /// Refuses absolute paths, `..`, NUL bytes and over-long paths; it never
-    /// resolves anything on a disk.
+    /// Refuses absolute paths, `..`, NUL bytes and over-long paths.
     pub fn parse(text: &str) -> Result<Self, PathError> {
         if text.starts_with('/') {
             return Err(PathError::Absolute);
@@ -69,7 +68,7 @@ impl WorkspacePath {
         Ok(parsed)
     }
 
-    /// The path of the entry `name` in this directory.
+    /// Returns the path of the entry `name` in this directory.
     ///
     /// # Errors
     /// Refuses a name that is not exactly one component.
@@ -79,9 +78,8 @@ impl WorkspacePath {
         Ok(joined)
     }
 
-    /// Makes `joined` the path of the entry `name` in this directory, for whoever
-    /// asks about a thousand names one after the other. After an error it is the
-    /// root.
+    /// Sets `joined` to the path of the entry `name` in this directory, for callers that join many
+    /// names in sequence. After an error it is the root.
     ///
     /// # Errors
     /// Refuses a name that is not exactly one component.
@@ -96,7 +94,7 @@ impl WorkspacePath {
         joined.push(name).inspect_err(|_error| joined.0.clear())
     }
 
-    /// Whether the path of the entry `name`, which is one component, is not too long.
+    /// True if the path of the entry `name`, which is one component, is not too long.
     pub fn has_room_for(&self, name: &str) -> bool {
         name.len() <= Self::MAX_COMPONENT && self.0.len() + 1 + name.len() <= Self::MAX_BYTES
     }
@@ -115,29 +113,29 @@ impl WorkspacePath {
         if self.0.len() > Self::MAX_BYTES { Err(PathError::TooLong) } else { Ok(()) }
     }
 
-    /// The raw text, without a leading slash; empty for the root.
+    /// Returns the raw text, without a leading slash; empty for the root.
     ///
-    /// For a person, use [`Display`](fmt::Display), which escapes.
+    /// For people, use [`Display`](fmt::Display), which escapes.
     pub fn as_str(&self) -> &str {
         &self.0
     }
 
-    /// Whether this is the workspace root.
+    /// True if this is the workspace root.
     pub fn is_root(&self) -> bool {
         self.0.is_empty()
     }
 
-    /// The components, outermost first; none for the root.
+    /// Returns the components, outermost first; none for the root.
     pub fn components(&self) -> impl DoubleEndedIterator<Item = &str> {
         self.0.split('/').filter(|component| !component.is_empty())
     }
 
-    /// The last component, `None` for the root.
+    /// Returns the last component, `None` for the root.
     pub fn file_name(&self) -> Option<&str> {
         self.components().next_back()
     }
 
-    /// The directory that holds this entry, `None` for the root.
+    /// Returns the directory that contains this entry, `None` for the root.
     pub fn parent(&self) -> Option<Self> {
         if self.is_root() {
             return None;
@@ -145,14 +143,14 @@ impl WorkspacePath {
         Some(Self(self.0.rsplit_once('/').map_or_else(String::new, |(dir, _)| dir.to_owned())))
     }
 
-    /// Every directory above this entry, the root first, this entry excluded.
+    /// Returns every directory above this entry, the root first, this entry excluded.
     pub fn ancestors(&self) -> Vec<Self> {
         let mut ancestors: Vec<Self> = std::iter::successors(self.parent(), Self::parent).collect();
         ancestors.reverse();
         ancestors
     }
 
-    /// Whether this is `directory` itself or lies beneath it.
+    /// True if this is `directory` itself or beneath it.
     pub fn is_within(&self, directory: &Self) -> bool {
         match self.0.strip_prefix(&directory.0) {
             Some(rest) => directory.is_root() || rest.is_empty() || rest.starts_with('/'),
@@ -160,8 +158,8 @@ impl WorkspacePath {
         }
     }
 
-    /// The same entry after its ancestor `from` was renamed to `to`; `None`
-    /// when it does not lie within `from` or the new path is too long.
+    /// Returns the path of the entry after its ancestor `from` was renamed to `to`; `None` if it is
+    /// not within `from` or the new path is too long.
     pub fn rebase(&self, from: &Self, to: &Self) -> Option<Self> {
         if !self.is_within(from) {
             return None;
@@ -174,15 +172,15 @@ impl WorkspacePath {
         Some(moved)
     }
 
-    /// Whether a name in this path holds control, bidirectional or zero-width
-    /// characters; such names are never created.
+    /// True if a name in this path contains control, bidirectional or zero-width characters; such
+    /// names are never created.
     pub fn has_hidden_characters(&self) -> bool {
         has_hidden_characters(&self.0)
     }
 }
 
-/// Whether a short text holds an ASCII character; without an early exit several
-/// bytes are looked at at once.
+/// True if a short text contains an ASCII character. Without an early exit several bytes are
+/// compared at once.
 fn has(text: &str, ascii: u8) -> bool {
     text.bytes().fold(false, |found, byte| found | (byte == ascii))
 }

@@ -1,59 +1,58 @@
-//! What a client may ask for: a type for each operation, and [`Operation`], which borrows
-//! one of them.
+//! Requests of clients: a type for each operation, and [`Operation`], which borrows one of them.
 
 use super::{Encoding, GlobQuery, GrepQuery, LineRange, OperationKind, WatchQuery, WorkspacePath};
 
-/// Disclose a file's content, or some of its lines.
+/// A request to disclose a file's content, or some of its lines.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Read {
     /// The file.
     pub path: WorkspacePath,
     /// The lines.
     pub range: LineRange,
-    /// The form in which the content is taken.
+    /// The encoding of the content.
     pub encoding: Encoding,
 }
 
-/// Create a file or replace its content.
+/// A request to create a file or replace its content.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Write {
     /// The file.
     pub path: WorkspacePath,
     /// Its new content.
     pub content: Vec<u8>,
-    /// The permission bits of a file that is created (`0o777` at most); default is what the
-    /// gateway's umask leaves. A file that is there keeps its own.
+    /// The permission bits of a file that is created (`0o777` at most); the default depends on the
+    /// gateway's umask. An existing file keeps its own.
     pub mode: Option<u32>,
 }
 
-/// Add to the end of a file, which is created when missing.
+/// A request to append to a file, which is created if missing.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Append {
     /// The file.
     pub path: WorkspacePath,
-    /// The bytes to add.
+    /// The bytes to append.
     pub content: Vec<u8>,
 }
 
-/// Replace the one occurrence of a text by another one.
+/// A request to replace the only occurrence of a text by another one.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Edit {
     /// The file.
     pub path: WorkspacePath,
     /// The text to replace.
     pub old: String,
-    /// The text to put there.
+    /// The replacement.
     pub new: String,
 }
 
-/// Disclose the entries of a directory.
+/// A request to disclose the entries of a directory.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct List {
     /// The directory.
     pub path: WorkspacePath,
 }
 
-/// Disclose the names in a directory without sizes, times and modes, which takes less
+/// A request to disclose the names in a directory without sizes, times and modes, which takes less
 /// than half the time of a [`List`].
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Names {
@@ -61,14 +60,14 @@ pub struct Names {
     pub path: WorkspacePath,
 }
 
-/// Disclose type, size and time of one entry.
+/// A request to disclose type, size and time of one entry.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Stat {
     /// The entry.
     pub path: WorkspacePath,
 }
 
-/// Disclose the entries beneath a directory whose paths match.
+/// A request to disclose the entries beneath a directory whose paths match.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Glob {
     /// The directory.
@@ -77,7 +76,7 @@ pub struct Glob {
     pub query: GlobQuery,
 }
 
-/// Disclose the lines that match in a file, or in the files beneath a directory.
+/// A request to disclose the lines that match in a file, or in the files beneath a directory.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Grep {
     /// The file or the directory.
@@ -86,90 +85,91 @@ pub struct Grep {
     pub query: GrepQuery,
 }
 
-/// Create a directory.
+/// A request to create a directory.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Mkdir {
     /// The directory.
     pub path: WorkspacePath,
-    /// Missing parents are created too, and an existing directory is no error.
+    /// True if missing parents are created, too, and an existing directory is not an error.
     pub recursive: bool,
-    /// Permission bits of the directory; without them those that the umask of the gateway leaves.
+    /// The permission bits of the directory; the default depends on the gateway's umask.
     pub mode: Option<u32>,
 }
 
-/// Remove a file, a link, an empty directory or a tree.
+/// A request to remove a file, a link, an empty directory or a tree.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Remove {
-    /// The entry; of a link the link itself.
+    /// The entry; for a link the link itself.
     pub path: WorkspacePath,
-    /// A directory goes with everything in it.
+    /// True if a directory is removed with everything in it.
     pub recursive: bool,
 }
 
-/// Give an entry another name.
+/// A request to rename an entry.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Rename {
     /// The old name.
     pub from: WorkspacePath,
     /// The new name.
     pub to: WorkspacePath,
-    /// A file or link that has the new name is replaced, and an empty directory by a directory.
+    /// True if an existing file or link at the new path is replaced, and an empty directory by a
+    /// directory.
     pub replace: bool,
 }
 
-/// Set permission bits or the time of the last change of content.
+/// A request to set permission bits or the time of the last change of content.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SetAttributes {
-    /// The file or the directory; of a link the link itself, which has no permission bits.
+    /// The file or the directory; for a link the link itself, which has no permission bits.
     pub path: WorkspacePath,
-    /// The permission bits: `0o777` at most. The owner must be left able to read, and to
-    /// search a directory.
+    /// The permission bits: `0o777` at most. The owner must keep the right to read, and to search a
+    /// directory.
     pub mode: Option<u32>,
-    /// The last change of content: seconds since 1970 and nanoseconds.
+    /// The time of the last change of content: seconds since 1970 and nanoseconds.
     pub modified: Option<(i64, u32)>,
 }
 
-/// Create a symbolic link.
+/// A request to create a symbolic link.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Symlink {
     /// The link.
     pub path: WorkspacePath,
-    /// Where it leads: relative to its directory, and not out of the workspace.
+    /// The target: relative to the link's directory, and within the workspace.
     pub target: String,
 }
 
-/// Disclose a backup: a content, or the names in a tree. Only the operator asks for it.
+/// A request to disclose a backup: a content, or the names in a tree. Only the operator sends it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Recall {
-    /// The path that the backup is of.
+    /// The path of the backup's original.
     pub path: WorkspacePath,
-    /// The id of the backup.
+    /// The ID of the backup.
     pub backup: String,
-    /// The form in which the content is taken.
+    /// The encoding of the content.
     pub encoding: Encoding,
 }
 
-/// Put a backup back. Only the operator asks for it.
+/// A request to write a backup back. Only the operator sends it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Restore {
-    /// The path at which it is put.
+    /// The path to restore.
     pub path: WorkspacePath,
-    /// The id of the backup.
+    /// The ID of the backup.
     pub backup: String,
-    /// Only find out whether that would be allowed and possible.
+    /// True if the request only tests whether it would be allowed and possible.
     pub dry_run: bool,
 }
 
-/// What can be borrowed as an [`Operation`].
+/// Requests that can be borrowed as an [`Operation`].
 pub trait AsOperation {
-    /// The request, for what is said about it.
+    /// Borrows the request, for decisions and records.
     fn as_operation(&self) -> Operation<'_>;
 }
 
 macro_rules! operations {
     ($($name:ident($request:ident): $kind:ident, $path:ident;)*) => {
-        /// One request with its payload, for what is said about it: questions to the
-        /// policy and to a person, and records.
+        /// One request with its payload, for questions to the policy and to the operator, and for
+        /// records.
         #[derive(Debug, Clone, Copy, PartialEq, Eq)]
         #[expect(missing_docs, reason = "the types say what they are")]
         pub enum Operation<'a> {
@@ -183,14 +183,14 @@ macro_rules! operations {
         })*
 
         impl<'a> Operation<'a> {
-            /// The operation's kind.
+            /// Returns the operation's kind.
             pub fn kind(self) -> OperationKind {
                 match self {
                     $(Self::$name(_) => OperationKind::$kind,)*
                 }
             }
 
-            /// The path that the operation is about; of a rename the old one.
+            /// Returns the path that the operation is about; for a rename the old one.
             pub fn path(self) -> &'a WorkspacePath {
                 match self {
                     $(Self::$name(request) => &request.$path,)*
@@ -222,7 +222,7 @@ operations! {
 }
 
 impl<'a> Operation<'a> {
-    /// The new name of a rename.
+    /// Returns the new path of a rename.
     pub fn new_path(self) -> Option<&'a WorkspacePath> {
         match self {
             Self::Rename(Rename { to, .. }) => Some(to),

@@ -1,19 +1,19 @@
-//! What a search looks for.
+//! Queries of searches.
 
 use super::WorkspacePath;
 
-/// The part of a search's results that one reply gives, in the order of their paths.
+/// The page of a search's results that one reply contains, in the order of their paths.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Page {
-    /// The result after which it begins; default is the beginning.
+    /// The result after which it begins; the default is the beginning.
     pub after: Option<Position>,
-    /// Most results.
+    /// Maximum number of results.
     pub results: u64,
-    /// Most bytes of all results together.
+    /// Maximum number of bytes of all results together.
     pub bytes: usize,
 }
 
-/// Where a result is.
+/// The position of a result.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Position {
     /// The entry, or the file of the line.
@@ -22,42 +22,42 @@ pub struct Position {
     pub line: u64,
 }
 
-/// What a search by name looks for.
+/// The query of a search by name.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct GlobQuery {
-    /// A pattern as policies have them, relative to the directory that is
-    /// searched.
+    /// A pattern in the language of policies, relative to the searched directory.
     pub pattern: String,
-    /// Most entries to disclose; default and upper bound are the gate's.
+    /// Maximum number of entries to disclose; the default and the upper bound are the gateway's.
     pub max_results: Option<u64>,
-    /// Whether what the workspace's `.gitignore` files ignore is found too, and `.git`.
+    /// True if `.git`, and entries that the workspace's `.gitignore` files ignore, are found, too.
     pub ignored: bool,
-    /// Which of the results are disclosed; default is as many as there is room for.
+    /// The page of results to disclose; the default is as many as fit.
     pub page: Option<Box<Page>>,
 }
 
-/// What a search in content looks for.
+/// The query of a search in content.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct GrepQuery {
-    /// A regular expression, matched against each line without its end (LF or CR LF);
-    /// a byte order mark is no part of the first.
+    /// A regular expression, matched against each line without its end (LF or CR LF); a byte order
+    /// mark is not part of the first line.
     pub pattern: String,
-    /// Whether case makes no difference.
+    /// True if case is ignored.
     pub ignore_case: bool,
-    /// Files to search: a pattern relative to the directory that is searched,
-    /// or, without a `/`, one for their names. Default all.
+    /// The files to search: a pattern relative to the searched directory, or, without a `/`, one
+    /// for their names. The default is all.
     pub include: Option<String>,
-    /// Most matching lines to disclose; default and upper bound are the gate's.
+    /// Maximum number of matching lines to disclose; the default and the upper bound are the
+    /// gateway's.
     pub max_results: Option<u64>,
-    /// Lines to disclose before each match; the gate bounds them.
+    /// Number of lines to disclose before each match; the gateway bounds it.
     pub before: u64,
-    /// Lines to disclose after each match; the gate bounds them.
+    /// Number of lines to disclose after each match; the gateway bounds it.
     pub after: u64,
-    /// Whether only the files are asked for: one match in each is enough, counts as one
-    /// line, and no line is disclosed.
+    /// True if only the files are wanted: one match in each suffices, counts as one line, and no
+    /// line is disclosed.
     pub files_only: bool,
-    /// Whether what the workspace's `.gitignore` files ignore is found too, and `.git`.
+    /// True if `.git`, and entries that the workspace's `.gitignore` files ignore, are found, too.
     pub ignored: bool,
-    /// Which of the results are disclosed; default is as many as there is room for.
+    /// The page of results to disclose; the default is as many as fit.
     pub page: Option<Box<Page>>,
 }

@@ -1,13 +1,13 @@
-//! Who asks, and through which door.
+//! Sessions: the agents of requests, and the transports.
 
 use std::{fmt, str::FromStr};
 
-/// The name under which a policy and the log know an agent: 1 to 64 ASCII
-/// letters, digits, `.`, `_`, `-` or `@`, not starting with a dot.
+/// The name of an agent in policies and the log: 1 to 64 ASCII letters, digits, `.`, `_`, `-` or
+/// `@`, not starting with a dot.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct AgentName(String);
 
-/// A text is not an [`AgentName`].
+/// The text is not an [`AgentName`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error(
     "an agent name is 1 to 64 letters, digits, `.`, `_`, `-` or `@`, and does not start with a dot"
@@ -15,12 +15,12 @@ pub struct AgentName(String);
 pub struct AgentNameError;
 
 impl AgentName {
-    /// The name.
+    /// Returns the name.
     pub fn as_str(&self) -> &str {
         &self.0
     }
 
-    /// Whether a name can have this text in it.
+    /// True if a name can contain this text.
     pub(crate) fn is_part(text: &str) -> bool {
         text.chars().all(|c| c.is_ascii_alphanumeric() || matches!(c, '.' | '_' | '-' | '@'))
     }
@@ -43,7 +43,7 @@ impl fmt::Display for AgentName {
     }
 }
 
-/// Through which door a request came.
+/// The transport of a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Door {
     /// `portcullis fs` and `portcullis backup`.
@@ -58,7 +58,7 @@ pub enum Door {
     Mount,
     /// The proxy by which programs in an agent's sandbox connect to hosts.
     Proxy,
-    /// The service itself, in records of no agent's.
+    /// The service itself, in records that belong to no agent.
     Serve,
 }
 
@@ -67,7 +67,7 @@ impl Door {
     pub const ALL: [Self; 7] =
         [Self::Cli, Self::Acp, Self::Mcp, Self::Files, Self::Mount, Self::Proxy, Self::Serve];
 
-    /// The word in the log.
+    /// Returns the name in the log.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Cli => "cli",
@@ -81,16 +81,16 @@ impl Door {
     }
 }
 
-/// One agent's visit.
+/// The session of one agent.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Session {
-    /// Random, unique among the sessions of a log; 32 hex digits.
+    /// The ID: random, unique among the sessions of a log; 32 hex digits.
     pub id: String,
     /// The agent's name.
     pub agent: AgentName,
-    /// The operating system user on whose behalf the gate runs.
+    /// The system user that the gateway serves.
     pub user: String,
-    /// The door.
+    /// The transport.
     pub door: Door,
 }
 

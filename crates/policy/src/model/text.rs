@@ -1,17 +1,16 @@
-//! Untrusted text stays text: escaping for logs, terminals and pages.
+//! Escaping of untrusted text for logs, terminals and pages.
 
 use std::fmt::{self, Write as _};
 
-/// Whether `content` is text: UTF-8 without a NUL byte.
+/// True if `content` is text: UTF-8 without a NUL byte.
 pub fn is_text(content: &[u8]) -> bool {
-    // Pieces without an early exit inside are looked at many bytes at a time.
+    // Pieces without an early exit are compared many bytes at a time.
     let has_nul = |piece: &[u8]| piece.iter().fold(false, |found, byte| found | (*byte == 0));
     !content.chunks(256).any(has_nul) && str::from_utf8(content).is_ok()
 }
 
-/// Displays untrusted text with control, bidirectional-override and zero-width
-/// characters written as `\u{…}`, so that it can neither forge a line nor
-/// steer a terminal.
+/// Displays untrusted text with control, bidirectional-override and zero-width characters written
+/// as `\u{…}`, so that it can neither forge a line nor control a terminal.
 #[derive(Debug, Clone, Copy)]
 pub struct Escaped<'a>(pub &'a str);
 
@@ -30,7 +29,7 @@ impl fmt::Display for Escaped<'_> {
     }
 }
 
-/// Whether `c` changes the direction of the text around it (Unicode UAX #9, explicit formatting
+/// True if `c` changes the direction of the text around it (Unicode UAX #9, explicit formatting
 /// characters).
 pub fn changes_direction(c: char) -> bool {
     matches!(
@@ -42,10 +41,9 @@ pub fn changes_direction(c: char) -> bool {
     )
 }
 
-/// Whether a person looking at a terminal could miss or be misled by `c`:
-/// control characters, bidirectional formatting (Unicode UAX #9), zero-width
-/// and other default-ignorable characters, the format controls of scripts, line and
-/// paragraph separators, the braille blank.
+/// True if `c` is invisible or misleading on a terminal: control characters, bidirectional
+/// formatting (Unicode UAX #9), zero-width and other default-ignorable characters, the format
+/// controls of scripts, line and paragraph separators, the braille blank.
 pub fn is_hidden_character(c: char) -> bool {
     c.is_control()
         || changes_direction(c)
@@ -73,7 +71,7 @@ pub fn is_hidden_character(c: char) -> bool {
         )
 }
 
-/// Whether any character of `text` [is hidden](is_hidden_character).
+/// True if any character of `text` [is hidden](is_hidden_character).
 pub fn has_hidden_characters(text: &str) -> bool {
     text.chars().any(is_hidden_character)
 }

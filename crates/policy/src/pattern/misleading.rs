@@ -1,15 +1,15 @@
-//! Patterns that another language reads otherwise.
+//! Patterns that other languages interpret differently.
 //!
-//! Whoever writes `!private` or `~/.ssh` means something by it. Here these would be
-//! ordinary names that nothing has, and a denial of them would protect nothing. So they
-//! are errors, and a character that is meant stands in a class of its own: `[!]private`.
+//! An author who writes `!private` or `~/.ssh` means something by it. Here these would be literal
+//! names that nothing has, and a denial of them would protect nothing. So they are errors, and a
+//! literal character is written in a class of its own: `[!]private`.
 
 use super::parse::{Lexeme, PatternError};
 use crate::spelling::is_separator_look_alike;
 
-/// What the braces of a pattern must not look like.
+/// Refuses braces of other languages.
 pub(super) fn braces(lexemes: &[Lexeme]) -> Result<(), PatternError> {
-    // For each open brace, whether it has a comma.
+    // An element for each open brace, which is true after a comma.
     let mut open: Vec<bool> = Vec::new();
     let mut before: Option<&Lexeme> = None;
     let mut rest = lexemes.iter();
@@ -41,7 +41,7 @@ pub(super) fn braces(lexemes: &[Lexeme]) -> Result<(), PatternError> {
     Ok(())
 }
 
-/// Whether braces with this in them are a count of a regular expression: `{1,3}`.
+/// True if braces with this content are a count of a regular expression: `{1,3}`.
 fn is_count(lexemes: &[Lexeme]) -> bool {
     let inside = lexemes.iter().take_while(|lexeme| !matches!(lexeme, Lexeme::Close));
     inside.into_iter().all(|lexeme| match lexeme {
@@ -50,7 +50,7 @@ fn is_count(lexemes: &[Lexeme]) -> bool {
     })
 }
 
-/// Whether an alternative is a range of a shell: `1..3`, `a..z`, `1..9..2`.
+/// True if an alternative is a range of a shell: `1..3`, `a..z`, `1..9..2`.
 fn is_range(lexemes: &[Lexeme]) -> bool {
     let ends = |lexeme: &Lexeme| matches!(lexeme, Lexeme::Comma | Lexeme::Close);
     let inside: Option<String> =
@@ -65,10 +65,10 @@ fn is_range(lexemes: &[Lexeme]) -> bool {
     inside.contains("..") && inside.split("..").all(is_end)
 }
 
-/// Prefixes by which other languages say what a pattern is.
+/// Prefixes by which other languages name the kind of a pattern.
 const KINDS: [&str; 6] = ["ant:", "glob:", "path:", "re:", "regex:", "regexp:"];
 
-/// What one reading of a pattern must not look like.
+/// Refuses forms of other languages in one reading of a pattern.
 pub(super) fn reading(lexemes: &[Lexeme]) -> Result<(), PatternError> {
     match (lexemes.first(), lexemes.last()) {
         (Some(Lexeme::Char(first @ ('"' | '\'' | '`'))), Some(Lexeme::Char(last)))
@@ -101,7 +101,7 @@ pub(super) fn reading(lexemes: &[Lexeme]) -> Result<(), PatternError> {
         let more = index + 1 < components.len();
         one(component, index == 0, more)?;
     }
-    // But for `,v`, the suffix of RCS.
+    // The suffix of RCS, `,v`, is an exception.
     let rcs = matches!(lexemes, [.., Lexeme::Char(','), Lexeme::Char('v')]);
     let lexemes = if rcs { lexemes.get(..lexemes.len() - 2) } else { Some(lexemes) };
     lexemes.unwrap_or_default().iter().try_for_each(|lexeme| match lexeme {
@@ -135,14 +135,15 @@ fn pair(pair: &[Lexeme]) -> Result<(), PatternError> {
     }
 }
 
-/// One component, whether it is the first, and whether another one comes after it.
+/// Checks one component; `first` and `more` are true if it is the first one, and if another one
+/// follows.
 fn one(component: &[Lexeme], first: bool, more: bool) -> Result<(), PatternError> {
     let blank =
         |lexeme: Option<&Lexeme>| matches!(lexeme, Some(Lexeme::Char(c)) if c.is_whitespace());
     if blank(component.first()) || blank(component.last()) {
         return Err(PatternError::Blank);
     }
-    // `*.js src/*.ts`: an extension, and then something else.
+    // `*.js src/*.ts`: an extension, and then further text.
     let mut behind = component.iter().skip_while(|lexeme| !matches!(lexeme, Lexeme::Star));
     if matches!((behind.next(), behind.next()), (Some(_), Some(Lexeme::Char('.'))))
         && behind.any(|lexeme| blank(Some(lexeme)))
@@ -179,7 +180,7 @@ fn one(component: &[Lexeme], first: bool, more: bool) -> Result<(), PatternError
     percent(&text)
 }
 
-/// Whether `.*` stands for any text in it, as in `.*secret.*`, `(.*)` and `.*[.]pem`.
+/// True if `.*` stands for any text in it, as in `.*secret.*`, `(.*)` and `.*[.]pem`.
 fn is_expression(component: &[Lexeme]) -> bool {
     use Lexeme::{Char, Literal, Star};
     match component {
@@ -193,7 +194,7 @@ fn in_variable(c: char) -> bool {
     c.is_ascii_uppercase() || c.is_ascii_digit() || c == '_'
 }
 
-/// `%2e` and `%USERPROFILE%`.
+/// Refuses `%2e` and `%USERPROFILE%`.
 fn percent(text: &str) -> Result<(), PatternError> {
     let mut parts = text.split('%').skip(1).peekable();
     while let Some(part) = parts.next() {
@@ -212,7 +213,7 @@ fn is_typographic_quote(c: char) -> bool {
     matches!(c, '\u{2018}'..='\u{201f}' | '\u{ab}' | '\u{bb}' | '\u{2039}' | '\u{203a}')
 }
 
-/// Characters that look like those of patterns.
+/// True for characters that look like those of patterns.
 fn is_look_alike(c: char) -> bool {
     // Star, question mark, full stop and backslash in other widths and forms.
     is_separator_look_alike(c)
@@ -220,7 +221,7 @@ fn is_look_alike(c: char) -> bool {
 }
 
 impl PatternError {
-    /// What is wrong and what to write instead, in one line.
+    /// Returns the problem and the correction in one line.
     pub(crate) fn explained(self) -> String {
         match self.help() {
             "" => self.to_string(),
@@ -228,7 +229,7 @@ impl PatternError {
         }
     }
 
-    /// What to write instead.
+    /// Returns the correction.
     pub(crate) fn help(self) -> &'static str {
         match self {
             Self::Negation => {

@@ -6,19 +6,17 @@ use unicode_normalization::UnicodeNormalization as _;
 
 use crate::spelling::{fold, single};
 
-/// How a pattern compares with a name.
+/// Comparisons of a pattern with a name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Comparison {
-    /// Character by character, for what allows. `X/**` is what lies beneath
-    /// the directory X.
+    /// Character by character, for allowances. `X/**` matches everything beneath the directory X.
     Exact,
-    /// Against the folded spelling, for what denies. `X/**` is the directory X
-    /// too.
+    /// With the folded form, for denials. `X/**` matches the directory X, too.
     Folded,
 }
 
-/// What one component must look like. The frequent forms have a variant of
-/// their own because they decide with one comparison.
+/// The form of one component. Frequent forms have variants of their own because one comparison
+/// decides them.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Name {
     /// `*`
@@ -31,14 +29,14 @@ pub enum Name {
     Suffix(Box<str>),
     /// `*TEXT*`
     Infix(Box<str>),
-    /// Anything else.
+    /// Any other form.
     Tokens(Box<[Token]>),
 }
 
 /// A piece of a [`Name::Tokens`].
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Token {
-    /// These characters.
+    /// Literal characters.
     Text(Box<str>),
     /// `?`
     One,
@@ -51,16 +49,16 @@ pub enum Token {
 /// A set of characters.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Class {
-    /// Whether it holds all but the ranges.
+    /// True if it contains all characters except the ranges.
     pub negated: bool,
     /// First and last character of each range.
     pub ranges: Vec<(char, char)>,
-    /// Whether case is ignored.
+    /// True if case is ignored.
     pub folded: bool,
 }
 
-/// Which bytes a text has, by their lowest six bits: a quick no for nearly all
-/// texts that another one is not in.
+/// The set of a text's bytes, by their lowest six bits, which quickly excludes nearly all texts
+/// that do not contain another one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) struct Letters(u64);
 
@@ -72,12 +70,12 @@ impl Letters {
         Self(text.bytes().fold(0, |set, byte| set | 1 << (byte & 63)))
     }
 
-    /// Whether all of the others are among these.
+    /// True if all of the others are among these.
     pub(crate) fn hold(self, others: Self) -> bool {
         self.0 & others.0 == others.0
     }
 
-    /// Those that both have.
+    /// Returns those that both have.
     pub(crate) fn common(self, other: Self) -> Self {
         Self(self.0 & other.0)
     }
@@ -88,7 +86,7 @@ impl Letters {
 }
 
 impl Class {
-    /// Whether `c` is one of them.
+    /// True if `c` is one of them.
     pub fn holds(&self, c: char) -> bool {
         let holds = |c: char| {
             self.ranges.iter().any(|(first, last)| (*first..=*last).contains(&c)) != self.negated
@@ -97,14 +95,15 @@ impl Class {
             let cases = [single(c.to_uppercase()), single(c.to_lowercase())];
             cases.into_iter().flatten().any(holds)
         };
-        // A negated class, too: a denial covers every name that the same pattern allows.
+        // This applies to a negated class, too: a denial covers every name that the same pattern
+        // allows.
         holds(c) || (self.folded && other_case())
     }
 }
 
 impl Name {
-    /// Builds the most specific form of `tokens`, of which no two neighbours
-    /// are both text or both `*`.
+    /// Makes the most specific form of `tokens`, of which no two neighbours are both text or both
+    /// `*`.
     pub(super) fn of(tokens: Vec<Token>, comparison: Comparison) -> Self {
         let spell = |text: &str| match comparison {
             Comparison::Exact => Box::from(text),
@@ -128,7 +127,7 @@ impl Name {
         }
     }
 
-    /// Whether the name `text` is of this form.
+    /// True if the name `text` has this form.
     pub fn matches(&self, text: &str) -> bool {
         match self {
             Self::Any => true,
@@ -140,14 +139,14 @@ impl Name {
         }
     }
 
-    /// Whether a folded form is that of the name `text`, which is not folded: its
-    /// texts are compared folded, and what stands for one character takes one of it.
+    /// True if a folded form matches the name `text`, which is not folded: its texts are compared
+    /// folded, and a token for one character takes one of `text`.
     pub fn matches_unfolded(&self, text: &str) -> bool {
         let after = |rest: Chars<'_>, wanted: &str| {
             strip_folded(&rest, wanted).map(|rest| rest.as_str().len())
         };
         match self {
-            // A mark behind a text makes another character of its last one when folded.
+            // A mark after a text changes its last character when folded.
             Self::Prefix(prefix) => after(text.chars(), prefix).is_some(),
             Self::Suffix(suffix) => ends(text).any(|end| after(end, suffix) == Some(0)),
             Self::Infix(infix) => ends(text).any(|end| after(end, infix).is_some()),
@@ -157,7 +156,7 @@ impl Name {
         }
     }
 
-    /// The letters that every matching name has.
+    /// Returns the letters that every matching name has.
     pub(crate) fn letters(&self) -> Letters {
         match self {
             Self::Any => Letters::NONE,
@@ -171,7 +170,7 @@ impl Name {
         }
     }
 
-    /// The texts that every matching name has.
+    /// Returns the texts that every matching name has.
     pub(super) fn texts(&self) -> impl Iterator<Item = &str> {
         let (text, tokens): (Option<&str>, &[Token]) = match self {
             Self::Any => (None, &[]),
@@ -186,7 +185,7 @@ impl Name {
         }))
     }
 
-    /// The one name that matches, when there is but one.
+    /// Returns the one name that matches, if there is only one.
     pub fn literal(&self) -> Option<&str> {
         match self {
             Self::Literal(text) => Some(text),
@@ -194,7 +193,7 @@ impl Name {
         }
     }
 
-    /// The text that every matching name starts with, empty when there is none.
+    /// Returns the text that every matching name starts with, empty if there is none.
     pub fn literal_start(&self) -> &str {
         match self {
             Self::Prefix(text) | Self::Literal(text) => text,
@@ -206,7 +205,7 @@ impl Name {
         }
     }
 
-    /// The text that every matching name ends with, empty when there is none.
+    /// Returns the text that every matching name ends with, empty if there is none.
     pub fn literal_end(&self) -> &str {
         match self {
             Self::Suffix(text) | Self::Literal(text) => text,
@@ -219,7 +218,7 @@ impl Name {
     }
 }
 
-/// A text from each of its characters on.
+/// Returns the suffixes of a text, from each of its characters on.
 fn ends(text: &str) -> impl Iterator<Item = Chars<'_>> {
     std::iter::successors(Some(text.chars()), |end| {
         let mut next = end.clone();
@@ -227,16 +226,16 @@ fn ends(text: &str) -> impl Iterator<Item = Chars<'_>> {
     })
 }
 
-/// What comes after `start`, if the characters begin so.
+/// Returns the characters after `start`, if the text begins with it.
 fn strip<'t>(text: &Chars<'t>, start: &str) -> Option<Chars<'t>> {
     text.as_str().strip_prefix(start).map(str::chars)
 }
 
-/// The same where `start` is folded and the characters are not. One that is only in
-/// part in `start` is not divided.
+/// Returns the characters after `start`, which is folded while the characters are not. A character
+/// that is only partly in `start` is not divided.
 fn strip_folded<'t>(text: &Chars<'t>, start: &str) -> Option<Chars<'t>> {
     let mut rest = text.clone();
-    // A mark can be a character of its own in one of them and not in the other.
+    // A mark may be a character of its own in one of them and not in the other.
     let mut wanted = start.nfd().peekable();
     while wanted.peek().is_some() {
         let c = rest.next()?;

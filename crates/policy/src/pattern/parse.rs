@@ -1,4 +1,4 @@
-//! From the text of a pattern to its alternatives.
+//! Parsing of a pattern into its alternatives.
 
 use unicode_normalization::char::is_combining_mark;
 
@@ -11,14 +11,14 @@ use crate::{
     spelling::{fold, single},
 };
 
-/// Longest pattern in bytes.
+/// Maximum length of a pattern in bytes.
 const MAX_BYTES: usize = 1024;
-/// Most alternatives that the braces of one pattern may expand to.
+/// Maximum number of alternatives to which the braces of one pattern expand.
 const MAX_ALTERNATIVES: usize = 256;
-/// Deepest nesting of braces.
+/// Maximum nesting of braces.
 const MAX_BRACES: usize = 8;
 
-/// Why a text is no pattern.
+/// Reasons why a text is not a pattern.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum PatternError {
     #[error("the pattern is empty")]
@@ -112,7 +112,7 @@ pub(crate) enum PatternError {
 #[derive(Debug, Clone)]
 pub(super) enum Lexeme {
     Char(char),
-    /// One that was escaped, or stood in a class of its own.
+    /// A character that was escaped, or in a class of its own.
     Literal(char),
     Star,
     DoubleStar,
@@ -125,7 +125,7 @@ pub(super) enum Lexeme {
 }
 
 impl Lexeme {
-    /// The character that was written by itself.
+    /// Returns the character, if it is not escaped.
     pub(super) fn bare(&self) -> Option<char> {
         match self {
             Self::Char(c) => Some(*c),
@@ -137,7 +137,7 @@ impl Lexeme {
 /// Parses a path pattern into its alternatives, at least one.
 ///
 /// # Errors
-/// Says what is wrong; the caller knows where.
+/// The problem; the caller knows the place.
 pub(crate) fn parse(text: &str, comparison: Comparison) -> Result<Vec<Pattern>, PatternError> {
     if text.is_empty() {
         return Err(PatternError::Empty);
@@ -159,7 +159,7 @@ pub(crate) fn parse(text: &str, comparison: Comparison) -> Result<Vec<Pattern>, 
 /// Parses a pattern for names of agents.
 ///
 /// # Errors
-/// Says what is wrong; the caller knows where.
+/// The problem; the caller knows the place.
 pub(crate) fn parse_name(text: &str, comparison: Comparison) -> Result<Vec<Name>, PatternError> {
     let names: Vec<Name> = parse(text, comparison)?
         .into_iter()
@@ -175,10 +175,10 @@ pub(crate) fn parse_name(text: &str, comparison: Comparison) -> Result<Vec<Name>
 }
 
 impl Pattern {
-    /// The alternatives that `text` is written for.
+    /// Parses the alternatives of `text`.
     ///
     /// # Errors
-    /// Says what is wrong with it.
+    /// The message says what is wrong with the pattern.
     pub fn alternatives(text: &str, comparison: Comparison) -> Result<Vec<Self>, String> {
         parse(text, comparison).map_err(PatternError::explained)
     }
@@ -258,7 +258,7 @@ fn class(
         if [first, last].contains(&'\\') {
             return Err(PatternError::BackslashInClass);
         }
-        // It would be a character of its own, and the letter before it another one.
+        // The mark would be a character of its own, and the letter before it a different one.
         if is_combining_mark(first) || is_combining_mark(last) {
             return Err(PatternError::CombiningInClass);
         }
@@ -266,7 +266,7 @@ fn class(
             return Err(PatternError::BadClass);
         }
         ranges.push((first, last));
-        // Names are folded: `µ` (U+B5) is `μ` (U+3BC) in them.
+        // Names are folded: `µ` (U+B5) becomes `μ` (U+3BC).
         if comparison == Comparison::Folded
             && first == last
             && let Some(c) = single(fold(first.encode_utf8(&mut [0; 4])).chars())
@@ -278,8 +278,7 @@ fn class(
     Ok(Lexeme::Class(Class { negated, ranges, folded: comparison == Comparison::Folded }))
 }
 
-/// All readings of the braces. Nesting is bounded by the lexer, so is the
-/// recursion here.
+/// Expands the braces. The lexer bounds their nesting, and so this recursion.
 fn expand(lexemes: &[Lexeme]) -> Result<Vec<Vec<Lexeme>>, PatternError> {
     let mut readings: Vec<Vec<Lexeme>> = vec![Vec::new()];
     let mut rest = lexemes.iter();
@@ -350,7 +349,7 @@ fn alternative(lexemes: &[Lexeme], comparison: Comparison) -> Result<Pattern, Pa
             _ => segments.push(Segment::Name(Name::of(tokens(component)?, comparison))),
         }
     }
-    // What allows everything in a directory does not allow the directory.
+    // An allowance for everything in a directory does not include the directory.
     if comparison == Comparison::Exact
         && segments.len() > 1
         && segments.last() == Some(&Segment::AnyDepth)

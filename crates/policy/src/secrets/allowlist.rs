@@ -1,25 +1,25 @@
-//! The allowlists of gitleaks files: what a rule found and is not a secret.
+//! The allowlists of gitleaks files: findings of a rule that are not secrets.
 //!
-//! An agent that knows them can hide a secret behind them, so they count only
-//! where the policy says so.
+//! An agent that knows them can hide a secret behind them, so they count only where the policy says
+//! so.
 
 use super::expression::Expression;
 
 /// One allowlist.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Allowlist {
-    /// Everything that is named must be met, not any of it.
+    /// True if all conditions must be met, instead of any.
     pub(super) all: bool,
-    /// It names commits: none is ever met here.
+    /// True if it names commits, which no content meets.
     pub(super) commits: bool,
     pub(super) paths: Vec<Expression>,
     pub(super) regexes: Vec<Expression>,
     pub(super) target: Target,
-    /// In lower case.
+    /// Stop words in lower case.
     pub(super) stopwords: Vec<String>,
 }
 
-/// What [`Allowlist::regexes`] are about.
+/// The text that [`Allowlist::regexes`] match.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) enum Target {
     #[default]
@@ -28,7 +28,7 @@ pub(super) enum Target {
     Line,
 }
 
-/// Something found, as an allowlist sees it.
+/// A possible finding, with the texts that an allowlist examines.
 pub(super) struct Candidate<'a> {
     pub(super) path: &'a str,
     pub(super) secret: &'a [u8],
@@ -37,7 +37,7 @@ pub(super) struct Candidate<'a> {
 }
 
 impl Allowlist {
-    /// All that decides about what was found, to compare it.
+    /// Returns everything that affects the result, for comparisons.
     pub(super) fn meaning(&self) -> String {
         // Every field is named, so that none is forgotten when one is added.
         let Self { all, commits, paths, regexes, target, stopwords } = self;
@@ -48,7 +48,7 @@ impl Allowlist {
         format!("{:?}", (all, commits, paths, regexes, target, stopwords))
     }
 
-    /// Whether what was found is none.
+    /// True if the finding is not a secret.
     pub(super) fn allows(&self, found: &Candidate<'_>) -> bool {
         let target = match self.target {
             Target::Secret => found.secret,

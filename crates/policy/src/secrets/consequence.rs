@@ -1,18 +1,18 @@
-//! What becomes of reads and writes of a content in which something is found.
+//! Consequences of findings for reads and writes of a content.
 
-/// What a reader gets of a file with a secret; the strictest first.
+/// The consequence for a read of a file with a secret; the strictest first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum OnRead {
-    /// It is refused.
+    /// Denies the read.
     Deny,
-    /// Placeholders stand for the secrets.
+    /// Replaces secrets with placeholders.
     Redact,
-    /// It is given, and recorded.
+    /// Allows and records the read.
     Warn,
 }
 
 impl OnRead {
-    /// The word of a policy.
+    /// Returns the name in a policy.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Deny => "deny",
@@ -22,17 +22,17 @@ impl OnRead {
     }
 }
 
-/// What becomes of a write with a secret; the strictest first.
+/// The consequence for a write with a secret; the strictest first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum OnWrite {
-    /// It is refused.
+    /// Denies the write.
     Deny,
-    /// It is done, and recorded.
+    /// Allows and records the write.
     Warn,
 }
 
 impl OnWrite {
-    /// The word of a policy.
+    /// Returns the name in a policy.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Deny => "deny",

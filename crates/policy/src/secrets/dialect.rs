@@ -1,12 +1,10 @@
-//! From Go's regular expressions, in which gitleaks files are written, to
-//! those of Rust.
+//! Translation of Go's regular expressions, which gitleaks files contain, into those of Rust.
 //!
-//! Both are of the family of RE2 and mean the same, but Go takes for literal
-//! what Rust refuses or reads differently: a `{` that begins no repetition, a
-//! `[` inside a class, and the doubled `&`, `-` and `~` that are set operations
-//! to Rust.
+//! Both belong to the family of RE2 and have the same meaning, but Go takes literally what Rust
+//! refuses or interprets differently: a `{` that begins no repetition, a `[` inside a class, and
+//! the doubled `&`, `-` and `~` that are set operations in Rust.
 
-/// The same expression as Rust writes it.
+/// Translates an expression.
 pub(super) fn from_go(pattern: &str) -> String {
     let mut out = String::with_capacity(pattern.len() + 16);
     let mut rest = pattern;
@@ -31,7 +29,7 @@ pub(super) fn from_go(pattern: &str) -> String {
     out
 }
 
-/// Copies a backslash and what it escapes.
+/// Copies a backslash and the escaped character.
 fn escape<'p>(text: &'p str, out: &mut String) -> &'p str {
     let length = text.chars().take(2).map(char::len_utf8).sum();
     let (escaped, mut rest) = text.split_at_checked(length).unwrap_or((text, ""));
@@ -48,14 +46,14 @@ fn escape<'p>(text: &'p str, out: &mut String) -> &'p str {
     rest
 }
 
-/// Copies a class after its `[`, and its `]`.
+/// Copies a class after its `[`, including its `]`.
 fn class<'p>(text: &'p str, out: &mut String) -> &'p str {
     let mut rest = text;
     if let Some(after) = rest.strip_prefix('^') {
         out.push('^');
         rest = after;
     }
-    // A `]` in the first place is a literal one.
+    // A `]` in the first position is literal.
     if let Some(after) = rest.strip_prefix(']') {
         out.push_str("\\]");
         rest = after;
@@ -92,7 +90,7 @@ fn class<'p>(text: &'p str, out: &mut String) -> &'p str {
     rest
 }
 
-/// The name in `[:name:]`, and what follows.
+/// Returns the name in `[:name:]`, and the rest.
 fn named_class(after_bracket: &str) -> Option<(&str, &str)> {
     let (name, after) = after_bracket.strip_prefix(':')?.split_once(":]")?;
     let plain = name.strip_prefix('^').unwrap_or(name);
@@ -100,7 +98,7 @@ fn named_class(after_bracket: &str) -> Option<(&str, &str)> {
     good.then_some((name, after))
 }
 
-/// Whether what follows a `{` makes it a repetition: `3}`, `3,}` or `3,5}`.
+/// True if the text after a `{` makes it a repetition: `3}`, `3,}` or `3,5}`.
 fn is_repetition(text: &str) -> bool {
     let Some((inside, _)) = text.split_once('}') else { return false };
     let (least, most) = inside.split_once(',').unwrap_or((inside, ""));

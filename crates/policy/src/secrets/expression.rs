@@ -1,4 +1,4 @@
-//! A compiled expression, and where a match can lie when a keyword was seen.
+//! Compiled expressions, and the range of a match around a keyword.
 
 use std::{cell::RefCell, collections::BTreeSet, fmt, ops::Range, sync::OnceLock};
 
@@ -14,44 +14,44 @@ use super::{
     search::{Overdue, Search, Slow, weight},
 };
 
-/// Largest compiled expression in bytes: `(a{1000}){1000}` is refused.
+/// Maximum size of a compiled expression in bytes: `(a{1000}){1000}` is refused.
 const MAX_COMPILED: usize = 10 << 20;
-/// Most matches in a row that are refused and begin within each other. It bounds the time:
+/// Maximum number of consecutive refused matches that begin within each other. It bounds the time:
 /// each may be as long as the text.
 const MAX_REFUSED: usize = 64;
-/// Most spellings that are told apart while looking for keywords.
+/// Maximum number of texts that are distinguished in the search for keywords.
 const MAX_SPELLINGS: usize = 512;
 
 /// An expression over bytes.
 #[derive(Debug, Clone)]
 pub(super) struct Expression {
     hir: Hir,
-    /// Made when it is first needed, where it is known to be good: compiling
-    /// takes much longer than parsing, and most rules are never needed.
+    /// Compiled at its first use if it is known to be valid: compiling takes much longer than
+    /// parsing, and most rules are never used.
     regex: OnceLock<Option<Regex>>,
     slow: OnceLock<Option<Slow>>,
-    /// About how many states it has.
+    /// Its estimated number of states.
     weight: usize,
-    /// How far from the end of a keyword a match with it can reach, in bytes;
-    /// `None` when a match needs no keyword or has no longest one.
+    /// The maximum distance in bytes from the end of a keyword to the end of a match with it;
+    /// `None` if a match needs no keyword or has no maximum length.
     pub(super) reach: Option<usize>,
 }
 
 /// One match.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Match {
-    /// All that matched.
+    /// The range of the complete match.
     pub(super) whole: Span,
-    /// The group that was asked for, else the first that took part, else all.
+    /// The range of the requested group, else of the first group that took part, else of the match.
     pub(super) secret: Span,
 }
 
 impl Expression {
-    /// Parses `pattern`, to be compiled when it is needed. With `multi_line`, `^` and `$`
-    /// match at line ends (LF and CRLF). `keywords` are in lower case.
+    /// Parses `pattern`, and compiles it at its first use. With `multi_line`, `^` and `$` match at
+    /// line ends (LF and CRLF). `keywords` are in lower case.
     ///
     /// # Errors
-    /// Says in a few words what is wrong.
+    /// A short description of the problem.
     pub(super) fn parse(
         pattern: &str,
         multi_line: bool,
@@ -66,10 +66,10 @@ impl Expression {
         Ok(Self { hir, regex: OnceLock::new(), slow: OnceLock::new(), weight, reach })
     }
 
-    /// The same, where the pattern comes from elsewhere than this program.
+    /// Parses and compiles a pattern that is not built into the program.
     ///
     /// # Errors
-    /// As [`parse`](Self::parse), and when it would be too large.
+    /// As [`parse`](Self::parse), and if it would be too large.
     pub(super) fn compile(
         pattern: &str,
         multi_line: bool,
@@ -80,35 +80,35 @@ impl Expression {
         Ok(expression)
     }
 
-    /// About how many states it has.
+    /// Returns its estimated number of states.
     pub(super) fn weight(&self) -> usize {
         self.weight
     }
 
-    /// Whether it matches the empty text alone.
+    /// True if it matches only the empty text.
     pub(super) fn is_empty(&self) -> bool {
         self.hir.properties().maximum_len() == Some(0)
     }
 
-    /// Whether the secret of a match, which is `group` of it as in
-    /// [`matches`](Self::matches), ends as early as it may.
+    /// True if the secret of a match, which is its `group` as in [`matches`](Self::matches), ends
+    /// as early as possible.
     pub(super) fn ends_lazily(&self, group: Option<usize>) -> bool {
         ends_lazily(&self.hir, group)
     }
 
-    /// Whether a match can have several groups beside each other.
+    /// True if a match can have several groups in a row.
     pub(super) fn has_groups_in_a_row(&self) -> bool {
         has_groups_in_a_row(&self.hir)
     }
 
-    /// How many groups there are, the whole match counted as one.
+    /// Returns the number of groups, including the complete match.
     pub(super) fn groups(&self) -> usize {
         self.hir.properties().explicit_captures_len() + 1
     }
 
-    /// The most bits per byte that a secret can have, which is `group` of a match as in
-    /// [`matches`](Self::matches): it depends on how many bytes, and how many different
-    /// ones, the expression permits there.
+    /// Returns the maximum entropy in bits per byte of a secret, which is the `group` of a match as
+    /// in [`matches`](Self::matches). It depends on the number of bytes, and of different bytes,
+    /// that the expression permits there.
     pub(super) fn max_entropy(&self, group: Option<usize>) -> f64 {
         let properties = self.hir.properties();
         let mut groups = Vec::new();
@@ -119,29 +119,29 @@ impl Expression {
             && groups.iter().any(|group| group.sub.properties().minimum_len() > Some(0));
         let mut parts: Vec<&Hir> = groups.iter().map(|group| &*group.sub).collect();
         if !always {
-            // Then the whole match is the secret.
+            // In this case the complete match is the secret.
             parts.push(&self.hir);
         }
         parts.into_iter().map(max_entropy).fold(0.0, f64::max)
     }
 
-    /// Whether `text` matches anywhere.
+    /// True if `text` contains a match.
     pub(super) fn is_match(&self, text: &[u8]) -> bool {
         self.regex().is_none_or(|regex| regex.is_match(text))
     }
 
-    /// `None` when it cannot be compiled, and then everything matches: the
-    /// program's own rules are compiled by its tests.
+    /// Returns `None` if it cannot be compiled, and then everything matches. The built-in rules are
+    /// compiled by the program's tests.
     fn regex(&self) -> Option<&Regex> {
         self.regex.get_or_init(|| build(&self.hir).ok()).as_ref()
     }
 
-    /// The matches in `range` of `text` that `is_secret` accepts; after an error there are
-    /// no more. `overdue` is asked before each but the first, and while one is looked for
-    /// that takes long to find.
+    /// Returns the matches in `range` of `text` that `is_secret` accepts; after an error there are
+    /// no more. `overdue` is called before each match but the first, and during searches that take
+    /// long.
     ///
-    /// Secrets do not overlap, but what is around them may: one delimiter can end a match
-    /// and begin the next. Also a match that is refused can hold the beginning of another.
+    /// Secrets do not overlap, but their surroundings may: one delimiter can end a match and begin
+    /// the next. A refused match can also contain the beginning of another one.
     pub(super) fn matches<'r>(
         &'r self,
         text: &'r [u8],
@@ -175,7 +175,7 @@ impl Expression {
                 };
                 let Match { whole, secret } = found;
                 let within = whole.start < refused.end;
-                // The end of what is refused is no secret of its own.
+                // The end of a refused match is not a secret of its own.
                 let part = within && refused.start <= secret.start && secret.end <= refused.end;
                 if !part && is_secret(&found) {
                     in_a_row = 0;
@@ -193,14 +193,14 @@ impl Expression {
     }
 }
 
-/// One match after the other.
+/// An iteration over matches.
 struct Walk<'r> {
     search: Search<'r>,
     text: &'r [u8],
-    /// Where the next is looked for.
+    /// The range in which the next match is searched.
     range: Range<usize>,
     group: Option<usize>,
-    /// `None` when the whole match is the secret.
+    /// The groups; `None` if the complete match is the secret.
     captures: Option<Captures>,
     begun: bool,
 }
@@ -235,8 +235,7 @@ impl Walk<'_> {
     }
 }
 
-/// An expression that matches the same, the same for all that are spelled differently
-/// and parsed alike.
+/// Formats an equivalent expression, which is equal for all expressions that are parsed alike.
 impl fmt::Display for Expression {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.hir.fmt(f)
@@ -257,7 +256,7 @@ fn collect_groups<'h>(hir: &'h Hir, groups: &mut Vec<&'h Capture>) {
     }
 }
 
-/// The most bits per byte of any text that matches `hir`.
+/// Returns the maximum entropy in bits per byte of a text that matches `hir`.
 fn max_entropy(hir: &Hir) -> f64 {
     let mut bytes = BTreeSet::new();
     collect_bytes(hir, &mut bytes);
@@ -305,19 +304,19 @@ fn why(error: &regex_syntax::Error) -> String {
     }
 }
 
-/// Whether every match of `pattern` has one of `keywords`, in any ASCII case.
-/// `false` where that cannot be told, and for what is no expression.
+/// True if every match of `pattern` contains one of `keywords`, in any ASCII case. False if that
+/// cannot be determined, or if the expression is invalid.
 pub fn every_match_has_keyword(pattern: &str, keywords: &[&str]) -> bool {
     let keywords: Vec<_> = keywords.iter().map(|keyword| keyword.to_ascii_lowercase()).collect();
     let syntax = syntax::Config::new().unicode(false).utf8(false);
     syntax::parse_with(pattern, &syntax).is_ok_and(|hir| PartLiterals::of(&hir, &keywords).found)
 }
 
-/// What a part of an expression can match, as far as keywords are concerned.
+/// The texts of a part of an expression that are relevant for keywords.
 struct PartLiterals {
-    /// Everything it can match, in lower case; `None` when that is too much.
+    /// All texts that it matches, in lower case; `None` if there are too many.
     all: Option<Vec<Vec<u8>>>,
-    /// Whether every match holds a keyword.
+    /// True if every match contains a keyword.
     found: bool,
 }
 
@@ -339,7 +338,7 @@ impl PartLiterals {
                     .collect();
                 bytes.sort_unstable();
                 bytes.dedup();
-                // Larger classes say nothing that a keyword could be made of.
+                // Larger classes contribute nothing to a keyword.
                 if bytes.len() > 4 {
                     return Self { all: None, found: false };
                 }
@@ -373,7 +372,7 @@ impl PartLiterals {
     fn in_a_row(parts: &[Hir], keywords: &[String]) -> Self {
         let mut found = false;
         let mut all = Some(());
-        // What the parts since the last unclear one can match together.
+        // The texts that the parts since the last unclear one match together.
         let mut run = vec![Vec::new()];
         for part in parts {
             let part = Self::of(part, keywords);
@@ -420,8 +419,8 @@ mod tests {
             reach(r"(?:sk|rk)_(?:test|live)_\w{3}", &["sk_test", "sk_live", "rk_"]),
             Some(11)
         );
-        // One of the ways to match has no keyword, no keyword is part of it, or
-        // there is no longest match.
+        // A way to match has no keyword, no keyword is part of it, or matches have no maximum
+        // length.
         assert_eq!(reach(r"(?:sk|rk)_(?:test|live)_", &["sk_test", "rk_"]), None);
         assert_eq!(reach(r"[a-z]{8}", &["abc"]), None);
         assert_eq!(reach(r"(?:abc)?x", &["abc"]), None);
@@ -448,7 +447,7 @@ mod tests {
             ("key_([0-9a-f]{32})", Some(0), 19_f64.log2()),
             ("[a-z]{8}", None, 3.0),
             (".*", None, 255_f64.log2()),
-            // Where the group takes no part, the whole match is the secret.
+            // If the group takes no part, the complete match is the secret.
             ("abcdefgh(?:(ij))?", None, 10_f64.log2()),
             ("(?i)k(a)|(b)", Some(1), 2_f64.log2()),
         ] {

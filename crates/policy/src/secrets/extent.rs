@@ -1,12 +1,12 @@
-//! Whether an expression says what of a match is the secret, and to its end.
+//! Checks that an expression determines the secret in a match, and its end.
 //!
-//! Where it does not, a rule finds its samples and shows the secret all the same.
+//! Otherwise a rule finds its samples and still discloses secrets.
 
 use regex_automata::util::syntax;
 use regex_syntax::hir::{Class, Hir, HirKind, Look};
 
-/// Whether a match can have two groups beside each other, of which the first would be
-/// the secret: in `(KEY|TOKEN)=(\w+)` the label.
+/// True if a match can have two groups in a row, of which the first would be the secret: in
+/// `(KEY|TOKEN)=(\w+)` the label.
 pub(super) fn has_groups_in_a_row(hir: &Hir) -> bool {
     groups_in_a_row(hir) > 1
 }
@@ -15,15 +15,15 @@ fn groups_in_a_row(hir: &Hir) -> usize {
     match hir.kind() {
         HirKind::Empty | HirKind::Look(_) | HirKind::Literal(_) | HirKind::Class(_) => 0,
         HirKind::Repetition(repetition) => groups_in_a_row(&repetition.sub),
-        // What is in it belongs to it.
+        // Nested groups belong to the outer one.
         HirKind::Capture(_) => 1,
         HirKind::Concat(parts) => parts.iter().map(groups_in_a_row).sum(),
         HirKind::Alternation(parts) => parts.iter().map(groups_in_a_row).max().unwrap_or(0),
     }
 }
 
-/// Whether nothing that a match needs comes behind a lazy repetition of the secret, so
-/// that it ends as early as it may: `key=(\w+?)` finds one character.
+/// True if nothing mandatory follows a lazy repetition of the secret, so that the secret ends as
+/// early as possible: `key=(\w+?)` finds one character.
 pub(super) fn ends_lazily(hir: &Hir, group: Option<usize>) -> bool {
     let whole = group == Some(0) || hir.properties().explicit_captures_len() == 0;
     end(hir, group, whole) == End::Lazy
@@ -32,7 +32,7 @@ pub(super) fn ends_lazily(hir: &Hir, group: Option<usize>) -> bool {
 #[derive(PartialEq, Eq)]
 enum End {
     Lazy,
-    /// It may match nothing, so what comes before it may be the end.
+    /// The part may match nothing, so the part before it may be the end.
     Open,
     Fixed,
 }
@@ -65,14 +65,14 @@ fn end(hir: &Hir, group: Option<usize>, secret: bool) -> End {
     }
 }
 
-/// Whether every match of `pattern` begins at a `\b` or the like, and so none behind a letter,
-/// a digit or `_`. `false` for what is no expression.
+/// True if every match of `pattern` begins at a `\b` or an equivalent, and so never after a letter,
+/// a digit or `_`. False if the expression is invalid.
 pub fn begins_at_word_boundary(pattern: &str) -> bool {
     parse(pattern).is_some_and(|hir| is_bounded(&hir, Side::Begin))
 }
 
-/// Whether every match of `pattern` ends at a `\b` or the like, and so none before a letter, a
-/// digit or `_` that it does not take itself. `false` for what is no expression.
+/// True if every match of `pattern` ends at a `\b` or an equivalent, and so never before a letter,
+/// a digit or `_` outside of it. False if the expression is invalid.
 pub fn ends_at_word_boundary(pattern: &str) -> bool {
     parse(pattern).is_some_and(|hir| is_bounded(&hir, Side::End))
 }
@@ -82,7 +82,7 @@ fn parse(pattern: &str) -> Option<Hir> {
     syntax::parse_with(pattern, &syntax).ok()
 }
 
-/// Of a match.
+/// The sides of a match.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Side {
     Begin,
@@ -116,8 +116,8 @@ fn is_bounded(hir: &Hir, side: Side) -> bool {
     }
 }
 
-/// Whether it takes all letters, digits and `_` that there are, so that a boundary beside it is no
-/// condition.
+/// True if it takes all consecutive letters, digits and `_`, so that a boundary beside it is always
+/// met.
 fn takes_words(hir: &Hir) -> bool {
     match hir.kind() {
         HirKind::Capture(capture) => takes_words(&capture.sub),

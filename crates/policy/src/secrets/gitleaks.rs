@@ -1,8 +1,7 @@
 //! Rule files in the format of gitleaks (version 8).
 //!
-//! Their allowlists and inline comments are ways around the rules, so they are
-//! read only where the policy asks for that. What would load other files, or
-//! make a rule hold only together with others, is refused rather than ignored.
+//! Their allowlists and inline comments weaken the rules, so they are read only if the policy says
+//! so. Features that load other files, or that combine rules, are refused rather than ignored.
 
 use std::{collections::HashSet, ops::Range, sync::Arc};
 
@@ -60,7 +59,7 @@ const FILE: &[Field] = &[
     required("rules", Shape::Tables(RULE)),
 ];
 
-/// The rules in a file. What is wrong goes to `report`, with its place.
+/// Parses the rules in a file, and reports problems with their places to `report`.
 pub(crate) fn parse(
     source: &Source,
     honor_allowlists: bool,
@@ -140,20 +139,20 @@ impl File<'_, '_> {
         }
         let rule = RuleText {
             id: id.to_owned(),
-            // What is written there may be long and is not ours to show.
+            // The description may be long and is not to be shown.
             description: None,
             regex: text("regex").map(|regex| from_go(&regex)),
             path: text("path").map(|path| from_go(&path)),
             keywords: texts(table, "keywords"),
             entropy: table.get("entropy").and_then(|value| check::number(value.get_ref())),
-            // Here 0 means that no group is asked for.
+            // In this format 0 stands for no group.
             group: table
                 .get("secretGroup")
                 .and_then(|value| check::integer(value.get_ref()))
                 .filter(|group| *group > 0),
             warn_only: false,
             own: false,
-            // As gitleaks reads them.
+            // gitleaks does not use this mode.
             multi_line: false,
         };
         let line = self.source.line(id_value.span().start);
@@ -183,7 +182,7 @@ impl File<'_, '_> {
         (self.report)(span(table, key), problem);
     }
 
-    /// An allowlist where they count.
+    /// Parses an allowlist, if they count.
     fn allowlist(&mut self, table: &DeTable<'_>) -> Option<Allowlist> {
         if !self.honor_allowlists {
             return None;

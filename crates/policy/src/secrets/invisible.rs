@@ -1,7 +1,7 @@
-//! Characters that a person does not see in a text, and that a model reads: `[files.invisible]`.
+//! Invisible text: characters that a model reads and a person does not see: `[files.invisible]`.
 //!
-//! Scripts and emoji need some of them, each in its place: a joiner between letters that join, a
-//! selector behind what has variants. There they are not found.
+//! Scripts and emoji need some of them in certain positions: a joiner between letters that join, a
+//! selector after a character that has variants. In these positions they are not findings.
 
 use std::ops::Range;
 
@@ -16,34 +16,34 @@ use crate::{
     spelling::Spellings,
 };
 
-/// The id of the rule in decisions and records.
+/// The ID of the rule in decisions and records.
 pub(super) const ID: &str = "files.invisible";
 
-/// The flags that are spelled with tags, each behind a black flag and before the end of tags.
+/// The flags that consist of tags, after a black flag and up to the end tag.
 const FLAGS: [&str; 3] = [
     "\u{e0067}\u{e0062}\u{e0065}\u{e006e}\u{e0067}\u{e007f}",
     "\u{e0067}\u{e0062}\u{e0073}\u{e0063}\u{e0074}\u{e007f}",
     "\u{e0067}\u{e0062}\u{e0077}\u{e006c}\u{e0073}\u{e007f}",
 ];
-/// How many characters are looked at between two looks at the clock.
+/// Number of characters between two checks of the time.
 const BETWEEN_LOOKS: usize = 1 << 16;
 
-/// What one file of a policy says of them.
+/// The rule of one file of a policy.
 #[derive(Debug)]
 pub(crate) struct Invisible {
-    /// What a reader gets.
+    /// The consequence for a read.
     pub(crate) on_read: OnRead,
-    /// The files that it is about, compared as denials compare.
+    /// The files that it is about, compared as denials are.
     pub(crate) patterns: Vec<Pattern>,
 }
 
 impl Invisible {
-    /// What becomes of a write with them.
+    /// Returns the consequence for a write.
     pub(super) fn on_write(&self) -> OnWrite {
         if self.on_read == OnRead::Warn { OnWrite::Warn } else { OnWrite::Deny }
     }
 
-    /// Whether it is about the file of this path.
+    /// True if it is about the file of this path.
     pub(super) fn applies(&self, path: &str) -> bool {
         let Ok(path) = WorkspacePath::parse(path) else { return false };
         let spellings = Spellings::of(&path);
@@ -56,15 +56,15 @@ impl Invisible {
     }
 }
 
-/// Whether a text has any byte that is neither printed ASCII nor a blank; `false` is certain.
+/// True if a text has a byte that is neither printable ASCII nor white space; `false` is certain.
 pub(super) fn may_have(text: &[u8]) -> bool {
     let is_other = |byte: u8| !(0x20..0x7f).contains(&byte) & !matches!(byte, 9 | 10 | 12 | 13);
-    // Pieces without an early exit inside are looked at many bytes at a time.
+    // Pieces without an early exit are compared many bytes at a time.
     let has_other = |piece: &[u8]| piece.iter().fold(false, |found, byte| found | is_other(*byte));
     text.chunks(256).any(has_other)
 }
 
-/// The runs of them in a text; what is not UTF-8 has none.
+/// Returns the runs of invisible characters in a text; bytes that are not UTF-8 belong to none.
 pub(super) fn runs(text: &[u8], overdue: &dyn Fn() -> bool) -> Result<Vec<Range<usize>>, Overdue> {
     let mut runs: Vec<Range<usize>> = Vec::new();
     let mut begin = 0;
@@ -74,7 +74,7 @@ pub(super) fn runs(text: &[u8], overdue: &dyn Fn() -> bool) -> Result<Vec<Range<
         while let Some(c) = chars.next() {
             let end = begin + chunk.valid().len() - chars.as_str().len();
             let start = end - c.len_utf8();
-            // A byte order mark is no part of the text.
+            // A byte order mark is not part of the text.
             let is_mark = c == '\u{feff}' && start == 0;
             if !is_hidden(c) || is_mark {
                 let rest = chars.as_str();
@@ -106,7 +106,7 @@ fn is_hidden(c: char) -> bool {
     !matches!(c, '\t' | '\n' | '\u{c}' | '\r') && is_hidden_character(c)
 }
 
-/// Whether the hidden `c` is of use between these; `before` is none of those that are found.
+/// True if the hidden `c` has a purpose between these; `before` is not itself a finding.
 fn is_in_place(before: Option<char>, c: char, after: Option<char>) -> bool {
     let is_before = |is: fn(char) -> bool| before.is_some_and(is);
     let is_after = |is: fn(char) -> bool| after.is_some_and(is);
@@ -127,7 +127,7 @@ fn is_in_place(before: Option<char>, c: char, after: Option<char>) -> bool {
     }
 }
 
-/// What can be shown as text and as an emoji; keycaps among it.
+/// True for characters that have a text form and an emoji form, including keycaps.
 fn is_symbol(c: char) -> bool {
     matches!(c, '#' | '*' | '0'..='9' | '©' | '®' | '\u{203c}' | '\u{2049}' | '\u{2122}'..='\u{2139}')
         || matches!(c, '\u{3030}' | '\u{303d}' | '\u{3297}' | '\u{3299}')
@@ -138,7 +138,7 @@ fn is_pictograph(c: char) -> bool {
     matches!(c, '\u{2190}'..='\u{27ff}' | '\u{2900}'..='\u{2bff}' | '\u{1f000}'..='\u{1faff}')
 }
 
-/// Signs of mathematics, of east Asia and of scripts for which Unicode names variants.
+/// True for signs of mathematics, of east Asia and of scripts for which Unicode defines variants.
 fn has_variants(c: char) -> bool {
     matches!(c, '0' | '\u{2200}'..='\u{22ff}' | '\u{2a00}'..='\u{2aff}' | '\u{3000}'..='\u{303f}')
         || matches!(c, '\u{1000}'..='\u{109f}' | '\u{a840}'..='\u{a877}' | '\u{a9e0}'..='\u{a9ff}')
@@ -151,12 +151,13 @@ fn is_ideograph(c: char) -> bool {
         || matches!(c, '\u{20000}'..='\u{3fffd}')
 }
 
-/// Scripts without spaces between words.
+/// True for scripts without spaces between words.
 fn is_unspaced(c: char) -> bool {
     matches!(c, '\u{e00}'..='\u{eff}' | '\u{1000}'..='\u{109f}' | '\u{1780}'..='\u{17ff}')
 }
 
-/// Scripts whose letters change where they meet: Arabic and its kin, those of India, Mongolian.
+/// True for scripts whose letters change where they join: Arabic and related ones, those of India,
+/// Mongolian.
 fn joins(c: char) -> bool {
     matches!(c, '\u{600}'..='\u{61b}' | '\u{61d}'..='\u{dff}' | '\u{f00}'..='\u{109f}')
         || matches!(c, '\u{1780}'..='\u{17ff}' | '\u{1800}'..='\u{18af}' | '\u{a840}'..='\u{abff}')
@@ -178,7 +179,7 @@ mod tests {
         for text in [
             "plain\ttext\r\nand\u{c}more",
             "\u{feff}a mark at the beginning",
-            // Hebrew, Arabic, Persian with a joiner's absence, Hindi, Sinhala.
+            // Hebrew, Arabic, Persian with a non-joiner, Hindi, Sinhala.
             "שלום עולם",
             "مرحبا بالعالم",
             "می\u{200c}خواهم",
@@ -201,7 +202,7 @@ mod tests {
     fn what_nobody_sees_is_found_as_runs() {
         for (text, expected) in [
             ("a\u{e0049}\u{e0067}b", vec!["\u{e0049}\u{e0067}"]),
-            // Tags that spell no flag, and one flag with more behind it.
+            // Tags that form no flag, and one flag with further tags after it.
             ("🏴\u{e0049}\u{e007f}", vec!["\u{e0049}\u{e007f}"]),
             (
                 "🏴\u{e0067}\u{e0062}\u{e0065}\u{e006e}\u{e0067}\u{e007f}\u{e0049}",
@@ -210,7 +211,7 @@ mod tests {
             ("x\u{202e}y\u{2066}z\u{2069}", vec!["\u{202e}", "\u{2066}", "\u{2069}"]),
             ("a\u{200b}\u{200c}\u{200d}\u{2060}b", vec!["\u{200b}\u{200c}\u{200d}\u{2060}"]),
             ("co\u{ad}op\u{feff}", vec!["\u{ad}", "\u{feff}"]),
-            // Bytes that are hidden in selectors behind an emoji, and behind a letter.
+            // Bytes that are hidden in selectors after an emoji, and after a letter.
             ("😀\u{fe0f}\u{e0101}\u{e0102}", vec!["\u{e0101}\u{e0102}"]),
             ("😀\u{fe0f}\u{fe0f}\u{fe01}", vec!["\u{fe0f}\u{fe01}"]),
             ("a\u{fe0f}", vec!["\u{fe0f}"]),

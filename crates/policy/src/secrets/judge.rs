@@ -1,4 +1,4 @@
-//! What becomes of a content because of what the rules find in it.
+//! Decisions on a content by the findings in it.
 
 use std::{borrow::Cow, collections::HashSet, fmt};
 
@@ -17,54 +17,53 @@ use crate::{
     model::{WorkspacePath, is_text},
 };
 
-/// What a content is judged with.
+/// The inputs of a decision besides the content.
 #[derive(Clone, Copy)]
 pub struct Subject<'a> {
     /// The file's canonical path.
     pub path: &'a WorkspacePath,
     /// The key of placeholders and hashes.
     pub key: &'a SecretKey,
-    /// Whether looking has taken too long.
+    /// A function that returns true if the scan has taken too long.
     pub overdue: &'a dyn Fn() -> bool,
 }
 
-/// A verdict, and what was found on the way to it.
+/// A verdict with the findings that led to it.
 #[derive(Debug)]
 #[must_use]
 pub struct Judged<T> {
-    /// What a record may say of what was found.
+    /// The findings in the form for records.
     pub findings: Vec<SecretFinding>,
-    /// What passes, or the denial.
+    /// The result, or the denial.
     pub verdict: Result<T, Decision>,
 }
 
-/// One secret, as a record names it.
+/// One secret, in the form for records.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SecretFinding {
-    /// The id of the rule.
+    /// The ID of the rule.
     pub rule: String,
-    /// The line where it begins, from 1.
+    /// The line in which it begins, from 1.
     pub line: u64,
-    /// 128 bits of a keyed hash over it, as hex digits: the same for the same
-    /// secret under the same state directory.
+    /// 128 bits of a keyed hash of it, as hex digits: equal for equal secrets under one state
+    /// directory.
     pub hash: String,
-    /// What was done about it: `denied`, `redacted`, `kept` (put back as it
-    /// was) or `warned`.
+    /// The action: `denied`, `redacted`, `kept` (written back unchanged) or `warned`.
     pub action: &'static str,
 }
 
-/// What a reader gets.
+/// The content for a reader.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Disclosed {
-    /// The content, with placeholders where the policy says so.
+    /// The content, with placeholders where the policy requires them.
     pub bytes: Vec<u8>,
-    /// Whether it holds any.
+    /// True if it contains any.
     pub redacted: bool,
-    /// The content as it is, where that is another one.
+    /// The original content, if it differs.
     pub whole: Option<Whole>,
 }
 
-/// A content with its secrets, for its hash and for nobody's eyes.
+/// A content with its secrets, for its hash only.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Whole(pub Vec<u8>);
 
@@ -74,26 +73,25 @@ impl fmt::Debug for Whole {
     }
 }
 
-/// A secret in one of the readings of a content; the first is the bytes
-/// themselves.
+/// A secret in one of the readings of a content; the first reading is the bytes themselves.
 struct LocatedSecret {
     reading: usize,
     hit: Hit,
     finding: SecretFinding,
-    /// Its rule more than warns, if the settings do.
+    /// True if the rule does more than warn, provided that the settings do.
     blocks: bool,
     on_read: OnRead,
     on_write: OnWrite,
 }
 
-/// The places that are replaced in the content itself.
+/// Returns the hits that are replaced in the content itself.
 fn blocking(found: &[LocatedSecret]) -> Vec<Hit> {
     let replaced = found.iter().filter(|found| found.blocks && found.reading == 0);
     replaced.map(|found| found.hit.clone()).collect()
 }
 
 impl Secrets {
-    /// What a reader gets of `content`.
+    /// Decides on the content that a reader gets of `content`.
     pub fn disclose(&self, subject: &Subject<'_>, content: Vec<u8>) -> Judged<Disclosed> {
         let found = match self.look(subject, &content) {
             Ok(found) => found,
@@ -103,8 +101,8 @@ impl Secrets {
         let verdict = match (first(OnRead::Deny), first(OnRead::Redact)) {
             (Some(first), _) => Err(self.denial(&first.hit, "the content holds {}")),
             (None, None) => Ok(Disclosed { bytes: content, redacted: false, whole: None }),
-            // In other bytes a placeholder could not be told from content when
-            // it comes back, and what lies around it may hold the secret again.
+            // In other bytes a placeholder could not be distinguished from content when it is
+            // written back, and the bytes around it may contain the secret again.
             (None, Some(first)) if !is_text(&content) => {
                 let reason = "the content holds {}, and only text can be redacted";
                 Err(self.denial(&first.hit, reason))
@@ -120,9 +118,10 @@ impl Secrets {
         Judged { findings, verdict }
     }
 
-    /// The words of a command line, or a text as the only one, with placeholders instead of secrets,
-    /// for a record, whatever readers of files get; `None` if the rules did not look at all of it.
-    /// They look at each word and at the line: one may be about an option and the value after it.
+    /// Replaces the secrets in the words of a command line, or in a single text, with placeholders
+    /// for a record, irrespective of the settings for reads. `None` if the rules did not examine
+    /// all of it. They examine each word and the line, since a rule may be about an option and the
+    /// value after it.
     pub fn redact_words(&self, subject: &Subject<'_>, words: &[&str]) -> Option<Vec<String>> {
         let line = self.text_hits(subject, &words.join(" "))?;
         let mut end = 0;
@@ -142,13 +141,13 @@ impl Secrets {
         redacted.collect()
     }
 
-    /// The secrets in a text; `None` if the rules did not look at all of it.
+    /// Returns the secrets in a text; `None` if the rules did not examine all of it.
     fn text_hits(&self, subject: &Subject<'_>, text: &str) -> Option<Vec<Hit>> {
         let found = self.look(subject, text.as_bytes()).ok()?;
         found.iter().all(|found| found.reading == 0).then(|| blocking(&found))
     }
 
-    /// Whether readers get placeholders instead of anything.
+    /// True if readers get placeholders for anything.
     pub fn redacts(&self) -> bool {
         self.any_on_read(OnRead::Redact)
     }
@@ -161,15 +160,15 @@ impl Secrets {
         self.scanner.rules().iter().any(|rule| self.consequences(rule).0 == word)
     }
 
-    /// Whether a text to be stored may hold placeholders, so that the content
-    /// that it replaces is needed to judge it.
+    /// True if a text to be stored may contain placeholders, so that the content that it replaces
+    /// is needed.
     pub fn needs_original(&self, text: &[u8]) -> bool {
         self.redacts() && has_marker(text)
     }
 
-    /// What is stored when `text` is to replace `original`: secrets are put
-    /// back where placeholders stand. Where there are none, because readers are
-    /// refused, `original` is what `text` was made from without being read.
+    /// Decides on the content that is stored if `text` is to replace `original`: secrets are
+    /// restored in place of placeholders. If there are none, because reads are denied, `text` was
+    /// made from `original` without a read.
     pub fn store<'t>(
         &self,
         subject: &Subject<'_>,
@@ -190,9 +189,9 @@ impl Secrets {
             Ok(all) => all,
             Err(denial) => return Judged { findings: Vec::new(), verdict: Err(denial) },
         };
-        // A secret that the gate itself puts back is nothing new.
+        // A secret that the gateway itself restores is not new.
         let kept = |found: &LocatedSecret| {
-            // They are in order and apart from each other.
+            // The ranges are in order and do not overlap.
             let after = secrets.partition_point(|(range, _)| range.start <= found.hit.range.start);
             let around = after.checked_sub(1).and_then(|at| secrets.get(at));
             found.reading == 0 && around.is_some_and(|(range, _)| found.hit.range.end <= range.end)
@@ -229,7 +228,7 @@ impl Secrets {
         Judged { findings, verdict: denial.map_or(Ok(bytes), Err) }
     }
 
-    /// The secrets for which a reader of `original` is refused.
+    /// Returns the secrets because of which reads of `original` are denied.
     fn withheld(
         &self,
         subject: &Subject<'_>,
@@ -243,24 +242,23 @@ impl Secrets {
         Ok(found)
     }
 
-    /// Whether renaming a file can change what becomes of the secrets in it:
-    /// rules can be about paths.
+    /// True if renaming a file can change the consequences of the secrets in it: rules can be about
+    /// paths.
     pub fn depends_on_path(&self) -> bool {
         self.scanner.rules().iter().any(|rule| {
             rule.depends_on_path() && self.consequences(rule) != (OnRead::Warn, OnWrite::Warn)
         })
     }
 
-    /// Whether renaming a file certainly changes nothing of that, whatever is in it.
+    /// True if renaming a file certainly changes none of them, whatever its content.
     pub fn is_same_for(&self, from: &WorkspacePath, to: &WorkspacePath) -> bool {
         let is_same = |rule: &SecretRule| rule.is_same_for(from.as_str(), to.as_str());
         self.scanner.rules().iter().all(|rule| is_same(rule))
     }
 
-    /// Asks whether a file of this content may have the name `to` instead of
-    /// its own. There it must not show more than here; and it must hold nothing
-    /// that could not be written there, or an agent could compare a guess,
-    /// brought to the place of a secret, with the placeholder that it saw.
+    /// Decides whether a file of this content may be renamed to `to`. The new path must not show
+    /// more than the old one. The content must also be writable there: otherwise an agent could
+    /// move a guess to the path of a secret and compare its placeholder with the one that it saw.
     ///
     /// # Errors
     /// The denial.
@@ -283,7 +281,7 @@ impl Secrets {
         Ok(())
     }
 
-    /// Looks at all readings of a content.
+    /// Scans all readings of a content.
     fn look(&self, subject: &Subject<'_>, content: &[u8]) -> Result<Vec<LocatedSecret>, Decision> {
         let mut all = Vec::new();
         for (reading, text) in readings(content).enumerate() {
@@ -304,8 +302,8 @@ impl Secrets {
         Ok(all)
     }
 
-    /// What the rules find in one reading: with a byte order mark in front of it and
-    /// without, since both are what a reader may take for the beginning of the first line.
+    /// Scans one reading, with and without its byte order mark, since a reader may take either for
+    /// the beginning of the first line.
     fn hits(&self, subject: &Subject<'_>, text: &[u8]) -> Result<Vec<Hit>, Overdue> {
         let scan = |text| self.scanner.scan(subject.path.as_str(), text, subject.overdue);
         let mut hits = scan(text)?;
@@ -314,7 +312,7 @@ impl Secrets {
         let more = scan(unmarked)?.into_iter().filter_map(|Hit { rule, range }| {
             let at = |start: usize| Hit { rule, range: start..range.end + BYTE_ORDER_MARK.len() };
             let hit = at(range.start + BYTE_ORDER_MARK.len());
-            // A hit from the very beginning holds it already.
+            // A hit from the very beginning includes it.
             (!known.contains(&hit) && !known.contains(&at(0))).then_some(hit)
         });
         hits.extend(more);
@@ -345,7 +343,7 @@ impl Secrets {
     ) -> Result<Restored, Decision> {
         let mut found = self.look(subject, original)?;
         if !is_text(original) {
-            // Nobody was shown a placeholder of it.
+            // Readers never got a placeholder of it.
             found.clear();
         }
         let view = self.redacted(subject, original, &found);
@@ -354,7 +352,7 @@ impl Secrets {
         })
     }
 
-    /// The denial because of a hit, which stands for `{}` in the reason.
+    /// Makes the denial because of a hit, whose description replaces `{}` in the reason.
     fn denial(&self, hit: &Hit, reason: &str) -> Decision {
         let rule = self.scanner.rules().get(hit.rule);
         let reason = reason.replace("{}", rule.map_or("a secret", |rule| rule.noun()));
@@ -393,14 +391,14 @@ impl Secrets {
     }
 }
 
-/// The first of `some` with these consequences that no finding of `others` with them covers. Both
-/// are in order of reading and place, and may be many.
+/// Returns the first finding of `some` with these consequences that no such finding of `others`
+/// covers. Both are in order of reading and range, and may be many.
 fn uncovered<'f>(
     some: &'f [LocatedSecret],
     others: &[LocatedSecret],
     is: fn(&LocatedSecret) -> bool,
 ) -> Option<&'f LocatedSecret> {
-    // Each with the farthest end of those that begin no later.
+    // Each element has the maximum end of the findings that begin no later.
     let mut reach: Vec<(usize, usize, usize)> = Vec::new();
     for other in others.iter().filter(|other| is(other)) {
         let end = match reach.last() {

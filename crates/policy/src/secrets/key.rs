@@ -1,6 +1,6 @@
-//! The key that placeholders and the hashes of findings are made with.
+//! The key of placeholders and of the hashes of findings.
 //!
-//! This module is handed the key; it neither makes nor stores one.
+//! The caller provides the key; this module neither makes nor stores one.
 
 use std::fmt;
 
@@ -13,19 +13,19 @@ use sha2::Sha256;
 pub struct SecretKey(Hmac<Sha256>);
 
 impl SecretKey {
-    /// Bytes of a key.
+    /// Length of a key in bytes.
     pub const LENGTH: usize = 32;
 
-    /// The key of these random bytes.
+    /// Makes the key of these random bytes.
     pub fn new(bytes: &[u8; Self::LENGTH]) -> Self {
-        // HMAC (RFC 2104) fills a key up with zeros to the block of the hash.
+        // HMAC (RFC 2104) pads a key with zeros to the block size of the hash.
         let mut block = [0_u8; 64];
         block.iter_mut().zip(bytes).for_each(|(to, from)| *to = *from);
         Self(Hmac::new(&block.into()))
     }
 
-    /// 128 bits of the HMAC-SHA256 over `parts`, each with its length, as hex
-    /// digits. `purpose` keeps hashes for different ends apart.
+    /// Computes 128 bits of the HMAC-SHA256 over `parts`, each with its length, as hex digits.
+    /// `purpose` separates hashes for different uses.
     pub(super) fn tag(&self, purpose: &str, parts: &[&[u8]]) -> String {
         let mut mac = self.0.clone();
         for part in [purpose.as_bytes()].iter().chain(parts) {

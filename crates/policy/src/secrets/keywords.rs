@@ -1,12 +1,11 @@
-//! Where keywords stand in a content, in any ASCII case, overlapping ones too.
+//! A search for keywords in a content, in any ASCII case, including overlapping ones.
 //!
-//! Nearly all content has nearly none, so what counts is how fast that is
-//! seen. Of each keyword the three bytes that are rarest in source code are
-//! looked for: two of them stand together at every second place of the content,
-//! so every second pair of bytes is looked up, without a branch for each; where a
-//! pair is one of theirs, all three are looked up; and only where those stand,
-//! keywords are compared. Sets too large or too much alike for that are left to
-//! an automaton.
+//! Nearly all content contains almost no keyword, so the time to exclude them dominates. For each
+//! keyword the search uses its three bytes that are rarest in source code. Two of them are adjacent
+//! at every second offset, so every second pair of bytes is looked up, without a branch for each.
+//! Where a pair is one of theirs, all three bytes are looked up, and only where those match,
+//! keywords are compared. Sets that are too large or too similar for that are searched with an
+//! automaton.
 
 use std::{collections::HashMap, ops::Range};
 
@@ -16,13 +15,13 @@ use aho_corasick::{AhoCorasick, AhoCorasickKind, MatchKind};
 const BITS: u32 = 16;
 /// Words of the bit map.
 const WORDS: usize = 1 << (BITS - 6);
-/// How many pairs of bytes there are.
+/// Number of pairs of bytes.
 const PAIRS: usize = 1 << 16;
-/// Bytes of content that are looked at together.
+/// Number of bytes that are examined together.
 const BLOCK: usize = 64;
-/// Most keywords that are compared where their three bytes stand.
+/// Maximum number of keywords that are compared for the same three bytes.
 const MOST_ALIKE: usize = 16;
-/// Most keywords that the bit map is for.
+/// Maximum number of keywords for the bit map.
 const MOST: usize = 2048;
 
 /// The keywords of all rules.
@@ -35,20 +34,20 @@ pub(super) enum Keywords {
 /// Three bytes of each keyword.
 #[derive(Debug)]
 pub(super) struct Bitmap {
-    /// For each pair of bytes, in any case, whether it is two of such three.
+    /// For each pair of bytes, in any case, a flag for being two of such three.
     pairs: Box<[u8; PAIRS]>,
     /// A bit for each hash of three bytes.
     bits: Box<[u64; WORDS]>,
-    /// By hash: which keywords, and where in them the three bytes are.
+    /// By hash: the keywords, and the offset of the three bytes in each.
     buckets: HashMap<u32, Vec<(usize, usize)>>,
     words: Vec<Box<[u8]>>,
 }
 
 impl Keywords {
-    /// `words` are in lower case and not empty.
+    /// Prepares a search for `words`, which are in lower case and not empty.
     ///
     /// # Errors
-    /// When there are too many for any automaton.
+    /// If there are too many for any automaton.
     pub(super) fn new(words: &[&str]) -> Result<Self, String> {
         if let Some(bitmap) = Bitmap::new(words) {
             return Ok(Self::Bitmap(Box::new(bitmap)));
@@ -62,7 +61,7 @@ impl Keywords {
         Ok(Self::Automaton(automaton))
     }
 
-    /// Tells `found` of each place where a keyword stands, nearly in order.
+    /// Calls `found` for each occurrence of a keyword, nearly in order.
     pub(super) fn find(&self, text: &[u8], mut found: impl FnMut(usize, Range<usize>)) {
         match self {
             Self::Bitmap(bitmap) => bitmap.find(text, found),
@@ -74,7 +73,7 @@ impl Keywords {
 }
 
 impl Bitmap {
-    /// `None` when these are no keywords for it.
+    /// Makes a bit map; `None` if the keywords are not suitable.
     fn new(words: &[&str]) -> Option<Self> {
         if words.len() > MOST || words.iter().any(|word| word.len() < 2) {
             return None;
@@ -91,7 +90,7 @@ impl Bitmap {
             match places.min_by_key(|(_, three)| three.iter().map(|b| commonness(*b)).sum::<u32>())
             {
                 Some((offset, three)) => bitmap.add(three, number, offset)?,
-                // Two bytes, and whatever follows.
+                // The keyword has two bytes, so the third may be any.
                 None => {
                     for next in (0..=u8::MAX).filter(|byte| !byte.is_ascii_uppercase()) {
                         bitmap.add(&[word, &[next]].concat(), number, 0)?;
@@ -137,19 +136,19 @@ impl Bitmap {
         }
     }
 
-    /// Which pairs of a block are two of three bytes of a keyword, a bit for each.
+    /// Returns a bit for each pair of a block that is two of three bytes of a keyword.
     fn pairs_in(&self, block: &[u8; BLOCK]) -> u32 {
         let (pairs, _) = block.as_chunks::<2>();
         pairs.iter().rev().fold(0, |found, pair| {
             let pair = usize::from(u16::from_le_bytes(*pair));
-            // There is one for every pair.
+            // The table has an element for every pair.
             found << 1 | u32::from(self.pairs.get(pair).copied().unwrap_or(1))
         })
     }
 
-    /// Tells of the keywords whose three bytes stand at `at`.
+    /// Compares the keywords whose three bytes are at `at`.
     fn compare(&self, text: &[u8], at: usize, found: &mut impl FnMut(usize, Range<usize>)) {
-        // The last two bytes are the first of three as well.
+        // The last two bytes may be the first of three, too.
         let byte = |at| text.get(at).copied().unwrap_or_default();
         let three = match text.get(at..).and_then(<[u8]>::first_chunk::<3>) {
             Some(three) => *three,
@@ -172,11 +171,11 @@ impl Bitmap {
 }
 
 fn hash([a, b, c]: [u8; 3]) -> u32 {
-    // The multiplier of Knuth's multiplicative hashing: 2^32 by the golden ratio.
+    // The multiplier of Knuth's multiplicative hashing: 2^32 divided by the golden ratio.
     u32::from_le_bytes([a, b, c, 0]).wrapping_mul(0x9e37_79b1) >> (32 - BITS)
 }
 
-/// How often a byte stands in source code, roughly.
+/// Returns the approximate frequency of a byte in source code.
 fn commonness(byte: u8) -> u32 {
     match byte {
         b' ' | b'e' | b't' | b'r' | b's' | b'n' | b'i' | b'o' | b'a' => 9,
@@ -213,8 +212,8 @@ mod tests {
     }
 
     proptest! {
-        /// Both ways find every keyword, also at the ends, one in another, and
-        /// in bytes that are no text.
+        /// Both methods find every keyword, including at the ends, within another one, and in bytes
+        /// that are not text.
         #[test]
         fn the_bit_map_finds_what_the_automaton_finds(
             text in prop::collection::vec(

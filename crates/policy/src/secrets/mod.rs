@@ -1,9 +1,9 @@
-//! Secrets in content, and text that a person does not see: finding them, hiding them from
-//! readers, and putting them back when what was read is written.
+//! Secrets and invisible text in content: finding them, hiding them from readers, and restoring
+//! them when content that was read is written.
 //!
-//! Pure: the key is handed in, and so is whether the time is over. What the
-//! operations need is [`Secrets`]; rules come from the policy's own
-//! `[[secrets.rules]]` and `[files.invisible]`, and from rule files.
+//! Pure: the key and the check of the time are arguments. [`Secrets`] is the interface for
+//! operations. Rules come from the policy's own `[[secrets.rules]]` and `[files.invisible]`, and
+//! from rule files.
 
 mod allowlist;
 mod consequence;
@@ -48,26 +48,26 @@ use super::{
 };
 use scanner::Scanner;
 
-/// The most rules in one file.
+/// Maximum number of rules in one file.
 pub(super) const MAX_RULES: usize = 2_000;
-/// The most states of all expressions of one file together, about: each may be
-/// good by itself, and two thousand of them more than a machine has memory for.
+/// Maximum number of estimated states of all expressions in one file: each may be acceptable by
+/// itself, while two thousand of them exceed the memory of a machine.
 pub(super) const MAX_WEIGHT: usize = 3_000_000;
 
-/// The settings that files may leave out.
+/// The settings as files state them.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct StatedSecrets {
     pub(super) on_read: Option<Said<OnRead>>,
     pub(super) on_write: Option<Said<OnWrite>>,
-    /// In milliseconds.
+    /// The time in milliseconds.
     pub(super) max_scan_time: Option<Said<u64>>,
 }
 
-/// The longest scan when no policy says otherwise.
+/// Default maximum duration of a scan, in milliseconds.
 const DEFAULT_SCAN_TIME: u64 = 10_000;
 
 impl StatedSecrets {
-    /// The same settings as said by the `layer`th file of a policy.
+    /// Returns the settings as stated by the file of layer `layer`.
     pub(super) fn in_layer(self, layer: usize) -> Self {
         fn set<T>(said: Option<Said<T>>, layer: usize) -> Option<Said<T>> {
             said.map(|said| Said { place: said.place.map(|(_, line)| (layer, line)), ..said })
@@ -79,7 +79,7 @@ impl StatedSecrets {
         }
     }
 
-    /// The stricter of both, setting by setting.
+    /// Returns the stricter of both, setting by setting.
     pub(super) fn and(self, other: Self) -> Self {
         Self {
             on_read: least(self.on_read, other.on_read),
@@ -89,7 +89,7 @@ impl StatedSecrets {
     }
 }
 
-/// The rules about secrets in content, compiled; a policy without any has none.
+/// The compiled rules about secrets in content; a policy without any has none.
 #[derive(Debug)]
 pub struct Secrets {
     scanner: Scanner,
@@ -100,9 +100,8 @@ pub struct Secrets {
 }
 
 impl Secrets {
-    /// What is done about a secret that is read and one that is written, and
-    /// the rules that do more than warn, each with all that decides what it
-    /// finds: what a comparison of two policies needs.
+    /// Returns the consequences for reads and writes, and the rules that do more than warn, each
+    /// with everything that affects its findings, for a comparison of two policies.
     pub fn strictness(&self) -> (OnRead, OnWrite, BTreeSet<(String, String)>) {
         let rules = self.scanner.rules().iter().filter(|rule| !rule.warn_only);
         let rules = rules.map(|rule| (rule.decision_id(), rule.meaning())).collect();
@@ -112,11 +111,11 @@ impl Secrets {
         }
     }
 
-    /// Puts rules and settings together; `None` when there are no rules.
-    /// `file` names the file of a layer.
+    /// Combines rules and settings; `None` if there are no rules. `file` returns the file of a
+    /// layer.
     ///
     /// # Errors
-    /// When there are more keywords than can be looked for.
+    /// If there are too many keywords for a search.
     pub(super) fn new(
         rules: Vec<Arc<SecretRule>>,
         stated: StatedSecrets,
@@ -127,8 +126,8 @@ impl Secrets {
         }
         let on_read = stated.on_read.map_or(OnRead::Deny, |said| said.value);
         let on_write = match on_read {
-            // Whoever may write secrets into a file whose secrets it sees as
-            // placeholders can compare guesses with them.
+            // An agent that may write secrets into a file whose secrets it sees as placeholders
+            // could compare guesses with them.
             OnRead::Redact => OnWrite::Deny,
             _ => stated.on_write.map_or(OnWrite::Deny, |said| said.value),
         };
@@ -145,18 +144,18 @@ impl Secrets {
         }))
     }
 
-    /// What a reader gets of the file at `path` where it has text that a person does not see.
+    /// Returns the consequence for reads of the file at `path` if it contains invisible text.
     pub fn on_invisible(&self, path: &WorkspacePath) -> Option<OnRead> {
         let rules = self.scanner.rules().iter().filter_map(|rule| rule.invisible.as_ref());
         rules.filter(|rule| rule.applies(path.as_str())).map(|rule| rule.on_read).min()
     }
 
-    /// How many rules there are.
+    /// Returns the number of rules.
     pub fn rules(&self) -> usize {
         self.scanner.rules().len()
     }
 
-    /// How long looking at one content may take; what takes longer is denied.
+    /// Returns the maximum duration of a scan of one content; longer ones are denied.
     pub fn max_scan_time(&self) -> Duration {
         self.max_scan_time
     }

@@ -1,4 +1,4 @@
-//! Rules of the policy's own kind, and what every rule is compiled from.
+//! Rules of a policy file, and the common source form of all rules.
 
 use super::{allowlist::Allowlist, expression::Expression, rule::SecretRule};
 use crate::Place;
@@ -14,13 +14,13 @@ pub(crate) struct RuleText {
     pub(crate) entropy: Option<f64>,
     pub(crate) group: Option<u64>,
     pub(crate) warn_only: bool,
-    /// It is one of the program's own, whose tests compile it.
+    /// True if it is built in, and compiled by the program's tests.
     pub(crate) own: bool,
-    /// `^` and `$` match at the beginning and the end of each line, not of the content.
+    /// True if `^` and `$` match at the beginning and the end of each line, not of the content.
     pub(crate) multi_line: bool,
 }
 
-/// Which part of a rule cannot be used, and why.
+/// The part of a rule that cannot be used, with the problem.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Unusable {
     Regex(String),

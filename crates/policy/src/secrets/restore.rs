@@ -1,10 +1,9 @@
-//! From a text with placeholders back to the file's own bytes.
+//! Restoration of a file's own bytes from a text with placeholders.
 //!
-//! A careless way of doing this discloses secrets: a placeholder moved to where
-//! no rule finds its secret would put it in the clear for the next reader. So a
-//! line that holds one must be, byte for byte, a line of the view of the file
-//! as it is, each at most as often as it stands there; and whoever calls this
-//! must look whether each secret is found again in the result.
+//! A careless implementation discloses secrets: a placeholder that is moved to a place where no
+//! rule finds its secret would show the secret to the next reader. So a line with a placeholder
+//! must be, byte for byte, a line of the current view of the file, and must not occur more often
+//! than there. The caller must check that each secret is found again in the result.
 
 use std::{
     collections::{HashMap, HashSet},
@@ -16,15 +15,15 @@ use super::{
     view::{Redacted, has_marker},
 };
 
-/// A content with its secrets put back.
+/// A content with its secrets restored.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct Restored {
     pub(super) bytes: Vec<u8>,
-    /// Where secrets were put back, in order, with what was found in each.
+    /// The ranges of restored secrets, in order, with the hits in each.
     pub(super) secrets: Vec<(Range<usize>, Vec<Hit>)>,
 }
 
-/// Why a placeholder is not replaced: the line of the text, from 1, and words.
+/// The reason why a placeholder is not replaced: the line of the text, from 1, and a message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Misused {
     pub(super) line: u64,
@@ -38,15 +37,15 @@ const MOVED: &str = "it holds a placeholder that was moved out of its line, or i
 const TWICE: &str = "its placeholder is used more often than it stands in the file";
 const AMBIGUOUS: &str = "its placeholder cannot be told from other text of the file";
 
-/// A line of the view that holds a placeholder, or text like one.
+/// A line of the view that contains a placeholder, or similar text.
 struct Line<'v> {
     text: &'v [u8],
-    /// Its bytes in the original; a secret of several lines is one line here.
+    /// Its byte range in the original; a secret of several lines is one line here.
     original: Range<usize>,
     view: Range<usize>,
 }
 
-/// Puts the secrets of `original`, whose view is `view`, back into `text`.
+/// Restores the secrets of `original`, whose view is `view`, in `text`.
 pub(super) fn restore(text: &[u8], view: &Redacted, original: &[u8]) -> Result<Restored, Misused> {
     let lines = marked_lines(view);
     let mut known: HashMap<&[u8], Vec<&Line<'_>>> = HashMap::new();

@@ -1,4 +1,4 @@
-//! One rule: what a secret of a kind looks like.
+//! One rule: the form of one kind of secret.
 
 use std::ops::Range;
 
@@ -17,21 +17,21 @@ pub(crate) struct SecretRule {
     pub(super) id: String,
     pub(super) description: Option<String>,
     pub(super) place: Place,
-    /// What it finds is recorded and never refused or redacted.
+    /// True if its findings are recorded and never denied or redacted.
     pub(super) warn_only: bool,
-    /// It finds text that a person does not see, and has no expression.
+    /// The settings of a rule that finds invisible text and has no expression.
     pub(super) invisible: Option<Invisible>,
-    /// `None` when a file of a [`path`](Self::path) is a secret as a whole.
+    /// `None` if a file of a [`path`](Self::path) is a secret as a whole.
     pub(super) expression: Option<Expression>,
-    /// It holds for files whose path matches.
+    /// The expression for paths of files to which it applies.
     pub(super) path: Option<Expression>,
-    /// In lower case. Content without any of them has no match.
+    /// Keywords in lower case. Content without any of them has no match.
     pub(super) keywords: Vec<String>,
-    /// In bits per byte: what has not more is no secret.
+    /// Minimum entropy in bits per byte, exclusive, of a secret.
     pub(super) entropy: Option<f64>,
     pub(super) group: Option<usize>,
     pub(super) allowlists: Vec<Allowlist>,
-    /// A comment `gitleaks:allow` in the line of a match hides it.
+    /// True if a comment `gitleaks:allow` in the line of a match hides it.
     pub(super) allow_comments: bool,
 }
 
@@ -39,7 +39,7 @@ pub(crate) struct SecretRule {
 const ALLOW_COMMENT: &[u8] = b"gitleaks:allow";
 
 impl SecretRule {
-    /// The rule that one file of a policy makes of `[files.invisible]`.
+    /// Makes the rule for `[files.invisible]` of one file of a policy.
     pub(crate) fn invisible(invisible: Invisible, place: Place) -> Self {
         Self {
             id: invisible::ID.to_owned(),
@@ -57,8 +57,7 @@ impl SecretRule {
         }
     }
 
-    /// What becomes of reads and writes with what it finds, where `stated` is what becomes of
-    /// secrets.
+    /// Returns the consequences of its findings, where `stated` is those of secrets.
     pub(super) fn consequences(&self, stated: (OnRead, OnWrite)) -> (OnRead, OnWrite) {
         match &self.invisible {
             Some(invisible) => (invisible.on_read, invisible.on_write()),
@@ -67,19 +66,19 @@ impl SecretRule {
         }
     }
 
-    /// What it finds, in words.
+    /// Describes its findings.
     pub(super) fn noun(&self) -> &'static str {
         if self.invisible.is_some() { "text that a person does not see" } else { "a secret" }
     }
 
-    /// About how many states its expressions have, which is what they take of
-    /// memory and of the time of compiling.
+    /// Returns the estimated number of states of its expressions, which determines the memory and
+    /// the time of compilation.
     pub(crate) fn weight(&self) -> usize {
         let expressions = self.expression.iter().chain(&self.path);
         expressions.map(Expression::weight).fold(1, usize::saturating_add)
     }
 
-    /// The id of decisions.
+    /// Returns the ID in decisions.
     pub(super) fn decision_id(&self) -> String {
         match self.invisible {
             Some(_) => self.id.clone(),
@@ -87,8 +86,8 @@ impl SecretRule {
         }
     }
 
-    /// All that decides what it finds, to compare it: two rules with the same one find
-    /// the same.
+    /// Returns everything that affects its findings, for comparisons: two rules with equal values
+    /// find the same.
     pub(super) fn meaning(&self) -> String {
         // Every field is named, so that none is forgotten when one is added.
         let Self {
@@ -112,20 +111,20 @@ impl SecretRule {
         format!("{:?}", (warn_only, invisible, found, allowlists, allow_comments))
     }
 
-    /// Whether it holds for a file of this path.
+    /// True if it applies to a file of this path.
     pub(super) fn applies(&self, path: &str) -> bool {
         self.path.as_ref().is_none_or(|expression| expression.is_match(path.as_bytes()))
             && self.invisible.as_ref().is_none_or(|invisible| invisible.applies(path))
     }
 
-    /// Whether what it finds depends on the path.
+    /// True if its findings depend on the path.
     pub(super) fn depends_on_path(&self) -> bool {
         self.invisible.is_some()
             || self.path.is_some()
             || self.allowlists.iter().any(|list| !list.paths.is_empty())
     }
 
-    /// Whether it certainly finds the same in a file of either path.
+    /// True if it certainly finds the same in a file of either path.
     pub(super) fn is_same_for(&self, one: &str, other: &str) -> bool {
         match &self.invisible {
             Some(invisible) => invisible.applies(one) == invisible.applies(other),
@@ -133,19 +132,19 @@ impl SecretRule {
         }
     }
 
-    /// The runs of text in `text` that a person does not see, if the rule is about that.
+    /// Returns the runs of invisible text in `text`, if the rule is about that.
     pub(super) fn unseen(
         &self,
         path: &str,
         text: &[u8],
         overdue: &dyn Fn() -> bool,
     ) -> Result<Vec<Range<usize>>, Overdue> {
-        // Most texts have none, which is found faster than whether the rule is about the path.
+        // Most texts have none, which is checked faster than the path.
         let is_about = self.invisible.is_some() && may_have(text) && self.applies(path);
         if is_about { runs(text, overdue) } else { Ok(Vec::new()) }
     }
 
-    /// The secrets in `range` of `text`; after an error there are no more.
+    /// Returns the secrets in `range` of `text`; after an error there are no more.
     pub(super) fn secrets<'r>(
         &'r self,
         path: &'r str,
@@ -165,7 +164,7 @@ impl SecretRule {
         matches.chain(whole)
     }
 
-    /// Whether the rule, by itself, finds anything in `text`.
+    /// True if the rule, by itself, finds anything in `text`.
     pub(crate) fn finds(&self, text: &[u8]) -> bool {
         let folded = text.to_ascii_lowercase();
         let has = |keyword: &String| {
@@ -175,30 +174,30 @@ impl SecretRule {
             && matches!(self.secrets("", text, 0..text.len(), &|| false).next(), Some(Ok(_)))
     }
 
-    /// The most bits per byte that a secret of the rule can have, where that is not more
-    /// than `entropy`: the rule finds nothing then.
+    /// Returns the maximum entropy in bits per byte of the rule's secrets, if that does not exceed
+    /// `entropy`, so that the rule finds nothing.
     pub(crate) fn unreached_entropy(&self) -> Option<f64> {
         let most = self.expression.as_ref()?.max_entropy(self.group);
         (most <= self.entropy?).then_some(most)
     }
 
-    /// Whether no match of the expression has a byte.
+    /// True if every match of the expression is empty.
     pub(crate) fn matches_only_nothing(&self) -> bool {
         self.expression.as_ref().is_some_and(Expression::is_empty)
     }
 
-    /// Whether the first of several groups is the secret, and nobody said so.
+    /// True if the first of several groups is the secret, and the rule does not say so.
     pub(crate) fn is_unsure_of_group(&self) -> bool {
         let several = self.expression.as_ref().is_some_and(Expression::has_groups_in_a_row);
         self.group.is_none() && several
     }
 
-    /// Whether what it finds is the least that may be a secret, and the rest is shown.
+    /// True if its findings are the minimum that may be a secret, and the rest is shown.
     pub(crate) fn ends_lazily(&self) -> bool {
         self.expression.as_ref().is_some_and(|expression| expression.ends_lazily(self.group))
     }
 
-    /// What an author whose sample is not found should look at.
+    /// Returns a hint for an author whose sample is not found.
     pub(crate) fn why_not(&self) -> &'static str {
         match (self.keywords.is_empty(), self.entropy) {
             (true, None) => "change the expression or the sample",
@@ -228,7 +227,7 @@ impl SecretRule {
     }
 }
 
-/// The lines that `range` lies in.
+/// Returns the lines that contain `range`.
 fn line_around(text: &[u8], range: Range<usize>) -> &[u8] {
     let before = text.get(..range.start).unwrap_or_default();
     let start = before.iter().rposition(|byte| *byte == b'\n').map_or(0, |at| at + 1);
@@ -237,7 +236,7 @@ fn line_around(text: &[u8], range: Range<usize>) -> &[u8] {
     text.get(start..end).unwrap_or_default()
 }
 
-/// Shannon's entropy in bits per byte.
+/// Computes Shannon's entropy in bits per byte.
 fn entropy(text: &[u8]) -> f64 {
     let mut counts = [0_u32; 256];
     for byte in text {

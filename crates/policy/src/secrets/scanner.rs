@@ -1,10 +1,9 @@
-//! All rules over one content.
+//! A scan of one content by all rules.
 //!
-//! First all keywords are looked for at once; overlapping ones too, because one
-//! keyword may lie in another. Then each rule of a keyword that was
-//! seen looks by itself: around the keywords when a match must hold one and has
-//! a longest length, else at everything. One automaton for all expressions
-//! would be much slower.
+//! First, all keywords are searched at once, including overlapping ones, because one keyword may
+//! contain another. Then each rule of a keyword that was found searches by itself: around the
+//! keywords if a match must contain one and has a maximum length, else everywhere. One automaton
+//! for all expressions would be much slower.
 
 use std::{ops::Range, sync::Arc};
 
@@ -15,13 +14,13 @@ use super::{keywords::Keywords, rule::SecretRule, search::Overdue};
 pub(super) struct Scanner {
     rules: Vec<Arc<SecretRule>>,
     keywords: Option<Keywords>,
-    /// The rules that have the keyword.
+    /// The rules that have each keyword.
     owners: Vec<Vec<usize>>,
     /// The rules without keywords.
     always: Vec<usize>,
 }
 
-/// A secret found: the rule's number and the bytes.
+/// A secret found: the index of the rule and the byte range.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(super) struct Hit {
     pub(super) rule: usize,
@@ -29,8 +28,10 @@ pub(super) struct Hit {
 }
 
 impl Scanner {
+    /// Prepares a scan by `rules`.
+    ///
     /// # Errors
-    /// When there are too many keywords for the automaton.
+    /// If there are too many keywords for the automaton.
     pub(super) fn new(rules: Vec<Arc<SecretRule>>) -> Result<Self, String> {
         let mut words: Vec<&str> = Vec::new();
         let mut numbers = std::collections::HashMap::new();
@@ -56,16 +57,16 @@ impl Scanner {
         Ok(Self { rules, keywords, owners, always })
     }
 
-    /// The rules, by number.
+    /// Returns the rules, by index.
     pub(super) fn rules(&self) -> &[Arc<SecretRule>] {
         &self.rules
     }
 
-    /// Everything that the rules find in `text`, ordered by place.
+    /// Returns all secrets that the rules find in `text`, in order.
     ///
     /// # Errors
-    /// When `overdue` says so; it is asked between rules, between matches, and
-    /// in the middle of a search that takes long.
+    /// If `overdue` returns true; it is called between rules, between matches, and during a search
+    /// that takes long.
     pub(super) fn scan(
         &self,
         path: &str,
@@ -97,10 +98,9 @@ impl Scanner {
         Ok(hits)
     }
 
-    /// The rules that may match, with where: ranges in order, apart from each
-    /// other.
+    /// Returns the rules that may match, each with ranges in order that do not overlap.
     fn candidates(&self, text: &[u8]) -> Vec<(usize, Vec<Range<usize>>)> {
-        // Nearly all content has none, and then there is nothing to make room for.
+        // Nearly all content has none, and then nothing is allocated.
         let mut windows: Vec<Vec<Range<usize>>> = Vec::new();
         if !self.always.is_empty() {
             windows.resize(self.rules.len(), Vec::new());
@@ -143,7 +143,7 @@ impl Scanner {
     }
 }
 
-/// Puts windows in order and joins those that meet.
+/// Sorts windows and joins those that meet.
 fn in_order(windows: &mut Vec<Range<usize>>) {
     windows.sort_unstable_by_key(|window| window.start);
     windows.dedup_by(|next, last| {

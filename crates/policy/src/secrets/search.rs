@@ -1,9 +1,8 @@
-//! Searches that are given up when the time is over.
+//! Searches that stop when the time is over.
 //!
-//! The engine that is fast looks at the clock never, and takes, at worst, time
-//! by the size of the expression for each byte. So it gets only as much text
-//! at once as it is through with soon: a piece at a time where a match has a
-//! longest length. Where it has none, a lazy automaton is driven byte by byte.
+//! The fast engine never checks the time, and its worst case per byte is proportional to the size
+//! of the expression. So it gets only as much text at once as it can process quickly: one piece at
+//! a time if matches have a maximum length. Otherwise a lazy automaton is stepped byte by byte.
 
 use std::{cell::RefCell, sync::OnceLock};
 
@@ -16,19 +15,19 @@ use regex_automata::{
 };
 use regex_syntax::hir::{Hir, HirKind};
 
-/// The time was over.
+/// The error that the time is over.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Overdue;
 
-/// The size of an expression times the bytes that it is let loose on at once:
-/// less than a second's work at worst.
+/// Maximum product of an expression's size and the bytes that it searches at once: less than a
+/// second of work in the worst case.
 const AT_ONCE: usize = 1 << 26;
-/// The same for finding the groups of one match.
+/// The corresponding maximum for finding the groups of one match.
 const GROUPS_AT_ONCE: usize = 1 << 28;
-/// Bytes between two looks at the clock, where each may take long.
+/// Number of bytes between two checks of the time, where each may take long.
 const BETWEEN_LOOKS: usize = 256;
 
-/// About how many states an expression has.
+/// Estimates the number of states of an expression.
 pub(super) fn weight(hir: &Hir) -> usize {
     match hir.kind() {
         HirKind::Empty | HirKind::Look(_) | HirKind::Class(_) => 1,
@@ -45,24 +44,24 @@ pub(super) fn weight(hir: &Hir) -> usize {
     }
 }
 
-/// What is needed to look for an expression in any text.
+/// The parts of an expression that a search in any text needs.
 pub(super) struct Search<'r> {
     pub(super) regex: &'r Regex,
     pub(super) hir: &'r Hir,
-    /// As [`weight`] says.
+    /// The estimated number of states, see [`weight`].
     pub(super) weight: usize,
-    /// Made when it is first needed.
+    /// The lazy automata, made at their first use.
     pub(super) slow: &'r OnceLock<Option<Slow>>,
-    /// Of the lazy automata: what they have built for one match serves the next.
+    /// The caches of the lazy automata, which are reused for the next match.
     pub(super) caches: RefCell<Option<Caches>>,
     pub(super) overdue: &'r dyn Fn() -> bool,
 }
 
 impl Search<'_> {
-    /// The first match in the range of `input`.
+    /// Returns the first match in the range of `input`.
     ///
     /// # Errors
-    /// When the time is over.
+    /// If the time is over.
     pub(super) fn find(&self, input: &Input<'_>) -> Result<Option<Match>, Overdue> {
         let span = input.get_span();
         let at_once = (AT_ONCE / self.weight.max(1)).max(1);
@@ -77,8 +76,8 @@ impl Search<'_> {
         }
     }
 
-    /// A match that begins in a piece ends at most `longest` bytes behind it,
-    /// and what is around it is seen: so each piece finds what the whole would.
+    /// Searches piece by piece. A match that begins in a piece ends at most `longest` bytes after
+    /// it, and the engine sees the text around it, so each piece finds what a single search would.
     fn find_by_pieces(
         &self,
         input: &Input<'_>,
@@ -102,7 +101,7 @@ impl Search<'_> {
 
     fn find_slowly(&self, input: &Input<'_>) -> Result<Option<Match>, Overdue> {
         let slow = self.slow.get_or_init(|| Slow::new(self.hir));
-        // Without it there is no way to keep to the time.
+        // Without automata the time cannot be bounded.
         let slow = slow.as_ref().ok_or(Overdue)?;
         let mut caches = self.caches.borrow_mut();
         let caches = caches.get_or_insert_with(|| slow.caches());
@@ -110,10 +109,10 @@ impl Search<'_> {
         Ok(found.map(|span| Match::must(0, span)))
     }
 
-    /// The groups of the match at `whole`.
+    /// Finds the groups of the match at `whole`.
     ///
     /// # Errors
-    /// When that would take too long.
+    /// If that would take too long.
     pub(super) fn groups(
         &self,
         text: &[u8],
@@ -129,15 +128,15 @@ impl Search<'_> {
     }
 }
 
-/// Two lazy automata: one that finds where the first match ends, and one that
-/// from there finds where it begins.
+/// Two lazy automata: one that finds the end of the first match, and one that finds the beginning
+/// from there.
 #[derive(Debug, Clone)]
 pub(super) struct Slow {
     forward: DFA,
     reverse: DFA,
 }
 
-/// What the automata have built so far.
+/// The states that the automata have built so far.
 #[derive(Debug)]
 pub(super) struct Caches {
     forward: Cache,
@@ -163,7 +162,7 @@ impl Slow {
         Some(Self { forward, reverse: build(true, MatchKind::All)? })
     }
 
-    /// Any error means that the search was given up.
+    /// Finds the first match; any error means that the search was stopped.
     fn find(
         &self,
         caches: &mut Caches,
@@ -181,7 +180,7 @@ impl Slow {
     }
 }
 
-/// The automaton tells of a match one byte after its end.
+/// Finds the end of the first match, which the automaton reports one byte later.
 fn end_of_match(
     dfa: &DFA,
     cache: &mut Cache,
@@ -239,7 +238,7 @@ fn start_of_match(
     Ok(if state.is_match() { Some(at) } else { start })
 }
 
-/// The state after what follows the range: a byte, or the end of the text.
+/// Returns the state after the byte that follows the range, or after the end of the text.
 fn last(
     dfa: &DFA,
     cache: &mut Cache,
@@ -291,7 +290,7 @@ mod tests {
     }
 
     proptest! {
-        /// All three ways of looking find the same.
+        /// All three methods find the same.
         #[test]
         fn pieces_and_lazy_automata_find_what_the_whole_finds(
             text in "[ab=\n -]{0,80}",
@@ -318,7 +317,7 @@ mod tests {
                 let text = text.as_bytes();
                 let input = Input::new(text).range(from.min(text.len())..text.len());
                 let whole = regex.search(&input);
-                // The second time with what the first has built.
+                // The second run uses the caches of the first.
                 for _ in 0..2 {
                     prop_assert_eq!(search.find_slowly(&input).unwrap(), whole, "{}", pattern);
                 }

@@ -1,4 +1,4 @@
-//! Reading and writing with secrets, and what an agent might try.
+//! Reads and writes with secrets, and attacks by agents.
 
 use proptest::prelude::*;
 
@@ -94,7 +94,7 @@ fn a_reader_sees_placeholders_and_a_writer_gets_the_secrets_back() {
     let text = seen.replace("b = 1", "b = 2") + "\nmore\n";
     let stored = bench().write(&old, &text).unwrap();
     assert_eq!(stored, old.replace("b = 1", "b = 2") + "\nmore\n");
-    // Whole lines may change their order, and may go.
+    // Complete lines may be reordered or removed.
     let moved = [lines[2], lines[1], "x"].join("\n");
     assert_eq!(bench().write(&old, &moved).unwrap(), format!("b = 1\na = {TOKEN}\r\nx"));
 }
@@ -162,7 +162,7 @@ fn placeholders_that_are_misused_are_refused() {
         let reason = bench().refused(&old, &text);
         assert!(reason.contains(why), "{text}: {reason}");
     }
-    // A file that is new knows no placeholder.
+    // A new file has no placeholders.
     let new =
         bench().at("f", |secrets, subject| secrets.store(subject, None, seen.as_bytes().into()));
     assert_eq!(new.verdict.unwrap_err().rule, "secrets.placeholder");
@@ -189,8 +189,7 @@ fn text_like_a_placeholder_that_lay_in_the_file_stays_where_it_is() {
             .refused(&old, &format!("{seen}see [portcullis-secret:token:x] in\n"))
             .contains("more often")
     );
-    // One that somebody planted beside the secret that it copies is told from
-    // it by nobody.
+    // A copy that was planted beside the secret cannot be distinguished from it.
     let planted = format!("{}{old}", bench().read(&format!("a = {TOKEN}\n")));
     let seen = bench().read(&planted);
     assert!(bench().refused(&planted, &seen).contains("cannot be told"));
@@ -217,7 +216,7 @@ fn what_readers_are_refused_stays_found_when_more_is_added() {
         let bench = Bench::new(&RULES.replace("onRead = \"redact\"", &settings));
         let old = format!("a = 1\nb = {TOKEN}");
         assert_eq!(bench.refused(&old, &format!("{old}X")), "secrets.rules.token");
-        // Also of one secret of two.
+        // The same holds for one secret of two.
         let two = format!("{TOKEN}\n{old}");
         assert_eq!(bench.refused(&two, &format!("{two}X")), "secrets.rules.token");
         let added = bench.at("f", |secrets, subject| {
@@ -238,7 +237,7 @@ fn guesses_are_refused_alike_whether_they_are_right_or_not() {
     let wrong = bench().write(&old, "a = tok_00000000\n").unwrap_err();
     assert_eq!(right, wrong);
     assert_eq!(right.0, "secrets.rules.token");
-    // Also where the line of the secret is kept, and beside it.
+    // The same holds if the line of the secret is kept, and beside it.
     let seen = bench().read(&old);
     assert_eq!(bench().refused(&old, &format!("{seen}{TOKEN}\n")), "secrets.rules.token");
 }
@@ -264,8 +263,7 @@ fn what_is_not_text_is_not_redacted_but_refused() {
             bench.at("f", |secrets, subject| secrets.store(subject, None, content.into()));
         assert_eq!(written.verdict.unwrap_err().rule, "secrets.rules.token");
     }
-    // Bytes that are no text at all, with a secret in the clear; and a text in
-    // another encoding.
+    // Bytes that are not text at all, with a secret in the clear; and a text in another encoding.
     for content in [
         [b"\xff\0".to_vec(), TOKEN.into(), b"\0".to_vec()].concat(),
         [b"caf\xe9 ".to_vec(), TOKEN.into()].concat(),
@@ -276,7 +274,7 @@ fn what_is_not_text_is_not_redacted_but_refused() {
         assert!(denial.reason.unwrap().contains("only text can be redacted"));
         assert_eq!(read.findings[0].action, "denied");
     }
-    // Nobody saw a placeholder of such a file, so none is known.
+    // Readers got no placeholder of such a file, so none is known.
     let seen = bench.read(TOKEN);
     let old = [TOKEN.as_bytes(), b"\n\0"].concat();
     let written = bench
@@ -286,7 +284,7 @@ fn what_is_not_text_is_not_redacted_but_refused() {
 
 #[test]
 fn many_secrets_are_kept_and_moved_in_little_time() {
-    // Whatever compares each with each takes minutes.
+    // An algorithm that compares all pairs would take minutes.
     let line = |number: usize| format!("a = tok_{number:08}\nsame = {TOKEN}\n");
     let old: String = (0..15_000).map(line).collect();
     let bench = bench();
@@ -369,7 +367,7 @@ fn a_match_that_is_no_secret_hides_none_that_begins_in_it() {
     let bench = with_rule(&format!("regex = '''{regex}'''\nentropy = 3.2"));
     let seen = bench.read("token: key_key_key = a1b2c3d4e5f6\n");
     assert!(seen.starts_with("token: key_key_key = [portcullis-secret:r:"), "{seen}");
-    // What is refused is refused with all its ends, and soon.
+    // A refused match is refused with all its ends, and quickly.
     let bench = with_rule("regex = '[a-z]{8,}'\nentropy = 3.2");
     let text = format!("{}abcdefghijkl", "a".repeat(200_000));
     assert_eq!(bench.read(&text), text);
@@ -400,7 +398,7 @@ fn a_byte_order_mark_is_no_part_of_the_first_line() {
 }
 
 proptest! {
-    /// Looking around keywords finds what looking everywhere finds.
+    /// Searching around keywords finds what searching everywhere finds.
     #[test]
     fn windows_lose_nothing(text in "([kK][eE]y|=|[ab]| |\n){0,60}") {
         let rule = |regex: &str, keywords: &[&str]| format!(
@@ -415,7 +413,7 @@ proptest! {
         prop_assert_eq!(find(&["key"]), find(&[]));
     }
 
-    /// Whatever lines change around secrets, only these lines differ.
+    /// If lines around secrets change, only these lines differ.
     #[test]
     fn only_what_was_changed_differs(
         lines in prop::collection::vec(
@@ -436,7 +434,7 @@ proptest! {
         prop_assert!(!seen.contains("tok_") && !seen.contains("qwertz"));
         let (mut text, mut expected): (Vec<String>, Vec<String>) =
             (seen.split('\n').map(str::to_owned).collect(), Vec::new());
-        // The same lines in the original: a block is one line of the view.
+        // The lines of the original; a block is one line of the view.
         let mut rest = old.as_str();
         for line in &text {
             let block = line.contains("portcullis-secret:block");
@@ -452,8 +450,8 @@ proptest! {
         prop_assert_eq!(bench.write(&old, &text.join("\n")).unwrap(), expected.join("\n"));
     }
 
-    /// What is stored shows no more to the next reader than what was read,
-    /// whatever an agent makes of the lines that it saw.
+    /// Stored content shows the next reader no more than what was read, whatever lines an agent
+    /// rearranges.
     #[test]
     fn no_arrangement_of_lines_discloses(
         picks in prop::collection::vec((0_usize..9, any::<bool>()), 0..14),

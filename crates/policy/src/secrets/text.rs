@@ -1,17 +1,16 @@
-//! The texts that a content can be read as.
+//! The texts as which a content can be read.
 
 use std::borrow::Cow;
 
 use crate::model::is_text;
 
-/// In UTF-8, which every reading is in, at the beginning of a text and no part of it.
+/// The byte order mark in UTF-8, which every reading is in; it is not part of the text.
 pub(super) const BYTE_ORDER_MARK: &[u8] = "\u{feff}".as_bytes();
 
-/// What is looked at: the bytes themselves and, of what is not text, what they
-/// are as UTF-16 in both byte orders, from the first byte and from the second.
-/// A byte order mark is not believed: whoever gets the bytes can read them in
-/// any way. Each is made when it is asked for, since it may be half as large again
-/// as the content.
+/// Returns the readings of a content: the bytes themselves and, for content that is not text, its
+/// decodings as UTF-16 in both byte orders, from the first byte and from the second. A byte order
+/// mark is not trusted, since a receiver of the bytes can read them in any way. Each reading is
+/// made on demand, since it may be half as large again as the content.
 pub(super) fn readings(content: &[u8]) -> impl Iterator<Item = Cow<'_, [u8]>> {
     let wide: &[(usize, Order)] = if is_text(content) { &[] } else { &WIDE };
     let decoded = wide.iter().map(|(start, order)| {
@@ -20,10 +19,10 @@ pub(super) fn readings(content: &[u8]) -> impl Iterator<Item = Cow<'_, [u8]>> {
     std::iter::once(Cow::Borrowed(content)).chain(decoded)
 }
 
-/// How two bytes are one unit.
+/// A conversion of two bytes into one unit.
 type Order = fn([u8; 2]) -> u16;
 
-/// From which byte, and in which order.
+/// The starting byte and the byte order.
 const WIDE: [(usize, Order); 4] = [
     (0, u16::from_le_bytes),
     (0, u16::from_be_bytes),
@@ -37,7 +36,7 @@ fn decode(content: &[u8], unit: Order) -> Vec<u8> {
         let read = char::decode_utf16(pairs.iter().map(|pair| unit(*pair)));
         read.map(|c| c.unwrap_or(char::REPLACEMENT_CHARACTER))
     };
-    // As much as it takes: one that grew would take up to twice that.
+    // The exact capacity, since growing would take up to twice that.
     let mut whole = String::with_capacity(text().map(char::len_utf8).sum());
     whole.extend(text());
     whole.into_bytes()

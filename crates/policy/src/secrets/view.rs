@@ -1,11 +1,11 @@
-//! What a reader gets to see instead of secrets, and where the secrets are.
+//! Views of content for readers, with placeholders for secrets.
 
 use std::ops::Range;
 
 use super::{key::SecretKey, scanner::Hit};
 
-/// What every placeholder holds, in any case. Text with it that is no
-/// placeholder of the file is never stored.
+/// A text that every placeholder contains, in any case. Text with it that is not a placeholder of
+/// the file is never stored.
 const MARKER: &str = "portcullis-secret:";
 
 /// A content with its secrets replaced by placeholders.
@@ -18,16 +18,16 @@ pub(super) struct Redacted {
 /// One placeholder.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Span {
-    /// Where it stands in the view.
+    /// Its range in the view.
     pub(super) view: Range<usize>,
-    /// What it stands for in the original.
+    /// The range in the original that it replaces.
     pub(super) original: Range<usize>,
-    /// What was found there.
+    /// The hits in that range.
     pub(super) hits: Vec<Hit>,
 }
 
-/// Replaces `hits`, which are in order, by placeholders. Those that overlap
-/// become one. `id` names a rule.
+/// Replaces `hits`, which are in order, by placeholders. Overlapping ones become one. `id` returns
+/// the ID of a rule.
 pub(super) fn redact<'i>(
     content: &[u8],
     hits: &[Hit],
@@ -49,7 +49,7 @@ pub(super) fn redact<'i>(
     let mut done = 0;
     for (original, hits) in groups {
         let value = content.get(original.clone()).unwrap_or_default();
-        // Named after the rule that found most of it.
+        // The name is that of the rule with the longest hit.
         let rule =
             hits.iter().rev().max_by_key(|hit| hit.range.len()).map_or("", |hit| id(hit.rule));
         redacted.bytes.extend_from_slice(content.get(done..original.start).unwrap_or_default());
@@ -62,14 +62,14 @@ pub(super) fn redact<'i>(
     redacted
 }
 
-/// It tells nothing of the value but whether it is the same as at another
-/// place of the same file, and is as hard to make up as the key is to guess.
+/// Makes a placeholder. It discloses nothing about the value except equality with other values of
+/// the same file, and forging it is as hard as guessing the key.
 fn placeholder(key: &SecretKey, path: &str, rule: &str, value: &[u8]) -> String {
     let tag = key.tag("placeholder", &[path.as_bytes(), rule.as_bytes(), value]);
     format!("[{MARKER}{rule}:{tag}]")
 }
 
-/// Whether `text` holds what could be taken for a placeholder.
+/// True if `text` contains something that could be taken for a placeholder.
 pub(super) fn has_marker(text: &[u8]) -> bool {
     let colons = text.iter().enumerate().filter(|(_, byte)| **byte == b':');
     colons.map(|(at, _)| text.get(..=at).unwrap_or_default()).any(|start| {
@@ -80,8 +80,7 @@ pub(super) fn has_marker(text: &[u8]) -> bool {
 }
 
 impl Redacted {
-    /// Where the view's bytes up to `offset`, which lies in no placeholder,
-    /// end in the original.
+    /// Returns the offset in the original of `offset` in the view, which is in no placeholder.
     pub(super) fn original_offset(&self, offset: usize) -> usize {
         let before = self.spans.partition_point(|span| span.view.end <= offset);
         match before.checked_sub(1).and_then(|at| self.spans.get(at)) {

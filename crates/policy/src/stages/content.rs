@@ -1,4 +1,4 @@
-//! The checks of content: of all the bytes that are disclosed or stored.
+//! The checks of content: of all bytes that are disclosed or stored.
 
 use super::finding::Finding;
 use crate::{
@@ -8,7 +8,7 @@ use crate::{
 };
 
 impl Policy {
-    /// The first thing that `content` may not be for `access`.
+    /// Returns the first reason why `content` is denied for `access`.
     pub(crate) fn content_denial(
         &self,
         access: Access,
@@ -45,8 +45,8 @@ impl Policy {
         None
     }
 
-    /// The most bytes that may be disclosed or stored at once by way of `door`; a read or
-    /// write beyond it is denied, so nobody needs to load more than one byte more.
+    /// Returns the maximum number of bytes that may be disclosed or stored at once by way of
+    /// `door`. A larger read or write is denied, so no more than one byte more needs to be loaded.
     pub fn max_size(&self, access: Access, door: Door) -> u64 {
         let files = &self.settings;
         match (access, door) {
@@ -58,7 +58,7 @@ impl Policy {
         }
     }
 
-    /// What is said when neither the object nor the content is objected to.
+    /// Returns the decision if neither the object nor the content is denied.
     pub(crate) fn no_objection(&self) -> Decision {
         Decision {
             effect: Effect::Allow,

@@ -1,25 +1,25 @@
-//! What the stages of a decision find.
+//! Findings of the stages of a decision.
 
 use std::borrow::Cow;
 
 use crate::{Decision, Effect, Place, Policy, model::Access};
 
-/// What a stage says.
+/// The verdict of a stage.
 #[derive(Debug)]
 pub(crate) enum Verdict<'p> {
-    /// It has no objection.
+    /// The stage has no objection.
     Pass,
-    /// It refuses.
+    /// The stage denies.
     Deny(Finding<'p>),
-    /// It would refuse, but the policy only observes.
+    /// The stage denies, but observe mode allows.
     WouldDeny(Finding<'p>),
-    /// It wants a person to be asked, provided that no stage refuses.
+    /// The stage asks, unless another one denies.
     Ask(Finding<'p>),
-    /// It allows, provided that no stage refuses.
+    /// The stage allows, unless another one denies.
     Allow(Finding<'p>),
 }
 
-/// What a walk over stages comes to.
+/// The result of a walk over stages.
 #[derive(Debug)]
 pub(crate) struct Outcome<'p> {
     pub(crate) effect: Effect,
@@ -27,11 +27,11 @@ pub(crate) struct Outcome<'p> {
     pub(crate) finding: Option<Finding<'p>>,
 }
 
-/// A rule that spoke, before it is put into words.
+/// The rule of a verdict, before it is formatted.
 #[derive(Debug, Clone)]
 pub(crate) struct Finding<'p> {
     pub(super) rule: RuleName<'p>,
-    /// Layer and line.
+    /// The layer and the line.
     pub(super) place: Option<(usize, u64)>,
     pub(super) reason: Option<Cow<'p, str>>,
 }
@@ -53,13 +53,12 @@ impl<'p> Finding<'p> {
         Self { rule: RuleName::Fixed(rule), place, reason: Some(reason.into()) }
     }
 
-    /// Whether it is the default deny that speaks, which a wider list would
-    /// lift.
+    /// True if it is the default denial, which a wider list would lift.
     pub(crate) fn is_default_deny(&self) -> bool {
         matches!(self.rule, RuleName::Access(..) | RuleName::Fixed("default"))
     }
 
-    /// The answer in words.
+    /// Makes the decision.
     pub(crate) fn decision(self, effect: Effect, policy: &Policy) -> Decision {
         let rule = match self.rule {
             RuleName::Fixed(rule) => rule.to_owned(),

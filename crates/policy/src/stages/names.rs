@@ -14,7 +14,7 @@ use crate::{
 };
 
 impl Policy {
-    /// Names that a person would misread are not created.
+    /// Refuses to create names that a person would misread.
     pub(super) fn hidden_names(&self, subject: &PreparedQuery<'_>) -> Verdict<'_> {
         if subject.query.access == Access::Write && subject.query.path.has_hidden_characters() {
             return Verdict::Deny(Finding::fixed(
@@ -30,7 +30,7 @@ impl Policy {
         if self.denied_extensions.is_empty() {
             return Verdict::Pass;
         }
-        // A directory of such a name is denied with all that is in it.
+        // A directory of such a name is denied with everything in it.
         let mut names = subject.spellings().flat_map(Components::texts);
         match names.find_map(|name| self.denied_part(name)) {
             Some(place) => Verdict::Deny(Finding::fixed(
@@ -42,17 +42,17 @@ impl Policy {
         }
     }
 
-    /// Where it says that files with an extension that `name` has are denied.
+    /// Returns the place at which an extension of `name` is denied, if any.
     pub(crate) fn denied_part(&self, name: &str) -> Option<(usize, u64)> {
         if self.denied_extensions.is_empty() {
             return None;
         }
-        // A part may end in spaces that the cleaned name keeps inside.
+        // A part may end in spaces that the cleaned name has inside.
         let parts = name.split('.').skip(1).flat_map(|part| [part, part.trim()]);
         parts.filter_map(|part| self.denied_extensions.get(part)).next().copied()
     }
 
-    /// A path is secret when its name or that of a directory above it is.
+    /// Denies a path if its name or that of a directory above it is secret.
     pub(super) fn secret_names(&self, subject: &PreparedQuery<'_>) -> Verdict<'_> {
         let found = subject
             .spellings()
@@ -74,8 +74,8 @@ impl Policy {
         }
     }
 
-    /// Whether the file that names the secret `entry` excepts the first
-    /// `length` components, as they are really written.
+    /// True if the file that names the secret `entry` excepts the first `length` components, in
+    /// their actual form.
     fn excepted(
         &self,
         entry: u32,
@@ -86,8 +86,8 @@ impl Policy {
         let layer =
             self.secret_places.get(entry as usize).and_then(|place| self.layers.get(place.layer));
         layer.is_some_and(|layer| {
-            // A spelling with other borders between components cannot be
-            // compared with the real one.
+            // A form with other boundaries between components cannot be compared with the actual
+            // one.
             components.len() == subject.raw.len()
                 && layer
                     .exceptions
@@ -98,7 +98,7 @@ impl Policy {
         })
     }
 
-    /// What the rules that restrict say: one that denies before one that asks.
+    /// Applies the rules that restrict: those that deny before those that ask.
     pub(super) fn ruled(&self, subject: &PreparedQuery<'_>) -> Verdict<'_> {
         if let Some(rule) = restricting(&self.denials, &self.deny_rules, subject) {
             return Verdict::Deny(finding(rule));
@@ -109,8 +109,8 @@ impl Policy {
         }
     }
 
-    /// Directories have no extension to allow; whether a name is a directory's
-    /// is known from the operation or from the object.
+    /// Checks the extension. Directories need no allowed extension; the operation or the object
+    /// shows if a name is a directory's.
     pub(super) fn allowed_extension(
         &self,
         subject: &PreparedQuery<'_>,
@@ -124,8 +124,7 @@ impl Policy {
             Some(object) => {
                 object.kind == ObjectKind::Directory || query.operation == OperationKind::Mkdir
             }
-            // What is listed is a directory; what is in it is asked about as an
-            // object.
+            // A listed path is a directory; its entries are decided on as objects.
             None => matches!(query.operation, OperationKind::Mkdir | OperationKind::List),
         };
         if directory {
@@ -159,7 +158,7 @@ impl Policy {
         Verdict::Pass
     }
 
-    /// Every layer that sets a bound must allow, and there must be one.
+    /// Checks the allowances: every layer that sets a bound must allow, and there must be one.
     pub(super) fn allowed_path(&self, subject: &PreparedQuery<'_>) -> Verdict<'_> {
         let access = subject.query.access;
         let mut allowed = None;
@@ -210,7 +209,7 @@ fn not_allowed(access: Access) -> &'static str {
     }
 }
 
-/// The layer's first `allow` rule for the path.
+/// Returns the layer's first `allow` rule for the path.
 fn allow_rule<'p>(layer: &'p Layer, subject: &PreparedQuery<'_>) -> Option<&'p CompiledRule> {
     if layer.allows.is_empty() {
         return None;
@@ -222,8 +221,7 @@ fn allow_rule<'p>(layer: &'p Layer, subject: &PreparedQuery<'_>) -> Option<&'p C
     layer.allow_rules.get(entry as usize)
 }
 
-/// The first of the rules that deny or ask which is about the path, in any of
-/// its spellings.
+/// Returns the first of the rules that deny or ask which is about the path, in any of its forms.
 fn restricting<'p>(
     patterns: &PatternSet,
     rules: &'p [CompiledRule],
@@ -244,7 +242,7 @@ fn restricting<'p>(
     rules.get(found? as usize)
 }
 
-/// Whether `rule` is about the agent and the question.
+/// True if `rule` is about the agent and the question.
 fn asks(rule: &CompiledRule, subject: &PreparedQuery<'_>) -> bool {
     rule.questions.hold(subject.question) && rule.agents.hold(subject.query.agent)
 }

@@ -1,4 +1,4 @@
-//! The stages that need to know what the name stands for.
+//! The stages that need the object of a name.
 
 use super::{
     finding::{Finding, Verdict},
@@ -10,16 +10,15 @@ use crate::{
     settings::{Hardlinks, Symlinks},
 };
 
-/// What is known of the object that a path was resolved to. For the new name
-/// of a rename it is what is replaced there, or else what moves, as if that had one
-/// name.
+/// The object to which a path was resolved. For the new name of a rename it is the object that is
+/// replaced there, or else the one that moves, as if that had one name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Object {
     /// Its type.
     pub kind: ObjectKind,
-    /// How many names it has: `st_nlink`.
+    /// The number of its names: `st_nlink`.
     pub links: u64,
-    /// Whether the path as requested leads through a symbolic link.
+    /// True if the requested path leads through a symbolic link.
     pub through_symlink: bool,
 }
 
@@ -34,7 +33,7 @@ pub enum ObjectKind {
     Fifo,
     Socket,
     Device,
-    /// Nothing is there yet.
+    /// Nothing exists yet.
     Missing,
 }
 
@@ -53,8 +52,8 @@ impl Policy {
         }
     }
 
-    /// Only files and directories are served. What else there is can be seen
-    /// in a list, and a link can be removed or renamed as what it is.
+    /// Checks the type: only files and directories are served. Other objects are visible in a list,
+    /// and a link can be removed or renamed as such.
     pub(super) fn file_type(
         &self,
         subject: &PreparedQuery<'_>,
@@ -86,7 +85,7 @@ impl Policy {
         ))
     }
 
-    /// A second name may lie where the policy forbids it, or outside. A rename
+    /// Checks hard links: a second name may be where the policy denies it, or outside. A rename
     /// moves one name and discloses nothing.
     pub(super) fn hardlinks(
         &self,
@@ -107,16 +106,16 @@ impl Policy {
             Access::Write if !is_rename && write.value == Hardlinks::Deny => {
                 denied("files.hardlinks.write", write.place)
             }
-            // What a rename may write to it replaces, and what it removes it names anew.
+            // A rename replaces what it writes to, and gives what it removes a new name.
             Access::Write => self.name_taken_away(subject),
             Access::Remove if !is_rename => self.name_taken_away(subject),
             Access::Read | Access::Remove | Access::List => Verdict::Pass,
         }
     }
 
-    /// While a file has several names it is read under none of them, because one may be
-    /// of those that may not be read. Such a one is not taken away, or what is left could
-    /// be read.
+    /// Checks the removal of one of several names. A file with several names is read under none of
+    /// them, because one may be a name that may not be read. Such a name must not be removed, or
+    /// the file could be read under the remaining ones.
     fn name_taken_away(&self, subject: &PreparedQuery<'_>) -> Verdict<'_> {
         let setting = self.settings.hardlinks_read;
         let (operation, access) = (OperationKind::Read, Access::Read);

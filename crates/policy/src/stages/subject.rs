@@ -1,4 +1,4 @@
-//! What the stages look at.
+//! The input of the stages.
 
 use std::borrow::Cow;
 
@@ -9,7 +9,7 @@ pub(crate) struct PreparedQuery<'q> {
     pub(super) query: &'q Query<'q>,
     pub(super) question: Questions,
     pub(super) raw: Components<'q>,
-    /// `None` when folding changes nothing.
+    /// `None` if folding changes nothing.
     folded: Option<Components<'q>>,
     others: Vec<Components<'q>>,
 }
@@ -30,7 +30,7 @@ impl<'q> PreparedQuery<'q> {
         }
     }
 
-    /// The spellings that denials are matched against.
+    /// Returns the forms that denials compare.
     pub(super) fn spellings(&self) -> impl Iterator<Item = &Components<'q>> {
         std::iter::once(self.folded.as_ref().unwrap_or(&self.raw)).chain(&self.others)
     }

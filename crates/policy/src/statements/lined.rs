@@ -1,4 +1,4 @@
-//! Values as they are written, with their lines.
+//! Values as written, with their lines.
 
 use crate::pattern::Pattern;
 
@@ -24,7 +24,7 @@ pub(crate) struct StatedPattern {
 }
 
 impl StatedPattern {
-    /// The same, and whatever lies beneath what it matches.
+    /// Extends the pattern to everything beneath its matches.
     pub(super) fn and_beneath(self) -> Self {
         let alternatives = self.alternatives.into_iter().map(Pattern::and_beneath).collect();
         Self { alternatives, ..self }

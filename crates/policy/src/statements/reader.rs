@@ -1,4 +1,4 @@
-//! Taking values out of a parsed file.
+//! Extraction of values from a parsed file.
 
 use std::ops::Range;
 
@@ -16,12 +16,12 @@ use crate::{
     pattern::{Comparison, PatternError, parse},
 };
 
-/// Most patterns in one file, alternatives of braces counted one by one.
+/// Maximum number of patterns in one file, with alternatives of braces counted one by one.
 const MAX_PATTERNS: usize = 20_000;
 
 pub(super) type Value<'i> = Spanned<DeValue<'i>>;
 
-/// Reads one file.
+/// A reader of one file.
 pub(super) struct Reader<'a, 'r> {
     source: &'a Source,
     report: &'r mut Report<'a>,
@@ -41,17 +41,17 @@ impl<'a, 'r> Reader<'a, 'r> {
         self.source.line(span.start)
     }
 
-    /// Whether the file is one of the program's own, unchanged.
+    /// True if the file is an embedded policy, unchanged.
     pub(super) fn is_embedded(&self) -> bool {
         embedded(&self.source.file) == Some(&self.source.text)
     }
 
-    /// The file as the operator named it.
+    /// Returns the file as the operator named it.
     pub(super) fn file(&self) -> &str {
         &self.source.file
     }
 
-    /// A glob of paths; reports a bad one.
+    /// Reads a pattern of paths; reports an invalid one.
     pub(super) fn glob(
         &mut self,
         value: &Value<'_>,
@@ -78,7 +78,7 @@ impl<'a, 'r> Reader<'a, 'r> {
         }
     }
 
-    /// A text that is shown to people and agents; reports a bad one.
+    /// Reads a text that is shown to people and agents; reports an invalid one.
     pub(super) fn plain_text(&mut self, value: &Value<'_>, most: usize) -> Option<String> {
         let text = value.get_ref().as_str()?;
         if has_hidden_characters(text) {
@@ -96,7 +96,7 @@ impl<'a, 'r> Reader<'a, 'r> {
         None
     }
 
-    /// A rule's id: letters, digits, `.`, `_`, `-`; reports a bad one.
+    /// Reads a rule's ID: letters, digits, `.`, `_`, `-`; reports an invalid one.
     pub(super) fn identifier(&mut self, value: &Value<'_>) -> Option<String> {
         let text = value.get_ref().as_str()?;
         let good = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '_' | '-');
@@ -115,18 +115,18 @@ impl<'a, 'r> Reader<'a, 'r> {
     }
 }
 
-/// A problem with a pattern, and what to write instead.
+/// Adds to a problem the error of a pattern and its correction.
 pub(super) fn explained(problem: Problem, error: PatternError) -> Problem {
     let problem = problem.label(error.to_string());
     if error.help().is_empty() { problem } else { problem.help(error.help()) }
 }
 
-/// The table `key` of `table`, if it is one.
+/// Returns the table `key` of `table`, if it is one.
 pub(super) fn sub<'a, 'i>(table: &'a DeTable<'i>, key: &str) -> Option<&'a DeTable<'i>> {
     table.get(key)?.get_ref().as_table()
 }
 
-/// The elements of the list `key` of `table`; none if it is no list.
+/// Returns the elements of the list `key` of `table`; none if it is not a list.
 pub(super) fn elements<'a, 'i>(
     table: &'a DeTable<'i>,
     key: &str,

@@ -18,7 +18,7 @@ use crate::{
     questions::Questions,
 };
 
-/// First parts of rule ids that decisions use for what is not in `[[rules]]`.
+/// First parts of built-in rule IDs, which decisions use for other sections than `[[rules]]`.
 pub(crate) const BUILT_IN: [&str; 21] = [
     "agent",
     "allowedPaths",
@@ -43,14 +43,14 @@ pub(crate) const BUILT_IN: [&str; 21] = [
     "workspace",
 ];
 
-/// Most rules in one file.
+/// Maximum number of rules in one file.
 pub(super) const MAX_RULES: usize = 10_000;
 
 /// One of `[[rules]]`.
 #[derive(Debug, Clone)]
 pub(crate) struct Rule {
     pub(crate) id: String,
-    /// Place of the id.
+    /// The place of the ID.
     pub(crate) span: Range<usize>,
     pub(crate) line: u64,
     pub(crate) effect: Effect,
@@ -60,29 +60,29 @@ pub(crate) struct Rule {
     pub(crate) reason: Option<String>,
 }
 
-/// Whom a rule is about.
+/// The agents that a rule is about.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Agents {
     /// All of them.
     All,
-    /// Those with these names, compared as it says.
+    /// Those with these names, compared in this way.
     Named(Vec<Name>, Comparison),
 }
 
 impl Agents {
-    /// Those that `patterns` name; a pattern that is none names nobody.
+    /// Parses the names of `patterns`; an invalid pattern names no agent.
     pub fn named<'t>(patterns: impl IntoIterator<Item = &'t str>, comparison: Comparison) -> Self {
         let names = patterns.into_iter();
         let names = names.flat_map(|text| parse_name(text, comparison).unwrap_or_default());
         Self::Named(names.collect(), comparison)
     }
 
-    /// Whether they are all agents.
+    /// True if it is about all agents.
     pub fn are_all(&self) -> bool {
         matches!(self, Self::All)
     }
 
-    /// Whether `agent` is one of them.
+    /// True if `agent` is one of them.
     pub fn hold(&self, agent: &AgentName) -> bool {
         match self {
             Self::All => true,
@@ -100,7 +100,7 @@ impl Agents {
 /// One of `[[tests]]`.
 #[derive(Debug, Clone)]
 pub(crate) struct Test {
-    /// Place of what is expected.
+    /// The place of the expectation.
     pub(crate) span: Range<usize>,
     pub(crate) subject: Subject,
     pub(crate) agent: AgentName,
@@ -108,12 +108,12 @@ pub(crate) struct Test {
     pub(crate) rule: Option<String>,
 }
 
-/// What a test is about.
+/// The subject of a test.
 #[derive(Debug, Clone)]
 pub(crate) enum Subject {
     /// An operation on a path; `to` is the new name of a rename.
     Path { operation: OperationKind, path: WorkspacePath, to: Option<WorkspacePath> },
-    /// A connection, and an address that its host has.
+    /// A connection, and an address of its host.
     Connection { connect: Connect, address: Option<IpAddr> },
 }
 
@@ -140,8 +140,7 @@ impl Reader<'_, '_> {
     }
 
     fn rule(&mut self, table: &DeTable<'_>) -> Option<Rule> {
-        // Everything is read before anything is given up, so that all of a
-        // rule's errors are reported.
+        // All members are read before any is required, so that all of a rule's errors are reported.
         let id = table.get("id").and_then(|value| {
             let id = self.rule_id(value)?;
             Some((id, value.span()))
@@ -165,8 +164,8 @@ impl Reader<'_, '_> {
         Some(Rule { id, line, span, effect: effect?, questions: questions?, globs, agents, reason })
     }
 
-    /// Whether a rule is about what lies beneath its paths, too: unless it says otherwise,
-    /// one that restricts is.
+    /// True if a rule is also about everything beneath its paths, which is the default of those
+    /// that restrict.
     fn covers_beneath(&mut self, table: &DeTable<'_>, effect: Option<Effect>) -> bool {
         let scope = table.get("scope");
         if let (Some(Effect::Allow), Some(value)) = (effect, scope) {

@@ -1,4 +1,4 @@
-//! What `[secrets]` says of content.
+//! The statements of `[secrets]` about content.
 
 use std::{collections::HashSet, ops::Range, sync::Arc};
 
@@ -18,7 +18,7 @@ use crate::{
     },
 };
 
-/// Longest sample of a rule, in bytes: samples are looked at without a clock.
+/// Maximum length of a rule's sample, in bytes: samples are scanned without a time limit.
 const LONGEST_SAMPLE: usize = 10 << 10;
 /// Milliseconds in a day.
 const MAX_SCAN_TIME: u64 = 24 * 60 * 60 * 1000;
@@ -26,12 +26,12 @@ const MAX_SCAN_TIME: u64 = 24 * 60 * 60 * 1000;
 const ON_READ: [(&str, OnRead); 3] =
     [("deny", OnRead::Deny), ("redact", OnRead::Redact), ("warn", OnRead::Warn)];
 
-/// The rules about content in one file, and what is done about them.
+/// The rules about content in one file, and the settings for their findings.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct ContentSecrets {
     pub(crate) stated: StatedSecrets,
     pub(crate) rules: Vec<Arc<SecretRule>>,
-    /// How many samples the rules were held against.
+    /// The number of samples with which the rules were tested.
     pub(crate) samples: usize,
     pub(crate) honor_allowlists: bool,
 }
@@ -43,7 +43,7 @@ impl Reader<'_, '_> {
         secrets
     }
 
-    /// The rule about text that a person does not see.
+    /// Reads the rule about invisible text.
     fn invisible(&mut self, root: &DeTable<'_>) -> Option<SecretRule> {
         let table = sub(sub(root, "files")?, "invisible")?;
         let (key, _) = table.get_key_value("paths")?;
@@ -203,7 +203,7 @@ impl Reader<'_, '_> {
                     ));
                     self.report(value.span(), problem);
                 }
-                // Those of the program's own are held against them by its tests.
+                // The program's tests check the samples of embedded rules.
                 if !self.is_embedded() {
                     self.check_samples(table, &rule);
                 }
@@ -250,7 +250,7 @@ impl Reader<'_, '_> {
     }
 }
 
-/// Whether an expression is written as other languages delimit one: `/tok/i`.
+/// True if an expression has the delimiters of other languages: `/tok/i`.
 fn is_delimited(text: &str) -> bool {
     let inside = text.strip_prefix('/').and_then(|rest| rest.rsplit_once('/'));
     inside.is_some_and(|(inside, flags)| {
