@@ -1,4 +1,4 @@
-//! What a front asks the broker, and what it hears.
+//! Requests of a front to the broker, and their replies.
 
 use std::{os::fd::OwnedFd, time::Duration};
 
@@ -7,84 +7,84 @@ use tokio::sync::oneshot;
 use super::{peer::Peer, token::TokenHash};
 use crate::model::Door;
 
-/// Who calls: what is known before the broker was asked.
+/// The sender of a request, as known before the broker is asked.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Caller {
-    /// The hash of the token that was shown.
+    /// The hash of the token that the request carries.
     pub token: TokenHash,
-    /// Where the connection comes from.
+    /// The origin of the connection.
     pub peer: Peer,
 }
 
-/// One question.
+/// A request to the broker.
 #[derive(Debug)]
 pub struct Ask {
-    /// Who wants it; nobody, for what anybody may know.
+    /// The client behind it; `None` for what needs no token.
     pub caller: Option<Caller>,
-    /// What is wanted.
+    /// The request itself.
     pub want: Want,
-    /// Where the answer goes; whoever asked may have gone.
+    /// The channel for the reply; the receiver may be gone.
     pub reply: oneshot::Sender<Result<Answer, OpenError>>,
 }
 
-/// What is wanted of the broker.
+/// The kinds of requests to the broker.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Want {
     /// A stream to a workspace.
     Session {
         /// The workspace's name, as it came.
         workspace: String,
-        /// What is spoken.
+        /// The transport of the session.
         door: Door,
     },
     /// The names of the workspaces that the agent may use.
     Workspaces,
-    /// Leave to read the service's numbers.
+    /// Permission to read the service's metrics.
     Metrics,
-    /// Whether everything can be served. Nobody's token is needed.
+    /// The readiness of the service. Needs no token.
     Ready,
 }
 
-/// What the broker answers.
+/// A reply of the broker.
 #[derive(Debug)]
 pub enum Answer {
     /// A stream.
     Stream(OwnedFd),
-    /// Names.
+    /// The names of workspaces.
     Workspaces(Vec<String>),
-    /// Leave.
+    /// Permission.
     Granted,
-    /// Everything can be served, or why not: no name and no path.
+    /// Ready, or the reason why not, which contains no name and no path.
     Ready(Result<(), String>),
 }
 
-/// What a front tells the broker without wanting an answer.
+/// A notification from a front to the broker.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Told {
-    /// So many requests with tokens of no agent came from `peer` and were
-    /// refused unseen, since there had been too many before.
+    /// Number of requests from `peer` with tokens of no agent that were refused
+    /// without asking the broker, because too many had come before.
     Throttled {
-        /// From where.
+        /// The origin of the requests.
         peer: Peer,
-        /// How many.
+        /// The number of requests.
         attempts: u64,
     },
 }
 
-/// No session; a client is told this much.
+/// The reason why there is no session; a client learns no more than this.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum OpenError {
     /// The token is no agent's.
     #[error("the token is not valid")]
     Unauthorised,
-    /// There is no such workspace, or it is not for this agent.
+    /// No such workspace exists, or the agent may not use it.
     #[error("there is no such workspace")]
     UnknownWorkspace,
-    /// As many sessions as there may be.
+    /// The maximum of sessions is reached.
     #[error("too many sessions; try again later")]
     Busy,
-    /// Too many wrong tokens came from this address; it may try again after
-    /// this time.
+    /// Too many wrong tokens came from this address; it may try again after this
+    /// time.
     #[error("too many failed logins; try again later")]
     Throttled(Duration),
     /// The workspace cannot be served now.

@@ -1,9 +1,9 @@
-//! Which hosts and origins a request may name.
+//! The check of the hosts and origins that a request may name.
 //!
-//! A page that a browser shows can make requests to this machine, under a name
-//! that its owner points here (DNS rebinding). So the `Host` must be one of
-//! ours, and an `Origin`, which browsers add, must be one that the operator
-//! named. There are no CORS headers for any other.
+//! A page that a browser shows can make requests to this machine, under a name that
+//! its owner points here (DNS rebinding). So the `Host` must be one of the
+//! gateway's, and an `Origin`, which browsers add, must be one that the operator
+//! named. Other origins get no CORS headers.
 
 use std::net::IpAddr;
 
@@ -21,24 +21,24 @@ use super::{
     reply::{self, Body},
 };
 
-/// What a page may send. There is no `mcp-param-*`: those are for parameters that a
-/// tool's schema marks, and ours mark none.
+/// The headers that a page may send. There is no `mcp-param-*`: those are for
+/// parameters that a tool's schema marks, and no tool here marks any.
 const HEADERS: &str = "authorization, content-type, last-event-id, mcp-method, mcp-name, \
                        mcp-protocol-version, mcp-session-id";
 
-/// The names that requests may use.
+/// The names and origins that requests may use.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Guard {
-    /// Host names, in lower case, besides the addresses that are listened at.
+    /// Host names, in lower case, besides the listening addresses.
     pub hosts: Vec<String>,
-    /// The addresses that are listened at, without ports.
+    /// The listening addresses, without ports.
     pub addresses: Vec<IpAddr>,
-    /// Origins of pages that may call, as browsers write them.
+    /// Origins of pages that may send requests, as browsers write them.
     pub origins: Vec<String>,
 }
 
 impl Guard {
-    /// Whether a request may go on, which came from `peer`.
+    /// Checks the host and origin of a request that came from `peer`.
     ///
     /// # Errors
     /// The reply that refuses it.
@@ -53,7 +53,7 @@ impl Guard {
         let Some(host) = host.and_then(|host| host.to_str().ok()).filter(|_| more.is_none()) else {
             return refuse(StatusCode::BAD_REQUEST, "a request needs one `Host`");
         };
-        // A request may name its host in its first line, too.
+        // The request line may name a host as well.
         let named = request.uri().authority().map(|authority| authority.as_str());
         let is_ours = |host: &str| self.is_ours(host, matches!(peer, Peer::User(_)));
         if !is_ours(host) || !named.is_none_or(is_ours) {
@@ -65,7 +65,7 @@ impl Guard {
         Ok(())
     }
 
-    /// The request's origin, when it may call.
+    /// Returns the request's origin, if the operator allows it.
     pub(super) fn origin(&self, headers: &HeaderMap) -> Option<HeaderValue> {
         let mut origins = headers.get_all(ORIGIN).into_iter();
         let (origin, more) = (origins.next()?, origins.next());
@@ -73,7 +73,7 @@ impl Guard {
         (known && more.is_none()).then(|| origin.clone())
     }
 
-    /// The reply to a browser that asks before it sends, when it does.
+    /// Returns the reply to a CORS preflight request of an allowed origin.
     pub(super) fn preflight<B>(&self, request: &Request<B>) -> Option<Response<Body>> {
         let asks = request.method() == Method::OPTIONS
             && request.headers().contains_key(ACCESS_CONTROL_REQUEST_METHOD);
@@ -88,7 +88,7 @@ impl Guard {
         Some(reply)
     }
 
-    /// Says in a reply that a page of `origin` may read it.
+    /// Adds to a reply that a page of `origin` may read it.
     pub(super) fn mark(origin: Option<HeaderValue>, reply: &mut Response<Body>) {
         let Some(origin) = origin else { return };
         let headers = reply.headers_mut();
@@ -100,15 +100,16 @@ impl Guard {
         headers.append(VARY, HeaderValue::from_static("origin"));
     }
 
-    /// Whether a request may name this host; `local` if it came over a socket of
-    /// this machine, to which no browser is led by a name.
+    /// Returns true if a request may name this host. `local` is set if it came over
+    /// a UNIX socket, to which no name can lead a browser.
     fn is_ours(&self, host: &str, local: bool) -> bool {
         let name = without_port(host).to_ascii_lowercase();
         let bare = name.strip_prefix('[').and_then(|name| name.strip_suffix(']'));
         match bare.unwrap_or(&name).parse::<IpAddr>() {
             Ok(address) => {
-                // At a wildcard address any address of the machine is ours; a
-                // page cannot make a browser send an address that is not its own.
+                // At a wildcard address any address of the machine is valid; a page
+                // cannot make a browser name an address other than the one it
+                // connects to.
                 let wild = self.addresses.iter().any(IpAddr::is_unspecified);
                 wild || self.addresses.contains(&address)
             }
@@ -177,11 +178,11 @@ mod tests {
         let guard = Guard { addresses, ..Guard::default() };
         let local = |host| from(&Peer::User(1000), &guard, "/", &[("host", host)]);
         assert_eq!((local("localhost"), local("evil.example")), (0, 421));
-        // Over TCP a page could have been led here by that name.
+        // Over TCP that name could have led a page here.
         assert_eq!(status(&guard, "/", &[("host", "localhost")]), 421);
     }
 
-    /// What each request of 2026-07-28 must have was not among them.
+    /// The headers that each request of revision 2026-07-28 must have.
     #[test]
     fn a_page_may_send_what_mcp_asks_for_in_every_revision() {
         let origins = vec!["https://app.example".to_owned()];

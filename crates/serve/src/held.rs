@@ -1,8 +1,8 @@
-//! A connection's stream: it holds its place as long as it is open, and a peer
-//! that does not read loses it.
+//! The stream of a connection. It occupies its place while it is open; a peer that
+//! does not read is disconnected.
 //!
-//! What is on its way to a peer is in our memory, so a peer may not take it as
-//! slowly as it likes, whatever is spoken over the stream.
+//! Bytes on their way to a peer occupy memory, so a peer has to take them at a
+//! minimum rate, with every protocol.
 
 use std::{
     io,
@@ -17,18 +17,18 @@ use tokio::{
     time::{Sleep, sleep},
 };
 
-/// How long a peer may take to take [`ENOUGH`], while more waits for it. More
-/// than a WebSocket has for a piece: its close has a reason.
+/// Time within which a peer must take [`ENOUGH`] bytes, while more wait for it.
+/// Longer than a WebSocket's limit for a piece, whose close has a reason.
 const STALL: Duration = Duration::from_secs(60);
-/// In bytes.
+/// Bytes that count as progress.
 const ENOUGH: usize = 1 << 20;
 
-/// A stream that holds its place.
+/// A stream with its place.
 pub(super) struct Held<S> {
     stream: S,
     stall: Duration,
-    /// Since the peer did not take everything at once: the end of its time, and
-    /// what it took since.
+    /// Set since the peer did not take everything at once: its deadline, and the
+    /// bytes taken since.
     behind: Option<(Pin<Box<Sleep>>, usize)>,
     _place: OwnedSemaphorePermit,
 }
@@ -38,7 +38,8 @@ impl<S> Held<S> {
         Self { stream, stall: STALL, behind: None, _place: place }
     }
 
-    /// What a try to write gave, unless the peer's time is over.
+    /// Returns the result of a write, or an error once the peer's deadline has
+    /// passed.
     fn in_time(
         &mut self,
         context: &mut Context<'_>,
@@ -101,7 +102,7 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for Held<S> {
 
     fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
         let flushed = ready!(Pin::new(&mut self.stream).poll_flush(context));
-        // Nothing waits any more.
+        // Nothing waits for the peer any more.
         self.behind = None;
         Poll::Ready(flushed)
     }

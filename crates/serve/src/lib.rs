@@ -1,10 +1,10 @@
-//! HTTP/1.1 in front of many workspaces.
+//! HTTP/1.1 server in front of many workspaces.
 //!
-//! This is the only part of a service that reads the network. It checks who
-//! calls and from where, and pumps bytes; it reaches no file and no workspace:
-//! for each session it asks the [`broker`](Broker), which alone knows the
-//! agents' tokens, for a stream to the process that serves the workspace. It
-//! decides nothing about files, and believes no header but those it must.
+//! This is the only part of a service that reads the network. It checks token and
+//! origin of each request, and copies bytes. It opens no file and no workspace: for
+//! each session it asks the [`broker`](Broker), which alone knows the agents'
+//! tokens, for a stream to the process that serves the workspace. It decides nothing
+//! about files, and trusts no header beyond those it must read.
 
 mod broker;
 pub mod files;
@@ -54,33 +54,33 @@ use throttle::Throttle;
 use tls::Acceptor;
 use ws::Sockets;
 
-/// How long the broker may take to answer.
+/// Timeout for a reply of the broker.
 const PATIENCE: Duration = Duration::from_secs(30);
-/// Questions to the broker that wait to be put.
+/// Capacity of the queues to the broker.
 const QUESTIONS: usize = 1024;
-/// How long workers may take over what they were asked when the service stops.
+/// Time in which workers must reply to pending requests when the service stops.
 const ANSWERS: Duration = Duration::from_secs(5);
 
-/// What bounds a front.
+/// The limits of a front.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Limits {
-    /// Connections at once, of whatever kind.
+    /// Maximum of connections at once, of all kinds.
     pub connections: usize,
-    /// How long the head of a request, or a TLS handshake, may take to arrive.
-    /// An idle connection is kept as long.
+    /// Timeout for the head of a request, and for a TLS handshake. An idle
+    /// connection is closed after the same time.
     pub head: Duration,
-    /// Bytes of a request's head.
+    /// Maximum size of a request's head, in bytes.
     pub head_bytes: usize,
-    /// How long a request's body may take to arrive.
+    /// Timeout for a request's body.
     pub body: Duration,
-    /// How long the session of MCP clients without sessions goes on when they
-    /// ask for nothing.
+    /// Time without requests after which the shared session of MCP clients without
+    /// sessions ends.
     pub idle: Duration,
-    /// How long a session over MCP goes on in which nothing is said.
+    /// Time without messages after which an MCP session ends.
     pub session_idle: Duration,
-    /// Wrong tokens from one address in a minute before it has to wait.
+    /// Maximum of wrong tokens from one address in a minute before it has to wait.
     pub failed_logins: u32,
-    /// What bounds messages.
+    /// The limits of messages.
     pub sockets: Bounds,
 }
 
@@ -115,17 +115,17 @@ pub struct Front {
     sockets: Sockets,
 }
 
-/// What whoever connects front and broker gets: the questions to put.
+/// The receiving ends of a front's queues to the broker.
 #[derive(Debug)]
 pub struct Questions {
-    /// Each wants an answer.
+    /// Requests, which need a reply.
     pub asks: mpsc::Receiver<Ask>,
-    /// These do not.
+    /// Notifications, which need none.
     pub told: mpsc::Receiver<Told>,
 }
 
 impl Front {
-    /// A front that lets in what `guard` does.
+    /// Returns a front that accepts the hosts and origins of `guard`.
     pub fn new(guard: Guard, limits: Limits) -> (Arc<Self>, Questions) {
         let (asks, asked) = mpsc::channel(QUESTIONS);
         let (told, heard) = mpsc::channel(QUESTIONS);
@@ -145,16 +145,16 @@ impl Front {
         (Arc::new(front), Questions { asks: asked, told: heard })
     }
 
-    /// Lets in what `guard` does, from the next request on.
+    /// Replaces the hosts and origins, from the next request on.
     pub fn set_guard(&self, guard: Guard) {
         *self.guard.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(guard);
     }
 
-    /// Speaks TLS with this certificate, and nothing else, over TCP from the
-    /// next connection on; both are PEM.
+    /// Requires TLS with this certificate over TCP, from the next connection on;
+    /// both arguments are PEM.
     ///
     /// # Errors
-    /// When they cannot be used; everything stays as it is.
+    /// When they cannot be used; the former ones stay in use.
     pub fn set_tls(&self, certificate: &str, key: &str) -> Result<(), TlsError> {
         let acceptor = Acceptor::new(certificate, key)?;
         *self.tls.write().unwrap_or_else(PoisonError::into_inner) = Some(acceptor);
@@ -165,42 +165,43 @@ impl Front {
         self.tls.read().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// Takes no connection any more, and tells those that are there.
+    /// Stops accepting connections, and notifies the open ones.
     pub fn stop(&self) {
         self.stopping.send_replace(true);
     }
 
-    /// What a worker has counted so far.
+    /// Sets the counters of a worker.
     pub fn set_numbers(&self, workspace: String, numbers: Numbers) {
         self.board.worker(workspace, numbers);
     }
 
-    /// How many spans were exported so far.
+    /// Sets the counters of exported spans.
     pub fn set_exported(&self, exported: Exported) {
         self.board.exported(exported);
     }
 
-    /// A worker has ended, by itself if it `died`; `forget`: its workspace is
-    /// not served any more.
+    /// Marks a worker as ended; `died` if it ended unexpectedly. With `forget` its
+    /// workspace is not served any more.
     pub fn worker_gone(&self, workspace: &str, died: bool, forget: bool) {
         self.board.gone(workspace, died, forget);
     }
 
-    /// What the broker was not told yet when the service stopped.
+    /// Returns the notifications that the broker has not received when the service
+    /// stops.
     pub fn unreported(&self) -> Vec<Told> {
         self.throttle.report()
     }
 
-    /// What bounds it.
+    /// Returns the limits.
     pub fn limits(&self) -> &Limits {
         &self.limits
     }
 
-    /// Opens a session of `caller` with the workspace `workspace` through
-    /// `door`: a stream to the process that serves it.
+    /// Opens a session of `caller` with `workspace` over the transport `door`.
+    /// Returns a stream to the process that serves it.
     ///
     /// # Errors
-    /// As [`OpenError`] says; the caller learns no more.
+    /// As [`OpenError`] says; the client learns no more.
     pub async fn open(
         &self,
         caller: &Caller,
@@ -220,7 +221,7 @@ impl Front {
         }
     }
 
-    /// The workspaces that `caller` may use, by name.
+    /// Returns the names of the workspaces that `caller` may use.
     ///
     /// # Errors
     /// As [`open`](Self::open).
@@ -231,8 +232,8 @@ impl Front {
         }
     }
 
-    /// Returns when the service is about to stop: a session should end then,
-    /// and say so.
+    /// Waits until the service is about to stop: a session should end then, and say
+    /// so.
     pub async fn stopping(&self) {
         let mut stopping = self.stopping.subscribe();
         // The sender lives as long as this front.
@@ -243,7 +244,7 @@ impl Front {
         &self.sockets
     }
 
-    /// The reply to a request for `/readyz`.
+    /// Returns the reply to a request for `/readyz`.
     async fn ready(&self) -> Response<Body> {
         if self.is_stopping() {
             return ready::render(Err("the service is stopping".to_owned()));
@@ -251,7 +252,7 @@ impl Front {
         self.readiness.reply(self.put(None, Want::Ready, ready::PATIENCE)).await
     }
 
-    /// The page of numbers.
+    /// Returns the metrics page.
     fn numbers(&self) -> Response<Body> {
         let limit = self.limits.connections;
         self.board.page(limit.saturating_sub(self.places.available_permits()), limit)
@@ -291,7 +292,7 @@ impl Front {
     ) -> Result<Answer, OpenError> {
         let (reply, answer) = tokio::sync::oneshot::channel();
         let ask = Ask { caller, want, reply };
-        // Not `Busy`, which the broker says of those whom it knows.
+        // Not `Busy`, which only clients with a valid token get.
         self.asks.try_send(ask).map_err(|_| OpenError::Unavailable)?;
         match tokio::time::timeout(patience, answer).await {
             Ok(Ok(answer)) => answer,

@@ -1,8 +1,8 @@
-//! The numbers of a service as Prometheus reads them (text format 0.0.4).
+//! Metrics of a service in the Prometheus text format 0.0.4.
 //!
-//! The workers' numbers come as snapshots through the broker, the front counts
-//! its own. Labels have names of workspaces, doors, operations and rules, and
-//! never a path, an agent or an address.
+//! The workers' counters arrive as snapshots through the broker; the front has
+//! counters of its own. Labels contain names of workspaces, transports, operations and
+//! rules, and never a path, an agent or an address.
 
 use std::{
     collections::BTreeMap,
@@ -27,12 +27,11 @@ use crate::{
     model::Door,
 };
 
-/// What a front has counted, and heard of its workers.
+/// The counters of a front, and the last snapshots of its workers.
 #[derive(Debug, Default)]
 pub(super) struct Board(Mutex<Counts>);
 
-/// Spans that were exported, that a collector did not take, and that there was
-/// no room for.
+/// Counts of spans exported, refused by the collector, and dropped for lack of room.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[expect(missing_docs, reason = "as above")]
 pub struct Exported {
@@ -72,7 +71,7 @@ impl Board {
             worker.numbers.sessions = 0;
             (worker.numbers.waiting, worker.numbers.running) = (0, 0);
             if !died {
-                // Its last checkpoint covers everything.
+                // Its last checkpoint covers all records.
                 worker.numbers.uncovered = 0;
             }
         }
@@ -101,7 +100,7 @@ impl Board {
         *self.lock().replies.entry(status.as_u16()).or_default() += 1;
     }
 
-    /// The page of numbers, where so many connections are open of so many that may be.
+    /// Renders the metrics page, with `open` of at most `limit` connections.
     pub(super) fn page(&self, open: usize, limit: usize) -> Response<Body> {
         let mut page = Page::default();
         page.one("connections", "gauge", "Connections that are open", &[], open);
@@ -115,7 +114,7 @@ impl Board {
     }
 
     fn lock(&self) -> MutexGuard<'_, Counts> {
-        // Plain counts: whatever a panic elsewhere left is whole.
+        // Plain counters stay consistent after a panic elsewhere.
         lock(&self.0)
     }
 }
@@ -196,7 +195,7 @@ impl Counts {
     }
 }
 
-/// The text.
+/// The text of the page.
 #[derive(Default)]
 struct Page(String);
 
@@ -214,7 +213,7 @@ impl Page {
     }
 
     fn head(&mut self, metric: &str, kind: &str, help: &str) {
-        // A text takes whatever is written.
+        // Writing to a `String` cannot fail.
         let _ = writeln!(
             self.0,
             "# HELP portcullis_{metric} {help}\n# TYPE portcullis_{metric} {kind}"
@@ -254,7 +253,7 @@ impl Page {
     }
 }
 
-/// Microseconds as seconds, exactly.
+/// Formats microseconds as seconds, exactly.
 fn seconds(micros: u64) -> String {
     let text = format!("{}.{:06}", micros / 1_000_000, micros % 1_000_000);
     text.trim_end_matches('0').trim_end_matches('.').to_owned()

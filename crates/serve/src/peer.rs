@@ -1,4 +1,4 @@
-//! Where a connection comes from.
+//! The origin of a connection.
 
 use std::{
     fmt,
@@ -15,7 +15,8 @@ pub enum Peer {
 }
 
 impl Peer {
-    /// Whom it is counted with: an IPv6 network of 64 bits is in one hand.
+    /// Returns the peer whose failures are counted together: an IPv6 network of 64 bits
+    /// belongs to one party.
     pub(super) fn crowd(&self) -> Self {
         match self {
             Self::Address(IpAddr::V6(address)) => match address.to_ipv4_mapped() {
@@ -29,8 +30,8 @@ impl Peer {
         }
     }
 
-    /// Whom it is counted with where there is no room for its crowd: networks of 48 bits
-    /// in IPv6 and of 16 in IPv4.
+    /// Returns the wider network counted when the table has no room for
+    /// [`crowd`](Self::crowd): 48 bits in IPv6 and 16 in IPv4.
     pub(super) fn wider_crowd(&self) -> Self {
         let network: IpAddr = match self.crowd() {
             Self::Address(IpAddr::V6(address)) => {

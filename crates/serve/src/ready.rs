@@ -1,7 +1,7 @@
-//! `/readyz`: whether the broker answers, and whether it can serve everything.
+//! `/readyz`: reports if the broker replies, and if it can serve every workspace.
 //!
-//! Anybody may ask. So the broker is asked once a second at most, and whoever
-//! asks learns no name and no path.
+//! No token is needed. So the broker is asked once a second at most, and the reply
+//! contains no name and no path.
 
 use std::time::{Duration, Instant};
 
@@ -16,20 +16,20 @@ use super::{
     reply::{self, Body},
 };
 
-/// How long the broker may take to answer.
+/// Timeout for the broker's reply.
 pub(super) const PATIENCE: Duration = Duration::from_secs(2);
-/// How long its answer counts.
+/// Time for which its reply is cached.
 const FRESH: Duration = Duration::from_secs(1);
 
-/// What the broker said last; locked while it is asked.
+/// The last reply of the broker; locked while it is asked.
 #[derive(Debug, Default)]
 pub(super) struct Readiness(tokio::sync::Mutex<Option<(Instant, Verdict)>>);
 
-/// Ready, or why not.
+/// Ready, or the reason why not.
 pub(super) type Verdict = Result<(), String>;
 
 impl Readiness {
-    /// The reply to a request for `/readyz`; `asked` asks the broker.
+    /// Returns the reply to a request for `/readyz`; `asked` asks the broker.
     pub(super) async fn reply(
         &self,
         asked: impl Future<Output = Result<Answer, OpenError>>,
@@ -53,7 +53,7 @@ impl Readiness {
     }
 }
 
-/// The reply that says so.
+/// Renders the HTTP reply.
 pub(super) fn render(verdict: Verdict) -> Response<Body> {
     let (status, what) = match verdict {
         Ok(()) => (StatusCode::OK, json!({ "ready": true })),

@@ -1,4 +1,4 @@
-//! Replies that every part of the front gives.
+//! HTTP replies used by all parts of the front.
 
 use std::{convert::Infallible, time::Duration};
 
@@ -15,12 +15,12 @@ use crate::buffer;
 /// A reply's body.
 pub(super) type Body = BoxBody<Bytes, Infallible>;
 
-/// A body that is there as a whole.
+/// Returns a body of one frame.
 pub(super) fn whole(bytes: impl Into<Bytes>) -> Body {
     Full::new(bytes.into()).boxed()
 }
 
-/// A reply of one line of text, which nobody may keep.
+/// Returns a reply of one line of text, not to be cached.
 pub(super) fn text(status: StatusCode, line: &str) -> Response<Body> {
     let mut reply = Response::new(whole(format!("{line}\n")));
     *reply.status_mut() = status;
@@ -30,14 +30,14 @@ pub(super) fn text(status: StatusCode, line: &str) -> Response<Body> {
     reply
 }
 
-/// To a method that there is not; `allowed` are those that there are.
+/// Returns the reply to a method that is not in `allowed`.
 pub(super) fn not_so(allowed: &'static str) -> Response<Body> {
     let mut reply = text(StatusCode::METHOD_NOT_ALLOWED, "not with this method");
     reply.headers_mut().insert(ALLOW, HeaderValue::from_static(allowed));
     reply
 }
 
-/// Why there is no session.
+/// Returns the reply that says why there is no session.
 pub(super) fn refused(error: &OpenError) -> Response<Body> {
     let status = match error {
         OpenError::Unauthorised => StatusCode::UNAUTHORIZED,
@@ -60,11 +60,11 @@ pub(super) fn refused(error: &OpenError) -> Response<Body> {
     reply
 }
 
-/// The body of a request, at most `most` bytes within `time`. Before more of it is
-/// kept, `holds` says whether there is memory for so many bytes.
+/// Reads the body of a request, at most `most` bytes within `time`. Before it stores
+/// more, it asks `holds` for memory for the new total.
 ///
 /// # Errors
-/// The reply that says why not.
+/// The reply that gives the reason.
 pub(super) async fn body(
     mut body: Incoming,
     most: usize,
@@ -96,7 +96,7 @@ pub(super) async fn body(
     }
 }
 
-/// To a body for which there is no memory now.
+/// Returns the reply to a body for which there is no memory now.
 fn full() -> Response<Body> {
     let why = "too much is under way; try again later";
     let mut reply = text(StatusCode::TOO_MANY_REQUESTS, why);

@@ -1,9 +1,8 @@
-//! Taking connections and routing requests.
+//! Connections and the routing of requests.
 //!
-//! Whatever a peer does slowly has its time, and whatever it opens counts: the
-//! place that a connection takes is free when its last byte is through, also
-//! after an upgrade. When all are taken, nobody is accepted, and waits in the
-//! kernel's queue.
+//! Every slow step of a peer has a timeout, and every connection occupies a place
+//! until its last byte is sent, also after an upgrade. When all places are taken, no
+//! connection is accepted; new ones wait in the kernel's queue.
 
 use std::{convert::Infallible, io, os::fd::OwnedFd, pin::pin, sync::Arc, time::Duration};
 
@@ -30,23 +29,23 @@ use super::{
     token, ws,
 };
 
-/// After this time without a word a peer is asked by TCP whether it is there.
+/// Idle time after which TCP keepalive probes a peer.
 const SILENCE: Duration = Duration::from_secs(60);
-/// How long to wait when the system has no descriptors left.
+/// Pause after a failed accept, such as for lack of descriptors.
 const PAUSE: Duration = Duration::from_millis(100);
-/// How often refusals are reported to the broker.
+/// Interval of reports to the broker about refusals.
 const REPORT: Duration = Duration::from_secs(10);
 
 /// A listening socket.
 #[derive(Debug)]
 pub enum Listener {
-    /// For TCP.
+    /// A TCP socket.
     Tcp(OwnedFd),
-    /// For processes of this machine.
+    /// A UNIX socket, for processes of the same machine.
     Unix(OwnedFd),
 }
 
-/// The front cannot serve.
+/// The front cannot take over its sockets.
 #[derive(Debug, thiserror::Error)]
 #[error("cannot take over a listening socket: {0}")]
 pub struct ServeError(#[from] io::Error);
@@ -56,7 +55,7 @@ enum Socket {
     Unix(UnixListener),
 }
 
-/// A front and what serves its requests.
+/// A front with its MCP endpoints.
 struct Server {
     front: Arc<Front>,
     mcp: Mcp,
@@ -82,12 +81,12 @@ impl Front {
         tokio::spawn(server.tidy());
         self.stopping().await;
         let all = u32::try_from(self.limits.connections).unwrap_or(u32::MAX);
-        // Those that are left have had their time.
+        // Remaining connections are dropped.
         let _ = tokio::time::timeout(grace, self.places.acquire_many(all)).await;
         Ok(())
     }
 
-    /// Tells the broker now and then what it was not asked.
+    /// Sends the notifications for the broker periodically.
     async fn report(self: Arc<Self>) {
         loop {
             tokio::select! {
@@ -98,7 +97,7 @@ impl Front {
                 return;
             }
             for told in self.throttle.report() {
-                // A broker that does not listen has other troubles.
+                // A full queue drops the notification.
                 let _ = self.told.try_send(told);
             }
         }
@@ -109,7 +108,7 @@ impl Server {
     async fn accept(self: Arc<Self>, socket: Socket) {
         let accepting = async {
             loop {
-                // Never closed.
+                // The semaphore is never closed.
                 let Ok(place) = Arc::clone(&self.front.places).acquire_owned().await else {
                     return;
                 };
@@ -135,7 +134,7 @@ impl Server {
         }
     }
 
-    /// A connection over TCP: with TLS, if there is a certificate.
+    /// Handles a TCP connection: with TLS, if there is a certificate.
     async fn tcp(self: Arc<Self>, stream: Held<TcpStream>, peer: Peer) {
         let Some(acceptor) = self.front.tls() else { return self.connection(stream, peer).await };
         match tokio::time::timeout(self.front.limits.head, acceptor.accept(stream)).await {
@@ -207,7 +206,7 @@ impl Server {
             (Some("metrics"), None, ..) => match caller(peer, &request, false) {
                 Ok(caller) => match self.front.ask(&caller, Want::Metrics).await {
                     Ok(_) => self.front.numbers(),
-                    // An agent that may not read them learns that they are not there.
+                    // To an agent without permission the page does not exist.
                     Err(error) => reply::refused(&error),
                 },
                 Err(refused) => *refused,
@@ -234,7 +233,7 @@ impl Server {
         }
     }
 
-    /// Ends what nobody uses any more.
+    /// Removes unused state.
     async fn tidy(self: Arc<Self>) {
         tokio::select! {
             () = self.mcp.tidy(self.front.limits.idle) => {}
@@ -243,7 +242,7 @@ impl Server {
     }
 }
 
-/// Who calls; a request without a token is told how to bring one.
+/// Returns the sender of a request; one without a token gets 401.
 pub(super) fn caller<B>(
     peer: Peer,
     request: &Request<B>,
@@ -281,7 +280,7 @@ impl Socket {
             Self::Tcp(socket) => {
                 let (stream, address) = socket.accept().await?;
                 stream.set_nodelay(true)?;
-                // Half-open connections end.
+                // Keepalive ends half-open connections.
                 sockopt::set_socket_keepalive(&stream, true)?;
                 sockopt::set_tcp_keepidle(&stream, SILENCE)?;
                 sockopt::set_tcp_keepintvl(&stream, SILENCE / 4)?;
@@ -297,8 +296,8 @@ impl Socket {
     }
 }
 
-/// How long a request's head is at least: a head that comes all at once may be
-/// longer than what is kept of one that does not.
+/// Returns a lower bound of the size of a request's head. A head that arrives at once
+/// may exceed the buffer that bounds one that arrives in pieces.
 fn head_bytes<B>(request: &Request<B>) -> usize {
     let uri = request.uri();
     let target = uri.path().len() + uri.query().map_or(0, str::len);

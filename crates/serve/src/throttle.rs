@@ -1,10 +1,10 @@
-//! Failed logins, counted by where they come from.
+//! Counts of failed logins by origin.
 //!
-//! A random token of 256 bits is not guessed; this keeps the log and the broker
-//! from being flooded. A token that was good a moment ago is let through from
-//! anywhere, so that nobody locks out those who share an address. The table is
-//! bounded: when it is full, those who are not in it are counted by wider networks, and
-//! all as one only where these are too many as well.
+//! A random token of 256 bits cannot be guessed; the limit protects the log and the
+//! broker from floods. A token that was valid a moment ago passes from any origin, so
+//! that failures of others at a shared address do not lock it out. The table is
+//! bounded: when it is full, new origins are counted by wider networks, and all
+//! together only where these are too many as well.
 
 use std::{
     collections::HashMap,
@@ -16,11 +16,11 @@ use std::{
 use super::{Caller, Peer, TokenHash, Told};
 use crate::lock;
 
-/// How long failures count, and how long an address then waits.
+/// Time for which failures count, and for which an address then waits.
 const WINDOW: Duration = Duration::from_secs(60);
-/// How long a token is known as good. Whether it still is, the broker says.
+/// Time for which a token passes as valid. The broker still checks it.
 const GOOD: Duration = Duration::from_secs(60 * 60);
-/// Most addresses, and most good tokens, that are remembered.
+/// Maximum of addresses, and of valid tokens, in the tables.
 const MOST: usize = 4096;
 
 /// The counts.
@@ -36,7 +36,7 @@ struct FailureCounts {
     good: HashMap<TokenHash, Instant>,
 }
 
-/// Those that are counted together.
+/// Origins that are counted together.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 enum CountedAs {
     Crowd(Peer),
@@ -48,7 +48,7 @@ enum CountedAs {
 struct Failures {
     since: Instant,
     count: u32,
-    /// Refused unseen since the last report.
+    /// Requests refused without asking the broker since the last report.
     unseen: u64,
 }
 
@@ -57,10 +57,10 @@ impl Throttle {
         Self { most, state: Mutex::default() }
     }
 
-    /// Whether a caller may be put to the broker.
+    /// Checks if a request may go to the broker.
     ///
     /// # Errors
-    /// How long it has to wait.
+    /// The time that the client has to wait.
     pub(super) fn admit(&self, caller: &Caller) -> Result<(), Duration> {
         let now = Instant::now();
         let mut state = self.lock();
@@ -78,7 +78,7 @@ impl Throttle {
         Err(left)
     }
 
-    /// The broker knows the token.
+    /// Notes that the token is valid.
     pub(super) fn known(&self, caller: &Caller) {
         let now = Instant::now();
         let mut state = self.lock();
@@ -88,7 +88,7 @@ impl Throttle {
         }
     }
 
-    /// The broker does not know the token.
+    /// Notes that the token is not valid.
     pub(super) fn failed(&self, caller: &Caller) {
         let now = Instant::now();
         let mut state = self.lock();
@@ -102,7 +102,7 @@ impl Throttle {
         failures.count = failures.count.saturating_add(1);
     }
 
-    /// What was refused unseen since the last time.
+    /// Takes the counts of requests refused without asking since the last report.
     pub(super) fn report(&self) -> Vec<Told> {
         let mut state = self.lock();
         let take = |(place, failures): (&CountedAs, &mut Failures)| {
@@ -117,13 +117,13 @@ impl Throttle {
     }
 
     fn lock(&self) -> MutexGuard<'_, FailureCounts> {
-        // Plain counts: whatever a panic elsewhere left is whole.
+        // Plain counters stay consistent after a panic elsewhere.
         lock(&self.state)
     }
 }
 
 impl FailureCounts {
-    /// Whom a caller is counted with.
+    /// Returns the key under which a caller is counted.
     fn place(&mut self, caller: &Caller, now: Instant) -> CountedAs {
         let counts = |failures: &Failures| now - failures.since < WINDOW || failures.unseen > 0;
         let crowd = CountedAs::Crowd(caller.peer.crowd());
@@ -141,7 +141,7 @@ impl FailureCounts {
     }
 }
 
-/// Forgets what does not count any more, when there is no room.
+/// Removes entries that do not count any more, when the table is full.
 fn make_room<K: Eq + Hash, V>(table: &mut HashMap<K, V>, most: usize, counts: impl Fn(&V) -> bool) {
     if table.len() >= most {
         table.retain(|_, value| counts(value));
@@ -179,7 +179,7 @@ mod tests {
     #[test]
     fn a_full_table_locks_out_no_other_networks() {
         let throttle = Throttle::new(1);
-        // One network of 48 bits has more networks of 64 than the table.
+        // A network of 48 bits has more networks of 64 bits than the table has entries.
         for n in 0..2 * u16::try_from(MOST).unwrap() {
             throttle.failed(&caller("bad", [1, 2, 3, n, 0, 0, 0, 0]));
         }

@@ -4,40 +4,41 @@ use std::io;
 
 use tokio::io::{AsyncRead, AsyncWrite};
 
-/// What accepts TLS connections with one certificate.
+/// Accepts TLS connections with one certificate.
 #[derive(Clone)]
 pub(super) struct Acceptor(
     #[cfg(feature = "tls")] tokio_rustls::TlsAcceptor,
     #[cfg(not(feature = "tls"))] std::convert::Infallible,
 );
 
-/// There can be no TLS.
+/// The reason why TLS cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum TlsError {
-    /// The build has none.
+    /// The build has no TLS.
     #[error("this build of portcullis has no TLS")]
     Missing,
-    /// A file is not what it must be.
+    /// A file is not valid PEM.
     #[cfg(feature = "tls")]
     #[error("cannot read the {0}: {1}")]
     Pem(&'static str, tokio_rustls::rustls::pki_types::pem::Error),
-    /// Certificate and key do not go together.
+    /// Certificate and key do not match.
     #[cfg(feature = "tls")]
     #[error("cannot use the certificate with its key: {0}")]
     Unusable(#[from] tokio_rustls::rustls::Error),
 }
 
-/// Whether [`Front::set_tls`](super::Front::set_tls) would take these.
+/// Checks if [`Front::set_tls`](super::Front::set_tls) would accept these.
 ///
 /// # Errors
-/// Why not.
+/// The reason why it would not.
 pub fn check_tls(certificate: &str, key: &str) -> Result<(), TlsError> {
     Acceptor::new(certificate, key).map(drop)
 }
 
 #[cfg(feature = "tls")]
 impl Acceptor {
-    /// With a certificate chain and its private key, both PEM. TLS 1.2 and 1.3.
+    /// Returns an acceptor for a certificate chain and its private key, both PEM.
+    /// TLS 1.2 and 1.3.
     pub(super) fn new(certificate: &str, key: &str) -> Result<Self, TlsError> {
         use std::sync::Arc;
 
@@ -64,7 +65,7 @@ impl Acceptor {
         Ok(Self(TlsAcceptor::from(Arc::new(config))))
     }
 
-    /// Shakes hands.
+    /// Performs the handshake.
     pub(super) async fn accept<S>(
         &self,
         stream: S,

@@ -1,4 +1,4 @@
-//! The token that a request shows.
+//! The token of a request.
 
 use std::fmt;
 
@@ -11,12 +11,12 @@ use sha2::{Digest as _, Sha256};
 /// Longest token, in bytes.
 const LONGEST: usize = 512;
 
-/// SHA-256 of a token. The token itself goes no further than this file.
+/// SHA-256 of a token. The token itself stays in this file.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub struct TokenHash(pub [u8; 32]);
 
 impl TokenHash {
-    /// The hash of `token`.
+    /// Returns the hash of `token`.
     pub fn of(token: &str) -> Self {
         Self(Sha256::digest(token.as_bytes()).into())
     }
@@ -28,10 +28,10 @@ impl fmt::Debug for TokenHash {
     }
 }
 
-/// The token of a request: `Authorization: Bearer TOKEN`; where `socket` says
-/// that a browser opens a WebSocket, which can set no such header, also
-/// `Sec-WebSocket-Protocol: Bearer, TOKEN` or `?token=TOKEN`. Two different
-/// ones are none.
+/// Returns the hash of a request's token: `Authorization: Bearer TOKEN`; with
+/// `socket`, since a browser that opens a WebSocket can set no such header, also
+/// `Sec-WebSocket-Protocol: Bearer, TOKEN` or `?token=TOKEN`. Returns `None` for two
+/// different tokens.
 pub(super) fn of<B>(request: &Request<B>, socket: bool) -> Option<TokenHash> {
     let mut shown = Vec::new();
     for value in request.headers().get_all(AUTHORIZATION) {
@@ -51,7 +51,7 @@ pub(super) fn of<B>(request: &Request<B>, socket: bool) -> Option<TokenHash> {
     good.then(|| TokenHash::of(first))
 }
 
-/// The token among the subprotocols of a WebSocket.
+/// Returns the token among the subprotocols of a WebSocket.
 fn protocol(headers: &HeaderMap) -> Option<&str> {
     let mut words = headers
         .get_all(SEC_WEBSOCKET_PROTOCOL)

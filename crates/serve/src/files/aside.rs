@@ -1,4 +1,4 @@
-//! A request that waits for a person: the next ones of its client go on meanwhile.
+//! Requests that wait for an approval; later requests of the client go on meanwhile.
 
 use std::sync::{
     Arc,
@@ -13,19 +13,20 @@ use crate::{
     lock,
 };
 
-/// Requests of one client that wait for a person.
+/// The maximum of requests of one client that wait for an approval.
 const WAITING: usize = 16;
 
-/// A request's place among those that are carried out.
+/// The slot of a request among those that are carried out.
 pub(super) struct HeldSlot {
     pub(super) free: Option<tokio::sync::oneshot::Sender<()>>,
     pub(super) turn: Option<RequestSlot>,
-    /// How large a content or list that it discloses is at most; the memory is for that.
+    /// The largest content or list that the reply may disclose, in bytes; `memory` is
+    /// reserved for that.
     pub(super) reply: Option<usize>,
     pub(super) memory: Option<Reservation>,
 }
 
-/// A request that may have to wait for a person: it steps aside then.
+/// The approver of a request; the request gives up its slot while it waits.
 pub(super) struct Aside<'a> {
     pub(super) place: &'a std::sync::Mutex<HeldSlot>,
     pub(super) waiting: &'a AtomicUsize,
@@ -38,10 +39,10 @@ impl Approver for Aside<'_> {
             ticket.withdraw();
             return;
         }
-        // The channel has no way to ask its user; `portcullis approve` has.
+        // The channel has no means of asking its user; `portcullis approve` has.
         let mut place = lock(self.place);
         place.turn.take();
-        // What a person must agree to is read afterwards.
+        // The content is read only after the approval.
         if place.reply.is_some() {
             place.memory = None;
         }

@@ -1,5 +1,5 @@
-//! What changes, told to a client without being asked: `change` messages about
-//! the whole workspace, as far as the policy lets the client's agent see it.
+//! `change` messages to a client about the whole workspace, as far as the policy
+//! lets the client's agent see it.
 
 use std::{sync::Arc, time::Duration};
 
@@ -32,13 +32,13 @@ struct Over<'a> {
     error: &'a str,
 }
 
-/// What a client is told of.
+/// Returns the query for the changes that a client is notified of.
 pub(super) fn query() -> WatchQuery {
     let ignore = IGNORED_DIRECTORIES.iter().map(|name| (*name).to_owned()).collect();
     WatchQuery { path: WorkspacePath::root(), recursive: true, ignore }
 }
 
-/// Tells a client until it is gone, or nothing more comes.
+/// Sends changes to a client until it is gone, or no more come.
 pub(super) async fn tell<W>(client: Arc<Client<W>>, changes: Subscription)
 where
     W: AsyncWrite + Unpin + Send + 'static,
@@ -59,7 +59,7 @@ where
             }
         };
         for message in messages {
-            // Whoever does not read is told later to look again.
+            // A client that does not read gets a message later to list again.
             if client.say(&message).await.is_err() {
                 return;
             }
@@ -67,7 +67,8 @@ where
     }
 }
 
-/// Says that nothing more is told, and why. Whoever does not hear it is gone.
+/// Sends the last `change` message, with the reason. A failure to send is ignored:
+/// the client is gone.
 pub(super) async fn say_over<W>(client: &Client<W>, why: &impl std::fmt::Display)
 where
     W: AsyncWrite + Unpin + Send + 'static,
@@ -77,8 +78,9 @@ where
     let _ = client.say(&text(&over)).await;
 }
 
-/// The protocol knows no renames: one name goes, another comes. Nor does it know
-/// what is never served, which no list shows either.
+/// Returns the messages for an event. The protocol has no renames: they become a
+/// deletion and a creation. It has no entries of other kinds, which no list shows
+/// either.
 fn messages(event: &Event) -> Vec<Vec<u8>> {
     if event.kind == EntryKind::Other {
         return Vec::new();
@@ -98,6 +100,6 @@ fn messages(event: &Event) -> Vec<Vec<u8>> {
 }
 
 fn text(message: &impl Serialize) -> Vec<u8> {
-    // Texts and nothing else: there is nothing that could not be written.
+    // Only strings are serialized, which cannot fail.
     serde_json::to_vec(message).unwrap_or_default()
 }

@@ -1,14 +1,14 @@
-//! The `files` channel: requests and replies about the files of one workspace,
-//! as JSON messages, for a client whose WebSocket another process holds.
+//! The `files` channel: requests and replies about the files of one workspace, as JSON
+//! messages, for a client whose WebSocket belongs to another process.
 //!
-//! Between that process and this one a message is its length (four bytes, big
-//! endian) and as many bytes of UTF-8. `wire` reads messages, `request` makes
-//! operations of them, which the gateway decides about, `reply` renders, and
-//! `changes` tells what changes. Requests of a client are carried out one after the
-//! other; one that waits for a person lets the next ones go on.
+//! Between that process and this one a message is its length (four bytes, big endian) and
+//! as many bytes of UTF-8. `wire` parses messages, `request` turns them into requests to
+//! the gateway, `reply` renders replies, and `changes` sends changes. Requests of a client
+//! are carried out one after the other; one that waits for an approval lets the next ones
+//! go on.
 //!
-//! Memory is bounded for all clients together, and for each agent: a large
-//! message is read only once there is room for it.
+//! Memory is bounded for all clients together, and for each agent: a large message is read
+//! only once memory is reserved for it.
 
 use std::{
     collections::BTreeMap,
@@ -52,66 +52,66 @@ use request::Wanted;
 use turns::{AgentSlots, RequestSlots};
 use wire::{ClientMessage, Malformed};
 
-/// How long requests that waited for a person may take over their answers once nobody
-/// is asked any more.
+/// Timeout for the replies to requests that waited for approvals, once the client has
+/// left.
 const ANSWERS: Duration = Duration::from_secs(2);
-/// Shares of the memory; the clients of one agent have one of them.
+/// The number of shares of the memory; the clients of one agent have one share.
 const SHARES: usize = 4;
-/// Shares of the turns; the same.
+/// The number of shares of the slots; the clients of one agent have one share.
 const TURN_SHARES: usize = 2;
 
-/// What bounds the channel in this process.
+/// The limits of the channel in this process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ChannelLimits {
-    /// Largest message in bytes. Base64 makes a content a third longer, escapes
-    /// make a text longer still.
+    /// Largest message in bytes. Base64 makes a content a third longer, escapes make a
+    /// text longer still.
     pub message: usize,
-    /// Memory for large messages under way, of all clients, in bytes.
+    /// Memory for large messages in flight, of all clients, in bytes.
     pub memory: usize,
-    /// Requests that are carried out, and subscriptions that begin, at once.
+    /// Maximum of requests carried out at once, with subscriptions that begin.
     pub requests: usize,
 }
 
 impl Default for ChannelLimits {
-    /// For files of 100 MB.
+    /// Returns limits for files of 100 MB.
     fn default() -> Self {
         Self { message: 144 << 20, memory: 512 << 20, requests: 16 }
     }
 }
 
-/// A client cannot be served any more.
+/// The reason why a client is served no longer.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// The stream broke.
+    /// The stream failed.
     #[error("the connection broke: {0}")]
     Stream(#[from] io::Error),
-    /// A message is larger than it may be.
+    /// A message exceeds the maximum.
     #[error("a message of {0} bytes is too large")]
     TooLarge(usize),
     /// There is no memory for a message.
     #[error("there is no memory for a message of {0} bytes")]
     NoMemory(usize),
-    /// It takes no answers any more.
+    /// The client takes no replies any more.
     #[error("the client takes no answers: {why}")]
     Deaf {
-        /// What came of the last answer.
+        /// The error of the last reply.
         why: io::Error,
-        /// Requests that had come and were not begun.
+        /// The number of requests that were received and not begun.
         left: usize,
     },
-    /// It may have the session no more.
+    /// The agent's session was revoked.
     #[error("the session is closed to the agent, or the workspace to all")]
     Revoked {
-        /// Requests that had come and were not begun.
+        /// The number of requests that were received and not begun.
         left: usize,
     },
 }
 
-/// Why a message was not dealt with as it should be.
+/// The reason why a message was not carried out.
 enum Unheard {
-    /// Its answer could not be sent.
+    /// Its reply could not be sent.
     Deaf(io::Error),
-    /// Whoever said it may not any more.
+    /// The client's session was revoked.
     Revoked,
 }
 
@@ -124,7 +124,7 @@ pub struct Channel {
     turns: RequestSlots,
 }
 
-/// What is shared by the requests of one client.
+/// The state shared by the requests of one client.
 struct Client<W> {
     channel: Arc<Channel>,
     session: Session,
@@ -132,27 +132,27 @@ struct Client<W> {
     turns: AgentSlots,
     output: Mutex<W>,
     waiting: AtomicUsize,
-    /// Those that wait, or did.
+    /// The tasks of requests that wait for an approval, or did.
     aside: std::sync::Mutex<Vec<JoinHandle<io::Result<()>>>>,
-    /// Nothing more of what it has said is begun.
+    /// Set once no further request of the client may begin.
     revoked: Arc<AtomicBool>,
 }
 
 impl Channel {
-    /// A channel without clients yet.
+    /// Returns a channel without clients.
     pub fn new(gateway: Arc<Gateway>, limits: ChannelLimits) -> Arc<Self> {
         let memory = MemoryShares::new(MemoryBudget::new(limits.memory), limits.memory / SHARES);
         let turns = RequestSlots::new(limits.requests, limits.requests / TURN_SHARES);
         Arc::new(Self { gateway, limits, memory, turns })
     }
 
-    /// Serves one client until it closes its side; what it has said by then is
-    /// answered. Of one that takes no answers, or is `revoked`, nothing more is begun,
-    /// and what it had said is counted in a record. Whoever sets `revoked` shuts the
-    /// stream, too.
+    /// Serves one client until it closes its side; requests received by then get replies.
+    /// If the client takes no replies, or is `revoked`, no further request is begun, and
+    /// the number of those received is recorded. The setter of `revoked` must shut the
+    /// stream down, too.
     ///
     /// # Errors
-    /// When the stream breaks, or the client does not keep to the framing.
+    /// When the stream fails, or the client breaks the framing.
     pub async fn serve(
         self: &Arc<Self>,
         session: Session,
@@ -204,7 +204,7 @@ impl Channel {
                 let left = left(&mut input).await;
                 return Err(match why {
                     Unheard::Deaf(why) => Error::Deaf { why, left },
-                    // That one, too.
+                    // The message at hand counts as well.
                     Unheard::Revoked => Error::Revoked { left: left.saturating_add(1) },
                 });
             }
@@ -216,14 +216,14 @@ impl Channel {
         };
         let telling = tokio::spawn(changes::tell(Arc::clone(&client), changes.clone()));
         let served = served.await;
-        // It ends then, and tears no message that others follow.
+        // The task ends by itself then, without tearing a message.
         self.gateway.unwatch(&changes);
         client.finish().await;
         telling.abort();
         served
     }
 
-    /// The next message, once there is room for it.
+    /// Reads the next message, once memory is reserved for it.
     async fn message(
         &self,
         input: &mut (impl AsyncRead + Unpin),
@@ -235,7 +235,7 @@ impl Channel {
             return Err(Error::TooLarge(length));
         }
         let memory = reserve(share, length).await;
-        // A small message finds memory in any case.
+        // A small message always has memory.
         if memory.is_some() && !buffer::is_free(length.saturating_mul(COPIES)) {
             return Err(Error::NoMemory(length));
         }
@@ -244,17 +244,17 @@ impl Channel {
         Ok(Some((bytes, memory)))
     }
 
-    /// Records what was no request.
+    /// Records a message that is no request.
     fn report(&self, session: &Session, facts: BTreeMap<String, Value>) -> Option<Receipt> {
         let recorded = self.gateway.report(session, "files.dropped", facts);
-        // Without its log the gateway refuses every file by itself.
+        // Without its log the gateway refuses every request anyway.
         recorded.inspect_err(|error| tracing::error!(%error, "cannot record")).ok()
     }
 
-    /// The size of the content or list that a message asks for at most: nobody knows it
-    /// before.
+    /// Returns the maximum size of the content or list that a message asks for; the actual
+    /// size is unknown until it is read.
     fn largest_reply(&self, message: &[u8]) -> Option<usize> {
-        // A large one is refused where it asks for that.
+        // A larger message of these types is refused by the parser.
         let kind = (message.len() <= MAX_UNCOUNTED).then(|| wire::kind(message))?;
         match kind.as_deref()? {
             "read" => {
@@ -267,12 +267,12 @@ impl Channel {
     }
 }
 
-/// Why something is dropped.
+/// Returns the record's facts for a dropped message.
 fn facts(why: &str) -> BTreeMap<String, Value> {
     BTreeMap::from([("why".to_owned(), json!(why))])
 }
 
-/// How long the next message is; nothing at the end.
+/// Reads the length of the next message; `None` at the end.
 async fn length(input: &mut (impl AsyncRead + Unpin)) -> io::Result<Option<u32>> {
     let mut length = [0; 4];
     match input.read_exact(&mut length).await {
@@ -282,7 +282,7 @@ async fn length(input: &mut (impl AsyncRead + Unpin)) -> io::Result<Option<u32>>
     }
 }
 
-/// How many whole messages there still are.
+/// Counts the complete messages that are left in the stream.
 async fn left(input: &mut (impl AsyncRead + Unpin)) -> usize {
     let mut whole = 0_usize;
     while let Ok(Some(length)) = length(input).await {
@@ -296,10 +296,9 @@ async fn left(input: &mut (impl AsyncRead + Unpin)) -> usize {
 }
 
 impl<W: AsyncWrite + Unpin + Send + 'static> Client<W> {
-    /// Subscribes to what changes; a client that may not see anything is told
-    /// nothing.
+    /// Subscribes to changes; a client that may see nothing gets no messages.
     async fn watch(self: Arc<Self>) -> Option<Subscription> {
-        // It may walk all of the workspace.
+        // Subscribing may walk the whole workspace.
         let turn = self.turns.take().await?;
         let client = Arc::clone(&self);
         let watched = tokio::task::spawn_blocking(move || {
@@ -311,7 +310,7 @@ impl<W: AsyncWrite + Unpin + Send + 'static> Client<W> {
             Ok(watching) => Some(watching.output),
             Err(error) => {
                 tracing::warn!(%error, "a client is told of no changes");
-                // Of what the policy does not let it see it hears nothing at all.
+                // A refusal by the policy is not sent to the client.
                 let policy = error.rule().is_some_and(|rule| !rule.starts_with("serve.limits."));
                 if !policy {
                     changes::say_over(&self, &error).await;
@@ -321,8 +320,8 @@ impl<W: AsyncWrite + Unpin + Send + 'static> Client<W> {
         }
     }
 
-    /// Nobody is asked any more for this client: what waits for an answer is
-    /// cancelled, and says so.
+    /// Withdraws the client's pending approvals: requests that wait for one are cancelled
+    /// and get a reply.
     async fn finish(&self) {
         for ticket in self.channel.gateway.approvals().waiting() {
             if ticket.question().session == self.session {
@@ -332,14 +331,14 @@ impl<W: AsyncWrite + Unpin + Send + 'static> Client<W> {
         let aside = std::mem::take(&mut *lock(&self.aside));
         let answered = async {
             for done in aside {
-                // One that is gone hears nothing, and has a record.
+                // A client that is gone gets no reply, but there is a record.
                 let _ = done.await;
             }
         };
         let _ = tokio::time::timeout(ANSWERS, answered).await;
     }
 
-    /// Deals with one message; returns when the next one may be heard.
+    /// Carries out one message; returns when the next one may be read.
     async fn hear(
         self: &Arc<Self>,
         bytes: Vec<u8>,
@@ -362,7 +361,7 @@ impl<W: AsyncWrite + Unpin + Send + 'static> Client<W> {
             let (worker, taken) = (Arc::clone(&client), Arc::clone(&place));
             let reply = tokio::task::spawn_blocking(move || worker.carry_out(bytes, &taken)).await;
             let reply = reply.map_err(io::Error::other)?;
-            // A client that does not read holds no more than its reply, and nobody's turn.
+            // A client that does not read keeps the memory of its reply only, and no slot.
             let mut memory = {
                 let mut place = lock(&place);
                 place.turn = None;
@@ -375,7 +374,7 @@ impl<W: AsyncWrite + Unpin + Send + 'static> Client<W> {
             said = &mut done => {
                 said.map_err(io::Error::other).flatten().map_err(Unheard::Deaf)
             }
-            // It waits for a person; its answer comes later.
+            // The request waits for an approval; its reply comes later.
             Ok(()) = freed => {
                 let mut aside = lock(&self.aside);
                 aside.retain(|done| !done.is_finished());
@@ -385,7 +384,7 @@ impl<W: AsyncWrite + Unpin + Send + 'static> Client<W> {
         }
     }
 
-    /// Sends one message, waiting while the client does not read.
+    /// Sends one message; waits while the client does not read.
     async fn say(&self, message: &[u8]) -> io::Result<()> {
         let length = u32::try_from(message.len()).map_err(io::Error::other)?;
         let mut output = self.output.lock().await;
@@ -394,7 +393,7 @@ impl<W: AsyncWrite + Unpin + Send + 'static> Client<W> {
         output.flush().await
     }
 
-    /// Answers a message. Blocks on the disk.
+    /// Returns the reply to a message. Blocks on the disk.
     fn carry_out(&self, bytes: Vec<u8>, place: &std::sync::Mutex<HeldSlot>) -> Vec<u8> {
         let gateway = &self.channel.gateway;
         let message = match wire::parse(&bytes) {
@@ -434,7 +433,7 @@ mod tests {
                 tokio::time::timeout(Duration::ZERO, reserve(&share, length)).await.ok()
             };
             let mut held = Vec::new();
-            // Each of these reads 10 MiB, and its reply is not taken.
+            // Each request reads 10 MiB, and its reply is not taken.
             while let Some(Some(mut reserved)) = now("a", 10 << 20).await {
                 reserved.shrink(10 << 20);
                 held.push(reserved);

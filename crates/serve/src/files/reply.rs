@@ -1,5 +1,5 @@
-//! Replies: the head of the request, what was asked for or an error, and the
-//! receipt of the record.
+//! Replies: the head of the request, its result or an error, and the receipt of the
+//! record.
 //!
 //! Besides the fields of the protocol there are `receipt`, and for errors
 //! `code`, `rule` and `reason`.
@@ -14,10 +14,10 @@ use crate::gateway::{self, Content, Entries, Entry, EntryKind};
 
 use super::wire::{CHANNEL, RequestHead};
 
-/// Room in a message for everything but content, in bytes.
+/// Bytes reserved in a message for everything but content.
 const ENVELOPE: usize = 1024;
 
-/// A reply that is not complete yet.
+/// A reply in the making.
 pub(super) struct Reply<'a> {
     head: &'a RequestHead,
 }
@@ -61,7 +61,7 @@ struct FileContent<'a> {
     redacted: bool,
 }
 
-/// A content as a JSON string, without a copy in between.
+/// A content as a JSON string, serialized without an intermediate copy.
 enum Shown<'a> {
     Text(&'a str),
     Base64(&'a [u8]),
@@ -86,7 +86,7 @@ struct Item<'a> {
     modified: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     permissions: Option<String>,
-    /// The protocol knows files and directories only.
+    /// Set for symbolic links, since the protocol has files and directories only.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     symlink: bool,
 }
@@ -96,13 +96,13 @@ impl<'a> Reply<'a> {
         Self { head }
     }
 
-    /// A file's content.
+    /// Renders a file's content.
     pub(super) fn content(&self, reply: &gateway::Reply<Content>) -> Vec<u8> {
         let data = file_content(&reply.output);
         self.render(ReplyBody::Data { data }, Some(&reply.receipt), reply.output.bytes.len())
     }
 
-    /// A directory's entries.
+    /// Renders a directory's entries.
     pub(super) fn entries(&self, reply: &gateway::Reply<Entries>) -> Vec<u8> {
         let entries = reply.output.entries.iter();
         let data: Vec<_> = entries.filter_map(|entry| item(entry, None)).collect();
@@ -110,8 +110,8 @@ impl<'a> Reply<'a> {
         self.render(ReplyBody::Data { data }, Some(&reply.receipt), room)
     }
 
-    /// One entry; `shown` is the path as the client wrote it, `name` that of what it
-    /// names, which is not that of what a link leads to.
+    /// Renders one entry; `shown` is the path as the client wrote it, `name` the
+    /// name in that path, even if it is a link's.
     pub(super) fn stat(&self, reply: &gateway::Reply<Entry>, shown: &str, name: &str) -> Vec<u8> {
         let receipt = Some(&reply.receipt);
         match item(&reply.output, Some(name)) {
@@ -123,13 +123,14 @@ impl<'a> Reply<'a> {
         }
     }
 
-    /// A change that was made.
+    /// Renders the reply to a change.
     pub(super) fn changed(&self, receipt: &Receipt) -> Vec<u8> {
         let body: ReplyBody<'_, ()> = ReplyBody::Nothing {};
         self.render(body, Some(receipt), 0)
     }
 
-    /// A refusal or failure that is on record; `said` instead of its text.
+    /// Renders a refusal or failure that is recorded; `said` replaces the error's
+    /// text.
     pub(super) fn failed(&self, error: &gateway::Error, said: Option<&str>) -> Vec<u8> {
         let message = error.to_string();
         let body: ReplyBody<'_, ()> = ReplyBody::Error {
@@ -141,7 +142,7 @@ impl<'a> Reply<'a> {
         self.render(body, error.receipt(), 0)
     }
 
-    /// What was no request.
+    /// Renders the error for a message that is no request.
     pub(super) fn failed_because(&self, why: &str, receipt: Option<&Receipt>) -> Vec<u8> {
         self.error(why, "invalidInput", receipt)
     }
@@ -165,7 +166,8 @@ impl<'a> Reply<'a> {
             body,
             receipt,
         };
-        // Mostly enough, or a large content would be moved as it grows.
+        // Usually enough; otherwise a large content would be copied as the buffer
+        // grows.
         let mut message =
             Vec::with_capacity(ENVELOPE.saturating_add(content.saturating_mul(4) / 3));
         if let Err(error) = serde_json::to_writer(&mut message, &envelope) {
@@ -185,12 +187,12 @@ fn file_content(content: &Content) -> FileContent<'_> {
     }
 }
 
-/// An entry of a list, or with its `name` all that there is to say of one.
+/// Returns an entry of a list; with `name`, returns all that is known of it.
 fn item<'a>(entry: &'a Entry, name: Option<&'a str>) -> Option<Item<'a>> {
     let kind = match entry.kind {
         EntryKind::Directory => "directory",
         EntryKind::File | EntryKind::Symlink => "file",
-        // Never served.
+        // Entries of other kinds are never served.
         EntryKind::Other => return None,
     };
     Some(Item {
@@ -203,14 +205,14 @@ fn item<'a>(entry: &'a Entry, name: Option<&'a str>) -> Option<Item<'a>> {
     })
 }
 
-/// ISO 8601 in UTC.
+/// Returns the time of change in ISO 8601, UTC.
 fn modified(entry: &Entry) -> Option<String> {
     let (seconds, nanoseconds) = entry.modified?;
     let time = Timestamp::new(seconds, i32::try_from(nanoseconds).ok()?).ok()?;
     Some(format!("{time:.3}"))
 }
 
-/// `rw-r--r--`
+/// Returns the permissions as `ls` prints them: `rw-r--r--`.
 fn permissions(mode: u32) -> String {
     let bits = "rwxrwxrwx".chars().enumerate();
     bits.map(|(n, letter)| if mode & (0o400 >> n) == 0 { '-' } else { letter }).collect()

@@ -1,4 +1,5 @@
-//! From the fields of a message to a request, and from that to its reply.
+//! Conversion of a message's fields to a request, and of the request's result to a
+//! reply.
 
 use std::borrow::Cow;
 
@@ -14,7 +15,7 @@ use crate::{
 
 use super::{reply::Reply, wire::Fields};
 
-/// A request, and the path as the client wrote it.
+/// A request with the path as the client wrote it.
 pub(super) struct Wanted {
     request: ChannelRequest,
     shown: String,
@@ -28,19 +29,19 @@ enum ChannelRequest {
     Change(Box<dyn Request<Output = Changed>>),
 }
 
-/// What never became an operation.
+/// A message that did not become a request.
 #[derive(Debug)]
 pub(super) struct Trouble {
-    /// The operation that was asked for, for the record.
+    /// The operation for the record.
     pub(super) op: String,
     pub(super) path: Option<String>,
     pub(super) refusal: Refusal,
-    /// What the client is told, where the refusal does not say it.
+    /// The error text for the client, if it differs from the refusal's.
     pub(super) said: Option<String>,
 }
 
 impl Wanted {
-    /// Takes what belongs to the type.
+    /// Builds the request from the fields that its type has.
     pub(super) fn new(mut fields: Fields<'_>) -> Result<Self, Trouble> {
         let kind = std::mem::take(&mut fields.kind);
         let op = match kind.as_str() {
@@ -81,7 +82,7 @@ impl Wanted {
         Ok(Self { request, shown: shown(&fields.path) })
     }
 
-    /// Puts the request to the gateway, and renders what that says.
+    /// Passes the request to the gateway, and renders the result.
     pub(super) fn put(
         self,
         gateway: &Gateway,
@@ -112,7 +113,7 @@ impl Wanted {
     }
 }
 
-/// A path is the same with and without a slash before it.
+/// Parses a path, with or without a leading slash.
 fn path(op: &str, name: &str, text: Option<&str>) -> Result<WorkspacePath, Trouble> {
     let Some(text) = text else {
         return Err(parameters(op, None, format!("`{name}` is missing")));

@@ -1,8 +1,9 @@
-//! How many requests of the `files` channel are carried out at once: of everybody, and
-//! of one agent on all its connections.
+//! Slots that bound how many requests of the `files` channel are carried out at once: by
+//! all agents, and by one agent on all its connections.
 //!
 //! First come, first served: a connection has one place in the queue, so one that sends
-//! much waits behind those that send little. An agent with many of them waits for its own.
+//! much waits behind those that send little. An agent with many connections waits for its
+//! own slots.
 
 use std::{
     collections::HashMap,
@@ -13,23 +14,23 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use crate::{lock, model::AgentName};
 
-/// The turns of everybody.
+/// The slots of all agents.
 #[derive(Debug)]
 pub(super) struct RequestSlots {
     all: Arc<Semaphore>,
     each: usize,
-    /// Agents are the operator's, so there are not many of them.
+    /// Bounded, because the operator names the agents.
     agents: Mutex<HashMap<AgentName, Arc<Semaphore>>>,
 }
 
-/// Those of one agent.
+/// The slots of one agent.
 #[derive(Debug)]
 pub(super) struct AgentSlots {
     own: Arc<Semaphore>,
     all: Arc<Semaphore>,
 }
 
-/// A turn, until it is dropped.
+/// A slot, occupied until it is dropped.
 #[derive(Debug)]
 pub(super) struct RequestSlot {
     _own: OwnedSemaphorePermit,
@@ -37,7 +38,7 @@ pub(super) struct RequestSlot {
 }
 
 impl RequestSlots {
-    /// So many at once, and so many of each agent; one at least.
+    /// Returns `all` slots, of which one agent may occupy `each`; at least one of each.
     pub(super) fn new(all: usize, each: usize) -> Self {
         let all = Arc::new(Semaphore::new(all.max(1)));
         Self { all, each: each.max(1), agents: Mutex::default() }
@@ -51,9 +52,10 @@ impl RequestSlots {
 }
 
 impl AgentSlots {
-    /// Waits for a turn, which there always is in the end: neither semaphore is closed.
+    /// Waits for a slot. The result is always `Some`, since neither semaphore is closed.
     pub(super) async fn take(&self) -> Option<RequestSlot> {
-        // In this order: who waits for its own agent keeps nobody else waiting.
+        // This order keeps a request that waits for its own agent's slots from occupying a
+        // common one.
         let own = Arc::clone(&self.own).acquire_owned().await.ok()?;
         let all = Arc::clone(&self.all).acquire_owned().await.ok()?;
         Some(RequestSlot { _own: own, _all: all })

@@ -1,6 +1,5 @@
-//! What a client may say: one strict JSON object with `channel`, `type`,
-//! `requestId` and what belongs to the type. Fields that are not known are
-//! passed over.
+//! Parsing of a client's messages: one strict JSON object with `channel`, `type`,
+//! `requestId` and the fields of the type. Unknown fields are ignored.
 
 use std::borrow::Cow;
 
@@ -10,30 +9,30 @@ use serde_json::value::RawValue;
 
 use super::memory::MAX_UNCOUNTED;
 
-/// The channel that is served.
+/// The name of the channel.
 pub(super) const CHANNEL: &str = "files";
 /// Longest `requestId`, as JSON, in bytes.
 const MOST_ID: usize = 1024;
-/// Longest name of a channel or type that is said back, in characters.
+/// Longest name of a channel or type that a reply repeats, in characters.
 const MOST_NAME: usize = 64;
 
-/// What every reply begins with.
+/// The fields with which a reply begins.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct RequestHead {
     pub(super) channel: Option<String>,
     pub(super) kind: Option<String>,
-    /// As it came: a string or a number, in JSON.
+    /// The id as received: a string or a number, in JSON.
     pub(super) id: Option<String>,
 }
 
-/// One request.
+/// A request of a client.
 #[derive(Debug)]
 pub(super) struct ClientMessage<'a> {
     pub(super) head: RequestHead,
     pub(super) wanted: Fields<'a>,
 }
 
-/// The fields of all types.
+/// The fields of all types together.
 #[derive(Debug, Default)]
 pub(super) struct Fields<'a> {
     pub(super) kind: String,
@@ -44,15 +43,15 @@ pub(super) struct Fields<'a> {
     pub(super) encoding: Option<Cow<'a, str>>,
 }
 
-/// A message that is none, or is for somebody else.
+/// A message that is malformed, or for another channel.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Malformed {
     pub(super) head: RequestHead,
     pub(super) why: String,
 }
 
-/// Any values, so that what is wrong with one can be said under the id of the
-/// message.
+/// A message with fields of any type, so that an error in one is reported under the
+/// id of the message.
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
 struct Raw<'a> {
@@ -74,7 +73,7 @@ struct Raw<'a> {
     encoding: Option<&'a RawValue>,
 }
 
-/// Reads a message.
+/// Parses a message.
 pub(super) fn parse(bytes: &[u8]) -> Result<ClientMessage<'_>, Malformed> {
     let bad = |head: &RequestHead, why: &str| Malformed { head: head.clone(), why: why.to_owned() };
     let mut head = RequestHead::default();
@@ -103,7 +102,7 @@ pub(super) fn parse(bytes: &[u8]) -> Result<ClientMessage<'_>, Malformed> {
     if head.id.is_none() {
         return Err(bad(&head, "a request needs a `requestId`"));
     }
-    // It has no memory for what it would disclose.
+    // Memory is reserved for the reply only where the message is small.
     if bytes.len() > MAX_UNCOUNTED && matches!(kind.as_str(), "read" | "list") {
         return Err(bad(&head, "the message is too long for its type"));
     }
@@ -124,11 +123,11 @@ pub(super) fn parse(bytes: &[u8]) -> Result<ClientMessage<'_>, Malformed> {
     Ok(ClientMessage { head, wanted })
 }
 
-/// What can be seen of a message that is not strict, so that its sender need not
-/// wait for ever.
+/// Returns the legible part of a malformed message, so that its sender gets a reply
+/// with the id.
 fn seen(bytes: &[u8]) -> RequestHead {
     let envelope = PartialEnvelope::read_with("requestId", bytes);
-    // What is said back is strict.
+    // Only strict JSON is repeated in a reply.
     let strict = |raw: &&RawValue| strict_json::check_line(raw.get().as_bytes()).is_ok();
     RequestHead {
         channel: None,
@@ -137,7 +136,7 @@ fn seen(bytes: &[u8]) -> RequestHead {
     }
 }
 
-/// The type of a message, as far as it tells.
+/// Returns the type of a message, if it is legible.
 pub(super) fn kind(bytes: &[u8]) -> Option<Cow<'_, str>> {
     #[derive(Deserialize)]
     struct KindMember<'a> {
@@ -147,7 +146,7 @@ pub(super) fn kind(bytes: &[u8]) -> Option<Cow<'_, str>> {
     serde_json::from_slice::<KindMember<'_>>(bytes).ok()?.kind
 }
 
-/// A text, not copied unless it has escapes.
+/// A string, copied only if it has escapes.
 #[derive(Deserialize)]
 struct Text<'a>(#[serde(borrow)] Cow<'a, str>);
 
@@ -164,7 +163,7 @@ fn optional<'a>(value: &RawValue) -> Result<Option<Cow<'a, str>>, ()> {
     serde_json::from_str::<Option<String>>(value.get()).map(|t| t.map(Cow::Owned)).map_err(drop)
 }
 
-/// What is said back is bounded.
+/// Returns a name, cut to the length that replies repeat.
 fn name(value: &RawValue) -> Option<String> {
     let name = serde_json::from_str::<String>(value.get()).ok()?;
     Some(name.chars().take(MOST_NAME).collect())
@@ -192,7 +191,7 @@ mod tests {
         assert_eq!(message.wanted.content.as_deref(), Some("b\n"));
     }
 
-    /// A lone surrogate is what JavaScript makes of half a character.
+    /// JavaScript produces a lone surrogate by cutting a character in half.
     #[test]
     fn a_message_that_is_not_strict_is_answered_under_its_id_and_type() {
         let message = br#"{"channel":"files","type":"write","requestId":"q1","content":"\ud800"}"#;
@@ -203,7 +202,8 @@ mod tests {
         assert_eq!((head.id, head.kind.map(|kind| kind.len())), (None, Some(64)));
     }
 
-    /// It would have read a content, or a list, with the memory of its own message.
+    /// Such a message would read a content or list with the memory of the message
+    /// alone.
     #[test]
     fn a_question_that_is_padded_is_none() {
         for (kind, is_refused) in [("read", true), ("list", true), ("write", false)] {
@@ -232,7 +232,7 @@ mod tests {
             (r#"{"requestId":"1","content":"a\ud800b"}"#, true, "half of a surrogate pair"),
             (r#"{"content":"a\ud800b","requestId":7,"x":0}"#, true, "half of a surrogate pair"),
             (r#"{"requestId":"1","path":"a","path":"b"}"#, true, "repeats a key"),
-            // Another may be meant, or it is none that can be said back.
+            // An ambiguous id, or one that a reply cannot repeat.
             (r#"{"requestId":"1","requestId":"2"}"#, false, "repeats a key"),
             (r#"{"requestId":"\ud800","path":"a"}"#, false, "half of a surrogate pair"),
             (r#"{"requestId":{"a":1,"a":2},"path":"a"}"#, false, "repeats a key"),

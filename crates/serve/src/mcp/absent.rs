@@ -1,5 +1,5 @@
-//! Methods that `rmcp` refuses by itself: the worker is asked instead, which does
-//! the same and records it.
+//! Methods that `rmcp` refuses by itself. The worker is asked instead, which refuses
+//! them as well and records that.
 
 use hyper::{HeaderMap, Response, StatusCode};
 use rmcp::{ErrorData, model::ErrorCode};
@@ -16,7 +16,7 @@ use crate::{
     reply::{self, Body},
 };
 
-/// Those of every revision.
+/// Methods absent from every revision.
 const ALL: [&str; 6] = [
     "resources/directory/read",
     "skills/get",
@@ -25,12 +25,12 @@ const ALL: [&str; 6] = [
     "tasks/get",
     "tasks/update",
 ];
-/// Those of the revisions with sessions.
+/// Methods absent from the revisions with sessions.
 const OLD: [&str; 1] = ["subscriptions/listen"];
-/// Those of the revisions without.
+/// Methods absent from the revisions without sessions.
 const NEW: [&str; 3] = ["ping", "resources/subscribe", "resources/unsubscribe"];
 
-/// The reply to a request whose method there is not; nothing to others.
+/// Returns the reply to a request whose method does not exist; `None` for others.
 pub(super) async fn refuse(
     shared: &Shared,
     peer: &Peer,
@@ -45,7 +45,7 @@ pub(super) async fn refuse(
         return None;
     }
     let link = match has_sessions {
-        // What names no session is `rmcp`'s to refuse.
+        // A request that names no session is refused by `rmcp`.
         true => shared.sessions.link(session?)?,
         false => match shared.common(peer).await {
             Ok(link) => link,

@@ -1,4 +1,4 @@
-//! Errors that are answered before `rmcp` sees a request.
+//! Error replies to requests that `rmcp` does not get.
 
 use hyper::{
     Response, StatusCode,
@@ -9,7 +9,7 @@ use serde_json::json;
 
 use crate::reply::{self, Body};
 
-/// The reply that says what is wrong with a request.
+/// Returns the reply with `error` to the request `id`.
 pub(super) fn error_reply(id: &RequestId, error: &ErrorData) -> Response<Body> {
     let message = json!({ "jsonrpc": "2.0", "id": id, "error": error });
     let mut refused = reply::text(StatusCode::OK, &message.to_string());

@@ -1,8 +1,8 @@
-//! The ids of requests that are not answered, of sessions that clients began.
+//! Ids of pending requests, of the sessions that clients began.
 //!
-//! `rmcp` finds by its id alone whom in a session an answer is for: of two
-//! requests with one id, one would be given the answer to the other. Requests
-//! without a session are each an exchange of their own.
+//! `rmcp` matches replies to requests of a session by the id alone: of two requests
+//! with one id, one would get the other's reply. A request without a session is an
+//! exchange of its own.
 
 use std::{sync::Arc, time::Duration};
 
@@ -24,17 +24,17 @@ use crate::{lock, reply::Body};
 
 /// The header that names the revision.
 const REVISION: &str = "mcp-protocol-version";
-/// How long the answer to a request whose client is gone may be on its way to
-/// nobody.
+/// Time for which an id stays in use after its client has left, while the reply may
+/// still arrive.
 const LAST: Duration = Duration::from_millis(100);
 
-/// An id that is in use as long as this is there.
+/// An id in use until this is dropped.
 pub(super) struct Taken {
     ids: Ids,
     taken: (String, RequestId),
 }
 
-/// What a request has of its id until it has come to its end.
+/// The part of an id's use that ends when the request has been handled.
 #[derive(Clone)]
 pub(super) struct Handled {
     _end: Arc<ReleaseIds>,
@@ -42,7 +42,7 @@ pub(super) struct Handled {
 
 struct ReleaseIds(Option<Arc<Taken>>);
 
-/// The envelope of a request.
+/// The head of a request.
 pub(super) struct Head<'a> {
     pub(super) id: RequestId,
     pub(super) method: String,
@@ -50,7 +50,7 @@ pub(super) struct Head<'a> {
 }
 
 impl<'a> Head<'a> {
-    /// `None` for notifications and replies.
+    /// Returns `None` for notifications and replies.
     pub(super) fn of(message: Message<'a>) -> Option<Self> {
         match message {
             Message::Request { id, method, params } => {
@@ -61,16 +61,16 @@ impl<'a> Head<'a> {
     }
 }
 
-/// Whether a request is one of the revisions that have sessions.
+/// Returns true if a request is of a revision with sessions.
 pub(super) fn has_sessions(headers: &HeaderMap) -> bool {
     let revision = headers.get(REVISION).map(HeaderValue::as_bytes);
     revision < Some(ProtocolVersion::V_2026_07_28.as_str().as_bytes())
 }
 
-/// Takes the id of a request, if it is one of a session.
+/// Takes the id of a request that belongs to a session.
 ///
 /// # Errors
-/// The reply that refuses it, when another request of the session has it.
+/// The reply that refuses it, when another request of the session uses the id.
 pub(super) async fn take(
     shared: &Shared,
     session: Option<&str>,
@@ -101,7 +101,7 @@ impl Handled {
 
 impl Drop for ReleaseIds {
     fn drop(&mut self) {
-        // Where the reply is still there, it ends with the answer.
+        // Where the reply exists, the use ends with it.
         let alone = self.0.take().filter(|taken| Arc::strong_count(taken) == 1);
         if let (Some(taken), Ok(runtime)) = (alone, Handle::try_current()) {
             runtime.spawn(async move {

@@ -1,8 +1,8 @@
-//! Lines of a worker, and the memory that they take.
+//! Lines from a worker, and the memory reserved for them.
 //!
-//! A reply is as large as a content, so it counts as every large message does,
-//! from its first bytes until the client has it. A line for which there is no
-//! memory is skipped, and its request gets an error.
+//! A reply is as large as a content, so memory is reserved for it from its first
+//! bytes until the client has it. A line for which there is no memory is skipped, and
+//! its request gets an error.
 
 use std::{
     io,
@@ -14,21 +14,21 @@ use tokio::io::{AsyncBufRead, AsyncBufReadExt as _};
 
 use crate::{buffer, lock, ws::SMALL};
 
-/// Longest line, in bytes: a content in base64 and as a text, and both of them
-/// again for models.
+/// Longest line, in bytes: a content in base64 and as a text, and both of them again
+/// for models.
 const MAX_LINE: usize = 1 << 30;
-/// How often a line is in memory while it is forwarded: as a line, and as the reply.
+/// Copies of a line in memory while it is forwarded: the line and the reply.
 const COPIES: usize = 2;
 
-/// A line of a worker.
+/// A line from a worker.
 pub(super) enum Line {
-    /// A line with its end, and its memory.
+    /// A line with its line end, and its memory.
     Whole(Vec<u8>, Reservation),
     /// The beginning of a line for which there was no memory.
     Skipped(Vec<u8>),
 }
 
-/// The next line; nothing at the end, or when a line is longer than any.
+/// Reads the next line; `None` at the end, or when a line exceeds [`MAX_LINE`].
 pub(super) async fn next(
     reader: &mut (impl AsyncBufRead + Unpin),
     memory: &MemoryBudget,
@@ -50,7 +50,7 @@ pub(super) async fn next(
         let has_room =
             lost || (cover(&mut held, length) && buffer::grow(&mut line, taken, MAX_LINE));
         if !has_room {
-            // Returned at once, for other lines.
+            // Freed at once, for other lines.
             lost = true;
             held = memory.empty();
             line.truncate(SMALL);
@@ -67,14 +67,14 @@ pub(super) async fn next(
     }
 }
 
-/// Reserves memory for a line of which `length` bytes are there; false where there is
-/// none. Nobody waits for it: lines that wait for each other would wait for ever.
+/// Reserves memory for a line of which `length` bytes have arrived. Returns false
+/// where there is none: waiting for it could deadlock lines that wait for each other.
 fn cover(held: &mut Reservation, length: usize) -> bool {
     length <= SMALL || held.try_grow(length.saturating_mul(COPIES))
 }
 
-/// The id of a line that was lost, as far as its beginning tells: a worker
-/// writes `jsonrpc` and `id` first.
+/// Returns the id of a skipped line, read from its beginning: a worker writes
+/// `jsonrpc` and `id` first.
 pub(super) fn id(begin: &[u8]) -> Option<u64> {
     let rest = begin.strip_prefix(b"{\"jsonrpc\":\"2.0\",\"id\":")?;
     let end = rest.iter().position(|byte| !byte.is_ascii_digit())?;
@@ -91,7 +91,7 @@ impl ReplyMemory {
     }
 }
 
-/// The memory of a request, until it is on its way to the worker.
+/// The memory of a request, until it is sent to the worker.
 #[derive(Clone)]
 pub(super) struct RequestMemory(Arc<Mutex<Option<Reservation>>>);
 
@@ -100,7 +100,7 @@ impl RequestMemory {
         Self(Arc::new(Mutex::new(Some(held))))
     }
 
-    /// Returns it: a request that waits for its reply takes nothing from others.
+    /// Frees it: a request that waits for its reply occupies no memory.
     pub(super) fn free(&self) {
         lock(&self.0).take();
     }

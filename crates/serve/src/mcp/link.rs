@@ -1,7 +1,7 @@
-//! One session with a worker: JSON-RPC messages, one a line.
+//! A session with a worker: JSON-RPC messages, one a line.
 //!
-//! Requests get ids and progress tokens of our own, since several clients'
-//! requests may share a session; what comes back goes to whoever asked.
+//! Requests get new ids and progress tokens, since several clients' requests may
+//! share a session; replies are routed back by them.
 
 use std::{
     collections::{HashMap, VecDeque},
@@ -31,7 +31,7 @@ use crate::lock;
 pub(super) struct Link {
     writer: Arc<tokio::sync::Mutex<OwnedWriteHalf>>,
     state: Arc<Mutex<LinkState>>,
-    /// What client and worker agreed to speak.
+    /// The protocol revision agreed on by client and worker.
     revision: OnceLock<ProtocolVersion>,
 }
 
@@ -39,31 +39,32 @@ pub(super) struct Link {
 pub(super) struct LinkState {
     next: u64,
     pub(super) pending: HashMap<u64, Pending>,
-    /// Who hears what nobody asked for.
+    /// The receiver of notifications that belong to no request.
     pub(super) host: Option<Peer<RoleServer>>,
-    /// Questions of the worker that the client was asked, and who waits.
+    /// Requests of the worker that were sent to the client; the sender withdraws
+    /// one.
     pub(super) asked: HashMap<String, oneshot::Sender<()>>,
-    /// Cancelled when the worker says no more.
+    /// Cancelled when the worker's stream ends.
     pub(super) over: CancellationToken,
 }
 
-/// A request that the worker has not answered.
+/// A request without a reply yet.
 pub(super) struct Pending {
-    /// What a subscription was granted, once that is known.
+    /// Gets the granted filter of a subscription.
     pub(super) granted: Option<oneshot::Sender<SubscriptionFilter>>,
     pub(super) answer: oneshot::Sender<Result<WorkerReply, ErrorData>>,
-    /// Questions of the worker while it works on this.
+    /// Requests of the worker while it carries this one out.
     pub(super) questions: mpsc::UnboundedSender<Question>,
-    /// What it subscribed to.
+    /// The notifications of its subscription.
     pub(super) events: Arc<Events>,
-    /// The client's own token.
+    /// The client's progress token.
     pub(super) token: Option<ProgressToken>,
-    /// Who hears of progress.
+    /// The receiver of progress notifications.
     pub(super) peer: Option<Peer<RoleServer>>,
 }
 
-/// What a subscriber was not told yet. The same is not told twice, so there is
-/// never more than it subscribed to.
+/// Notifications that a subscriber has not received yet. Equal ones are queued once,
+/// so their number is bounded by the subscription.
 #[derive(Default)]
 pub(super) struct Events {
     waiting: Mutex<VecDeque<(Value, ServerNotification)>>,
@@ -79,7 +80,7 @@ impl Events {
         }
     }
 
-    /// The next one.
+    /// Waits for the next notification.
     pub(super) async fn next(&self) -> ServerNotification {
         loop {
             let waiting = || lock(&self.waiting).pop_front();
@@ -91,25 +92,25 @@ impl Events {
     }
 }
 
-/// A request of the worker for the client.
+/// A request from the worker to the client.
 pub(super) struct Question {
     pub(super) id: Value,
     pub(super) message: Value,
     pub(super) withdrawn: oneshot::Receiver<()>,
 }
 
-/// An answer, and the memory that it takes.
+/// A reply with the memory that it occupies.
 pub(super) struct WorkerReply {
     pub(super) value: Box<RawValue>,
     pub(super) held: Option<Reservation>,
 }
 
-/// A request under way. Dropping it tells the worker that nobody waits.
+/// A request in flight. Dropping it cancels the request at the worker.
 pub(super) struct Asked {
     id: u64,
     state: Arc<Mutex<LinkState>>,
     writer: Arc<tokio::sync::Mutex<OwnedWriteHalf>>,
-    /// What a subscription was granted.
+    /// The granted filter of a subscription.
     pub(super) granted: oneshot::Receiver<SubscriptionFilter>,
     pub(super) answer: oneshot::Receiver<Result<WorkerReply, ErrorData>>,
     pub(super) questions: mpsc::UnboundedReceiver<Question>,
@@ -117,7 +118,7 @@ pub(super) struct Asked {
 }
 
 impl Link {
-    /// Begins to read.
+    /// Starts the reader of a session.
     pub(super) fn start(stream: UnixStream, memory: MemoryBudget) -> Arc<Self> {
         let (reader, writer) = stream.into_split();
         let writer = Arc::new(tokio::sync::Mutex::new(writer));
@@ -127,53 +128,53 @@ impl Link {
         Arc::new(Self { writer, state, revision: OnceLock::new() })
     }
 
-    /// Whether it has ended.
+    /// Returns true if the session has ended.
     pub(super) fn is_over(&self) -> bool {
         lock(&self.state).over.is_cancelled()
     }
 
-    /// Returns when it has ended; holds nothing of it.
+    /// Returns a future of the session's end, which does not keep the session alive.
     pub(super) fn ended(&self) -> WaitForCancellationFutureOwned {
         lock(&self.state).over.clone().cancelled_owned()
     }
 
-    /// Tells the worker that the client says no more: nobody is asked any more, and
-    /// what is under way is finished.
+    /// Shuts down the sending side: the worker withdraws pending approvals, and
+    /// finishes requests in flight.
     pub(super) async fn hang_up(&self) {
-        // One that is gone need not be told.
+        // A worker that is gone needs no shutdown.
         let _ = self.writer.lock().await.shutdown().await;
     }
 
-    /// Whether the worker still hears it. One that stops does not, while it
-    /// answers what it heard before.
+    /// Returns true if the worker still reads. One that stops does not, while it
+    /// replies to earlier requests.
     pub(super) fn is_heard(&self) -> bool {
-        // Whoever writes finds out.
+        // The writer that has the lock will notice.
         let Ok(writer) = self.writer.try_lock() else { return !self.is_over() };
         let deaf = |error: io::Error| error.kind() == io::ErrorKind::BrokenPipe;
         !self.is_over() && !writer.try_write(&[]).is_err_and(deaf)
     }
 
-    /// Whether no request waits for its answer.
+    /// Returns true if no request waits for its reply.
     pub(super) fn is_silent(&self) -> bool {
         lock(&self.state).pending.is_empty()
     }
 
-    /// Client and worker have agreed on a revision; the first one counts.
+    /// Sets the revision agreed on by client and worker; only the first call counts.
     pub(super) fn speaks(&self, revision: ProtocolVersion) {
         let _ = self.revision.set(revision);
     }
 
-    /// Whether the client knows events without data.
+    /// Returns true if the client knows events without data.
     pub(super) fn is_primed(&self) -> bool {
         self.revision.get().is_none_or(priming::is_known)
     }
 
-    /// Who hears from now on what nobody asked for.
+    /// Sets the receiver of notifications that belong to no request.
     pub(super) fn belongs_to(&self, peer: Peer<RoleServer>) {
         lock(&self.state).host = Some(peer);
     }
 
-    /// Puts a request.
+    /// Sends a request.
     ///
     /// # Errors
     /// When the session is over.
@@ -211,20 +212,20 @@ impl Link {
         let asked = Asked { id, state, writer, granted, answer, questions: asked, events };
         let mut message = json!({ "jsonrpc": "2.0", "id": id, "method": method });
         put(&mut message, params, meta);
-        // What the worker heard before may be answered yet.
+        // Earlier requests may still get their replies.
         self.write(&message).await.map_err(|_| over())?;
         Ok(asked)
     }
 
-    /// Passes a notification on.
+    /// Forwards a notification.
     pub(super) async fn notify(&self, method: &str, params: Option<Value>) {
         let mut message = json!({ "jsonrpc": "2.0", "method": method });
         put(&mut message, params, Map::new());
-        // A session that is over needs none.
+        // An ended session needs none.
         let _ = self.write(&message).await;
     }
 
-    /// Answers a question of the worker.
+    /// Sends the reply to a request of the worker.
     pub(super) async fn answer(&self, question: &Value, outcome: Result<Value, ErrorData>) {
         let message = match outcome {
             Ok(result) => json!({ "jsonrpc": "2.0", "id": question, "result": result }),
@@ -239,7 +240,7 @@ impl Link {
 }
 
 impl Question {
-    /// Its id, and what else there is.
+    /// Returns the id, the message, and the receiver of its withdrawal.
     pub(super) fn into_parts(self) -> (Value, Value, oneshot::Receiver<()>) {
         (self.id, self.message, self.withdrawn)
     }
@@ -263,7 +264,7 @@ impl Drop for Asked {
     }
 }
 
-/// Reads an answer as what it should be.
+/// Parses a reply as `T`.
 pub(super) fn typed<T: DeserializeOwned>(answer: &RawValue) -> Result<T, ErrorData> {
     serde_json::from_str(answer.get()).map_err(|error| {
         tracing::error!(%error, "a worker's answer cannot be read");
@@ -271,7 +272,7 @@ pub(super) fn typed<T: DeserializeOwned>(answer: &RawValue) -> Result<T, ErrorDa
     })
 }
 
-/// What is said when the worker is gone.
+/// Returns the error of a session whose worker is gone.
 pub(super) fn over() -> ErrorData {
     ErrorData::internal_error("the session with the workspace has ended", None)
 }
@@ -333,7 +334,7 @@ mod tests {
         });
     }
 
-    /// Each question that was answered stayed for as long as the session.
+    /// Each reply used to stay in memory as long as the session.
     #[test]
     fn a_question_that_nobody_waits_for_is_forgotten() {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
@@ -356,7 +357,7 @@ mod tests {
         });
     }
 
-    /// The newest request was asked, which had its answer before the person.
+    /// The newest request was asked, and it got its reply before the approval.
     #[test]
     fn a_question_goes_to_whoever_it_is_about() {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();

@@ -1,8 +1,7 @@
-//! `subscriptions/listen`: the client is acknowledged what the worker grants.
+//! `subscriptions/listen`: the acknowledgement carries what the worker grants.
 //!
-//! `rmcp` acknowledges before its handler can ask anybody. So the worker is
-//! asked before `rmcp` sees the request, and the relay that is made for it is
-//! given the answer.
+//! `rmcp` acknowledges before its handler can ask the worker. So the worker is asked
+//! before `rmcp` sees the request, and the relay for that request takes the reply.
 
 use std::cell::RefCell;
 
@@ -22,15 +21,15 @@ use crate::{
     reply::{self, Body},
 };
 
-/// The method.
+/// The name of the method.
 const METHOD: &str = "subscriptions/listen";
 
 tokio::task_local! {
-    /// What was begun for the request that is handled.
+    /// The subscription of the request that is handled.
     static BEGUN: RefCell<Option<Begun>>;
 }
 
-/// What the worker granted, and what it tells.
+/// A granted subscription with its notifications.
 pub(super) struct Begun {
     pub(super) granted: SubscriptionFilter,
     asked: Asked,
@@ -43,11 +42,11 @@ struct ListenParams {
     notifications: SubscriptionFilter,
 }
 
-/// Asks the worker, if the request with this head subscribes; what is no such
-/// request is `rmcp`'s to answer.
+/// Subscribes at the worker, if the request with this head is a subscription; `rmcp`
+/// handles any other.
 ///
 /// # Errors
-/// The reply that says why not.
+/// The reply that gives the reason.
 pub(super) async fn begin(
     shared: &Shared,
     peer: &Peer,
@@ -77,17 +76,17 @@ async fn ask(link: &Link, params: ListenParams) -> Result<Begun, ErrorData> {
     Ok(Begun { granted, asked })
 }
 
-/// Handles a request for which something was begun.
+/// Handles a request together with its subscription.
 pub(super) async fn with<T>(begun: Option<Begun>, handle: impl Future<Output = T>) -> T {
     BEGUN.scope(RefCell::new(begun), handle).await
 }
 
-/// What was begun for the request that is handled; whoever takes it has it.
+/// Takes the subscription of the request that is handled.
 pub(super) fn take() -> Option<Begun> {
     BEGUN.try_with(|begun| begun.borrow_mut().take()).ok().flatten()
 }
 
-/// Passes on what the worker tells until either side ends.
+/// Forwards notifications until either side ends.
 pub(super) async fn pass_on(
     mut begun: Begun,
     context: &SubscriptionContext,

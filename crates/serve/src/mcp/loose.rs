@@ -1,7 +1,7 @@
-//! A body that is no message: the worker says why not, and records it.
+//! Bodies that are no valid message: the worker says why, and records it.
 //!
-//! `rmcp` would read repeated keys as if there were but the last one, and the
-//! worker sees only what `rmcp` made of a body.
+//! `rmcp` would read repeated keys as if only the last one existed, and the worker
+//! sees only what `rmcp` has parsed.
 
 use std::time::Duration;
 
@@ -18,12 +18,12 @@ use crate::{
     reply::{self, Body},
 };
 
-/// How long the worker may take.
+/// Timeout for the worker's reply.
 const PATIENCE: Duration = Duration::from_secs(10);
-/// Longest answer, in bytes.
+/// Longest reply, in bytes.
 const LONGEST: u64 = 64 * 1024;
 
-/// Refuses `body` with what the worker says of it.
+/// Refuses `body` with the worker's error.
 pub(super) async fn refuse(shared: &Shared, peer: &Peer, body: &[u8]) -> Response<Body> {
     let told = tokio::time::timeout(PATIENCE, tell(shared, peer, body)).await;
     match told.unwrap_or(Err(OpenError::Unavailable)) {
@@ -37,7 +37,7 @@ pub(super) async fn refuse(shared: &Shared, peer: &Peer, body: &[u8]) -> Respons
     }
 }
 
-/// Gives it to the worker in a session of its own, which hears nothing else.
+/// Sends the body to the worker in a session of its own.
 async fn tell(shared: &Shared, peer: &Peer, body: &[u8]) -> Result<String, OpenError> {
     let gone = |_error| OpenError::Unavailable;
     let (reader, mut writer) = shared.session(peer).await?.into_split();
@@ -47,7 +47,7 @@ async fn tell(shared: &Shared, peer: &Peer, body: &[u8]) -> Result<String, OpenE
     if answer.is_empty() { Err(OpenError::Unavailable) } else { Ok(answer) }
 }
 
-/// A body that is no message as a line that is none either.
+/// Returns an invalid body as a line that is invalid, too.
 fn line(body: &[u8]) -> Vec<u8> {
     let with = |space: u8| {
         let bytes = body.iter().map(|byte| if b"\r\n".contains(byte) { space } else { *byte });
@@ -55,10 +55,10 @@ fn line(body: &[u8]) -> Vec<u8> {
     };
     let spaced = with(b' ');
     if body.trim_ascii().is_empty() {
-        // A blank line is none to the worker.
+        // The worker ignores a blank line.
         return vec![0, b'\n'];
     }
-    // A line end within a text was all that was wrong with it.
+    // A line end within a string was the only defect.
     if message(&spaced).is_some() { with(0) } else { spaced }
 }
 

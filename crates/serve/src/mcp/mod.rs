@@ -1,11 +1,11 @@
-//! The Model Context Protocol over streamable HTTP: `rmcp` speaks it with the
-//! client, and each session's messages go on to the worker, one a line, as they
-//! would on its standard streams.
+//! The Model Context Protocol over streamable HTTP: `rmcp` handles the client's
+//! side, and each session's messages are forwarded to the worker, one a line, as
+//! over its standard streams.
 //!
-//! `/workspaces/NAME/mcp`, and `/mcp` for a token of one workspace. Sessions
-//! belong to the token that opened them. From the revision 2026-07-28 on there
-//! are none: then everything that a token asks of a workspace is one session.
-//! Decides nothing, and knows nothing of tools.
+//! `/workspaces/NAME/mcp`, and `/mcp` for a token of one workspace. A session
+//! belongs to the token that opened it. From the revision 2026-07-28 on there are no
+//! sessions: there all requests of a token to a workspace share one session with the
+//! worker. This module decides nothing, and knows no tools.
 
 mod absent;
 mod error_reply;
@@ -54,40 +54,40 @@ use sessions::{Opened, Sessions};
 use shared::{Ids, Refusal, Shared};
 use turns::{Company, Turns};
 
-/// How long what belongs to a token is kept when it is not used: longer than any
-/// request takes to arrive.
+/// Time for which a token's unused state is retained: longer than any request takes
+/// to arrive.
 const IDLE: Duration = Duration::from_secs(15 * 60);
-/// How often what is not used any more is looked for, at least.
+/// Maximum interval between searches for unused state.
 const LOOK: Duration = Duration::from_secs(10);
-/// The header that names a session.
+/// The header with the id of a session.
 const SESSION_ID: &str = "mcp-session-id";
-/// Largest body whose length is not said before, in bytes.
+/// Largest body without an announced length, in bytes.
 const UNTOLD: usize = 1 << 20;
-/// More requests than can be under way.
+/// Permits for requests in flight; never exhausted.
 const MANY: u32 = 1 << 20;
-/// Most tokens and workspaces that are remembered.
+/// Maximum of pairs of token and workspace that have an endpoint.
 const MOST: usize = 4096;
 
 type Service = StreamableHttpService<Relay, LocalSessionManager>;
 
-/// All that speak MCP at one front.
+/// The MCP endpoints of one front.
 #[derive(Default)]
 pub(super) struct Mcp {
     endpoints: Mutex<HashMap<(TokenHash, String), Endpoint>>,
     company: Arc<Company>,
 }
 
-/// Serves one token at one workspace.
+/// The endpoint of one token at one workspace.
 struct Endpoint {
     service: Service,
     shared: Arc<Shared>,
     used: Instant,
 }
 
-/// What serves one request.
+/// The service and the state of an endpoint, for one request.
 type Served = (Service, Arc<Shared>);
 
-/// Serves one request; without `workspace` that of the caller's only one.
+/// Handles one request; without `workspace` it goes to the caller's only one.
 pub(super) async fn handle(
     front: &Arc<Front>,
     mcp: &Mcp,
@@ -110,7 +110,7 @@ pub(super) async fn handle(
     }
     let most = length.unwrap_or(UNTOLD).min(front.sockets().most());
     let mut memory = front.sockets().share(caller.token).empty();
-    // What was announced and does not come takes nothing from anybody.
+    // Memory is reserved for bytes that have arrived, not for the announced length.
     let holds = |length| ws::cover(&mut memory, length);
     let bytes = match reply::body(body, most, front.limits().body, holds).await {
         Ok(bytes) => bytes,
@@ -127,7 +127,7 @@ pub(super) async fn handle(
     let asks = parts.method == Method::POST;
     let under_way =
         if asks { Arc::clone(&shared.under_way).try_acquire_owned().ok() } else { None };
-    // Reading a body takes time from the others, too.
+    // Parsing a body delays other sessions, too.
     let turn = shared.turns.enter(session.as_deref()).await;
     let message = if asks { message(&bytes) } else { None };
     if asks && message.is_none() {
@@ -156,7 +156,7 @@ pub(super) async fn handle(
             return *refused;
         }
     };
-    // What was subscribed to is told until the client goes.
+    // A subscription lasts until the client goes.
     let under_way = under_way.filter(|_| begun.is_none());
     let held = line::ReplyMemory::default();
     let load = line::RequestMemory::new(memory);
@@ -191,17 +191,17 @@ pub(super) async fn handle(
     let is_primed = link.is_none_or(|link| link.is_primed());
     let mut reply = reply.map(|body| {
         let through = move |frame| if is_primed { frame } else { priming::remove(frame) };
-        // Until the last of it is through, or the client is gone.
+        // Held until the last byte is sent, or the client is gone.
         Pieces::new(body.map_frame(through), (held, under_way, taken)).boxed()
     });
     if ended && reply.status() == StatusCode::ACCEPTED {
-        // It is done, and some clients take nothing else for a success.
+        // The deletion is complete, and some clients take no other status for success.
         *reply.status_mut() = StatusCode::OK;
     }
     reply
 }
 
-/// What serves the caller, made when it comes first.
+/// Returns the caller's endpoint, creating it on first use.
 async fn service(
     front: &Arc<Front>,
     mcp: &Mcp,
@@ -214,13 +214,13 @@ async fn service(
     {
         return Ok(service);
     }
-    // Also tells whether the token is anybody's.
+    // The list of workspaces also shows if the token is valid.
     let names = front.workspaces(caller).await.map_err(refuse)?;
     let name = match (workspace, names.as_slice()) {
         (Some(name), names) if names.iter().any(|known| known == name) => name.to_owned(),
         (None, [name]) => name.clone(),
         (Some(name), _) => {
-            // The broker takes note of who asks for what is not its own.
+            // The broker records requests for workspaces of other agents.
             front.open(caller, name, crate::model::Door::Mcp).await.map_err(refuse)?;
             name.to_owned()
         }
@@ -256,12 +256,11 @@ impl Mcp {
         Some(served)
     }
 
-    /// Lets go of what is not used any more, again and again: sessions that
-    /// requests share after `idle`.
+    /// Removes unused endpoints periodically, and ends shared sessions after `idle`.
     pub(super) async fn tidy(&self, idle: Duration) {
         loop {
             tokio::time::sleep((idle / 2).min(LOOK)).await;
-            // Requests that an endpoint served are over, or continue without it.
+            // Requests of a removed endpoint are complete, or continue without it.
             lock(&self.endpoints)
                 .retain(|_, endpoint| !endpoint.shared.rest(idle) || !endpoint.is_idle());
         }
@@ -305,7 +304,7 @@ fn make(
     });
     let stop = CancellationToken::new();
     let config = StreamableHttpServerConfig::default()
-        // The front has looked at the host already.
+        // The front has checked the host already.
         .disable_allowed_hosts()
         .with_json_response(true)
         .with_max_request_body_bytes(front.sockets().most())
@@ -314,7 +313,7 @@ fn make(
     let under_way = Arc::clone(&shared.under_way);
     tokio::spawn(async move {
         ending.stopping().await;
-        // What was asked is answered first.
+        // Pending requests get their replies first.
         let _ = tokio::time::timeout(ANSWERS, under_way.acquire_many(MANY)).await;
         stop.cancel();
     });

@@ -1,6 +1,6 @@
-//! Replies leave in pieces. What HTTP is given it keeps until the client takes it, however
-//! much that is, and only then it asks for more: a reply given as a whole would count for
-//! nothing from there on.
+//! Reply bodies in pieces. The HTTP library buffers a frame until the client has taken it,
+//! whatever its size, and only then polls the next one: of a body given as one frame the
+//! memory would be released at once.
 
 use std::{
     pin::Pin,
@@ -9,13 +9,13 @@ use std::{
 
 use hyper::body::{Body, Bytes, Frame};
 
-/// Longest piece, in bytes. HTTP takes 16 of them ahead.
+/// Longest piece, in bytes. The HTTP library polls up to 16 of them ahead.
 const PIECE: usize = 64 * 1024;
 
-/// A body in pieces, and what counts until the last of them is given.
+/// A body in pieces, with a value that is dropped after the last piece.
 pub(super) struct Pieces<B, H> {
     body: B,
-    /// Of the frame under way.
+    /// The remainder of the current frame.
     rest: Bytes,
     _held: H,
 }
@@ -46,7 +46,7 @@ impl<B: Body<Data = Bytes> + Unpin, H: Unpin> Body for Pieces<B, H> {
             }
         }
         let length = self.rest.len().min(PIECE);
-        // A copy, or a piece would keep all of the reply.
+        // A copy, since a slice would keep the memory of the whole reply.
         let piece = Bytes::copy_from_slice(&self.rest.split_to(length));
         Poll::Ready(Some(Ok(Frame::data(piece))))
     }

@@ -1,17 +1,17 @@
-//! Events without data, which prime a client to come back (2025-11-25). Clients of
-//! older revisions take them for messages, and fail.
+//! Events without data, which tell a client how to reconnect (2025-11-25). Clients
+//! of older revisions take them for messages, and fail.
 
 use hyper::body::{Bytes, Frame};
 use rmcp::model::ProtocolVersion;
 
-/// Whether clients of a revision know them.
+/// Returns true if clients of a revision know such events.
 pub(super) fn is_known(revision: &ProtocolVersion) -> bool {
     revision.as_str() >= ProtocolVersion::V_2025_11_25.as_str()
 }
 
-/// The frame, without its event if that has no data. Each event of `rmcp` is a frame
-/// of its own and begins with its data; of a comment, which keeps a stream alive,
-/// nobody makes a message.
+/// Returns the frame, or an empty one if its event has no data. Each event of `rmcp`
+/// is a frame of its own and begins with its data. Comments, which keep a stream
+/// alive, pass.
 pub(super) fn remove(frame: Frame<Bytes>) -> Frame<Bytes> {
     let rest = frame.data_ref().and_then(|event| event.strip_prefix(b"data:"));
     match rest {
@@ -20,7 +20,7 @@ pub(super) fn remove(frame: Frame<Bytes>) -> Frame<Bytes> {
     }
 }
 
-/// Whether anything but blanks stands before the end of the line.
+/// Returns true if the line contains anything but blanks.
 fn has_data(rest: &[u8]) -> bool {
     rest.iter().take_while(|byte| !b"\r\n".contains(byte)).any(|byte| *byte != b' ')
 }

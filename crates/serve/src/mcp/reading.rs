@@ -1,6 +1,6 @@
-//! What a worker says in one session: answers go to whoever asked, questions
-//! through whoever put the request that they are about, and the rest to whom it
-//! is for.
+//! The reader of a worker's messages in one session. It routes replies to the
+//! requests they belong to, requests of the worker to the clients whose requests
+//! they concern, and notifications to their receivers.
 
 use std::{
     borrow::Cow,
@@ -32,7 +32,7 @@ use super::{
 };
 use crate::lock;
 
-/// The key in `_meta` of a notification that somebody subscribed to.
+/// The key in `_meta` of a subscription's notification.
 const SUBSCRIPTION: &str = "io.modelcontextprotocol/subscriptionId";
 /// The first notification of a subscription.
 const ACKNOWLEDGED: &str = "notifications/subscriptions/acknowledged";
@@ -47,7 +47,7 @@ struct WorkerMessage<'a> {
     error: Option<ErrorData>,
 }
 
-/// The task of a session that reads.
+/// The reading task of a session.
 pub(super) struct Reading {
     state: Arc<Mutex<LinkState>>,
     writer: Weak<tokio::sync::Mutex<OwnedWriteHalf>>,
@@ -63,7 +63,7 @@ impl Reading {
         Self { state: Arc::clone(state), writer: Arc::downgrade(writer), memory }
     }
 
-    /// Reads until the worker says no more.
+    /// Reads until the worker's stream ends.
     pub(super) async fn run(self, reader: OwnedReadHalf) {
         let mut reader = BufReader::with_capacity(4096, reader);
         loop {
@@ -89,8 +89,8 @@ impl Reading {
         state.asked.clear();
     }
 
-    /// Deals with one line. What does not say whose it is ends the session: who
-    /// waits for it would wait for ever.
+    /// Handles one line. A line without an id or a method ends the session: the
+    /// request that it belongs to would wait for ever.
     async fn hear(&self, bytes: &[u8], held: Reservation) -> ControlFlow<()> {
         let Ok(message) = serde_json::from_slice::<WorkerMessage<'_>>(bytes) else {
             tracing::error!("a worker's line cannot be read");
@@ -104,7 +104,7 @@ impl Reading {
             }
             (None, Some(id)) => {
                 let pending = id.as_u64().and_then(|id| lock(&self.state).pending.remove(&id));
-                // Nobody waits for it any more.
+                // The request was cancelled meanwhile.
                 let Some(pending) = pending else { return ControlFlow::Continue(()) };
                 let answer = match (message.result, message.error) {
                     (Some(result), None) => {
@@ -121,11 +121,11 @@ impl Reading {
         ControlFlow::Continue(())
     }
 
-    /// The worker asks the client: through whoever put the request that it is about.
+    /// Routes a request of the worker to the client whose request it concerns.
     async fn question(&self, id: Value, bytes: &[u8]) {
         let mut message = serde_json::from_slice(bytes).unwrap_or(Value::Null);
         let meta = message.pointer_mut("/params/_meta").and_then(Value::as_object_mut);
-        // That id is between the worker and us.
+        // The id is known to the worker and this process only.
         let about = meta.and_then(|meta| meta.remove(REQUEST)).and_then(|id| id.as_u64());
         let (withdraw, withdrawn) = oneshot::channel();
         let sent = {
@@ -134,7 +134,7 @@ impl Reading {
             let question = Question { id: id.clone(), message, withdrawn };
             let sent = pending.is_some_and(|pending| pending.questions.send(question).is_ok());
             if sent {
-                // Whoever is not waited for any more needs no word of it.
+                // Completed requests need no withdrawal.
                 state.asked.retain(|_, withdraw| !withdraw.is_closed());
                 state.asked.insert(id.to_string(), withdraw);
             }
@@ -154,7 +154,7 @@ impl Reading {
             let mut state = lock(&self.state);
             let pending = state.pending.get_mut(&subscription);
             if let Some(grant) = pending.and_then(|pending| pending.granted.take()) {
-                // A client that is gone has no use for it.
+                // The receiver of a client that is gone is closed.
                 let _ = grant.send(filter);
             }
             return;
@@ -180,7 +180,7 @@ impl Reading {
             }
             ServerNotification::CancelledNotification(cancelled) => {
                 let id = cancelled.params.request_id.map(|id| json!(id).to_string());
-                // Whoever waits for it tells the client.
+                // The task that waits for the client's reply tells the client.
                 id.and_then(|id| lock(&self.state).asked.remove(&id));
                 return;
             }
@@ -189,11 +189,12 @@ impl Reading {
                 (host, other)
             }
         };
-        // A client that is gone hears nothing.
+        // A send to a client that is gone is ignored.
         let _ = peer.send_notification(note).await;
     }
 
-    /// Who asked for this progress, and under which token.
+    /// Returns the receiver of a progress notification, and the client's token for
+    /// it.
     fn asker(&self, token: &ProgressToken) -> Option<(Peer<RoleServer>, ProgressToken)> {
         let id = json!(token).as_u64()?;
         let state = lock(&self.state);
@@ -202,13 +203,13 @@ impl Reading {
     }
 }
 
-/// The request with which a client subscribed to what a notification tells.
+/// Returns the id of the subscription that a notification belongs to.
 fn subscription(bytes: &[u8]) -> Option<u64> {
     let message = serde_json::from_slice::<Value>(bytes).ok()?;
     message.get("params")?.get("_meta")?.get(SUBSCRIPTION)?.as_u64()
 }
 
-/// What an acknowledgement grants.
+/// Returns the filter that an acknowledgement grants.
 fn granted(bytes: &[u8]) -> Option<SubscriptionFilter> {
     #[derive(Deserialize)]
     struct Acknowledged {
@@ -221,7 +222,7 @@ fn granted(bytes: &[u8]) -> Option<SubscriptionFilter> {
     Some(serde_json::from_slice::<Acknowledged>(bytes).ok()?.params.notifications)
 }
 
-/// What is said when a reply finds no room.
+/// Returns the error for a reply for which there is no memory.
 fn busy() -> ErrorData {
     let why = "the reply is too large for what is under way; it was carried out, try again later";
     ErrorData::internal_error(why, None)

@@ -1,5 +1,5 @@
-//! A client's session as `rmcp` sees it: every request and notification goes on
-//! to the worker, and its questions come back.
+//! The `rmcp` handler of a client's session: forwards requests and notifications to
+//! the worker, and the worker's requests to the client.
 
 use std::{
     borrow::Cow,
@@ -40,12 +40,12 @@ use super::{
 };
 use crate::lock;
 
-/// One session of a client, or one request of a client without sessions.
+/// A session of a client, or a request of a client without sessions.
 pub(super) struct Relay {
     shared: Arc<Shared>,
     /// The session with the worker that `initialize` opened.
     own: OnceCell<Arc<Link>>,
-    /// What was begun for the request, if it subscribes.
+    /// The subscription of the request, if it is one.
     begun: Mutex<Option<Begun>>,
 }
 
@@ -64,7 +64,8 @@ impl Relay {
         }
     }
 
-    /// Asks the worker and waits; what it asks meanwhile goes to the client.
+    /// Sends a request and waits for its reply; forwards the worker's requests
+    /// meanwhile.
     async fn raw(
         &self,
         method: &str,
@@ -76,7 +77,7 @@ impl Relay {
         let meta = serde_json::to_value(&context.meta).map_err(unreadable)?;
         let Value::Object(meta) = meta else { return Err(unreadable("no object")) };
         let mut answered = self.follow(&link, method, params, meta, context).await;
-        // It counts until the client has it.
+        // The memory is held until the client has the reply.
         if let (Ok(answer), Some(memory)) = (&mut answered, extension::<ReplyMemory>(context)) {
             memory.keep(answer.held.take());
         }
@@ -133,7 +134,7 @@ impl Relay {
         link::typed(&self.raw(method, params, context).await?.value)
     }
 
-    /// The same where the worker may want to know more first.
+    /// Sends a request to which the worker may reply that it requires input.
     async fn ask_or<T, R>(
         &self,
         method: &str,
@@ -159,25 +160,25 @@ impl Relay {
     }
 
     async fn note(&self, method: &str, params: impl Serialize) {
-        // Of a client without sessions there is nothing to note.
+        // A client without sessions has no link of its own.
         if let (Some(link), Ok(params)) = (self.own.get(), serde_json::to_value(params)) {
             link.notify(method, Some(params)).await;
         }
     }
 }
 
-/// What the HTTP request has that a message came with.
+/// Returns an extension of the HTTP request that a message came with.
 fn extension<T: Clone + Send + Sync + 'static>(context: &RequestContext<RoleServer>) -> Option<T> {
     context.extensions.get::<hyper::http::request::Parts>()?.extensions.get().cloned()
 }
 
-/// Where the HTTP request comes from.
+/// Returns the origin of the HTTP request.
 fn peer(context: &RequestContext<RoleServer>) -> Result<http::Peer, OpenError> {
-    // Every request says so.
+    // Every request has this extension.
     extension(context).ok_or(OpenError::Unavailable)
 }
 
-/// Puts a question of the worker to the client; `None` when it was withdrawn.
+/// Forwards a request of the worker to the client; `None` if it was withdrawn.
 async fn put(
     question: Question,
     context: &RequestContext<RoleServer>,
@@ -220,17 +221,17 @@ fn unreadable(error: impl std::fmt::Display) -> ErrorData {
     ErrorData::internal_error("the message cannot be passed on", None)
 }
 
-/// Tells whoever answers the HTTP request why there is no session.
+/// Records why there is no session, for the HTTP reply.
 fn unopened(error: OpenError, context: &RequestContext<RoleServer>) -> ErrorData {
     let said = ErrorData::internal_error(error.to_string(), None);
-    // Nothing was said before.
+    // A request sets it once at most.
     let _ = extension::<Refusal>(context).map(|refusal| refusal.set(error));
     said
 }
 
 impl ServerHandler for Relay {
     fn get_info(&self) -> ServerConfig {
-        // What counts is what the worker says when it is asked.
+        // A placeholder: clients get the worker's own reply to `initialize`.
         announced()
     }
 
@@ -389,7 +390,7 @@ impl ServerHandler for Relay {
         notification: CustomNotification,
         _context: NotificationContext<RoleServer>,
     ) {
-        // By itself that is the front's own word.
+        // This notification is the front's own; one from a client is marked as such.
         let own = (notification.method == REPEATED).then(|| json!({ "of": "the client" }));
         self.note(&notification.method, own.or(notification.params)).await;
     }

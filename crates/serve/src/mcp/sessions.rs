@@ -1,6 +1,6 @@
-//! The sessions that clients began, each with its link to the worker. One ends
-//! with its link: what the client asks then is answered 404, so that it begins
-//! anew, and its streams end.
+//! The sessions that clients began, each with its link to the worker. A session ends
+//! with its link: later requests get 404, so that the client begins a new session,
+//! and its streams end.
 
 use std::{
     collections::HashMap,
@@ -14,13 +14,13 @@ use rmcp::transport::streamable_http_server::session::local::LocalSessionManager
 use super::link::Link;
 use crate::lock;
 
-/// How long the last answers may take to go out.
+/// Time for the last replies to be sent.
 const LAST: Duration = Duration::from_millis(100);
 
-/// Where a request that begins a session puts the link of it.
+/// The cell for the link of a session that a request begins.
 pub(super) type Opened = Arc<OnceLock<Weak<Link>>>;
 
-/// Those of one token at one workspace.
+/// The sessions of one token at one workspace.
 pub(super) struct Sessions {
     manager: Arc<LocalSessionManager>,
     links: Mutex<HashMap<String, Weak<Link>>>,
@@ -31,7 +31,7 @@ impl Sessions {
         Arc::new(Self { manager, links: Mutex::default() })
     }
 
-    /// Takes note of a session that was begun, until its link ends.
+    /// Registers a new session until its link ends.
     pub(super) fn begun(self: &Arc<Self>, id: &str, link: &Weak<Link>) {
         lock(&self.links).insert(id.to_owned(), Weak::clone(link));
         let ended = link.upgrade().map(|link| link.ended());
@@ -44,40 +44,40 @@ impl Sessions {
         });
     }
 
-    /// Whether there are none.
+    /// Returns true if there are no sessions.
     pub(super) fn is_empty(&self) -> bool {
-        // Where it is locked, somebody comes or goes.
+        // A locked map means that a session is being added or removed.
         self.manager.sessions.try_read().is_ok_and(|sessions| sessions.is_empty())
     }
 
-    /// A session's link to the worker.
+    /// Returns a session's link to the worker.
     pub(super) fn link(&self, id: &str) -> Option<Arc<Link>> {
         lock(&self.links).get(id).and_then(Weak::upgrade)
     }
 
-    /// Whether there is a session; `rmcp` ends one that there is not as well.
+    /// Returns true if the session exists; `rmcp` reports success for others, too.
     pub(super) async fn is_there(&self, id: &str) -> bool {
         self.manager.sessions.read().await.contains_key(id)
     }
 
-    /// Whether the worker does not hear a session any more.
+    /// Returns true if the worker reads nothing more from a session.
     pub(super) fn is_deaf(&self, id: &str) -> bool {
         let link = lock(&self.links).get(id).map(Weak::upgrade);
-        // What nobody took note of is `rmcp`'s to answer.
+        // An unregistered session is handled by `rmcp`.
         let Some(link) = link else { return false };
         !link.is_some_and(|link| link.is_heard())
     }
 
-    /// The client ended a session: the worker hears it at once, and not when
-    /// `rmcp` waits no longer for the answers to what is under way.
+    /// Tells the worker at once that the client has ended a session, before `rmcp`
+    /// stops waiting for replies in flight.
     pub(super) async fn leave(&self, id: &str) {
         if let Some(link) = self.link(id) {
-            // One that takes nothing hears it when `rmcp` lets go.
+            // A worker that does not read notices when `rmcp` drops the session.
             let _ = tokio::time::timeout(LAST, link.hang_up()).await;
         }
     }
 
-    /// A request was refused for its id, which the worker records.
+    /// Tells the worker, which records it, that a request repeated an id in use.
     pub(super) async fn repeated(&self, id: &str) {
         if let Some(link) = self.link(id) {
             link.notify(REPEATED, None).await;
@@ -85,12 +85,12 @@ impl Sessions {
     }
 
     async fn end(&self, id: &str) {
-        // Whoever comes now finds none.
+        // Later requests find no session.
         let handle = self.manager.sessions.write().await.remove(id);
         lock(&self.links).remove(id);
         let Some(handle) = handle else { return };
         tokio::time::sleep(LAST).await;
-        // One that has ended by itself needs no word.
+        // A session that has ended by itself returns an error.
         let _ = handle.close().await;
     }
 }

@@ -1,4 +1,4 @@
-//! What the sessions of one token at one workspace share.
+//! State shared by the sessions of one token at one workspace.
 
 use std::{
     collections::HashSet,
@@ -12,13 +12,13 @@ use tokio::{net::UnixStream, sync::Semaphore};
 use super::{link, sessions::Sessions, turns::Turns};
 use crate::{Caller, Front, OpenError, Peer, TokenHash};
 
-/// Those of one token at one workspace, each with its session.
+/// Ids in use of one token at one workspace, each with its session.
 pub(super) type Ids = Arc<Mutex<HashSet<(String, RequestId)>>>;
 
-/// Why no session was opened for a request.
+/// The reason why no session was opened for a request.
 pub(super) type Refusal = Arc<OnceLock<OpenError>>;
 
-/// What the sessions of one token at one workspace share.
+/// State shared by the sessions of one token at one workspace.
 pub(super) struct Shared {
     pub(super) front: Weak<Front>,
     pub(super) token: TokenHash,
@@ -28,11 +28,11 @@ pub(super) struct Shared {
     pub(super) ids: Ids,
     /// A permit for each request that is not answered.
     pub(super) under_way: Arc<Semaphore>,
-    /// The session of the revisions that have none.
+    /// The session of the revisions that have no sessions.
     pub(super) common: tokio::sync::Mutex<Option<Common>>,
 }
 
-/// A session that requests share.
+/// A session shared by requests.
 pub(super) struct Common {
     link: Arc<link::Link>,
     used: Instant,
@@ -43,21 +43,22 @@ impl Shared {
         self.front.upgrade().ok_or(OpenError::Unavailable)
     }
 
-    /// A session of its own with the worker, as it is, for whoever asks from
-    /// `peer`: the token's others may be elsewhere.
+    /// Opens a session with the worker for a request from `peer`. The peer is an
+    /// argument because requests of one token may come from different peers.
     pub(super) async fn session(&self, peer: &Peer) -> Result<UnixStream, OpenError> {
         let caller = Caller { token: self.token, peer: peer.clone() };
         self.front()?.open(&caller, &self.workspace, crate::model::Door::Mcp).await
     }
 
-    /// The same for messages.
+    /// Opens a session for JSON-RPC messages.
     pub(super) async fn open(&self, peer: &Peer) -> Result<Arc<link::Link>, OpenError> {
-        // What a client does not read takes memory from its own token alone.
+        // Replies that a client does not read occupy the memory of its own token
+        // only.
         let memory = self.front()?.sockets().share(self.token);
         Ok(link::Link::start(self.session(peer).await?, memory))
     }
 
-    /// The session of whoever has none.
+    /// Returns the session shared by requests without one.
     pub(super) async fn common(&self, peer: &Peer) -> Result<Arc<link::Link>, OpenError> {
         let mut common = self.common.lock().await;
         if let Some(common) = common.as_mut().filter(|common| common.link.is_heard()) {
@@ -69,11 +70,11 @@ impl Shared {
         Ok(link)
     }
 
-    /// Ends the session of those without one when nothing was asked for `idle`,
-    /// and nothing waits for an answer; whether there is none now. A worker that
-    /// has it does not stop.
+    /// Ends the shared session when there was no request for `idle` and none is
+    /// pending; returns true if there is none now. The worker cannot stop while it
+    /// has the session.
     pub(super) fn rest(&self, idle: Duration) -> bool {
-        // Where it is held, somebody asks.
+        // A locked session is in use.
         let Ok(mut common) = self.common.try_lock() else { return false };
         common.take_if(|common| {
             let unused = common.used.elapsed() >= idle && common.link.is_silent();

@@ -1,16 +1,14 @@
-//! Whose request is read next: of each session one at a time.
+//! Scheduling of requests: of each session one at a time.
 //!
-//! The front has one thread, and a client that puts many requests at once, each
-//! over a connection of its own, would have all of them in the way of everybody
-//! else's next one. So a request holds its session's turn until it is on its way
-//! to the worker.
+//! The front has one thread, and a client that sends many requests at once, each
+//! over a connection of its own, would delay the next request of every other client.
+//! So a request holds its session's slot until it is sent to the worker.
 //!
-//! Where other sessions ask for something, too, that is not enough: whoever asks
-//! most would have the processors most, and who comes seldom would find them
-//! taken at every step. There a request holds the turn until it is answered, and
-//! where more of its session wait, some time longer ([`REST`]). What takes long to
-//! be answered, such as a question to a person, holds it no longer than
-//! [`LONGEST`].
+//! While other sessions send requests, too, that is not enough: the session with
+//! most requests would occupy most of the processors. There a request holds the slot
+//! until its reply, and, if more of its session wait, some time longer ([`REST`]). A
+//! request with a slow reply, such as one that waits for an approval, holds it no
+//! longer than [`LONGEST`].
 
 use std::{
     collections::HashMap,
@@ -29,50 +27,49 @@ use tokio::{
 
 use crate::lock;
 
-/// So many sessions are remembered before those that nobody waits for are
-/// forgotten.
+/// The number of sessions above which those without waiting requests are removed.
 const MOST: usize = 64;
-/// A session is company for so long after it last asked for something.
+/// Time after its last request for which a session counts as active.
 const NEAR: Duration = Duration::from_millis(50);
-/// How long a request that is not answered keeps the next one waiting.
+/// Maximum time for which an unanswered request delays the next one.
 const LONGEST: Duration = Duration::from_millis(20);
-/// So many times as long as a request took, its session rests then.
+/// Factor from the duration of a request to the pause of its session after it.
 const REST: u32 = 3;
-/// And no longer than this.
+/// Maximum of that pause.
 const LONGEST_REST: Duration = Duration::from_millis(5);
 
-/// The sessions of a front that asked for something last: the latest one, and
-/// the latest of all others.
+/// The sessions of a front with the latest requests: the latest one, and the latest
+/// of all others.
 #[derive(Default)]
 pub(super) struct Company {
     keys: RandomState,
     latest: Mutex<[Option<(u64, Instant)>; 2]>,
 }
 
-/// The turns of one token's sessions with one workspace.
+/// The slots of one token's sessions with one workspace.
 pub(super) struct Turns {
     company: Arc<Company>,
     sessions: Mutex<HashMap<Option<String>, Weak<WaitingLine>>>,
 }
 
-/// Those of one session that wait.
+/// The waiting requests of one session.
 struct WaitingLine {
     turn: Arc<Semaphore>,
     waiting: AtomicUsize,
 }
 
-/// A turn, until it is [over](Self::over).
+/// A slot, until it is [over](Self::over).
 #[derive(Clone)]
 pub(super) struct Turn {
     held: Arc<Mutex<Option<OwnedSemaphorePermit>>>,
     line: Arc<WaitingLine>,
     begun: Instant,
-    /// Others ask for something, too.
+    /// Set if other sessions are active.
     has_company: bool,
 }
 
 impl Company {
-    /// Takes note that a session asks for something; whether others do.
+    /// Notes a request of a session; returns true if other sessions are active.
     fn ask(&self, session: u64, now: Instant) -> bool {
         let mut latest = lock(&self.latest);
         let [last, other] = &mut *latest;
@@ -89,9 +86,9 @@ impl Turns {
         Self { company: Arc::clone(company), sessions: Mutex::default() }
     }
 
-    /// Waits for a turn in `session`.
+    /// Waits for a slot of `session`.
     pub(super) async fn enter(&self, session: Option<&str>) -> Turn {
-        // The same session of another token, or at another workspace, is another.
+        // Sessions of other tokens or workspaces may have the same id.
         let key = self.company.keys.hash_one((std::ptr::from_ref(self).addr(), session));
         self.company.ask(key, Instant::now());
         let line = self.of(session);
@@ -122,7 +119,7 @@ impl Turns {
 }
 
 impl Turn {
-    /// The request is on its way to the worker.
+    /// Notes that the request is sent to the worker.
     pub(super) fn sent(&self) {
         match self.has_company {
             true => self.end_in(LONGEST),
@@ -130,7 +127,7 @@ impl Turn {
         }
     }
 
-    /// It is answered, or nobody waits for that any more.
+    /// Notes that the reply is complete, or its client gone.
     pub(super) fn over(&self) {
         let more = self.line.waiting.load(Ordering::Relaxed) > 0;
         match self.has_company && more {
@@ -147,13 +144,13 @@ impl Turn {
         });
     }
 
-    /// Lets the next one go on.
+    /// Frees the slot for the next request.
     fn end(&self) {
         lock(&self.held).take();
     }
 }
 
-/// Counts one that waits.
+/// Counts one waiting request while it exists.
 struct Waiting<'a>(&'a AtomicUsize);
 
 impl<'a> Waiting<'a> {
@@ -182,7 +179,7 @@ mod tests {
 
     fn run(test: impl Future<Output = ()>) {
         let builder = &mut tokio::runtime::Builder::new_current_thread();
-        // The clock goes on only where all wait for it.
+        // The paused clock advances only where all tasks wait for it.
         builder.enable_time().start_paused(true).build().unwrap().block_on(test);
     }
 
@@ -229,11 +226,11 @@ mod tests {
             turn.sent();
             let mut next = Box::pin(turns.enter(Some("a")));
             assert!(is_waiting(&mut next).await);
-            // It is answered.
+            // The request has its reply.
             turn.over();
             let turn = next.await;
             turn.sent();
-            // It is not.
+            // The request has no reply.
             let begun = Instant::now();
             turns.enter(Some("a")).await.over();
             assert_eq!(begun.elapsed(), LONGEST);
@@ -257,7 +254,7 @@ mod tests {
                 assert_eq!(answered.elapsed(), rest);
                 others.enter(Some("a")).await.over();
             }
-            // Whom nobody of its own waits behind does not rest.
+            // A session without waiting requests does not pause.
             turns.enter(Some("a")).await.over();
             let mut next = Box::pin(turns.enter(Some("a")));
             assert!(!is_waiting(&mut next).await);

@@ -1,4 +1,4 @@
-//! The bounds of the sockets, and the memory that all of them share.
+//! The limits of the sockets, and the memory that all of them share.
 
 use std::time::Duration;
 
@@ -7,25 +7,25 @@ use portcullis_rpc::{MemoryBudget, MemoryShares, Reservation};
 use super::{SMALL, STEP};
 use crate::TokenHash;
 
-/// Shares of the memory: the messages from and to one token have one, and in any case
-/// as much as the largest message takes.
+/// The number of shares of the memory. The messages from and to one token have one
+/// share, which fits the largest message in any case.
 const SHARES: usize = 2;
 
-/// What bounds the sockets.
+/// The limits of the sockets.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Bounds {
     /// Largest message from a client, in bytes.
     pub message: usize,
-    /// Memory for messages on their way from and to all clients, in bytes.
+    /// Memory for messages from and to all clients in flight, in bytes.
     pub memory: usize,
-    /// How often a client is asked whether it is there.
+    /// Interval of pings to a client.
     pub ping: Duration,
-    /// How long it may stay silent, pings unanswered and no message whole.
+    /// Maximum time without a pong or a complete message.
     pub silence: Duration,
-    /// How long a client may take to take a piece of a message; a whole one may
-    /// take a second more for each 256 KiB.
+    /// Timeout for a client to take a piece of a message; for a whole message a second
+    /// more for each 256 KiB.
     pub write: Duration,
-    /// How long a message may take to arrive that takes memory, besides a second
+    /// Timeout for a message for which memory is reserved to arrive, besides a second
     /// for each 256 KiB.
     pub arrive: Duration,
 }
@@ -33,7 +33,7 @@ pub struct Bounds {
 impl Default for Bounds {
     fn default() -> Self {
         Self {
-            // 100 MB in base64, and what is around it.
+            // 100 MB in base64, with the JSON around it.
             message: 144 << 20,
             memory: 512 << 20,
             ping: Duration::from_secs(45),
@@ -44,7 +44,7 @@ impl Default for Bounds {
     }
 }
 
-/// The bounds and the memory of all sockets of one front.
+/// The limits and the memory of all sockets of one front.
 #[derive(Debug)]
 pub(crate) struct Sockets {
     pub(super) bounds: Bounds,
@@ -59,25 +59,26 @@ impl Sockets {
         Self { bounds, memory }
     }
 
-    /// The memory for large messages.
+    /// Returns the memory for large messages.
     #[cfg(test)]
     pub(super) fn memory(&self) -> &MemoryBudget {
         self.memory.all()
     }
 
-    /// Largest message, in bytes.
+    /// Returns the size of the largest message, in bytes.
     pub(crate) fn most(&self) -> usize {
         self.bounds.message
     }
 
-    /// The share of one token, for all its connections.
+    /// Returns the share of one token, for all its connections.
     pub(crate) fn share(&self, token: TokenHash) -> MemoryBudget {
         self.memory.share(token)
     }
 }
 
-/// Reserves memory for a message of which `length` bytes are there; false where there
-/// is none. Nobody waits for it: messages that wait for each other would wait for ever.
+/// Reserves memory for a message of which `length` bytes have arrived. Returns false
+/// where there is none: waiting for it could deadlock messages that wait for each
+/// other.
 pub(crate) fn cover(reservation: &mut Reservation, length: usize) -> bool {
     reservation.try_grow(length.saturating_sub(SMALL).next_multiple_of(STEP))
 }

@@ -1,9 +1,9 @@
-//! Frames of RFC 6455 to messages and back.
+//! Conversion of frames (RFC 6455) to messages and back.
 //!
 //! Headers are read and written by `tungstenite`. Its sockets are not used: they
-//! keep the memory of the largest message for as long as a client stays, and
-//! move what is left of a message at each write. Here a message takes memory as
-//! it arrives and only as long as it is there, and a reply goes out in pieces.
+//! retain the memory of the largest message while a client is connected, and move
+//! the rest of a message at each write. Here memory is reserved as a message arrives
+//! and freed with it, and a reply is sent in pieces.
 
 use std::{io, io::Cursor, time::Duration};
 
@@ -20,29 +20,29 @@ use tungstenite::protocol::frame::{
 use super::cover;
 use crate::buffer;
 
-/// What of a message is not counted, in bytes.
+/// Bytes of a message for which no memory is reserved.
 pub(crate) const SMALL: usize = 64 * 1024;
-/// In what steps memory is taken for the rest, in bytes.
+/// The steps in which memory is reserved for the rest, in bytes.
 pub(crate) const STEP: usize = 64 * 1024;
-/// How slow a peer may be over a large message, in bytes a second.
+/// Minimum rate of a peer with a large message, in bytes a second.
 const RATE: usize = 256 * 1024;
-/// How much is read from a socket at once; each has a buffer of this size.
+/// The size of a socket's read buffer, in bytes.
 const READ: usize = 4 * 1024;
 /// Longest header of a frame, in bytes.
 const HEADER: usize = 14;
 /// Largest payload of a control frame, in bytes.
 const CONTROL: u64 = 125;
 
-/// What a client says.
+/// A message or control frame from a client.
 pub(super) enum Said {
-    /// A whole message, and the memory that it takes.
+    /// A complete message with its memory.
     Text(String, Reservation),
     Ping(Vec<u8>),
     Pong,
     Close,
 }
 
-/// Why no more can be heard.
+/// The reason why no more can be read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Fault {
     /// The client is gone.
@@ -50,11 +50,11 @@ pub(super) enum Fault {
     TooLarge,
     /// There is no memory for more now.
     Busy,
-    /// A message that takes memory does not arrive in time.
+    /// A message with reserved memory does not arrive in time.
     Slow,
     NotText,
     NotUtf8,
-    /// Not as the standard says.
+    /// A violation of RFC 6455.
     Protocol,
 }
 
@@ -64,25 +64,24 @@ impl From<io::Error> for Fault {
     }
 }
 
-/// Reads messages.
+/// Reads messages from frames.
 pub(super) struct Reader<R> {
     input: BufReader<R>,
     memory: MemoryBudget,
     /// Largest message, in bytes.
     most: usize,
-    /// How long a message may take to arrive, besides a second for each
-    /// [`RATE`] bytes.
+    /// Timeout for a message to arrive, besides a second for each [`RATE`] bytes.
     arrive: Duration,
-    /// The frames of a message so far.
+    /// The frames of an incomplete message.
     begun: Option<Gathered>,
-    /// Until when more of it must be there, once it takes memory.
+    /// The deadline for more of it, once memory is reserved for it.
     due: Option<Instant>,
 }
 
 struct Gathered {
     bytes: Vec<u8>,
     reserved: Reservation,
-    /// Since when it takes memory.
+    /// The time of its first reservation.
     since: Option<Instant>,
 }
 
@@ -92,7 +91,7 @@ impl<R: AsyncRead + Unpin> Reader<R> {
         Self { input, memory, most, arrive, begun: None, due: None }
     }
 
-    /// The next message or control frame.
+    /// Reads the next message or control frame.
     pub(super) async fn next(&mut self) -> Result<Said, Fault> {
         loop {
             let (header, length) = in_time(self.due, self.header()).await?;
@@ -176,7 +175,7 @@ impl<R: AsyncRead + Unpin> Reader<R> {
         Ok(())
     }
 
-    /// Reads on, whatever comes, until the client closes.
+    /// Reads and discards input until the client closes.
     pub(super) async fn drain(mut self) {
         let mut waste = [0; READ];
         while matches!(self.input.read(&mut waste).await, Ok(1..)) {}
@@ -188,7 +187,7 @@ impl Gathered {
         Self { bytes: Vec::new(), reserved: memory.empty(), since: None }
     }
 
-    /// Reserves memory for the next step; false where it has that already.
+    /// Reserves memory for the next step; returns false if it is reserved already.
     fn grow(&mut self) -> Result<bool, Fault> {
         let before = self.reserved.bytes();
         match cover(&mut self.reserved, self.bytes.len().saturating_add(1)) {
@@ -198,8 +197,8 @@ impl Gathered {
     }
 }
 
-/// The payload of a close frame is nothing, or a code that may be sent and a
-/// reason (RFC 6455, 5.5.1 and 7.4).
+/// Checks the payload of a close frame: empty, or a valid code and a reason (RFC
+/// 6455, 5.5.1 and 7.4).
 fn closing(payload: &[u8]) -> Result<Said, Fault> {
     let Some((code, reason)) = payload.split_first_chunk() else {
         return if payload.is_empty() { Ok(Said::Close) } else { Err(Fault::Protocol) };
@@ -210,7 +209,7 @@ fn closing(payload: &[u8]) -> Result<Said, Fault> {
     std::str::from_utf8(reason).map(|_| Said::Close).map_err(|_| Fault::NotUtf8)
 }
 
-/// What reading gives, if it does before it is due.
+/// Reads with a deadline, if there is one.
 async fn in_time<T>(
     due: Option<Instant>,
     read: impl Future<Output = Result<T, Fault>>,
@@ -221,15 +220,15 @@ async fn in_time<T>(
     }
 }
 
-/// How long so many bytes may take at [`RATE`].
+/// Returns the time that so many bytes may take at [`RATE`].
 pub(super) fn at_rate(bytes: usize) -> Duration {
     Duration::from_secs(u64::try_from(bytes / RATE).unwrap_or(u64::MAX))
 }
 
-/// Writes frames, each as a whole.
+/// Writes frames, each completely.
 pub(super) struct Writer<W> {
     output: W,
-    /// A frame was begun and not ended: nothing can be said any more.
+    /// Set while a frame is incomplete: after a failed write no frame can be sent.
     torn: bool,
 }
 
@@ -238,7 +237,7 @@ impl<W: AsyncWrite + Unpin> Writer<W> {
         Self { output, torn: false }
     }
 
-    /// A message, or a piece of one.
+    /// Sends a message, or a piece of one.
     pub(super) async fn text(&mut self, payload: &[u8], first: bool, last: bool) -> io::Result<()> {
         let data = if first { Data::Text } else { Data::Continue };
         self.frame(OpCode::Data(data), payload, last).await
@@ -252,7 +251,8 @@ impl<W: AsyncWrite + Unpin> Writer<W> {
         self.frame(OpCode::Control(Control::Pong), payload, true).await
     }
 
-    /// Says that nothing more comes, and why, if that can still be said.
+    /// Sends a close frame with its reason, unless a frame is incomplete; then shuts
+    /// down.
     pub(super) async fn close(&mut self, code: CloseCode, reason: &str) -> io::Result<()> {
         let payload = [&u16::from(code).to_be_bytes()[..], reason.as_bytes()].concat();
         if !self.torn {
@@ -279,7 +279,7 @@ impl<W: AsyncWrite + Unpin> Writer<W> {
 mod tests {
     use super::*;
 
-    /// A frame of a client, masked.
+    /// Returns a masked frame of a client.
     fn frame(first: u8, payload: &[u8]) -> Vec<u8> {
         let mut bytes = vec![first, 0x80 | u8::try_from(payload.len()).unwrap(), 1, 2, 3, 4];
         bytes.extend(
@@ -315,18 +315,19 @@ mod tests {
     #[test]
     fn what_is_not_as_the_standard_says_is_refused() {
         for (bytes, fault) in [
-            // Not masked.
+            // The frame is not masked.
             (vec![0x81, 1, b'x'], Fault::Protocol),
-            // As if extensions had been agreed on, such as compression.
+            // Reserved bits, as if extensions had been agreed on.
             (frame(0xc1, b"x"), Fault::Protocol),
-            // A piece of nothing; a beginning within a message.
+            // A continuation without a beginning; a beginning within a message.
             (frame(0x80, b"x"), Fault::Protocol),
             ([frame(0x01, b"x"), frame(0x81, b"y")].concat(), Fault::Protocol),
             (frame(0x83, b"x"), Fault::Protocol),
             (frame(0x8b, b""), Fault::Protocol),
             (frame(0x09, b"p"), Fault::Protocol),
             (vec![0x89, 0x80 | 126, 0, 126, 0, 0, 0, 0], Fault::Protocol),
-            // Half a code; codes that are none, or not to be sent; no text.
+            // An incomplete code; invalid or reserved codes; a reason that is no
+            // text.
             (frame(0x88, b"\x03"), Fault::Protocol),
             (frame(0x88, b"\x00\x00"), Fault::Protocol),
             (frame(0x88, b"\x03\xed"), Fault::Protocol),
@@ -338,7 +339,7 @@ mod tests {
             (frame(0x81, b"\xff"), Fault::NotUtf8),
             (frame(0x81, &[b'x'; 101]), Fault::TooLarge),
             ([frame(0x01, &[b'x'; 60]), frame(0x80, &[b'x'; 60])].concat(), Fault::TooLarge),
-            // A gigabyte, and more than there is.
+            // A length of a gigabyte, and the largest possible one.
             (vec![0x81, 0xff, 0, 0, 0, 0, 0x40, 0, 0, 0, 0, 0, 0, 0], Fault::TooLarge),
             ([vec![0x81], vec![0xff; 9], vec![0; 4]].concat(), Fault::TooLarge),
             (frame(0x81, b"xyz")[..7].to_vec(), Fault::Gone),

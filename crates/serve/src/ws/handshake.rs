@@ -11,7 +11,7 @@ use tungstenite::handshake::derive_accept_key;
 
 use crate::reply::{self, Body};
 
-/// What the handshake is answered with.
+/// Checks the handshake, and returns the value of `Sec-WebSocket-Accept`.
 pub(super) fn accept<B>(request: &Request<B>) -> Result<HeaderValue, Box<Response<Body>>> {
     let refuse = |status, why| Err(Box::new(reply::text(status, why)));
     if request.method() != Method::GET {
@@ -43,7 +43,7 @@ fn has_word(headers: &HeaderMap, name: &HeaderName, word: &str) -> bool {
     values.flat_map(|value| value.split(',')).any(|part| part.trim().eq_ignore_ascii_case(word))
 }
 
-/// The word before the token, as the client spells it.
+/// Returns the subprotocol before the token, as the client wrote it.
 fn protocol(headers: &HeaderMap) -> Option<HeaderValue> {
     let values = headers.get_all(SEC_WEBSOCKET_PROTOCOL).into_iter();
     let mut words =
@@ -52,8 +52,8 @@ fn protocol(headers: &HeaderMap) -> Option<HeaderValue> {
     HeaderValue::from_str(word.trim()).ok()
 }
 
-/// The reply after which the socket is one: `accept` is what [`accept`] gave for
-/// the request with these `headers`.
+/// Returns the reply that completes the handshake: `accept` is the result of
+/// [`accept`] for the request with these `headers`.
 pub(super) fn accepted(accept: HeaderValue, headers: &HeaderMap) -> Response<Body> {
     let mut reply = Response::new(reply::whole(""));
     *reply.status_mut() = StatusCode::SWITCHING_PROTOCOLS;
@@ -61,7 +61,7 @@ pub(super) fn accepted(accept: HeaderValue, headers: &HeaderMap) -> Response<Bod
     said.insert(CONNECTION, HeaderValue::from_static("upgrade"));
     said.insert(UPGRADE, HeaderValue::from_static("websocket"));
     said.insert(SEC_WEBSOCKET_ACCEPT, accept);
-    // A browser that names protocols wants to hear one of them.
+    // A browser that offers subprotocols requires one of them in the reply.
     said.extend(protocol(headers).map(|word| (SEC_WEBSOCKET_PROTOCOL, word)));
     reply
 }

@@ -1,10 +1,10 @@
 //! The `files` channel over a WebSocket (RFC 6455): the handshake, and a pump
-//! between the socket and the worker, which reads the messages.
+//! between the socket and the worker, which parses the messages.
 //!
-//! `GET /workspaces/NAME/ws`. Every close has a reason. A client that does not
-//! read, does not answer pings or takes its time over a message has its time; a
-//! message is held in memory only as far as the memory for all of them goes.
-//! Extensions are not offered, so nothing is ever unpacked.
+//! `GET /workspaces/NAME/ws`. Every close has a reason. A client that does not read,
+//! does not answer pings or sends a message slowly is disconnected after a timeout;
+//! memory for messages is bounded for all clients together. Extensions are not
+//! offered, so nothing is ever decompressed.
 
 mod bounds;
 mod frames;
@@ -26,7 +26,7 @@ pub(super) use bounds::{Sockets, cover};
 pub(super) use frames::{SMALL, STEP};
 use pump::pump;
 
-/// Shakes hands, opens a session and pumps until either side ends.
+/// Completes the handshake, opens a session and pumps until either side ends.
 pub(super) async fn handle(
     front: Arc<Front>,
     caller: Caller,

@@ -17,30 +17,30 @@ use super::{
 };
 use crate::{ANSWERS, lock};
 
-/// In what pieces a message goes to a client, in bytes.
+/// Size of the pieces in which a message is sent to a client, in bytes.
 const PIECE: usize = 64 * 1024;
-/// Why, when the service stops.
+/// The reason of a close when the service stops.
 const STOPS: &str = "the service is stopping";
-/// How long what a client says is passed on when the service stops: what has come
-/// by then is answered.
+/// Time for which messages of a client are still forwarded when the service stops;
+/// requests forwarded by then get replies.
 const HEARS: Duration = Duration::from_millis(200);
-/// How long to wait for the word that the service stops, once a worker has.
+/// Time to wait for the stop of the service, once a worker has stopped.
 const NEWS: Duration = Duration::from_millis(500);
-/// How long a client may take to answer a close.
+/// Timeout for a client to answer a close.
 const FAREWELL: Duration = Duration::from_secs(5);
 
-/// Why a connection is closed.
+/// The reason why a connection is closed.
 #[derive(Debug, PartialEq, Eq)]
 enum Closing {
-    /// The client closed, or is gone: there is nobody to tell.
+    /// The client closed or is gone; no close is sent.
     Gone,
-    /// We close, and say so.
+    /// The service closes, with a close frame.
     Close(CloseCode, &'static str),
 }
 
-/// Pumps between a client and a worker, until either has ended or the service
-/// stops: `stopping` waits for that. What a client said before it closed, broke off
-/// or broke a rule is answered before the connection ends.
+/// Pumps between a client and a worker, until either has ended or the service stops,
+/// for which `stopping` waits. Messages that a client sent before it closed, broke
+/// off or violated the protocol get replies before the connection ends.
 pub(super) async fn pump<S, F>(
     sockets: &Sockets,
     memory: MemoryBudget,
@@ -64,11 +64,11 @@ pub(super) async fn pump<S, F>(
     };
     let end = tokio::select! {
         end = link.both(&mut reader, worker, stopped(HEARS)) => end,
-        // A worker that takes its time holds nobody up.
+        // A slow worker does not delay the stop.
         end = stopped(ANSWERS) => end,
     };
     let end = match end {
-        // When the service stops, a worker may know before the front does.
+        // When the service stops, a worker may learn that before the front.
         Closing::Close(CloseCode::Error, _)
             if tokio::time::timeout(NEWS, stopping()).await.is_ok() =>
         {
@@ -79,7 +79,8 @@ pub(super) async fn pump<S, F>(
     if let Closing::Close(code, reason) = end {
         let farewell = async {
             if writer.into_inner().close(code, reason).await.is_ok() {
-                // Or what we said would be lost with what was not read.
+                // Closing with unread input could reset the connection, and the
+                // close frame would be lost.
                 reader.drain().await;
             }
         };
@@ -87,7 +88,7 @@ pub(super) async fn pump<S, F>(
     }
 }
 
-/// One connection.
+/// A connection between client and worker.
 struct Connection<'a, W> {
     bounds: &'a Bounds,
     writer: &'a tokio::sync::Mutex<Writer<W>>,
@@ -95,8 +96,8 @@ struct Connection<'a, W> {
 }
 
 impl<W: AsyncWrite + Unpin> Connection<'_, W> {
-    /// Both ways; once the client is heard no more, which is at the latest when
-    /// `stopped` has an end, the worker may answer what it heard.
+    /// Pumps both ways. Once the client is not read any more, at the latest when
+    /// `stopped` completes, the worker may still reply to earlier messages.
     async fn both(
         &self,
         reader: &mut Reader<impl AsyncRead + Unpin>,
@@ -108,12 +109,13 @@ impl<W: AsyncWrite + Unpin> Connection<'_, W> {
             end = self.inward(reader, worker.1, stopped) => end,
             end = &mut outward => return end,
         };
-        // It ends by itself then. One that is cut off counts what it has not begun.
+        // It ends by itself then. A worker that is cut off counts the requests not
+        // begun.
         let _ = tokio::time::timeout(ANSWERS, outward).await;
         end
     }
 
-    /// Client → worker, which then hears that no more comes.
+    /// Forwards messages from client to worker, then shuts down the worker's input.
     async fn inward(
         &self,
         reader: &mut Reader<impl AsyncRead + Unpin>,
@@ -121,7 +123,7 @@ impl<W: AsyncWrite + Unpin> Connection<'_, W> {
         stopped: impl Future<Output = Closing>,
     ) -> Closing {
         let end = self.pass_on(reader, &mut worker, stopped).await;
-        // One that is gone hears nothing anyway.
+        // A worker that is gone cannot be shut down.
         let _ = worker.shutdown().await;
         end
     }
@@ -135,7 +137,7 @@ impl<W: AsyncWrite + Unpin> Connection<'_, W> {
         let mut stopped = pin!(stopped);
         loop {
             let said = tokio::select! {
-                // Or one that says more and more would be heard for ever.
+                // Otherwise a client that sends without end would be read for ever.
                 biased;
                 end = &mut stopped => return end,
                 said = reader.next() => said,
@@ -145,7 +147,7 @@ impl<W: AsyncWrite + Unpin> Connection<'_, W> {
                 Err(fault) => return ended(fault),
             };
             *lock(self.heard) = Instant::now();
-            // What it holds is given back once it is through.
+            // The memory is freed once the message is forwarded.
             let (text, _reserved) = match said {
                 Said::Text(text, reserved) => (text, reserved),
                 Said::Ping(payload) => match self.in_time(Piece::Pong(&payload)).await {
@@ -166,7 +168,7 @@ impl<W: AsyncWrite + Unpin> Connection<'_, W> {
         }
     }
 
-    /// Worker → client, and pings.
+    /// Forwards messages from worker to client, and sends pings.
     async fn outward(&self, mut worker: impl AsyncRead + Unpin) -> Closing {
         let mut next_ping = tokio::time::Instant::now() + self.bounds.ping;
         let mut coming = Coming::default();
@@ -174,7 +176,7 @@ impl<W: AsyncWrite + Unpin> Connection<'_, W> {
             let silent = *lock(self.heard) + self.bounds.silence;
             let mut patience = self.bounds.write;
             let piece = tokio::select! {
-                // Goes on where it was when a ping came between.
+                // Continues where it was when a ping came between.
                 read = coming.read(&mut worker) => match read {
                     Ok(Some((first, last))) => {
                         patience = coming.patience(self.bounds.write);
@@ -226,14 +228,14 @@ impl<W: AsyncWrite + Unpin> Connection<'_, W> {
     }
 }
 
-/// One frame to a client.
+/// A frame to a client.
 enum Piece<'a> {
     Text(&'a [u8], bool, bool),
     Ping,
     Pong(&'a [u8]),
 }
 
-/// What to say to a client that broke a rule.
+/// Returns the close for a fault.
 fn ended(fault: Fault) -> Closing {
     let (code, reason) = match fault {
         Fault::Gone => return Closing::Gone,
@@ -247,23 +249,22 @@ fn ended(fault: Fault) -> Closing {
     Closing::Close(code, reason)
 }
 
-/// A worker's message, as it comes: a length and as many bytes, which go on in
-/// pieces.
+/// A worker's message as it arrives: a length and as many bytes, which are forwarded
+/// in pieces.
 #[derive(Default)]
 struct Coming {
     length: [u8; 4],
     have: usize,
-    /// Since when it goes on.
+    /// The time at which its first piece was sent.
     since: Option<Instant>,
-    /// Bytes that have gone on.
+    /// The number of bytes sent.
     gone: usize,
     piece: Vec<u8>,
 }
 
 impl Coming {
-    /// Fills the next piece, and says whether it is the first and the last of
-    /// its message; nothing at the end. Nothing is lost when this is given up
-    /// and begun again.
+    /// Fills the next piece, and returns if it is the first and the last of its
+    /// message; `None` at the end. Cancel safe.
     async fn read(
         &mut self,
         worker: &mut (impl AsyncRead + Unpin),
@@ -287,8 +288,8 @@ impl Coming {
         Ok(Some((self.gone == 0, size == left)))
     }
 
-    /// How long the client may take over the next piece: no longer than `write`,
-    /// and over all of them no longer than their rate allows.
+    /// Returns the client's timeout for the next piece: at most `write`, and for all
+    /// pieces together no more than their rate allows.
     fn patience(&mut self, write: Duration) -> Duration {
         let since = *self.since.get_or_insert_with(Instant::now);
         let due = since + write + at_rate(self.gone);
@@ -299,7 +300,7 @@ impl Coming {
         usize::try_from(u32::from_be_bytes(self.length)).unwrap_or(usize::MAX)
     }
 
-    /// The piece, if it is one, has gone on.
+    /// Notes that the piece, if there was one, is sent.
     fn sent(&mut self) {
         let whole = self.length().saturating_sub(self.gone).min(PIECE);
         if self.have < self.length.len() || self.piece.len() < whole {
@@ -307,7 +308,7 @@ impl Coming {
         }
         self.gone = self.gone.saturating_add(whole);
         if self.gone >= self.length() {
-            // Nor is the memory of a piece kept.
+            // The memory of the piece is freed as well.
             *self = Self::default();
         } else {
             self.piece.clear();
@@ -328,7 +329,7 @@ mod tests {
         Sockets::new(Bounds { ping, silence, write, ..Bounds::default() })
     }
 
-    /// Pumps while `client` does what it does with its two ends.
+    /// Runs the pump with `client`, which gets the client's and the worker's ends.
     fn with<T, F>(sockets: &Sockets, client: impl FnOnce(DuplexStream, DuplexStream) -> F) -> T
     where
         F: Future<Output = T>,
@@ -342,7 +343,7 @@ mod tests {
         })
     }
 
-    /// A worker that ends when it hears no more.
+    /// Reads all input of a worker, then ends.
     async fn hears_all(mut worker: DuplexStream) -> Vec<u8> {
         let mut heard = Vec::new();
         worker.read_to_end(&mut heard).await.unwrap();
@@ -366,7 +367,7 @@ mod tests {
     #[test]
     fn a_client_that_does_not_read_holds_nobody_up() {
         let left = with(&bounds(60_000, 60_000, 100), |client, mut worker| async move {
-            // More than goes into the pipes; the pump ends and closes its side.
+            // More than the pipes hold; the pump ends and closes its side.
             let sent = async {
                 worker.write_all(&1_000_000_u32.to_be_bytes()).await?;
                 worker.write_all(&[b'x'; 1_000_000]).await
@@ -385,8 +386,8 @@ mod tests {
         let sockets = Sockets::new(Bounds { arrive, ..sockets.bounds });
         let heard = with(&sockets, |mut client, worker| async move {
             let ended = tokio::spawn(hears_all(worker));
-            // A frame of 200,000 bytes, of which more than is not counted comes;
-            // then pongs between the next ones would keep it alive for ever.
+            // Of a frame of 200,000 bytes so much comes that memory is reserved;
+            // then pongs between the next frames would keep it alive for ever.
             let mut begun = vec![0x01, 0xff];
             begun.extend(150_000_u64.to_be_bytes());
             begun.extend([0; 4]);
