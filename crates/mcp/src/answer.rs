@@ -1,6 +1,5 @@
-//! What a call gives, in the protocol's terms: content for models, structured
-//! content for programs, and in `_meta` the receipts and why something was
-//! refused.
+//! Results of tool calls in the protocol's terms: content for models, structured content
+//! for programs, and in `_meta` the receipts and the reason of a refusal.
 
 use portcullis_audit::Receipt;
 use rmcp::model::{CallToolResult, ContentBlock, MetaObject};
@@ -12,26 +11,26 @@ use crate::gateway::{self, ErrorKind, Skipped, Stopped, Summary};
 const RECEIPT: &str = "portcullis/receipt";
 /// The key of all receipts, when a call made several records.
 const RECEIPTS: &str = "portcullis/receipts";
-/// The key of what a search passed over.
+/// The key of a search's statistics, among them what it skipped.
 const SEARCH: &str = "portcullis/search";
-/// The key of what went wrong.
+/// The key of an error's details.
 const ERROR: &str = "portcullis/error";
 
-/// What a call gives when it succeeds.
+/// The result of a successful call.
 pub(super) struct Answer {
     pub(super) content: Vec<ContentBlock>,
     structured: Option<Value>,
-    /// What programs are told of it besides, by its key in `_meta`.
+    /// Details for programs, by their key in `_meta`.
     about: Option<(&'static str, Value)>,
 }
 
 impl Answer {
-    /// Content, and structured content that says the same.
+    /// Returns content, with equivalent structured content.
     pub(super) fn of(content: Vec<ContentBlock>, structured: Value) -> Self {
         Self { content, structured: Some(structured), about: None }
     }
 
-    /// Content alone, and in `_meta` what programs are told of it.
+    /// Returns content alone, with details for programs in `_meta`.
     pub(super) fn unstructured(
         content: Vec<ContentBlock>,
         key: &'static str,
@@ -40,28 +39,29 @@ impl Answer {
         Self { content, structured: None, about: Some((key, about)) }
     }
 
-    /// A text alone.
+    /// Returns a text alone.
     pub(super) fn text(text: impl Into<String>) -> Self {
         Self { content: vec![ContentBlock::text(text)], structured: None, about: None }
     }
 
-    /// The same, and after what the next page begins if there is one.
+    /// Adds the argument that gets the next page, if there is one.
     pub(super) fn and_next(mut self, next: Option<&str>) -> Self {
         self.content.extend(next.map(more).map(ContentBlock::text));
         self
     }
 
-    /// The structured content, and the same as text.
+    /// Returns structured content, with the same as JSON text.
     pub(super) fn structured(value: Value) -> Self {
         Self::with_text(value.to_string(), value)
     }
 
-    /// The structured content with a text of its own.
+    /// Returns structured content with a different text.
     pub(super) fn with_text(text: impl Into<String>, structured: Value) -> Self {
         Self::of(vec![ContentBlock::text(text)], structured)
     }
 
-    /// Results of which there may be more after `next`, and what models are told besides.
+    /// Returns a page of results, with notes for models; more results follow after
+    /// `next`, if set.
     pub(super) fn page(
         results: &str,
         list: Vec<Value>,
@@ -79,7 +79,8 @@ impl Answer {
         Self::structured(Value::Object(page))
     }
 
-    /// The page of a search, where one before it may have been `cut`.
+    /// Returns a page of a search; `cut` if a limit stopped the search of an earlier
+    /// page.
     pub(super) fn found(
         matches: Vec<Value>,
         next: Option<String>,
@@ -95,7 +96,7 @@ impl Answer {
         Self::page("matches", matches, next, notes).about_search(summary)
     }
 
-    /// The same of a search whose notes are contents of their own.
+    /// Adds the notes of a search as separate contents.
     pub(super) fn of_search(mut self, summary: &Summary) -> Self {
         self.content.extend(notes(summary).into_iter().map(ContentBlock::text));
         self.about_search(summary)
@@ -121,7 +122,7 @@ fn more(next: &str) -> String {
     format!("There is more: call this again with `after`: {next:?}.")
 }
 
-/// What models are told of what a search did not find.
+/// Returns notes for models on what a search did not cover.
 fn notes(summary: &Summary) -> Vec<String> {
     let stopped = summary.stopped.map(|why| {
         let why = why.as_str();
@@ -139,14 +140,14 @@ fn notes(summary: &Summary) -> Vec<String> {
     stopped.into_iter().chain(skipped).collect()
 }
 
-/// Why a call gives nothing.
+/// The reason why a call fails.
 #[derive(Debug)]
 pub(super) enum Trouble {
-    /// The gateway refused or failed; that is on record.
+    /// The gateway refused or failed; that is recorded.
     Gate(gateway::Error),
-    /// The arguments are wrong; that is not on record yet.
+    /// The arguments are wrong; that is not recorded yet.
     Arguments(String),
-    /// Something else, after operations that are on record.
+    /// Another failure, after operations that are recorded.
     Said(String),
 }
 
@@ -156,7 +157,7 @@ impl From<gateway::Error> for Trouble {
     }
 }
 
-/// A success.
+/// Returns the result of a success.
 pub(super) fn done(answer: Answer, receipts: &[Receipt]) -> CallToolResult {
     let mut result = CallToolResult::success(answer.content);
     result.structured_content = answer.structured;
@@ -165,8 +166,8 @@ pub(super) fn done(answer: Answer, receipts: &[Receipt]) -> CallToolResult {
     result.with_meta(Some(meta))
 }
 
-/// A refusal or failure. Structured content would have to fit the tool's
-/// output schema, so the details are in `_meta`.
+/// Returns the result of a refusal or failure. Structured content would have to match the
+/// tool's output schema, so the details are in `_meta`.
 pub(super) fn failed(error: &gateway::Error, receipts: &[Receipt]) -> CallToolResult {
     let details = describe(error);
     let mut receipts = receipts.to_vec();
@@ -175,14 +176,14 @@ pub(super) fn failed(error: &gateway::Error, receipts: &[Receipt]) -> CallToolRe
     result.with_meta(Some(meta(&receipts, Some(details))))
 }
 
-/// A failure that no record has of its own.
+/// Returns the result of a failure without a record of its own.
 pub(super) fn said(message: &str, receipts: &[Receipt]) -> CallToolResult {
     let details = json!({ "kind": ErrorKind::InvalidInput.as_str(), "message": message });
     let result = CallToolResult::error(vec![ContentBlock::text(message)]);
     result.with_meta(Some(meta(receipts, Some(details))))
 }
 
-/// What went wrong, for programs.
+/// Returns the details of an error, for programs.
 pub(super) fn describe(error: &gateway::Error) -> Value {
     let mut details = Map::new();
     details.insert("kind".to_owned(), json!(error.kind().as_str()));

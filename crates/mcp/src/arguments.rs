@@ -1,4 +1,4 @@
-//! The arguments of a call, taken out one by one by name and type.
+//! The arguments of a call, read by name and type.
 
 use rmcp::model::JsonObject;
 use serde_json::Value;
@@ -6,7 +6,7 @@ use serde_json::Value;
 use super::answer::Trouble;
 use crate::{count::count, model::OperationKind};
 
-/// What came as `arguments`.
+/// The value of `arguments`.
 #[derive(PartialEq)]
 pub(super) struct Arguments(JsonObject);
 
@@ -15,7 +15,7 @@ impl Arguments {
         Self(object.unwrap_or_default())
     }
 
-    /// Refuses what `known` does not name.
+    /// Refuses arguments that `known` does not name.
     pub(super) fn only(&self, known: &JsonObject) -> Result<(), Trouble> {
         match self.0.keys().find(|key| !known.contains_key(*key)) {
             Some(key) => {
@@ -26,7 +26,7 @@ impl Arguments {
         }
     }
 
-    /// A text that must be there.
+    /// Returns a mandatory string.
     pub(super) fn text(&self, name: &str) -> Result<&str, Trouble> {
         match self.0.get(name) {
             Some(Value::String(text)) => Ok(text),
@@ -34,8 +34,8 @@ impl Arguments {
         }
     }
 
-    /// A truth value that is false when left out. `null` is none: it would turn a
-    /// look at what would change (`dryRun`) into the change.
+    /// Returns a boolean, false when left out. `null` is refused: read as false it would turn a
+    /// preview (`dryRun`) into the change.
     pub(super) fn flag(&self, name: &str) -> Result<bool, Trouble> {
         match self.0.get(name) {
             None => Ok(false),
@@ -44,7 +44,7 @@ impl Arguments {
         }
     }
 
-    /// A text that may be left out.
+    /// Returns an optional string.
     pub(super) fn optional_text(&self, name: &str) -> Result<Option<&str>, Trouble> {
         match self.0.get(name) {
             None | Some(Value::Null) => Ok(None),
@@ -53,7 +53,7 @@ impl Arguments {
         }
     }
 
-    /// A whole number from 0 on that may be left out.
+    /// Returns an optional integer, not negative.
     pub(super) fn count(&self, name: &str) -> Result<Option<u64>, Trouble> {
         let wrong = |value| wrong(name, "a whole number, not negative", value);
         match self.0.get(name) {
@@ -65,7 +65,7 @@ impl Arguments {
         }
     }
 
-    /// A list of texts; an empty one when left out.
+    /// Returns a list of strings; an empty one when left out.
     pub(super) fn texts(&self, name: &str) -> Result<Vec<&str>, Trouble> {
         let Some(value) = self.0.get(name) else { return Ok(Vec::new()) };
         let texts = value.as_array().map(|items| items.iter().map(Value::as_str).collect());
@@ -75,7 +75,7 @@ impl Arguments {
         }
     }
 
-    /// The members of an object, which are texts; none when left out.
+    /// Returns the members of an object of strings; none when left out.
     pub(super) fn text_members(&self, name: &str) -> Result<Vec<(String, String)>, Trouble> {
         let Some(value) = self.0.get(name) else { return Ok(Vec::new()) };
         let texts = value.as_object().map(|members| {
@@ -86,7 +86,7 @@ impl Arguments {
         texts.flatten().ok_or_else(|| wrong(name, "an object of strings", Some(value)))
     }
 
-    /// A list of objects that must be there.
+    /// Returns a mandatory list of objects.
     pub(super) fn objects(&self, name: &str) -> Result<Vec<Self>, Trouble> {
         let value = self.0.get(name);
         let objects = value.and_then(Value::as_array).map(|items| {
@@ -98,7 +98,7 @@ impl Arguments {
         }
     }
 
-    /// How much memory texts take.
+    /// Returns the approximate memory of the arguments, in bytes.
     pub(super) fn weight(&self) -> usize {
         fn of(value: &Value) -> usize {
             match value {
@@ -111,7 +111,7 @@ impl Arguments {
         self.0.iter().map(|(key, value)| key.len() + of(value)).sum()
     }
 
-    /// All paths of a call about such an operation, and its pattern where that is one on paths.
+    /// Returns all paths of a call of this kind, with its pattern where that is one on paths.
     pub(super) fn paths(&self, kind: OperationKind) -> impl Iterator<Item = &str> {
         let pattern = Some("pattern").filter(|_| kind == OperationKind::Glob);
         let single = ["path", "from", "to"].into_iter().chain(pattern);
@@ -120,7 +120,7 @@ impl Arguments {
         single.chain(several).filter_map(Value::as_str)
     }
 
-    /// The path for the record of a call that is refused.
+    /// Returns the path for the record of a refused call.
     pub(super) fn shown_path(&self) -> Option<&str> {
         ["path", "from", "source"].into_iter().find_map(|name| self.0.get(name)?.as_str())
     }

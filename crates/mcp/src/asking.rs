@@ -1,10 +1,10 @@
-//! Asking the client's user where a rule asks for a person: elicitation.
+//! Approvals by the client's user: elicitation.
 //!
-//! Whoever runs the client answers for its user: a client that cannot be
-//! trusted with that is served with `--ask shell`. Up to 2025-11-25 the gate
-//! asks by a request of its own; from 2026-07-28 on it says that the call needs
-//! input, and the client calls again with the answer. `portcullis approve`
-//! answers too, and the first answer counts.
+//! The client replies for its user, so a client that is not trusted with that is
+//! served with `--ask shell`. Up to 2025-11-25 the gateway sends a request of its
+//! own; from 2026-07-28 on its reply says that the call needs input, and the client
+//! repeats the call with the answer. `portcullis approve` answers too, and the first
+//! answer counts.
 
 use std::sync::{
     Arc, Mutex,
@@ -23,12 +23,12 @@ use crate::{
 
 /// The field of the form.
 const FIELD: &str = "decision";
-/// What may be chosen.
+/// The choices of the field.
 const CHOICES: [(&str, Answer); 3] =
     [("once", Answer::Once), ("session", Answer::Session), ("reject", Answer::Reject)];
 
-/// One call's side of waiting for a person: from the thread that carries it
-/// out to the one that speaks to the client.
+/// The approver of one call. It connects the thread that carries the call out with
+/// the one that handles the protocol.
 pub(super) struct Asker {
     pub(super) cancel: Arc<Cancel>,
     pub(super) asked: mpsc::UnboundedSender<Arc<Ticket>>,
@@ -36,8 +36,8 @@ pub(super) struct Asker {
 }
 
 impl Asker {
-    /// For a call that needs nobody: one that does after all, for a policy put in
-    /// force meanwhile, is given up.
+    /// Returns an approver for a call that needs no approval. One that is asked for
+    /// after all, because of a policy reload, is withdrawn at once.
     pub(super) fn nobody() -> Self {
         let tickets = Arc::<Tickets>::default();
         tickets.leave();
@@ -49,7 +49,7 @@ impl Approver for Asker {
     fn ask(&self, ticket: &Arc<Ticket>) {
         self.cancel.wait_for(ticket);
         self.tickets.wait_for(ticket);
-        // Without anybody there another way to answer is left.
+        // Without a receiver another way to answer is left.
         let _ = self.asked.send(Arc::clone(ticket));
     }
 
@@ -59,8 +59,8 @@ impl Approver for Asker {
     }
 }
 
-/// The questions of one client that wait. Another client may have the same
-/// session, as attached clients of one agent do; these are not its own.
+/// The pending approvals of one client. Another client may have the same session, as
+/// attached clients of one agent do; its approvals are not among these.
 #[derive(Default)]
 pub(super) struct Tickets(Mutex<Waiting>);
 
@@ -71,14 +71,14 @@ struct Waiting {
 }
 
 impl Tickets {
-    /// The client says no more: nobody is there to be asked.
+    /// Withdraws all approvals, now and later: the client has left.
     pub(super) fn leave(&self) {
         let mut waiting = lock(&self.0);
         waiting.left = true;
         waiting.tickets.drain(..).for_each(|ticket| ticket.withdraw());
     }
 
-    /// What waits is given up; the client may ask again.
+    /// Withdraws the pending approvals; the client may ask again.
     pub(super) fn withdraw(&self) {
         lock(&self.0).tickets.iter().for_each(|ticket| ticket.withdraw());
     }
@@ -96,7 +96,7 @@ impl Tickets {
     }
 }
 
-/// Whether a call was taken back.
+/// The cancellation of a call.
 #[derive(Default)]
 pub(super) struct Cancel {
     cancelled: AtomicBool,
@@ -104,8 +104,8 @@ pub(super) struct Cancel {
 }
 
 impl Cancel {
-    /// Takes the call back: what waits is given up, what has not begun does not
-    /// begin. What is being done is done.
+    /// Cancels the call: a pending approval is withdrawn, and an operation that has
+    /// not begun does not begin. One that has begun is completed.
     pub(super) fn cancel(&self) {
         self.cancelled.store(true, Ordering::SeqCst);
         if let Some(ticket) = &*lock(&self.ticket) {
@@ -120,7 +120,7 @@ impl Cancel {
     fn wait_for(&self, ticket: &Arc<Ticket>) {
         let mut there = lock(&self.ticket);
         *there = Some(Arc::clone(ticket));
-        // Under the lock, or a cancellation could slip through.
+        // Under the lock, or a cancellation in between would be lost.
         if self.is_cancelled() {
             ticket.withdraw();
         }
@@ -131,7 +131,8 @@ impl Cancel {
     }
 }
 
-/// The question as a form: the client may be the agent itself.
+/// Returns the question as a form, without what the agent must not see: the client
+/// may be the agent.
 pub(super) fn form(question: &Question) -> Option<ElicitRequestParams> {
     let question = &question.for_sender();
     let what = what(question);
@@ -151,13 +152,13 @@ pub(super) fn form(question: &Question) -> Option<ElicitRequestParams> {
             "required": [FIELD],
         },
     });
-    // A form that `rmcp` cannot send is none; other ways to answer are left.
+    // A form that `rmcp` cannot send is left out; other ways to answer remain.
     serde_json::from_value(params)
         .inspect_err(|error| tracing::error!(%error, "the question is no form"))
         .ok()
 }
 
-/// Hands the client's answer to whoever waits.
+/// Passes the client's answer to the pending approval.
 pub(super) fn take(ticket: &Ticket, result: &ElicitResult) {
     let chosen = result.content.as_ref().and_then(|content| content.get(FIELD)?.as_str());
     let choice = CHOICES.into_iter().find(|(word, _)| Some(*word) == chosen);
@@ -167,11 +168,11 @@ pub(super) fn take(ticket: &Ticket, result: &ElicitResult) {
         (ElicitationAction::Decline, _) => (Answer::Reject, "the client's user, who declined"),
         _ => (Answer::Reject, "the client's user, who cancelled"),
     };
-    // Too late is no error: somebody else was faster.
+    // A late answer is ignored: another one came first.
     let _ = ticket.answer(answer, by);
 }
 
-/// The same for an answer as it came.
+/// Parses the client's answer and passes it on.
 pub(super) fn take_value(ticket: &Ticket, value: Option<&Value>) {
     match value.map(|value| serde_json::from_value::<ElicitResult>(value.clone())) {
         Some(Ok(result)) => take(ticket, &result),

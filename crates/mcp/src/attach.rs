@@ -1,8 +1,8 @@
 //! MCP clients in the sandbox, attached to the session of their agent.
 //!
 //! The transport of that session issues a token, which the client sends first. An
-//! attached client has the limits and the log of its session and no others; when the
-//! session ends, the client is disconnected. Decides nothing.
+//! attached client shares the limits and the log of its session; when the session
+//! ends, the client is disconnected. This module decides nothing.
 
 use std::{
     collections::HashMap,
@@ -20,38 +20,38 @@ use crate::{
     model::{Door, Session},
 };
 
-/// The variable in which an MCP client gets its token: other processes can see command
-/// lines where an agent is confined in part.
+/// The environment variable with an MCP client's token: other processes can see
+/// command lines where an agent is partly confined.
 pub const ATTACH_TOKEN: &str = "PORTCULLIS_ATTACH_TOKEN";
 
-/// Most clients at once.
+/// Maximum of clients at once.
 const MAX_CLIENTS: usize = 32;
 
 /// Asks the user of a session's editor.
 pub trait AskUser: Send + Sync {
-    /// Puts the question; dropping the result takes it back. `acp_id` is the session's
-    /// id over ACP.
+    /// Asks the user; dropping the result withdraws the question. `acp_id` is the
+    /// session's id over ACP.
     fn ask(&self, acp_id: &str, ticket: &Arc<Ticket>) -> Option<Box<dyn Send>>;
 }
 
-/// The requests of an attached client, for its session to take back.
+/// Control of an attached client's requests by its session.
 pub trait Control: Send + Sync {
-    /// Gives up requests that wait for a person.
+    /// Withdraws the pending approvals.
     fn withdraw(&self);
 
-    /// Nothing more begins, and nobody is asked any more.
+    /// Ends the client: no request begins, and none is approved any more.
     fn end(&self);
 }
 
-/// The tokens and clients of one gateway.
+/// The tokens and attached clients of one gateway.
 pub struct AttachTokens {
-    /// The program that an agent's MCP client starts, by its path in the sandbox.
+    /// The MCP server program that the agent starts, by its path in the sandbox.
     program: PathBuf,
-    /// The socket to which that connects.
+    /// The socket to which that program connects.
     socket: PathBuf,
     state: Mutex<State>,
     ask: OnceLock<Arc<dyn AskUser>>,
-    /// The memory of all clients.
+    /// The memory of all attached clients.
     memory: Arc<ClientMemory>,
 }
 
@@ -74,9 +74,9 @@ type AcpId = Arc<OnceLock<String>>;
 struct Connected {
     session: String,
     stream: UnixStream,
-    /// Its requests, once it has any.
+    /// Control of its requests, once it has any.
     control: Option<Arc<dyn Control>>,
-    /// It was disconnected.
+    /// Set when it was disconnected.
     gone: bool,
 }
 
@@ -89,7 +89,7 @@ pub struct AttachedClient {
 }
 
 impl AttachTokens {
-    /// No token yet; `program` and `socket` are paths in the sandbox.
+    /// Returns a set without tokens; `program` and `socket` are paths in the sandbox.
     pub fn new(program: &Path, socket: &Path) -> Arc<Self> {
         Arc::new(Self {
             program: program.to_owned(),
@@ -100,12 +100,12 @@ impl AttachTokens {
         })
     }
 
-    /// The command line, without the token.
+    /// Returns program and socket, without the token.
     pub fn command(&self) -> (&Path, &Path) {
         (&self.program, &self.socket)
     }
 
-    /// Sets who asks the user where a rule asks; the first one counts.
+    /// Sets the function that asks the user; only the first call counts.
     pub fn set_ask_user(&self, ask: Arc<dyn AskUser>) {
         let _ = self.ask.set(ask);
     }
@@ -141,7 +141,7 @@ impl AttachTokens {
         state.of(session).for_each(Connected::end);
     }
 
-    /// Gives up requests of a session's clients that wait for a person.
+    /// Withdraws the pending approvals of a session's clients.
     pub fn withdraw(&self, session: &str) {
         lock(&self.state)
             .of(session)
@@ -157,7 +157,8 @@ impl AttachTokens {
         state.connected.values_mut().for_each(Connected::end);
     }
 
-    /// Attaches a client that has a token.
+    /// Attaches a client with a valid token; `None` without one, or when there are too
+    /// many.
     pub fn attach(self: &Arc<Self>, token: &str, stream: UnixStream) -> Option<AttachedClient> {
         let mut state = lock(&self.state);
         let issued = state.issued.get(token)?;
@@ -189,8 +190,8 @@ impl Connected {
         Self { session: session.id.clone(), stream, control: None, gone: false }
     }
 
-    /// Its requests that have not begun do not begin; threads that read from it or
-    /// write to it meet the end.
+    /// Disconnects the client: its requests that have not begun do not begin, and
+    /// threads that read from it or write to it get an end of file or an error.
     fn end(&mut self) {
         self.gone = true;
         if let Some(control) = &self.control {
@@ -201,12 +202,12 @@ impl Connected {
 }
 
 impl AttachedClient {
-    /// The session.
+    /// Returns the session.
     pub fn session(&self) -> &Session {
         &self.session
     }
 
-    /// Sets how the session takes its requests back.
+    /// Sets the control of the client's requests.
     pub fn set_control(&self, control: Arc<dyn Control>) {
         let mut state = lock(&self.tokens.state);
         let Some(client) = state.connected.get_mut(&self.number) else { return };
@@ -216,13 +217,13 @@ impl AttachedClient {
         client.control = Some(control);
     }
 
-    /// The memory that it shares with all other clients.
+    /// Returns the memory shared with all other clients.
     pub(crate) fn memory(&self) -> &Arc<ClientMemory> {
         &self.tokens.memory
     }
 
-    /// Asks the user of the session's editor; dropping the result takes the question
-    /// back.
+    /// Asks the user of the session's editor; dropping the result withdraws the
+    /// question.
     pub fn ask(&self, ticket: &Arc<Ticket>) -> Option<Box<dyn Send>> {
         self.tokens.ask.get()?.ask(self.acp_id.get()?, ticket)
     }
@@ -237,7 +238,7 @@ impl fmt::Debug for AttachedClient {
 impl Drop for AttachedClient {
     fn drop(&mut self) {
         let gone = lock(&self.tokens.state).connected.remove(&self.number);
-        // Not while others wait for the lock.
+        // Dropped without the lock.
         drop(gone);
     }
 }

@@ -1,5 +1,4 @@
-//! One call of a tool while it is carried out: its paths, its operations, and
-//! the records that they leave.
+//! A call of a tool in progress: its paths, its operations, and their receipts.
 
 use std::cell::RefCell;
 
@@ -14,23 +13,23 @@ use crate::{
 
 use super::answer::Trouble;
 
-/// One call.
+/// A call in progress.
 pub(super) struct Call<'a> {
     pub(super) gateway: &'a Gateway,
     pub(super) session: &'a Session,
     pub(super) roots: &'a Roots,
     /// The commands of the agent's sandbox, if it can have any.
     pub(super) commands: Option<&'a Registry>,
-    /// It is about a further workspace, to which absolute paths alone lead.
+    /// True if the call is about a further workspace, where paths are absolute.
     pub(super) is_further: bool,
     pub(super) approver: &'a dyn Approver,
-    /// Hears of a search, and says whether the client takes the call back.
+    /// Gets the progress of a search, and knows if the client cancels the call.
     pub(super) follower: &'a dyn Follower,
     pub(super) receipts: RefCell<Vec<Receipt>>,
 }
 
 impl Call<'_> {
-    /// A path of the client: relative to the workspace, or absolute beneath
+    /// Parses a path of the client: relative to the workspace, or absolute beneath
     /// its root.
     pub(super) fn path(&self, kind: OperationKind, text: &str) -> Result<WorkspacePath, Trouble> {
         let parsed = match text.starts_with('/') {
@@ -47,7 +46,7 @@ impl Call<'_> {
         })
     }
 
-    /// A pattern on paths, which is absolute where paths are.
+    /// Converts a pattern on paths, which in a further workspace is absolute.
     pub(super) fn pattern(&self, text: &str) -> Result<String, Trouble> {
         match self.is_further {
             true => Ok(self.path(OperationKind::Glob, text)?.as_str().to_owned()),
@@ -55,7 +54,7 @@ impl Call<'_> {
         }
     }
 
-    /// A path as the client can name it in the next call.
+    /// Returns a path in the form that the client can use in its next call.
     pub(super) fn shown(&self, path: &WorkspacePath) -> String {
         match self.is_further {
             true => self.roots.absolute(path),
@@ -63,7 +62,7 @@ impl Call<'_> {
         }
     }
 
-    /// Puts a request to the gateway.
+    /// Passes a request to the gateway.
     pub(super) fn put<R: Request>(&self, request: &R) -> Result<R::Output, Trouble> {
         let operation = request.as_operation();
         self.go_on(operation.kind(), operation.path().as_str())?;
@@ -74,7 +73,7 @@ impl Call<'_> {
         Ok(reply.output)
     }
 
-    /// Refuses to go on when the client takes the call back, and puts that on record.
+    /// Checks for cancellation; a cancelled call is refused, on record.
     pub(super) fn go_on(&self, kind: OperationKind, path: &str) -> Result<(), Trouble> {
         match self.is_cancelled() {
             true => Err(Trouble::Gate(self.gateway.refuse(
@@ -87,12 +86,12 @@ impl Call<'_> {
         }
     }
 
-    /// Whether the client takes the call back.
+    /// Returns true if the client has cancelled the call.
     pub(super) fn is_cancelled(&self) -> bool {
         !self.follower.is_wanted()
     }
 
-    /// A file's content, or some of its lines.
+    /// Reads a file, or some of its lines.
     pub(super) fn read(
         &self,
         path: &str,
@@ -103,7 +102,7 @@ impl Call<'_> {
         self.put(&Read { path, range, encoding })
     }
 
-    /// Refuses to read one file more for a reply that is full.
+    /// Refuses to read a further file, because the reply is full.
     pub(super) fn no_room(&self, path: &str) -> Trouble {
         let why = "what was asked for before it fills the reply; ask for it in another call";
         let refusal = Refusal::Parameters(why.to_owned());

@@ -8,15 +8,15 @@ use tokio::time::sleep;
 use super::{memory::CallSlot, server::Server};
 use crate::gateway::Refusal;
 
-/// How often a call looks if its client has read earlier replies.
+/// Interval of checks if the client has read earlier replies.
 const WRITE_POLL_INTERVAL: Duration = Duration::from_millis(10);
 
 impl Server {
-    /// Waits until the client has read earlier replies, for the call's slot and for
-    /// memory for its reply. The call has them until it has a reply, or asks a person.
+    /// Waits until the client has read earlier replies, for the call's slot and for memory
+    /// for its reply. The call holds them until it has a reply, or waits for an approval.
     ///
     /// # Errors
-    /// When it is cancelled before, or finds no memory in time.
+    /// When it is cancelled meanwhile, or gets no memory in time.
     pub(super) async fn begin_call(
         &self,
         context: &RequestContext<RoleServer>,
@@ -24,7 +24,7 @@ impl Server {
         let Some(memory) = &self.shared.memory else { return Ok(()) };
         let writer = &self.shared.writer;
         let begun = async {
-            // However many calls one client makes, few of them wait in line before others.
+            // Bounds the calls of one client that queue ahead of other clients'.
             let client = Arc::clone(&self.shared.calls_in_line).acquire_owned().await.ok()?;
             loop {
                 while !writer.has_room() {

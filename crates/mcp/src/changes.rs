@@ -1,9 +1,9 @@
-//! Telling a client of changes: of resources that it subscribed to, of the list of
-//! them, and of the tools.
+//! Notifications of changes: of subscribed resources, of their list, and of the
+//! tools.
 //!
-//! A subscription of the protocol is one of the gateway's, decided and recorded.
-//! What changes fast is told at most a few times a second, and nothing is put
-//! before a client that does not read.
+//! A subscription of the protocol becomes one of the gateway, decided and recorded.
+//! Notifications are sent a few times a second at most, and none to a client that
+//! does not read.
 
 use std::{
     collections::BTreeMap,
@@ -22,10 +22,10 @@ use crate::{
 
 use super::{offer::ShownTools, shared::Shared};
 
-/// Time between two looks at what changed.
+/// Minimum interval between notifications.
 const PAUSE: Duration = Duration::from_millis(100);
 
-/// What one client, or one stream of it, hears of.
+/// The subscriptions of one client, or of one stream of it.
 #[derive(Default)]
 pub(super) struct Changes {
     followed: Mutex<FollowedList>,
@@ -42,14 +42,14 @@ struct FollowedList {
     task: Option<JoinHandle<()>>,
 }
 
-/// The tools, as the client saw them last or was told that they are others.
+/// The tools that the client has seen or was notified of.
 struct AnnouncedTools {
     shown: Arc<ShownTools>,
-    /// Rings when another policy is in force, which may show others.
+    /// Signals when a policy is loaded that may show other tools.
     herald: Arc<Herald>,
 }
 
-/// What is to be told.
+/// Pending notifications.
 #[derive(Default)]
 struct News {
     updated: Vec<String>,
@@ -57,11 +57,11 @@ struct News {
     tools: bool,
 }
 
-/// Where it is told.
+/// The destination of notifications.
 pub(super) enum Sink {
-    /// To the client, in revisions with sessions.
+    /// The client, in revisions with sessions.
     Peer(Peer<RoleServer>),
-    /// On a stream of its own.
+    /// A stream of the subscription.
     Stream(SubscriptionSink),
 }
 
@@ -101,8 +101,8 @@ impl Sink {
 }
 
 impl Changes {
-    /// Follows the file or directory that `uri` names; one that is followed
-    /// already is followed on.
+    /// Subscribes to the file or directory that `uri` names; does nothing if the
+    /// subscription exists.
     pub(super) fn follow(
         &self,
         gateway: &Gateway,
@@ -120,7 +120,7 @@ impl Changes {
         Ok(())
     }
 
-    /// Follows it no more.
+    /// Ends the subscription to `uri`.
     pub(super) fn leave(&self, gateway: &Gateway, uri: &str) {
         let left = self.lock().files.remove(uri);
         if let Some(subscription) = left {
@@ -128,7 +128,7 @@ impl Changes {
         }
     }
 
-    /// Follows the list of all files.
+    /// Subscribes to the list of all files.
     pub(super) fn follow_list(
         &self,
         gateway: &Gateway,
@@ -143,20 +143,20 @@ impl Changes {
         Ok(())
     }
 
-    /// Follows the list of tools; gives what is shown now.
+    /// Subscribes to the list of tools; returns the tools shown now.
     pub(super) fn follow_tools(&self, shared: &Shared) -> Arc<ShownTools> {
         let mut followed = self.lock();
         let herald = match followed.tools.take() {
             Some(tools) => tools.herald,
             None => self.herald(&shared.gateway),
         };
-        // After that, or a policy between the two would be missed.
+        // In this order, or a policy loaded between the two would be missed.
         let shown = shared.shown();
         followed.tools = Some(AnnouncedTools { shown: Arc::clone(&shown), herald });
         shown
     }
 
-    /// Ends everything, on record.
+    /// Ends all subscriptions, on record.
     pub(super) fn end(&self, gateway: &Gateway) {
         let mut followed = std::mem::take(&mut *self.lock());
         followed.files.values().chain(&followed.all).for_each(|one| gateway.unwatch(one));
@@ -165,7 +165,7 @@ impl Changes {
         }
     }
 
-    /// Starts telling, if nobody does so far.
+    /// Starts the notifications, unless they are started.
     pub(super) fn start(self: &Arc<Self>, shared: &Arc<Shared>, peer: &Peer<RoleServer>) {
         let mut followed = self.lock();
         if followed.task.is_none() {
@@ -175,7 +175,7 @@ impl Changes {
         }
     }
 
-    /// Tells what changes until it is given up.
+    /// Sends notifications until cancelled.
     pub(super) async fn tell(&self, shared: &Shared, sink: &Sink) {
         loop {
             self.bell.notified().await;

@@ -1,5 +1,5 @@
-//! What a policy never allows, whatever the path: for tools of which only those are shown
-//! that can be used. Decisions never depend on anything here.
+//! Operations that a policy never allows on any path. Only tools with a use are shown to
+//! a client. Decisions never depend on this module.
 
 use portcullis_policy_tools::covers;
 
@@ -12,8 +12,8 @@ use crate::{
     },
 };
 
-/// Whether `policy` certainly allows this agent no operation of this kind, on no path.
-/// `false` promises nothing.
+/// Returns true only if `policy` allows this agent no operation of this kind on any path.
+/// False proves nothing.
 pub(super) fn never_allows(policy: &Policy, agent: &AgentName, operation: OperationKind) -> bool {
     let root = WorkspacePath::root();
     questions(operation, &root, Some(&root))
@@ -24,7 +24,7 @@ pub(super) fn never_allows(policy: &Policy, agent: &AgentName, operation: Operat
 fn is_closed(policy: &Policy, agent: &AgentName, operation: OperationKind, access: Access) -> bool {
     let question = Questions::one(operation, access);
     let of_files = is_of_files(operation);
-    // No file is the workspace itself.
+    // The workspace root itself is no file.
     let everything = if of_files { "**/*" } else { "**" };
     let everything = Pattern::alternatives(everything, Comparison::Folded).unwrap_or_default();
     let denied = policy.denied_paths().any(|entry, pattern| {
@@ -52,7 +52,7 @@ fn is_closed(policy: &Policy, agent: &AgentName, operation: OperationKind, acces
         })
 }
 
-/// Whether only a file can be what an operation is about.
+/// Returns true if the operation applies to files only.
 fn is_of_files(operation: OperationKind) -> bool {
     matches!(
         operation,
@@ -102,7 +102,7 @@ mod tests {
         assert_eq!(closed(&format!("{all}agents = [\"b\"]\npaths = [\"**\"]\n")), [""; 0]);
     }
 
-    /// Tools that write were shown where no file can be written.
+    /// Tools that write were shown although no file could be written.
     #[test]
     fn where_no_extension_is_allowed_no_file_is_written() {
         let all = "[allowedPaths]\nread = [\"**\"]\nlist = [\"**\"]\nwrite = [\"**\"]\n\

@@ -1,4 +1,4 @@
-//! How a client is served.
+//! Configuration of the service of one client.
 
 use std::{
     path::{Path, PathBuf},
@@ -10,50 +10,49 @@ use portcullis_commands::Registry;
 use super::{attach::AttachedClient, further::FurtherWorkspace, tools::Toolset};
 use crate::{gateway::Question, model::Session};
 
-/// Where a client runs, which decides what it can reach besides the gate.
+/// The location of a client, which decides what it can reach besides the gateway.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Place {
-    /// In a cell, in which there are no files of the workspace.
+    /// In a sandbox without the files of the workspace.
     Cell,
-    /// In a cell with a mount, in which they are files, too.
+    /// In a sandbox with a mount, which shows the files, too.
     Mounted,
-    /// On this machine, perhaps beside the files.
+    /// On this machine, possibly with access to the files.
     Host,
-    /// Perhaps on another machine.
+    /// Possibly on another machine.
     Remote,
 }
 
-/// How to serve a client.
+/// The configuration for one client.
 #[derive(Debug, Clone)]
 pub struct Config {
-    /// Who is served.
+    /// The session.
     pub session: Session,
     /// The workspace's canonical path.
     pub root: PathBuf,
-    /// Its path as the user gave it, when that is another one.
+    /// Its path as the user gave it, if different.
     pub alias: Option<PathBuf>,
-    /// Workspaces that the tools reach by absolute paths.
+    /// Further workspaces, which the tools reach by absolute paths.
     pub further: Vec<FurtherWorkspace>,
-    /// The commands of the agent's sandbox, if the client is in one and can have any.
+    /// The commands of the agent's sandbox, if the client is in one and may run any.
     pub commands: Option<Arc<Registry>>,
     /// The tools.
     pub toolset: Toolset,
-    /// Where the client runs.
+    /// The location of the client.
     pub place: Place,
-    /// True if the client is asked where a rule asks for a person.
+    /// True if the client is asked for approvals.
     pub elicit: bool,
-    /// True if a read waits for no more than the file unless a rule asks, so that
-    /// it may be carried out where the protocol is spoken as long as nobody else
-    /// waits.
+    /// True if a read waits only for the file unless a rule asks, so that the protocol's thread
+    /// may carry it out while no other request waits.
     pub prompt: bool,
     /// Longest line in bytes.
     pub max_line: usize,
-    /// The client is attached: its session then belongs to another transport, goes
-    /// on without it, and questions go to that door's person, not to the client.
+    /// Set for an attached client: its session belongs to another transport and continues
+    /// without it, and approvals are given at that transport, not by the client.
     pub attached: Option<Arc<AttachedClient>>,
-    /// The state directory, by which a person finds what waits.
+    /// The state directory, named to the operator for approvals.
     pub state: PathBuf,
-    /// Tells the person who started the gateway that a question waits, and at the gateway of which
-    /// state directory. It does not wait for anybody to read it.
+    /// Tells the operator that an approval is pending, and in which state directory. Does not
+    /// block.
     pub announce: fn(&Question, &Path),
 }

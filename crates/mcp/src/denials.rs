@@ -1,5 +1,5 @@
-//! What a policy denies an agent, in the words of the policy: for instructions that tell an
-//! agent beforehand. Decisions never depend on anything here.
+//! The denials of a policy in the policy's terms, for the instructions to an agent.
+//! Decisions never depend on this module.
 
 use crate::{
     model::{AgentName, OperationKind, WorkspacePath},
@@ -10,35 +10,35 @@ use crate::{
     },
 };
 
-/// Most names of secrets, and most rules: more than there is room for where they are told.
+/// Maximum of names of secrets, and of rules: more than the instructions have room for.
 const MAX_TOLD: usize = 64;
 
-/// What a policy denies an agent. Names are patterns, with the case that patterns are
-/// compared in.
+/// The denials of a policy for an agent. Names are patterns, case folded where patterns are
+/// compared so.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub(super) struct Denials {
-    /// Of each of `[secrets] names` a name.
+    /// A name for each entry of `[secrets] names`.
     pub(super) secrets: Vec<String>,
-    /// Extensions that no file may have, in their order.
+    /// Denied extensions, sorted.
     pub(super) extensions: Vec<String>,
-    /// The rules that deny, in the order in which the files extend each other.
+    /// The rules that deny, in the order in which policy files extend each other.
     pub(super) rules: Vec<DeniedByRule>,
 }
 
-/// What one rule denies.
+/// The denial of one rule.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct DeniedByRule {
     /// The operations.
     pub(super) operations: Vec<OperationKind>,
-    /// What it is about. Nothing where it closes lists too: the agent may not know what
-    /// is there, and its names could say so.
+    /// The names that it denies. Empty if the rule denies lists as well: the names could
+    /// disclose which files exist.
     pub(super) names: Vec<String>,
-    /// Why, as the agent is told when it is denied.
+    /// The reason that the agent gets with a denial.
     pub(super) reason: Option<String>,
 }
 
-/// What `policy` denies `agent`, nothing where it only observes. Lists of what is
-/// allowed are no part of it.
+/// Returns the denials of `policy` for `agent`, none in observe mode. Lists of what is
+/// allowed are not included.
 pub(super) fn denials(policy: &Policy, agent: &AgentName) -> Denials {
     if policy.mode() == Mode::Observe {
         return Denials::default();
@@ -63,7 +63,7 @@ pub(super) fn denials(policy: &Policy, agent: &AgentName) -> Denials {
     }
 }
 
-/// The operations that a rule has to do with.
+/// Returns the operations that a rule applies to.
 fn operations(rule: &CompiledRule) -> Vec<OperationKind> {
     let root = WorkspacePath::root();
     let is_asked = |operation: &OperationKind| {
@@ -73,12 +73,12 @@ fn operations(rule: &CompiledRule) -> Vec<OperationKind> {
     OperationKind::ALL.into_iter().filter(is_asked).collect()
 }
 
-/// What patterns are about, as far as it can be written shortly.
+/// Returns the names of patterns that have a short form.
 fn names<'p>(patterns: impl Iterator<Item = &'p Pattern>) -> impl Iterator<Item = String> {
     patterns.filter_map(spelled)
 }
 
-/// A pattern without the `**` at its ends.
+/// Returns a pattern without the `**` at its ends.
 fn spelled(pattern: &Pattern) -> Option<String> {
     let segments = pattern.segments();
     let is_deep = |segment: &&Segment| **segment == Segment::AnyDepth;

@@ -1,5 +1,4 @@
-//! Asking the client's user by a request of the gate's own: the message, its
-//! answer, and taking it back.
+//! Approvals by a request to the client: the message, its reply, and its withdrawal.
 
 use std::sync::Arc;
 
@@ -17,10 +16,10 @@ use crate::gateway::Ticket;
 
 use super::asking;
 
-/// The key of the id of the call that a question is about.
+/// The key of the id of the call that a request is about.
 pub const REQUEST: &str = "portcullis/request";
 
-/// Asks the client's user by a request of the gate's own.
+/// Asks the client's user by a request to the client.
 pub(super) async fn elicit(context: &RequestContext<RoleServer>, ticket: &Arc<Ticket>) {
     let Some(form) = asking::form(ticket.question()) else { return };
     let request = ServerRequest::ElicitRequest(ElicitRequest::new(form));
@@ -43,7 +42,7 @@ pub(super) async fn elicit(context: &RequestContext<RoleServer>, ticket: &Arc<Ti
         Ok(_) => {
             let _ = ticket.answer(crate::gateway::Answer::Reject, "an answer that cannot be read");
         }
-        // A client that cannot ask has not answered.
+        // An error means that the client did not ask its user.
         Err(ServiceError::McpError(error)) => {
             tracing::warn!(code = error.code.0, "the client did not ask its user");
         }
@@ -51,7 +50,7 @@ pub(super) async fn elicit(context: &RequestContext<RoleServer>, ticket: &Arc<Ti
     }
 }
 
-/// Takes a question back that nobody waits for any more.
+/// Withdraws the request when dropped, unless it has a reply.
 struct Withdrawal<'a> {
     context: &'a RequestContext<RoleServer>,
     id: Option<RequestId>,
@@ -63,7 +62,7 @@ impl Drop for Withdrawal<'_> {
         let peer = self.context.peer.clone();
         let params = CancelledNotificationParam::new(Some(id), Some("answered".to_owned()));
         tokio::spawn(async move {
-            // Only a courtesy.
+            // Best effort.
             let _ = peer.send_notification(CancelledNotification::new(params).into()).await;
         });
     }

@@ -1,5 +1,5 @@
-//! Following what is carried out: whether it is still wanted, and how far a
-//! search is.
+//! The state of an operation in progress: cancelled or not, and the progress of a
+//! search.
 
 use std::sync::{
     Arc,
@@ -17,10 +17,10 @@ use crate::gateway::Follower;
 
 use super::asking::Cancel;
 
-/// The side of the thread that carries something out.
+/// The follower of an operation, on the thread that carries it out.
 pub(super) struct Followed {
     cancel: Arc<Cancel>,
-    /// Whether the client hears no more.
+    /// True if the client reads no more.
     closed: Arc<AtomicBool>,
     entries: watch::Sender<u64>,
 }
@@ -49,7 +49,7 @@ impl Follower for Followed {
     }
 }
 
-/// The client's side.
+/// The receiver of progress, on the protocol's side.
 pub(super) struct Progress {
     token: Option<ProgressToken>,
     entries: watch::Receiver<u64>,
@@ -60,8 +60,7 @@ impl Progress {
         Self { token: context.meta.get_progress_token(), entries }
     }
 
-    /// Waits for progress that the client wants to hear of, for ever if there
-    /// is none.
+    /// Waits for progress to report; for ever if there is none.
     pub(super) async fn made(&mut self) -> f64 {
         if self.token.is_none() || self.entries.changed().await.is_err() {
             std::future::pending::<()>().await;
@@ -70,7 +69,7 @@ impl Progress {
         entries.into()
     }
 
-    /// Tells the client.
+    /// Notifies the client.
     pub(super) async fn tell(&self, context: &RequestContext<RoleServer>, entries: f64) {
         let Some(token) = self.token.clone() else { return };
         let mut params = ProgressNotificationParam::new(token, entries);

@@ -1,4 +1,4 @@
-//! Workspaces besides the one that a client is served: absolute paths alone lead to them.
+//! Further workspaces, which a client reaches by absolute paths.
 
 use std::{fmt, path::PathBuf, sync::Arc};
 
@@ -9,7 +9,7 @@ use crate::{gateway::Gateway, paths::Roots};
 pub struct FurtherWorkspace {
     /// Its gateway.
     pub gateway: Arc<Gateway>,
-    /// Its root under each of its names.
+    /// Its root under its canonical and its alias path.
     pub roots: Roots,
     /// Its state directory.
     pub state: PathBuf,

@@ -1,9 +1,9 @@
-//! The instructions that a client gets for its model: where the files are, what is
-//! denied, how to ask, how to undo.
+//! The instructions for the client's model: where the files are, what is denied, how
+//! approvals work, how to undo.
 //!
-//! What is denied is told in the policy's words, as far as there is room: clients cut off
-//! long instructions. A rule that closes lists is told by its reason alone, for its names
-//! could tell of files that the agent may not know of.
+//! Denials are described in the policy's terms, as far as there is room: clients cut off
+//! long instructions. A rule that denies lists is described by its reason alone, because
+//! its names could disclose files that the agent must not know of.
 
 use crate::model::{Escaped, OperationKind, WorkspacePath};
 
@@ -14,15 +14,15 @@ use super::{
     shared::Shared,
 };
 
-/// Most bytes of all that the model is told, if the workspace's path leaves room for them.
+/// Maximum of bytes of the instructions, unless the workspace's path is longer.
 const MOST: usize = 2_000;
-/// Most bytes of names of secrets, and of extensions.
+/// Maximum of bytes of names of secrets, and of extensions.
 const MOST_NAMES: usize = 200;
-/// Most names of one rule, and characters of its reason.
+/// Maximum of names of one rule, and of characters of its reason.
 const NAMES_OF_RULE: usize = 2;
 const MOST_REASON: usize = 100;
 
-/// What the model is told under the policy in force.
+/// Returns the instructions under the policy in force.
 pub(super) fn text(config: &Config, shared: &Shared) -> String {
     let policy = shared.gateway.policy();
     let shown = shared.offer.under(&policy);
@@ -85,7 +85,7 @@ pub(super) fn text(config: &Config, shared: &Shared) -> String {
     before + &named(&denials(&policy, &shared.session.agent), room) + &after
 }
 
-/// Where further workspaces are.
+/// Describes the further workspaces.
 fn beside(further: &[FurtherWorkspace]) -> String {
     let root = |workspace: &FurtherWorkspace| workspace.roots.absolute(&WorkspacePath::root());
     match further.iter().map(root).collect::<Vec<_>>() {
@@ -98,7 +98,7 @@ fn beside(further: &[FurtherWorkspace]) -> String {
     }
 }
 
-/// Denials in words, in so many bytes at most.
+/// Describes denials in at most `room` bytes.
 fn named(denials: &Denials, room: usize) -> String {
     let Denials { secrets, extensions, rules } = denials;
     let extensions: Vec<_> = extensions.iter().map(|extension| format!("*.{extension}")).collect();
@@ -111,7 +111,7 @@ fn named(denials: &Denials, room: usize) -> String {
     listed(closed.chain(rules), "", "More is denied. ", room)
 }
 
-/// One rule in words; `None` where the agent may not know of it.
+/// Describes one rule; `None` if there is nothing that the agent may know.
 fn in_words(rule: &DeniedByRule) -> Option<String> {
     let reason = rule.reason.as_deref().map(|reason| {
         let short: String = reason.chars().take(MOST_REASON).collect();
@@ -132,7 +132,7 @@ fn in_words(rule: &DeniedByRule) -> Option<String> {
     }
 }
 
-/// What a rule denies, as few words as say it.
+/// Describes the operations that a rule denies, in as few words as possible.
 fn verb(operations: &[OperationKind]) -> String {
     use OperationKind as Kind;
     let chief = [Kind::Read, Kind::Write, Kind::Remove];
@@ -145,7 +145,7 @@ fn code(name: &str) -> String {
     format!("`{}`", Escaped(name))
 }
 
-/// As many of the texts as there is room for, with `more` where some are missing.
+/// Joins as many texts as fit, with `more` where some are missing.
 fn listed(texts: impl Iterator<Item = String>, between: &str, more: &str, room: usize) -> String {
     let mut list = String::new();
     for text in texts {
@@ -160,7 +160,7 @@ fn listed(texts: impl Iterator<Item = String>, between: &str, more: &str, room: 
     list
 }
 
-/// Words for operations that are never allowed.
+/// Describes operations that are never allowed.
 fn closed(kinds: &[OperationKind]) -> Option<String> {
     let (last, others) = kinds.split_last()?;
     let others: Vec<_> = others.iter().map(|kind| kind.as_str()).collect();
@@ -180,7 +180,7 @@ mod tests {
         named(&denials(&policy, &"a".parse().unwrap()), room)
     }
 
-    /// They said of a policy only that it decides.
+    /// The instructions used to say only that the policy decides.
     #[test]
     fn denials_are_told_in_the_words_of_the_policy() {
         let told = told(

@@ -1,6 +1,7 @@
-//! What waits for the client to come back with an answer: from revision
-//! 2026-07-28 on a request that must ask says that it needs input, and comes
-//! again with the answer and the state that it was given.
+//! Requests suspended until the client repeats them with an answer: from revision
+//! 2026-07-28 on the reply to a request that needs an approval says that it needs
+//! input, and the client repeats the request with the answer and the state from that
+//! reply.
 
 use std::{
     collections::{BTreeMap, HashMap},
@@ -19,14 +20,14 @@ use crate::{
 
 use super::asking;
 
-/// Most requests of one kind that wait for a client to come back.
+/// Maximum of suspended requests of one kind.
 const MOST: usize = 64;
-/// The question's name where a request says that it needs input.
+/// The name of the question in the reply.
 const QUESTION: &str = "approval";
-/// How long after its time a question is remembered.
+/// Time for which a request is retained after its approval has timed out.
 const AFTER: Duration = Duration::from_secs(60);
 
-/// Requests of one kind that wait, by the state that their clients were given.
+/// Suspended requests of one kind, by the state in their replies.
 pub(super) struct Kept<R>(Mutex<HashMap<String, Open<R>>>);
 
 struct Open<R> {
@@ -42,10 +43,10 @@ impl<R> Default for Kept<R> {
 }
 
 impl<R> Kept<R> {
-    /// Keeps a request until the client comes back with the state that this gives.
+    /// Suspends a request; the result contains the state under which it is resumed.
     ///
     /// # Errors
-    /// The request, when too many wait already.
+    /// The request, when too many are suspended.
     pub(super) fn keep(
         &self,
         request: R,
@@ -54,7 +55,7 @@ impl<R> Kept<R> {
     ) -> Result<InputRequiredResult, Box<R>> {
         let mut all = lock(&self.0);
         let now = Instant::now();
-        // Those to which nobody came back have had their answer from the clock.
+        // Approvals of expired requests have timed out.
         all.retain(|_, open| open.until > now);
         let Some(state) = random_hex::<16>().ok().filter(|_| all.len() < MOST) else {
             return Err(Box::new(request));
@@ -66,8 +67,8 @@ impl<R> Kept<R> {
         Ok(InputRequiredResult::new(Some(asked), Some(state)))
     }
 
-    /// The request that has this state, if it is the one that `is_it` knows, with
-    /// the client's answer handed on. Any other goes on waiting.
+    /// Resumes the request with this state, if `is_it` accepts it, and passes the
+    /// client's answer on. Any other request stays suspended.
     pub(super) fn take(
         &self,
         state: &str,

@@ -1,12 +1,12 @@
-//! The Model Context Protocol over stdin and stdout: one client, which is the
-//! agent or speaks for it.
+//! The Model Context Protocol over stdin and stdout: one client, which is the agent
+//! or acts for it.
 //!
-//! `rmcp` knows the protocol's revisions; what it gets and gives goes through
-//! `wire`, which bounds lines and refuses what two parsers could read
-//! differently. `tools` turns a call into operations, which the gateway decides
-//! about; `answer` renders. Lines are read and protocol is spoken on one thread,
-//! which carries out by itself what is over soon while nobody else waits; all
-//! other operations run on a few others.
+//! `rmcp` implements the protocol's revisions; its input and output pass `wire`,
+//! which bounds lines and refuses what two parsers could read differently. `tools`
+//! turns a call into operations, which the gateway decides; `answer` renders
+//! results. One thread reads lines and handles the protocol; it also carries out
+//! short operations while no other request waits. All other operations run on a few
+//! other threads.
 
 use std::{fs::File, io, sync::Arc, time::Duration};
 
@@ -65,29 +65,29 @@ pub use tools::{Name, NameError, Toolset};
 pub use under_way::{IN_USE, REPEATED};
 pub use wire::{message, request_id};
 
-/// Operations that run side by side.
+/// Maximum of operations in parallel.
 const WORKERS: usize = 4;
-/// Threads for calls that wait for a person, as many as the gateway lets wait.
+/// Threads for calls that wait for an approval, as many as the gateway lets wait.
 const WAITING: usize = 16;
-/// How long what is left to be said may take to be read.
+/// Timeout for the client to read the last replies.
 const GRACE: Duration = Duration::from_secs(5);
 
-/// A client cannot be served.
+/// The reason why a client cannot be served.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// A thread did not start, or the client's stream is of no use.
+    /// A thread did not start, or the client's stream cannot be used.
     #[error("it cannot be begun: {0}")]
     Start(#[from] io::Error),
-    /// The protocol broke down.
+    /// The client violated the protocol.
     #[error("the client does not speak the protocol: {0}")]
     Protocol(String),
 }
 
-/// Serves one client until it closes its side and all that it asked for is
-/// done. Of calls that wait for a person then, none is carried out.
+/// Serves one client until it closes its side and all its requests are done. Calls
+/// that wait for an approval then are not carried out.
 ///
 /// # Errors
-/// When it cannot start, or the client does not begin as the protocol says.
+/// When it cannot start, or the client violates the protocol at the beginning.
 pub fn serve(
     gateway: &Arc<Gateway>,
     config: Config,
@@ -113,13 +113,13 @@ pub fn serve(
     let served = runtime.block_on(async {
         match (listen::Listening { server }).serve(wire).await {
             Ok(running) => running.waiting().await.map(drop).map_err(|error| error.to_string()),
-            // A client that goes before it begins is no error.
+            // A client that leaves before it begins is no error.
             Err(rmcp::service::ServerInitializeError::ConnectionClosed(_)) => Ok(()),
             Err(error) => Err(error.to_string()),
         }
     });
     shared.close();
-    // Waits for what has begun: a change is not torn.
+    // Waits for operations that have begun, so that no change is interrupted.
     drop(runtime);
     shared.end(GRACE);
     served.map_err(Error::Protocol)

@@ -1,4 +1,4 @@
-//! A message as the line that goes out.
+//! Serialization of messages to lines.
 
 use rmcp::model::{
     CallToolResult, ContentBlock, JsonRpcMessage, JsonRpcResponse, MetaObject, RequestId,
@@ -10,10 +10,10 @@ use serde_json::{
     value::{RawValue, to_raw_value},
 };
 
-/// Bytes of an answer besides its text, nearly always.
+/// Bytes of a reply besides its text, almost always.
 const REST: usize = 1024;
 
-/// The line of a message, with its `\n`.
+/// Serializes a message, with its `\n`.
 pub(super) fn of(message: &ServerJsonRpcMessage) -> serde_json::Result<Vec<u8>> {
     if let JsonRpcMessage::Response(JsonRpcResponse { id, result, .. }) = message
         && let ServerResult::CallToolResult(result) = result
@@ -26,7 +26,7 @@ pub(super) fn of(message: &ServerJsonRpcMessage) -> serde_json::Result<Vec<u8>> 
     write(message, REST)
 }
 
-/// The line of anything, with its `\n`; `room` is how long it may well become.
+/// Serializes a value, with a `\n`; `room` is the expected length.
 fn write(message: &impl Serialize, room: usize) -> serde_json::Result<Vec<u8>> {
     let mut line = Vec::with_capacity(room);
     serde_json::to_writer(&mut line, message)?;
@@ -34,8 +34,8 @@ fn write(message: &impl Serialize, room: usize) -> serde_json::Result<Vec<u8>> {
     Ok(line)
 }
 
-/// The text that is an answer's content and its structured content as well, as
-/// the reference server has it: to escape it once is enough.
+/// Returns the text that is a result's content and also its structured content, as
+/// the reference server has it: it then is escaped only once.
 fn told_twice(result: &CallToolResult) -> Option<&str> {
     let [ContentBlock::Text(text)] = result.content.as_slice() else { return None };
     let Some(Value::Object(structured)) = &result.structured_content else { return None };
@@ -51,7 +51,7 @@ struct Response<'a> {
     result: Texts<'a>,
 }
 
-/// A [`CallToolResult`] whose text is JSON already.
+/// A [`CallToolResult`] whose text is serialized already.
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
 struct Texts<'a> {

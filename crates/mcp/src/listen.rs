@@ -1,8 +1,8 @@
-//! `subscriptions/listen`: what is acknowledged is what is followed.
+//! `subscriptions/listen`: acknowledges only subscriptions that exist.
 //!
-//! `rmcp` acknowledges before its handler can wait for anything. So everything
-//! that may be followed is followed before `rmcp` sees the request; it finds
-//! what was begun beside the request.
+//! `rmcp` acknowledges before its handler can wait for anything. So all allowed
+//! subscriptions are made before `rmcp` sees the request; the handler finds them in
+//! a task-local value.
 
 use std::{
     pin::pin,
@@ -83,7 +83,7 @@ impl Listening {
     ) -> Result<ServerResult, ErrorData> {
         let method = request.method().to_owned();
         self.serve(request, context).await.map_err(|error| {
-            // What `rmcp` refuses by itself, some of it by its revision.
+            // An error of `rmcp` itself, some of which depend on the revision.
             let bare = error.code == ErrorCode::METHOD_NOT_FOUND && error.data.is_none();
             if bare { self.server.no_method(&method) } else { error }
         })
@@ -94,7 +94,7 @@ impl Listening {
         request: ClientRequest,
         context: RequestContext<RoleServer>,
     ) -> Result<ServerResult, ErrorData> {
-        // The older revisions have none, and `rmcp` says so.
+        // The older revisions do not have this method, and `rmcp` refuses it.
         let has_none = context.protocol_version().is_none_or(|version| version.has_initialize());
         let begun = match &request {
             ClientRequest::SubscriptionsListenRequest(listen) if !has_none => {
@@ -105,7 +105,7 @@ impl Listening {
         BEGUN.scope(begun, self.server.handle_request(request, context)).await
     }
 
-    /// Follows what is asked for, as far as that may be.
+    /// Makes the subscriptions that are allowed.
     async fn begin(
         &self,
         requested: &SubscriptionFilter,
@@ -116,7 +116,7 @@ impl Listening {
         let requested = requested.clone();
         let begin = move |call: &Call<'_>| {
             let uris = requested.resource_subscriptions.iter().flatten();
-            // What was refused is on record.
+            // A refusal is recorded.
             let followed = uris
                 .filter(|uri| shared.may_be_followed(uri) && follow(&changes, call, uri).is_ok())
                 .cloned()
@@ -138,7 +138,7 @@ impl Listening {
 }
 
 impl Shared {
-    /// Whether a subscription may be about a URI at all.
+    /// Returns true if the policy may allow a subscription to a URI.
     fn may_be_followed(&self, uri: &str) -> bool {
         let Ok(path) = resources::parse(&self.roots, uri) else { return false };
         let (agent, path) = (&self.session.agent, &path);

@@ -1,9 +1,9 @@
-//! The memory that all attached clients of one gateway share.
+//! The memory shared by all attached clients of one gateway.
 //!
-//! They belong to one agent, which may open many connections and leave lines
-//! incomplete, calls waiting and replies unread on each. Requests and replies have
-//! budgets of their own: a client that waits for a reply has its request in memory,
-//! and must not wait for that.
+//! They belong to one agent, which may open many connections, each with incomplete
+//! lines, pending calls and unread replies. Requests and replies have separate
+//! budgets: a client that waits for a reply has its request in memory, and must not
+//! wait for that.
 
 use std::{pin::Pin, sync::Arc, time::Duration};
 
@@ -13,27 +13,27 @@ use tokio::{
     time::{Instant, sleep, timeout},
 };
 
-/// Bytes of incomplete lines and of requests without a reply.
+/// Maximum of bytes of incomplete lines and of requests without a reply.
 const MAX_REQUESTS: usize = 192 << 20;
-/// Bytes of unread replies, before no more calls begin.
+/// Maximum of bytes of unread replies; beyond it no call begins.
 const MAX_REPLIES: usize = 64 << 20;
-/// Calls that are carried out at once: the reply of each may be large.
+/// Maximum of calls carried out at once: the reply of each may be large.
 pub(super) const MAX_CALLS: usize = 4;
-/// Bytes that a call finds free for its reply when it begins.
+/// Bytes reserved for a call's reply when it begins.
 const REPLY: usize = 1 << 20;
-/// How long a client waits for memory.
+/// Timeout for a reservation.
 const RESERVE_TIMEOUT: Duration = Duration::from_secs(30);
-/// The longest part of a line that is not counted before the line is complete.
+/// The longest part of an incomplete line for which nothing is reserved.
 const MAX_UNCOUNTED: usize = 64 << 10;
 /// Bytes by which the reservation for a line grows.
 const STEP: usize = 1 << 20;
 /// Bytes that a request takes besides its text.
 const REQUEST: usize = 8 << 10;
-/// How often a text is in memory: as a line, and as its value.
+/// Copies of a text in memory: the line, and its value.
 const COPIES: usize = 2;
-/// How long a line may take to be complete while others wait for memory.
+/// Timeout for a line to be complete while others wait for memory.
 const LINE_TIMEOUT: Duration = Duration::from_secs(10);
-/// How often a slow line looks if others wait.
+/// Interval of checks if others wait for a slow line.
 const LINE_POLL_INTERVAL: Duration = Duration::from_secs(1);
 
 /// The memory of all attached clients.
@@ -44,7 +44,7 @@ pub(crate) struct ClientMemory {
     calls: Arc<Semaphore>,
 }
 
-/// The slot and the memory of a call, from its begin until its reply is written.
+/// The slot and the memory of a call, from its beginning until its reply is written.
 #[derive(Debug)]
 pub(crate) struct CallSlot {
     pub(super) _slot: OwnedSemaphorePermit,
@@ -63,15 +63,14 @@ impl Default for ClientMemory {
 }
 
 impl ClientMemory {
-    /// Waits for a call's slot, and for memory for its reply; nothing when there is
-    /// none for too long.
+    /// Waits for a call's slot, and for memory for its reply; `None` after a timeout.
     pub(super) async fn begin_call(&self) -> Option<(OwnedSemaphorePermit, Reservation)> {
         let slot = Arc::clone(&self.calls).acquire_owned().await.ok()?;
         let reply = timeout(RESERVE_TIMEOUT, self.replies.reserve(REPLY)).await.ok()?;
         Some((slot, reply))
     }
 
-    /// How long a client has been waiting for memory.
+    /// Returns how long a client has been waiting for memory.
     pub(super) fn waiting_for(&self) -> Duration {
         self.requests.waiting_for().max(self.replies.waiting_for())
     }
@@ -83,10 +82,10 @@ type Reserving = Pin<Box<dyn Future<Output = Option<Reservation>> + Send + Sync>
 pub(super) struct LineMemory {
     memory: Arc<ClientMemory>,
     reserved: Option<Reservation>,
-    /// The reservation that is waited for. It stays here, so that a reader that is
-    /// dropped and polled again does not lose its place in line.
+    /// The pending reservation. It is stored here, so that a reader that is dropped
+    /// and polled again does not lose its place in the queue.
     reserving: Option<Reserving>,
-    /// When the line began to take memory.
+    /// The time of the line's first reservation.
     since: Instant,
 }
 
@@ -95,12 +94,12 @@ impl LineMemory {
         Self { memory, reserved: None, reserving: None, since: Instant::now() }
     }
 
-    /// Reserves memory for the incomplete line; false when there is none.
+    /// Reserves memory for an incomplete line; returns false when there is none.
     pub(super) async fn grow(&mut self, length: usize) -> bool {
         length <= MAX_UNCOUNTED || self.cover(length.next_multiple_of(STEP)).await
     }
 
-    /// Reserves memory for a line; false when there is none.
+    /// Reserves memory for a line; returns false when there is none.
     pub(super) async fn cover(&mut self, length: usize) -> bool {
         let reserved = self.reserved.as_ref().map_or(0, Reservation::bytes);
         let more = cost(length).saturating_sub(reserved);
@@ -127,19 +126,20 @@ impl LineMemory {
         true
     }
 
-    /// The memory of the complete line.
+    /// Takes the memory of the complete line.
     pub(super) fn take(&mut self, length: usize) -> Option<Reservation> {
         let mut reserved = self.reserved.take()?;
         reserved.shrink(cost(length));
         Some(reserved)
     }
 
-    /// Returns all memory.
+    /// Frees all memory.
     pub(super) fn clear(&mut self) {
         self.reserved = None;
     }
 
-    /// Ends when a line that takes memory is incomplete for too long, and others wait.
+    /// Completes when a line with reserved memory is incomplete for too long, and
+    /// others wait.
     pub(super) async fn late(&self) {
         if self.reserved.is_none() {
             return std::future::pending().await;

@@ -1,5 +1,5 @@
-//! What of the tools a client is shown: those of which the policy in force allows
-//! its agent some use. That is found out once for each policy.
+//! The selection of tools for a client: those of which the policy in force allows its
+//! agent some use. It is computed once for each policy.
 
 use std::{
     collections::HashMap,
@@ -23,12 +23,12 @@ pub(super) struct Offer {
     /// True if commands can be started.
     has_commands: bool,
     tools: Arc<Tools>,
-    /// The policy that was asked last, and what it says.
+    /// The last policy, and its selection.
     last: Mutex<(Weak<Policy>, Arc<ShownTools>)>,
 }
 
-/// The tools of a set. Their schemas take far more memory than all else that a session
-/// has, so they are made once for all sessions that have them.
+/// The tools of a set. Their schemas take far more memory than the rest of a session,
+/// so all sessions with the same set share them.
 struct Tools {
     all: Vec<Tool>,
     by_name: HashMap<String, usize>,
@@ -52,17 +52,17 @@ impl Tools {
     }
 }
 
-/// What one policy makes of the tools.
+/// The selection of tools under one policy.
 #[derive(Default)]
 pub(super) struct ShownTools {
-    /// Whether each of them is shown.
+    /// True for each tool that is shown.
     tools: Vec<bool>,
-    /// Whether any rule asks a person.
+    /// True if a rule has the effect `ask`.
     pub(super) asks: bool,
 }
 
 impl ShownTools {
-    /// Whether another policy shows the same tools.
+    /// Returns true if both show the same tools.
     pub(super) fn shows_as(&self, other: &Self) -> bool {
         self.tools == other.tools
     }
@@ -73,7 +73,7 @@ impl Offer {
         Self { agent: agent.clone(), has_commands, tools: Tools::of(set), last: Mutex::default() }
     }
 
-    /// What `policy` makes of the tools.
+    /// Returns the selection under `policy`.
     pub(super) fn under(&self, policy: &Arc<Policy>) -> Arc<ShownTools> {
         let mut last = lock(&self.last);
         let (known, shown) = &mut *last;
@@ -92,13 +92,13 @@ impl Offer {
         Arc::clone(shown)
     }
 
-    /// Those that are shown.
+    /// Returns the tools that are shown.
     pub(super) fn list<'a>(&'a self, shown: &'a ShownTools) -> impl Iterator<Item = &'a Tool> {
         let all = self.tools.all.iter().zip(&shown.tools);
         all.filter(|(_, is_shown)| **is_shown).map(|(tool, _)| tool)
     }
 
-    /// Operations of those that are not shown.
+    /// Returns the operations of tools that are not shown.
     pub(super) fn closed(&self, shown: &ShownTools) -> Vec<OperationKind> {
         let hidden = |kind: &OperationKind| {
             let mut tools = self.tools.all.iter().zip(&shown.tools);
@@ -107,13 +107,13 @@ impl Offer {
         OperationKind::ALL.into_iter().filter(hidden).collect()
     }
 
-    /// The number of one that is shown.
+    /// Returns the number of a tool that is shown.
     pub(super) fn find(&self, name: &str, shown: &ShownTools) -> Option<usize> {
         let number = self.tools.by_name.get(name).copied()?;
         shown.tools.get(number).filter(|is_shown| **is_shown).map(|_| number)
     }
 
-    /// One by its number.
+    /// Returns a tool by its number.
     pub(super) fn tool(&self, number: usize) -> Option<&Tool> {
         self.tools.all.get(number)
     }

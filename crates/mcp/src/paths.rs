@@ -1,37 +1,37 @@
-//! Absolute paths, as ACP has them, to workspace paths and back.
+//! Conversion of absolute paths, as ACP uses them, to workspace paths and back.
 //!
-//! Purely lexical: what the path leads to is the gateway's business.
+//! The conversion is lexical: links are resolved by the gateway.
 
 use std::path::Path;
 
 use crate::model::{PathError, WorkspacePath};
 
-/// The workspace root under each of its names.
+/// The workspace root under its canonical and its alias path.
 #[derive(Debug, Clone)]
 pub struct Roots {
     roots: Vec<Vec<String>>,
 }
 
-/// Why a text is not a path in the workspace.
+/// The reason why a text is no path in the workspace.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum NotInside {
-    /// It does not start with a slash.
+    /// The text does not start with a slash.
     Relative,
-    /// It does not lie beneath the root.
+    /// The path does not lie beneath the root.
     Outside,
-    /// It is not a path that the gate takes.
+    /// The gateway does not accept such a path.
     Path(PathError),
 }
 
 impl Roots {
-    /// `canonical` is the name that the editor is asked by; `alias` the one
-    /// that the user gave, when it led there through a link.
+    /// Takes the canonical path of the workspace, which the editor sees, and its
+    /// `alias`, the path that the user gave if that leads through a link.
     pub fn new(canonical: &Path, alias: Option<&Path>) -> Self {
         let roots = [Some(canonical), alias].into_iter().flatten().filter_map(Path::to_str);
         Self { roots: roots.map(|root| components(root).map(str::to_owned).collect()).collect() }
     }
 
-    /// The workspace path of an absolute path.
+    /// Returns the workspace path of an absolute path.
     pub fn relative(&self, text: &str) -> Result<WorkspacePath, NotInside> {
         if !text.starts_with('/') {
             return Err(NotInside::Relative);
@@ -47,7 +47,7 @@ impl Roots {
         WorkspacePath::parse(&rest.join("/")).map_err(NotInside::Path)
     }
 
-    /// The absolute path of a workspace path.
+    /// Returns the absolute path of a workspace path.
     pub fn absolute(&self, path: &WorkspacePath) -> String {
         let root = self.roots.first().into_iter().flatten().map(String::as_str);
         root.chain(path.components()).fold(String::new(), |text, name| text + "/" + name)

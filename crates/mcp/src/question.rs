@@ -1,8 +1,8 @@
-//! What a person is asked, in words: the same through every door.
+//! The text of an approval's question, the same over all transports.
 
 use crate::{gateway::Question, model::Escaped};
 
-/// The operation in a few words, in Markdown.
+/// Describes the operation in a few words, in Markdown.
 pub fn what(question: &Question) -> String {
     let binding = &question.binding;
     match &binding.to {
@@ -11,7 +11,7 @@ pub fn what(question: &Question) -> String {
     }
 }
 
-/// Rule, reason and diff, in Markdown.
+/// Describes rule, reason and diff, in Markdown.
 pub fn text(what: &str, question: &Question) -> String {
     let mut text =
         format!("The agent `{}` wants to {what}.\n\n", line(question.session.agent.as_str()));
@@ -24,7 +24,7 @@ pub fn text(what: &str, question: &Question) -> String {
         let (place, reason) = (place.unwrap_or_default(), reason.unwrap_or_default());
         text.push_str(&format!("Rule `{}`{place}{reason}\n\n", line(rule.rule())));
     }
-    // Line ends and tabs are part of what source code looks like.
+    // Line ends and tabs of source code stay.
     let lines = question.change.split('\n').map(|line| {
         let pieces: Vec<_> = line.split('\t').map(|piece| Escaped(piece).to_string()).collect();
         pieces.join("\t")
@@ -35,17 +35,17 @@ pub fn text(what: &str, question: &Question) -> String {
     text
 }
 
-/// A name in the workspace, which could be a sentence with links: none of it is Markdown.
+/// Returns a path as inline code: a name could contain Markdown.
 fn name(path: &str) -> String {
     format!("`{}`", if path.is_empty() { ".".to_owned() } else { line(path) })
 }
 
-/// An untrusted text in one line, without what Markdown would make of it.
+/// Escapes an untrusted text to one line without inline code.
 pub fn line(text: &str) -> String {
     Escaped(text).to_string().replace('`', "'")
 }
 
-/// A fence of Markdown that nothing in `text` closes.
+/// Returns a Markdown fence that nothing in `text` closes.
 pub fn fence(text: &str) -> String {
     "`".repeat(longest_run(text).max(2) + 1)
 }

@@ -1,5 +1,5 @@
-//! Lines from the client, read on the thread where the protocol is spoken: one
-//! that only reads would have to be woken for each of them.
+//! The reader of the client's lines. It runs on the protocol's thread: a thread of
+//! its own would have to be woken for each line.
 
 use std::{
     convert::Infallible,
@@ -25,12 +25,12 @@ use crate::{
     pace::{Pace, Wait},
 };
 
-/// Where a client's lines come from.
+/// The client's input.
 #[derive(Debug)]
 pub struct Input {
     /// The stream of lines.
     pub stream: File,
-    /// Ends the stream as soon as it can be read from, for example by a signal.
+    /// Ends the stream when readable, for example by a signal.
     pub stop: Option<OwnedFd>,
 }
 
@@ -41,31 +41,31 @@ pub(super) struct LineReader {
     stop: Option<AsyncFd<OwnedFd>>,
     framer: Option<Framer>,
     chunk: Vec<u8>,
-    /// What of the chunk was read and not cut yet.
+    /// The part of the chunk that is not framed yet.
     rest: std::ops::Range<usize>,
     pace: Pace,
-    /// Where what lines take is bounded for several clients together.
+    /// The memory shared with other clients, if bounded.
     memory: Option<LineMemory>,
-    /// A line that came, until there is memory for what it asks for.
+    /// A complete line that waits for memory.
     whole: Option<Vec<u8>>,
 }
 
 #[derive(Debug)]
 enum Stream {
-    /// Tells when there is something to read.
+    /// A stream with readiness events.
     Told(AsyncFd<File>),
-    /// A regular file: there always is.
+    /// A regular file, which is always ready.
     Ready(File),
 }
 
 impl LineReader {
-    /// To be called where a runtime with I/O is at work.
+    /// Must be called within a runtime with I/O.
     pub(super) fn new(
         input: Input,
         max_line: usize,
         memory: Option<&Arc<ClientMemory>>,
     ) -> io::Result<Self> {
-        // epoll refuses what never lets anybody wait.
+        // epoll refuses files that are always ready.
         let stream = match told(input.stream) {
             Ok(told) => Stream::Told(told),
             Err((file, error)) if error.kind() == io::ErrorKind::PermissionDenied => {
@@ -86,11 +86,10 @@ impl LineReader {
         })
     }
 
-    /// The next line; nothing when the stream has ended. Nothing is lost when the
-    /// future is dropped.
+    /// Reads the next line; `None` when the stream has ended. Cancel safe.
     pub(super) async fn next(&mut self) -> Option<Frame> {
-        // However many there are, others have their turn. Before a line is cut off:
-        // whoever gives up waiting would lose it.
+        // Yields to other tasks after some lines. This comes before a line is
+        // framed, since a cancelled read would lose it.
         tokio::task::consume_budget().await;
         loop {
             if let Some(frame) = self.deliver().await {
@@ -119,7 +118,7 @@ impl LineReader {
                 None if framer.is_skipping() => self.clear(),
                 None => {}
             }
-            // A stream that was reset has ended like any other.
+            // A reset ends the stream as well.
             match self.fill().await {
                 Ok(Some(count)) if count > 0 => self.rest = 0..count,
                 Ok(None) => {
@@ -131,7 +130,7 @@ impl LineReader {
         }
     }
 
-    /// The line that came, once there is memory for what it asks for.
+    /// Returns the complete line, once its memory is reserved.
     async fn deliver(&mut self) -> Option<Frame> {
         let length = self.whole.as_ref()?.len();
         let is_covered = match &mut self.memory {
@@ -142,7 +141,7 @@ impl LineReader {
         Some(if is_covered { Frame::Line(line) } else { Frame::given_up(line) })
     }
 
-    /// The memory of the line that was read last.
+    /// Takes the memory of the last line.
     pub(super) fn take_memory(&mut self, line: &[u8]) -> Option<Reservation> {
         self.memory.as_mut()?.take(line.len())
     }
@@ -153,12 +152,12 @@ impl LineReader {
         }
     }
 
-    /// Whether no more comes than what came.
+    /// Returns true if no more input will arrive.
     pub(super) fn is_over(&self) -> bool {
         matches!(self.stream, Stream::Ready(_)) || self.is_left()
     }
 
-    /// Whether the client hung up, or nobody is to hear it any more.
+    /// Returns true if the client hung up, or the reader was stopped.
     pub(super) fn is_left(&self) -> bool {
         let stream = match &self.stream {
             Stream::Told(stream) => stream.as_fd(),
@@ -167,7 +166,7 @@ impl LineReader {
         hangup::is_over(stream, self.stop.as_ref().map(AsFd::as_fd))
     }
 
-    /// What came; nothing when the line that is not whole has taken too long.
+    /// Reads more input; `None` when an incomplete line has taken too long.
     async fn fill(&mut self) -> io::Result<Option<usize>> {
         let stop = async {
             match &self.stop {
@@ -194,7 +193,7 @@ impl LineReader {
     }
 }
 
-/// Keeps this thread from going to sleep as long as that is worth it.
+/// Keeps this thread awake while that is worthwhile.
 async fn awake(wait: &Wait) -> Infallible {
     while wait.is_awake() {
         tokio::task::yield_now().await;
@@ -212,8 +211,8 @@ impl Stream {
                     Err(error) if error.kind() == io::ErrorKind::WouldBlock => guard.clear_ready(),
                     Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
                     Ok(count) => {
-                        // Less than there was room for is all that there is; when
-                        // more comes, that is told again.
+                        // A short read empties the stream; a new event announces
+                        // more.
                         if (1..buffer.len()).contains(&count) {
                             guard.clear_ready();
                         }
@@ -231,13 +230,12 @@ fn told<T: Into<OwnedFd> + AsRawFd>(fd: T) -> Result<AsyncFd<T>, (T, io::Error)>
     AsyncFd::try_with_interest(fd, Interest::READABLE).map_err(AsyncFdRegisterError::into_parts)
 }
 
-/// Reads what is there. The descriptor itself may block, for it is shared with
-/// whoever started us; somebody who reads from the other copy must not make us
-/// wait.
+/// Reads the available input. The descriptor itself may block, because it is shared
+/// with the parent process; another reader of it must not block this one.
 fn read_now(file: &mut File, buffer: &mut [u8]) -> io::Result<usize> {
     let flags = ReadWriteFlags::NOWAIT;
     match preadv2(file.as_fd(), &mut [IoSliceMut::new(buffer)], u64::MAX, flags) {
-        // A terminal knows no such reading; a line of it is there, as was told.
+        // A terminal does not support this; it has a line ready, as the event says.
         Err(Errno::OPNOTSUPP) => file.read(buffer),
         other => Ok(other?),
     }
@@ -346,7 +344,7 @@ mod tests {
                 match waited {
                     Poll::Ready(Some(Frame::Line(line))) => heard.push(line),
                     Poll::Ready(_) => break,
-                    // Given up; somebody else has a turn.
+                    // The reader was dropped; another task runs.
                     Poll::Pending => {
                         others += 1;
                         tokio::task::yield_now().await;

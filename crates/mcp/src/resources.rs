@@ -1,5 +1,5 @@
 //! The workspace's files as `file://` resources: listed and read through the
-//! same gate as everything, each on record.
+//! gateway, each on record.
 
 use base64::{Engine as _, engine::general_purpose::URL_SAFE_NO_PAD};
 use rmcp::{
@@ -27,17 +27,17 @@ use super::{
     tools,
 };
 
-/// Most resources on a page.
+/// Maximum of resources on a page.
 const PAGE: usize = 500;
-/// Most entries of which the gate finds the files.
+/// Maximum of entries that the gateway lists.
 const MOST: u64 = 100_000;
 const SCHEME: &str = "file";
 
-/// Why a request about resources gives nothing.
+/// The error of a request about resources.
 pub(super) type Refused = ErrorData;
 
-/// A page of the files that may be listed and read, by path. The cursor is the
-/// last path of the page before.
+/// Returns a page of the files that may be listed and read, by path. The cursor is
+/// the last path of the page before.
 pub(super) fn list(
     call: &Call<'_>,
     request: Option<PaginatedRequestParams>,
@@ -84,14 +84,14 @@ pub(super) fn list(
     }
     let mut meta = receipts(call);
     if let Some(stopped) = found.summary.stopped {
-        // There are more than can be listed.
+        // The limit left entries out.
         meta.0.insert("portcullis/search".to_owned(), json!({ "stopped": stopped.as_str() }));
     }
     result.meta = Some(meta);
     Ok(result)
 }
 
-/// How resources are named.
+/// Returns the URI template of resources.
 pub(super) fn templates(roots: &Roots) -> ListResourceTemplatesResult {
     let template = format!("{}/{{+path}}", uri(roots, &WorkspacePath::root()));
     let template = ResourceTemplate::new(template, "file")
@@ -100,7 +100,7 @@ pub(super) fn templates(roots: &Roots) -> ListResourceTemplatesResult {
     ListResourceTemplatesResult::with_all_items(vec![template])
 }
 
-/// A file's content.
+/// Reads a file's content.
 pub(super) fn read(call: &Call<'_>, uri: &str) -> Result<ReadResourceResult, Refused> {
     let path = path(call, OperationKind::Read, uri)?;
     let (range, encoding) = (LineRange::default(), Encoding::Base64);
@@ -126,7 +126,7 @@ fn blob(bytes: &[u8], uri: &str, mime: &str) -> ResourceContents {
     ResourceContents::blob(bytes, uri).with_mime_type(mime)
 }
 
-/// The path that a URI names; a refusal is on record.
+/// Returns the path that a URI names; a refusal is recorded.
 pub(super) fn path(
     call: &Call<'_>,
     kind: OperationKind,
@@ -142,25 +142,25 @@ pub(super) fn path(
     })
 }
 
-/// Why a URI names nothing of the workspace.
+/// The reason why a URI names nothing in the workspace.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum NotOurs {
-    /// It names no file of this machine, as this says.
+    /// The URI is no usable `file:` URI, for this reason.
     Uri(&'static str),
-    /// It names one, but not there.
+    /// The URI names a path outside the workspace.
     Inside(NotInside),
 }
 
-/// The path that a URI names (RFC 8089).
+/// Parses the path of a URI (RFC 8089).
 ///
 /// # Errors
-/// Why it names none of ours.
+/// The reason why it names nothing in the workspace.
 pub(super) fn parse(roots: &Roots, uri: &str) -> Result<WorkspacePath, NotOurs> {
     let decoded = encoded(uri).and_then(decode).map_err(NotOurs::Uri)?;
     roots.relative(&decoded).map_err(NotOurs::Inside)
 }
 
-/// A URI's path, as it is written there.
+/// Returns a URI's path, still percent-encoded.
 fn encoded(uri: &str) -> Result<&str, &'static str> {
     let (_, rest) = uri
         .split_once(':')
@@ -179,7 +179,7 @@ fn encoded(uri: &str) -> Result<&str, &'static str> {
     if path.starts_with('/') { Ok(path) } else { Err("the URI has no absolute path") }
 }
 
-/// The URI of a path.
+/// Returns the URI of a path.
 pub(super) fn uri(roots: &Roots, path: &WorkspacePath) -> String {
     let mut uri = format!("{SCHEME}://");
     for byte in roots.absolute(path).bytes() {
@@ -225,7 +225,7 @@ fn receipts(call: &Call<'_>) -> MetaObject {
     answer::meta(&call.receipts.borrow(), None)
 }
 
-/// Refuses what never became an operation.
+/// Refuses a request that did not become an operation.
 fn refuse(call: &Call<'_>, op: &str, path: Option<&str>, refusal: &Refusal) -> Refused {
     error(&call.gateway.refuse(call.session, op, path, refusal), path)
 }
@@ -239,8 +239,8 @@ fn said(call: &Call<'_>, trouble: Trouble, uri: Option<&str>) -> Refused {
     }
 }
 
-/// What went wrong, as the protocol has it: a resource that is not there is
-/// told apart only where the policy let us look.
+/// Converts an error to the protocol's. A missing resource is distinguished only
+/// where the policy allowed the lookup.
 pub(super) fn error(refused: &gateway::Error, uri: Option<&str>) -> Refused {
     let code = match refused.kind() {
         ErrorKind::NotFound => ErrorCode::RESOURCE_NOT_FOUND,
@@ -291,7 +291,7 @@ mod tests {
         assert!(matches!(parse(up), Err(NotOurs::Inside(NotInside::Path(_)))));
     }
 
-    /// They were told to be no file URIs.
+    /// Such URIs used to be refused as no `file:` URIs.
     #[test]
     fn file_uris_may_be_spelled_as_their_rfc_has_them() {
         let roots = Roots::new(Path::new("/ws"), None);

@@ -1,4 +1,4 @@
-//! Calls and reads that other threads carry out.
+//! Calls and reads in progress on other threads.
 
 use std::sync::Arc;
 
@@ -14,20 +14,20 @@ use tokio::{
 use super::{arguments::Arguments, asking::Cancel};
 use crate::gateway::Ticket;
 
-/// A call of a tool under way.
+/// A call of a tool in progress.
 pub(super) struct Running {
     pub(super) tool: usize,
     pub(super) arguments: Arc<Arguments>,
     pub(super) work: Work<CallToolResult>,
 }
 
-/// A read of a resource under way.
+/// A read of a resource in progress.
 pub(super) struct Reading {
     pub(super) uri: String,
     pub(super) work: Work<Result<ReadResourceResult, ErrorData>>,
 }
 
-/// Something that another thread carries out.
+/// An operation in progress on another thread.
 pub(super) struct Work<T> {
     pub(super) done: JoinHandle<T>,
     pub(super) asked: mpsc::UnboundedReceiver<Arc<Ticket>>,
@@ -36,7 +36,7 @@ pub(super) struct Work<T> {
 }
 
 impl<T> Work<T> {
-    /// Takes it back, and waits for its end.
+    /// Cancels it, and waits for its end.
     pub(super) async fn give_up(self) -> Result<T, JoinError> {
         self.cancel.cancel();
         self.done.await

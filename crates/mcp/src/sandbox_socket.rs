@@ -1,8 +1,8 @@
-//! The MCP server of the sandbox socket: a client sends its token, and is served as a
-//! part of the session for which that was issued.
+//! The MCP server of the sandbox socket: a client sends its token, and is served as part of
+//! the session for which the token was issued.
 //!
-//! The client is served like any other MCP client, but questions go to the editor's
-//! user: the client here is the agent itself, which must not answer.
+//! The client is served like any other MCP client, but the editor's user gives approvals:
+//! the client here is the agent itself, which must not.
 
 use std::{
     fs::File,
@@ -26,31 +26,31 @@ use crate::{gateway::Gateway, lock, model::Session};
 
 use crate::{self as mcp, attach::AttachTokens};
 
-/// How long a client may take to send its token.
+/// Timeout for the token.
 const TOKEN_TIMEOUT: Duration = Duration::from_secs(5);
 /// A token's length in bytes, and the end of its line.
 const TOKEN: usize = 32 + 1;
-/// Connections at once.
+/// Maximum of connections at once.
 const MAX_CONNECTIONS: usize = 48;
-/// How long a failed connection keeps its place, so that the next one is not there at
-/// once.
+/// Time for which a failed connection keeps its place, so that failures cannot follow each
+/// other at once.
 const FAILURE_DELAY: Duration = Duration::from_millis(100);
-/// How long no connection is accepted when there are too many.
+/// Pause after a connection that was one too many.
 const FULL_DELAY: Duration = Duration::from_millis(10);
-/// How long a write to a client that does not read blocks, before the writer looks if
+/// Timeout of a write to a client that does not read, after which the writer checks if
 /// others wait.
 const WRITE_TIMEOUT: Duration = Duration::from_secs(1);
-/// How often the end of the last threads is looked for.
+/// Interval of checks for the end of the last threads.
 const STOP_INTERVAL: Duration = Duration::from_millis(2);
-/// How often failed connections are recorded.
+/// Minimum interval of records about failed connections.
 const RECORD_INTERVAL: Duration = Duration::from_secs(60);
 
 /// The source of connections.
 #[derive(Debug)]
 pub enum Connections {
-    /// A socket that listens.
+    /// A listening socket.
     Listener(OwnedFd),
-    /// A process that makes connections and sends each in a message.
+    /// A process that accepts connections and sends each in a message.
     Relay(OwnedFd),
 }
 
@@ -70,7 +70,7 @@ impl Connections {
         }
     }
 
-    /// Ends the source, and with it a wait for the next connection.
+    /// Ends the source, and a pending wait for the next connection.
     fn end(&self) {
         let (Self::Listener(socket) | Self::Relay(socket)) = self;
         let _ = rustix::net::shutdown(socket, rustix::net::Shutdown::Both);
@@ -89,11 +89,11 @@ fn receive(socket: &OwnedFd) -> Result<UnixStream, Errno> {
         RecvAncillaryMessage::ScmRights(mut connections) => connections.next(),
         _ => None,
     });
-    // There was no number left for it.
+    // The process had no descriptor left for it.
     Ok(connection.ok_or(Errno::MFILE)?.into())
 }
 
-/// The server. It goes on until it is ended.
+/// The server. It runs until it is stopped.
 pub struct SandboxSocket {
     connections: Connections,
     tokens: Arc<AttachTokens>,
@@ -101,8 +101,8 @@ pub struct SandboxSocket {
 }
 
 impl SandboxSocket {
-    /// Accepts connections in a thread of its own. `config` is for every client but for its
-    /// session.
+    /// Accepts connections in a thread of its own. `config` applies to every client, except
+    /// for its session.
     ///
     /// # Errors
     /// When the thread does not start.
@@ -119,8 +119,8 @@ impl SandboxSocket {
         Ok(Self { connections, tokens, accepting })
     }
 
-    /// Disconnects all clients, and waits until requests that have begun are done, no
-    /// longer than `timeout`.
+    /// Disconnects all clients, and waits until requests that have begun are done, at most
+    /// for `timeout`.
     pub fn stop(self, timeout: Duration) {
         self.tokens.close();
         self.connections.end();
@@ -179,8 +179,8 @@ fn accept(
     failed.finish();
 }
 
-/// Failed connections. An agent makes thousands of them in a second, so the first is
-/// recorded at once, and the others now and then, by their number.
+/// Failed connections. An agent can make thousands of them in a second, so the first is
+/// recorded at once, and later ones periodically, by their number.
 struct FailedConnections {
     gateway: Arc<Gateway>,
     session: Session,
@@ -190,7 +190,7 @@ struct FailedConnections {
 #[derive(Default)]
 struct Counts {
     unrecorded: u64,
-    /// Why the last of them failed.
+    /// The reason of the last failure.
     why: String,
     recorded: Option<Instant>,
 }
@@ -200,7 +200,7 @@ impl FailedConnections {
         Self { gateway, session, counts: Mutex::default() }
     }
 
-    /// Counts one more.
+    /// Counts a failure.
     fn note(&self, why: &str) {
         let mut counts = lock(&self.counts);
         counts.unrecorded = counts.unrecorded.saturating_add(1);
@@ -210,7 +210,7 @@ impl FailedConnections {
         }
     }
 
-    /// Records the rest.
+    /// Records failures not yet recorded.
     fn finish(&self) {
         let mut counts = lock(&self.counts);
         if counts.unrecorded > 0 {
@@ -230,8 +230,8 @@ impl FailedConnections {
     }
 }
 
-/// Reads the token of a client, all of it within `timeout`: one that sends a byte now and
-/// then would keep its connection.
+/// Reads a client's token, all of it within `timeout`: a client that sends a byte now and
+/// then would keep its connection otherwise.
 fn token(stream: &mut UnixStream, timeout: Duration) -> io::Result<[u8; TOKEN]> {
     let (mut token, mut have, end) = ([0; TOKEN], 0, Instant::now() + timeout);
     while let Some(rest) = token.get_mut(have..).filter(|rest| !rest.is_empty()) {
@@ -261,12 +261,12 @@ fn serve(
     let client = client.ok_or_else(|| io::Error::other(why))?;
     let session = client.session().clone();
     let config = mcp::Config { session, attached: Some(Arc::new(client)), ..config };
-    // So that the writer sees that a client does not read.
+    // Lets the writer notice a client that does not read.
     stream.set_write_timeout(Some(WRITE_TIMEOUT))?;
     let output = File::from(OwnedFd::from(stream.try_clone()?));
     let input = mcp::Input { stream: File::from(OwnedFd::from(stream.try_clone()?)), stop: None };
     let served = mcp::serve(gateway, config, input, output);
-    // A thread that still reads must end.
+    // Ends a thread that still reads.
     let _ = stream.shutdown(Shutdown::Both);
     served.map_err(io::Error::other)
 }
@@ -288,7 +288,7 @@ mod tests {
             }
         });
         let error = token(&mut ours, Duration::from_millis(200)).unwrap_err();
-        // Between two bytes, or with one.
+        // The timeout passed between two bytes, or with one.
         let kinds = [io::ErrorKind::TimedOut, io::ErrorKind::WouldBlock];
         assert!(kinds.contains(&error.kind()), "{error:?}");
         drop(ours);

@@ -1,8 +1,7 @@
-//! The server as `rmcp` calls it.
+//! The request handlers that `rmcp` calls.
 //!
-//! Everything here runs on one thread, which carries out by itself what is over
-//! soon, while nothing else is under way. Other calls of tools are carried out by
-//! a few other threads (`work`).
+//! All of them run on one thread, which also carries out short operations while no other
+//! request is in flight. Other calls of tools run on a few other threads (`work`).
 
 use std::{
     collections::BTreeMap,
@@ -55,14 +54,13 @@ use super::{
     writer::LineWriter,
 };
 
-/// Most calls that are not answered yet.
+/// Maximum of calls without a reply.
 pub(super) const MOST_CALLS: usize = 1024;
-/// Most bytes of arguments of calls that are not answered yet; a larger call
-/// goes alone.
+/// Maximum of bytes of arguments of calls without a reply; a larger call runs alone.
 const MOST_BYTES: usize = 64 << 20;
-/// Most bytes of arguments of a change that is over soon.
+/// Maximum of bytes of arguments of a short change.
 const MOST_SHORT: usize = 64 << 10;
-/// Methods that are served, if their parameters fit.
+/// Methods that exist; a request for one of them as a custom request has wrong parameters.
 const KNOWN: [&str; 9] = [
     "initialize",
     "resources/list",
@@ -79,13 +77,13 @@ const KNOWN: [&str; 9] = [
 pub(super) struct Server {
     pub(super) shared: Arc<Shared>,
     pub(super) config: Config,
-    /// Calls of tools that wait for the client to come back with an answer.
+    /// Calls of tools suspended for an approval.
     pub(super) calls: Kept<Running>,
-    /// Reads of resources that do.
+    /// Reads of resources suspended for an approval.
     pub(super) reads: Kept<Reading>,
-    /// What the client can take back.
+    /// Requests that the client can cancel.
     pub(super) under_way: Arc<UnderWay>,
-    /// What the client subscribed to, or asked for the list of.
+    /// The client's subscriptions, and the lists that it has asked for.
     changes: Arc<Changes>,
     introduced: AtomicBool,
 }
@@ -138,12 +136,12 @@ impl Server {
         Arc::clone(&self.shared)
     }
 
-    /// Whether a call is over soon, so that what the client says meanwhile can wait.
+    /// Returns true if a call is short, so that later requests of the client can wait for it.
     fn is_short(&self, tool: usize, arguments: &Arguments) -> bool {
         match self.shared.offer.tool(tool).map(Tool::waits) {
             Some(Waits::Nothing) => true,
-            // Several share their syncs where each has a thread. An attached
-            // client's may wait for a change of the same file over ACP, and that for an editor.
+            // Calls on several threads share their syncs. A change of an attached client may
+            // wait for a change of the same file over ACP, and that for an editor.
             Some(Waits::Syncs) => {
                 !self.shared.attached
                     && arguments.weight() <= MOST_SHORT
@@ -154,26 +152,26 @@ impl Server {
         }
     }
 
-    /// Refuses a call, on record, in the protocol's own way.
+    /// Refuses a call, on record, with an error of the protocol.
     pub(super) fn refused(&self, op: &str, refusal: &Refusal, message: String) -> ErrorData {
         let error = self.shared.refuse(op, None, refusal);
         ErrorData::new(ErrorCode::INVALID_PARAMS, message, Some(answer::describe(&error)))
     }
 
-    /// Refuses the answer to what nobody waits for in that form, on record.
+    /// Refuses a `requestState` without a suspended request of that form, on record.
     fn not_waiting(&self, op: &str) -> ErrorData {
         let why = "no call with these arguments waits for this `requestState`";
         self.refused(op, &Refusal::Parameters(why.to_owned()), why.to_owned())
     }
 
-    /// Refuses a method that there is not, on record.
+    /// Refuses an unknown method, on record.
     pub(super) fn no_method(&self, method: &str) -> ErrorData {
         let error = self.shared.refuse(method, None, &Refusal::Method);
         let message = format!("there is no method `{}`", Escaped(method));
         ErrorData::new(ErrorCode::METHOD_NOT_FOUND, message, Some(answer::describe(&error)))
     }
 
-    /// Records once who the client says it is.
+    /// Records name and version of the client, once.
     pub(super) fn introduce(
         &self,
         client: Option<Implementation>,
@@ -196,7 +194,7 @@ impl Server {
     }
 }
 
-/// What a server here says that it is and can do.
+/// Returns name and capabilities of the server.
 pub fn announced() -> ServerConfig {
     let capabilities = ServerCapabilities::builder()
         .enable_tools()
@@ -233,7 +231,7 @@ impl ServerHandler for Server {
     ) -> Result<CustomResult, ErrorData> {
         let method: String = request.method.chars().take(128).collect();
         if KNOWN.contains(&method.as_str()) {
-            // `rmcp` takes what does not fit for a method of its own.
+            // `rmcp` takes a request with wrong parameters for a custom one.
             let why = format!("the parameters of `{method}` are wrong");
             let error = self.shared.refuse(&method, None, &Refusal::Parameters(why.clone()));
             return Err(ErrorData::invalid_params(why, Some(answer::describe(&error))));
@@ -241,8 +239,8 @@ impl ServerHandler for Server {
         Err(self.no_method(&method))
     }
 
-    // Prompts and completions are not offered. Clients that ask for a list of them
-    // nevertheless have an empty one, as `rmcp` and the conformance scenarios have it.
+    // Prompts and completions are not offered. Clients that list them nevertheless get an empty
+    // list, as in `rmcp` and in the conformance scenarios.
 
     async fn list_tools(
         &self,
@@ -254,7 +252,7 @@ impl ServerHandler for Server {
         }
         self.introduce(context.client_info(), context.protocol_version());
         let shown = match has_sessions(&context) {
-            // Who asks for the list wants to hear when it changes.
+            // A client that lists the tools is notified of changes.
             true => {
                 self.changes.start(&self.shared, &context.peer);
                 self.changes.follow_tools(&self.shared)
@@ -298,13 +296,13 @@ impl ServerHandler for Server {
         }
         let alone = calls == 0 && self.config.prompt && !shown.asks;
         if alone && self.is_short(tool, &arguments) {
-            // Nobody waits for this thread, and no other has to be woken.
+            // No other request waits for this thread, and no thread has to be woken.
             let (asker, follower) = (Asker::nobody(), Client::default().follower);
             let result = self.shared.run(tool, &arguments, &asker, follower);
             return Ok(CallToolResponse::Complete(result));
         }
         if self.shared.offer.tool(tool).is_some_and(|tool| tool.kind().is_none()) {
-            // Others go on while a command runs.
+            // Other calls may run while a command does.
             self.under_way.leave_slot(&context.id);
         }
         let running = self.start(tool, arguments);
@@ -319,7 +317,7 @@ impl ServerHandler for Server {
         let list = move |call: &Call<'_>| resources::list(call, request);
         let listed = self.about_resources("resources/list", &context, list).await?;
         if has_sessions(&context) {
-            // Who asks for the list wants to hear when it changes.
+            // A client that lists the resources is notified of changes.
             self.changes.start(&self.shared, &context.peer);
             let changes = Arc::clone(&self.changes);
             drop(self.begin(0, move |shared, _, _| {
@@ -393,12 +391,12 @@ impl ServerHandler for Server {
     }
 }
 
-/// Whether a client's revision has sessions, in which it hears of changes.
+/// Returns true if a client's revision has sessions, and with them notifications of changes.
 fn has_sessions(context: &RequestContext<RoleServer>) -> bool {
     context.protocol_version().is_none_or(|version| version.has_initialize())
 }
 
-/// Follows what a URI names.
+/// Subscribes to the path that a URI names.
 pub(super) fn follow(changes: &Changes, call: &Call<'_>, uri: &str) -> Result<(), ErrorData> {
     let path = resources::path(call, OperationKind::Watch, uri)?;
     changes

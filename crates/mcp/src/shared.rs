@@ -1,5 +1,5 @@
-//! What the threads of one client share: the gateway, the way out, and what is
-//! under way. Knows nothing of the protocol's messages.
+//! State shared by the threads of one client: the gateway, the output, and the requests in
+//! flight. It does not depend on the protocol's messages.
 
 use std::{
     collections::BTreeMap,
@@ -36,82 +36,81 @@ use super::{
     writer::LineWriter,
 };
 
-/// A change of a file that took no longer is over soon: a client that says
-/// something meanwhile is heard no later than that.
+/// Maximum duration of a short change, and so the longest time for which it delays the
+/// client's next request.
 const SHORT: Duration = Duration::from_millis(5);
 
-/// What the threads share.
+/// State shared by the threads of one client.
 pub(super) struct Shared {
     pub(super) gateway: Arc<Gateway>,
     pub(super) writer: Arc<LineWriter>,
     pub(super) session: Session,
     pub(super) roots: Roots,
     pub(super) further: Vec<FurtherWorkspace>,
-    /// The commands of the agent's sandbox, if it can have any.
+    /// The commands of the agent's sandbox, if it may run any.
     pub(super) commands: Option<Arc<Registry>>,
     pub(super) offer: Offer,
-    /// The memory of several clients together.
+    /// The memory shared by several clients.
     pub(super) memory: Option<Arc<ClientMemory>>,
-    /// Bounds the client's calls that wait in line for the slots of all clients.
+    /// Bounds the client's calls that queue for the slots of all clients.
     pub(super) calls_in_line: Arc<Semaphore>,
-    /// The session is that of another transport.
+    /// True if the session belongs to another transport.
     pub(super) attached: bool,
-    /// No other client of the agent can come.
+    /// True if the agent can have no other client.
     pub(super) alone: bool,
-    /// What it says comes through the front of a service.
+    /// True if its input comes through the front of a service.
     pub(super) is_behind_front: bool,
     pub(super) tickets: Arc<Tickets>,
-    /// Cancelled when the client says no more.
+    /// Cancelled when the client's input has ended.
     pub(super) left: CancellationToken,
-    /// The client hears no more.
+    /// Set when the client reads no more.
     pub(super) closed: Arc<AtomicBool>,
-    /// Calls under way.
+    /// Number of calls in flight.
     pub(super) calls: AtomicUsize,
     /// Bytes of their arguments.
     pub(super) bytes: AtomicUsize,
-    /// Whether the last change of a file was over soon.
+    /// True if the last change of a file was short.
     pub(super) short: AtomicBool,
 }
 
 impl Shared {
-    /// What the policy in force makes of the tools.
+    /// Returns the selection of tools under the policy in force.
     pub(super) fn shown(&self) -> Arc<ShownTools> {
         self.offer.under(&self.gateway.policy())
     }
 
-    /// Whether the disk is one on which a change of a file is over soon, as far as
-    /// the last one shows.
+    /// Returns true if changes of files are short on this disk, judged by the last one.
     pub(super) fn syncs_are_short(&self) -> bool {
         self.short.load(Ordering::Relaxed)
     }
 
-    /// Records what was no request.
+    /// Records an event that is no request.
     pub(super) fn report(&self, event: &str, facts: BTreeMap<String, Value>) -> Option<Receipt> {
-        // Without its log the gateway refuses every file by itself.
+        // Without its log the gateway refuses every request anyway.
         self.gateway
             .report(&self.session, event, facts)
             .inspect_err(|error| tracing::error!(%error, "cannot record"))
             .ok()
     }
 
-    /// The client says no more: nobody is there to be asked, or listens.
+    /// Notes that the client's input has ended: approvals are withdrawn.
     pub(super) fn leave(&self) {
         self.tickets.leave();
         self.left.cancel();
     }
 
-    /// The client hears no more.
+    /// Notes that the client reads no more.
     pub(super) fn close(&self) {
         self.closed.store(true, Ordering::SeqCst);
         self.leave();
     }
 
-    /// Whether the client hears no more.
+    /// Returns true if the client reads no more.
     pub(super) fn is_closed(&self) -> bool {
         self.closed.load(Ordering::SeqCst)
     }
 
-    /// Lets what is left go out, and forgets what the session did.
+    /// Writes the remaining output, and ends the session.
     pub(super) fn end(&self, grace: Duration) {
         self.writer.close(grace);
         if self.writer.failed() {
@@ -133,8 +132,8 @@ impl Shared {
     }
 
     pub(super) fn call<'a>(&'a self, asker: &'a Asker, follower: &'a dyn Follower) -> Call<'a> {
-        // A client that does not read keeps nothing in memory but what has begun.
-        // One that shares its memory has made sure before it began.
+        // A client that does not read occupies memory only for calls that have begun. One
+        // that shares its memory has waited before.
         if self.memory.is_none() {
             self.writer.wait_for_room();
         }
@@ -150,14 +149,14 @@ impl Shared {
         }
     }
 
-    /// The further workspace that a call is about: the first in which one of its paths lies.
+    /// Returns the further workspace of a call: the first that contains one of its paths.
     fn further_of(&self, kind: OperationKind, arguments: &Arguments) -> Option<&FurtherWorkspace> {
         let mut workspaces = self.further.iter();
         workspaces
             .find(|further| arguments.paths(kind).any(|path| further.roots.relative(path).is_ok()))
     }
 
-    /// Carries a call out.
+    /// Carries out a call.
     pub(super) fn run(
         &self,
         tool: usize,
@@ -178,7 +177,7 @@ impl Shared {
         let begun = Instant::now();
         let result = tool.run(&call, arguments);
         let is_short = begun.elapsed() < SHORT;
-        // What was refused at once says nothing of the disk.
+        // An early refusal says nothing about the disk.
         if tool.waits() == Waits::Syncs && (result.is_ok() || !is_short) {
             self.short.store(is_short, Ordering::Relaxed);
         }
@@ -196,7 +195,7 @@ impl Shared {
     }
 }
 
-/// As an attached client: its session ends it at once.
+/// Control of an attached client by its session.
 impl Control for Shared {
     fn withdraw(&self) {
         self.tickets.withdraw();

@@ -1,4 +1,4 @@
-//! A subscription that was begun before `rmcp` acknowledges it.
+//! Subscriptions made before `rmcp` acknowledges them.
 
 use std::sync::{Arc, Mutex};
 
@@ -11,17 +11,17 @@ use super::{
 use crate::lock;
 
 tokio::task_local! {
-    /// What was begun for the request that is handled.
+    /// The subscriptions of the request that is handled.
     pub(super) static BEGUN: Begun;
 }
 
-/// What was begun for one request.
+/// The subscriptions of one request.
 pub(super) struct Begun {
     pub(super) granted: SubscriptionFilter,
     pub(super) following: Mutex<Option<Following>>,
 }
 
-/// What a stream follows, which ends with the stream.
+/// The subscriptions of a stream, which end with it.
 pub(super) struct Following {
     pub(super) changes: Arc<Changes>,
     pub(super) shared: Arc<Shared>,
@@ -33,19 +33,19 @@ impl Drop for Following {
     }
 }
 
-/// What the request that is handled follows.
+/// Returns the granted filter of the request that is handled.
 pub(super) fn granted() -> Option<SubscriptionFilter> {
     BEGUN.try_with(|begun| begun.granted.clone()).ok()
 }
 
-/// Tells the stream of the request that is handled of changes until it ends.
+/// Sends notifications on the stream of the request that is handled, until it ends.
 pub(super) async fn tell(shared: &Shared, context: &SubscriptionContext) {
     let take = |begun: &Begun| lock(&begun.following).take();
     let Some(following) = BEGUN.try_with(take).ok().flatten() else { return };
     let sink = Sink::Stream(context.sink().clone());
     tokio::select! {
         () = context.cancelled() => {}
-        // Or its stream would keep the session until `rmcp` waits no longer.
+        // Otherwise the stream would keep the session until a timeout of `rmcp`.
         () = shared.left.cancelled() => {}
         () = following.changes.tell(shared, &sink) => {}
     }

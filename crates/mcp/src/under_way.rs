@@ -1,9 +1,9 @@
-//! The requests of one client that are not answered. An answer says by its id
-//! alone which one it is for, so no two of them have the same.
+//! The requests in flight of one client. A reply names its request by the id alone,
+//! so no two requests in flight have the same id.
 //!
-//! Requests are taken back here, too, and not by `rmcp`: that forgets them before
-//! they come to their end, and takes the answer that comes then for that of the
-//! next request with the same id.
+//! Cancellation is handled here as well, not by `rmcp`: that forgets a cancelled
+//! request before its end, and takes its late reply for that of the next request
+//! with the same id.
 
 use std::{
     collections::{HashMap, hash_map::Entry},
@@ -17,43 +17,43 @@ use tokio_util::sync::CancellationToken;
 use super::memory::CallSlot;
 use crate::lock;
 
-/// Most requests that are not answered, of whatever kind.
+/// Maximum of requests in flight, of all kinds.
 const MOST: usize = 4096;
 
-/// Why a request is not begun whose id another one has.
+/// The error of a request whose id is in use.
 pub const IN_USE: &str = "the id is that of a request that is not answered yet";
-/// The notification by which a front says that it refused a request for that.
+/// The notification by which a front reports that it refused such a request.
 pub const REPEATED: &str = "notifications/portcullis/repeated";
 
-/// Those that are not answered.
+/// The requests in flight.
 #[derive(Default)]
 pub(super) struct UnderWay(Mutex<HashMap<RequestId, Request>>);
 
-/// One that is not answered.
+/// A request in flight.
 struct Request {
-    /// Cancelled when it is taken back.
+    /// Cancelled with the request.
     token: CancellationToken,
-    /// Its memory, where that is bounded.
+    /// Its memory, if bounded.
     _reserved: Option<Reservation>,
-    /// While it is carried out, where memory is bounded.
+    /// Held while it is carried out, if memory is bounded.
     slot: Option<CallSlot>,
 }
 
-/// One that has come to its end. What it held is given back when this is dropped.
+/// A request that has ended. Its memory and slot are freed when this is dropped.
 pub(super) struct Ended(Option<Request>);
 
 impl Ended {
-    /// Whether the client waits for the answer.
+    /// Returns true if the client waits for the reply.
     pub(super) fn is_wanted(&self) -> bool {
         self.0.as_ref().is_none_or(|request| !request.token.is_cancelled())
     }
 }
 
 impl UnderWay {
-    /// Takes note of a request.
+    /// Registers a request.
     ///
     /// # Errors
-    /// Why it must not be begun.
+    /// The reason why it is refused.
     pub(super) fn begin(
         &self,
         id: &RequestId,
@@ -75,39 +75,39 @@ impl UnderWay {
         }
     }
 
-    /// What is cancelled when a request is taken back.
+    /// Returns the cancellation token of a request.
     pub(super) fn token(&self, id: &RequestId) -> Option<CancellationToken> {
         lock(&self.0).get(id).map(|request| request.token.clone())
     }
 
-    /// Whether there is but one.
+    /// Returns true if there is exactly one.
     pub(super) fn is_one(&self) -> bool {
         lock(&self.0).len() == 1
     }
 
-    /// The client takes a request back. Its id is in use until it has come to its
-    /// end.
+    /// Cancels a request at the client's demand. Its id stays in use until it has
+    /// ended.
     pub(super) fn cancel(&self, id: &RequestId) {
-        // What was answered meanwhile cannot be.
+        // A request that has its reply is gone.
         if let Some(token) = self.token(id) {
             token.cancel();
         }
     }
 
-    /// A request is carried out now.
+    /// Stores the slot of a request that begins.
     pub(super) fn take_slot(&self, id: &RequestId, slot: CallSlot) {
         if let Some(request) = lock(&self.0).get_mut(id) {
             request.slot = Some(slot);
         }
     }
 
-    /// A request waits for a person: others have its slot.
+    /// Frees the slot of a request that waits for an approval.
     pub(super) fn leave_slot(&self, id: &RequestId) {
         let left = lock(&self.0).get_mut(id).and_then(|request| request.slot.take());
         drop(left);
     }
 
-    /// A request has come to its end.
+    /// Removes a request that has ended.
     pub(super) fn end(&self, id: &RequestId) -> Ended {
         Ended(lock(&self.0).remove(id))
     }
@@ -132,7 +132,7 @@ mod tests {
         let token = all.token(&id).unwrap();
         all.cancel(&id);
         assert!(token.is_cancelled());
-        // It goes on until it notices.
+        // The request continues until it notices the cancellation.
         assert_eq!(all.begin(&id, None), Err(IN_USE));
         assert!(!all.end(&id).is_wanted());
         all.begin(&id, None).unwrap();

@@ -1,7 +1,7 @@
-//! Lines to messages and back.
+//! Conversion of lines to messages and back.
 //!
-//! `rmcp` gets messages that were parsed here: a line is bounded, and refused
-//! whole when it is no strict JSON or no message.
+//! `rmcp` gets messages parsed here: a line is bounded, and refused completely unless it is one
+//! valid message in strict JSON.
 
 use std::{collections::BTreeMap, convert::Infallible, io, sync::Arc, time::Duration};
 
@@ -30,8 +30,7 @@ use super::{
     writer::LineWriter,
 };
 
-/// How long a client that does not take its answers is left alone before it is
-/// looked at again.
+/// Interval of checks if a client that does not take its replies does so again.
 const PAUSE: Duration = Duration::from_millis(10);
 
 /// The transport that `rmcp` sees.
@@ -39,14 +38,14 @@ pub(super) struct Wire {
     reader: LineReader,
     shared: Arc<Shared>,
     under_way: Arc<UnderWay>,
-    /// Whether a request has come, before which `rmcp` bears nothing else.
+    /// True once a request has come; `rmcp` accepts nothing else first.
     begun: bool,
-    /// Whether the last line was answered here.
+    /// True if the last line was refused here.
     refused: bool,
 }
 
 impl Wire {
-    /// To be called where a runtime with I/O is at work.
+    /// Must be called within a runtime with I/O.
     pub(super) fn new(
         shared: &Arc<Shared>,
         under_way: &Arc<UnderWay>,
@@ -75,12 +74,12 @@ impl Transport<RoleServer> for Wire {
             JsonRpcMessage::Error(error) => error.id.as_ref(),
             _ => None,
         };
-        // What was taken back is not answered, nor a client that hears no more.
+        // A cancelled request gets no reply, nor does a client that reads no more.
         let ended = answers.map(|id| self.under_way.end(id));
         if ended.as_ref().is_none_or(Ended::is_wanted) && !self.shared.is_closed() {
             put(&self.shared.writer, line::of(&message));
         }
-        // The line counts by now.
+        // The memory of the line is counted by now.
         drop(ended);
         std::future::ready(Ok(()))
     }
@@ -94,13 +93,14 @@ impl Transport<RoleServer> for Wire {
             }
             self.refused = false;
             let pause = self.shared.gateway.pause(&self.shared.session);
-            // What is left in the stream of one that is gone is bounded, unless it comes again.
+            // The remaining input of a client that is gone is bounded, unless it can connect
+            // again.
             if !(pause.is_zero() || (self.shared.alone && self.reader.is_over())) {
                 let over = self.shared.left.cancelled();
                 let _ = tokio::time::timeout(pause, over).await;
             }
             let frame = self.reader.next().await;
-            // Nothing more begins for a client that hears no more, of what was read either.
+            // Nothing more begins for a client that reads no more, even if it is read already.
             let Some(frame) = frame.filter(|_| !self.shared.is_closed()) else {
                 self.shared.leave();
                 return None;
@@ -124,7 +124,7 @@ fn put(writer: &LineWriter, line: serde_json::Result<Vec<u8>>) {
 }
 
 impl Wire {
-    /// Deals with one line; gives the message that it is.
+    /// Handles one line; returns the message for `rmcp`, if any.
     fn hear(&mut self, frame: Frame) -> Option<ClientJsonRpcMessage> {
         let line = match frame {
             Frame::Line(line) if line.iter().all(u8::is_ascii_whitespace) => return None,
@@ -144,7 +144,7 @@ impl Wire {
                 return None;
             }
         };
-        // Where it is no request, it is dealt with when this is dropped.
+        // Freed on return unless the line is a request.
         let memory = self.reader.take_memory(&line);
         let message = match parse(&line) {
             Ok(message) => message,
@@ -182,8 +182,8 @@ impl Wire {
         Some(message)
     }
 
-    /// A notification that there is not, or that a front has for us: it gives parameters to
-    /// what a client sends under that name.
+    /// Records an unknown notification, or one by which a front reports a repeated id. The
+    /// front adds parameters to such a notification if a client sends it.
     fn drop_note(&mut self, method: &str, has_params: bool) {
         let why = match method {
             REPEATED if self.shared.is_behind_front && !has_params => IN_USE.to_owned(),
@@ -195,7 +195,7 @@ impl Wire {
         self.drop(&why, None);
     }
 
-    /// Answers a line that is no message, and records it.
+    /// Sends an error for a line that is no valid message, and records it.
     fn refuse(&mut self, Malformed { id, code, why }: Malformed) {
         self.refused = true;
         let data = match self.drop(&why, None) {
@@ -214,7 +214,7 @@ impl Wire {
     }
 }
 
-/// A line that is no message of MCP.
+/// The error for a line that is no valid message of MCP.
 #[derive(Debug)]
 struct Malformed {
     id: Option<RequestId>,
@@ -229,7 +229,7 @@ impl From<InvalidMessage> for Malformed {
     }
 }
 
-/// The id of a request as `rmcp` has it.
+/// Converts an id to the type of `rmcp`.
 pub fn request_id(id: Id) -> RequestId {
     match id {
         Id::Number(number) => RequestId::Number(number),
@@ -237,7 +237,7 @@ pub fn request_id(id: Id) -> RequestId {
     }
 }
 
-/// The message of MCP that an HTTP body is; `None` where it is none.
+/// Parses an HTTP body as a message of MCP; `None` if it is invalid.
 pub fn message(body: &[u8]) -> Option<Message<'_>> {
     let message = Message::parse_body(body).ok()?;
     understand(&message, body).is_ok().then_some(message)
@@ -247,10 +247,10 @@ fn parse(line: &[u8]) -> Result<ClientJsonRpcMessage, Malformed> {
     understand(&Message::parse_line(line)?, line)
 }
 
-/// Makes the message of MCP that `text` is.
+/// Converts a JSON-RPC message, whose text is `text`, to a message of MCP.
 fn understand(message: &Message<'_>, text: &[u8]) -> Result<ClientJsonRpcMessage, Malformed> {
     let (id, method) = match message {
-        // By far the most frequent; `rmcp` would try it as every kind of request.
+        // By far the most frequent method; `rmcp` would try every kind of request.
         Message::Request { id, method, params: Some(params) } if method == "tools/call" => {
             return call(request_id(id.clone()), params);
         }
@@ -346,7 +346,7 @@ mod tests {
         let call = r#"{"id":7,"jsonrpc":"2.0","method":"tools/call","params":{"content":"xx"#;
         assert_eq!(id(call), Some(json!(7)));
         assert_eq!(id(&call.replace('7', "\"a\"")), Some(json!("a")));
-        // What answers, or tells, waits for nothing.
+        // Replies and notifications have no request to fail.
         assert_eq!(id(r#"{"id":7,"jsonrpc":"2.0","result":{"content":"xx"#), None);
         assert_eq!(id(r#"{"jsonrpc":"2.0","method":"notifications/x","params":{"x":"xx"#), None);
         assert_eq!(id(r#"{"id":null,"method":"x","params":{"x":"xx"#), None);

@@ -1,5 +1,5 @@
-//! What is carried out by other threads: following it until it is done, and
-//! asking the client's user on the way.
+//! Operations on other threads: waiting for their end, and for approvals by the
+//! client's user meanwhile.
 
 use std::sync::{Arc, atomic::Ordering};
 
@@ -27,22 +27,23 @@ use super::{
     shared::Shared,
 };
 
-/// How far something is.
+/// The state of an operation.
 enum Step<T> {
-    /// It has come to its end.
+    /// The operation has ended.
     Done(Result<T, JoinError>),
-    /// It goes on when the client comes back with an answer to this.
+    /// The operation continues when the client repeats the request with an answer to this
+    /// question.
     Asks(Arc<Ticket>, ElicitRequestParams),
 }
 
-/// How the client's user can be asked.
+/// The way to ask the client's user.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Way {
-    /// By nobody here.
+    /// The client cannot ask.
     None,
     /// By a request to the client.
     Request,
-    /// By the call's own result.
+    /// By the reply to the call.
     Result,
 }
 
@@ -58,7 +59,7 @@ impl Server {
         Running { tool, arguments, work }
     }
 
-    /// Has another thread do something that keeps `weight` bytes.
+    /// Runs a function on another thread; its arguments occupy `weight` bytes.
     pub(super) fn begin<T: Send + 'static>(
         &self,
         weight: usize,
@@ -81,7 +82,7 @@ impl Server {
         Work { done, asked, cancel, entries }
     }
 
-    /// Does something about resources in another thread, and waits for it.
+    /// Runs an operation on resources on another thread, and waits for it.
     pub(super) async fn about_resources<T: Send + 'static>(
         &self,
         op: &str,
@@ -89,7 +90,7 @@ impl Server {
         act: impl FnOnce(&Call<'_>) -> Result<T, ErrorData> + Send + 'static,
     ) -> Result<T, ErrorData> {
         let mut work = self.begin_about(op, context, act).await?;
-        // Only calls of tools and reads can say that they need input.
+        // Only calls of tools and reads may reply that they need input.
         let way = Some(self.way(context)).filter(|way| *way != Way::Result).unwrap_or(Way::None);
         match self.step(&mut work, way, context).await {
             Step::Done(done) => ended(done),
@@ -127,7 +128,7 @@ impl Server {
         Ok(self.begin(0, move |shared, asker, follower| act(&shared.call(asker, follower))))
     }
 
-    /// Follows a call until it is done or has to ask through its result.
+    /// Waits until a call has ended or needs an answer through its reply.
     pub(super) async fn follow(
         &self,
         mut running: Running,
@@ -142,7 +143,8 @@ impl Server {
         }
     }
 
-    /// The same of a read of a resource.
+    /// Waits until a read of a resource has ended or needs an answer through its
+    /// reply.
     pub(super) async fn follow_reading(
         &self,
         mut reading: Reading,
@@ -157,7 +159,7 @@ impl Server {
         }
     }
 
-    /// Follows something until it is done or has to ask through its result.
+    /// Waits until an operation has ended or needs an answer through its reply.
     async fn step<T>(
         &self,
         work: &mut Work<T>,
@@ -185,7 +187,7 @@ impl Server {
                 continue;
             }
             self.announce(&ticket, context);
-            // Taken back when the next one comes or all is over.
+            // Withdrawn when the next question comes or the operation ends.
             _asked = self.config.attached.as_ref().and_then(|client| client.ask(&ticket));
             match way {
                 Way::None => {}
@@ -206,7 +208,7 @@ impl Server {
         }
     }
 
-    /// Others go on while a person is asked.
+    /// Announces an approval, and frees the request's slot meanwhile.
     fn announce(&self, ticket: &Ticket, context: &RequestContext<RoleServer>) {
         self.under_way.leave_slot(&context.id);
         let question = ticket.question();
@@ -219,7 +221,7 @@ impl Server {
     fn way(&self, context: &RequestContext<RoleServer>) -> Way {
         let capabilities = context.client_capabilities();
         let elicits = capabilities.and_then(|capabilities| capabilities.elicitation);
-        // A client that does not say which form it takes takes forms.
+        // A client that names no mode supports forms.
         let elicits = elicits.is_some_and(|how| how.form.is_some() || how.url.is_none());
         if !elicits || !self.config.elicit || self.config.attached.is_some() {
             return Way::None;

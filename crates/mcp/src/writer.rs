@@ -1,8 +1,8 @@
-//! Lines to the client, intact and in order.
+//! The writer of lines to the client, complete and in order.
 //!
-//! A line goes out at once where the client takes it without waiting; else a
-//! thread of its own writes it, so that a client that does not read holds up
-//! nobody. A sender of large lines waits for room before.
+//! A line is written at once if that does not block; otherwise a thread writes it, so
+//! that a client that does not read delays no other. A sender of large lines waits for
+//! room first.
 
 use std::{
     fs::File,
@@ -21,32 +21,31 @@ use rustix::net::{Shutdown, shutdown};
 use super::memory::ClientMemory;
 use crate::output::write_now;
 
-/// Bytes that may wait before no more calls begin.
+/// Maximum of queued bytes with which calls begin.
 const CAPACITY: usize = 4 << 20;
-/// Bytes that may wait before no more of the client is read: replies to quick
+/// Maximum of queued bytes with which the client's input is read: replies to quick
 /// requests do not wait for room.
 const MAX_WAITING: usize = 64 << 20;
-/// Bytes that are written at once where others may wait.
+/// Maximum of bytes of one write where others may wait.
 const PIECE: usize = 256 << 10;
-/// How long a client may take to read [`MIN_READ`] bytes while others wait for memory.
+/// Timeout for a client to read [`MIN_READ`] bytes while others wait for memory.
 const STALL_TIMEOUT: Duration = Duration::from_secs(10);
 /// See [`STALL_TIMEOUT`].
 const MIN_READ: usize = 1 << 20;
 
-/// Writes lines.
+/// Writes lines to the client.
 #[derive(Debug)]
 pub(super) struct LineWriter {
     output: Arc<File>,
-    /// The memory of several clients together.
+    /// The memory shared by several clients.
     memory: Option<Arc<ClientMemory>>,
     lines: BoundedQueue<(Vec<u8>, Option<Reservation>)>,
-    /// The client did not take a line.
+    /// Set when a write failed.
     failed: AtomicBool,
 }
 
 impl LineWriter {
-    /// Starts the thread; `gone` is called when the client does not take lines
-    /// any more.
+    /// Starts the thread; `gone` is called when a write has failed.
     pub(super) fn start(
         output: File,
         memory: Option<Arc<ClientMemory>>,
@@ -54,7 +53,7 @@ impl LineWriter {
     ) -> io::Result<Arc<Self>> {
         let (output, lines) = (Arc::new(output), BoundedQueue::new(CAPACITY));
         let at_once = Arc::clone(&output);
-        // The thread meets an error again, and knows what to do.
+        // The thread gets the error again, and handles it.
         lines.set_shortcut(move |(mut line, reserved): (Vec<u8>, _)| {
             let written = write_now(&*at_once, &line).unwrap_or_default();
             line.drain(..written.min(line.len()));
@@ -68,7 +67,8 @@ impl LineWriter {
             writing.failed.fetch_or(written.is_err(), Ordering::SeqCst);
             writing.lines.finish();
             if written.is_err() {
-                // Nor is its input of use; where this is no socket, that stays open.
+                // Its input is useless, too; this fails for a file that is no socket,
+                // which stays open.
                 let _ = shutdown(&*writing.output, Shutdown::Both);
                 gone();
             }
@@ -80,26 +80,26 @@ impl LineWriter {
     pub(super) fn send(&self, line: Vec<u8>) {
         let reserved = self.memory.as_ref().map(|memory| memory.replies.overdraw(line.len()));
         let weight = line.len();
-        // A client that is gone hears nothing.
+        // Nothing is sent to a client that is gone.
         let _ = self.lines.push_over((line, reserved), weight);
     }
 
-    /// Waits until there is some room, or nothing more goes out.
+    /// Waits until there is room, or the output has ended.
     pub(super) fn wait_for_room(&self) {
         self.lines.wait_for_room();
     }
 
-    /// True if there is some room, or nothing more goes out.
+    /// Returns true if there is room, or the output has ended.
     pub(super) fn has_room(&self) -> bool {
         !self.lines.holds(CAPACITY)
     }
 
-    /// True if so much waits that no more of the client is read.
+    /// Returns true if so much is queued that the client's input is not read.
     pub(super) fn is_full(&self) -> bool {
         self.lines.holds(MAX_WAITING)
     }
 
-    /// Lets no more lines in, and waits for the rest to go out, no longer than
+    /// Accepts no more lines, and waits for the queued ones to be written, at most for
     /// `timeout`.
     pub(super) fn close(&self, timeout: Duration) {
         self.lines.close();
@@ -107,7 +107,7 @@ impl LineWriter {
         self.lines.discard();
     }
 
-    /// True if the client did not take a line.
+    /// Returns true if a write failed.
     pub(super) fn failed(&self) -> bool {
         self.failed.load(Ordering::SeqCst)
     }
@@ -124,7 +124,7 @@ impl LineWriter {
         let Some(memory) = &self.memory else { return (&*self.output).write_all(line) };
         let (mut rest, mut taken, mut since) = (line, 0, Instant::now());
         while !rest.is_empty() {
-            // A socket of a client that shares its memory has a timeout.
+            // The socket of a client that shares its memory has a timeout.
             let piece = rest.get(..PIECE).unwrap_or(rest);
             match (&*self.output).write(piece) {
                 Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
@@ -186,8 +186,8 @@ mod tests {
         writer.close(Duration::from_secs(60));
     }
 
-    /// There was never room again, and nothing more of the client was heard, not even
-    /// that it hung up.
+    /// There was never room again, and the client's input was not read again, not even
+    /// its end.
     #[test]
     fn what_a_client_left_unread_holds_nobody_up_once_it_is_gone() {
         let (reader, output) = io::pipe().unwrap();

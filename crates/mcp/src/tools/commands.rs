@@ -1,7 +1,8 @@
 //! Tools for commands in the agent's sandbox, where the policy allows terminals.
 //!
-//! A model gets the beginning and the end of long output, and pages of all that is stored. A
-//! command that the client does not wait for is a task; the session's end ends it.
+//! A model gets the beginning and the end of long output, and by further calls pages of all
+//! stored output. A command that the client does not wait for is a task; it ends with the
+//! session.
 
 use std::{
     path::PathBuf,
@@ -31,16 +32,16 @@ const TOOLS: [CommandRow; 3] = [
     ("exec_kill", Effect::Replaces, Waits::Long, exec_kill),
 ];
 
-/// The most bytes of output in a result.
+/// Maximum of bytes of output in a result.
 const MAX_SHOWN: usize = 32 * 1024;
-/// The time that a command may take, in seconds, where the call does not say.
+/// Default timeout of a command, in seconds.
 const TIMEOUT: u64 = 120;
-/// The longest time that it may take, and that a call may wait.
+/// Maximum timeout of a command, and maximum wait of a call, in seconds.
 const MAX_TIMEOUT: u64 = 600;
-/// The longest time that it may take to start, and to end once it was killed.
+/// Timeout for a command to start, and to end after it is killed.
 const STEP_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// The tools of a workspace.
+/// Returns the tools for a workspace.
 pub(super) fn tools(name: &Name) -> Vec<Tool> {
     let mut tools = load_for_commands(SHOWN, &TOOLS, |tool| format!("workspace__{name}__{tool}"));
     tools.iter_mut().for_each(|tool| tool.refuses_unknown = true);
@@ -126,7 +127,7 @@ fn exec_output(call: &Call<'_>, arguments: &Arguments) -> Result<Answer, Trouble
     if view.output.from > after && !view.output.text.is_empty() {
         notes.push(format!("The bytes from {after} to {} are not stored.", view.output.from));
     }
-    // Where nothing was whole yet, the same call gives it later.
+    // Without a complete character the same call gets it later.
     let more = view.output.to < view.total && !view.output.text.is_empty();
     let next = (more || !view.state.is_over()).then_some(view.output.to);
     let output = view.output.text.clone();
@@ -159,7 +160,7 @@ fn seconds(arguments: &Arguments, name: &str) -> Result<Option<u64>, Trouble> {
     }
 }
 
-/// A command's output and end, as text for models and as structured content.
+/// Returns a command's output and state, as text for models and as structured content.
 fn answer(
     task: u64,
     view: &View,

@@ -2,10 +2,10 @@
 
 use crate::{gateway::unified_diff, model::Escaped, question::fence};
 
-/// As many as the reference server shows.
+/// Lines of context, as many as the reference server shows.
 const CONTEXT: usize = 4;
 
-/// The diff from `old` to `new`, in a fence that nothing in it closes.
+/// Returns the diff from `old` to `new`, in a fence that nothing in it closes.
 pub(super) fn fenced(path: &str, old: &str, new: &str) -> String {
     let path = Escaped(path);
     let names = (format!("{path}\toriginal"), format!("{path}\tmodified"));
@@ -35,7 +35,7 @@ mod tests {
 
     #[test]
     fn a_line_of_nothing_but_backticks_takes_one_look() {
-        // A look for each length of the fence would take minutes.
+        // A search for each length of the fence would take minutes.
         let line = "`".repeat(2 << 20);
         let diff = fenced("a.md", "", &line);
         assert!(diff.ends_with(&format!("\n`{line}\n\n")));

@@ -1,22 +1,22 @@
-//! Replacing pieces of a text one after the other, as the reference server
-//! documents it: the old text as it is, else line by line whatever the
-//! indentation, which is then kept.
+//! Edits of a text, applied one after the other as the reference server documents it:
+//! a match of the old text as it is, else line by line regardless of indentation,
+//! which then is preserved.
 //!
-//! Line ends make no difference to what fits, and stay those of the file.
+//! Line ends are ignored in matches, and those of the file are preserved.
 
 use std::ops::Range;
 
 use super::super::answer::Trouble;
 
-/// By how many bytes indentation may be longer than the lines that it replaces: a long
-/// one before each of many lines would be far more than file and edit together.
+/// Maximum of bytes by which indentation may lengthen the replaced lines: a long one
+/// before each of many lines would exceed file and edit together by far.
 const LONGER: usize = 1 << 20;
 
-/// Applies edits of old and new text in their order; each changes the first
-/// place that fits. `go_on` is asked before each.
+/// Applies edits of old and new text in their order; each changes the first match.
+/// `go_on` is called before each.
 ///
 /// # Errors
-/// Says which old text was not found; and what `go_on` says.
+/// When an old text is not found, or `go_on` fails.
 pub(super) fn apply(
     text: &str,
     edits: &[(&str, &str)],
@@ -40,7 +40,7 @@ pub(super) fn apply(
     Ok(lines.join())
 }
 
-/// A text of plain lines, and which of them end as those of DOS.
+/// A text with `\n` line ends, and which of its lines end with `\r\n` in the file.
 struct Lines {
     text: String,
     dos: Vec<bool>,
@@ -53,8 +53,9 @@ impl Lines {
         Self { dos: dos.collect(), text: plain(text) }
     }
 
-    /// New lines end as those that they replace, and more of them as the last of
-    /// these, or the one in whose place they are.
+    /// Replaces a range. New lines get the line ends of those that they replace;
+    /// additional ones get that of the last of these, or of the line in whose place
+    /// they are.
     fn replace(&mut self, range: Range<usize>, new: &str) {
         let ends = |text: Option<&str>| text.map_or(0, |text| text.matches('\n').count());
         let first = ends(self.text.get(..range.start));
@@ -85,8 +86,8 @@ fn plain(text: &str) -> String {
     text.replace("\r\n", "\n")
 }
 
-/// Where the first lines are that are those of `old` but for white space around,
-/// and what to put there.
+/// Returns the range of the first lines that match `old` except for white space around
+/// them, and the replacement.
 fn by_line(text: &str, old: &str, new: &str) -> Result<(Range<usize>, String), Trouble> {
     let missing = || Trouble::Said(format!("could not find a match for the edit:\n{old}"));
     let at = line_of(text, old).ok_or_else(missing)?;
@@ -117,16 +118,16 @@ fn by_line(text: &str, old: &str, new: &str) -> Result<(Range<usize>, String), T
     Ok((start..start + known + replaced.len().saturating_sub(1), new.join("\n")))
 }
 
-/// The number of the first line of `text` from which on the lines are those of `old`
-/// but for white space around. A search of text in text takes time for the one and
-/// the other; trying each line of one with each of the other takes the product.
+/// Returns the number of the first line of `text` from which on the lines match those
+/// of `old` except for white space around them. A text search takes linear time;
+/// comparing each line of one with each of the other takes the product.
 fn line_of(text: &str, old: &str) -> Option<usize> {
     let bare = trimmed(text);
     let at = bare.find(&trimmed(old))?;
     bare.get(..at).map(|before| before.matches('\n').count())
 }
 
-/// The text with its lines trimmed, each between two line ends.
+/// Returns the text with its lines trimmed, each between two line ends.
 fn trimmed(text: &str) -> String {
     let mut bare = String::with_capacity(text.len() + 2);
     bare.push('\n');
@@ -177,14 +178,14 @@ mod tests {
         assert_eq!(apply("a\r\nb", &[("b", "c\nd\n")]).unwrap(), "a\r\nc\r\nd\r\n");
     }
 
-    /// Those of the edit came into the file.
+    /// The line ends of the edit got into the file.
     #[test]
     fn an_edit_brings_no_other_line_ends() {
         let edited = |text, old, new| apply(text, &[(old, new)]).unwrap();
         assert_eq!(edited("a\nb\nc\n", "a\r\nb", "A\r\nB"), "A\nB\nc\n");
         assert_eq!(edited("a\n", "a", "A\r\nB"), "A\nB\n");
         assert_eq!(edited("a", "a", "A\r\nB"), "A\nB");
-        // By line, too.
+        // The same in a match line by line.
         assert_eq!(edited(" a\n b\nc", "a\r\nb", "A\r\n B\r\n"), " A\n B\n\nc");
         let mixed = "a\r\nb\nc\r\nd\n";
         assert_eq!(edited(mixed, "a\nb", "A\nB"), "A\r\nB\nc\r\nd\n");
@@ -192,7 +193,7 @@ mod tests {
         assert_eq!(edited(mixed, "b\nc\n", ""), "a\r\nd\n");
         assert_eq!(edited(mixed, "c", "c\nc"), "a\r\nb\nc\r\nc\r\nd\n");
         assert_eq!(edited(mixed, " a\n b", "A\nB"), "A\r\nB\nc\r\nd\n");
-        // What is no line end is left alone.
+        // A `\r` that ends no line is preserved.
         assert_eq!(edited("a\r\r\nb\rc\n", "c", "d"), "a\r\r\nb\rd\n");
         let twice = apply(mixed, &[("a\nb", "x"), ("x\nc\nd\n", "y\nz\n")]);
         assert_eq!(twice.unwrap(), "y\nz\r\n");

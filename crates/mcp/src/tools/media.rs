@@ -1,4 +1,4 @@
-//! Files that are no text, as blocks of content.
+//! Binary files as blocks of content.
 
 use base64::{Engine as _, engine::general_purpose::STANDARD};
 use rmcp::model::{ContentBlock, ResourceContents};
@@ -7,7 +7,7 @@ use crate::{model::WorkspacePath, paths::Roots};
 
 use super::super::resources::uri;
 
-/// The type of a file of this name.
+/// Returns the MIME type of a file with this name.
 pub(in super::super) fn mime(name: &str) -> &'static str {
     let extension = name.rsplit_once('.').map(|(_, extension)| extension.to_ascii_lowercase());
     match extension.as_deref() {
@@ -25,12 +25,12 @@ pub(in super::super) fn mime(name: &str) -> &'static str {
     }
 }
 
-/// Whether clients show it to models as a picture or a sound.
+/// Returns true if clients show it to models as an image or audio.
 pub(super) fn is_shown(path: &WorkspacePath) -> bool {
     mime(path.file_name().unwrap_or_default()) != mime("")
 }
 
-/// A file's bytes as base64, in the block of their type.
+/// Returns a file's bytes as base64, in a block of their type.
 pub(super) fn block(roots: &Roots, path: &WorkspacePath, bytes: &[u8]) -> ContentBlock {
     let kind = mime(path.file_name().unwrap_or_default());
     let data = STANDARD.encode(bytes);

@@ -1,5 +1,4 @@
-//! The tools: what they are called, what they take and give, and which
-//! operation each needs.
+//! The tools: names, arguments, results, and the operation that each needs.
 
 mod commands;
 mod diff;
@@ -18,16 +17,16 @@ pub(super) use media::mime;
 pub use name::{Name, NameError};
 pub(super) use table::{Tool, Waits};
 
-/// Which tools a client gets.
+/// The set of tools for a client.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Toolset {
-    /// `workspace__NAME__read_file` and so on.
+    /// The workspace's own tools, `workspace__NAME__read_file` and so on.
     Workspace(Name),
-    /// Those of the reference filesystem server, `read_text_file` and so on.
+    /// The tools of the reference filesystem server, `read_text_file` and so on.
     Reference,
 }
 
-/// The tools of a set.
+/// Returns the tools of a set.
 pub(super) fn tools(set: &Toolset) -> Vec<Tool> {
     match set {
         Toolset::Workspace(name) => {

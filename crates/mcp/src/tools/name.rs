@@ -1,19 +1,19 @@
-//! The name of a workspace in names of tools.
+//! The name of a workspace within names of tools.
 
 use std::{fmt, str::FromStr};
 
-/// A workspace's name in names of tools: 1 to 32 ASCII letters, digits, `_` and
-/// `-`, so that every client takes them.
+/// A workspace's name within names of tools: 1 to 32 ASCII letters, digits, `_` and
+/// `-`, which every client accepts.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Name(String);
 
-/// A text is not a [`Name`].
+/// The text is not a valid [`Name`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("the name of a workspace is 1 to 32 letters, digits, `_` or `-`")]
 pub struct NameError;
 
 impl Name {
-    /// The nearest name to `text`, such as that of a directory.
+    /// Returns the valid name nearest to `text`, such as the name of a directory.
     pub fn near(text: &str) -> Self {
         let clean = |c: char| if c.is_ascii_alphanumeric() || c == '-' { c } else { '_' };
         let name: String = text.chars().map(clean).take(32).collect();

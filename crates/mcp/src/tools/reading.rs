@@ -1,9 +1,9 @@
-//! Reading for models: a text once and in parts of bounded size, base64 only of what
-//! is no text.
+//! Reads for models: each text once and in parts of bounded size, base64 only of binary
+//! content.
 //!
 //! There is no structured content. Many clients put it into the model's context instead
-//! of the content or beside it, and a text is longer as JSON. What programs want to know
-//! of a part is in `_meta`.
+//! of the content or beside it, and a text is longer as JSON. Details for programs are
+//! in `_meta`.
 
 use rmcp::model::ContentBlock;
 use serde_json::{Map, Value, json};
@@ -22,20 +22,20 @@ use super::{
     media,
 };
 
-/// The key of what is told of a file in `_meta`.
+/// The key of a file's details in `_meta`.
 pub(super) const FILE: &str = "portcullis/file";
-/// The same of several files.
+/// The key of several files' details.
 const FILES: &str = "portcullis/files";
-/// Most files of one `read_files`.
+/// Maximum of files of one `read_files`.
 pub(super) const MOST_FILES: usize = 100;
-/// Most lines of a text in one answer.
+/// Maximum of lines of a text in one result.
 pub(super) const LINES: u64 = 2_000;
-/// Most bytes of texts in one answer. A token has three to four, and clients cut off
-/// what has more than 25,000.
+/// Maximum of bytes of texts in one result. A token has three to four bytes, and clients
+/// cut off more than 25,000 tokens.
 pub(super) const BYTES: usize = 64 << 10;
-/// Most bytes of a picture or a sound, of which a model is not shown the base64.
+/// Maximum of bytes of an image or audio, whose base64 is not shown to a model as text.
 pub(super) const MEDIA: usize = 3_750 << 10;
-/// A file of which there is room for less is not begun.
+/// Minimum of remaining bytes for which another file is read.
 pub(super) const LEAST: usize = 1 << 10;
 
 pub(super) fn read_file(call: &Call<'_>, arguments: &Arguments) -> Result<Answer, Trouble> {
@@ -53,7 +53,7 @@ pub(super) fn read_file(call: &Call<'_>, arguments: &Arguments) -> Result<Answer
     Ok(Answer::unstructured(blocks(call, &path, content), FILE, Value::Object(facts)))
 }
 
-/// Which lines are asked for.
+/// Returns the lines that the call asks for.
 fn range(arguments: &Arguments) -> Result<LineRange, Trouble> {
     let number = |name| arguments.count(name);
     let (line, limit, column) = (number("line")?, number("limit")?, number("column")?);
@@ -93,7 +93,7 @@ pub(super) fn read_files(call: &Call<'_>, arguments: &Arguments) -> Result<Answe
     Ok(Answer::unstructured(shown, FILES, Value::Array(files)))
 }
 
-/// One file more, for which there is so much room.
+/// Reads a further file, with `room` bytes left.
 fn read_also(
     call: &Call<'_>,
     given: &str,
@@ -109,7 +109,7 @@ fn read_also(
     Ok((path, content))
 }
 
-/// What programs are told of a file's part.
+/// Returns a part's details for programs.
 pub(super) fn facts(content: &Content) -> Map<String, Value> {
     let mut facts = Map::new();
     match &content.part {
@@ -133,12 +133,12 @@ pub(super) fn facts(content: &Content) -> Map<String, Value> {
     facts
 }
 
-/// The arguments with which a reader goes on.
+/// Returns the arguments that continue a read.
 fn arguments_for((line, column): (u64, u64)) -> Value {
     if column > 1 { json!({ "line": line, "column": column }) } else { json!({ "line": line }) }
 }
 
-/// What a model is shown of a file: the text, and a note where that is not all of it.
+/// Returns a file's blocks for a model: the text, and a note if it is incomplete.
 fn blocks(call: &Call<'_>, path: &WorkspacePath, content: Content) -> Vec<ContentBlock> {
     let Some(part) = &content.part else {
         return vec![media::block(call.roots, path, &content.bytes)];
@@ -146,12 +146,12 @@ fn blocks(call: &Call<'_>, path: &WorkspacePath, content: Content) -> Vec<Conten
     let note = note(part).map(ContentBlock::text);
     let text = String::from_utf8(content.bytes)
         .unwrap_or_else(|error| String::from_utf8_lossy(error.as_bytes()).into_owned());
-    // Some models take no empty text.
+    // Some models refuse empty texts.
     let text = (!text.is_empty()).then(|| ContentBlock::text(text));
     text.into_iter().chain(note).collect()
 }
 
-/// How to go on where a part is not all of a text.
+/// Describes how to continue after a part of a text.
 pub(super) fn note(TextPart { at, lines, size }: &TextPart) -> Option<String> {
     if *size == 0 {
         return Some("[The file is empty.]".to_owned());

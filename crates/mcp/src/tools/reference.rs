@@ -1,10 +1,10 @@
-//! The tools of the reference filesystem server, with its names, schemas and
-//! documented behaviour, so that the gate replaces it by another command line.
+//! The tools of the reference filesystem server, with its names, schemas and documented
+//! behaviour, so that the gateway replaces it by a change of the command line.
 //!
-//! Paths are absolute, or relative to the workspace. What differs: a file's
-//! times of creation and last access are not told, since the gateway does not
-//! disclose them, and a link is shown as the file that it is. Replies are bounded for a
-//! model's context, and what may be long comes as text alone.
+//! Paths are absolute, or relative to the workspace. Differences: a file's times of
+//! creation and last access are missing, since the gateway does not disclose them, and
+//! a link is shown as a file. Replies are bounded for a model's context, and results
+//! that may be long are text alone.
 
 use std::collections::BTreeMap;
 
@@ -28,14 +28,14 @@ use super::{
     tree,
 };
 
-/// Most edits of one call: each is looked for in the whole content and makes a new one.
+/// Maximum of edits of one call: each searches the whole content and copies it.
 const MOST_EDITS: usize = 256;
-/// How often an edit is made anew when others of the same file come before it.
+/// Maximum of attempts of an edit when other changes of the file come first.
 const MOST_TRIES: usize = 100;
 /// Titles, descriptions and schemas, by the tool's name.
 const SHOWN: &str = include_str!("reference.json");
 
-/// Every tool. What clients are shown of them is in [`SHOWN`].
+/// All tools. Their descriptions for clients are in [`SHOWN`].
 const TOOLS: [Row; 14] = [
     ("read_file", Kind::Read, Effect::Reads, Waits::Nothing, read_text),
     ("read_text_file", Kind::Read, Effect::Reads, Waits::Nothing, read_text),
@@ -57,14 +57,14 @@ pub(super) fn tools() -> Vec<Tool> {
     load(SHOWN, &TOOLS, str::to_owned)
 }
 
-/// A text, which is the structured content, too.
+/// Returns a text that is also the structured content.
 fn text(text: impl Into<String>) -> Answer {
     let text = text.into();
     Answer::with_text(text.clone(), json!({ "content": text }))
 }
 
-/// The whole text of a file. What is no text the gate refuses, so that no record says
-/// that it went out.
+/// Reads the text of a file. The gateway refuses binary content, so that no record says
+/// it was disclosed.
 fn content(call: &Call<'_>, path: &str) -> Result<String, Trouble> {
     Ok(as_text(&call.read(path, LineRange::default(), Encoding::Text)?))
 }
@@ -77,9 +77,8 @@ fn write(call: &Call<'_>, arguments: &Arguments) -> Result<Answer, Trouble> {
     Ok(text(format!("Successfully wrote to {given}")))
 }
 
-/// Computes the new content from what a reader sees, and replaces all of that
-/// in one edit: if somebody changed it meanwhile, the edit does not fit and is
-/// made anew.
+/// Computes the new content from the disclosed one, and replaces all of it in one edit:
+/// if the file has changed meanwhile, the edit does not match and is computed anew.
 fn edit(call: &Call<'_>, arguments: &Arguments) -> Result<Answer, Trouble> {
     let given = arguments.text("path")?;
     let path = call.path(Kind::Edit, given)?;
@@ -105,7 +104,7 @@ fn edit(call: &Call<'_>, arguments: &Arguments) -> Result<Answer, Trouble> {
         let change = request::Edit { path: path.clone(), old: old.clone(), new };
         match call.put(&change) {
             Ok(_) => return Ok(text(shown)),
-            // Perhaps another change came between: then what that left is edited.
+            // Perhaps another change came first: then its result is edited.
             Err(Trouble::Gate(error))
                 if tries < MOST_TRIES
                     && matches!(error.kind(), ErrorKind::InvalidInput | ErrorKind::Conflict)
@@ -123,7 +122,7 @@ fn edit(call: &Call<'_>, arguments: &Arguments) -> Result<Answer, Trouble> {
     }
 }
 
-/// A diff that is not longer than a page.
+/// Cuts a diff to the length of a page.
 fn shortened(mut diff: String) -> String {
     if diff.len() > BYTES {
         diff.truncate(diff.floor_char_boundary(BYTES));
@@ -161,8 +160,8 @@ fn list_directory(call: &Call<'_>, arguments: &Arguments) -> Result<Answer, Trou
     Ok(Answer::text(lines).and_next(next))
 }
 
-/// As many lines as a page has room for, each with its name; and the last name where
-/// there are more.
+/// Joins as many lines as fit on a page, each with its name; also returns the last name
+/// if there are more.
 fn page<'n>(lines: impl Iterator<Item = (&'n str, String)>) -> (String, Option<&'n str>) {
     let (mut page, mut last) = (String::new(), None);
     for (name, line) in lines {
@@ -224,13 +223,13 @@ fn name(entry: &Entry) -> &str {
     entry.path.file_name().unwrap_or(".")
 }
 
-/// The sum of sizes. A sparse file has any size that its owner likes, so three may
-/// have more together than a number holds.
+/// Returns the sum of sizes. A sparse file has any size that its owner likes, so the
+/// sum of three may overflow.
 fn combined(sizes: impl Iterator<Item = u64>) -> u64 {
     sizes.fold(0, u64::saturating_add)
 }
 
-/// A size for people.
+/// Formats a size for people.
 fn size(bytes: u64) -> String {
     const UNITS: [&str; 4] = ["KB", "MB", "GB", "TB"];
     if bytes < 1024 {
@@ -266,7 +265,7 @@ fn search_files(call: &Call<'_>, arguments: &Arguments) -> Result<Answer, Troubl
     Ok(Answer::text(lines).and_next(next).of_search(&summary))
 }
 
-/// How a search is made.
+/// Returns the options of a search.
 fn search(call: &Call<'_>, arguments: &Arguments) -> Result<tree::Search, Trouble> {
     let after = arguments.optional_text("after")?;
     let after = after.map(|text| call.path(Kind::Glob, text)).transpose()?;
@@ -277,7 +276,7 @@ fn move_file(call: &Call<'_>, arguments: &Arguments) -> Result<Answer, Trouble> 
     let (source, destination) = (arguments.text("source")?, arguments.text("destination")?);
     let from = call.path(Kind::Rename, source)?;
     let to = call.path(Kind::Rename, destination)?;
-    // Whether the name is taken is told to whoever may look.
+    // The policy decides who learns if the name exists.
     match call.put(&request::Stat { path: to.clone() }) {
         Ok(_) => {}
         Err(Trouble::Gate(error)) if error.kind() == ErrorKind::NotFound => {
@@ -301,7 +300,7 @@ fn file_info(call: &Call<'_>, arguments: &Arguments) -> Result<Answer, Trouble> 
 }
 
 fn allowed_directories(call: &Call<'_>, _arguments: &Arguments) -> Result<Answer, Trouble> {
-    // On record like everything that is told.
+    // Recorded like every disclosure.
     let noted = call.gateway.note(call.session, "mcp.directories", BTreeMap::new());
     call.receipts.borrow_mut().push(noted.map_err(Trouble::Gate)?);
     let root = crate::model::WorkspacePath::root();

@@ -1,8 +1,8 @@
-//! The tools of the reference filesystem server that read files: a text once and in
-//! parts of bounded size, as the workspace's own tools give it ([`reading`]).
+//! The tools of the reference filesystem server that read files: each text once and in
+//! parts of bounded size, as in the workspace's own tools ([`reading`]).
 //!
 //! There is no structured content: clients that show it to models show the text twice,
-//! or without the note that says how to go on.
+//! or without the note on how to continue.
 
 use rmcp::model::ContentBlock;
 use serde_json::Value;
@@ -22,9 +22,9 @@ use super::{
     reading::{self, BYTES, FILE, LEAST, LINES, MEDIA},
 };
 
-/// Most files that one call reads.
+/// Maximum of files that one call reads.
 const MOST_FILES: usize = 1000;
-/// What stands between files.
+/// The separator of files.
 const BETWEEN: &str = "\n---\n";
 
 pub(super) fn read_text(call: &Call<'_>, arguments: &Arguments) -> Result<Answer, Trouble> {
@@ -54,8 +54,8 @@ pub(super) fn read_text(call: &Call<'_>, arguments: &Arguments) -> Result<Answer
     Ok(Answer::unstructured([text].into_iter().chain(note).collect(), FILE, facts))
 }
 
-/// What is said of a text that is not all that was asked for: all of the file, or so
-/// many lines.
+/// Returns the note on an incomplete text: less than all of the file, or than the
+/// number of lines `asked` for.
 fn note(content: &Content, asked: Option<u64>) -> Option<String> {
     let part = content.part.as_ref()?;
     let at = &part.at;
@@ -63,7 +63,7 @@ fn note(content: &Content, asked: Option<u64>) -> Option<String> {
     match at.next {
         Some((_, column)) => (is_cut || column > 1).then(|| reading::note(part)).flatten(),
         None if at.lines == 0 && asked != Some(0) && part.size > 0 => reading::note(part),
-        // The last lines, of which the first are missing.
+        // The last lines, of which the first are cut off.
         None if is_cut && (at.line, at.column) > (1, 1) && asked.is_some() => {
             let last = at.line.saturating_add(at.lines.saturating_sub(1));
             let (first, lines) = (at.line, part.lines);
@@ -125,8 +125,8 @@ fn read_also(call: &Call<'_>, given: &str, room: usize) -> Result<Content, Troub
     call.put(&Read { path, range, encoding: Encoding::Text })
 }
 
-/// Whether a call that has more to do goes on after an error, which it then
-/// accounts for.
+/// Returns true if a call with further operations continues after an error; the
+/// error's receipt is then added.
 pub(super) fn goes_on(call: &Call<'_>, error: &gateway::Error) -> bool {
     let Some(receipt) = error.receipt().filter(|_| !call.is_cancelled()) else { return false };
     call.receipts.borrow_mut().push(receipt.clone());

@@ -1,7 +1,7 @@
-//! Lists and searches for models: in pages of bounded size, in the order of paths.
+//! Lists and searches for models: in pages of bounded size, ordered by path.
 //!
-//! The result of a page says after what the next one begins, as text and in the
-//! structured content, since clients show models one of the two.
+//! The result of a page contains the argument for the next one, as text and in the structured
+//! content, since clients show models one of the two.
 
 use serde_json::{Map, Value, json};
 
@@ -19,14 +19,14 @@ use super::super::{
     call::Call,
 };
 
-/// The argument of searches that are to find what `.gitignore` files ignore too.
+/// The argument of searches that includes files ignored by `.gitignore`.
 pub(super) const INCLUDE_IGNORED: &str = "includeIgnored";
 
-/// Most results on a page.
+/// Maximum of results on a page.
 pub(super) const RESULTS: u64 = 1_000;
-/// Most lines where a search in content does not say.
+/// Default maximum of lines of a search in content.
 pub(super) const LINES: u64 = 250;
-/// Most bytes of the results on a page.
+/// Maximum of bytes of the results on a page.
 pub(super) const BYTES: usize = 32 << 10;
 
 pub(super) fn ls(call: &Call<'_>, arguments: &Arguments) -> Result<Answer, Trouble> {
@@ -48,8 +48,8 @@ pub(super) fn ls(call: &Call<'_>, arguments: &Arguments) -> Result<Answer, Troub
     Ok(Answer::page("entries", entries, next, Vec::new()))
 }
 
-/// An entry as the module has it, which knows no FIFOs and devices: those are
-/// not served anyhow.
+/// Returns an entry as in the workspace file system module, which has no FIFOs and devices; the
+/// gateway never serves those.
 fn file_entry(call: &Call<'_>, entry: &Entry) -> Option<Value> {
     if entry.kind == EntryKind::Other {
         return None;
@@ -108,25 +108,25 @@ pub(super) fn grep(call: &Call<'_>, arguments: &Arguments) -> Result<Answer, Tro
     Ok(found_after(cut, matches, next, &found.summary))
 }
 
-/// How `next` begins where a search before it ended early, so that results may be missing before
-/// it: no path does.
+/// The first character of `next` if an earlier page's search was stopped early, so that results
+/// may be missing. No path begins with it.
 const CUT: char = '/';
 
-/// After what a page begins, and whether a search before it ended early.
+/// Returns the position after which a page begins, and if an earlier search was stopped early.
 fn cursor(arguments: &Arguments) -> Result<(Option<&str>, bool), Trouble> {
     let after = arguments.optional_text("after")?;
     let cut = after.and_then(|after| after.strip_prefix(CUT));
     Ok((cut.or(after), cut.is_some()))
 }
 
-/// The page of a search after one that may have been `cut`.
+/// Returns the page of a search; `cut` if an earlier one was stopped early.
 fn found_after(cut: bool, matches: Vec<Value>, next: Option<String>, summary: &Summary) -> Answer {
     let is_cut = cut || summary.stopped.is_some();
     let next = next.map(|next| if is_cut { format!("{CUT}{next}") } else { next });
     Answer::found(matches, next, cut, summary)
 }
 
-/// The page that is asked for.
+/// Returns the page that the call asks for.
 fn page(arguments: &Arguments, after: Option<After>, default: u64) -> Result<Page, Trouble> {
     match arguments.count("maxResults")? {
         Some(0) => Err(Trouble::Arguments("`maxResults` must be at least 1".to_owned())),
@@ -134,7 +134,7 @@ fn page(arguments: &Arguments, after: Option<After>, default: u64) -> Result<Pag
     }
 }
 
-/// The place of a line, as a result names it.
+/// Parses the position of a line, as results name it.
 fn line_position(text: &str) -> Result<After, Trouble> {
     let (path, line) = text.rsplit_once(':').ok_or_else(wrong)?;
     position(path, line.parse().map_err(|_| wrong())?)

@@ -1,4 +1,4 @@
-//! Tools as the tables list them.
+//! Tools built from tables.
 
 use std::{collections::HashMap, sync::Arc};
 
@@ -13,29 +13,29 @@ use super::super::{
 };
 use crate::model::OperationKind;
 
-/// The tool that every client is shown.
+/// The tool shown to every client.
 pub(super) const DIRECTORIES: &str = "list_allowed_directories";
 
 pub(super) type Run = fn(&Call<'_>, &Arguments) -> Result<Answer, Trouble>;
 
-/// A row of a table of tools: name, operation without which the tool is of no use, effect,
+/// A row of a table of tools: name, operation without which the tool is useless, effect,
 /// wait, and implementation.
 pub(super) type Row = (&'static str, OperationKind, Effect, Waits, Run);
 
-/// The same of a tool for commands.
+/// A row of a table of tools for commands: name, effect, wait, and implementation.
 pub(super) type CommandRow = (&'static str, Effect, Waits, Run);
 
-/// One tool.
+/// A tool.
 pub(crate) struct Tool {
     shown: model::Tool,
-    /// The operation without which it is of no use; `None` where that is to start commands.
+    /// The operation without which it is useless; `None` for tools that need commands.
     kind: Option<OperationKind>,
     waits: Waits,
     run: Run,
     pub(super) refuses_unknown: bool,
 }
 
-/// The part of a tool that clients are shown.
+/// The description of a tool for clients.
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
 struct ToolDescription {
@@ -45,17 +45,17 @@ struct ToolDescription {
     output_schema: Option<JsonObject>,
 }
 
-/// What a tool does to the workspace.
+/// The effect of a tool on the workspace.
 #[derive(Clone, Copy)]
 pub(super) enum Effect {
     Reads,
-    /// Adds, and does no more when done again.
+    /// Adds; a repetition has no further effect.
     Adds,
-    /// Adds each time.
+    /// Adds with each repetition.
     AddsAgain,
-    /// Replaces or removes, and does no more when done again.
+    /// Replaces or removes; a repetition has no further effect.
     Replaces,
-    /// Replaces or removes something else when done again.
+    /// Replaces or removes; a repetition replaces or removes something else.
     ReplacesAgain,
 }
 
@@ -76,45 +76,46 @@ impl Effect {
     }
 }
 
-/// What a call of a tool waits for.
+/// The expected wait of a call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Waits {
-    /// One look at one entry.
+    /// A lookup of one entry.
     Nothing,
     /// The disk, for one change of one file.
     Syncs,
-    /// Perhaps much.
+    /// Possibly long.
     Long,
 }
 
 impl Tool {
-    /// The tool as clients see it.
+    /// Returns the tool as clients see it.
     pub(crate) fn shown(&self) -> &model::Tool {
         &self.shown
     }
 
-    /// The operation without which it is of no use; `None` where that is to start commands.
+    /// Returns the operation without which it is useless; `None` for tools that need
+    /// commands.
     pub(crate) fn kind(&self) -> Option<OperationKind> {
         self.kind
     }
 
-    /// The word for what it does in the record of a call that is refused.
+    /// Returns the operation's name for the record of a refused call.
     pub(crate) fn word(&self) -> &'static str {
         self.kind.map_or("exec", OperationKind::as_str)
     }
 
-    /// Whether it tells only what every client is told (`resources/templates/list`),
-    /// so that no policy is asked about it.
+    /// Returns true if it discloses only what every client gets by
+    /// `resources/templates/list`, so that its use depends on no policy.
     pub(crate) fn tells_nothing(&self) -> bool {
         self.shown.name == DIRECTORIES
     }
 
-    /// What a call waits for, unless the policy has it ask a person.
+    /// Returns the expected wait of a call that needs no approval.
     pub(crate) fn waits(&self) -> Waits {
         self.waits
     }
 
-    /// Carries a call out.
+    /// Carries out a call.
     pub(crate) fn run(&self, call: &Call<'_>, arguments: &Arguments) -> Result<Answer, Trouble> {
         let known = self.shown.input_schema.get("properties").and_then(Value::as_object);
         if let Some(known) = known.filter(|_| self.refuses_unknown) {
@@ -124,8 +125,8 @@ impl Tool {
     }
 }
 
-/// Makes the tools of a table; `shown` is JSON, and `name` makes a tool's name of that in
-/// the table.
+/// Builds the tools of a table; `shown` is JSON, and `name` converts a name in the table to
+/// the tool's name.
 pub(super) fn load(shown: &str, rows: &[Row], name: impl Fn(&str) -> String) -> Vec<Tool> {
     let rows = rows
         .iter()
@@ -133,7 +134,7 @@ pub(super) fn load(shown: &str, rows: &[Row], name: impl Fn(&str) -> String) -> 
     load_rows(shown, rows, name)
 }
 
-/// The same of tools for commands.
+/// Builds the tools of a table for commands.
 pub(super) fn load_for_commands(
     shown: &str,
     rows: &[CommandRow],

@@ -1,4 +1,4 @@
-//! What lies beneath a directory, found by one search that the policy filters.
+//! Entries beneath a directory, found by one search that the policy filters.
 
 use std::collections::BTreeMap;
 
@@ -15,21 +15,21 @@ use super::{
     searching::BYTES,
 };
 
-/// Most entries that are looked at; what is more is said to be missing.
+/// Maximum of entries; a note says if more are missing.
 const MOST_ENTRIES: u64 = 100_000;
 
-/// What an entry of a tree takes besides its name, in bytes of JSON.
+/// Bytes of JSON of an entry of a tree besides its name.
 const FRAME: usize = 46;
 
-/// Most patterns of what is left out: each is held against every entry.
+/// Maximum of exclude patterns: each is compared with every entry.
 const MOST_PATTERNS: usize = 100;
 
-/// What is left out, with everything in it.
+/// Patterns of excluded entries; an excluded directory excludes its content.
 pub(super) struct Excluded(Vec<GlobPattern>);
 
 impl Excluded {
-    /// Patterns on paths relative to where the search begins. With `anywhere`,
-    /// one without `*` names an entry at any depth.
+    /// Parses patterns on paths relative to the search's directory. With `anywhere`, a
+    /// pattern without `*` matches an entry at any depth.
     pub(super) fn parse(patterns: &[&str], anywhere: bool) -> Result<Self, Trouble> {
         if patterns.len() > MOST_PATTERNS {
             let why = format!("`excludePatterns` must have at most {MOST_PATTERNS} patterns");
@@ -50,7 +50,7 @@ impl Excluded {
         Ok(Self(globs))
     }
 
-    /// Whether an entry or a directory above it is left out.
+    /// Returns true if an entry or a directory above it is excluded.
     fn has(&self, relative: &str) -> bool {
         let ends = relative.match_indices('/').map(|(at, _)| at).chain([relative.len()]);
         let mut above = ends.filter_map(|end| relative.get(..end));
@@ -58,8 +58,8 @@ impl Excluded {
     }
 }
 
-/// A pattern as clients of the reference server spell it. What only that server
-/// understands would find nothing here without a word.
+/// Normalizes a pattern of a client of the reference server. Syntax that only that
+/// server supports is refused, because it would match nothing here.
 fn spelled(pattern: &str) -> Result<&str, Trouble> {
     const EXTENDED: [&str; 6] = ["@(", "+(", "?(", "*(", "!(", "[:"];
     if pattern.starts_with('!') || EXTENDED.iter().any(|one| pattern.contains(one)) {
@@ -80,16 +80,16 @@ pub(super) struct Node {
     children: Option<Vec<Node>>,
 }
 
-/// Which part of the entries a search gives.
+/// The options of a search.
 pub(super) struct Search {
-    /// The entry after which it begins, in the order of paths.
+    /// The entry after which the results begin, ordered by path.
     pub(super) after: Option<WorkspacePath>,
-    /// Whether it finds what `.gitignore` files ignore, too.
+    /// True if files ignored by `.gitignore` are included.
     pub(super) ignored: bool,
 }
 
-/// As much of what lies beneath `path` as a page has room for, and the path after which
-/// the next one begins.
+/// Returns as many entries beneath `path` as fit on a page, and the path after which
+/// the next page begins.
 pub(super) fn of(
     call: &Call<'_>,
     path: &WorkspacePath,
@@ -110,7 +110,7 @@ pub(super) fn of(
     Ok((top.nodes(), None, summary))
 }
 
-/// Everything beneath `path` that matches `pattern`.
+/// Returns all entries beneath `path` that match `pattern`.
 pub(super) fn search(
     call: &Call<'_>,
     path: &WorkspacePath,
@@ -122,7 +122,8 @@ pub(super) fn search(
     Ok((found.entries.into_iter().map(|entry| entry.path).collect(), found.summary))
 }
 
-/// What is excluded is so here, so the page is cut here, too.
+/// Searches all entries: exclusion comes after the search, so the page cannot be cut by
+/// the search.
 fn look(
     call: &Call<'_>,
     path: &WorkspacePath,
@@ -138,7 +139,7 @@ fn look(
         page: Some(Box::new(Page { after, results: MOST_ENTRIES, bytes: usize::MAX })),
     };
     let mut found = call.put(&request::Glob { path: path.clone(), query })?;
-    // A path may lead there through links.
+    // The path may lead to its base through links.
     let base = found.base.as_ref().unwrap_or(path);
     found.entries.retain(|entry| {
         entry.kind != EntryKind::Other
@@ -153,7 +154,7 @@ fn relative<'p>(top: &WorkspacePath, path: &'p WorkspacePath) -> &'p str {
     rest.trim_start_matches('/')
 }
 
-/// A directory that is being put together.
+/// A directory in the making.
 #[derive(Default)]
 struct Branch {
     below: BTreeMap<String, Branch>,
@@ -197,7 +198,7 @@ mod tests {
         assert!(Excluded::parse(&["["], true).is_err());
     }
 
-    /// They found nothing, as if nothing were there.
+    /// Such patterns used to find nothing, without an error.
     #[test]
     fn patterns_that_mean_something_only_elsewhere_are_refused() {
         for pattern in ["!*.txt", "@(a|b).txt", "+(a)", "a?(b)", "*(x)", "a!(b)", "[[:alpha:]].txt"]

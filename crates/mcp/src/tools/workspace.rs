@@ -1,5 +1,5 @@
-//! The tools of the workspace file system module, and three more: `rename`,
-//! `append_file` and `read_files`.
+//! The tools of the workspace file system module, with three additional ones:
+//! `rename`, `append_file` and `read_files`.
 
 use jiff::Timestamp;
 use serde_json::{Map, json};
@@ -24,7 +24,7 @@ use super::{
 /// Titles, descriptions and schemas, by the tool's name.
 const SHOWN: &str = include_str!("workspace.json");
 
-/// Every tool. What clients are shown of them is in [`SHOWN`].
+/// All tools. Their descriptions for clients are in [`SHOWN`].
 const TOOLS: [Row; 12] = [
     ("read_file", Kind::Read, Effect::Reads, Waits::Nothing, read_file),
     ("write_file", Kind::Write, Effect::Replaces, Waits::Syncs, write_file),
@@ -40,7 +40,7 @@ const TOOLS: [Row; 12] = [
     ("grep", Kind::Grep, Effect::Reads, Waits::Long, grep),
 ];
 
-/// The tools of a workspace. They refuse arguments that they do not know.
+/// Returns the tools of a workspace. They refuse unknown arguments.
 pub(super) fn tools(name: &Name) -> Vec<Tool> {
     let mut tools = load(SHOWN, &TOOLS, |tool| format!("workspace__{name}__{tool}"));
     tools.iter_mut().for_each(|tool| tool.refuses_unknown = true);
@@ -89,11 +89,11 @@ fn stat_entry(call: &Call<'_>, arguments: &Arguments) -> Result<Answer, Trouble>
     Ok(Answer::structured(json!({ "stat": stat })))
 }
 
-/// When an entry's content changed, RFC 3339 in UTC.
+/// Returns the time of the last change of content, RFC 3339 in UTC.
 pub(super) fn modified(entry: &Entry) -> Option<String> {
     let (seconds, nanoseconds) = entry.modified?;
     let time = Timestamp::new(seconds, i32::try_from(nanoseconds).ok()?).ok()?;
-    // Milliseconds are what a `Date` has.
+    // A JavaScript `Date` has milliseconds.
     Some(format!("{time:.3}"))
 }
 
