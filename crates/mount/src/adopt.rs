@@ -1,8 +1,8 @@
-//! A directory of the workspace becomes a scratch directory: a build makes one beside the name
-//! that it shall have, with a few files in it, and renames it.
+//! Conversion of a workspace directory to a scratch directory by a rename: a build creates a
+//! directory beside the name that it shall have, with a few files in it, and renames it.
 //!
-//! It is removed from the workspace, as a request of its own, and what could be read of it is
-//! in scratch then.
+//! The directory is removed from the workspace by a request of its own, and its readable
+//! content is copied to scratch first.
 
 use std::path::{Path, PathBuf};
 
@@ -26,15 +26,16 @@ use crate::{
     scratch::{Adopted, Scratch},
 };
 
-/// The most entries and bytes that are moved; beyond that programs copy.
+/// The maximum of entries and of bytes that are moved; beyond it the rename fails, and
+/// programs copy.
 const ENTRIES: usize = 64;
 const BYTES: u64 = 1 << 20;
 
 impl Router<'_, '_> {
-    /// Renames a directory of the workspace to what is a scratch name.
+    /// Renames a directory of the workspace to a scratch name.
     ///
     /// # Errors
-    /// `EXDEV` for one that is too large, or in use; why it may not be read or removed.
+    /// `EXDEV` for a directory that is too large or in use; the error of the read or removal.
     pub(crate) fn adopt(
         &self,
         scratch: &Scratch,
@@ -47,7 +48,7 @@ impl Router<'_, '_> {
         if mount.seen(&old)?.stat.kind != ObjectKind::Directory {
             return Err(Errno::ACCESS);
         }
-        // Nobody else changes what is at these paths meanwhile.
+        // The lock keeps other requests from changing these paths.
         let there = scratch.roots().by_path.get(&new).map(|root| root.kind);
         if there.is_some() && mode == RenameMode::NoReplace {
             return Err(Errno::EXIST);
@@ -92,7 +93,7 @@ impl Router<'_, '_> {
     }
 }
 
-/// What a directory has, read as any program would.
+/// Collects the content of a directory, read as a program would read it.
 struct Gathering<'a, 'g> {
     mount: &'a Mount<'g>,
     scratch: &'a Scratch,
@@ -109,7 +110,7 @@ impl Gathering<'_, '_> {
             }
             let (names, _taken) = self.mount.names_in(&path)?;
             for (name, kind) in names {
-                // What the workspace has of a scratch name is not shown.
+                // An entry of the workspace with a scratch name is not shown.
                 if found.len() >= ENTRIES || self.scratch.rules().may_match_name(&name) {
                     return Err(Errno::XDEV);
                 }
@@ -127,7 +128,7 @@ impl Gathering<'_, '_> {
                 found.push((at, moved));
             }
         }
-        // A directory comes before what is in it.
+        // Directories come before their content.
         found.sort_by_key(|(path, _)| depth(path));
         Ok(found)
     }

@@ -1,4 +1,4 @@
-//! What a program is told about an entry.
+//! Attributes of entries, as programs get them.
 
 use portcullis_core::Stat;
 use portcullis_policy::ObjectKind;
@@ -17,12 +17,12 @@ pub(crate) struct Attr {
     pub(crate) changed: Time,
 }
 
-/// The mode of a directory that can be passed but not listed.
+/// The mode of a directory that can be traversed but not listed.
 const TRAVERSABLE: u32 = 0o111;
 
 impl Attr {
-    /// Those of an entry of the workspace; `size` is what a reader gets. How many names it
-    /// has and how large a directory is would tell of what is hidden.
+    /// Returns the attributes of a workspace entry; `size` is the size that a reader gets.
+    /// The real link count and directory size would disclose hidden entries.
     pub(crate) fn new(node: u64, stat: &Stat, traverse: bool, size: u64) -> Self {
         let is_directory = stat.kind == ObjectKind::Directory;
         let mode = match stat.kind {
@@ -41,7 +41,7 @@ impl Attr {
         }
     }
 
-    /// The same while a version is staged.
+    /// Returns the attributes while a version is staged.
     pub(crate) fn staged(self, shows: &Shows) -> Self {
         Self {
             size: shows.size,

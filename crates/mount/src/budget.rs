@@ -1,4 +1,4 @@
-//! The memory that staged versions, lists of open directories, and commits may take.
+//! Limits on the memory of staged versions, lists of open directories, and commits.
 
 use std::sync::{
     Arc, Condvar, Mutex, MutexGuard, PoisonError,
@@ -9,15 +9,15 @@ use rustix::io::Errno;
 
 use crate::waiting::wait_while;
 
-/// What a name in a list costs beside its bytes.
+/// The cost of a name in a list besides its bytes.
 const NAME: u64 = 64;
 
-/// The bytes that all of a mount may have together.
+/// A budget of bytes for all of a mount.
 #[derive(Debug)]
 pub(crate) struct Budget {
     used: AtomicU64,
     limit: u64,
-    /// The most that one file may have.
+    /// The maximum for one file.
     file: u64,
     was_full: AtomicBool,
 }
@@ -36,7 +36,7 @@ impl Budget {
         })
     }
 
-    /// Whether there was no room once.
+    /// Returns true if a request was ever refused for lack of room.
     pub(crate) fn was_full(&self) -> bool {
         self.was_full.load(Ordering::Relaxed)
     }
@@ -45,13 +45,13 @@ impl Budget {
         self.used.fetch_sub(count, Ordering::Relaxed);
     }
 
-    /// The most bytes of one file.
+    /// Returns the maximum of bytes of one file.
     pub(crate) fn file(&self) -> u64 {
         self.file
     }
 }
 
-/// Bytes of a budget, given back when this is dropped.
+/// Bytes of a budget, returned to it when this is dropped.
 #[derive(Debug)]
 pub(crate) struct Taken {
     budget: Arc<Budget>,
@@ -63,7 +63,7 @@ impl Taken {
         Self { budget: Arc::clone(budget), bytes: 0 }
     }
 
-    /// Takes what one more name of a list needs, `copies` times.
+    /// Takes the memory of a further name of a list, `copies` times.
     ///
     /// # Errors
     /// `ENOMEM`.
@@ -72,7 +72,7 @@ impl Taken {
         self.resize(self.bytes.saturating_add(name.saturating_mul(copies)))
     }
 
-    /// Has what a list with names of these lengths needs, and no more.
+    /// Takes exactly the memory of a list with names of these lengths.
     ///
     /// # Errors
     /// `ENOMEM`.
@@ -96,8 +96,8 @@ impl Drop for Taken {
     }
 }
 
-/// The bytes that commits under way have together: each has a copy of what it stores. One for
-/// which there is no room waits.
+/// The budget of bytes of commits in progress, each of which has a copy of its content. A
+/// commit for which there is no room waits.
 #[derive(Debug)]
 pub(crate) struct CommitBudget {
     used: Mutex<u64>,
@@ -105,7 +105,7 @@ pub(crate) struct CommitBudget {
     limit: u64,
 }
 
-/// The part of a budget that one commit has.
+/// The part of the budget that a commit has reserved.
 #[derive(Debug)]
 pub(crate) struct Reservation<'a> {
     budget: &'a CommitBudget,
@@ -117,7 +117,7 @@ impl CommitBudget {
         Self { used: Mutex::new(0), freed: Condvar::new(), limit }
     }
 
-    /// Waits until there is room. One that is larger than all waits until it is alone.
+    /// Waits until there is room. A commit larger than the budget waits until it is alone.
     ///
     /// # Errors
     /// `EINTR` if no program waits any more.

@@ -9,7 +9,7 @@ use crate::{
     staged::{Pending, Time},
 };
 
-/// What is to be set.
+/// The attributes to set.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct AttributeChange {
     pub(crate) size: Option<u64>,
@@ -19,11 +19,11 @@ pub(crate) struct AttributeChange {
     pub(crate) gid: Option<u32>,
 }
 
-/// Bits that change whose rights a program has.
+/// Set-user-ID and set-group-ID, which change the rights of a program.
 const SET_ID: u32 = 0o6000;
 
 impl Mount<'_> {
-    /// Sets attributes of a node, by a handle if there is one.
+    /// Sets attributes of a node, through a handle if there is one.
     ///
     /// # Errors
     /// `EPERM` for another owner and for set-id bits.

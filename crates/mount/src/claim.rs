@@ -1,5 +1,5 @@
-//! Which program asks, as far as `/proc` tells: a claim for the record, which decides
-//! nothing.
+//! Identification of the requesting program through `/proc`: a claim for the record, on which no
+//! decision depends.
 
 use std::{
     collections::{BTreeMap, HashMap},
@@ -19,27 +19,27 @@ use serde_json::{Map, Value};
 
 use crate::command_leaders::CommandLeaders;
 
-/// The most bytes of a program's arguments that go into a record.
+/// The maximum of bytes of a program's arguments in a record.
 const MAX_ARGUMENTS: usize = 512;
-/// The most that are read of them. The rules about secrets see more than is recorded: they do
-/// not know the beginning of a token.
+/// The maximum of bytes read of them. The secret rules see more than is recorded, since they do not
+/// match the beginning of a token.
 const MAX_READ: u64 = 16 << 10;
-/// How long a request waits for the arguments.
+/// Timeout of a request for the arguments.
 const PATIENCE: Duration = Duration::from_millis(10);
-/// `SIGKILL` among the signals of a thread.
+/// The bit of `SIGKILL` in a thread's pending signals.
 const KILL: u64 = 1 << 8;
-/// How long a process is remembered.
+/// Time for which a process is cached.
 const REMEMBERED: Duration = Duration::from_secs(1);
-/// How many are.
+/// The maximum of cached processes.
 const MOST: usize = 1024;
-/// The most ancestors among which the command of a process is looked for: two numbers each.
+/// The maximum of process ids compared with those of commands: two for each ancestor.
 const MAX_ANCESTORS: usize = 2 * 64;
 
-/// Looks processes up.
+/// Looks up processes.
 ///
-/// To read the arguments of a process waits for the lock on its memory, which a thread of
-/// it may hold that waits for this mount. So a thread of its own reads them, and nobody
-/// waits for that for long.
+/// A read of a process's arguments waits for the lock on its memory, which a thread of that process
+/// may hold while it waits for this mount. So another thread reads them, and a request waits only
+/// for a short time.
 #[derive(Debug)]
 pub(crate) struct Claims {
     processes: Option<Arc<OwnedFd>>,
@@ -48,14 +48,14 @@ pub(crate) struct Claims {
     reader: Option<SyncSender<Wanted>>,
 }
 
-/// Puts placeholders in place of secrets in the words of a command line; `None` where it cannot
-/// look for them.
+/// Replaces secrets in the words of a command line by placeholders; returns `None` if it cannot
+/// search them.
 type Redact<'r> = dyn Fn(&[&str]) -> Option<Vec<String>> + 'r;
 
-/// What is known of a thread's process.
+/// The facts about a thread's process.
 #[derive(Debug)]
 struct Known {
-    /// The thread's own name: another program, or another thread, has another one.
+    /// The thread's own name: after an exec, or with a reused id, it usually differs.
     name: String,
     process: Map<String, Value>,
     /// The record of its command.
@@ -70,7 +70,7 @@ struct Wanted {
 }
 
 impl Claims {
-    /// Looks up in `processes`, which is `/proc`; `leaders` are those of commands.
+    /// Looks up in `processes`, which is `/proc`; `leaders` are the leaders of commands.
     pub(crate) fn new(processes: Option<OwnedFd>, leaders: Option<Arc<CommandLeaders>>) -> Self {
         let processes = processes.map(Arc::new);
         let reader = processes.clone().and_then(|processes| {
@@ -81,10 +81,10 @@ impl Claims {
         Self { processes, leaders, known: Mutex::default(), reader }
     }
 
-    /// The facts about the process of the thread `thread`: the kernel names threads. What
-    /// `redact` makes nothing of is left out.
+    /// Returns the facts about the process of the thread `thread`, which is the id that the kernel
+    /// gives. Text that `redact` returns `None` for is left out.
     pub(crate) fn facts(&self, thread: u32, redact: &Redact<'_>) -> BTreeMap<String, Value> {
-        // The kernel itself asks.
+        // A request of the kernel itself.
         if thread == 0 {
             return BTreeMap::new();
         }
@@ -94,11 +94,11 @@ impl Claims {
         BTreeMap::from_iter(command.into_iter().chain([("process".to_owned(), process.into())]))
     }
 
-    /// Whether the process of a thread is being killed: the kernel has `SIGKILL` pending for each thread then,
-    /// whichever signal it was.
+    /// Returns true if the process of a thread is being killed: the kernel then has `SIGKILL`
+    /// pending for each thread, whatever the signal was.
     pub(crate) fn is_killed(&self, thread: u32) -> bool {
         let status = self.processes.as_deref().filter(|_| thread != 0).and_then(|processes| {
-            // Reading it waits for no lock on the memory of the process.
+            // This read takes no lock on the memory of the process.
             read(processes, thread, "status", MAX_READ)
         });
         let pending = status.as_deref().and_then(|status| {
@@ -113,7 +113,7 @@ impl Claims {
         let name = read(processes, thread, "comm", 64);
         let lock = || self.known.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(known) = lock().get(&thread)
-            // One that is gone was it a moment ago.
+            // A process that has just ended keeps its facts.
             && name.as_ref().is_none_or(|name| known.name == *name)
             && known.at.elapsed() < REMEMBERED
         {
@@ -142,11 +142,11 @@ impl Claims {
         Some((process, command))
     }
 
-    /// The record of the command to which a process belongs.
+    /// Returns the number of the record of the command to which a process belongs.
     fn command_of(&self, processes: &OwnedFd, pid: u32) -> Option<u64> {
         let leaders = self.leaders.as_ref().filter(|leaders| !leaders.are_none())?;
         let (mut belongs, mut next) = (Vec::new(), pid);
-        // The first process has no parent.
+        // Process 1 has no parent.
         while next > 1 && belongs.len() < MAX_ANCESTORS {
             let Some((parent, group)) = parent_and_group(processes, next) else { break };
             belongs.extend([group, next]);
@@ -162,9 +162,9 @@ impl Claims {
     }
 }
 
-/// What a record has of the arguments, of which each ends in NUL.
+/// Returns the arguments for a record; in `text` each ends in NUL.
 fn recorded(text: &str, redact: &Redact<'_>) -> Option<Vec<String>> {
-    // One that was not read to its end may begin with a token that no rule finds.
+    // A cut argument may begin with a token that no rule matches.
     let is_cut = text.len() as u64 >= MAX_READ;
     let text = if is_cut { text.rsplit_once('\0')?.0 } else { text.trim_end_matches('\0') };
     let (mut arguments, mut room) = (Vec::new(), MAX_ARGUMENTS);
@@ -182,7 +182,7 @@ fn recorded(text: &str, redact: &Redact<'_>) -> Option<Vec<String>> {
 
 fn parent_and_group(processes: &OwnedFd, pid: u32) -> Option<(u32, u32)> {
     let stat = read(processes, pid, "stat", 512)?;
-    // The program's name comes before, in parentheses, and may have any characters.
+    // The program's name comes first, in parentheses, and may contain any characters.
     let (_, rest) = stat.rsplit_once(')')?;
     let mut fields = rest.split_ascii_whitespace().skip(1).map_while(|field| field.parse().ok());
     Some((fields.next()?, fields.next()?))
@@ -194,12 +194,12 @@ fn with_pid(pid: u32) -> Map<String, Value> {
 
 fn serve(processes: &OwnedFd, wanted: &Receiver<Wanted>) {
     for Wanted { pid, reply } in wanted {
-        // Whoever asked may have gone on.
+        // The requester may have timed out.
         let _ = reply.try_send(read(processes, pid, "cmdline", MAX_READ));
     }
 }
 
-/// The beginning of a file of `/proc/PID`.
+/// Reads the beginning of a file of `/proc/PID`.
 fn read(processes: &OwnedFd, pid: u32, name: &str, limit: u64) -> Option<String> {
     let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NOFOLLOW;
     let file = openat(processes, format!("{pid}/{name}"), flags, Mode::empty()).ok()?;

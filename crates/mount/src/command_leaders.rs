@@ -1,5 +1,5 @@
-//! The processes that lead the commands which the gateway has started in the sandbox, each with the
-//! number of its command's record: what a program does is recorded as its command's.
+//! The leading processes of the commands that the gateway has started in the sandbox, each with the
+//! number of the command's record. Requests of a command's programs are recorded with that number.
 
 use std::{
     collections::HashMap,
@@ -7,11 +7,11 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// The longest time that a request waits for the process of a command that starts: it may come from
-/// there.
+/// Timeout of a request for the process of a command that is starting: the request may come from
+/// that process.
 const START_TIMEOUT: Duration = Duration::from_millis(100);
 
-/// The leaders of commands.
+/// The leading processes of commands.
 #[derive(Debug, Default)]
 pub struct CommandLeaders {
     all: Mutex<Leaders>,
@@ -20,19 +20,19 @@ pub struct CommandLeaders {
 
 #[derive(Debug, Default)]
 struct Leaders {
-    /// The numbers of records, by process.
+    /// The numbers of records, by process id.
     records: HashMap<u32, u64>,
-    /// Commands that are about to start.
+    /// The number of commands about to start.
     expected: usize,
 }
 
 impl CommandLeaders {
-    /// A command is about to start.
+    /// Announces the start of a command.
     pub fn expect(&self) {
         self.lock().expected += 1;
     }
 
-    /// It has started, or if there is no process will not.
+    /// Reports that the command has started, or without a process that it will not.
     pub fn settle(&self, record: u64, process: Option<u32>) {
         let mut all = self.lock();
         all.expected = all.expected.saturating_sub(1);
@@ -40,19 +40,19 @@ impl CommandLeaders {
         self.changed.notify_all();
     }
 
-    /// A command is released: its process may be another one from now on.
+    /// Removes a command: its process id may be reused from now on.
     pub fn forget(&self, record: u64) {
         self.lock().records.retain(|_, known| *known != record);
     }
 
-    /// True if there are none, and none are about to start.
+    /// Returns true if there are none, and none are about to start.
     pub(crate) fn are_none(&self) -> bool {
         let all = self.lock();
         all.records.is_empty() && all.expected == 0
     }
 
-    /// The record of the command to which a process belongs that belongs to these: its group and
-    /// itself, then those of its parent, and so on.
+    /// Returns the number of the record of a process's command. `belongs` are its process group and
+    /// process id, then those of its parent, and so on.
     pub(crate) fn record_of(&self, belongs: &[u32]) -> Option<u64> {
         let (mut all, end) = (self.lock(), Instant::now() + START_TIMEOUT);
         loop {
@@ -81,7 +81,7 @@ mod tests {
         leaders.expect();
         leaders.expect();
         assert!(!leaders.are_none());
-        // It waits for one that may still come.
+        // The lookup waits, because a command may still start.
         assert_eq!(leaders.record_of(&[7]), None);
         leaders.settle(100, Some(7));
         leaders.settle(101, None);

@@ -18,10 +18,10 @@ use crate::{
 };
 
 impl Mount<'_> {
-    /// Commits what an open file has when one of its descriptors is closed. A file that was
-    /// emptied waits for the last one: a shell empties it, closes a second descriptor of it,
-    /// and only then has a program write. So does a new one about which a person is asked, who
-    /// would be shown an empty file.
+    /// Commits an open file when one of its descriptors is closed. A file that was emptied is
+    /// committed with the last one: a shell empties it, closes a duplicate descriptor, and only
+    /// then starts the program that writes. The same holds for a new file that needs an approval:
+    /// the operator would be shown an empty file.
     ///
     /// # Errors
     /// As [`Mount::commit_handle`].
@@ -33,7 +33,7 @@ impl Mount<'_> {
                     && (!self.is_staged_only(Some(file.node))
                         || self.asks_about_new(file.node)) =>
             {
-                // It is stored when its program may be gone.
+                // The commit may come after the program has ended.
                 file.closer.store(pid, Ordering::Relaxed);
                 self.note_program(pid);
                 staged.live()
@@ -42,8 +42,8 @@ impl Mount<'_> {
         }
     }
 
-    /// Commits a new file of which a program sets the time: `touch` writes nothing, and does not look at what
-    /// close(2) says.
+    /// Commits a new file whose time a program sets: `touch` writes nothing, and ignores the result
+    /// of close(2).
     ///
     /// # Errors
     /// As [`Mount::commit_handle`].
@@ -52,15 +52,15 @@ impl Mount<'_> {
         staged.map_or(Ok(()), |staged| self.commit(id, &staged, pid))
     }
 
-    /// Whether a file exists in this mount alone, and a person is asked before it is stored.
+    /// Returns true if a file exists in this mount only, and storing it needs an approval.
     pub(crate) fn asks_about_new(&self, id: u64) -> bool {
         self.is_staged_only(Some(id)) && self.path(id).is_ok_and(|path| self.asks_to_create(&path))
     }
 
-    /// Commits what an open file has.
+    /// Commits an open file.
     ///
     /// # Errors
-    /// Why it was refused; then nothing of what was written is left.
+    /// The reason of the refusal; everything written is discarded then.
     pub(crate) fn commit_handle(&self, handle: u64, pid: u32) -> Result<(), Errno> {
         let file = self.lock().handles.file(handle)?;
         match &file.staged {
@@ -69,12 +69,12 @@ impl Mount<'_> {
         }
     }
 
-    /// Commits what is staged and not on the disk.
+    /// Commits a staged version that differs from the disk.
     ///
     /// # Errors
     /// As [`Mount::commit_handle`].
     pub(crate) fn commit(&self, id: u64, staged: &Arc<Staged>, pid: u32) -> Result<(), Errno> {
-        // A node without a path gets none again.
+        // A node without a path never gets one again.
         let kept = self.keep_path(id);
         if let Err(error @ Errno::INTR) = kept {
             return Err(error);
@@ -82,7 +82,7 @@ impl Mount<'_> {
         self.commit_named(id, staged, pid)
     }
 
-    /// The same for whoever has locked the path.
+    /// Commits a staged version; the caller holds the lock on the path.
     pub(crate) fn commit_named(
         &self,
         id: u64,
@@ -97,7 +97,7 @@ impl Mount<'_> {
             if size <= memory.bytes {
                 break stored;
             }
-            // It has grown meanwhile.
+            // The version has grown meanwhile.
             drop((stored, memory));
             memory = self.commits.reserve(size)?;
         };
@@ -114,7 +114,7 @@ impl Mount<'_> {
         let _change = self.begin_change();
         match self.store(id, &path, staged, stored, pid) {
             Ok(attributes) => attributes,
-            // It was given up, not refused: whoever has the file open stores it.
+            // An interrupted commit is no refusal: another open handle will store the version.
             Err(Errno::INTR) => Err(Errno::INTR),
             Err(error) => {
                 self.refuse(id, staged, error);
@@ -123,7 +123,7 @@ impl Mount<'_> {
         }
     }
 
-    /// Stores a version. Within is the answer about its attributes, which are set when the
+    /// Stores a version. The inner result is that of its attributes, which are set after the
     /// content is stored.
     fn store(
         &self,
@@ -136,10 +136,10 @@ impl Mount<'_> {
         let content = std::mem::take(&mut stored.bytes);
         let Pending { mode, modified } = stored.attributes;
         let creates = stored.base == Base::Nothing;
-        // A file that is created has its attributes from the beginning.
+        // A new file is created with its attributes.
         let create = if creates { stored.attributes } else { Pending::default() };
         let write = Write { path: path.clone(), content, mode: create.mode };
-        // What goes on under the same name is one step of an undo.
+        // Commits under the same name are one step of an undo.
         let first = stored.first.take().filter(|(_, then)| then == path);
         let continues = first.as_ref().map(|(record, _)| *record);
         let request = WriteOver { write, base: stored.base, modified: create.modified };
@@ -159,7 +159,7 @@ impl Mount<'_> {
             if let (Some(node), Some(version)) = (state.nodes.get_mut(id), version) {
                 node.inode = Some(version.inode());
                 node.why = None;
-                // What programs noted of the file while it was staged stays true.
+                // Times that programs have seen of the staged file stay valid.
                 let (modified, changed) = (shows.modified, shows.changed);
                 node.times = Some(Times { version, modified, changed });
                 node.told = node.told.map(|told| told.staged(&shows));
@@ -174,8 +174,8 @@ impl Mount<'_> {
         Ok(attributes)
     }
 
-    /// Why what was written to a file is not stored whose name another object has: it may not be
-    /// written any more, which is on record then, or that program was faster.
+    /// Returns the error of a file whose name belongs to another object: a denial, which is
+    /// recorded, if it may not be written any more; otherwise `ESTALE`.
     fn why_replaced(&self, id: u64, pid: u32) -> Errno {
         let path = self.lock().nodes.last_path(id);
         let admitted =
@@ -190,8 +190,8 @@ impl Mount<'_> {
         Errno::STALE
     }
 
-    /// Gives a staged version up: its handles are of no use any more, and the file shows
-    /// what it has on the disk.
+    /// Discards a staged version: its handles become unusable, and the file shows its content on
+    /// the disk.
     fn refuse(&self, id: u64, staged: &Arc<Staged>, error: Errno) {
         staged.discard(error);
         let mut state = self.lock();
@@ -211,7 +211,7 @@ impl Mount<'_> {
         self.invalidations.content(id);
     }
 
-    /// The last descriptor of a handle was closed.
+    /// Releases a handle after its last descriptor was closed.
     pub(crate) fn release(&self, handle: u64) {
         let removed = {
             let mut state = self.lock();
@@ -219,8 +219,8 @@ impl Mount<'_> {
             state.handles.remove(handle).map(|node| (node, file))
         };
         let Some((id, file)) = removed else { return };
-        // What a mapping left is committed with the last handle at the latest. A refusal
-        // before was told to whoever closed or synced.
+        // Writes through a mapping are committed with the last handle at the latest. Earlier
+        // refusals were returned by close or fsync.
         let closer = file.as_ref().map_or(0, |file| file.closer.load(Ordering::Relaxed));
         if let Some(staged) = file.and_then(|file| file.staged.clone())
             && staged.live().is_ok()
@@ -233,7 +233,7 @@ impl Mount<'_> {
         self.close(id);
     }
 
-    /// A handle of a node is gone; with the last one goes what was kept for them.
+    /// Removes a handle of a node; the last one frees the node's content.
     pub(crate) fn close(&self, id: u64) {
         let mut state = self.lock();
         if state.nodes.get(id).is_some_and(Node::is_open_once) {

@@ -1,19 +1,19 @@
-//! What a mount has done, in numbers.
+//! Counters of a mount.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// What a mount has done; counts are since it began.
+/// Counters of a mount since it began.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Numbers {
     /// Opens for which a file was read and recorded.
     pub opens: u64,
-    /// Opens of a version that was read before: decided, and counted here.
+    /// Opens of a version that was read before: decided, and only counted.
     pub repeats: u64,
     /// Files whose new content was stored.
     pub commits: u64,
     /// Other changes: of names and attributes.
     pub changes: u64,
-    /// Requests that were refused.
+    /// Refused requests.
     pub refusals: u64,
 }
 

@@ -1,20 +1,20 @@
-//! An open directory: its list, taken when it is read from the beginning.
+//! An open directory with its list, which is made when it is read from the beginning.
 
 use portcullis_policy::ObjectKind;
 
 use crate::budget::Taken;
 
-/// What an open directory gives, in one order as long as it is open. The offset of an entry
-/// is its index and one more, `.` and `..` included.
+/// The list of an open directory, whose order does not change while it is open. The offset
+/// of an entry is its index plus one, `.` and `..` included.
 #[derive(Debug)]
 pub(crate) struct List {
     entries: Vec<(String, ObjectKind)>,
-    /// The policy under which it was taken.
+    /// The policy under which it was made.
     pub(crate) policy: u64,
     _taken: Taken,
 }
 
-/// The entries that each directory has.
+/// The entries of every directory.
 const DOTS: [&str; 2] = [".", ".."];
 
 impl List {
@@ -22,7 +22,7 @@ impl List {
         Self { entries, policy, _taken: taken }
     }
 
-    /// The entry at `offset`.
+    /// Returns the entry at `offset`.
     pub(crate) fn at(&self, offset: u64) -> Option<(&str, ObjectKind)> {
         let index = usize::try_from(offset).ok()?;
         if let Some(dots) = DOTS.get(index) {

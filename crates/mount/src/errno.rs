@@ -1,4 +1,4 @@
-//! What an error of the core is to a program.
+//! Conversion of errors of the core to error numbers.
 
 use portcullis_core::{ErrorKind, WorkspaceError};
 use portcullis_policy::model::PathError;
@@ -6,7 +6,7 @@ use rustix::io::Errno;
 
 use crate::nodes::Gone;
 
-/// The error number of a request that was not done.
+/// Returns the error number of a failed request.
 pub(crate) fn of_kind(kind: ErrorKind) -> Errno {
     match kind {
         ErrorKind::Denied => Errno::ACCESS,
@@ -23,7 +23,8 @@ pub(crate) fn of_kind(kind: ErrorKind) -> Errno {
     }
 }
 
-/// The error number of a look that failed. What must not be looked at is missing.
+/// Returns the error number of a failed lookup. An entry that must not be looked up
+/// is missing.
 pub(crate) fn of_look(error: &WorkspaceError) -> Errno {
     match error {
         WorkspaceError::NotADirectory => Errno::NOTDIR,
@@ -40,7 +41,7 @@ pub(crate) fn of_look(error: &WorkspaceError) -> Errno {
     }
 }
 
-/// The error number of a link that cannot be followed.
+/// Returns the error number of a link that cannot be followed.
 pub(crate) fn of_link(error: &WorkspaceError) -> Errno {
     match error {
         WorkspaceError::Outside | WorkspaceError::Mount => Errno::ACCESS,
@@ -49,7 +50,7 @@ pub(crate) fn of_link(error: &WorkspaceError) -> Errno {
     }
 }
 
-/// The error number of a node without a path.
+/// Returns the error number of a node without a path.
 pub(crate) fn of_gone(gone: Gone) -> Errno {
     match gone {
         Gone::Unlinked => Errno::NOENT,
@@ -57,7 +58,7 @@ pub(crate) fn of_gone(gone: Gone) -> Errno {
     }
 }
 
-/// The error number of a name that cannot be one.
+/// Returns the error number of an invalid name.
 pub(crate) fn of_name(error: PathError) -> Errno {
     match error {
         PathError::ComponentTooLong | PathError::TooLong => Errno::NAMETOOLONG,

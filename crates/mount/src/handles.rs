@@ -13,10 +13,10 @@ use crate::{directory::List, staged::Staged};
 #[derive(Debug)]
 pub(crate) struct OpenFile {
     pub(crate) node: u64,
-    /// What is written, if it is open for writing. If that was refused, the handle is of no
-    /// use any more.
+    /// The staged version, if the file is open for writing. If its commit was refused, the
+    /// handle is unusable.
     pub(crate) staged: Option<Arc<Staged>>,
-    /// The thread that closed a descriptor of it last, where nothing was stored then.
+    /// The thread that last closed a descriptor of it without a commit.
     pub(crate) closer: AtomicU32,
 }
 
@@ -33,7 +33,7 @@ enum Handle {
     Directory(Arc<OpenDirectory>),
 }
 
-/// All open handles.
+/// The open handles of a mount.
 #[derive(Debug)]
 pub(crate) struct Handles {
     open: HashMap<u64, Handle>,
@@ -47,7 +47,7 @@ impl Handles {
         Self { open: HashMap::new(), next: 1, limit, was_full: false }
     }
 
-    /// Whether one more may be opened.
+    /// Checks that there is room for a further handle.
     ///
     /// # Errors
     /// `ENFILE`.
@@ -59,7 +59,7 @@ impl Handles {
         Err(Errno::NFILE)
     }
 
-    /// Whether there was no room once.
+    /// Returns true if a handle was ever refused for lack of room.
     pub(crate) fn was_full(&self) -> bool {
         self.was_full
     }
@@ -94,7 +94,7 @@ impl Handles {
         }
     }
 
-    /// Closes a handle; the node that it was of.
+    /// Closes a handle; returns its node.
     pub(crate) fn remove(&mut self, id: u64) -> Option<u64> {
         Some(match self.open.remove(&id)? {
             Handle::File(file) => file.node,

@@ -1,5 +1,5 @@
-//! What the kernel has to forget: told by a thread that handles no request, since the
-//! kernel may wait for one meanwhile.
+//! Invalidations of the kernel's caches. A thread that handles no request sends them, since the
+//! kernel may wait for a request meanwhile.
 
 use std::{
     collections::{BTreeSet, HashSet},
@@ -7,10 +7,10 @@ use std::{
     time::Duration,
 };
 
-/// More than this at once is everything.
+/// The number of pending invalidations beyond which everything is invalidated.
 const MOST: usize = 10_000;
 
-/// What the kernel has to forget.
+/// The queue of pending invalidations.
 #[derive(Debug, Default)]
 pub(crate) struct Invalidations {
     queue: Mutex<Queue>,
@@ -20,9 +20,9 @@ pub(crate) struct Invalidations {
 #[derive(Debug)]
 struct Queue {
     work: Work,
-    /// How often everything was to be forgotten, and how often it was.
+    /// The number of requests to invalidate everything, and of those carried out.
     all: (u64, u64),
-    /// Nothing is served yet, or nothing any more.
+    /// True while no request is served: before the begin and after the end.
     is_idle: bool,
     ended: bool,
 }
@@ -33,7 +33,7 @@ impl Default for Queue {
     }
 }
 
-/// What there is to forget.
+/// Pending invalidations.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct Work {
     /// Every node and entry.
@@ -45,7 +45,7 @@ pub(crate) struct Work {
 }
 
 impl Invalidations {
-    /// Everything.
+    /// Invalidates everything.
     pub(crate) fn all(&self) {
         let mut queue = self.lock();
         queue.work.all = true;
@@ -53,8 +53,8 @@ impl Invalidations {
         self.more.notify_all();
     }
 
-    /// Everything: another policy is in force. Waits until the kernel has forgotten it, but not
-    /// for longer than `timeout`; whether it has.
+    /// Invalidates everything after a policy reload. Waits until that is done, but at most for
+    /// `timeout`; returns true if it is.
     pub(crate) fn all_within(&self, timeout: Duration) -> bool {
         self.all();
         let queue = self.lock();
@@ -64,33 +64,33 @@ impl Invalidations {
         !waited.unwrap_or_else(PoisonError::into_inner).1.timed_out()
     }
 
-    /// Pages and attributes of a node.
+    /// Invalidates pages and attributes of a node.
     pub(crate) fn content(&self, node: u64) {
         self.add(|work| {
             work.contents.insert(node);
         });
     }
 
-    /// A name in a directory.
+    /// Invalidates a name in a directory.
     pub(crate) fn entry(&self, parent: u64, name: Arc<str>) {
         self.add(|work| {
             work.entries.insert((parent, name));
         });
     }
 
-    /// From now on the kernel may know something.
+    /// Notes that the kernel may cache from now on.
     pub(crate) fn begin(&self) {
         self.lock().is_idle = false;
     }
 
-    /// Nothing follows.
+    /// Ends the queue.
     pub(crate) fn end(&self) {
         let mut queue = self.lock();
         (queue.ended, queue.is_idle) = (true, true);
         self.more.notify_all();
     }
 
-    /// Has `forget` do the work that there is, until the end.
+    /// Passes pending work to `forget`, until the queue ends.
     pub(crate) fn run(&self, mut forget: impl FnMut(Work)) {
         let mut queue = self.lock();
         while !queue.ended {
@@ -134,7 +134,7 @@ mod tests {
 
     const LONG: Duration = Duration::from_secs(10);
 
-    /// The first work that there is.
+    /// Returns the first work of the queue.
     fn first(queue: &Invalidations) -> Work {
         std::mem::take(&mut queue.lock().work)
     }
@@ -167,7 +167,7 @@ mod tests {
                 });
             });
             assert!(queue.all_within(LONG));
-            // One that was under way when it was asked for does not count.
+            // A run in progress at the time of the request does not count.
             assert!(forgotten.load(Ordering::SeqCst) >= 1);
             let waits = scope.spawn(|| queue.all_within(LONG));
             assert!(queue.all_within(LONG) && waits.join().unwrap());

@@ -1,16 +1,17 @@
 //! The file system that a gateway serves in an agent's sandbox, at the workspace's own path.
 //!
-//! It is a transport, as ACP and MCP are: [`Mount`] holds no authority. What it shows it
-//! got from the gateway for the same session, and each change is a request to
+//! It is a transport, as ACP and MCP are: [`Mount`] holds no authority. It shows what the
+//! gateway returns for its session, and each change is a request to
 //! [`Gateway::handle`](portcullis_core::Gateway::handle), which decides, backs up, records
 //! and carries it out.
 //!
-//! - An open for reading is one request to read the file whole; all reads are served from
-//!   the reply. A version that was shown before is decided on again and counted for the log,
-//!   not read again.
-//! - What is written is staged, seen by this mount alone, until a descriptor is closed or
-//!   synced; then it is one request to write the file whole, and its error is theirs.
-//! - Hidden and missing names are the same `ENOENT`.
+//! - An open for reading is one request to read the complete file; all reads are served from
+//!   the reply. An open of a version that was read before is decided again and counted for
+//!   the log; the file is not read again.
+//! - Written content is staged, visible in this mount only, until a descriptor is closed or
+//!   synced; then one request writes the complete file, and its error is that of the close
+//!   or sync.
+//! - Hidden and missing names are both `ENOENT`.
 
 mod adopt;
 mod attributes;

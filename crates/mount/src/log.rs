@@ -1,4 +1,4 @@
-//! What a mount writes to the log beside its requests.
+//! Records of a mount besides those of its requests.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -10,17 +10,16 @@ use portcullis_core::Error;
 
 use crate::mount::Mount;
 
-/// How often it is looked whether there is something to say: at the latest then the log has what a
-/// person answered.
+/// Interval of checks for something to record; approvals given meanwhile are recorded within it.
 const LOOK: Duration = Duration::from_secs(1);
 
-/// The record that says how often what was opened again.
+/// The record of repeated opens.
 const REPEATS: &str = "repeats";
-/// The record that says, once, that a bound was reached.
+/// The record of a limit that was reached, written once for each limit.
 const LIMIT: &str = "limit";
 
 impl Mount<'_> {
-    /// Writes, until the end, what persons answered, which bounds were reached, and repeats.
+    /// Writes approvals, limits reached and repeats to the log until the mount ends.
     ///
     /// # Errors
     /// When the log cannot be written.
@@ -43,7 +42,7 @@ impl Mount<'_> {
             }
             if has_ended {
                 self.gateway.withdraw_questions(session);
-                // Else whoever has it served does so, when all is over.
+                // Otherwise the owner of the mount records it at the end.
                 return match self.is_over.load(Ordering::Acquire) {
                     true => Ok(()),
                     false => self.record_scratch(),
@@ -52,7 +51,7 @@ impl Mount<'_> {
         }
     }
 
-    /// Records what was counted since the last time.
+    /// Records the repeats since the last call.
     ///
     /// # Errors
     /// When the log cannot be written.
@@ -63,7 +62,7 @@ impl Mount<'_> {
         Ok(())
     }
 
-    /// The bounds for which a program got an error.
+    /// Returns the limits that have caused an error.
     fn reached(&self) -> impl Iterator<Item = (&'static str, u64)> {
         let (options, state) = (&self.options, self.lock());
         let count = |most: usize| u64::try_from(most).unwrap_or(u64::MAX);

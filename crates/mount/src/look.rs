@@ -27,14 +27,14 @@ use crate::{
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct OpeningDirectory {
     pub(crate) handle: u64,
-    /// Whether the kernel may keep what it reads of it.
+    /// True if the kernel may cache the entries.
     pub(crate) caches: bool,
-    /// Whether what it kept is what is shown now.
+    /// True if its cached entries are current.
     pub(crate) keeps: bool,
 }
 
 impl Mount<'_> {
-    /// Looks a name up. The kernel has one more reference to the node.
+    /// Looks up a name. The kernel gets a reference to the node.
     ///
     /// # Errors
     /// `ENOENT` for what is missing or hidden.
@@ -43,8 +43,8 @@ impl Mount<'_> {
         self.look_up_within(parent, name, &mut room)
     }
 
-    /// The same where at most so many bytes may be read to find the size of a file. Those that were
-    /// read are taken off.
+    /// Looks up a name, where at most `room` bytes may be read to compute the size of a file. The
+    /// bytes read are subtracted.
     ///
     /// # Errors
     /// `EAGAIN` for a file that is larger.
@@ -85,11 +85,10 @@ impl Mount<'_> {
         self.describe(id, &path, &seen, room).inspect_err(|_| self.forget_node(id, 1))
     }
 
-    /// The attributes of a node now.
+    /// Returns the current attributes of a node.
     ///
     /// # Errors
-    /// `ENOENT` or `ESTALE` when its name is gone or another object has it, unless it is
-    /// open.
+    /// `ENOENT` or `ESTALE` when its name is gone or belongs to another object, unless it is open.
     pub(crate) fn attributes(&self, id: u64) -> Result<Attr, Errno> {
         let (path, look) = {
             let state = self.lock();
@@ -113,7 +112,7 @@ impl Mount<'_> {
         }
     }
 
-    /// Whether `seen` is the object of the node, as far as that can be told.
+    /// Returns true if `seen` is the object of the node, or cannot be proved to be another one.
     pub(crate) fn is_same(&self, id: u64, seen: &Seen, look: Look) -> bool {
         let state = self.lock();
         let Some(node) = state.nodes.get(id) else { return false };
@@ -121,14 +120,14 @@ impl Mount<'_> {
         same || node.inode.is_none() || !state.nodes.holds(look)
     }
 
-    /// What was last told of a node that is open though its name is gone.
+    /// Returns the last attributes of an open node whose name is gone.
     fn remembered(&self, id: u64, error: Errno) -> Result<Attr, Errno> {
         let state = self.lock();
         let node = state.nodes.get(id).filter(|node| node.is_open());
         node.and_then(|node| node.told).ok_or(error)
     }
 
-    /// The attributes of a node of which `seen` was seen.
+    /// Returns the attributes of a node, computed from `seen`.
     fn describe(
         &self,
         id: u64,
@@ -185,7 +184,7 @@ impl Mount<'_> {
         Ok(size)
     }
 
-    /// The size of a view that was made before.
+    /// Returns the size of a view computed before.
     fn known_size(&self, id: u64, key: &Key) -> Option<u64> {
         let state = self.lock();
         if let Some((known, size)) = state.nodes.get(id)?.size
@@ -206,7 +205,7 @@ impl Mount<'_> {
     /// Opens a directory.
     ///
     /// # Errors
-    /// As it cannot be listed.
+    /// The error of the listing.
     pub(crate) fn open_directory(&self, id: u64) -> Result<OpeningDirectory, Errno> {
         self.lock().handles.room()?;
         let (path, begun, policy) = (self.path(id)?, now(), self.policy());
@@ -230,16 +229,16 @@ impl Mount<'_> {
         Ok(OpeningDirectory { handle, caches: key.is_some(), keeps })
     }
 
-    /// What the workspace has in a directory, and the memory for it.
+    /// Returns the workspace's entries of a directory, and the memory reserved for them.
     ///
     /// # Errors
-    /// `ENOMEM`, or as it cannot be listed.
+    /// `ENOMEM`, or the error of the listing.
     pub(crate) fn names_in(
         &self,
         path: &WorkspacePath,
     ) -> Result<(Vec<(String, ObjectKind)>, Taken), Errno> {
         let (mut taken, mut room) = (Taken::nothing(&self.lists), Ok(()));
-        // While the directory is read there is each name twice.
+        // While the directory is read, each name exists twice.
         let listed = self.view().list(path, |length| {
             room = taken.add_name(length, 2);
             room.is_ok()
@@ -249,7 +248,7 @@ impl Mount<'_> {
         Ok((names, taken))
     }
 
-    /// What is in a directory, with what exists in this mount alone.
+    /// Returns the entries of a directory, with those that exist in this mount only.
     fn list(&self, id: u64) -> Result<List, Errno> {
         let (path, policy) = (self.path(id)?, self.policy());
         let (mut entries, mut taken) = self.names_in(&path)?;
@@ -259,14 +258,14 @@ impl Mount<'_> {
         let staged: Vec<_> = staged.iter().filter(|name| !listed.contains(&***name)).collect();
         entries.extend(staged.into_iter().map(|name| (name.to_string(), ObjectKind::File)));
         if let Some(scratch) = &self.scratch {
-            // What the workspace has of such a name is not there.
+            // A workspace entry with a scratch name is not shown.
             let rules = scratch.rules();
             entries.retain(|(name, _)| {
                 !rules.may_match_name(name)
                     || !path.join(name).is_ok_and(|path| rules.matches(&path))
             });
             let roots = scratch.roots();
-            // A rename changes both at once.
+            // The lock keeps a rename from changing path and roots in between.
             let path = self.path(id)?;
             for (at, root) in &roots.by_path {
                 if let (Some(parent), Some(name)) = (at.parent(), at.file_name())
@@ -284,12 +283,12 @@ impl Mount<'_> {
         Ok(List::new(entries, policy, taken))
     }
 
-    /// Gives the entries of an open directory from `offset` on to `give`, which gets each
-    /// with the offset behind it, until that wants no more. From the beginning the list
-    /// is taken anew, and so is one of another policy.
+    /// Passes the entries of an open directory from `offset` on to `give`, each with the offset of
+    /// the next one, until it returns false. At offset 0 the list is made anew, and so is one made
+    /// under another policy.
     ///
     /// # Errors
-    /// As the directory cannot be listed.
+    /// The error of the listing.
     pub(crate) fn read_list(
         &self,
         handle: u64,
@@ -302,7 +301,7 @@ impl Mount<'_> {
         let list = match list.as_mut().filter(is_current) {
             Some(list) => list,
             None => {
-                // One at a time: it counts.
+                // The old list is freed first, because memory is limited.
                 *list = None;
                 list.insert(self.list(directory.node)?)
             }
@@ -317,7 +316,7 @@ impl Mount<'_> {
         Ok(())
     }
 
-    /// The target of a link.
+    /// Returns the target of a link.
     ///
     /// # Errors
     /// `EACCES` when it leads out of the workspace.

@@ -1,5 +1,5 @@
-//! What was shown of files, remembered by their versions, so that a file that did not
-//! change is not read, searched for secrets and hashed again.
+//! A cache of the content shown of files, by version, so that an unchanged file is not
+//! read, searched for secrets and hashed again.
 
 use std::{
     collections::{BTreeMap, HashMap},
@@ -11,25 +11,25 @@ use portcullis_core::Version;
 
 use crate::staged::Time;
 
-/// The bytes of a file as they are shown; they never change.
+/// The content of a file as it is shown; immutable.
 pub(crate) type View = Arc<[u8]>;
 
-/// The kernel's clock for times of files may tick as slowly as this. What was changed
-/// later than this before it was read may have changed again without a trace.
+/// The maximum interval of the clock of file times. A file changed less than this before a
+/// read may change again without a new time.
 const GRANULARITY: Duration = Duration::from_millis(20);
 
-/// What a remembered view is of.
+/// The key of a cached view.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Key {
     pub(crate) version: Version,
     pub(crate) policy: u64,
 }
 
-/// The views, at most so many bytes of them; those go first that were not used for longest.
+/// A cache of views with a limit in bytes; it evicts the least recently used first.
 #[derive(Debug)]
 pub(crate) struct Memo {
     views: HashMap<u64, RememberedView>,
-    /// When each was used last.
+    /// Nodes by the time of their last use.
     order: BTreeMap<u64, u64>,
     clock: u64,
     bytes: usize,
@@ -43,11 +43,11 @@ struct RememberedView {
     used: u64,
 }
 
-/// What a view costs beside its bytes.
+/// The cost of a view besides its bytes.
 const OVERHEAD: usize = 256;
 
-/// Whether what is read from `begun` on is a version's content for good: whether it was
-/// changed long enough before.
+/// Returns true if content read from `begun` on is final for its version: if the version's
+/// change is old enough.
 pub(crate) fn is_settled(changed: Time, begun: Time) -> bool {
     let nanos = |time: Time| i128::from(time.0) * 1_000_000_000 + i128::from(time.1);
     let granularity = i128::try_from(GRANULARITY.as_nanos()).unwrap_or(i128::MAX);
@@ -59,7 +59,7 @@ impl Memo {
         Self { views: HashMap::new(), order: BTreeMap::new(), clock: 0, bytes: 0, limit }
     }
 
-    /// The view of a node's file, if it is of this version under this policy.
+    /// Returns the view of a node's file, if it is of this version under this policy.
     pub(crate) fn get(&mut self, node: u64, key: &Key) -> Option<View> {
         let kept = self.views.get_mut(&node).filter(|kept| kept.key == *key)?;
         self.order.remove(&kept.used);
@@ -69,7 +69,7 @@ impl Memo {
         Some(Arc::clone(&kept.view))
     }
 
-    /// The size of such a view.
+    /// Returns the size of such a view.
     pub(crate) fn size(&self, node: u64, key: &Key) -> Option<u64> {
         let kept = self.views.get(&node).filter(|kept| kept.key == *key)?;
         Some(kept.view.len() as u64)
@@ -78,7 +78,7 @@ impl Memo {
     pub(crate) fn insert(&mut self, node: u64, key: Key, view: View) {
         self.remove(node);
         let size = view.len().saturating_add(OVERHEAD);
-        // A single one may not push out all others.
+        // A single view must not evict all others.
         if size > self.limit / 4 {
             return;
         }

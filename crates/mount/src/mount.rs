@@ -1,4 +1,4 @@
-//! The mount itself: what all of its operations share.
+//! The mount: state shared by all of its operations.
 
 use std::{
     collections::BTreeMap,
@@ -36,14 +36,14 @@ use crate::{
     waiting::Program,
 };
 
-/// How long another policy waits until the kernel has forgotten what it knows. A process may hold a
-/// lock that this needs until its request is served.
+/// Timeout of a policy reload for the kernel's invalidations. A process may hold a lock needed for
+/// them until its request is served.
 const INVALIDATION_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// A file system over a gateway, for the programs of one session.
 ///
-/// It holds no authority: what it shows comes from the gateway's replies for this session,
-/// and what it changes is a request to the gateway.
+/// It holds no authority: everything shown comes from the gateway's replies for this session, and
+/// each change is a request to the gateway.
 pub struct Mount<'g> {
     pub(crate) gateway: &'g Gateway,
     pub(crate) session: Session,
@@ -51,43 +51,43 @@ pub struct Mount<'g> {
     pub(crate) state: Mutex<State>,
     paths: PathLocks,
     pub(crate) budget: Arc<Budget>,
-    /// Of commits under way.
+    /// The memory of commits in progress.
     pub(crate) commits: CommitBudget,
-    /// Of lists of open directories.
+    /// The memory of lists of open directories.
     pub(crate) lists: Arc<Budget>,
     claims: Claims,
     pub(crate) scratch: Option<Scratch>,
     scratch_is_recorded: AtomicBool,
-    /// No thread serves requests any more.
+    /// Set when no thread serves requests any more.
     pub(crate) is_over: AtomicBool,
     pub(crate) counts: Counts,
     pub(crate) repeats: Repeats,
     pub(crate) invalidations: Arc<Invalidations>,
     approver: Option<&'g dyn Approver>,
-    /// Hears of another policy as long as it is here.
+    /// Gets policy reloads while the mount exists.
     _herald: Arc<Herald>,
 }
 
-/// What the operations change. Nothing waits while it is locked.
+/// The mutable state of operations. No operation blocks while it is locked.
 #[derive(Debug)]
 pub(crate) struct State {
     pub(crate) nodes: Nodes,
-    /// The bytes of all views that are open.
+    /// The total bytes of open views.
     open: u64,
     open_limit: u64,
-    /// The bytes of files that are being read.
+    /// The total bytes of files that are being read.
     reading: u64,
-    /// Whether there was no room for a view.
+    /// True if a view was ever refused for lack of room.
     open_was_full: bool,
     pub(crate) handles: Handles,
     pub(crate) memo: Memo,
 }
 
 impl State {
-    /// Gives all handles of a node this content.
+    /// Sets the content for all handles of a node.
     ///
     /// # Errors
-    /// `ENOMEM` when that is too much together with what else is open.
+    /// `ENOMEM` when that exceeds the limit together with other open files.
     pub(crate) fn set_content(&mut self, id: u64, content: Content) -> Result<(), Errno> {
         let before = self.view_size(id);
         let after = self.open - before + content.view_size();
@@ -102,7 +102,7 @@ impl State {
         Ok(())
     }
 
-    /// Nobody reads the content of a node any more.
+    /// Removes the content of a node.
     pub(crate) fn forget_content(&mut self, id: u64) {
         self.open -= self.view_size(id);
         if let Some(node) = self.nodes.get_mut(id) {
@@ -110,7 +110,7 @@ impl State {
         }
     }
 
-    /// Whether there was no room for what was to be opened.
+    /// Returns true if an open was ever refused for lack of room.
     pub(crate) fn open_was_full(&self) -> bool {
         self.open_was_full
     }
@@ -121,7 +121,7 @@ impl State {
     }
 }
 
-/// A file is being read.
+/// Bytes reserved while a file is read.
 pub(crate) struct Reading<'a>(&'a Mutex<State>, u64);
 
 impl Drop for Reading<'_> {
@@ -130,7 +130,7 @@ impl Drop for Reading<'_> {
     }
 }
 
-/// A change of this mount is under way.
+/// A change of this mount in progress.
 pub(crate) struct Change<'a>(&'a Mutex<State>);
 
 impl Drop for Change<'_> {
@@ -139,8 +139,8 @@ impl Drop for Change<'_> {
     }
 }
 
-/// Whether an entry is shown: devices, sockets and pipes of the host lead out of the
-/// sandbox.
+/// Returns true if entries of a kind are shown: devices, sockets and pipes of the host lead out of
+/// the sandbox.
 pub(crate) fn is_served(kind: ObjectKind) -> bool {
     matches!(kind, ObjectKind::File | ObjectKind::Directory | ObjectKind::Symlink)
 }
@@ -151,7 +151,8 @@ fn lock(state: &Mutex<State>) -> MutexGuard<'_, State> {
 }
 
 impl<'g> Mount<'g> {
-    /// A mount for `session`, whose door is [`Door::Mount`](portcullis_policy::model::Door).
+    /// Returns a mount for `session`, whose transport is
+    /// [`Door::Mount`](portcullis_policy::model::Door).
     pub fn new(gateway: &'g Gateway, session: Session, mut options: Options) -> Self {
         let invalidations = Arc::new(Invalidations::default());
         let hears = Arc::clone(&invalidations);
@@ -189,23 +190,23 @@ impl<'g> Mount<'g> {
         }
     }
 
-    /// The same, with somebody who puts questions to a person: no program waits for the answer.
+    /// Adds an approver, which passes questions to the operator; no program waits for the answer.
     #[must_use]
     pub fn asking(self, approver: &'g dyn Approver) -> Self {
         Self { approver: Some(approver), ..self }
     }
 
-    /// What it has done until now.
+    /// Returns its counters.
     pub fn numbers(&self) -> Numbers {
         self.counts.numbers()
     }
 
-    /// What is in its scratch directories, if it has any.
+    /// Returns the counters of its scratch directories, if it has any.
     pub fn scratch(&self) -> Option<ScratchNumbers> {
         self.scratch.as_ref().map(Scratch::numbers)
     }
 
-    /// Records what is in its scratch directories at the end, once.
+    /// Records the counters of its scratch directories at the end, once.
     ///
     /// # Errors
     /// When the log cannot be written.
@@ -230,7 +231,7 @@ impl<'g> Mount<'g> {
         self.view().policy_id()
     }
 
-    /// The path of a node, which nothing changes as long as the lock is held.
+    /// Returns the path of a node, which does not change while the lock is held.
     ///
     /// # Errors
     /// As [`Mount::path`].
@@ -238,7 +239,8 @@ impl<'g> Mount<'g> {
         self.hold(|| self.path(node), |path| Lock::Shared(path.clone()))
     }
 
-    /// The same for the entry `name` in the directory `parent`.
+    /// Returns the path of the entry `name` in the directory `parent`, which does not change while
+    /// the lock is held.
     ///
     /// # Errors
     /// As [`Mount::path_of`].
@@ -250,8 +252,8 @@ impl<'g> Mount<'g> {
         self.hold(|| self.path_of(parent, name), |path| Lock::Shared(path.clone()))
     }
 
-    /// The paths of entries, given by directory and name, that are about to change: waits for
-    /// whatever depends on one of them.
+    /// Returns the paths of entries, given by directory and name, that are about to change. Waits
+    /// until no lock depends on one of them.
     ///
     /// # Errors
     /// As [`Mount::path_of`].
@@ -269,7 +271,7 @@ impl<'g> Mount<'g> {
         self.hold(paths, |paths| Lock::Exclusive(paths.to_vec()))
     }
 
-    /// Finds something, and locks it as it is found.
+    /// Looks something up, and locks the result.
     fn hold<T: PartialEq>(
         &self,
         find: impl Fn() -> Result<T, Errno>,
@@ -278,19 +280,19 @@ impl<'g> Mount<'g> {
         loop {
             let found = find()?;
             let held = self.paths.hold(lock(&found))?;
-            // It may have changed while this waited.
+            // It may have changed during the wait.
             if find()? == found {
                 return Ok((held, found));
             }
         }
     }
 
-    /// Reserves what the file of that size takes while it is read, as if it were open already.
+    /// Reserves the memory of a file of that size while it is read, as if it were open already.
     ///
     /// # Errors
-    /// `ENOMEM` when that is too much together with what else is open or read.
+    /// `ENOMEM` when that exceeds the limit together with other open files and reads.
     pub(crate) fn begin_reading(&self, size: u64) -> Result<Reading<'_>, Errno> {
-        // A larger one is denied, and not read.
+        // A larger file is denied, and not read.
         let most = self.gateway.policy().max_size(Access::Read, self.session.door);
         let size = if size > most { 0 } else { size };
         let mut state = self.lock();
@@ -303,27 +305,27 @@ impl<'g> Mount<'g> {
         Ok(Reading(&self.state, size))
     }
 
-    /// Whether a file of that size has to be read to tell how long what is shown of it is.
+    /// Returns true if a file of that size has to be read to compute the size that is shown.
     pub(crate) fn reads_for_size(&self, size: u64) -> bool {
         let policy = self.gateway.policy();
         policy.secrets().is_some_and(Secrets::redacts)
             && size <= policy.max_size(Access::Read, self.session.door)
     }
 
-    /// Whether a person is asked before a new file is stored at `path`, whatever it has.
+    /// Returns true if the policy asks before a new file is stored at `path`, whatever its content.
     pub(crate) fn asks_to_create(&self, path: &WorkspacePath) -> bool {
         let (operation, access) = (OperationKind::Write, Access::Write);
         let query = Query { agent: &self.session.agent, operation, access, path };
         self.gateway.policy().evaluate(&query).effect() == Effect::Ask
     }
 
-    /// Until the end of the change no name is judged by what is seen of the workspace.
+    /// Begins a change. Until it ends, lookups in the workspace do not detach names.
     pub(crate) fn begin_change(&self) -> Change<'_> {
         self.lock().nodes.begin_change();
         Change(&self.state)
     }
 
-    /// The path of a node.
+    /// Returns the path of a node.
     ///
     /// # Errors
     /// `ENOENT` or `ESTALE` when it has none any more.
@@ -331,19 +333,19 @@ impl<'g> Mount<'g> {
         self.lock().nodes.path(node).map_err(errno::of_gone)
     }
 
-    /// The path of the entry `name` in the directory `parent`.
+    /// Returns the path of the entry `name` in the directory `parent`.
     ///
     /// # Errors
-    /// As [`Mount::path`]; `EINVAL` or `ENAMETOOLONG` for what is no name.
+    /// As [`Mount::path`]; `EINVAL` or `ENAMETOOLONG` for an invalid name.
     pub(crate) fn path_of(&self, parent: u64, name: &str) -> Result<WorkspacePath, Errno> {
         let directory = self.path(parent)?;
         directory.join(name).map_err(errno::of_name)
     }
 
-    /// The facts about what is at `path`.
+    /// Looks up the entry at `path`.
     ///
     /// # Errors
-    /// `ENOENT` when nothing is, or nothing that this session may know of.
+    /// `ENOENT` when there is none that this session may know of.
     pub(crate) fn seen(&self, path: &WorkspacePath) -> Result<Seen, Errno> {
         match self.view().lookup(path) {
             Ok(Some(seen)) if is_served(seen.stat.kind) => Ok(seen),
@@ -352,8 +354,8 @@ impl<'g> Mount<'g> {
         }
     }
 
-    /// Decides anew on an open of a version that is on record, and counts it; false where a
-    /// request is needed.
+    /// Decides again on an open of a recorded version, and counts it. Returns false if a request is
+    /// needed.
     pub(crate) fn repeats(&self, path: &WorkspacePath, stat: &Stat) -> bool {
         let is_counted = !self.options.records_each_open && self.view().repeat(path, stat);
         if is_counted {
@@ -363,8 +365,8 @@ impl<'g> Mount<'g> {
         is_counted
     }
 
-    /// Decides anew on an open of a version that was denied before, and counts it; false
-    /// where a request is needed.
+    /// Decides again on an open of a version that was denied before, and counts it. Returns false
+    /// if a request is needed.
     pub(crate) fn repeats_denial(
         &self,
         id: u64,
@@ -383,10 +385,10 @@ impl<'g> Mount<'g> {
         is_counted
     }
 
-    /// Has the gateway carry out a request of the process `pid`. A refusal is remembered for `node`.
+    /// Passes a request of the process `pid` to the gateway. A refusal is stored at `node`.
     ///
     /// # Errors
-    /// Why it was not done.
+    /// The error of the request.
     pub(crate) fn request<R: Request>(
         &self,
         pid: u32,
@@ -396,10 +398,10 @@ impl<'g> Mount<'g> {
         self.request_continuing(pid, node, request, None)
     }
 
-    /// The same of a change that is undone together with that of an earlier record.
+    /// Passes on a request whose change is undone together with that of an earlier record.
     ///
     /// # Errors
-    /// Why it was not done.
+    /// The error of the request.
     pub(crate) fn request_continuing<R: Request>(
         &self,
         pid: u32,
@@ -410,11 +412,11 @@ impl<'g> Mount<'g> {
         self.handle(pid, request, continues).map_err(|error| self.refused(node, &error))
     }
 
-    /// Has the gateway read a file, `key` being the version that is there. A denial is remembered for
-    /// `node`, so that it can be counted when it repeats.
+    /// Reads a file through the gateway; `key` is its current version. A denial is stored at
+    /// `node`, so that its repetitions can be counted.
     ///
     /// # Errors
-    /// Why nothing may be read.
+    /// The reason why it may not be read.
     pub(crate) fn read_version(
         &self,
         pid: u32,
@@ -447,12 +449,12 @@ impl<'g> Mount<'g> {
         self.gateway.handle(&self.session, request, client)
     }
 
-    /// Whether the program of which `pid` is a thread is being killed.
+    /// Returns true if the program of the thread `pid` is being killed.
     pub(crate) fn is_killed(&self, pid: u32) -> bool {
         self.claims.is_killed(pid)
     }
 
-    /// Remembers the program of which `pid` is a thread for a while.
+    /// Caches the facts about the program of the thread `pid` for a while.
     pub(crate) fn note_program(&self, pid: u32) {
         self.claimed(pid);
     }
@@ -461,10 +463,10 @@ impl<'g> Mount<'g> {
         self.claims.facts(pid, &|words| self.gateway.redact_words(words))
     }
 
-    /// Asks whether a change may be made that is yet to come, of what is at `at`.
+    /// Asks if a later change of the entry at `at` may be made.
     ///
     /// # Errors
-    /// `EACCES`; the denial has a record.
+    /// `EACCES`; the denial is recorded.
     pub(crate) fn admit<R: Request>(
         &self,
         pid: u32,
@@ -487,7 +489,7 @@ impl<'g> Mount<'g> {
         errno::of_kind(error.kind())
     }
 
-    /// The kernel gives up references to a node.
+    /// Removes references of the kernel to a node.
     pub(crate) fn forget_node(&self, id: u64, count: u64) {
         let mut state = self.lock();
         state.nodes.forget(id, count);

@@ -27,7 +27,7 @@ impl Mount<'_> {
     /// Creates a directory.
     ///
     /// # Errors
-    /// As the gateway says.
+    /// The error of the gateway.
     pub(crate) fn make_directory(
         &self,
         parent: u64,
@@ -51,12 +51,12 @@ impl Mount<'_> {
         self.look_up(parent, name)
     }
 
-    /// Creates a link to `target`, which says where from its directory, or is an absolute path in the
-    /// workspace as programs see it: then the link says the same from its directory, for a path of
-    /// the host would lead elsewhere once the workspace is.
+    /// Creates a link to `target`. An absolute path in the workspace as programs see it is
+    /// converted to one relative to the link's directory: as an absolute path of the host it would
+    /// lead elsewhere once the workspace is moved.
     ///
     /// # Errors
-    /// As the gateway says.
+    /// The error of the gateway.
     pub(crate) fn make_link(
         &self,
         parent: u64,
@@ -81,8 +81,8 @@ impl Mount<'_> {
         self.look_up(parent, name)
     }
 
-    /// An absolute path in the workspace, from the directory of a link. `..` stays in it, and may be
-    /// refused.
+    /// Returns an absolute path in the workspace as a path relative to the directory of a link.
+    /// `..` in it is preserved, and may be refused.
     fn relative_target(&self, link: &WorkspacePath, target: &str) -> Option<String> {
         let mut roots = self.options.roots.iter();
         let rest = roots.find_map(|root| Path::new(target).strip_prefix(root).ok())?;
@@ -92,10 +92,10 @@ impl Mount<'_> {
         path.into_os_string().into_string().ok()
     }
 
-    /// Removes a name: that of a directory if `directory`, else of anything else.
+    /// Removes a name: of a directory if `directory`, otherwise of any other entry.
     ///
     /// # Errors
-    /// As the gateway says.
+    /// The error of the gateway.
     pub(crate) fn remove(
         &self,
         parent: u64,
@@ -133,7 +133,7 @@ impl Mount<'_> {
         Ok(())
     }
 
-    /// Whether there are scratch directories in a directory of the workspace.
+    /// Returns true if there are scratch directories in a directory of the workspace.
     fn has_scratch_beneath(&self, path: &WorkspacePath) -> bool {
         let scratch = self.scratch.as_ref();
         scratch.is_some_and(|scratch| !scratch.roots().beneath(path).is_empty())
@@ -144,10 +144,10 @@ impl Mount<'_> {
         id.and_then(|id| state.nodes.get(id)).is_some_and(|node| node.is_staged_only())
     }
 
-    /// Gives an entry another name.
+    /// Renames an entry.
     ///
     /// # Errors
-    /// As the gateway says; why what is staged of it could not be committed before.
+    /// The error of the gateway; that of the commit of a staged version, which comes first.
     pub(crate) fn rename_entry(
         &self,
         from: (u64, &str),
@@ -167,7 +167,8 @@ impl Mount<'_> {
             let state = self.lock();
             (state.nodes.child(from.0, from.1), state.nodes.child(to.0, to.1))
         };
-        // What is staged is stored under the old name first: the new one gets a whole file.
+        // A staged version is committed under the old name first, so that the new name gets a
+        // complete file.
         let staged = source.and_then(|id| self.lock().nodes.get(id)?.staged().cloned());
         if let (Some(id), Some(staged)) = (source, staged) {
             self.commit_named(id, &staged, pid)?;
@@ -188,7 +189,7 @@ impl Mount<'_> {
         self.request(pid, source.unwrap_or(from.0), &rename)?;
         self.counts.changes.add();
         {
-            // Whoever looks for a scratch directory sees both move at once.
+            // The lock makes both moves visible at once.
             let mut roots = self.scratch.as_ref().map(Scratch::change_roots);
             let mut state = self.lock();
             state.nodes.rename(from, to);
@@ -203,7 +204,7 @@ impl Mount<'_> {
         self.scratch.as_ref().map_or(Ok(()), |scratch| scratch.note_paths(&moved))
     }
 
-    /// Gives each of two entries the other's name.
+    /// Exchanges two entries.
     ///
     /// # Errors
     /// As [`Mount::rename_entry`]; `EXDEV` where a scratch directory would have to move.
@@ -247,16 +248,16 @@ impl Mount<'_> {
         Ok(())
     }
 
-    /// The version of a node's file on the disk, before a change of its name or attributes.
+    /// Returns the version of a node's file on the disk, before a change of its name or attributes.
     pub(crate) fn version_of(&self, id: u64, path: &WorkspacePath) -> Option<Version> {
         let version = self.seen(path).ok()?.stat.version();
         let inode = self.lock().nodes.get(id)?.inode;
         Some(version).filter(|version| inode == Some(version.inode()))
     }
 
-    /// Takes the version that a change of this mount made of a node for the one `before`; the
-    /// content is the same. What began from that one, also what was written meanwhile, is of this
-    /// one now.
+    /// Replaces the version `before` of a node by the one that a change of this mount's made; the
+    /// content is the same. A staged version based on `before`, also with later writes, is then
+    /// based on the new one.
     pub(crate) fn settle(
         &self,
         id: u64,
@@ -283,7 +284,7 @@ impl Mount<'_> {
     }
 }
 
-/// What is shown of a file depends on its path, which another one has become.
+/// Removes cached views, which depend on the path of the file.
 fn forget_views(state: &mut State, id: u64) {
     for id in state.nodes.beneath(id) {
         state.memo.remove(id);

@@ -1,4 +1,4 @@
-//! One node: an entry of the workspace as this mount knows it.
+//! A node: an entry of the workspace as this mount knows it.
 
 use std::{collections::HashMap, sync::Arc};
 
@@ -12,10 +12,10 @@ use crate::{
     staged::{Staged, Time},
 };
 
-/// Of what has to be decided on again, whatever the policy.
+/// A policy id that never matches: the content has to be decided again.
 pub(crate) const NO_POLICY: u64 = u64::MAX;
 
-/// Whether a node has a name.
+/// The state of a node's name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Place {
     Named,
@@ -23,8 +23,8 @@ pub(crate) enum Place {
     Replaced,
 }
 
-/// Times that a node shows for one version instead of the host's: those that it had while
-/// it was staged.
+/// Times that a node shows for a version instead of the host's: those that it had while
+/// the version was staged.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Times {
     pub(crate) version: Version,
@@ -32,7 +32,7 @@ pub(crate) struct Times {
     pub(crate) changed: Time,
 }
 
-/// What all handles of an open file read.
+/// The content that all handles of an open file read.
 #[derive(Debug, Clone)]
 pub(crate) struct Content {
     pub(crate) bytes: Bytes,
@@ -41,7 +41,7 @@ pub(crate) struct Content {
 }
 
 impl Content {
-    /// What a view of it has; a staged version counts its bytes itself.
+    /// Returns the bytes of a view; a staged version is counted separately.
     pub(crate) fn view_size(&self) -> u64 {
         match &self.bytes {
             Bytes::View(view, _) => view.len() as u64,
@@ -53,13 +53,13 @@ impl Content {
 /// The bytes of an open file.
 #[derive(Debug, Clone)]
 pub(crate) enum Bytes {
-    /// As they were shown at the last open; the version, if it is certain.
+    /// The view at the last open, with its version, if that is certain.
     View(View, Option<Version>),
-    /// Those that everybody shares who has the file open.
+    /// The staged version, shared by all handles.
     Staged(Arc<Staged>),
 }
 
-/// One node.
+/// A node.
 #[derive(Debug)]
 pub(crate) struct Node {
     pub(crate) parent: u64,
@@ -69,22 +69,22 @@ pub(crate) struct Node {
     pub(crate) lookups: u64,
     pub(crate) opens: u64,
     pub(crate) kind: ObjectKind,
-    /// The host's inode; none while the file is staged only.
+    /// The host's inode number; none while the file is staged only.
     pub(crate) inode: Option<u64>,
-    /// What is read and written while it is open.
+    /// The content while it is open.
     pub(crate) content: Option<Content>,
-    /// What was last shown of it: if it is shown again, the kernel may keep its pages.
+    /// The last content shown: if it is shown again, the kernel may keep its pages.
     pub(crate) shown: Option<Key>,
-    /// How long the view of a version is.
+    /// The size of a version's view.
     pub(crate) size: Option<(Key, u64)>,
     pub(crate) times: Option<Times>,
-    /// What was last told of it.
+    /// The last attributes returned.
     pub(crate) told: Option<Attr>,
-    /// Why the last request was refused.
+    /// The reason of the last refusal.
     pub(crate) why: Option<Arc<str>>,
-    /// The version that was last denied to be read, and the rule that did.
+    /// The last version whose read was denied, and the rule.
     pub(crate) denied: Option<(Key, Arc<str>)>,
-    /// An error that no program has heard of yet.
+    /// An error that no program has got yet.
     pub(crate) unheard: Option<Errno>,
 }
 
@@ -110,38 +110,38 @@ impl Node {
         }
     }
 
-    /// Whether what it shows was decided on under this policy, at this path.
+    /// Returns true if its content was decided under this policy, at this path.
     pub(crate) fn is_shown_under(&self, policy: u64) -> bool {
         self.content.as_ref().is_some_and(|content| content.policy == policy)
     }
 
-    /// Whether a handle is open.
+    /// Returns true if a handle is open.
     pub(crate) fn is_open(&self) -> bool {
         self.opens > 0
     }
 
-    /// Whether exactly one handle is open.
+    /// Returns true if exactly one handle is open.
     pub(crate) fn is_open_once(&self) -> bool {
         self.opens == 1
     }
 
-    /// Whether it was removed or replaced.
+    /// Returns true if it was removed or replaced.
     pub(crate) fn is_detached(&self) -> bool {
         self.place != Place::Named
     }
 
-    /// Whether it exists in this mount alone.
+    /// Returns true if it exists in this mount only.
     pub(crate) fn is_staged_only(&self) -> bool {
         self.inode.is_none() && self.staged().is_some()
     }
 
-    /// The staged version of a file that has no name yet.
+    /// Returns the staged version of a file that has no name yet.
     pub(crate) fn unnamed(&self) -> Option<&Arc<Staged>> {
         let is_unnamed = self.place == Place::Unlinked && self.is_staged_only();
         self.staged().filter(|_| is_unnamed)
     }
 
-    /// Its staged version.
+    /// Returns its staged version.
     pub(crate) fn staged(&self) -> Option<&Arc<Staged>> {
         match &self.content.as_ref()?.bytes {
             Bytes::Staged(staged) => Some(staged),

@@ -1,10 +1,9 @@
-//! The node table: which node id names which entry of the workspace.
+//! The node table, which maps node ids to entries of the workspace.
 //!
-//! A node is stored by its parent and its name, so that a rename of a directory moves
-//! everything beneath it. It lives as long as the kernel has references to it, a handle
-//! is open, or another node names it as its parent. Its id is the inode number that
-//! programs see, and is never given away a second time: commits exchange the host's
-//! inode, and the number stays.
+//! A node is stored by its parent and its name, so that a rename of a directory moves everything
+//! beneath it. It lives as long as the kernel has references to it, a handle is open, or another
+//! node has it as its parent. Its id is the inode number that programs see, and is never reused: a
+//! commit changes the host's inode, and the id stays.
 
 use std::{collections::BTreeMap, sync::Arc};
 
@@ -19,14 +18,14 @@ use crate::{
 /// The workspace root.
 pub(crate) const ROOT: u64 = 1;
 
-/// Why a node has no path.
+/// The reason why a node has no path.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Gone {
-    /// It was removed through this mount.
+    /// The node was removed through this mount.
     Unlinked,
-    /// Something else changed what its name stands for.
+    /// Another program replaced or removed the entry of its name.
     Replaced,
-    /// The id is not known.
+    /// The id is unknown.
     Unknown,
 }
 
@@ -34,21 +33,21 @@ pub(crate) enum Gone {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Full;
 
-/// What a look at the workspace began with: if nothing of this mount changed names
-/// meanwhile, what was seen may be held against the table.
+/// The state of changes when a lookup in the workspace began: only if no change of this mount
+/// overlapped may its result be compared with the table.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Look {
     begun: u64,
     quiet: bool,
 }
 
-/// All nodes.
+/// The node table.
 #[derive(Debug)]
 pub(crate) struct Nodes {
     nodes: BTreeMap<u64, Node>,
     next: u64,
     limit: usize,
-    /// With this many nodes the kernel is asked to forget what it does not use.
+    /// The number of nodes at which the kernel is asked to forget unused ones.
     shed_at: usize,
     was_full: bool,
     begun: u64,
@@ -56,7 +55,7 @@ pub(crate) struct Nodes {
 }
 
 impl Nodes {
-    /// A table of at most `limit` nodes, which knows the root.
+    /// Returns a table of at most `limit` nodes, with the root.
     pub(crate) fn new(limit: usize) -> Self {
         let mut root = Node::new(ROOT, Arc::from(""), ObjectKind::Directory, None);
         root.lookups = 1;
@@ -80,18 +79,18 @@ impl Nodes {
         self.nodes.get_mut(&id)
     }
 
-    /// The node that has a name in a directory.
+    /// Returns the node of a name in a directory.
     pub(crate) fn child(&self, parent: u64, name: &str) -> Option<u64> {
         self.nodes.get(&parent)?.children.get(name).copied()
     }
 
-    /// The staged versions.
+    /// Returns the staged versions.
     pub(crate) fn staged(&self) -> Vec<(u64, Arc<Staged>)> {
         let staged = self.nodes.iter().filter_map(|(id, node)| Some((*id, node.staged()?)));
         staged.map(|(id, staged)| (id, Arc::clone(staged))).collect()
     }
 
-    /// The names in a directory that exist in this mount alone.
+    /// Returns the names in a directory that exist in this mount only.
     pub(crate) fn staged_only(&self, parent: u64) -> Vec<Arc<str>> {
         let Some(directory) = self.nodes.get(&parent) else { return Vec::new() };
         let is_staged = |id: &u64| self.nodes.get(id).is_some_and(Node::is_staged_only);
@@ -99,7 +98,7 @@ impl Nodes {
         children.map(|(name, _)| Arc::clone(name)).collect()
     }
 
-    /// The path of a node now.
+    /// Returns the current path of a node.
     ///
     /// # Errors
     /// When it has none any more.
@@ -123,26 +122,25 @@ impl Nodes {
         Ok(path)
     }
 
-    /// Parent and name of a node that has a name.
+    /// Returns parent and name of a node that has a name.
     pub(crate) fn entry(&self, id: u64) -> Option<(u64, Arc<str>)> {
         let node = self.nodes.get(&id).filter(|node| !node.is_detached() && id != ROOT)?;
         Some((node.parent, Arc::clone(&node.name)))
     }
 
-    /// All node ids.
+    /// Returns all node ids.
     pub(crate) fn all(&self) -> Vec<u64> {
         self.nodes.keys().copied().collect()
     }
 
-    /// Whether there was no room once.
+    /// Returns true if a node was ever refused for lack of room.
     pub(crate) fn was_full(&self) -> bool {
         self.was_full
     }
 
-    /// Whether the kernel should be asked now to forget what it does not use: at three
-    /// quarters of the limit, and then again whenever half of the room left is gone. A
-    /// single time is not enough: what is in use at that moment is not forgotten, and what
-    /// is looked up meanwhile is new.
+    /// Returns true if the kernel should be asked now to forget unused nodes: at three quarters of
+    /// the limit, and again whenever half of the remaining room is used. Once is not enough: nodes
+    /// in use at that moment are not forgotten, and new ones are looked up meanwhile.
     pub(crate) fn is_crowded(&mut self) -> bool {
         let known = self.nodes.len();
         let is_crowded = known >= self.shed_at;
@@ -154,34 +152,33 @@ impl Nodes {
         is_crowded
     }
 
-    /// A look at the workspace begins.
+    /// Begins a lookup in the workspace.
     pub(crate) fn look(&self) -> Look {
         Look { begun: self.begun, quiet: self.is_quiet() }
     }
 
-    /// Whether no change of this mount is under way.
+    /// Returns true if no change of this mount is in progress.
     pub(crate) fn is_quiet(&self) -> bool {
         self.begun == self.ended
     }
 
-    /// Whether this mount changed nothing since `look`.
+    /// Returns true if this mount changed nothing since `look`.
     pub(crate) fn holds(&self, look: Look) -> bool {
         look.quiet && self.begun == look.begun
     }
 
-    /// A change of this mount begins: until it ends, no name is judged by what is seen of
-    /// the workspace.
+    /// Begins a change of this mount: until it ends, lookups in the workspace do not detach names.
     pub(crate) fn begin_change(&mut self) {
         self.begun += 1;
     }
 
-    /// The change has ended.
+    /// Ends a change.
     pub(crate) fn end_change(&mut self) {
         self.ended += 1;
     }
 
-    /// The node of an entry that was seen in the workspace, with one more reference of the
-    /// kernel. If another object has the name now, it is another node.
+    /// Returns the node of an entry found in the workspace, with a further reference of the kernel.
+    /// If the name belongs to another object now, the result is a new node.
     ///
     /// # Errors
     /// [`Full`].
@@ -207,15 +204,16 @@ impl Nodes {
         Ok(id)
     }
 
-    /// Nothing of this name was seen in the workspace. A file that is open for writing keeps it:
-    /// another policy may hide it, and the gateway decides on what is written and says why.
+    /// Notes that a name was not found in the workspace. A file that is open for writing keeps the
+    /// name: a new policy may hide it, and the gateway then decides on its content and gives the
+    /// reason.
     pub(crate) fn missing(&mut self, parent: u64, name: &str, look: Look) {
         if self.holds(look) {
             self.gone(parent, name);
         }
     }
 
-    /// The same where no change of this mount is in the way.
+    /// Detaches a missing name where no change of this mount can interfere.
     pub(crate) fn gone(&mut self, parent: u64, name: &str) {
         if let Some(id) = self.child(parent, name)
             && self.nodes.get(&id).is_none_or(|node| node.staged().is_none())
@@ -224,11 +222,11 @@ impl Nodes {
         }
     }
 
-    /// A file is to be made at a name at which nothing was seen. What is open for writing there goes on
-    /// without the name.
+    /// Frees a name for a new file, where no entry was found. A file open for writing there
+    /// continues without the name.
     ///
     /// # Errors
-    /// `EEXIST` if something else has the name, or it exists in this mount alone.
+    /// `EEXIST` if another object has the name, or it exists in this mount only.
     pub(crate) fn make_room(&mut self, parent: u64, name: &str) -> Result<(), Errno> {
         let Some(id) = self.child(parent, name) else { return Ok(()) };
         let has_staged = |node: &Node| node.staged().is_some() && !node.is_staged_only();
@@ -239,13 +237,13 @@ impl Nodes {
         Ok(())
     }
 
-    /// The path that a replaced node had, if its directory still has one.
+    /// Returns the path that a replaced node had, if its directory still has one.
     pub(crate) fn last_path(&self, id: u64) -> Option<WorkspacePath> {
         let node = self.nodes.get(&id)?;
         self.path(node.parent).ok()?.join(&node.name).ok()
     }
 
-    /// Makes a node for a name that has none.
+    /// Creates a node for a name that has none.
     ///
     /// # Errors
     /// [`Full`].
@@ -261,7 +259,7 @@ impl Nodes {
         Ok(id)
     }
 
-    /// Makes a node for a file without a name.
+    /// Creates a node for a file without a name.
     ///
     /// # Errors
     /// [`Full`].
@@ -280,7 +278,7 @@ impl Nodes {
         Ok(self.next - 1)
     }
 
-    /// Gives a node a name that no other one has.
+    /// Gives a node a name that no other node has.
     pub(crate) fn give_name(&mut self, id: u64, (parent, name): (u64, &str)) {
         let name = Arc::<str>::from(name);
         if let Some(directory) = self.nodes.get_mut(&parent) {
@@ -291,14 +289,14 @@ impl Nodes {
         }
     }
 
-    /// The kernel has one more reference to a node.
+    /// Adds a reference of the kernel to a node.
     pub(crate) fn refer(&mut self, id: u64) {
         if let Some(node) = self.nodes.get_mut(&id) {
             node.lookups += 1;
         }
     }
 
-    /// The kernel gives up `count` references.
+    /// Removes `count` references of the kernel.
     pub(crate) fn forget(&mut self, id: u64, count: u64) {
         if let Some(node) = self.nodes.get_mut(&id) {
             node.lookups = node.lookups.saturating_sub(count);
@@ -306,14 +304,14 @@ impl Nodes {
         self.drop_unused(id);
     }
 
-    /// A handle of the node is opened.
+    /// Counts an opened handle of the node.
     pub(crate) fn open(&mut self, id: u64) {
         if let Some(node) = self.nodes.get_mut(&id) {
             node.opens += 1;
         }
     }
 
-    /// A handle is closed; whether it was the last one.
+    /// Counts a closed handle; returns true if it was the last one.
     pub(crate) fn close(&mut self, id: u64) -> bool {
         let Some(node) = self.nodes.get_mut(&id) else { return true };
         node.opens = node.opens.saturating_sub(1);
@@ -324,14 +322,15 @@ impl Nodes {
         last
     }
 
-    /// The name was removed through this mount.
+    /// Detaches a name that was removed through this mount.
     pub(crate) fn unlink(&mut self, parent: u64, name: &str) {
         if let Some(id) = self.child(parent, name) {
             self.detach(id, Place::Unlinked);
         }
     }
 
-    /// An entry got another name through this mount; what had that name is gone.
+    /// Moves a node to a new name after a rename through this mount; the node that had the name is
+    /// detached.
     pub(crate) fn rename(&mut self, from: (u64, &str), to: (u64, &str)) {
         if from == to {
             return;
@@ -346,7 +345,7 @@ impl Nodes {
         self.drop_unused(from.0);
     }
 
-    /// Two entries got each other's names through this mount.
+    /// Exchanges the names of two nodes after an exchange through this mount.
     pub(crate) fn exchange(&mut self, one: (u64, &str), other: (u64, &str)) {
         let ids = [one, other].map(|(parent, name)| self.child(parent, name));
         let each = |to: [_; 2]| ids.into_iter().zip(to).filter_map(|(id, at)| Some((id?, at)));
@@ -354,7 +353,7 @@ impl Nodes {
         each([other, one]).for_each(|(id, at)| self.give_name(id, at));
     }
 
-    /// A node and all that is known beneath it.
+    /// Returns a node and all known nodes beneath it.
     pub(crate) fn beneath(&self, id: u64) -> Vec<u64> {
         let mut all = vec![id];
         let mut next = 0;
@@ -365,7 +364,7 @@ impl Nodes {
         all
     }
 
-    /// Has what a node shows decided on and made again.
+    /// Marks the content of a node to be decided and made again.
     pub(crate) fn forget_views(&mut self, id: u64) {
         let Some(node) = self.nodes.get_mut(&id) else { return };
         (node.shown, node.size) = (None, None);
@@ -391,7 +390,7 @@ impl Nodes {
         }
     }
 
-    /// Forgets a node that nothing refers to, and then perhaps its parent.
+    /// Removes a node without references, and then possibly its parent.
     fn drop_unused(&mut self, id: u64) {
         let mut at = id;
         while at != ROOT {

@@ -19,17 +19,17 @@ use crate::{
     staged::{Staged, now, range},
 };
 
-/// How often a file is read again because it changes meanwhile.
+/// Maximum of repeated reads of a file that changes meanwhile.
 pub(crate) const ATTEMPTS: usize = 4;
 
-/// What a reader gets of a file.
+/// The content of a file for a reader.
 pub(crate) struct Snapshot {
     pub(crate) view: View,
     pub(crate) seen: Seen,
     pub(crate) policy: u64,
-    /// The version, if it is certain that the view is of it.
+    /// The version, if the view is certainly of it.
     pub(crate) version: Option<Version>,
-    /// Whether that version cannot have another content later.
+    /// True if that version's content is final.
     settled: bool,
 }
 
@@ -37,11 +37,11 @@ pub(crate) struct Snapshot {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Opening {
     pub(crate) handle: u64,
-    /// Whether the pages that the kernel has of it are what is shown now.
+    /// True if the pages that the kernel has of it are current.
     pub(crate) keeps_pages: bool,
 }
 
-/// How a file is opened.
+/// The mode of an open.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct How {
     pub(crate) writes: bool,
@@ -49,10 +49,11 @@ pub(crate) struct How {
 }
 
 impl Mount<'_> {
-    /// Opens a file: decides, reads and records, or decides again what was read before.
+    /// Opens a file: decides, reads and records, or decides again on a version that was read
+    /// before.
     ///
     /// # Errors
-    /// Why it was not opened.
+    /// The reason why it was not opened.
     pub(crate) fn open_file(&self, id: u64, how: How, pid: u32) -> Result<Opening, Errno> {
         {
             let mut state = self.lock();
@@ -73,7 +74,7 @@ impl Mount<'_> {
         let kept = self.keep_path(id);
         let snapshot = match &kept {
             Ok((_, path)) => self.snapshot(id, path, pid)?,
-            // It is open elsewhere, and goes on to be what it was.
+            // The file is open elsewhere, and keeps its content.
             Err(error) => {
                 let state = self.lock();
                 let shows = |content: &Content| content.policy == self.policy();
@@ -87,14 +88,15 @@ impl Mount<'_> {
         self.add_handle(id, None, keeps_pages)
     }
 
-    /// Makes a snapshot what all handles of a node read; whether the kernel has pages of it.
+    /// Makes a snapshot the content of all handles of a node; returns true if the kernel's
+    /// pages are current.
     ///
     /// # Errors
     /// `ENOMEM` when too much is open.
     pub(crate) fn show(&self, id: u64, snapshot: &Snapshot) -> Result<bool, Errno> {
         let mut state = self.lock();
         let bytes = Bytes::View(Arc::clone(&snapshot.view), snapshot.version);
-        // Somebody may have begun to write meanwhile.
+        // Another thread may have begun to write meanwhile.
         if state.nodes.get(id).is_some_and(|node| node.staged().is_none()) {
             state.set_content(id, Content { bytes, policy: snapshot.policy })?;
         }
@@ -119,11 +121,11 @@ impl Mount<'_> {
         Ok(Opening { handle, keeps_pages })
     }
 
-    /// What a reader gets of the file of a node now: decided, and recorded unless this
-    /// version was read before.
+    /// Returns the current content of a node's file: decided, and recorded unless this version
+    /// was read before.
     ///
     /// # Errors
-    /// Why nothing may be read.
+    /// The reason why it may not be read.
     pub(crate) fn snapshot(
         &self,
         id: u64,
@@ -166,8 +168,8 @@ impl Mount<'_> {
         }
     }
 
-    /// Decides whether the staged version of a node may be read under the policy of now;
-    /// whether it is the same as before.
+    /// Decides if the staged version of a node may be read under the current policy; returns
+    /// true if its content is unchanged.
     pub(crate) fn decide_staged(
         &self,
         id: u64,
@@ -178,7 +180,7 @@ impl Mount<'_> {
         let policy = self.policy();
         let (_kept, path) = match self.keep_path(id) {
             Ok(kept) => kept,
-            // Nothing of it will ever have a name.
+            // It will never have a name.
             Err(Errno::NOENT) => return Ok(true),
             Err(error) => return Err(error),
         };
@@ -187,8 +189,8 @@ impl Mount<'_> {
         if staged_only {
             self.admit(pid, id, &empty_write(&path), (&path, None))?;
         } else {
-            // What another policy, or another path, let it begin with is not shown on: what was
-            // written is stored, if it may be, and what is there is read anew.
+            // Content from another policy or path is not shown any more: written content is
+            // committed, if it may be, and the file is read anew.
             let is_old = self.lock().nodes.get(id).is_none_or(|node| !node.is_shown_under(policy));
             if is_old {
                 self.commit_named(id, staged, pid)?;
@@ -199,7 +201,7 @@ impl Mount<'_> {
                 self.renew(id, staged, &path, pid)?;
                 is_same = false;
             } else if !self.repeats(&path, &seen.stat) {
-                // The request says why not, and records it.
+                // The request gives the reason, and records it.
                 let (range, encoding) = (LineRange::default(), Encoding::Base64);
                 self.request(pid, id, &Read { path, range, encoding })?;
                 self.counts.opens.add();
@@ -212,7 +214,7 @@ impl Mount<'_> {
         Ok(is_same)
     }
 
-    /// Begins a staged version again from what another program made of the file.
+    /// Restarts a staged version from the current content, which another program has changed.
     pub(crate) fn renew(
         &self,
         id: u64,
@@ -228,10 +230,10 @@ impl Mount<'_> {
         Ok(())
     }
 
-    /// What an open file has from `offset`, at most `count` bytes.
+    /// Reads an open file from `offset`, at most `count` bytes.
     ///
     /// # Errors
-    /// `EIO` after a refusal, and why it may not be read any more.
+    /// `EIO` after a refusal; the reason why it may not be read any more.
     pub(crate) fn read_file(
         &self,
         handle: u64,
@@ -268,7 +270,7 @@ impl Mount<'_> {
         }
     }
 
-    /// Whether more is asked for than a view has, and a later version is known.
+    /// Returns true if the read exceeds the view, and a larger version is known.
     fn has_grown(&self, content: &Content, offset: u64, count: usize, id: u64) -> bool {
         let Bytes::View(view, _) = &content.bytes else { return false };
         let end = offset.saturating_add(count as u64);
@@ -278,7 +280,7 @@ impl Mount<'_> {
             })
     }
 
-    /// Decides about an open file under another policy, or after it has grown.
+    /// Decides again on an open file after a policy reload, or after it has grown.
     fn read_again(&self, id: u64, content: Option<Content>, pid: u32) -> Result<Content, Errno> {
         if let Some(Content { bytes: Bytes::Staged(staged), .. }) = &content {
             self.decide_staged(id, staged, pid)?;

@@ -1,4 +1,4 @@
-//! What whoever starts a mount may choose.
+//! The options of a mount.
 
 use std::{os::fd::OwnedFd, path::PathBuf, sync::Arc, time::Duration};
 
@@ -7,49 +7,49 @@ use crate::{command_leaders::CommandLeaders, scratch::Scratch};
 /// The options of a [`Mount`](crate::Mount).
 #[derive(Debug)]
 pub struct Options {
-    /// The user to whom all files belong: the one that the programs run as, by its number in
-    /// the user namespace of the mount.
+    /// The owner of all files: the user id of the programs, as the user namespace of the
+    /// mount numbers it.
     pub uid: u32,
-    /// The group, alike.
+    /// The group of all files, in the same numbering.
     pub gid: u32,
     /// `/proc` of the PID namespace in which the file system was mounted: records name the
-    /// programs that ask by it. Without it they have the process id alone.
+    /// requesting programs through it. Without it they contain the process id only.
     pub processes: Option<OwnedFd>,
-    /// The commands that the gateway has started in the sandbox, if it does.
+    /// The leading processes of commands that the gateway starts in the sandbox, if it does.
     pub leaders: Option<Arc<CommandLeaders>>,
     /// The absolute paths at which programs see the workspace.
     pub roots: Vec<PathBuf>,
-    /// Directories that are not the workspace's, if the policy names any.
+    /// The scratch directories, if the policy names any.
     pub scratch: Option<Scratch>,
-    /// How long the kernel may answer from what it was told of names and attributes.
+    /// Time for which the kernel may cache names and attributes.
     pub timeout: Duration,
-    /// Threads that serve, beside one. There are more than programs that keep one busy for
-    /// long, with a commit each, or others would wait for them.
+    /// The number of serving threads besides one. It should exceed the number of programs
+    /// that occupy a thread for long, each with a commit, or other programs wait for these.
     pub threads: usize,
-    /// The most bytes that are staged together.
+    /// The maximum of bytes of all staged versions together.
     pub staged: u64,
-    /// The most bytes that one file may have when it is written.
+    /// The maximum of bytes of one written file.
     pub file: u64,
-    /// The most bytes that commits under way store together, unless one alone has more.
+    /// The maximum of bytes of commits in progress together, unless a single one is larger.
     pub commits: u64,
-    /// The most bytes of views that are remembered.
+    /// The maximum of bytes of cached views.
     pub views: usize,
-    /// The most bytes of files that are open for reading, together.
+    /// The maximum of bytes of files open for reading, together.
     pub open: u64,
-    /// The most bytes of lists of open directories.
+    /// The maximum of bytes of lists of open directories.
     pub lists: u64,
-    /// The most open handles.
+    /// The maximum of open handles.
     pub handles: usize,
-    /// The most known nodes.
+    /// The maximum of known nodes.
     pub nodes: usize,
-    /// Whether each open is read and recorded, also that of a version that was shown before.
+    /// True if each open is read and recorded, also of a version that was read before.
     pub records_each_open: bool,
-    /// How often the log is told of opens that are counted.
+    /// The interval of records about repeated opens.
     pub repeats: Duration,
 }
 
 impl Options {
-    /// The defaults, for files that belong to this user.
+    /// Returns the defaults, for files that belong to this user.
     pub fn new(uid: u32, gid: u32) -> Self {
         Self {
             uid,

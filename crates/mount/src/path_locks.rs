@@ -1,8 +1,8 @@
-//! Locks on paths: a commit keeps its own path as it is, and a rename waits for those that it
-//! changes, for no others.
+//! Locks on paths: a commit locks its own path, and a rename waits only for locks on the
+//! paths that it changes.
 //!
-//! Requests are served in the order in which they asked, so a rename that waits is not passed
-//! by later commits of the same path. No thread asks while it has a lock.
+//! Locks are granted in the order of the requests, so later commits of the same path do not
+//! pass a waiting rename. No thread requests a lock while it holds one.
 
 use std::{
     collections::BTreeMap,
@@ -27,12 +27,12 @@ struct LockQueue {
     locks: BTreeMap<u64, Lock>,
 }
 
-/// What somebody locks.
+/// The paths of a lock.
 #[derive(Debug)]
 pub(crate) enum Lock {
-    /// A path that must stay as it is.
+    /// A path that must not change.
     Shared(WorkspacePath),
-    /// Paths that change, with all that is beneath them.
+    /// Paths that change, with everything beneath them.
     Exclusive(Vec<WorkspacePath>),
 }
 
@@ -51,7 +51,7 @@ impl Lock {
     }
 }
 
-/// Holds a lock until dropped.
+/// A held lock, released when dropped.
 #[must_use]
 #[derive(Debug)]
 pub(crate) struct Held<'a> {
@@ -60,7 +60,7 @@ pub(crate) struct Held<'a> {
 }
 
 impl PathLocks {
-    /// Waits for all conflicting locks that were asked for earlier.
+    /// Waits for all conflicting locks that were requested earlier.
     ///
     /// # Errors
     /// `EINTR` if no program waits any more.
@@ -75,7 +75,7 @@ impl PathLocks {
             let mut earlier = queue.locks.range(..ticket);
             lock.is_some_and(|lock| earlier.any(|(_, earlier)| earlier.conflicts(lock)))
         };
-        // Whoever gives up is not waited for, either.
+        // A cancelled request is removed when this is dropped.
         wait_while(&self.freed, queue, waits).map(|_| held)
     }
 

@@ -1,4 +1,4 @@
-//! Opens that repeat what is on record, counted for records that say so of many.
+//! Opens that repeat recorded ones, counted for summary records.
 
 use std::{
     collections::BTreeMap,
@@ -9,15 +9,15 @@ use std::{
 use portcullis_policy::model::WorkspacePath;
 use serde_json::{Value, json};
 
-/// The most bytes of paths between two times that they are written; opens of more paths
-/// are counted together.
+/// The maximum of bytes of paths between two records; opens of further paths are
+/// counted together.
 const MAX_PATHS: usize = 1 << 20;
-/// The most of them in one record.
+/// The maximum of bytes of paths in one record.
 const MAX_PATHS_OF_RECORD: usize = 64 << 10;
-/// What a path costs beside its bytes.
+/// The cost of a path besides its bytes.
 const OVERHEAD: usize = 32;
 
-/// How often what was opened.
+/// The number of repeated opens.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 struct RepeatCount {
     opens: u64,
@@ -35,12 +35,12 @@ impl RepeatCount {
     }
 }
 
-/// What is to be written.
+/// Counts not yet recorded.
 #[derive(Debug, Default)]
 struct Counted {
     paths: BTreeMap<WorkspacePath, RepeatCount>,
     bytes: usize,
-    /// Of paths for which there is no room.
+    /// Opens of paths for which there is no room.
     others: RepeatCount,
 }
 
@@ -57,7 +57,7 @@ impl Counted {
         self.paths.insert(path.clone(), times);
     }
 
-    /// The facts of each record that says this.
+    /// Returns the facts of each record with these counts.
     fn records(self) -> Vec<BTreeMap<String, Value>> {
         let mut records = Vec::new();
         let (mut paths, mut bytes, mut sum) = (Vec::new(), 0, RepeatCount::default());
@@ -80,7 +80,7 @@ impl Counted {
     }
 }
 
-/// All opens of a record, and those of the paths that it names.
+/// Returns the facts of a record: all opens, and those of the paths that it names.
 fn facts(
     paths: Vec<Value>,
     RepeatCount { opens, denials }: RepeatCount,
@@ -89,7 +89,7 @@ fn facts(
     facts.into_iter().map(|(name, value)| (name.to_owned(), value)).collect()
 }
 
-/// The repeats of a mount.
+/// The repeated opens of a mount.
 #[derive(Debug, Default)]
 pub(crate) struct Repeats {
     state: Mutex<RepeatState>,
@@ -103,30 +103,30 @@ struct RepeatState {
 }
 
 impl Repeats {
-    /// An open of a version that was shown before.
+    /// Counts an open of a version that was read before.
     pub(crate) fn open(&self, path: &WorkspacePath) {
         self.lock().counted.count(path, RepeatCount { opens: 1, denials: 0 });
     }
 
-    /// An open that was denied as one before.
+    /// Counts an open that was denied as before.
     pub(crate) fn denial(&self, path: &WorkspacePath) {
         self.lock().counted.count(path, RepeatCount { opens: 0, denials: 1 });
     }
 
-    /// Nothing follows.
+    /// Ends the count.
     pub(crate) fn end(&self) {
         self.lock().ended = true;
         self.changed.notify_all();
     }
 
-    /// Waits for the end, but not for longer than `timeout`; whether it has come.
+    /// Waits for the end, at most for `timeout`; returns true if it has come.
     pub(crate) fn wait(&self, timeout: Duration) -> bool {
         let state = self.lock();
         let waited = self.changed.wait_timeout_while(state, timeout, |state| !state.ended);
         waited.unwrap_or_else(PoisonError::into_inner).0.ended
     }
 
-    /// The facts of each record that says what was counted since the last time.
+    /// Takes the counts, as the facts of each record.
     pub(crate) fn take(&self) -> Vec<BTreeMap<String, Value>> {
         let counted = std::mem::take(&mut self.lock().counted);
         counted.records()

@@ -1,5 +1,5 @@
-//! Scratch directories and files as entries of the workspace's directories: making, removing,
-//! renaming.
+//! Scratch directories and files as entries of the workspace's directories: creation,
+//! removal, rename.
 
 use std::ffi::OsStr;
 
@@ -9,7 +9,8 @@ use rustix::{fs::FileType, io::Result};
 use crate::{router::Router, scratch::Scratch, waiting::begin};
 
 impl Router<'_, '_> {
-    /// Makes an empty scratch directory, or a file of that mode, at a name of the workspace.
+    /// Creates an empty scratch directory, or a file with that mode, at a name in the
+    /// workspace.
     pub(crate) fn make_root(
         &self,
         scratch: &Scratch,
@@ -27,10 +28,10 @@ impl Router<'_, '_> {
         self.root_entry(scratch, root)
     }
 
-    /// Removes a scratch directory that is empty, or a file.
+    /// Removes an empty scratch directory, or a file.
     ///
     /// # Errors
-    /// `ENOTDIR` or `EISDIR` where it is not of this kind; as the system says.
+    /// `ENOTDIR` or `EISDIR` where it is not of this kind; the error of the system.
     pub(crate) fn remove_root(
         &self,
         scratch: &Scratch,
@@ -49,7 +50,7 @@ impl Router<'_, '_> {
     /// Renames an entry of the workspace, or a scratch directory or file.
     ///
     /// # Errors
-    /// `EXDEV` where it would become scratch, or none.
+    /// `EXDEV` where the rename would cross between workspace and scratch.
     pub(crate) fn rename_in_workspace(
         &self,
         caller: Caller,
@@ -96,7 +97,7 @@ impl Router<'_, '_> {
     }
 }
 
-/// Checks that an entry may take the place of another one, or be removed as one of that kind.
+/// Checks that an entry may be replaced by one of `kind`, or be removed as such.
 fn check_kind(kind: FileType, there: FileType) -> Result<()> {
     match (kind == FileType::Directory, there == FileType::Directory) {
         (true, false) => Err(Errno::NOTDIR),

@@ -1,4 +1,4 @@
-//! Which requests are about scratch directories, and which about the workspace.
+//! Dispatch of requests to scratch directories and to the workspace.
 
 use std::{
     collections::HashMap,
@@ -19,16 +19,16 @@ use crate::{
     scratch::{Scratch, roots::Root, table::BIT},
 };
 
-/// Sends each request to the workspace's file system or to that of the scratch directories,
-/// and does what concerns both.
+/// Passes each request to the file system of the workspace or of the scratch directories, and
+/// handles requests that concern both.
 pub(crate) struct Router<'a, 'g> {
     pub(crate) mount: &'a Mount<'g>,
-    /// Directories of the workspace that became scratch by a rename: the kernel knows them by
-    /// their old numbers until it looks their names up again.
+    /// Workspace directories that became scratch by a rename: the kernel knows them by their
+    /// old node ids until it looks up their names again.
     became: RwLock<HashMap<u64, u64>>,
 }
 
-/// Where a request goes.
+/// The destination of a request.
 enum To<'a> {
     Mount(NodeId),
     Scratch(&'a Scratch, NodeId),
@@ -49,7 +49,8 @@ impl<'a, 'g> Router<'a, 'g> {
             }
             _ => node,
         };
-        // The kernel keeps names of scratch for long, so what changes them is not given up.
+        // The kernel caches names of scratch for long, so changes of them must not be
+        // cancelled.
         portcullis_fuse::begins();
         To::Scratch(scratch, node)
     }
@@ -58,7 +59,7 @@ impl<'a, 'g> Router<'a, 'g> {
         self.mount.scratch.as_ref().filter(|_| handle.0 & BIT != 0)
     }
 
-    /// The path of an entry of the workspace that would be a scratch directory.
+    /// Returns the path of a workspace entry whose name is a scratch name.
     pub(crate) fn root_path(
         &self,
         parent: NodeId,
@@ -74,12 +75,12 @@ impl<'a, 'g> Router<'a, 'g> {
         scratch.root_entry(root, self.mount.options.timeout)
     }
 
-    /// What making a link at a scratch name comes to.
+    /// Returns the error of a link to be created at a scratch name.
     fn refuse(scratch: &Scratch, path: &WorkspacePath) -> Errno {
         if scratch.roots().by_path.contains_key(path) { Errno::EXIST } else { Errno::ACCESS }
     }
 
-    /// A directory of the workspace is known as scratch from now on.
+    /// Notes that a workspace directory has become scratch.
     pub(crate) fn note_became(&self, node: u64, root: u64) {
         self.became.write().unwrap_or_else(PoisonError::into_inner).insert(node, root);
     }
@@ -97,7 +98,7 @@ impl FileSystem for Router<'_, '_> {
 
     fn missing_timeout(&self, parent: NodeId) -> Duration {
         match self.to(parent) {
-            // The host adds names, and another policy shows them.
+            // The host adds names, and a policy reload may show some.
             To::Mount(_) => Duration::ZERO,
             To::Scratch(scratch, parent) => scratch.missing_timeout(parent),
         }
@@ -436,7 +437,7 @@ impl FileSystem for Router<'_, '_> {
 }
 
 impl Router<'_, '_> {
-    /// Gives the entries of a directory of the workspace, its scratch directories too.
+    /// Returns the entries of a workspace directory, its scratch directories included.
     fn read_workspace(
         &self,
         caller: Caller,
@@ -463,7 +464,7 @@ impl Router<'_, '_> {
             return self.mount.find(parent, name, room);
         };
         let root = {
-            // A rename changes both at once.
+            // The lock keeps a rename from changing path and roots in between.
             let roots = scratch.roots();
             let path = self.root_path(parent, name);
             path.map(|(_, path)| roots.by_path.get(&path).copied())

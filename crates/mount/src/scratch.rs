@@ -1,10 +1,11 @@
-//! Scratch directories: what builds make and installers fetch, outside the workspace.
+//! Scratch directories: the products of builds and the downloads of installers, outside the
+//! workspace.
 //!
-//! A directory whose path the policy names is not the workspace's but one of its own, which no
-//! program outside the sandbox sees. What is done in it is not decided, not backed up and not
-//! recorded. Everything is opened beneath one directory by paths that follow no link, and the
-//! table is locked while names are looked up or changed, so what a name stands for does not
-//! change meanwhile: only this mount changes what is there.
+//! A directory whose path the policy names is not part of the workspace but a separate one, which
+//! no program outside the sandbox sees. Operations in it are not decided, not backed up and not
+//! recorded. Everything is opened beneath one directory by paths that follow no link, and the table
+//! is locked while names are looked up or changed. Only this mount changes the content, so a name
+//! keeps its meaning meanwhile.
 
 pub(crate) mod place;
 pub(crate) mod roots;
@@ -41,11 +42,11 @@ use self::{
     usage::{Usage, size},
 };
 
-/// How long the kernel may answer from what it was told: nothing else changes it.
+/// Time for which the kernel may cache: only this mount changes scratch.
 const TIMEOUT: Duration = Duration::from_secs(3600);
-/// The most nodes that are known.
+/// The maximum of known nodes.
 const NODES: usize = 1 << 21;
-/// The most handles, if this process may open as many files.
+/// The maximum of handles, if this process may open as many files.
 const HANDLES: u64 = 65_536;
 
 /// The scratch directories of a mount.
@@ -60,22 +61,22 @@ pub struct Scratch {
     lists: Arc<Budget>,
 }
 
-/// What is in scratch directories.
+/// Counters of scratch directories.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct ScratchNumbers {
     /// Files, directories and links.
     pub entries: u64,
-    /// Bytes, in whole blocks.
+    /// Bytes, rounded up to blocks.
     pub bytes: u64,
-    /// How often something was refused because there was no room.
+    /// The number of refusals for lack of space.
     pub refused: u64,
 }
 
 impl ScratchNumbers {
-    /// The record that says this.
+    /// The kind of record with these counters.
     pub const RECORD: &str = "scratch";
 
-    /// The facts of that record: files, directories and links, their bytes, and how often there was no room.
+    /// Returns the facts of that record: entries, their bytes, and refusals for lack of space.
     pub fn facts(self) -> BTreeMap<String, Value> {
         let Self { entries, bytes, refused } = self;
         let facts = [("entries", entries), ("bytes", bytes), ("refused", refused)];
@@ -84,15 +85,15 @@ impl ScratchNumbers {
 }
 
 impl Scratch {
-    /// Opens what is kept in `directory`, which no other program changes, or begins anew.
+    /// Opens the content of `directory`, which no other program changes, or an empty one.
     ///
     /// # Errors
-    /// As the system says.
+    /// The error of the system.
     pub fn open(directory: &OwnedFd, rules: Rules) -> Result<Self> {
         let base = roots::take_slot(directory)?;
         let mut kept = roots::load(&base, &rules)?;
         let usage = Usage::new(rules.max_size(), roots::usage(&base, &mut kept)?);
-        // Half of what this process may open is for the workspace and the log.
+        // Half of the descriptors are for the workspace and the log.
         let files = getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX) / 2;
         let handles = usize::try_from(files.min(HANDLES)).unwrap_or(usize::MAX);
         let (mut table, mut roots) = (Table::new(NODES, handles), Roots::default());
@@ -116,45 +117,46 @@ impl Scratch {
         })
     }
 
-    /// Notes that they are of `session` until [`Scratch::is_recorded`]. If what an earlier session
-    /// left is not on record, returns that one.
+    /// Stores `session` as the owner until [`Scratch::is_recorded`]. Returns the id of an earlier
+    /// session whose counters are not recorded.
     ///
     /// # Errors
-    /// As the system says.
+    /// The error of the system.
     pub fn begin(&self, session: &str) -> Result<Option<String>> {
         roots::begin_session(&self.base, session)
     }
 
-    /// What is left at the end is on record.
+    /// Notes that the counters at the end are recorded.
     pub(crate) fn is_recorded(&self) {
-        // Else the next session records it once more.
+        // After an error the next session records them again.
         let _ = roots::end_session(&self.base);
     }
 
-    /// The same for files of that user and group, with a budget for lists.
+    /// Sets user and group of the files, and a budget for lists.
     #[must_use]
     pub(crate) fn owned_by(self, owner: (u32, u32), lists: &Arc<Budget>) -> Self {
         Self { owner, lists: Arc::clone(lists), ..self }
     }
 
-    /// Which directories are scratch.
+    /// Returns the rules for scratch paths.
     pub(crate) fn rules(&self) -> &Rules {
         &self.rules
     }
 
-    /// What is in them now.
+    /// Returns the current counters.
     pub fn numbers(&self) -> ScratchNumbers {
         let (_, bytes) = self.usage.space();
         ScratchNumbers { entries: self.usage.entries(), bytes, refused: self.usage.refused() }
     }
 
-    /// Nothing is served any more: notes what is kept, or removes all.
+    /// Stores the usage at the end, or removes everything.
     ///
     /// # Errors
-    /// As the system says.
+    /// The error of the system.
     pub(crate) fn end(&self) -> Result<()> {
         if self.rules.keep() {
-            // What is removed and still open goes with this process: the next session counts.
+            // Removed files that are still open vanish with this process, so the next session
+            // counts anew.
             if self.table().has_removed_files() {
                 return Ok(());
             }

@@ -1,4 +1,4 @@
-//! Each request of the kernel's, and what does it.
+//! The kernel's requests on the workspace.
 
 use std::{
     ffi::{OsStr, OsString},
@@ -27,27 +27,27 @@ use crate::{
     scratch::Scratch,
 };
 
-/// The extended attribute that says why the last change of a file was refused.
+/// The extended attribute with the reason of a file's last refusal.
 const WHY: &str = "user.portcullis.why";
-/// In lists: an inode number that nobody told yet.
+/// The inode number in lists of an entry without a node.
 const UNKNOWN_INODE: u64 = u32::MAX as u64;
-/// Most bytes of files that are read for the facts in one reply about a directory: a program that
+/// Maximum of bytes of files read for attributes in one reply about a directory: a program that
 /// waits for it cannot be killed.
 const MAX_READ_IN_LIST: u64 = 4 << 20;
-/// How long requests under way may take when the mount is stopped: then what was counted goes on record
+/// Timeout for requests in progress when the mount is stopped, after which repeats are recorded
 /// without them.
 const LAST_REQUESTS: Duration = Duration::from_millis(500);
-/// How often it is looked whether the mount is stopped, once it is gone.
+/// Interval of checks for the stop of a mount that is gone.
 const LOOK: Duration = Duration::from_millis(50);
-/// `fallocate(2)`: the size stays.
+/// `FALLOC_FL_KEEP_SIZE` of `fallocate(2)`: the size stays.
 const KEEP_SIZE: u32 = 1;
-/// There are zeros from now on, and the size stays.
+/// `FALLOC_FL_PUNCH_HOLE`: the range becomes zeros, and the size stays.
 const PUNCH_HOLE: u32 = 2 | KEEP_SIZE;
-/// There are zeros from now on.
+/// `FALLOC_FL_ZERO_RANGE`: the range becomes zeros.
 const ZERO_RANGE: u32 = 16;
 
 impl Mount<'_> {
-    /// Serves the programs in the mount until it is gone or somebody stops `session`.
+    /// Serves the programs in the mount until it is gone or `session` is stopped.
     ///
     /// # Errors
     /// When the device cannot be read.
@@ -56,36 +56,36 @@ impl Mount<'_> {
         let ended = thread::scope(|scope| {
             self.invalidations.begin();
             scope.spawn(|| self.invalidations.run(|work| self.invalidate(&notifier, work)));
-            // A log that cannot be written stops every other request, too.
+            // An error of the log stops every other request, too.
             scope.spawn(|| self.keep_log());
             scope.spawn(|| {
                 stopper.wait();
-                // What the last programs wrote is stored, unless that takes too long.
+                // The last writes are committed, unless that takes too long.
                 while !stopper.is_ordered() {
                     if self.repeats.wait(LOOK) {
                         return;
                     }
                 }
-                // A thread may be at what has no end.
+                // A thread may be blocked for ever.
                 if !self.repeats.wait(LAST_REQUESTS) {
                     self.repeats.end();
                 }
             });
             let ended = session.run(&Router::new(self), self.options.threads.max(2) + 1);
-            // The kernel tells of the last close of a file when nobody waits for it any more.
+            // The kernel reports the last close of a file after the program has continued.
             let staged = self.lock().nodes.staged();
             for (node, staged) in staged.into_iter().take_while(|_| !stopper.is_ordered()) {
-                // A refusal is on record.
+                // A refusal is recorded.
                 let _ = self.commit(node, &staged, 0);
             }
             self.is_over.store(true, Ordering::Release);
             self.invalidations.end();
             self.repeats.end();
-            // Else it is counted anew, and what is not kept is removed, at the next start.
+            // After an error the usage is counted anew at the next start, or the content removed.
             let _ = self.scratch.as_ref().map(Scratch::end);
             ended
         });
-        // Those that came to an end after all.
+        // Repeats of requests that ended late.
         let _ = self.record_repeats();
         ended
     }
@@ -100,7 +100,7 @@ impl Mount<'_> {
             nodes = state.nodes.all();
             names = nodes.iter().filter_map(|id| state.nodes.entry(*id)).collect();
         }
-        // Nothing is mounted any more where this fails.
+        // This fails once the mount is gone.
         for node in nodes {
             let _ = notifier.invalidate_node(NodeId(node));
         }
@@ -135,8 +135,8 @@ impl Mount<'_> {
         }
     }
 
-    /// Gives the entries of an open directory from `offset` on, which `look` looks up within the
-    /// bytes of files that may still be read.
+    /// Adds the entries of an open directory from `offset` on; `look` looks them up, and reads at
+    /// most as many bytes of files as are left.
     pub(crate) fn give_list(
         &self,
         node: NodeId,
@@ -152,8 +152,8 @@ impl Mount<'_> {
                 let inode = self.lock().nodes.child(node.0, name).unwrap_or(UNKNOWN_INODE);
                 return directory.add(file, inode, file_type(kind), next);
             }
-            // A name that was listed is only left out if it is gone. Without facts the kernel looks
-            // it up when a program asks for them.
+            // A listed name is left out only if it is gone. An entry without attributes is looked
+            // up when a program needs them.
             let mut is_bare = false;
             let has_room = directory.add_entry(file, next, || {
                 let found = look(file, &mut room);
@@ -168,7 +168,7 @@ impl Mount<'_> {
         })
     }
 
-    /// Looks a name up, for which at most `room` bytes of a file are read.
+    /// Looks up a name; reads at most `room` bytes of a file for its size.
     pub(crate) fn find(
         &self,
         parent: NodeId,
@@ -199,7 +199,7 @@ fn file_type(kind: ObjectKind) -> FileType {
     }
 }
 
-/// The workspace has names in UTF-8 alone.
+/// Returns a name as text: the workspace has names in UTF-8 only.
 fn text(name: &OsStr, else_error: Errno) -> Result<&str> {
     name.to_str().ok_or(else_error)
 }
@@ -243,7 +243,8 @@ impl FileSystem for Mount<'_> {
         set: SetAttributes,
     ) -> Result<(Attributes, Duration)> {
         let SetAttributes { handle, size, mode, uid, gid, modified, .. } = set;
-        // A new file has the time of now, and each attempt of a program should be the same request.
+        // A new file has the current time anyway, and each attempt of a program should be the same
+        // request.
         let is_implied = modified == Some(SetTime::Now) && self.asks_about_new(node.0);
         if is_implied {
             self.commit_touched(node.0, caller.pid)?;
@@ -340,7 +341,7 @@ impl FileSystem for Mount<'_> {
         let exclusive = flags.contains(OFlags::EXCL);
         let (attr, opening) =
             self.create_file(parent.0, name, mode, (how, exclusive), caller.pid)?;
-        // Even one that is only read has to be made.
+        // A file that is only read has to be created as well.
         Ok((self.entry(&attr), Opened { no_flush: false, ..opened(opening, how) }))
     }
 
@@ -402,7 +403,7 @@ impl FileSystem for Mount<'_> {
         let (_, staged) = self.writable(handle.0, caller.pid)?;
         match mode {
             0 => staged.grow(size),
-            // There is nothing to reserve.
+            // There is no space to reserve.
             KEEP_SIZE => staged.live(),
             PUNCH_HOLE => staged.clear(offset, length),
             _ if mode & !KEEP_SIZE == ZERO_RANGE => {
@@ -447,7 +448,7 @@ impl FileSystem for Mount<'_> {
     }
 
     fn sync_directory(&self, _: Caller, _: NodeId, _: Handle) -> Result<()> {
-        // Each change of a name was durable when it was answered.
+        // Each change of a name was durable before its reply.
         Ok(())
     }
 

@@ -1,4 +1,4 @@
-//! Opening for writing, creating and changing staged versions.
+//! Opening for writing; creation and changes of staged versions.
 
 use std::sync::Arc;
 
@@ -20,13 +20,13 @@ use crate::{
 };
 
 impl Mount<'_> {
-    /// Opens a file for writing: there is a staged version of it from now on.
+    /// Opens a file for writing, which creates a staged version of it.
     ///
     /// # Errors
-    /// `EACCES` if it may not be written; else as it cannot be read.
+    /// `EACCES` if it may not be written; the error of a read.
     pub(crate) fn open_staged(&self, id: u64, how: How, pid: u32) -> Result<Opening, Errno> {
         self.admit_writing(id, pid)?;
-        // From here on nobody else's close is the last one.
+        // The open count keeps a close by another thread from being the last.
         self.lock().nodes.open(id);
         let opened = self.stage(id, how.truncates, pid).and_then(|(staged, is_same)| {
             if how.truncates {
@@ -38,11 +38,11 @@ impl Mount<'_> {
         opened
     }
 
-    /// Asks whether the file of a node may be written.
+    /// Asks the gateway if the file of a node may be written.
     fn admit_writing(&self, id: u64, pid: u32) -> Result<(), Errno> {
         let (_kept, path) = match self.keep_path(id) {
             Ok(kept) => kept,
-            // Nothing of it will ever have a name.
+            // It will never have a name.
             Err(Errno::NOENT) => return Ok(()),
             Err(error) => return Err(error),
         };
@@ -51,8 +51,8 @@ impl Mount<'_> {
         self.admit(pid, id, &empty_write(&path), (&path, existing.as_ref()))
     }
 
-    /// The staged version of a node's file, which begins from what the file shows, or
-    /// `empty`; and whether the kernel may have pages of it.
+    /// Returns the staged version of a node's file, which begins with the shown content or `empty`;
+    /// also returns true if the kernel's pages are current.
     pub(crate) fn stage(
         &self,
         id: u64,
@@ -96,10 +96,10 @@ impl Mount<'_> {
         Ok((new, is_same))
     }
 
-    /// Creates a file, which exists in this mount alone until its first commit.
+    /// Creates a file, which exists in this mount only until its first commit.
     ///
     /// # Errors
-    /// `EACCES` if the name may not be made, whatever is there.
+    /// `EACCES` if the name may not be created, even if it exists.
     pub(crate) fn create_file(
         &self,
         parent: u64,
@@ -112,7 +112,7 @@ impl Mount<'_> {
         let mut attempts = 1..ATTEMPTS;
         loop {
             let created = self.try_to_create((parent, name), mode, (how, exclusive), pid);
-            // It was there only when it was looked for again.
+            // The second lookup found a file that the first did not.
             let is_seen_late = !exclusive && matches!(created, Err(Errno::EXIST));
             if !is_seen_late || attempts.next().is_none() {
                 return created;
@@ -142,7 +142,8 @@ impl Mount<'_> {
         }
         let (_kept, path) = self.keep_path_of(parent, name)?;
         self.admit(pid, parent, &empty_write(&path), (&path, None))?;
-        // It was looked for at a path that a rename may have changed, or hidden for a moment. Now none does.
+        // The lookup may have used a path that a rename changed, or missed a name hidden for a
+        // moment. The lock excludes both.
         self.settle_missing(parent, name, &path);
         let created = self.add_created(mode & 0o777, |nodes| {
             // The kernel makes one name at a time in a directory.
@@ -157,7 +158,7 @@ impl Mount<'_> {
         })
     }
 
-    /// Looks once more for what the table has at a name; `path` is locked.
+    /// Looks up a name again and detaches its node if it is missing; `path` is locked.
     fn settle_missing(&self, parent: u64, name: &str, path: &WorkspacePath) {
         let known = self.lock().nodes.child(parent, name);
         if known.is_some() && matches!(self.seen(path), Err(Errno::NOENT)) {
@@ -165,7 +166,7 @@ impl Mount<'_> {
         }
     }
 
-    /// Creates a file without a name, which is never stored unless it gets one.
+    /// Creates a file without a name, which is stored only if it gets one.
     ///
     /// # Errors
     /// `ENFILE`.
@@ -174,11 +175,11 @@ impl Mount<'_> {
         self.add_created(mode, |nodes| nodes.create_unnamed().map_err(|_| Errno::NFILE))
     }
 
-    /// Gives a file that was created without a name its name, by which it is stored.
+    /// Gives a file created without a name its name, and commits it.
     ///
     /// # Errors
-    /// `EPERM` for one that has a name: a second one is not made. `EEXIST`; as the gateway says
-    /// of the write.
+    /// `EPERM` for a file that has a name: a second one is not possible. `EEXIST`; the error of the
+    /// commit.
     pub(crate) fn name_file(
         &self,
         id: u64,
@@ -202,7 +203,7 @@ impl Mount<'_> {
         self.look_up(parent, name)
     }
 
-    /// Opens a new file, of which `node` makes the node.
+    /// Opens a new file; `node` creates its node.
     fn add_created(
         &self,
         mode: u32,
@@ -231,7 +232,7 @@ impl Mount<'_> {
         Ok((attr, opened))
     }
 
-    /// Writes to an open file: where the kernel says, or at the end.
+    /// Writes to an open file: at the kernel's offset, or at the end.
     ///
     /// # Errors
     /// `EIO` after a refusal; `EFBIG`, `EDQUOT`.
@@ -245,14 +246,14 @@ impl Mount<'_> {
         let (file, staged) = self.writable(handle, pid)?;
         let wrote = staged.write((from != WriteFrom::Append).then_some(offset), data)?;
         if wrote != offset {
-            // The kernel took another end of the file for the right one.
+            // The kernel assumed another end of the file.
             self.invalidations.content(file.node);
         }
         Ok(())
     }
 
-    /// The staged version behind a handle that is open for writing, of which the first
-    /// change is about to be made: of what is on the disk now.
+    /// Returns the staged version of a handle that is open for writing. Before its first change it
+    /// is restarted if the file on the disk has changed.
     pub(crate) fn writable(
         &self,
         handle: u64,
@@ -280,7 +281,7 @@ impl Mount<'_> {
         let seen = match seen {
             Ok(seen) => seen,
             Err(error) => {
-                // Another policy may hide it.
+                // A policy reload may hide it.
                 self.admit(pid, id, &empty_write(&path), (&path, None))?;
                 return Err(error);
             }
@@ -291,10 +292,10 @@ impl Mount<'_> {
         Ok(())
     }
 
-    /// Gives a file another size; without a handle the change is committed at once.
+    /// Changes the size of a file; without a handle the change is committed at once.
     ///
     /// # Errors
-    /// As [`Mount::write_file`], or as the commit fails.
+    /// As [`Mount::write_file`], or the error of the commit.
     pub(crate) fn resize_file(
         &self,
         id: u64,
@@ -304,7 +305,7 @@ impl Mount<'_> {
     ) -> Result<(), Errno> {
         match handle.map(|handle| self.writable(handle, pid)) {
             Some(Ok((_, staged))) => return staged.resize(size),
-            // By a handle that is open for reading; the kernel would not ask so.
+            // For a handle that is open for reading; the kernel does not send this.
             None | Some(Err(Errno::BADF)) => {}
             Some(Err(error)) => return Err(error),
         }
@@ -312,7 +313,7 @@ impl Mount<'_> {
         if self.attributes(id)?.size == size {
             return Ok(());
         }
-        // From here on nobody else's close is the last one.
+        // The open count keeps a close by another thread from being the last.
         self.lock().nodes.open(id);
         let done = self.stage(id, size == 0, pid).and_then(|(staged, _)| {
             staged.resize(size)?;
@@ -323,7 +324,7 @@ impl Mount<'_> {
     }
 }
 
-/// What is asked for before it is known what will be written.
+/// Returns the request decided before the content is known.
 pub(crate) fn empty_write(path: &WorkspacePath) -> Write {
     Write { path: path.clone(), content: Vec::new(), mode: None }
 }

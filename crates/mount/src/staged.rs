@@ -1,7 +1,7 @@
-//! The staged version of a file: what was written and is not committed yet.
+//! The staged version of a file: written content that is not committed yet.
 //!
-//! There is one for each node, which everybody who has the file open shares. It begins
-//! from what the file shows, or empty, and is copied when it is first changed.
+//! Each node has at most one, shared by all handles. It begins with the shown content,
+//! or empty, and is copied at its first change.
 
 use std::{
     ops::Range,
@@ -18,7 +18,7 @@ use crate::{budget::Budget, memo::View};
 /// Seconds since 1970 and nanoseconds.
 pub(crate) type Time = (i64, u32);
 
-/// The time now.
+/// Returns the current time.
 pub(crate) fn now() -> Time {
     let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
     (i64::try_from(since.as_secs()).unwrap_or(i64::MAX), since.subsec_nanos())
@@ -28,27 +28,27 @@ pub(crate) fn now() -> Time {
 #[derive(Debug)]
 pub(crate) struct Staged {
     content: Mutex<StagedContent>,
-    /// Held while a commit is under way, so that one follows the other.
+    /// Locked during a commit, so that commits follow each other.
     commits: Mutex<()>,
 }
 
 #[derive(Debug)]
 struct StagedContent {
     bytes: StagedBytes,
-    /// The version on the disk from which it began, if it did.
+    /// The version on the disk from which it began, if any.
     base: Option<Version>,
-    /// Counts the changes.
+    /// The number of changes.
     revision: u64,
-    /// The revision that is on the disk.
+    /// The last committed revision.
     committed: Option<u64>,
-    /// Why nothing of it can be used any more.
+    /// The error of all further use, once it was discarded.
     dropped: Option<Errno>,
     first: Option<First>,
     modified: Time,
     changed: Time,
     attributes: Pending,
     budget: Arc<Budget>,
-    /// How much of the budget it has.
+    /// Bytes charged to the budget.
     charged: u64,
 }
 
@@ -65,22 +65,23 @@ pub(crate) struct Pending {
     pub(crate) modified: Option<Time>,
 }
 
-/// The first commit of a staged version: its record, and the path of then.
+/// The first commit of a staged version: the number of its record, and the path at that
+/// time.
 pub(crate) type First = (u64, WorkspacePath);
 
-/// What a staged version shows of itself.
+/// Attributes of a staged version.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Shows {
     pub(crate) size: u64,
     pub(crate) modified: Time,
     pub(crate) changed: Time,
     pub(crate) mode: Option<u32>,
-    /// Whether the disk has something else.
+    /// True if the disk has other content.
     pub(crate) dirty: bool,
     pub(crate) base: Option<Version>,
 }
 
-/// What a commit stores.
+/// The content and attributes of a commit.
 #[derive(Debug)]
 pub(crate) struct Stored {
     pub(crate) bytes: Vec<u8>,
@@ -91,13 +92,13 @@ pub(crate) struct Stored {
 }
 
 impl Staged {
-    /// A new empty file, which a commit has to make.
+    /// Returns a new empty file, which a commit must create.
     pub(crate) fn created(budget: &Arc<Budget>, mode: u32) -> Self {
         let attributes = Pending { mode: Some(mode), modified: None };
         Self::new(StagedBytes::Own(Vec::new()), None, None, attributes, budget)
     }
 
-    /// An existing file that is made empty.
+    /// Returns an existing file that is emptied.
     pub(crate) fn emptied(budget: &Arc<Budget>) -> Self {
         let staged =
             Self::new(StagedBytes::Own(Vec::new()), None, Some(0), Pending::default(), budget);
@@ -105,7 +106,8 @@ impl Staged {
         staged
     }
 
-    /// An existing file as it is shown; `modified` and `changed` are its times.
+    /// Returns an existing file with its shown content; `modified` and `changed` are its
+    /// times.
     pub(crate) fn from_view(
         budget: &Arc<Budget>,
         view: View,
@@ -145,7 +147,7 @@ impl Staged {
         Self { content: Mutex::new(content), commits: Mutex::default() }
     }
 
-    /// Size and times.
+    /// Returns the attributes.
     pub(crate) fn shows(&self) -> Shows {
         let content = self.lock();
         Shows {
@@ -158,18 +160,18 @@ impl Staged {
         }
     }
 
-    /// Whether it still can be used.
+    /// Checks that it can still be used.
     ///
     /// # Errors
-    /// Why not.
+    /// The error with which it was discarded.
     pub(crate) fn live(&self) -> Result<(), Errno> {
         self.lock().dropped.map_or(Ok(()), Err)
     }
 
-    /// Has `take` get the bytes from `offset`, at most `count` of them.
+    /// Passes the bytes from `offset`, at most `count`, to `take`.
     ///
     /// # Errors
-    /// When it was dropped.
+    /// When it was discarded.
     pub(crate) fn read<T>(
         &self,
         offset: u64,
@@ -182,10 +184,10 @@ impl Staged {
         Ok(take(bytes.get(range(bytes.len(), offset, count)).unwrap_or_default()))
     }
 
-    /// Writes `data` at `offset`, or at the end, and gives the offset.
+    /// Writes `data` at `offset`, or at the end; returns the offset.
     ///
     /// # Errors
-    /// `EFBIG`, `EDQUOT`, and when it was dropped.
+    /// `EFBIG`, `EDQUOT`, and when it was discarded.
     pub(crate) fn write(&self, offset: Option<u64>, data: &[u8]) -> Result<u64, Errno> {
         let mut content = self.lock();
         content.dropped.map_or(Ok(()), Err)?;
@@ -199,7 +201,7 @@ impl Staged {
         Ok(offset)
     }
 
-    /// Gives it another size; zeros are added.
+    /// Changes the size; zeros are added.
     ///
     /// # Errors
     /// As [`Staged::write`].
@@ -211,10 +213,10 @@ impl Staged {
         Ok(())
     }
 
-    /// Empties it; what the file had before does not matter any more.
+    /// Empties it; the file's former content is irrelevant from then on.
     ///
     /// # Errors
-    /// When it was dropped.
+    /// When it was discarded.
     pub(crate) fn empty(&self) -> Result<(), Errno> {
         let mut content = self.lock();
         content.dropped.map_or(Ok(()), Err)?;
@@ -224,7 +226,7 @@ impl Staged {
         Ok(())
     }
 
-    /// Makes it at least so large.
+    /// Extends it to `size`, if it is shorter.
     ///
     /// # Errors
     /// As [`Staged::write`].
@@ -232,7 +234,7 @@ impl Staged {
         if self.lock().len() >= size { self.live() } else { self.resize(size) }
     }
 
-    /// Makes zeros of what it has from `offset` on, at most `count` bytes.
+    /// Zeroes at most `count` bytes from `offset` on.
     pub(crate) fn clear(&self, offset: u64, count: u64) -> Result<(), Errno> {
         let mut content = self.lock();
         content.dropped.map_or(Ok(()), Err)?;
@@ -244,7 +246,7 @@ impl Staged {
         Ok(())
     }
 
-    /// Sets attributes with the next commit; false if none will follow.
+    /// Sets attributes for the next commit; returns false if there will be none.
     pub(crate) fn set_attributes(&self, new: Pending) -> bool {
         let mut content = self.lock();
         if !content.is_dirty() || content.dropped.is_some() {
@@ -257,10 +259,10 @@ impl Staged {
         true
     }
 
-    /// Begins again from what the file shows now, if nothing was changed.
+    /// Restarts from the shown content, unless it was changed.
     ///
     /// # Errors
-    /// `EDQUOT`: it stays as it was.
+    /// `EDQUOT`; it is unchanged then.
     pub(crate) fn renew(
         &self,
         view: View,
@@ -282,15 +284,15 @@ impl Staged {
         Ok(())
     }
 
-    /// Waits until no commit is under way, and keeps others from beginning.
+    /// Waits for commits in progress, and excludes new ones.
     pub(crate) fn hold(&self) -> MutexGuard<'_, ()> {
         self.commits.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// What there is to commit; nothing if the disk has it.
+    /// Returns the content to commit; `None` if the disk has it.
     ///
     /// # Errors
-    /// When it was dropped.
+    /// When it was discarded.
     pub(crate) fn stored(&self) -> Result<Option<Stored>, Errno> {
         let content = self.lock();
         content.dropped.map_or(Ok(()), Err)?;
@@ -300,7 +302,7 @@ impl Staged {
             base: match content.base {
                 _ if content.committed.is_none() => Base::Nothing,
                 Some(version) => Base::Version(version),
-                // Nothing of what it had was kept.
+                // None of the former content was kept.
                 None => Base::Anything,
             },
             attributes: content.attributes,
@@ -308,7 +310,7 @@ impl Staged {
         }))
     }
 
-    /// The disk has what `stored` gave, as version `base`.
+    /// Notes that the disk has `stored`, as version `base`.
     pub(crate) fn committed(&self, stored: &Stored, base: Option<Version>, first: Option<First>) {
         let mut content = self.lock();
         content.first = first;
@@ -324,7 +326,8 @@ impl Staged {
         }
     }
 
-    /// The version `before` on the disk became another one, of the same content.
+    /// Notes that the version `before` on the disk was replaced by one with the same
+    /// content.
     pub(crate) fn rebase(&self, before: Version, base: Version, (modified, changed): (Time, Time)) {
         let mut content = self.lock();
         if content.base != Some(before) {
@@ -336,9 +339,9 @@ impl Staged {
         }
     }
 
-    /// Nothing of it can be used any more. A shell closes a duplicate before the program
-    /// writes, and does not look at the error; so where nothing was written yet, that is
-    /// what the first write gives.
+    /// Discards the content; further use fails. A shell closes a duplicate before the
+    /// program writes, and ignores the error. So if nothing was written yet, the first
+    /// write returns `error` itself.
     pub(crate) fn discard(&self, error: Errno) {
         let mut content = self.lock();
         content.dropped = Some(if content.len() == 0 { error } else { Errno::IO });
@@ -347,7 +350,7 @@ impl Staged {
     }
 
     fn lock(&self) -> MutexGuard<'_, StagedContent> {
-        // Each change of the content is made in one step.
+        // Each change of the content is one step.
         self.content.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -372,11 +375,11 @@ impl StagedContent {
         self.revision += 1;
         self.modified = now();
         self.changed = self.modified;
-        // What was set applies to what was written before.
+        // A time that was set applies to earlier content only.
         self.attributes.modified = None;
     }
 
-    /// Its own bytes, of this length.
+    /// Returns its own bytes, resized to this length.
     fn change(&mut self, length: u64) -> Result<&mut Vec<u8>, Errno> {
         if length > self.budget.file() {
             return Err(Errno::FBIG);
@@ -397,7 +400,7 @@ impl StagedContent {
         bytes.try_reserve(size.saturating_sub(bytes.len())).map_err(|_| Errno::NOMEM)?;
         bytes.resize(size, 0);
         if length < self.charged {
-            // Else what is given back would still be used.
+            // Otherwise memory returned to the budget would still be in use.
             bytes.shrink_to(size);
             self.budget.give_back(self.charged - length);
             self.charged = length;
@@ -405,7 +408,7 @@ impl StagedContent {
         Ok(bytes)
     }
 
-    /// Takes what its bytes need of the budget.
+    /// Charges its bytes to the budget.
     fn charge(&mut self) -> Result<(), Errno> {
         let length = self.len();
         if length > self.charged {
@@ -429,7 +432,7 @@ impl Drop for StagedContent {
     }
 }
 
-/// Where the bytes from `offset` are among `length`, at most `count` of them.
+/// Returns the range of at most `count` bytes from `offset` within `length`.
 pub(crate) fn range(length: usize, offset: u64, count: usize) -> Range<usize> {
     let from = usize::try_from(offset).unwrap_or(usize::MAX).min(length);
     from..from.saturating_add(count).min(length)

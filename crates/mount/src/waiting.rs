@@ -1,4 +1,4 @@
-//! Programs that wait for a reply, and whether they still do.
+//! Waits for locks and budgets that end when the program is killed.
 
 use std::{
     sync::{Condvar, MutexGuard, PoisonError},
@@ -8,10 +8,11 @@ use std::{
 use portcullis_core::Follower;
 use rustix::io::Errno;
 
-/// A thread that waits looks this often whether a program still does.
+/// Interval of checks if the program still waits.
 const LOOK: Duration = Duration::from_millis(50);
 
-/// The program whose request this thread serves. It can be killed, or the mount end.
+/// The program whose request this thread serves. It may be killed, or the mount may
+/// end.
 pub(crate) struct Program;
 
 impl Follower for Program {
@@ -24,15 +25,16 @@ impl Follower for Program {
     }
 }
 
-/// What is done now is not for the gateway to begin: the same.
+/// Begins a change that the gateway does not begin itself.
 ///
 /// # Errors
-/// `EINTR` if nobody waits for it any more.
+/// `EINTR` if no program waits for it any more.
 pub(crate) fn begin() -> Result<(), Errno> {
     if portcullis_fuse::begins() { Ok(()) } else { Err(Errno::INTR) }
 }
 
-/// Waits as long as `waits` says so, which may change when `changed` tells.
+/// Waits while `waits` returns true, which may change with each notification of
+/// `changed`.
 ///
 /// # Errors
 /// `EINTR` if no program waits any more.

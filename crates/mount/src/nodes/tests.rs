@@ -53,7 +53,7 @@ fn during_a_change_nothing_is_judged() {
     assert_ne!(found(&mut nodes, ROOT, "f", FILE, 10), node);
 }
 
-/// Whatever had the name lost it.
+/// The new file used to take the name from any node.
 #[test]
 fn a_new_file_takes_its_name_from_nothing_that_is_there() {
     let mut nodes = Nodes::new(100);

@@ -1,4 +1,4 @@
-//! Names in scratch directories: making, removing, renaming, linking.
+//! Names in scratch directories: creation, removal, rename, links.
 
 use std::{
     ffi::OsStr,
@@ -23,17 +23,17 @@ use super::{
     usage::{BLOCK, cost_of},
 };
 
-/// Bits that change whose rights a program has.
+/// Set-user-ID and set-group-ID, which change the rights of a program.
 pub(crate) const SET_ID: u32 = 0o6000;
 
-/// The place of a directory, and the facts about one of its entries.
+/// An open directory, with the path of one of its entries.
 struct At {
     directory: OwnedFd,
     path: PathBuf,
 }
 
 impl Scratch {
-    /// The path of an entry.
+    /// Returns the path of an entry.
     pub(super) fn path(&self, table: &Table, parent: u64, name: &OsStr) -> Result<PathBuf> {
         if is_name(name) { Ok(table.path(parent)?.join(name)) } else { Err(Errno::INVAL) }
     }
@@ -49,7 +49,7 @@ impl Scratch {
         if is_served(kind(&stat)) { Ok(stat) } else { Err(Errno::NOENT) }
     }
 
-    /// Looks a name up, with one more reference of the kernel's.
+    /// Looks up a name; the kernel gets a reference to its node.
     pub(super) fn find(&self, parent: u64, name: &OsStr) -> Result<Entry> {
         let mut table = self.table();
         let path = self.path(&table, parent, name)?;
@@ -58,7 +58,7 @@ impl Scratch {
         Ok(self.entry(id, &stat))
     }
 
-    /// Makes an entry, whose space is reserved first.
+    /// Creates an entry, whose space is reserved first.
     fn make(
         &self,
         parent: u64,
@@ -78,7 +78,7 @@ impl Scratch {
         let mode = Mode::from_raw_mode(mode & 0o1777);
         self.make(parent, name, |at| {
             mkdirat(&at.directory, name, mode)?;
-            // Without the bits of this process's umask.
+            // The umask of this process must not apply.
             chmodat(&at.directory, name, mode, AtFlags::empty())
         })
     }
@@ -87,7 +87,7 @@ impl Scratch {
         self.make(parent, name, |at| symlinkat(target, &at.directory, name))
     }
 
-    /// Makes a file, or opens what is there unless `flags` have `O_EXCL`.
+    /// Creates a file, or opens an existing one unless `flags` contain `O_EXCL`.
     pub(super) fn add_file(
         &self,
         table: &mut Table,
@@ -124,7 +124,7 @@ impl Scratch {
 
     /// Opens a regular file, and truncates it if `flags` say so.
     pub(super) fn open_path(&self, path: &Path, flags: OFlags) -> Result<OwnedFd> {
-        // Of anything else an open could wait.
+        // An open of any other kind could block.
         let facts = self.stat(path)?;
         match kind(&facts) {
             FileType::RegularFile => {}
@@ -140,7 +140,7 @@ impl Scratch {
         Ok(file)
     }
 
-    /// An object has lost a name.
+    /// Updates table and usage after an object has lost a name.
     fn lost(&self, table: &mut Table, parent: u64, name: &OsStr, stat: &Stat) {
         let is_last = kind(stat) == FileType::Directory || stat.st_nlink <= 1;
         let is_open = table.unname(parent, name, stat.st_ino, is_last);
@@ -151,7 +151,7 @@ impl Scratch {
         }
     }
 
-    /// Removes a name: that of a directory if `directory`, else of anything else.
+    /// Removes a name: of a directory if `directory`, otherwise of any other entry.
     pub(super) fn remove_name(&self, parent: u64, name: &OsStr, directory: bool) -> Result<()> {
         let mut table = self.table();
         let at = self.at(&table, parent, name)?;
@@ -162,7 +162,7 @@ impl Scratch {
         Ok(())
     }
 
-    /// Gives an entry another name beneath the same root.
+    /// Renames an entry beneath the same root.
     pub(super) fn rename_name(
         &self,
         from: (u64, &OsStr),
@@ -187,7 +187,7 @@ impl Scratch {
         };
         renameat_with(&old.directory, from.1, &new.directory, to.1, flags)?;
         match target {
-            // Two names of one file: nothing happens.
+            // A rename between two names of one file does nothing.
             Some(target) if target.st_ino == source.st_ino => return Ok(()),
             Some(target) if mode == RenameMode::Exchange => {
                 table.renamed(target.st_ino, to, from);
@@ -199,7 +199,7 @@ impl Scratch {
         Ok(())
     }
 
-    /// Another name for a file beneath the same root.
+    /// Creates a further name for a file beneath the same root.
     pub(super) fn add_link(&self, id: u64, parent: u64, name: &OsStr) -> Result<Entry> {
         let mut table = self.table();
         if table.get(id)?.root != table.get(parent)?.root {

@@ -1,4 +1,4 @@
-//! Opening what lies beneath a directory, by a path that leads nowhere else.
+//! Access to entries beneath a directory, by paths that cannot leave it.
 
 use std::{
     ffi::OsStr,
@@ -17,12 +17,12 @@ use rustix::{
     io::{Errno, Result},
 };
 
-/// Nothing leads out of the directory, and no link is followed.
+/// Paths stay beneath the directory, and links are not followed.
 const RESOLVE: ResolveFlags = ResolveFlags::BENEATH
     .union(ResolveFlags::NO_SYMLINKS)
     .union(ResolveFlags::NO_MAGICLINKS)
     .union(ResolveFlags::NO_XDEV);
-/// Another process may move something while a path is resolved.
+/// Maximum of retries, since a rename by another process may interrupt the resolution of a path.
 const ATTEMPTS: usize = 8;
 
 /// An entry of a directory.
@@ -33,10 +33,10 @@ pub(crate) struct Listed {
     pub(crate) inode: u64,
 }
 
-/// Opens what is at `path` beneath `base`.
+/// Opens the entry at `path` beneath `base`.
 ///
 /// # Errors
-/// As the system says; `ELOOP` or `EXDEV` for what leads elsewhere.
+/// The error of the system; `ELOOP` or `EXDEV` for a path that leads elsewhere.
 pub(crate) fn open(base: impl AsFd, path: &Path, flags: OFlags, mode: Mode) -> Result<OwnedFd> {
     let flags = flags | OFlags::CLOEXEC | OFlags::NOFOLLOW;
     let mut attempts = 0..ATTEMPTS;
@@ -48,7 +48,7 @@ pub(crate) fn open(base: impl AsFd, path: &Path, flags: OFlags, mode: Mode) -> R
     }
 }
 
-/// The place of a directory, to name its entries.
+/// Opens a directory with `O_PATH`, as the parent of its entries.
 ///
 /// # Errors
 /// As [`open`].
@@ -56,7 +56,7 @@ pub(crate) fn directory(base: impl AsFd, path: &Path) -> Result<OwnedFd> {
     open(base, path, OFlags::PATH | OFlags::DIRECTORY, Mode::empty())
 }
 
-/// The facts about what is at `path`; a link is not followed.
+/// Returns the status of the entry at `path`; a link is not followed.
 ///
 /// # Errors
 /// As [`open`].
@@ -64,34 +64,34 @@ pub(crate) fn stat(base: impl AsFd, path: &Path) -> Result<Stat> {
     fstat(open(base, path, OFlags::PATH, Mode::empty())?)
 }
 
-/// Whether that is served: devices, sockets and pipes lead out of the sandbox.
+/// Returns true if a kind is served: devices, sockets and pipes lead out of the sandbox.
 pub(crate) fn is_served(kind: FileType) -> bool {
     matches!(kind, FileType::RegularFile | FileType::Directory | FileType::Symlink)
 }
 
-/// What kind of entry that is.
+/// Returns the kind of an entry.
 pub(crate) fn kind(stat: &Stat) -> FileType {
     FileType::from_raw_mode(stat.st_mode)
 }
 
-/// Whether this can be the name of an entry.
+/// Returns true if this can be the name of an entry.
 pub(crate) fn is_name(name: &OsStr) -> bool {
     let bytes = name.as_bytes();
     !matches!(bytes, b"" | b"." | b"..") && !bytes.iter().any(|byte| matches!(byte, 0 | b'/'))
 }
 
-/// The entries of a directory that are served.
+/// Lists the served entries of a directory.
 ///
 /// # Errors
-/// As the system says.
+/// The error of the system.
 pub(crate) fn list(directory: impl AsFd) -> Result<Vec<Listed>> {
     list_within(directory, |_| Ok(()))
 }
 
-/// The same as long as there is `room` for names, which is asked for each with its length.
+/// Lists the served entries; calls `room` with the length of each name.
 ///
 /// # Errors
-/// That of `room`, too.
+/// The error of the system or of `room`.
 pub(crate) fn list_within(
     directory: impl AsFd,
     mut room: impl FnMut(usize) -> Result<()>,
@@ -109,19 +109,19 @@ pub(crate) fn list_within(
     Ok(entries)
 }
 
-/// A directory that a walk is in.
+/// A directory on the path of a walk.
 struct Level {
-    /// Where in it to go on.
+    /// The offset at which to continue.
     next: i64,
-    /// Its name in the one above, and which one that is.
+    /// Its name in the parent directory, and the identity of the parent.
     name: Box<OsStr>,
     above: (u64, u64),
-    /// Its mode, if that was changed to come in.
+    /// Its former mode, if that was changed for the walk.
     closed: Option<Mode>,
 }
 
 impl Level {
-    /// Enters a directory: one that a program closed is opened meanwhile.
+    /// Enters a directory; one without rights for its owner gets them meanwhile.
     fn enter(parent: &OwnedFd, name: Box<OsStr>) -> Result<(OwnedFd, Self)> {
         let facts = statat(parent, &*name, AtFlags::SYMLINK_NOFOLLOW)?;
         let mode = Mode::from_raw_mode(facts.st_mode & 0o7777);
@@ -135,8 +135,8 @@ impl Level {
         Ok((directory, Self { next: 0, name, above, closed }))
     }
 
-    /// Calls `found` for what is left in it, which is `directory`, up to the next directory there;
-    /// gives its name.
+    /// Calls `found` for the remaining entries of `directory` up to the next subdirectory, and
+    /// returns that one's name.
     fn next_directory(
         &mut self,
         directory: &OwnedFd,
@@ -160,7 +160,7 @@ impl Level {
         Ok(None)
     }
 
-    /// Leaves it as it was.
+    /// Restores the mode.
     fn leave(&self, parent: &OwnedFd) -> Result<()> {
         self.closed.map_or(Ok(()), |mode| chmodat(parent, &*self.name, mode, AtFlags::empty()))
     }
@@ -170,12 +170,12 @@ fn identity(directory: &OwnedFd) -> Result<(u64, u64)> {
     fstat(directory).map(|facts| (facts.st_dev, facts.st_ino))
 }
 
-/// Calls `found` for everything beneath the directory at `path`, with the directory that it is in
-/// and its name; what is in a directory comes before it. However deep it goes, one directory is
-/// open at a time and no path is longer than a name.
+/// Calls `found` for everything beneath the directory at `path`, with the parent directory and the
+/// name; a directory comes after its content. At any depth only one directory is open at a time,
+/// and no path is longer than a name.
 ///
 /// # Errors
-/// As the system and `found` say.
+/// The error of the system or of `found`.
 pub(crate) fn walk(
     base: &OwnedFd,
     path: &Path,
@@ -206,10 +206,10 @@ pub(crate) fn walk(
     Ok(())
 }
 
-/// Removes the directory at `path` and everything in it.
+/// Removes the directory at `path` with all of its content.
 ///
 /// # Errors
-/// As the system says. Part of it may be gone then.
+/// The error of the system; part of the content may be removed then.
 pub(crate) fn remove_all(base: &OwnedFd, path: &Path) -> Result<()> {
     walk(base, path, &mut |directory, name, facts| {
         let is_directory = kind(facts) == FileType::Directory;
@@ -219,20 +219,20 @@ pub(crate) fn remove_all(base: &OwnedFd, path: &Path) -> Result<()> {
     remove(base, path, true)
 }
 
-/// Removes one entry.
+/// Removes an entry.
 ///
 /// # Errors
-/// As the system says.
+/// The error of the system.
 pub(crate) fn remove(base: impl AsFd, path: &Path, is_directory: bool) -> Result<()> {
     let (parent, name) = split(path)?;
     let flags = if is_directory { AtFlags::REMOVEDIR } else { AtFlags::empty() };
     unlinkat(directory(base, parent)?, name, flags)
 }
 
-/// The directory of a path, `.` for the first, and its last name.
+/// Splits a path into its directory, `.` for the first, and its last name.
 ///
 /// # Errors
-/// `EINVAL` where there is none.
+/// `EINVAL` where there is no name.
 pub(crate) fn split(path: &Path) -> Result<(&Path, &OsStr)> {
     let name = path.file_name().ok_or(Errno::INVAL)?;
     let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty());
@@ -245,7 +245,7 @@ mod tests {
 
     use super::*;
 
-    /// Programs make such trees by renaming one to the bottom of another.
+    /// Programs create such trees by renaming one to the bottom of another.
     #[test]
     fn a_tree_deeper_than_any_path_is_walked_and_removed() {
         let place = tempfile::tempdir().unwrap();
@@ -286,7 +286,7 @@ mod tests {
         assert_eq!(asked, 11);
     }
 
-    /// All names of a directory were held at once, and those of all above it.
+    /// All names of a directory used to be in memory at once, with those of all above it.
     #[test]
     fn a_large_directory_is_walked() {
         let place = tempfile::tempdir().unwrap();

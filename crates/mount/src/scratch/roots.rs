@@ -1,7 +1,7 @@
-//! The scratch directories and files that there are, as they are kept.
+//! The stored scratch directories and files.
 //!
-//! Each has a directory with a number for its name, and in it `path`, where it is in the
-//! workspace, and `d`, itself: so it follows a rename of what is above it.
+//! Each has a directory named by a number. That contains `path`, its path in the workspace, and
+//! `d`, the directory or file itself. So it follows a rename of a directory above it.
 
 use std::{
     collections::{BTreeMap, HashSet},
@@ -22,19 +22,20 @@ use super::{
     usage::{BLOCK, cost_of},
 };
 
-/// How many mounts of one workspace, agent and policy have scratch directories at a time. Each may
-/// fill its own up to `maxSize`.
+/// The maximum of mounts of one workspace, agent and policy that have scratch directories at the
+/// same time. Each may fill its own up to `maxSize`.
 const SLOTS: u32 = 16;
-/// What one session left, for the next one.
+/// The name of the file with the usage at the end of a session, for the next one.
 const USAGE: &str = "usage";
-/// The session that they are of, until what it left is on record.
+/// The name of the file with the session, until its counters are recorded.
 const SESSION: &str = "session";
-/// The most scratch directories and files of a mount: each list of a directory looks at them all.
+/// The maximum of scratch directories and files of a mount: each list of a directory visits all of
+/// them.
 pub(crate) const MAX_ROOTS: usize = 4096;
-/// The longest path that is kept.
+/// The longest stored path, in bytes.
 const MAX_PATH: u64 = 8192;
 
-/// One scratch directory or file.
+/// A scratch directory or file.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Root {
     pub(crate) kind: FileType,
@@ -42,10 +43,10 @@ pub(crate) struct Root {
     pub(crate) node: u64,
 }
 
-/// A path and the one that it becomes.
+/// A path before and after a rename.
 pub(crate) type Moved = (WorkspacePath, WorkspacePath);
 
-/// All of them, by where they are in the workspace.
+/// The scratch directories and files, by their paths in the workspace.
 #[derive(Debug, Default)]
 pub(crate) struct Roots {
     pub(crate) by_path: BTreeMap<WorkspacePath, Root>,
@@ -53,27 +54,28 @@ pub(crate) struct Roots {
 }
 
 impl Roots {
-    /// Those beneath a directory of the workspace, with their paths.
+    /// Returns those beneath a directory of the workspace, with their paths.
     pub(crate) fn beneath(&self, path: &WorkspacePath) -> Vec<(WorkspacePath, Root)> {
         let is_beneath = |of: &WorkspacePath| of != path && of.is_within(path);
         let found = self.by_path.iter().filter(|(path, _)| is_beneath(path));
         found.map(|(path, root)| (path.clone(), *root)).collect()
     }
 
-    /// The paths of those beneath a directory, each with the one that it has when that is renamed.
+    /// Returns the paths of those beneath a directory, each with its path after a rename of that
+    /// directory.
     ///
     /// # Errors
     /// `ENAMETOOLONG`.
     pub(crate) fn moved(&self, old: &WorkspacePath, new: &WorkspacePath) -> Result<Vec<Moved>> {
         let moved = self.beneath(old).into_iter().map(|(path, _)| {
-            // Its own name, by which it is scratch, stays.
+            // The last name, by which it is scratch, stays.
             let there = path.rebase(old, new).ok_or(Errno::NAMETOOLONG)?;
             Ok((path, there))
         });
         moved.collect()
     }
 
-    /// They have other paths.
+    /// Changes their paths.
     pub(crate) fn rename(&mut self, moved: &[Moved]) {
         for (path, there) in moved {
             if let Some(root) = self.by_path.remove(path) {
@@ -83,10 +85,10 @@ impl Roots {
     }
 }
 
-/// Takes a place beneath `directory` that no other mount has.
+/// Takes a slot beneath `directory` that no other mount uses.
 ///
 /// # Errors
-/// `EBUSY` where there is none; as the system says.
+/// `EBUSY` where there is none; the error of the system.
 pub(crate) fn take_slot(directory: &OwnedFd) -> Result<OwnedFd> {
     for slot in 0..SLOTS {
         let name = format!("slot-{slot}");
@@ -105,29 +107,29 @@ pub(crate) fn take_slot(directory: &OwnedFd) -> Result<OwnedFd> {
     Err(Errno::BUSY)
 }
 
-/// Where a scratch directory or file is.
+/// Returns the relative path of a scratch directory or file.
 pub(crate) fn content(number: u64) -> PathBuf {
     PathBuf::from(format!("{number}/d"))
 }
 
-/// Makes an empty one with this mode, if it is a file; it has no path yet.
+/// Creates an empty directory, or a file with this mode; it has no path yet.
 ///
 /// # Errors
-/// As the system says.
+/// The error of the system.
 pub(crate) fn make(base: &OwnedFd, number: u64, file: Option<Mode>) -> Result<()> {
     mkdirat(base, number.to_string(), Mode::RWXU)?;
     let Some(mode) = file else {
         return mkdirat(base, content(number), Mode::from_raw_mode(0o755));
     };
     let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL;
-    // Without the bits of this process's umask.
+    // The umask of this process must not apply.
     fchmod(place::open(base, &content(number), flags, mode)?, mode)
 }
 
-/// Says where one is in the workspace.
+/// Stores the path in the workspace.
 ///
 /// # Errors
-/// As the system says.
+/// The error of the system.
 pub(crate) fn set_path(base: &OwnedFd, number: u64, path: &WorkspacePath) -> Result<()> {
     write(base, &format!("{number}/new"), path.as_str().as_bytes())?;
     renameat(base, format!("{number}/new"), base, format!("{number}/path"))
@@ -137,39 +139,39 @@ fn is_root(facts: &Stat) -> bool {
     matches!(kind(facts), FileType::Directory | FileType::RegularFile)
 }
 
-/// Removes one with all that is in it.
+/// Removes a scratch directory or file with its content.
 ///
 /// # Errors
-/// As the system says.
+/// The error of the system.
 pub(crate) fn remove(base: &OwnedFd, number: u64) -> Result<()> {
     place::remove_all(base, &PathBuf::from(number.to_string()))
 }
 
-/// Sets aside what can neither be read nor removed: what is in it must not keep a mount from
-/// beginning.
+/// Sets aside an entry that can be neither read nor removed: its content must not keep a mount
+/// from starting.
 fn set_aside(base: &OwnedFd, number: u64) {
     let name = number.to_string();
     if let Ok(facts) = place::stat(base, Path::new(&name)) {
-        // Another one of this number may be there.
+        // The new name may exist for another entry; errors are ignored.
         let _ = renameat(base, &name, base, format!("broken-{name}-{}", facts.st_ino));
     }
 }
 
-/// What is kept.
+/// The stored scratch directories and files.
 #[derive(Debug, Default)]
 pub(crate) struct Kept {
-    /// The numbers and paths.
+    /// The numbers with the paths.
     pub(crate) all: Vec<(u64, WorkspacePath)>,
-    /// The first number that none has.
+    /// The lowest number above all used ones.
     pub(crate) next: u64,
-    /// Something is there no longer that the last session may have counted.
+    /// True if an entry is gone that the last session may have counted.
     is_less: bool,
 }
 
-/// Finds all that are kept. What is none that `rules` have is removed.
+/// Finds the stored entries. Those that do not match `rules` are removed.
 ///
 /// # Errors
-/// As the system says.
+/// The error of the system.
 pub(crate) fn load(base: &OwnedFd, rules: &Rules) -> Result<Kept> {
     let (mut kept, mut known) = (Kept::default(), HashSet::new());
     for entry in place::list(base)? {
@@ -196,17 +198,17 @@ pub(crate) fn load(base: &OwnedFd, rules: &Rules) -> Result<Kept> {
     Ok(kept)
 }
 
-/// The bytes and entries of what is kept: as the last session left them, or counted. What cannot
-/// be counted is kept no longer.
+/// Returns bytes and entries in use: as the last session stored them, or counted. Entries that
+/// cannot be counted are set aside.
 ///
 /// # Errors
-/// As the system says.
+/// The error of the system.
 pub(crate) fn usage(base: &OwnedFd, kept: &mut Kept) -> Result<(u64, u64)> {
     let noted = read(base, USAGE, 64).ok();
     let noted = noted.as_deref().and_then(|text| text.trim().split_once(' '));
     let noted =
         noted.and_then(|(bytes, entries)| Some((bytes.parse().ok()?, entries.parse().ok()?)));
-    // From now on it is not true any more.
+    // The stored numbers become invalid with the first change.
     match place::remove(base, Path::new(USAGE), false) {
         Ok(()) | Err(Errno::NOENT) => {}
         Err(error) => return Err(error),
@@ -228,7 +230,7 @@ pub(crate) fn usage(base: &OwnedFd, kept: &mut Kept) -> Result<(u64, u64)> {
     Ok(sum)
 }
 
-/// The bytes and entries of one; files whose inodes are in `linked` were counted before.
+/// Counts bytes and entries of one; files whose inodes are in `linked` are counted already.
 fn count(base: &OwnedFd, number: u64, linked: &mut HashSet<u64>) -> Result<(u64, u64)> {
     let top = place::stat(base, &content(number))?;
     let (mut bytes, mut entries) = (cost_of(&top), 1);
@@ -244,10 +246,10 @@ fn count(base: &OwnedFd, number: u64, linked: &mut HashSet<u64>) -> Result<(u64,
     Ok((bytes, entries))
 }
 
-/// Notes which session these are of, and returns the one before if it did not end in order.
+/// Stores the session, and returns the former one if its end was not recorded.
 ///
 /// # Errors
-/// As the system says.
+/// The error of the system.
 pub(crate) fn begin_session(base: &OwnedFd, session: &str) -> Result<Option<String>> {
     let before = match read(base, SESSION, 64) {
         Ok(before) => Some(before).filter(|before| !before.is_empty()),
@@ -258,18 +260,18 @@ pub(crate) fn begin_session(base: &OwnedFd, session: &str) -> Result<Option<Stri
     Ok(before)
 }
 
-/// The session ended in order.
+/// Notes that the session's counters are recorded.
 ///
 /// # Errors
-/// As the system says.
+/// The error of the system.
 pub(crate) fn end_session(base: &OwnedFd) -> Result<()> {
     place::remove(base, Path::new(SESSION), false)
 }
 
-/// Notes what is kept.
+/// Stores bytes and entries in use.
 ///
 /// # Errors
-/// As the system says.
+/// The error of the system.
 pub(crate) fn note_usage(base: &OwnedFd, (bytes, entries): (u64, u64)) -> Result<()> {
     write(base, USAGE, format!("{bytes} {entries}\n").as_bytes())
 }
@@ -310,7 +312,7 @@ mod tests {
             let path = WorkspacePath::parse(&format!("target{number}")).unwrap();
             set_path(&base, number, &path).unwrap();
         }
-        // Of one path there is one.
+        // A second entry with the same path.
         set_path(&base, 7, &WorkspacePath::parse("target8").unwrap()).unwrap();
         let kept = load(&base, policy.scratch().unwrap()).unwrap();
         assert_eq!((kept.all.len(), kept.next), (MAX_ROOTS, most + 5));
@@ -326,7 +328,7 @@ mod tests {
         assert_eq!(take_slot(&place).unwrap_err(), Errno::BUSY);
         assert_eq!(place::list(&place).unwrap().len(), 16);
         taken.swap_remove(3);
-        // One that is free is taken again.
+        // A free slot is taken again.
         taken.push(take_slot(&place).unwrap());
         assert_eq!(place::list(&place).unwrap().len(), 16);
     }

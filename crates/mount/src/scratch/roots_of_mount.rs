@@ -23,7 +23,7 @@ use super::{
     usage::{BLOCK, cost_of},
 };
 
-/// What is moved into a new scratch directory.
+/// An entry that is moved into a new scratch directory.
 #[derive(Debug)]
 pub(crate) enum Adopted {
     Directory,
@@ -32,21 +32,21 @@ pub(crate) enum Adopted {
 }
 
 impl Scratch {
-    /// Keeps them where they are.
+    /// Locks the paths of scratch directories against changes.
     pub(crate) fn roots(&self) -> RwLockReadGuard<'_, Roots> {
         self.roots.read().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Waits for whatever depends on where they are.
+    /// Locks the paths for a change.
     pub(crate) fn change_roots(&self) -> RwLockWriteGuard<'_, Roots> {
         self.roots.write().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The entry of one, with one more reference of the kernel's. That may be held for
-    /// `timeout`.
+    /// Returns the entry of a scratch directory or file; the kernel gets a reference to its
+    /// node. The kernel may cache the name for `timeout`.
     ///
     /// # Errors
-    /// As the system says.
+    /// The error of the system.
     pub(crate) fn root_entry(&self, root: Root, timeout: Duration) -> Result<Entry> {
         let mut table = self.table();
         let stat = place::stat(&self.base, &roots::content(root.number))?;
@@ -54,10 +54,10 @@ impl Scratch {
         Ok(Entry { entry_timeout: timeout, ..self.entry(root.node, &stat) })
     }
 
-    /// Makes an empty directory at `path`, or a file of this mode.
+    /// Creates an empty directory at `path`, or a file with this mode.
     ///
     /// # Errors
-    /// `EPERM` for a mode that changes whose rights a program has; `ENOSPC`; as the system says.
+    /// `EPERM` for a set-ID mode; `ENOSPC`; the error of the system.
     pub(crate) fn make_root(
         &self,
         roots: &mut Roots,
@@ -73,7 +73,7 @@ impl Scratch {
         Ok(root)
     }
 
-    /// The same, which is nowhere yet.
+    /// Creates an empty directory or file without a path.
     ///
     /// # Errors
     /// As [`Scratch::make_root`].
@@ -92,10 +92,10 @@ impl Scratch {
         Ok(Root { kind, number, node })
     }
 
-    /// Says where one is.
+    /// Stores its path.
     ///
     /// # Errors
-    /// As the system says.
+    /// The error of the system.
     pub(crate) fn name_root(
         &self,
         roots: &mut Roots,
@@ -107,10 +107,11 @@ impl Scratch {
         Ok(())
     }
 
-    /// Puts entries into one that no program sees yet; directories come before what is in them.
+    /// Adds entries to a directory that no program sees yet; directories must come before their
+    /// content.
     ///
     /// # Errors
-    /// `ENOSPC`; as the system says.
+    /// `ENOSPC`; the error of the system.
     pub(crate) fn fill(&self, root: Root, entries: &[(PathBuf, Adopted)]) -> Result<()> {
         for (path, entry) in entries {
             let path = roots::content(root.number).join(path);
@@ -128,7 +129,7 @@ impl Scratch {
                     made.map(|file| Some((file, bytes, *mode)))
                 }
             };
-            // What was not made is not counted.
+            // An entry that was not created is not counted.
             let made = made.inspect_err(|_| self.usage.remove_entry(BLOCK))?;
             if let Some((file, bytes, mode)) = made {
                 fchmod(&file, Mode::from_raw_mode(mode & 0o777))?;
@@ -141,7 +142,7 @@ impl Scratch {
         Ok(())
     }
 
-    /// Removes what [`Scratch::make_unnamed`] made, with what is in it.
+    /// Removes a directory or file made by [`Scratch::make_unnamed`], with its content.
     pub(crate) fn drop_root(&self, root: Root) {
         let content = roots::content(root.number);
         let _ = place::walk(&self.base, &content, &mut |_, _, stat| {
@@ -149,15 +150,15 @@ impl Scratch {
             Ok(())
         });
         self.usage.remove_entry(BLOCK);
-        // What stays has no path, and is removed at the next start.
+        // A remainder has no path, and is removed at the next start.
         let _ = roots::remove(&self.base, root.number);
         self.table().remove_root(root.node);
     }
 
-    /// Returns whether the directory at `path` is empty.
+    /// Returns true if the directory at `path` is empty.
     ///
     /// # Errors
-    /// `ENOENT`; as the system says.
+    /// `ENOENT`; the error of the system.
     pub(crate) fn is_empty_root(&self, path: &WorkspacePath) -> Result<bool> {
         let root = self.roots().by_path.get(path).copied().ok_or(Errno::NOENT)?;
         let directory = place::directory(&self.base, &roots::content(root.number))?;
@@ -167,28 +168,28 @@ impl Scratch {
     /// Removes a file or an empty directory.
     ///
     /// # Errors
-    /// `ENOENT`, `ENOTEMPTY`; as the system says.
+    /// `ENOENT`, `ENOTEMPTY`; the error of the system.
     pub(crate) fn remove_root(&self, roots: &mut Roots, path: &WorkspacePath) -> Result<()> {
         let root = *roots.by_path.get(path).ok_or(Errno::NOENT)?;
         let mut table = self.table();
         let content = roots::content(root.number);
         let cost = cost_of(&place::stat(&self.base, &content)?);
         place::remove(&self.base, &content, root.kind == FileType::Directory)?;
-        // A file that is open is counted until it is closed.
+        // An open file is counted until it is closed.
         if table.open_file(root.node).is_none() {
             self.usage.remove_entry(cost);
         }
         table.remove_root(root.node);
         roots.by_path.remove(path);
-        // What stays is without content, and removed at the next start.
+        // A remainder has no content, and is removed at the next start.
         let _ = roots::remove(&self.base, root.number);
         Ok(())
     }
 
-    /// Stores where those are that have other paths now.
+    /// Stores the new paths after a rename.
     ///
     /// # Errors
-    /// As the system says.
+    /// The error of the system.
     pub(crate) fn note_paths(&self, moved: &[roots::Moved]) -> Result<()> {
         for (_, there) in moved {
             let root = self.roots().by_path.get(there).copied();

@@ -1,4 +1,4 @@
-//! Each request of the kernel's about what is in scratch directories.
+//! The kernel's requests on scratch directories.
 
 use std::{
     ffi::{OsStr, OsString},
@@ -34,15 +34,15 @@ use super::{
     usage::{BLOCK, cost_of},
 };
 
-/// `fallocate(2)`: the size stays.
+/// `FALLOC_FL_KEEP_SIZE` of `fallocate(2)`: the size stays.
 const KEEP_SIZE: u32 = 1;
-/// And what there was becomes a hole.
+/// `FALLOC_FL_PUNCH_HOLE`: the range becomes a hole.
 const PUNCH_HOLE: u32 = 2;
-/// Most entries of a directory that is listed, as in the workspace.
+/// Maximum of entries of a listed directory, as in the workspace.
 const MAX_ENTRIES: u64 = 1_000_000;
 
 impl Scratch {
-    /// The facts about a node: of its name, or of what is open of it.
+    /// Returns the status of a node: of an open descriptor, or of its path.
     fn facts(&self, id: u64) -> Result<Stat> {
         let table = self.table();
         if let Some(file) = table.open_file(id) {
@@ -90,7 +90,8 @@ impl Scratch {
             if is_link {
                 return Err(Errno::OPNOTSUPP);
             }
-            // No link: nothing changes names while the table is locked.
+            // The entry is no link, and names do not change while the table is
+            // locked.
             chmodat(&parent, name, mode, AtFlags::empty())?;
         }
         if sets_times {
@@ -218,7 +219,7 @@ impl FileSystem for Scratch {
     ) -> Result<(Entry, Opened)> {
         let mut table = self.table();
         let (entry, file) = self.add_file(&mut table, parent.0, name, mode, flags)?;
-        // Still locked: whoever removes the name must see that the file is open.
+        // The table is still locked: a removal of the name must see the open file.
         let handle = Handle(table.open(entry.node.0, Open::File(file)));
         Ok((entry, Opened { keep_cache: true, no_flush: true, ..Opened::new(handle) }))
     }
@@ -303,7 +304,7 @@ impl FileSystem for Scratch {
             let flags = FallocateFlags::KEEP_SIZE | FallocateFlags::PUNCH_HOLE;
             return fallocate(&file, flags, offset, length);
         }
-        // What lies behind the end of a file would not be counted.
+        // Space behind the end of a file would not be counted.
         if mode != 0 {
             return Err(Errno::OPNOTSUPP);
         }
@@ -346,7 +347,7 @@ impl FileSystem for Scratch {
         let open = self.table().directory(handle.0)?;
         let mut list = open.list.lock().unwrap_or_else(PoisonError::into_inner);
         if offset == 0 || list.is_none() {
-            // One at a time: it counts.
+            // The old list is freed first, because memory is limited.
             *list = None;
             *list = Some(self.list(&open)?);
         }

@@ -1,8 +1,8 @@
-//! The nodes of scratch directories, and what is open of them.
+//! The table of scratch nodes and open handles.
 //!
-//! A node is an object of the underlying file system, with those of its names that the
-//! kernel knows of: hard links share pages. Its path is made anew for each use from one of
-//! its names, so a rename moves all that is beneath.
+//! A node is an object of the underlying file system, with those of its names that the kernel
+//! knows: hard links share pages. Its path is built for each use from one of its names, so a
+//! rename moves everything beneath.
 
 use std::{
     collections::HashMap,
@@ -20,28 +20,28 @@ use rustix::{
 use super::place::Listed;
 use crate::budget::Taken;
 
-/// The bit in the numbers of nodes and handles that says that they are of scratch. Numbers
-/// stay exact in programs that keep them in a floating point number.
+/// The bit in the ids of nodes and handles that marks scratch. Ids stay exact in programs that
+/// store them as floating point numbers.
 pub(crate) const BIT: u64 = 1 << 48;
 
-/// One node.
+/// A scratch node.
 #[derive(Debug)]
 pub(crate) struct ScratchNode {
     pub(crate) kind: FileType,
     inode: u64,
-    /// Parents and names; of a root none.
+    /// Parents and names; empty for a root.
     names: Vec<(u64, OsString)>,
-    /// Where a root is.
+    /// The path of a root.
     place: Option<PathBuf>,
     /// The root above it, or itself.
     pub(crate) root: u64,
     lookups: u64,
     children: usize,
-    /// What is open of a file.
+    /// The open descriptors of a file.
     files: Vec<(u64, Arc<OwnedFd>)>,
 }
 
-/// What is open.
+/// An open file or directory.
 #[derive(Debug, Clone)]
 pub(crate) enum Opened {
     File(Arc<OwnedFd>),
@@ -52,18 +52,18 @@ pub(crate) enum Opened {
 #[derive(Debug)]
 pub(crate) struct OpenScratchDirectory {
     pub(crate) descriptor: OwnedFd,
-    /// Its entries, once they were read.
+    /// Its entries, once read.
     pub(crate) list: Mutex<Option<(Vec<Listed>, Taken)>>,
 }
 
-/// All nodes and handles.
+/// The table of nodes and handles.
 #[derive(Debug)]
 pub(crate) struct Table {
     nodes: HashMap<u64, ScratchNode>,
     by_inode: HashMap<u64, u64>,
     handles: HashMap<u64, (u64, Opened)>,
     next: u64,
-    /// The names of all nodes: one may have many.
+    /// The number of names of all nodes: a node may have many.
     names: usize,
     most_nodes: usize,
     most_handles: usize,
@@ -88,7 +88,7 @@ impl Table {
         self.nodes.get(&id).ok_or(Errno::STALE)
     }
 
-    /// The path of a node beneath the place of all.
+    /// Returns the path of a node beneath the base directory.
     ///
     /// # Errors
     /// `ESTALE` where no name of it is known.
@@ -108,7 +108,7 @@ impl Table {
         Ok(path)
     }
 
-    /// Makes a node for a root, which stays until it is removed.
+    /// Creates a node for a root, which exists until the root is removed.
     pub(crate) fn add_root(&mut self, place: PathBuf, (kind, inode): (FileType, u64)) -> u64 {
         let id = self.add(kind, inode, None);
         if let Some(node) = self.nodes.get_mut(&id) {
@@ -117,14 +117,14 @@ impl Table {
         id
     }
 
-    /// The kernel has one more reference to a node.
+    /// Adds a reference of the kernel to a node.
     pub(crate) fn refer(&mut self, id: u64) {
         if let Some(node) = self.nodes.get_mut(&id) {
             node.lookups += 1;
         }
     }
 
-    /// The root is gone.
+    /// Removes a root.
     pub(crate) fn remove_root(&mut self, id: u64) {
         if let Some(node) = self.nodes.get_mut(&id) {
             node.place = None;
@@ -134,7 +134,7 @@ impl Table {
         }
     }
 
-    /// The node of what was found, with one more reference of the kernel's.
+    /// Returns the node of an entry, with a further reference of the kernel.
     ///
     /// # Errors
     /// `ENFILE` where there are too many.
@@ -180,7 +180,7 @@ impl Table {
         id
     }
 
-    /// A node has one more name; a directory has one alone.
+    /// Adds a name to a node; a directory has one name only.
     fn name(&mut self, id: u64, parent: u64, name: &OsStr) {
         let Some(node) = self.nodes.get_mut(&id) else { return };
         if node.names.iter().any(|(at, known)| *at == parent && known == name) {
@@ -197,7 +197,7 @@ impl Table {
         }
     }
 
-    /// A name is gone, and with `is_last` the object. Returns whether it is still open.
+    /// Removes a name, with `is_last` also the object. Returns true if it is still open.
     pub(crate) fn unname(&mut self, parent: u64, name: &OsStr, inode: u64, is_last: bool) -> bool {
         let Some(id) = self.by_inode.get(&inode).copied() else { return false };
         if is_last {
@@ -215,10 +215,10 @@ impl Table {
         is_open
     }
 
-    /// An object has another name.
+    /// Replaces a name of an object.
     pub(crate) fn renamed(&mut self, inode: u64, from: (u64, &OsStr), to: (u64, &OsStr)) {
         let Some(id) = self.by_inode.get(&inode).copied() else { return };
-        // First the new one, so that nothing is forgotten between.
+        // The new name comes first, so that no node is removed in between.
         self.name(id, to.0, to.1);
         let Some(node) = self.nodes.get_mut(&id) else { return };
         let before = node.names.len();
@@ -241,7 +241,7 @@ impl Table {
         }
     }
 
-    /// The kernel gives up `count` references.
+    /// Removes `count` references of the kernel.
     pub(crate) fn forget(&mut self, id: u64, count: u64) {
         if let Some(node) = self.nodes.get_mut(&id) {
             node.lookups = node.lookups.saturating_sub(count);
@@ -249,8 +249,8 @@ impl Table {
         self.drop_unused(id);
     }
 
-    /// Forgets a node that nothing refers to, and then perhaps those above it. Programs choose how
-    /// deep a tree is, so this is a loop.
+    /// Removes a node without references, and then possibly those above it. The depth of a tree is
+    /// up to programs, so this is no recursion.
     fn drop_unused(&mut self, id: u64) {
         let mut ids = vec![id];
         while let Some(id) = ids.pop() {
@@ -272,7 +272,7 @@ impl Table {
         }
     }
 
-    /// Whether one more name may be known.
+    /// Checks that there is room for a further name.
     ///
     /// # Errors
     /// `ENFILE`.
@@ -280,7 +280,7 @@ impl Table {
         if self.names < self.most_nodes { Ok(()) } else { Err(Errno::NFILE) }
     }
 
-    /// Whether one more may be opened.
+    /// Checks that there is room for a further handle.
     ///
     /// # Errors
     /// `ENFILE`.
@@ -288,7 +288,7 @@ impl Table {
         if self.handles.len() < self.most_handles { Ok(()) } else { Err(Errno::NFILE) }
     }
 
-    /// A node was opened.
+    /// Adds a handle of a node.
     pub(crate) fn open(&mut self, id: u64, opened: Opened) -> u64 {
         let handle = self.next;
         self.next += 1;
@@ -299,7 +299,7 @@ impl Table {
         handle
     }
 
-    /// Closes a handle. A file of which nothing is left is returned.
+    /// Closes a handle. Returns the file if neither a name nor a handle of it is left.
     pub(crate) fn close(&mut self, handle: u64) -> Option<Arc<OwnedFd>> {
         let (id, opened) = self.handles.remove(&handle)?;
         let Opened::File(file) = opened else { return None };
@@ -329,7 +329,7 @@ impl Table {
         }
     }
 
-    /// Whether a file is open that has no name any more.
+    /// Returns true if a file without a name is open.
     pub(crate) fn has_removed_files(&self) -> bool {
         let is_removed = |(id, node): (&u64, &ScratchNode)| {
             !node.files.is_empty() && self.by_inode.get(&node.inode) != Some(id)
@@ -337,7 +337,7 @@ impl Table {
         self.nodes.iter().any(is_removed)
     }
 
-    /// A descriptor of a node that is open.
+    /// Returns an open descriptor of a node.
     pub(crate) fn open_file(&self, id: u64) -> Option<Arc<OwnedFd>> {
         self.nodes.get(&id)?.files.last().map(|(_, file)| Arc::clone(file))
     }
@@ -347,7 +347,7 @@ impl Table {
 mod tests {
     use super::*;
 
-    /// Programs make such trees by renaming one to the bottom of another.
+    /// Programs create such trees by renaming one to the bottom of another.
     #[test]
     fn a_chain_deeper_than_the_stack_is_forgotten_from_its_end() {
         let depth = 1_000_000;

@@ -1,4 +1,4 @@
-//! How much is in scratch directories.
+//! The space in use by scratch directories.
 
 use std::{
     os::fd::OwnedFd,
@@ -15,29 +15,29 @@ use rustix::{
 
 use super::place::kind;
 
-/// What an entry costs at least.
+/// The minimum cost of an entry, in bytes.
 pub(crate) const BLOCK: u64 = 4096;
 
-/// What there is, and how much there may be.
+/// The space in use, with its limit.
 #[derive(Debug)]
 pub(crate) struct Usage {
     limit: u64,
     bytes: AtomicU64,
     entries: AtomicU64,
     refused: AtomicU64,
-    /// Files, by their inodes, whose sizes change one after the other.
+    /// Locks for changes of size, chosen by inode number: those of one file follow each other.
     shards: [Mutex<()>; SHARDS],
 }
 
-/// How many files may change their sizes at the same time.
+/// The maximum of files whose sizes change at the same time.
 const SHARDS: usize = 64;
 
-/// What a file of that size costs: whole blocks, and at least one, holes included.
+/// Returns the cost of a file of that size: complete blocks, at least one, holes included.
 pub(crate) fn cost(size: u64) -> u64 {
     size.div_ceil(BLOCK).max(1).saturating_mul(BLOCK)
 }
 
-/// What an entry costs.
+/// Returns the cost of an entry.
 pub(crate) fn cost_of(stat: &Stat) -> u64 {
     match kind(stat) {
         FileType::RegularFile => cost(size(stat)),
@@ -45,7 +45,7 @@ pub(crate) fn cost_of(stat: &Stat) -> u64 {
     }
 }
 
-/// The size of a file.
+/// Returns the size of a file.
 pub(crate) fn size(stat: &Stat) -> u64 {
     u64::try_from(stat.st_size).unwrap_or(0)
 }
@@ -57,7 +57,7 @@ impl Usage {
         Self { limit, bytes, entries, refused: AtomicU64::new(0), shards }
     }
 
-    /// One entry more.
+    /// Counts a new entry.
     ///
     /// # Errors
     /// `ENOSPC`.
@@ -67,16 +67,16 @@ impl Usage {
         Ok(())
     }
 
-    /// One entry less, which cost that.
+    /// Uncounts an entry with that cost.
     pub(crate) fn remove_entry(&self, cost: u64) {
         self.give_back(cost);
-        // As with bytes: never below nothing.
+        // The count never falls below 0, as that of bytes.
         let _ = self.entries.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |entries| {
             Some(entries.saturating_sub(1))
         });
     }
 
-    /// A file gets another size.
+    /// Counts a change of a file's size.
     ///
     /// # Errors
     /// `ENOSPC`.
@@ -89,11 +89,11 @@ impl Usage {
         Ok(())
     }
 
-    /// Has `change` give `file` another size, of at most `size`, one change of a file at a time;
-    /// counted is what the file has afterwards, also after an error.
+    /// Calls `change`, which changes the size of `file` to at most `most`; one change of a file
+    /// at a time. The actual size afterwards is counted, also after an error.
     ///
     /// # Errors
-    /// `ENOSPC`; as `change` says.
+    /// `ENOSPC`; the error of `change`.
     pub(crate) fn change_size<T>(
         &self,
         file: &OwnedFd,
@@ -128,17 +128,17 @@ impl Usage {
         });
     }
 
-    /// The most bytes, and what is used of them.
+    /// Returns limit and use in bytes.
     pub(crate) fn space(&self) -> (u64, u64) {
         (self.limit, self.bytes.load(Ordering::Relaxed))
     }
 
-    /// How many entries there are.
+    /// Returns the number of entries.
     pub(crate) fn entries(&self) -> u64 {
         self.entries.load(Ordering::Relaxed)
     }
 
-    /// How often there was no room.
+    /// Returns the number of refusals for lack of space.
     pub(crate) fn refused(&self) -> u64 {
         self.refused.load(Ordering::Relaxed)
     }

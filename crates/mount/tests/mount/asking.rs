@@ -1,4 +1,4 @@
-//! Rules that ask a person: programs do not wait, and may try again.
+//! Rules with the effect `ask`: programs do not wait for the approval, and may try again.
 
 use std::{fs, path::Path, thread, time::Duration};
 
@@ -21,13 +21,13 @@ fn files(root: &Path) {
 }
 
 impl Rig<'_> {
-    /// The ids of the questions that wait, the oldest first.
+    /// Returns the ids of the pending approvals, the oldest first.
     fn questions(&self) -> Vec<String> {
         let waiting = self.gateway.approvals().waiting();
         waiting.iter().map(|ticket| ticket.question().id.clone()).collect()
     }
 
-    /// The only one that does.
+    /// Returns the id of the only pending approval.
     #[track_caller]
     fn question(&self) -> String {
         let questions = self.questions();
@@ -35,18 +35,18 @@ impl Rig<'_> {
         questions.concat()
     }
 
-    /// Writes a file in one piece and looks at what close(2) says, as a shell does not.
+    /// Writes a file at once and reports the error of close(2), which a shell ignores.
     fn write(&self, path: &str, text: &str) -> Done {
         self.python(&format!("with open('{path}', 'w') as f: f.write('{text}')"))
     }
 
-    /// Answers the only question that waits.
+    /// Answers the only pending approval.
     #[track_caller]
     fn answer(&self, answer: Answer) {
         self.gateway.approvals().answer(&self.question(), answer, "tester").unwrap();
     }
 
-    /// How the questions ended, as their records say.
+    /// Returns the results of the approvals, as recorded.
     fn ends(&self) -> Vec<String> {
         let records = self.records();
         let ends = records.iter().filter(|record| record["kind"] == "approval");
@@ -63,9 +63,9 @@ fn a_read_passes_once_when_it_was_approved() {
             rig.python("import os; print(os.getxattr('file', 'user.portcullis.why').decode())");
         let why = why.ok();
         assert!(why.contains("denied by rule `careful`: a person is asked; "), "{why}");
-        // With it the program could ask the person for the approval of something else.
+        // With the id the program could ask the operator to approve something else.
         assert!(!why.contains(&id), "{why}");
-        // Asked once, however often it is tried.
+        // Repeated attempts do not ask again.
         rig.sh("cat file").fails("Permission denied");
         assert_eq!(rig.questions(), [id.as_str()]);
         let asked: Vec<Value> =
@@ -153,7 +153,7 @@ fn nobody_is_asked_again_about_what_was_rejected_until_its_time_is_over() {
         thread::sleep(Duration::from_millis(3100));
         rig.sh("rm -f file").fails("ermission denied");
         assert_eq!(rig.questions().len(), 1);
-        // Nobody answers, and the log says so without another request.
+        // Nobody answers, and the timeout is recorded without a further request.
         thread::sleep(Duration::from_millis(4200));
         assert_eq!(
             (rig.questions().len(), rig.ends()),
@@ -173,7 +173,7 @@ fn the_end_of_the_mount_withdraws_what_was_not_answered() {
     );
 }
 
-/// What was approved under one policy says nothing of another one.
+/// An approval under one policy is not valid under another.
 #[test]
 fn an_approval_ends_with_the_policy() {
     with(&policy(), files, |rig| {
@@ -188,8 +188,8 @@ fn an_approval_ends_with_the_policy() {
     });
 }
 
-/// A shell closes a duplicate of a new file before it writes to it: the question was about an empty
-/// file, and nothing of the content could be approved.
+/// A shell closes a duplicate of a new file before it writes to it: the approval was for an empty
+/// file, and the content could never be approved.
 #[test]
 fn a_person_is_asked_about_what_a_shell_writes_to_a_new_file() {
     const FORK: &str = "import os\nf = os.open('dir/new', os.O_CREAT | os.O_WRONLY)\n\
@@ -214,7 +214,7 @@ fn a_person_is_asked_about_what_a_shell_writes_to_a_new_file() {
             assert!(run().status.success(), "{script}");
             assert_eq!(rig.read("dir/new"), "text\n", "{script}");
             assert_eq!(rig.ends(), ["once"], "{script}");
-            // One question and one change: nothing was asked or stored about an empty file.
+            // One approval and one change: nothing was asked or stored for an empty file.
             let all = ["decision write -", "decision write denied", "approval write once"];
             let all = all.into_iter().chain(["intent write -", "outcome write ok"]);
             assert_eq!(rig.about("dir/new"), all.collect::<Vec<_>>(), "{script}");
@@ -222,7 +222,7 @@ fn a_person_is_asked_about_what_a_shell_writes_to_a_new_file() {
     }
 }
 
-/// With the last descriptor it is certain that nothing more is written.
+/// The close of the last descriptor ends all writes.
 #[test]
 fn a_person_is_asked_about_a_new_file_that_stays_empty() {
     let dir = |root: &Path| fs::create_dir(root.join("dir")).unwrap();
@@ -239,14 +239,14 @@ fn a_person_is_asked_about_a_new_file_that_stays_empty() {
         rig.sh(": >dir/new").ok();
         assert!(within(Box::new(|| rig.host("dir/new").exists())));
         assert_eq!((rig.read("dir/new").as_str(), rig.ends()), ("", vec!["once".to_owned()]));
-        // Where the answer is needed at once, fsync(2) has it.
+        // A program that needs the result at once gets it from fsync(2).
         let script = "import os\nf = os.open('dir/other', os.O_CREAT | os.O_WRONLY)\n\
             try: os.fsync(f)\nexcept OSError as e: print(e.errno)";
         assert_eq!(rig.python(script).ok(), "13\n");
     });
 }
 
-/// It said that it had made the file, which was gone again then.
+/// `touch` succeeded, although the file was removed again.
 #[test]
 fn touch_hears_that_a_person_is_asked() {
     let dir = |root: &Path| fs::create_dir(root.join("dir")).unwrap();
@@ -259,7 +259,7 @@ fn touch_hears_that_a_person_is_asked() {
     });
 }
 
-/// Where nobody is asked, close(2) stores a new file even if it is empty.
+/// A new empty file is stored by close(2) where no rule asks.
 #[test]
 fn an_empty_file_is_there_when_it_is_closed() {
     with(&policy(), files, |rig| {

@@ -1,4 +1,4 @@
-//! Modes, times, links, and what is refused.
+//! Modes, times, links, and refusals.
 
 use std::{
     fs,
@@ -41,7 +41,7 @@ fn modes_and_times_are_set() {
                 "outcome setattr ok"
             ]
         );
-        // What changes nothing is no request.
+        // A change to the same mode is no request.
         rig.sh("chmod 750 file").ok();
         assert_eq!(rig.about("file").len(), 5);
         rig.sh("umask 0; (umask 077; echo x >private); cp -p file copy; mkdir d; mv copy d").ok();
@@ -82,7 +82,8 @@ fn links_are_made_within_the_workspace() {
         rig.sh("ln -s /etc/passwd out").fails("");
         rig.sh("ln -s ../../etc out").fails("");
         assert!(fs::symlink_metadata(rig.host("out")).is_err());
-        // Nor does one come to lead out by a rename, or by what becomes of a name on its way.
+        // A rename, or a change of a directory on the link's path, must not make it lead out
+        // either.
         rig.sh("mkdir -p d/e; ln -s ../../file d/e/up; mv d/e/up d/e/stays").ok();
         rig.sh("mv d/e/stays moved").fails("");
         assert!(fs::symlink_metadata(rig.host("moved")).is_err());
@@ -94,7 +95,7 @@ fn links_are_made_within_the_workspace() {
     });
 }
 
-/// Each link was refused, though the same one from its directory was made.
+/// Such links were refused, although the same ones relative to their directory were created.
 #[test]
 fn an_absolute_path_in_the_workspace_is_the_target_of_a_link() {
     with(ALL, file, |rig| {
@@ -114,7 +115,7 @@ fn an_absolute_path_in_the_workspace_is_the_target_of_a_link() {
     });
 }
 
-/// A directory was moved up with a link that led out then, and programs of the host followed it.
+/// A directory was moved up with a link that then led out, and programs of the host followed it.
 #[test]
 fn no_link_in_a_directory_leads_out_when_that_is_moved_up() {
     with(ALL, file, |rig| {
@@ -159,8 +160,8 @@ fn the_bounds_hold() {
     });
 }
 
-/// Each commit has a copy of what it stores: those for which there is no room wait, and one that is
-/// larger than all of the room waits until it is alone.
+/// Each commit has a copy of its content: commits for which there is no room wait, and one larger
+/// than the budget waits until it is alone.
 #[test]
 fn commits_wait_for_memory_and_do_not_fail() {
     let options = Options { commits: 100_000, ..Options::new(0, 0) };
@@ -213,7 +214,7 @@ fails(23, lambda: many(os.O_RDONLY))";
             rig.python(script).ok();
             rig.python(script).ok();
         }
-        // What there is no room for is not read, so nothing is on record as shown.
+        // A file for which there is no room is not read, so no record says that it was shown.
         assert_eq!(rig.about("big"), [""; 0]);
         rig.sh("sleep 1; cat f1").ok();
     };
@@ -280,7 +281,7 @@ fn the_end_of_the_server_is_an_error_at_once() {
 const REDACTS: &str = "[secrets]\nonRead = \"redact\"\n[[secrets.rules]]\nid = \"token\"\n\
     regex = \"tok_[0-9]{8}\"\n";
 
-/// Before, each stat(2) read a file beside what the bound allows.
+/// Each stat(2) used to read a file beyond the limit.
 #[test]
 fn a_file_is_read_for_its_size_within_the_bound_of_open_files() {
     let fill = |root: &Path| {
@@ -300,8 +301,8 @@ fn a_file_is_read_for_its_size_within_the_bound_of_open_files() {
     });
 }
 
-/// Before, one READDIRPLUS read all files of a directory, and nobody who waited for it could be
-/// stopped.
+/// A READDIRPLUS used to read all files of a directory, and a program that waited for it could not
+/// be killed.
 #[test]
 fn a_list_reads_little_to_tell_sizes() {
     let fill = |root: &Path| {
@@ -313,7 +314,7 @@ fn a_list_reads_little_to_tell_sizes() {
         }
     };
     with(&format!("{ALL}{REDACTS}"), fill, |rig| {
-        // An entry without facts has no number.
+        // An entry without attributes has no inode number.
         let script = "import os\n\
             bare = [e.name for e in os.scandir('d') if e.inode() == 2 ** 32 - 1]\n\
             assert len(bare) == 7 and all(name.startswith('large') for name in bare), bare\n\

@@ -1,7 +1,7 @@
-//! The third way to the answers of a model: random calls of a program in the mount, on names
-//! and links that are hostile, against the same workspace in memory that the gateway is
-//! compared with in `tests/integration/model.rs`. `PORTCULLIS_TEST_BUDGET` is how many times
-//! as often; `PORTCULLIS_TEST_SEED` is where the seeds begin.
+//! Random system calls of a program in the mount, on hostile names and links, compared with
+//! the model in memory with which `tests/integration/model.rs` compares the gateway.
+//! `PORTCULLIS_TEST_BUDGET` multiplies the number of calls; `PORTCULLIS_TEST_SEED` is the
+//! first seed.
 
 #![expect(clippy::indexing_slicing, clippy::panic, reason = "a test that cannot go on fails")]
 
@@ -34,7 +34,7 @@ use crate::{
 const SEQUENCES: u64 = 12;
 const LENGTH: u64 = 60;
 
-/// Makes the calls that it is told, one a line, and says what came of each.
+/// Carries out the calls that it reads, one a line, and prints each result.
 const PROGRAM: &str = r#"
 import ctypes, errno, json, os, sys
 libc = ctypes.CDLL(None, use_errno=True)
@@ -112,7 +112,7 @@ impl Program {
                 Ok(entries.iter().map(|(name, kind)| format!("{name:?} {kind}\n")).collect())
             }
             (true, said) => Ok(said),
-            // To the model a circle of links leads out, too.
+            // The model treats a loop of links as leading out.
             (false, error) if error == "ELOOP" => Err("EACCES".to_owned()),
             (false, error) => Err(error),
         }
@@ -125,7 +125,7 @@ impl Program {
     }
 }
 
-/// The changes that were recorded and made since a record: operation, path and new path.
+/// Returns the recorded changes since a record: operation, path and new path.
 fn changes(rig: &Rig<'_>, since: usize) -> (Vec<String>, usize) {
     let records = rig.records();
     let new = records.iter().skip(since);
@@ -139,7 +139,7 @@ fn changes(rig: &Rig<'_>, since: usize) -> (Vec<String>, usize) {
     (intents.map(line).collect(), records.len())
 }
 
-/// The request of another transport that does the same, if there is one.
+/// Returns the equivalent request of another transport, if there is one.
 fn request(call: &Call) -> Option<Box<dyn AsOperation>> {
     let path = call.path.clone();
     let content = call.text.clone().into_bytes();
@@ -159,7 +159,7 @@ fn request(call: &Call) -> Option<Box<dyn AsOperation>> {
     })
 }
 
-/// Runs one sequence and counts its answers.
+/// Runs a sequence and counts its results.
 fn sequence(seed: u64, met: &mut BTreeMap<String, u64>) {
     let mut random = Random::new(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15));
     with(
@@ -186,7 +186,7 @@ fn sequence(seed: u64, met: &mut BTreeMap<String, u64>) {
                 let (recorded, records) = changes(rig, seen);
                 assert_eq!(recorded, made, "{}", tell());
                 seen = records;
-                // What it does, the other ways do alike.
+                // The other transports have the same result.
                 let is_asked = call.name != "rename" || !recorded.is_empty();
                 if let (Ok(said), Some(request), true) = (&got, request(&call), is_asked) {
                     let mut other = before;

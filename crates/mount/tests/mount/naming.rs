@@ -1,4 +1,4 @@
-//! Entries that are exchanged, and files that get their name when they are written.
+//! Exchanges of entries, and files that get their name after they are written.
 
 use std::{fs, path::Path};
 
@@ -34,7 +34,7 @@ fn entries(root: &Path) {
     fs::write(root.join("dir/inner"), "inner\n").unwrap();
 }
 
-/// `EINVAL` came of it, and programs that install a whole directory at once did without.
+/// The mount returned `EINVAL`, and programs that install a complete directory did without.
 #[test]
 fn two_entries_are_exchanged_as_one_change() {
     with(ALL, entries, |rig| {
@@ -52,7 +52,8 @@ fn two_entries_are_exchanged_as_one_change() {
         let intent = records.iter().find(|record| record["op"] == "rename").unwrap();
         assert_eq!((&intent["path"], &intent["to"]), (&"file".into(), &"dir".into()));
         assert_eq!(intent["facts"]["exchange"], true);
-        // Both are there still, so nothing is kept; both hashes tell after a crash what was done.
+        // Both still exist, so there is no backup; the two hashes show after a crash what was
+        // done.
         assert!(intent["backup"].is_null() && intent["before"] != intent["after"]);
         assert_eq!(
             rig.calls("no(exchange, 'dir', 'missing'); no(exchange, 'file', 'file/inner')"),
@@ -61,7 +62,7 @@ fn two_entries_are_exchanged_as_one_change() {
     });
 }
 
-/// An exchange puts something at both names, and takes something from both.
+/// An exchange adds an entry at both names, and removes one from both.
 #[test]
 fn an_exchange_needs_the_rights_to_both_names() {
     let rule = |id: &str, effect: &str, access: &str| {
@@ -91,7 +92,7 @@ fn an_exchange_needs_the_rights_to_both_names() {
         assert!(names.iter().take(4).all(|name| rig.read(name) == *name));
         let records = rig.records();
         assert!(records.iter().all(|record| record["kind"] != "intent"), "{records:#?}");
-        // Nobody is asked about the half of an exchange.
+        // Half an exchange is never asked about.
         let asked = |record: &&serde_json::Value| record["rule"] == "exchange";
         assert_eq!(records.iter().filter(asked).count(), 2, "{records:#?}");
         assert!(records.iter().all(|record| record["decision"] != "ask"));

@@ -1,5 +1,5 @@
-//! Programs that exchange paths while others use them, and databases whose programs are
-//! killed. `PORTCULLIS_TEST_BUDGET` is how many times as often.
+//! Programs that exchange paths while others use them, and databases whose programs are killed.
+//! `PORTCULLIS_TEST_BUDGET` multiplies the number of runs.
 
 use std::{
     fs,
@@ -17,7 +17,7 @@ const HIDDEN: &str = "[[rules]]\nid = \"hidden\"\neffect = \"deny\"\n\
     operations = [\"read\", \"write\", \"list\", \"stat\", \"remove\", \"rename\"]\n\
     paths = [\"hidden\", \"hidden/**\"]\n";
 
-/// Exchanges `dir` for links that lead elsewhere, so many times.
+/// Exchanges `dir` for links that lead elsewhere, a given number of times.
 const SWAPS: &str = r"
 import os, sys
 done = 0
@@ -34,8 +34,7 @@ for n in range(int(sys.argv[1])):
 print(done)
 ";
 
-/// Reads and writes beneath `dir` until the input ends; what it read and what it wrote is
-/// all that is anywhere.
+/// Reads and writes beneath `dir` until the input ends; no other content may appear anywhere.
 const USES: &str = r"
 import os, select, sys
 read, wrote = set(), 0
@@ -71,7 +70,7 @@ fn places(root: &Path) {
     symlink(&outside, root.join("to-outside")).unwrap();
 }
 
-/// A program whose output is read at its end.
+/// Starts a program whose output is read at its end.
 fn start(mut command: Command) -> Child {
     let command = command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
     command.spawn().unwrap()
@@ -84,7 +83,7 @@ fn said(output: Output) -> String {
 }
 
 impl Rig<'_> {
-    /// What the independent verifier says of the log.
+    /// Runs the independent verifier on the log.
     pub(crate) fn verify(&self) {
         let verifier = concat!(env!("CARGO_MANIFEST_DIR"), "/../../audit/verify.py");
         let log = self.host("../state/audit");
@@ -93,7 +92,7 @@ impl Rig<'_> {
         assert!(output.status.success(), "{output:?}");
     }
 
-    /// Names in the workspace that the gateway makes for itself.
+    /// Returns temporary files of the gateway in the workspace.
     fn temporary_files(&self) -> String {
         self.command("find", &[self.host(".").to_str().unwrap(), "-name", ".portcullis-*"])
             .output()
@@ -124,7 +123,7 @@ fn exchanged_paths_lead_nowhere_else() {
     });
 }
 
-/// Commits rows until it is killed, and tells each one that is in for good.
+/// Commits rows until it is killed, and prints each committed row.
 const ROWS: &str = r"
 import sqlite3, sys
 connection = sqlite3.connect('rows.db', timeout=20)
@@ -150,7 +149,7 @@ fn a_killed_program_loses_no_row(mode: &str) {
         |rig| {
             let mut last = 0;
             for round in 0..5 * budget() {
-                // Not by `timeout`, which would be killed in its place.
+                // Not run by `timeout`, which would be killed instead.
                 let mut command = Command::new("python3");
                 command.args(["-c", ROWS, mode]).current_dir(rig.host("../mnt"));
                 let mut program = start(command);
@@ -167,7 +166,7 @@ fn a_killed_program_loses_no_row(mode: &str) {
                 assert!(found.is_some_and(|found: u64| found >= last), "{last}: {checked}");
             }
             assert!(last > 5, "{last}");
-            // And the host's file is a database of the same rows, once the last one has closed it.
+            // The host's file is a database of the same rows, too, once it is closed.
             let mut host = rig.command("python3", &["-c", CHECK]);
             let host = said(host.current_dir(rig.host(".")).output().unwrap());
             assert_eq!(host, rig.python(CHECK).ok());

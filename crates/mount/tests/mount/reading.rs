@@ -1,4 +1,4 @@
-//! What programs see of the workspace.
+//! The workspace as programs see it.
 
 use std::{
     fs,
@@ -106,7 +106,7 @@ fn what_leads_to_something_allowed_is_passed() {
 #[test]
 fn an_open_is_recorded_once_for_each_version() {
     with(ALL, tree, |rig| {
-        // Old enough that its version is trusted.
+        // Old enough for its version to be trusted.
         rig.sh("sleep 0.1").ok();
         for _ in 0..3 {
             assert_eq!(rig.sh("cat README").ok(), "hello\n");
@@ -129,7 +129,8 @@ fn an_open_is_recorded_once_for_each_version() {
     });
 }
 
-/// The facts of the records of repeats: all opens and denials, and those of each path.
+/// Returns the facts of the records of repeats: all opens and denials, and those of
+/// each path.
 fn repeats(rig: &Rig<'_>) -> Vec<(u64, u64, Vec<String>)> {
     let records = rig.records();
     let facts = records.iter().filter(|record| record["op"] == "repeats").map(|r| &r["facts"]);
@@ -157,7 +158,7 @@ fn repeats_are_written_to_the_log_once_in_an_interval() {
         let found = repeats(rig);
         let sum = |of: fn(&(u64, u64, Vec<String>)) -> u64| found.iter().map(of).sum::<u64>();
         assert_eq!((sum(|one| one.0), sum(|one| one.1)), (3, 3), "{found:?}");
-        // Nothing happens, so nothing more is said.
+        // Without further opens there is no further record.
         thread::sleep(Duration::from_millis(600));
         assert_eq!(repeats(rig), found);
     });
@@ -192,7 +193,7 @@ fn each_open_is_recorded_where_that_is_chosen() {
     });
 }
 
-/// Each denial brings the session nearer to its end, which a verifier can count.
+/// Each denial counts towards a limit of the session, and a verifier can count them.
 #[test]
 fn denials_that_are_limited_are_recorded_each() {
     let limit = "[mount]\ndenials = 3\n";
@@ -224,7 +225,7 @@ fn secrets_are_replaced_and_the_size_is_that_of_the_view() {
         let size = rig.sh("stat -c %s app.conf").ok();
         assert_eq!(size.trim(), seen.len().to_string());
         assert_eq!(rig.sh("wc -c <app.conf").ok().trim(), seen.len().to_string());
-        // Written back, the secret stays.
+        // The secret is preserved when the file is written back.
         rig.sh("sed -i 's/b = 1/b = 2/' app.conf").fails("");
         rig.python("f = open('app.conf', 'r+'); s = f.read(); f.seek(0); f.write(s.replace('b = 1', 'b = 2')); f.close()").ok();
         assert_eq!(rig.read("app.conf"), "a = tok_a1b2c3d4\nb = 2\n");

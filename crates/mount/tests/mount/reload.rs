@@ -1,4 +1,4 @@
-//! Another policy while programs have files open.
+//! Policy reloads while programs have files open.
 
 use std::{
     fs,
@@ -20,7 +20,7 @@ fn files(root: &Path) {
     }
 }
 
-/// Puts a policy in force that adds `rule`.
+/// Loads a policy that adds `rule`.
 fn reload(rig: &Rig<'_>, rule: &str) {
     reload_as(rig, 2, rule);
 }
@@ -31,7 +31,7 @@ fn reload_as(rig: &Rig<'_>, version: u32, rule: &str) {
     rig.gateway.reload(rig.session(), policy, "test").unwrap().unwrap();
 }
 
-/// A Python program that says `ready`, waits for a line, and goes on.
+/// A Python program that prints `ready`, waits for a line, and continues.
 struct Waiting(Child, BufReader<std::process::ChildStdout>);
 
 impl Waiting {
@@ -88,7 +88,7 @@ fn a_mapping_gives_nothing_more() {
     });
 }
 
-/// What programs do meanwhile, of which some wait for a request in a directory.
+/// Runs programs in the background, some of which wait for a request in a directory.
 const LOAD: &str = "import os, threading, time
 end = time.time() + 2
 def write(n):
@@ -172,7 +172,7 @@ fn what_is_staged_is_decided_under_the_policy_of_the_commit() {
 
 const HIDES: &str = "[[rules]]\nid = \"no\"\neffect = \"deny\"\npaths = [\"a\", \"b\", \"new\"]\n";
 
-/// Another program was said to have replaced the file, and nothing was on record.
+/// The error was that another program had replaced the file, and there was no record.
 #[test]
 fn what_was_written_to_a_file_that_is_hidden_now_is_denied_on_record() {
     with(ALL, files, |rig| {
@@ -185,7 +185,7 @@ fn what_was_written_to_a_file_that_is_hidden_now_is_denied_on_record() {
              print(os.getxattr(a, 'user.portcullis.why').decode())",
         );
         reload(rig, HIDES);
-        // Whoever looks sees nothing.
+        // The file is hidden from lookups.
         rig.sh("stat a b").fails("No such file");
         let said = waiting.go_on();
         assert!(said.starts_with("13\n13\n") && !said.contains("another program"), "{said}");
@@ -199,7 +199,7 @@ fn what_was_written_to_a_file_that_is_hidden_now_is_denied_on_record() {
     });
 }
 
-/// It was lost, though nobody had replaced the file.
+/// The content was lost, although the file was not replaced.
 #[test]
 fn what_was_written_to_a_file_that_was_hidden_for_a_while_is_stored() {
     with(ALL, files, |rig| {
@@ -216,7 +216,7 @@ fn what_was_written_to_a_file_that_was_hidden_for_a_while_is_stored() {
     });
 }
 
-/// As what had been shown before that policy was.
+/// Such content is read again like content shown under the former policy.
 #[test]
 fn what_is_open_to_be_written_is_read_again_under_another_policy() {
     let secret = |root: &Path| {
@@ -240,7 +240,7 @@ fn what_is_open_to_be_written_is_read_again_under_another_policy() {
     });
 }
 
-/// What stands in the place of a secret depends on the path.
+/// Placeholders of secrets depend on the path.
 #[test]
 fn a_file_in_a_renamed_directory_is_read_again() {
     let secret = |root: &Path| {
@@ -260,7 +260,7 @@ fn a_file_in_a_renamed_directory_is_read_again() {
     });
 }
 
-/// The first close of a shell's redirection empties nothing for good.
+/// The first close in a shell's redirection must not store an empty file.
 #[test]
 fn a_redacted_file_is_replaced_by_a_redirection() {
     let secret = |root: &Path| fs::write(root.join("f"), "key = tok_abcdefgh\n").unwrap();
@@ -272,8 +272,8 @@ fn a_redacted_file_is_replaced_by_a_redirection() {
     });
 }
 
-/// Editors write another file and rename it over the first. What stands for a secret belongs to
-/// the path of the file that has it, so neither a placeholder nor a guess of one gets there.
+/// Editors write another file and rename it over the first. A placeholder is valid for the path of
+/// its file only, so neither a placeholder nor a guess of one is stored there.
 #[test]
 fn a_redacted_file_is_not_replaced_by_a_renamed_copy() {
     let secret = |root: &Path| {

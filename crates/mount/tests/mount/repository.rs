@@ -1,4 +1,4 @@
-//! Git repositories: the workspace's are not shown, and programs have their own.
+//! Git repositories: the workspace's own is not shown, and programs have a private one.
 
 use std::{fs, path::Path, process::Command};
 
@@ -14,7 +14,8 @@ fn git(root: &Path, arguments: &[&str]) -> String {
     String::from_utf8(output.stdout).unwrap()
 }
 
-/// A repository with a secret in its history, one in a subdirectory, and a work tree of it.
+/// Creates a repository with a secret in its history, one in a subdirectory, and a work
+/// tree of it.
 fn history(root: &Path) {
     fs::create_dir(root.join("sub")).unwrap();
     for at in [root.to_owned(), root.join("sub")] {
@@ -31,7 +32,7 @@ fn history(root: &Path) {
 
 const IDENTITY: &str = "git config user.name n; git config user.email n@example.org";
 
-/// Paths of all records.
+/// Returns the paths of all records.
 fn paths(rig: &Rig<'_>) -> Vec<String> {
     let records = rig.records();
     records.iter().filter_map(|record| Some(record["path"].as_str()?.to_owned())).collect()
@@ -52,7 +53,7 @@ fn the_workspaces_history_is_not_shown() {
         let object = format!(".git/objects/{directory}/{name}");
         assert!(rig.host(&object).exists());
         rig.sh(&format!("! test -e {object}")).ok();
-        // A directory that is moved takes its repository along, which stays hidden.
+        // A moved directory takes its repository along, which stays hidden.
         rig.sh("mv sub moved; ! test -e moved/.git").ok();
         assert!(rig.host("moved/.git/HEAD").exists());
         let one = rig.sh(&format!(
@@ -120,7 +121,7 @@ fn a_file_at_a_scratch_name_is_one_of_scratch() {
             try: os.unlink('d/.git')\nexcept OSError as error: print(error.errno)\n\
             os.rmdir('d/.git')\nos.unlink('.git')";
             assert_eq!(rig.python(script).ok(), "b'one\\ntwo\\n' False\n17\n21\n20\n21\n");
-            // The kernel tells that a file is closed after the program has ended.
+            // The kernel reports the close of a file after the program has ended.
             rig.sh("sleep 0.5").ok();
             let numbers = rig.mount.scratch().unwrap();
             assert_eq!((numbers.entries, numbers.bytes), (0, 0));

@@ -27,12 +27,12 @@ use serde_json::Value;
 pub(crate) const ALL: &str = "schema = 1\nname = \"test\"\nversion = 1\n[allowedPaths]\n\
     read = [\"**\"]\nlist = [\"**\"]\nwrite = [\"**\"]\nremove = [\"**\"]\n";
 
-/// How many times as often as usual what is random is tried.
+/// Returns the factor for the number of random tests.
 pub(crate) fn budget() -> u64 {
     std::env::var("PORTCULLIS_TEST_BUDGET").map_or(1, |budget| budget.parse().unwrap())
 }
 
-/// A mount that is served, seen by the thread in whose namespace it is.
+/// A served mount, used from the thread in whose namespace it is.
 pub(crate) struct Rig<'a> {
     pub(crate) gateway: &'a Gateway,
     pub(crate) mount: &'a Mount<'a>,
@@ -41,7 +41,7 @@ pub(crate) struct Rig<'a> {
     base: PathBuf,
 }
 
-/// What a finished program gave.
+/// The result of a finished program.
 #[derive(Debug)]
 pub(crate) struct Done {
     pub(crate) code: i32,
@@ -75,7 +75,7 @@ impl From<Output> for Done {
 }
 
 impl Rig<'_> {
-    /// The session of the mount.
+    /// Returns the session of the mount.
     pub(crate) fn session(&self) -> &Session {
         &self.session
     }
@@ -85,22 +85,23 @@ impl Rig<'_> {
         self.stopper.get().unwrap().stop();
     }
 
-    /// A shell script in the mount.
+    /// Runs a shell script in the mount.
     pub(crate) fn sh(&self, script: &str) -> Done {
         self.command("sh", &["-ec", script]).output().unwrap().into()
     }
 
-    /// A Python program in the mount.
+    /// Runs a Python program in the mount.
     pub(crate) fn python(&self, script: &str) -> Done {
         self.command("python3", &["-c", script]).output().unwrap().into()
     }
 
-    /// A program in the mount, which is killed if it takes too long.
+    /// Returns the command of a program in the mount, which is killed if it takes
+    /// too long.
     pub(crate) fn command(&self, program: &str, arguments: &[&str]) -> Command {
         self.command_within(60, program, arguments)
     }
 
-    /// The same within so many seconds.
+    /// Returns such a command with a timeout in seconds.
     pub(crate) fn command_within(
         &self,
         seconds: u64,
@@ -115,12 +116,12 @@ impl Rig<'_> {
         command
     }
 
-    /// What is beside the workspace, in the place of the scratch directories.
+    /// Returns a path in the directory of the scratch directories.
     pub(crate) fn beside(&self, name: &str) -> PathBuf {
         self.base.join("scratch").join(name)
     }
 
-    /// A file or directory of the workspace itself.
+    /// Returns the host path of a file or directory of the workspace.
     pub(crate) fn host(&self, name: &str) -> PathBuf {
         self.base.join("ws").join(name)
     }
@@ -130,7 +131,7 @@ impl Rig<'_> {
         String::from_utf8(std::fs::read(self.host(name)).unwrap()).unwrap()
     }
 
-    /// Every record of the log, oldest first.
+    /// Returns all records of the log, the oldest first.
     pub(crate) fn records(&self) -> Vec<Value> {
         let directory = self.base.join("state/audit");
         let mut segments: Vec<_> =
@@ -142,7 +143,7 @@ impl Rig<'_> {
         text.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
     }
 
-    /// The records about a path: kind, operation and result.
+    /// Returns the records about a path: kind, operation and result.
     pub(crate) fn about(&self, path: &str) -> Vec<String> {
         let mut records = self.records();
         records.retain(|record| record["path"] == path);
@@ -167,7 +168,7 @@ pub(crate) fn with(policy: &str, fill: impl FnOnce(&Path), test: impl FnOnce(&Ri
     with_options(policy, Options::new(0, 0), fill, test);
 }
 
-/// The same with other options.
+/// Runs `test` with other options.
 pub(crate) fn with_options(
     policy: &str,
     options: Options,
@@ -177,7 +178,7 @@ pub(crate) fn with_options(
     with_end(policy, options, fill, test, |_| {});
 }
 
-/// The same with a look at what is left when the mount has ended.
+/// Runs `test`, and then a check of what remains after the mount.
 pub(crate) fn with_end(
     policy: &str,
     mut options: Options,
@@ -240,7 +241,7 @@ pub(crate) fn with_end(
     });
 }
 
-/// Mounts in a namespace of this thread's own.
+/// Mounts in a new mount namespace of this thread.
 fn mount_at(point: &Path) -> OwnedFd {
     unshare(CloneFlags::CLONE_NEWNS).unwrap();
     mount_change("/", MountPropagationFlags::PRIVATE | MountPropagationFlags::REC).unwrap();

@@ -1,4 +1,4 @@
-//! Scratch directories: what programs can do in them, and what gets neither out nor in.
+//! Scratch directories: operations of programs in them, and their isolation.
 
 use std::{fs, os::unix::fs::symlink, path::Path};
 
@@ -14,7 +14,7 @@ fn scratch(test: impl FnOnce(&Rig<'_>) + Send) {
     with(&policy(""), |_| {}, test);
 }
 
-/// The operations of all records.
+/// Returns the operations of all records.
 fn operations(rig: &Rig<'_>) -> Vec<String> {
     let records = rig.records();
     records.iter().filter_map(|record| Some(record["op"].as_str()?.to_owned())).collect()
@@ -83,10 +83,11 @@ fn links_in_scratch_lead_where_the_kernel_follows_them() {
             "mkdir -p target/d; ln -s ../.. target/d/up; test \"$(cat target/d/up/f)\" = workspace",
         )
         .ok();
-        // The place of the scratch directory itself: `..` of its top is the workspace.
+        // `..` of the top of a scratch directory is the workspace, not its place in the
+        // store.
         rig.sh("test \"$(cat target/../f)\" = workspace; ! ls target/../path; ! ls target/../../0")
             .ok();
-        // A link that is put in the place of a directory is not followed by the server.
+        // The server does not follow a link that replaces a directory.
         let place = rig.beside("slot-0/0/d");
         fs::rename(place.join("d"), place.join("moved")).unwrap();
         symlink(rig.host(".."), place.join("d")).unwrap();
@@ -196,7 +197,7 @@ fn a_few_files_become_scratch_by_a_rename() {
         .ok();
         assert!(!rig.host("targetAbc").exists() && !rig.host("target").exists());
         assert!(rig.about("targetAbc").iter().any(|line| line == "outcome remove ok"));
-        // More than a few are copied.
+        // Larger directories are copied.
         rig.sh("rm -rf target; mkdir big; cd big; seq 65 | xargs touch").ok();
         let python =
             "import os\ntry: os.rename('big', 'target')\nexcept OSError as e: print(e.errno)";
@@ -245,7 +246,7 @@ fn a_scratch_directory_follows_a_rename_of_what_is_above() {
     });
 }
 
-/// A directory that is not shown must not come along, out of the workspace.
+/// A directory that is not shown must not be moved out of the workspace with it.
 #[test]
 fn a_directory_with_a_hidden_one_of_a_scratch_name_does_not_become_scratch() {
     let fill = |ws: &std::path::Path| {
@@ -281,7 +282,8 @@ fn there_is_a_bound() {
     );
 }
 
-/// Of the workspace's too, where the kernel cannot keep one: while a file is new.
+/// The limit includes lists in the workspace, where the kernel cannot cache one: while a file
+/// is new.
 #[test]
 fn lists_of_open_directories_have_a_bound() {
     let fill = |root: &Path| {
@@ -332,7 +334,7 @@ fn each_name_of_a_file_takes_space() {
     );
 }
 
-/// One tree is renamed to the bottom of another.
+/// A tree is renamed to the bottom of another.
 #[test]
 fn a_tree_deeper_than_any_path_goes_with_the_mount() {
     let deep = "import os\nos.mkdir('target')\ntop = os.open('target', os.O_RDONLY)\n\
@@ -348,13 +350,13 @@ fn a_tree_deeper_than_any_path_goes_with_the_mount() {
     );
 }
 
-/// What is counted of a mount.
+/// Returns the counters of a mount.
 fn counted(rig: &Rig<'_>) -> (u64, u64) {
     let numbers = rig.mount.scratch().unwrap();
     (numbers.entries, numbers.bytes)
 }
 
-/// It was counted for ever: nobody tells that such a file is closed.
+/// Such a file was counted for ever: its close is never reported.
 #[test]
 fn a_removed_file_that_is_open_at_the_end_is_not_counted_in_the_next_session() {
     let hold = "import os, time\nos.mkdir('target'); f = open('target/f', 'wb', 0); \
@@ -381,7 +383,7 @@ fn a_removed_file_that_is_open_at_the_end_is_not_counted_in_the_next_session() {
     child.wait().unwrap();
 }
 
-/// What a move into scratch had no room for was counted.
+/// Entries that a move into scratch had no room for were counted.
 #[test]
 fn what_finds_no_room_in_scratch_is_not_counted() {
     let fill = |ws: &Path| {
@@ -397,7 +399,7 @@ fn what_finds_no_room_in_scratch_is_not_counted() {
     });
 }
 
-/// Two programs that made, emptied and removed the same names had them counted twice, or not.
+/// Two programs that created, emptied and removed the same names caused wrong counts.
 #[test]
 fn what_many_programs_do_with_the_same_names_is_counted_right() {
     let script = "import os, threading\nos.mkdir('target')\n\
@@ -414,7 +416,7 @@ fn what_many_programs_do_with_the_same_names_is_counted_right() {
         for name in os.listdir('target'): os.unlink('target/' + name)";
     scratch(|rig| {
         rig.python(script).ok();
-        // The last descriptors are told of a moment later.
+        // The last closes are reported a moment later.
         let end = std::time::Instant::now() + std::time::Duration::from_secs(10);
         while counted(rig) != (1, 4096) {
             assert!(std::time::Instant::now() < end, "{:?}", counted(rig));

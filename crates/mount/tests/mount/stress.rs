@@ -1,4 +1,4 @@
-//! Many programs at once.
+//! Many programs at the same time.
 
 use std::{fs, path::Path, process::Stdio};
 
@@ -32,8 +32,8 @@ for n in range(int(sys.argv[2])):
 print(sorted(refused))
 ";
 
-/// What is in the tree, with contents; but for what a conflict left beside its place, which
-/// no agent sees.
+/// Prints the tree with its contents, except the copies that a conflict leaves beside a file,
+/// which no agent sees.
 const TREE: &str = r"
 import os, hashlib
 for directory, names, files in sorted(os.walk('.')):
@@ -47,15 +47,15 @@ for directory, names, files in sorted(os.walk('.')):
 ";
 
 fn same_inside_and_outside(rig: &Rig<'_>) {
-    // Until what the kernel knew is asked for again.
+    // Waits until the kernel's cached entries have expired.
     let inside = rig.python(&format!("import time\ntime.sleep(1.1)\n{TREE}")).ok();
     let mut outside = rig.command("python3", &["-c", TREE]);
     let outside = outside.args::<[&str; 0], _>([]).current_dir(rig.host(".")).output().unwrap();
     assert_eq!(inside, String::from_utf8(outside.stdout).unwrap());
 }
 
-/// Errors that programs may give each other: missing, there already, not empty, a directory
-/// or none, moved, and a version that another one changed.
+/// Errors that programs may cause each other: missing, existing, not empty, a directory or
+/// none, moved, and a version that another program changed.
 const EXPECTED: [&str; 9] = ["2", "5", "13", "17", "20", "21", "22", "39", "116"];
 
 #[test]
@@ -113,7 +113,8 @@ fn programs_beside_a_host_that_changes_the_same_tree() {
     );
 }
 
-/// Does the same to a file in the mount and to one beside it, and compares them all the time.
+/// Makes the same changes to a file in the mount and to one outside, and compares them all
+/// the time.
 const SAME: &str = r"
 import mmap, os, random, sys
 seed, count, other = int(sys.argv[1]), int(sys.argv[2]), sys.argv[3]

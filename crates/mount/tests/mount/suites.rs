@@ -1,10 +1,10 @@
-//! Test suites for file systems that others wrote. `tests/run.sh setup` installs them.
+//! Test suites for file systems by other projects. `tests/run.sh setup` installs them.
 
 use std::path::PathBuf;
 
 use crate::rig::{ALL, Done, with};
 
-/// A program that `tests/run.sh` installed.
+/// Returns the path of a program that `tests/run.sh` installed.
 fn tool(name: &str) -> String {
     let tools = std::env::var_os("PORTCULLIS_TEST_TOOLS").map(PathBuf::from);
     let root = PathBuf::from(concat!(env!("CARGO_MANIFEST_DIR"), "/../../.tools/bin"));
@@ -13,7 +13,7 @@ fn tool(name: &str) -> String {
     path.to_str().unwrap().to_owned()
 }
 
-/// What the environment says, which long campaigns set.
+/// Returns a number from the environment, which long campaigns set.
 fn number(name: &str, otherwise: u64) -> u64 {
     std::env::var(name).ok().and_then(|text| text.parse().ok()).unwrap_or(otherwise)
 }
@@ -28,7 +28,7 @@ fn fsx_finds_no_byte_that_was_not_written() {
         |rig| {
             let config = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/mount/fsx.toml");
             let (operations, number) = (operations.to_string(), seed.to_string());
-            // What it leaves for whoever looks for the fault.
+            // Directory for the files that it leaves for an analysis.
             let left = rig.host("../home");
             let mut fsx =
                 rig.command_within(6000, &tool("fsx"), &["-N", &operations, "-S", &number]);
@@ -39,7 +39,7 @@ fn fsx_finds_no_byte_that_was_not_written() {
     );
 }
 
-/// `pjdfstest.toml` has what fails here, with reasons.
+/// `pjdfstest.toml` lists the known failures, with reasons.
 #[test]
 fn pjdfstest_fails_where_that_is_known() {
     with(

@@ -1,11 +1,11 @@
-//! What waits for a commit that takes long, and what does not.
+//! Operations that wait for a slow commit, and operations that must not.
 
 use std::fs;
 
 use crate::rig::{ALL, with};
 
-/// Commits a large file, renames another one and the directory above it, and looks at what has
-/// nothing to do with them as long as that takes.
+/// Commits a large file, renames another one and the directory above it, and uses unrelated
+/// paths meanwhile.
 const BUSY: &str = r"
 import os, threading, time
 # The kernel has the directory of a rename wait for it, so the others are open.
@@ -37,7 +37,7 @@ print(took > 1, slowest < took / 2, ended['other'][1] < ended['commit'][1], ende
     took, slowest, rounds)
 ";
 
-/// A rename waited for all commits, and every lookup for the rename.
+/// A rename used to wait for all commits, and every lookup for the rename.
 #[test]
 fn a_commit_and_a_rename_that_waits_for_it_keep_no_other_path_waiting() {
     let fill = |root: &std::path::Path| {
@@ -47,7 +47,7 @@ fn a_commit_and_a_rename_that_waits_for_it_keep_no_other_path_waiting() {
         fs::write(root.join("third/f"), "f\n").unwrap();
         fs::write(root.join("other/x"), "x\n").unwrap();
     };
-    // To search it for secrets takes long.
+    // A search of it for secrets takes long.
     let secrets = "[secrets]\nonWrite = \"deny\"\n[[secrets.rules]]\nid = \"k\"\nregex = '[a-z]+ [a-z]+[0-9]{9}'\n";
     let policy = format!("{ALL}[scratch]\npaths = [\"target\"]\n{secrets}");
     with(&policy, fill, |rig| {
@@ -58,8 +58,8 @@ fn a_commit_and_a_rename_that_waits_for_it_keep_no_other_path_waiting() {
     });
 }
 
-/// The version that a change of the time or the mode made was taken for another program's, where
-/// something was written between it and the commit before.
+/// The version made by a change of time or mode was taken for another program's, if something
+/// was written between that change and the commit before.
 #[test]
 fn what_is_written_beside_a_commit_that_sets_attributes_is_no_conflict() {
     let script = r"

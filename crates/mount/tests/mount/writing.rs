@@ -1,4 +1,4 @@
-//! What programs change.
+//! Changes by programs.
 
 use std::{fs, path::Path};
 
@@ -59,7 +59,7 @@ fn what_may_not_be_written_is_not_opened() {
     });
 }
 
-/// Of the content only the commit can say whether it may be stored.
+/// A denial of content is known at the commit only.
 #[test]
 fn a_content_that_is_denied_fails_at_close_and_changes_nothing() {
     let limit = "[mount]\nmaxWriteSize = \"8B\"\n";
@@ -67,7 +67,7 @@ fn a_content_that_is_denied_fails_at_close_and_changes_nothing() {
         let script = "import os\nf = os.open('file', os.O_WRONLY | os.O_TRUNC)\nos.write(f, b'more than 8')\n\
             try: os.close(f)\nexcept OSError as e: print(e.errno)\nprint(open('file').read())";
         assert_eq!(rig.python(script).ok(), "13\none\ntwo\n\n");
-        // A handle whose version was refused is of no use any more.
+        // A handle whose version was refused is unusable.
         let script = "import os\nf = os.open('file', os.O_RDWR)\nos.write(f, b'more than 8')\n\
             try: os.fsync(f)\nexcept OSError as e: print(e.errno)\n\
             try: os.write(f, b'more')\nexcept OSError as e: print(e.errno)\n\
@@ -205,13 +205,13 @@ fn a_rename_takes_the_place_of_an_empty_directory_and_of_a_link() {
     with(ALL, file, |rig| {
         rig.sh("mkdir -p old/a/b new; echo x >old/a/f; chmod 711 new; mv -T old new; cat new/a/f; test ! -e old").ok();
         assert_eq!(rig.read("new/a/f"), "x\n");
-        // What was replaced is kept, and is no more than an empty directory.
+        // The replaced entry has a backup, and is an empty directory.
         let records = rig.records();
         let rename = records.iter().find(|r| r["op"] == "rename" && r["kind"] == "intent").unwrap();
         assert!(rename["backup"].is_string(), "{rename}");
         rig.sh("mkdir empty; exec 3>new/a/staged; mv -T empty new/a").fails("not empty");
         rig.sh("mkdir -p one two; mv -T one two; rmdir two").ok();
-        // How a link is changed in one step.
+        // The usual way to replace a link in one step.
         rig.sh("ln -s file current; ln -s new/a/f next; mv -T next current; cat current").ok();
         assert_eq!(fs::read_link(rig.host("current")).unwrap(), Path::new("new/a/f"));
         rig.sh("cp file copy; mv copy current; test ! -L current").ok();
@@ -219,7 +219,7 @@ fn a_rename_takes_the_place_of_an_empty_directory_and_of_a_link() {
             (rig.read("current"), rig.read("new/a/f")),
             (rig.read("file"), "x\n".to_owned())
         );
-        // What is left of all that is nothing.
+        // Nothing else remains.
         let names = fs::read_dir(rig.host(".")).unwrap().map(|entry| entry.unwrap().file_name());
         let mut names: Vec<_> = names.collect();
         names.sort();
@@ -268,7 +268,7 @@ fn git_works_in_the_workspaces_repository() {
             git checkout -qb side; echo more >>a; git commit -qam second; git checkout -q main; echo x >c; git add c; git commit -qm third
             git merge -q -m merge side; git diff-files; git gc -q; git status --porcelain; git fsck; git clone -q . sub; git log --oneline | wc -l >count")
             .ok();
-        // The index holds for what was checked out: no file is compared.
+        // The index stays valid: no file is compared.
         assert_eq!(said, "");
         let root = rig.host(".");
         let host = |args: &[&str]| {
@@ -374,8 +374,8 @@ fn a_version_that_the_host_replaced_is_not_stored() {
     });
 }
 
-/// The version was compared first and the file stored afterwards: what another gateway
-/// stored in between was lost.
+/// The version used to be compared first and the file stored afterwards: a change by
+/// another gateway in between was lost.
 #[test]
 fn of_two_that_append_to_a_file_at_once_neither_loses_anything() {
     const ROUNDS: usize = 100;
@@ -412,7 +412,7 @@ fn of_two_that_append_to_a_file_at_once_neither_loses_anything() {
     );
 }
 
-/// It was stored, and recorded, once more.
+/// The empty file was stored and recorded again.
 #[test]
 fn an_empty_file_is_not_emptied_again() {
     with(ALL, nothing, |rig| {

@@ -1,5 +1,5 @@
-//! What a system call comes to in the workspace of the model, as `path_resolution(7)` and the
-//! manual page of the call say: what is denied is missing, and is not made.
+//! The results of system calls in the model's workspace, as `path_resolution(7)` and the manual
+//! page of the call describe them: a denied entry is missing, and is not created.
 
 use std::collections::VecDeque;
 
@@ -9,10 +9,10 @@ use portcullis_policy::model::WorkspacePath;
 use super::tree::{Node, Tree, climbs_later, is_denied, is_hidden, kind};
 use crate::random::Random;
 
-/// What a program is told: a text, or the name of an error.
+/// The result of a call: a text, or the name of an error.
 pub(crate) type Answer = Result<String, String>;
 
-/// A call: `text` is a content, a target or a new path, `number` a place, a size or flags.
+/// A call: `text` is a content, a target or a new path, `number` an offset, a size or flags.
 #[derive(Debug)]
 pub(crate) struct Call {
     pub(crate) name: &'static str,
@@ -27,7 +27,8 @@ const NO_REPLACE: u64 = 1;
 pub(crate) const EXCHANGE: u64 = 2;
 
 impl Random {
-    /// A path; often of an entry that is there, or of one in it. Of `files` it is about files.
+    /// Returns a path, often of an existing entry or of one in it. With `files` it is for calls
+    /// on files.
     fn path_in(&mut self, tree: &Tree, files: bool) -> WorkspacePath {
         let mut paths = vec![String::new()];
         tree.paths("", &mut paths);
@@ -77,7 +78,7 @@ impl Random {
             }
             _ => {}
         }
-        // The root is a mount point, which is for the kernel alone.
+        // The root is a mount point, and the kernel refuses such a call itself.
         let is_named = matches!(name, "rmdir" | "unlink" | "rename");
         while is_named && path.is_root() {
             path = self.path_in(tree, false);
@@ -103,12 +104,12 @@ fn is_directory(node: &Node) -> bool {
 }
 
 impl Tree {
-    /// The answer to a call, and the changes that are recorded of it.
+    /// Returns the result of a call, and its recorded changes.
     pub(crate) fn call(&mut self, call: &Call) -> (Answer, Vec<String>) {
         let before = self.clone();
         let answer = self.carry_out(call);
-        // To store the same content again is a change, too: the file has another time. So is to
-        // exchange what is alike.
+        // Storing the same content again is a change, too: the file gets another time. So is an
+        // exchange of equal entries.
         let is_made = match call.name {
             "write" | "rename" => true,
             "patch" => !call.text.is_empty(),
@@ -133,7 +134,7 @@ impl Tree {
         };
         let there = self.shown(&at).cloned();
         if call.name == "rename" {
-            // Both directories are looked up before what is in them.
+            // Both directories are looked up before their entries.
             let names: Vec<String> = call.text.split('/').map(str::to_owned).collect();
             let to = self.walk(&names, false)?;
             return self.rename_call(call.number, &at, &to);
@@ -192,7 +193,7 @@ impl Tree {
         Ok((said, String::new()))
     }
 
-    /// The paths of all entries beneath a directory.
+    /// Returns the paths of all entries beneath a directory.
     fn paths(&self, directory: &str, paths: &mut Vec<String>) {
         let names: Vec<String> =
             directory.split('/').filter(|n| !n.is_empty()).map(str::to_owned).collect();
@@ -216,7 +217,7 @@ impl Tree {
         Ok(())
     }
 
-    /// Where a path leads, as the kernel walks it: all but the last name is there.
+    /// Resolves a path as the kernel does: all names but the last must exist.
     fn walk(&self, path: &[String], follow_last: bool) -> Step<Vec<String>> {
         let mut rest: VecDeque<String> = path.iter().cloned().collect();
         let mut here: Vec<String> = Vec::new();
@@ -246,7 +247,7 @@ impl Tree {
         Ok(here)
     }
 
-    /// The mount gives the target of a link that leads to a place in the workspace.
+    /// Checks a link as the mount does before it returns the target.
     fn check_link(&self, link: &[String], target: &str) -> Step<()> {
         if self.leads_out(link, target) { Err("EACCES") } else { Ok(()) }
     }
@@ -257,7 +258,7 @@ impl Tree {
         target.starts_with('/') || self.resolve(&path, true, 1, &is_denied).is_err()
     }
 
-    /// Gives each of two entries, which are there, the other's name.
+    /// Exchanges two existing entries.
     fn exchange(&mut self, one: &[String], other: &[String]) -> Result<String, ErrorKind> {
         for (from, to) in [(one, other), (other, one)] {
             if is_denied(from) || is_hidden(from) {
@@ -283,7 +284,7 @@ impl Tree {
         match there {
             Some(_) if flags == NO_REPLACE => return Err("EEXIST"),
             None if flags == EXCHANGE => return Err("ENOENT"),
-            // The kernel asks nobody about that.
+            // The kernel does not send this to the mount.
             _ if from == to => return Ok(("changed".to_owned(), String::new())),
             _ if to.starts_with(from) => return Err("EINVAL"),
             _ if from.starts_with(to) => {
@@ -307,7 +308,7 @@ impl Tree {
     }
 }
 
-/// The content of an existing file after a call.
+/// Returns the content of an existing file after a call.
 fn written(name: &str, mut content: Vec<u8>, call: &Call) -> Vec<u8> {
     let (text, number) = (call.text.as_bytes(), usize::try_from(call.number).unwrap());
     match name {
