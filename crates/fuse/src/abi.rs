@@ -1,15 +1,16 @@
-//! The structures and numbers of `include/uapi/linux/fuse.h`, in the kernel's names.
+//! The structures and constants of `include/uapi/linux/fuse.h`, with the kernel's
+//! names.
 
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
-/// The version of the protocol.
+/// The major version of the protocol.
 pub(crate) const MAJOR: u32 = 7;
-/// The newest minor version that is spoken; the kernel goes down to it.
+/// The newest supported minor version; a newer kernel falls back to it.
 pub(crate) const MINOR: u32 = 45;
-/// The oldest kernel that is served (Linux 5.4).
+/// The oldest supported minor version (Linux 5.4).
 pub(crate) const OLDEST_MINOR: u32 = 31;
 
-/// What a request is about.
+/// Operation codes of requests.
 pub(crate) mod opcode {
     pub(crate) const LOOKUP: u32 = 1;
     pub(crate) const FORGET: u32 = 2;
@@ -61,7 +62,7 @@ pub(crate) mod init {
     pub(crate) const PARALLEL_DIROPS: u32 = 1 << 18;
     pub(crate) const MAX_PAGES: u32 = 1 << 22;
     pub(crate) const INIT_EXT: u32 = 1 << 30;
-    /// In the second word: a direct descriptor may be mapped.
+    /// A flag of the second word: files with direct I/O may be mapped.
     pub(crate) const DIRECT_IO_ALLOW_MMAP: u32 = 1 << 4;
 }
 
@@ -73,7 +74,7 @@ pub(crate) mod fopen {
     pub(crate) const NOFLUSH: u32 = 1 << 5;
 }
 
-/// What SETATTR sets.
+/// Flags of the attributes that SETATTR sets.
 pub(crate) mod fattr {
     pub(crate) const MODE: u32 = 1;
     pub(crate) const UID: u32 = 1 << 1;
@@ -86,14 +87,15 @@ pub(crate) mod fattr {
     pub(crate) const MTIME_NOW: u32 = 1 << 8;
 }
 
-/// GETATTR carries a handle.
+/// The flag of a GETATTR with a handle.
 pub(crate) const GETATTR_FH: u32 = 1;
-/// WRITE comes from the page cache: its handle and caller are not the writer's.
+/// The flag of a WRITE from the page cache: its handle and caller are not the
+/// writer's.
 pub(crate) const WRITE_CACHE: u32 = 1;
-/// FSYNC leaves the metadata.
+/// The flag of an FSYNC without metadata.
 pub(crate) const FSYNC_FDATASYNC: u32 = 1;
 
-/// Notifications, in the place of an error.
+/// Notification codes, sent in the field of the error.
 pub(crate) mod notify {
     pub(crate) const INVAL_INODE: i32 = 2;
     pub(crate) const INVAL_ENTRY: i32 = 3;
@@ -166,7 +168,7 @@ structures! {
     GetxattrIn: 8 { size: u32, padding: u32, }
     GetxattrOut: 8 { size: u32, padding: u32, }
     SetxattrIn: 8 { size: u32, flags: u32, }
-    /// The part that every kernel sends.
+    /// The part of INIT that every kernel sends.
     InitIn: 16 { major: u32, minor: u32, max_readahead: u32, flags: u32, }
     InitOut: 64 {
         major: u32, minor: u32, max_readahead: u32, flags: u32,

@@ -1,6 +1,7 @@
-//! The request of each thread, and its end before the reply: whoever waits for that cannot be
-//! killed, whatever the thread waits for. So another thread answers what takes too long, what a program
-//! asked that is being killed, and what is not begun when the session ends.
+//! Early replies to requests: a program cannot be killed while it waits for a reply, whatever
+//! delays the serving thread. So another thread replies to requests that take too long, to requests
+//! of programs that are being killed, and at the end of the session to requests that have not
+//! begun.
 
 use std::{
     cell::RefCell,
@@ -17,27 +18,27 @@ use rustix::io::{Errno, Result};
 use crate::{file_system::FileSystem, reply, types::Caller};
 
 thread_local! {
-    /// The slot of this thread, if it serves.
+    /// The slot of this thread, if it serves requests.
     static OWN: RefCell<Option<Arc<Slot>>> = const { RefCell::new(None) };
 }
 
-/// Returns whether somebody still waits for the request that this thread serves. Where nobody does, what was
-/// not begun is not to be begun.
+/// Returns true if a program still waits for the request that this thread serves. Otherwise an
+/// operation that has not begun must not begin.
 pub fn is_wanted() -> bool {
     OWN.with_borrow(|slot| slot.as_ref().is_none_or(|slot| slot.is_wanted()))
 }
 
-/// The request that this thread serves takes effect from now on, and goes on to its end; false if nobody
-/// waits for it any more.
+/// Marks the request that this thread serves as begun: from now on it takes effect, and is carried
+/// out to its end. Returns false if no program waits for it any more.
 pub fn begins() -> bool {
     OWN.with_borrow(|slot| slot.as_ref().is_none_or(|slot| slot.begins()))
 }
 
-/// What one thread is at.
+/// The request that a thread serves.
 #[derive(Debug, Default)]
 pub(crate) struct Slot {
     serving: Mutex<Option<Serving>>,
-    /// The session ends.
+    /// Set when the session ends.
     is_ended: AtomicBool,
 }
 
@@ -47,15 +48,15 @@ struct Serving {
     caller: Caller,
     since: Instant,
     is_answered: bool,
-    /// Nothing is to come of it. What is only late goes on.
+    /// Set if it must not begin. A request that is only late continues.
     is_given_up: bool,
-    /// A signal came for whoever waits.
+    /// Set when a signal was sent to the waiting program.
     is_interrupted: bool,
     has_begun: bool,
 }
 
 impl Slot {
-    /// Has this thread serve requests, by this slot.
+    /// Serves requests on this thread with this slot.
     pub(crate) fn serve<T>(self: &Arc<Self>, serve: impl FnOnce() -> T) -> T {
         OWN.set(Some(Arc::clone(self)));
         let served = serve();
@@ -63,7 +64,7 @@ impl Slot {
         served
     }
 
-    /// The thread begins with a request.
+    /// Begins a request.
     pub(crate) fn begin(&self, unique: u64, caller: Caller) {
         *self.lock() = Some(Serving {
             unique,
@@ -76,13 +77,13 @@ impl Slot {
         });
     }
 
-    /// The thread is done with it; false if the request is answered already. That it is stays known
-    /// until the next one, for what the kernel did not get is yet to be taken back.
+    /// Ends a request; returns false if it has its reply already. That stays known until the next
+    /// request, because references and handles that the kernel did not get must be released.
     pub(crate) fn end(&self) -> bool {
         self.lock().take_if(|serving| !serving.is_answered).is_some()
     }
 
-    /// Answers the request where whoever waits for it is not to wait any longer.
+    /// Replies to the request if its program must not wait any longer.
     pub(crate) fn look(
         &self,
         device: BorrowedFd<'_>,
@@ -90,7 +91,7 @@ impl Slot {
         is_ending: impl Fn(Caller) -> bool,
     ) {
         let is_ended = self.is_ended.load(Ordering::Acquire);
-        // While this is locked, the thread does not answer.
+        // The lock keeps the thread from replying meanwhile.
         let mut serving = self.lock();
         let Some(serving) = serving.as_mut().filter(|serving| !serving.is_answered) else { return };
         let gives_up = || is_ended || serving.is_interrupted && is_ending(serving.caller);
@@ -101,11 +102,12 @@ impl Slot {
             false => return,
         };
         serving.is_answered = true;
-        // Nothing is mounted any more where this fails.
+        // This fails once the mount is gone.
         let _ = reply::send(device, serving.unique, Err(errno));
     }
 
-    /// Notes a signal for whoever waits for the request `unique`; false if the thread is at another one.
+    /// Notes a signal to the program of the request `unique`; returns false if the thread serves
+    /// another one.
     fn interrupt(&self, unique: u64) -> bool {
         let mut serving = self.lock();
         let serving = serving.as_mut().filter(|serving| serving.unique == unique);
@@ -132,7 +134,7 @@ impl Slot {
     }
 }
 
-/// What all threads of a session are at.
+/// The slots of all threads of a session.
 #[derive(Debug)]
 pub(crate) struct Slots {
     pub(crate) all: Vec<Arc<Slot>>,
@@ -144,20 +146,20 @@ impl Slots {
         Self { all: (0..threads.max(1)).map(|_| Arc::default()).collect(), timeout }
     }
 
-    /// Answers what nobody is to wait for any longer.
+    /// Replies to requests whose programs must not wait any longer.
     pub(crate) fn look(&self, device: BorrowedFd<'_>, fs: &impl FileSystem) {
         let is_ending = |caller| fs.is_ending(caller);
         self.all.iter().for_each(|slot| slot.look(device, self.timeout, is_ending));
     }
 
-    /// The session ends: what is not begun is given up.
+    /// Ends the session: requests that have not begun are cancelled.
     pub(crate) fn end(&self, device: BorrowedFd<'_>, fs: &impl FileSystem) {
         self.all.iter().for_each(|slot| slot.is_ended.store(true, Ordering::Release));
         self.look(device, fs);
     }
 
-    /// A signal came for whoever waits for the request `unique`. It need not be one that ends the program,
-    /// and others do not interrupt: programs do not expect that of files.
+    /// Notes a signal to the program of the request `unique`. Only signals that kill the program
+    /// cancel the request: programs do not expect files to be interrupted by others.
     pub(crate) fn interrupt(
         &self,
         device: BorrowedFd<'_>,
@@ -168,8 +170,8 @@ impl Slots {
             self.look(device, fs);
             return Ok(());
         }
-        // A thread has read it and is about to begin, or the kernel has the reply; then it does not
-        // send this again.
+        // A thread has read the request and is about to begin it, or the kernel has the reply; then
+        // it does not send the interrupt again.
         match reply::send(device, interrupt, Err(Errno::AGAIN)) {
             Err(Errno::NODEV) => Err(Errno::NODEV),
             _ => Ok(()),

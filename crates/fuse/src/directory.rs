@@ -11,10 +11,10 @@ use crate::{
     types::{Entry, NodeId},
 };
 
-/// Longest name that the kernel takes from a file system.
+/// Longest name that the kernel accepts, in bytes.
 const NAME_MAX: usize = 1024;
 
-/// Takes the entries of a directory as long as there is room in the reply.
+/// Collects the entries of a directory for a reply, up to its size.
 #[derive(Debug)]
 pub struct Directory<'a> {
     bytes: &'a mut Vec<u8>,
@@ -24,28 +24,30 @@ pub struct Directory<'a> {
 }
 
 impl<'a> Directory<'a> {
-    /// At most `size` bytes go to `bytes`, which is empty.
+    /// Returns a collector that adds at most `size` bytes to `bytes`, which must be empty.
     pub(crate) fn new(bytes: &'a mut Vec<u8>, size: usize, is_plus: bool) -> Self {
         Self { bytes, size, is_plus, references: Vec::new() }
     }
 
-    /// The nodes to which the entries are references.
+    /// Returns the nodes that the entries refer to.
     pub(crate) fn into_references(self) -> Vec<NodeId> {
         self.references
     }
 
-    /// Whether the kernel wants facts about the entries, too ([`Directory::add_entry`]).
+    /// Returns true if the kernel asks for attributes of the entries, too
+    /// ([`Directory::add_entry`]).
     pub fn is_plus(&self) -> bool {
         self.is_plus
     }
 
-    /// Adds a name with inode number and type; `offset` is where the next one begins, and
-    /// not 0. False if there is no room for it.
+    /// Adds a name with inode number and type; `offset`, which must not be 0, is the offset of
+    /// the next one. Returns false if there is no room for it.
     pub fn add(&mut self, name: &OsStr, inode: u64, kind: FileType, offset: u64) -> bool {
         let room = self.has_room(name);
         if room && is_name(name) {
             if self.is_plus {
-                // Without a node the kernel takes name and type alone, and looks up later.
+                // Without a node the kernel uses name and type only, and looks up the name
+                // later.
                 self.bytes.extend_from_slice(EntryOut::default().as_bytes());
             }
             self.push(name, inode, kind, offset);
@@ -53,10 +55,10 @@ impl<'a> Directory<'a> {
         room
     }
 
-    /// Adds an entry with its facts, as a lookup would give it. `entry` is called only where
-    /// there is room for it. Each is a reference to its node where [`Directory::is_plus`]; the
-    /// kernel takes none otherwise, nor of `.` and `..`: those are for [`Directory::add`].
-    /// Where it gives none, the name is left out. False if there is no room.
+    /// Adds an entry with its attributes, as a lookup returns it. `entry` is called only where
+    /// there is room. If [`Directory::is_plus`], each entry is a reference to its node;
+    /// otherwise the kernel takes none, nor for `.` and `..`, which [`Directory::add`] adds.
+    /// If `entry` returns `None`, the name is left out. Returns false if there is no room.
     pub fn add_entry(
         &mut self,
         name: &OsStr,
@@ -92,7 +94,8 @@ impl<'a> Directory<'a> {
     }
 }
 
-/// For a name that is none the kernel would give up the whole list, and the references in it.
+/// Checks a name: an invalid one would make the kernel discard the whole list, with its
+/// references.
 fn is_name(name: &OsStr) -> bool {
     let bytes = name.as_bytes();
     !bytes.is_empty() && bytes.len() <= NAME_MAX && !bytes.iter().any(|b| matches!(b, 0 | b'/'))

@@ -1,4 +1,4 @@
-//! A request → the file system → the reply.
+//! Dispatch of a request to the file system, and its reply.
 
 use std::{ffi::OsStr, os::fd::BorrowedFd, os::unix::ffi::OsStrExt as _, time::Duration};
 
@@ -15,15 +15,15 @@ use crate::{
     types::{Data, Entry, Handle, NodeId, Opened, Statistics},
 };
 
-/// What a request comes to, as bytes of the reply.
+/// The body of a reply.
 enum Output {
     Empty,
-    /// One structure, or two.
+    /// The bytes of a structure, or of two.
     Bytes(Vec<u8>),
     Data(Data, usize),
 }
 
-/// What the kernel holds once it has the reply: references to nodes, and a handle.
+/// References and a handle that the kernel gets with the reply.
 #[derive(Default)]
 struct Given {
     nodes: Vec<NodeId>,
@@ -32,11 +32,11 @@ struct Given {
 }
 
 impl Given {
-    /// The kernel did not get it.
+    /// Releases them, because the kernel did not get the reply.
     fn take_back(self, fs: &impl FileSystem, node: NodeId) {
         match (self.handle, self.nodes.first()) {
             (Some(handle), _) if self.is_directory => fs.release_directory(node, handle),
-            // Of a file that was made, too.
+            // A created file is the node of its handle.
             (Some(handle), made) => fs.release(made.copied().unwrap_or(node), handle),
             (None, _) => {}
         }
@@ -48,7 +48,8 @@ impl Given {
         checked(entry).map(|()| bytes(&reply::entry(entry)))
     }
 
-    /// The kernel takes `ENOSYS` of an open for success, and never asks again.
+    /// Returns `EIO` for `ENOSYS`, which the kernel would take for success, and never open
+    /// again.
     fn opened(&mut self, result: Result<Opened>) -> Result<Output> {
         let opened = must_be_known(result)?;
         self.handle = Some(opened.handle);
@@ -65,10 +66,10 @@ impl Given {
     }
 }
 
-/// Serves one request, which `slot`, one of all `slots`, has meanwhile, and sends the reply.
+/// Serves a request and sends the reply; `slot`, one of all `slots`, holds it meanwhile.
 ///
 /// # Errors
-/// Of the descriptor: `ENODEV` where nothing is mounted any more.
+/// The error of the descriptor: `ENODEV` once the mount is gone.
 pub(crate) fn serve(
     device: BorrowedFd<'_>,
     fs: &impl FileSystem,
@@ -97,7 +98,7 @@ pub(crate) fn serve(
     Ok(())
 }
 
-/// Sends a reply; whether the kernel has what it gives.
+/// Sends a reply; returns true if the kernel has its references and handle.
 fn send(device: BorrowedFd<'_>, unique: u64, output: &Result<Output>) -> Result<bool> {
     let sent = match output {
         Err(errno) => reply::send(device, unique, Err(*errno)),
@@ -110,10 +111,10 @@ fn send(device: BorrowedFd<'_>, unique: u64, output: &Result<Output>) -> Result<
     };
     match sent {
         Ok(()) => Ok(output.is_ok()),
-        // The request was given up meanwhile.
+        // The request was aborted meanwhile.
         Err(Errno::NOENT) => Ok(false),
         Err(Errno::NODEV) => Err(Errno::NODEV),
-        // The kernel does not take such a reply; whoever waits must not wait for ever.
+        // The kernel refuses such a reply; the program must not wait for ever.
         Err(_) => match reply::send(device, unique, Err(Errno::IO)) {
             Err(Errno::NODEV) => Err(Errno::NODEV),
             _ => Ok(false),
@@ -121,7 +122,7 @@ fn send(device: BorrowedFd<'_>, unique: u64, output: &Result<Output>) -> Result<
     }
 }
 
-/// `None` where the kernel wants no reply.
+/// Returns the result of a request; `None` where the kernel expects no reply.
 fn carry_out(
     fs: &impl FileSystem,
     request: Request<'_>,
@@ -137,9 +138,9 @@ fn carry_out(
             forgotten(nodes).for_each(|(node, count)| fs.forget(node, count));
             return None;
         }
-        // Not again: this session began.
+        // The session is initialized already.
         Operation::Init { .. } => Err(Errno::IO),
-        // Its reply is not one of the file system's.
+        // Handled by the caller.
         Operation::Interrupt(_) => return None,
         Operation::Destroy => Ok(Output::Empty),
         Operation::Lookup(name) => match fs.lookup(caller, node, name) {
@@ -212,8 +213,8 @@ fn carry_out(
             let read = fs.read_directory(caller, node, handle, offset, &mut directory);
             given.nodes = directory.into_references();
             match read {
-                // Its entries are references that the kernel has to know of; it asks for the
-                // rest again, and hears the error then.
+                // The entries are references that the kernel has to get; it asks for the
+                // rest again, and gets the error then.
                 Err(errno) if entries.is_empty() => Err(errno),
                 _ => Ok(Output::Bytes(entries)),
             }
@@ -247,18 +248,18 @@ fn bytes(structure: &(impl zerocopy::IntoBytes + zerocopy::Immutable)) -> Output
     Output::Bytes(structure.as_bytes().to_vec())
 }
 
-/// An entry that would confuse the kernel is an error of the file system.
+/// Refuses an entry that the kernel does not accept.
 fn checked(entry: &Entry) -> Result<()> {
     let is_node = entry.node.0 != 0 && entry.node != NodeId::ROOT;
     if is_node && reply::is_served(entry.attributes.kind) { Ok(()) } else { Err(Errno::IO) }
 }
 
-/// As for an open: what is not done must not count as done.
+/// Returns `EIO` for `ENOSYS`, which the kernel would take for success.
 fn must_be_known<T>(result: Result<T>) -> Result<T> {
     result.map_err(|errno| if errno == Errno::NOSYS { Errno::IO } else { errno })
 }
 
-/// The permission bits of a regular file; nothing else is made.
+/// Returns the permission bits of a regular file; no other kind is created.
 fn make_node(mode: u32) -> Result<u32> {
     match rustix::fs::FileType::from_raw_mode(mode) {
         rustix::fs::FileType::RegularFile => Ok(mode & 0o7777),
@@ -266,7 +267,7 @@ fn make_node(mode: u32) -> Result<u32> {
     }
 }
 
-/// A value if there is room for it; its size if that is all that was asked for.
+/// Returns a value if it fits, or its size if `room` is 0.
 fn sized(value: Vec<u8>, room: u32) -> Result<Output> {
     let size = u32::try_from(value.len()).map_err(|_| Errno::RANGE)?;
     match room {

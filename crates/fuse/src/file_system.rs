@@ -1,4 +1,4 @@
-//! What a file system does.
+//! The interface of a file system.
 
 use std::ffi::{OsStr, OsString};
 
@@ -15,33 +15,35 @@ use crate::{
     },
 };
 
-/// A file system. Several threads call it at once. What it does not do is `ENOSYS`.
+/// A file system. Several threads call it at the same time. Operations that it does not have return
+/// `ENOSYS`.
 ///
-/// Each entry that it gives is one reference of the kernel's to that node, until the kernel
-/// forgets it. Modes come without the bits of the process's umask.
+/// Each returned entry is a reference of the kernel to that node, until the kernel forgets it. The
+/// process's umask is applied to modes already.
 ///
-/// The kernel takes `ENOSYS` of OPEN, OPENDIR, FLUSH, FSYNC and FSYNCDIR for success and never
-/// asks again, so there it becomes `EIO`: who has nothing to do in them says `Ok`.
+/// The kernel takes `ENOSYS` of OPEN, OPENDIR, FLUSH, FSYNC and FSYNCDIR for success and never asks
+/// again, so there it becomes `EIO`: a file system that does nothing in them returns `Ok`.
 #[expect(unused_variables, reason = "the defaults look at nothing")]
 pub trait FileSystem: Sync {
-    /// LOOKUP: the entry `name` of a directory. `Ok(None)` is a missing name, of which the kernel
-    /// keeps what [`FileSystem::missing_timeout`] says; `ENOENT` is one of which it keeps nothing.
+    /// LOOKUP: returns the entry `name` of a directory. `Ok(None)` is a missing name that the
+    /// kernel may cache for [`FileSystem::missing_timeout`]; `ENOENT` is one that it does not
+    /// cache.
     fn lookup(&self, caller: Caller, parent: NodeId, name: &OsStr) -> Result<Option<Entry>> {
         Err(Errno::NOSYS)
     }
 
-    /// Whether the program that asks is being killed. Its requests that have not begun to take effect
-    /// ([`begins`](crate::begins)) fail then.
+    /// Returns true if the requesting program is being killed. Its requests that have not begun to
+    /// take effect ([`begins`](crate::begins)) then fail.
     fn is_ending(&self, caller: Caller) -> bool {
         false
     }
 
-    /// How long the kernel may answer from memory that a name is missing in a directory.
+    /// Returns the time for which the kernel may cache that a name is missing in a directory.
     fn missing_timeout(&self, parent: NodeId) -> std::time::Duration {
         std::time::Duration::ZERO
     }
 
-    /// FORGET: the kernel drops `count` references to a node.
+    /// FORGET: removes `count` references of the kernel to a node.
     fn forget(&self, node: NodeId, count: u64) {}
 
     /// GETATTR.
@@ -117,18 +119,17 @@ pub trait FileSystem: Sync {
         Err(Errno::NOSYS)
     }
 
-    /// LINK: another name for a node.
+    /// LINK: adds a name to a node.
     fn link(&self, caller: Caller, node: NodeId, parent: NodeId, name: &OsStr) -> Result<Entry> {
         Err(Errno::NOSYS)
     }
 
-    /// OPEN of a file. `O_CREAT`, `O_EXCL` and `O_NOCTTY` are never among the flags;
-    /// `O_TRUNC` is.
+    /// OPEN of a file. `O_CREAT`, `O_EXCL` and `O_NOCTTY` are never among the flags; `O_TRUNC` is.
     fn open(&self, caller: Caller, node: NodeId, flags: OFlags) -> Result<Opened> {
         Err(Errno::NOSYS)
     }
 
-    /// CREATE: makes a file if it is missing, and opens it.
+    /// CREATE: creates a file if it is missing, and opens it.
     fn create(
         &self,
         caller: Caller,
@@ -140,7 +141,7 @@ pub trait FileSystem: Sync {
         Err(Errno::NOSYS)
     }
 
-    /// TMPFILE: a file without a name, opened.
+    /// TMPFILE: creates and opens a file without a name.
     fn temporary(
         &self,
         caller: Caller,
@@ -151,7 +152,7 @@ pub trait FileSystem: Sync {
         Err(Errno::NOSYS)
     }
 
-    /// READ: at most `size` bytes from `offset` on; fewer only at the end.
+    /// READ: returns at most `size` bytes from `offset` on; fewer only at the end.
     fn read(
         &self,
         caller: Caller,
@@ -163,7 +164,7 @@ pub trait FileSystem: Sync {
         Err(Errno::NOSYS)
     }
 
-    /// WRITE: how many bytes were taken.
+    /// WRITE: returns the number of bytes written.
     fn write(
         &self,
         caller: Caller,
@@ -184,7 +185,7 @@ pub trait FileSystem: Sync {
     /// RELEASE: the last descriptor and mapping of the handle are gone.
     fn release(&self, node: NodeId, handle: Handle) {}
 
-    /// FSYNC; `data_only` for `fdatasync`.
+    /// FSYNC; `data_only` for `fdatasync(2)`.
     fn sync(&self, caller: Caller, node: NodeId, handle: Handle, data_only: bool) -> Result<()> {
         Err(Errno::NOSYS)
     }
@@ -237,12 +238,12 @@ pub trait FileSystem: Sync {
         Err(Errno::NOSYS)
     }
 
-    /// GETXATTR: the value of an extended attribute.
+    /// GETXATTR: returns the value of an extended attribute.
     fn extended(&self, caller: Caller, node: NodeId, name: &OsStr) -> Result<Vec<u8>> {
         Err(Errno::NOSYS)
     }
 
-    /// LISTXATTR: the names of the extended attributes.
+    /// LISTXATTR: returns the names of the extended attributes.
     fn extended_names(&self, caller: Caller, node: NodeId) -> Result<Vec<OsString>> {
         Err(Errno::NOSYS)
     }

@@ -1,10 +1,10 @@
-//! The kernel's FUSE protocol, over a descriptor of `/dev/fuse` that somebody else opened
+//! The kernel's FUSE protocol, over a descriptor of `/dev/fuse` that another process opened
 //! and mounted.
 //!
-//! It opens nothing and mounts nothing, and knows no policy: a [`FileSystem`] answers each
-//! request. Operations are an allow list; what is not on it, or what the file system does not
-//! do, is `ENOSYS`. What comes from the kernel is read as what comes from a stranger: every
-//! length and every name is looked at.
+//! This crate opens nothing, mounts nothing, and knows no policy: a [`FileSystem`] serves
+//! each request. Operations are an allow list; operations that are not on it, or that the
+//! file system does not have, are `ENOSYS`. Input from the kernel is treated as untrusted:
+//! every length and every name is checked.
 
 mod abi;
 mod deadline;

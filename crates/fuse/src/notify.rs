@@ -1,4 +1,4 @@
-//! Telling the kernel that what it keeps is not so any more.
+//! Notifications that invalidate the kernel's caches.
 
 use std::{
     ffi::OsStr,
@@ -15,12 +15,12 @@ use crate::{
     types::NodeId,
 };
 
-/// Tells the kernel what changed. The kernel waits in these calls for locks that a process
+/// Invalidates the kernel's caches. In these calls the kernel waits for locks that a process
 /// may hold whose request is not served yet: **only a thread that serves no requests may
-/// call them**, or the mount stands still.
+/// call them**, or the mount deadlocks.
 #[derive(Debug, Clone)]
 pub struct Notifier {
-    /// A notifier that is left over does not keep the mount alive: whoever waits for a reply
+    /// A notifier does not keep the mount alive: otherwise a program that waits for a reply
     /// would wait for ever.
     device: Weak<OwnedFd>,
 }
@@ -30,38 +30,39 @@ impl Notifier {
         Self { device }
     }
 
-    /// The facts about a node and its pages are to be asked for again. A node that the
-    /// kernel does not have is no error.
+    /// Invalidates the attributes and pages of a node. A node that the kernel does not have
+    /// is no error.
     ///
     /// # Errors
-    /// `ENODEV` where nothing is mounted any more.
+    /// `ENODEV` once the mount is gone.
     pub fn invalidate_node(&self, node: NodeId) -> Result<()> {
-        // A length of 0 is everything from the offset on.
+        // A length of 0 means everything from the offset on.
         let inode = InvalInodeOut { ino: node.0, off: 0, len: 0 };
         self.send(notify::INVAL_INODE, &[inode.as_bytes()])
     }
 
-    /// The entry `name` of a directory is to be looked up again.
+    /// Invalidates the entry `name` of a directory.
     ///
     /// # Errors
-    /// `ENODEV` where nothing is mounted any more.
+    /// `ENODEV` once the mount is gone.
     pub fn invalidate_entry(&self, parent: NodeId, name: &OsStr) -> Result<()> {
         self.entry(parent, name, 0)
     }
 
-    /// As [`Notifier::invalidate_entry`], but the kernel keeps what hangs on the entry until
-    /// it has looked it up. Before Linux 6.2 it is the same.
+    /// Expires an entry: as [`Notifier::invalidate_entry`], but the kernel keeps the entry's
+    /// children until it has looked it up. Before Linux 6.2 the effect is the same.
     ///
     /// # Errors
-    /// `ENODEV` where nothing is mounted any more.
+    /// `ENODEV` once the mount is gone.
     pub fn expire_entry(&self, parent: NodeId, name: &OsStr) -> Result<()> {
         self.entry(parent, name, notify::EXPIRE_ONLY)
     }
 
-    /// The entry `name` of a directory, which was `node`, is gone. Who watches it is told.
+    /// Reports that the entry `name` of a directory, which was `node`, is deleted; watches
+    /// get an event.
     ///
     /// # Errors
-    /// `ENODEV` where nothing is mounted any more.
+    /// `ENODEV` once the mount is gone.
     pub fn delete_entry(&self, parent: NodeId, node: NodeId, name: &OsStr) -> Result<()> {
         let namelen = u32::try_from(name.len()).map_err(|_| Errno::NAMETOOLONG)?;
         let entry = DeleteOut { parent: parent.0, child: node.0, namelen, padding: 0 };
@@ -77,7 +78,7 @@ impl Notifier {
     fn send(&self, code: i32, parts: &[&[u8]]) -> Result<()> {
         let device = self.device.upgrade().ok_or(Errno::NODEV)?;
         match reply::notify(&device, code, parts) {
-            // Not known to the kernel, or busy: a directory that is a mount point.
+            // The kernel does not have it, or it is busy: a directory that is a mount point.
             Ok(()) | Err(Errno::NOENT | Errno::NOTDIR | Errno::NOTEMPTY | Errno::BUSY) => Ok(()),
             Err(errno) => Err(errno),
         }

@@ -1,4 +1,4 @@
-//! Replies and notifications as the kernel takes them.
+//! Replies and notifications in the kernel's format.
 
 use std::{io::IoSlice, os::fd::AsFd, time::Duration};
 
@@ -13,7 +13,7 @@ use crate::{
     types::{Attributes, Entry, Opened},
 };
 
-/// A time to live in the kernel's form.
+/// Splits a timeout into seconds and nanoseconds.
 fn split(time: Duration) -> (u64, u32) {
     (time.as_secs(), time.subsec_nanos())
 }
@@ -58,7 +58,7 @@ pub(crate) fn entry(entry: &Entry) -> EntryOut {
     }
 }
 
-/// A name that is missing: the number of no node.
+/// Returns the entry of a missing name: node id 0.
 pub(crate) fn missing(timeout: Duration) -> EntryOut {
     let (entry_valid, entry_valid_nsec) = split(timeout);
     EntryOut { entry_valid, entry_valid_nsec, ..EntryOut::default() }
@@ -75,7 +75,7 @@ pub(crate) fn opened(opened: &Opened) -> OpenOut {
     OpenOut { fh: opened.handle.0, open_flags, backing_id: 0 }
 }
 
-/// Whether the kernel takes nodes of this type from this file system.
+/// Returns true if the kernel accepts nodes of this type.
 pub(crate) fn is_served(kind: FileType) -> bool {
     matches!(kind, FileType::RegularFile | FileType::Directory | FileType::Symlink)
 }
@@ -107,7 +107,8 @@ fn write(device: impl AsFd, unique: u64, error: i32, parts: &[&[u8]]) -> rustix:
     writev(device, &slices).map(drop)
 }
 
-/// The kernel takes 1 to 511 and hangs up on anything else.
+/// Returns a valid error number: the kernel accepts 1 to 511 and aborts on any
+/// other.
 fn errno_number(errno: Errno) -> i32 {
     match errno.raw_os_error() {
         number @ 1..=511 => number,

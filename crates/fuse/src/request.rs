@@ -1,4 +1,4 @@
-//! Requests as they come from the kernel. Every length is looked at, and every name.
+//! Requests of the kernel, parsed. Every length and every name is checked.
 
 use std::{ffi::OsStr, os::unix::ffi::OsStrExt as _};
 
@@ -24,16 +24,16 @@ pub(crate) struct Request<'a> {
     pub(crate) operation: Operation<'a>,
 }
 
-/// Why bytes are not a request that can be served.
+/// The reason why bytes are no valid request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Malformed {
-    /// Nothing says to what a reply would belong.
+    /// The header is incomplete, so there is no request to reply to.
     Header,
-    /// The reply to give.
+    /// The error to reply with.
     Request { unique: u64, errno: Errno },
 }
 
-/// What is asked for.
+/// An operation with its arguments.
 #[derive(Debug)]
 pub(crate) enum Operation<'a> {
     Init {
@@ -44,7 +44,7 @@ pub(crate) enum Operation<'a> {
         flags2: u32,
     },
     Destroy,
-    /// A signal came for whoever waits for the request with this number.
+    /// A signal was sent to the program of the request with this number.
     Interrupt(u64),
     Forget(u64),
     BatchForget(&'a [u8]),
@@ -138,14 +138,14 @@ pub(crate) enum Operation<'a> {
 }
 
 impl<'a> Request<'a> {
-    /// Reads one request, which is all of `bytes`.
+    /// Parses a request, which is all of `bytes`.
     pub(crate) fn parse(bytes: &'a [u8]) -> Result<Self, Malformed> {
         let Ok((header, rest)) = InHeader::read_from_prefix(bytes) else {
             return Err(Malformed::Header);
         };
         let unique = header.unique;
         let refused = |errno| Malformed::Request { unique, errno };
-        // Extensions follow the arguments; none was agreed on.
+        // Extensions follow the arguments; none was negotiated.
         if usize::try_from(header.len) != Ok(bytes.len()) || header.total_extlen != 0 {
             return Err(refused(Errno::INVAL));
         }
@@ -155,7 +155,7 @@ impl<'a> Request<'a> {
     }
 }
 
-/// What follows a header.
+/// The bytes after a header.
 struct Arguments<'a>(&'a [u8]);
 
 type Parsed<T> = Result<T, Errno>;
@@ -286,7 +286,7 @@ impl<'a> Arguments<'a> {
         std::mem::take(&mut self.0)
     }
 
-    /// A text that ends with a NUL.
+    /// Takes a string that ends with a NUL.
     fn text(&mut self) -> Parsed<&'a OsStr> {
         let end = self.0.iter().position(|byte| *byte == 0).ok_or(Errno::INVAL)?;
         let (text, rest) = self.0.split_at_checked(end).ok_or(Errno::INVAL)?;
@@ -294,14 +294,14 @@ impl<'a> Arguments<'a> {
         Ok(OsStr::from_bytes(text))
     }
 
-    /// A name in a directory.
+    /// Takes a name in a directory.
     fn name(&mut self) -> Parsed<&'a OsStr> {
         checked(self.text()?)
     }
 
     fn init(&mut self) -> Parsed<Operation<'a>> {
         let InitIn { major, minor, max_readahead, flags } = self.take()?;
-        // Newer kernels send a second word, and what later ones will add.
+        // Newer kernels send a second word, and later ones may add more.
         let flags2 = match flags & abi::init::INIT_EXT {
             0 => 0,
             _ => self.take::<u32>()?,
@@ -333,7 +333,7 @@ impl<'a> Arguments<'a> {
     }
 }
 
-/// The nodes of a BATCH_FORGET with their counts.
+/// Returns the nodes of a BATCH_FORGET with their counts.
 pub(crate) fn forgotten(bytes: &[u8]) -> impl Iterator<Item = (NodeId, u64)> {
     let ones = bytes.chunks_exact(size_of::<ForgetOne>());
     ones.filter_map(|one| ForgetOne::read_from_bytes(one).ok())
@@ -352,7 +352,7 @@ fn flags(bits: u32) -> OFlags {
     OFlags::from_bits_retain(bits)
 }
 
-/// The kernel applied the mask unless it was told not to; it does no harm twice.
+/// Applies the umask. The kernel has applied it unless told not to; twice is harmless.
 fn masked(mode: u32, umask: u32) -> u32 {
     mode & !(umask & 0o777)
 }
@@ -409,7 +409,8 @@ mod tests {
 
     #[test]
     fn what_is_not_on_the_list_is_not_known() {
-        // ACCESS, GETLK, SETLK, SETLKW, BMAP, IOCTL, POLL, COPY_FILE_RANGE, SETUPMAPPING, and none.
+        // ACCESS, GETLK, SETLK, SETLKW, BMAP, IOCTL, POLL, COPY_FILE_RANGE, SETUPMAPPING, and
+        // unassigned codes.
         for code in [0, 31, 32, 33, 34, 37, 39, 40, 47, 48, 50, 52, 4096, u32::MAX] {
             assert_eq!(errno(code, &[0; 64]), Some(Errno::NOSYS), "{code}");
         }
@@ -441,7 +442,7 @@ mod tests {
         );
     }
 
-    /// Every prefix of arguments, and random ones, for every opcode.
+    /// Tries every prefix of arguments, and random ones, for every opcode.
     #[test]
     fn nothing_makes_the_parser_panic() {
         let mut state = 0x9e37_79b9_7f4a_7c15_u64;
@@ -453,7 +454,8 @@ mod tests {
         };
         for round in 0..200_000_u32 {
             let length = usize::try_from(next() % 120).unwrap();
-            // Half of them mostly of NULs and letters, so that names and small numbers occur.
+            // Half of them consist mostly of NULs and letters, so that names and small numbers
+            // occur.
             let arguments: Vec<u8> = (0..length)
                 .map(|_| match round % 2 {
                     0 => u8::try_from(next() % 256).unwrap(),

@@ -1,4 +1,4 @@
-//! The time between INIT and the end of a mount.
+//! The session of a mount, from INIT to its end.
 
 use std::{
     os::fd::{AsFd, OwnedFd},
@@ -26,24 +26,24 @@ use crate::{
     request::{Operation, Request},
 };
 
-/// Most bytes in one WRITE.
+/// Maximum of bytes in a WRITE.
 const MAX_WRITE: u32 = 256 << 10;
-/// Most bytes in the reply to one READ or READDIR.
+/// Maximum of bytes in the reply to a READ or READDIR.
 pub(crate) const MAX_READ: usize = MAX_WRITE as usize;
-/// A request with its content.
+/// Size of a request with its content, in bytes.
 const BUFFER: usize = MAX_READ + 4096;
-/// Requests that the kernel makes by itself at once, such as read-ahead.
+/// Maximum of background requests of the kernel at the same time, such as read-ahead.
 const BACKGROUND: u16 = 16;
-/// How long one thread looks for the next request before it sleeps: to wake it takes longer.
+/// Time for which one thread polls for the next request before it sleeps: a wakeup takes longer.
 const POLLING: Duration = Duration::from_micros(30);
-/// How long a request may take.
+/// Default timeout of a request.
 const TIMEOUT: Duration = Duration::from_secs(120);
-/// How often it is looked after the last requests.
+/// Interval of checks of the last requests.
 const LAST_LOOK: Duration = Duration::from_millis(5);
-/// A thread looks for requests this often even if nothing wakes it.
+/// Interval at which a thread checks for requests even if nothing wakes it.
 const LOOK: Timespec = Timespec { tv_sec: 1, tv_nsec: 0 };
 
-/// A mount that was not begun.
+/// A mount whose INIT is done.
 #[derive(Debug)]
 pub struct Session {
     device: Arc<OwnedFd>,
@@ -51,11 +51,11 @@ pub struct Session {
     timeout: Duration,
 }
 
-/// Set once: threads that serve look at the flag, those that sleep are woken by the event.
+/// The stop signal, set once: serving threads check the flag, sleeping ones are woken by the event.
 #[derive(Debug)]
 struct Stop {
     is_set: AtomicBool,
-    /// Somebody ordered it. Where the mount is gone by itself, requests that were read go on.
+    /// Set if `stop` was called. If the mount is gone by itself, requests that were read continue.
     is_ordered: AtomicBool,
     event: OwnedFd,
 }
@@ -67,20 +67,20 @@ impl Stop {
     }
 }
 
-/// Ends a session from another thread.
+/// Stops a session from another thread.
 #[derive(Debug, Clone)]
 pub struct Stopper(Arc<Stop>);
 
-/// Why a session did not begin, or ended.
+/// The reason why a session did not begin, or failed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum SessionError {
     /// A system call failed.
     #[error("cannot {0}: {1}")]
     Io(&'static str, Errno),
-    /// The kernel did not begin with INIT.
+    /// The kernel did not send INIT first.
     #[error("the kernel did not initialize the mount in time")]
     NoInit,
-    /// The kernel speaks another version.
+    /// The kernel has an unsupported version.
     #[error("the kernel speaks FUSE {0}.{1}, and 7.31 is needed (Linux 5.4)")]
     Version(u32, u32),
 }
@@ -90,9 +90,9 @@ fn io(action: &'static str) -> impl FnOnce(Errno) -> SessionError {
 }
 
 impl Session {
-    /// A session over a descriptor of `/dev/fuse` that was mounted. Waits for the kernel's
-    /// INIT until `deadline`, and answers it; from then on other processes can reach the
-    /// mount, and wait until [`Session::run`] serves them.
+    /// Begins a session over a mounted descriptor of `/dev/fuse`. Waits for the kernel's INIT until
+    /// `deadline`, and replies to it; from then on other processes can reach the mount, and wait
+    /// until [`Session::run`] serves them.
     ///
     /// # Errors
     /// [`SessionError`].
@@ -111,29 +111,30 @@ impl Session {
         Ok(session)
     }
 
-    /// The same with another time that a request may take.
+    /// Sets the timeout of a request.
     #[must_use]
     pub fn with_timeout(self, timeout: Duration) -> Self {
         Self { timeout, ..self }
     }
 
-    /// Tells the kernel what changed.
+    /// Returns a notifier for the kernel's caches.
     pub fn notifier(&self) -> Notifier {
         Notifier::new(Arc::downgrade(&self.device))
     }
 
-    /// Ends the session.
+    /// Returns a handle that stops the session.
     pub fn stopper(&self) -> Stopper {
         Stopper(Arc::clone(&self.stop))
     }
 
-    /// Serves with so many threads until the mount is gone or somebody stops the session.
+    /// Serves requests on `threads` threads until the mount is gone or the session is stopped.
     ///
-    /// A request that takes longer than its time fails with `ETIMEDOUT`; what the file system does
-    /// for it goes on. One of a program that is being killed, and each when somebody stops the session,
-    /// fails with `EINTR` unless the file system has said that it [`begins`](crate::begins); where the
-    /// mount is gone by itself, what was read goes on. What nobody serves waits for as long as the session
-    /// is there: drop it afterwards, and whoever uses the mount gets `ENOTCONN`.
+    /// A request that exceeds its timeout fails with `ETIMEDOUT`; the file system continues with
+    /// it. A request of a program that is being killed, and each one when the session is stopped,
+    /// fails with `EINTR` unless the file system has called [`begins`](crate::begins); if the mount
+    /// is gone by itself, requests that were read continue. Requests that no thread reads wait
+    /// while the session exists: drop it afterwards, and programs that use the mount get
+    /// `ENOTCONN`.
     ///
     /// # Errors
     /// [`SessionError::Io`].
@@ -145,7 +146,7 @@ impl Session {
         std::thread::scope(|scope| {
             let work = move |slot: &Arc<Slot>| {
                 let ended = slot.serve(|| self.work(fs, polls, (slot, slots)));
-                // Whatever ends one ends all.
+                // The end of one thread ends all.
                 self.stop.set();
                 ended
             };
@@ -221,7 +222,7 @@ impl Session {
             .map_err(io("initialize the mount"))
     }
 
-    /// Answers what nobody is to wait for any longer, until all threads have ended.
+    /// Replies to requests whose programs must not wait any longer, until all threads have ended.
     fn watch(&self, fs: &impl FileSystem, slots: &Slots, is_over: &AtomicBool) {
         let pause = Timespec::try_from(self.timeout / 2).unwrap_or(LOOK).min(LOOK);
         while !is_over.load(Ordering::Acquire) {
@@ -231,7 +232,7 @@ impl Session {
             }
             match self.stop.is_set.load(Ordering::Acquire) {
                 true => std::thread::sleep(LAST_LOOK),
-                // Whatever wakes it, it looks again.
+                // A wakeup for any reason starts another check.
                 false => {
                     let _ = poll(&mut [PollFd::new(&self.stop.event, PollFlags::IN)], Some(&pause));
                 }
@@ -239,7 +240,7 @@ impl Session {
         }
     }
 
-    /// One thread: reads a request, serves it, looks for the next.
+    /// Runs a thread: reads a request, serves it, and waits for the next.
     fn work(
         &self,
         fs: &impl FileSystem,
@@ -249,7 +250,7 @@ impl Session {
         let waiting = Waiting::on(&self.device, &self.stop.event)?;
         let mut buffer = vec![0; BUFFER];
         let (mut last, mut is_polling): (Option<Instant>, bool) = (None, false);
-        // Where there is always another request, no thread ever sleeps.
+        // A thread never sleeps while requests keep coming.
         while !self.stop.is_set.load(Ordering::Acquire) {
             match read(&self.device, &mut buffer) {
                 Ok(length) => {
@@ -264,12 +265,12 @@ impl Session {
                     continue;
                 }
                 Err(Errno::AGAIN) => {}
-                // The request was given up before it was read.
+                // The request was aborted before it was read.
                 Err(Errno::INTR | Errno::NOENT) => continue,
                 Err(Errno::NODEV | Errno::CONNABORTED) => return Ok(()),
                 Err(errno) => return Err(io("read from the device")(errno)),
             }
-            // One thread at most looks again at once.
+            // At most one thread polls.
             let is_soon = last.is_some_and(|last| last.elapsed() < POLLING);
             if is_soon && (is_polling || !polls.swap(true, Ordering::Acquire)) {
                 is_polling = true;
@@ -287,19 +288,19 @@ impl Session {
 }
 
 impl Stopper {
-    /// Ends the session: each thread ends with the request that it is at, which is given up if it has not
-    /// begun to take effect.
+    /// Stops the session: each thread ends after its current request, which is cancelled if it has
+    /// not begun to take effect.
     pub fn stop(&self) {
         self.0.is_ordered.store(true, Ordering::Release);
         self.0.set();
     }
 
-    /// Whether somebody ended it.
+    /// Returns true if `stop` was called.
     pub fn is_ordered(&self) -> bool {
         self.0.is_ordered.load(Ordering::Acquire)
     }
 
-    /// Waits until somebody ends the session, or the mount is gone.
+    /// Waits until the session is stopped, or the mount is gone.
     pub fn wait(&self) {
         while !self.0.is_set.load(Ordering::Acquire) {
             let _ = poll(&mut [PollFd::new(&self.0.event, PollFlags::IN)], Some(&LOOK));
@@ -307,7 +308,7 @@ impl Stopper {
     }
 }
 
-/// Where one thread sleeps until there is a request, or the session ends.
+/// Lets a thread sleep until there is a request, or the session ends.
 struct Waiting {
     epoll: OwnedFd,
 }
@@ -324,7 +325,7 @@ impl Waiting {
         Ok(Self { epoll })
     }
 
-    /// Sleeps until there may be something to do.
+    /// Sleeps until there may be a request.
     fn wait(&self) -> Result<(), SessionError> {
         let mut events = [epoll::Event {
             flags: epoll::EventFlags::empty(),

@@ -1,10 +1,10 @@
-//! What requests and replies are about.
+//! The types of requests and replies.
 
 use std::time::{Duration, SystemTime};
 
 use rustix::fs::FileType;
 
-/// A node, by the number that the file system gave it in an [`Entry`].
+/// A node, identified by the number that the file system gave it in an [`Entry`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct NodeId(pub u64);
 
@@ -13,22 +13,23 @@ impl NodeId {
     pub const ROOT: Self = Self(1);
 }
 
-/// An open file or directory, by the number that the file system gave it.
+/// An open file or directory, identified by the number that the file system gave it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Handle(pub u64);
 
-/// The process that asked. Zero for requests that the kernel makes by itself.
+/// The requesting process. Zero for requests of the kernel itself.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Caller {
-    /// User, as the mount's user namespace numbers it.
+    /// User id in the mount's user namespace.
     pub uid: u32,
-    /// Group, likewise.
+    /// Group id, likewise.
     pub gid: u32,
-    /// Thread, in the PID namespace of the reader of the descriptor; 0 if it is not there.
+    /// Thread id in the PID namespace of the descriptor's reader; 0 if the thread is not
+    /// in it.
     pub pid: u32,
 }
 
-/// The facts about a node.
+/// The attributes of a node.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Attributes {
     /// Inode number.
@@ -43,50 +44,50 @@ pub struct Attributes {
     pub uid: u32,
     /// Group.
     pub gid: u32,
-    /// Bytes.
+    /// Size in bytes.
     pub size: u64,
-    /// Preferred size of reads and writes.
+    /// Preferred size of reads and writes, in bytes.
     pub block_size: u32,
     /// Last access: seconds and nanoseconds since the epoch.
     pub accessed: (i64, u32),
     /// Last change of the content.
     pub modified: (i64, u32),
-    /// Last change of content or facts.
+    /// Last change of content or attributes.
     pub changed: (i64, u32),
 }
 
-/// What a lookup gives.
+/// The result of a lookup.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Entry {
-    /// The node; the kernel refers to it until it forgets it.
+    /// The node; the kernel has a reference to it until it forgets it.
     pub node: NodeId,
-    /// Differs where the same number names another node than before.
+    /// Differs where the same number denotes another node than before.
     pub generation: u64,
-    /// Facts about it.
+    /// The attributes of the node.
     pub attributes: Attributes,
-    /// How long the kernel may use the facts without asking.
+    /// Time for which the kernel may cache the attributes.
     pub attribute_timeout: Duration,
-    /// How long the kernel may use the name without asking.
+    /// Time for which the kernel may cache the name.
     pub entry_timeout: Duration,
 }
 
-/// What an open gives.
+/// The result of an open.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Opened {
     /// The handle.
     pub handle: Handle,
-    /// Pages that the kernel has of the file stay valid.
+    /// The kernel's pages of the file stay valid.
     pub keep_cache: bool,
-    /// Reads and writes pass the page cache by.
+    /// Reads and writes bypass the page cache.
     pub direct_io: bool,
-    /// Of a directory: the kernel may keep its entries.
+    /// The kernel may cache the entries of the directory.
     pub cache_directory: bool,
-    /// No FLUSH when a descriptor is closed.
+    /// The kernel sends no FLUSH when a descriptor is closed.
     pub no_flush: bool,
 }
 
 impl Opened {
-    /// An open without any of the flags.
+    /// Returns the result of an open without any of the flags.
     pub fn new(handle: Handle) -> Self {
         let (keep_cache, direct_io, cache_directory, no_flush) = (false, false, false, false);
         Self { handle, keep_cache, direct_io, cache_directory, no_flush }
@@ -103,7 +104,7 @@ pub enum SetTime {
 }
 
 impl SetTime {
-    /// The time that is meant.
+    /// Returns the time.
     pub fn resolve(self) -> (i64, u32) {
         match self {
             Self::At(seconds, nanos) => (seconds, nanos),
@@ -115,14 +116,14 @@ impl SetTime {
     }
 }
 
-/// What to set of a node.
+/// The attributes to set on a node.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct SetAttributes {
-    /// The handle by which a size is set.
+    /// The handle through which a size is set.
     pub handle: Option<Handle>,
     /// New size.
     pub size: Option<u64>,
-    /// New permission bits, with set-id bits and the sticky bit as asked for.
+    /// New permission bits, with set-ID bits and the sticky bit as requested.
     pub mode: Option<u32>,
     /// New owner.
     pub uid: Option<u32>,
@@ -134,29 +135,30 @@ pub struct SetAttributes {
     pub modified: Option<SetTime>,
 }
 
-/// How a rename treats what has the new name.
+/// The treatment of an existing entry with the new name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum RenameMode {
-    /// It is replaced.
+    /// The entry is replaced.
     Replace,
     /// The rename fails with EEXIST.
     NoReplace,
-    /// Both exchange their names.
+    /// Both entries exchange their names.
     Exchange,
 }
 
-/// Where a WRITE comes from.
+/// The origin of a WRITE.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum WriteFrom {
     /// A system call.
     Call,
-    /// A system call on a descriptor with `O_APPEND` now: it goes to the end of the file.
+    /// A system call on a descriptor with `O_APPEND` now: the data go to the end of the
+    /// file.
     Append,
-    /// A mapping: neither caller nor handle need be those of who wrote.
+    /// A mapping: caller and handle may differ from the writer's.
     Mapping,
 }
 
-/// Where a seek leads.
+/// The target of a seek.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Seek {
     /// To the next data (`SEEK_DATA`).
@@ -165,36 +167,36 @@ pub enum Seek {
     Hole,
 }
 
-/// Facts about the file system.
+/// Statistics of the file system.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Statistics {
     /// Size in blocks.
     pub blocks: u64,
-    /// Blocks without content.
+    /// Free blocks.
     pub blocks_free: u64,
-    /// Those that a user without privileges may fill.
+    /// Free blocks for users without privileges.
     pub blocks_available: u64,
     /// Nodes.
     pub files: u64,
-    /// Nodes that may still be made.
+    /// Free nodes.
     pub files_free: u64,
-    /// Bytes of a block.
+    /// Bytes in a block.
     pub block_size: u32,
-    /// Longest name.
+    /// Longest name, in bytes.
     pub name_length: u32,
 }
 
-/// Content of a file in a reply.
+/// The content of a file in a reply.
 #[derive(Debug, Clone)]
 pub enum Data {
-    /// Bytes made for this reply.
+    /// Bytes owned by this reply.
     Owned(Vec<u8>),
-    /// A part of bytes that others hold too; sent without a copy.
+    /// A part of shared bytes; sent without a copy.
     Shared(std::sync::Arc<[u8]>, std::ops::Range<usize>),
 }
 
 impl Data {
-    /// The bytes. A range that leads beyond the shared ones gives none.
+    /// Returns the bytes. A range beyond the shared ones is empty.
     pub fn bytes(&self) -> &[u8] {
         match self {
             Self::Owned(bytes) => bytes,

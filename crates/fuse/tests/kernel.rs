@@ -1,6 +1,7 @@
-//! A small file system in memory, mounted and used by processes of their own. The tests need
-//! root and `/dev/fuse`, and none skips itself. Each runs this program again in a mount
-//! namespace of its own (unshare(1)), so no mount is left over; timeout(1) ends what hangs.
+//! Tests with a small file system in memory, mounted and used by separate processes. They
+//! need root and `/dev/fuse`, and none skips itself. Each runs this program again in a mount
+//! namespace of its own (unshare(1)), so that no mount is left over; timeout(1) ends tests
+//! that hang.
 
 #![expect(clippy::unwrap_used, clippy::indexing_slicing, reason = "a test that cannot go on fails")]
 
@@ -271,7 +272,7 @@ impl FileSystem for Memory {
     }
 }
 
-/// Runs a test of this program again in a mount namespace. True in there.
+/// Runs a test of this program again in a mount namespace. Returns true inside of that.
 fn is_inside(test: &str) -> bool {
     if std::env::var_os("FUSE_INSIDE").is_some() {
         return true;
@@ -313,7 +314,8 @@ fn done(directory: &std::path::Path, script: &str) -> String {
     String::from_utf8(stdout).unwrap()
 }
 
-/// Serves a file system while `body` uses it; then stops, and returns within two seconds.
+/// Serves a file system while `body` uses it; then stops the session, which must return
+/// within two seconds.
 fn serving(memory: &Memory, threads: usize, body: impl FnOnce(&std::path::Path, &Session)) {
     let directory = tempfile::tempdir().unwrap();
     let session = mounted(directory.path());
@@ -393,7 +395,7 @@ fn missing_names_are_kept_as_long_as_the_file_system_says() {
         done(mount, r#"! test -e "$M/b"; ! test -e "$M/c""#);
         add("b");
         done(mount, r#"! test -e "$M/b""#);
-        // What is made through the mount is there at once.
+        // A name created through the mount exists at once.
         done(mount, r#"echo c > "$M/c"; test -e "$M/c"; rm "$M/c"; ! test -e "$M/c""#);
     });
 }
@@ -438,7 +440,8 @@ fn a_busy_session_stops_and_its_users_end() {
     serving(&Memory::new(), 4, |mount, session| {
         left = Some(session.notifier());
         for i in 0..64 {
-            // In the mount: its path is an ordinary directory again when it is unmounted.
+            // Within the mount, because its path is an ordinary directory again after the
+            // unmount.
             let script =
                 format!(r#"cd "$M"; while echo {i} > f{i} && cat f{i}; do :; done >/dev/null"#);
             users.push(start(mount, &script));
@@ -457,7 +460,7 @@ fn users_of_a_killed_server_end() {
     if !is_inside("users_of_a_killed_server_end") {
         return;
     }
-    // The server is this test once more; it is killed while it holds a request.
+    // The server is this test in another process; it is killed while it serves a request.
     if std::env::var_os("FUSE_MOUNT").is_some() {
         let mount = std::env::var_os("FUSE_MOUNT").unwrap();
         let session = mounted(mount.as_ref());
@@ -483,7 +486,7 @@ fn users_of_a_killed_server_end() {
     rustix::mount::unmount(directory.path(), rustix::mount::UnmountFlags::DETACH).unwrap();
 }
 
-/// Answers no lookup.
+/// Never replies to a lookup.
 struct Stuck;
 
 impl FileSystem for Stuck {

@@ -1,8 +1,9 @@
-//! Requests that a file system does not answer in time.
+//! Requests to which a file system does not reply in time.
 
 use super::*;
 
-/// A lookup and an open that end when they are let go; what the kernel did not get is undone.
+/// Serves a lookup and an open that block until released, and notes what the kernel makes
+/// undone.
 #[derive(Default)]
 struct Slow {
     memory: Memory,
@@ -49,7 +50,7 @@ impl FileSystem for Slow {
     }
 }
 
-/// It waited in the kernel, where nothing could kill it.
+/// Such a request used to wait in the kernel, and could not be killed.
 #[test]
 fn a_request_that_takes_too_long_is_answered() {
     if !is_inside("late::a_request_that_takes_too_long_is_answered") {
@@ -71,7 +72,7 @@ fn a_request_that_takes_too_long_is_answered() {
             assert!(said.contains("timed out"), "{said}");
         }
         assert!(begun.elapsed() < Duration::from_secs(5), "{:?}", begun.elapsed());
-        // The names that were looked up on the way stay; the late replies are taken back.
+        // References of earlier lookups stay; those of the late replies are released.
         assert!(slow.undone.lock().unwrap().is_empty());
         slow.is_let_go.store(true, Ordering::Release);
         thread::sleep(Duration::from_millis(500));
