@@ -1,32 +1,32 @@
-//! A command line, what is recorded of it, and how a command ends. Plain data.
+//! A command line, the facts of its record, and the exit of a command. Plain data.
 
 use std::{collections::BTreeMap, fmt, path::PathBuf};
 
 use serde_json::{Map, Value, json};
 
-/// The most bytes of a command and its arguments that go into a record.
+/// The maximum of bytes of a command and its arguments in a record.
 const MAX_RECORDED: usize = 4096;
-/// The most bytes of a command line and its variables.
+/// The maximum of bytes of a command line with its variables.
 const MAX_BYTES: usize = 64 * 1024;
-/// The program and option that run a line of a shell.
+/// The program and option that run a shell command line.
 const SHELL: [&str; 2] = ["/bin/sh", "-c"];
 
-/// A command line, with what it begins with.
+/// A command line with its environment and working directory.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CommandLine {
     /// The program.
     pub program: String,
     /// Its arguments.
     pub arguments: Vec<String>,
-    /// Variables besides those of the agent.
+    /// Variables in addition to those of the agent.
     pub environment: Vec<(String, String)>,
-    /// The working directory, absolute; that of the agent where there is none.
+    /// The working directory, absolute; `None` for that of the agent.
     pub directory: Option<PathBuf>,
 }
 
 impl CommandLine {
-    /// A program with arguments; or, where there are none, a line of a shell, as agents expect it
-    /// of editors.
+    /// Returns a program with arguments. Without arguments the command is a shell command line, as
+    /// agents expect of editors.
     pub fn new(command: String, arguments: Vec<String>) -> Self {
         let is_line = arguments.is_empty() && !command.is_empty();
         let (program, arguments) = match is_line {
@@ -42,7 +42,7 @@ impl CommandLine {
     /// Checks that it can be executed.
     ///
     /// # Errors
-    /// The fault, in words.
+    /// The reason, in words.
     pub fn check(&self) -> Result<(), &'static str> {
         let texts = std::iter::once(&self.program).chain(&self.arguments);
         let variables = self.environment.iter().flat_map(|(name, value)| [name, value]);
@@ -61,7 +61,7 @@ impl CommandLine {
         }
     }
 
-    /// The facts of its record.
+    /// Returns the facts of its record.
     pub(crate) fn facts(&self) -> BTreeMap<String, Value> {
         let command = std::iter::once(&self.program).chain(&self.arguments).cloned();
         let mut facts = recorded_arguments(command);
@@ -76,8 +76,9 @@ impl CommandLine {
     }
 }
 
-/// A command and its arguments in a record. Arguments from the first on that does not fit are left
-/// out, and counted: the rules about secrets do not know a part of a token.
+/// Returns the facts about a command and its arguments. From the first argument that does not fit
+/// on, arguments are left out and counted, because the secret rules do not match a part of a
+/// token.
 pub fn recorded_arguments(command: impl Iterator<Item = String>) -> BTreeMap<String, Value> {
     let (mut room, mut fits, mut left_out) = (MAX_RECORDED, Vec::new(), 0_u64);
     for argument in command {
@@ -99,16 +100,16 @@ pub fn recorded_arguments(command: impl Iterator<Item = String>) -> BTreeMap<Str
 /// The end of a command.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Exit {
-    /// By itself, with this code.
+    /// The command exited with this code.
     Code(i32),
-    /// By a signal of this name.
+    /// A signal of this name killed the command.
     Signal(String),
-    /// With the sandbox, or when that did not take orders any more.
+    /// The sandbox ended, or did not accept requests any more.
     Lost,
 }
 
 impl Exit {
-    /// The same as the members `exitCode` and `signal`.
+    /// Returns the members `exitCode` or `signal`.
     pub fn members(&self) -> Map<String, Value> {
         let (name, value) = match self {
             Self::Code(code) => ("exitCode", json!(code)),

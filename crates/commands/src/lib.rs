@@ -1,9 +1,9 @@
 //! The commands that the gateway has started in an agent's sandbox: ACP `terminal/*`, and the tool
 //! `exec` of MCP.
 //!
-//! Each is decided on and recorded before it starts, its output is stored in bounded memory, and its
-//! end is recorded. Starting it is a [`Starter`]'s business: nothing here runs anything. A command
-//! belongs to the session that asked for it, and ends with that.
+//! Each command is decided and recorded before it starts, its output is stored in bounded memory,
+//! and its exit is recorded. A [`Starter`] starts it: this crate runs nothing itself. A command
+//! belongs to the session that requested it, and ends with that.
 
 mod command;
 mod output;

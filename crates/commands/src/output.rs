@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 
-/// The most bytes of the beginning that are stored beside the end.
+/// The maximum of bytes of the beginning that are stored besides the end.
 const MAX_HEAD: usize = 16 * 1024;
 
 /// The bytes that a command wrote.
@@ -14,23 +14,23 @@ pub(crate) struct Output {
     tail: VecDeque<u8>,
     /// The number of all bytes.
     total: u64,
-    /// The most of the last ones that are stored.
+    /// The maximum of last bytes that are stored.
     limit: usize,
 }
 
-/// A part of it.
+/// A part of an output.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Part {
-    /// The text; characters stand in place of bytes that are none.
+    /// The text, with replacement characters for invalid bytes.
     pub text: String,
-    /// The number of its first byte in the whole output, from 0.
+    /// The offset of its first byte in the complete output.
     pub from: u64,
-    /// The number after that of its last byte.
+    /// The offset after its last byte.
     pub to: u64,
 }
 
 impl Output {
-    /// Nothing yet; the last `limit` bytes will be stored.
+    /// Returns an empty output that stores the last `limit` bytes.
     pub(crate) fn new(limit: usize) -> Self {
         Self { head: Vec::new(), tail: VecDeque::new(), total: 0, limit }
     }
@@ -49,20 +49,20 @@ impl Output {
         self.tail.extend(last);
     }
 
-    /// The first byte of those that are stored without a gap until the end.
+    /// Returns the offset from which all bytes to the end are stored.
     fn begins(&self) -> u64 {
         self.total.saturating_sub(count(self.tail.len()))
     }
 
-    /// Its last bytes, as a text of at most `limit` bytes that begins and ends with a whole
-    /// character.
+    /// Returns the last bytes, as a text of at most `limit` bytes that begins and ends with
+    /// a complete character.
     pub(crate) fn last(&self, limit: usize) -> Part {
         let limit = limit.min(self.limit);
         let skipped = self.tail.len().saturating_sub(limit);
         let bytes: Vec<u8> = self.tail.iter().skip(skipped).copied().collect();
         let from = self.begins().saturating_add(count(skipped));
         let mut part = part(&bytes, from);
-        // A replacement takes more bytes than what it stands for.
+        // A replacement character may be longer than the bytes that it replaces.
         let over = part.text.len().saturating_sub(limit);
         let cut = part.text.ceil_char_boundary(over);
         part.text.drain(..cut);
@@ -70,14 +70,14 @@ impl Output {
         part
     }
 
-    /// At most `limit` bytes from the byte `from` on, or from the first one after it that is
-    /// stored.
+    /// Returns at most `limit` bytes from the offset `from` on, or from the first stored
+    /// byte after it.
     pub(crate) fn after(&self, from: u64, limit: usize) -> Part {
         if from < count(self.head.len()) && from < self.begins() {
             let start = usize::try_from(from).unwrap_or(usize::MAX);
             let rest = self.head.get(start..).unwrap_or_default();
             let part = part(rest.get(..limit).unwrap_or(rest), from);
-            // Else its last character goes on in what is not stored.
+            // Otherwise its last character continues in bytes that are not stored.
             if part.to > from {
                 return part;
             }
@@ -90,9 +90,9 @@ impl Output {
     }
 }
 
-/// The whole characters among `bytes`, of which the first is the byte `from` of the output.
+/// Returns the complete characters of `bytes`, whose first byte has the offset `from`.
 fn part(bytes: &[u8], from: u64) -> Part {
-    // Of a character that began before, the rest is left out.
+    // The rest of a character that began before is left out.
     let start = if from == 0 { 0 } else { continued(bytes) };
     let end = bytes.len() - unfinished(bytes);
     let whole = bytes.get(start..end.max(start)).unwrap_or_default();
@@ -101,12 +101,12 @@ fn part(bytes: &[u8], from: u64) -> Part {
     Part { text, from, to: from.saturating_add(count(whole.len())) }
 }
 
-/// The number of bytes at the beginning that continue a character.
+/// Returns the number of bytes at the beginning that continue a character.
 fn continued(bytes: &[u8]) -> usize {
     bytes.iter().take(3).take_while(|byte| **byte & 0xc0 == 0x80).count()
 }
 
-/// The number of bytes at the end that begin a character which goes on.
+/// Returns the number of bytes at the end that begin an incomplete character.
 fn unfinished(bytes: &[u8]) -> usize {
     for back in 1..=bytes.len().min(3) {
         let Some(byte) = bytes.len().checked_sub(back).and_then(|at| bytes.get(at)) else { break };

@@ -1,4 +1,4 @@
-//! The commands of a sandbox, by the sessions that had them started.
+//! The commands of a sandbox, by session.
 
 use std::{
     collections::BTreeMap,
@@ -21,106 +21,106 @@ use crate::{
     output::{Output, Part},
 };
 
-/// The most commands of a session that are not released.
+/// The maximum of unreleased commands of a session.
 pub const MAX_COMMANDS: usize = 32;
-/// The most commands of all sessions.
+/// The maximum of unreleased commands of all sessions.
 const MAX_ALL: usize = 128;
-/// The most bytes of a command's output that are stored.
+/// The maximum of bytes of a command's output that are stored.
 pub const MAX_OUTPUT: usize = 1024 * 1024;
-/// The most threads that wait for commands.
+/// The maximum of threads that wait for commands.
 const MAX_WAITING: usize = 8;
-/// The time after which one who waits looks whether it still has to.
+/// Interval at which a waiting thread checks if its wait is cancelled.
 const CHECK_INTERVAL: Duration = Duration::from_millis(100);
-/// The record of a command's end.
+/// The kind of record of a command's exit.
 const ENDED: &str = "command.ended";
-/// The longest identifier of a tool call in a record, in characters.
+/// The maximum length of a tool call's identifier in a record, in characters.
 const MAX_TOOL_CALL: usize = 128;
 
 /// Starts commands in a sandbox. None of its methods waits for the command.
 pub trait Starter: Send + Sync {
-    /// Has a command started; what becomes of it comes as [`Event`]s.
+    /// Starts a command; its progress is reported as [`Event`]s.
     ///
     /// # Errors
-    /// Why it cannot be.
+    /// The reason why it cannot be started.
     fn start(&self, number: u64, command: CommandLine) -> Result<(), String>;
 
-    /// Kills a command with all that descends from it.
+    /// Kills a command with all of its descendants.
     fn kill(&self, number: u64);
 
-    /// Kills it likewise, and forgets it.
+    /// Kills a command likewise, and removes it.
     fn release(&self, number: u64);
 }
 
 /// Events of a command.
 #[derive(Debug)]
 pub enum Event<'a> {
-    /// It runs.
+    /// The command has started.
     Started,
-    /// It could not be started.
+    /// The command could not be started, for this reason.
     NotStarted(String),
-    /// It wrote this.
+    /// The command has written these bytes.
     Output(&'a [u8]),
-    /// It ended.
+    /// The command has ended.
     Ended(Exit),
-    /// It is forgotten.
+    /// The command is removed.
     Released,
 }
 
 /// The state of a command.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum State {
-    /// It was ordered.
+    /// The start was requested.
     Starting,
-    /// It runs.
+    /// The command runs.
     Running,
-    /// It could not be started, for this reason.
+    /// The command could not be started, for this reason.
     NotStarted(String),
-    /// It ended; processes that it left may go on.
+    /// The command has ended; processes that it left may continue.
     Ended(Exit),
 }
 
 impl State {
-    /// True if nothing more becomes of it.
+    /// Returns true if the state is final.
     pub fn is_over(&self) -> bool {
         matches!(self, Self::NotStarted(_) | Self::Ended(_))
     }
 }
 
-/// A command at one moment.
+/// A snapshot of a command.
 #[derive(Debug, Clone)]
 pub struct View {
     /// Its state.
     pub state: State,
     /// A part of its output.
     pub output: Part,
-    /// The number of bytes that it wrote.
+    /// The number of bytes that it has written.
     pub total: u64,
 }
 
-/// Why a command is not started.
+/// The reason why a command is not started.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// It was denied, on record.
+    /// The command was denied, which is recorded.
     #[error(transparent)]
     Refused(#[from] gateway::Error),
-    /// It cannot be one.
+    /// The command line is invalid.
     #[error("{0}")]
     Invalid(&'static str),
-    /// There are too many.
+    /// There are too many unreleased commands.
     #[error("too many commands are not released: at most {MAX_COMMANDS} in a session")]
     TooMany,
-    /// The sandbox takes none.
+    /// The sandbox accepts no commands any more.
     #[error("the sandbox takes no commands any more")]
     Closed,
 }
 
-/// All commands of a sandbox.
+/// The commands of a sandbox.
 pub struct Registry {
     gateway: Arc<Gateway>,
     starter: Box<dyn Starter>,
     all: Mutex<Commands>,
     changed: Notify,
-    /// Held while a command is admitted and entered.
+    /// Locked while a command is admitted and entered.
     entering: Mutex<()>,
     /// The number of threads that wait for a command's end.
     waiting: AtomicUsize,
@@ -141,19 +141,19 @@ struct Command {
     output: Output,
     /// The ACP tool call in which it is shown.
     tool_call: Option<String>,
-    /// Nobody asks for it any more.
+    /// Set once the session has released it.
     is_released: bool,
 }
 
 impl Registry {
-    /// Without any command.
+    /// Returns an empty registry.
     pub fn new(gateway: Arc<Gateway>, starter: Box<dyn Starter>) -> Self {
         let (all, changed, entering, waiting) = Default::default();
         Self { gateway, starter, all, changed, entering, waiting }
     }
 
-    /// Has a command started for `session`, and gives its number: that of its record. The last
-    /// `limit` bytes of its output are stored, at most [`MAX_OUTPUT`].
+    /// Starts a command for `session`, and returns its number, which is that of its record. The
+    /// last `limit` bytes of its output are stored, at most [`MAX_OUTPUT`].
     ///
     /// # Errors
     /// When it is denied, or cannot be started.
@@ -182,8 +182,8 @@ impl Registry {
         Ok(number)
     }
 
-    /// Makes sure that one more may come. Tasks of MCP that are over make room, oldest first: no
-    /// client of MCP releases any.
+    /// Ensures that a further command may start. If necessary it releases the oldest MCP task of
+    /// the session that has ended: MCP clients release none.
     fn make_room(&self, session: &str) -> Result<(), Error> {
         let all = lock(&self.all);
         if all.is_closed {
@@ -203,13 +203,13 @@ impl Registry {
         Ok(())
     }
 
-    /// A command of a session with the last `limit` bytes of its output.
+    /// Returns a command of a session with the last `limit` bytes of its output.
     pub fn view(&self, session: &str, number: u64, limit: usize) -> Option<View> {
         self.look(session, number, |output| output.last(limit))
     }
 
-    /// The same with at most `limit` bytes from the byte `from` on, or from the first one after it
-    /// that is stored.
+    /// Returns a command with at most `limit` bytes from the offset `from` on, or from the first
+    /// stored byte after it.
     pub fn view_after(
         &self,
         session: &str,
@@ -226,8 +226,8 @@ impl Registry {
         Some(View { state, output: part(&command.output), total: command.output.total() })
     }
 
-    /// Kills a command with all that descends from it; false where the session has none of that
-    /// number.
+    /// Kills a command with all of its descendants; returns false where the session has none of
+    /// that number.
     pub fn kill(&self, session: &str, number: u64) -> bool {
         let is_there = lock(&self.all).of(session, number).is_some();
         if is_there {
@@ -236,7 +236,7 @@ impl Registry {
         is_there
     }
 
-    /// Kills it likewise, and forgets it.
+    /// Kills a command likewise, and removes it.
     pub fn release(&self, session: &str, number: u64) -> bool {
         let mut all = lock(&self.all);
         let command = all.by_number.get_mut(&number);
@@ -246,7 +246,7 @@ impl Registry {
         };
         command.is_released = true;
         match command.state {
-            // There is nothing to kill, and nothing more is heard.
+            // There is nothing to kill, and no event will follow.
             State::NotStarted(_) => drop(all.by_number.remove(&number)),
             _ => self.starter.release(number),
         }
@@ -276,8 +276,8 @@ impl Registry {
         }
     }
 
-    /// Starts no more, releases all commands, and waits until their ends are on record, no longer
-    /// than `timeout`.
+    /// Starts no more commands, releases all, and waits until their exits are recorded, at most
+    /// for `timeout`.
     pub fn end(&self, timeout: Duration) {
         let mut all = lock(&self.all);
         all.is_closed = true;
@@ -297,8 +297,8 @@ impl Registry {
         }
     }
 
-    /// Waits until something has changed since `seen`, or the deadline has passed; gives how often
-    /// anything changed so far.
+    /// Waits until something has changed since `seen`, or the deadline has passed; returns the
+    /// number of changes so far.
     pub fn wait_for_change(&self, seen: u64, deadline: Option<Instant>) -> u64 {
         let mut all = lock(&self.all);
         while all.changes == seen {
@@ -310,15 +310,15 @@ impl Registry {
         all.changes
     }
 
-    /// Makes those look again who wait for a change.
+    /// Wakes the threads that wait for a change.
     pub fn wake(&self) {
         let mut all = lock(&self.all);
         all.changes += 1;
         self.changed.notify_all();
     }
 
-    /// Waits until a command is over, `until` has passed, or the wait is given up; false, at once,
-    /// where too many threads wait already.
+    /// Waits until a command is over, `until` has passed, or the wait is cancelled; returns false
+    /// at once if too many threads wait already.
     pub fn wait(
         &self,
         session: &str,
@@ -360,7 +360,7 @@ impl Registry {
         }
     }
 
-    /// Hears what became of a command.
+    /// Handles an event of a command.
     pub fn hear(&self, number: u64, event: Event<'_>) {
         let mut all = lock(&self.all);
         let Some(command) = all.by_number.get_mut(&number) else { return };
@@ -378,20 +378,20 @@ impl Registry {
         self.changed.notify_all();
     }
 
-    /// The sandbox is gone, with all commands.
+    /// Handles the end of the sandbox with all commands.
     pub fn hear_end(&self) {
         let mut all = lock(&self.all);
         all.is_closed = true;
         for (number, command) in &mut all.by_number {
             self.close(*number, command, State::Ended(Exit::Lost));
         }
-        // Nothing releases them any more.
+        // Nothing will release them any more.
         all.by_number.clear();
         all.changes += 1;
         self.changed.notify_all();
     }
 
-    /// Notes how a command ended, once, and records it.
+    /// Notes the end of a command, once, and records it.
     fn close(&self, number: u64, command: &mut Command, state: State) {
         if command.state.is_over() {
             return;
