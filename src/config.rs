@@ -1,9 +1,9 @@
-//! Policies by file or name, with all that they extend, from the operator's
-//! disk.
+//! Loads policies by file or name, with all policies that they extend, from the
+//! operator's disk.
 //!
-//! Everything is opened here, before anything of the agent's is looked at.
-//! Refuses what is no regular file, without blocking on it, and what is larger
-//! than a policy may be.
+//! Everything is opened here, before any file of the agent. Refuses entries that are
+//! no regular files, without blocking on them, and files that are larger than a
+//! policy may be.
 
 pub mod audit;
 mod beside;
@@ -23,18 +23,18 @@ pub use operator::Operator;
 pub use policy_texts::{Error, PolicyTexts, with_text};
 use signature::PolicyKey;
 
-/// A policy and where it came from.
+/// A policy with its origin.
 #[derive(Debug)]
 pub struct LoadedPolicy {
     /// The policy.
     pub policy: Policy,
-    /// Whose signature was checked, where one is required.
+    /// The key of its signature, if one is required.
     pub signed_by: Option<PolicyKey>,
     /// The texts from which it was compiled.
     pub texts: PolicyTexts,
 }
 
-/// Loads and compiles the policy `reference` that is to be enforced, with a
+/// Loads and compiles the policy `reference`, which is to be enforced, and checks its
 /// signature, if the operator requires one.
 ///
 /// # Errors

@@ -1,9 +1,9 @@
 //! Portcullis: a filesystem gateway for untrusted AI agents.
 //!
-//! Nothing that an agent reads, writes or removes reaches the disk, or comes
-//! back from it, without a policy decision, a backup and an audit record. The
-//! modules are layers; each imports only from those below it (ARCHITECTURE.md
-//! has the picture, a test enforces it).
+//! Each request of an agent for a file of the workspace needs a policy decision and
+//! leaves an audit record; changes are backed up. The modules are layers; each
+//! imports only from those below it (ARCHITECTURE.md has the picture, a test
+//! enforces it).
 
 #[cfg(not(target_os = "linux"))]
 compile_error!("Portcullis needs Linux: Landlock, openat2 and namespaces enforce what it promises");

@@ -1,9 +1,9 @@
-//! The operator's own files, by their paths: configuration, policies, keys, the state
-//! directory, and files that are named on the command line.
+//! Access to the operator's own files by path: configuration, policies, keys, the
+//! state directory, and files named on the command line.
 //!
-//! These are functions of `std::fs` under the same names. Here alone this package may
-//! call them. A path that an agent or a client names never comes here: it goes through
-//! a [`Workspace`](crate::gateway::Workspace).
+//! These are functions of `std::fs` under the same names. This package may call those
+//! only here. A path that an agent or a client names must not be passed to them: it
+//! goes through a [`Workspace`](crate::gateway::Workspace).
 #![expect(clippy::disallowed_methods, reason = "the operator's files are opened by their paths")]
 
 use std::{
@@ -27,7 +27,7 @@ pub(crate) fn create_dir_all(path: impl AsRef<Path>) -> io::Result<()> {
     fs::create_dir_all(path)
 }
 
-/// Makes directories that only the operator may use.
+/// Creates directories that only the operator may use.
 pub(crate) fn create_private_dir_all(path: impl AsRef<Path>) -> io::Result<()> {
     DirBuilder::new().recursive(true).mode(0o700).create(path)
 }

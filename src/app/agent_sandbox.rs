@@ -18,14 +18,14 @@ use crate::{
     sandbox::{Cell, Enforcement, Grant, Network, ResourceLimits, StandardStreams, TrustedPath},
 };
 
-/// What helps where the self-test could not write to the agent's home.
+/// The help of a failure of the self-test to write to the agent's home.
 pub(crate) const HOME_OUT_OF_REACH: &str = "the agent runs as another user here, who must be able to pass through to its home: set \
      XDG_DATA_HOME to a directory that lets others through";
 
-/// What a cell is made of besides the agent.
+/// The parts of a sandbox besides the agent.
 pub(crate) struct Ground<'a> {
     pub(crate) policy: &'a Policy,
-    /// What the agent must not change.
+    /// Paths that the agent must not change.
     pub(crate) trusted: Vec<TrustedPath>,
     pub(crate) workspace: &'a Path,
     pub(crate) state: &'a Path,
@@ -42,7 +42,8 @@ impl<'a> From<&'a Opened> for Ground<'a> {
     }
 }
 
-/// The cell that the policy alone gives a program, without environment.
+/// Returns the sandbox that the policy alone gives a program, with an empty
+/// environment.
 pub(crate) fn plain_cell(
     ground: &Ground<'_>,
     program: PathBuf,
@@ -78,7 +79,7 @@ pub(crate) fn plain_cell(
     }
 }
 
-/// The limits of a sandbox by those of a policy or the command line.
+/// Converts the limits of a policy or the command line to those of a sandbox.
 pub(crate) fn resource_limits(limits: &AgentLimits) -> ResourceLimits {
     ResourceLimits {
         memory: limits.memory,
@@ -88,14 +89,15 @@ pub(crate) fn resource_limits(limits: &AgentLimits) -> ResourceLimits {
     }
 }
 
-/// The agent's home directory: `$XDG_DATA_HOME/portcullis/homes/WORKSPACE/AGENT`.
+/// Returns the agent's home directory:
+/// `$XDG_DATA_HOME/portcullis/homes/WORKSPACE/AGENT`.
 pub(crate) fn home(workspace: &Path, agent: &AgentName) -> Result<PathBuf, Failure> {
     let directories = etcetera::base_strategy::Xdg::new()
         .or_fail("cannot find a place for the agent's home directory")?;
     Ok(home_below(&directories.data_dir(), workspace, agent))
 }
 
-/// The same where `data` stands for `$XDG_DATA_HOME`.
+/// Returns the agent's home directory, where `data` replaces `$XDG_DATA_HOME`.
 pub(crate) fn home_below(data: &Path, workspace: &Path, agent: &AgentName) -> PathBuf {
     data.join("portcullis/homes").join(state_directory::slug(workspace)).join(agent.as_str())
 }

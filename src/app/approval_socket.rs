@@ -1,9 +1,9 @@
 //! The approval socket, by which `portcullis approve` reaches a gateway.
 //!
-//! A gateway creates a UNIX socket in its state directory before it is confined.
-//! A client must be the user for whom the gateway runs (the kernel tells) and know
-//! the nonce from a file that only that user can read: a confined agent of the same
-//! user knows neither path nor nonce. One line is read, one is written.
+//! A gateway creates a UNIX socket in its state directory before it is confined. A
+//! client must run as the gateway's user, which the kernel attests, and know the nonce
+//! from a file that only that user can read: a confined agent of the same user knows
+//! neither path nor nonce. The client sends one line and gets one.
 
 mod directory;
 mod messages;
@@ -30,15 +30,15 @@ use directory::Directory;
 use messages::Message;
 pub(crate) use messages::{Choice, Item, Reply, Request};
 
-/// How long either side may take over its line.
+/// Timeout of either side for its line.
 const LINE_TIMEOUT: Duration = Duration::from_secs(5);
-/// How long the gateway waits when it cannot accept a connection, such as when the
-/// process has no descriptor left. Connections wait in the kernel's queue meanwhile.
+/// Pause after a failed accept, such as for lack of descriptors. Connections wait in
+/// the kernel's queue meanwhile.
 const RETRY_INTERVAL: Duration = Duration::from_secs(1);
 /// Longest line that a gateway reads, in bytes.
 const MAX_REQUEST: u64 = 4096;
-/// Longest line that `portcullis approve` reads, in bytes: all requests that may wait,
-/// with every byte of them escaped.
+/// Longest line that `portcullis approve` reads, in bytes: the maximum of pending
+/// requests, with every byte of them escaped.
 const MAX_REPLY: u64 = 32 << 20;
 
 /// An approval socket. Dropping it removes it.
@@ -51,11 +51,11 @@ pub(crate) struct ApprovalSocket {
 }
 
 impl ApprovalSocket {
-    /// Creates a socket in the state directory, and removes those of gateways that
-    /// died. To be called before the process is confined.
+    /// Creates a socket in the state directory, and removes those of dead gateways.
+    /// Must be called before the process is confined.
     ///
     /// # Errors
-    /// As the system says.
+    /// The error of the system.
     pub(crate) fn open(state: BorrowedFd<'_>) -> io::Result<Self> {
         let directory = Directory::make(state)?;
         for name in directory.names()? {
@@ -68,8 +68,8 @@ impl ApprovalSocket {
         Ok(Self { directory, name, nonce, listener })
     }
 
-    /// Listens, in a thread of its own, until the process ends. A temporary error ends
-    /// nothing: without a socket, requests that wait are denied at last.
+    /// Listens on a thread of its own until the process ends. A temporary error does
+    /// not end it: without a socket, pending requests would time out.
     ///
     /// # Errors
     /// When the thread does not start.
@@ -117,7 +117,7 @@ fn serve(client: OwnedFd, nonce: &str, approvals: &Approvals) -> io::Result<()> 
     }
     let reply = match message {
         Err(_) => Reply::Refused("the request cannot be understood".to_owned()),
-        // Compared as hashes, so that the time tells nothing.
+        // Hashes are compared, so that the duration discloses nothing.
         Ok(message) if Hash::of(message.nonce.as_bytes()) != Hash::of(nonce.as_bytes()) => {
             tracing::warn!(pid = who.pid.as_raw_pid(), "a wrong nonce at the approval socket");
             Reply::Refused("the nonce is not that of the gate's file".to_owned())
@@ -145,8 +145,8 @@ fn answer(request: &Request, pid: i32, approvals: &Approvals) -> Reply {
     }
 }
 
-/// Sends a request to every gateway of a state directory in turn, as long as `go_on`
-/// with the reply says so.
+/// Sends a request to every gateway of a state directory in turn, while `go_on`
+/// returns true for the reply.
 ///
 /// # Errors
 /// When a gateway cannot be asked.
@@ -171,7 +171,7 @@ pub(crate) fn send(
                     break;
                 }
             }
-            // Its gateway ended meanwhile, and with it all requests that waited there.
+            // The gateway has ended meanwhile, and with it its pending requests.
             Err(error) if is_gone(&error) => {}
             Err(error) => return Err(error),
         }
@@ -200,7 +200,7 @@ fn write_line(socket: &mut File, message: &impl Serialize) -> io::Result<()> {
 fn read_line<T: DeserializeOwned>(socket: &File, most: u64) -> io::Result<T> {
     let mut line = Vec::new();
     BufReader::new(socket.take(most)).read_until(b'\n', &mut line)?;
-    // A peer that ended in the middle of its line is gone.
+    // A connection that ends within a line counts as closed.
     let line = line.strip_suffix(b"\n").ok_or(io::ErrorKind::UnexpectedEof)?;
     let text = strict_json::check_line(line).map_err(io::Error::other)?;
     Ok(serde_json::from_str(text)?)

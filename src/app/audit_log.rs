@@ -1,4 +1,4 @@
-//! Opening an audit log, and errors of commands that read one.
+//! Access to an audit log, and the errors of commands that read one.
 
 use std::{fmt, io, path::Path};
 
@@ -10,7 +10,7 @@ use crate::gateway::{AuditLog, LogError, Signing};
 /// The name of a workspace's log in messages.
 pub(crate) const AUDIT_LOG: &str = "the audit log";
 
-/// The log's own key, which signs checkpoints.
+/// Opens the log's own key, which signs checkpoints.
 pub(crate) fn own_key(state: &Dir, log: &str) -> Result<Signing, Failure> {
     opened(Signing::own(state), format_args!("cannot open the key of {log}"))
 }
@@ -28,7 +28,8 @@ pub(crate) fn open_ledger(
     opened(AuditLog::open(state).and_then(signed), format_args!("cannot open {log}"))
 }
 
-/// Gives an error of the log the exit code 5 where the log is damaged.
+/// Converts an error of the log to a failure, with exit code 5 if the log is
+/// damaged.
 pub(crate) fn opened<T>(
     opened: Result<T, LogError>,
     doing: impl fmt::Display,
@@ -48,7 +49,7 @@ pub(crate) fn opened<T>(
     })
 }
 
-/// Says that there is no log, or why it cannot be read.
+/// Returns the failure for a log that is missing or cannot be read.
 pub(crate) fn unreadable(directory: &Path, error: &io::Error) -> Failure {
     let shown = directory.display();
     match error.kind() {
@@ -64,7 +65,7 @@ pub(crate) fn unreadable(directory: &Path, error: &io::Error) -> Failure {
             Failure::new(format_args!("cannot read the audit log at `{shown}`: {error}"))
                 .help("something else has its name: move it away, and put the log back from a copy")
         }
-        // A line that no record can be, a compressed segment that is none.
+        // A line that is too long for a record, or an invalid compressed segment.
         io::ErrorKind::InvalidData => {
             Failure::new(format_args!("the audit log at `{shown}` is damaged: {error}"))
                 .help("`portcullis audit verify` says what is wrong")
@@ -74,7 +75,7 @@ pub(crate) fn unreadable(directory: &Path, error: &io::Error) -> Failure {
     }
 }
 
-/// Says of what is read from the log that nothing vouches for it.
+/// Notes that the log was read without verification.
 pub(crate) fn say_unverified() {
     errln!("note: the log was not verified; `portcullis audit verify` does that");
 }

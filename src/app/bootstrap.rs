@@ -1,9 +1,10 @@
-//! The start of a process that serves: it confines itself, settles what an earlier process left, records the start,
-//! and only then serves.
+//! The start of a serving process: it confines itself, recovers from an earlier process, records
+//! the start, and only then serves.
 //!
-//! Each step consumes the one before it: [`Opened`], [`Confined`], [`Recovered`], [`Started`]. The first thread belongs to
-//! the log, which only a confined process opens, and the gateway is private until the start is on record. So
-//! every command has the same order, and another one does not compile.
+//! Each step consumes the result of the one before: [`Opened`], [`Confined`], [`Recovered`],
+//! [`Started`]. The first thread belongs to the log, which only a confined process opens, and the
+//! gateway is private until the start is recorded. So every command has the same order, and a
+//! different order does not compile.
 
 use std::{
     collections::BTreeMap,
@@ -38,30 +39,32 @@ use crate::{
     sandbox::{Apart, GateReport, Outside, restrict_gate, restrict_gate_beside, restrict_worker},
 };
 
-/// The differences between processes that serve. The default is a command, which ends with its own requests.
+/// Differences between serving processes. The default is a command, which ends with its own
+/// requests.
 #[derive(Default)]
 pub(crate) struct Profile {
-    /// It serves for long, so threads sign checkpoints, pack backups and compress the log.
+    /// True for a long-lived process, which has threads that sign checkpoints, pack backups and
+    /// compress the log.
     pub(crate) long_lived: bool,
-    /// Its policy may be replaced by one that asks.
+    /// True if its policy may be replaced by one with the effect `ask`.
     pub(crate) reloads: bool,
-    /// The shares of its sessions, whose requests it counts.
+    /// The shares of its sessions, if it schedules and counts their requests.
     pub(crate) shares: Option<Shares>,
-    /// The `/proc` of the sandbox whose programs it serves, to read.
+    /// The `/proc` of the sandbox whose programs it serves, to be read.
     pub(crate) processes: Option<OwnedFd>,
-    /// The place of its scratch directories, to read and change.
+    /// The directory of its scratch directories, to be read and changed.
     pub(crate) scratch: Option<OwnedFd>,
 }
 
 impl Opened {
-    /// Confines this process to its workspace and its state directory, for good.
+    /// Confines this process to its workspace and its state directory, permanently.
     pub(crate) fn confine(self, profile: Profile) -> Result<Confined, Failure> {
         let approvals = self.open_approval_socket(&profile)?;
         let report = restrict(&[(&self, &profile)])?;
         Ok(Confined { opened: self, profile, approvals, report })
     }
 
-    /// The same for a worker, which proves that it does not reach what is `outside`.
+    /// Confines a worker likewise, which proves that it cannot reach the paths in `outside`.
     pub(crate) fn confine_worker(
         self,
         profile: Profile,
@@ -72,7 +75,7 @@ impl Opened {
         Ok((Confined { opened: self, profile, approvals, report }, apart))
     }
 
-    /// Proves the same, and gives up what was opened. Nothing is made.
+    /// Tries the confinement of a worker, and drops everything opened. Creates nothing.
     pub(crate) fn try_confinement(self, outside: &Outside) -> Result<Apart, Failure> {
         self.restrict(outside).map(|(_, apart)| apart)
     }
@@ -87,7 +90,7 @@ impl Opened {
         [self.workspace.rule_descriptor(), self.state.as_fd()]
     }
 
-    /// Opens the approval socket, if a policy may ask: a confined process can open none.
+    /// Opens the approval socket, if a policy may ask: a confined process cannot create it.
     fn open_approval_socket(&self, profile: &Profile) -> Result<Option<ApprovalSocket>, Failure> {
         let approvals = (profile.reloads || self.policy.asks())
             .then(|| ApprovalSocket::open(self.state.as_fd()));
@@ -95,7 +98,7 @@ impl Opened {
     }
 }
 
-/// Confines this process to several workspaces, each with its state directory, for good.
+/// Confines this process to several workspaces, each with its state directory, permanently.
 pub(crate) fn confine_all(opened: Vec<(Opened, Profile)>) -> Result<Vec<Confined>, Failure> {
     let approvals = opened.iter().map(|(opened, profile)| opened.open_approval_socket(profile));
     let approvals = approvals.collect::<Result<Vec<_>, _>>()?;
@@ -122,7 +125,7 @@ fn restrict(all: &[(&Opened, &Profile)]) -> Result<GateReport, Failure> {
     report.or_fail("cannot confine the gate")
 }
 
-/// A confined process that has no thread yet.
+/// A confined process that has no other thread yet.
 pub(crate) struct Confined {
     opened: Opened,
     profile: Profile,
@@ -131,12 +134,12 @@ pub(crate) struct Confined {
 }
 
 impl Confined {
-    /// The restrictions that the kernel enforces.
+    /// Returns the restrictions that the kernel enforces.
     pub(crate) fn report(&self) -> &GateReport {
         &self.report
     }
 
-    /// Warns where the kernel does not restrict the files of this process.
+    /// Warns if the kernel does not restrict the files of this process.
     pub(crate) fn warn(&self) {
         if self.report.landlock_abi == 0 {
             errln!(
@@ -146,7 +149,7 @@ impl Confined {
         }
     }
 
-    /// Opens log and backups, and settles what an earlier process left unfinished.
+    /// Opens log and backups, and recovers unfinished changes of an earlier process.
     pub(crate) fn recover(self) -> Result<Recovered, Failure> {
         let mut facts = self.opened.facts();
         facts.insert("gateLandlockAbi".to_owned(), json!(self.report.landlock_abi));
@@ -201,7 +204,7 @@ impl Confined {
     }
 }
 
-/// A process that could serve, and has not recorded that it starts.
+/// A recovered process that has not recorded its start.
 pub(crate) struct Recovered {
     gateway: Gateway,
     approvals: Option<ApprovalSocket>,
@@ -210,15 +213,15 @@ pub(crate) struct Recovered {
     claim: Claim,
     facts: BTreeMap<String, Value>,
     long_lived: bool,
-    /// How old segments of the log are when they are compressed.
+    /// The age at which segments of the log are compressed.
     segment_age: Option<Duration>,
     signatures: bool,
     durable: bool,
 }
 
 impl Recovered {
-    /// Records the start durably, with the `facts` that are the command's own; only then does the process answer
-    /// approvals or keep house.
+    /// Records the start durably, with the command's own `facts`. Only then the process listens for
+    /// approvals and starts housekeeping.
     pub(crate) fn start(
         self,
         session: Session,
@@ -227,7 +230,7 @@ impl Recovered {
         let Self { gateway, approvals, state, state_path, signatures, durable, .. } = self;
         let facts = self.facts.into_iter().chain(facts).collect();
         let receipt = gateway.start(&session, facts).or_fail("cannot record the start")?;
-        // The log says it first: an adoption is never without a record.
+        // The record comes first: there is no adoption without a record.
         self.claim
             .note(&state, gateway.workspace().root())
             .or_fail("cannot note whose the state directory is")?;
@@ -243,38 +246,38 @@ impl Recovered {
     }
 }
 
-/// A process that serves.
+/// A serving process.
 pub(crate) struct Started {
     pub(crate) gateway: Arc<Gateway>,
     pub(crate) session: Session,
-    /// The number of the record of its start.
+    /// The sequence number of the record of its start.
     pub(crate) record: u64,
     state: Dir,
     pub(crate) state_path: PathBuf,
-    /// Whether policies must be signed.
+    /// True if policies must be signed.
     signatures: bool,
-    /// Whether every record is synced before its reply.
+    /// True if every record is synced before its reply.
     pub(crate) durable: bool,
-    /// Where a person answers, as long as the process serves.
+    /// The approval socket, while the process serves.
     approvals: Option<ApprovalSocket>,
 }
 
 impl Started {
-    /// The replacement of its policy by others that are put into `shared`.
+    /// Returns the reloads of its policy, whose texts come through `shared`.
     pub(crate) fn reloading<'a>(&'a self, shared: &'a SharedPolicy) -> Reloading<'a> {
         let Self { gateway, session, state, signatures, .. } = self;
         Reloading { gateway, session, state, signatures: *signatures, shared }
     }
 
-    /// The longest line of a request or a reply, in bytes, under the policy in force.
+    /// Returns the longest line of a request or reply, in bytes, under the policy in force.
     pub(crate) fn max_line(&self) -> usize {
         let policy = self.gateway.policy();
         let size = |access| policy.max_size(access, self.session.door);
         line_for(size(Access::Read).max(size(Access::Write)))
     }
 
-    /// Records the stop, once no other thread has the gateway any more: each has `timeout` for its last step. Returns why
-    /// no last checkpoint was signed.
+    /// Records the stop, once no other thread has the gateway: each gets `timeout` for its last
+    /// step. Returns the reason why no last checkpoint was signed, if any.
     pub(crate) fn stop(self, timeout: Duration) -> Result<Option<LogError>, Failure> {
         drop(self.approvals);
         let (mut gateway, end) = (self.gateway, Instant::now() + timeout);

@@ -1,5 +1,5 @@
-//! How commands fail: a message for people, an object for programs that gave
-//! `--json`, and an exit code for both.
+//! Failures of commands: a message for people, an object for programs with `--json`,
+//! and an exit code for both.
 
 use std::{fmt::Display, process::ExitCode};
 
@@ -8,20 +8,20 @@ use serde_json::{Map, Value, json};
 /// Exit codes, the same for every command.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Exit {
-    /// It failed.
+    /// The command failed.
     Failure = 1,
-    /// The command line makes no sense.
+    /// Usage error.
     Usage = 2,
-    /// The policy denied it.
+    /// The policy denied the request.
     Denied = 3,
-    /// A policy does not load, or a test of it fails.
+    /// A policy does not load, or one of its tests fails.
     Policy = 4,
     /// The audit log does not verify.
     Audit = 5,
 }
 
 impl Exit {
-    /// The kind of an error that the gate has no word for.
+    /// Returns the kind of an error that has none from the gateway.
     fn kind(self) -> &'static str {
         match self {
             Self::Failure => "failed",
@@ -39,18 +39,18 @@ impl From<Exit> for ExitCode {
     }
 }
 
-/// A command's failure: what to say, and the exit code.
+/// A command's failure: message and exit code.
 #[derive(Debug)]
 pub(crate) struct Failure {
     exit: Exit,
     message: String,
     help: Option<String>,
     details: Option<Details>,
-    /// It is about a result that was printed.
+    /// True if it concerns a result that was printed.
     beside: bool,
 }
 
-/// What a person reads above the message, and a program beside it.
+/// Details, which people read above the message and programs find as fields.
 #[derive(Debug)]
 struct Details {
     text: String,
@@ -58,52 +58,52 @@ struct Details {
 }
 
 impl Failure {
-    /// An ordinary failure (exit code 1).
+    /// Returns an ordinary failure (exit code 1).
     pub(crate) fn new(message: impl Display) -> Self {
         Self { message: message.to_string(), ..Self::silent(Exit::Failure) }
     }
 
-    /// A failure whose message was already printed, such as rendered
+    /// Returns a failure whose message was already printed, such as rendered
     /// diagnostics.
     pub(crate) fn silent(exit: Exit) -> Self {
         Self { exit, message: String::new(), help: None, details: None, beside: false }
     }
 
-    /// The same with another exit code.
+    /// Sets the exit code.
     pub(crate) fn exit(self, exit: Exit) -> Self {
         Self { exit, ..self }
     }
 
-    /// The same with a line that says what to do next.
+    /// Sets the line that says what to do next.
     pub(crate) fn help(self, help: impl Display) -> Self {
         Self { help: Some(help.to_string()), ..self }
     }
 
-    /// The same with what a person reads above the message, such as rendered
-    /// diagnostics, and a program finds as `name` beside it.
+    /// Adds details: `text` for people, such as rendered diagnostics, and `value`
+    /// for programs under `name`.
     pub(crate) fn details(self, text: String, name: &str, value: Value) -> Self {
         let fields = Map::from_iter([(name.to_owned(), value)]);
         Self { details: Some(Details { text, fields }), ..self }
     }
 
-    /// The same, about a result that was printed: it goes to stderr whatever the
-    /// form, so that the result stays one.
+    /// Marks the failure as one about a printed result: it goes to stderr in any
+    /// format, so that the result stays one object.
     pub(crate) fn beside_result(self) -> Self {
         Self { beside: true, ..self }
     }
 
-    /// The message.
+    /// Returns the message.
     pub(crate) fn message(&self) -> &str {
         &self.message
     }
 
-    /// The line that says what to do next.
+    /// Returns the line that says what to do next.
     pub(crate) fn advice(&self) -> Option<&str> {
         self.help.as_deref()
     }
 
-    /// Says it to a program on stdout, if one asked for JSON, else to a person
-    /// on stderr, and gives the exit code.
+    /// Prints the failure, to stdout as JSON with `--json`, otherwise to stderr;
+    /// returns the exit code.
     pub(crate) fn report(&self, json: bool) -> ExitCode {
         if !json || self.beside {
             self.print();
@@ -113,7 +113,7 @@ impl Failure {
         self.exit.into()
     }
 
-    /// Prints what goes above the message, for whoever says that elsewhere.
+    /// Prints the details, for a caller that prints the message elsewhere.
     pub(crate) fn print_details(&self) {
         if let Some(details) = &self.details {
             err!("{}", details.text);
@@ -130,7 +130,7 @@ impl Failure {
         }
     }
 
-    /// In the form of the gate's errors.
+    /// Returns the failure in the format of the gateway's errors.
     fn object(&self) -> Value {
         let mut object = json!({
             "ok": false,
@@ -147,7 +147,7 @@ impl Failure {
     }
 }
 
-/// Adds to any error what was being done.
+/// Adds the failed action to an error.
 pub(crate) trait Context<T> {
     /// Fails with `doing: error`.
     fn or_fail(self, doing: impl Display) -> Result<T, Failure>;

@@ -1,9 +1,8 @@
-//! Files that an operator has written somewhere: made beside their name and renamed,
-//! so that one is there as a whole or not at all, and never through a link that an
-//! agent planted.
+//! Files written for the operator: created under a temporary name and renamed, so that a file
+//! is complete or missing, and never written through a link that an agent planted.
 //!
-//! Which directories an agent may change, a command that only reads does not know: grants are
-//! those of other starts. So no link on the way is followed, wherever it lies.
+//! A command that only reads does not know which directories agents may change, since that
+//! depends on other starts. So no link in the path is followed.
 
 use std::{
     ffi::OsString,
@@ -27,13 +26,12 @@ use super::{
     session::random_id,
 };
 
-/// A name in a directory that is open: whatever happens to the names on the way to it, it
-/// stays the directory that was looked at.
+/// A name in an open directory: later changes of the path do not affect it.
 #[derive(Clone)]
 pub(crate) struct Destination {
     directory: Arc<OwnedFd>,
     name: OsString,
-    /// As it was given, for messages.
+    /// The path as given, for messages.
     named: PathBuf,
 }
 
@@ -41,7 +39,7 @@ impl Destination {
     /// Opens the directory of the file `named`.
     ///
     /// # Errors
-    /// When the way there leads through a link, and as the system says.
+    /// When the path leads through a link; the error of the system.
     pub(crate) fn open(named: &Path) -> Result<Self, Failure> {
         let failed = format!("cannot write `{}`", named.display());
         let Some(name) = named.file_name() else {
@@ -68,16 +66,16 @@ impl Destination {
         Ok(Self { directory, name, named: named.to_owned() })
     }
 
-    /// A path of the same file that leads through the open directory, for whoever takes paths.
+    /// Returns a path of the file through the open directory, for functions that take paths.
     pub(crate) fn path(&self) -> PathBuf {
         let directory = format!("/proc/self/fd/{}", self.directory.as_raw_fd());
         Path::new(&directory).join(&self.name)
     }
 
-    /// Makes a directory there, if there is none.
+    /// Creates a directory with this name, if there is none.
     ///
     /// # Errors
-    /// When something else has the name, and as the system says.
+    /// When another kind of entry has the name; the error of the system.
     pub(crate) fn make_directory(&self) -> Result<(), Failure> {
         let failed = || format!("cannot make the directory `{}`", self.named.display());
         match mkdirat(&self.directory, &self.name, Mode::from_raw_mode(0o777)) {
@@ -98,10 +96,10 @@ impl Destination {
         }
     }
 
-    /// Opens it to be written, if it is no link: a file that is new, or one that is there.
+    /// Opens it for writing, unless it is a link: a new file, or an existing one.
     ///
     /// # Errors
-    /// As the system says.
+    /// The error of the system.
     pub(crate) fn write(&self, is_new: bool) -> io::Result<File> {
         self.opened(&self.name, is_new, Mode::from_raw_mode(0o666))
     }
@@ -114,29 +112,29 @@ impl Destination {
 
     /// Removes it.
     pub(crate) fn remove(&self) {
-        // It has no meaning, and a confined process may not.
+        // Best effort: a confined process may not be allowed to.
         let _removed = unlinkat(&self.directory, &self.name, AtFlags::empty());
     }
 }
 
-/// A file that is being written, gone unless it is kept.
+/// A file in the making, removed unless it is kept.
 pub(crate) struct Fresh {
     at: Destination,
-    /// Its name until then; none of a device, which is written itself.
+    /// Its temporary name; `None` for a device, which is written directly.
     temp: Option<OsString>,
     file: File,
 }
 
 impl Fresh {
-    /// Makes a file that [`Fresh::keep`] gives the name `named`.
+    /// Creates a file that [`Fresh::keep`] renames to `named`.
     ///
     /// # Errors
-    /// When another kind of file has the name, and as [`Destination::open`].
+    /// When another kind of entry has the name, and as [`Destination::open`].
     pub(crate) fn create(named: &Path) -> Result<Self, Failure> {
         Self::at(Destination::open(named)?)
     }
 
-    /// The same where the directory is open.
+    /// Creates a file in an open directory.
     ///
     /// # Errors
     /// As [`Fresh::create`].
@@ -150,7 +148,7 @@ impl Fresh {
         let mode = match old.map(|mode| (FileType::from_raw_mode(mode), mode)) {
             None => Mode::from_raw_mode(0o666),
             Some((FileType::RegularFile, mode)) => Mode::from_raw_mode(mode & 0o777),
-            // Such as `/dev/null`, which no agent makes.
+            // Such as `/dev/null`, which no agent creates.
             Some((FileType::CharacterDevice, _)) => {
                 let file = at.write(false).or_fail(failed)?;
                 return Ok(Self { at, temp: None, file });
@@ -167,15 +165,15 @@ impl Fresh {
         Ok(Self { at, temp: Some(temp), file })
     }
 
-    /// The file.
+    /// Returns the file.
     pub(crate) fn file(&self) -> &File {
         &self.file
     }
 
-    /// Gives it its name.
+    /// Renames the file to its final name.
     ///
     /// # Errors
-    /// As the system says.
+    /// The error of the system.
     pub(crate) fn keep(mut self) -> io::Result<()> {
         if let Some(temp) = &self.temp {
             self.file.sync_all()?;
@@ -190,7 +188,7 @@ impl Fresh {
 impl Drop for Fresh {
     fn drop(&mut self) {
         if let Some(temp) = &self.temp {
-            // It has no meaning.
+            // Best effort.
             let _removed = unlinkat(&self.at.directory, temp, AtFlags::empty());
         }
     }
@@ -211,7 +209,7 @@ mod tests {
         std::os::unix::fs::symlink(at("precious"), at("report.html")).unwrap();
         assert!(Fresh::create(&at("report.html")).is_err());
         let fresh = Fresh::create(&at("other.html")).unwrap();
-        // Planted after it was looked at.
+        // Planted after the check.
         std::os::unix::fs::symlink(at("precious"), at("other.html")).unwrap();
         fresh.file().write_all(b"report").unwrap();
         fresh.keep().unwrap();

@@ -1,5 +1,5 @@
-//! Work that nobody waits for: packing the vault, compressing old segments of
-//! the log.
+//! Background work: packing the backup store, and compressing old segments of the
+//! log.
 
 use std::{
     thread,
@@ -11,19 +11,19 @@ use cap_std::fs::Dir;
 use super::failure::{Context as _, Failure};
 use crate::gateway::{AuditLog, BackupMaintenance, Gateway};
 
-/// How often a gate that runs for long looks whether there is enough to pack.
+/// Interval of checks by a long-lived gateway if packing is due.
 const LOOK_EVERY: Duration = Duration::from_secs(5);
-/// How often it looks for old segments.
+/// Interval of checks for old segments.
 const SEGMENTS_EVERY: Duration = Duration::from_secs(60 * 60);
 
-/// The log whose segments are compressed, and how old they must be.
+/// The log whose segments are compressed, and their minimum age.
 struct Segments {
     state: Dir,
     age: Duration,
 }
 
-/// Packs the vault now if enough was saved since it was packed last. What goes
-/// wrong is only said: everything is kept as it is then.
+/// Packs the backup store if enough was saved since the last pack. An error is only
+/// logged: the store is unchanged then.
 pub(crate) fn pack_if_due(backups: &BackupMaintenance) {
     match backups.pack_if_due() {
         Ok(None) => {}
@@ -46,18 +46,18 @@ fn compress(segments: &Segments) {
     }
 }
 
-/// Looks after a gate's vault and log from a thread of its own, as long as the
-/// process lives; segments of this `age` are compressed. The process may end at
+/// Maintains a gateway's backup store and log on a thread of its own while the
+/// process lives; segments older than `age` are compressed. The process may end at
 /// any moment: both survive that.
 ///
 /// # Errors
-/// When there can be no thread.
+/// When the thread does not start.
 pub(crate) fn start(gateway: &Gateway, state: &Dir, age: Option<Duration>) -> Result<(), Failure> {
     let backups = gateway.maintenance();
     let state = state.try_clone().or_fail("cannot open the state directory")?;
     let segments = age.map(|age| Segments { state, age });
     let work = move || {
-        // Requests go first. Where this is refused, they wait a little.
+        // Lower priority, so that requests go first; an error is ignored.
         let _ = rustix::process::setpriority_process(None, 19);
         let mut looked: Option<Instant> = None;
         loop {

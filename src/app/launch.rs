@@ -1,4 +1,5 @@
-//! The order by which a broker starts a process that serves. That process opens neither policy nor configuration.
+//! The order with which a broker starts a serving process, which opens neither policy nor
+//! configuration itself.
 
 use std::{os::fd::OwnedFd, path::PathBuf};
 
@@ -12,26 +13,27 @@ use super::{
 };
 use crate::config::{LoadedPolicy, Operator, audit::Audit};
 
-/// The order. The policy's texts are attached first, then the channel to the signer, if there is one.
+/// The order. The policy's texts are attached first, then the channel to the signer, if there is
+/// one.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub(crate) struct Launch {
     pub(crate) workspace: PathBuf,
     pub(crate) state: PathBuf,
-    /// From where the workspace moved, as the operator says.
+    /// The former path of a moved workspace, as the operator names it.
     pub(crate) adopt: Option<PathBuf>,
     /// The operator's configuration.
     pub(crate) config: Option<PathBuf>,
-    /// Whether policies must be signed; the broker checks that.
+    /// True if policies must be signed; the broker checks that.
     pub(crate) signatures: bool,
-    /// Whose signature the policy has.
+    /// The signer of the policy.
     pub(crate) signed_by: Option<String>,
     pub(crate) audit: Audit,
-    /// How much is logged.
+    /// The log level.
     pub(crate) log: String,
 }
 
 impl Launch {
-    /// Opens what the order names, under the policy whose texts come first among `files`.
+    /// Opens the files of the order, under the policy whose texts come first among `files`.
     pub(crate) fn open(
         &self,
         files: &mut impl Iterator<Item = OwnedFd>,

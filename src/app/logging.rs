@@ -1,7 +1,7 @@
-//! Diagnostics of a long-running gate: warnings to stderr, more to files in the
+//! Diagnostics of a long-lived gateway: warnings to stderr, more to files in the
 //! state directory that rotate daily.
 //!
-//! These are for operators, not for proof: the audit log is.
+//! They help operators and prove nothing: the audit log does.
 
 use std::path::Path;
 
@@ -20,7 +20,7 @@ use super::{
 };
 use crate::app::output::colours_on_stderr;
 
-/// How many daily files are kept.
+/// Number of daily files that are retained.
 const FILES: usize = 7;
 
 /// How much is logged.
@@ -33,14 +33,14 @@ pub(crate) struct Options {
 }
 
 impl Options {
-    /// The filter that the option means.
+    /// Parses the filter of the option.
     ///
     /// # Errors
-    /// When it is none.
+    /// When it is invalid.
     pub(crate) fn filter(&self) -> Result<EnvFilter, Failure> {
         let parse = || -> Result<EnvFilter, ParseError> {
             let filter = EnvFilter::builder().parse(&self.log)?;
-            // It would tell what clients send, with the content of files.
+            // `rmcp` would log messages of clients, with the content of files.
             Ok(filter.add_directive("rmcp=off".parse()?))
         };
         let parsed = match self.misspelt() {
@@ -57,8 +57,8 @@ impl Options {
         })
     }
 
-    /// A word that stands alone and is neither a level nor a part of this program:
-    /// the filter would take it for a part that logs nothing.
+    /// Returns a word that is neither a level nor a target of this program: the
+    /// filter would accept it as a target that logs nothing.
     fn misspelt(&self) -> Option<&str> {
         let is_own = |word: &str| {
             let rest = word.strip_prefix("portcullis");
@@ -73,12 +73,12 @@ impl Options {
 /// Starts logging for this process, into `logs` in the state directory.
 ///
 /// # Errors
-/// When the first file cannot be made.
+/// When the first file cannot be created.
 pub(crate) fn start(options: &Options, state: &Path) -> Result<(), Failure> {
     start_with(options, state, None)
 }
 
-/// The same, and `more` hears of what it filters for itself.
+/// Starts logging with an additional layer, which has a filter of its own.
 ///
 /// # Errors
 /// As [`start`].
@@ -119,10 +119,10 @@ pub(crate) fn start_with(
         .or_fail("cannot start logging")
 }
 
-/// Starts logging for a process that reaches no files: to stderr alone.
+/// Starts logging to stderr only, for a process that can open no files.
 ///
 /// # Errors
-/// When `level` is none.
+/// When `level` is invalid.
 pub(crate) fn start_on_stderr(level: &str) -> Result<(), Failure> {
     let options = Options { log: level.to_owned() };
     let to_stderr = tracing_subscriber::fmt::layer()
@@ -143,7 +143,7 @@ mod tests {
         Options { log: log.to_owned() }.filter()
     }
 
-    /// It was taken for the name of something that logs nothing.
+    /// It used to be accepted as a target that logs nothing.
     #[test]
     fn a_misspelt_level_is_refused() {
         for log in ["inof", "zzz", "warn,debgu", "portcul"] {

@@ -1,4 +1,4 @@
-//! The parts that commands share: state directory, policy loading, the processes that serve, messages.
+//! Code shared by commands: state directory, policy loading, serving processes, messages.
 //!
 //! A command imports from here, never from another command.
 

@@ -6,21 +6,21 @@ use jiff::{SignedDuration, Timestamp, civil::Date};
 
 use super::failure::{Exit, Failure};
 
-/// A moment in the form of a record's `t`, with which it compares as text.
+/// A point in time in the format of a record's `t`, with which it compares as text.
 #[derive(Debug, Clone)]
 pub(crate) struct Moment(String);
 
 impl Moment {
-    /// The text.
+    /// Returns the text.
     pub(crate) fn as_str(&self) -> &str {
         &self.0
     }
 }
 
-/// The texts of a period's beginning and end.
+/// Returns beginning and end of a period as texts.
 ///
 /// # Errors
-/// When it has no moment: an answer about nothing reads as if nothing had happened.
+/// When the period is empty: a report about nothing reads as if nothing had happened.
 pub(crate) fn period(
     since: Option<&Moment>,
     until: Option<&Moment>,
@@ -40,9 +40,9 @@ impl FromStr for Moment {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        // A date is parsed of a time, too, whose hours would be lost.
+        // A date also parses as the beginning of a time, whose hours would be lost.
         let date = text.parse().ok().filter(|date: &Date| date.to_string() == text);
-        // The last days that there are begin after the last moment that can be computed.
+        // The last representable dates begin after the last representable time.
         if let Some(date) = date.filter(|date| date.year() >= 0) {
             return Ok(Self(format!("{date}T00:00:00.000000Z")));
         }
@@ -58,8 +58,8 @@ impl FromStr for Moment {
     }
 }
 
-/// `90m`, `2h30m` and, since days of a log need no calendar, `2d` and `1w`; nothing
-/// that is of the future or may be a time of the day.
+/// Parses an age: `90m`, `2h30m` and, since days of a log need no calendar, `2d` and `1w`.
+/// Refuses ages in the future and texts that may be a time of day.
 fn ago(text: &str) -> Option<SignedDuration> {
     let days = |suffix, each: i64| {
         let number: i64 = text.strip_suffix(suffix)?.parse().ok()?;
@@ -90,7 +90,7 @@ mod tests {
         }
     }
 
-    /// Its time was dropped, and the date taken at midnight.
+    /// The time used to be ignored, and the date taken at midnight.
     #[test]
     fn a_time_without_a_zone_is_not_cut_to_its_date() {
         let since = |text: &str| text.parse::<Moment>().map(|since| since.0);
@@ -111,7 +111,8 @@ mod tests {
         }
     }
 
-    /// A sign or the word `ago` led into the future, and a time of day was taken for hours.
+    /// A sign or the word `ago` used to lead into the future, and a time of day to be taken
+    /// for hours.
     #[test]
     fn how_long_ago_is_neither_in_the_future_nor_a_time_of_day() {
         for wrong in ["2h ago", "-2h", "-2d", "06:00:00", "-PT2H"] {

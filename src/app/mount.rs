@@ -1,4 +1,4 @@
-//! The mount of an agent's sandbox, served by the gate.
+//! The mount of an agent's sandbox, served by the gateway.
 
 use std::{
     os::fd::OwnedFd,
@@ -23,42 +23,43 @@ use crate::{
     mount::{CommandLeaders, Mount, Options, Scratch, ScratchNumbers},
 };
 
-/// How long the kernel may take to say what it can.
+/// Timeout for the kernel's INIT.
 const BEGIN: Duration = Duration::from_secs(10);
 
-/// How long a request that is carried out may take when nobody waits for others any more.
+/// Timeout for a request in progress once the mount is being stopped.
 const STOP: Duration = Duration::from_secs(2);
 
-/// What is to be served.
+/// The order to serve a mount.
 #[derive(Debug)]
 pub(crate) struct MountOrder {
-    /// Where the kernel's requests are read and answered.
+    /// The descriptor of the kernel's requests and replies.
     pub(crate) device: OwnedFd,
     /// The sandbox's `/proc`, if it has one.
     pub(crate) processes: Option<OwnedFd>,
-    /// The commands that the gateway has started in the sandbox, if their records are in the same log.
+    /// The commands that the gateway has started in the sandbox, if their records are in the same
+    /// log.
     pub(crate) leaders: Option<Arc<CommandLeaders>>,
-    /// The agent's user, by its number in the sandbox.
+    /// The agent's user id, as the sandbox numbers it.
     pub(crate) user: u32,
-    /// Its group.
+    /// The agent's group id, likewise.
     pub(crate) group: u32,
     /// The absolute paths at which programs see the workspace.
     pub(crate) roots: Vec<PathBuf>,
-    /// Where its scratch directories are, if the policy names any.
+    /// The scratch directories, if the policy names any.
     pub(crate) scratch: Option<ScratchPlace>,
-    /// What opens leave in the log.
+    /// The kind of records that opens leave in the log.
     pub(crate) records: MountRecords,
 }
 
-/// A mount that is served until its sandbox is gone.
+/// A served mount, until its sandbox ends.
 pub(crate) struct Mounted {
     stopper: Stopper,
     ended: mpsc::Receiver<()>,
 }
 
 impl Mounted {
-    /// Serves a mount, as a door of its own, for the session of `started`.
-    /// `approver` tells a person of what the policy asks about.
+    /// Serves a mount, as a transport of its own, for the session of `started`. `approver` passes
+    /// questions to the operator.
     pub(crate) fn serve(
         started: &Started,
         order: MountOrder,
@@ -80,7 +81,7 @@ impl Mounted {
         })?;
         let records_each_open = order.records == MountRecords::Opens;
         let options = Options::new(order.user, order.group);
-        // One that was killed could not.
+        // A killed process could not record them.
         let unrecorded = scratch.as_ref().map(|scratch| scratch.begin(&session.id));
         let unrecorded = unrecorded.transpose().or_fail("cannot open the scratch directories")?;
         if let (Some(Some(left_by)), Some(scratch)) = (unrecorded, &scratch) {
@@ -108,8 +109,8 @@ impl Mounted {
         Ok(Self { stopper, ended })
     }
 
-    /// Waits until what the last programs wrote is stored and the mount is gone, or the
-    /// time is over; false if a request still is under way then, which the log may lack.
+    /// Waits until the last writes are committed and the mount is gone, at most for `timeout`.
+    /// Returns false if a request is still in progress then, whose record may be missing.
     pub(crate) fn end(self, timeout: Duration) -> bool {
         let is_late = |ended| ended == Err(mpsc::RecvTimeoutError::Timeout);
         if !is_late(self.ended.recv_timeout(timeout)) {

@@ -1,4 +1,4 @@
-//! The files that a process needs, opened by name before it confines itself.
+//! The files of a process, opened by path before it confines itself.
 
 use std::{
     collections::BTreeMap,
@@ -31,41 +31,41 @@ use crate::{
 /// Workspace, policy, configuration and state directory, checked against each other.
 pub(crate) struct Opened {
     pub(crate) workspace: Workspace,
-    /// Its path as it was given, absolute.
+    /// Its path as given, made absolute.
     pub(crate) named: PathBuf,
     pub(crate) policy: Arc<Policy>,
     pub(crate) signed_by: Option<PolicyKey>,
     pub(crate) texts: PolicyTexts,
     pub(crate) operator: Operator,
     pub(crate) audit: Audit,
-    /// All trusted paths but the policy's files.
+    /// All trusted paths except the policy's files.
     pub(crate) trusted: Vec<TrustedPath>,
     /// The policy's files.
     pub(crate) policy_files: Vec<TrustedPath>,
     pub(crate) state_path: PathBuf,
     pub(crate) state: Dir,
-    /// By what right the workspace uses the state directory.
+    /// The right by which the workspace uses the state directory.
     pub(crate) claim: Claim,
-    /// The broker that signs checkpoints.
+    /// The broker, which signs checkpoints.
     pub(super) signer: Option<RemoteSigner>,
 }
 
-/// Where workspace and state directory are.
+/// The locations of workspace and state directory.
 pub(crate) struct Locations<'a> {
     pub(crate) workspace: &'a Path,
     pub(crate) state: Option<&'a PathBuf>,
-    /// From where the workspace moved.
+    /// The former path of a moved workspace.
     pub(crate) adopt: Option<&'a Path>,
 }
 
 impl Opened {
-    /// Opens what the options of a command name.
+    /// Opens the files that the options of a command name.
     pub(crate) fn open(common: &Common) -> Result<Self, Failure> {
         Self::open_with(common, |_, _| Ok(Vec::new()))
     }
 
-    /// The same where an agent gets other paths than the policy grants, which are looked
-    /// up from the workspace's root and the policy.
+    /// Opens them with further agent paths, which `more` returns for the workspace root and the
+    /// policy.
     pub(crate) fn open_with(
         common: &Common,
         more: impl FnOnce(&Path, &Policy) -> Result<Vec<AgentPath>, Failure>,
@@ -82,7 +82,7 @@ impl Opened {
         Self::open_checked(&locations, operator, audit, policy, more)
     }
 
-    /// The same under a configuration and a policy that were loaded before.
+    /// Opens them under a loaded configuration and policy.
     pub(crate) fn open_under(
         locations: &Locations<'_>,
         operator: Operator,
@@ -119,7 +119,7 @@ impl Opened {
             target: None,
         }));
         agents.extend(more(root, &policy)?);
-        // Before the state is made, where it should not be.
+        // The check comes before the state directory is created in a wrong place.
         TrustedPaths { trusted: [&trusted[..], &policy_files].concat(), agents }
             .check()
             .map_err(Failure::new)?;
@@ -145,8 +145,8 @@ impl Opened {
         })
     }
 
-    /// Takes the channel to the broker from `files`, if the operator configured a command that signs checkpoints:
-    /// only a broker can run it.
+    /// Takes the channel to the broker from `files`, if the configuration has a command that signs
+    /// checkpoints: only a broker can run it.
     pub(crate) fn sign_through(
         &mut self,
         files: &mut impl Iterator<Item = OwnedFd>,
@@ -159,13 +159,13 @@ impl Opened {
         Ok(())
     }
 
-    /// Warns of a policy that only observes, and of an adopted state directory.
+    /// Warns of observe mode, and of an adopted state directory.
     pub(crate) fn warn(&self) {
         warn_of_observing(&self.policy);
         self.claim.warn(&self.state_path, self.workspace.root());
     }
 
-    /// The facts of the `start` record.
+    /// Returns the facts of the `start` record.
     pub(super) fn facts(&self) -> BTreeMap<String, Value> {
         let mut facts = BTreeMap::from([
             ("version".to_owned(), json!(env!("CARGO_PKG_VERSION"))),

@@ -1,4 +1,4 @@
-//! The options that every command takes.
+//! The options of every command.
 
 use std::path::{Path, PathBuf};
 
@@ -9,11 +9,11 @@ use super::{
     trusted_paths,
 };
 
-/// The workspace where none was named.
+/// The default workspace.
 const HERE: &str = ".";
 
-/// Where help shows them, apart from a command's own, among which global
-/// options would be scattered.
+/// The heading in help of the global options, which otherwise would be mixed with a
+/// command's own.
 const HEADING: &str = "Gate options";
 
 /// Which workspace, under which policy, with which state, for which agent.
@@ -79,7 +79,7 @@ pub(crate) struct Common {
 }
 
 impl Common {
-    /// The agent's name, which is `default` where none was given.
+    /// Returns the agent's name; without one, `default`.
     pub(crate) fn agent(&self, default: &str) -> Result<AgentName, Failure> {
         match &self.agent {
             Some(agent) => Ok(agent.clone()),
@@ -87,12 +87,13 @@ impl Common {
         }
     }
 
-    /// The state directory, where no agent could have chosen it or the configuration.
+    /// Returns the state directory, after a check that no agent could have chosen it or the
+    /// configuration.
     ///
     /// # Errors
     /// When one could, or there is no such workspace.
     pub(crate) fn state_directory(&self) -> Result<PathBuf, Failure> {
-        // Where only the state directory is named, the current directory has no part in it.
+        // If only the state directory is named, the current directory is irrelevant.
         let workspace = Some(&*self.workspace).filter(|path| *path != Path::new(HERE));
         trusted_paths::state(self.state.as_ref(), workspace, self.config.as_deref())
     }

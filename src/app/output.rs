@@ -1,9 +1,8 @@
-//! What commands say to a terminal, a file or another command.
+//! Output of commands to a terminal, a file or another command.
 //!
-//! The standard library's macros panic when it cannot be written, and here a
-//! panic ends the process. A reader that went away, as `head` does, is no error,
-//! and what is said to nobody is not said again; that a disk is full is told at
-//! the end.
+//! The standard library's macros panic on a failed write, and here a panic ends the
+//! process. A closed pipe, as after `head`, is no error, and further output is
+//! dropped; other errors, such as a full disk, are reported at the end.
 
 use std::{
     fmt,
@@ -17,43 +16,42 @@ use anstream::{AutoStream, ColorChoice, adapter::strip_str};
 use super::failure::Failure;
 use crate::model::Escaped;
 
-/// Why standard output takes nothing any more.
+/// The first error of standard output.
 static CLOSED: OnceLock<io::Error> = OnceLock::new();
 
-/// Prints a line to standard output; nothing once that takes nothing any more.
+/// Prints a line to standard output, unless that has failed before.
 macro_rules! outln {
     ($($text:tt)*) => {
         $crate::app::output::out(format_args!("{}\n", format_args!($($text)*)))
     };
 }
 
-/// The same without an end of line.
+/// Prints to standard output without a line end.
 macro_rules! out {
     ($($text:tt)*) => { $crate::app::output::out(format_args!($($text)*)) };
 }
 
-/// Prints a JSON value on a line of standard output, with characters that hide or
-/// steer a terminal written as `\uXXXX`.
+/// Prints a JSON value on a line of standard output; characters that are invisible
+/// or control a terminal become `\uXXXX`.
 macro_rules! outjson {
     ($value:expr) => {
         outln!("{}", $crate::review::visible_json(&$value.to_string()))
     };
 }
 
-/// Prints a line or more to standard error, if anybody takes it, with what could
-/// steer a terminal escaped.
+/// Prints lines to standard error; characters that control a terminal are escaped.
 macro_rules! errln {
     ($($text:tt)*) => {
         $crate::app::stderr::say(format_args!("{}\n", $crate::app::output::lines(&format!($($text)*))))
     };
 }
 
-/// The same as it is, and without an end of line.
+/// Prints to standard error unescaped, and without a line end.
 macro_rules! err {
     ($($text:tt)*) => { $crate::app::stderr::say(format_args!($($text)*)) };
 }
 
-/// Writes content to standard output, as it is.
+/// Writes content to standard output unchanged.
 pub(crate) fn raw(content: &[u8]) {
     write(|out| out.write_all(content).and_then(|()| out.flush()));
 }
@@ -62,7 +60,7 @@ pub(crate) fn out(text: fmt::Arguments<'_>) {
     write(|out| out.write_fmt(text));
 }
 
-/// A text of some lines, with names in it that may be anybody's.
+/// Escapes the lines of a text that may contain untrusted names.
 pub(crate) fn lines(text: &str) -> String {
     let lines: Vec<_> = text.split('\n').map(|line| Escaped(line).to_string()).collect();
     lines.join("\n")
@@ -76,15 +74,15 @@ fn write(what: impl FnOnce(&mut io::StdoutLock<'_>) -> io::Result<()>) {
     }
 }
 
-/// Whether nobody takes what is printed any more.
+/// Returns true if standard output has failed.
 pub(crate) fn is_closed() -> bool {
     CLOSED.get().is_some()
 }
 
-/// What became of printing something at once: that nobody reads it is no error.
+/// Converts the result of a print: a closed pipe is no error.
 ///
 /// # Errors
-/// What else went wrong.
+/// Any other error.
 pub(crate) fn printed(result: io::Result<()>) -> Result<(), Failure> {
     match result {
         Err(error) if error.kind() != io::ErrorKind::BrokenPipe => {
@@ -94,7 +92,7 @@ pub(crate) fn printed(result: io::Result<()>) -> Result<(), Failure> {
     }
 }
 
-/// The exit code of a command that had `code`, if all that it said was taken.
+/// Returns the exit code `code`, unless standard output has failed.
 pub(crate) fn conclude(code: ExitCode) -> ExitCode {
     if let Err(error) = io::stdout().lock().flush() {
         let _first = CLOSED.set(error);
@@ -107,18 +105,18 @@ pub(crate) fn conclude(code: ExitCode) -> ExitCode {
     }
 }
 
-/// Whether colours go to stdout: to a terminal that has them, or where the
-/// environment says so.
+/// Returns true if stdout gets colours: a terminal that supports them, or as the
+/// environment says.
 pub(crate) fn colours() -> bool {
     AutoStream::choice(&io::stdout()) != ColorChoice::Never
 }
 
-/// The same of stderr.
+/// Returns true if stderr gets colours.
 pub(crate) fn colours_on_stderr() -> bool {
     AutoStream::choice(&io::stderr()) != ColorChoice::Never
 }
 
-/// Prints a line with its colours, or without where they are not wanted.
+/// Prints a line with its colours, or without them if stdout gets none.
 pub(crate) fn styled(line: std::fmt::Arguments<'_>) {
     let text = line.to_string();
     if colours() {

@@ -1,11 +1,10 @@
-//! Paths of the workspace on the command line.
+//! Workspace paths on the command line.
 
 use std::path::Path;
 
 use crate::{gateway::Refusal, model::WorkspacePath};
 
-/// A path of the command line: relative to the workspace, or absolute beneath
-/// its root.
+/// Parses a path argument: relative to the workspace, or absolute beneath its root.
 pub(crate) fn parse(root: &Path, text: &str) -> Result<WorkspacePath, Refusal> {
     let relative = match text.strip_prefix('/') {
         None => text,

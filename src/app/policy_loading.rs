@@ -1,4 +1,4 @@
-//! Loading the policy that the command line names, and what is said where it cannot be used.
+//! The loading of the policy that the command line names, and messages about unusable ones.
 
 use serde_json::{Value, json};
 
@@ -11,28 +11,28 @@ use crate::{
     policy::{Mode, Policy},
 };
 
-/// Loads the policy that the command line names, for its author; a failure has
-/// what is wrong with it, with its source lines.
+/// Loads the policy that the command line names, for its author; a failure contains the
+/// diagnostics with source lines.
 pub(crate) fn load(reference: &str) -> Result<Policy, Failure> {
     PolicyTexts::draft(reference)
         .and_then(|texts| texts.compile())
         .map_err(|error| unusable(reference, &error))
 }
 
-/// The same for a policy that is to be enforced.
+/// Loads a policy that is to be enforced.
 pub(crate) fn load_trusted(reference: &str, operator: &Operator) -> Result<LoadedPolicy, Failure> {
     config::load_trusted(reference, operator).map_err(|error| unusable(reference, &error))
 }
 
-/// The failure when a policy does not load; for a program, its object says what
-/// that of `policy check` does.
+/// Returns the failure of a policy that does not load; its object has the fields of `policy
+/// check`.
 pub(crate) fn unusable(reference: &str, error: &config::Error) -> Failure {
     Failure::new(format_args!("the policy `{reference}` cannot be used"))
         .exit(Exit::Policy)
         .details(rendered(error), "policies", json!([error_json(reference, error)]))
 }
 
-/// Says so when the policy only observes.
+/// Warns if the policy is in observe mode.
 pub(crate) fn warn_of_observing(policy: &Policy) {
     if policy.mode() == Mode::Observe {
         errln!(
@@ -43,7 +43,7 @@ pub(crate) fn warn_of_observing(policy: &Policy) {
     }
 }
 
-/// What is said after the number of a policy's own tests.
+/// Describes the tests of extended policies, after the number of a policy's own tests.
 pub(crate) fn extended_tests(policy: &Policy) -> String {
     match policy.tests().saturating_sub(policy.own_tests()) {
         0 => String::new(),
@@ -51,7 +51,7 @@ pub(crate) fn extended_tests(policy: &Policy) -> String {
     }
 }
 
-/// An error as a person reads it, in colours when stderr is a terminal.
+/// Renders an error for people, in colours if stderr gets them.
 pub(crate) fn rendered(error: &config::Error) -> String {
     match error {
         config::Error::Invalid { diagnostics, .. } => diagnostics.render(colours_on_stderr()),
@@ -64,7 +64,7 @@ pub(crate) fn rendered(error: &config::Error) -> String {
     }
 }
 
-/// What is wrong with a policy.
+/// Returns the errors of a policy as JSON.
 pub(crate) fn error_json(file: &str, error: &config::Error) -> Value {
     match error {
         config::Error::Invalid { diagnostics, .. } => json!({

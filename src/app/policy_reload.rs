@@ -1,5 +1,5 @@
-//! A policy that takes the place of the one in force, in the process that serves. The process cannot open policy
-//! files: it is given their texts, and compiles and tests them aside.
+//! Policy reloads in a serving process. The process cannot open policy files: it gets their texts,
+//! and compiles and tests them before they replace the policy in force.
 
 use cap_std::fs::Dir;
 
@@ -13,20 +13,20 @@ use crate::{
     model::{Escaped, Session},
 };
 
-/// A gate that takes other policies up.
+/// The policy reloads of a gateway.
 pub(crate) struct Reloading<'a> {
     pub(crate) gateway: &'a Gateway,
     pub(crate) session: &'a Session,
     pub(crate) state: &'a Dir,
-    /// Whether policies are signed; the broker has checked that.
+    /// True if policies must be signed; the broker has checked that.
     pub(crate) signatures: bool,
-    /// Where their texts are put.
+    /// The file through which the texts come.
     pub(crate) shared: &'a SharedPolicy,
 }
 
 impl Reloading<'_> {
-    /// Takes up the policy whose texts have that hash, or records why
-    /// not. Returns false where it is the policy in force already.
+    /// Loads the policy whose texts have that hash, or records the reason of a refusal. Returns
+    /// false if it is the policy in force already.
     pub(crate) fn reload(&self, hash: [u8; 32], trigger: &str) -> bool {
         self.take_up(hash, trigger).unwrap_or_else(|(sha256, why)| {
             self.refuse(sha256.as_deref(), &why, trigger);
@@ -34,7 +34,7 @@ impl Reloading<'_> {
         })
     }
 
-    /// One of several, perhaps.
+    /// Returns the workspace for messages: there may be several.
     fn workspace(&self) -> String {
         self.gateway.workspace().root().to_string_lossy().into_owned()
     }
@@ -42,7 +42,7 @@ impl Reloading<'_> {
     fn take_up(&self, hash: [u8; 32], trigger: &str) -> Result<bool, (Option<String>, String)> {
         let taken = self.shared.take(hash);
         let taken = taken.map_err(|error| (None, format!("it did not arrive: {error}")))?;
-        // Another policy replaced it, and the broker says so next.
+        // Another policy has replaced it, and the broker announces that next.
         let Some(texts) = taken else { return Ok(true) };
         let sha256 = texts.sha256();
         if sha256 == self.gateway.policy().sha256() {
@@ -88,7 +88,7 @@ impl Reloading<'_> {
         Ok(true)
     }
 
-    /// Records that another policy is not taken up.
+    /// Records the refusal of a policy.
     pub(crate) fn refuse(&self, sha256: Option<&str>, why: &str, trigger: &str) {
         let policy = self.gateway.policy();
         errln!(
@@ -99,13 +99,13 @@ impl Reloading<'_> {
             policy.version()
         );
         if let Err(error) = self.gateway.refuse_policy(self.session, sha256, why, trigger) {
-            // Without its log the gateway refuses every file by itself.
+            // Without its log the gateway refuses every request anyway.
             tracing::error!(%error, "cannot record");
         }
     }
 }
 
-/// The reason why a policy cannot be used, in one line for the record.
+/// Returns the reason why a policy cannot be used, on one line for the record.
 pub(crate) fn in_one_line(error: &config::Error) -> String {
     let config::Error::Invalid { diagnostics, .. } = error else { return error.to_string() };
     let more = diagnostics.iter().count().saturating_sub(1).saturating_add(diagnostics.omitted());

@@ -1,6 +1,6 @@
-//! The newest signed policy of each name that was in force with this state
-//! directory: an older one, or another of the same version, never loads again,
-//! however well it is signed.
+//! Protection against rollback of signed policies: the newest version of each policy
+//! in force with a state directory is stored, and an older one, or a different one
+//! of the same version, does not load, even with a valid signature.
 
 use std::io::{self, Read as _, Write as _};
 
@@ -14,9 +14,9 @@ use super::{
 };
 use crate::{policy::Policy, review::open_kept_in};
 
-/// Where it is noted.
+/// The directory of the stored versions.
 const FOLDER: &str = "policies";
-/// Longest note that is read, in bytes.
+/// Longest stored entry that is read, in bytes.
 const LONGEST: u64 = 4096;
 
 #[derive(Debug, Serialize, Deserialize)]
@@ -28,7 +28,7 @@ struct Newest {
 /// Checks that a signed policy is not older than one that was in force.
 ///
 /// # Errors
-/// When it is, or when that cannot be found out.
+/// When it is, or when that cannot be determined.
 pub(crate) fn check(state: &Dir, policy: &Policy) -> Result<(), Failure> {
     let Some(newest) = read(state, policy).or_fail("cannot read which policies were in force")?
     else {
@@ -49,10 +49,10 @@ pub(crate) fn check(state: &Dir, policy: &Policy) -> Result<(), Failure> {
     .exit(Exit::Policy))
 }
 
-/// Notes that a signed policy is in force.
+/// Stores that a signed policy is in force.
 ///
 /// # Errors
-/// As the system says.
+/// The error of the system.
 pub(crate) fn note(state: &Dir, policy: &Policy) -> io::Result<()> {
     if read(state, policy)?.is_some_and(|newest| newest.version >= policy.version()) {
         return Ok(());

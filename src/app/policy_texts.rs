@@ -1,4 +1,4 @@
-//! The texts of the policies that were in force, in the state directory.
+//! The texts of former and current policies, in the state directory.
 
 use std::io::{self, Write as _};
 
@@ -7,19 +7,19 @@ use cap_std::fs::Dir;
 use super::state_directory;
 use crate::policy::Policy;
 
-/// The directory of policies that were in force, in the state directory.
+/// The directory of the texts, in the state directory.
 const POLICIES: &str = "policies";
-/// How the name of a policy ends that is not kept yet.
+/// The suffix of an incomplete text.
 const UNFINISHED: &str = ".tmp";
 
-/// Keeps the text of the policy in force, so that a reviewer can look up the
-/// hash that records name. `unique` is nobody else's.
+/// Stores the text of the policy in force, so that a reviewer can look up the hash
+/// in records. `unique` makes the temporary name unique.
 pub(crate) fn keep_policy(state: &Dir, policy: &Policy, unique: &str) -> io::Result<()> {
     state.create_dir_all(POLICIES)?;
     let folder = state.open_dir(POLICIES)?;
     for entry in folder.entries()? {
         let name = entry?.file_name();
-        // Of a gate that died; one that lives makes another.
+        // Left by a dead gateway; a live one creates another.
         if name.as_encoded_bytes().ends_with(UNFINISHED.as_bytes()) {
             ignore_missing(folder.remove_file(&name))?;
         }

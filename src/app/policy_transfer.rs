@@ -1,4 +1,4 @@
-//! The texts of a policy on their way to a process that cannot open its files.
+//! The transfer of a policy's texts to a process that cannot open its files.
 
 use std::{
     fs::File,
@@ -14,11 +14,11 @@ use sha2::{Digest as _, Sha256};
 
 use crate::config::PolicyTexts;
 
-/// Most bytes that the texts of a policy take on their way here: as many files
-/// as it may have, of the largest size, as JSON, and their names.
+/// Maximum of bytes of a policy's texts in transfer: the maximum of files, of maximum size, as
+/// JSON, with their names.
 const LARGEST: u64 = 64 << 20;
 
-/// The texts in a file that nobody can change any more.
+/// Returns the texts in a sealed, immutable file.
 pub(crate) fn packed(texts: &PolicyTexts) -> io::Result<OwnedFd> {
     let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
     let mut file = File::from(memfd_create("policy", flags)?);
@@ -29,7 +29,7 @@ pub(crate) fn packed(texts: &PolicyTexts) -> io::Result<OwnedFd> {
     Ok(file.into())
 }
 
-/// The texts in such a file.
+/// Reads the texts from such a file.
 pub(crate) fn read(file: OwnedFd) -> io::Result<PolicyTexts> {
     let mut file = File::from(file);
     file.rewind()?;
@@ -38,8 +38,8 @@ pub(crate) fn read(file: OwnedFd) -> io::Result<PolicyTexts> {
     Ok(serde_json::from_slice(&text)?)
 }
 
-/// A file that a broker and the process it starts share, for the policies of later: to attach a descriptor to a
-/// message fails while a process of the same user keeps too many in flight.
+/// A file shared by a broker and the process that it starts, for later policies: attaching a
+/// descriptor to a message fails while a process of the same user has too many in flight.
 #[derive(Debug)]
 pub(crate) struct SharedPolicy(File);
 
@@ -48,7 +48,7 @@ impl SharedPolicy {
         Ok(Self(memfd_create("policy", MemfdFlags::CLOEXEC)?.into()))
     }
 
-    /// Replaces what is there by these texts. Returns the hash by which they are taken.
+    /// Replaces the content by these texts. Returns the hash to take them by.
     pub(crate) fn put(&self, texts: &PolicyTexts) -> io::Result<[u8; 32]> {
         let text = serde_json::to_vec(texts)?;
         self.0.set_len(0)?;
@@ -56,7 +56,7 @@ impl SharedPolicy {
         Ok(Sha256::digest(text).into())
     }
 
-    /// The texts with that hash; `None` when others have replaced them.
+    /// Returns the texts with that hash; `None` if others have replaced them.
     pub(crate) fn take(&self, hash: [u8; 32]) -> io::Result<Option<PolicyTexts>> {
         let length = usize::try_from(self.0.metadata()?.len().min(LARGEST)).unwrap_or(usize::MAX);
         let mut text = vec![0; length];

@@ -1,5 +1,5 @@
-//! Processes that are this binary again: what the hidden first word of their
-//! command line begins, and starting those of `serve`.
+//! Processes that run this binary again: dispatch by the hidden first argument, and starts for
+//! `serve`.
 
 use std::{
     io::{self, IsTerminal as _},
@@ -24,14 +24,14 @@ impl Child {
         self.0.id()
     }
 
-    /// Whether it has ended by itself, and how.
+    /// Returns the status if it has ended by itself.
     pub(crate) fn ended(&mut self) -> Option<std::process::ExitStatus> {
         self.0.try_wait().ok().flatten()
     }
 
     /// Kills it and waits for its end.
     pub(crate) fn kill(&mut self) -> Option<std::process::ExitStatus> {
-        // One that has ended needs no killing.
+        // Fails if it has ended.
         let _ = self.0.kill();
         self.0.wait().ok()
     }
@@ -43,10 +43,10 @@ impl Drop for Child {
     }
 }
 
-/// Looks whether processes can be started here, and their ends be learned.
+/// Checks that processes can be started here and their exit statuses be read.
 ///
 /// # Errors
-/// When they cannot, with what to do.
+/// When they cannot, with advice.
 pub(crate) fn check_children() -> Result<(), Failure> {
     match ignores_children().or_fail("no process can be started")? {
         true => Err(Failure::new(
@@ -58,7 +58,7 @@ pub(crate) fn check_children() -> Result<(), Failure> {
     }
 }
 
-/// Tells a person who started `command` by hand that it waits for a program.
+/// Notes, if `command` was started by hand, that it waits for a program.
 pub(crate) fn note_terminal(command: &str, partner: &str) {
     if io::stdin().is_terminal() {
         errln!(
@@ -73,11 +73,11 @@ pub(crate) fn spawn(command: &str) -> Result<(Child, Channel), Failure> {
     start(&mut again(command))
 }
 
-/// The same in a process group of its own, where no signal of a terminal comes, and without the
-/// operator's environment.
+/// Starts it in a process group of its own, which gets no signals of a terminal, and without
+/// the operator's environment.
 pub(crate) fn spawn_apart(command: &str) -> Result<(Child, Channel), Failure> {
     let mut command = again(command);
-    // Names are looked up as they are, and no domain is appended (resolv.conf(5)).
+    // Names are looked up as given, and no domain is appended (resolv.conf(5)).
     start(command.env_clear().env("LOCALDOMAIN", ".").current_dir("/").process_group(0))
 }
 
@@ -97,8 +97,7 @@ fn start(command: &mut Command) -> Result<(Child, Channel), Failure> {
     Ok((Child(child), ours))
 }
 
-/// Runs `run` with the parent's number, if this process was started as
-/// `command`.
+/// Calls `run` with the parent's process id, if this process was started as `command`.
 pub(crate) fn run_if(
     command: &str,
     run: impl FnOnce(u32) -> Result<(), Failure>,
@@ -116,7 +115,7 @@ pub(crate) fn run_if(
     })
 }
 
-/// Whether a signal asks for the policy to be looked at again.
+/// Returns true if a signal requests a policy reload.
 pub(crate) fn is_reload(signal: &nix::sys::signalfd::siginfo) -> bool {
     i32::try_from(signal.ssi_signo) == Ok(RELOAD_SIGNAL as i32)
 }

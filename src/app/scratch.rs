@@ -1,5 +1,5 @@
-//! Where the scratch directories of a mount are: beneath the user's data, by workspace, agent
-//! and policy. What one agent left, or one under another policy, no other one sees.
+//! The locations of a mount's scratch directories: beneath the user's data directory, by workspace,
+//! agent and policy. Content is not shared between agents or policies.
 
 use std::{
     collections::BTreeMap,
@@ -30,17 +30,17 @@ use crate::{model::AgentName, operator_files, policy::Scratch};
 
 const DOING: &str = "cannot open the place of the scratch directories";
 
-/// The place for one mount.
+/// The location for a mount.
 #[derive(Debug)]
 pub(crate) struct ScratchPlace {
     pub(crate) path: PathBuf,
     pub(crate) directory: OwnedFd,
     pub(crate) rules: Scratch,
-    /// The operator's commit at which the programs begin, where they have a repository of their own.
+    /// The operator's commit at which the programs begin, if they have a repository of their own.
     head: Option<Head>,
 }
 
-/// The directory in which all scratch directories are.
+/// Returns the directory that contains all scratch directories.
 ///
 /// # Errors
 /// When there is no home directory.
@@ -51,11 +51,11 @@ pub(super) fn base() -> Result<PathBuf, Failure> {
 }
 
 impl ScratchPlace {
-    /// Makes and opens it, if there may be scratch directories under the policy. This process must not be
+    /// Creates and opens it, if the policy has scratch directories. This process must not be
     /// confined yet.
     ///
     /// # Errors
-    /// When it is a link, belongs to somebody else, lets others in, or lies in the state
+    /// When it is a link, belongs to another user, is accessible to others, or lies in the state
     /// directory.
     pub(crate) fn open(opened: &Opened, agent: &AgentName) -> Result<Option<Self>, Failure> {
         let Some(rules) = opened.policy.scratch() else { return Ok(None) };
@@ -100,7 +100,7 @@ impl ScratchPlace {
         Ok(Some(Self { path, directory, rules: rules.clone(), head }))
     }
 
-    /// The facts of the `start` record.
+    /// Returns the facts of the `start` record.
     pub(crate) fn facts(&self) -> BTreeMap<String, Value> {
         let scratch = json!({
             "paths": self.rules.paths().collect::<Vec<_>>(),
@@ -119,8 +119,8 @@ impl ScratchPlace {
         BTreeMap::from_iter([("scratch".to_owned(), scratch)].into_iter().chain(git))
     }
 
-    /// Says that programs get the history of a repository, and that not everything is recorded where
-    /// the policy names directories.
+    /// Warns that programs get the history of a repository, and that operations in scratch
+    /// directories are not recorded.
     pub(crate) fn warn(&self) {
         if self.head.is_some() && self.rules.history() {
             errln!(
@@ -142,7 +142,7 @@ impl ScratchPlace {
     }
 }
 
-/// A directory in another one, made where it is missing.
+/// Opens a directory within another one; creates it if it is missing.
 fn child(directory: &OwnedFd, name: impl AsRef<Path>) -> Result<OwnedFd, Errno> {
     match mkdirat(directory, name.as_ref(), Mode::RWXU) {
         Ok(()) | Err(Errno::EXIST) => {}

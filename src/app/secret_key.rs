@@ -1,9 +1,9 @@
-//! The key of placeholders and of the hashes of findings, in the state
-//! directory: `secrets.key`, 32 random bytes, for the owner alone.
+//! The key for placeholders and for the hashes of findings, in the state directory:
+//! `secrets.key`, 32 random bytes, accessible to the owner only.
 //!
-//! It is made at the first start and never shown. Without it, placeholders that
-//! agents hold from earlier are unknown, and hashes in the log compare with
-//! later ones no more; nothing else is lost.
+//! It is created at the first start and never shown. Without it, placeholders that
+//! agents got earlier are unknown, and hashes in the log cannot be compared with
+//! later ones; nothing else is lost.
 
 use std::{
     io::{self, Read as _, Write as _},
@@ -25,15 +25,15 @@ use crate::{
 const NAME: &str = "secrets.key";
 const FAILED: &str = "cannot open the key for secrets (`secrets.key` in the state directory)";
 
-/// Opens the key, or makes it.
+/// Opens the key, or creates it.
 ///
 /// # Errors
-/// When it is no regular file of the owner alone, or not of a key's length.
+/// When it is no regular file accessible to the owner only, or has a wrong length.
 pub(crate) fn open(state: &Dir) -> Result<SecretKey, Failure> {
     match read(state) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => {
             make(state).or_fail("cannot make the key for secrets")?;
-            // Another gate may have been faster: what has the name counts.
+            // Another gateway may have been faster: the file with the name counts.
             read(state).or_fail(FAILED)
         }
         other => other
@@ -59,8 +59,8 @@ fn read(state: &Dir) -> io::Result<SecretKey> {
     Ok(SecretKey::new(&bytes))
 }
 
-/// Makes the key under another name first, so that nobody sees half of it, and
-/// gives it its own unless that is taken meanwhile.
+/// Creates the key under a temporary name, so that it is never seen incomplete, and
+/// links it to its own name unless that exists by then.
 fn make(state: &Dir) -> io::Result<()> {
     let key = random_bytes::<{ SecretKey::LENGTH }>()?;
     let temp = format!("{NAME}.{}.tmp", random_hex::<8>()?);

@@ -6,17 +6,17 @@ use crate::{
     model::{AgentName, Door, Session},
 };
 
-/// A session of `agent` in this process.
+/// Returns a new session of `agent` in this process.
 pub(crate) fn session(agent: AgentName, door: Door) -> Result<Session, Failure> {
     Ok(Session { id: random_id()?, agent, user: user(), door })
 }
 
-/// 128 random bits, 32 hex digits.
+/// Returns 128 random bits as 32 hex digits.
 pub(crate) fn random_id() -> Result<String, Failure> {
     random_hex::<16>().or_fail("cannot get random bytes")
 }
 
-/// The name of the user that runs this process, or the number when it has no
+/// Returns the name of the user that runs this process, or the number if there is no
 /// name.
 pub(crate) fn user() -> String {
     let uid = nix::unistd::getuid();

@@ -1,7 +1,6 @@
-//! Signing for a gate that must not hold the key: it asks the broker, which
-//! runs the operator's command. Whatever the gate sends is the text of a
-//! checkpoint of this log, or nothing is run for it. A command that fails,
-//! hangs or answers nonsense costs a checkpoint, never a request.
+//! Signatures for a gateway that must not have the key: it asks the broker, which
+//! runs the operator's command, and only for the text of a checkpoint of this log. A
+//! command that fails, hangs or prints nonsense costs a checkpoint, never a request.
 
 use std::{
     io::{self, Read as _, Write as _},
@@ -22,16 +21,16 @@ use super::{
 };
 use crate::{gateway::Signer, model::Escaped, sandbox::Channel};
 
-/// How long the command may take. Less than the broker waits for a gate that
-/// is about to end.
+/// Timeout of the command. Less than the broker waits for a gateway that is about to
+/// end.
 const PATIENCE: Duration = Duration::from_secs(6);
-/// How long the gate waits for the broker: as long, and a little.
+/// Timeout of the gateway for the broker's reply: slightly longer.
 const ANSWER: Duration = Duration::from_secs(7);
 
 #[derive(Debug, Serialize, Deserialize)]
 struct Ask {
-    /// Repeated in the answer: one that came too late is none to the next
-    /// question.
+    /// Repeated in the reply, so that a late reply does not count for the next
+    /// request.
     number: u64,
     text: String,
 }
@@ -42,7 +41,7 @@ struct SignerReply {
     lines: Result<String, String>,
 }
 
-/// The broker, as the gate sees it.
+/// The broker, as the gateway sees it.
 pub(crate) struct RemoteSigner {
     line: Mutex<SignerChannel>,
     public: PublicKey,
@@ -51,7 +50,7 @@ pub(crate) struct RemoteSigner {
 struct SignerChannel {
     channel: Channel,
     asked: u64,
-    /// Nobody answered; who asks before this is not kept waiting again.
+    /// Set after a timeout; requests before this time fail at once.
     silent: Option<Instant>,
 }
 
@@ -68,7 +67,7 @@ impl Signer for RemoteSigner {
     }
 
     fn sign(&self, text: &str) -> Result<String, String> {
-        // One at a time; a question has its answer before the next.
+        // One request at a time; it has its reply before the next.
         let mut line = self.line.lock().unwrap_or_else(PoisonError::into_inner);
         if line.silent.is_some_and(|until| Instant::now() < until) {
             return Err("it did not answer a moment ago".to_owned());
@@ -97,7 +96,7 @@ impl SignerChannel {
     }
 }
 
-/// Answers a gate as long as it lives, in a thread of its own.
+/// Replies to a gateway while it lives, on a thread of its own.
 pub(crate) fn serve(
     channel: Channel,
     command: Vec<String>,
@@ -106,7 +105,7 @@ pub(crate) fn serve(
     let (origin, public) = (format!("{}\n", public.name()), public.clone());
     let answer = move || {
         let mut failing = false;
-        // Ends when the gate has.
+        // Ends when the gateway has ended.
         while let Ok((Ask { number, text }, _)) = channel.receive::<Ask>() {
             let lines = if text.starts_with(&origin) && text.lines().count() == 3 {
                 sign_with(&command, &text).and_then(|lines| signs(&public, &text, lines))
@@ -134,7 +133,7 @@ pub(crate) fn serve(
         .or_fail("cannot start a thread")
 }
 
-/// The lines, if they sign the text.
+/// Returns the lines, if they sign the text.
 fn signs(public: &PublicKey, text: &str, lines: String) -> Result<String, String> {
     Note::assemble(text, &lines)
         .and_then(|note| note.verify(std::slice::from_ref(public)).map(drop))
@@ -142,8 +141,8 @@ fn signs(public: &PublicKey, text: &str, lines: String) -> Result<String, String
     Ok(lines)
 }
 
-/// A signer that is a program: it gets the note's text on its standard input
-/// and prints signature lines, or the whole note.
+/// A program as signer: it gets the note's text on its standard input and prints
+/// signature lines, or the complete note.
 pub(crate) struct Program {
     pub(crate) command: Vec<String>,
     pub(crate) public: PublicKey,
@@ -159,7 +158,7 @@ impl Signer for Program {
     }
 }
 
-/// Runs the signer, and ends it with all it started when it takes too long.
+/// Runs the signer; kills it with all of its processes after a timeout.
 fn sign_with(command: &[String], text: &str) -> Result<String, String> {
     let (program, arguments) = command.split_first().ok_or("no signer is configured")?;
     check_children().map_err(|failure| failure.message().to_owned())?;
@@ -168,13 +167,13 @@ fn sign_with(command: &[String], text: &str) -> Result<String, String> {
         .args(arguments)
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())
-        // This process's directory may be the workspace.
+        // This process's current directory may be the workspace.
         .current_dir("/")
         .process_group(0)
         .spawn()
         .map_err(failed)?;
     let answered = converse(&mut child, text);
-    // Whatever it left running is not to hold anything open.
+    // Processes that it left must not hold anything open.
     if let Some(group) = i32::try_from(child.id()).ok().and_then(Pid::from_raw) {
         let _gone = kill_process_group(group, Signal::KILL);
     }
@@ -186,17 +185,17 @@ fn sign_with(command: &[String], text: &str) -> Result<String, String> {
         return Err(format!("`{program}` failed: {status}"));
     }
     let answer = String::from_utf8_lossy(&answer).into_owned();
-    // The whole note is as good as its signatures.
+    // The complete note is accepted as well as its signatures.
     Ok(answer.strip_prefix(&format!("{text}\n")).unwrap_or(&answer).to_owned())
 }
 
-/// What the program prints; nothing when it takes too long.
+/// Returns the program's output; `None` after a timeout.
 fn converse(child: &mut Child, text: &str) -> io::Result<Option<Vec<u8>>> {
     let end = Instant::now() + PATIENCE;
     let (Some(mut input), Some(output)) = (child.stdin.take(), child.stdout.take()) else {
         return Err(io::ErrorKind::BrokenPipe.into());
     };
-    // Smaller than a pipe. One that has enough of it answers all the same.
+    // The text fits in a pipe. A program that does not read all of it may still reply.
     let _broken_pipe = input.write_all(text.as_bytes());
     drop(input);
     let (said, hear) = mpsc::sync_channel(1);

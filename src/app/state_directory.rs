@@ -1,4 +1,4 @@
-//! The state directory: log, backups, policies that were in force.
+//! The state directory: log, backups, and former policies.
 
 use std::{
     fs::{File, OpenOptions},
@@ -24,9 +24,9 @@ use crate::{
     operator_files,
 };
 
-/// Where the state of the workspace at `root` is kept unless told otherwise:
-/// `$XDG_STATE_HOME/portcullis/NAME-HASH`, where the hash of the root's
-/// canonical path tells workspaces of the same name apart.
+/// Returns the default state directory of the workspace at `root`:
+/// `$XDG_STATE_HOME/portcullis/NAME-HASH`, where the hash of the root's canonical
+/// path distinguishes workspaces of the same name.
 ///
 /// # Errors
 /// When there is no home directory.
@@ -38,7 +38,7 @@ pub(crate) fn default_directory(root: &Path) -> Result<PathBuf, Failure> {
     Ok(base.join("portcullis").join(slug(root)))
 }
 
-/// Where the state of the workspace at `workspace` is kept: in `named`, if the
+/// Returns the state directory of the workspace at `workspace`: `named`, if the
 /// operator named one.
 ///
 /// # Errors
@@ -52,7 +52,8 @@ pub(crate) fn directory(named: Option<&PathBuf>, workspace: &Path) -> Result<Pat
     directory_of(None, &workspace)
 }
 
-/// The same for a workspace that is open: its name may lead elsewhere by now.
+/// Returns the state directory of an open workspace, whose path may lead elsewhere
+/// by now.
 ///
 /// # Errors
 /// As [`default_directory`].
@@ -63,7 +64,7 @@ pub(crate) fn directory_of(
     named.map_or_else(|| default_directory(workspace.root()), |named| Ok(named.clone()))
 }
 
-/// A name for the workspace at `root` that is safe as a file name.
+/// Returns a name for the workspace at `root` that is safe as a file name.
 pub(crate) fn slug(root: &Path) -> String {
     let name = root.file_name().map(|name| name.to_string_lossy()).unwrap_or_default();
     let name: String = name
@@ -75,7 +76,7 @@ pub(crate) fn slug(root: &Path) -> String {
     if name.is_empty() { hash } else { format!("{name}-{hash}") }
 }
 
-/// The directory's canonical path; where it is still to be made, its absolute one.
+/// Returns the directory's canonical path; its absolute one if it is missing.
 ///
 /// # Errors
 /// When the current directory is gone.
@@ -85,10 +86,10 @@ pub(crate) fn place(path: &Path) -> Result<PathBuf, Failure> {
         .or_fail("cannot look up a state directory")
 }
 
-/// Makes the directory when it is missing (mode 0700) and opens it.
+/// Opens the directory; creates it with mode 0700 if it is missing.
 ///
 /// # Errors
-/// When it is a link, belongs to somebody else or lets others in.
+/// When it is a link, belongs to another user or is accessible to others.
 pub(crate) fn open(path: &Path) -> Result<(PathBuf, Dir), Failure> {
     let shown = path.display();
     std::fs::DirBuilder::new()
@@ -113,7 +114,7 @@ pub(crate) fn open(path: &Path) -> Result<(PathBuf, Dir), Failure> {
     Ok((path, Dir::from_std_file(opened)))
 }
 
-// Not O_PATH, as a `Dir` opens it: what is in the directory must be synced.
+// Not `O_PATH`, as a `Dir` opens it: its entries must be synced.
 fn opened(path: &Path) -> io::Result<File> {
     let flags = OFlags::DIRECTORY | OFlags::NOFOLLOW;
     let mut options = OpenOptions::new();
@@ -132,11 +133,11 @@ fn refusal(path: &Path, error: &io::Error) -> Failure {
     }
 }
 
-/// Opens the directory to look at what it holds, also where nothing can be written
-/// or it is another user's. `None` when it is not there.
+/// Opens the directory for reading, also if it cannot be written or belongs to
+/// another user. `None` if it is missing.
 ///
 /// # Errors
-/// When it is a link or a file, and as the system says.
+/// When it is a link or a file; the error of the system.
 pub(crate) fn look(path: &Path) -> Result<Option<Dir>, Failure> {
     match opened(path) {
         Ok(opened) => Ok(Some(Dir::from_std_file(opened))),
@@ -145,11 +146,11 @@ pub(crate) fn look(path: &Path) -> Result<Option<Dir>, Failure> {
     }
 }
 
-/// The backups in the state directory at `path`, to look at; `None` when there are
-/// none.
+/// Opens the backups in the state directory at `path` for reading; `None` if there
+/// are none.
 ///
 /// # Errors
-/// As [`look`], and when what is there is no vault.
+/// As [`look`], and when there is no valid backup store.
 pub(crate) fn vault(path: &Path) -> Result<Option<BackupStore>, Failure> {
     let state = look(path)?;
     let vault =
@@ -157,7 +158,7 @@ pub(crate) fn vault(path: &Path) -> Result<Option<BackupStore>, Failure> {
     Ok(vault.flatten())
 }
 
-/// Syncs a folder; a `Dir` itself is a mere place and cannot be synced.
+/// Syncs a directory; a `Dir` is an `O_PATH` descriptor, which cannot be synced.
 pub(crate) fn sync(folder: &Dir) -> io::Result<()> {
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
     Ok(fsync(openat(folder, ".", flags, Mode::empty())?)?)

@@ -1,9 +1,8 @@
-//! Whose a state directory is: it belongs to the workspace that its `start` records
-//! name, and serves no other one. With the log of one workspace, `undo` would change
-//! the files of another.
+//! The owner of a state directory: the workspace that its `start` records name. It serves no other
+//! one, because with the log of another workspace `undo` would change the wrong files.
 //!
-//! The file `workspace` in the state directory says it, too: finding the newest
-//! `start` record of a long log takes time, and that record may be pruned.
+//! The file `workspace` in the state directory names it, too: finding the newest `start` record of
+//! a long log takes time, and that record may be pruned.
 
 use std::{
     io::{self, Read as _, Write as _},
@@ -23,34 +22,35 @@ use crate::{
     review::{Log, open_kept_in, recorded_workspace},
 };
 
-/// The file: the canonical path and nothing else.
+/// The name of the file, which contains the canonical path only.
 const NAME: &str = "workspace";
 /// Longest path that is read, in bytes.
 const LONGEST: u64 = 1 << 16;
 
-/// What is noted once the `start` record says it.
+/// The right to a state directory, stored once the `start` record is written.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Claim {
-    /// The state directory is this workspace's.
+    /// The state directory belongs to this workspace.
     Own,
-    /// It is nobody's yet.
+    /// The state directory belongs to no workspace yet.
     First,
-    /// It belonged to the workspace at this path, which moved.
+    /// The state directory belonged to the workspace at this path, which has moved.
     Adopted(PathBuf),
 }
 
-/// The workspace to which the state directory `state` at `path` belongs; `None` where
-/// no gate has started.
+/// Returns the workspace to which the state directory `state` at `path` belongs; `None` if no
+/// gateway has started.
 ///
 /// # Errors
-/// When that cannot be found out.
+/// When that cannot be determined.
 pub(crate) fn of(state: &Dir, path: &Path) -> Result<Option<PathBuf>, Failure> {
     if let Some(noted) = noted(state, path)? {
         return Ok(Some(noted));
     }
     let log = path.join("audit");
     match Log::open(&log).and_then(|log| recorded_workspace(&log)) {
-        // Without a log there is no record; what else has its name keeps every gate from starting.
+        // Without a log there is no record; another entry with its name keeps every gateway from
+        // starting.
         Err(error)
             if matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory) =>
         {
@@ -60,7 +60,7 @@ pub(crate) fn of(state: &Dir, path: &Path) -> Result<Option<PathBuf>, Failure> {
     }
 }
 
-/// The same as far as the file says it, without reading the log.
+/// Returns the workspace that the file names, without reading the log.
 ///
 /// # Errors
 /// When the file cannot be read.
@@ -71,7 +71,7 @@ pub(crate) fn noted(state: &Dir, path: &Path) -> Result<Option<PathBuf>, Failure
     ))
 }
 
-/// The same of a directory that need not be there.
+/// Returns the workspace that the file names, in a directory that may be missing.
 ///
 /// # Errors
 /// As [`noted`] and [`state_directory::look`].
@@ -79,8 +79,8 @@ pub(crate) fn noted_at(path: &Path) -> Result<Option<PathBuf>, Failure> {
     state_directory::look(path)?.map_or(Ok(None), |state| noted(&state, path))
 }
 
-/// Refuses the state directory of another workspace than that at `root`, unless the
-/// operator says with `adopt` from where it moved.
+/// Refuses the state directory of a workspace other than that at `root`, unless the operator names
+/// its former path with `adopt`.
 ///
 /// # Errors
 /// When it belongs to another workspace, and as [`of`].
@@ -113,7 +113,7 @@ pub(crate) fn check(
     }
 }
 
-/// Whether the operator names this workspace, which need not be there any more.
+/// Returns true if `named` is a path of this workspace, which need not exist any more.
 fn is_named(owner: &Path, named: &Path) -> bool {
     let absolute = std::path::absolute(named);
     let is_owner = |path: io::Result<PathBuf>| path.is_ok_and(|path| path == owner);
@@ -121,7 +121,7 @@ fn is_named(owner: &Path, named: &Path) -> bool {
 }
 
 impl Claim {
-    /// Tells the operator of an adoption.
+    /// Warns the operator of an adoption.
     pub(crate) fn warn(&self, path: &Path, root: &Path) {
         if let Self::Adopted(old) = self {
             errln!(
@@ -134,10 +134,10 @@ impl Claim {
         }
     }
 
-    /// Notes that the state directory belongs to the workspace at `root`.
+    /// Stores that the state directory belongs to the workspace at `root`.
     ///
     /// # Errors
-    /// As the system says, and when another workspace took it meanwhile.
+    /// The error of the system, and when another workspace took it meanwhile.
     pub(crate) fn note(&self, state: &Dir, root: &Path) -> io::Result<()> {
         let noted = read(state)?;
         if noted.as_deref() == Some(root) {
@@ -157,7 +157,7 @@ impl Claim {
             Ok(()) => state_directory::sync(state),
             Err(errno) => {
                 state.remove_file(&fresh)?;
-                // Another gate of this workspace may have been first.
+                // Another gateway of this workspace may have been first.
                 if read(state)?.as_deref() == Some(root) { Ok(()) } else { Err(errno.into()) }
             }
         }

@@ -1,8 +1,8 @@
-//! Standard error, for processes that must go on when nobody reads it.
+//! Standard error, for processes that must not block when it is not read.
 //!
-//! Whoever starts a gate may leave its standard error in a pipe that fills up,
-//! all the sooner when the agent says much there. A thread that follows orders, or
-//! answers, must not wait for that.
+//! The parent of a gateway may leave its standard error in a pipe that fills up, the sooner
+//! if the agent writes much there. A thread that handles orders or replies must not wait for
+//! that.
 
 use std::{
     fmt,
@@ -23,18 +23,18 @@ use rustix::{
 
 use crate::acp::write_now;
 
-/// How long a message waits for whoever reads, if the one before it was read.
+/// Time for which a message waits for a reader, if the one before it was read.
 const PATIENCE: Duration = Duration::from_secs(1);
 
-/// Whether this process must go on.
+/// True if this process must not block.
 static GOES_ON: AtomicBool = AtomicBool::new(false);
 
 static STATE: Mutex<State> = Mutex::new(State { rest: Vec::new(), missed: 0 });
 
-/// Messages that wait for their time, if they do.
+/// Messages that are held back, if they are.
 static HELD: Mutex<Option<Held>> = Mutex::new(None);
 
-/// How many bytes of messages wait at most.
+/// Maximum of bytes of held messages.
 const MAX_HELD: usize = 64 * 1024;
 
 #[derive(Default)]
@@ -43,26 +43,27 @@ struct Held {
     lost: u64,
 }
 
-/// What could not be written yet.
+/// Output that could not be written yet.
 struct State {
-    /// The rest of a message whose beginning was.
+    /// The rest of a message that is partly written.
     rest: Vec<u8>,
-    /// Messages given up since one was written.
+    /// Number of messages dropped since the last one was written.
     missed: u64,
 }
 
-/// From here on, messages that nobody reads are given up, and counted for
-/// whoever reads again.
+/// Makes messages that are not read be dropped from now on, and be counted for a later
+/// reader.
 pub(crate) fn go_on_unread() {
     GOES_ON.store(true, Ordering::Relaxed);
 }
 
-/// From here on messages wait, because a program has the terminal on which they would appear.
+/// Holds messages back from now on, because a program has the terminal on which they would
+/// appear.
 pub(crate) fn hold() {
     held().get_or_insert_default();
 }
 
-/// Writes the messages that waited, and from here on each at once.
+/// Writes the messages held back, and later ones at once.
 pub(crate) fn show_held() {
     let Some(Held { messages, lost }) = held().take() else { return };
     let _ = Stderr.write_all(&messages);
@@ -75,7 +76,7 @@ fn held() -> MutexGuard<'static, Option<Held>> {
     HELD.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Keeps a message if messages wait.
+/// Stores a message if messages are held back.
 fn keep(message: &[u8]) -> bool {
     let mut held = held();
     let Some(Held { messages, lost }) = &mut *held else { return false };
@@ -87,12 +88,12 @@ fn keep(message: &[u8]) -> bool {
     true
 }
 
-/// Writes a message, if anybody takes it.
+/// Writes a message, if possible.
 pub(crate) fn say(text: fmt::Arguments<'_>) {
     if keep(text.to_string().as_bytes()) {
         return;
     }
-    // One that cannot be written has nobody left to tell.
+    // An error here cannot be reported anywhere.
     if GOES_ON.load(Ordering::Relaxed) {
         say_in_time(text.to_string().as_bytes());
     } else {
@@ -100,8 +101,8 @@ pub(crate) fn say(text: fmt::Arguments<'_>) {
     }
 }
 
-/// Writes a message, and waits for whoever reads as long as that takes. Nobody
-/// else waits for this.
+/// Writes a message, and waits for the reader as long as necessary. No other thread waits for
+/// this.
 pub(crate) fn say_at_leisure(text: fmt::Arguments<'_>) {
     let text = text.to_string();
     if keep(text.as_bytes()) {
@@ -124,7 +125,7 @@ fn say_in_time(message: &[u8]) {
     }
 }
 
-/// Writes a text, whole: waits until whoever reads has taken it, at most until `end`.
+/// Writes a complete text: waits until the reader has taken it, at most until `end`.
 ///
 /// # Errors
 /// When it cannot be written, or is not read in time.
@@ -142,7 +143,7 @@ pub(crate) fn write_whole(text: &[u8], end: Option<Instant>) -> io::Result<()> {
     Ok(())
 }
 
-/// Standard error as what diagnostics write to.
+/// Standard error as a writer for diagnostics.
 pub(crate) struct Stderr;
 
 impl Write for Stderr {
@@ -163,8 +164,8 @@ impl Write for Stderr {
 }
 
 impl State {
-    /// Writes a message, or nothing of it. True when it is out, or on its way, or
-    /// nothing will ever be.
+    /// Writes a message completely or not at all. Returns true when it is written, is partly
+    /// written, or can never be written.
     fn put(&mut self, message: &[u8]) -> bool {
         if !self.finish() {
             return false;
@@ -185,7 +186,7 @@ impl State {
         self.begin(message)
     }
 
-    /// Writes what it can of a message, if it can, and keeps the rest.
+    /// Writes as much of a message as possible, and stores the rest.
     fn begin(&mut self, message: &[u8]) -> bool {
         let written = write(message);
         let rest = message.get(written..).unwrap_or_default();
@@ -195,7 +196,7 @@ impl State {
         written > 0 || rest.is_empty()
     }
 
-    /// Writes what is left of a message; false when something still is.
+    /// Writes the rest of a message; returns false while there is some.
     fn finish(&mut self) -> bool {
         if !self.rest.is_empty() {
             let written = write(&self.rest);
@@ -205,16 +206,16 @@ impl State {
     }
 }
 
-/// Writes what goes out now; everything, where nothing ever will.
+/// Writes what can be written now; returns the complete length after an error.
 fn write(bytes: &[u8]) -> usize {
     try_write(bytes).unwrap_or(bytes.len())
 }
 
-/// Writes what goes out now, which may be nothing.
+/// Writes what can be written now, possibly nothing.
 fn try_write(bytes: &[u8]) -> io::Result<usize> {
     match write_now(stderr(), bytes) {
         Err(error) if error.kind() == io::ErrorKind::WouldBlock => Ok(0),
-        // A file or a terminal does not know of it, and takes what it has room for.
+        // Files and terminals do not support this, and take as much as they have room for.
         Err(error) if error.raw_os_error() == Some(Errno::OPNOTSUPP.raw_os_error()) => {
             let room = room_before(Some(Instant::now()));
             if room { Ok(rustix::io::write(stderr(), bytes)?) } else { Ok(0) }
@@ -223,7 +224,7 @@ fn try_write(bytes: &[u8]) -> io::Result<usize> {
     }
 }
 
-/// Waits until something can be written; false when that is not before `end`.
+/// Waits until standard error can be written; returns false if that is not before `end`.
 fn room_before(end: Option<Instant>) -> bool {
     loop {
         let left = end.map(|end| end.saturating_duration_since(Instant::now()));
@@ -231,7 +232,7 @@ fn room_before(end: Option<Instant>) -> bool {
         match poll(&mut [PollFd::from_borrowed_fd(stderr(), PollFlags::OUT)], left.as_ref()) {
             Ok(ready) => return ready > 0,
             Err(Errno::INTR) => {}
-            // The next attempt to write tells.
+            // The next write returns the error.
             Err(_) => return true,
         }
     }

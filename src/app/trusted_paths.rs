@@ -1,5 +1,5 @@
-//! The list of all that the product trusts, now or at a later start; the sandbox
-//! decides whether it lies where no agent may change it.
+//! The list of paths that the product trusts, now or at a later start; the sandbox checks that no
+//! agent can change them.
 
 use std::{
     ffi::OsStr,
@@ -20,8 +20,8 @@ use crate::{
     sandbox::{Access, AgentPath, Trusted, TrustedPath, TrustedPaths, own_program},
 };
 
-/// The state directory, as [`state_directory::directory`] says, which passes [`check`] with the
-/// workspace to which it belongs. A named one of which no workspace is known is not compared.
+/// Returns the state directory, as [`state_directory::directory`] does, after [`check`] with its
+/// workspace. A named directory without a known workspace is not checked.
 ///
 /// # Errors
 /// As [`check`], and when there is no such workspace.
@@ -32,7 +32,7 @@ pub(crate) fn state(
 ) -> Result<PathBuf, Failure> {
     let here = workspace.unwrap_or(Path::new("."));
     let path = state_directory::directory(named, here)?;
-    // One that is named belongs to another workspace than the current directory.
+    // A named directory belongs to another workspace than the current directory.
     let owner = match (workspace, named) {
         (None, Some(_)) => state_owner::noted_at(&path)?,
         _ => Some(here.to_owned()),
@@ -43,7 +43,7 @@ pub(crate) fn state(
     Ok(path)
 }
 
-/// The same for a command that only looks at the log.
+/// Returns the state directory for a command that only reads the log.
 ///
 /// # Errors
 /// As [`state`].
@@ -61,9 +61,9 @@ pub(crate) fn log_state(
     })
 }
 
-/// Refuses what a start refuses before it opens the state directory `state` of
-/// `workspace` under the configuration `config`: an agent could change, or choose,
-/// what a command of the operator then uses.
+/// Checks, as a start does before it opens the state directory `state` of `workspace` under the
+/// configuration `config`, that no agent could change or choose what a command of the operator then
+/// uses.
 ///
 /// # Errors
 /// When one of them lies in, or is named through, the workspace, or the configuration
@@ -79,14 +79,15 @@ pub(crate) fn check(workspace: &Path, state: &Path, config: Option<&Path>) -> Re
     TrustedPaths { trusted, agents }.check().map_err(Failure::new)
 }
 
-/// What agents of the workspace may change: what a program of the operator's is not found through.
+/// Returns the paths that agents of the workspace may change, through which no program of the
+/// operator's must be found.
 pub(crate) fn of_agents(workspace: &Path) -> Result<TrustedPaths, Failure> {
     let path = std::path::absolute(workspace).or_fail("cannot look up the workspace")?;
     let agents = vec![AgentPath { access: Access::Workspace, path, target: None }];
     Ok(TrustedPaths { trusted: listed(places())?, agents })
 }
 
-/// The program's own places and files, and those of the configuration.
+/// Returns the program's own locations and files, and those of the configuration.
 pub(crate) fn own(operator: &Operator, audit: &Audit) -> Result<Vec<TrustedPath>, Failure> {
     let mut found = places();
     found.extend(program()?);
@@ -103,7 +104,8 @@ pub(crate) fn own(operator: &Operator, audit: &Audit) -> Result<Vec<TrustedPath>
     listed(found)
 }
 
-/// The files of a policy, and the names by which they were looked up: what these lead to is the next policy.
+/// Returns the files of a policy, and the paths by which they were looked up, which lead to the
+/// next policy.
 pub(crate) fn policy(
     texts: &PolicyTexts,
     operator: &Operator,
@@ -120,7 +122,7 @@ pub(crate) fn policy(
     listed(found)
 }
 
-/// The same paths, absolute, each once.
+/// Returns the same paths, absolute and without duplicates.
 pub(crate) fn listed(found: Vec<(Trusted, PathBuf)>) -> Result<Vec<TrustedPath>, Failure> {
     let mut paths: Vec<TrustedPath> = Vec::new();
     for (role, path) in found {
@@ -134,15 +136,15 @@ pub(crate) fn listed(found: Vec<(Trusted, PathBuf)>) -> Result<Vec<TrustedPath>,
     Ok(paths)
 }
 
-/// The directory of all scratch directories, where `data` stands for `$XDG_DATA_HOME`.
+/// Returns the directory of all scratch directories, where `data` replaces `$XDG_DATA_HOME`.
 pub(crate) fn scratch_below(data: &Path) -> PathBuf {
     data.join("portcullis/scratch")
 }
 
-/// Where a start looks for configuration, state, homes and scratch directories that were not named,
-/// with and without the variables that say so: a later start may have others.
+/// Returns the default locations of configuration, state, homes and scratch directories, with and
+/// without the variables that set them: a later start may have others.
 fn places() -> Vec<(Trusted, PathBuf)> {
-    // Without a home there are none.
+    // Without a home directory there are none.
     let Ok(dirs) = etcetera::base_strategy::Xdg::new() else { return Vec::new() };
     let home = dirs.home_dir();
     let states = [dirs.state_dir(), Some(home.join(".local/state"))].into_iter().flatten();
@@ -156,14 +158,14 @@ fn places() -> Vec<(Trusted, PathBuf)> {
         .collect()
 }
 
-/// This program, and the name by which it was started.
+/// Returns this program, and the path by which it was started.
 fn program() -> Result<Vec<(Trusted, PathBuf)>, Failure> {
     let own = own_program().or_fail("cannot find this program's own file")?;
     let named = std::env::args_os().next().and_then(|name| started_as(&name));
     Ok([Some(own), named].into_iter().flatten().map(|path| (Trusted::Program, path)).collect())
 }
 
-/// The path that a shell finds by this name.
+/// Returns the path that a shell finds by this name.
 fn started_as(name: &OsStr) -> Option<PathBuf> {
     let path = Path::new(name);
     if name.as_encoded_bytes().contains(&b'/') {
@@ -177,9 +179,9 @@ fn started_as(name: &OsStr) -> Option<PathBuf> {
     std::env::split_paths(&directories).map(|directory| directory.join(path)).find(is_program)
 }
 
-/// The files that an argument may name: the path from its first `/` on, as in `-k/PATH`,
-/// `--key=x=/PATH` and `file:///PATH`, and a relative one, as in `PATH` and `--key=PATH`,
-/// for a signer begins in `/`.
+/// Returns the files that an argument may name: the path from its first `/` on, as in `-k/PATH`,
+/// `--key=x=/PATH` and `file:///PATH`, and a relative one, as in `PATH` and `--key=PATH`, because a
+/// signer starts in `/`.
 fn named_in(argument: &str) -> impl Iterator<Item = PathBuf> {
     let absolute = argument.split_once('/').map(|(_, path)| path.trim_start_matches('/'));
     let value = argument.rsplit('=').next();
@@ -192,7 +194,7 @@ fn named_in(argument: &str) -> impl Iterator<Item = PathBuf> {
 mod tests {
     use super::*;
 
-    /// Of `home/x/key` only `/x/key` was looked at.
+    /// Of `home/x/key` only `/x/key` used to be checked.
     #[test]
     fn a_relative_argument_of_a_signer_is_looked_up_where_the_signer_begins() {
         let names = |argument: &str, path: &str| named_in(argument).any(|p| p == Path::new(path));

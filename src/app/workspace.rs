@@ -1,4 +1,4 @@
-//! The workspace by the name that an option gives it.
+//! The workspace that an option names.
 
 use std::path::Path;
 

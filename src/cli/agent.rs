@@ -1,5 +1,5 @@
-//! What the commands share that start a program in a sandbox and a gate beside it: options,
-//! the two processes and what they say to each other.
+//! Code shared by the commands that start a program in a sandbox with a gateway beside it:
+//! options, the processes, and the messages between them.
 
 pub(super) mod agent_config;
 mod agent_limits;

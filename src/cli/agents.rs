@@ -1,4 +1,4 @@
-//! `portcullis agents`: the presets, and what each of them gives.
+//! `portcullis agents`: the presets and their content.
 
 use std::{path::Path, process::ExitCode};
 
@@ -73,7 +73,7 @@ fn object(preset: &Preset) -> Value {
     })
 }
 
-/// What the preset stands for, as options of `run`.
+/// Prints the preset as options of `run`.
 fn print(preset: &Preset) {
     outln!("{}: {}", Escaped(&preset.name), Escaped(&preset.title));
     outln!("  --agent-read   its program, with its packages (`node_modules`) or libraries (`lib`)");

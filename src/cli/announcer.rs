@@ -1,4 +1,4 @@
-//! Tells a person at the terminal that a request of this command waits for approval.
+//! Messages to the terminal about requests of this command that wait for approval.
 
 use std::path::{Path, PathBuf};
 
@@ -9,8 +9,8 @@ use crate::{
     model::Escaped,
 };
 
-/// Tells on stderr that a request of this very command waits, and how to
-/// answer it from another shell.
+/// Prints on stderr that a request of this command waits for approval, and how to answer it from
+/// another shell.
 pub(crate) struct Announcer {
     /// The state directory of the gateway.
     pub(crate) state: PathBuf,
@@ -24,8 +24,8 @@ impl Approver for Announcer {
     fn over(&self, _ticket: &Ticket) {}
 }
 
-/// Tells on stderr that a request waits at the gateway of this state directory, and how to answer
-/// it from another shell.
+/// Prints on stderr that a request at the gateway of this state directory waits for approval, and
+/// how to answer it from another shell.
 pub(crate) fn announce(question: &Question, state: &Path) {
     let item = Item::from(question);
     let state = for_shell(state);

@@ -1,4 +1,4 @@
-//! `portcullis approve`: answering what waits for a person, from a shell.
+//! `portcullis approve`: answers pending approvals from a shell.
 
 use std::{os::fd::AsFd as _, path::Path, process::ExitCode};
 
@@ -22,7 +22,7 @@ use crate::{
     model::Escaped,
 };
 
-/// What a tab is shown as: its width depends on the terminal.
+/// The replacement of a tab, whose width depends on the terminal.
 const TAB: &str = "    ";
 
 /// See and answer the requests that wait for a person
@@ -92,7 +92,7 @@ fn send(state: &Path, request: &Request, go_on: impl FnMut(Reply) -> bool) -> Re
     }
 }
 
-/// Approves a request, once whoever is at the terminal has seen it and said yes.
+/// Approves a request, once the person at the terminal has seen it and agreed.
 fn approve(args: &Args, state: &Path, id: &str, choice: Choice) -> Result<ExitCode, Failure> {
     if args.yes {
         return answer(args, state, id, choice);
@@ -106,13 +106,13 @@ fn approve(args: &Args, state: &Path, id: &str, choice: Choice) -> Result<ExitCo
             .help("give --yes to approve the request without being shown it"));
     }
     print(item);
-    // What the change says may have scrolled all else away.
+    // The text of the change may have scrolled everything else away.
     let scope = if choice == Choice::Session { " for the rest of the session" } else { "" };
     consent::require(false, &format!("approve {}{scope}?", headline(item)))?;
     answer(args, state, id, choice)
 }
 
-/// The requests that wait.
+/// Returns the pending approvals.
 fn waiting(state: &Path) -> Result<Vec<Item>, Failure> {
     let (mut waiting, mut refused) = (Vec::new(), None);
     send(state, &Request::List, |reply| {
@@ -180,8 +180,8 @@ fn not_waiting(id: &str) -> Failure {
         .help("`portcullis approve --list` shows what waits")
 }
 
-/// Shows a request. Only its first line begins at the left edge, so that nothing that the agent
-/// wrote looks like another one.
+/// Prints a pending approval. Only its first line begins at the left edge, so that no text of
+/// the agent's looks like another one.
 fn print(item: &Item) {
     let width = width().unwrap_or(usize::MAX);
     let show = |text: &str| indented(text, width).iter().for_each(|row| outln!("{row}"));

@@ -1,5 +1,4 @@
-//! `portcullis backup`: what the vault keeps, listed, shown, compared and put
-//! back.
+//! `portcullis backup`: lists, shows, compares and restores backups.
 
 mod diff;
 mod entries;
@@ -45,7 +44,7 @@ enum Command {
 /// Runs the command.
 ///
 /// # Errors
-/// When state or vault cannot be opened, or the operation fails.
+/// When state directory or backup store cannot be opened, or the operation fails.
 pub(crate) fn run(args: Args) -> Result<ExitCode, Failure> {
     match args.command {
         Command::List(args) => list::run(&args),

@@ -1,11 +1,11 @@
-//! The hidden command line behind which the stages of an agent's cell are.
-//! Not for people: each stage wants a channel as its standard input.
+//! The hidden command line of the stages of an agent's sandbox. It is not for
+//! people: each stage expects a channel as its standard input.
 
 use std::process::ExitCode;
 
 use crate::sandbox::{CELL_COMMAND, PROGRAM_COMMAND, Stage, run_program};
 
-/// Becomes a confined program, if this process was started to.
+/// Becomes a confined program, if this process was started as one.
 pub(crate) fn run_if_program() -> Option<ExitCode> {
     let mut arguments = std::env::args_os().skip(1);
     if arguments.next()? != PROGRAM_COMMAND {

@@ -1,8 +1,8 @@
-//! `portcullis mcp --connect`: stdin and stdout passed on to a gate's socket, or to
-//! its named pipes.
+//! `portcullis mcp --connect`: copies stdin and stdout to and from a gateway's
+//! socket, or its named pipes.
 //!
-//! An agent starts this in its cell, as an MCP server. It knows nothing of the
-//! protocol and can do nothing that the agent could not do itself.
+//! An agent starts this in its sandbox, as an MCP server. It does not parse the
+//! protocol, and can do nothing that the agent could not do itself.
 
 use std::{
     io::{self, Read, Write},
@@ -22,10 +22,10 @@ use crate::{
 
 mod named_pipes;
 
-/// How much is passed on at once, in bytes.
+/// Size of the buffer, in bytes.
 const CHUNK: usize = 64 * 1024;
 
-/// Passes on until the gate closes its side.
+/// Copies until the gateway closes its side.
 pub(super) fn run(address: &Path) -> Result<ExitCode, Failure> {
     let token = std::env::var(ATTACH_TOKEN).map_err(|_| {
         let why = format!("`--connect` needs the token of a session in `{ATTACH_TOKEN}`");
@@ -38,7 +38,7 @@ pub(super) fn run(address: &Path) -> Result<ExitCode, Failure> {
         true => {
             let (mut to_gate, mut from_gate) = named_pipes::connect(address)?;
             exchange(token, &mut from_gate, move |said| {
-                // Closed when all is said.
+                // Closed at the end of the input.
                 said.pass_to(&mut to_gate);
             })
         }
@@ -61,13 +61,13 @@ fn socket(path: &Path) -> Result<UnixStream, Failure> {
     })
 }
 
-/// What the gate hears.
+/// The token line, sent before the input.
 struct Said(String);
 
 impl Said {
     fn pass_to(self, gate: &mut impl Write) {
         if gate.write_all(self.0.as_bytes()).is_ok() {
-            // The gate's side says how it ended.
+            // The error is reported by the gateway's side.
             let _ = pass(&mut io::stdin().lock(), gate);
         }
     }
@@ -79,29 +79,29 @@ fn exchange(
     say: impl FnOnce(Said) + Send + 'static,
 ) -> Result<ExitCode, Failure> {
     let said = Said(format!("{word}\n"));
-    // Left behind when the gate closes first.
+    // Abandoned if the gateway closes first.
     thread::Builder::new()
         .name("connect-in".to_owned())
         .spawn(move || say(said))
         .or_fail("cannot start a thread")?;
     match pass(from_gate, &mut io::stdout().lock()) {
-        // It answers whoever it knows.
+        // The gateway replies to known clients only.
         Ok(0) | Err(Broken::Reading) => Err(Failure::new("the gate closed the connection")
             .help("the session may be over; the gate's log says more")),
-        // Or nobody hears it any more.
+        // Or the output is closed.
         Ok(_) | Err(Broken::Writing) => Ok(ExitCode::SUCCESS),
     }
 }
 
-/// Why passing on ended early.
+/// The side that failed.
 enum Broken {
     Reading,
     Writing,
 }
 
-/// Passes on until the end; gives how much. Not by `io::copy`, which has the
-/// kernel splice: that locks the pipe while it waits, and whoever reads the
-/// other end without wanting to wait waits then, too.
+/// Copies until the end; returns the number of bytes. `io::copy` would make the
+/// kernel splice: that locks the pipe while it waits, and a non-blocking reader at
+/// the other end would wait, too.
 fn pass(from: &mut impl Read, to: &mut impl Write) -> Result<usize, Broken> {
     let mut buffer = vec![0; CHUNK];
     let mut total = 0_usize;

@@ -1,4 +1,4 @@
-//! Asking whoever is at the terminal before something is changed.
+//! Confirmation by the person at the terminal before a change.
 
 use std::io::{self, IsTerminal as _, Write as _};
 
@@ -7,20 +7,19 @@ use crate::app::{
     output,
 };
 
-/// What a person says to a change.
+/// The answer to a confirmation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Word {
     Yes,
     No,
-    /// There is nobody to ask.
+    /// No person can be asked.
     NoneToGive,
 }
 
 /// Asks on the terminal, unless the command line said `yes`.
 ///
 /// # Errors
-/// When what would be done could not be shown, whatever was said to it, or
-/// nothing can be asked.
+/// When the preview could not be shown, whatever the answer, or the question fails.
 pub(super) fn ask(yes: bool, question: &str) -> Result<Word, Failure> {
     if output::is_closed() {
         return Err(Failure::new("nothing was changed: what would be done could not be shown"));
@@ -28,7 +27,7 @@ pub(super) fn ask(yes: bool, question: &str) -> Result<Word, Failure> {
     if yes {
         return Ok(Word::Yes);
     }
-    // What would be done is shown on standard output.
+    // The preview is shown on standard output.
     let is_shown = io::stdout().is_terminal() && io::stderr().is_terminal();
     if !io::stdin().is_terminal() || !is_shown {
         return Ok(Word::NoneToGive);
@@ -41,10 +40,10 @@ pub(super) fn ask(yes: bool, question: &str) -> Result<Word, Failure> {
     Ok(if yes { Word::Yes } else { Word::No })
 }
 
-/// The same, where there is nothing to do without a yes.
+/// Asks, and fails without a yes.
 ///
 /// # Errors
-/// When nobody gave one, too.
+/// Also when there is no yes.
 pub(super) fn require(yes: bool, question: &str) -> Result<(), Failure> {
     match ask(yes, question)? {
         Word::Yes => Ok(()),

@@ -1,11 +1,10 @@
-//! `portcullis demo`: a throw-away workspace, a badly behaved agent behind the
-//! real gate, and what became of everything that it tried.
+//! `portcullis demo`: a temporary workspace, a badly behaved agent behind the real
+//! gateway, and the results of its attempts.
 //!
-//! The demo plays the editor: it starts `portcullis run`, which starts gate,
-//! cell and agent as it always does. Every line that it prints comes from the
-//! answers that the agent had and from the log, and is compared with what must
-//! be; the first difference makes the demo fail. Nothing outside its own
-//! directory is touched.
+//! The demo plays the editor: it starts `portcullis run`, which starts gateway,
+//! sandbox and agent as usual. Every printed line comes from the replies that the
+//! agent got and from the log, and is compared with the expected result; a
+//! difference makes the demo fail. Nothing outside its own directory is changed.
 
 mod agent;
 mod attempts;
@@ -93,7 +92,7 @@ struct Demo<'a> {
     policy: String,
     program: PathBuf,
     lines: Vec<JudgedLine>,
-    /// What is wrong beyond single lines.
+    /// Failures that concern no single line.
     alarms: Vec<String>,
 }
 
@@ -140,7 +139,7 @@ impl<'a> Demo<'a> {
         self.conclude(&start, &report, &undo)
     }
 
-    /// What this machine can enforce, found out as `run` does.
+    /// Returns the enforcement on this machine, determined as in `run`.
     fn enforcement(&self) -> Result<Enforcement, Failure> {
         let opened = Opened::open(&Common {
             workspace: self.place.workspace(),
@@ -169,7 +168,7 @@ impl<'a> Demo<'a> {
         }
     }
 
-    /// The agent's visit.
+    /// Runs the agent.
     fn visit(&mut self, enforcement: Enforcement) -> Result<(), Failure> {
         let options: &[&str] = match enforcement {
             Enforcement::Full => &[],
@@ -194,7 +193,7 @@ impl<'a> Demo<'a> {
         editor.end()
     }
 
-    /// What the agent cannot ask for over ACP.
+    /// Makes the attempts that are impossible over ACP.
     fn remove(&mut self) -> Result<(), Failure> {
         for attempt in ATTEMPTS.iter().filter(|a| matches!(a.action, Action::Remove)) {
             let printed = self.command(&["fs", "rm", "-r", attempt.path, "--json"])?;
@@ -210,7 +209,7 @@ impl<'a> Demo<'a> {
         Ok(())
     }
 
-    /// Runs this program on the demo's workspace and reads what it prints.
+    /// Runs this program on the demo's workspace and parses its output.
     fn command(&self, words: &[&str]) -> Result<Value, Failure> {
         let shown = words.join(" ");
         let output = portcullis(self.place, &self.policy)
@@ -223,7 +222,7 @@ impl<'a> Demo<'a> {
         })
     }
 
-    /// How the log says that the agent was confined.
+    /// Returns the facts of the `start` record about the agent's confinement.
     fn start(&mut self) -> Result<BTreeMap<String, Value>, Failure> {
         let facts = self.judge.start()?.and_then(|record| record.draft.facts);
         let Some(facts) = facts else {
@@ -255,7 +254,7 @@ impl<'a> Demo<'a> {
         Ok(facts)
     }
 
-    /// Verifies the log, and that it holds every record that was named.
+    /// Verifies the log, and that it contains every printed record.
     fn verify(&mut self) -> Result<Report, Failure> {
         let source = Directory::new(self.place.state().join("audit"));
         let receipts: Vec<_> = self.lines.iter().filter_map(|line| line.receipt.clone()).collect();
@@ -277,7 +276,7 @@ impl<'a> Demo<'a> {
         Ok(report)
     }
 
-    /// Puts back what the agent changed.
+    /// Restores the agent's changes.
     fn undo(&mut self) -> Result<Value, Failure> {
         self.show.heading("Undo");
         let edited = self
@@ -303,7 +302,7 @@ impl<'a> Demo<'a> {
         Ok(printed)
     }
 
-    /// The last words.
+    /// Prints the conclusion.
     fn conclude(
         self,
         start: &BTreeMap<String, Value>,
@@ -365,7 +364,7 @@ impl<'a> Demo<'a> {
     }
 }
 
-/// A path as a person sees it.
+/// Formats a path for people.
 fn shown(path: &Path) -> String {
     Escaped(&path.display().to_string()).to_string()
 }

@@ -1,8 +1,8 @@
-//! `portcullis exec`: one command in a sandbox with a mount of the workspace.
+//! `portcullis exec`: runs a command in a sandbox with a mount of the workspace.
 //!
-//! It begins as `run` does. What differs: standard input, output and error are the
-//! command's own, signals are passed on to it, and at the end a summary says what it changed
-//! and what was denied to it.
+//! It begins as `run` does. Differences: standard input, output and error belong to the
+//! command, signals are passed on to it, and at the end a summary lists its changes and
+//! denials.
 
 use std::{collections::BTreeMap, ffi::OsString, process::ExitCode, time::Duration};
 

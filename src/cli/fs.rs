@@ -1,4 +1,4 @@
-//! `portcullis fs`: one operation from a shell, through the same gate.
+//! `portcullis fs`: one operation from a shell, through the same gateway.
 
 mod search;
 mod several;
@@ -161,7 +161,7 @@ enum Command {
 /// Runs the command.
 ///
 /// # Errors
-/// When the gate cannot be opened, or the operation is denied or fails.
+/// When the gateway cannot be opened, or the operation is denied or fails.
 pub(crate) fn run(args: Args) -> Result<ExitCode, Failure> {
     if matches!(args.command, Command::Write { .. } | Command::Append { .. }) {
         check_stdin()?;
@@ -223,18 +223,18 @@ pub(crate) fn run(args: Args) -> Result<ExitCode, Failure> {
     }
 }
 
-/// One command, and the gate that answers it.
+/// A command with its gateway.
 struct Invocation<'a> {
     gate: LocalGate,
     command: &'a Command,
     json: bool,
 }
 
-/// Why a command has no answer to print.
+/// The reason why a command has no reply to print.
 enum NotDone {
-    /// The gate says no.
+    /// The gateway refused the request.
     Refused(Error),
-    /// The request could not be made.
+    /// The request could not be built.
     Failed(Failure),
 }
 
@@ -255,7 +255,8 @@ impl Invocation<'_> {
         self.gate.path(self.command.kind().as_str(), text)
     }
 
-    /// Makes a request, puts it to the gate and prints the answer, for a person by `print`.
+    /// Builds a request, passes it to the gateway and prints the reply, for people with
+    /// `print`.
     fn answer<R: Request<Output: Rendered>>(
         self,
         request: impl FnOnce(&Self) -> Result<R, NotDone>,
@@ -270,7 +271,7 @@ impl Invocation<'_> {
                     true => outjson!(render::reply_json(&reply)),
                     false => {
                         print(&reply.output);
-                        // Not where a pipe would take it for content.
+                        // Not on stdout, where it would be taken for content.
                         let record = render::receipt_text(&reply.receipt);
                         match reply.output.backup() {
                             Some(backup) => errln!("record {record}, backup {backup}"),
@@ -279,14 +280,14 @@ impl Invocation<'_> {
                     }
                 }
                 let nothing = reply.output.found_nothing();
-                // As grep has it.
+                // The same as grep.
                 Ok(if nothing { Exit::Failure.into() } else { ExitCode::SUCCESS })
             }
             Err(NotDone::Failed(failure)) => Err(failure),
             Err(NotDone::Refused(error)) => {
                 let asked = format!("{} {}", command.kind(), command.paths().join(" to "));
                 let code = render::report_error(&asked, &error, json);
-                // 1 says that a search found nothing.
+                // Exit code 1 means that a search found nothing.
                 let search = matches!(command, Command::Glob(_) | Command::Grep(_));
                 let senseless = search && error.kind() == ErrorKind::InvalidInput;
                 Ok(if senseless { Exit::Usage.into() } else { code })
@@ -294,7 +295,7 @@ impl Invocation<'_> {
         }
     }
 
-    /// The same for a change, of which the record says all.
+    /// Carries out a change, whose reply is the receipt only.
     fn change<R: Request<Output = Changed>>(
         self,
         request: impl FnOnce(&Self) -> Result<R, NotDone>,
@@ -325,7 +326,7 @@ impl Command {
         }
     }
 
-    /// The lines that a `read` asks for; of anything else all.
+    /// Returns the lines of a `read`; for other commands all.
     fn range(&self) -> Result<LineRange, Failure> {
         let Self::Read { line, limit, .. } = self else { return Ok(LineRange::default()) };
         LineRange::new(*line, *limit).map_err(|error| Failure::new(error).exit(Exit::Usage))
@@ -350,9 +351,9 @@ impl Command {
     }
 }
 
-/// Refuses a standard input that was closed: nothing was given, not even nothing. The
-/// standard library opens `/dev/null` in its place before anybody can look, but for
-/// reading and writing, as no shell does.
+/// Refuses a closed standard input, which is different from empty content. The standard
+/// library opens `/dev/null` in its place at startup, but for reading and writing, as no
+/// shell does.
 fn check_stdin() -> Result<(), Failure> {
     let looked = fstat(stdin_fd()).and_then(|stat| Ok((stat, fcntl_getfl(stdin_fd())?)));
     let (stat, flags) = looked.or_fail("cannot look at stdin")?;
@@ -367,8 +368,8 @@ fn check_stdin() -> Result<(), Failure> {
     Ok(())
 }
 
-/// Reads what is to be written: one byte more than the policy lets through, so
-/// that the gate can refuse it.
+/// Reads the content: one byte more than the policy allows, so that the gateway can refuse
+/// it.
 fn stdin(gate: &LocalGate) -> Result<Vec<u8>, Failure> {
     if io::stdin().is_terminal() {
         errln!("portcullis: reading the content from the terminal; end it with Ctrl-D");

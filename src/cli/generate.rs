@@ -1,8 +1,8 @@
-//! `portcullis completions` and `portcullis man`: texts made from the command
-//! line's own definition, so that they cannot say anything else.
+//! `portcullis completions` and `portcullis man`: texts generated from the
+//! definition of the command line, so that they cannot differ from it.
 //!
-//! The stages of a cell, the gate and other inner processes are started by
-//! words that the definition does not hold; they appear nowhere here.
+//! The stages of a sandbox, the gateway process and other internal processes are
+//! started with words that are not in the definition; they do not appear here.
 
 use std::{
     io::{self, Write as _},
@@ -78,13 +78,13 @@ fn write_pages(command: &clap::Command, directory: &Path) -> Result<(), Failure>
         .try_for_each(|subcommand| write_pages(subcommand, directory))
 }
 
-/// A name that is unique among all commands: `portcullis-fs-read`.
+/// Returns a name that is unique among all commands: `portcullis-fs-read`.
 fn name(command: &clap::Command) -> &str {
     command.get_display_name().unwrap_or_else(|| command.get_name())
 }
 
-/// One page. The library's own rendering would run the examples together into
-/// one paragraph.
+/// Renders a page. The library's own rendering would join the examples into one
+/// paragraph.
 fn page(command: &clap::Command) -> io::Result<Vec<u8>> {
     let man = Man::new(command.clone()).source(format!("portcullis {}", env!("CARGO_PKG_VERSION")));
     let mut page = Vec::new();
@@ -118,7 +118,7 @@ fn print(bytes: &[u8]) -> ExitCode {
 mod tests {
     use super::*;
 
-    /// The visible commands, each with all the words that call it.
+    /// Collects the visible commands, each with the words that call it.
     fn commands(command: &clap::Command, words: &str, found: &mut Vec<(String, String)>) {
         let help = command.get_after_help().map(ToString::to_string).unwrap_or_default();
         found.push((words.to_owned(), help));
@@ -168,7 +168,7 @@ mod tests {
                 if line.contains('…') {
                     continue;
                 }
-                // As far as a shell would give it to us; a comment may follow.
+                // A shell would pass the words up to here; a comment may follow.
                 let line = line.split([';', '|', '>', '<']).next().unwrap();
                 let line = format!("portcullis {}", line.split("   ").next().unwrap());
                 let words = words(&line);

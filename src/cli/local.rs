@@ -1,4 +1,4 @@
-//! A gateway in this process, for commands that a person gives.
+//! A gateway in this process, for commands at a shell.
 
 use std::{collections::BTreeMap, path::PathBuf, time::Duration};
 
@@ -26,15 +26,15 @@ pub(crate) struct LocalGate {
 }
 
 impl LocalGate {
-    /// Opens policy, workspace and state, confines this process to them,
-    /// settles what was left unfinished, and records the start.
+    /// Opens policy, workspace and state directory, confines this process to them, recovers
+    /// unfinished changes, and records the start.
     pub(crate) fn open(common: &Common) -> Result<Self, Failure> {
         let agent = common.agent("cli")?;
         Self::open_after(common, |_| Ok((agent, BTreeMap::new(), ()))).map(|(gate, ())| gate)
     }
 
-    /// The same after `prepare`, which starts what this process cannot start once it is confined,
-    /// and says for which agent it decides and what stands in the `start` record.
+    /// Opens it after `prepare`, which starts processes that a confined process cannot start, and
+    /// returns the agent and facts of the `start` record.
     pub(crate) fn open_after<T>(
         common: &Common,
         prepare: impl FnOnce(&Opened) -> Result<(AgentName, BTreeMap<String, Value>, T), Failure>,
@@ -43,7 +43,7 @@ impl LocalGate {
         opened.warn();
         let (agent, facts, prepared) = prepare(&opened)?;
         let session = session(agent, Door::Cli)?;
-        // Warnings of the gateway are for the person at the terminal.
+        // Warnings of the gateway are printed to the terminal.
         logging::start_on_stderr("warn")?;
         let announcer = Announcer { state: opened.state_path.clone() };
         let confined = opened.confine(Profile::default())?;
@@ -52,19 +52,18 @@ impl LocalGate {
         Ok((Self { started, announcer }, prepared))
     }
 
-    /// Puts a request to the gateway; where a rule asks, tells the person at
-    /// the terminal how to answer.
+    /// Passes a request to the gateway; if a rule asks, prints how to approve.
     pub(crate) fn handle<R: Request>(&self, request: &R) -> Result<Reply<R::Output>, Error> {
         let client = Client::asking(&self.announcer);
         self.gateway().handle(self.session(), request, client)
     }
 
-    /// Tells the person at the terminal how to answer.
+    /// Returns the approver, which prints how to approve.
     pub(crate) fn approver(&self) -> &dyn gateway::Approver {
         &self.announcer
     }
 
-    /// A path that the command line names; what is none is recorded as a refusal of `op`.
+    /// Parses a path argument; an invalid one is recorded as a refusal of `op`.
     pub(crate) fn path(&self, op: &str, text: &str) -> Result<WorkspacePath, Error> {
         path_argument::parse(self.gateway().workspace().root(), text)
             .map_err(|refusal| self.gateway().refuse(self.session(), op, Some(text), &refusal))
@@ -78,13 +77,13 @@ impl LocalGate {
         &self.started.session
     }
 
-    /// The directory of the log.
+    /// Returns the directory of the log.
     pub(crate) fn log(&self) -> PathBuf {
         self.started.state_path.join("audit")
     }
 
-    /// Records the stop. A command has nobody who packs the backups meanwhile, so
-    /// the one that made it due does so when it has done its work.
+    /// Records the stop. There is no housekeeping thread, so the command that makes packing of
+    /// backups due does it at its end.
     pub(crate) fn close(self) -> Result<(), Failure> {
         let maintenance = self.gateway().maintenance();
         if maintenance.has_saved() {

@@ -1,4 +1,4 @@
-//! `portcullis login`: an agent's own login, in its sandbox and home, on a terminal.
+//! `portcullis login`: runs an agent's login in its sandbox and home, on a terminal.
 
 use std::{ffi::OsString, process::ExitCode};
 

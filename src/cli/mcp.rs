@@ -1,8 +1,8 @@
-//! `portcullis mcp`: the gate as an MCP server on stdin and stdout.
+//! `portcullis mcp`: the gateway as an MCP server on stdin and stdout.
 //!
-//! An MCP client starts this process itself, so there is no cell around an
-//! agent here: what the client can do besides is not the gate's to say. The
-//! process confines itself before it reads a byte of the client's.
+//! The MCP client starts this process itself, so there is no sandbox around an agent,
+//! and the gateway has no control over other actions of the client. The process
+//! confines itself before it reads the client's first byte.
 
 use std::{
     collections::BTreeMap, fs::File, os::fd::AsFd as _, path::PathBuf, process::ExitCode,
@@ -28,7 +28,7 @@ use crate::{
     sandbox::{close_inherited, stop_signals, take_standard_streams},
 };
 
-/// How long the last threads may take when the client is gone.
+/// Timeout of the last threads after the client has gone.
 const STOP_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// Serve the workspace to an MCP client on stdin and stdout
@@ -88,7 +88,7 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode, Failure> {
     let facts = BTreeMap::from([
         ("tools".to_owned(), json!(args.tools)),
         ("ask".to_owned(), json!(args.ask)),
-        // Nothing confines the client.
+        // The client is not confined.
         ("enforcement".to_owned(), json!("none")),
     ]);
     let opened = Opened::open(&args.common)?;

@@ -135,7 +135,7 @@ pub fn main() -> ExitCode {
     output::conclude(result.unwrap_or_else(|failure| failure.report(json)))
 }
 
-/// The same command, for which a variable that is set to nothing counts as not set.
+/// Makes environment variables that are empty count as not set.
 fn without_empty(command: clap::Command) -> clap::Command {
     let is_empty = |name: &OsStr| std::env::var_os(name).is_some_and(|value| value.is_empty());
     command
@@ -146,7 +146,7 @@ fn without_empty(command: clap::Command) -> clap::Command {
         .mut_subcommands(without_empty)
 }
 
-/// Prints help, the version, or what is wrong with the command line.
+/// Prints help, the version, or a usage error.
 fn say(error: &clap::Error) -> ExitCode {
     let said = error.print();
     let code = ExitCode::from(u8::try_from(error.exit_code()).unwrap_or(1));
@@ -156,18 +156,18 @@ fn say(error: &clap::Error) -> ExitCode {
     output::printed(said).map_or_else(|failure| failure.report(false), |()| code)
 }
 
-/// Makes nothing that its owner cannot open: with such an umask no later gate could
-/// open the state directory's files.
+/// Keeps the umask from denying rights to the owner: later gateways could not open
+/// the state directory's files.
 fn keep_own_rights() {
     let mask = rustix::process::umask(Mode::RWXG | Mode::RWXO);
     rustix::process::umask(mask & (Mode::RWXG | Mode::RWXO));
 }
 
-/// Options that exclude each other, where the second may stand in the environment:
-/// there it is a default, and the first one holds.
+/// Options that exclude each other. The second may come from the environment, as a
+/// default: then the first has precedence.
 const EXCLUSIVE: [(&str, &str); 3] = [("dir", "workspace"), ("dir", "state"), ("who", "agent")];
 
-/// Two of them that were both given.
+/// Returns two exclusive options that were both given.
 fn conflict(matches: &ArgMatches) -> Option<(&'static str, &'static str)> {
     if let Some((_, command)) = matches.subcommand() {
         return conflict(command);
@@ -179,7 +179,7 @@ fn conflict(matches: &ArgMatches) -> Option<(&'static str, &'static str)> {
     EXCLUSIVE.into_iter().find(|(one, other)| given(one) && given(other))
 }
 
-/// Whether the command that was given prints JSON.
+/// Returns true if the command prints JSON.
 fn wants_json(matches: &ArgMatches) -> bool {
     match matches.subcommand() {
         Some((_, command)) => wants_json(command),

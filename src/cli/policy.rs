@@ -1,4 +1,4 @@
-//! `portcullis policy`: the tools of a policy's author.
+//! `portcullis policy`: the tools for policy authors.
 
 mod check;
 mod diff;
@@ -101,7 +101,7 @@ pub(crate) fn run(args: Args) -> Result<ExitCode, Failure> {
     }
 }
 
-/// The first sentence of a policy's first comment.
+/// Returns the first sentence of a policy's first comment.
 fn summary(text: &str) -> String {
     let comment: Vec<_> =
         text.lines().map_while(|line| line.strip_prefix('#')).map(str::trim).collect();

@@ -1,4 +1,4 @@
-//! Replies of the gate, for people and for programs.
+//! Output of the gateway's replies, for people and for programs.
 
 use std::{
     borrow::Cow, collections::BTreeMap, os::unix::ffi::OsStrExt as _, path::Path, process::ExitCode,
@@ -19,13 +19,13 @@ use crate::{
     model::{Escaped, WorkspacePath, has_hidden_characters},
 };
 
-/// `1 record`, `2 records`.
+/// Formats a count: `1 record`, `2 records`.
 pub(crate) fn counted(count: u64, thing: &str) -> String {
     if count == 1 { format!("1 {thing}") } else { format!("{count} {thing}s") }
 }
 
-/// A table without lines between its cells; the columns that `is_number` names are
-/// aligned to the right.
+/// Formats a table without lines between its cells; columns for which `is_number` returns
+/// true are aligned to the right.
 pub(crate) fn table(
     heads: impl IntoIterator<Item = impl Into<Cell>>,
     rows: impl IntoIterator<Item = impl Into<Row>>,
@@ -43,8 +43,7 @@ pub(crate) fn table(
     table.trim_fmt()
 }
 
-/// A line of a diff for a terminal: coloured where it has colours, and what could steer
-/// it escaped.
+/// Formats a line of a diff for a terminal: coloured if that has colours, and escaped.
 pub(crate) fn diff_line(line: &str, has_colours: bool) -> String {
     let text = Escaped(line);
     let style = match line.chars().next() {
@@ -58,14 +57,15 @@ pub(crate) fn diff_line(line: &str, has_colours: bool) -> String {
     format!("\u{1b}[{style}m{text}\u{1b}[0m")
 }
 
-/// A path as any POSIX shell reads it from a file.
+/// Quotes a path for a POSIX shell that reads it from a file.
 pub(crate) fn quoted(path: &Path) -> String {
     let text = path.display().to_string();
     shlex::try_quote(&text).map(Cow::into_owned).unwrap_or(text)
 }
 
-/// A path as it can be pasted into any POSIX shell from a terminal, which would swallow what
-/// steers it: the command would be about another path.
+/// Quotes a path for a POSIX shell into which it is pasted from a terminal. Control
+/// characters are encoded, because the terminal would drop them, and the command would name
+/// another path.
 pub(crate) fn for_shell(path: &Path) -> String {
     if path.to_str().is_some_and(|text| !has_hidden_characters(text)) {
         return quoted(path);
@@ -85,22 +85,22 @@ pub(crate) fn for_shell(path: &Path) -> String {
     format!("{text}'){newlines}\"")
 }
 
-/// A path as programs get it; the workspace itself is `.`, as everywhere else.
+/// Returns a path for programs; the workspace root is `.`, as everywhere else.
 pub(crate) fn path_json(path: &WorkspacePath) -> &str {
     if path.is_root() { "." } else { path.as_str() }
 }
 
-/// What commands show of an answer.
+/// The output of a reply.
 pub(crate) trait Rendered {
-    /// The fields of a reply as one JSON object.
+    /// Returns the fields of a reply as one JSON object.
     fn json(&self) -> Value;
 
-    /// Whether a search found nothing.
+    /// Returns true if a search found nothing.
     fn found_nothing(&self) -> bool {
         false
     }
 
-    /// The backup of what a change replaced.
+    /// Returns the id of the backup that a change made.
     fn backup(&self) -> Option<&str> {
         None
     }
@@ -166,7 +166,7 @@ impl Rendered for Changed {
     }
 }
 
-/// A reply as one JSON object.
+/// Returns a reply as one JSON object.
 pub(crate) fn reply_json(reply: &Reply<impl Rendered>) -> Value {
     let mut object = json!({ "ok": true, "receipt": reply.receipt });
     if let (Value::Object(object), Value::Object(fields)) = (&mut object, reply.output.json()) {
@@ -175,7 +175,7 @@ pub(crate) fn reply_json(reply: &Reply<impl Rendered>) -> Value {
     object
 }
 
-/// The same with what the search passed over.
+/// Adds what the search skipped.
 fn summarised(mut object: Value, summary: &Summary) -> Value {
     let skipped: BTreeMap<_, _> =
         summary.skipped.iter().map(|(why, count)| (why.as_str(), count)).collect();
@@ -203,7 +203,7 @@ fn file_json(file: &FileMatches) -> Value {
     })
 }
 
-/// An error as one JSON object.
+/// Returns an error as one JSON object.
 pub(crate) fn error_json(error: &Error) -> Value {
     json!({
         "ok": false,
@@ -217,13 +217,12 @@ pub(crate) fn error_json(error: &Error) -> Value {
     })
 }
 
-/// A receipt as `audit check-receipts` and `audit verify --head` take it.
+/// Returns a receipt in the format of `audit check-receipts` and `audit verify --head`.
 pub(crate) fn receipt_text(receipt: &Receipt) -> String {
     format!("{}:{}", receipt.seq, receipt.leaf)
 }
 
-/// Says what the gate refused, with what was `asked`, and gives the exit code
-/// for it.
+/// Prints an error of the gateway, with the request `asked`, and returns its exit code.
 pub(crate) fn report_error(asked: &str, error: &Error, json: bool) -> ExitCode {
     if json {
         outjson!(error_json(error));
@@ -236,7 +235,7 @@ pub(crate) fn report_error(asked: &str, error: &Error, json: bool) -> ExitCode {
     exit(error)
 }
 
-/// The exit code for what the gate refused.
+/// Returns the exit code of an error of the gateway.
 pub(crate) fn exit(error: &Error) -> ExitCode {
     match error.kind() {
         ErrorKind::Denied => Exit::Denied,
@@ -256,7 +255,7 @@ fn entry_json(entry: &Entry) -> Value {
     })
 }
 
-/// One line of a listing: type, size, name; names escaped.
+/// Formats a line of a listing: type, size, name; names are escaped.
 pub(crate) fn entry_line(entry: &Entry) -> String {
     let name = Escaped(entry.path.file_name().unwrap_or("."));
     let size = entry.size.map(|size| size.to_string()).unwrap_or_default();
@@ -264,14 +263,14 @@ pub(crate) fn entry_line(entry: &Entry) -> String {
     format!("{:9} {size:>12} {name}{slash}", entry.kind.as_str())
 }
 
-/// The same with the whole path.
+/// Formats a line with the full path.
 pub(crate) fn path_line(entry: &Entry) -> String {
     let size = entry.size.map(|size| size.to_string()).unwrap_or_default();
     let slash = if entry.kind == EntryKind::Directory { "/" } else { "" };
     format!("{:9} {size:>12} {}{slash}", entry.kind.as_str(), entry.path)
 }
 
-/// What is known of one entry, a line each.
+/// Formats all that is known of an entry, one line each.
 pub(crate) fn stat_text(entry: &Entry) -> String {
     let mut lines =
         vec![format!("path      {}", entry.path), format!("type      {}", entry.kind.as_str())];
@@ -287,7 +286,7 @@ pub(crate) fn stat_text(entry: &Entry) -> String {
     lines.join("\n")
 }
 
-/// RFC 3339 in UTC.
+/// Returns the time of change in RFC 3339, UTC.
 fn modified(entry: &Entry) -> Option<String> {
     let (seconds, nanoseconds) = entry.modified?;
     let nanoseconds = i32::try_from(nanoseconds).ok()?;
@@ -300,7 +299,7 @@ mod tests {
 
     use super::*;
 
-    /// `rm -r` of a directory with a space in its name would have been of two others.
+    /// The printed `rm -r` of a directory with a space in its name used to name two others.
     #[test]
     fn a_path_to_be_pasted_is_one_word() {
         assert_eq!(for_shell(Path::new("/tmp/d1")), "/tmp/d1");
@@ -308,7 +307,7 @@ mod tests {
         assert_eq!(for_shell(Path::new("it's")), "\"it's\"");
     }
 
-    /// It was stripped of them where nobody's terminal was written to.
+    /// Such characters used to be removed although the output was no terminal.
     #[test]
     fn a_path_to_be_pasted_keeps_what_a_terminal_would_swallow() {
         let control = for_shell(Path::new("e\u{1b}[31mc'\\"));

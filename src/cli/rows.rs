@@ -1,25 +1,26 @@
-//! Rows of a terminal, so that no untrusted text begins at its left edge where it is wrapped.
+//! Wrapping of untrusted text into rows of a terminal, so that it never begins at the left
+//! edge.
 
 use rustix::termios::tcgetwinsize;
 
 /// The characters before each row of untrusted text.
 const INDENT: &str = "  ";
-/// The character in place of what is cut off.
+/// The character in place of the part that is cut off.
 const CUT: char = '\u{2026}';
 
-/// The columns of the terminal on standard output, if that is one.
+/// Returns the number of columns of the terminal on standard output, if it is one.
 pub(super) fn width() -> Option<usize> {
     let size = tcgetwinsize(std::io::stdout()).ok().filter(|size| size.ws_col > 0)?;
     Some(size.ws_col.into())
 }
 
-/// The rows that `text` takes on a terminal of `width` columns, each behind an indent.
+/// Wraps `text` for a terminal of `width` columns, each row with an indent.
 pub(super) fn indented(text: &str, width: usize) -> Vec<String> {
     let rows = rows(text, width.saturating_sub(INDENT.len()).max(INDENT.len()));
     rows.into_iter().map(|row| format!("{INDENT}{row}")).collect()
 }
 
-/// The beginning of `text` that takes at most `width` columns.
+/// Cuts `text` to at most `width` columns.
 pub(super) fn cut(text: &str, width: usize) -> String {
     if columns(text) <= width {
         return text.to_owned();
@@ -32,7 +33,7 @@ pub(super) fn cut(text: &str, width: usize) -> String {
     fits.chain([CUT]).collect()
 }
 
-/// Whether a character is wide depends on the terminal.
+/// Returns an upper bound: the width of other characters depends on the terminal.
 fn columns_of(character: char) -> usize {
     if character.is_ascii() { 1 } else { 2 }
 }

@@ -1,9 +1,8 @@
-//! `portcullis run`: starts an agent in its cell and a gate between it and
-//! the editor, which started us as its agent.
+//! `portcullis run`: starts an agent in its sandbox and a gateway between it and the editor, which
+//! started this process as its agent.
 //!
-//! This process is the broker: it opens what must be opened by name, starts
-//! the others, passes signals on, waits, and gives the exit code. It reads
-//! nothing that the agent wrote.
+//! This process is the broker: it opens files by path, starts the other processes, forwards
+//! signals, waits, and returns the exit code. It reads nothing that the agent wrote.
 
 mod forward;
 
@@ -177,7 +176,7 @@ pub(crate) fn run(mut args: Args) -> Result<ExitCode, Failure> {
     Ok(ExitCode::from(code))
 }
 
-/// The agent's name: its preset's or its program's, where none was given.
+/// Returns the agent's name; by default that of its preset or its program.
 fn agent_name(args: &Args, preset: Option<&Preset>) -> Result<AgentName, Failure> {
     if let Some(preset) = preset {
         return args.sandbox.common.agent(&preset.name);
@@ -188,7 +187,7 @@ fn agent_name(args: &Args, preset: Option<&Preset>) -> Result<AgentName, Failure
     args.sandbox.common.agent(name.unwrap_or("agent"))
 }
 
-/// Whether the agent is offered the gate's MCP server, in words.
+/// Describes if the agent is offered the gateway's MCP server.
 fn mcp(pending: &PendingAgent, args: &Args, ways: &Ways<'_>) -> String {
     match &pending.hatch {
         Some(Ok(_)) => "offered".to_owned(),

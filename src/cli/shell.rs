@@ -9,7 +9,7 @@ use super::agent::{
 };
 use crate::app::failure::Failure;
 
-/// The shell that is there everywhere.
+/// The shell that exists everywhere.
 const SHELL: &str = "/bin/sh";
 
 /// Run an interactive program, such as a shell, an editor or an agent, behind the gate
@@ -55,7 +55,7 @@ pub(crate) fn run(args: Args) -> Result<ExitCode, Failure> {
     .run()
 }
 
-/// The shells to try, in order. One that is no absolute path would be looked for.
+/// Returns the shells to try, in order. One without an absolute path would be searched for.
 fn shells(own: Option<OsString>) -> Vec<Vec<OsString>> {
     let own = own.filter(|shell| shell.as_encoded_bytes().starts_with(b"/"));
     own.into_iter().chain([SHELL.into()]).map(|shell| vec![shell]).collect()

@@ -1,4 +1,4 @@
-//! `portcullis token`: tokens for agents that `serve` lets in.
+//! `portcullis token`: creates tokens for agents of `serve`.
 
 use std::process::ExitCode;
 
@@ -79,7 +79,7 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode, Failure> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// A name as the configuration takes it.
+/// Parses a workspace name as in the configuration.
 fn parse_workspace(text: &str) -> Result<String, String> {
     match text == "*" || is_workspace_name(text) {
         true => Ok(text.to_owned()),
@@ -88,6 +88,6 @@ fn parse_workspace(text: &str) -> Result<String, String> {
 }
 
 fn toml_list(names: &[String]) -> String {
-    // Debug spells a name as a TOML string does.
+    // The debug format of a name is a valid TOML string.
     format!("{names:?}")
 }

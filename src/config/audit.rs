@@ -1,8 +1,8 @@
-//! The `[audit]` section of the operator's configuration file: how durable
-//! records are, who signs checkpoints and how often, where copies go.
+//! The `[audit]` section of the operator's configuration file: durability of records,
+//! signer and interval of checkpoints, targets of copies.
 //!
-//! The file is apart from policy: it is never taken from the workspace, and it
-//! grants an agent nothing.
+//! The file is separate from policy: it is never read from the workspace, and it grants
+//! an agent nothing.
 
 use std::{
     collections::BTreeMap,
@@ -30,74 +30,73 @@ use fields::{ELSEWHERE, FIELDS};
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
 pub struct Audit {
-    /// What reads wait for.
+    /// The durability that reads wait for.
     pub durability: Durability,
-    /// How often checkpoints are made.
+    /// The interval of checkpoints.
     pub checkpoints: Cadence,
-    /// The command that signs checkpoints instead of the log's own key: it
-    /// gets the note's text on its standard input and prints signature lines.
+    /// The command that signs checkpoints instead of the log's own key: it gets the
+    /// note's text on its standard input and prints signature lines.
     pub signer: Vec<String>,
-    /// That command's public key, or a file that holds it.
+    /// That command's public key, or a file that contains it.
     pub public_key: Option<String>,
     /// Public keys of witnesses whose cosignatures are checked.
     pub witnesses: Vec<String>,
-    /// Where copies of the log go.
+    /// The targets of copies of the log.
     pub ship: Vec<Target>,
-    /// When gates compress old segments.
+    /// The compression of old segments by gateways.
     pub compress: Compress,
-    /// What a search in content leaves in the log.
+    /// The records of a search in content.
     pub search: SearchRecords,
-    /// What opens of files in a mount leave in the log.
+    /// The records of opens of files in a mount.
     pub mount: MountRecords,
-    /// The file that it was read from.
+    /// The file of the section.
     #[serde(skip)]
     pub file: Option<PathBuf>,
-    /// The file that `public_key` was read from.
+    /// The file of `public_key`.
     #[serde(skip)]
     pub key_file: Option<PathBuf>,
 }
 
-/// What a read waits for before its content leaves.
+/// The durability of a read's record before content is disclosed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub enum Durability {
-    /// Its record is written: it survives the gate.
+    /// The record is written: it survives the gateway.
     #[default]
     Written,
-    /// Its record is on stable storage: it survives the machine.
+    /// The record is on stable storage: it survives a crash of the machine.
     Synced,
 }
 
-/// What a search in content leaves in the log.
+/// The records of a search in content.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub enum SearchRecords {
-    /// A record of the search, and one of each file of which it discloses
-    /// lines.
+    /// A record of the search, and one of each file of which lines are disclosed.
     #[default]
     Files,
-    /// A record of the search.
+    /// A record of the search only.
     Summary,
 }
 
-/// What opens of files in a mount leave in the log.
+/// The records of opens of files in a mount.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub enum MountRecords {
-    /// A record of the first open of a version, and how often it was opened again.
+    /// A record of the first open of a version, and the number of its repetitions.
     #[default]
     Versions,
     /// A record of each open.
     Opens,
 }
 
-/// How often checkpoints are made.
+/// The interval of checkpoints.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
 pub struct Cadence {
-    /// After so many records.
+    /// Maximum of records between checkpoints.
     pub records: u64,
-    /// After so many seconds.
+    /// Maximum of seconds between checkpoints.
     pub seconds: u64,
 }
 
@@ -107,13 +106,13 @@ impl Default for Cadence {
     }
 }
 
-/// When gates compress old segments.
+/// The compression of old segments.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
 pub struct Compress {
-    /// Whether they do at all.
+    /// True if segments are compressed.
     pub enabled: bool,
-    /// So many days after a segment was last written.
+    /// Days since the last write to a segment.
     pub after_days: u32,
 }
 
@@ -124,13 +123,13 @@ impl Default for Compress {
 }
 
 impl Compress {
-    /// How old a segment must be; nothing when none is compressed.
+    /// Returns the minimum age of a segment; `None` if none is compressed.
     pub fn age(&self) -> Option<Duration> {
         self.enabled.then(|| Duration::from_secs(u64::from(self.after_days) * 24 * 60 * 60))
     }
 }
 
-/// Where copies go.
+/// A target of copies.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct Target {
@@ -145,13 +144,13 @@ pub struct Target {
 }
 
 impl Target {
-    /// Where it is, without what lets anybody in.
+    /// Returns the address without credentials.
     pub fn shown(&self) -> String {
         shown(&self.to)
     }
 }
 
-/// A place without user, password, query and fragment, where it is an address.
+/// Removes user, password, query and fragment of an address; returns a path unchanged.
 pub(crate) fn shown(place: &str) -> String {
     let Some((scheme, rest)) = place.split_once("://") else { return place.to_owned() };
     let rest = rest.split(['?', '#']).next().unwrap_or(rest);
@@ -160,47 +159,46 @@ pub(crate) fn shown(place: &str) -> String {
         None => (rest, ""),
     };
     let host = authority.rsplit_once('@').map_or(authority, |(_, host)| host);
-    // A password with a `/` in it ends the host of no address.
+    // A password with a `/` in it leaves no valid host.
     let is_host = host
         .rsplit_once(':')
         .is_none_or(|(_, port)| port.ends_with(']') || port.chars().all(|c| c.is_ascii_digit()));
     if is_host { format!("{scheme}://{host}{path}") } else { format!("{scheme}://…") }
 }
 
-/// The configuration cannot be used.
+/// The reason why the configuration cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// It cannot be read.
+    /// The file cannot be read.
     #[error("cannot read the configuration `{path}`: {why}")]
     Unreadable {
         /// The file.
         path: String,
-        /// What the system says.
+        /// The error of the system.
         why: String,
     },
-    /// It is no text.
+    /// The file is not UTF-8.
     #[error("the configuration `{0}` is not UTF-8")]
     NotUtf8(
         /// The file.
         String,
     ),
-    /// It is not what it must be.
+    /// The file has errors.
     #[error("the configuration `{path}` cannot be used\n{diagnostics}")]
     Wrong {
         /// The file.
         path: String,
-        /// Everything that is wrong with it.
+        /// All errors.
         diagnostics: Diagnostics,
     },
 }
 
 impl Audit {
-    /// Reads the section of the configuration, where a missing file means that everything
-    /// is as usual.
+    /// Reads the section of the configuration; without a file returns the defaults.
     ///
     /// # Errors
     ///
-    /// When a file that was `named` is missing, or one is not to be understood.
+    /// When a `named` file is missing, or a file is invalid.
     pub fn load(named: Option<&Path>) -> Result<Self, Error> {
         configuration(named).map_or_else(|| Ok(Self::default()), |path| Self::read(&path))
     }
@@ -216,7 +214,7 @@ impl Audit {
         Ok(Self { file: Some(path.to_owned()), ..audit })
     }
 
-    /// Reads `text`, which `file` names; relative names begin at `base`.
+    /// Parses `text` of `file`; relative paths begin at `base`.
     fn parse(text: &str, file: &str, base: &Path) -> Result<Self, Diagnostics> {
         #[derive(Deserialize)]
         struct File {
@@ -238,8 +236,8 @@ impl Audit {
         Err(document.finish().err().unwrap_or_default())
     }
 
-    /// Everything in it makes sense, or else which key does not. A key's file is
-    /// replaced by the key; `base` is where relative names begin.
+    /// Checks all values, or returns the invalid key. A key's file is replaced by the
+    /// key; relative paths begin at `base`.
     fn check(mut self, base: &Path) -> Result<Self, (&'static str, String)> {
         const KEY: &str = "publicKey";
         if let Some(named) = &self.public_key {
@@ -285,11 +283,11 @@ impl Audit {
         Ok(self)
     }
 
-    /// The witnesses' keys.
+    /// Returns the witnesses' keys.
     ///
     /// # Errors
     ///
-    /// When one is none.
+    /// When one is invalid.
     pub fn witness_keys(&self) -> Result<Vec<PublicKey>, String> {
         let key = |(number, text): (usize, &String)| match text.parse::<PublicKey>() {
             Ok(key) if key.is_witness() => Ok(key),
@@ -299,13 +297,13 @@ impl Audit {
         self.witnesses.iter().enumerate().map(key).collect()
     }
 
-    /// The signer's public key, when there is a signer.
+    /// Returns the signer's public key, if there is a signer.
     pub fn signer_key(&self) -> Option<PublicKey> {
         self.public_key.as_ref()?.parse().ok()
     }
 
-    /// The same without what lets anybody in elsewhere: who signs and who copies
-    /// is another process.
+    /// Returns the section without credentials, for a process that neither signs nor
+    /// copies.
     pub fn without_credentials(&self) -> Self {
         let mut audit = Self { signer: Vec::new(), ..self.clone() };
         audit.ship.retain(|target| target.to.starts_with('/'));
@@ -316,7 +314,7 @@ impl Audit {
         audit
     }
 
-    /// The time between two checkpoints.
+    /// Returns the time between two checkpoints.
     pub fn interval(&self) -> Duration {
         Duration::from_secs(self.checkpoints.seconds)
     }
@@ -374,12 +372,13 @@ mod tests {
         ] {
             let error = parse(text).unwrap_err();
             assert!(error.contains(word), "{text}: {error}");
-            // With the place.
+            // The error contains the location.
             assert!(error.contains("--> f:"), "{text}: {error}");
         }
     }
 
-    /// The whole line was shown, with the password of an address or a header beside it.
+    /// The error used to contain the whole line, with the password of an address or a
+    /// header.
     #[test]
     fn shows_no_value_of_a_file_that_cannot_be_used() {
         for text in [

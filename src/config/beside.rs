@@ -1,4 +1,4 @@
-//! The files of tests that lie beside a policy.
+//! The test files beside a policy.
 
 use std::path::Path;
 
@@ -13,21 +13,21 @@ use crate::{
     policy::{MAX_FILE, is_name},
 };
 
-/// How the name of a file of tests ends.
+/// The suffix of a test file's name.
 const TESTS: &str = ".test.toml";
 
-/// A file of tests.
+/// A test file.
 #[derive(Debug, Clone)]
 pub struct TestFile {
-    /// Its name, as the policy was named.
+    /// Its name, in the form in which the policy was named.
     pub name: String,
     /// Its text.
     pub text: String,
 }
 
-/// The files `*.test.toml` beside the policy `reference`, by name. One that is
-/// called after another policy beside it (`shop.more.test.toml` after
-/// `shop.toml`) belongs to that one alone. Nothing lies beside a pipe.
+/// Returns the files `*.test.toml` beside the policy `reference`, by name. A file
+/// named after another policy beside it (`shop.more.test.toml` after
+/// `shop.toml`) belongs to that one only. There are none beside a pipe.
 ///
 /// # Errors
 /// When the directory or one of the files cannot be read.

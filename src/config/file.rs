@@ -1,4 +1,4 @@
-//! Reading the operator's files.
+//! Reads of the operator's files.
 
 use std::{
     fs::OpenOptions,
@@ -11,8 +11,8 @@ use rustix::fs::OFlags;
 
 use crate::{operator_files, policy::MAX_FILE};
 
-/// What is said of a text that its types do not fit. The keys are checked before, so nobody
-/// should read it; what the parser says may have a value in it.
+/// The error of a text with wrong types. The keys are checked before, so it should not
+/// occur; the parser's own error might contain a value.
 pub(super) const NO_FORM: &str = "it does not have the form that is expected";
 
 pub(crate) fn read(path: &Path) -> io::Result<Vec<u8>> {
@@ -28,7 +28,7 @@ pub(crate) fn read(path: &Path) -> io::Result<Vec<u8>> {
     Ok(bytes)
 }
 
-/// The system's words without the number.
+/// Returns the system's error without the number.
 pub(crate) fn why(error: &io::Error) -> String {
     match error.kind() {
         io::ErrorKind::NotFound => "no such file".to_owned(),

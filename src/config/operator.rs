@@ -1,9 +1,8 @@
-//! The operator's configuration file, `portcullis.toml`: what holds for every
-//! policy and is none of a policy's business.
+//! The operator's configuration file, `portcullis.toml`: settings that apply to every
+//! policy and are not part of one.
 //!
-//! It is apart from policy and has a default for everything. A file that was
-//! named must be there; an unknown key, or a value that cannot be used, refuses
-//! it as a whole.
+//! It is separate from policy and has defaults for everything. A named file must exist; an
+//! unknown key, or an invalid value, refuses the whole file.
 
 use std::path::{Path, PathBuf};
 
@@ -21,77 +20,75 @@ use super::{
 
 use crate::operator_files;
 
-/// The keys that this module reads. Sections that other modules read are named
-/// in [`SECTIONS`].
+/// The keys that this module reads. Sections that other modules read are in [`SECTIONS`].
 const KEYS: [&str; 2] = ["requireSignature", "policyKeys"];
-/// Sections that are read elsewhere.
+/// Sections that other modules read.
 const SECTIONS: [&str; 5] = ["audit", "serve", "telemetry", "workspaces", "agents"];
 
 /// The configuration in force.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Operator {
-    /// The file, canonical; `None` when there is none and all is as usual.
+    /// The canonical path of the file; `None` without one, with all defaults.
     pub path: Option<PathBuf>,
-    /// Its name as it was given, absolute: that may lead to another file later.
+    /// Its path as given, made absolute: that may lead to another file later.
     pub named: Option<PathBuf>,
-    /// Whether only signed policies are enforced.
+    /// True if only signed policies are enforced.
     pub require_signature: bool,
-    /// Whose signatures count.
+    /// The accepted keys.
     pub policy_keys: Vec<PolicyKey>,
 }
 
-/// The configuration cannot be used.
+/// The reason why the configuration cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// It cannot be read.
+    /// The file cannot be read.
     #[error("cannot read the configuration `{path}`: {why}")]
     Unreadable {
         /// The file.
         path: String,
-        /// What the system says.
+        /// The error of the system.
         why: String,
     },
-    /// It is not what it must be.
+    /// The file has errors.
     #[error("the configuration cannot be used\n{}", .0.join("\n"))]
     Wrong(
-        /// Everything that is wrong: file, line, what and what to do.
+        /// All errors: file, line, error and advice.
         Vec<String>,
     ),
 }
 
-/// The file to which a configuration's name leads now.
+/// Returns the file to which a configuration's path leads now.
 ///
 /// # Errors
-/// When it leads to none.
+/// When it leads to no file.
 pub fn canonical(named: &Path) -> Result<PathBuf, Error> {
     operator_files::canonicalize(named)
         .map_err(|error| Error::Unreadable { path: named.display().to_string(), why: why(&error) })
 }
 
-/// The place where the file is looked for that was not named, below
-/// `$XDG_CONFIG_HOME`.
+/// Returns the default path of the file, beneath `$XDG_CONFIG_HOME`.
 pub fn file_below(base: &Path) -> PathBuf {
     base.join("portcullis/portcullis.toml")
 }
 
-/// The configuration that was named, else `$XDG_CONFIG_HOME/portcullis/portcullis.toml` if
-/// there is one.
+/// Returns the named configuration, otherwise
+/// `$XDG_CONFIG_HOME/portcullis/portcullis.toml` if it exists.
 pub(super) fn configuration(named: Option<&Path>) -> Option<PathBuf> {
     if let Some(path) = named {
         return Some(path.to_owned());
     }
-    // Without a home there is no usual place.
+    // Without a home directory there is no default.
     let path = file_below(&etcetera::base_strategy::Xdg::new().ok()?.config_dir());
     let missing = |error: std::io::Error| error.kind() == std::io::ErrorKind::NotFound;
     (!operator_files::symlink_metadata(&path).is_err_and(missing)).then_some(path)
 }
 
 impl Operator {
-    /// Reads the file that was named, else
-    /// `$XDG_CONFIG_HOME/portcullis/portcullis.toml` if there is one.
+    /// Reads the named file, otherwise `$XDG_CONFIG_HOME/portcullis/portcullis.toml` if it
+    /// exists.
     ///
     /// # Errors
-    /// When a file that was named is missing, or one cannot be used.
+    /// When a named file is missing, or a file is invalid.
     pub fn load(named: Option<&Path>) -> Result<Self, Error> {
         let Some(path) = configuration(named) else { return Ok(Self::default()) };
         let shown = path.display().to_string();
@@ -106,7 +103,7 @@ impl Operator {
         Ok(Self { path: Some(canonical), named: Some(named), ..operator })
     }
 
-    /// Checks the signature of a policy, if one is required; gives its key.
+    /// Checks the signature of a policy, if one is required; returns its key.
     ///
     /// # Errors
     /// When the policy must not be enforced.

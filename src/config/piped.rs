@@ -1,5 +1,5 @@
-//! Policies that come through a pipe: for their authors, who look at a version
-//! that no file has.
+//! Policies from a pipe: for their authors, who check versions that no file
+//! contains.
 
 use std::{
     io::{self, Read},
@@ -13,17 +13,17 @@ use crate::{
     policy::{Loaded, MAX_FILE},
 };
 
-/// What stands for standard input.
+/// The reference to standard input.
 pub(super) const STDIN: &str = "-";
-/// What is said where only a file will do.
+/// The error where only a file is accepted.
 pub(super) const NOT_HERE: &str = "a pipe can be read once only, so it is no policy to enforce, \
     nor one to extend; `policy check`, `diff`, `explain`, `lint`, `replay` and `test` read one";
 
-/// The policy that comes through the pipe `reference`; `None` when that is no
-/// pipe. What it extends is looked for in the current directory.
+/// Reads the policy from the pipe `reference`; `None` if that is no pipe. Policies
+/// that it extends are looked up in the current directory.
 ///
 /// # Errors
-/// Says why nothing can be read from it.
+/// The reason why it cannot be read.
 pub(super) fn entry(reference: &str) -> Result<Option<Loaded>, String> {
     let bytes = if reference == STDIN {
         read(io::stdin().lock())
@@ -42,14 +42,15 @@ pub(super) fn entry(reference: &str) -> Result<Option<Loaded>, String> {
     Ok(Some(Loaded { id, name: reference.to_owned(), bytes }))
 }
 
-/// Whether it is a pipe without a name of its own, such as `/dev/fd/63`. One with
-/// a name may have nobody at its other end, and would be waited for for ever.
+/// Returns true for a pipe without a name of its own, such as `/dev/fd/63`. A named
+/// one may have no writer, and would block for ever.
 pub(super) fn is_pipe(path: &Path) -> bool {
     operator_files::metadata(path).is_ok_and(|found| found.file_type().is_fifo())
         && operator_files::canonicalize(path).is_err()
 }
 
-/// One byte more than a policy may have tells that it is too large.
+/// Reads at most one byte more than a policy may have, which proves that it is too
+/// large.
 fn read(pipe: impl Read) -> io::Result<Vec<u8>> {
     let mut bytes = Vec::new();
     pipe.take(MAX_FILE as u64 + 1).read_to_end(&mut bytes)?;

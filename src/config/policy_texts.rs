@@ -1,4 +1,4 @@
-//! The texts of a policy and of all that it extends, read and not judged.
+//! The texts of a policy and of all policies that it extends, read but not compiled.
 
 use std::path::{Path, PathBuf};
 
@@ -14,42 +14,42 @@ use crate::{
     policy::{Diagnostics, Loaded, Loader, Policy, PolicySource, compile, is_name, unknown_name},
 };
 
-/// Why there is no policy.
+/// The reason why there is no policy.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// Nothing has this name.
+    /// No policy has this name.
     #[error("cannot load the policy `{name}`: {why}")]
     NotFound {
-        /// What was asked for.
+        /// The reference.
         name: String,
-        /// What is wrong, and what there is.
+        /// The reason, with the existing names.
         why: String,
     },
     /// The file could not be opened or read.
     #[error("cannot read the policy file `{path}`: {why}")]
     Unreadable {
-        /// The file as it was named.
+        /// The file's path, as given.
         path: String,
-        /// What the system says.
+        /// The error of the system.
         why: String,
     },
-    /// The operator's configuration does not let it be enforced.
+    /// The operator's configuration forbids to enforce it.
     #[error(transparent)]
     Untrusted(#[from] TrustError),
-    /// The policy was read and is not one.
+    /// The policy has errors.
     #[error("the policy `{name}` does not load\n{diagnostics}")]
     Invalid {
-        /// What was asked for.
+        /// The reference.
         name: String,
-        /// Everything that is wrong.
+        /// All errors.
         diagnostics: Diagnostics,
     },
 }
 
-/// The policy `reference` as it would be if its own file had this text.
+/// Returns the policy `reference` as it would be if its own file had this text.
 ///
 /// # Errors
-/// When the file that it is does not exist.
+/// When the file does not exist.
 pub fn with_text(reference: &str, text: &str) -> Result<PolicySource, Error> {
     let mut opened = OpenedTexts::default();
     let bytes = text.as_bytes().to_vec();
@@ -61,24 +61,24 @@ pub fn with_text(reference: &str, text: &str) -> Result<PolicySource, Error> {
     Ok(PolicySource::load(entry, &mut opened))
 }
 
-/// The texts of a policy and of all that it extends, read but not judged, so
-/// that another process can judge them.
+/// The texts of a policy and of all policies that it extends, read but not compiled, so
+/// that another process can compile them.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct PolicyTexts {
     reference: String,
     source: PolicySource,
-    /// The canonical paths of the files; none for an embedded policy.
+    /// The canonical paths of the files; empty for an embedded policy.
     pub files: Vec<PathBuf>,
-    /// The paths by which they were looked up: whatever becomes of these makes
-    /// another policy.
+    /// The paths by which they were looked up: a change of one of these changes the
+    /// policy.
     pub looked_up: Vec<PathBuf>,
     is_piped: bool,
 }
 
 impl PolicyTexts {
-    /// Reads the policy `reference` and what it extends, for its author: the name of an
-    /// embedded one, a file, which needs a `/` or ends in `.toml`, a pipe, or `-` for
-    /// standard input.
+    /// Reads the policy `reference` and the policies that it extends, for its author:
+    /// the name of an embedded one, a file, which needs a `/` or ends in `.toml`, a
+    /// pipe, or `-` for standard input.
     ///
     /// # Errors
     /// As [`load`](Self::load).
@@ -92,12 +92,12 @@ impl PolicyTexts {
         }
     }
 
-    /// Reads the policy `reference` and what it extends. It is to be enforced, and read
-    /// again when it changes, so it cannot come from a pipe.
+    /// Reads the policy `reference` and the policies that it extends. It is to be
+    /// enforced, and read again when it changes, so it cannot come from a pipe.
     ///
     /// # Errors
-    /// When the policy itself cannot be read. What it extends and cannot be
-    /// read is a fault of the policy and shows when it is compiled.
+    /// When the policy itself cannot be read. An extended policy that cannot be read is
+    /// an error of the policy, reported by [`compile`](Self::compile).
     pub fn load(reference: &str) -> Result<Self, Error> {
         let not_found = |why| Error::NotFound { name: reference.to_owned(), why };
         if reference == piped::STDIN {
@@ -121,34 +121,34 @@ impl PolicyTexts {
         Self { reference: reference.to_owned(), source, files, looked_up, is_piped: false }
     }
 
-    /// The policy's name or path, as it was given.
+    /// Returns the policy's name or path, as given.
     pub fn reference(&self) -> &str {
         &self.reference
     }
 
-    /// The first file that a policy from a pipe extends or names, if any: it lies in the
-    /// current directory, and need not be the one that the policy was written beside.
+    /// Returns the first file that a policy from a pipe extends or names, if any: it
+    /// lies in the current directory, and may differ from the one that the author means.
     pub fn file_beside_pipe(&self) -> Option<&Path> {
         self.looked_up.first().filter(|_| self.is_piped).map(PathBuf::as_path)
     }
 
-    /// The path of the policy itself, as it was looked up; `None` for an
+    /// Returns the path of the policy itself, as it was looked up; `None` for an
     /// embedded one.
     pub fn entry_path(&self) -> Option<&Path> {
         self.looked_up.first().map(PathBuf::as_path)
     }
 
-    /// SHA-256 of the texts.
+    /// Returns the SHA-256 of the texts.
     pub fn sha256(&self) -> String {
         self.source.sha256()
     }
 
-    /// The texts, for tools that read them statement by statement.
+    /// Returns the texts, for tools that read them statement by statement.
     pub fn source(&self) -> &PolicySource {
         &self.source
     }
 
-    /// The policy.
+    /// Compiles the policy.
     ///
     /// # Errors
     /// When it does not compile.
@@ -158,7 +158,7 @@ impl PolicyTexts {
     }
 }
 
-/// The files of a policy that were opened so far.
+/// The files of a policy opened so far.
 #[derive(Default)]
 struct OpenedTexts {
     files: Vec<PathBuf>,
@@ -166,7 +166,7 @@ struct OpenedTexts {
 }
 
 impl OpenedTexts {
-    /// The policy's own file.
+    /// Opens the policy's own file.
     fn entry(&mut self, reference: &str) -> Result<Loaded, Error> {
         let unreadable = |why| Error::Unreadable { path: reference.to_owned(), why };
         self.open(Path::new(reference), reference).map_err(unreadable)

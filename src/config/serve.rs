@@ -1,9 +1,8 @@
-//! What `portcullis serve` serves: `[serve]`, `[[workspaces]]` and `[[agents]]`
-//! of the operator's configuration file.
+//! The configuration of `portcullis serve`: `[serve]`, `[[workspaces]]` and
+//! `[[agents]]` of the operator's configuration file.
 //!
-//! It holds hashes of tokens, never a token. Anything in it that is not
-//! understood, that names what is not there, or that contradicts itself refuses
-//! it as a whole.
+//! It contains hashes of tokens, never a token. An unknown key, a missing file or a
+//! contradiction refuses the whole file.
 
 mod fields;
 mod read;
@@ -28,35 +27,35 @@ pub use fields::FIELDS;
 
 use super::file::{read, why};
 
-/// What a token begins with, so that one is recognised where it does not belong.
+/// The prefix of tokens, by which they are recognized in wrong places.
 pub const TOKEN_PREFIX: &str = "pcl_";
 
-/// A service.
+/// The configuration of a service.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Service {
-    /// Where it listens.
+    /// The listening addresses.
     pub listen: Vec<Listen>,
-    /// Whether it may speak without TLS to other machines.
+    /// True if it may serve other machines without TLS.
     pub plaintext: bool,
-    /// TLS at all its TCP addresses.
+    /// TLS on all its TCP addresses.
     pub tls: Option<Tls>,
     /// Host names that requests may use, in lower case.
     pub hosts: Vec<String>,
-    /// Origins of pages that may call.
+    /// Origins of pages that may send requests.
     pub origins: Vec<String>,
-    /// Where its own log is; `None` for the usual place.
+    /// The directory of its own log; `None` for the default.
     pub state: Option<PathBuf>,
-    /// How long a worker without sessions is kept.
+    /// Time after which a worker without sessions is stopped.
     pub idle: Duration,
-    /// How long a session over MCP goes on in which nothing is said.
+    /// Time without messages after which an MCP session ends.
     pub session_idle: Duration,
-    /// What bounds it.
+    /// Its limits.
     pub limits: Limits,
-    /// Where spans of requests go, if anywhere.
+    /// The export of request spans, if any.
     pub telemetry: Option<Telemetry>,
-    /// What it serves.
+    /// The served workspaces.
     pub workspaces: Vec<Workspace>,
-    /// Whom.
+    /// The agents.
     pub agents: Vec<Agent>,
 }
 
@@ -79,16 +78,16 @@ impl Default for Service {
     }
 }
 
-/// An address to listen at.
+/// A listening address.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Listen {
     /// TCP.
     Tcp(SocketAddr),
-    /// A UNIX socket, which only its owner may connect to.
+    /// A UNIX socket, to which only its owner may connect.
     Unix(PathBuf),
 }
 
-/// A text is no [`Listen`].
+/// The text is no valid [`Listen`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("expected an address and a port such as `127.0.0.1:8750`, or `unix:` and an absolute path")]
 pub struct ListenError;
@@ -114,7 +113,7 @@ impl fmt::Display for Listen {
     }
 }
 
-/// Files of a certificate.
+/// The files of a certificate.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Tls {
     /// The chain, PEM.
@@ -123,51 +122,53 @@ pub struct Tls {
     pub key: PathBuf,
 }
 
-/// Where spans of requests go.
+/// The export of request spans.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Telemetry {
     /// The collector's address, for OTLP over HTTP.
     pub otlp: String,
     /// `service.name` of the resource.
     pub service: Option<String>,
-    /// Of how many in a hundred requests.
+    /// The percentage of requests.
     pub sample_percent: u64,
 }
 
 impl Telemetry {
-    /// Where traces go: `v1/traces` beneath the address, unless that says it.
+    /// Returns the address for traces: `v1/traces` beneath the collector's address,
+    /// unless that contains it.
     pub fn traces(&self) -> String {
         let base = self.otlp.trim_end_matches('/');
         if base.ends_with("/v1/traces") { base.to_owned() } else { format!("{base}/v1/traces") }
     }
 }
 
-/// What bounds a service.
+/// The limits of a service.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Limits {
-    /// Requests a second of one agent in one workspace.
+    /// Maximum of requests a second of one agent in one workspace.
     pub requests_per_second: u64,
-    /// Bytes of content a second of one agent in one workspace, read or written.
+    /// Maximum of bytes of content a second of one agent in one workspace, read or
+    /// written.
     pub bytes_per_second: u64,
-    /// Requests of one agent in one workspace that are not answered yet.
+    /// Maximum of pending requests of one agent in one workspace.
     pub concurrent_requests: usize,
-    /// Subscriptions to changes of one agent in one workspace.
+    /// Maximum of subscriptions to changes of one agent in one workspace.
     pub watches: usize,
-    /// Sessions of one agent with one workspace.
+    /// Maximum of sessions of one agent with one workspace.
     pub sessions: usize,
-    /// Connections of everybody.
+    /// Maximum of connections of all agents.
     pub connections: usize,
-    /// Wrong tokens from one address in a minute.
+    /// Maximum of wrong tokens from one address in a minute.
     pub failed_logins: u32,
-    /// Seconds for a request's head.
+    /// Timeout for a request's head, in seconds.
     pub head_seconds: u64,
-    /// Bytes of a request's head.
+    /// Maximum size of a request's head, in bytes.
     pub head_bytes: usize,
-    /// Seconds for a request's body.
+    /// Timeout for a request's body, in seconds.
     pub body_seconds: u64,
-    /// Bytes of one message from a client.
+    /// Maximum size of a message from a client, in bytes.
     pub message_bytes: usize,
-    /// Bytes of memory for large messages under way, in each process.
+    /// Memory for large messages in flight, in each process, in bytes.
     pub message_memory: usize,
 }
 
@@ -177,23 +178,23 @@ impl Default for Limits {
             requests_per_second: 5_000,
             bytes_per_second: 1 << 30,
             concurrent_requests: 256,
-            // Half of what a gate holds: nobody takes all.
+            // Half of a gateway's maximum, so that no agent takes all.
             watches: 2_048,
-            // Each is threads in a worker.
+            // Each session has threads in a worker.
             sessions: 256,
             connections: 8_192,
             failed_logins: 10,
             head_seconds: 10,
             head_bytes: 32 << 10,
             body_seconds: 30,
-            // 100 MB in base64, and what is around it.
+            // 100 MB in base64, with the JSON around it.
             message_bytes: 144 << 20,
             message_memory: 512 << 20,
         }
     }
 }
 
-/// A workspace that is served.
+/// A served workspace.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Workspace {
     /// Its name in addresses and names of tools: see [`is_workspace_name`].
@@ -202,69 +203,69 @@ pub struct Workspace {
     pub root: PathBuf,
     /// A policy file or the name of an embedded policy.
     pub policy: String,
-    /// Where its log and backups are; `None` for the usual place.
+    /// The directory of its log and backups; `None` for the default.
     pub state: Option<PathBuf>,
-    /// Whether MCP clients get the reference server's tools.
+    /// True if MCP clients get the reference server's tools.
     pub reference: bool,
-    /// Whether a client may answer for its user where a rule asks.
+    /// True if a client may ask its user for approvals.
     pub elicit: bool,
 }
 
-/// An agent that may call.
+/// An agent of the service.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Agent {
-    /// The name under which policies and logs know it.
+    /// Its name in policies and logs.
     pub name: AgentName,
     /// SHA-256 of its token.
     pub token: [u8; 32],
     /// The workspaces that it may use; `None` for all.
     pub workspaces: Option<Vec<String>>,
-    /// Whether it may read the service's numbers.
+    /// True if it may read the service's metrics.
     pub metrics: bool,
 }
 
 impl Agent {
-    /// Whether it may use the workspace of that name.
+    /// Returns true if it may use the workspace of that name.
     pub fn may_use(&self, workspace: &str) -> bool {
         self.workspaces.as_ref().is_none_or(|names| names.iter().any(|name| name == workspace))
     }
 }
 
-/// Whether a workspace may have that name: 1 to 32 ASCII letters, digits, `_`
-/// or `-`, and no `-` at its beginning.
+/// Returns true for a valid workspace name: 1 to 32 ASCII letters, digits, `_` or
+/// `-`, without a leading `-`.
 pub fn is_workspace_name(name: &str) -> bool {
     let good = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '-');
     (1..=32).contains(&name.len()) && !name.starts_with('-') && name.chars().all(good)
 }
 
-/// Writes the hash of a token as files have it.
+/// Formats the hash of a token as in files.
 pub fn show_hash(hash: &[u8; 32]) -> String {
     format!("sha256:{}", Hash::from_bytes(*hash))
 }
 
-/// Reads what [`show_hash`] wrote.
+/// Parses the format of [`show_hash`].
 pub fn parse_hash(text: &str) -> Option<[u8; 32]> {
     let hash: Hash = text.strip_prefix("sha256:")?.to_ascii_lowercase().parse().ok()?;
     Some(*hash.as_bytes())
 }
 
-/// There is no service to be had from the file.
+/// The reason why the configuration cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// It cannot be read.
+    /// The file cannot be read.
     #[error("cannot read the configuration `{path}`: {why}")]
     Unreadable {
         /// The file.
         path: String,
-        /// What the system says.
+        /// The error of the system.
         why: String,
     },
-    /// It cannot be used.
+    /// The file has errors.
     #[error("the configuration `{path}` cannot be used\n{diagnostics}")]
     Wrong {
         /// The file.
         path: String,
-        /// Everything that is wrong.
+        /// All errors.
         diagnostics: Diagnostics,
     },
 }

@@ -9,9 +9,9 @@
 //! signature BASE64 of 64 bytes
 //! ```
 //!
-//! Signed is [`CONTEXT`], the hash in hex and a newline: a signature made for
-//! something else is none here. What an embedded policy says is part of the
-//! texts, so another version of it needs another signature.
+//! The signature is over [`CONTEXT`], the hash in hex and a newline, so that a signature
+//! for another purpose is not valid here. The texts include embedded policies, so another
+//! version of one needs another signature.
 
 use std::{
     fmt, io,
@@ -27,23 +27,23 @@ use ed25519_dalek::{Signature, Signer as _, VerifyingKey};
 use super::file::{read, why};
 use crate::{gateway::random_bytes, operator_files};
 
-/// What is signed begins with this line.
+/// The first line of the signed message.
 const CONTEXT: &str = "portcullis policy signature v1\n";
-/// The first line of a signature's file.
+/// The first line of a signature file.
 const HEADER: &str = "portcullis policy signature 1";
-/// What a public key begins with.
+/// The prefix of a public key.
 const PUBLIC: &str = "ed25519:";
-/// What a private key's file begins with.
+/// The prefix of a private key's file.
 const PRIVATE: &str = "portcullis policy key 1 ed25519 ";
 
-/// A public key that signatures of policies are checked with.
+/// A public key that verifies signatures of policies.
 #[derive(Clone, PartialEq, Eq)]
 pub struct PolicyKey(VerifyingKey);
 
-/// A private key that policies are signed with. Shown nowhere.
+/// A private key that signs policies. Never shown.
 pub struct SigningKey(ed25519_dalek::SigningKey);
 
-/// Something is wrong with a key.
+/// The reason why a key cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum KeyError {
     /// The text is no public key.
@@ -52,46 +52,46 @@ pub enum KeyError {
     /// The file is no private key.
     #[error("it is no key of `portcullis policy keygen`")]
     Private,
-    /// The system refused.
+    /// The error of the system.
     #[error("{}", why(.0))]
     Io(#[from] io::Error),
 }
 
-/// Why a policy is not trusted.
+/// The reason why a policy is not trusted.
 #[derive(Debug, thiserror::Error)]
 pub enum TrustError {
-    /// It is embedded, and what is embedded is not signed.
+    /// The policy is embedded, and embedded policies are not signed.
     #[error("the embedded policy `{0}` is not signed, and the configuration requires signatures")]
     Embedded(String),
-    /// There is no signature that can be read.
+    /// There is no readable signature.
     #[error("cannot read the signature `{path}`, which the configuration requires: {why}")]
     Unsigned {
-        /// Where it should be.
+        /// The path of the signature.
         path: String,
-        /// What is wrong.
+        /// The error.
         why: String,
     },
-    /// It is not one.
+    /// The file is no valid signature file.
     #[error("`{0}` is no signature of a policy")]
     Malformed(String),
-    /// It is for other texts.
+    /// The signature is for other texts.
     #[error("the signature `{0}` is not for this policy as it is now, with what it extends")]
     Other(String),
-    /// Its key is not one of those that count.
+    /// The signature's key is not an accepted one.
     #[error("the signature `{path}` is by {key}, which is not among `policyKeys`")]
     Stranger {
-        /// The signature's file.
+        /// The path of the signature.
         path: String,
         /// Its key.
         key: String,
     },
-    /// It is forged.
+    /// The signature is not valid.
     #[error("the signature `{0}` is not valid")]
     Forged(String),
 }
 
 impl SigningKey {
-    /// A fresh one.
+    /// Returns a new key.
     ///
     /// # Errors
     /// When the kernel gives no random bytes.
@@ -99,10 +99,10 @@ impl SigningKey {
         Ok(Self(ed25519_dalek::SigningKey::from_bytes(&random_bytes()?)))
     }
 
-    /// Reads one from a file.
+    /// Reads a key from a file.
     ///
     /// # Errors
-    /// When there is none.
+    /// When there is no valid key.
     pub fn read(path: &Path) -> Result<Self, KeyError> {
         let bytes = read(path)?;
         let text = str::from_utf8(&bytes).map_err(|_| KeyError::Private)?;
@@ -114,7 +114,7 @@ impl SigningKey {
     /// Writes it into a new file that only its owner can read.
     ///
     /// # Errors
-    /// When the file exists, or as the system says.
+    /// When the file exists; the error of the system.
     pub fn write(&self, path: &Path) -> io::Result<()> {
         let mut options = std::fs::OpenOptions::new();
         options.write(true).create_new(true).mode(0o600);
@@ -123,12 +123,12 @@ impl SigningKey {
         file.sync_all()
     }
 
-    /// Its public half.
+    /// Returns the public key.
     pub fn public(&self) -> PolicyKey {
         PolicyKey(self.0.verifying_key())
     }
 
-    /// The text of a signature's file for the policy with this hash.
+    /// Returns the content of a signature file for the policy with this hash.
     pub fn sign(&self, sha256: &str) -> String {
         let signature = self.0.sign(message(sha256).as_bytes());
         format!(
@@ -164,20 +164,20 @@ impl FromStr for PolicyKey {
         let bytes = text.strip_prefix(PUBLIC).and_then(|text| STANDARD.decode(text).ok());
         let bytes: [u8; 32] = bytes.and_then(|b| b.try_into().ok()).ok_or(KeyError::Public)?;
         let key = VerifyingKey::from_bytes(&bytes).map_err(|_| KeyError::Public)?;
-        // Such a key verifies signatures that nobody made.
+        // Such a key verifies arbitrary signatures.
         if key.is_weak() { Err(KeyError::Public) } else { Ok(Self(key)) }
     }
 }
 
-/// Where the signature of a policy file lies.
+/// Returns the path of a policy file's signature.
 pub fn signature_path(policy: &Path) -> PathBuf {
     let mut name = policy.as_os_str().to_owned();
     name.push(".sig");
     name.into()
 }
 
-/// Checks the text of a signature's file, shown as `shown`, for the policy with this hash;
-/// gives the key, one of `keys`.
+/// Verifies the text of a signature file, shown as `shown`, for the policy with this hash;
+/// returns the key, one of `keys`.
 pub(super) fn verify(
     keys: &[PolicyKey],
     text: &str,
@@ -190,7 +190,7 @@ pub(super) fn verify(
     if signed != sha256 {
         return Err(TrustError::Other(shown));
     }
-    // The key that counts is the operator's, not the file's.
+    // The operator's key counts, not the file's.
     let Some(key) = keys.iter().find(|known| known.to_string() == key) else {
         let key = crate::model::Escaped(key).to_string();
         return Err(TrustError::Stranger { path: shown, key });
@@ -248,7 +248,7 @@ mod tests {
         let text = key.public().to_string();
         assert_eq!(text.parse::<PolicyKey>().unwrap(), key.public());
         assert!(!format!("{key:?}").contains(&STANDARD.encode(key.0.to_bytes())));
-        // The point of order 1 verifies what nobody signed.
+        // The point of order 1 verifies arbitrary signatures.
         let weak = format!("ed25519:{}", STANDARD.encode([&[1][..], &[0; 31]].concat()));
         for bad in ["", "ed25519:", "ed25519:AAAA", text.trim_start_matches("ed25519:"), &weak] {
             assert!(bad.parse::<PolicyKey>().is_err(), "{bad}");

@@ -1,5 +1,5 @@
 //! The directory of approval sockets: `approvals/ID.sock` and `approvals/ID.nonce` in
-//! the state directory, which nobody but the operator may enter.
+//! the state directory, accessible to the operator only.
 
 use std::{
     fs::File,
@@ -18,15 +18,15 @@ use crate::sandbox::refuse_descriptors;
 const DIRECTORY: &str = "approvals";
 const SOCKET: &str = ".sock";
 const NONCE: &str = ".nonce";
-/// Connections that may wait.
+/// Maximum of connections in the queue.
 const BACKLOG: i32 = 16;
 
-/// The directory of all approval sockets of one state directory.
+/// The directory of the approval sockets of a state directory.
 #[derive(Debug)]
 pub(super) struct Directory(OwnedFd);
 
 impl Directory {
-    /// Opens it, and makes it when it is missing.
+    /// Opens it; creates it if it is missing.
     pub(super) fn make(state: BorrowedFd<'_>) -> io::Result<Self> {
         match mkdirat(state, DIRECTORY, Mode::RWXU) {
             Ok(()) | Err(Errno::EXIST) => {}
@@ -41,7 +41,7 @@ impl Directory {
         Ok(Self(openat(state, DIRECTORY, flags, Mode::empty())?))
     }
 
-    /// The names of all sockets, also of gateways that ended.
+    /// Returns the names of all sockets, also of dead gateways.
     pub(super) fn names(&self) -> io::Result<Vec<String>> {
         let mut names = Vec::new();
         for entry in rustix::fs::Dir::read_from(&self.0)? {
@@ -53,8 +53,8 @@ impl Directory {
         Ok(names)
     }
 
-    /// Creates a socket and its nonce. The socket takes its name only when it
-    /// listens, so that one which refuses belongs to no gateway any more.
+    /// Creates a socket and its nonce. The socket gets its name only once it listens,
+    /// so a socket that refuses connections belongs to a dead gateway.
     pub(super) fn create(&self, name: &str, nonce: &str) -> io::Result<OwnedFd> {
         let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC;
         let file = openat(&self.0, format!("{name}{NONCE}"), flags, Mode::RUSR | Mode::WUSR)?;
@@ -79,7 +79,7 @@ impl Directory {
         }
     }
 
-    /// Connects to a socket; `None` when its gateway has ended.
+    /// Connects to a socket; `None` if its gateway has ended.
     pub(super) fn connect(&self, name: &str) -> io::Result<Option<(OwnedFd, String)>> {
         let socket = stream()?;
         match rustix::net::connect(&socket, &self.address(&format!("{name}{SOCKET}"))?) {
@@ -97,7 +97,8 @@ impl Directory {
         Ok(Some((socket, nonce)))
     }
 
-    /// By the directory's descriptor, since a socket's path has little room.
+    /// Returns an address through the directory's descriptor, since the length of a
+    /// socket's path is limited.
     fn address(&self, name: &str) -> io::Result<SocketAddrUnix> {
         let directory = self.0.as_fd().as_raw_fd();
         Ok(SocketAddrUnix::new(format!("/proc/self/fd/{directory}/{name}"))?)

@@ -1,5 +1,4 @@
-//! Messages between `portcullis approve` and a gateway: one line of JSON there, one
-//! back.
+//! Messages between `portcullis approve` and a gateway: one line of JSON each way.
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -10,19 +9,19 @@ use crate::gateway::{Answer, AnswerError, Question};
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Message {
-    /// The secret of the nonce file, which shows that the sender can read the state
+    /// The secret of the nonce file, which proves that the sender can read the state
     /// directory.
     pub(super) nonce: String,
     pub(super) request: Request,
 }
 
-/// A request of a person at a shell.
+/// A request of `portcullis approve`.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub(crate) enum Request {
-    /// List the requests that wait for approval.
+    /// List the pending approvals.
     List,
-    /// Answer one of them.
+    /// Answer a pending approval.
     Answer {
         /// Its id.
         id: String,
@@ -31,15 +30,15 @@ pub(crate) enum Request {
     },
 }
 
-/// [`Answer`] on the wire.
+/// An [`Answer`] as it is transmitted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) enum Choice {
-    /// This once.
+    /// Approve once.
     Once,
-    /// For the rest of the session.
+    /// Approve for the rest of the session.
     Session,
-    /// No.
+    /// Reject.
     Reject,
 }
 
@@ -57,25 +56,25 @@ impl From<Choice> for Answer {
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) enum Reply {
-    /// The requests that wait, the oldest first.
+    /// The pending approvals, the oldest first.
     Waiting(Vec<Item>),
-    /// The answer counts.
+    /// The answer was accepted.
     Taken(Box<Item>),
-    /// No request of this id is known here.
+    /// No pending approval has this id here.
     Unknown,
-    /// The answer came too late; the text says what became of the request.
+    /// The answer came too late; the text says how the request ended.
     Over(String),
     /// The gateway refuses the sender.
     Refused(String),
 }
 
-/// One request that waits. All texts are untrusted.
+/// A pending approval. All texts are untrusted.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct Item {
-    /// What to answer to.
+    /// The id to answer to.
     pub id: String,
-    /// The agent that asks.
+    /// The requesting agent.
     pub agent: String,
     /// Its session in the log.
     pub session: String,
@@ -88,7 +87,7 @@ pub(crate) struct Item {
     /// The new path of a rename.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub to: Option<String>,
-    /// The rules that ask.
+    /// The rules with the effect `ask`.
     pub rules: Vec<ItemRule>,
     /// SHA-256 of the content before.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -96,22 +95,22 @@ pub(crate) struct Item {
     /// SHA-256 of the content after.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub after: Option<String>,
-    /// SHA-256 of what a rename moves.
+    /// SHA-256 of the entry that a rename moves.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub moved: Option<String>,
-    /// The mode and time that are set, of a new file or by a change of attributes, as the
-    /// record has them.
+    /// The mode and time to set, of a new file or by a change of attributes, as in the
+    /// record.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub attributes: Option<Value>,
     /// SHA-256 of the policy.
     pub policy_sha256: String,
-    /// What would change.
+    /// The change, as a preview.
     pub change: String,
-    /// Seconds that are left.
+    /// Seconds until the timeout.
     pub seconds_left: u64,
 }
 
-/// A rule that asks.
+/// A rule with the effect `ask`.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct ItemRule {

@@ -1,5 +1,5 @@
-//! The commit that is checked out in a workspace. It is found without git, and nothing in the
-//! repository is believed but this name: what comes of it is verified by its hash.
+//! The checked-out commit of a workspace. It is found without git, and nothing in the repository
+//! is trusted but this name: objects are verified by their hashes.
 
 use std::{
     fs::File,
@@ -15,13 +15,13 @@ use rustix::{
 
 use crate::git::ObjectId;
 
-/// The largest file with one ref, and the one with all that were packed.
+/// The maximum size of a file with one ref, and of `packed-refs`.
 const MAX_REF: u64 = 4096;
 const MAX_PACKED: u64 = 64 << 20;
-/// How many refs are followed that name others.
+/// The maximum of symbolic refs followed.
 const MAX_DEPTH: usize = 5;
 
-/// The commit, and the branch of which it is.
+/// A commit with its branch.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Head {
     pub(crate) commit: ObjectId,
@@ -29,8 +29,8 @@ pub(crate) struct Head {
 }
 
 impl Head {
-    /// That of the repository whose directory is `.git` in the workspace's root. `None` if there
-    /// is none, or no commit, or the repository is of a kind that this does not read.
+    /// Returns the commit of the repository whose directory is `.git` in the workspace root.
+    /// `None` if there is none, or no commit, or the repository has an unsupported format.
     pub(crate) fn of(root: &Path) -> Option<Self> {
         let repository = directory(root).ok()?;
         let (mut name, mut branch) = ("HEAD".to_owned(), None);
@@ -54,7 +54,7 @@ impl Head {
     }
 }
 
-/// Opens the directory `.git`. A file in its place belongs to another repository.
+/// Opens the directory `.git`. A file with that name belongs to another repository.
 fn directory(root: &Path) -> Result<OwnedFd, Errno> {
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC | OFlags::NOFOLLOW;
     openat2(CWD, root.join(".git"), flags, Mode::empty(), ResolveFlags::NO_MAGICLINKS)
@@ -82,7 +82,7 @@ fn errno(error: &io::Error) -> Errno {
     Errno::from_io_error(error).unwrap_or(Errno::IO)
 }
 
-/// The ref among those that were packed.
+/// Returns the value of a ref in `packed-refs`.
 fn packed(repository: &OwnedFd, name: &str) -> Option<String> {
     let all = read(repository, "packed-refs", MAX_PACKED).ok()?;
     let mut lines = all.lines().filter_map(|line| line.split_once(' '));

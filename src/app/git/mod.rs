@@ -1,8 +1,8 @@
-//! Git on a repository that is not to be trusted: confined, with no configuration but ours.
+//! Git on an untrusted repository: confined, and with a configuration of ours only.
 //!
-//! A process gets a git directory that was made for it, in which nothing is but a configuration;
-//! of the repository it gets the directories that it needs. So neither configuration nor hooks of
-//! the repository are looked at, and grafts, replacements and shallow histories count for nothing.
+//! A process gets a new git directory that contains only a configuration, and links to the
+//! necessary directories of the repository. So neither configuration nor hooks of the repository
+//! are used, and grafts, replacements and shallow histories have no effect.
 
 pub(crate) mod head;
 pub(crate) mod private;
@@ -30,20 +30,20 @@ use super::{
 };
 use crate::{git::Format, operator_files, sandbox::Program};
 
-/// Bounds of a process.
+/// Limits of a process.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Bounds {
-    /// The most bytes of memory, which packs and their indexes are mapped into.
+    /// Maximum memory in bytes, into which packs and indexes are mapped.
     memory: u64,
-    /// The most seconds that it may compute.
+    /// Maximum processor time in seconds.
     seconds: u32,
-    /// The time after which it is killed.
+    /// Timeout after which it is killed.
     timeout: Duration,
 }
 
-/// The bounds of what the operator asked for and waits for.
+/// The limits of a process that the operator started and waits for.
 const ORDERED: Bounds = Bounds { memory: 4 << 30, seconds: 60, timeout: Duration::from_secs(600) };
-/// Where programs lie that a confined process can execute.
+/// Directories with programs that a confined process can execute.
 const SYSTEM: [&str; 6] = ["/usr", "/bin", "/sbin", "/lib", "/lib64", "/nix/store"];
 
 const CONFIG: &str = "\tbare = true
@@ -58,12 +58,13 @@ const CONFIG: &str = "\tbare = true
 \tauto = 0
 ";
 
-/// The git of the system.
+/// The system's git.
 #[derive(Debug, Clone)]
 pub(crate) struct Git(PathBuf);
 
 impl Git {
-    /// Finds it in the operator's `PATH`, where no agent of the workspace chooses what that leads to.
+    /// Finds git in the operator's `PATH`, in directories that no agent of the workspace can
+    /// change.
     pub(crate) fn find(workspace: &Path) -> Result<Self, Failure> {
         let paths = trusted_paths::of_agents(workspace)?;
         let path = std::env::var_os("PATH").unwrap_or_else(|| OsString::from("/usr/bin:/bin"));
@@ -82,27 +83,27 @@ impl Git {
     }
 }
 
-/// How the names of workshops in a state directory begin.
+/// The prefix of workshops' names in a state directory.
 const PREFIX: &str = "git-";
 
-/// Git directories that are made for processes, and removed with this.
+/// Temporary git directories for processes, removed when this is dropped.
 #[derive(Debug)]
 pub(crate) struct Workshop {
     path: PathBuf,
-    /// Nobody else removes it.
+    /// Keeps other processes from removing it.
     _lock: File,
 }
 
 impl Workshop {
-    /// Begins in the state directory, or another one of the operator's. Workshops that killed processes
-    /// left there are removed.
+    /// Creates a workshop in the state directory, or another directory of the operator's. Removes
+    /// workshops that killed processes left there.
     pub(crate) fn make(state: &Path) -> Result<Self, Failure> {
         const DOING: &str = "cannot make a git directory";
         remove_abandoned(state);
         loop {
             let path = state.join(format!("{PREFIX}{}", random_id()?));
             operator_files::create_private_dir_all(&path).or_fail(DOING)?;
-            // Until it is locked, another process takes it for one that was left.
+            // Until it is locked, another process may remove it as abandoned.
             match lock(&path) {
                 Ok(lock) if operator_files::exists(&path) => return Ok(Self { path, _lock: lock }),
                 Ok(_) => {}
@@ -112,7 +113,7 @@ impl Workshop {
         }
     }
 
-    /// Makes a git directory for objects of this format, whose parts `links` names lie elsewhere.
+    /// Creates a git directory for objects of this format, with links to parts elsewhere.
     pub(crate) fn git_directory(
         &self,
         name: &str,
@@ -156,7 +157,7 @@ fn lock(path: &Path) -> Result<File, Errno> {
 }
 
 fn remove_abandoned(state: &Path) {
-    // What cannot be removed harms nobody.
+    // Best effort: a remainder is harmless.
     for entry in operator_files::read_dir(state).into_iter().flatten().flatten() {
         let is_workshop = entry.file_name().as_encoded_bytes().starts_with(PREFIX.as_bytes());
         let Some(_lock) = is_workshop.then(|| lock(&entry.path()).ok()).flatten() else { continue };
@@ -172,15 +173,15 @@ impl Drop for Workshop {
     }
 }
 
-/// What a process of git works on.
+/// The repository of a git process.
 #[derive(Debug, Clone)]
 pub(crate) struct Repository {
     pub(crate) git: Git,
-    /// The directory that was made for it.
+    /// The temporary git directory.
     pub(crate) directory: PathBuf,
-    /// Where its objects are.
+    /// The directory of its objects.
     pub(crate) objects: PathBuf,
-    /// The directories that it may read, besides.
+    /// Further directories that it may read.
     pub(crate) read: Vec<PathBuf>,
 }
 
@@ -190,7 +191,7 @@ impl Repository {
         self.start_within(ORDERED, arguments, write)
     }
 
-    /// The same within other bounds.
+    /// Starts it with other limits.
     fn start_within(
         &self,
         bounds: Bounds,
@@ -237,7 +238,7 @@ impl Repository {
     }
 }
 
-/// A process of git. It ends with its input.
+/// A running git process. It ends with its input.
 #[derive(Debug)]
 pub(crate) struct Running {
     child: Child,
@@ -246,14 +247,14 @@ pub(crate) struct Running {
 }
 
 impl Running {
-    /// Gives it all of its input, and returns at most `most` bytes of its output. `None` if it
-    /// failed, or has more to say.
+    /// Sends the input, and returns at most `most` bytes of output. `None` if the process failed,
+    /// or has more output.
     pub(crate) fn finish(
         mut self,
         input: impl FnOnce(&mut ChildStdin) -> std::io::Result<()>,
         most: u64,
     ) -> Option<Vec<u8>> {
-        // One that ended early says so by its exit code.
+        // A process that ended early reports that by its exit code.
         let written = input(&mut self.input).and_then(|()| self.input.flush());
         drop(self.input);
         let mut output = Vec::new();
@@ -265,7 +266,7 @@ impl Running {
     }
 }
 
-/// The output of a process that has its input, for another process to read.
+/// The output of a process that has its input, to be read by another process.
 #[derive(Debug)]
 pub(crate) struct Piped {
     child: Child,
@@ -273,7 +274,7 @@ pub(crate) struct Piped {
 }
 
 impl Running {
-    /// Gives it all of its input, which is less than a pipe takes, and leaves its output to another.
+    /// Sends all of its input, which must fit in a pipe, and leaves its output to another process.
     pub(crate) fn piped(mut self, input: &str) -> std::io::Result<Piped> {
         self.input.write_all(input.as_bytes())?;
         Ok(Piped { child: self.child, output: self.output })
@@ -282,7 +283,7 @@ impl Running {
 
 impl Drop for Piped {
     fn drop(&mut self) {
-        // Whoever was to read it may have stopped.
+        // The reader may have stopped early.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }

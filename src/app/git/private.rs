@@ -1,4 +1,4 @@
-//! The private repositories of an agent, in its scratch place.
+//! The private repositories of an agent, in its scratch directories.
 
 use std::{
     path::{Path, PathBuf},
@@ -15,26 +15,26 @@ use crate::{
     operator_files,
 };
 
-/// The most that are looked at: one for each session that ran at the same time.
+/// The maximum of repositories: one for each session at the same time.
 const MAX_REPOSITORIES: usize = 8;
-/// The most scratch directories that are looked through for them.
+/// The maximum of scratch directories that are searched for them.
 const MAX_ENTRIES: usize = 65_536;
-/// Where a repository has the commits with which a session began.
+/// The refs for the commits with which sessions began.
 const STARTS: &str = "refs/portcullis/start";
-/// The most bytes of a count.
+/// The maximum of bytes of a count.
 const MAX_COUNT: u64 = 32;
-/// The most memory for one, in bytes.
+/// The maximum memory for a count, in bytes.
 const MAX_COUNT_MEMORY: u64 = 512 << 20;
 
-/// Where the repository has the branches with which `session` began.
+/// Returns the ref prefix of the branches with which `session` began.
 pub(crate) fn starts(session: &str) -> String {
     format!("{STARTS}/{session}")
 }
 
-/// The private repositories in `place`, that a `start` record names.
+/// Finds the private repositories in `place`, which a `start` record names.
 ///
 /// # Errors
-/// When the place is not beneath the one of all scratch directories, or cannot be read.
+/// When `place` is not beneath the directory of all scratch directories, or cannot be read.
 pub(crate) fn find(
     place: &Path,
     git: &Git,
@@ -59,7 +59,7 @@ pub(crate) fn find(
             let entry = entry.or_fail(DOING)?.path();
             let is_root = operator_files::read_to_string(entry.join("path"));
             let repository = entry.join("d");
-            // A file in its place was made by the agent, and leads elsewhere.
+            // A file with that name was made by the agent, and may lead elsewhere.
             if is_root.is_ok_and(|path| path == ".git") && is_directory(&repository) {
                 found.push(repository);
             }
@@ -74,21 +74,20 @@ fn is_directory(path: &Path) -> bool {
     operator_files::symlink_metadata(path).is_ok_and(|facts| facts.is_dir())
 }
 
-/// What git gets of the repository: its objects and refs.
+/// Returns what git gets of a repository: its objects and refs.
 fn opened(path: &Path, name: &str, git: &Git, workshop: &Workshop) -> Result<Repository, Failure> {
     let parts = ["refs", "packed-refs", "reftable"];
     let there =
         parts.into_iter().filter(|part| operator_files::symlink_metadata(path.join(part)).is_ok());
     let links: Vec<(&str, PathBuf)> = there.map(|part| (part, path.join(part))).collect();
-    // The one that `agent::repository` makes.
+    // The format that `agent::repository` creates.
     let directory = workshop.git_directory(name, Format::Sha1, &links)?;
     let (git, objects) = (git.clone(), path.join("objects"));
     Ok(Repository { git, directory, objects, read: vec![path.to_owned()] })
 }
 
-/// Counts the commits that `session` made, in any of the repositories of its `place`, within
-/// `limit`. `None` if git could not: the repositories are the agent's, and may be of any size or
-/// shape.
+/// Counts the commits of `session` in all repositories of its `place`, within `limit`. `None` if
+/// git failed: the repositories belong to the agent, and may have any size or structure.
 ///
 /// # Errors
 /// When git cannot be started.

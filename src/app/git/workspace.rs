@@ -1,5 +1,5 @@
-//! The repository of a workspace. Git gets its objects to read, and nothing else of it: neither
-//! configuration nor hooks, grafts, or the objects of another repository that it borrows.
+//! The repository of a workspace. Git may read its objects only: no configuration, hooks, grafts,
+//! or borrowed objects of another repository.
 
 use std::path::{Path, PathBuf};
 
@@ -11,13 +11,13 @@ use crate::{
     operator_files,
 };
 
-/// The most bytes of the names of tracked files.
+/// The maximum of bytes of the names of tracked files.
 const MAX_NAMES: u64 = 256 << 20;
 
-/// The directory `.git` in the workspace's root.
+/// Returns the directory `.git` in the workspace root.
 ///
 /// # Errors
-/// When it is none, or has no objects of its own.
+/// When there is none, or it has no objects of its own.
 pub(crate) fn directory(root: &Path) -> Result<PathBuf, Failure> {
     let place = root.join(".git");
     let is_directory =
@@ -31,7 +31,7 @@ pub(crate) fn directory(root: &Path) -> Result<PathBuf, Failure> {
     ))
 }
 
-/// Its objects, for processes that read.
+/// Returns its objects, for processes that read.
 ///
 /// # Errors
 /// As [`directory`].
@@ -46,7 +46,7 @@ pub(crate) fn objects(
     Ok(Repository { git: git.clone(), directory, objects, read: Vec::new() })
 }
 
-/// A commit with all that led to it, as one pack.
+/// A commit with its history, as a pack.
 #[derive(Debug)]
 pub(crate) struct History {
     pub(crate) commit: String,
@@ -55,10 +55,10 @@ pub(crate) struct History {
 }
 
 impl History {
-    /// Begins to pack that of the commit that is checked out; `None` if there is none.
+    /// Starts to pack the checked-out commit; `None` if there is none.
     ///
     /// # Errors
-    /// When a private repository, whose names are SHA-1, cannot have it, or git cannot be started.
+    /// When a private repository, which uses SHA-1, cannot contain it, or git cannot be started.
     pub(crate) fn pack(root: &Path, state: &Path) -> Result<Option<Self>, Failure> {
         let Some(head) = Head::of(root) else { return Ok(None) };
         if head.commit.format() != Format::Sha1 {
@@ -67,7 +67,7 @@ impl History {
             ));
         }
         let (git, workshop) = (Git::find(root)?, Workshop::make(state)?);
-        // Deltas that are there are taken over, and no others are looked for.
+        // Existing deltas are reused, and no others are computed.
         let arguments = [
             "-c",
             "pack.threads=1",
@@ -87,8 +87,8 @@ impl History {
     }
 }
 
-/// The files of the commit that is checked out, without those whose names are no paths of a
-/// workspace; `None` if there is no commit.
+/// Returns the files of the checked-out commit, except those whose names are no workspace paths;
+/// `None` if there is no commit.
 ///
 /// # Errors
 /// When git cannot read them.

@@ -1,8 +1,7 @@
-//! The HTTP client of copies in object storage and behind HTTP.
+//! The HTTP client for copies in object storage and behind HTTP.
 //!
-//! An answer is the target's own or none: no redirection is followed, which would hand the
-//! target's headers on and take another host's word for it. Of an answer no more is read than
-//! one of a target can have.
+//! Redirects are not followed: that would send the target's headers to another host and trust
+//! its replies. The length of replies is bounded.
 
 use std::{io, pin::Pin, time::Duration};
 
@@ -22,22 +21,22 @@ use reqwest::{
 
 use crate::config::audit::shown;
 
-/// Bytes of the longest answer: a list of a thousand objects has less.
+/// Maximum of bytes of a reply: a list of a thousand objects is shorter.
 const MOST: usize = 4 << 20;
-/// Bytes that are read of an answer that says what is wrong.
+/// Maximum of bytes read of an error reply.
 const MOST_WRONG: usize = 4 << 10;
 
-/// An address without user and password, and these as the header that they are sent in: whatever
-/// an error says of an address tells neither.
+/// Splits user and password off an address, and returns them as a header, so that errors that
+/// contain the address do not disclose them.
 pub(super) fn without_credentials(address: &str) -> Result<(Url, Option<HeaderValue>), String> {
     let wrong = |_| "it is no address of HTTP".to_owned();
     let url = Url::parse(address).map_err(|error| format!("it is no address: {error}"))?;
-    // The client makes the header of an address.
+    // The client builds the header from the address.
     let request = Client::new().get(url).build().map_err(|_error| wrong(()))?;
     Ok((request.url().clone(), request.headers().get(AUTHORIZATION).cloned()))
 }
 
-/// Makes the client as the settings say.
+/// Builds the client from the settings.
 #[derive(Debug)]
 pub(super) struct Connector;
 
@@ -118,7 +117,7 @@ fn client(options: &ClientOptions) -> Result<Client, String> {
 #[derive(Debug)]
 struct BlockingService(Client);
 
-/// What `async_trait` makes of a result.
+/// The type that `async_trait` makes of a result.
 type Answered<'r> = Pin<Box<dyn Future<Output = Result<HttpResponse, HttpError>> + Send + 'r>>;
 
 impl HttpService for BlockingService {
@@ -131,7 +130,7 @@ impl HttpService for BlockingService {
     }
 }
 
-/// Sends a request; the answer is there as a whole.
+/// Sends a request, and reads the complete reply.
 async fn answer(client: &Client, request: HttpRequest) -> Result<HttpResponse, HttpError> {
     let wrong = |kind, words: String| HttpError::new(kind, io::Error::other(words));
     let from = request.uri().to_string();
@@ -159,7 +158,7 @@ async fn answer(client: &Client, request: HttpRequest) -> Result<HttpResponse, H
             break;
         }
     }
-    // Whoever reads it takes nothing but UTF-8, and the cut may have gone through a letter.
+    // The reader expects UTF-8, and the cut may have split a character.
     if !status.is_success() {
         body = String::from_utf8_lossy(&body).into_owned().into_bytes();
     }

@@ -1,7 +1,7 @@
-//! A copy in a directory, such as one of another machine: a log as any other,
-//! that `audit verify --dir` reads.
+//! A copy in a directory, such as one of another machine: a log like any other, which
+//! `audit verify --dir` reads.
 //!
-//! Whoever has that machine may put links there: none of them leads out of the target.
+//! The owner of that machine may put links there: none is followed out of the target.
 
 use std::{
     io::{self, Read as _, Write as _},
@@ -20,19 +20,19 @@ use crate::{
     review::{is_foreign, open_kept_in},
 };
 
-/// The file that is written before it has its name.
+/// The name of a file while it is written.
 const INCOMING: &str = ".incoming";
 
 pub(super) struct Copy(Dir);
 
 impl Copy {
-    /// Opens the directory of a copy; `NotFound` where there is none.
+    /// Opens the directory of a copy; `NotFound` if it is missing.
     fn open(place: &Path) -> io::Result<Self> {
         let (target, name) = split(place)?;
         operator_files::open_dir(target)?.open_dir(name).map(Self)
     }
 
-    /// Makes the directory of a copy, and the target where it is not there.
+    /// Creates the directory of a copy, and of the target if it is missing.
     pub(super) fn begin(place: &Path) -> Result<Self, String> {
         let begin = || {
             let (target, name) = split(place)?;
@@ -61,7 +61,7 @@ impl Copy {
         self.0.open(directory.unwrap_or(Path::new(".")))?.sync_all()
     }
 
-    /// Bytes of a regular file: what stands there instead was not sent.
+    /// Returns the size of a regular file; another kind of entry was not sent.
     fn length_of(&self, name: &str) -> io::Result<Option<u64>> {
         match self.0.symlink_metadata(name) {
             Ok(file) => Ok(file.is_file().then_some(file.len())),
@@ -74,7 +74,7 @@ impl Copy {
         let mut note = Vec::new();
         match open_kept_in(&self.0, NEWEST) {
             Ok(file) => file.take(MAX_NOTE as u64).read_to_end(&mut note)?,
-            // What stands there instead was not sent.
+            // Another kind of entry was not sent.
             Err(error) if error.kind() == io::ErrorKind::NotFound || is_foreign(&error) => {
                 return Ok(None);
             }
@@ -88,20 +88,20 @@ fn unreadable(error: io::Error) -> String {
     format!("cannot read the copy: {error}")
 }
 
-/// The directory in which a copy is, and its name there.
+/// Returns the directory that contains a copy, and its name there.
 fn split(place: &Path) -> io::Result<(&Path, &Path)> {
     let name = place.file_name().map(Path::new);
     place.parent().zip(name).ok_or_else(|| io::Error::other("the place has no name"))
 }
 
-/// To write a file through no link.
+/// Returns options that write a file without following a link.
 fn options() -> OpenOptions {
     let mut options = OpenOptions::new();
     options.write(true).mode(0o600).custom_flags(OFlags::NOFOLLOW.bits().cast_signed());
     options
 }
 
-/// A copy in a directory; `None` where it is not there.
+/// Opens a copy in a directory; `None` if it is missing.
 pub(super) fn existing(place: &Path) -> Result<Option<Copy>, String> {
     match Copy::open(place) {
         Ok(copy) => Ok(Some(copy)),
@@ -122,7 +122,7 @@ impl Store for Copy {
             if there < offset {
                 return Err(io::Error::other(format!("it ends at {there} instead of {offset}")));
             }
-            // What a former attempt left behind is written again.
+            // The remainder of an earlier attempt is overwritten.
             file.set_len(offset)?;
             file.write_all_at(&bytes, offset)?;
             file.sync_data()
@@ -142,7 +142,8 @@ impl Store for Copy {
         if self.length(segment)?.unwrap_or(0) >= sent {
             return Ok(true);
         }
-        // Whoever sealed it ended before that was noted: it is sealed again.
+        // A process may have ended after the seal and before its note: it is sealed
+        // again.
         Ok(self.length(&format!("{segment}{PACKED}"))?.is_some_and(|length| length > 0))
     }
 

@@ -1,5 +1,5 @@
-//! How far copies of the log are behind it, for whoever asks: nothing is
-//! opened for writing, nothing is made.
+//! The lag of copies behind the log. Nothing is opened for writing, nothing is
+//! created.
 
 use std::{
     path::Path,
@@ -16,33 +16,33 @@ use super::{
 };
 use crate::{config::audit::Target, operator_files, review::read_kept};
 
-/// One target and the log.
+/// The lag of a target.
 #[derive(Debug, Clone, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct Lag {
     /// The target.
     pub(crate) to: String,
-    /// The place of the copy, once one was begun.
+    /// The location of the copy, once begun.
     pub(crate) copy: Option<String>,
-    /// Records that it has.
+    /// Number of records in the copy.
     pub(crate) records: u64,
-    /// Records that a checkpoint covers and it does not have.
+    /// Number of records that a checkpoint covers and the copy lacks.
     pub(crate) behind: u64,
-    /// For how many seconds the oldest of those may have been waiting; nothing
-    /// when it has them all.
+    /// Maximum of seconds for which the oldest of those has been waiting; `None` if
+    /// the copy has all.
     pub(crate) seconds: Option<u64>,
-    /// Why the last attempt failed.
+    /// The error of the last attempt.
     pub(crate) error: Option<String>,
 }
 
 impl Lag {
-    /// Where the copy is, or will be.
+    /// Returns the location of the copy, existing or future.
     pub(crate) fn place(&self) -> &str {
         self.copy.as_ref().unwrap_or(&self.to)
     }
 }
 
-/// How far each target is behind what checkpoints in the state directory cover.
+/// Returns the lag of each target behind the checkpoints in the state directory.
 pub(crate) fn lag(state: &Path, targets: &[Target]) -> Vec<Lag> {
     let log = state.join("audit");
     let covered = covered(&log).unwrap_or(0);
@@ -60,8 +60,8 @@ pub(crate) fn lag(state: &Path, targets: &[Target]) -> Vec<Lag> {
         let ShipProgress { at, error, .. } = known;
         let error = unknown.or(gap).or(error);
         let behind = covered.saturating_sub(records);
-        // The first checkpoint after the last one that arrived began it; what
-        // is known is when that arrived, and when the newest was made.
+        // The wait began with the first checkpoint after the last one that was copied;
+        // known are the time of that copy, and the time of the newest checkpoint.
         let since = if at == 0 { None } else { Some(now.saturating_sub(at)) };
         let since = since.or_else(|| age(&log)).unwrap_or(0);
         let seconds = (behind > 0).then_some(since);
@@ -71,12 +71,13 @@ pub(crate) fn lag(state: &Path, targets: &[Target]) -> Vec<Lag> {
     targets.iter().map(of).collect()
 }
 
-/// Records that the newest checkpoint covers.
+/// Returns the number of records that the newest checkpoint covers.
 fn covered(log: &Path) -> Option<u64> {
     records_of(&read_kept(&log.join(NEWEST), MAX_NOTE as u64).ok()?)
 }
 
-/// Records that the copy in a directory has, and why those are not all that were sent.
+/// Returns the number of records in a copy, and the reason why it is not the number
+/// sent.
 fn arrived(place: &Target, sent: &ShipProgress) -> (u64, Option<String>) {
     let found = existing(place).and_then(|store| match store {
         Some(mut store) => look(store.as_mut(), sent, sent.sealed.keys().copied()),
@@ -92,7 +93,7 @@ fn arrived(place: &Target, sent: &ShipProgress) -> (u64, Option<String>) {
     }
 }
 
-/// Seconds since the newest checkpoint was made.
+/// Returns the age of the newest checkpoint in seconds.
 fn age(log: &Path) -> Option<u64> {
     let made = operator_files::metadata(log.join(NEWEST)).ok()?.modified().ok()?;
     made.elapsed().ok().as_ref().map(Duration::as_secs)

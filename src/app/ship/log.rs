@@ -1,4 +1,4 @@
-//! The log, as it is read to be sent.
+//! The log as a source of copies.
 
 use std::{
     io::{self, Read as _, Seek as _, SeekFrom},
@@ -14,27 +14,27 @@ use serde::{Deserialize, Serialize};
 
 use crate::{gateway::AuditLog, operator_files};
 
-/// Bytes of the largest file that is no segment: the roots of a million.
+/// Maximum of bytes of a file that is no segment: the roots of a million segments.
 const MOST_SMALL: u64 = 64 << 20;
 
-/// Where some records end.
+/// The end of a sequence of records.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct End {
     pub(super) segment: u64,
     pub(super) offset: u64,
-    /// The leaf hash of the last of them.
+    /// The leaf hash of the last record.
     leaf: Hash,
 }
 
-/// What the newest checkpoint covers.
+/// The extent of the newest checkpoint.
 pub(super) struct Covered {
     pub(super) note: Vec<u8>,
-    /// In records.
+    /// Number of records.
     pub(super) size: u64,
     pub(super) end: End,
 }
 
-/// A part of a line of `frontier`.
+/// The parsed fields of a line of `frontier`.
 #[derive(Deserialize)]
 struct Edge {
     size: u64,
@@ -54,13 +54,13 @@ impl SegmentReader {
         Self { files: Directory::new(&path), path }
     }
 
-    /// When the newest checkpoint was made, and as which file.
+    /// Returns time and inode number of the newest checkpoint.
     pub(super) fn mark(&self) -> Option<(i64, i64, u64)> {
         let stat = rustix::fs::stat(self.path.join(NEWEST)).ok()?;
         Some((stat.st_mtime, i64::try_from(stat.st_mtime_nsec).ok()?, stat.st_ino))
     }
 
-    /// What the newest checkpoint covers; nothing where it is being made.
+    /// Returns the extent of the newest checkpoint; `None` while it is being written.
     pub(super) fn covered(&self) -> Result<Option<Covered>, String> {
         let Some(note) = self.small(NEWEST)? else { return Ok(None) };
         let checkpoint = Note::parse(&note).and_then(|note| Checkpoint::of(&note));
@@ -70,14 +70,15 @@ impl SegmentReader {
         let mut edges = lines.lines().filter_map(|line| serde_json::from_str::<Edge>(line).ok());
         let edge = edges.find(|edge| edge.size == size);
         let Some((last, edge)) = size.checked_sub(1).zip(edge) else { return Ok(None) };
-        // `frontier` is not signed.
+        // `frontier` is not signed, so it is checked.
         match self.end(edge.segment, edge.offset)? {
             Some((end, seq)) if seq == Some(last) => Ok(Some(Covered { note, size, end })),
             _ => Err(format!("`{FRONTIER}` does not say where record {last} ends")),
         }
     }
 
-    /// Where records end, and the number of the last one; nothing where there is no such segment.
+    /// Returns the end of records and the number of the last one; `None` if there is no such
+    /// segment.
     pub(super) fn end(
         &self,
         segment: u64,
@@ -87,7 +88,7 @@ impl SegmentReader {
         struct Numbered {
             seq: u64,
         }
-        // In a segment without records yet: the last one is in the one before.
+        // In a segment without records the last one is in the segment before.
         let (of, end) = match offset {
             0 => (segment.saturating_sub(1), u64::MAX),
             offset => (segment, offset),
@@ -100,7 +101,7 @@ impl SegmentReader {
         };
         let length = match file.seek(SeekFrom::End(0)) {
             Ok(length) => length,
-            // A compressed one is only read forward: its end is where its header says.
+            // A compressed segment can only be read forward: its header has its length.
             Err(error) if error.kind() == io::ErrorKind::Unsupported => {
                 self.length(&name)?.ok_or_else(|| format!("`{name}` is missing"))?
             }
@@ -123,25 +124,25 @@ impl SegmentReader {
         Ok(Some((end, record.map(|record| record.seq))))
     }
 
-    /// The first segment: those before it were pruned.
+    /// Returns the first segment; earlier ones were pruned.
     pub(super) fn first_segment(&self) -> Result<u64, String> {
         let entries = self.files.list().map_err(|error| error.to_string())?;
         let segments = entries.iter().filter_map(|entry| Segment::from_name(&entry.name));
         Ok(segments.min().unwrap_or(Segment(0)).0)
     }
 
-    /// Bytes of the content of a segment; nothing where there is none.
+    /// Returns the size of a segment's content in bytes; `None` if there is no such segment.
     fn length(&self, name: &str) -> Result<Option<u64>, String> {
         let entries = self.files.list().map_err(|error| error.to_string())?;
         Ok(entries.iter().find(|entry| entry.name == name).map(|entry| entry.length))
     }
 
-    /// A segment, to be read.
+    /// Opens a segment for reading.
     pub(super) fn open(&self, name: &str) -> io::Result<LogFile> {
         self.files.open(name)
     }
 
-    /// A full segment, compressed.
+    /// Returns a full segment, compressed.
     pub(super) fn compressed(&self, segment: Segment) -> Result<Vec<u8>, String> {
         let name = segment.to_string();
         let length = self.length(&name)?.ok_or_else(|| format!("`{name}` is missing"))?;
@@ -151,7 +152,7 @@ impl SegmentReader {
         Ok(packed)
     }
 
-    /// A part of a segment.
+    /// Returns a part of a segment.
     pub(super) fn part(
         &self,
         segment: Segment,
@@ -171,7 +172,7 @@ impl SegmentReader {
         }
     }
 
-    /// A file that is no segment.
+    /// Reads a file that is no segment.
     pub(super) fn small(&self, name: &str) -> Result<Option<Vec<u8>>, String> {
         match self.files.open(name) {
             Ok(file) => {
@@ -188,8 +189,8 @@ impl SegmentReader {
         }
     }
 
-    /// The files besides segments that a copy needs when it has `size` records, and that were
-    /// made after those of `sent` records or changed since `at`: cosignatures come later.
+    /// Returns the names of files besides segments that a copy with `size` records needs, made
+    /// after those of `sent` records or changed since `at`: cosignatures come later.
     pub(super) fn others(&self, sent: u64, size: u64, at: u64) -> Result<Vec<String>, String> {
         let names = self.files.history().map_err(|error| error.to_string())?;
         let mut kept: Vec<_> =
@@ -202,14 +203,14 @@ impl SegmentReader {
         Ok(wanted.map(|(_, name)| name).collect())
     }
 
-    /// Whether a file was changed at that second or later.
+    /// Returns true if a file was changed in that second or later.
     fn is_changed(&self, name: &str, at: u64) -> bool {
         let changed = operator_files::metadata(self.path.join(name)).and_then(|it| it.modified());
         changed.is_ok_and(|changed| changed >= UNIX_EPOCH + Duration::from_secs(at))
     }
 }
 
-/// Seconds since 1970.
+/// Returns the seconds since 1970.
 pub(super) fn now() -> u64 {
     SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs())
 }

@@ -1,9 +1,8 @@
-//! Copies of the log elsewhere: what a signed checkpoint covers, in order, at
-//! least once.
+//! Copies of the log at other places: the records that a signed checkpoint covers, in order,
+//! at least once.
 //!
-//! Runs in the broker's threads, one for each target, and knows no gate: it
-//! reads files. So a slow or dead target delays nothing but its own copy.
-//! What it has sent is in `STATE/ship/`.
+//! Each target has a thread in the broker, which knows no gateway and only reads files. So a
+//! slow or dead target delays its own copy only. The progress is stored in `STATE/ship/`.
 
 #[cfg(feature = "full")]
 mod client;
@@ -36,13 +35,13 @@ use shipper::{Shipper, refuse_overlap};
 pub(crate) use lag::{Lag, lag};
 pub(crate) use whole::lacking;
 
-/// How long a broker that is about to end waits for what came last to arrive.
+/// Time in which a broker that is about to end still sends the last records.
 const LAST: Duration = Duration::from_secs(3);
 
-/// What is sent in the background, as long as this lives.
+/// The background threads, which run while this lives.
 pub(crate) struct Shipping(Arc<Ending>);
 
-/// Tells those who send that this is the end, and waits for them.
+/// Announces the end to the sending threads, and waits for them.
 #[derive(Default)]
 struct Ending {
     state: Mutex<Ends>,
@@ -56,7 +55,7 @@ struct Ends {
 }
 
 impl Ending {
-    /// Waits so long, or until the end is near: then `true`.
+    /// Waits until the end is near or `patience` has passed; returns true if the end is near.
     fn wait(&self, patience: Duration) -> bool {
         let ends = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         let waited = self.changed.wait_timeout_while(ends, patience, |ends| !ends.near);
@@ -74,15 +73,15 @@ impl Ending {
 }
 
 impl Shipping {
-    /// Sends in the background. Looks at no target, which may be slow: what is in the way of a
-    /// copy is said by the thread that makes it.
+    /// Starts to send in the background. Contacts no target, which may be slow: the thread of
+    /// a copy reports its problems.
     ///
     /// # Errors
-    /// When this build cannot, or there can be no thread.
+    /// When this build has no support for a target, or a thread does not start.
     pub(crate) fn start(state: &Path, targets: &[Target]) -> Result<Self, Failure> {
         let shipping = Self(Arc::default());
         for target in targets {
-            // What this build cannot do is said before anything runs.
+            // A missing feature is reported before anything runs.
             if !target.to.starts_with('/') && !cfg!(feature = "full") {
                 return Err(Failure::new(place::remote(target).err().unwrap_or_default()));
             }
@@ -99,13 +98,13 @@ impl Shipping {
         Ok(shipping)
     }
 
-    /// Sends what the last checkpoint covers, and waits for that a moment; what
-    /// a target does not take so soon, the next broker sends.
+    /// Sends the records of the last checkpoint, and waits a moment for that; the next broker
+    /// sends the rest.
     pub(crate) fn finish(self) {
         self.finish_within(LAST);
     }
 
-    /// The same for whoever has less time than a moment.
+    /// Does so within a shorter time.
     pub(crate) fn finish_within(self, patience: Duration) {
         let end = Instant::now() + patience.min(LAST);
         self.0.change(|ends| ends.near = true);
@@ -122,28 +121,28 @@ impl Shipping {
 }
 
 impl Drop for Shipping {
-    /// Nobody else would end the threads.
+    /// No other code ends the threads.
     fn drop(&mut self) {
         self.0.change(|ends| ends.near = true);
     }
 }
 
-/// Refuses targets in the state directory, before anything is sent to them.
+/// Refuses targets in the state directory, before anything is sent.
 ///
 /// # Errors
-/// When one is.
+/// When a target lies in it.
 pub(crate) fn check(state: &Path, targets: &[Target]) -> Result<(), Failure> {
     let checked = targets.iter().try_for_each(|target| refuse_overlap(state, target));
     checked.or_fail("cannot copy the audit log")
 }
 
-/// The targets for one of several logs: each has a place of its own there.
+/// Returns the targets for one of several logs: each has a directory of its own there.
 pub(crate) fn beneath(targets: &[Target], name: &str) -> Vec<Target> {
     targets.iter().map(|target| within(target, name)).collect()
 }
 
-/// Sends what there is to every target: the place of each copy, and the records that it
-/// has or why that failed.
+/// Sends to every target; returns the location of each copy, with the number of its records or
+/// an error.
 pub(crate) fn once(state: &Path, targets: &[Target]) -> Vec<(String, Result<u64, String>)> {
     let send = |target: &Target| {
         let mut shipper = match Shipper::new(state, target) {

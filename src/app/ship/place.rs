@@ -1,4 +1,4 @@
-//! Where copies are: in a directory, in object storage or behind HTTP.
+//! The locations of copies: a directory, object storage or an HTTP server.
 
 use std::path::Path;
 
@@ -7,10 +7,10 @@ use super::store;
 use super::{directory, target::Store};
 use crate::config::audit::Target;
 
-/// What is said of a copy that was removed or has not what was sent to it.
+/// The error of a copy that was removed or is incomplete.
 pub(super) const GONE: &str = "the copy is not there any more, or not whole";
 
-/// Begins a copy at a place.
+/// Begins a copy at a location.
 pub(super) fn begin(place: &Target) -> Result<Box<dyn Store>, String> {
     match place.to.starts_with('/') {
         true => Ok(Box::new(directory::Copy::begin(Path::new(&place.to))?)),
@@ -18,7 +18,7 @@ pub(super) fn begin(place: &Target) -> Result<Box<dyn Store>, String> {
     }
 }
 
-/// Opens the place of a copy; `None` where it is known to be there no more.
+/// Opens a copy at a location; `None` if it is known to be gone.
 pub(super) fn existing(place: &Target) -> Result<Option<Box<dyn Store>>, String> {
     match place.to.starts_with('/') {
         true => {
@@ -43,7 +43,7 @@ pub(super) fn remote(place: &Target) -> Result<Box<dyn Store>, String> {
     ))
 }
 
-/// A place of this name beneath a target.
+/// Returns the location `name` beneath a target.
 pub(super) fn within(target: &Target, name: &str) -> Target {
     Target { to: format!("{}/{name}", target.to.trim_end_matches('/')), ..target.clone() }
 }

@@ -1,4 +1,4 @@
-//! How far each target has a copy, in `STATE/ship/`.
+//! The progress of each target's copy, in `STATE/ship/`.
 
 use std::{collections::BTreeMap, fmt::Display, io, path::Path};
 
@@ -8,52 +8,52 @@ use serde::{Deserialize, Serialize};
 use super::log::End;
 use crate::{config::audit::Target, review::read_kept};
 
-/// How far a target has everything.
+/// The progress of a target's copy.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub(crate) struct ShipProgress {
     /// The target.
     pub(crate) to: String,
-    /// The place of the copy beneath the target.
+    /// The location of the copy beneath the target.
     pub(crate) copy: String,
-    /// The open segment, and the bytes of it that were sent.
+    /// The open segment, and the number of its bytes sent.
     pub(super) segment: u64,
     pub(super) offset: u64,
-    /// Bytes of each sealed segment, as it was sent.
+    /// The size of each sealed segment in bytes, as sent.
     pub(super) sealed: BTreeMap<u64, u64>,
-    /// Records that the last checkpoint sent covers.
+    /// Number of records that the last sent checkpoint covers.
     pub(crate) records: u64,
-    /// Where they end.
+    /// The end of these records.
     pub(super) end: Option<End>,
-    /// When that began, in seconds since 1970.
+    /// The time at which that copy began, in seconds since 1970.
     pub(crate) at: u64,
-    /// Why the last attempt failed.
+    /// The error of the last attempt.
     pub(crate) error: Option<String>,
 }
 
-/// Bytes of what is known of a target: more than of a million segments.
+/// Maximum of bytes of a stored progress: more than of a million segments.
 const MOST: u64 = 32 << 20;
-/// Characters that are kept of what is said of a failure.
+/// Maximum of stored characters of an error.
 const WORDS: usize = 500;
 
-/// The directory of what was sent, in the state directory.
+/// The directory of the progress, in the state directory.
 pub(super) const FOLDER: &str = "ship";
 
-/// What is known of a target is in files of this name there.
+/// Returns the name of a target's files there.
 pub(super) fn file_name(target: &Target) -> String {
     let hash = Hash::of(target.to.as_bytes()).to_string();
     format!("{FOLDER}/{}", hash.get(..16).unwrap_or(&hash))
 }
 
-/// Records that a checkpoint covers.
+/// Returns the number of records that a checkpoint covers.
 pub(super) fn records_of(note: &[u8]) -> Option<u64> {
     Checkpoint::of(&Note::parse(note).ok()?).ok().map(|checkpoint| checkpoint.size)
 }
 
-/// How far it was when that was last noted; nothing where nothing was.
+/// Reads the stored progress; `None` if there is none.
 ///
 /// # Errors
-/// When what is there cannot be read: that is no reason to take it for nothing.
+/// When it cannot be read, which must not count as no progress.
 pub(super) fn known(state: &Path, target: &Target) -> Result<Option<ShipProgress>, String> {
     let name = format!("{}.json", file_name(target));
     let unreadable =
@@ -65,8 +65,8 @@ pub(super) fn known(state: &Path, target: &Target) -> Result<Option<ShipProgress
     }
 }
 
-/// What is said of an attempt that failed: a target may answer with a page of any length, and
-/// its words are kept and shown.
+/// Shortens the error of an attempt: a target may reply with a page of any length, and the
+/// text is stored and shown.
 pub(super) fn shortened(why: &str) -> String {
     match why.char_indices().nth(WORDS) {
         Some((end, _)) => format!("{}…", why.get(..end).unwrap_or_default()),

@@ -1,4 +1,4 @@
-//! Sends a log to one target.
+//! The sender of a log to one target.
 
 use std::{
     path::{Path, PathBuf},
@@ -20,9 +20,9 @@ use crate::{
     operator_files,
 };
 
-/// How often the log is looked at.
+/// Interval of checks of the log.
 const POLL: Duration = Duration::from_secs(1);
-/// How long to wait after a failure: doubled each time, up to the second.
+/// Pause after a failure: doubled each time, from the first to the second value.
 const BACK_OFF: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(300));
 /// Bytes of the open segment that are sent at once.
 const PIECE: u64 = 4 << 20;
@@ -36,12 +36,12 @@ pub(super) struct Shipper {
     target: Target,
     store: Option<Box<dyn Store>>,
     pub(super) progress: ShipProgress,
-    /// Why it is not known what was sent, where something was.
+    /// The error of reading the progress, if something was sent.
     unknown: Option<String>,
 }
 
-/// Sends in the background until the end is near: nobody else waits for a target that is slow,
-/// not even for a look at it.
+/// Sends in the background until the end is near. All contact with a target happens on this
+/// thread, because it may be slow.
 pub(super) fn go_on(state: &Path, target: &Target, ending: &Ending) {
     let (mut wait, mut seen) = (BACK_OFF.0, None);
     let (mut shipper, mut said) = (None, None);
@@ -75,8 +75,8 @@ pub(super) fn go_on(state: &Path, target: &Target, ending: &Ending) {
     }
 }
 
-/// Says why a copy cannot be begun, unless that was said last. Other failures are in what is known
-/// of the target.
+/// Warns why a copy cannot be begun, once for each reason. Other failures are stored in the
+/// target's progress.
 fn warn_once(target: &Target, why: &str, said: &mut Option<String>) {
     if said.as_deref() != Some(why) {
         errln!(
@@ -94,7 +94,7 @@ impl Shipper {
         let (_, state_dir) = state_directory::open(state).map_err(|f| f.message().to_owned())?;
         state_dir.create_dir_all(FOLDER).map_err(|error| error.to_string())?;
         let name = file_name(target);
-        // What was sent of which nobody knows is sent again, but not without a word.
+        // Records sent without a known progress are sent again, with a warning.
         let (progress, unknown) = match known(state, target) {
             Ok(progress) => (progress.unwrap_or_default(), None),
             Err(why) => (ShipProgress::default(), Some(why)),
@@ -111,7 +111,8 @@ impl Shipper {
         })
     }
 
-    /// Nobody else sends to this target while the file is open.
+    /// Takes the lock that keeps other processes from sending to this target; `None` if one has
+    /// it.
     pub(super) fn lock(&self) -> Result<Option<cap_std::fs::File>, String> {
         let mut options = cap_std::fs::OpenOptions::new();
         let options = options.create(true).write(true);
@@ -124,9 +125,9 @@ impl Shipper {
         }
     }
 
-    /// Sends what there is since the checkpoint that was `seen`.
+    /// Sends if there is another checkpoint than the one `seen`.
     fn send_new(&mut self, seen: &mut Option<(i64, i64, u64)>) -> Result<(), String> {
-        // Unchanged, there is nothing to read either.
+        // Without a new checkpoint there is nothing to read.
         let newest = self.log.mark();
         if newest != *seen {
             self.send_alone().inspect_err(|_kept_in_progress| self.store = None)?;
@@ -138,14 +139,14 @@ impl Shipper {
     /// Sends, unless another process does.
     fn send_alone(&mut self) -> Result<(), String> {
         let Some(_lock) = self.lock()? else { return Ok(()) };
-        // Another process may have gone on meanwhile.
+        // Another process may have sent meanwhile.
         if let Ok(Some(known)) = known(&self.path, &self.target) {
             self.progress = ShipProgress { to: self.target.shown(), ..known };
         }
         self.send()
     }
 
-    /// Sends what the newest checkpoint covers.
+    /// Sends the records that the newest checkpoint covers.
     pub(super) fn send(&mut self) -> Result<(), String> {
         let sent = self.send_all().map_err(|why| shortened(&why));
         self.progress.error = sent.as_ref().err().cloned();
@@ -180,7 +181,7 @@ impl Shipper {
         if size == self.progress.records && others.is_empty() {
             return Ok(());
         }
-        // Without the key a part of a copy is damage.
+        // Without the key a part of a copy counts as damaged.
         self.put_own(KEYS)?;
         while self.progress.segment < end.segment {
             self.seal()?;
@@ -197,7 +198,7 @@ impl Shipper {
         Ok(())
     }
 
-    /// The place of the copy.
+    /// Returns the location of the copy.
     pub(super) fn place(&self) -> Target {
         match self.progress.copy.as_str() {
             "" => self.target.clone(),
@@ -205,7 +206,7 @@ impl Shipper {
         }
     }
 
-    /// The copy; `None` where it is not there any more.
+    /// Opens the copy; `None` if it is gone.
     fn existing(&mut self) -> Result<Option<&mut dyn Store>, String> {
         if self.store.is_none() {
             self.store = existing(&self.place())?;
@@ -217,7 +218,7 @@ impl Shipper {
         self.existing()?.ok_or_else(|| GONE.to_owned())
     }
 
-    /// Begins a copy in a place that no other log has, nor what was sent of this one before.
+    /// Begins a copy at a new location, apart from other logs and earlier copies of this one.
     fn begin(&mut self) -> Result<(), String> {
         let segment = self.log.first_segment()?;
         let id = random_hex::<4>().map_err(|errno| errno.to_string())?;
@@ -228,7 +229,7 @@ impl Shipper {
         self.keep()
     }
 
-    /// Why the copy cannot be continued up to `size` records.
+    /// Returns the reason why the copy cannot be continued up to `size` records, if any.
     fn obstacle(&mut self, size: u64) -> Result<Option<&'static str>, String> {
         let ShipProgress { records, segment, end, .. } = self.progress.clone();
         if segment < self.log.first_segment()? {
@@ -255,7 +256,7 @@ impl Shipper {
         self.store()?.put(name, bytes)
     }
 
-    /// Sends a file of the log that is no segment, if there is one.
+    /// Sends a file of the log that is no segment, if it exists.
     fn put_own(&mut self, name: &str) -> Result<(), String> {
         match self.log.small(name)? {
             Some(bytes) => self.put(name, bytes),
@@ -263,7 +264,7 @@ impl Shipper {
         }
     }
 
-    /// Sends a full segment, compressed, and the checkpoint of its end.
+    /// Sends a full segment, compressed, with the checkpoint of its end.
     fn seal(&mut self) -> Result<(), String> {
         let segment = Segment(self.progress.segment);
         let packed = self.log.compressed(segment)?;
@@ -274,7 +275,7 @@ impl Shipper {
         (self.progress.segment, self.progress.offset) = (next.0, 0);
         self.progress.sealed.insert(segment.0, length);
         let (size, name) = (next.first(), format!("{HISTORY}/{}", next.first()));
-        // Until the rest is there, this much is a log.
+        // With that checkpoint the copy is a valid log until the rest is sent.
         if let Some(note) = self.log.small(&name)?.filter(|_| size > self.progress.records) {
             self.put(&name, note.clone())?;
             self.put(NEWEST, note)?;
@@ -295,9 +296,9 @@ impl Shipper {
         self.keep()
     }
 
-    /// Remembers how far it is.
+    /// Stores the progress.
     fn keep(&self) -> Result<(), String> {
-        // Until another copy is begun, what cannot be read stays, and is told of.
+        // An unreadable progress is preserved, and reported, until another copy is begun.
         if self.unknown.is_some() && self.progress.copy.is_empty() {
             return Ok(());
         }

@@ -1,6 +1,6 @@
 //! A copy in object storage or behind HTTP: an object for each file. The open
-//! segment is there in pieces, `tail/SEGMENT/OFFSET`, which in their order are
-//! its bytes.
+//! segment consists of pieces `tail/SEGMENT/OFFSET`, which are its bytes in their
+//! order.
 
 use std::{error::Error, io, sync::Arc, time::Duration};
 
@@ -19,7 +19,7 @@ use super::{
 };
 use crate::config::audit::Target;
 
-/// How long a connection, and a whole request, may take.
+/// Timeouts of a connection, and of a complete request.
 const CONNECT: Duration = Duration::from_secs(10);
 const REQUEST: Duration = Duration::from_secs(120);
 
@@ -27,9 +27,9 @@ pub(super) struct Remote {
     store: Arc<dyn ObjectStore>,
     prefix: Path,
     runtime: Runtime,
-    /// Object storage, which tells that there is no such object.
+    /// True for object storage, which reports missing objects.
     is_bucket: bool,
-    /// Pieces of the open segment that were sent by this process.
+    /// Pieces of the open segment sent by this process.
     pieces: Vec<Path>,
 }
 
@@ -42,7 +42,7 @@ impl Remote {
         let (store, prefix): (Arc<dyn ObjectStore>, _) = match target.to.strip_prefix("s3://") {
             Some(place) => {
                 let (bucket, prefix) = place.split_once('/').unwrap_or((place, ""));
-                // Keys come from the environment, as everywhere, unless given.
+                // Credentials come from the environment, as usual, unless given.
                 let mut builder = AmazonS3Builder::from_env()
                     .with_config(
                         AmazonS3ConfigKey::Client(ClientConfigKey::Timeout),
@@ -109,8 +109,8 @@ impl Remote {
             .map_err(|error| reason(&error))
     }
 
-    /// What pieces of a segment there are, as far as the place says that, and
-    /// those that this process sent.
+    /// Returns the pieces of a segment: those that the place lists, and those sent
+    /// by this process.
     fn pieces(&mut self, segment: &str) -> Vec<Path> {
         let mut pieces = std::mem::take(&mut self.pieces);
         let folder = self.path(&format!("tail/{segment}"));
@@ -124,17 +124,17 @@ impl Remote {
     }
 }
 
-/// Tries once: whoever sends tries again later, and says meanwhile why.
+/// Disables retries: the caller tries again later, and reports the error meanwhile.
 fn once() -> RetryConfig {
     RetryConfig { max_retries: 0, ..RetryConfig::default() }
 }
 
-/// As the store's settings have it.
+/// Formats a duration as the store's settings require.
 fn seconds(time: Duration) -> String {
     format!("{}s", time.as_secs())
 }
 
-/// The innermost reason: the others say where in the library it came up.
+/// Returns the innermost reason: the outer ones name parts of the library.
 fn reason(error: &object_store::Error) -> String {
     let mut inner: &dyn Error = error;
     let mut words = vec![inner.to_string()];
@@ -144,7 +144,7 @@ fn reason(error: &object_store::Error) -> String {
     }
     let last = words.pop().unwrap_or_default();
     match words.pop() {
-        // One that only repeats it says nothing more.
+        // An inner error that repeats the outer one adds nothing.
         Some(before) if !before.contains(&last) && !last.is_empty() => format!("{before}: {last}"),
         Some(before) => before,
         None => last,
@@ -169,7 +169,7 @@ impl Store for Remote {
         Ok(match newest {
             Ok(note) => Some(Some(note.to_vec())),
             Err(object_store::Error::NotFound { .. }) if self.is_bucket => Some(None),
-            // Whoever may write need not be able to read.
+            // A writer may lack the right to read.
             Err(_) => None,
         })
     }
@@ -183,7 +183,7 @@ impl Store for Remote {
     }
 
     fn has_open(&mut self, _segment: &str, _sent: u64) -> Result<bool, String> {
-        // Of pieces there are many.
+        // Listing many pieces would be costly.
         Ok(true)
     }
 
@@ -196,7 +196,8 @@ impl Store for Remote {
     }
 
     fn sealed(&mut self, segment: &str) -> Result<(), String> {
-        // The whole segment counts: one that cannot be removed does no harm.
+        // The complete segment counts, so a piece that cannot be removed is
+        // harmless.
         for path in self.pieces(segment) {
             let _left = self.runtime.block_on(self.store.delete(&path));
         }

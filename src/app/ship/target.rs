@@ -1,32 +1,33 @@
-//! A place for copies of the log.
+//! The interface of a place for copies of the log.
 
 use std::io;
 
 use portcullis_audit::LogFile;
 
-/// Where copies go. Everything may be sent again; the last time counts.
+/// A place for copies. Everything may be sent again; the last time counts.
 pub(super) trait Store: Send {
-    /// Keeps the file `name` as a whole.
+    /// Stores the complete file `name`.
     fn put(&mut self, name: &str, bytes: Vec<u8>) -> Result<(), String>;
 
-    /// Keeps a piece of the open segment.
+    /// Stores a piece of the open segment.
     fn piece(&mut self, segment: &str, offset: u64, bytes: Vec<u8>) -> Result<(), String>;
 
-    /// The newest checkpoint that arrived, if one did; `None` where the place gives nothing out.
+    /// Returns the newest checkpoint that arrived, if one did; `None` where the place cannot be
+    /// read.
     fn checkpoint(&mut self) -> Result<Option<Option<Vec<u8>>>, String>;
 
-    /// Bytes of the file `name`; `None` where there is no such file.
+    /// Returns the size of the file `name` in bytes; `None` if it is missing.
     fn length(&mut self, name: &str) -> Result<Option<u64>, String>;
 
-    /// Whether the open segment has the `sent` bytes, as far as the place says that.
+    /// Returns true if the open segment has the `sent` bytes, as far as the place tells.
     fn has_open(&mut self, segment: &str, sent: u64) -> Result<bool, String>;
 
-    /// A segment, to be read; `None` where that is not cheap.
+    /// Opens a segment for reading; `None` where that is expensive.
     fn read(&mut self, segment: &str) -> Option<io::Result<LogFile>>;
 
-    /// Whether [`Store::length`] asks nobody else, so that each look may ask for all.
+    /// Returns true if [`Store::length`] is local, so that each check may ask for all files.
     fn is_near(&self) -> bool;
 
-    /// Forgets the pieces of a segment, which is there as a whole now.
+    /// Removes the pieces of a segment that is stored completely now.
     fn sealed(&mut self, segment: &str) -> Result<(), String>;
 }

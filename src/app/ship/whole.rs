@@ -1,4 +1,4 @@
-//! Whether a copy has what was sent to it, and what a prune may rely on.
+//! The completeness of a copy, and what a prune may rely on.
 
 use std::{
     io::{self, Read},
@@ -16,16 +16,16 @@ use super::{
 };
 use crate::config::audit::Target;
 
-/// What a copy has of what was sent to it.
+/// The state of a copy.
 pub(super) struct CopyState {
-    /// Records from its beginning on, up to the first gap.
+    /// Number of records from its beginning up to the first gap.
     pub(super) records: u64,
-    /// Whether nothing is missing.
+    /// True if nothing is missing.
     pub(super) is_whole: bool,
 }
 
-/// Looks for the newest checkpoint of a copy, its sealed `segments` and the open one. The
-/// checkpoint alone says nothing of segments. `None` where the place gives nothing out.
+/// Checks the newest checkpoint of a copy, its sealed `segments` and the open one, since the
+/// checkpoint alone does not prove that the segments exist. `None` where the place cannot be read.
 pub(super) fn look(
     store: &mut dyn Store,
     progress: &ShipProgress,
@@ -39,13 +39,13 @@ pub(super) fn look(
     for segment in segments {
         let length = store.length(&format!("{}{PACKED}", Segment(segment)))?;
         let sent = progress.sealed.get(&segment);
-        // Of one that a former release sent, the length is not known.
+        // The length of a segment sent by an earlier release is unknown.
         if !length.is_some_and(|length| length > 0 && sent.is_none_or(|sent| *sent == length)) {
             gap = Some(segment);
             break;
         }
     }
-    // Before the first segment there is nothing that a copy must have.
+    // Nothing before the first segment is required of a copy.
     let begin = progress.sealed.first_key_value().map_or(progress.segment, |(first, _)| *first);
     let until = gap.map(|gap| if gap <= begin { 0 } else { Segment(gap).first() });
     let records = until.map_or(arrived, |until| until.min(arrived));
@@ -53,16 +53,16 @@ pub(super) fn look(
     Ok(Some(CopyState { records, is_whole }))
 }
 
-/// A target that does not have what is to be removed.
+/// A target that lacks records to be removed.
 pub(crate) struct Lacking {
-    /// The place of the copy, or of the target where none was begun.
+    /// The location of the copy, or the target if none was begun.
     pub(crate) place: String,
     pub(crate) why: String,
 }
 
-/// A target whose copy does not have the segments of the log before `end`: it is read where
-/// it is a directory, and asked for the length of each segment elsewhere. Only a place behind HTTP
-/// that gives nothing out is believed what it answered.
+/// Returns a target whose copy lacks segments of the log before `end`. A directory is read;
+/// elsewhere the length of each segment is compared. Only an HTTP server that cannot be read is
+/// trusted for its replies.
 pub(crate) fn lacking(state: &Path, targets: &[Target], end: Segment) -> Option<Lacking> {
     targets.iter().find_map(|target| {
         let (place, why) =
@@ -71,7 +71,7 @@ pub(crate) fn lacking(state: &Path, targets: &[Target], end: Segment) -> Option<
     })
 }
 
-/// The place of a copy, and why it does not have the segments before `end`.
+/// Returns the location of a copy, and the reason why it lacks segments before `end`, if it does.
 fn lacks(state: &Path, target: &Target, end: Segment) -> Result<(Target, Option<String>), String> {
     let has = |records: u64| Some(format!("it has {records} of these records"));
     let progress = known(state, target)?.unwrap_or_default();
@@ -88,7 +88,7 @@ fn lacks(state: &Path, target: &Target, end: Segment) -> Result<(Target, Option<
     Ok((place, why))
 }
 
-/// Why the copy at a place does not have segments of the log.
+/// Returns the reason why the copy at a location lacks segments of the log, if it does.
 fn hold(
     log: &SegmentReader,
     place: &Target,
@@ -114,7 +114,7 @@ fn hold(
     Ok(None)
 }
 
-/// Whether two files have the same content.
+/// Returns true if two files have the same content.
 fn is_same(mut one: LogFile, mut other: LogFile) -> io::Result<bool> {
     let (mut bytes, mut others) = (Vec::new(), Vec::new());
     loop {

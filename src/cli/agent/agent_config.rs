@@ -1,8 +1,8 @@
-//! Grants and workspaces that let an agent change its own configuration on this machine.
+//! Agent paths and workspaces that let an agent change its own configuration on this machine.
 //!
-//! Agents read hooks, MCP servers and permissions from directories in the user's
-//! home. A hook that a confined agent writes there is executed outside the sandbox
-//! the next time the user starts that agent without Portcullis.
+//! Agents read hooks, MCP servers and permissions from directories in the user's home. A hook
+//! that a confined agent writes there is executed outside the sandbox the next time the user
+//! starts that agent without Portcullis.
 
 use std::{
     collections::BTreeMap,
@@ -13,7 +13,7 @@ use serde_json::Value;
 
 use crate::{app::failure::Failure, operator_files, sandbox::Cell};
 
-/// Where agents keep their configuration, relative to the user's home.
+/// Locations of agents' configuration, relative to the user's home.
 const PLACES: [&str; 18] = [
     ".aider.conf.yml",
     ".amp",
@@ -34,15 +34,15 @@ const PLACES: [&str; 18] = [
     ".vibe",
     ".windsurf",
 ];
-/// Beneath such a place agents keep working trees, which are no configuration.
+/// The name of agents' working trees beneath such a location, which are no configuration.
 const WORKING_TREES: &str = "worktrees";
 
-/// Environment variables that name such a directory elsewhere.
+/// Environment variables that name such a location elsewhere.
 const VARIABLES: [&str; 6] =
     ["CLAUDE_CONFIG_DIR", "CODEX_HOME", "GEMINI_CLI_HOME", "KIMI_HOME", "QWEN_HOME", "VIBE_HOME"];
 
-/// Refuses a write grant that is, lies in, or holds the configuration of an agent, unless it is
-/// among the `accepted`.
+/// Refuses a writable path that is, lies in, or contains the configuration of an agent, unless
+/// it is among the `accepted`.
 ///
 /// # Errors
 /// When there is one.
@@ -65,8 +65,8 @@ pub(in crate::cli) fn refuse(cell: &Cell, accepted: &[PathBuf]) -> Result<(), Fa
     }
 }
 
-/// Warns of a workspace and of write grants that lie in, are, or hold the configuration
-/// of an agent, and adds them to the facts of the `start` record.
+/// Warns of workspaces and writable paths that are, lie in, or contain the configuration of an
+/// agent, and adds them to the facts of the `start` record.
 pub(in crate::cli) fn warn(cell: &Cell, facts: &mut BTreeMap<String, Value>) {
     let further = cell.further.iter().map(|workspace| workspace.root.clone());
     let workspaces: Vec<_> = std::iter::once(cell.workspace.clone()).chain(further).collect();
@@ -103,7 +103,7 @@ fn among(changeable: impl Iterator<Item = PathBuf>) -> Vec<PathBuf> {
     changeable.filter(|path| concerns(path, &places)).collect()
 }
 
-/// The path without links, where it exists, and else as it stands.
+/// Returns the path without links, if it exists; otherwise unchanged.
 fn real(path: &Path) -> PathBuf {
     operator_files::canonicalize(path).unwrap_or_else(|_| path.to_owned())
 }

@@ -2,7 +2,7 @@
 
 use crate::policy::{AgentLimits, MIN_MEMORY, PROCESSES, PROCESSORS, parse_size};
 
-/// One limit, `memory=4GiB`.
+/// Parses a limit, such as `memory=4GiB`.
 pub(super) fn parse(text: &str) -> Result<AgentLimits, String> {
     let number = |text: &str, (least, most): (u64, u64)| {
         let number = text.parse().ok().filter(|number| (least..=most).contains(number));
@@ -23,7 +23,8 @@ pub(super) fn parse(text: &str) -> Result<AgentLimits, String> {
     }
 }
 
-/// What holds: what was given, of each limit the last, else what the policy says.
+/// Returns the limits in force: the last given value of each, otherwise the
+/// policy's.
 pub(super) fn in_force(given: &[AgentLimits], policy: AgentLimits) -> AgentLimits {
     given.iter().fold(policy, |limits, given| AgentLimits {
         memory: given.memory.or(limits.memory),

@@ -1,4 +1,4 @@
-//! A command in a sandbox with a mount of the workspace: what `exec` and `shell` share, and `login`
+//! A command in a sandbox with a mount of the workspace, for `exec` and `shell`, and for `login`
 //! without the mount.
 
 mod home;
@@ -44,10 +44,10 @@ use crate::{
     },
 };
 
-/// The exit code of a command whose time was over, as that of timeout(1).
+/// The exit code after a timeout, as that of timeout(1).
 const TIMED_OUT: u8 = 124;
 
-/// The agent's name, where none was given.
+/// The default name of the agent.
 const AGENT: &str = "exec";
 
 /// What becomes of the summary.
@@ -66,13 +66,13 @@ pub(in crate::cli) struct ReportOptions {
 }
 
 impl ReportOptions {
-    /// Nothing becomes of it.
+    /// Returns options without any report.
     pub(in crate::cli) fn quiet() -> Self {
         Self { summary: None, json: false, quiet: true }
     }
 }
 
-/// The command and what it was granted, for its record.
+/// Returns the facts about the command and its agent paths, for its record.
 fn granted(cell: &Cell) -> BTreeMap<String, Value> {
     let command = std::iter::once(&cell.program).chain(&cell.arguments);
     let command = command.map(|argument| argument.to_string_lossy().into_owned());
@@ -89,11 +89,11 @@ fn granted(cell: &Cell) -> BTreeMap<String, Value> {
     granted
 }
 
-/// Opens the directory of the summary before the command runs, which may come to it. That the
-/// file can be written is tried, or what the command did would be told nowhere.
+/// Opens the directory of the summary before the command runs, which may change directories on the
+/// way. A test write ensures that the report will not be lost.
 ///
 /// # Errors
-/// When the command could change it, or as [`Fresh::at`].
+/// When the command could change the file, and as [`Fresh::at`].
 fn open_summary(named: &Path, paths: &TrustedPaths) -> Result<Destination, Failure> {
     let path = std::path::absolute(named).or_fail("cannot look up the summary")?;
     let trusted = vec![TrustedPath { role: Trusted::Summary, path }];
@@ -113,9 +113,9 @@ fn store(summary: &Summaries, file: Destination) -> Result<(), Failure> {
 /// The purpose of a command.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(in crate::cli) enum Purpose {
-    /// Work on the files of the workspace, which it sees in a mount.
+    /// Work on the files of the workspace, visible in a mount.
     Work,
-    /// Storing the agent's credentials in its home. The workspace is an empty directory.
+    /// Storage of the agent's credentials in its home. The workspace is an empty directory.
     Login,
 }
 
@@ -123,11 +123,11 @@ pub(in crate::cli) enum Purpose {
 pub(in crate::cli) struct Command {
     pub(in crate::cli) purpose: Purpose,
     pub(in crate::cli) sandbox: SandboxOptions,
-    /// The command; where it is empty, the preset's for its purpose, or one of the shells.
+    /// The command; if empty, the preset's for this purpose, or one of the shells.
     pub(in crate::cli) command: Vec<OsString>,
-    /// The shells to try: the first one that is there in the sandbox runs, else the last.
+    /// The shells to try: the first that exists in the sandbox runs, otherwise the last.
     pub(in crate::cli) shells: Vec<Vec<OsString>>,
-    /// Variables that it gets besides those of the options and the policy.
+    /// Variables in addition to those of the options and the policy.
     pub(in crate::cli) environment: BTreeMap<OsString, OsString>,
     pub(in crate::cli) streams: StandardStreams,
     pub(in crate::cli) timeout: Option<Duration>,
@@ -135,9 +135,9 @@ pub(in crate::cli) struct Command {
 }
 
 impl Command {
-    /// Runs it to its end, and says what it did.
+    /// Runs it to its end, and reports what it did.
     pub(in crate::cli) fn run(self) -> Result<ExitCode, Failure> {
-        // Standard output is not ours, also where nothing was printed there.
+        // Standard output belongs to the command, even if it printed nothing.
         self.start().map_err(Failure::beside_result)
     }
 
@@ -145,7 +145,7 @@ impl Command {
         matches!(self.streams, StandardStreams::Terminal { .. })
     }
 
-    /// The commands to try.
+    /// Returns the commands to try.
     fn commands(&mut self, preset: Option<&Preset>) -> Vec<Vec<OsString>> {
         let own = mem::take(&mut self.command);
         let presets = preset.iter().flat_map(|preset| match self.purpose {
@@ -160,7 +160,7 @@ impl Command {
         }
     }
 
-    /// The sandbox of the first command that is there.
+    /// Returns the sandbox of the first command that exists.
     fn cell(
         commands: &[Vec<OsString>],
         make: impl Fn(&[OsString]) -> Result<Cell, Failure>,
@@ -255,7 +255,8 @@ impl Command {
         }
         let ended = supervisor.run();
         stderr::show_held();
-        // The command is gone. A signal ends what is left, which nobody has to wait for.
+        // The command has ended. A signal may end the remaining steps, which need not be waited
+        // for.
         unblock_signals().or_fail("cannot unblock signals")?;
         finish(shipping);
         let Ended { code, timed_out, gate_failed, .. } = ended?;
@@ -277,7 +278,7 @@ impl Command {
             (Ok(summary), Some(file)) => store(summary, file),
             _ => Ok(()),
         };
-        // Where there is no limit of time, whoever reads has as long as with any program.
+        // Without a timeout the reader of the output has unlimited time, as with any program.
         let limit = || time_is_over.map(|end| end.max(Instant::now() + GRACE));
         let Forwarded { failures, ends_line } = outputs.finish(limit());
         let summary = summary?;
@@ -299,7 +300,7 @@ impl Command {
             text.insert(0, '\n');
         }
         let is_told = stderr::write_whole(text.as_bytes(), limit()).is_ok();
-        // What a command says that lost its files may be anything.
+        // If the mount failed, the exit code of the command proves nothing.
         let is_complete = is_told && failures.is_empty() && !gate_failed;
         Ok(ExitCode::from(if code == 0 && !is_complete { 1 } else { code }))
     }

@@ -1,5 +1,5 @@
-//! The commands of an agent's sandbox, between the process there that starts them and those who
-//! have them started: ACP and MCP.
+//! The commands of an agent's sandbox, between the process that starts them there and the
+//! transports that request them: ACP and MCP.
 
 use std::{
     io,
@@ -16,12 +16,12 @@ use crate::{
     sandbox::{self, CommandEvent},
 };
 
-/// The time that commands may take to end when nothing is served any more.
+/// Timeout for commands to end once nothing is served any more.
 const END_TIMEOUT: Duration = Duration::from_secs(2);
-/// The time between two looks for the end of the thread.
+/// Interval of checks for the end of the thread.
 const CHECK_INTERVAL: Duration = Duration::from_millis(2);
 
-/// Commands, with the thread that hears of them.
+/// The registry of commands, with the thread that receives their events.
 pub(super) struct SandboxCommands {
     pub(super) registry: Arc<Registry>,
     sandbox: Arc<sandbox::Commands>,
@@ -29,7 +29,8 @@ pub(super) struct SandboxCommands {
 }
 
 impl SandboxCommands {
-    /// Takes the end by which commands are ordered. `leaders` hears which processes lead them.
+    /// Starts with the descriptor for orders of commands. `leaders` gets their leading
+    /// processes.
     pub(super) fn start(
         orders: OwnedFd,
         gateway: Arc<Gateway>,
@@ -47,14 +48,14 @@ impl SandboxCommands {
             if let Err(error) = result {
                 tracing::error!(%error, "nothing more is heard of commands");
             }
-            // Of those that nobody hears of none goes on.
+            // Without a receiver of their events no command must continue.
             followed.end();
             heard.hear_end();
         })?;
         Ok(Self { registry, sandbox, following })
     }
 
-    /// Ends all commands, with their ends on record.
+    /// Ends all commands, and records their exits.
     pub(super) fn end(self) {
         self.registry.end(END_TIMEOUT);
         self.sandbox.end();
@@ -65,7 +66,7 @@ impl SandboxCommands {
     }
 }
 
-/// Translates an event for the registry, and tells `leaders`.
+/// Converts an event for the registry, and informs `leaders`.
 fn told<'a>(leaders: &CommandLeaders, number: u64, event: CommandEvent<'a>) -> commands::Event<'a> {
     match event {
         CommandEvent::Started { pid } => {
@@ -88,7 +89,7 @@ fn told<'a>(leaders: &CommandLeaders, number: u64, event: CommandEvent<'a>) -> c
     }
 }
 
-/// CommandOrders to the process in the sandbox.
+/// Sends orders to the process in the sandbox.
 struct CommandOrders {
     sandbox: Arc<sandbox::Commands>,
     leaders: Arc<CommandLeaders>,

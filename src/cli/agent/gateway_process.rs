@@ -1,10 +1,8 @@
-//! The gate of `portcullis run`: the confined process between editor and
-//! agent.
+//! The gateway process of `portcullis run`: the confined process between editor and agent.
 //!
-//! The broker starts it, hands it the editor's streams and, once the agent
-//! waits in its cell, the agent's. It confines itself before any thread
-//! exists, and says "started" only when the start is on record. While it
-//! serves, the broker hands it other policies (`orders`).
+//! The broker starts it, passes it the editor's streams and, once the agent waits in its sandbox,
+//! the agent's. It confines itself before it has a second thread, and reports "started" only when
+//! the start is recorded. While it serves, the broker passes it policy reloads (`orders`).
 
 use std::{
     fs::File,
@@ -55,30 +53,30 @@ use crate::{
     sandbox::{Channel, become_gate, stop_signals, suspend_signal},
 };
 
-/// The hidden word on the command line that makes this process a gate.
+/// The hidden first argument that makes this process a gateway process.
 pub(crate) const COMMAND: &str = "gate-process";
 
 /// Longest piece of the agent's stderr that is shown as one line, in bytes.
 const LONGEST_LINE: u64 = 8 * 1024;
 
-/// The agent's standard streams.
+/// The number of the agent's standard streams.
 const STREAMS: usize = 3;
 
-/// How long the last threads may take when nothing is served any more.
+/// Timeout of the last threads once nothing is served any more.
 const STOP_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// How long requests of MCP clients in the sandbox may take then. The broker waits for
-/// fifteen seconds in all.
+/// Timeout of requests of MCP clients in the sandbox at that time. The broker waits for fifteen
+/// seconds in all.
 const SOCKET_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// How long the last programs may take to be gone from the mount, with what they wrote. The
-/// broker kills them after four seconds.
+/// Timeout for the last programs to leave the mount, with their writes. The broker kills them
+/// after four seconds.
 const MOUNT_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// How long the gate waits for the end of the agent's stderr.
+/// Timeout for the end of the agent's stderr.
 const LAST_WORDS: Duration = Duration::from_secs(1);
 
-/// Runs the gate, if this process was started as one.
+/// Runs the gateway process, if this process was started as one.
 pub(crate) fn run_if_gate() -> Option<ExitCode> {
     process::run_if(COMMAND, run)
 }
@@ -86,7 +84,7 @@ pub(crate) fn run_if_gate() -> Option<ExitCode> {
 fn run(parent: u32) -> Result<(), Failure> {
     let channel = become_gate(parent).or_fail("cannot start the gate")?;
     let signals = stop_signals().or_fail("cannot watch for signals")?;
-    // The broker stops the job, and this process goes on.
+    // The broker stops the job; this process continues.
     let _suspend = suspend_signal().or_fail("cannot watch for signals")?;
     let (order, files) = channel.receive::<Serve>().or_fail("cannot start the gate")?;
     let mut files = files.into_iter();
@@ -125,7 +123,7 @@ fn run(parent: u32) -> Result<(), Failure> {
             served
         }
     };
-    // Also after an error: what programs wrote is stored, and the end on record.
+    // Also after an error: writes are committed, and the end is recorded.
     let (end, mut is_over) = (Instant::now() + MOUNT_TIMEOUT, true);
     for mounted in mounted {
         is_over &= mounted.end(end.saturating_duration_since(Instant::now()));
@@ -144,7 +142,7 @@ fn run(parent: u32) -> Result<(), Failure> {
     }
 }
 
-/// Serves the proxy of the sandbox by the policy of the first workspace.
+/// Serves the sandbox's proxy under the policy of the first workspace.
 fn serve_egress(started: &[Started], ends: [OwnedFd; 2]) -> Result<Egress, Failure> {
     const DOING: &str = "cannot serve the proxy";
     let started = started.first().ok_or_else(|| Failure::new(DOING))?;
@@ -155,21 +153,21 @@ fn serve_egress(started: &[Started], ends: [OwnedFd; 2]) -> Result<Egress, Failu
         .or_fail(DOING)
 }
 
-/// What is served, and the broker, which gives orders.
+/// The service of an agent or command, and the broker, which sends orders.
 struct Serving<'a> {
     channel: &'a Channel,
     signals: &'a SignalFd,
     order: &'a Serve,
     /// The workspaces, in their order.
     started: &'a [Started],
-    /// Where their later policies are put.
+    /// The files through which their policy reloads come.
     shared: &'a [SharedPolicy],
-    /// Where the agent's MCP clients are.
+    /// The location of the agent's MCP clients.
     place: mcp::Place,
 }
 
 impl Serving<'_> {
-    /// Serves the mount until the broker says that the command has ended.
+    /// Serves the mount until the broker reports the end of the command.
     fn command(&self) -> Result<(), Failure> {
         self.say_started()?;
         let (done, _serving) = io::pipe().or_fail("cannot open a pipe")?;
@@ -177,12 +175,12 @@ impl Serving<'_> {
         Ok(())
     }
 
-    /// The workspace in which the program begins.
+    /// Returns the workspace in which the program begins.
     fn main(&self) -> Result<&Started, Failure> {
         self.started.first().ok_or_else(|| Failure::new("the order names no workspace"))
     }
 
-    /// The others, as transports reach them.
+    /// Returns the further workspaces, as transports use them.
     fn further(&self) -> Vec<mcp::FurtherWorkspace> {
         let further = self.started.iter().zip(&self.order.workspaces).skip(1);
         let reached = |(started, workspace): (&Started, &protocol::Workspace)| {
@@ -193,7 +191,7 @@ impl Serving<'_> {
         further.map(reached).collect()
     }
 
-    /// The longest line of a request or a reply, in bytes.
+    /// Returns the longest line of a request or a reply, in bytes.
     fn max_line(&self) -> usize {
         self.started.iter().map(Started::max_line).max().unwrap_or_default()
     }
@@ -275,14 +273,15 @@ impl Serving<'_> {
                 .spawn_scoped(scope, move || orders.follow(&done))
                 .or_fail("cannot start a thread")?;
             let served = self.serve(started, (way, streams), tokens, (&agent, registry));
-            // Whoever waits for orders sees it closed.
+            // The receiver of orders sees it closed.
             drop(serving);
             served
         })?;
-        // The broker stops an agent that goes on, as long as what that writes is still stored. One
-        // that is gone need not hear it.
+        // The broker stops an agent that continues, while its writes are still committed. The
+        // agent may have ended already.
         let _ = self.channel.send(&Progress::Served { no_acp: notices.is_no_acp() }, &[]);
-        // What an agent says last must not be lost; one that goes on has its time.
+        // The agent's last output must not be lost; an agent that continues is cut off after the
+        // timeout.
         let _ = wait_for_all.recv_timeout(LAST_WORDS);
         if let Some(socket) = socket {
             socket.stop(SOCKET_TIMEOUT);
@@ -293,8 +292,8 @@ impl Serving<'_> {
         Ok(())
     }
 
-    /// Serves until the agent closes its output, or the editor is gone and the
-    /// agent has had its time.
+    /// Serves until the agent closes its output, or the editor is gone and the agent's time has
+    /// passed.
     fn serve(
         &self,
         started: &Started,
@@ -324,7 +323,7 @@ impl Serving<'_> {
         Ok(())
     }
 
-    /// How the agent is served that comes through the hatch.
+    /// Returns the configuration of MCP clients that connect to the sandbox socket.
     fn mcp_config(&self, started: &Started, commands: Option<Arc<Registry>>) -> mcp::Config {
         let root = started.gateway.workspace().root().to_owned();
         let name = mcp::Name::near(&root.file_name().unwrap_or_default().to_string_lossy());
@@ -336,9 +335,9 @@ impl Serving<'_> {
             commands,
             toolset: mcp::Toolset::Workspace(name),
             place: self.place,
-            // The client is the agent.
+            // The client is the agent itself.
             elicit: false,
-            // A policy that is taken up later may ask.
+            // A policy reload may add the effect `ask`.
             prompt: false,
             max_line: self.max_line(),
             attached: None,
@@ -348,13 +347,13 @@ impl Serving<'_> {
     }
 }
 
-/// What is connected to whom.
+/// The streams of editor and agent.
 struct Streams {
     editor_in: File,
     editor_out: File,
     agent_in: Closable,
     agent_out: File,
-    /// What the agent prints beside ACP.
+    /// Messages about the agent's output besides ACP.
     notices: Arc<AgentNotices>,
 }
 
@@ -370,8 +369,7 @@ impl Closable {
         Self { file: Arc::new(Mutex::new(Some(file))), closing: Arc::default() }
     }
 
-    /// Closes it, once a write that is under way has ended: at the latest when
-    /// the agent does.
+    /// Closes it, once a write in progress has ended: at the latest when the agent ends.
     pub(super) fn close(&self) {
         self.closing.store(true, Ordering::Release);
         self.file.lock().unwrap_or_else(PoisonError::into_inner).take();
@@ -384,7 +382,7 @@ impl Closable {
     ) -> io::Result<usize> {
         let mut file = self.file.lock().unwrap_or_else(PoisonError::into_inner);
         if self.closing.load(Ordering::Acquire) {
-            // Whoever closes may wait for the lock for long, among writes.
+            // Among many writes the closing thread may not get the lock for long.
             file.take();
         }
         match &mut *file {
@@ -404,8 +402,7 @@ impl Write for Closable {
     }
 }
 
-/// The one that writes: when it is done, the agent's input ends, whoever else
-/// could still close it.
+/// A writer that closes the agent's input when dropped, while other threads could still close it.
 struct ClosedWhenDropped(Closable);
 
 impl Write for ClosedWhenDropped {
@@ -430,8 +427,8 @@ impl Drop for ClosedWhenDropped {
     }
 }
 
-/// Writes what the agent says on its stderr to ours, line by line, so that it
-/// cannot steer a terminal or pass for one of our own messages.
+/// Copies the agent's stderr to ours, line by line and escaped, so that it cannot control a
+/// terminal or imitate one of our own messages.
 fn show_errors(errors: File) {
     let mut reader = BufReader::new(errors);
     let mut line = Vec::new();

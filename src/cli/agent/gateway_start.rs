@@ -1,4 +1,4 @@
-//! The start of a gateway process, step by step: it opens its workspaces by name, confines
+//! The start of a gateway process, step by step: it opens its workspaces by path, confines
 //! itself to them, and records the start in the log of each.
 
 use std::{
@@ -27,23 +27,24 @@ use crate::{
     sandbox::Channel,
 };
 
-/// The record of what the sandbox is, where there is a mount.
+/// The record about the sandbox, if there is a mount.
 const SANDBOX: &str = "sandbox";
 
-/// The fact of a start that names the workspaces that the same process serves.
+/// The fact of a `start` record that names the other workspaces of the process.
 const OTHERS: &str = "otherWorkspaces";
 
-/// A workspace that the order names, opened.
+/// A workspace of the order, opened.
 pub(super) struct Given {
     opened: Opened,
     alias: PathBuf,
-    /// Where its later policies are put.
+    /// The file through which its policy reloads come.
     pub(super) shared: SharedPolicy,
     scratch: Option<ScratchPlace>,
 }
 
 impl Given {
-    /// Opens a workspace for `agent`, which may see it in a `mount`. Its files come next.
+    /// Opens a workspace for `agent`, which may see it in a `mount`. The next descriptors
+    /// in `files` belong to it.
     pub(super) fn open(
         workspace: &Workspace,
         agent: &AgentName,
@@ -66,30 +67,31 @@ impl Given {
     }
 }
 
-/// A gate whose start is on record, and the agent that waits.
+/// A gateway whose start is recorded, with the waiting agent.
 pub(super) struct Introduced {
     /// The workspaces, in their order.
     pub(super) started: Vec<Started>,
     /// The mount of each, if there are any.
     pub(super) mounted: Vec<Mounted>,
     pub(super) agent: Agent,
-    /// The commands that are started in the sandbox, for the mount of the first workspace.
+    /// The commands started in the sandbox, for the mount of the first workspace.
     pub(super) leaders: Arc<CommandLeaders>,
-    /// The agent's streams, what its MCP clients come from, and where commands are ordered.
+    /// The agent's streams, the source of its MCP clients, and the descriptor for commands.
     pub(super) streams: Vec<OwnedFd>,
-    /// The ends of the egress process and of the connector, if its programs have a proxy.
+    /// The descriptors of the egress process and of the connector, if its programs have a
+    /// proxy.
     pub(super) egress: Option<[OwnedFd; 2]>,
 }
 
-/// What the broker hands over with the agent.
+/// The content of the broker's message about the agent.
 struct Arrived {
     agent: Agent,
     streams: Vec<OwnedFd>,
     egress: Option<[OwnedFd; 2]>,
 }
 
-/// Confines this process to the workspaces that were `given`, and records the start of the
-/// session in each; `mount` says whether the sandbox may have mounts.
+/// Confines this process to the workspaces `given`, and records the start of the session in
+/// each; `mount` is true if the sandbox may have mounts.
 pub(super) fn start(
     channel: &Channel,
     mut given: Vec<Given>,
@@ -130,7 +132,7 @@ fn profile(mount: Option<&mount::MountOrder>) -> Result<Profile, Failure> {
     Ok(Profile { long_lived: true, reloads: true, processes, scratch, ..Profile::default() })
 }
 
-/// For each workspace the fact that names the others.
+/// Returns for each workspace the fact that names the others.
 fn others(roots: &[PathBuf]) -> impl Iterator<Item = BTreeMap<String, Value>> {
     roots.iter().map(|root| {
         let others = roots.iter().filter(|other| *other != root);
@@ -158,7 +160,7 @@ fn receive_mounts(
         Ok(mount::MountOrder {
             device,
             processes: processes.or_fail("cannot start the gate")?,
-            // The log of the first has the records of commands.
+            // The records of commands are in the first log.
             leaders: (number == 0).then(|| Arc::clone(leaders)),
             user,
             group,
@@ -170,8 +172,8 @@ fn receive_mounts(
     given.iter_mut().zip(devices).enumerate().map(order).collect::<Result<_, _>>().map(Some)
 }
 
-/// Records the start and what the test of the sandbox found, in one record, or with mounts
-/// in two: its test needs the mounts, and these the start.
+/// Records the start with the results of the sandbox's self-test, in one record; with
+/// mounts in two, because the self-test needs the mounts, and these need the start.
 fn introduce(
     channel: &Channel,
     recovered: Vec<(Recovered, BTreeMap<String, Value>)>,
@@ -207,7 +209,7 @@ fn introduce(
             Ok(Introduced { started, mounted, agent, leaders, streams, egress })
         }
         Err(error) => {
-            // No program ran.
+            // No program has run.
             for mounted in mounted {
                 let _ = mounted.end(Duration::ZERO);
             }
@@ -216,7 +218,7 @@ fn introduce(
     }
 }
 
-/// Waits for an agent in mounts that are served, and records what its sandbox is.
+/// Waits for an agent in served mounts, and records the results of its sandbox's self-test.
 fn introduced_in(channel: &Channel, started: &[Started]) -> Result<Arrived, Failure> {
     channel.send(&Progress::Mounted, &[]).or_fail("cannot answer the broker")?;
     let mut arrived = introduced(channel)?;

@@ -1,4 +1,4 @@
-//! Messages about the agent's own output, for the person who started `run`.
+//! Messages about the agent's own output, for the operator.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -7,8 +7,8 @@ use crate::{
     model::Escaped,
 };
 
-/// Longest line that is shown, in bytes with its end: a pipe takes so much at once
-/// (`PIPE_BUF`, pipe(7)), so no other process writes between `agent:` and the rest.
+/// Longest line that is shown, in bytes with its line end: a pipe takes so much in
+/// one write (`PIPE_BUF`, pipe(7)), so no other process can write in between.
 const MAX_LINE: usize = 4096;
 
 /// Writes them to standard error.
@@ -18,7 +18,7 @@ pub(super) struct AgentNotices {
 }
 
 impl AgentNotices {
-    /// Whether the agent ended and had spoken no ACP.
+    /// Returns true if the agent ended without any ACP.
     pub(super) fn is_no_acp(&self) -> bool {
         self.no_acp.load(Ordering::Relaxed)
     }
@@ -62,8 +62,8 @@ impl Notices for AgentNotices {
     }
 }
 
-/// A line of the agent as it is shown: it cannot steer a terminal, nor pass for a
-/// message of ours.
+/// Returns a line of the agent as it is shown: escaped, so that it cannot control a
+/// terminal, and marked, so that it cannot imitate a message of ours.
 pub(super) fn quoted(line: &[u8]) -> String {
     const MORE: &str = " …";
     let room = MAX_LINE - "agent: ".len() - MORE.len() - "\n".len();

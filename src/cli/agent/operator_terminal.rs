@@ -1,4 +1,4 @@
-//! The operator's terminal, as a program in the sandbox gets it.
+//! The operator's terminal for a program in the sandbox.
 
 use std::{
     collections::BTreeMap,
@@ -10,13 +10,13 @@ use crate::{
     sandbox::{StandardStreams, is_on_terminal},
 };
 
-/// Variables that say what the terminal can do, and nothing about the operator.
+/// Variables about the terminal's abilities, which disclose nothing about the operator.
 const TERMINAL_VARIABLES: [&str; 2] = ["TERM", "COLORTERM"];
 
-/// Variables of which the first that is set says in which encoding the operator's programs write.
+/// Variables of which the first that is set names the encoding of the operator's programs.
 const LOCALE_VARIABLES: [&str; 3] = ["LC_ALL", "LC_CTYPE", "LANG"];
 
-/// The operator's terminal for a program in the sandbox, and the variables that are about it.
+/// Returns the operator's terminal for a program in the sandbox, and the variables about it.
 ///
 /// # Errors
 /// When there is none.
@@ -34,7 +34,7 @@ pub(in crate::cli) fn operator_terminal()
     Ok((StandardStreams::Terminal { is_utf8: is_utf8(locale) }, environment))
 }
 
-/// Whether the first of these variables that is not empty names UTF-8.
+/// Returns true if the first of these variables that is not empty names UTF-8.
 fn is_utf8(mut locale: impl Iterator<Item = OsString>) -> bool {
     let named = locale.find(|value| !value.is_empty());
     named.as_deref().and_then(OsStr::to_str).is_some_and(|name| {

@@ -1,4 +1,5 @@
-//! What the commands that start a program in a sandbox take, and the sandbox that comes of it.
+//! The options of the commands that start a program in a sandbox, and the sandbox built from
+//! them.
 
 use std::{
     collections::BTreeMap,
@@ -83,8 +84,8 @@ pub(in crate::cli) struct SandboxOptions {
 }
 
 impl SandboxOptions {
-    /// The preset that was named, and its file. What the command line says besides holds, too;
-    /// its network instead of the preset's.
+    /// Loads the preset that was named, and its file. Options of the command line are added to
+    /// it; a network on the command line replaces the preset's.
     pub(in crate::cli) fn preset(&mut self) -> Result<Option<Preset>, Failure> {
         let Some(reference) = &self.preset else { return Ok(None) };
         let (preset, file) = presets::load(reference)?;
@@ -108,12 +109,12 @@ impl SandboxOptions {
         Ok(Some(preset))
     }
 
-    /// Whether the agent was given a name.
+    /// Returns true if the agent was given a name.
     pub(in crate::cli) fn names_agent(&self) -> bool {
         self.preset.is_some() || self.common.agent.is_some()
     }
 
-    /// Names the preset of an agent to which nothing was given.
+    /// Suggests the preset of an agent for which no options were given.
     pub(in crate::cli) fn suggest_preset(&self, command: &[OsString]) {
         let is_given = self.preset.is_some()
             || !self.agent_read.is_empty()
@@ -130,10 +131,10 @@ impl SandboxOptions {
         }
     }
 
-    /// Opens what the options name, for `agent`.
+    /// Opens the workspaces that the options name, for `agent`.
     pub(in crate::cli) fn open(&self, agent: &AgentName) -> Result<Workspaces, Failure> {
         let further = workspaces::paths(&self.add_dir)?;
-        // The sandbox compares the same paths again, when it looks up what it mounts.
+        // The sandbox checks the same paths again when it mounts them.
         let paths = |root: &Path, policy: &Policy| {
             Ok([self.agent_paths(agent, root, policy)?, further.clone()].concat())
         };
@@ -146,7 +147,7 @@ impl SandboxOptions {
         Workspaces::open(main, &self.add_dir, &self.common, granted)
     }
 
-    /// The sandbox of `agent`, which is `command`.
+    /// Returns the sandbox of `agent`, which runs `command`.
     pub(in crate::cli) fn cell(
         &self,
         workspaces: &Workspaces,
@@ -173,7 +174,7 @@ impl SandboxOptions {
         ));
         let may_connect = opened.policy.network().may_allow();
         cell.proxy = may_connect && self.agent_network.is_empty();
-        // Rules of hosts take the place of a preset's ports.
+        // Rules about hosts replace a preset's ports.
         let is_presets = self.agent_network.is_empty() && !may_connect;
         let reaches = if is_presets { &self.preset_reaches } else { &self.agent_network };
         let listens = is_presets && self.agent_listen.is_empty();
@@ -202,8 +203,8 @@ impl SandboxOptions {
         Ok(cell)
     }
 
-    /// The agent's home and the paths that the agent gets besides those that the policy lets
-    /// it write.
+    /// Returns the agent's home and the agent paths in addition to those that the policy makes
+    /// writable.
     fn agent_paths(
         &self,
         agent: &AgentName,
@@ -250,7 +251,7 @@ fn parse_variable(text: &str) -> Result<String, &'static str> {
     }
 }
 
-/// What the operator names on the command line must be there.
+/// Returns the paths that the operator named on the command line, which must exist.
 fn named(paths: &[PathBuf]) -> Result<Vec<Grant>, Failure> {
     let grant = |path: &PathBuf| {
         let path = std::path::absolute(path).or_fail("cannot look up a directory")?;
@@ -259,8 +260,8 @@ fn named(paths: &[PathBuf]) -> Result<Vec<Grant>, Failure> {
     paths.iter().map(grant).collect()
 }
 
-/// Only what is named, from the policy or the command line; a value on the
-/// command line wins.
+/// Returns the variables that policy or command line name; a value on the command line has
+/// precedence.
 fn environment(names: &[String], options: &[String]) -> BTreeMap<OsString, OsString> {
     let mut environment = BTreeMap::new();
     let ours = names.iter().map(|name| (name.as_str(), None));

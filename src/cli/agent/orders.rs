@@ -1,6 +1,6 @@
-//! What the broker orders while the gate serves: to stop, or to take another
-//! policy up. The gate cannot open policy files; it is given their texts, and
-//! compiles and tests them aside.
+//! The broker's orders while the gateway serves: to stop, or to reload a policy. The
+//! gateway cannot open policy files; it gets their texts, and compiles and tests them
+//! before they replace the policy in force.
 
 use std::{io::PipeReader, os::fd::AsFd as _};
 
@@ -13,14 +13,14 @@ use crate::{
     sandbox::Channel,
 };
 
-/// Who orders, and what the orders are about.
+/// The receiver of orders, with the state that they change.
 pub(super) struct Orders<'a> {
     pub(super) channel: &'a Channel,
     pub(super) signals: &'a SignalFd,
-    /// The policies of the workspaces, in their order.
+    /// The policy reloads of the workspaces, in their order.
     pub(super) reloading: Vec<Reloading<'a>>,
-    /// The agent's input, which ends when the gate is to stop; `None` for a command, which
-    /// gets the signals itself.
+    /// The agent's input, which is closed when the gateway must stop; `None` for a
+    /// command, which gets the signals itself.
     pub(super) agent_in: Option<Closable>,
 }
 
@@ -31,8 +31,8 @@ impl Orders<'_> {
         }
     }
 
-    /// Follows orders until the gate is to stop, which closes the agent's
-    /// input, or until `done` is closed.
+    /// Follows orders until the gateway must stop, which closes the agent's input, or
+    /// until `done` is closed.
     pub(super) fn follow(&self, done: &PipeReader) {
         loop {
             let mut waiting = [
@@ -50,7 +50,7 @@ impl Orders<'_> {
                 return;
             }
             while signalled && let Ok(Some(signal)) = self.signals.read_signal() {
-                // Whoever hangs up means the broker, which looks at the policy.
+                // `SIGHUP` is for the broker, which then checks the policy.
                 if self.agent_in.is_some() && !is_reload(&signal) {
                     return self.stop();
                 }
@@ -72,7 +72,7 @@ impl Orders<'_> {
                         reloading.refuse(sha256.as_deref(), &why, &trigger);
                     }
                 }
-                // A broker that is gone, or speaks in tongues, ends it.
+                // An ended broker, or an invalid message, ends it.
                 Ok((Order::Stop, _)) | Err(_) => return self.stop(),
             }
         }

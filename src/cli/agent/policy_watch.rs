@@ -1,9 +1,9 @@
-//! Watching the policy's files for the gate, which cannot open them.
+//! Watches the policy's files for the gateway, which cannot open them.
 //!
-//! The files are looked at by name twice a second, not watched through inotify:
-//! that would have to follow every link on the way and every directory that
-//! holds one, and says nothing on network file systems. A change counts when
-//! two looks in a row see the same, so that a file is not read half written.
+//! The files are checked by path twice a second, not watched through inotify: that would have
+//! to follow every link on the way and every directory that contains one, and reports nothing
+//! on network file systems. A change counts when two checks in a row have the same result, so
+//! that no file is read half written.
 
 use std::{
     path::PathBuf,
@@ -19,35 +19,35 @@ use crate::{
     sandbox::{ChannelError, TrustedPaths},
 };
 
-/// How often the files are looked at.
+/// Interval of checks.
 const INTERVAL: Duration = Duration::from_millis(500);
 
-/// The policy of a running gate.
+/// The policy of a running gateway.
 pub(crate) struct PolicyWatch {
     /// The number of its workspace.
     workspace: usize,
     reference: String,
-    /// What its files must keep out of, and all else that is trusted.
+    /// The paths that its files must not overlap with, and all other trusted paths.
     trusted: TrustedPaths,
     operator: Operator,
-    /// Where the gate takes it from.
+    /// The file through which the gateway gets it.
     shared: SharedPolicy,
-    /// What the policy in force and the last one that was tried were read from.
+    /// The files of the policy in force, and of the last one that was tried.
     paths: Vec<PathBuf>,
-    /// What was there when the policy was last read, and at the last look.
+    /// The results of the check at the last read of the policy, and of the last check.
     read: Vec<Look>,
     last: Vec<Look>,
     next: Instant,
 }
 
-/// What identifies a file's content without reading it; `None` when it is not
-/// there.
+/// The identity of a file's content, as far as visible without a read; `None` if the file is
+/// missing.
 type Look = Option<(u64, u64, i64, (i64, u64), (i64, u64))>;
 
 impl PolicyWatch {
-    /// Watches the policy of the `workspace` of this number with these `texts`;
-    /// `trusted` is all else that is trusted, with what the agent gets. The first look offers
-    /// the policy in any case: it may have changed since it was read.
+    /// Watches the policy of workspace number `workspace` with these `texts`; `trusted` are
+    /// all other trusted paths, with the agent's. The first check offers the policy in any
+    /// case: it may have changed since it was read.
     pub(crate) fn new(
         workspace: usize,
         texts: &PolicyTexts,
@@ -64,12 +64,12 @@ impl PolicyWatch {
         Self { workspace, reference, trusted, operator, shared, paths, read, last, next }
     }
 
-    /// When to look again; never for a policy that is not in files.
+    /// Returns the time of the next check; `None` for a policy that is not in files.
     pub(crate) fn next_look(&self) -> Option<Instant> {
         (!self.paths.is_empty()).then_some(self.next)
     }
 
-    /// Looks, if it is time, and hands a changed policy to the gate.
+    /// Checks the files, if it is time, and passes a changed policy to the gateway.
     pub(crate) fn look(&mut self, gate: &Gate) {
         if self.paths.is_empty() || Instant::now() < self.next {
             return;
@@ -83,7 +83,7 @@ impl PolicyWatch {
         }
     }
 
-    /// Hands the policy to the gate, changed or not.
+    /// Passes the policy to the gateway, changed or not.
     pub(crate) fn reload(&mut self, gate: &Gate) {
         self.offer(gate, "signal");
     }
@@ -105,21 +105,20 @@ impl PolicyWatch {
             Err((sha256, why)) => gate.channel().send(&order(sha256, why), &[]),
         };
         match sent {
-            // It ended while the policy was read, which the supervisor sees by itself.
+            // The gateway ended meanwhile, which the supervisor notices.
             Ok(()) | Err(ChannelError::Closed) => {}
             Err(error) => {
                 errln!("portcullis: warning: cannot hand the policy to the gate: {error}");
             }
         }
-        // What changed while it was read is seen at the next look.
+        // Changes during the read are noticed at the next check.
         let fresh = looks(self.paths.get(before.len()..).unwrap_or_default());
         self.read = before.into_iter().chain(fresh).collect();
         self.last = self.read.clone();
     }
 
-    /// Reads the policy, and checks that all that is trusted lies, as it leads now,
-    /// where the agent may not change it. The error has the hash, as far as it is
-    /// known.
+    /// Reads the policy, and checks that no trusted path, as it leads now, can be changed by
+    /// the agent. The error contains the hash, if it is known.
     fn gather(&mut self) -> Result<PolicyTexts, (Option<String>, String)> {
         let texts = PolicyTexts::load(&self.reference).map_err(|e| (None, e.to_string()))?;
         for path in &texts.looked_up {
@@ -142,7 +141,7 @@ impl PolicyWatch {
     }
 }
 
-/// Looks at files by name.
+/// Checks files by path.
 fn looks(paths: &[PathBuf]) -> Vec<Look> {
     paths.iter().map(|path| stat(path).ok().map(|stat| identity(&stat))).collect()
 }

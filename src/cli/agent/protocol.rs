@@ -1,4 +1,4 @@
-//! What the broker of `run` and the gateway process say to each other.
+//! Messages between the broker of `run` and the gateway process.
 
 use std::{collections::BTreeMap, path::PathBuf};
 
@@ -7,90 +7,90 @@ use serde_json::Value;
 
 use crate::{app::launch::Launch, sandbox::Entrance};
 
-/// A workspace that the gate serves.
+/// A workspace that the gateway serves.
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) struct Workspace {
     pub(crate) launch: Launch,
-    /// Its path as it was given, absolute.
+    /// Its path as given, made absolute.
     pub(crate) alias: PathBuf,
 }
 
-/// The first message of the broker. For each workspace the files of its launch and that of
-/// later policies are attached, and then what the service needs.
+/// The first message of the broker. For each workspace the files of its launch and the file
+/// for policy reloads are attached, and then those of the service.
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) struct Serve {
     /// The workspaces. The agent begins in the first.
     pub(crate) workspaces: Vec<Workspace>,
     pub(crate) agent: String,
     pub(crate) service: Service,
-    /// Whether the sandbox may get a mount: a [`Mount`], or none, follows before the gate
-    /// confines itself.
+    /// True if the sandbox may get a mount: a [`Mount`], or `None`, follows before the
+    /// gateway confines itself.
     pub(crate) mount: bool,
 }
 
-/// What the broker says once the sandbox stands, if it has mounts. The descriptors by which
-/// these are served are attached, one for each workspace, then the sandbox's `/proc`, if it
-/// has one.
+/// The message of the broker once the sandbox is built, if it has mounts. Their FUSE
+/// descriptors are attached, one for each workspace, then the sandbox's `/proc`, if it has
+/// one.
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) struct Mount {
-    /// The agent's user, by its number in the sandbox.
+    /// The agent's user id, as the sandbox numbers it.
     pub(crate) user: u32,
-    /// Its group.
+    /// The agent's group id, likewise.
     pub(crate) group: u32,
 }
 
-/// How an agent is served over ACP.
+/// The service of an agent over ACP.
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) struct Acp {
-    /// Where file content comes from.
+    /// The source of file content.
     pub(crate) source: String,
-    /// Methods that reach the editor.
+    /// Methods that are forwarded to the editor.
     pub(crate) forward: Vec<String>,
 }
 
-/// What the gate does for the agent.
+/// The service of the gateway for the agent.
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) enum Service {
-    /// Serves it over ACP; the editor's output and input are attached to the order.
+    /// ACP; the editor's output and input are attached to the order.
     Acp(Acp),
-    /// Serves the mount of a command, which has streams of its own.
+    /// The mount of a command, which has streams of its own.
     Command,
-    /// The same where the command has the operator's terminal, on which nothing else appears.
+    /// The mount of a command on the operator's terminal, on which nothing else appears.
     Terminal,
 }
 
-/// What the broker says once the agent waits. For ACP the agent's streams are
-/// attached: its standard input, output and error, where its MCP clients come
-/// from, if they can, and where commands are ordered, if they can be. If it has a proxy,
-/// the ends of the egress process and of the connector come last.
+/// The message of the broker once the agent waits. For ACP the agent's streams are attached:
+/// its standard input, output and error, then the source of its MCP clients and the
+/// descriptor for commands, if it has them. If it has a proxy, the descriptors of the egress
+/// process and of the connector come last.
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) struct Agent {
-    /// What the self-test in the cell found. With a mount it has a record of its own, for
-    /// the start was recorded before.
+    /// The results of the sandbox's self-test. With a mount they have a record of their own,
+    /// because the start was recorded before.
     pub(crate) facts: BTreeMap<String, Value>,
-    /// The paths of the operator's grants, absolute.
+    /// The operator's agent paths, absolute.
     pub(crate) granted: Vec<PathBuf>,
-    /// The names of the environment variables that the operator gave it.
+    /// The names of the environment variables given by the operator.
     pub(crate) variables: Vec<String>,
-    /// What its MCP clients are told, if they can come.
+    /// The configuration of its MCP clients, if it can have any.
     pub(crate) entrance: Option<Entrance>,
-    /// True if commands can be ordered.
+    /// True if commands can be started.
     pub(crate) commands: bool,
     /// True if its programs have a proxy.
     pub(crate) proxy: bool,
 }
 
-/// What the gate answers.
+/// The replies of the gateway.
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) enum Progress {
-    /// It is confined.
+    /// The process is confined.
     Confined {
-        /// Whether it had capabilities to give up.
+        /// True if it gave up capabilities.
         dropped_capabilities: bool,
     },
-    /// The start is on record and the mount is served; the sandbox may be tested.
+    /// The start is recorded and the mount is served; the sandbox may be tested.
     Mounted,
-    /// The start is on record, and what the test found; the agent may run.
+    /// The start and the results of the self-test are recorded; the agent may run.
     Started {
         /// The session in the log.
         session: String,
@@ -99,34 +99,34 @@ pub(crate) enum Progress {
     },
     /// The agent is not served over ACP any more. The mount is, until its programs are gone.
     Served {
-        /// Its output was text, and no ACP.
+        /// True if its output was text, and no ACP.
         no_acp: bool,
     },
 }
 
-/// What the broker says while the gate serves.
+/// The broker's orders while the gateway serves.
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) enum Order {
-    /// To stop in order.
+    /// Stop in order.
     Stop,
-    /// To take another policy up: the texts are in the shared file.
+    /// Reload a policy: its texts are in the shared file.
     Policy {
-        /// Which workspace's, by its number.
+        /// The number of the workspace.
         workspace: usize,
-        /// The hash by which they are taken.
+        /// The hash of the texts.
         hash: [u8; 32],
-        /// What made the broker look.
+        /// The trigger of the reload.
         trigger: String,
     },
-    /// There would be another policy, but it is out of the question.
+    /// Record that a changed policy was refused.
     NoPolicy {
-        /// For which workspace, by its number.
+        /// The number of the workspace.
         workspace: usize,
-        /// What made the broker look.
+        /// The trigger of the reload.
         trigger: String,
         /// Its hash, if it could be read.
         sha256: Option<String>,
-        /// Why.
+        /// The reason.
         why: String,
     },
 }

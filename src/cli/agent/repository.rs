@@ -1,8 +1,8 @@
-//! The private git repository of a mount: what the policy shows of the workspace, as one commit.
+//! The private git repository of a mount: the workspace as the policy shows it, as one commit.
 //!
-//! Programs in the sandbox do not see the workspace's own repository, for its history has
-//! what the policy hides. Before the first program of a scratch place runs, git makes another
-//! one there, in the sandbox, from the files that the mount shows.
+//! Programs in the sandbox do not see the workspace's own repository, because its history contains
+//! what the policy hides. Before the first program of a scratch location runs, git creates another
+//! repository there, in the sandbox, from the files that the mount shows.
 
 use std::{
     ffi::OsString,
@@ -26,15 +26,15 @@ use crate::{
     sandbox::PendingAgent,
 };
 
-/// Makes the repository, unless there is one, and notes the branches with which the session, `$2`,
-/// begins in the workspace `$1`. One that was not finished is made anew. What is noted is the agent's to change: it says
-/// which commits are offered for an import, each of which is decided on. To note them may take `$3`
-/// seconds, for an agent can leave refs without end and commits of any size.
+/// Creates the repository, unless it exists, and notes the branches with which the session, `$2`,
+/// begins in the workspace `$1`. An incomplete one is created anew. The agent can change these
+/// notes: they only determine which commits are offered for an import, each of which is decided.
+/// Noting may take `$3` seconds, because an agent can leave any number of refs, and commits of any
+/// size.
 ///
-/// With a commit `$4` its pack is the standard input, and the one commit follows on it.
+/// With a commit `$4` its pack is the standard input, and the one commit is based on it.
 ///
-/// What git compares of a file is its size and time alone: inode numbers are others in each
-/// mount.
+/// Git compares only size and time of a file: inode numbers differ in each mount.
 const SCRIPT: &str = r#"
 cd "$1" || exit
 command -v git >/dev/null || exit 3
@@ -63,31 +63,31 @@ git -c user.name=portcullis -c user.email=portcullis@localhost commit -q --allow
     -m "Files that the policy shows at the start of the session" || exit
 begin "$2" "$3" && rm .git/portcullis-unfinished && exit $made
 "#;
-/// The script's exit code where there was a repository.
+/// The script's exit code if the repository exists.
 const KEPT: i32 = 0;
-/// The same where there is no git.
+/// The exit code if there is no git.
 const NO_GIT: i32 = 3;
-/// The same where it made one.
+/// The exit code if the repository was created.
 const MADE: i32 = 4;
-/// The same where the branches could not be noted.
+/// The exit code if the branches could not be noted.
 const NOT_NOTED: i32 = 5;
-/// The same where it made one without the history that it should have.
+/// The exit code if the repository was created without the history that it should have.
 const MADE_WITHOUT: i32 = 6;
 
-/// The longest time for noting the branches with which a session begins.
+/// Timeout for noting the branches with which a session begins.
 const NOTE_TIMEOUT: Duration = Duration::from_secs(5);
-/// The longest and the shortest time for counting the commits of a session.
+/// The longest and the shortest timeout for counting the commits of a session.
 const COUNT_TIMEOUT: Duration = Duration::from_secs(10);
 const MIN_COUNT_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// The time after which the user is told what the start waits for.
+/// Time after which the user is told the reason of a slow start.
 const PROGRESS_DELAY: Duration = Duration::from_secs(2);
 
-/// Makes the repository, if the workspace has one and the programs shall have their own. Returns
-/// false if that takes longer than `limit`.
+/// Creates the repository, if the workspace has one and the programs get their own. Returns false
+/// if that takes longer than `limit`.
 ///
 /// # Errors
-/// When somebody stopped it, or the sandbox is gone.
+/// When it was interrupted, or the sandbox is gone.
 pub(in crate::cli) fn prepare(
     pending: &PendingAgent,
     opened: &Opened,
@@ -98,7 +98,7 @@ pub(in crate::cli) fn prepare(
         return Ok(true);
     }
     let mut command: Vec<OsString> = ["/bin/sh", "-c", SCRIPT, "sh"].map(OsString::from).into();
-    // The command's own time is not used up.
+    // Noting must not use up the command's own time.
     let note_timeout = limit.map_or(NOTE_TIMEOUT, |limit| NOTE_TIMEOUT.min(limit / 2));
     let seconds = note_timeout.as_secs_f32().to_string();
     let history = history(opened);
@@ -154,7 +154,7 @@ pub(in crate::cli) fn prepare(
     Ok(true)
 }
 
-/// The history that the private repository begins with, where the policy allows it.
+/// Returns the history with which the private repository begins, if the policy allows it.
 fn history(opened: &Opened) -> Option<History> {
     if !opened.policy.scratch().is_some_and(Scratch::history) {
         return None;
@@ -166,15 +166,16 @@ fn history(opened: &Opened) -> Option<History> {
     })
 }
 
-/// Whether programs in a mount have a repository of their own, as the workspace has one.
+/// Returns true if programs in a mount have a repository of their own, because the workspace has
+/// one.
 fn is_private(opened: &Opened) -> bool {
     let own = opened.workspace.root().join(".git");
     opened.policy.scratch().is_some_and(|scratch| scratch.repositories())
         && rustix::fs::lstat(&own).is_ok()
 }
 
-/// The command that imports the commits of a session that has ended, if it made any, or nobody
-/// knows. To count them takes until `end` at most, and a few seconds.
+/// Returns the command that imports the commits of an ended session, if it made any, or if that is
+/// unknown. The count ends at `end`, plus a few seconds.
 pub(in crate::cli) fn import(
     opened: &Opened,
     agent: &AgentName,

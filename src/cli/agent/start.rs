@@ -1,4 +1,4 @@
-//! Starting a program in its sandbox and the gate beside it, step by step.
+//! The start of a program in its sandbox with the gateway beside it, step by step.
 
 use std::{
     collections::BTreeMap,
@@ -35,30 +35,30 @@ use crate::{
     },
 };
 
-/// What a broker has before it opens anything.
+/// The state of a broker before it opens anything.
 pub(in crate::cli) struct Broker {
     pub(in crate::cli) signals: SignalFd,
-    /// Ctrl-Z.
+    /// `SIGTSTP`, sent by Ctrl-Z.
     pub(in crate::cli) suspend: SignalFd,
-    /// How many files the agent may have open before it asks for more.
+    /// The agent's soft limit of open files.
     pub(in crate::cli) files: Option<u64>,
 }
 
 impl Broker {
-    /// Makes this process one.
+    /// Makes this process a broker.
     pub(in crate::cli) fn new(options: &SandboxOptions) -> Result<Self, Failure> {
         process::check_children()?;
         let signals = stop_signals().or_fail("cannot watch for signals")?;
         let suspend = suspend_signal().or_fail("cannot watch for signals")?;
         not_dumpable().or_fail("cannot hide this process's memory")?;
         let files = raise_file_limit();
-        // Said early, with the same words as the gate would use.
+        // Checked early, with the message of the gateway.
         let _ = options.logging.filter()?;
         Ok(Self { signals, suspend, files })
     }
 }
 
-/// Starts the gate, which gets `streams` for the `service`.
+/// Starts the gateway process, which gets `streams` for the `service`.
 pub(in crate::cli) fn start_gate(
     options: &SandboxOptions,
     workspaces: &Workspaces,
@@ -79,7 +79,7 @@ pub(in crate::cli) fn start_gate(
         launch: Launch {
             workspace: opened.workspace.root().to_owned(),
             state: opened.state_path.clone(),
-            // A state directory that was not named belongs to its workspace.
+            // A default state directory belongs to its workspace.
             adopt: options.common.adopt.clone().filter(|_| std::ptr::eq(opened, &workspaces.main)),
             config: opened.operator.path.clone(),
             signatures: opened.operator.require_signature,
@@ -115,7 +115,7 @@ pub(in crate::cli) fn start_gate(
     Ok(gate)
 }
 
-/// Waits until the gate is confined.
+/// Waits until the gateway is confined.
 pub(in crate::cli) fn await_confined(gate: &mut Gate, floor: Enforcement) -> Result<(), Failure> {
     if let Progress::Confined { dropped_capabilities: true } = gate.next()? {
         let who = match floor {
@@ -129,18 +129,18 @@ pub(in crate::cli) fn await_confined(gate: &mut Gate, floor: Enforcement) -> Res
     Ok(())
 }
 
-/// What is wanted of a mount.
+/// The need of a mount.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(in crate::cli) enum Wish {
-    /// No agent without it.
+    /// Without it no agent starts.
     Required,
-    /// Where it can be had.
+    /// A mount if possible.
     Preferred,
-    /// None.
+    /// No mount.
     Unwanted,
 }
 
-/// Why there is no mount, though one would have been wanted.
+/// The reason why a wanted mount is missing.
 #[derive(Debug)]
 pub(in crate::cli) struct Missing {
     pub(in crate::cli) why: String,
@@ -154,7 +154,7 @@ impl From<NoMount> for Missing {
 }
 
 impl Missing {
-    /// Says it, and what helps.
+    /// Notes it, with advice.
     pub(in crate::cli) fn note(&self) {
         let Self { why, help } = self;
         errln!("portcullis: note: the agent's programs do not see the workspace as files: {why}");
@@ -168,11 +168,11 @@ impl Missing {
     }
 }
 
-/// Builds the sandbox, with a mount as it is wished for, which the gate serves then: its start
-/// is on record. `otherwise` is what to do where a mount is required and cannot be had.
+/// Builds the sandbox, with a mount as needed, which the gateway then serves: its start is
+/// recorded. `otherwise` is the advice if a required mount is impossible.
 ///
 /// # Errors
-/// Also when there is no mount and one is required, with what helps.
+/// Also when a required mount is missing, with advice.
 pub(in crate::cli) fn build(
     gate: &mut Gate,
     cell: &mut Cell,
@@ -199,20 +199,20 @@ pub(in crate::cli) fn build(
     if wish == Wish::Required {
         return Err(missing.refuse(otherwise));
     }
-    // Made as if none had been wanted: where root starts it, that reaches further.
+    // Built as if no mount had been wanted: if root starts it, that reaches further.
     cell.mount = false;
     let built = cell.build().map_err(explain)?;
     gate.tell(&None::<protocol::Mount>, &[], "cannot start the gate")?;
     Ok((built, Some(missing)))
 }
 
-/// Has the gate serve the mounts, and returns when it does and its start is on record.
+/// Makes the gateway serve the mounts; returns when it does and its start is recorded.
 fn serve_mount(gate: &mut Gate, mount: Mount) -> Result<(), Failure> {
     let order = protocol::Mount { user: mount.user, group: mount.group };
     let files = mount.devices.iter().chain(&mount.processes).map(OwnedFd::as_fd);
     let files: Vec<_> = files.collect();
     gate.tell(&Some(order), &files, "cannot hand the mount to the gate")?;
-    // A copy that is kept would let programs wait for a gate that is gone.
+    // A copy that stays open would let programs wait for a gateway that has ended.
     drop(mount);
     await_confined(gate, Enforcement::Full)?;
     match gate.next()? {
@@ -221,7 +221,7 @@ fn serve_mount(gate: &mut Gate, mount: Mount) -> Result<(), Failure> {
     }
 }
 
-/// A session whose start is on record.
+/// A session whose start is recorded.
 pub(in crate::cli) struct Recorded {
     /// Its identifier.
     pub(in crate::cli) session: String,
@@ -229,8 +229,8 @@ pub(in crate::cli) struct Recorded {
     pub(in crate::cli) records: Vec<u64>,
 }
 
-/// Hands the waiting agent's streams and its proxy to the gate, and returns when the start, with the
-/// `facts`, is on record.
+/// Passes the waiting agent's streams and its proxy to the gateway; returns when the start, with
+/// the `facts`, is recorded.
 pub(in crate::cli) fn introduce(
     gate: &mut Gate,
     (pending, egress): (&PendingAgent, Option<Links>),
@@ -261,8 +261,8 @@ pub(in crate::cli) fn introduce(
     }
 }
 
-/// Starts what serves the sandbox's proxy, if it has one, and says where a policy's rules of hosts have
-/// no effect.
+/// Starts the processes behind the sandbox's proxy, if it has one, and warns where a policy's rules
+/// about hosts have no effect.
 pub(in crate::cli) fn start_egress(
     built: &mut BuiltCell,
     cell: &Cell,
@@ -291,7 +291,7 @@ pub(in crate::cli) fn start_egress(
     Ok(None)
 }
 
-/// Warns of what is weaker than it could be, and of what the agent was given in vain.
+/// Warns of weak enforcement, and of agent paths without effect.
 pub(in crate::cli) fn warn(report: &Report) {
     match report.enforcement {
         Enforcement::Full => {}
@@ -321,7 +321,7 @@ pub(in crate::cli) fn warn(report: &Report) {
     warn_of_denied(report);
 }
 
-/// Says whose the grants are that the agent's user cannot use, and what helps.
+/// Warns of agent paths that the agent's user cannot use, with their owner and advice.
 fn warn_of_denied(report: &Report) {
     for DeniedGrant { path, write } in &report.denied {
         let (verb, rights) = if *write { ("change", "rwX") } else { ("read", "rX") };
@@ -343,7 +343,7 @@ fn warn_of_denied(report: &Report) {
     }
 }
 
-/// Adds what helps.
+/// Adds advice.
 pub(in crate::cli) fn explain(error: LaunchError) -> Failure {
     match error {
         LaunchError::NotExecuted(_) => Failure::new(&error).help(
@@ -360,7 +360,7 @@ pub(in crate::cli) fn explain(error: LaunchError) -> Failure {
 mod tests {
     use super::*;
 
-    /// `doctor` alone said what to do where root's home lets nobody through.
+    /// Only `doctor` used to give this advice for a root home that is not accessible.
     #[test]
     fn a_home_out_of_reach_is_explained() {
         let surprises = "write to the home directory (before: ok, after: EACCES)".to_owned();

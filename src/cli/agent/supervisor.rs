@@ -1,7 +1,7 @@
-//! Waiting for agent and gate, and stopping both in order.
+//! Waits for agent and gateway, and stops both in order.
 //!
-//! Stopping: the gate closes the agent's input; then `SIGTERM`; then
-//! `SIGKILL`, for the whole cell. When either ends, the other is stopped.
+//! Steps of a stop: the gateway closes the agent's input; then `SIGTERM`; then `SIGKILL`, for
+//! the whole sandbox. When either ends, the other is stopped.
 
 use std::{
     os::fd::{AsFd as _, BorrowedFd, OwnedFd},
@@ -30,14 +30,14 @@ use crate::{
     sandbox::{Channel, ChannelError, RunningAgent, suspend},
 };
 
-/// How long each step of stopping waits for its effect.
+/// Time after each step of a stop.
 pub(crate) const GRACE: Duration = Duration::from_secs(2);
-/// How long the gate may take to finish when the agent is gone.
+/// Timeout for the gateway to finish when the agent is gone.
 const FINISH: Duration = Duration::from_secs(15);
-/// An agent that ends sooner than this probably did not find itself.
+/// An agent that ends sooner than this was probably not found.
 const AT_ONCE: Duration = Duration::from_secs(3);
 
-/// The gate's process; killed when dropped.
+/// The gateway process; killed when dropped.
 pub(crate) struct Gate {
     child: Child,
     channel: Channel,
@@ -52,7 +52,8 @@ impl Gate {
         &self.channel
     }
 
-    /// Waits for the gate's next word. A gate that ended instead has said why.
+    /// Waits for the gateway's next message. A gateway that ended instead has printed the
+    /// reason.
     pub(crate) fn next(&mut self) -> Result<Progress, Failure> {
         match self.channel.receive_within::<Progress>(Duration::from_secs(60)) {
             Ok((progress, _)) => Ok(progress),
@@ -61,7 +62,7 @@ impl Gate {
         }
     }
 
-    /// Tells the gate something. A gate that ended instead has said why.
+    /// Sends a message to the gateway. A gateway that ended instead has printed the reason.
     pub(crate) fn tell<T: Serialize>(
         &mut self,
         message: &T,
@@ -74,7 +75,7 @@ impl Gate {
         }
     }
 
-    /// The failure of a gate that has closed its end, with the gate's exit code.
+    /// Returns the failure of a gateway that has closed its end, with the gateway's exit code.
     fn ended(&mut self) -> Failure {
         let code = self.child.wait().ok().and_then(|status| status.code());
         Failure::silent(match code {
@@ -87,26 +88,26 @@ impl Gate {
 
 impl Drop for Gate {
     fn drop(&mut self) {
-        // Already waited for is fine.
+        // Fails if it was waited for already.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
 }
 
-/// How it all ended.
+/// The end of agent and gateway.
 pub(crate) struct Ended {
-    /// It was stopped because its time was over.
+    /// True if the agent was stopped by the timeout.
     pub(crate) timed_out: bool,
-    /// The gate failed, and the agent was stopped for that.
+    /// True if the gateway failed, and the agent was stopped for that.
     pub(crate) gate_failed: bool,
-    /// The agent's exit code, or the gate's when that failed.
+    /// The agent's exit code, or the gateway's if that failed.
     pub(crate) code: u8,
-    /// The agent ended so soon that it probably never worked; nobody asked for
-    /// it, and no other reason was given.
+    /// True if the agent ended so soon that it probably never worked, unrequested and without
+    /// another reason.
     pub(crate) at_once: bool,
 }
 
-/// Watches over a running agent and its gate.
+/// Supervises a running agent and its gateway.
 pub(crate) struct Supervisor {
     agent: RunningAgent,
     gate: Gate,
@@ -116,7 +117,7 @@ pub(crate) struct Supervisor {
     since: Instant,
     agent_code: Option<u8>,
     gate_code: Option<u8>,
-    /// The gate said that it serves the agent no more, or is gone.
+    /// True if the gateway reported that it serves the agent no more, or has ended.
     served: bool,
     no_acp: bool,
     asked: bool,
@@ -127,18 +128,18 @@ pub(crate) struct Supervisor {
     timed_out: bool,
 }
 
-/// What is done with signals, and how long it may take.
+/// The handling of signals and the timeout.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Manner {
-    /// An agent: each signal stops it, one step further.
+    /// An agent: each signal continues the stop by a step.
     Agent,
-    /// A command: it gets the signals, and this much time.
+    /// A command: it gets the signals, and this timeout.
     Command { timeout: Option<Duration> },
-    /// A program with a terminal of its own: each signal stops it, one step further.
+    /// A program on a terminal of its own: each signal continues the stop by a step.
     Terminal,
 }
 
-/// How far stopping has come.
+/// The progress of a stop.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Step {
     Running,
@@ -195,7 +196,7 @@ impl Supervisor {
                     at_once = !self.asked && self.since.elapsed() < AT_ONCE;
                     self.deadline = Some(Instant::now() + FINISH);
                     if self.manner != Manner::Agent {
-                        // It does not see the command's end; one that is gone needs no word.
+                        // The gateway does not see the command's end; it may have ended itself.
                         let _ = self.gate.channel.send(&Order::Stop, &[]);
                     }
                 }
@@ -255,7 +256,7 @@ impl Supervisor {
             Ok(0) if self.deadline.is_some_and(|deadline| deadline <= Instant::now()) => {
                 if self.agent_code.is_none() && self.step == Step::Running {
                     self.timed_out = true;
-                    // It has had its time.
+                    // The timeout is over.
                     self.step = Step::InputClosed;
                 }
                 self.advance();
@@ -264,7 +265,7 @@ impl Supervisor {
             Err(error) => return Err(error).or_fail("cannot wait"),
         }
         self.hear();
-        // Every signal is one step further, so a second Ctrl-C hurries.
+        // Every signal continues the stop by a step, so a second Ctrl-C hastens it.
         while let Ok(Some(signal)) = self.signals.read_signal() {
             if let Manner::Command { .. } = self.manner {
                 self.agent.signal(signal.ssi_signo);
@@ -278,11 +279,11 @@ impl Supervisor {
             self.advance();
         }
         while let Ok(Some(signal)) = self.suspend.read_signal() {
-            // Ctrl-Z is the program's own, and nobody could type on a terminal that is raw.
+            // Ctrl-Z is for the program, and a raw terminal could not be used meanwhile.
             if self.manner == Manner::Terminal {
                 continue;
             }
-            // What a shell stops and continues is the whole job. The gateway process goes on: a
+            // A shell stops and continues the job as a whole. The gateway process continues: a
             // program that waits for it could not be stopped.
             self.agent.signal(signal.ssi_signo);
             suspend().or_fail("cannot stop")?;
@@ -294,7 +295,8 @@ impl Supervisor {
         Ok(())
     }
 
-    /// Hears that the gate serves the agent no more, and stops an agent that goes on.
+    /// Handles the gateway's report that it serves the agent no more; an agent that continues
+    /// is stopped.
     fn hear(&mut self) {
         if self.served {
             return;
@@ -302,7 +304,7 @@ impl Supervisor {
         match self.gate.channel.receive_within::<Progress>(Duration::ZERO) {
             Err(ChannelError::Timeout) => return,
             Ok((Progress::Served { no_acp }, _)) => self.no_acp = no_acp,
-            // A gate that is gone serves nothing.
+            // An ended gateway serves nothing.
             Ok(_) | Err(_) => {}
         }
         self.served = true;
@@ -311,10 +313,10 @@ impl Supervisor {
         }
     }
 
-    /// Goes one step further in stopping.
+    /// Continues the stop by a step.
     fn advance(&mut self) {
         if self.agent_code.is_some() {
-            // The agent is gone and the gate still is not done.
+            // The agent is gone and the gateway still is not done.
             if let Some(gate) = i32::try_from(self.gate.child.id()).ok().and_then(Pid::from_raw) {
                 let _ = kill_process(gate, Signal::KILL);
             }
@@ -323,11 +325,11 @@ impl Supervisor {
         }
         self.step = match (self.step, self.manner) {
             (Step::Running, Manner::Agent) => {
-                // A gate that is gone has closed the agent's input already.
+                // An ended gateway has closed the agent's input already.
                 let _ = self.gate.channel.send(&Order::Stop, &[]);
                 Step::InputClosed
             }
-            // Its files are gone, which it may notice by itself.
+            // Its mount is gone, which it may notice by itself.
             (Step::Running, Manner::Command { .. }) => Step::InputClosed,
             (Step::Running, Manner::Terminal) => {
                 self.agent.hang_up();

@@ -1,5 +1,5 @@
-//! The workspaces of one sandbox: the one in which its program begins, and further ones, each
-//! with a policy, a state directory and a log of its own.
+//! The workspaces of a sandbox: the one in which its program begins, and further ones, each with
+//! a policy, a state directory and a log of its own.
 
 use std::{path::PathBuf, thread};
 
@@ -16,19 +16,19 @@ use crate::{
     sandbox::{self, Access, AgentPath, Cell, TrustedPaths, all_apart},
 };
 
-/// The most further workspaces.
+/// The maximum of further workspaces.
 const MAX_FURTHER: usize = 8;
 
 /// A further workspace as the operator names it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(in crate::cli) struct AddedDirectory {
     path: PathBuf,
-    /// Its policy, if that is another one than the first workspace has.
+    /// Its policy, if different from the first workspace's.
     policy: Option<String>,
 }
 
 impl AddedDirectory {
-    /// Reads `DIR[=POLICY]`. A directory with a `=` in its name has one at the end, too.
+    /// Parses `DIR[=POLICY]`. A directory with a `=` in its name needs one at the end, too.
     pub(super) fn parse(text: &str) -> Result<Self, &'static str> {
         let (path, policy) = text.rsplit_once('=').unwrap_or((text, ""));
         if path.is_empty() {
@@ -39,7 +39,7 @@ impl AddedDirectory {
     }
 }
 
-/// The paths of further workspaces, for the check that they lie apart from all else.
+/// Returns the paths of further workspaces, which must not overlap with other paths.
 pub(super) fn paths(added: &[AddedDirectory]) -> Result<Vec<AgentPath>, Failure> {
     if added.len() > MAX_FURTHER {
         let message = format_args!("more than {MAX_FURTHER} directories were added");
@@ -54,17 +54,17 @@ pub(super) fn paths(added: &[AddedDirectory]) -> Result<Vec<AgentPath>, Failure>
 
 /// The workspaces, opened and checked against each other.
 pub(in crate::cli) struct Workspaces {
-    /// The one in which the program begins, with the policy of the sandbox.
+    /// The workspace in which the program begins, with the policy of the sandbox.
     pub(in crate::cli) main: Opened,
     further: Vec<Opened>,
 }
 
 impl Workspaces {
-    /// Opens the further workspaces beside `main`, whose agent gets what was `granted`.
+    /// Opens the further workspaces besides `main`, whose agent has the paths `granted`.
     ///
     /// # Errors
-    /// When one lies in, or is named through, another one, or what the agent gets, or what is
-    /// trusted.
+    /// When a workspace lies in, or is named through, another one, an agent path, or a trusted
+    /// path.
     pub(super) fn open(
         main: Opened,
         added: &[AddedDirectory],
@@ -97,7 +97,7 @@ impl Workspaces {
         Ok(workspaces)
     }
 
-    /// All of them, the main one first.
+    /// Returns all workspaces, the main one first.
     pub(in crate::cli) fn all(&self) -> impl Iterator<Item = &Opened> {
         std::iter::once(&self.main).chain(&self.further)
     }
@@ -111,10 +111,10 @@ impl Workspaces {
         }
     }
 
-    /// All that stays trusted when policies change, and what agents get.
+    /// Returns the trusted paths that do not change with policy reloads, and the agent's paths.
     ///
     /// # Errors
-    /// When a grant cannot be given.
+    /// When an agent path is invalid.
     pub(in crate::cli) fn trusted_paths(
         &self,
         cell: &Cell,
@@ -123,16 +123,16 @@ impl Workspaces {
         Ok(TrustedPaths { trusted, ..cell.trusted_paths()? })
     }
 
-    /// A file for the later policies of each.
+    /// Creates a file for the policy reloads of each.
     ///
     /// # Errors
-    /// As the system says.
+    /// The error of the system.
     pub(in crate::cli) fn shared_policies(&self) -> Result<Vec<SharedPolicy>, Failure> {
         let shared = self.all().map(|_| SharedPolicy::create());
         shared.collect::<Result<_, _>>().or_fail("cannot start the gate")
     }
 
-    /// Watches the policies, which must keep out of `paths`.
+    /// Returns watches of the policies, whose files must not overlap with `paths`.
     pub(in crate::cli) fn watches(
         &self,
         paths: &TrustedPaths,
@@ -145,12 +145,12 @@ impl Workspaces {
         self.all().enumerate().zip(shared).map(watch).collect()
     }
 
-    /// Warns of policies that only observe.
+    /// Warns of policies in observe mode.
     pub(in crate::cli) fn warn_of_observing(&self) {
         self.all().for_each(|opened| warn_of_observing(&opened.policy));
     }
 
-    /// Copies the logs elsewhere, as the configuration says.
+    /// Starts to copy the logs, as the configuration says.
     ///
     /// # Errors
     /// As [`ship::check`] and [`Shipping::start`].
@@ -163,11 +163,12 @@ impl Workspaces {
     }
 }
 
-/// Sends what the last checkpoints cover, of all logs at once: a target that is gone takes time.
+/// Sends the records of the last checkpoints of all logs at the same time: a target that is gone
+/// takes time.
 pub(in crate::cli) fn finish(shipping: Vec<Shipping>) {
     thread::scope(|scope| {
         for shipping in shipping {
-            // Where there can be no thread, the next broker sends it.
+            // If no thread starts, the next broker sends them.
             let _ = thread::Builder::new().spawn_scoped(scope, || shipping.finish());
         }
     });

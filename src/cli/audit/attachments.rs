@@ -1,4 +1,4 @@
-//! What a log names outside of it: policies that were in force, backups.
+//! Files that a log names outside of it: former policies, and backups.
 
 use std::{
     collections::{HashMap, HashSet},
@@ -20,25 +20,25 @@ use crate::{
     review::{MOST_POLICY, is_foreign, read_kept},
 };
 
-/// What was found.
+/// The result of a check of such files.
 #[derive(Debug, Default, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct Attached {
-    /// Everything wrong, in words.
+    /// All damage, in words.
     pub(super) faults: Vec<String>,
-    /// Policies whose text is kept, of those that records name.
+    /// Number of policies named by records whose text is stored.
     #[serde(skip_serializing_if = "Option::is_none")]
     policies: Option<u64>,
-    /// Backups whose content has its hash.
+    /// Number of backups whose content matches their hash.
     #[serde(skip_serializing_if = "Option::is_none")]
     backups: Option<u64>,
-    /// Backups that records name and that are not kept any more.
+    /// Number of backups named by records that are not stored any more.
     #[serde(skip_serializing_if = "Option::is_none")]
     backups_gone: Option<u64>,
 }
 
 impl Attached {
-    /// For people.
+    /// Formats it for people.
     pub(super) fn lines(&self) -> Vec<String> {
         let mut lines: Vec<_> =
             self.faults.iter().map(|fault| format!("damaged: {}", Escaped(fault))).collect();
@@ -58,7 +58,7 @@ impl Attached {
     }
 }
 
-/// Every policy that records name is kept, and is what its hash says.
+/// Checks that every policy named by records is stored, and matches its hash.
 pub(super) fn policies(state: &Path, report: &Report, found: &mut Attached) -> io::Result<()> {
     let mut kept = 0;
     for (hash, seq) in &report.policies {
@@ -92,8 +92,9 @@ fn kept_policy(state: &Path, hash: Hash) -> io::Result<Vec<u8>> {
     read_kept(&state.join(format!("policies/{hash}.toml")), MOST_POLICY)
 }
 
-/// Every backup has its hash, which is that of the records that name it. What cannot
-/// be read of the log is a fault, so that the report is printed that says why.
+/// Checks that every backup matches its hash, and that this is the hash in the records
+/// that name it. An unreadable part of the log counts as damage, so that the report with
+/// the reason is printed.
 pub(super) fn backups(
     state: &Path,
     log: &Directory,
@@ -112,8 +113,8 @@ pub(super) fn backups(
         for entry in &listing.entries {
             match vault.verify(entry) {
                 Ok(()) => whole += 1,
-                // Let go since the backups were listed: the records say whether it should
-                // be there.
+                // It was deleted since the backups were listed: the records decide if it
+                // should exist.
                 Err(BackupError::Unknown(_)) => continue,
                 Err(error) => found.faults.push(format!("the backup {}: {error}", entry.id)),
             }
@@ -138,7 +139,7 @@ pub(super) fn backups(
         }
     });
     for (seq, id) in missing.early {
-        // It may have been made since the others were listed.
+        // It may have been created since the others were listed.
         let look = vault.as_ref().map(|vault| vault.find(&id));
         if let Some(Err(BackupError::Unknown(_))) = look {
             found.faults.push(format!(
@@ -155,35 +156,36 @@ pub(super) fn backups(
     Ok(())
 }
 
-/// Backups that records name and that are not there.
+/// Backups that records name and that are missing.
 #[derive(Default)]
 struct MissingFiles {
-    /// Who had something of which path kept, as hashes.
+    /// Hashes of session or agent with path, of which a backup was made.
     runs: HashSet<Hash>,
-    /// By the intent that names it: its id, and whether it began a run.
+    /// By the sequence number of the intent: the backup's id, and true if it is the first
+    /// of its path.
     open: HashMap<u64, (String, bool)>,
-    /// Those of changes that were made.
+    /// Number of those whose changes were made.
     gone: u64,
-    /// Of these, the ones that nothing can have let go yet, and their intents.
+    /// Those of them that retention cannot have deleted yet, with their intents.
     early: Vec<(u64, String)>,
 }
 
 impl MissingFiles {
-    /// Whether it is the first backup of its path by the session, or by the agent of
-    /// commands: retention never removes that within `keep.days`, a day at the least.
-    /// Where records before are gone, an agent's first one may be among them.
+    /// Returns true if it is the first backup of its path by the session, or by the agent
+    /// of commands: retention never deletes that within `keep.days`, at least a day. If
+    /// earlier records were pruned, an agent's first one may be among those.
     fn is_first(&mut self, record: &RecordView<'_>, is_pruned: bool) -> bool {
         let is_command = record.door() == Some("cli");
         let who = if is_command { record.agent() } else { record.session() };
         let path = record.to().or_else(|| record.canonical_path());
         let run = format!("{is_command} {}\0{}", who.unwrap_or_default(), path.unwrap_or_default());
-        // The new name of a rename may be one that leads through links.
+        // The new path of a rename may lead through links.
         self.runs.insert(Hash::of(run.as_bytes()))
             && record.to().is_none()
             && !(is_command && is_pruned)
     }
 
-    /// What became of an intent decides whether its backup should be there.
+    /// Notes an outcome, which decides if the backup of its intent should exist.
     fn answer(&mut self, record: &RecordView<'_>) {
         let Some((of, (id, is_first))) =
             record.of.and_then(|of| Some((of, self.open.remove(&of)?)))
@@ -195,20 +197,20 @@ impl MissingFiles {
                 self.early.push((of, id));
             }
             Some("ok" | "buffered" | "committed" | "superseded") => self.gone += 1,
-            // What was not made leaves none.
+            // A change that was not made leaves no backup.
             _ => {}
         }
     }
 }
 
-/// Whether a backup was made less than a day ago.
+/// Returns true if a backup was made less than a day ago.
 fn is_of_a_day(id: &str) -> bool {
     id.parse::<BackupId>()
         .is_ok_and(|id| Timestamp::now().duration_since(id.time()) < SignedDuration::from_hours(24))
 }
 
-/// Gives every record to `take`. What cannot be parsed is
-/// damage of the log, which was found before.
+/// Calls `take` with every record. Lines that cannot be parsed are damage of the log,
+/// found before.
 fn each_record(
     log: &Directory,
     report: &Report,

@@ -1,4 +1,4 @@
-//! `portcullis audit blame`: who changed a file, and is it still the same?
+//! `portcullis audit blame`: the changes of a file, and if it is still the same.
 
 use std::{path::Path, process::ExitCode};
 
@@ -88,7 +88,7 @@ fn lines(found: &Blame, versions: &[Version]) -> Vec<String> {
     lines
 }
 
-/// One change for people.
+/// Describes a change for people.
 fn describe(Version { change, name, kept }: &Version) -> Vec<String> {
     let time = change.t.get(..19).unwrap_or(&change.t).replace('T', " ");
     let what = match &change.to {

@@ -1,4 +1,4 @@
-//! `portcullis audit bundle`: the records of a period with what proves them.
+//! `portcullis audit bundle`: the records of a period with their proofs.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -35,7 +35,7 @@ use crate::{
     },
 };
 
-/// What lies in every bundle as it is here, the [`COMPANIONS`].
+/// The content of the [`COMPANIONS`], the same in every bundle.
 const TEXTS: [&str; 4] = [
     include_str!("bundle/README.txt"),
     include_str!("bundle/check.py"),
@@ -80,7 +80,7 @@ pub(super) fn run(args: &Args) -> Result<ExitCode, Failure> {
     let proof = prove(Some(last), None, &source, &checkpoint, &note)?.to_string();
     let keys = heads::published(&directory)?;
 
-    // Whole or not at all.
+    // The bundle is complete or missing.
     let fresh = Fresh::create(&args.output)?;
     let doing = format!("cannot write `{}`", args.output.display());
     let zip = ZipWriter::new(BufWriter::new(FailsOnce { file: fresh.file(), has_failed: false }));
@@ -113,7 +113,7 @@ pub(super) fn run(args: &Args) -> Result<ExitCode, Failure> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Evidence is never made of a log that is damaged.
+/// Refuses to make evidence of a damaged log.
 fn sound(args: &Args, source: &Directory) -> Result<(), Failure> {
     let verifier = heads::verifier(&args.log.at, source, Vec::new(), Vec::new())?;
     let report = verifier.run().map_err(|error| args.log.unreadable(&error))?;
@@ -123,8 +123,8 @@ fn sound(args: &Args, source: &Directory) -> Result<(), Failure> {
         .exit(Exit::Audit))
 }
 
-/// The first and the last record of the period that the checkpoint covers, and
-/// how many it does not.
+/// Returns the first and the last record of the period that the checkpoint covers, and the
+/// number of records that it does not cover.
 fn period(args: &Args, log: &Log, size: u64) -> Result<(u64, u64, u64), Failure> {
     let (since, until) = moment::period(args.since.as_ref(), args.until.as_ref())?;
     say_pruned(log, since.as_deref());
@@ -156,8 +156,8 @@ fn period(args: &Args, log: &Log, size: u64) -> Result<(u64, u64, u64), Failure>
     Ok((first, last, after))
 }
 
-/// A file that reports its first error and then takes anything: a [`ZipWriter`] tries
-/// again when it is dropped, and prints that it failed.
+/// A file that reports its first error and then accepts anything: a [`ZipWriter`] tries
+/// again when it is dropped, and prints the error.
 struct FailsOnce<'a> {
     file: &'a File,
     has_failed: bool,
@@ -207,8 +207,7 @@ impl Archive<'_> {
         Ok(())
     }
 
-    /// Adds the records, which must follow one another; returns the policies
-    /// that they name.
+    /// Adds the records, which must form a chain; returns the policies that they name.
     fn records(&mut self, log: &Log, first: u64, last: u64) -> Result<BTreeSet<Hash>, Failure> {
         let doing = "cannot write the records";
         self.begin(RECORDS).or_fail(doing)?;
@@ -248,7 +247,7 @@ impl Archive<'_> {
         Ok(policies)
     }
 
-    /// Adds the policies' texts; returns those that are not kept any more.
+    /// Adds the policies' texts; returns those that are not stored any more.
     fn policies(&mut self, kept: &Path, policies: &BTreeSet<Hash>) -> io::Result<Vec<Hash>> {
         let mut missing = Vec::new();
         for hash in policies {

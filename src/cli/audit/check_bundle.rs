@@ -1,4 +1,4 @@
-//! `portcullis audit check-bundle`: is it what was bundled?
+//! `portcullis audit check-bundle`: verifies a bundle.
 
 mod form;
 
@@ -26,7 +26,7 @@ use crate::{
     },
 };
 
-/// The most that any member but the records can be.
+/// The maximum of bytes of a member other than the records.
 const MOST: u64 = 16 << 20;
 
 /// Check a bundle of evidence: members, records, proof, signature
@@ -92,7 +92,7 @@ fn check(mut file: File, trusted: &[PublicKey]) -> Result<(Manifest, Proven), Bu
     let names: Result<BTreeSet<String>, _> =
         zip.file_names().map(|name| name.map(|name| name.into_owned())).collect();
     let members = names.map_err(damaged)?;
-    // Two members of one name are one to some programs and another to others.
+    // Programs differ in which of two members with one name they use.
     if zip.len() != members.len() {
         return Err(BundleError::member(MANIFEST, "lists a name that two members have"));
     }
@@ -113,13 +113,13 @@ fn check(mut file: File, trusted: &[PublicKey]) -> Result<(Manifest, Proven), Bu
         let member =
             zip.by_name(name).map_err(|_missing| BundleError::member(name, "is missing"))?;
         let size = member.size();
-        // All the records of a log may be in it.
+        // The records of a whole log may be in it.
         if name != RECORDS && size > MOST {
             return Err(BundleError::member(name, "is too large"));
         }
         let (found, bytes) = hash_of(member.take(size + 1))
             .map_err(|_io| BundleError::member(name, "cannot be unpacked"))?;
-        // Other programs unpack only so many bytes.
+        // Other programs unpack only the announced number of bytes.
         if bytes != size {
             return Err(BundleError::member(name, "has another size than the archive says"));
         }
@@ -161,7 +161,7 @@ fn small(zip: &mut ZipArchive<File>, name: &str) -> Result<Vec<u8>, BundleError>
     Ok(bytes)
 }
 
-/// The hash of what is read, and its bytes.
+/// Returns the hash of the content, and its length in bytes.
 fn hash_of(mut member: impl Read) -> io::Result<(Hash, u64)> {
     let mut read = 0;
     let mut hasher = Sha256::new();

@@ -1,4 +1,4 @@
-//! `portcullis audit check-proof`: is it one? Needs no log.
+//! `portcullis audit check-proof`: verifies a proof without the log.
 
 use std::{io::Read as _, path::Path, path::PathBuf, process::ExitCode};
 

@@ -1,5 +1,5 @@
-//! `portcullis audit check-receipts`: is everything that a client was told to
-//! be on record there?
+//! `portcullis audit check-receipts`: compares the receipts that a client got with
+//! the log.
 
 use std::{
     collections::BTreeMap,
@@ -25,11 +25,11 @@ use crate::{
     operator_files,
 };
 
-/// The longest line of a transcript, in bytes; longer ones are left out, and
-/// counted: nothing is said of what they hold, so the answer is not that all is well.
+/// The longest line of a transcript, in bytes. Longer lines are skipped and counted;
+/// the result then is no success, because receipts in them are not checked.
 const LONGEST: u64 = 64 << 20;
 
-/// What a receipt that the log does not have is to a verifier.
+/// The damage that a verifier reports for a receipt that is not in the log.
 const HEADS: [DamageKind; 2] = [DamageKind::WrongHead, DamageKind::MissingHead];
 
 /// Check every receipt in a client's transcript against the log
@@ -52,11 +52,11 @@ pub(super) struct Args {
     json: bool,
 }
 
-/// What a transcript holds.
+/// The receipts in a transcript.
 #[derive(Default)]
 struct Receipts {
     of: BTreeMap<u64, Receipt>,
-    /// Two receipts of one record that differ.
+    /// Records with two different receipts.
     contrary: Vec<u64>,
     long: u64,
 }
@@ -127,12 +127,13 @@ fn lines(receipts: &Receipts, report: &Report, answers: &Answers<'_>) -> Vec<Str
     lines
 }
 
-/// What the log says to the receipts.
+/// The result of the comparison with the log.
 #[derive(Default)]
 struct Answers<'a> {
-    /// The verifier saw so many of the records.
+    /// The number of receipts found.
     found: usize,
-    /// Of records that were pruned, or in a log that says so.
+    /// The number of receipts of pruned records, if the log proves that they were
+    /// pruned.
     pruned: usize,
     lost: Vec<(&'a Receipt, &'static str)>,
 }
@@ -206,8 +207,8 @@ impl Receipts {
         }
     }
 
-    /// Finds what is in a text: words, and JSON values among what is none, such as
-    /// a time before them.
+    /// Finds receipts in a text: words, and JSON values within other text, such as
+    /// after a time.
     fn read(&mut self, text: &str) {
         for word in text.split(|c: char| !c.is_ascii_alphanumeric() && c != ':') {
             if let Some((seq, leaf)) = word.split_once(':')
@@ -225,7 +226,7 @@ impl Receipts {
                     self.search(&value);
                     values.byte_offset()
                 }
-                // What is in it may be one.
+                // A value that is no receipt may contain one.
                 _ => 1,
             };
             rest = json.get(after..).unwrap_or_default();
@@ -249,7 +250,7 @@ impl Receipts {
                     }
                     open.extend(members.values());
                 }
-                // A reply inside of a text, as some transcripts have them.
+                // A reply within a string, as in some transcripts.
                 Value::String(text) if text.contains(':') => self.read(text),
                 _ => {}
             }

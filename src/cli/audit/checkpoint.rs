@@ -1,4 +1,4 @@
-//! `portcullis audit checkpoint`: one now, and what witnesses add to it.
+//! `portcullis audit checkpoint`: signs a checkpoint now, and adds cosignatures of witnesses.
 
 use std::{path::PathBuf, process::ExitCode};
 
@@ -76,7 +76,7 @@ pub(super) fn run(args: &Args) -> Result<ExitCode, Failure> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// The log, signed as the operator wants it, for a command that serves nobody.
+/// Opens the log with the operator's signer, for a command that serves no client.
 pub(super) fn open(state: &cap_std::fs::Dir, audit: &Audit) -> Result<AuditLog, Failure> {
     let signing = match audit.signer_key() {
         Some(public) => Signing::by(Box::new(Program { command: audit.signer.clone(), public })),

@@ -1,4 +1,4 @@
-//! `portcullis audit compress`: old segments, with Zstandard.
+//! `portcullis audit compress`: compresses old segments with Zstandard.
 
 use std::{process::ExitCode, time::Duration};
 

@@ -1,4 +1,4 @@
-//! `portcullis audit export`: records for other programs.
+//! `portcullis audit export`: exports records for other programs.
 
 use std::{
     io::{self, BufWriter, Write},

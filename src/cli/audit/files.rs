@@ -1,6 +1,6 @@
-//! The files that a log is about: those of the workspace that it names, wherever the
-//! command is run. Compared with the files of another one, the log would accuse people
-//! who did nothing.
+//! The files that a log is about: those of the workspace that it names, independent of
+//! the current directory. Compared with the files of another workspace, the log would
+//! lead to false accusations.
 
 use std::path::{Path, PathBuf};
 
@@ -14,14 +14,14 @@ use crate::{
 
 /// The workspace of a log.
 pub(super) struct LogWorkspace {
-    /// Its path, where it is known: what absolute paths are beneath.
+    /// Its path, if known, to which absolute paths are relative.
     pub(super) root: PathBuf,
-    /// The workspace, or why its files are not looked at.
+    /// The workspace, or the reason why its files are not read.
     pub(super) workspace: Result<Workspace, String>,
 }
 
 impl LogWorkspace {
-    /// The workspace, if it can be looked at; else says on stderr that it was not.
+    /// Returns the workspace, if it can be read; otherwise notes the reason on stderr.
     pub(super) fn workspace(&self) -> Option<&Workspace> {
         match &self.workspace {
             Ok(workspace) => Some(workspace),
@@ -34,8 +34,8 @@ impl LogWorkspace {
 }
 
 impl Where {
-    /// The files that `log` at this place is about. That may be found only by reading
-    /// the log, of which `bar` tells.
+    /// Returns the files that `log` at this location is about. The log may have to be
+    /// read for that, with `bar` as progress bar.
     pub(super) fn files(&self, log: &Log, bar: &ScanProgress) -> Result<LogWorkspace, Failure> {
         let named = self.place.workspace.as_deref().filter(|_| self.dir.is_none());
         let opened = |path: &Path| {
@@ -44,7 +44,7 @@ impl Where {
         };
         let noted = match &self.dir {
             None => state_owner::noted_at(&self.place.state()?)?,
-            // A copy says so only by its records.
+            // Only the records of a copy name the workspace.
             Some(_copy) => None,
         };
         let root = match noted {

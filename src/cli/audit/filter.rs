@@ -1,7 +1,7 @@
-//! Which records `audit show` shows, and the values of filters.
+//! The filters of `audit show`, and the values of filters.
 //!
-//! A word that no record of this version has is refused: it would find nothing,
-//! which reads as if nothing had happened.
+//! A value that no record of this version has is refused: it would find nothing, which reads as
+//! if nothing had happened.
 
 use clap::builder::PossibleValuesParser;
 use portcullis_audit::Kind;
@@ -17,7 +17,7 @@ use crate::{
     review,
 };
 
-/// What records without an operation are about; names with a `.` are not listed.
+/// The `op` of records without an operation; names with a `.` are not listed.
 const EVENTS: [&str; 6] = ["login", "prune", "reload", "resources", "sandbox", "session"];
 
 /// The filters, which must all match.
@@ -48,7 +48,7 @@ pub(super) struct Filter {
 }
 
 impl Filter {
-    /// Which records of the log `at` are wanted.
+    /// Returns the filter of records, for the log `at`.
     pub(super) fn records(&self, at: &Where) -> Result<review::Filter, Failure> {
         Ok(review::Filter {
             since: self.since.as_ref().map(|since| since.as_str().to_owned()),
@@ -63,24 +63,24 @@ impl Filter {
     }
 }
 
-/// The kinds of records.
+/// Returns a parser of the kinds of records.
 pub(super) fn kinds() -> PossibleValuesParser {
     let known = Kind::ALL.into_iter().filter(|kind| *kind != Kind::Unknown);
     PossibleValuesParser::new(known.map(Kind::as_str))
 }
 
-/// What can be decided.
+/// Returns a parser of decisions.
 pub(super) fn decisions() -> PossibleValuesParser {
     PossibleValuesParser::new(Effect::ALL.map(Effect::as_str))
 }
 
-/// The doors.
+/// Returns a parser of transports.
 pub(super) fn doors() -> PossibleValuesParser {
     PossibleValuesParser::new(Door::ALL.map(Door::as_str))
 }
 
-/// An operation or an event. Records also have what clients call operations of
-/// their own: a method's name is taken as it is.
+/// Parses an operation or an event. Records also contain names that clients made up: the name of
+/// a method is accepted unchanged.
 pub(super) fn parse_op(text: &str) -> Result<String, String> {
     let operations = || OperationKind::ALL.into_iter().chain([OperationKind::Connect]);
     let known = || operations().map(OperationKind::as_str).chain(EVENTS);

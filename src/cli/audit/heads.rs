@@ -1,4 +1,4 @@
-//! What is held against a log from outside: keys, receipts, checkpoints.
+//! Keys, receipts and checkpoints from outside, with which a log is compared.
 
 use std::{
     io::{self, Read},
@@ -18,29 +18,29 @@ use crate::{
     review::{is_foreign, read_kept},
 };
 
-/// What to do where no known key signed a checkpoint.
+/// The advice if no known key signed a checkpoint.
 pub(super) const OTHER_KEY: &str = "a log whose key was changed has one for each time: give all \
                                     of them that you trust, with --key for each or in one file, \
                                     such as a copy of `audit/key.vkey`; if that was never done, \
                                     compare the log with a copy";
 
-/// A head that was kept outside the log.
+/// A head that was stored outside the log.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum KeptHead {
     /// A record.
     Record {
-        /// Its place.
+        /// Its sequence number.
         seq: u64,
         /// Its leaf hash.
         leaf: Hash,
     },
-    /// A checkpoint, whose signature is right.
+    /// A checkpoint whose signature is valid.
     Checkpoint(Checkpoint),
 }
 
 impl KeptHead {
-    /// Reads a receipt, or the file of a checkpoint, which must be signed by
-    /// one of `trusted`, or, without any, by a key of the log in `directory`.
+    /// Parses a receipt, or the file of a checkpoint, which must be signed by one of
+    /// `trusted`, or, without any, by a key of the log in `directory`.
     pub(super) fn read(
         text: &str,
         trusted: &[PublicKey],
@@ -72,7 +72,7 @@ impl KeptHead {
     }
 }
 
-/// The checkpoint in a note that one of `trusted` signed, or, without any, a
+/// Returns the checkpoint in a note signed by one of `trusted`, or, without any, by a
 /// key of the log in `directory`.
 pub(super) fn checkpoint(
     note: &[u8],
@@ -83,7 +83,7 @@ pub(super) fn checkpoint(
     let note = Note::parse(note).or_fail(doing)?;
     let own;
     let keys = if trusted.is_empty() {
-        // Whoever writes the log may have put anything there.
+        // A writer of the log may have written any key there.
         let bytes = published(directory)?;
         own = parse_keys(&String::from_utf8_lossy(&bytes)).or_fail("the log's public key")?;
         &own
@@ -107,7 +107,8 @@ pub(super) fn checkpoint(
     Ok(checkpoint)
 }
 
-/// The newest checkpoint in the log's directory, as a note; `None` where there is none.
+/// Reads the newest checkpoint in the log's directory, as a note; `None` if there is
+/// none.
 pub(super) fn newest(directory: &Path) -> Result<Option<Vec<u8>>, Failure> {
     match read_kept(&directory.join(NEWEST), MAX_NOTE as u64) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
@@ -115,15 +116,14 @@ pub(super) fn newest(directory: &Path) -> Result<Option<Vec<u8>>, Failure> {
     }
 }
 
-/// The file of the log's public keys.
+/// Reads the file of the log's public keys.
 pub(super) fn published(directory: &Path) -> Result<Vec<u8>, Failure> {
     let read = read_kept(&directory.join(KEYS), MAX_NOTE as u64);
     read.or_fail("cannot read the log's public key")
 }
 
-/// The checkpoint that gates noted beside the key in the state directory `state`
-/// when they signed it: who can write to the log's directory alone cannot change
-/// that.
+/// Reads the last checkpoint that gateways stored beside the key in the state directory
+/// `state`: a writer who has access to the log's directory only cannot change it.
 fn noted(state: &Path) -> Result<Option<Checkpoint>, Failure> {
     let bytes = match read_kept(&state.join(AuditLog::LAST_SIGNED), MAX_NOTE as u64) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
@@ -140,12 +140,12 @@ fn noted(state: &Path) -> Result<Option<Checkpoint>, Failure> {
             state.join(AuditLog::LAST_SIGNED).display()
         ))?,
     };
-    // A power failure may have left anything.
+    // A power failure may have left any content.
     Ok(Note::parse(&bytes).and_then(|note| Checkpoint::of(&note)).ok())
 }
 
-/// The verifier of the log that `log` names. That of a state directory is held against
-/// the checkpoint noted beside its key, and knows the witnesses that are configured.
+/// Returns the verifier of the log that `log` names. The log of a state directory is
+/// compared with the checkpoint beside its key, and the configured witnesses are known.
 pub(super) fn verifier<'a>(
     log: &Where,
     source: &'a Directory,
@@ -164,7 +164,7 @@ pub(super) fn verifier<'a>(
     })
 }
 
-/// The keys that options name: each a file, or a key's text.
+/// Returns the keys of options, each a file or a key's text.
 pub(super) fn keys(options: &[String]) -> Result<Vec<PublicKey>, Failure> {
     let mut keys = Vec::new();
     for option in options {
@@ -182,7 +182,7 @@ pub(super) fn keys(options: &[String]) -> Result<Vec<PublicKey>, Failure> {
     Ok(keys)
 }
 
-/// The bytes of a small file that the operator names, which may be a pipe.
+/// Reads a small file that the operator names, which may be a pipe.
 pub(super) fn small(path: &Path) -> io::Result<Vec<u8>> {
     let mut bytes = Vec::new();
     operator_files::open(path)?.take(MAX_NOTE as u64 + 1).read_to_end(&mut bytes)?;

@@ -1,4 +1,4 @@
-//! `portcullis audit key`: the public key, and a new one.
+//! `portcullis audit key`: prints the public key, or creates a new one.
 
 use std::process::ExitCode;
 
@@ -14,7 +14,7 @@ use crate::{
     gateway::AuditLog,
 };
 
-/// What the record of a change is about.
+/// The operation in the record of a new key.
 const OP: &str = "audit.key";
 
 /// Print the public key that checkpoints are signed with
@@ -51,11 +51,11 @@ pub(super) fn run(args: &Args) -> Result<ExitCode, Failure> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Gives the log another key, and records who did it and which key it had.
+/// Gives the log another key, and records the user and the former key.
 fn renew(args: &Args) -> Result<PublicKey, Failure> {
     let (_, state) = args.place.open()?;
     let audit = args.place.audit()?;
-    // A log that names none gets one all the same.
+    // A log without a published key gets one as well.
     let former = AuditLog::published_keys(&state).unwrap_or_default().into_iter().next();
     let key = opened(AuditLog::renew_key(&state, audit.signer_key()), "cannot change the key")?;
     if former.as_ref() == Some(&key) {

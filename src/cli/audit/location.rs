@@ -1,4 +1,4 @@
-//! Which log a command is about, and the options that say so.
+//! The log of a command, and the options that name it.
 
 use std::{
     io,
@@ -41,36 +41,36 @@ impl LogLocation {
         self.workspace.as_deref().unwrap_or(Path::new("."))
     }
 
-    /// The directory that is named as the workspace.
+    /// Opens the directory that is named as the workspace.
     pub(super) fn opened(&self) -> io::Result<Workspace> {
         Workspace::open(self.workspace())
     }
 
-    /// The state directory, where no agent could have chosen it.
+    /// Returns the state directory, after a check that no agent could have chosen it.
     pub(super) fn state(&self) -> Result<PathBuf, Failure> {
         let (workspace, config) = (self.workspace.as_deref(), self.config.as_deref());
         trusted_paths::log_state(self.state.as_ref(), workspace, config)
     }
 
-    /// What the operator configured for the log.
+    /// Returns the operator's configuration of the log.
     pub(super) fn audit(&self) -> Result<Audit, Failure> {
         Audit::load(self.config.as_deref()).map_err(Failure::new)
     }
 
-    /// Opens the state directory, whose log must be there: a command that has
-    /// the wrong place says so, and makes nothing.
+    /// Opens the state directory, whose log must exist: a command with a wrong location
+    /// reports that, and creates nothing.
     pub(super) fn open(&self) -> Result<(PathBuf, Dir), Failure> {
         state_directory::open(&self.with_log()?)
     }
 
-    /// The same to look at it, which a directory of another user allows, too.
+    /// Opens it for reading, which is possible with a directory of another user, too.
     pub(super) fn look(&self) -> Result<Dir, Failure> {
         let path = self.with_log()?;
         state_directory::look(&path)?
             .ok_or_else(|| unreadable(&path, &io::ErrorKind::NotFound.into()))
     }
 
-    /// The same, in which there is a log.
+    /// Returns the path of the state directory, which must contain a log.
     fn with_log(&self) -> Result<PathBuf, Failure> {
         let path = self.state()?;
         let log = path.join("audit");
@@ -78,7 +78,7 @@ impl LogLocation {
         Ok(path)
     }
 
-    /// The path of the workspace to which the state directory belongs, if it is known.
+    /// Returns the path of the workspace to which the state directory belongs, if known.
     pub(super) fn owner(&self) -> Result<Option<PathBuf>, Failure> {
         let path = self.state()?;
         state_directory::look(&path)?.map_or(Ok(None), |state| state_owner::of(&state, &path))
@@ -96,7 +96,7 @@ pub(super) struct Where {
 }
 
 impl Where {
-    /// The log's directory.
+    /// Returns the log's directory.
     pub(super) fn directory(&self) -> Result<PathBuf, Failure> {
         match &self.dir {
             Some(directory) => Ok(directory.clone()),
@@ -104,21 +104,21 @@ impl Where {
         }
     }
 
-    /// Where the policies and the backups are kept that the log names.
+    /// Returns the directory of the policies and backups that the log names.
     pub(super) fn state(&self) -> Result<PathBuf, Failure> {
         let Some(log) = &self.dir else { return self.place.state() };
-        // Of `.` and of a name alone the path says not what they lie in.
+        // The path may be `.` or a name alone, without a parent.
         let log = operator_files::canonicalize(log).map_err(|error| unreadable(log, &error))?;
         Ok(log.parent().unwrap_or(&log).to_owned())
     }
 }
 
-/// The log in `directory`, which must be one: another directory, such as the
-/// state directory, is not taken for a log without records.
+/// Opens the log in `directory`, which must contain one: another directory, such as the
+/// state directory, must not be taken for a log without records.
 pub(super) fn existing(directory: &Path) -> Result<Directory, Failure> {
     let source = Directory::new(directory);
     let entries = source.list().map_err(|error| unreadable(directory, &error))?;
-    // The lock is there before the first record.
+    // The lock exists before the first record.
     let of_a_log = |entry: &FileEntry| match entry.name.as_str() {
         "lock" => entry.regular,
         NEWEST | HISTORY | KEYS | ROOTS | FRONTIER | "quarantine" => true,

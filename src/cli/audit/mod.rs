@@ -67,7 +67,8 @@ enum Command {
 
 /// Runs the command.
 pub(crate) fn run(args: Args) -> Result<ExitCode, Failure> {
-    // That it waits for a gate, say, the person at the terminal should see.
+    // The person at the terminal should see warnings, such as of a wait for a
+    // gateway.
     logging::start_on_stderr("warn")?;
     match args.command {
         Command::Verify(args) => verify::run(&args),

@@ -10,8 +10,8 @@ use crate::{
     review::PathFilter,
 };
 
-/// A path or a pattern as it was given: what an absolute one means shows only when
-/// the workspace is known.
+/// A path or a pattern as given: an absolute one is converted once the workspace is
+/// known.
 #[derive(Debug, Clone)]
 pub(super) struct Named(String);
 
@@ -27,19 +27,19 @@ impl FromStr for Named {
 }
 
 impl Named {
-    /// The paths of records that are meant, in a workspace at `root`.
+    /// Returns the filters of records' paths, in a workspace at `root`.
     fn filters(&self, root: Option<&Path>) -> Result<Vec<PathFilter>, GlobError> {
         let text = self.0.as_str();
         let rest = root.and_then(|root| Path::new(text).strip_prefix(root).ok()?.to_str());
         let Some(rest) = rest else { return Ok(vec![text.parse()?]) };
-        // What was asked for stands in records as it was spelled.
+        // Requested paths are recorded as the client wrote them.
         let spelled = PathFilter::Below(text.trim_end_matches('/').to_owned());
         let inside = if rest.is_empty() { "." } else { rest };
         Ok(vec![spelled, inside.parse()?])
     }
 }
 
-/// What was named with `--path`, for the log `at`. The log of a copy may be of any
+/// Returns the filters of `--path`, for the log `at`. A copy may belong to any
 /// workspace.
 pub(super) fn filters(named: &[Named], at: &Where) -> Result<Vec<PathFilter>, Failure> {
     let absolute = named.iter().any(|named| named.0.starts_with('/'));

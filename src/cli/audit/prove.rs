@@ -1,5 +1,4 @@
-//! `portcullis audit prove`: proofs that need nothing but the public key to be
-//! checked.
+//! `portcullis audit prove`: proofs that can be verified with the public key alone.
 
 use std::{
     io::{self, Read as _},
@@ -19,7 +18,7 @@ use crate::app::{
     failure::{Context as _, Exit, Failure},
 };
 
-/// The most that is read of the segments' roots, in bytes: those of a million.
+/// The maximum of bytes of the segments' roots: those of a million segments.
 const MAX_ROOTS: u64 = 64 << 20;
 
 /// Prove that a record is in the log, or that the log only ever grew
@@ -55,13 +54,13 @@ pub(super) fn run(args: &Args) -> Result<ExitCode, Failure> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Refuses what is not in the log, or not any more.
+/// Refuses records that are not in the log, or not any more.
 fn attainable(args: &Args, source: &Directory, directory: &Path, size: u64) -> Result<(), Failure> {
     let wrong = |error: io::Error| unreadable(directory, &error);
     let entries = source.list().map_err(wrong)?;
     let segments = || entries.iter().filter_map(|entry| Segment::from_name(&entry.name));
     let first = segments().min().unwrap_or(Segment(0));
-    // Without their roots they were not pruned but deleted: that is damage.
+    // Segments without roots were not pruned but deleted, which is damage.
     let pruned = roots(source)?.len() as u64 >= first.0;
     let is_gone = |record: u64| pruned && record < first.first();
     match (args.seq, args.from) {
@@ -92,7 +91,7 @@ fn attainable(args: &Args, source: &Directory, directory: &Path, size: u64) -> R
     }
 }
 
-/// Records up to the end of the log.
+/// Counts the records up to the end of the log.
 fn records(source: &Directory, last: Option<Segment>) -> io::Result<u64> {
     let Some(last) = last else { return Ok(0) };
     let (mut reader, mut count) = (Reader::new(source, last.first()), 0);
@@ -102,7 +101,7 @@ fn records(source: &Directory, last: Option<Segment>) -> io::Result<u64> {
     Ok(last.first().saturating_add(count))
 }
 
-/// The proof for record `seq` or, with `from`, of growth, checked.
+/// Returns the verified proof of record `seq` or, with `from`, of consistency.
 pub(super) fn prove(
     seq: Option<u64>,
     from: Option<u64>,
@@ -137,7 +136,7 @@ pub(super) fn prove(
         }
     };
     let proof = Proof { claim, hashes, note: Note::parse(note).or_fail("the checkpoint")? };
-    // A log that was changed gives proofs that prove nothing.
+    // A modified log gives invalid proofs.
     let mut check = || match &proof.claim {
         Claim::Inclusion { line: Some(line), .. } => proof.check_inclusion(Hash::leaf(line)),
         Claim::Inclusion { line: None, .. } => Err(portcullis_audit::ProofError::Form),
@@ -171,12 +170,12 @@ fn roots(source: &Directory) -> Result<Vec<Hash>, Failure> {
     Ok(text.lines().map_while(|line| line.parse().ok()).collect())
 }
 
-/// The hashes of the tree: those of whole segments are kept, others are made of
-/// the log.
+/// The hashes of the tree: those of full segments are stored, others are computed
+/// from the log.
 struct Leaves<'a> {
     source: &'a Directory,
     roots: Vec<Hash>,
-    /// The leaves of one segment.
+    /// The leaf hashes of a segment.
     cached: Option<(Segment, Vec<Hash>)>,
 }
 

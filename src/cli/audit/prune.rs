@@ -1,4 +1,4 @@
-//! `portcullis audit prune`: old records are removed, their roots stay.
+//! `portcullis audit prune`: removes old records; their roots stay.
 
 use std::{path::Path, process::ExitCode};
 
@@ -75,7 +75,7 @@ pub(super) fn run(args: &Args) -> Result<ExitCode, Failure> {
         forget_index(&select::index(&path), Segment(plan.segments))
             .or_fail("cannot remove the index of what is pruned")
     };
-    // Once more afterwards: a search may have made it anew meanwhile.
+    // Again afterwards: a search may have created it meanwhile.
     forget()?;
     ledger
         .prune(&plan, before, &session::user())
@@ -86,7 +86,7 @@ pub(super) fn run(args: &Args) -> Result<ExitCode, Failure> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Refuses to remove the segments before `end` where a target does not have them all.
+/// Refuses to remove segments before `end` that a target lacks.
 fn refuse_unshipped(state: &Path, targets: &[Target], end: Segment) -> Result<(), Failure> {
     match ship::lacking(state, targets, end) {
         Some(lacking) => Err(Failure::new(format!(

@@ -1,4 +1,4 @@
-//! `portcullis audit query`: search the log.
+//! `portcullis audit query`: searches the log.
 
 use std::{
     io::{self, IsTerminal as _},
@@ -17,7 +17,7 @@ use crate::{
     review::{Field, Order, Stats, cell, export::csv_line, header, verdict, visible_json},
 };
 
-/// What a table shows unless told otherwise.
+/// The default columns of a table.
 const COLUMNS: [Field; 9] = [
     Field::Seq,
     Field::Time,
@@ -29,7 +29,7 @@ const COLUMNS: [Field; 9] = [
     Field::Result,
     Field::Path,
 ];
-/// So many rows make up one table; a longer answer is several.
+/// The maximum of rows in a table; a longer result consists of several.
 const TABLE: usize = 500;
 
 /// Search the log, oldest record first
@@ -97,8 +97,8 @@ fn records(args: &Args) -> Result<ExitCode, Failure> {
     }
     let scanned = if let Some(last) = args.last {
         let mut newest = Vec::new();
-        // Segments come the newest first, so their records are put together in
-        // the order of the log afterwards.
+        // The newest segments come first, so records are put into the order of the
+        // log afterwards.
         let pick = |record: &RecordView<'_>, line: &[u8]| {
             pick(record, line).map(|item| (record.seq, item))
         };
@@ -135,11 +135,11 @@ fn records(args: &Args) -> Result<ExitCode, Failure> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// A value in a table.
+/// Formats a value for a table.
 fn shown(field: Field, record: &RecordView<'_>) -> String {
     let value = field.of(record).unwrap_or_default();
     match field {
-        // Microseconds only help programs.
+        // Microseconds are of use to programs only.
         Field::Time => value.get(..19).unwrap_or(&value).replace('T', " "),
         Field::Decision => Escaped(verdict(record).unwrap_or_default()).to_string(),
         _ => Escaped(&value).to_string(),
@@ -167,7 +167,7 @@ impl<'a> Out<'a> {
         if self.waiting.len() < TABLE { ControlFlow::Continue(()) } else { self.flush() }
     }
 
-    /// Prints what waits; `Break` when nobody reads any more.
+    /// Prints the pending rows; `Break` once the output is closed.
     fn flush(&mut self) -> ControlFlow<()> {
         let rows = std::mem::take(&mut self.waiting);
         let mut text = String::new();

@@ -1,4 +1,4 @@
-//! `portcullis audit recover`: set a damaged end of the log aside.
+//! `portcullis audit recover`: sets a damaged end of the log aside.
 
 use std::{fmt::Display, process::ExitCode};
 
@@ -17,7 +17,7 @@ use crate::{
     model::Escaped,
 };
 
-/// So many checkpoints are named that are set aside.
+/// The maximum of checkpoints set aside that are listed.
 const MOST_NAMED: usize = 100;
 
 /// Set a damaged end of the log aside, so that gates can start again
@@ -123,8 +123,8 @@ pub(super) fn run(args: Args) -> Result<ExitCode, Failure> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Takes the log up as a gate does at its start: what a repair calls good, gates start
-/// on.
+/// Opens the log as a gateway does at its start: a recovered log must be usable by
+/// gateways.
 fn startable(state: &Dir, audit: &Audit) -> Result<(), Failure> {
     checkpoint::open(state, audit)?
         .leave()

@@ -1,4 +1,4 @@
-//! `portcullis audit report`: a page, or the same as JSON, for somebody else.
+//! `portcullis audit report`: a report as HTML or JSON.
 
 use std::{io::Write as _, path::PathBuf, process::ExitCode};
 

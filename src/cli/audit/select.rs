@@ -1,4 +1,4 @@
-//! The filters of the commands for reviewers, and opening the log for them.
+//! The filters of the commands for reviewers, and opening of the log.
 
 use std::{
     io::{self, IsTerminal as _},
@@ -24,7 +24,7 @@ use crate::{
     review::{Filter, Log, Scanned},
 };
 
-/// A log of so many bytes takes a moment: show progress.
+/// The size of a log, in bytes, from which on progress is shown.
 const LARGE: u64 = 64 << 20;
 
 /// Which log, and whether to use its index.
@@ -38,8 +38,8 @@ pub(super) struct Indexed {
 }
 
 impl Indexed {
-    /// Opens the log to be read without being verified, with its index unless it is a copy: nothing is written
-    /// beside evidence.
+    /// Opens the log for reading without verification, with its index unless it is a copy: nothing
+    /// is written beside evidence.
     pub(super) fn open(&self) -> Result<(Log, ScanProgress), Failure> {
         let directory = self.at.directory()?;
         let (log, bar) = opened(&directory)?;
@@ -51,7 +51,7 @@ impl Indexed {
         })
     }
 
-    /// Says that the log cannot be read.
+    /// Returns the failure of a log that cannot be read.
     pub(super) fn unreadable(&self, error: &io::Error) -> Failure {
         said(&self.at, error)
     }
@@ -71,7 +71,7 @@ impl Whole {
         opened(&self.at.directory()?)
     }
 
-    /// Says that the log cannot be read.
+    /// Returns the failure of a log that cannot be read.
     pub(super) fn unreadable(&self, error: &io::Error) -> Failure {
         said(&self.at, error)
     }
@@ -91,16 +91,16 @@ fn said(at: &Where, error: &io::Error) -> Failure {
     }
 }
 
-/// Where the log's index is in the state directory `state`.
+/// Returns the path of the log's index in the state directory `state`.
 pub(super) fn index(state: &Path) -> PathBuf {
     state.join("index")
 }
 
-/// A bar on the terminal for a large log, gone when dropped.
+/// A progress bar on the terminal for a large log, removed when dropped.
 pub(super) struct ScanProgress(ProgressBar);
 
 impl ScanProgress {
-    /// For the reading of so many bytes.
+    /// Starts a bar for `total` bytes.
     pub(super) fn new(total: u64) -> Self {
         if total < LARGE || !std::io::stderr().is_terminal() {
             return Self(ProgressBar::hidden());
@@ -113,22 +113,22 @@ impl ScanProgress {
         })
     }
 
-    /// So many more were read.
+    /// Adds bytes that were read.
     pub(super) fn advance(&self, bytes: u64) {
         self.0.inc(bytes);
     }
 
-    /// The log is read from its beginning again.
+    /// Starts again for another read.
     pub(super) fn restart(&self) {
         self.0.reset();
     }
 
-    /// There is nothing more to read for now.
+    /// Removes the bar for now.
     pub(super) fn finish(&self) {
         self.0.finish_and_clear();
     }
 
-    /// Runs what prints, so that the bar does not stand in its way.
+    /// Hides the bar while `print` runs.
     pub(super) fn aside<T>(&self, print: impl FnOnce() -> T) -> T {
         self.0.suspend(print)
     }
@@ -205,7 +205,7 @@ impl std::str::FromStr for HashPrefix {
 }
 
 impl Select {
-    /// The filter, for the log `at`.
+    /// Returns the filter, for the log `at`.
     pub(super) fn filter(&self, at: &Where) -> Result<Filter, Failure> {
         let (since, until) = period(self.since.as_ref(), self.until.as_ref())?;
         Ok(Filter {
@@ -227,12 +227,12 @@ impl Select {
     }
 }
 
-/// What the vault keeps, to be read; `None` when there is none.
+/// Opens the backups for reading; `None` if there are none.
 pub(super) fn vault(place: &LogLocation) -> Result<Option<BackupStore>, Failure> {
     state_directory::vault(&place.state()?)
 }
 
-/// Warns where records that were pruned may be of the period from `since` on.
+/// Warns if pruned records may belong to the period from `since` on.
 pub(super) fn say_pruned(log: &Log, since: Option<&str>) {
     let Some(first) = log.begins().filter(|first| first.is_after(since)) else { return };
     let t = first.t.map(|t| format!(" of {}", Escaped(&t))).unwrap_or_default();
@@ -243,7 +243,7 @@ pub(super) fn say_pruned(log: &Log, since: Option<&str>) {
     );
 }
 
-/// Fails with exit code 5 when a scan met damage; what it found was printed.
+/// Fails with exit code 5 if a scan found damage; its results were printed.
 pub(super) fn damaged(scanned: &Scanned) -> Result<(), Failure> {
     if scanned.damaged == 0 {
         return Ok(());

@@ -1,4 +1,4 @@
-//! `portcullis audit session`: one session as a story, or record by record with diffs.
+//! `portcullis audit session`: a session as a story, or record by record with diffs.
 
 use std::process::ExitCode;
 
@@ -60,7 +60,7 @@ pub(super) fn run(args: &Args) -> Result<ExitCode, Failure> {
     if !session.is_whole() {
         say_pruned(&log, None);
     }
-    // A copy of a log has neither backups nor workspace beside it.
+    // There are neither backups nor a workspace beside a copy of a log.
     let contents = match (args.no_diff, &args.log.at.dir) {
         (false, None) => Some((vault(&args.log.at.place)?, args.log.at.files(&log, &bar)?)),
         _ => None,
@@ -93,7 +93,7 @@ pub(super) fn run(args: &Args) -> Result<ExitCode, Failure> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Prints the story of the session.
+/// Prints the story of a session.
 fn tell(args: &Args, id: &str) -> Result<ExitCode, Failure> {
     let (log, bar) = args.log.open()?;
     let told = Story::find(&log, id);

@@ -1,4 +1,4 @@
-//! `portcullis audit ship`: copies of the log, now.
+//! `portcullis audit ship`: copies the log now.
 
 use std::process::ExitCode;
 

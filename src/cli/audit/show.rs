@@ -1,4 +1,4 @@
-//! `portcullis audit show`: the records, for people and for programs.
+//! `portcullis audit show`: prints records, for people and for programs.
 
 use std::{
     collections::{BTreeMap, VecDeque},
@@ -24,9 +24,9 @@ use crate::{
     review,
 };
 
-/// How often a followed log is looked at.
+/// Interval of checks of a followed log.
 const POLL: Duration = Duration::from_millis(200);
-/// How many lines of a followed log are remembered, to see whether it changed.
+/// Maximum of lines of a followed log whose leaf hashes are stored, to notice changes.
 const MOST_LEAVES: usize = 1 << 16;
 
 /// Print records, oldest first
@@ -100,18 +100,18 @@ struct Printer<'a> {
     filter: review::Filter,
     directory: &'a Path,
     bar: ScanProgress,
-    /// Lines that are no records, and their bytes since the last one that is.
+    /// The number of lines that are no records, and of their bytes since the last record.
     not_records: u64,
     junk: u64,
-    /// Records that are not those which come next.
+    /// The number of records out of sequence.
     out_of_line: u64,
-    /// Which one comes next, where that is known.
+    /// The next sequence number, if known.
     next: Option<u64>,
-    /// The leaf hashes of the last lines read, by their places, of a log that is followed.
+    /// The leaf hashes of the last lines of a followed log, by sequence number.
     leaves: Option<BTreeMap<u64, Hash>>,
 }
 
-/// The log's segments, oldest first, and their bytes.
+/// Returns the log's segments, oldest first, and their size in bytes.
 fn segments(source: &Directory, directory: &Path) -> Result<(Vec<Segment>, u64), Failure> {
     let entries = source.list().map_err(|error| unreadable(directory, &error))?;
     let (mut segments, mut bytes) = (Vec::new(), 0_u64);
@@ -126,7 +126,7 @@ fn segments(source: &Directory, directory: &Path) -> Result<(Vec<Segment>, u64),
 }
 
 impl Printer<'_> {
-    /// The next line; none after more lines that are no records than anyone could read.
+    /// Reads the next line; fails after too many bytes that are no records.
     fn read(&self, reader: &mut Reader<'_, Directory>) -> Result<Option<Entry>, Failure> {
         if self.junk > MAX_JUNK {
             let words = format!("more than {MAX_JUNK} bytes are no records");
@@ -140,8 +140,8 @@ impl Printer<'_> {
         Ok(entry)
     }
 
-    /// Whether the log is not the one any more of which lines were read: it is shorter, or
-    /// the next line does not go on from the last.
+    /// Returns true if the log was replaced: it is shorter, or the next line does not
+    /// continue the chain.
     fn is_changed(
         &self,
         reader: &mut Reader<'_, Directory>,
@@ -156,8 +156,8 @@ impl Printer<'_> {
         Ok(leaf.is_some_and(|leaf| !record.is_ok_and(|record| record.prev == *leaf)))
     }
 
-    /// Reads the log again up to the first line that is another one than before, and says
-    /// so where that was read already.
+    /// Reads the log again up to the first changed line, and reports a change of lines
+    /// that were read already.
     fn again<'s>(
         &mut self,
         source: &'s Directory,
@@ -187,7 +187,7 @@ impl Printer<'_> {
         Ok(differs)
     }
 
-    /// Whether it is a record that the filters want.
+    /// Returns true if it is a record that matches the filters.
     fn wanted(&mut self, entry: &Entry) -> bool {
         if let Some(leaves) = &mut self.leaves {
             leaves.insert(entry.seq(), Hash::leaf(&entry.bytes));
@@ -216,7 +216,7 @@ impl Printer<'_> {
         }
     }
 
-    /// Says what was met that is no log.
+    /// Reports lines that are no records.
     fn damage(&self) -> Result<ExitCode, Failure> {
         let mut words = Vec::new();
         if self.not_records > 0 {
@@ -235,9 +235,9 @@ impl Printer<'_> {
             .beside_result())
     }
 
-    /// Prints all wanted records, segment by segment: one that ends too early
-    /// hides no later one. Returns a reader of what comes after the last, `None`
-    /// when nobody reads.
+    /// Prints all matching records, segment by segment: a segment that ends too early does
+    /// not hide later ones. Returns a reader of later records, `None` if the output is
+    /// closed.
     fn all<'s>(
         &mut self,
         source: &'s Directory,
@@ -257,8 +257,8 @@ impl Printer<'_> {
         Ok(Some(Reader::new(source, last.first())))
     }
 
-    /// Prints the last `count` wanted records, reading segments from the end.
-    /// Returns a reader of what comes after them; `None` when nobody reads.
+    /// Prints the last `count` matching records, reading segments from the end. Returns a
+    /// reader of later records; `None` if the output is closed.
     fn last<'s>(
         &mut self,
         source: &'s Directory,
@@ -268,7 +268,7 @@ impl Printer<'_> {
         let mut found: VecDeque<Entry> = VecDeque::new();
         let mut end = segments.last().map_or(0, |last| last.first());
         for segment in segments.iter().rev() {
-            // The one after it was read before it.
+            // The segment after it was read before.
             self.next = None;
             let mut here = VecDeque::new();
             let room = count - found.len();
@@ -300,7 +300,7 @@ impl Printer<'_> {
         Ok(Some(Reader::new(source, end)))
     }
 
-    /// Prints one; `false` when nobody reads any more.
+    /// Prints a record; returns false if the output is closed.
     fn entry(&self, entry: &Entry) -> bool {
         self.bar.aside(|| match self.args.json {
             true if io::stdout().is_terminal() => {
@@ -317,15 +317,15 @@ impl Printer<'_> {
     }
 }
 
-/// One record for people: what everybody looks for at a fixed place, the rest
-/// behind it.
+/// Formats a record for people: the most important fields in columns, the others behind
+/// them.
 fn line(record: &RecordView<'_>) -> String {
     let text = |text: Option<&str>| text.map_or_else(|| "-".to_owned(), escaped);
     let verdict = match record.kind {
         Kind::Outcome | Kind::Recovered => text(record.result()),
         _ => text(review::verdict(record)),
     };
-    // Microseconds only help programs.
+    // Microseconds are of use to programs only.
     let time = record.t.as_str().get(..19).unwrap_or_default().replace('T', " ");
     let mut line = format!(
         "{:>6}  {time}  {:<9}  {verdict:<5}  {:<7}  {:<12}  {}",
@@ -353,7 +353,7 @@ fn line(record: &RecordView<'_>) -> String {
     line.trim_end().to_owned()
 }
 
-/// Untrusted text, in quotes where blanks in it could pass for columns.
+/// Escapes untrusted text, in quotes where blanks in it could pass for columns.
 fn escaped(text: &str) -> String {
     let shown = Escaped(text).to_string();
     if text.is_empty() || text.contains([' ', '=', '"']) { format!("\"{shown}\"") } else { shown }

@@ -10,7 +10,7 @@ use crate::{
     review::{Activity, Actor, Note, Paths, Story, StoryPart},
 };
 
-/// The most paths of a kind in a line for people.
+/// The maximum of paths of a kind in a line for people.
 const MAX_NAMED: usize = 20;
 
 /// Prints it for people.
@@ -30,7 +30,7 @@ pub(super) fn print(story: &Story) {
     }
 }
 
-/// Prints it as one object a line.
+/// Prints it as one JSON object a line.
 pub(super) fn print_json(story: &Story) {
     for part in &story.parts {
         let mut object = match part {
@@ -82,7 +82,7 @@ fn note_line(note: &Note) -> String {
     line
 }
 
-/// Who, with what the gateway knows, and after that what the program says of itself.
+/// Describes the actor: first what the gateway knows, then what the program claims.
 fn who(activity: &Activity) -> String {
     match &activity.actor {
         Actor::Command(record) if activity.command.is_empty() => format!("command {record}"),

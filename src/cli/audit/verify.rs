@@ -1,5 +1,4 @@
-//! `portcullis audit verify`: is the log one unbroken chain, and what its keys
-//! signed?
+//! `portcullis audit verify`: verifies chain and signatures of the log.
 
 use std::{io::IsTerminal as _, path::Path, process::ExitCode};
 
@@ -21,10 +20,10 @@ use crate::{
     model::Escaped,
 };
 
-/// A log of so many bytes takes a moment: show progress.
+/// The size of a log, in bytes, from which on progress is shown.
 const LARGE: u64 = 64 << 20;
 
-/// What no signature says.
+/// The line for a log without signatures.
 const NOTHING: &str = "signed: nothing; no checkpoint vouches for these records";
 
 /// Check the whole log: links, tree, signatures, segments, answers to intents
@@ -116,7 +115,7 @@ fn verify(args: &Args, source: &Directory, directory: &Path) -> Result<Report, F
     report.map_err(|error| unreadable(directory, &error))
 }
 
-/// Warns of witnesses on the command line that did not cosign what they should have.
+/// Warns of witnesses on the command line that lack cosignatures.
 fn warn_of_witnesses(args: &Args, report: &mut Report) -> Result<(), Failure> {
     let records = report.signed.records;
     for witness in keys(&args.witness)? {
@@ -136,7 +135,7 @@ fn warn_of_witnesses(args: &Args, report: &mut Report) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Checks what the log names outside of it, where that was asked for.
+/// Checks the files that the log names outside of it, if requested.
 fn attached(args: &Args, source: &Directory, report: &Report) -> Result<Option<Attached>, Failure> {
     if !args.policies && !args.backups {
         return Ok(None);
@@ -162,7 +161,7 @@ fn progress_bar(total: u64) -> ProgressBar {
     }
 }
 
-/// The report for people.
+/// Formats the report for people.
 fn lines(report: &Report) -> Vec<String> {
     let mut lines = Vec::new();
     for damage in &report.damages {
@@ -196,7 +195,7 @@ fn lines(report: &Report) -> Vec<String> {
         None if report.is_valid() => lines.push("intact: no records yet".to_owned()),
         None => lines.push("no records are there".to_owned()),
         Some(head) => {
-            // With damage all the same, such as a receipt of another log.
+            // There may be other damage, such as a receipt of another log.
             let word = if report.is_valid() { "intact" } else { "the links are intact" };
             lines.push(format!("{word}: {records} in {segments}{span}"));
             lines.push(format!("head: {}:{}", head.seq, head.leaf));
@@ -212,7 +211,7 @@ fn lines(report: &Report) -> Vec<String> {
     lines
 }
 
-/// What the signatures say.
+/// Describes the signatures.
 fn signed(report: &Report) -> Vec<String> {
     let signed = &report.signed;
     let (Some(key), 1..) = (&signed.key, signed.checkpoints) else {
@@ -238,7 +237,7 @@ fn signed(report: &Report) -> Vec<String> {
     lines
 }
 
-/// What to do next; `given`: heads were.
+/// Returns advice; `given` is true if heads were given.
 fn help(report: &Report, given: bool) -> Option<&'static str> {
     let first = report.damages.first()?;
     let wrong_key = || report.damages.iter().any(|damage| damage.kind == DamageKind::WrongKey);
@@ -248,7 +247,7 @@ fn help(report: &Report, given: bool) -> Option<&'static str> {
              `key.vkey` back from a copy, or `portcullis audit recover` puts back the keys that the \
              log tells"
         }
-        // A checkpoint of such a key is signed by none that is known.
+        // A checkpoint of such a key has no known signer.
         DamageKind::WrongKey | DamageKind::BadCheckpoint if wrong_key() && report.signed.given => {
             OTHER_KEY
         }

@@ -1,6 +1,6 @@
-//! `portcullis backup diff`: what changed since a backup was made.
+//! `portcullis backup diff`: the changes since a backup was made.
 //!
-//! Both sides are read through the gate, as the policy allows.
+//! Both sides are read through the gateway, as the policy allows.
 
 use std::{
     cell::RefCell,
@@ -44,11 +44,11 @@ pub(super) struct Args {
     json: bool,
 }
 
-/// What a comparison found.
+/// The result of a comparison.
 enum Difference {
-    /// Content before and now; `None` when there is nothing now.
+    /// Content before and now; `None` if there is no file now.
     Contents(Vec<u8>, Option<Vec<u8>>),
-    /// Paths of a tree that differ, with the letter that says how.
+    /// Paths of a tree that differ, with the letter of the kind of difference.
     Paths(BTreeMap<WorkspacePath, char>),
 }
 
@@ -80,10 +80,10 @@ pub(super) fn run(args: &Args) -> Result<ExitCode, Failure> {
     })
 }
 
-/// Asks the gate for what is compared.
+/// Reads the sides of a comparison through the gateway.
 struct Side<'a> {
     gate: &'a LocalGate,
-    /// Of all its answers.
+    /// The receipts of all its replies.
     receipts: &'a RefCell<Vec<Receipt>>,
 }
 
@@ -108,13 +108,13 @@ impl Side<'_> {
         self.ask(&Recall { path, backup, encoding: Encoding::Base64 })
     }
 
-    /// What the file is now; `None` when there is none.
+    /// Reads the file's current content; `None` if there is no file.
     fn read(&self, path: &WorkspacePath) -> Result<Option<Content>, Error> {
         let (path, range) = (path.clone(), LineRange::default());
         present(self.ask(&Read { path, range, encoding: Encoding::Base64 }))
     }
 
-    /// The entries of a directory; `None` when there is none.
+    /// Lists the entries of a directory; `None` if there is no directory.
     fn list(&self, path: &WorkspacePath) -> Result<Option<Vec<Entry>>, Error> {
         let listed = present(self.ask(&List { path: path.clone() }))?;
         Ok(listed.map(|listed| listed.entries))
@@ -170,7 +170,7 @@ impl Side<'_> {
     }
 }
 
-/// What is there; `None` when nothing is.
+/// Converts the error of a missing entry to `None`.
 fn present<T>(answer: Result<T, Error>) -> Result<Option<T>, Error> {
     match answer {
         Err(error) if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory) => {
@@ -224,8 +224,8 @@ fn found_json(entry: &Backup, found: &Difference, receipts: &[Receipt]) -> Value
     object
 }
 
-/// The differences as a unified diff, empty when there are none; `None` when a
-/// side is not text.
+/// Returns the differences as a unified diff, empty without any; `None` if a side is
+/// not text.
 fn unified(entry: &Backup, before: &[u8], now: Option<&[u8]>) -> Option<String> {
     let old = str::from_utf8(before).ok().filter(|text| !text.contains('\0'));
     let new = str::from_utf8(now.unwrap_or_default()).ok().filter(|text| !text.contains('\0'));

@@ -1,4 +1,4 @@
-//! Entries of the backup store: the one that the command line names, and how they are shown.
+//! The backup that the command line names, and the output of backups.
 
 use std::process::ExitCode;
 
@@ -15,16 +15,16 @@ use crate::{
     model::WorkspacePath,
 };
 
-/// What fails where backups cannot be read.
+/// The action of a failure to read backups.
 pub(super) const UNREADABLE: &str = "cannot read the backups";
 
-/// What the vault keeps; nothing where there is none.
+/// Lists the backups; an empty list if there is no store.
 pub(super) fn entries(vault: Option<&BackupStore>) -> Result<BackupList, Failure> {
     vault.map(BackupStore::entries).transpose().or_fail(UNREADABLE).map(Option::unwrap_or_default)
 }
 
-/// The backup that the command line names. What does not exist is recorded as
-/// the refusal of `op`.
+/// Returns the backup that the command line names. A missing one is recorded as a refusal of
+/// `op`.
 pub(super) fn named(gate: &LocalGate, op: &str, text: &str) -> Result<Backup, Error> {
     let refuse = |refusal| gate.gateway().refuse(gate.session(), op, Some(text), &refusal);
     let root = gate.gateway().workspace().root();
@@ -33,7 +33,7 @@ pub(super) fn named(gate: &LocalGate, op: &str, text: &str) -> Result<Backup, Er
         .map_err(|error| refuse(Refusal::Parameters(error.to_string())))
 }
 
-/// A path that has backups comes before the beginning of an id.
+/// Looks up a backup; a path with backups has precedence over the beginning of an id.
 fn look(
     vault: &BackupStore,
     text: &str,
@@ -48,12 +48,12 @@ fn look(
     vault.find(text)
 }
 
-/// When the backup was made: RFC 3339 in UTC, to the second.
+/// Returns the time of a backup: RFC 3339 in UTC, to the second.
 pub(super) fn time(entry: &Backup) -> String {
     Timestamp::from_second(entry.id.time().as_second()).unwrap_or_default().to_string()
 }
 
-/// A backup as a JSON object; its content's hash only where that is disclosed.
+/// Returns a backup as a JSON object; its content's hash only if that is disclosed.
 pub(super) fn entry_json(entry: &Backup) -> Value {
     let attributes = entry.attributes.as_ref();
     json!({
@@ -71,7 +71,7 @@ pub(super) fn entry_json(entry: &Backup) -> Value {
     })
 }
 
-/// Closes the gate and says what it answered.
+/// Closes the gateway and prints its reply.
 pub(super) fn finish<T>(
     gate: LocalGate,
     answer: Result<T, Error>,

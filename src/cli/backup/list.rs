@@ -1,4 +1,4 @@
-//! `portcullis backup list`: the vault's entries. Reads no content.
+//! `portcullis backup list`: lists backups. Reads no content.
 
 use std::process::ExitCode;
 
@@ -47,7 +47,7 @@ pub(super) fn run(args: &Args) -> Result<ExitCode, Failure> {
     let opened = state_directory::look(&state_path)?;
     let owner = opened.map(|state| state_owner::of(&state, &state_path)).transpose()?.flatten();
     let root = owner.as_deref().unwrap_or(workspace.root());
-    // Not with the directory in which the command was started by chance.
+    // The current directory must not be used by accident.
     let named = if owner.is_some() { root } else { &common.workspace };
     trusted_paths::check(named, &state_path, common.config.as_deref())?;
     let path = match &args.path {
@@ -78,7 +78,7 @@ impl Args {
     }
 }
 
-/// Bytes of content, however they are kept.
+/// Returns the bytes of content before compression.
 fn bytes(listing: &BackupList) -> u64 {
     listing.entries.iter().map(|entry| entry.bytes).fold(0, u64::saturating_add)
 }

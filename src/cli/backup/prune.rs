@@ -1,5 +1,4 @@
-//! `portcullis backup prune`: letting go now of what may go, and packing the
-//! rest.
+//! `portcullis backup prune`: deletes expired backups now, and packs the rest.
 
 use std::{collections::BTreeMap, process::ExitCode};
 

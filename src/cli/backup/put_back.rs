@@ -1,5 +1,5 @@
-//! What `restore --at`, `--before`, `--to` and `undo` share: show the steps,
-//! ask, take them.
+//! The steps of `restore --at`, `--before`, `--to` and `undo`: show them, ask, carry
+//! them out.
 
 use std::process::ExitCode;
 
@@ -22,7 +22,7 @@ use crate::{
     undo::{self, Action, Choice, History, Performed, Preview, Select, Status, Step},
 };
 
-/// The most records that one line of a preview names.
+/// The maximum of records in a line of a preview.
 const MAX_RECORDS: usize = 6;
 
 /// How an undo goes about it.
@@ -56,7 +56,7 @@ impl Flags {
     }
 }
 
-/// Undoes what `select` names, of one path only where one is given.
+/// Undoes the selected records, restricted to `path` if given.
 pub(super) fn run(
     common: &Common,
     select: &Select,
@@ -75,7 +75,7 @@ pub(super) fn run(
         Some((_, Ok(path))) => go(&gate, select, Some(&path), flags),
         None => go(&gate, select, None, flags),
     };
-    // What went wrong first says more.
+    // The first error says more.
     let closed = gate.close();
     let code = answer?;
     closed.map(|()| code)
@@ -128,7 +128,7 @@ fn go(
     let in_the_way = preview.count(|s| matches!(s, Status::Conflict(_) | Status::Impossible(_)));
     let overwritten = preview.count(|s| matches!(s, Status::Conflict(_)));
     let refused = if to_do == 0 && (choice != Choice::Overwrite || overwritten == 0) {
-        // Where there is nothing in the way, there is nothing to do.
+        // Without conflicts there is nothing to do.
         Some(in_the_way > 0)
     } else {
         (!choice.allows(&preview)).then_some(true)
@@ -172,9 +172,9 @@ fn go(
     }
 }
 
-/// Asks on the terminal, unless the command line said yes.
+/// Asks on the terminal, unless the command line agreed.
 fn confirmed(flags: &Flags) -> Result<Word, Failure> {
-    // Programs are asked nothing.
+    // A program cannot be asked.
     let word = if flags.json && !flags.yes {
         Word::NoneToGive
     } else {
@@ -198,7 +198,7 @@ fn progress(steps: usize) -> ProgressBar {
     bar
 }
 
-/// The word for what a step does.
+/// Returns the name of a step's action.
 fn word(step: &Step) -> &'static str {
     match step.action {
         Action::Restore(_) => "restore",
@@ -265,7 +265,7 @@ fn records(step: &Step) -> String {
     }
 }
 
-/// Says what was done and left out.
+/// Prints what was done and what was left out.
 fn finish(
     session: &Session,
     preview: &Preview,
@@ -307,7 +307,7 @@ fn finish(
     Ok(if failed { Exit::Failure.into() } else { ExitCode::SUCCESS })
 }
 
-/// Prints the last receipt, whose record is chained to all before it.
+/// Prints the last receipt, whose record is chained to all earlier ones.
 fn tell_last(performed: &Performed) {
     if let Some(receipt) = performed.receipts.last() {
         errln!("  record {}", render::receipt_text(receipt));

@@ -1,5 +1,5 @@
-//! `portcullis backup restore`: putting a backup back, or a path or the whole
-//! workspace as it was, through the gate.
+//! `portcullis backup restore`: restores a backup, or a former state of a path or of
+//! the workspace, through the gateway.
 
 use std::process::ExitCode;
 

@@ -1,4 +1,4 @@
-//! `portcullis backup show`: a backup's content, or the names in a tree.
+//! `portcullis backup show`: prints a backup's content, or the names in a tree.
 
 use std::{
     fs::File,
@@ -42,7 +42,7 @@ pub(super) struct Args {
 }
 
 pub(super) fn run(args: Args) -> Result<ExitCode, Failure> {
-    // Before the process confines itself, and emptied only when it is needed.
+    // Opened before the process confines itself, and truncated only when needed.
     let file = args.output.as_ref();
     let file = file.map(|path| OutputFile::open(path, &args.common.workspace)).transpose()?;
     let gate = LocalGate::open(&args.common)?;
@@ -58,10 +58,10 @@ pub(super) fn run(args: Args) -> Result<ExitCode, Failure> {
     finish(gate, answer, args.json, |(entry, reply)| print(&args, file, &entry, reply))
 }
 
-/// The file for the content; it goes again when nothing was written to it.
+/// The file for the content; removed if nothing was written to it.
 struct OutputFile {
     file: File,
-    /// Where it is, when it was made for this.
+    /// Its destination, if it was created for this.
     made: Option<Destination>,
 }
 
@@ -103,7 +103,7 @@ impl OutputFile {
 impl Drop for OutputFile {
     fn drop(&mut self) {
         if let Some(at) = &self.made {
-            // Confined, the process may not: an empty file stays then.
+            // A confined process may not remove it: an empty file stays then.
             at.remove();
         }
     }
@@ -117,7 +117,7 @@ fn print(
 ) -> Result<(), Failure> {
     if args.json {
         let mut backup = entry_json(entry);
-        // The hash would confirm a guess of what was redacted.
+        // The hash would confirm guesses of redacted text.
         let redacted = matches!(&reply.output, Recalled::Content(content) if content.redacted);
         if let (Some(object), false) = (backup.as_object_mut(), redacted) {
             object.insert("sha256".to_owned(), json!(entry.sha256));
@@ -127,7 +127,7 @@ fn print(
     }
     let record = render::receipt_text(&reply.receipt);
     print_content(reply.output, file)?;
-    // Not where a pipe would take it for content.
+    // Not on stdout, where it would be taken for content.
     errln!("record {record}");
     Ok(())
 }

@@ -1,4 +1,4 @@
-//! `portcullis backup undo`: what one record or one session did.
+//! `portcullis backup undo`: undoes the changes of a record or a session.
 
 use std::process::ExitCode;
 

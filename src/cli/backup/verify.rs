@@ -1,5 +1,5 @@
-//! `portcullis backup verify`: whether every backup is what was stored.
-//! Discloses nothing but names.
+//! `portcullis backup verify`: checks that every backup has its stored content.
+//! Discloses names only.
 
 use std::{
     process::ExitCode,
@@ -23,7 +23,7 @@ use crate::{
     gateway::{Backup, BackupError, BackupStore},
 };
 
-/// The most threads that read and hash.
+/// The maximum of threads that read and hash.
 const MAX_THREADS: usize = 8;
 
 /// Compare every backup with the hash that was stored with it
@@ -80,7 +80,7 @@ pub(super) fn run(args: &Args) -> Result<ExitCode, Failure> {
     Ok(if damaged.is_empty() { ExitCode::SUCCESS } else { Exit::Audit.into() })
 }
 
-/// The entries that are not what was stored.
+/// Returns the damaged backups.
 fn check<'a>(
     vault: &BackupStore,
     entries: &'a [Backup],
@@ -96,7 +96,7 @@ fn check<'a>(
     let work = || -> Result<(), BackupError> {
         while let Some(entry) = entries.get(next.fetch_add(1, Ordering::Relaxed)) {
             match vault.verify(entry) {
-                // Let go by retention since the names were read.
+                // Retention has deleted it since the names were read.
                 Ok(()) | Err(BackupError::Unknown(_)) => {}
                 Err(BackupError::Damaged(_)) => {
                     damaged.lock().unwrap_or_else(PoisonError::into_inner).push(entry);

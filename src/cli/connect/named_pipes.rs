@@ -1,4 +1,4 @@
-//! The client's side of the named pipes that lead to a gate (`named_pipes` of the
+//! The client's side of the named pipes that lead to a gateway (`named_pipes` of the
 //! sandbox).
 
 use std::{
@@ -21,10 +21,10 @@ use crate::{
     sandbox::{BELL, END, NONCE, SLOTS, pipe_in, pipe_out},
 };
 
-/// How long the gate may take to answer the bell.
+/// Timeout for the gateway to connect.
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// Waits until the gate is connected; gives where it hears, and what it says.
+/// Waits until the gateway is connected; returns its input and its output.
 pub(super) fn connect(directory: &Path) -> Result<(File, FromGate), Failure> {
     let reach = || format!("cannot reach the gate at `{}`", directory.display());
     let (slot, output) = free_slot(directory).or_fail(reach())?.ok_or_else(|| {
@@ -37,17 +37,16 @@ pub(super) fn connect(directory: &Path) -> Result<(File, FromGate), Failure> {
     let input = opened(directory.join(pipe_in(slot)), OFlags::WRONLY).or_fail(reach())?;
     let bell = opened(directory.join(BELL), OFlags::WRONLY).or_fail(reach())?;
     let nonce = random_hex::<{ NONCE / 2 }>().or_fail(reach())?;
-    // One write, which pipe(7) keeps whole, on a line of its own.
+    // A single write, which pipe(7) keeps together, on a line of its own.
     rustix::io::write(&bell, format!("\n{slot} {nonce}\n").as_bytes()).or_fail(reach())?;
     let rest = after(&output, format!("\n{nonce}\n").as_bytes()).or_fail(reach())?;
-    // They did not block so far, lest nobody be at the other ends.
+    // They were non-blocking so far, in case nothing has the other ends open.
     fcntl_setfl(&input, OFlags::empty()).or_fail(reach())?;
     fcntl_setfl(&output, OFlags::empty()).or_fail(reach())?;
     Ok((input.into(), FromGate { rest, output: output.into(), ended: false }))
 }
 
-/// A slot that nobody else has, by its pipe out of the gate, which stays locked as long
-/// as it is open.
+/// Takes a free slot: its output pipe stays locked while it is open.
 fn free_slot(directory: &Path) -> io::Result<Option<(usize, OwnedFd)>> {
     for slot in 0..SLOTS {
         let output = opened(directory.join(pipe_out(slot)), OFlags::RDONLY)?;
@@ -67,7 +66,7 @@ fn opened(path: PathBuf, flags: OFlags) -> io::Result<OwnedFd> {
     }
 }
 
-/// Reads up to `mark`; gives what came after it.
+/// Reads up to `mark`; returns the bytes after it.
 fn after(output: &OwnedFd, mark: &[u8]) -> io::Result<Vec<u8>> {
     let (end, mut said) = (Instant::now() + PATIENCE, Vec::new());
     loop {
@@ -97,9 +96,9 @@ fn after(output: &OwnedFd, mark: &[u8]) -> io::Result<Vec<u8>> {
     }
 }
 
-/// What the gate says, without the byte that ends it.
+/// The gateway's output, without the byte that ends it.
 pub(super) struct FromGate {
-    /// What came with the nonce.
+    /// Bytes that came after the nonce.
     rest: Vec<u8>,
     output: File,
     ended: bool,

@@ -1,10 +1,9 @@
-//! The badly behaved agent: a program that speaks ACP, executed in the cell
-//! like any other agent.
+//! The badly behaved agent: a program that speaks ACP, executed in the sandbox like
+//! any other agent.
 //!
-//! It knows where workspace, state and policy lie, tries everything in
-//! [`ATTEMPTS`] as soon as it is spoken to, and passes on what it was
-//! answered. It judges nothing, and nobody believes it: the demo compares with
-//! log and disk.
+//! It knows the paths of workspace, state directory and policy, tries everything in
+//! [`ATTEMPTS`] at the first prompt, and reports the replies. It does not judge, and
+//! its reports are not trusted: the demo compares them with log and disk.
 
 use std::{
     io::{self, BufRead, Write},
@@ -15,10 +14,10 @@ use serde_json::{Value, json};
 
 use super::attempts::{ATTEMPTS, Action, Attempt, EDITED};
 
-/// The hidden word on the command line that makes this process the agent.
+/// The hidden first argument that makes this process the agent.
 pub(super) const COMMAND: &str = "demo-agent";
 
-/// Where everything lies; on the command line in this order.
+/// The locations, in the order of the command line.
 struct Targets {
     workspace: String,
     state: String,
@@ -100,8 +99,7 @@ impl<I: BufRead, O: Write> DemoAgent<I, O> {
         Ok(())
     }
 
-    /// Puts a request about a file to whoever answers `fs/*`, and returns the
-    /// answer as it comes.
+    /// Sends an `fs/*` request about a file, and returns the reply unchanged.
     fn ask(&mut self, method: &str, attempt: &Attempt, mut params: Value) -> io::Result<Value> {
         self.next += 1;
         let id = self.next;

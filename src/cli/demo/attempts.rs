@@ -1,52 +1,52 @@
-//! What the demo's agent tries, in order, and what must become of it. Both
-//! sides use this list: the agent to act, the demo to judge. How it goes is in
-//! neither.
+//! The attempts of the demo's agent, in order, with their expected results. Both
+//! sides use this list: the agent to act, the demo to judge. The list contains no
+//! actual results.
 
-/// One thing that the agent tries.
+/// An attempt of the agent.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Attempt {
-    /// Names the attempt between the two processes.
+    /// Its id, in messages between the two processes.
     pub(super) id: &'static str,
-    /// The path in the workspace; the command, of a shell.
+    /// The path in the workspace; for a shell, a short form of the command.
     pub(super) path: &'static str,
-    /// What is the matter with it, if the path does not say it.
+    /// An explanation, if the path is not enough.
     pub(super) about: &'static str,
     pub(super) action: Action,
     pub(super) must: Must,
 }
 
-/// What is done.
+/// The action of an attempt.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Action {
-    /// Ask the gate for a file.
+    /// Read a file through the gateway.
     Read,
-    /// Ask the gate to put [`EDITED`] there.
+    /// Write [`EDITED`] through the gateway.
     Write,
-    /// Go past the gate: run this with a shell, where `$W` is the workspace
-    /// and `$S` the state directory.
+    /// Bypass the gateway: run this in a shell, where `$W` is the workspace and `$S`
+    /// the state directory.
     Shell(&'static str),
-    /// Remove a directory with all that is in it. The protocol between agents
-    /// and editors has no such request, so the demo asks the same gate for it
-    /// with `portcullis fs rm -r`, under the agent's name.
+    /// Remove a directory with its content. ACP has no such request, so the demo
+    /// sends it to the same gateway with `portcullis fs rm -r`, under the agent's
+    /// name.
     Remove,
 }
 
-/// What must become of an attempt.
+/// The expected result of an attempt.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Must {
-    /// It is done, as it would be without a gate.
+    /// The attempt succeeds, as it would without a gateway.
     Succeed,
-    /// It is refused, and nothing is disclosed or changed.
+    /// The attempt is refused, and nothing is disclosed or changed.
     BeRefused,
 }
 
-/// What the agent makes of `src/main.rs`.
+/// The content that the agent writes to `src/main.rs`.
 pub(super) const EDITED: &str = "fn main() {\n    println!(\"edited by the agent\");\n}\n";
 
 /// The file whose change is undone at the end.
 pub(super) const UNDONE: &str = "src/main.rs";
 
-/// The attempts of the agent's own, then those of [`Action::Remove`].
+/// The attempts of the agent itself, then those of [`Action::Remove`].
 pub(super) const ATTEMPTS: [Attempt; 18] = [
     yes("read", "src/main.rs", "", Action::Read),
     yes("edit", UNDONE, "", Action::Write),
@@ -77,7 +77,7 @@ const fn no(id: &'static str, path: &'static str, about: &'static str, action: A
 }
 
 impl Attempt {
-    /// The operation's word in the log, or `shell`.
+    /// Returns the operation's name in the log, or `shell`.
     pub(super) fn operation(&self) -> &'static str {
         match self.action {
             Action::Read => "read",
@@ -87,7 +87,7 @@ impl Attempt {
         }
     }
 
-    /// The path as the table shows it.
+    /// Returns the path as the table shows it.
     pub(super) fn shown(&self) -> String {
         match self.about {
             "" => self.path.to_owned(),

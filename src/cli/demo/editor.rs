@@ -1,7 +1,7 @@
-//! The demo as an editor: starts `portcullis run` as an editor starts its
-//! agent, speaks ACP with it over pipes, and collects what the agent says.
+//! The demo as an editor: starts `portcullis run` as an editor starts its agent,
+//! speaks ACP with it over pipes, and collects the agent's messages.
 //!
-//! Serves no files and grants nothing itself.
+//! It serves no files and grants nothing itself.
 
 use std::{
     ffi::OsString,
@@ -22,10 +22,10 @@ use super::{
 };
 use crate::app::failure::{Context as _, Failure};
 
-/// Longer than anything here takes on a busy machine.
+/// Longer than any step takes on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// This program again, in the demo's world and in no other.
+/// Returns a command that runs this program with the demo's paths only.
 pub(super) fn portcullis(place: &DemoPlace, policy: &str) -> Command {
     let mut command = Command::new("/proc/self/exe");
     for name in ["WORKSPACE", "STATE", "POLICY", "AGENT", "LOG"] {
@@ -41,7 +41,7 @@ pub(super) fn portcullis(place: &DemoPlace, policy: &str) -> Command {
     command
 }
 
-/// A running gate with the agent behind it. Dropping it stops both.
+/// A running gateway with the agent behind it. Dropping it stops both.
 pub(super) struct Editor {
     child: Child,
     input: Option<ChildStdin>,
@@ -98,7 +98,7 @@ impl Editor {
         let errors = child.stderr.take().map(|mut stderr| {
             thread::spawn(move || {
                 let mut text = String::new();
-                // What came until an error is what there is.
+                // The text up to an error is used.
                 let _ = stderr.read_to_string(&mut text);
                 text
             })
@@ -106,8 +106,8 @@ impl Editor {
         Ok(Self { child, input, lines, errors, next: 0 })
     }
 
-    /// Opens a session and has one turn; `each` gets every tool call that the
-    /// agent reports, as it comes.
+    /// Opens a session and runs one prompt turn; `each` gets every reported tool
+    /// call.
     pub(super) fn converse(
         &mut self,
         workspace: &Path,
@@ -124,7 +124,7 @@ impl Editor {
         Ok(())
     }
 
-    /// One request, with everything that comes before its answer.
+    /// Sends a request; `each` gets the messages before its reply.
     fn call(
         &mut self,
         method: &str,
@@ -135,7 +135,7 @@ impl Editor {
         self.next += 1;
         let line = json!({ "jsonrpc": "2.0", "id": id, "method": method, "params": params });
         if let Some(input) = &mut self.input {
-            // A gate that is gone says why on its stderr; see below.
+            // An ended gateway reports the reason on stderr; see below.
             let _ = writeln!(input, "{line}").and_then(|()| input.flush());
         }
         loop {
@@ -158,14 +158,14 @@ impl Editor {
         }
     }
 
-    /// The gate ended in the middle.
+    /// Returns the failure of a gateway that ended early.
     fn gone(&mut self, method: &str) -> Failure {
         let said = self.errors.take().and_then(|errors| errors.join().ok()).unwrap_or_default();
         let said = if said.is_empty() { "it said nothing" } else { said.trim_end() };
         Failure::new(format_args!("`portcullis run` ended before it answered `{method}`:\n{said}"))
     }
 
-    /// Closes the conversation and waits until gate and agent are gone.
+    /// Closes the connection and waits until gateway and agent have ended.
     pub(super) fn end(mut self) -> Result<(), Failure> {
         self.input = None;
         let end = Instant::now() + PATIENCE;
@@ -184,7 +184,7 @@ impl Editor {
 
 impl Drop for Editor {
     fn drop(&mut self) {
-        // Already waited for is fine.
+        // Fails if it was waited for already.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }

@@ -1,5 +1,5 @@
-//! What became of each attempt, from what the agent was answered and from what
-//! the log says of it. The two must agree, and with the list.
+//! The result of each attempt, from the agent's reply and from the record in the
+//! log. The two must agree with each other, and with the list.
 
 use std::path::PathBuf;
 
@@ -12,23 +12,23 @@ use super::{
 };
 use crate::app::failure::{Context as _, Failure};
 
-/// How an attempt ended.
+/// The result of an attempt.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum AttemptEnd {
     /// The policy allowed it, and it was done.
     Allowed,
     /// The policy denied it.
     Denied,
-    /// It did not pass the gate, and the kernel refused it.
+    /// The attempt bypassed the gateway, and the kernel refused it.
     Refused,
-    /// It did not pass the gate, and it worked.
+    /// The attempt bypassed the gateway, and it worked.
     Worked,
-    /// It was not denied and yet not done.
+    /// The attempt was not denied, and still failed.
     Failed,
 }
 
 impl AttemptEnd {
-    /// The word in the table.
+    /// Returns the word in the table.
     pub(super) fn as_str(self) -> &'static str {
         match self {
             Self::Allowed => "allowed",
@@ -40,27 +40,27 @@ impl AttemptEnd {
     }
 }
 
-/// One line of the table.
+/// A line of the table.
 #[derive(Debug, Clone)]
 pub(super) struct JudgedLine {
     pub(super) attempt: Attempt,
     pub(super) end: AttemptEnd,
-    /// The policy's rule, or what the kernel said.
+    /// The policy's rule, or the kernel's error.
     pub(super) rule: String,
-    /// The author's reason.
+    /// The reason given by the policy.
     pub(super) reason: Option<String>,
-    /// The record, of what passed the gate.
+    /// The receipt, if it passed the gateway.
     pub(super) receipt: Option<Receipt>,
-    /// Where what was there before is kept.
+    /// The id of the backup.
     pub(super) backup: Option<String>,
-    /// What the shell said.
+    /// The output of the shell.
     pub(super) said: Option<String>,
-    /// What is wrong with it: not as the list demands, or the answer is not
-    /// what the log says.
+    /// The reason of a failure: another result than expected, or a reply that
+    /// differs from the log.
     pub(super) wrong: Option<String>,
 }
 
-/// The log, by whose records answers are checked.
+/// The log, with whose records replies are compared.
 pub(super) struct Judge<'a> {
     place: &'a DemoPlace,
     log: PathBuf,
@@ -71,7 +71,7 @@ impl<'a> Judge<'a> {
         Self { place, log: place.state().join("audit") }
     }
 
-    /// Judges an answer that the agent had from the gate over ACP.
+    /// Judges a reply that the agent got over ACP.
     pub(super) fn acp(&self, attempt: &Attempt, message: &Value) -> Result<JudgedLine, Failure> {
         let receipt = message
             .pointer("/result/_meta/portcullis~1receipt")
@@ -129,11 +129,11 @@ impl<'a> Judge<'a> {
         Ok(line)
     }
 
-    /// Judges what a shell in the cell did past the gate.
+    /// Judges an attempt in a shell of the sandbox that bypassed the gateway.
     pub(super) fn shell(&self, attempt: &Attempt, got: &Value) -> JudgedLine {
         let text = |key: &str| got.get(key).and_then(Value::as_str).unwrap_or_default();
         if !at(got, "/noShell").is_null() {
-            // Then nothing is shown by the other lines either.
+            // The other lines prove nothing either then.
             let wrong = (attempt.must == Must::Succeed)
                 .then(|| format!("no shell can be run in the cell: {}", text("noShell")));
             return JudgedLine::of(attempt, AttemptEnd::Failed, "no shell".to_owned(), wrong);
@@ -154,7 +154,7 @@ impl<'a> Judge<'a> {
         line
     }
 
-    /// The record that a receipt names, if the log holds exactly that.
+    /// Returns the record of a receipt, if its leaf hash matches.
     fn record(&self, receipt: &Receipt) -> Result<Option<AuditRecord>, Failure> {
         let source = Directory::new(&self.log);
         let entry = Reader::new(&source, receipt.seq).next().or_fail("cannot read the log")?;
@@ -163,7 +163,7 @@ impl<'a> Judge<'a> {
             .and_then(|entry| entry.record().ok()))
     }
 
-    /// What the gate's `start` record says, which is the log's first.
+    /// Returns the `start` record, which is the log's first.
     pub(super) fn start(&self) -> Result<Option<AuditRecord>, Failure> {
         let source = Directory::new(&self.log);
         let entry = Reader::new(&source, 0).next().or_fail("cannot read the log")?;
@@ -214,14 +214,14 @@ impl JudgedLine {
     }
 }
 
-/// Whether a record's path is the one of the attempt. What lies outside the
-/// workspace stands there in full, as the agent named it.
+/// Returns true if a record's path is that of the attempt. Paths outside the
+/// workspace are recorded in full, as the agent gave them.
 fn names(recorded: &str, shown: &str) -> bool {
     recorded == shown || recorded.strip_suffix(shown).is_some_and(|rest| rest.ends_with('/'))
 }
 
-/// The kernel's answer as a shell or a tool passes it on, short enough for a
-/// column; the whole is in the JSON.
+/// Returns the kernel's error from the output of a shell or a tool, shortened for a
+/// column; the JSON contains all of it.
 fn kernel_words(stderr: &str) -> String {
     let last = stderr.trim_end().rsplit(": ").next().unwrap_or_default();
     let short = match last {
@@ -238,7 +238,7 @@ fn reason(answer: &Value) -> String {
     format!("failed: {}", message.unwrap_or("without a reason"))
 }
 
-/// What is at a place in JSON; null when there is nothing.
+/// Returns the value at a JSON pointer; null if there is none.
 pub(super) fn at<'a>(value: &'a Value, pointer: &str) -> &'a Value {
     static NULL: Value = Value::Null;
     value.pointer(pointer).unwrap_or(&NULL)

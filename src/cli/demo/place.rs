@@ -1,7 +1,7 @@
-//! The demo's throw-away directory: a workspace with everything that an agent
-//! should not get at, and room for state, policy and the agent's program.
+//! The demo's temporary directory: a workspace with everything that an agent must
+//! not reach, with state directory, policy and the agent's program.
 //!
-//! Only what this module made is ever changed by it.
+//! Only files created by this module are ever changed by it.
 
 use std::{
     io,
@@ -23,14 +23,14 @@ use crate::{
     sandbox::own_program,
 };
 
-/// The name under which policy and log know the demo's agent.
+/// The name of the demo's agent in policy and log.
 pub(super) const AGENT: &str = "rude-agent";
 
-/// The source file before the agent comes.
+/// The source file before the agent's edit.
 const SOURCE: &str = "fn main() {\n    println!(\"hello\");\n}\n";
 const README: &str = "# A throw-away project\n";
 
-/// The embedded `default`, but with a limit that is easily passed.
+/// The embedded `default`, but with a limit that is easily exceeded.
 const POLICY: &str = r#"# What `portcullis demo` shows. Change it, then: portcullis policy check FILE
 schema = 1
 name = "demo"
@@ -52,16 +52,16 @@ path = ".env"
 expect = { effect = "deny" }
 "#;
 
-/// Where everything lies.
+/// The locations of the demo's files.
 #[derive(Debug)]
 pub(super) struct DemoPlace {
     pub(super) root: PathBuf,
-    /// Strings that no refused attempt may disclose; new ones every time.
+    /// A random string that no refused attempt may disclose.
     canary: String,
 }
 
 impl DemoPlace {
-    /// Makes everything, in `chosen` or in a new temporary directory.
+    /// Creates everything, in `chosen` or in a new temporary directory.
     pub(super) fn make(chosen: Option<&Path>) -> Result<Self, Failure> {
         let canary = format!("canary-{}", random_id()?);
         let root = match chosen {
@@ -76,8 +76,8 @@ impl DemoPlace {
                 .exit(Exit::Usage)
                 .help("name one that is new or empty with --keep DIR"));
         }
-        // Nobody else can list it, and every directory in it but those that an
-        // agent of another user passes through is closed.
+        // Other users cannot list it, and its directories are closed except those
+        // that an agent of another user traverses.
         let made =
             if chosen.is_some() { operator_files::create_dir_all(&root) } else { directory(&root) };
         made.and_then(|()| mode(&root, 0o711))
@@ -100,18 +100,19 @@ impl DemoPlace {
         self.root.join("policy/demo.toml")
     }
 
-    /// What stands for `$XDG_DATA_HOME`, where agents have their homes.
+    /// Returns the replacement of `$XDG_DATA_HOME`, which contains the agents'
+    /// homes.
     pub(super) fn data(&self) -> PathBuf {
         self.root.join("data")
     }
 
-    /// The file that sets a shell up for a look around.
+    /// Returns the file with shell settings for the demo's workspace.
     pub(super) fn shell_settings(&self) -> PathBuf {
         self.root.join("env")
     }
 
-    /// The agent's program: a copy of this one that every user can execute,
-    /// or this one itself where temporary files cannot be executed.
+    /// Returns the agent's program: a copy of this one that every user can execute,
+    /// or this one itself if temporary files cannot be executed.
     pub(super) fn agent_program(&self) -> Result<PathBuf, Failure> {
         let own = own_program().or_fail("cannot find this program")?;
         let no_programs =
@@ -126,9 +127,9 @@ impl DemoPlace {
         Ok(copy)
     }
 
-    /// Removes the copy of the program, which is large and of no interest.
+    /// Removes the copy of the program, which is large.
     pub(super) fn tidy(&self) {
-        // What stays is removed with the rest.
+        // A remainder is removed with the rest.
         let _ = operator_files::remove_dir_all(self.agent_directory());
     }
 
@@ -178,13 +179,13 @@ impl DemoPlace {
         Ok(())
     }
 
-    /// Whether a text that reached the agent holds what it must not see.
+    /// Returns true if a text that reached the agent contains the secret string.
     pub(super) fn discloses(&self, text: &str) -> bool {
         text.contains(&self.canary)
     }
 
-    /// What is on the disk and should not be, or the other way round, once
-    /// the agent is done: everything that a refused attempt would have changed.
+    /// Returns the unexpected state of files that refused attempts would have
+    /// changed.
     pub(super) fn surprises(&self) -> Vec<String> {
         let workspace = self.workspace();
         let secret = format!("{}\n", self.canary);
@@ -209,12 +210,12 @@ impl DemoPlace {
         surprises
     }
 
-    /// Whether the file that the agent edited holds the agent's words.
+    /// Returns true if the edited file has the agent's content.
     pub(super) fn is_edited(&self) -> bool {
         self.undone_holds(EDITED)
     }
 
-    /// Whether it holds what it held before.
+    /// Returns true if it has its former content.
     pub(super) fn is_undone(&self) -> bool {
         self.undone_holds(SOURCE)
     }
@@ -224,12 +225,12 @@ impl DemoPlace {
             .is_ok_and(|text| text == content)
     }
 
-    /// Whether a directory of the workspace is gone.
+    /// Returns true if a directory of the workspace is gone.
     pub(super) fn is_gone(&self, name: &str) -> bool {
         !operator_files::exists(self.workspace().join(name))
     }
 
-    /// Writes what a shell needs for a look around.
+    /// Writes shell settings for the demo's workspace.
     pub(super) fn write_shell_settings(&self, policy: &str) -> Result<(), Failure> {
         let own = own_program().or_fail("cannot find this program")?;
         let text = format!(
@@ -250,13 +251,13 @@ impl DemoPlace {
             .or_fail("cannot write the shell's settings")
     }
 
-    /// A path without the demo's directory.
+    /// Returns a path relative to the demo's directory.
     fn short(&self, path: &Path) -> String {
         path.strip_prefix(&self.root).unwrap_or(path).display().to_string()
     }
 }
 
-/// Makes one directory, closed to others.
+/// Creates a directory, inaccessible to others.
 fn directory(path: &Path) -> io::Result<()> {
     std::fs::DirBuilder::new().mode(0o700).create(path)
 }

@@ -1,5 +1,5 @@
-//! The demo as people see it, in at most 80 columns, and as one JSON object.
-//! Colours only on a terminal.
+//! The output of the demo for people, in at most 80 columns, and as one JSON object.
+//! Colours are used on a terminal only.
 
 use std::fmt::Display;
 
@@ -15,36 +15,36 @@ const GOOD: Style = AnsiColor::Green.on_default();
 const NO: Style = AnsiColor::Yellow.on_default();
 const BAD: Style = AnsiColor::Red.on_default().bold();
 
-/// Prints as it goes, or nothing where a program reads.
+/// Prints for people, or nothing with `--json`.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Output {
     pub(super) json: bool,
 }
 
 impl Output {
-    /// A paragraph's line.
+    /// Prints a line of text.
     pub(super) fn say(self, text: impl Display) {
         if !self.json {
             styled(format_args!("{text}"));
         }
     }
 
-    /// A heading with an empty line before it.
+    /// Prints a heading after an empty line.
     pub(super) fn heading(self, text: impl Display) {
         self.say(format_args!("\n{BOLD}{text}{BOLD:#}"));
     }
 
-    /// Something to be careful about.
+    /// Prints a warning.
     pub(super) fn warn(self, text: impl Display) {
         self.say(format_args!("{NO}warning:{NO:#} {text}"));
     }
 
-    /// Something that must not be.
+    /// Prints a failure.
     pub(super) fn alarm(self, text: impl Display) {
         self.say(format_args!("{BAD}FAILED:{BAD:#} {text}"));
     }
 
-    /// The table's head.
+    /// Prints the table's header.
     pub(super) fn head(self) {
         let [op, path, end, rule, record] = ["", "PATH OR COMMAND", "DECISION", "RULE", "RECORD"];
         self.say(format_args!(
@@ -52,7 +52,7 @@ impl Output {
         ));
     }
 
-    /// One attempt.
+    /// Prints a line for an attempt.
     pub(super) fn line(self, line: &JudgedLine) {
         let colour = match line.end {
             _ if line.wrong.is_some() => BAD,
@@ -74,7 +74,7 @@ impl Output {
     }
 }
 
-/// An attempt as a JSON object.
+/// Returns an attempt as a JSON object.
 pub(super) fn line_json(line: &JudgedLine) -> Value {
     json!({
         "operation": line.attempt.operation(),

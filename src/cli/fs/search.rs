@@ -1,5 +1,4 @@
-//! `portcullis fs glob` and `fs grep`: their options, and how what they find is
-//! printed.
+//! `portcullis fs glob` and `fs grep`: their options, and the output of results.
 
 use clap::{builder::RangedU64ValueParser, value_parser};
 
@@ -88,14 +87,14 @@ impl GlobArgs {
         }
     }
 
-    /// Says on stderr what is missing from the answer.
+    /// Notes on stderr what is missing from the result.
     pub(super) fn print_summary(&self, summary: &Summary) {
         print_summary(summary, self.max_results == Some(Found::MAX_ENTRIES));
     }
 }
 
 impl GrepArgs {
-    /// Says on stderr what is missing from the answer.
+    /// Notes on stderr what is missing from the result.
     pub(super) fn print_summary(&self, summary: &Summary) {
         print_summary(summary, self.max_results == Some(Matches::MAX_LINES));
     }
@@ -118,7 +117,7 @@ impl GrepArgs {
         }
     }
 
-    /// Prints what was found, or the names of the files alone.
+    /// Prints the matches, or the names of the files only.
     pub(super) fn print(&self, matches: &Matches) {
         let mut first = true;
         for file in &matches.files {
@@ -146,7 +145,7 @@ fn print_line(path: &str, line: &Line) {
     outln!("{path}{mark}{}{mark}{}{cut}", line.number, text.join("\t"));
 }
 
-/// Prints what a search by name found.
+/// Prints the results of a search by name.
 pub(super) fn print_found(found: &crate::gateway::Found) {
     for entry in &found.entries {
         let slash = if entry.kind == EntryKind::Directory { "/" } else { "" };
@@ -154,7 +153,7 @@ pub(super) fn print_found(found: &crate::gateway::Found) {
     }
 }
 
-/// Says on stderr what is missing; `most` is whether no more could be asked for.
+/// Notes on stderr what is missing; `most` is true if the limit cannot be raised.
 fn print_summary(summary: &Summary, most: bool) {
     if !summary.skipped.is_empty() {
         let reasons: Vec<_> = summary

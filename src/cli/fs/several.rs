@@ -46,8 +46,8 @@ enum BatchLine {
     Edit { path: String, old: String, new: String },
 }
 
-/// Prints several files one after the other, as far as they may be read. The
-/// exit code is that of the first that may not.
+/// Prints several files one after the other, as far as they may be read. The exit
+/// code is that of the first that may not.
 pub(super) fn read(
     gate: LocalGate,
     texts: &[String],
@@ -96,7 +96,7 @@ pub(super) fn read(
     Ok(exit.unwrap_or(ExitCode::SUCCESS))
 }
 
-/// Puts the changes on stdin to the gate together, and says what became of them.
+/// Passes the changes on stdin to the gateway together, and prints the results.
 pub(super) fn batch(gate: LocalGate, json: bool) -> Result<ExitCode, Failure> {
     let put = put(&gate);
     gate.close()?;
@@ -132,7 +132,8 @@ pub(super) fn batch(gate: LocalGate, json: bool) -> Result<ExitCode, Failure> {
 
 type Together = Result<Vec<Reply<Changed>>, BatchError>;
 
-/// Reads the changes and puts them to the gate. The inner error is the gate's answer.
+/// Reads the changes and passes them to the gateway. The inner error is the
+/// gateway's.
 fn put(gate: &LocalGate) -> Result<(Vec<Box<dyn ContentChange>>, Together), Failure> {
     let mut text = String::new();
     io::stdin()
@@ -165,8 +166,8 @@ fn put(gate: &LocalGate) -> Result<(Vec<Box<dyn ContentChange>>, Together), Fail
     Ok((changes, answer))
 }
 
-/// The change; the inner error is the gate's, the outer says what cannot be
-/// understood.
+/// Builds a change; the inner error is the gateway's, the outer one is that of the
+/// input's format.
 fn change(
     gate: &LocalGate,
     wanted: BatchLine,

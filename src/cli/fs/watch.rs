@@ -1,4 +1,4 @@
-//! `portcullis fs watch`: what changes, line by line, as it happens.
+//! `portcullis fs watch`: prints changes line by line as they happen.
 
 use std::{
     io,
@@ -58,7 +58,7 @@ pub(super) struct WatchArgs {
 
 /// Runs the command.
 pub(super) fn run(common: &Common, args: &WatchArgs, json: bool) -> Result<ExitCode, Failure> {
-    // Blocked before there are threads.
+    // Blocked before there are other threads.
     let signals = stop_signals().or_fail("cannot watch for signals")?;
     let gate = LocalGate::open(common)?;
     let asked = format!("watch {}", args.path);
@@ -81,7 +81,7 @@ pub(super) fn run(common: &Common, args: &WatchArgs, json: bool) -> Result<ExitC
     told
 }
 
-/// Says that it watches from now on.
+/// Announces the beginning of the watch.
 fn begin(watching: &Reply<Subscription>, json: bool) {
     let (path, receipt) = (watching.output.path(), &watching.receipt);
     if json {
@@ -155,7 +155,7 @@ fn object(event: &Event) -> Value {
     object
 }
 
-/// Ends the subscription when a signal says so.
+/// Ends the subscription at a signal.
 fn end_on_signal(signals: SignalFd, subscription: Subscription) -> io::Result<()> {
     let wait = move || {
         let mut fds = [PollFd::from_borrowed_fd(signals.as_fd(), PollFlags::IN)];

@@ -14,10 +14,10 @@ use crate::{
     },
 };
 
-/// Decides under the policy in force, on record.
+/// Decides under the policy in force, and records the decisions.
 pub(super) struct Gate<'a> {
     pub(super) gate: &'a LocalGate,
-    /// The session whose commits they are.
+    /// The session that made the commits.
     pub(super) session: &'a str,
 }
 
@@ -42,7 +42,7 @@ impl Gate<'_> {
     }
 }
 
-/// Why, with the rule.
+/// Describes an error, with the rule.
 fn words(error: &Error) -> String {
     match (error.rule(), error.reason()) {
         (Some(rule), Some(reason)) => format!("denied by rule `{rule}`: {reason}"),

@@ -1,8 +1,8 @@
-//! `portcullis git import`: the commits of a session into the operator's repository.
+//! `portcullis git import`: imports the commits of a session into the operator's repository.
 //!
 //! The objects of the private repository are read through confined processes and verified. Each
-//! commit's difference is decided on and replayed onto the commit with which the session began;
-//! what comes of it is on record before confined processes write it.
+//! commit's difference is decided and replayed onto the commit with which the session began; the
+//! results are recorded before confined processes write them.
 
 use std::{
     collections::{BTreeMap, BTreeSet, HashMap},
@@ -31,7 +31,7 @@ use crate::{
     model::Escaped,
 };
 
-/// What git says of the refs that it moved, which is nothing.
+/// The output limit of the process that updates refs, which prints nothing.
 const MAX_SAID: u64 = 4096;
 
 /// Import the commits of a session into the workspace's repository
@@ -82,7 +82,7 @@ pub(super) fn run(args: &Args) -> Result<ExitCode, Failure> {
         Ok((agent, BTreeMap::from([("import".to_owned(), facts)]), (begun, processes)))
     })?;
     let code = import(args, &gate, begun, processes);
-    // What went wrong first says more.
+    // The first error says more.
     let closed = gate.close();
     let code = code?;
     closed.map(|()| code)
@@ -144,7 +144,7 @@ fn import(
         outjson!(report.object(imported));
     } else if imported && let Some(branch) = report.branches.first() {
         let head = Head::of(gate.gateway().workspace().root());
-        // The files are in the workspace already, where a merge would not replace them.
+        // The files are in the workspace already, and a merge would not replace them.
         let is_base = head.is_some_and(|head| head.commit == report.begun.commit);
         let take = if is_base { "reset" } else { "merge" };
         errln!("  next: git log -p HEAD..{0}; git {take} {0}", Escaped(&branch.reference));
@@ -152,7 +152,7 @@ fn import(
     Ok(if report.refuses() { Exit::Failure.into() } else { ExitCode::SUCCESS })
 }
 
-/// Replays all commits and finds where the branches end.
+/// Replays all commits and determines the ends of the branches.
 fn replay<'a>(
     gate: &LocalGate,
     begun: Begun,
@@ -182,7 +182,7 @@ fn replay<'a>(
                 (None, None) => break None,
             }
         };
-        // One without any commit is where it was.
+        // A branch without any commit is unchanged.
         if let Some(commit) = end.filter(|end| *end != begun.commit) {
             let reference = format!("{NAMESPACE}/{}/{name}", begun.session);
             branches.push(Branch { reference, commit, is_partial });
@@ -195,7 +195,7 @@ fn replay<'a>(
     Ok((Report { begun, replayed, branches, refused }, replay.into_objects()))
 }
 
-/// Puts each commit on record, then the branches, before anything is written.
+/// Records each commit, then the branches, before anything is written.
 fn record(gate: &LocalGate, report: &Report) -> Result<(), Failure> {
     let note = |event: &str, facts: Value| {
         let facts = facts.as_object().cloned().unwrap_or_default().into_iter().collect();
@@ -225,7 +225,7 @@ fn record(gate: &LocalGate, report: &Report) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Writes the objects, verifies that they are there as they were made, and moves the refs.
+/// Writes the objects, verifies them by reading them back, and updates the refs.
 fn write(
     gate: &LocalGate,
     report: &Report,
@@ -241,7 +241,7 @@ fn write(
     })?;
     for object in objects {
         let most = u64::try_from(object.bytes.len()).unwrap_or(u64::MAX);
-        // Something else may have had its name.
+        // Another object may have had its name.
         let there = written.read(&object.id, object.kind, most);
         there.or_fail("no ref was moved, for the repository does not have what was written")?;
     }

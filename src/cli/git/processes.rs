@@ -1,5 +1,5 @@
-//! The processes of git that an import needs. They are started before this process confines
-//! itself, which can start none afterwards, and wait for their input.
+//! The git processes of an import. They are started before this process confines itself, because
+//! it can start none afterwards, and wait for their input.
 
 use std::{
     collections::HashMap,
@@ -23,20 +23,20 @@ use crate::{
     operator_files,
 };
 
-/// The most branches that are imported, and the most with which a session began.
+/// The maximum of imported branches, and of those with which a session began.
 pub(super) const MAX_BRANCHES: usize = 1000;
-/// The most commits.
+/// The maximum of commits.
 pub(super) const MAX_COMMITS: usize = 10_000;
-/// The most processes for the objects of a repository: one after the other, where git fails at a
-/// damaged object.
+/// The maximum of processes that read a repository's objects, one after the other, since git
+/// fails at a damaged object.
 const MAX_READERS: usize = 8;
-/// Where imports have their refs.
+/// The prefix of the refs of imports.
 pub(super) const NAMESPACE: &str = "refs/portcullis";
 
 /// The objects of a repository.
 pub(super) type Reading = Objects<ChildStdin, ChildStdout>;
 
-/// Starts the processes that read them.
+/// Starts the processes that read objects.
 fn reading(repository: &Repository, most: usize) -> Result<Reading, Failure> {
     let start = |_| {
         let process = repository.start(&["cat-file", "--batch-command"], &[])?;
@@ -45,14 +45,14 @@ fn reading(repository: &Repository, most: usize) -> Result<Reading, Failure> {
     Ok(Objects::new((0..most).map(start).collect::<Result<_, Failure>>()?))
 }
 
-/// The processes that read one private repository.
+/// The processes that read a private repository.
 #[derive(Debug)]
 pub(super) struct Theirs {
-    /// The branches now.
+    /// Lists the current branches.
     pub(super) branches: Running,
-    /// The branches with which the session began.
+    /// Lists the branches with which the session began.
     pub(super) starts: Running,
-    /// The commits between the refs that each is given.
+    /// List the commits between given refs.
     pub(super) commits: [Running; 2],
     pub(super) objects: Reading,
 }
@@ -61,35 +61,35 @@ pub(super) struct Theirs {
 #[derive(Debug)]
 pub(super) struct Ours {
     pub(super) objects: Reading,
-    /// The refs of earlier imports of the session.
+    /// Lists the refs of earlier imports of the session.
     pub(super) refs: Running,
-    /// What writes, if anything shall be written.
+    /// The writing processes, unless it is a dry run.
     pub(super) writing: Option<Writing>,
 }
 
-/// What writes in the operator's repository.
+/// The processes that write in the operator's repository.
 #[derive(Debug)]
 pub(super) struct Writing {
     pub(super) unpack: Running,
     pub(super) update: Running,
-    /// Reads what was written: the import may have taken all that others read.
+    /// Reads the written objects: the import may have used up the other readers.
     pub(super) written: Reading,
     refs: RefsDirectory,
 }
 
 impl Writing {
-    /// The processes; the directory of the refs goes if nothing is in it.
+    /// Returns the processes; the directory of the refs is removed on drop if it is empty.
     pub(super) fn parts(self) -> (Running, Running, Reading, RefsDirectory) {
         (self.unpack, self.update, self.written, self.refs)
     }
 }
 
-/// All of them.
+/// All git processes of an import.
 #[derive(Debug)]
 pub(super) struct Processes {
     pub(super) theirs: Vec<Theirs>,
     pub(super) ours: Ours,
-    /// The names that imports gave to commits of private repositories.
+    /// The names that earlier imports gave to commits of private repositories.
     pub(super) known: HashMap<ObjectId, ObjectId>,
     pub(super) workshop: Workshop,
 }
@@ -159,7 +159,7 @@ impl Ours {
     }
 }
 
-/// Starts what lists the refs of earlier imports of the session.
+/// Starts the process that lists the refs of earlier imports of the session.
 fn existing(
     place: &Path,
     begun: &Begun,
@@ -196,15 +196,15 @@ impl Writing {
     }
 }
 
-/// The directory of a session's refs: the only one in which they are written. It is removed if
-/// nothing is in it.
+/// The directory of a session's refs, the only one in which refs are written. It is removed on
+/// drop if it is empty.
 #[derive(Debug)]
 pub(super) struct RefsDirectory {
     path: PathBuf,
 }
 
 impl RefsDirectory {
-    /// Makes it, where no link leads elsewhere.
+    /// Creates it, following no links.
     fn make(place: &Path, session: &str) -> Result<Self, Failure> {
         const DOING: &str = "cannot make the directory of the session's refs";
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
@@ -223,7 +223,7 @@ impl RefsDirectory {
 impl Drop for RefsDirectory {
     fn drop(&mut self) {
         for path in [Some(self.path.as_path()), self.path.parent()].into_iter().flatten() {
-            // What is not empty stays.
+            // A directory that is not empty stays.
             let _ = unlinkat(rustix::fs::CWD, path, AtFlags::REMOVEDIR);
         }
     }

@@ -17,21 +17,21 @@ use crate::{
     git::{Commit, Error, ObjectId, Source, check_branch},
 };
 
-/// The most bytes of a list of refs, and of one of commits.
+/// The maximum of bytes of a list of refs, and of one of commits.
 const MAX_REFS: u64 = 4 << 20;
 const MAX_LIST: u64 = 2 << 20;
-/// Why a branch is left out that git cannot list.
+/// The reason why a branch is left out that git cannot list.
 const DAMAGED: &str = "a commit of it cannot be read";
-/// Why one is that has no room beside others.
+/// The reason why a branch is left out whose name conflicts with another ref.
 pub(super) const CONFLICT: &str =
     "another ref of this import or of an earlier one is a directory of it, or lies in it";
 
-/// The branches of a repository that the session moved, and the commits that they have since.
+/// The branches of a repository that the session moved, and their new commits.
 #[derive(Debug)]
 pub(super) struct Moved {
-    /// Where they are now.
+    /// The current commits of the branches.
     pub(super) branches: BTreeMap<String, ObjectId>,
-    /// Those whose names are not imported, with why.
+    /// Branches whose names are not imported, with the reason.
     pub(super) refused: Vec<(String, &'static str)>,
     /// A commit with which the session began.
     pub(super) start: Option<ObjectId>,
@@ -44,7 +44,7 @@ fn unreadable(what: &str) -> Failure {
         .help("`portcullis exec -- git fsck` may say more; the repository is the agent's to damage")
 }
 
-/// The names of refs that earlier imports of the session made.
+/// Returns the names of refs of earlier imports of the session.
 pub(super) fn existing(process: Running) -> Result<BTreeSet<String>, Failure> {
     let output = process.finish(|_| Ok(()), MAX_REFS).ok_or_else(|| {
         Failure::new("cannot read the refs of the workspace's repository")
@@ -54,8 +54,8 @@ pub(super) fn existing(process: Running) -> Result<BTreeSet<String>, Failure> {
     Ok(names.collect())
 }
 
-/// The refs in a list of `git for-each-ref`, without the `prefix` that each has. A name that is not
-/// UTF-8 is no branch that could be imported.
+/// Parses a list of `git for-each-ref`; each name must begin with `prefix`, which is removed. A
+/// name that is not UTF-8 cannot be imported.
 fn parsed(output: &[u8], prefix: &str) -> impl Iterator<Item = (String, ObjectId)> {
     let parse = move |line: &[u8]| {
         let line = str::from_utf8(line).ok()?;
@@ -81,7 +81,7 @@ fn refs(process: Running, prefix: &str) -> Result<BTreeMap<String, ObjectId>, Fa
     Ok(found)
 }
 
-/// The branches that the session moved; `None` if it did not begin in this repository.
+/// Returns the branches that the session moved; `None` if it did not begin in this repository.
 pub(super) fn moved(
     (branches, starts, commits): (Running, Running, [Running; 2]),
     objects: &mut dyn Source,
@@ -104,7 +104,7 @@ pub(super) fn moved(
     let commits = match listed(list, &moved, &starts) {
         Some(commits) => commits,
         None => {
-            // A commit that git cannot read ends the list of all.
+            // A commit that git cannot read ends the list of all branches.
             let mut history = ReadableHistory { objects, begun, parents: HashMap::new() };
             let damaged = moved.extract_if(.., |_, tip| history.is_damaged(tip));
             refused.extend(damaged.map(|(name, _)| (name, DAMAGED)));
@@ -114,12 +114,12 @@ pub(super) fn moved(
     if commits.len() > MAX_COMMITS {
         return Err(Failure::new(format_args!("the session has more than {MAX_COMMITS} commits")));
     }
-    // The branch that was made for the agent, or else any.
+    // The branch that was created for the agent, otherwise any.
     let start = starts.get("main").or_else(|| starts.values().next()).cloned();
     Ok(Some(Moved { branches: moved, refused, start, commits }))
 }
 
-/// Lists the commits of branches that the starts do not have; `None` if git fails.
+/// Lists the commits of branches that the starts do not contain; `None` if git fails.
 fn listed(
     process: Running,
     moved: &BTreeMap<String, ObjectId>,
@@ -134,25 +134,26 @@ fn listed(
 /// The commits of a repository in which some cannot be read.
 struct ReadableHistory<'a> {
     objects: &'a mut dyn Source,
-    /// Those with which the session began.
+    /// The commits with which the session began.
     begun: HashSet<&'a ObjectId>,
-    /// The parents of commits that were read; of one that cannot be, `None`.
+    /// The parents of commits that were read; `None` for an unreadable commit.
     parents: HashMap<ObjectId, Option<Vec<ObjectId>>>,
 }
 
 impl ReadableHistory<'_> {
-    /// Whether a commit cannot be read that is in the history of this one since the session began.
+    /// Returns true if the history of this commit since the beginning of the session contains an
+    /// unreadable commit.
     fn is_damaged(&mut self, tip: &ObjectId) -> bool {
         let (mut open, mut seen) = (vec![tip.clone()], HashSet::new());
         while let Some(commit) = open.pop() {
-            // More are not imported in any case.
+            // More commits are not imported in any case.
             if seen.len() > MAX_COMMITS || self.begun.contains(&commit) || seen.contains(&commit) {
                 continue;
             }
             if !self.parents.contains_key(&commit) {
                 let parents = match Commit::read(self.objects, &commit) {
                     Ok(read) => Some(read.parents),
-                    // Git may read it, and it is refused by itself.
+                    // Git may be able to read it; the import refuses it separately.
                     Err(Error::Malformed(_) | Error::TooLarge { .. }) => Some(Vec::new()),
                     Err(_) => None,
                 };
@@ -168,8 +169,8 @@ impl ReadableHistory<'_> {
     }
 }
 
-/// Takes out the branches that git cannot have beside others of these, or beside those of earlier
-/// imports: of `a` and `a/b`, one would be a directory of the other.
+/// Removes and returns the branches that git cannot store beside others of these, or beside those
+/// of earlier imports: of `a` and `a/b`, one would be a directory of the other.
 pub(super) fn take_conflicts(
     branches: &mut Vec<Branch>,
     mut taken: BTreeSet<String>,

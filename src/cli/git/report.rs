@@ -1,4 +1,4 @@
-//! What an import says of commits and branches.
+//! The report of an import about commits and branches.
 
 use serde_json::{Value, json};
 
@@ -9,42 +9,43 @@ use crate::{
     model::Escaped,
 };
 
-/// The digits of a commit that are shown, and where a subject begins.
+/// The digits of a commit that are shown, and the column of a subject.
 const SHORT: usize = 12;
 const COLUMN: usize = 14;
-/// The columns of a line where there is no terminal.
+/// The width of a line without a terminal.
 const WIDTH: usize = 80;
 
-/// A branch that an import makes or moves.
+/// A branch that an import creates or moves.
 #[derive(Debug)]
 pub(super) struct Branch {
-    /// Its whole name in the operator's repository.
+    /// Its full name in the operator's repository.
     pub(super) reference: String,
     pub(super) commit: ObjectId,
-    /// Whether the newest commits of the agent's branch are left out, for one was refused.
+    /// True if the newest commits of the agent's branch are left out, because one was
+    /// refused.
     pub(super) is_partial: bool,
 }
 
 impl Branch {
-    /// Its name in the private repository.
+    /// Returns its name in the private repository.
     pub(super) fn name(&self) -> String {
         let name = self.reference.splitn(NAMESPACE.split('/').count() + 2, '/').last();
         name.unwrap_or_default().to_owned()
     }
 }
 
-/// All that is said.
+/// The report of an import.
 #[derive(Debug)]
 pub(super) struct Report {
     pub(super) begun: Begun,
     pub(super) replayed: Vec<Replayed>,
     pub(super) branches: Vec<Branch>,
-    /// Branches of other names, with why they are left out.
+    /// Branches that are left out, with the reason.
     pub(super) refused: Vec<(String, &'static str)>,
 }
 
 impl Report {
-    /// Whether anything is left out.
+    /// Returns true if a commit or branch is left out.
     pub(super) fn refuses(&self) -> bool {
         let is_refused = |one: &Replayed| matches!(one.outcome, Outcome::Refused(_));
         !self.refused.is_empty() || self.replayed.iter().any(is_refused)
@@ -89,8 +90,8 @@ impl Report {
         })
     }
 
-    /// Prints the commits and branches for a person. Nothing that the agent wrote looks like
-    /// another line.
+    /// Prints the commits and branches for people. No text of the agent's looks like another
+    /// line.
     pub(super) fn print(&self) {
         let short = |id: &ObjectId| id.to_string().chars().take(SHORT).collect::<String>();
         let columns = width();

@@ -16,21 +16,21 @@ use crate::{
 
 const DOING: &str = "cannot look for the session in the audit log";
 
-/// What the `start` record says of a session that had a private repository.
+/// The `start` record of a session that had a private repository.
 #[derive(Debug, Clone)]
 pub(super) struct Begun {
     pub(super) session: String,
     pub(super) agent: String,
-    /// The number of the record.
+    /// The sequence number of the record.
     pub(super) record: u64,
     pub(super) time: String,
-    /// The place of its scratch directories.
+    /// The location of its scratch directories.
     pub(super) place: PathBuf,
-    /// The operator's commit.
+    /// The operator's commit with which it began.
     pub(super) commit: ObjectId,
 }
 
-/// Lists them, the oldest first.
+/// Lists the sessions, the oldest first.
 pub(super) fn all(opened: &Opened) -> Result<Vec<Begun>, Failure> {
     let log = Log::open(&opened.state_path.join("audit")).or_fail(DOING)?;
     let filter = Filter { kinds: vec!["start".to_owned()], ..Filter::default() };
@@ -62,7 +62,8 @@ pub(super) fn all(opened: &Opened) -> Result<Vec<Begun>, Failure> {
     Ok(found)
 }
 
-/// The names that imports gave to commits, by those in the private repositories.
+/// Returns the names that imports gave to commits, by the names in the private
+/// repositories.
 pub(super) fn imported(opened: &Opened) -> Result<HashMap<ObjectId, ObjectId>, Failure> {
     let log = Log::open(&opened.state_path.join("audit")).or_fail(DOING)?;
     let filter = Filter { ops: vec!["commit".to_owned()], ..Filter::default() };
@@ -83,7 +84,7 @@ pub(super) fn imported(opened: &Opened) -> Result<HashMap<ObjectId, ObjectId>, F
     Ok(found)
 }
 
-/// The one whose identifier begins so; `last` is the newest.
+/// Returns the session whose identifier begins with `wanted`; `last` is the newest.
 pub(super) fn find(opened: &Opened, wanted: &str) -> Result<Begun, Failure> {
     let mut found = all(opened)?;
     if wanted == "last" {

@@ -1,5 +1,5 @@
-//! `portcullis policy check`: does it load, do its tests pass, and does it mean what
-//! it seems to?
+//! `portcullis policy check`: checks that a policy loads and passes its tests, and
+//! warns of misleading text.
 
 use std::process::ExitCode;
 
@@ -87,7 +87,7 @@ pub(super) fn run(args: &Args) -> Result<ExitCode, Failure> {
 /// A policy that loads and whose tests pass.
 struct Checked {
     policy: Policy,
-    /// Where it protects less than its text suggests.
+    /// Findings where it protects less than its text suggests.
     warnings: Vec<Located>,
 }
 

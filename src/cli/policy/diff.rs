@@ -1,4 +1,4 @@
-//! `portcullis policy diff`: what becomes allowed or denied.
+//! `portcullis policy diff`: lists what becomes allowed or denied.
 
 use std::{fmt::Write as _, process::ExitCode};
 
@@ -83,7 +83,7 @@ pub(super) fn run(args: &Args) -> Result<ExitCode, Failure> {
     } else {
         out!("{}", report(args, &found));
     }
-    // What was not asked about may have opened.
+    // Paths that were not tried may have become allowed.
     if args.no_new_access && (found.opens() || found.examples_cut) {
         if args.json {
             return Err(Failure::silent(Exit::Policy));
@@ -98,7 +98,7 @@ pub(super) fn run(args: &Args) -> Result<ExitCode, Failure> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// A change of a file that both sides read from the current directory shows as none.
+/// Notes that a change of a file that both sides read from the current directory is invisible.
 fn heed_pipes(args: &Args, sides: &[&PolicyTexts]) -> Result<(), Failure> {
     for texts in sides {
         let Some(file) = texts.file_beside_pipe() else { continue };

@@ -1,4 +1,4 @@
-//! `portcullis policy explain`: what the gate would decide, and why.
+//! `portcullis policy explain`: the gateway's decision, and the reason.
 
 mod answer;
 mod beside;

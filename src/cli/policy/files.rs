@@ -11,7 +11,7 @@ use crate::{
     policy_tools::{OutlineFile, outline},
 };
 
-/// Loads the policy that the command line names, with what its files say.
+/// Loads the policy that the command line names, with the outline of its files.
 pub(super) fn load_with_outline(reference: &str) -> Result<(Policy, Vec<OutlineFile>), Failure> {
     let (texts, policy) = load_with_texts(reference)?;
     Ok((policy, outline(texts.source())))
@@ -24,8 +24,8 @@ pub(super) fn load_with_texts(reference: &str) -> Result<(PolicyTexts, Policy), 
     Ok((texts, policy))
 }
 
-/// The policies among the files named: a shell's `*.toml` names files of tests,
-/// too, which go with the policy that they are beside.
+/// Returns the policies among the named files: a shell's `*.toml` also names test
+/// files, which belong to the policies beside them.
 pub(super) fn policies(files: &[String]) -> Result<Vec<&String>, Failure> {
     let policies: Vec<_> = files.iter().filter(|file| !file.ends_with(".test.toml")).collect();
     for tests in files {

@@ -28,18 +28,18 @@ pub(super) struct LogArgs {
 }
 
 impl LogArgs {
-    /// The log's directory, where no agent could have chosen it.
+    /// Returns the log's directory, after a check that no agent could have chosen it.
     pub(super) fn directory(&self) -> Result<PathBuf, Failure> {
         let LogPlace { workspace, state } = &self.place;
         Ok(trusted_paths::log_state(state.as_ref(), workspace.as_deref(), None)?.join("audit"))
     }
 
-    /// The earliest time, in the form of a record's.
+    /// Returns the earliest time, in the format of records.
     pub(super) fn since(&self) -> Option<&str> {
         self.since.as_ref().map(Moment::as_str)
     }
 
-    /// The workspace.
+    /// Returns the workspace.
     pub(super) fn workspace(&self) -> &Path {
         self.place.workspace.as_deref().unwrap_or(Path::new("."))
     }

@@ -1,4 +1,4 @@
-//! `portcullis policy init`: a first policy for a workspace.
+//! `portcullis policy init`: drafts a policy for a workspace.
 
 use std::{
     io::Write as _,

@@ -1,4 +1,4 @@
-//! `portcullis policy learn`: a policy from what was asked for.
+//! `portcullis policy learn`: proposes rules from recorded requests.
 
 use std::{fmt::Write as _, process::ExitCode};
 
@@ -43,7 +43,7 @@ pub(super) struct Args {
 }
 
 pub(super) fn run(args: &Args) -> Result<ExitCode, Failure> {
-    // What is proposed is a change of a file.
+    // Proposals change a file, so the policy must be one.
     let texts = PolicyTexts::load(&args.policy);
     let texts = texts.map_err(|error| unusable(&args.policy, &error))?;
     let policy = texts.compile().map_err(|error| unusable(&args.policy, &error))?.enforcing();
@@ -85,7 +85,7 @@ pub(super) fn run(args: &Args) -> Result<ExitCode, Failure> {
         .map_err(|error| unreadable(&path, &error))?;
     let allowed: u64 =
         again.changes.iter().filter(|change| change.opens()).map(|change| change.records).sum();
-    // Those that are allowed anyhow are told above.
+    // Requests that are allowed anyway are counted above.
     let allowed = allowed.saturating_sub(learned.allowed);
     errln!("with the proposal, {allowed} more of the recorded requests are allowed");
     said_wider(&learned);
@@ -95,7 +95,7 @@ pub(super) fn run(args: &Args) -> Result<ExitCode, Failure> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Says what would be allowed that nobody asked for.
+/// Prints what the proposals allow beyond the recorded requests.
 fn said_wider(learned: &Learned) {
     for proposal in learned.proposals.iter().filter(|proposal| proposal.wider) {
         errln!(
@@ -116,7 +116,7 @@ fn said_wider(learned: &Learned) {
     errln!("  what is listed is allowed to every agent, whoever asked for it");
 }
 
-/// A proposal that would not load is none.
+/// Checks that the proposal loads.
 fn check(name: &str, text: &str, reference: &str) -> Result<Policy, Failure> {
     let source =
         config::with_text(reference, text).unwrap_or_else(|_| PolicySource::from_text(name, text));
@@ -128,7 +128,7 @@ fn check(name: &str, text: &str, reference: &str) -> Result<Policy, Failure> {
     })
 }
 
-/// The text with the proposals in their lists.
+/// Returns the text with the proposals added to its lists.
 fn write_in(text: &str, learned: &Learned) -> String {
     let mut text = text.to_owned();
     for access in Access::ALL {
@@ -153,7 +153,7 @@ fn write_in(text: &str, learned: &Learned) -> String {
     text
 }
 
-/// The text with a rule for each port of the hosts.
+/// Returns the text with a rule for each port of the hosts.
 fn write_hosts(text: &str, hosts: &[NewHost]) -> String {
     let mut text = text.to_owned();
     for of_port in hosts.chunk_by(|one, other| one.port == other.port) {
@@ -182,7 +182,8 @@ fn write_hosts(text: &str, hosts: &[NewHost]) -> String {
     text
 }
 
-/// `12x, record 34, agent bot`, of a pattern for more than that `12x, 5 paths, …`
+/// Describes the origin: `12x, record 34, agent bot`; for a pattern wider than its
+/// paths `12x, 5 paths, …`
 fn origin(proposal: &Proposal) -> String {
     let agents: Vec<_> = proposal.agents.iter().map(String::as_str).collect();
     let Proposal { requests, example, paths, .. } = proposal;
@@ -190,7 +191,7 @@ fn origin(proposal: &Proposal) -> String {
     format!("{requests}x{paths}, record {example}, agent {}", agents.join(", "))
 }
 
-/// A TOML string.
+/// Returns a TOML string.
 fn quoted(text: &str) -> String {
     if text.contains(['\'', '\n', '\r']) || text.chars().any(char::is_control) {
         return Value::from(text).to_string();
@@ -198,8 +199,8 @@ fn quoted(text: &str) -> String {
     if text.contains(['\\', '"']) { format!("'{text}'") } else { format!("\"{text}\"") }
 }
 
-/// Adds lines to the list `key` of a section; makes list and section when they
-/// are missing.
+/// Adds lines to the list `key` of a section; creates list and section if they are
+/// missing.
 fn add(text: &str, section: &str, sub: Option<&str>, key: &str, lines: &str) -> String {
     if lines.is_empty() {
         return text.to_owned();
@@ -245,8 +246,8 @@ fn add(text: &str, section: &str, sub: Option<&str>, key: &str, lines: &str) -> 
     let list = format!("{key} = [\n{lines}]\n");
     match (sub, table) {
         (Some(_), _) => {
-            // The extension was denied by a list, so the list is in a file
-            // that this one extends, where nothing can be added.
+            // The list that denied the extension is in an extended file, which is
+            // not changed.
             text.to_owned()
         }
         (None, Some(_)) => {

@@ -1,4 +1,4 @@
-//! `portcullis policy lint`: what a policy's author can hardly have meant.
+//! `portcullis policy lint`: finds probable mistakes in a policy.
 
 mod sarif;
 
@@ -63,7 +63,7 @@ pub(super) struct Args {
     sarif: bool,
 }
 
-/// The most tracked paths in `--json`.
+/// The maximum of tracked paths in `--json`.
 const MAX_HIDDEN: usize = 1000;
 
 /// A finding with its file.
@@ -107,7 +107,7 @@ pub(super) fn run(args: &Args) -> Result<ExitCode, Failure> {
             if args.allow.iter().any(|id| id == finding.id) {
                 continue;
             }
-            // A file that several of the policies extend is looked at once.
+            // A file that several policies extend is reported once.
             let same =
                 (file.name.clone(), finding.id, finding.span.clone(), finding.message.clone());
             if told.insert(same) {
@@ -143,7 +143,7 @@ pub(super) fn run(args: &Args) -> Result<ExitCode, Failure> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// The files of the commit that is checked out in the workspace, if they can be read.
+/// Returns the files of the checked-out commit of the workspace, if they can be read.
 fn tracked(args: &Args, place: &Path) -> Option<Vec<WorkspacePath>> {
     let root = operator_files::canonicalize(&args.workspace).ok()?;
     workspace::tracked(&root, place).unwrap_or_else(|failure| {
@@ -153,15 +153,15 @@ fn tracked(args: &Args, place: &Path) -> Option<Vec<WorkspacePath>> {
     })
 }
 
-/// The findings that need neither workspace nor tests and show that the policy
-/// protects less than its text suggests.
+/// Returns the findings that need neither workspace nor tests and show that the
+/// policy protects less than its text suggests.
 pub(super) fn misleading(policy: &Policy, outline: &[OutlineFile]) -> Vec<Located> {
     let subject = Subject { policy, outline, tree: None, tracked: None, tests: None };
     let found = lint(subject).into_iter().filter(Finding::is_misleading);
     locate(found, outline).collect()
 }
 
-/// Findings with the files that they are in.
+/// Adds to findings the files that they are in.
 fn locate(
     findings: impl IntoIterator<Item = Finding>,
     outline: &[OutlineFile],
@@ -193,7 +193,7 @@ fn print(found: &[Located]) {
     }
 }
 
-/// As the terminal wants it.
+/// Returns a renderer with the terminal's colours.
 pub(super) fn renderer() -> Renderer {
     if colours() { Renderer::styled().hyperlink(false) } else { Renderer::plain() }
 }
@@ -230,7 +230,7 @@ impl Located {
     }
 }
 
-/// Findings as they are in `--json`.
+/// Returns findings as in `--json`.
 pub(super) fn findings_json(found: &[Located]) -> Vec<Value> {
     found
         .iter()

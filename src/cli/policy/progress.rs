@@ -1,5 +1,5 @@
-//! A bar for work that takes a while: on a terminal only, on stderr, gone when
-//! the work is done.
+//! A progress bar for long work: on stderr, on a terminal only, and removed at the
+//! end.
 
 use std::{cell::RefCell, io::IsTerminal as _, time::Duration};
 
@@ -7,7 +7,7 @@ use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
 use crate::policy_tools::{Watch, Work};
 
-/// Work of less than so many bytes or questions is done before anybody looks.
+/// The numbers of decisions, and of bytes of a log, below which no bar is needed.
 const SMALL: u64 = 20_000;
 const SMALL_LOG: u64 = 16 << 20;
 

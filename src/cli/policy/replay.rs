@@ -1,4 +1,4 @@
-//! `portcullis policy replay`: recorded requests decided again.
+//! `portcullis policy replay`: decides recorded requests again.
 
 use std::{fmt::Write as _, process::ExitCode};
 
@@ -16,7 +16,7 @@ use crate::{
     policy_tools::{Changed, Replay, replay},
 };
 
-/// Most lines of changes that are shown to people.
+/// Maximum of lines of changes for people.
 const SHOWN: usize = 50;
 
 /// Decide every recorded request again under another policy

@@ -1,4 +1,4 @@
-//! `portcullis policy test`: the tests of a policy, and what they cover.
+//! `portcullis policy test`: runs the tests of a policy, and reports their coverage.
 
 use std::{
     path::{Path, PathBuf},
@@ -81,17 +81,17 @@ pub(super) fn run(args: &Args) -> Result<ExitCode, Failure> {
     }
 }
 
-/// A policy with what its tests came to.
+/// A policy with the results of its tests.
 pub(super) struct Tested {
     pub(super) policy: Arc<Policy>,
     pub(super) outline: Vec<OutlineFile>,
     pub(super) report: TestReport,
 }
 
-/// Why a policy could not be tested, for people and for programs.
+/// The reason why a policy could not be tested, for people and for programs.
 pub(super) struct Problem {
     pub(super) text: String,
-    /// What `policy check` says of such a policy.
+    /// The object that `policy check` prints for such a policy.
     pub(super) object: Value,
 }
 
@@ -106,7 +106,7 @@ impl Problem {
     }
 }
 
-/// Loads a policy and runs its tests; `number` is nobody else's in `scratch`.
+/// Loads a policy and runs its tests; `number` must be unique in `scratch`.
 pub(super) fn test(file: &str, scratch: &Scratch, number: usize) -> Result<Tested, Problem> {
     let unusable = |error: config::Error| Problem::load(file, &error);
     let loaded = PolicyTexts::draft(file).map_err(unusable)?;
@@ -125,7 +125,7 @@ pub(super) fn test(file: &str, scratch: &Scratch, number: usize) -> Result<Teste
         Problem::new(file, format!("error: {message}\n"), &json!({ "message": message }))
     })?;
     let stage = Stage { dir: &dir, path: &scratch.path.join(&name) };
-    // Tests say what is enforced, so that they need no change when it is.
+    // Tests describe the enforcing mode, so that they need no change when it is set.
     let policy = Arc::new(policy.enforcing());
     let report = run_tests(&policy, &outline, &texts, stage).map_err(|(place, message)| {
         let at = place.to_string();
@@ -208,7 +208,7 @@ fn report_json(file: &str, report: &TestReport) -> Value {
     })
 }
 
-/// A temporary directory that is removed with all that is in it.
+/// A temporary directory that is removed with its content.
 pub(super) struct Scratch {
     path: PathBuf,
     dir: Dir,
@@ -227,7 +227,7 @@ impl Scratch {
         Ok(Self { path, dir })
     }
 
-    /// Its path.
+    /// Returns its path.
     pub(super) fn path(&self) -> &Path {
         &self.path
     }

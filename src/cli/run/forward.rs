@@ -1,5 +1,5 @@
-//! The ways past the sandbox that the operator opens: methods by which the editor acts for the
-//! agent.
+//! The bypasses of the sandbox that the operator opens: methods by which the editor acts for
+//! the agent.
 
 use std::collections::BTreeMap;
 
@@ -11,12 +11,12 @@ use crate::{
     sandbox::Enforcement,
 };
 
-/// Reads a method from the command line.
+/// Parses a method on the command line.
 pub(super) fn parse(name: &str) -> Result<String, String> {
     check_forward(name).map(|()| name.to_owned()).map_err(|error| error.to_string())
 }
 
-/// What is open. Whatever the kernel enforces, the agent has a way round it.
+/// The open bypasses. With one, the agent can evade all enforcement by the kernel.
 pub(super) struct Ways<'a> {
     forward: &'a [String],
 }
@@ -30,12 +30,12 @@ impl<'a> Ways<'a> {
         self.forward.iter().filter(|name| acts(name))
     }
 
-    /// Whether there is any.
+    /// Returns true if there is one.
     pub(super) fn any(&self) -> bool {
         self.acting().next().is_some()
     }
 
-    /// True if the agent has the editor's terminals.
+    /// Returns true if the agent has the editor's terminals.
     pub(super) fn has_terminals(&self) -> bool {
         self.forward.iter().any(|name| name.starts_with("terminal/"))
     }
@@ -50,13 +50,13 @@ impl<'a> Ways<'a> {
         }
     }
 
-    /// Why the agent is not offered the gate's MCP server.
+    /// Returns the reason why the agent is not offered the gateway's MCP server.
     pub(super) fn why_alone(&self) -> String {
         let named = self.acting().next().map(String::as_str).unwrap_or_default();
         format!("not offered: `--forward {named}`")
     }
 
-    /// Puts them on record.
+    /// Adds them to the facts of the `start` record.
     pub(super) fn note(&self, facts: &mut BTreeMap<String, Value>) {
         if self.any() {
             facts.insert("enforcement".to_owned(), Enforcement::None.as_str().into());

@@ -1,6 +1,7 @@
 //! The broker: one thread that knows the agents, starts and watches the other
-//! processes, and hands out streams. It reads no byte of a client's. Here is its
-//! loop; what the front asks is in `questions`, what workers do in `fleet`.
+//! processes, and hands out streams. It reads no byte of a client. This module
+//! contains its loop; requests of the front are in `questions`, messages of workers
+//! in `fleet`.
 
 use std::{
     collections::{BTreeMap, HashMap},
@@ -31,20 +32,20 @@ use crate::{
     sandbox::ChannelError,
 };
 
-/// How long a worker that did not start is left alone: doubled each time, up
-/// to the second.
+/// Pause after a worker did not start: doubled each time, from the first to the
+/// second value.
 pub(super) const BACK_OFF: (Duration, Duration) =
     (Duration::from_millis(500), Duration::from_secs(30));
-/// How long everything may take to stop.
+/// Timeout for everything to stop.
 const STOP: Duration = Duration::from_millis(9_500);
-/// How long spans may take to be exported then.
+/// Timeout for the export of spans at that time.
 const EXPORT: Duration = Duration::from_secs(3);
-/// How long the last copies of the service's log may take at least.
+/// Minimum time for the last copies of the service's log.
 const COPY: Duration = Duration::from_millis(300);
-/// A front that dies so often within a minute is not started again.
+/// Number of deaths within a minute after which the front is not started again.
 const FRONT_DEATHS: usize = 5;
 
-/// A service that runs.
+/// A running service.
 pub(super) struct Broker {
     pub(super) plan: Plan,
     pub(super) journal: Journal,
@@ -52,18 +53,18 @@ pub(super) struct Broker {
     pub(super) doorway: Doorway,
     pub(super) signals: SignalFd,
     pub(super) workers: BTreeMap<String, WorkerProcess>,
-    /// Workers that stop, and whose place may have another already.
+    /// Workers that stop, which may have successors already.
     pub(super) leaving: Vec<WorkerProcess>,
     pub(super) failing: HashMap<String, (Instant, Duration)>,
     pub(super) readiness: Readiness,
     pub(super) telemetry: Option<Exporter>,
     pub(super) sessions: u64,
     deaths: Vec<Instant>,
-    /// What the front had no room to hear.
+    /// Messages for which the front's channel had no room.
     pub(super) unsaid: Vec<ToFront>,
 }
 
-/// Who said something.
+/// The sender of a message.
 enum Who {
     Front,
     Worker(String),
@@ -96,7 +97,7 @@ impl Broker {
         })
     }
 
-    /// Serves until a signal says to stop.
+    /// Serves until a signal requests the stop.
     pub(super) fn run(mut self) -> Result<(), Failure> {
         stderr::go_on_unread();
         loop {
@@ -112,7 +113,7 @@ impl Broker {
         self.stop()
     }
 
-    /// Waits for whatever comes first.
+    /// Waits for the first event.
     fn wait(&mut self) -> Result<(bool, Vec<Who>), Failure> {
         let idle = self.plan.service.idle;
         let workers = self.workers.values().chain(&self.leaving);
@@ -150,7 +151,7 @@ impl Broker {
         Ok((signalled, heard.collect()))
     }
 
-    /// Whether it is time to stop.
+    /// Handles signals; returns true for a stop.
     fn follow_signals(&mut self) -> Result<bool, Failure> {
         while let Some(signal) = self.signals.read_signal().or_fail("cannot read a signal")? {
             if !is_reload(&signal) {
@@ -166,7 +167,8 @@ impl Broker {
             Who::Front => match self.doorway.channel.receive::<FromFront>() {
                 Ok((message, _)) => self.hear_front(message),
                 Err(ChannelError::Format(error)) => {
-                    // It speaks only what we made it speak: it is not itself.
+                    // The front sends only messages of this program: it is
+                    // compromised or broken.
                     self.revive(&format!("it said what cannot be understood: {error}"))?;
                 }
                 Err(_) => self.revive("it ended")?,
@@ -188,7 +190,7 @@ impl Broker {
                         self.export(&worker.name, spans, lost);
                         false
                     }
-                    // What it still says of its sessions matters to nobody.
+                    // Further messages about its sessions are irrelevant.
                     Ok(_) => false,
                     Err(_) => true,
                 };
@@ -200,7 +202,7 @@ impl Broker {
         Ok(())
     }
 
-    /// What time brings: workers that idle or are stuck, records to be made.
+    /// Handles deadlines: idle and stuck workers, due records.
     fn tend(&mut self) {
         let idle = self.plan.service.idle;
         let of = |broker: &Self, is: &dyn Fn(&WorkerProcess) -> bool| -> Vec<String> {
@@ -231,7 +233,7 @@ impl Broker {
         }
         self.journal.tend();
         if let Some(news) = self.telemetry.as_mut().and_then(Exporter::news) {
-            // They are totals: the next ones will do as well.
+            // They are totals, so the next message replaces a lost one.
             let _ = self.doorway.channel.send_now(&ToFront::Exported(news), &[]);
         }
     }
@@ -242,7 +244,7 @@ impl Broker {
         }
     }
 
-    /// The front is gone, or not itself: another takes its place.
+    /// Replaces a front that has ended or sent an invalid message.
     fn revive(&mut self, why: &str) -> Result<(), Failure> {
         let how = self.doorway.end();
         errln!("portcullis: warning: the front ended ({how}: {why}) and is started again");
@@ -252,8 +254,8 @@ impl Broker {
         if self.deaths.len() >= FRONT_DEATHS {
             return Err(Failure::new("the front keeps ending"));
         }
-        // Questions of the old one have nobody to hear the answer, and the new
-        // one counts its own from the beginning: none may get another's stream.
+        // Requests of the old front have no receiver, and the new one counts its own
+        // from the beginning: a reply must not go to the wrong request.
         for worker in self.workers.values_mut() {
             worker.waiting.clear();
             worker.left_standing().clear();
@@ -266,7 +268,8 @@ impl Broker {
     fn stop(mut self) -> Result<(), Failure> {
         door::notify("STOPPING=1");
         let end = Instant::now() + STOP;
-        // The front takes nobody any more, and its clients hear why.
+        // The front accepts no more connections, and closes those of clients with a
+        // reason.
         let _ = self.doorway.channel.send_now(&ToFront::Stop, &[]);
         let names: Vec<_> = self.workers.keys().cloned().collect();
         for name in names {
@@ -299,7 +302,7 @@ impl Broker {
         stopped
     }
 
-    /// Of a front that stops: nobody is let in any more.
+    /// Handles the last messages of a front that stops; no session begins any more.
     fn hear_last_words(&mut self) {
         for message in self.doorway.last_words() {
             if let FromFront::Throttled { .. } = message {
@@ -308,7 +311,7 @@ impl Broker {
         }
     }
 
-    /// As [`wait`](Self::wait), for workers that leave alone.
+    /// Waits as [`wait`](Self::wait), for stopping workers only.
     fn wait_within(&self, patience: Duration) -> Result<Vec<Who>, Failure> {
         let limit = Timespec {
             tv_sec: i64::try_from(patience.as_secs()).unwrap_or(0),
@@ -329,7 +332,7 @@ impl Broker {
     }
 }
 
-/// Facts of a record.
+/// Returns the facts of a record.
 pub(super) fn facts<const N: usize>(facts: [(&str, Value); N]) -> BTreeMap<String, Value> {
     facts.into_iter().map(|(name, value)| (name.to_owned(), value)).collect()
 }

@@ -1,4 +1,4 @@
-//! The front as the broker sees it, and the sockets at which it listens.
+//! The front as the broker sees it, and its listening sockets.
 
 use std::{
     fs::OpenOptions,
@@ -33,28 +33,28 @@ use crate::{
     serve::check_tls,
 };
 
-/// How long the front may take to start.
+/// Timeout for the front to start.
 const START: Duration = Duration::from_secs(30);
-/// The file, in the service's state directory, with which processes test that
-/// they are confined.
+/// The file in the service's state directory with which processes test that they are
+/// confined.
 const CONTROL: &str = "out-of-reach";
 
-/// The sockets, and the front behind them.
+/// The sockets, with the front behind them.
 pub(super) struct Doorway {
     sockets: Vec<Socket>,
     child: Child,
     pub(super) channel: Channel,
     pub(super) control: PathBuf,
-    /// What it speaks TLS with. Kept, because its files may be half exchanged when
-    /// another front needs them.
+    /// The certificate of the front. Stored, because its files may be half replaced
+    /// when another front needs them.
     pem: Option<Pem>,
 }
 
-/// A socket that listens.
+/// A listening socket.
 struct Socket {
     fd: OwnedFd,
     at: Listen,
-    /// What its path led to when it was made: device and inode.
+    /// Device and inode number of its path after creation.
     made: Option<(u64, u64)>,
 }
 
@@ -63,15 +63,15 @@ impl Drop for Socket {
         if let Listen::Unix(path) = &self.at
             && found(path) == self.made
         {
-            // A name that leads nowhere does no harm; another's may be in use.
+            // A stale path is harmless; another program's socket may be in use.
             let _ = operator_files::remove_file(path);
         }
     }
 }
 
 impl Doorway {
-    /// Opens the sockets and starts a front that has proven that it reaches
-    /// nothing. It takes no connection before [`serve`](Self::serve).
+    /// Opens the sockets and starts a front that has proved its confinement. It
+    /// accepts no connection before [`serve`](Self::serve).
     pub(super) fn open(plan: &Plan, control: PathBuf) -> Result<(Self, Apart), Failure> {
         let sockets =
             plan.service.listen.iter().map(Socket::open).collect::<Result<Vec<_>, Failure>>()?;
@@ -82,27 +82,28 @@ impl Doorway {
         Ok((doorway, apart))
     }
 
-    /// Where it listens.
+    /// Returns the listening addresses.
     pub(super) fn addresses(&self) -> impl Iterator<Item = &Listen> {
         self.sockets.iter().map(|socket| &socket.at)
     }
 
-    /// Has the front take connections; to be called when the start is on record.
+    /// Lets the front accept connections; must be called after the start is
+    /// recorded.
     pub(super) fn serve(&self) -> Result<(), Failure> {
         self.channel.send(&ToFront::Serve, &[]).or_fail("cannot start the front")
     }
 
-    /// Starts another front in place of one that has ended.
+    /// Replaces a front that has ended.
     pub(super) fn replace(&mut self, plan: &Plan) -> Result<(), Failure> {
         (self.child, self.channel) = front::spawn()?;
         self.introduce(plan).map(drop)?;
         self.serve()
     }
 
-    /// Takes the certificate as its files are now, for this front and all others;
-    /// what the front must be told.
+    /// Reads the certificate again, for this front and later ones; returns the
+    /// message for the front.
     pub(super) fn renew(&mut self, service: &Service) -> Result<Option<ToFront>, Failure> {
-        // Whoever speaks TLS never stops to without a start.
+        // A service with TLS does not drop it without a restart.
         if self.pem.is_some()
             && let Some(pem) = pem(service)?
         {
@@ -153,13 +154,13 @@ impl Doorway {
         }
     }
 
-    /// How a front ended; one that still lives is killed.
+    /// Returns the exit status of a front; kills it if it is alive.
     pub(super) fn end(&mut self) -> String {
         let ended = self.child.ended().or_else(|| self.child.kill());
         ended.map_or_else(|| "unknown".to_owned(), |status| status.to_string())
     }
 
-    /// What a front that stops still says.
+    /// Returns the last messages of a front that stops.
     pub(super) fn last_words(&self) -> Vec<FromFront> {
         let mut words = Vec::new();
         while let Ok((message, _)) = self.channel.receive_within::<FromFront>(Duration::ZERO) {
@@ -168,13 +169,13 @@ impl Doorway {
         words
     }
 
-    /// Whether the front has ended.
+    /// Returns true if the front has ended.
     pub(super) fn has_ended(&mut self) -> bool {
         self.child.ended().is_some()
     }
 }
 
-/// Whom a front lets in.
+/// Returns the hosts and origins that a front accepts.
 pub(super) fn guard<'a>(
     service: &Service,
     addresses: impl Iterator<Item = &'a Listen>,
@@ -190,7 +191,7 @@ pub(super) fn guard<'a>(
     }
 }
 
-/// The certificate, as its files are now, if it can be used.
+/// Reads the certificate, if one is configured, and checks it.
 fn pem(service: &Service) -> Result<Option<Pem>, Failure> {
     let Some(tls) = &service.tls else { return Ok(None) };
     let read = |what: &str, path: &Path| {
@@ -233,12 +234,13 @@ impl Socket {
     }
 }
 
-/// What is at a path: device and inode.
+/// Returns device and inode number of a path.
 fn found(path: &Path) -> Option<(u64, u64)> {
     operator_files::symlink_metadata(path).ok().map(|look| (look.dev(), look.ino()))
 }
 
-/// Only the owner may connect: the mode is right from the beginning.
+/// Binds a UNIX socket to which only the owner can connect: the mode is right from
+/// the beginning.
 fn bind(path: &Path) -> io::Result<UnixListener> {
     let stale = operator_files::symlink_metadata(path)
         .is_ok_and(|look| look.file_type().is_socket())
@@ -252,7 +254,7 @@ fn bind(path: &Path) -> io::Result<UnixListener> {
     bound
 }
 
-/// Makes the file with which processes test that they are confined.
+/// Creates the file with which processes test that they are confined.
 pub(super) fn control(state: &Path) -> Result<PathBuf, Failure> {
     let path = state.join(CONTROL);
     let mut options = OpenOptions::new();
@@ -261,7 +263,7 @@ pub(super) fn control(state: &Path) -> Result<PathBuf, Failure> {
     Ok(path)
 }
 
-/// Tells the service manager, if there is one that wants to know.
+/// Notifies the service manager, if it expects that.
 pub(super) fn notify(word: &str) {
     let Some(path) = std::env::var_os("NOTIFY_SOCKET") else { return };
     let told = UnixDatagram::unbound().and_then(|socket| {

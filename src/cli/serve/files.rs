@@ -1,5 +1,5 @@
-//! The `files` channel in a worker: one thread for all its clients, since there
-//! may be thousands that say nothing; what blocks is done by a few others.
+//! The `files` channel in a worker: one thread for all its clients, of which
+//! thousands may be idle; a few other threads do blocking work.
 
 use std::{
     os::{fd::OwnedFd, unix::net},
@@ -17,12 +17,12 @@ use crate::{
     serve::files::{Channel, ChannelLimits},
 };
 
-/// Threads for requests: those that are carried out, and as many that wait for a
-/// person as the gateway lets wait.
+/// Threads for requests: those carried out, and as many that wait for approvals as
+/// the gateway lets wait.
 const THREADS: usize = 32;
-/// How long such a thread is kept.
+/// Time for which an idle thread is retained.
 const KEPT: Duration = Duration::from_secs(10);
-/// Clients that wait to be taken over.
+/// Maximum of new clients in the queue.
 const QUEUE: usize = 1024;
 
 /// The channel. Dropping it ends it, once its clients have ended.
@@ -58,8 +58,8 @@ impl Files {
         Ok(Self { begin: Some(begin), thread: Some(thread) })
     }
 
-    /// Serves one client, until it closes its side or is `revoked`; `ended` is
-    /// called when it has ended.
+    /// Serves a client, until it closes its side or is `revoked`; calls `ended` at
+    /// its end.
     pub(super) fn serve(
         &self,
         session: Session,

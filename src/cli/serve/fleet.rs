@@ -1,5 +1,4 @@
-//! The workers as they come and go: what they say, how they end, and who hears
-//! of it.
+//! The lifecycle of workers: their messages, their ends, and the reports about them.
 
 use std::time::Instant;
 
@@ -53,7 +52,7 @@ impl Broker {
                 let waiting = std::mem::take(&mut worker.waiting);
                 self.journal.note("worker.start", facts);
                 for guest in waiting {
-                    // One that died meanwhile was buried with the rest.
+                    // A worker that ended meanwhile has been removed.
                     if self.workers.contains_key(name) {
                         self.begin(name, guest);
                     } else {
@@ -68,7 +67,7 @@ impl Broker {
                 worker.end();
             }
             FromWorker::Numbers(numbers) => {
-                // What a front has no room for now comes again in a second.
+                // A message for which the front has no room is repeated in a second.
                 let workspace = name.to_owned();
                 let _ =
                     self.doorway.channel.send_now(&ToFront::Numbers { workspace, numbers }, &[]);
@@ -80,14 +79,14 @@ impl Broker {
                 self.ended(name, number);
             }
             FromWorker::Ended { number } => {
-                // It may be heard of before the beginning.
+                // Its end may be reported before its beginning.
                 self.begun(name, number, true);
                 self.ended(name, number);
             }
         }
     }
 
-    /// Tells who asked for a session that it has begun, or that it has not.
+    /// Replies that a session has begun, or that it has not.
     fn begun(&mut self, name: &str, number: u64, begun: bool) {
         let guest = self.workers.get_mut(name).and_then(|worker| worker.begun(number));
         match guest {
@@ -108,7 +107,7 @@ impl Broker {
         }
     }
 
-    /// A worker did not start: others are told at once for a while.
+    /// Notes that a worker did not start: requests for it fail at once for a while.
     pub(super) fn failed(&mut self, name: &str, why: &str) {
         errln!("portcullis: error: the workspace `{name}` cannot be served: {}", Escaped(why));
         self.journal.deny("worker.start", why, facts([("workspace", json!(name))]));
@@ -123,15 +122,15 @@ impl Broker {
         }
     }
 
-    /// Tells the front that a worker is gone.
+    /// Notifies the front of a worker's end.
     fn tell_gone(&self, name: &str, died: bool) {
         let forget = !self.plan.places.contains_key(name);
         let message = ToFront::Gone { workspace: name.to_owned(), died, forget };
-        // Only numbers depend on it.
+        // Only metrics depend on it.
         let _ = self.doorway.channel.send_now(&message, &[]);
     }
 
-    /// A worker is gone that nobody told to go.
+    /// Handles a worker that ended unexpectedly.
     pub(super) fn bury(&mut self, name: &str, why: &str) {
         let Some(mut worker) = self.workers.remove(name) else { return };
         let left = worker.left_standing();
@@ -153,7 +152,7 @@ impl Broker {
         }
     }
 
-    /// A worker that was told to stop has stopped.
+    /// Handles a worker that has stopped as requested.
     pub(super) fn see_off(&mut self, at: usize) {
         let worker = self.leaving.swap_remove(at);
         if !self.workers.contains_key(&worker.name) {
@@ -168,8 +167,8 @@ impl Broker {
         }
     }
 
-    /// Has the worker of a place stop, because the whole `service` does or because
-    /// that place is another now; it may have another worker at once.
+    /// Stops the worker of a workspace, because the whole `service` stops or because
+    /// the workspace has changed; the workspace may get another worker at once.
     pub(super) fn dismiss(&mut self, name: &str, service: bool) {
         if let Some(mut worker) = self.workers.remove(name) {
             self.turn_away(&std::mem::take(&mut worker.waiting));

@@ -1,4 +1,4 @@
-//! The front's process: confined before it has a thread, then HTTP.
+//! The front's process: confined before it has a second thread, then an HTTP server.
 
 use std::{
     collections::HashMap,
@@ -22,9 +22,9 @@ use crate::{
     serve::{Answer, Ask, Caller, Front, Listener, OpenError, Questions, Told, Want},
 };
 
-/// The hidden word on the command line that makes this process a front.
+/// The hidden first argument that makes this process a front.
 const COMMAND: &str = "front-process";
-/// How long connections may take to end when the service stops.
+/// Timeout for connections to end when the service stops.
 const GRACE: Duration = Duration::from_secs(8);
 
 type Waiting = Arc<Mutex<HashMap<u64, oneshot::Sender<Result<Answer, OpenError>>>>>;
@@ -34,14 +34,14 @@ pub(crate) fn run_if_front() -> Option<ExitCode> {
     process::run_if(COMMAND, run)
 }
 
-/// Starts one.
+/// Starts a front.
 pub(super) fn spawn() -> Result<(process::Child, Channel), Failure> {
     process::spawn(COMMAND)
 }
 
 fn run(parent: u32) -> Result<(), Failure> {
     let channel = become_gate(parent).or_fail("cannot start the front")?;
-    // The broker says when to stop.
+    // The broker orders the stop.
     let _signals = stop_signals().or_fail("cannot block signals")?;
     let (ToFront::Start(start), sockets) =
         channel.receive::<ToFront>().or_fail("cannot start the front")?
@@ -67,7 +67,7 @@ fn run(parent: u32) -> Result<(), Failure> {
         }
     }
     logging::start_on_stderr(&start.log)?;
-    // Until then connections stand in the kernel's queue.
+    // Until then connections wait in the kernel's queue.
     let (ToFront::Serve, _) = channel.receive::<ToFront>().or_fail("the service did not start")?
     else {
         return Err(Failure::new("the broker went on with something else"));
@@ -123,7 +123,7 @@ fn in_thread(name: &str, run: impl FnOnce() + Send + 'static) -> Result<(), Fail
         .or_fail("cannot start a thread")
 }
 
-/// Puts questions to the broker.
+/// Sends requests to the broker.
 fn ask(mut asks: mpsc::Receiver<Ask>, channel: &Channel, waiting: &Waiting) {
     let mut number = 0;
     while let Some(Ask { caller, want, reply }) = asks.blocking_recv() {
@@ -140,12 +140,12 @@ fn ask(mut asks: mpsc::Receiver<Ask>, channel: &Channel, waiting: &Waiting) {
     }
 }
 
-/// A question as the broker hears it; nothing if it lacks whoever asks.
+/// Converts a request to a message; `None` if it needs a caller and has none.
 fn question(number: u64, caller: Option<Caller>, want: Want) -> Option<FromFront> {
     let want = match want {
         Want::Session { workspace, door } => {
             let door = if door == Door::Files { Spoken::Files } else { Spoken::Mcp };
-            // A longer name is nobody's; it need not go far.
+            // A longer name cannot exist, and is not sent as a whole.
             let workspace = workspace.chars().take(128).collect();
             Wanted::Session { workspace, door }
         }
@@ -166,7 +166,7 @@ fn report(mut told: mpsc::Receiver<Told>, channel: &Channel) {
     }
 }
 
-/// Hears the broker's answers and orders until it is gone.
+/// Handles the broker's replies and orders until it has ended.
 fn hear(channel: &Channel, waiting: &Waiting, front: &Front) {
     loop {
         let (message, files) = match channel.receive::<ToFront>() {
@@ -179,7 +179,7 @@ fn hear(channel: &Channel, waiting: &Waiting, front: &Front) {
         match message {
             ToFront::Answer { number, answer } => {
                 let Some(reply) = lock(waiting).remove(&number) else { continue };
-                // Whoever asked may have gone; a stream is closed then.
+                // The receiver may be gone; a stream is closed then.
                 let _ = reply.send(found(answer, files));
             }
             ToFront::Numbers { workspace, numbers } => front.set_numbers(workspace, numbers),
@@ -215,6 +215,6 @@ fn found(answer: WorkspaceAnswer, files: Vec<OwnedFd>) -> Result<Answer, OpenErr
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
-    // A map has no state between two of its operations.
+    // A map has no intermediate state between two operations.
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -1,17 +1,16 @@
-//! Options of the command line that say nothing where the configuration names
-//! workspaces. Whoever gave them believes that another workspace, or another
-//! policy, is served.
+//! Command line options without effect where the configuration names workspaces.
+//! Their user believes that another workspace, or another policy, is served.
 
 use clap::{ArgMatches, parser::ValueSource};
 
 use crate::app::failure::{Exit, Failure};
 
-/// Options of the one workspace that is served without a configuration.
+/// Options of the workspace that is served without a configuration.
 const OPTIONS: [&str; 8] =
     ["workspace", "policy", "state", "adopt", "agent", "name", "tools", "ask"];
 
-/// Refuses those of the command line, and warns of those in the environment, which
-/// may be there for other commands.
+/// Refuses them on the command line, and warns of them in the environment, where
+/// they may be meant for other commands.
 pub(super) fn check(matches: &ArgMatches) -> Result<(), Failure> {
     if let Some((_, command)) = matches.subcommand() {
         return check(command);

@@ -1,8 +1,8 @@
-//! The service's own log: what belongs to no workspace.
+//! The service's own log: events that belong to no workspace.
 //!
-//! A chain like every other, in the service's state directory: when it began
-//! and stopped, workers, changes of its configuration, and failed logins. The
-//! broker writes it. It holds no content and no token.
+//! A log in the service's state directory, with starts and stops, workers, changes of
+//! the configuration, and failed logins. The broker writes it. It contains no content
+//! and no token.
 
 use std::{
     collections::BTreeMap,
@@ -26,14 +26,14 @@ use crate::{
 
 /// The log's name in messages.
 const LOG: &str = "the service's log";
-/// How long records may wait for a checkpoint.
+/// Maximum time for which records wait for a checkpoint.
 const CHECKPOINT: Duration = Duration::from_secs(60);
-/// Where copies of it go beneath a target: no workspace can be called so.
+/// The name of its copy beneath a target, which no workspace can have.
 pub(super) const COPY: &str = "service.log";
-/// Most failed logins, and most refused sessions, in a minute that have a record each;
-/// the rest is counted.
+/// Maximum of failed logins, and of refused sessions, per minute that are recorded
+/// separately; further ones are counted.
 const SINGLY: u32 = 100;
-/// How long they are counted before they are recorded together.
+/// Time for which they are counted before they are recorded together.
 const TOGETHER: Duration = Duration::from_secs(60);
 
 /// The log.
@@ -41,21 +41,21 @@ pub(super) struct Journal {
     ledger: AuditLog,
     user: String,
     session: String,
-    /// Since when there are records that no checkpoint covers.
+    /// The time of the first record that no checkpoint covers.
     uncovered: Option<Instant>,
-    /// Since when is counted what was refused.
+    /// The beginning of the current count of refusals.
     since: Instant,
     logins: Count,
     sessions: Count,
     broken: bool,
 }
 
-/// What is refused to whoever comes over the network.
+/// A refusal of a request from the network.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Refused {
-    /// Their token is no agent's.
+    /// The token is no agent's.
     Login,
-    /// The agent may not have what it asks for, or not now.
+    /// The agent may not have the session, or not now.
     Session,
 }
 
@@ -68,7 +68,7 @@ impl Refused {
     }
 }
 
-/// How often that was, within a while.
+/// The number of refusals in the current period.
 #[derive(Default)]
 struct Count {
     singly: u32,
@@ -76,7 +76,7 @@ struct Count {
 }
 
 impl Count {
-    /// Whether one more has a record of its own, that stands for so many.
+    /// Returns true if a refusal, which stands for `attempts`, is recorded separately.
     fn has_room(&mut self, attempts: u64) -> bool {
         let has_room = self.singly < SINGLY;
         if has_room {
@@ -89,7 +89,7 @@ impl Count {
 }
 
 impl Journal {
-    /// Opens the log in the directory `path`, which is made when it is missing.
+    /// Opens the log in the directory `path`, which is created if it is missing.
     pub(super) fn open(path: &Path) -> Result<Self, Failure> {
         let (_, state) = state_directory::open(path)?;
         let ledger = open_ledger(&state, Some(own_key(&state, LOG)?), LOG)?;
@@ -106,25 +106,25 @@ impl Journal {
         })
     }
 
-    /// Whether it could not be written: nobody is let in any more.
+    /// Returns true if it could not be written: no session begins any more.
     pub(super) fn is_broken(&self) -> bool {
         self.broken
     }
 
-    /// Records that the service begins.
+    /// Records the start of the service.
     pub(super) fn start(&mut self, facts: BTreeMap<String, Value>) -> Result<(), Failure> {
         let draft = Draft { facts: Some(facts), ..self.draft(None) };
         self.put(Kind::Start, draft, true).or_fail("cannot record the start")
     }
 
-    /// Records something that happened.
+    /// Records an event.
     pub(super) fn note(&mut self, op: &str, facts: BTreeMap<String, Value>) {
         let result = Some("ok".to_owned());
         let draft = Draft { facts: Some(facts), result, ..self.draft(Some(op)) };
         self.try_put(draft);
     }
 
-    /// Records something that was refused or failed.
+    /// Records a refusal or a failure.
     pub(super) fn deny(&mut self, op: &str, reason: &str, facts: BTreeMap<String, Value>) {
         let draft = Draft {
             decision: Some("deny".to_owned()),
@@ -136,9 +136,8 @@ impl Journal {
         self.try_put(draft);
     }
 
-    /// Records what a peer was refused, alone or, when there is too much of it,
-    /// with others of the same kind: agents that are known must not hide wrong
-    /// tokens.
+    /// Records a refusal, separately or, if there are too many, with others of the
+    /// same kind: refusals of known agents must not hide wrong tokens.
     pub(super) fn refused(
         &mut self,
         what: Refused,
@@ -153,8 +152,8 @@ impl Journal {
         }
     }
 
-    /// Records so many that were refused unseen; the front says so, and must not
-    /// fill the log with it.
+    /// Records refusals that the front made without asking; they must not fill the
+    /// log.
     pub(super) fn throttled(&mut self, peer: &str, attempts: u64) {
         self.settle(false);
         if self.count(Refused::Login).has_room(attempts) {
@@ -173,14 +172,14 @@ impl Journal {
         }
     }
 
-    /// When there is something to do, if nothing comes before.
+    /// Returns the time of the next due work.
     pub(super) fn next(&self) -> Option<Instant> {
         let counted = self.logins.together > 0 || self.sessions.together > 0;
         let settle = counted.then_some(self.since + TOGETHER);
         [self.uncovered.map(|since| since + CHECKPOINT), settle].into_iter().flatten().min()
     }
 
-    /// Does what is due.
+    /// Does due work.
     pub(super) fn tend(&mut self) {
         self.settle(false);
         if self.uncovered.is_some_and(|since| since.elapsed() >= CHECKPOINT) {
@@ -202,7 +201,7 @@ impl Journal {
         Ok(())
     }
 
-    /// Records what was only counted.
+    /// Records refusals that were counted.
     fn settle(&mut self, now: bool) {
         if !now && self.since.elapsed() < TOGETHER {
             return;

@@ -1,9 +1,9 @@
 //! `portcullis serve`: many workspaces for many agents over the network.
 //!
 //! This process is the *broker*. It starts the *front*, which alone reads the
-//! network and reaches no file, and a *worker* for each workspace that is in
-//! use, which reaches that one alone; each is this binary again, confined
-//! before it has a thread. A self-test proves that before anybody is let in.
+//! network and can open no file, and a *worker* for each workspace in use, which can
+//! reach that one only; each runs this binary again, confined before it has a second
+//! thread. A self-test proves that before any client is served.
 
 mod args;
 mod broker;
@@ -59,7 +59,7 @@ pub(crate) fn run(args: &Args, given: &ArgMatches) -> Result<ExitCode, Failure> 
     let signals = stop_signals().or_fail("cannot watch for signals")?;
     not_dumpable().or_fail("cannot hide this process's memory")?;
     let _ = args.logging.filter()?;
-    // With fewer it serves fewer.
+    // With a lower limit there are fewer sessions.
     let _ = raise_file_limit();
     let (plan, fresh) = Plan::make(args, given)?;
     let mut journal = Journal::open(&plan.state)?;
@@ -99,7 +99,7 @@ pub(crate) fn run(args: &Args, given: &ArgMatches) -> Result<ExitCode, Failure> 
     Ok(ExitCode::SUCCESS)
 }
 
-/// Says where it serves; the token, if one was made, this once.
+/// Prints the addresses; also the new token, once, if one was made.
 fn announce(plan: &Plan, listen: &[String], fresh: Option<&str>) {
     let scheme = if plan.service.tls.is_some() { "https" } else { "http" };
     let mut names: Vec<_> = plan.places.keys().map(|name| format!("`{name}`")).collect();

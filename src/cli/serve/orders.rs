@@ -1,8 +1,8 @@
-//! What the processes of `serve` say to each other, over channels that only
-//! they hold.
+//! Messages between the processes of `serve`, over channels that no other process
+//! has.
 //!
-//! The front reads the network, so the broker takes its words for what an
-//! attacker may say: they are few, small and held against the broker's table.
+//! The front reads the network, so the broker treats its messages as an attacker's:
+//! they are few, small and checked against the broker's table.
 
 use std::path::PathBuf;
 
@@ -15,44 +15,44 @@ use crate::{
     serve::{Bounds, Exported, Guard, Limits},
 };
 
-/// To the front.
+/// Messages to the front.
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) enum ToFront {
-    /// First of all; the listening sockets are attached in this order.
+    /// The first message; the listening sockets are attached in this order.
     Start(Box<FrontStart>),
-    /// To take connections: the service's start is on record.
+    /// Accept connections: the service's start is recorded.
     Serve,
-    /// The answer to a question; a stream is attached.
+    /// The reply to a request; a stream is attached.
     Answer {
-        /// The question's number.
+        /// The request's number.
         number: u64,
-        /// What was found.
+        /// The result.
         answer: WorkspaceAnswer,
     },
-    /// What a worker has counted.
+    /// The counters of a worker.
     Numbers { workspace: String, numbers: Numbers },
-    /// How many spans were exported.
+    /// The counters of exported spans.
     Exported(Exported),
     /// A worker has ended.
     Gone {
         workspace: String,
-        /// By itself.
+        /// True if it ended unexpectedly.
         died: bool,
-        /// Its workspace is not served any more.
+        /// True if its workspace is not served any more.
         forget: bool,
     },
-    /// Whom to let in from now on.
+    /// The hosts and origins to accept from now on.
     Guard(GuardWords),
-    /// With which certificate from now on.
+    /// The certificate to use from now on.
     Tls(Pem),
-    /// To stop in order.
+    /// Stop in order.
     Stop,
 }
 
-/// How a front starts.
+/// The configuration of a front.
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) struct FrontStart {
-    /// Of each attached socket, whether it is for TCP.
+    /// For each attached socket, true if it is for TCP.
     pub(super) tcp: Vec<bool>,
     pub(super) guard: GuardWords,
     pub(super) tls: Option<Pem>,
@@ -65,14 +65,14 @@ pub(super) struct FrontStart {
     pub(super) failed_logins: u32,
     pub(super) message_bytes: usize,
     pub(super) message_memory: usize,
-    /// What it must not reach.
+    /// Paths that it must not reach.
     pub(super) outside: Outside,
-    /// How much is logged.
+    /// The log level.
     pub(super) log: String,
 }
 
 impl FrontStart {
-    /// What bounds the front.
+    /// Returns the limits of the front.
     pub(super) fn limits(&self) -> Limits {
         Limits {
             connections: self.connections,
@@ -92,7 +92,7 @@ impl FrontStart {
     }
 }
 
-/// A certificate and its key, as their files have them.
+/// A certificate and its key, as their files contain them.
 #[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Pem {
     pub(super) certificate: String,
@@ -105,7 +105,7 @@ impl std::fmt::Debug for Pem {
     }
 }
 
-/// A [`Guard`] on its way.
+/// A [`Guard`] for transmission.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct GuardWords {
     pub(super) hosts: Vec<String>,
@@ -120,35 +120,35 @@ impl From<GuardWords> for Guard {
     }
 }
 
-/// What the broker answers.
+/// The broker's replies.
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) enum WorkspaceAnswer {
     /// A stream is attached.
     Stream,
     /// The agent's workspaces.
     Workspaces(Vec<String>),
-    /// Leave.
+    /// Permission.
     Granted,
-    /// Everything can be served, or why not.
+    /// Ready, or the reason why not.
     Ready(Result<(), String>),
     /// The token is no agent's.
     Unauthorised,
-    /// No such workspace for this agent.
+    /// No such workspace exists for this agent.
     UnknownWorkspace,
-    /// Too many already.
+    /// A maximum is reached.
     Busy,
-    /// It cannot be served now.
+    /// The workspace cannot be served now.
     Unavailable,
 }
 
-/// From the front.
+/// Messages from the front.
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) enum FromFront {
-    /// It is confined, and that was tested.
+    /// The front is confined, which was tested.
     Ready { apart: Apart, dropped_capabilities: bool },
-    /// It cannot start.
+    /// The front cannot start.
     Failed { why: String },
-    /// A question.
+    /// A request.
     Ask {
         number: u64,
         /// SHA-256 of the token.
@@ -156,13 +156,13 @@ pub(super) enum FromFront {
         peer: String,
         want: Wanted,
     },
-    /// Whether everything can be served: a question, too.
+    /// A request for the readiness.
     IsReady { number: u64 },
-    /// Wrong tokens that were not put to the broker.
+    /// Wrong tokens that were refused without asking the broker.
     Throttled { peer: String, attempts: u64 },
 }
 
-/// What the front asks for.
+/// The requests of the front.
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) enum Wanted {
     Session { workspace: String, door: Spoken },
@@ -170,65 +170,66 @@ pub(super) enum Wanted {
     Metrics,
 }
 
-/// What is spoken over a stream.
+/// The protocol of a stream.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) enum Spoken {
     Mcp,
     Files,
 }
 
-/// To a worker.
+/// Messages to a worker.
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) enum ToWorker {
-    /// First of all. The files of the order are attached, and that of later policies.
+    /// The first message. The files of the order are attached, and that for policy
+    /// reloads.
     Start(Box<WorkerStart>),
     /// A session; its stream is attached.
     Connection { number: u64, agent: String, door: Spoken, peer: String },
-    /// The agent's sessions end.
+    /// End the agent's sessions.
     Close { agent: String },
-    /// To take another policy up; its texts are in the shared file, under this hash.
+    /// Reload the policy; its texts are in the shared file, with this hash.
     Policy { hash: [u8; 32] },
-    /// There would be another, but it is out of the question.
+    /// Record that a changed policy was refused.
     NoPolicy { sha256: Option<String>, why: String },
-    /// To stop in order.
+    /// Stop in order.
     Stop {
-        /// Because the whole service does: clients are answered what they have
-        /// said. Else the workspace is not to be served any more, or not as it
-        /// was, and nothing more is begun.
+        /// True if the whole service stops: clients get replies to their requests so
+        /// far. Otherwise the workspace is not served any more, or has changed, and
+        /// no further request begins.
         service: bool,
     },
 }
 
-/// How a worker starts.
+/// The configuration of a worker.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub(super) struct WorkerStart {
-    /// Only to test the separation.
+    /// True for a test of the separation only.
     pub(super) trial: bool,
     pub(super) name: String,
     pub(super) launch: Launch,
     pub(super) alias: PathBuf,
-    /// Whether the tools are those of the reference server.
+    /// True for the tools of the reference server.
     pub(super) reference: bool,
-    /// Whether clients may answer for their users.
+    /// True if clients may ask their users for approvals.
     pub(super) elicit: bool,
-    /// What it must not reach.
+    /// Paths that it must not reach.
     pub(super) outside: Outside,
     pub(super) requests_per_second: u64,
     pub(super) bytes_per_second: u64,
     pub(super) concurrent_requests: usize,
     pub(super) watches: usize,
-    /// Of how many in a hundred requests spans are gathered, if at all.
+    /// The percentage of requests of which spans are gathered, if any.
     pub(super) spans: Option<u64>,
     pub(super) message_bytes: usize,
     pub(super) message_memory: usize,
 }
 
-/// From a worker.
+/// Messages from a worker.
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) enum FromWorker {
-    /// It is confined, that was tested, and the start is on record.
+    /// The worker is confined, which was tested, and the start is recorded.
     Ready { apart: Apart },
-    /// It cannot start.
+    /// The worker cannot start.
     Failed { why: String },
     /// A session has begun.
     Begun { number: u64 },
@@ -236,14 +237,14 @@ pub(super) enum FromWorker {
     NotBegun { number: u64 },
     /// A session has ended; it may have begun just before.
     Ended { number: u64 },
-    /// What it has counted.
+    /// Its counters.
     Numbers(Numbers),
-    /// Spans of requests, and how many more there was no room for.
+    /// Spans of requests, and the number of those dropped for lack of room.
     Spans { spans: Vec<Span>, lost: u64 },
 }
 
-/// A request, as it may be known outside: whatever else there is to it stays
-/// in the log.
+/// A request as far as it may be known outside: all other details are in the log
+/// only.
 #[derive(Debug, Default, Serialize, Deserialize)]
 pub(super) struct Span {
     pub(super) operation: String,
@@ -253,10 +254,10 @@ pub(super) struct Span {
     pub(super) rule: String,
     /// `ok`, or the kind of error.
     pub(super) result: String,
-    /// The number of its record.
+    /// The sequence number of its record.
     pub(super) record: Option<u64>,
-    /// When it began, in nanoseconds since 1970.
+    /// The time of its beginning, in nanoseconds since 1970.
     pub(super) begun: u64,
-    /// How long it took.
+    /// Its duration in nanoseconds.
     pub(super) nanos: u64,
 }

@@ -1,5 +1,5 @@
-//! What is to be served, opened and checked: the configuration, or the current
-//! directory without one.
+//! The workspaces and agents to be served, opened and checked: those of the
+//! configuration, or the current directory without one.
 
 mod trusted;
 
@@ -33,65 +33,65 @@ use crate::{
     sandbox::{Access, AgentPath, Outside, TrustedPaths, all_apart},
 };
 
-/// Most places of others that one process tries to reach.
+/// Maximum of other paths that a process tries to reach.
 const MOST_TRIED: usize = 512;
 
-/// Everything that the broker knows.
+/// The state of the service that the broker knows.
 #[derive(Clone)]
 pub(super) struct Plan {
     /// The configuration; its workspaces are in `places`.
     pub(super) service: Service,
     pub(super) places: BTreeMap<String, ServedWorkspace>,
-    /// Workspaces of the configuration that cannot be served as they are to be.
+    /// Workspaces of the configuration that cannot be served as configured.
     pub(super) unserved: BTreeSet<String>,
     /// The policies of `places`.
     pub(super) policies: Policies,
-    /// Canonical, as it was when it was read.
+    /// The canonical path at the last read.
     pub(super) config: Option<PathBuf>,
     pub(super) audit: Audit,
     pub(super) operator: Operator,
     pub(super) log: String,
     /// The state directory of the service itself.
     pub(super) state: PathBuf,
-    /// The same as it was given, absolute.
+    /// Its path as given, made absolute.
     named_state: PathBuf,
-    /// Whether it is the command line's workspace, and no configuration's.
+    /// True if the workspace comes from the command line, not from a configuration.
     adopted: bool,
-    /// The configuration as it was at the start.
+    /// The configuration at the start.
     began: Service,
-    /// What of it is another now, and holds from the next start.
+    /// Settings that have changed and need a restart.
     pub(super) later: Vec<&'static str>,
 }
 
-/// A workspace that cannot be served as it is to be.
+/// A workspace that cannot be served as configured.
 pub(super) struct Fault {
     pub(super) workspace: String,
-    /// Whether it is served as it was.
+    /// True if it is served as before.
     pub(super) stays: bool,
     pub(super) failure: Failure,
 }
 
-/// A workspace that is served.
+/// A served workspace.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct ServedWorkspace {
     pub(super) name: String,
-    /// Canonical.
+    /// The canonical path.
     pub(super) root: PathBuf,
-    /// As it was given, absolute.
+    /// The path as given, made absolute.
     pub(super) alias: PathBuf,
     pub(super) policy: String,
-    /// Canonical.
+    /// The canonical path.
     pub(super) state: PathBuf,
-    /// As it was given, absolute.
+    /// The path as given, made absolute.
     pub(super) named_state: PathBuf,
     pub(super) reference: bool,
     pub(super) elicit: bool,
 }
 
 impl Plan {
-    /// Reads the configuration; where that names no workspace and no agent, it
-    /// is the workspace of the command line and one agent, whose token this
-    /// makes and gives. `given` are the options as they were found.
+    /// Reads the configuration. If it names no workspace and no agent, the command
+    /// line's workspace is served to one agent, whose new token is returned. `given` are
+    /// the parsed options.
     pub(super) fn make(args: &Args, given: &ArgMatches) -> Result<(Self, Option<String>), Failure> {
         let operator = Operator::load(args.common.config.as_deref()).map_err(Failure::new)?;
         let mut service = match &operator.path {
@@ -144,19 +144,19 @@ impl Plan {
         }
     }
 
-    /// The same, as the file is now, and nothing of it open yet.
+    /// Reads the file again, and opens nothing yet.
     pub(super) fn again(&self) -> Result<Self, Failure> {
         let mut plan = self.unopened();
         let named = self.operator.named.as_deref().filter(|_| !self.adopted);
         let Some(named) = named else { return Ok(plan) };
-        // Its name may lead to another file now; all of it is read from one.
+        // The path may lead to another file now; everything is read from one file.
         let path = config::operator::canonical(named).map_err(Failure::new)?;
         let service = load(&path)?;
         if service.workspaces.is_empty() || service.agents.is_empty() {
             return Err(Failure::new("it names no workspace or no agent"));
         }
         plan.later = later(&self.began, &service);
-        // A front that is started again must not speak in the clear.
+        // A restarted front must not lose TLS.
         let tls = match service.tls.is_some() == self.service.tls.is_some() {
             true => service.tls.clone(),
             false => self.service.tls.clone(),
@@ -175,7 +175,7 @@ impl Plan {
         Ok(plan)
     }
 
-    /// The same, and nothing of it open yet.
+    /// Returns the same configuration, with nothing opened yet.
     pub(super) fn unopened(&self) -> Self {
         Self {
             places: BTreeMap::new(),
@@ -185,9 +185,9 @@ impl Plan {
         }
     }
 
-    /// Opens every workspace with its policy, and checks that none reaches what is
-    /// another's or the operator's. Reports those that cannot be served; each stays
-    /// as it was `before`. No directory is made for one that fails a check.
+    /// Opens every workspace with its policy, and checks that none can reach paths of
+    /// another one or of the operator. Reports those that cannot be served; each of them
+    /// stays as it was `before`. No directory is created for one that fails a check.
     pub(super) fn open(&mut self, before: Option<&Self>) -> Result<Vec<Fault>, Failure> {
         self.state = state_directory::place(&self.state)?;
         let mut faults = Vec::new();
@@ -205,10 +205,10 @@ impl Plan {
         loop {
             self.keep_apart(before, &mut faults);
             while let Err((name, failure)) = self.check_trusted(before)? {
-                // As it was it reaches them, too.
+                // In its former state it reaches them, too.
                 faults.push(self.leave(name, None, failure));
             }
-            // At a start none of them is served then.
+            // Then none of them is served at a start.
             if before.is_none() && !faults.is_empty() {
                 return Ok(faults);
             }
@@ -221,8 +221,8 @@ impl Plan {
         Ok(faults)
     }
 
-    /// Makes the state directories that are missing. Without one a workspace stays
-    /// as it was `before`, which must be checked again.
+    /// Creates missing state directories. A workspace without one stays as it was
+    /// `before`, which must be checked again.
     fn make_states(&mut self, before: Option<&Self>, faults: &mut Vec<Fault>) -> bool {
         let mut without = Vec::new();
         for (name, place) in &mut self.places {
@@ -233,15 +233,15 @@ impl Plan {
         let all_made = without.is_empty();
         for (name, failure) in without {
             let place = self.places.get(&name);
-            // As it was it has none either.
+            // In its former state it has none either.
             let before = before.filter(|before| before.places.get(&name) != place);
             faults.push(self.leave(name, before, failure));
         }
         all_made
     }
 
-    /// Takes a policy up. One that cannot take the place of the one in force
-    /// leaves that.
+    /// Accepts a policy. A policy that cannot replace the one in force leaves that in
+    /// force.
     fn accept(&mut self, reference: &str, before: Option<&Self>) -> Result<(), Failure> {
         if self.policies.contains_key(reference) {
             return Ok(());
@@ -250,7 +250,7 @@ impl Plan {
         let mut sha256 = None;
         let judged = PolicyTexts::load(reference).map_err(Unfit::from).and_then(|texts| {
             sha256 = Some(texts.sha256());
-            // Their agents may have written it.
+            // Agents may have written it.
             let served = agents(before.iter().flat_map(|before| before.places.values()));
             let lies = trusted_paths::policy(&texts, &self.operator)
                 .map_err(|failure| failure.message().to_owned())
@@ -273,7 +273,8 @@ impl Plan {
         Ok(())
     }
 
-    /// A workspace cannot be served as it is to be: it stays as it was `before`.
+    /// Handles a workspace that cannot be served as configured: it stays as it was
+    /// `before`.
     fn leave(&mut self, name: String, before: Option<&Self>, failure: Failure) -> Fault {
         self.places.remove(&name);
         let old = before.and_then(|before| before.places.get(&name)).cloned();
@@ -287,8 +288,8 @@ impl Plan {
         Fault { workspace: name, stays, failure }
     }
 
-    /// Sees to it that no workspace lies within another. Those that were served
-    /// `before` come first.
+    /// Ensures that no workspace lies within another. Those served `before` have
+    /// precedence.
     fn keep_apart(&mut self, before: Option<&Self>, faults: &mut Vec<Fault>) {
         if self.are_apart().is_ok() {
             return;
@@ -299,7 +300,7 @@ impl Plan {
         let (kept, fresh) =
             std::mem::take(&mut self.places).into_iter().partition(|(_, place)| known(place));
         self.places = kept;
-        // A mount may have brought them together since.
+        // A mount may have made them overlap since.
         let kept = match self.are_apart() {
             Ok(()) => BTreeMap::new(),
             Err(_) => std::mem::take(&mut self.places),
@@ -310,7 +311,7 @@ impl Plan {
             let fault = self.leave(name.clone(), before, failure);
             faults.push(match self.are_apart() {
                 Ok(()) => fault,
-                // As it was it is in the way, too.
+                // In its former state it overlaps, too.
                 Err(failure) => self.leave(name, None, failure),
             });
         }
@@ -325,7 +326,8 @@ impl Plan {
         all_apart(&all).map_err(Failure::new)
     }
 
-    /// What the worker of `own` must not reach; nobody's, for the front.
+    /// Returns the paths that the worker of `own` must not reach; those for the front
+    /// without `own`.
     pub(super) fn outside(&self, own: Option<&ServedWorkspace>, control: &Path) -> Outside {
         let strangers = self.places.values().filter(|place| Some(*place) != own);
         let theirs = strangers.flat_map(|place| [place.root.clone(), place.state.clone()]);
@@ -334,7 +336,7 @@ impl Plan {
     }
 }
 
-/// Workspaces as what agents get.
+/// Returns workspaces as agent paths.
 fn agents<'a>(places: impl Iterator<Item = &'a ServedWorkspace>) -> Vec<AgentPath> {
     let workspace = |place: &ServedWorkspace| AgentPath {
         access: Access::Workspace,
@@ -344,13 +346,13 @@ fn agents<'a>(places: impl Iterator<Item = &'a ServedWorkspace>) -> Vec<AgentPat
     places.map(workspace).collect()
 }
 
-/// What an agent gets of a workspace.
+/// Returns the paths of a workspace that agents may change.
 fn ground(place: &ServedWorkspace) -> (&Path, &Path) {
     (&place.root, &place.alias)
 }
 
 impl ServedWorkspace {
-    /// Opens the workspace; its state directory is not made.
+    /// Opens the workspace; its state directory is not created.
     fn look_up(entry: &config::serve::Workspace) -> Result<Self, Failure> {
         let shown = entry.root.display();
         let workspace = Workspace::open(&entry.root).or_fail(format_args!(
@@ -373,10 +375,10 @@ impl ServedWorkspace {
         })
     }
 
-    /// Makes the state directory where it is missing; it must be this workspace's.
+    /// Creates the state directory if it is missing; it must belong to this workspace.
     fn make_state(&mut self) -> Result<(), Failure> {
         let (state, opened) = state_directory::open(&self.named_state)?;
-        // A log that cannot be read keeps the worker from starting, and not the service.
+        // An unreadable log keeps the worker from starting, but not the service.
         if state_owner::of(&opened, &state).is_ok() {
             state_owner::check(&opened, &state, &self.root, None)?;
         }
@@ -385,7 +387,7 @@ impl ServedWorkspace {
     }
 }
 
-/// Settings of the service itself that differ.
+/// Returns the settings of the service itself that differ.
 fn later(began: &Service, now: &Service) -> Vec<&'static str> {
     let (old, new) = (began.limits, now.limits);
     let settings = [
@@ -406,7 +408,7 @@ fn later(began: &Service, now: &Service) -> Vec<&'static str> {
     settings.into_iter().filter(|(_, differs)| *differs).map(|(name, _)| name).collect()
 }
 
-/// Reads the file, and prints what is wrong with it as for a policy.
+/// Reads the file, and prints diagnostics as for a policy.
 pub(super) fn load(path: &Path) -> Result<Service, Failure> {
     use crate::config::serve::Error;
     Service::load(path).map_err(|error| match error {
@@ -418,7 +420,7 @@ pub(super) fn load(path: &Path) -> Result<Service, Failure> {
     })
 }
 
-/// The workspace of the command line, for one agent.
+/// Serves the workspace of the command line to one agent.
 fn adopt(args: &Args, service: &mut Service, token: &str) -> Result<(), Failure> {
     let common = &args.common;
     if let Some(old) = &common.adopt {
@@ -457,8 +459,8 @@ fn adopt(args: &Args, service: &mut Service, token: &str) -> Result<(), Failure>
     Ok(())
 }
 
-/// A token must not travel where others can read it, unless the operator says
-/// that something else protects it.
+/// Checks that tokens do not travel where others can read them, unless the operator
+/// confirms other protection.
 fn secure(service: &Service) -> Result<(), Failure> {
     if service.tls.is_some() && !cfg!(feature = "tls") {
         return Err(Failure::new("this build of portcullis has no TLS")

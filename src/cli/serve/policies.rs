@@ -1,5 +1,5 @@
-//! The policies that were taken up. A worker starts under its workspace's one,
-//! whatever has become of the file since.
+//! The accepted policies. A worker starts under its workspace's accepted policy,
+//! even if the file has changed since.
 
 use std::collections::BTreeMap;
 
@@ -9,45 +9,45 @@ use crate::{
     gateway::{Gateway, ReloadError},
 };
 
-/// They, by what the configuration calls them.
+/// The accepted policies, by their names in the configuration.
 pub(super) type Policies = BTreeMap<String, Accepted>;
 
-/// A policy that was taken up.
+/// An accepted policy.
 #[derive(Clone)]
 pub(super) struct Accepted {
     pub(super) texts: PolicyTexts,
     pub(super) sha256: String,
     pub(super) version: u64,
-    /// Whose signature was checked, where one is required.
+    /// The key of its signature, if one is required.
     pub(super) signed_by: Option<PolicyKey>,
-    /// What was offered in its place last, and was not taken up.
+    /// Its last refused replacement.
     pub(super) refused: Option<RefusedPolicy>,
 }
 
-/// A policy that was not taken up.
+/// A refused policy.
 #[derive(Clone)]
 pub(super) struct RefusedPolicy {
-    /// Its hash, if it got that far.
+    /// Its hash, if it could be computed.
     pub(super) sha256: Option<String>,
     pub(super) why: String,
 }
 
-/// Why a policy is not taken up.
+/// The reason why a policy is refused.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum Unfit {
-    /// It cannot be used.
+    /// The policy cannot be used.
     #[error(transparent)]
     Unusable(#[from] config::Error),
-    /// It cannot take the place of the one in force.
+    /// The policy cannot replace the one in force.
     #[error(transparent)]
     NoSuccessor(#[from] ReloadError),
-    /// An agent may change it, or that cannot be told.
+    /// An agent may change it, or that cannot be determined.
     #[error("{0}")]
     Misplaced(String),
 }
 
 impl Unfit {
-    /// For people.
+    /// Returns the failure, for people.
     pub(super) fn failure(&self, reference: &str) -> Failure {
         match self {
             Self::Unusable(error) => unusable(reference, error),
@@ -56,7 +56,7 @@ impl Unfit {
         }
     }
 
-    /// For the record.
+    /// Returns the refusal, for the record.
     pub(super) fn refused(&self, sha256: Option<String>) -> RefusedPolicy {
         let why = match self {
             Self::Unusable(error) => in_one_line(error),
@@ -67,7 +67,7 @@ impl Unfit {
 }
 
 impl Accepted {
-    /// The policy whose texts these are, if it may be enforced, in the place of
+    /// Accepts the policy with these texts, if it may be enforced and may replace
     /// `old`.
     pub(super) fn judge(
         texts: PolicyTexts,
@@ -77,14 +77,14 @@ impl Accepted {
         let signed_by = operator.trust(&texts).map_err(config::Error::from)?;
         let policy = texts.compile()?;
         if let Some(old) = old.filter(|old| old.sha256 != policy.sha256()) {
-            // The worker that runs holds it against the same rule.
+            // The running worker applies the same rule.
             Gateway::check_reload(&old.texts.compile()?, &policy)?;
         }
         let (sha256, version) = (policy.sha256().to_owned(), policy.version());
         Ok(Self { texts, sha256, version, signed_by, refused: None })
     }
 
-    /// Whether it was signed as the operator wants it now.
+    /// Returns true if its signature satisfies the current configuration.
     pub(super) fn is_trusted(&self, operator: &Operator) -> bool {
         let known = |key| operator.policy_keys.contains(key);
         !operator.require_signature || self.signed_by.as_ref().is_some_and(known)

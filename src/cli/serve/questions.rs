@@ -1,6 +1,5 @@
-//! What the front asks: who calls, whether that one may, and a session with a
-//! worker. The front reads the network, so its words are taken for an
-//! attacker's.
+//! Requests of the front: authentication, authorization, and sessions with workers. The
+//! front reads the network, so its messages are treated as an attacker's.
 
 use std::{
     collections::BTreeMap,
@@ -24,7 +23,7 @@ impl Broker {
         match message {
             FromFront::Ask { number, token, peer, want } => {
                 let peer: String = peer.chars().take(64).collect();
-                // Where there is no answer yet, it waits for a worker.
+                // Without a reply yet, the request waits for a worker.
                 if let Some(answer) = self.judge(number, &token, &peer, want) {
                     self.answer(number, answer, None);
                 }
@@ -41,12 +40,12 @@ impl Broker {
         }
     }
 
-    /// Whether everything can be served, or why not.
+    /// Checks if every workspace can be served; returns the reason if not.
     fn is_ready(&mut self) -> Result<(), String> {
         if self.journal.is_broken() {
             return Err("the service's log cannot be written".to_owned());
         }
-        // Nobody comes to a service that is not ready: whoever asks has them tried again.
+        // No client uses a service that is not ready, so the probe triggers new attempts.
         let now = Instant::now();
         let due = self.failing.iter().filter(|(name, (until, _))| {
             *until <= now
@@ -61,7 +60,7 @@ impl Broker {
         self.readiness.judge(&self.plan, &self.doorway.control, failing)
     }
 
-    /// Who it is, and whether that one may.
+    /// Authenticates and authorizes a request.
     fn judge(
         &mut self,
         question: u64,
@@ -107,7 +106,7 @@ impl Broker {
         }
     }
 
-    /// The agent that a token belongs to. Compares all, in the same time.
+    /// Returns the agent of a token. Compares all tokens, in constant time.
     fn agent(&self, token: &[u8; 32]) -> Option<&Agent> {
         let mut found = None;
         for agent in &self.plan.service.agents {
@@ -118,7 +117,7 @@ impl Broker {
         found
     }
 
-    /// Begins a session, or has its guest wait for the worker.
+    /// Begins a session, or lets its request wait for the worker.
     pub(super) fn admit(&mut self, name: &str, guest: Guest) -> Option<WorkspaceAnswer> {
         if !self.workers.contains_key(name)
             && let Err(found) = self.start(name)
@@ -143,16 +142,16 @@ impl Broker {
         None
     }
 
-    /// Takes note of a guest for whom there is no room.
+    /// Records the refusal of a session for lack of room.
     pub(super) fn busy(&mut self, name: &str, guest: &Guest, why: &str) -> WorkspaceAnswer {
         let facts = facts([("agent", json!(guest.agent)), ("workspace", json!(name))]);
         self.journal.refused(Refused::Session, why, &guest.peer, facts);
         WorkspaceAnswer::Busy
     }
 
-    /// Hands a session to a worker that is ready.
+    /// Passes a session to a worker that is ready.
     pub(super) fn begin(&mut self, name: &str, guest: Guest) {
-        // While it waited the configuration may have changed.
+        // The configuration may have changed during the wait.
         if !self.agent(&guest.token).is_some_and(|agent| guest.is(agent) && agent.may_use(name)) {
             return self.answer(guest.question, WorkspaceAnswer::Unavailable, None);
         }
@@ -172,7 +171,7 @@ impl Broker {
         }
     }
 
-    /// Has a guest whose worker died on it try another, once.
+    /// Tries another worker for a request whose worker died, once.
     pub(super) fn again(&mut self, name: &str, guest: Guest) {
         let question = guest.question;
         if guest.again {
@@ -185,8 +184,8 @@ impl Broker {
 
     pub(super) fn answer(&self, number: u64, answer: WorkspaceAnswer, stream: Option<OwnedFd>) {
         let files: Vec<_> = stream.iter().map(|stream| stream.as_fd()).collect();
-        // A front that does not listen is seen when its channel closes; whoever
-        // asked hears nothing in time and may ask again.
+        // A front that does not read is noticed when its channel closes; the request
+        // times out, and the client may try again.
         let _ = self.doorway.channel.send_now(&ToFront::Answer { number, answer }, &files);
     }
 }

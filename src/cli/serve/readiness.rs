@@ -1,9 +1,10 @@
-//! Whether every workspace can be served, for `/readyz`.
+//! The readiness of all workspaces, for `/readyz`.
 //!
-//! A thread of its own looks at the directories: a file system that hangs must
-//! not hang the broker. So an answer is that of the last look, and asking for
-//! it begins the next. It opens nothing. What could not be served stays so until a
-//! worker has started; asking has that tried again, for nobody else comes.
+//! A separate thread checks the directories: a file system that hangs must not hang
+//! the broker. So a reply is the result of the last check, and each request starts
+//! the next. The check opens nothing. A workspace that could not be served counts as
+//! such until a worker has started; a request triggers another attempt, because
+//! there are no other requests for it.
 
 use std::{
     collections::BTreeSet,
@@ -21,34 +22,34 @@ use rustix::fs::{FileType, stat};
 use super::plan::{Plan, ServedWorkspace};
 use crate::app::failure::{Context as _, Failure};
 
-/// A look that takes longer found something that hangs.
+/// Duration after which a check counts as hanging.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// The thread that looks, and what it saw last.
+/// The checking thread, with its last result.
 pub(super) struct Readiness {
     looks: SyncSender<LookRequest>,
     seen: Arc<Mutex<Seen>>,
 }
 
-/// What is to be looked at.
+/// The paths of a check.
 struct LookRequest {
-    /// By the workspace's name: its root and its state.
+    /// Root and state directory, by the workspace's name.
     places: Vec<(String, [PathBuf; 2])>,
-    /// Without it no worker can prove that it is confined.
+    /// The self-test's file: without it no worker can prove that it is confined.
     control: PathBuf,
 }
 
 #[derive(Default)]
 struct Seen {
-    /// Workspaces that are not there.
+    /// Workspaces that are missing.
     lost: BTreeSet<String>,
     no_control: bool,
-    /// When the look began that is under way.
+    /// The beginning of the check in progress.
     since: Option<Instant>,
 }
 
 impl Readiness {
-    /// Starts the thread. So far everything is there: it was opened.
+    /// Starts the thread. Initially everything counts as present: it was opened.
     pub(super) fn start() -> Result<Self, Failure> {
         let (looks, asked) = sync_channel(1);
         let seen = Arc::<Mutex<Seen>>::default();
@@ -60,7 +61,7 @@ impl Readiness {
         Ok(Self { looks, seen })
     }
 
-    /// Whether all that is planned can be served, as far as is known; `failing`
+    /// Checks if all workspaces can be served, as far as known; those in `failing`
     /// cannot.
     pub(super) fn judge(
         &self,
@@ -81,13 +82,13 @@ impl Readiness {
                 places: places.values().map(of).collect(),
                 control: control.to_owned(),
             };
-            // The thread lives as long as this.
+            // The thread lives as long as `self`.
             seen.since = self.looks.try_send(look).is_ok().then(Instant::now);
         }
         if seen.no_control {
             return Err("the self-test's file is gone: no worker can start".to_owned());
         }
-        // One that is not served any more is nobody's concern.
+        // A workspace that is not served any more is irrelevant.
         let lost = seen.lost.iter().filter(|name| places.contains_key(*name)).cloned();
         let lost: BTreeSet<_> = lost.chain(failing).collect();
         if lost.is_empty() {
@@ -112,6 +113,6 @@ fn look(asked: &Receiver<LookRequest>, seen: &Mutex<Seen>) {
 }
 
 fn lock(seen: &Mutex<Seen>) -> MutexGuard<'_, Seen> {
-    // Replaced as a whole.
+    // The result is replaced as a whole.
     seen.lock().unwrap_or_else(PoisonError::into_inner)
 }

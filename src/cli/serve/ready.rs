@@ -1,5 +1,5 @@
-//! `serve --ready`: asks the service that runs whether it is ready, for probes
-//! where no other program is at hand that could.
+//! `serve --ready`: asks the running service if it is ready, for probes in
+//! environments without another HTTP client.
 
 use std::{
     io::{self, Read, Write},
@@ -19,12 +19,12 @@ use crate::{
     model::Escaped,
 };
 
-/// How long each step may take.
+/// Timeout of each step.
 const PATIENCE: Duration = Duration::from_secs(5);
-/// Most that is read of a reply, in bytes.
+/// Maximum of bytes read of a reply.
 const REPLY: u64 = 16 * 1024;
 
-/// Asks; fails unless it is ready.
+/// Asks; fails unless the service is ready.
 pub(super) fn ask(args: &Args) -> Result<ExitCode, Failure> {
     let at = place(args)?;
     let reply = match &at {
@@ -44,7 +44,7 @@ pub(super) fn ask(args: &Args) -> Result<ExitCode, Failure> {
     Err(Failure::new(format_args!("the service is not ready: {}", Escaped(said.trim()))))
 }
 
-/// Where it can be asked: it listens there, and needs no TLS.
+/// Returns an address where it listens without TLS.
 fn place(args: &Args) -> Result<Listen, Failure> {
     let operator = Operator::load(args.common.config.as_deref()).map_err(Failure::new)?;
     let service = operator.path.as_deref().map(load).transpose()?;
@@ -57,7 +57,7 @@ fn place(args: &Args) -> Result<Listen, Failure> {
     })
 }
 
-/// Where something listens at every address, it does at this machine's own.
+/// Replaces an unspecified address by that of this machine.
 fn near(address: SocketAddr) -> SocketAddr {
     let own: IpAddr = match address {
         _ if !address.ip().is_unspecified() => address.ip(),

@@ -1,4 +1,4 @@
-//! `SIGHUP`: workspaces and agents come and go, and nobody else notices.
+//! `SIGHUP`: adds and removes workspaces and agents without effect on others.
 
 use std::time::Instant;
 
@@ -14,15 +14,15 @@ use super::{
 use crate::{app::failure::Failure, cli::render::counted, model::Escaped, sandbox::ChannelError};
 
 impl Broker {
-    /// Reads the configuration and the policies again. What cannot be used
-    /// changes nothing.
+    /// Reads the configuration and the policies again. An unusable part changes
+    /// nothing.
     pub(super) fn reload(&mut self) {
         door::notify("RELOADING=1");
         let again = self.plan.again();
         let is_new = again.is_ok();
         let mut plan = again.unwrap_or_else(|failure| {
             self.keep(&failure);
-            // Policies are files of their own.
+            // Policies are separate files.
             self.plan.unopened()
         });
         match plan.open(Some(&self.plan)) {
@@ -67,7 +67,7 @@ impl Broker {
             self.dismiss(name, false);
         }
         let added = self.plan.places.keys().filter(|name| !old.places.contains_key(*name)).count();
-        // An agent with another token is another agent.
+        // An agent with another token counts as another agent.
         let agents = &self.plan.service.agents;
         for (name, worker) in &mut self.workers {
             worker.close_for(|agent| {
@@ -79,8 +79,8 @@ impl Broker {
             });
         }
         let is_gone = |name: &String| !self.plan.places.contains_key(name);
-        // What it was not told yet of the last change holds no more, but for what
-        // is gone still.
+        // Pending messages about the previous change are obsolete, except for
+        // workspaces that are still gone.
         self.unsaid
             .retain(|order| matches!(order, ToFront::Gone { workspace, .. } if is_gone(workspace)));
         let gone = old.places.into_keys().filter(is_gone);
@@ -122,7 +122,7 @@ impl Broker {
         self.journal.note("reload", facts);
     }
 
-    /// Says that a policy was not taken up.
+    /// Reports a refused policy.
     fn tell_of_policy(&mut self, reference: &str, policy: &Accepted) {
         let Some(RefusedPolicy { why, .. }) = &policy.refused else { return };
         errln!(
@@ -135,14 +135,14 @@ impl Broker {
         self.journal.deny("reload", why, facts([("policy", json!(reference))]));
     }
 
-    /// What could not be served may be mended: nobody waits any longer.
+    /// Workspaces that could not be served may work now: the pause ends.
     fn try_again(&mut self) {
         for again in self.failing.values_mut() {
             *again = (Instant::now(), BACK_OFF.0);
         }
     }
 
-    /// Says that a workspace cannot be served as it is to be.
+    /// Reports that a workspace cannot be served as configured.
     fn tell(&mut self, fault: &Fault) {
         let Fault { workspace, stays, failure } = fault;
         failure.print_details();
@@ -153,8 +153,8 @@ impl Broker {
         self.journal.deny("reload", why, facts);
     }
 
-    /// Tells the front the hosts and origins that it lets in now, and its
-    /// certificate. What it has no room for it is told again.
+    /// Sends the front its hosts, origins and certificate. A message for which there
+    /// is no room is sent again later.
     pub(super) fn instruct_front(&mut self) {
         let mut lost = None;
         let channel = &self.doorway.channel;
@@ -167,14 +167,15 @@ impl Broker {
             Ok(()) => false,
         });
         if let Some(error) = lost {
-            // It must not go on with what it knows: another starts with all of it.
+            // It must not continue with old settings: a new front starts with the
+            // current ones.
             errln!("portcullis: warning: the front cannot be told whom it lets in: {error}");
             self.doorway.end();
         }
     }
 
-    /// Hands every worker that runs its policy: the worker knows whether that is the
-    /// one in force, or one that it could not take up.
+    /// Offers every running worker its policy: the worker knows if that is the one
+    /// in force, or one that it has refused.
     fn offer_policies(&mut self) {
         let names: Vec<_> = self.workers.keys().cloned().collect();
         for name in names {
@@ -182,7 +183,7 @@ impl Broker {
         }
     }
 
-    /// The same for one worker. One that has no room for it now is offered it
+    /// Offers a worker its policy. One whose channel has no room is offered it
     /// again.
     pub(super) fn offer_policy(&mut self, name: &str) {
         let Some(worker) = self.workers.get_mut(name) else { return };

@@ -1,5 +1,6 @@
-//! A worker's process: the gate of one workspace, confined to its root and its
-//! state before it has a thread. It gets sessions as streams from the broker.
+//! A worker's process: the gateway of a workspace, confined to its root and its
+//! state directory before it has a second thread. It gets sessions as streams from
+//! the broker.
 
 use std::{
     collections::HashMap,
@@ -40,23 +41,22 @@ use crate::{
     serve::files,
 };
 
-/// The hidden word on the command line that makes this process a worker.
+/// The hidden first argument that makes this process a worker.
 const COMMAND: &str = "worker-process";
-/// The agent's name in records of the worker's own.
+/// The agent's name in records of the worker itself.
 const NOBODY: &str = "serve";
-/// How long sessions may take to end when the worker stops.
+/// Timeout for sessions to end when the worker stops.
 const GRACE: Duration = Duration::from_secs(7);
-/// Of that, how long the front has to pass on what clients of the `files` channel
-/// have said: it is told to stop at the same time.
+/// The part of it in which the front may still forward messages of clients of the
+/// `files` channel: it gets the order to stop at the same time.
 const FRONT: Duration = Duration::from_secs(1);
-/// How long the last threads may take after that.
+/// Timeout of the last threads after that.
 const LAST: Duration = Duration::from_secs(1);
-/// Requests that are carried out at once: enough for changes to be synced
-/// together.
+/// Maximum of requests carried out at once: enough for changes to share a sync.
 const TURNS: usize = 16;
-/// Of these, those of one session: others then find a turn free.
+/// Maximum of those of one session, so that slots are left for others.
 const TURNS_OF_ONE: usize = 4;
-/// How often the broker hears what was counted.
+/// Interval of updates of the broker's counters.
 const TELL: Duration = Duration::from_secs(1);
 /// The stack of a session's thread, in bytes.
 const STACK: usize = 1 << 20;
@@ -66,14 +66,14 @@ pub(crate) fn run_if_worker() -> Option<ExitCode> {
     process::run_if(COMMAND, run)
 }
 
-/// Starts one.
+/// Starts a worker.
 pub(super) fn spawn() -> Result<(process::Child, Channel), Failure> {
     process::spawn(COMMAND)
 }
 
 fn run(parent: u32) -> Result<(), Failure> {
     let channel = become_gate(parent).or_fail("cannot start a worker")?;
-    // The broker says when to stop.
+    // The broker orders the stop.
     let _signals = stop_signals().or_fail("cannot block signals")?;
     let (ToWorker::Start(start), files) =
         channel.receive::<ToWorker>().or_fail("cannot start a worker")?
@@ -97,17 +97,17 @@ fn run(parent: u32) -> Result<(), Failure> {
     }
 }
 
-/// One that serves.
+/// A serving worker.
 struct Worker {
     start: WorkerStart,
     started: Started,
     spans: Option<Arc<Spans>>,
-    /// Where policies of later are put.
+    /// The file through which policy reloads come.
     shared: SharedPolicy,
 }
 
-/// Opens everything, confines this process and records the start. For a trial
-/// it stops before it has made anything.
+/// Opens everything, confines this process and records the start. A trial stops
+/// before anything is created.
 fn open(start: &WorkerStart, files: Vec<OwnedFd>) -> Result<(Option<Worker>, Apart), Failure> {
     let mut files = files.into_iter();
     let mut opened = start.launch.open(&mut files)?;
@@ -139,7 +139,7 @@ fn open(start: &WorkerStart, files: Vec<OwnedFd>) -> Result<(Option<Worker>, Apa
     let facts = [
         ("name", json!(start.name)),
         ("outOfReach", json!(apart.tried)),
-        // Nothing confines the clients.
+        // The clients are not confined.
         ("enforcement", json!("none")),
     ];
     let facts = facts.map(|(name, fact)| (name.to_owned(), fact)).into();
@@ -147,39 +147,39 @@ fn open(start: &WorkerStart, files: Vec<OwnedFd>) -> Result<(Option<Worker>, Apa
     Ok((Some(Worker { start: start.clone(), started, spans, shared }), apart))
 }
 
-/// The sessions under way, so that they can be ended.
+/// The open sessions, which can be ended.
 #[derive(Default)]
 struct Sessions {
     open: Mutex<HashMap<u64, Open>>,
     ended: Condvar,
 }
 
-/// One of them.
+/// An open session.
 struct Open {
     agent: String,
     door: Door,
     stream: OwnedFd,
-    /// Nothing more of it is begun.
+    /// Set once no further request may begin.
     revoked: Arc<AtomicBool>,
 }
 
 impl Sessions {
     fn lock(&self) -> MutexGuard<'_, HashMap<u64, Open>> {
-        // A map has no state between two of its operations.
+        // A map has no intermediate state between two operations.
         self.open.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Has those that are `meant` hear nothing more: each ends when it has answered
-    /// what it heard.
+    /// Shuts down the input of matching sessions: each ends when it has replied to
+    /// the requests so far.
     fn hush(&self, meant: impl Fn(&Open) -> bool) {
         for open in self.lock().values().filter(|open| meant(open)) {
-            // One whose client is gone ends by itself.
+            // A session whose client is gone ends by itself.
             let _ = shutdown(&open.stream, Shutdown::Read);
         }
     }
 
-    /// The same, and of what was heard nothing more is begun, either: whoever said
-    /// it may not any more.
+    /// Shuts down matching sessions likewise, but requests so far that have not
+    /// begun do not begin: the client has lost the right to them.
     fn revoke(&self, meant: impl Fn(&Open) -> bool) {
         for open in self.lock().values().filter(|open| meant(open)) {
             open.revoked.store(true, Ordering::SeqCst);
@@ -187,8 +187,8 @@ impl Sessions {
         self.hush(meant);
     }
 
-    /// Ends all of them: with the whole `service`, or because the workspace is not
-    /// to be served any more as it was.
+    /// Ends all sessions: because the whole `service` stops, or because the
+    /// workspace is not served any more or has changed.
     fn end(&self, service: bool) {
         let end = Instant::now() + GRACE;
         if service {
@@ -201,7 +201,7 @@ impl Sessions {
         self.wait(end);
     }
 
-    /// Waits until there are none, no longer than until `end`.
+    /// Waits until there are none, at most until `end`.
     fn wait(&self, end: Instant) {
         let mut open = self.lock();
         while !open.is_empty() {
@@ -216,7 +216,7 @@ impl Sessions {
 }
 
 impl Worker {
-    /// Serves until the broker says to stop or is gone.
+    /// Serves until the broker orders the stop or has ended.
     fn serve(self, channel: Channel) -> Result<(), Failure> {
         let channel = Arc::new(channel);
         let sessions = Arc::new(Sessions::default());
@@ -229,7 +229,7 @@ impl Worker {
             let mut last = Numbers::default();
             loop {
                 thread::sleep(TELL);
-                // Ends with the gate.
+                // Ends with the gateway.
                 let Some(mut now) = gateway.upgrade().map(|gateway| gateway.numbers()) else {
                     return;
                 };
@@ -275,7 +275,7 @@ impl Worker {
                             FromWorker::NotBegun { number }
                         }
                     };
-                    // A broker that is gone is seen above.
+                    // The end of the broker is noticed above.
                     let _ = channel.send(&message, &[]);
                 }
                 ToWorker::Close { agent } => sessions.revoke(|open| open.agent == agent),
@@ -297,7 +297,7 @@ impl Worker {
         if let Some(spans) = &self.spans {
             spans.finish(&channel);
         }
-        // Threads that only counted, or read a last line, let go at once.
+        // Threads that update counters, or read a last line, end at once.
         self.started.stop(LAST).map(drop)
     }
 
@@ -338,7 +338,7 @@ impl Worker {
         let ended = move || {
             all.lock().remove(&number);
             all.ended.notify_all();
-            // A broker that is gone has no use for it.
+            // The broker may have ended.
             let _ = over.send(&FromWorker::Ended { number }, &[]);
         };
         if session.door == Door::Files {

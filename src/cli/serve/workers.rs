@@ -26,40 +26,40 @@ use crate::{
     sandbox::{Apart, Channel, ChannelError, Outside, stream_pair},
 };
 
-/// How long a worker may take to start: it may have to settle what another left.
+/// Timeout for a worker to start: it may have to recover unfinished changes.
 const START: Duration = Duration::from_secs(60);
-/// How long it may take to stop.
+/// Timeout for a worker to stop.
 const STOP: Duration = Duration::from_secs(9);
-/// How long it may take no orders.
+/// Timeout for a worker to accept orders.
 const LISTEN: Duration = Duration::from_secs(9);
-/// How often those are sent again.
+/// Interval of repeated orders.
 const AGAIN: Duration = Duration::from_millis(50);
-/// Sessions that wait for a worker to start.
+/// Maximum of sessions that wait for a worker to start.
 const WAITING: usize = 512;
-/// Open files of which sessions are given at most.
+/// Maximum of open files that are taken into account.
 const MOST_FILES: u64 = 65_536;
-/// Open files that a worker needs for all else: requests under way, watches.
+/// Open files that a worker needs for requests in progress and watches.
 const FILES: u64 = 1024;
-/// Those of a session: over MCP six, over the `files` channel fewer.
+/// Open files of a session: six over MCP, fewer over the `files` channel.
 const FILES_OF_SESSION: u64 = 8;
-/// Sessions for which there is always room.
+/// Minimum of sessions, whatever the limit of open files.
 const FEW: usize = 16;
 
-/// Who waits for a session: the number of the front's question, and for whom.
+/// A request for a session: the number of the front's request, and its sender.
 #[derive(Debug)]
 pub(super) struct Guest {
     pub(super) question: u64,
     pub(super) agent: String,
-    /// The hash of the token that was shown.
+    /// The hash of the token that the request carries.
     pub(super) token: [u8; 32],
     pub(super) door: Spoken,
     pub(super) peer: String,
-    /// Whether a worker died on it already.
+    /// True if a worker has died on it already.
     pub(super) again: bool,
 }
 
 impl Guest {
-    /// Whether it is this agent's.
+    /// Returns true if it is from this agent.
     pub(super) fn is(&self, agent: &Agent) -> bool {
         self.agent == agent.name.as_str()
     }
@@ -69,42 +69,42 @@ impl Guest {
 pub(super) struct WorkerProcess {
     pub(super) name: String,
     pub(super) channel: Channel,
-    /// Where it takes policies of later from.
+    /// The file through which it gets policy reloads.
     pub(super) shared: SharedPolicy,
     child: Child,
     since: Instant,
     ready: bool,
     pub(super) waiting: Vec<Guest>,
-    /// Sessions under way, and whose they are.
+    /// Open sessions, with their agents.
     sessions: HashMap<u64, String>,
-    /// Sessions that it was handed and has not begun yet, with the front's end.
+    /// Sessions passed to it that have not begun, with the front's end of the stream.
     handed: HashMap<u64, (Guest, OwnedFd)>,
-    /// So many sessions leave files for the requests in them.
+    /// The maximum of sessions, which leaves open files for their requests.
     most: usize,
     idle_since: Instant,
     stopping: Option<Instant>,
     shipping: Option<Shipping>,
-    /// What it must hear and had no room for yet.
+    /// Orders for which its channel has no room yet.
     owed: Owed,
 }
 
-/// What a worker's channel had no room for. A session that should have ended must
-/// not go on for that.
+/// Orders for which a worker's channel had no room. They are repeated, because a session that
+/// should end must not continue.
 #[derive(Debug, Default)]
 struct Owed {
-    /// Agents whose sessions end.
+    /// Agents whose sessions must end.
     close: BTreeSet<String>,
-    /// Its policy is another, or none.
+    /// True if its policy has changed.
     policy: bool,
-    /// It stops, with the whole service or without.
+    /// Set if it must stop; true if the whole service does.
     stop: Option<bool>,
     since: Option<Instant>,
 }
 
 impl Owed {
-    /// Sends as many of the orders to end sessions as there is room for.
+    /// Sends as many orders as there is room for.
     fn pay(&mut self, channel: &Channel) {
-        // A worker that is gone has no sessions.
+        // A worker that has ended has no sessions.
         self.close.retain(|agent| {
             let order = ToWorker::Close { agent: agent.clone() };
             matches!(channel.send_now(&order, &[]), Err(ChannelError::Full))
@@ -116,24 +116,24 @@ impl Owed {
         self.note();
     }
 
-    /// Takes note since when there is something.
+    /// Notes the time since when there are orders.
     fn note(&mut self) {
         let any = self.policy || self.stop.is_some() || !self.close.is_empty();
         self.since = any.then(|| self.since.unwrap_or_else(Instant::now));
     }
 }
 
-/// A session could not be begun.
+/// The reason why a session could not begin.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum NotBegun {
-    /// As many as there may be.
+    /// The maximum is reached.
     Busy,
-    /// The worker is gone.
+    /// The worker has ended.
     Gone,
 }
 
 impl WorkerProcess {
-    /// Starts the worker of a place.
+    /// Starts the worker of a workspace.
     pub(super) fn start(
         plan: &Plan,
         place: &ServedWorkspace,
@@ -176,12 +176,12 @@ impl WorkerProcess {
         self.child.id()
     }
 
-    /// Whether it takes sessions.
+    /// Returns true if it accepts sessions.
     pub(super) fn is_ready(&self) -> bool {
         self.ready
     }
 
-    /// It said that it is ready: copies of its log begin.
+    /// Notes that it is ready, and starts to copy its log.
     pub(super) fn set_ready(
         &mut self,
         plan: &Plan,
@@ -194,7 +194,7 @@ impl WorkerProcess {
         Ok(())
     }
 
-    /// Lets a guest wait for it, or gives it back where too many do.
+    /// Lets a request wait for it, or returns it if too many wait.
     pub(super) fn wait(&mut self, guest: Guest) -> Result<(), Guest> {
         if self.waiting.len() >= WAITING {
             return Err(guest);
@@ -203,18 +203,18 @@ impl WorkerProcess {
         Ok(())
     }
 
-    /// How many sessions an agent has, also those that wait.
+    /// Returns the number of an agent's sessions, those that wait included.
     pub(super) fn sessions_of(&self, agent: &str) -> usize {
         self.sessions.values().filter(|name| *name == agent).count()
             + self.waiting.iter().filter(|guest| guest.agent == agent).count()
     }
 
-    /// Whether it has as many sessions as it has room for.
+    /// Returns true if it has the maximum of sessions.
     pub(super) fn is_full(&self) -> bool {
         self.sessions.len() + self.waiting.len() >= self.most
     }
 
-    /// Hands it a session; it says when that has begun.
+    /// Passes a session to it; it reports when that has begun.
     pub(super) fn hand(&mut self, number: u64, guest: Guest) -> Result<(), (Guest, NotBegun)> {
         let Ok((ours, theirs)) = stream_pair() else { return Err((guest, NotBegun::Busy)) };
         let order = ToWorker::Connection {
@@ -233,42 +233,42 @@ impl WorkerProcess {
         Ok(())
     }
 
-    /// A session has begun, or will not: its guest, and the front's end.
+    /// Handles the beginning or failure of a session: returns its request, and the front's end
+    /// of the stream.
     pub(super) fn begun(&mut self, number: u64) -> Option<(Guest, OwnedFd)> {
         self.handed.remove(&number)
     }
 
-    /// Those whom a worker that is gone left standing.
+    /// Returns the requests that an ended worker left without a reply.
     pub(super) fn left_standing(&mut self) -> Vec<Guest> {
         self.handed.drain().map(|(_, (guest, _))| guest).collect()
     }
 
-    /// A session has ended.
+    /// Handles the end of a session.
     pub(super) fn ended(&mut self, number: u64) {
         self.sessions.remove(&number);
         self.idle_since = Instant::now();
     }
 
-    /// Ends the sessions of agents that `may` says may not have them.
+    /// Ends the sessions of agents for which `may` returns false.
     pub(super) fn close_for(&mut self, may: impl Fn(&str) -> bool) {
         self.owed.close.extend(self.sessions.values().filter(|name| !may(name)).cloned());
         self.owed.pay(&self.channel);
     }
 
-    /// Sends what there was no room for; whether it must be offered its policy
-    /// again.
+    /// Sends pending orders; returns true if its policy must be offered again.
     pub(super) fn catch_up(&mut self) -> bool {
         self.owed.pay(&self.channel);
         self.owed.policy
     }
 
-    /// Whether it could not be told of its policy.
+    /// Notes if its policy must be offered again.
     pub(super) fn owe_policy(&mut self, owed: bool) {
         self.owed.policy = owed;
         self.owed.note();
     }
 
-    /// Whether nobody has needed it for so long.
+    /// Returns true if it has been unused for `time`.
     pub(super) fn is_idle(&self, time: Duration) -> bool {
         self.ready
             && self.sessions.is_empty()
@@ -276,8 +276,8 @@ impl WorkerProcess {
             && self.idle_since.elapsed() >= time
     }
 
-    /// Tells it to stop in order, because the whole `service` does or because its
-    /// workspace is not to be served any more as it was.
+    /// Orders it to stop, because the whole `service` stops or because its workspace is not
+    /// served any more or has changed.
     pub(super) fn stop(&mut self, service: bool) {
         if self.stopping.is_none() {
             self.stopping = Some(Instant::now());
@@ -286,7 +286,7 @@ impl WorkerProcess {
         }
     }
 
-    /// When it must be looked at again, if nothing happens before.
+    /// Returns the time of the next check, if no event comes before.
     pub(super) fn next(&self, idle: Duration) -> Option<Instant> {
         match self.stopping {
             Some(_) if self.owed.stop.is_some() => Some(Instant::now() + AGAIN),
@@ -298,7 +298,7 @@ impl WorkerProcess {
         }
     }
 
-    /// Whether it took too long to start, to listen or to stop.
+    /// Returns true if it exceeds a timeout: to start, to accept orders or to stop.
     pub(super) fn is_stuck(&self) -> bool {
         match self.stopping {
             Some(since) => since.elapsed() >= STOP,
@@ -307,27 +307,27 @@ impl WorkerProcess {
         }
     }
 
-    /// Its channel is closed, or it is stuck: the end. Tells how it ended.
+    /// Ends the worker, whose channel is closed or which is stuck. Returns its exit status.
     pub(super) fn end(mut self) -> String {
         let deadline = Instant::now() + Duration::from_secs(1);
         let status = loop {
             match self.child.ended() {
                 Some(status) => break Some(status),
-                // It said that it ends, or it must.
+                // It announced its end, or must end.
                 None if Instant::now() >= deadline || self.is_stuck() => break self.child.kill(),
                 None => std::thread::sleep(Duration::from_millis(2)),
             }
         };
         if let Some(shipping) = self.shipping.take() {
-            // Nobody waits for copies of a log.
+            // Copies of a log are not waited for.
             let _ = std::thread::Builder::new().spawn(|| shipping.finish());
         }
         status.map_or_else(|| "unknown".to_owned(), |status| status.to_string())
     }
 }
 
-/// Proves with a worker of `place` that stops at once that workers are kept
-/// from what `outside` names.
+/// Proves, with a worker of `place` that stops at once, that workers cannot reach the paths in
+/// `outside`.
 pub(super) fn trial(
     plan: &Plan,
     place: &ServedWorkspace,
@@ -352,14 +352,14 @@ pub(super) fn trial(
     }
 }
 
-/// For how many sessions a worker has files: it may open as many as this process.
+/// Returns the maximum of sessions by open files: a worker has the same limit as this process.
 fn most_sessions() -> usize {
     let files = getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX).min(MOST_FILES);
     let most = files.saturating_sub(FILES) / FILES_OF_SESSION;
     usize::try_from(most).unwrap_or(usize::MAX).max(FEW)
 }
 
-/// What a worker is told first, and the texts of its policy.
+/// Returns a worker's first order, and the texts of its policy.
 fn order(
     plan: &Plan,
     place: &ServedWorkspace,
@@ -380,7 +380,7 @@ fn order(
             config: plan.config.clone(),
             signatures: plan.operator.require_signature,
             signed_by: policy.signed_by.as_ref().map(ToString::to_string),
-            // Where copies go the broker has looked: no session waits for a target that hangs.
+            // The broker copies logs, so that no session waits for a target that hangs.
             audit: Audit { ship: Vec::new(), ..plan.audit.without_credentials() },
             log: plan.log.clone(),
         },

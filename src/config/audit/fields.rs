@@ -1,4 +1,4 @@
-//! Every key of the section, its type and its bounds.
+//! The keys of the section, with types and bounds.
 
 use std::ops::Range;
 
@@ -7,13 +7,13 @@ use toml::de::DeTable;
 use crate::policy::{Field, Shape, optional, required};
 
 const TEXTS: Shape = Shape::List(&Shape::Text);
-/// More than anybody waits for.
+/// A bound that no sensible value exceeds.
 const MOST: u64 = 1_000_000_000_000;
 
 /// The key of the file that this module reads.
 pub(super) const FIELDS: &[Field] = &[optional("audit", Shape::Table(AUDIT))];
 
-/// Keys of the file that others read.
+/// Keys of the file that other modules read.
 pub(super) const ELSEWHERE: &[&str] =
     &["requireSignature", "policyKeys", "serve", "telemetry", "workspaces", "agents"];
 
@@ -47,7 +47,7 @@ const TARGET: &[Field] = &[
     optional("options", Shape::Texts),
 ];
 
-/// Where the section's `key` has its value.
+/// Returns the location of the value of the section's `key`.
 pub(super) fn place(text: &str, key: &str) -> Range<usize> {
     let (root, _) = DeTable::parse_recoverable(text);
     let section = root.get_ref().get("audit").and_then(|audit| audit.get_ref().as_table());

@@ -1,4 +1,4 @@
-//! Every key of the sections, its type and its bounds.
+//! The keys of the sections, with types and bounds.
 
 use crate::policy::{Field, Shape, optional, required};
 

@@ -1,4 +1,4 @@
-//! From a text whose form is right to a [`Service`] that makes sense.
+//! Conversion of a text to a consistent [`Service`].
 
 use std::{ops::RangeInclusive, path::Path, time::Duration};
 
@@ -14,11 +14,11 @@ use crate::{
     policy::{Diagnostics, Document, is_name, parse_size},
 };
 
-/// Keys of the file that others read.
+/// Keys of the file that other modules read.
 const ELSEWHERE: &[&str] = &["audit", "requireSignature", "policyKeys"];
-/// Most workspaces of one service.
+/// Maximum of workspaces of a service.
 const MOST_WORKSPACES: usize = 4_096;
-/// Most sockets: they are handed to the front in one message.
+/// Maximum of sockets, which are passed to the front in one message.
 const MOST_LISTEN: usize = 8;
 
 type Text = Spanned<String>;
@@ -60,10 +60,10 @@ struct RawTelemetry {
     sample_percent: Option<u64>,
 }
 
-/// What one message may have: less would not even hold a long path, and the
-/// length of a message is said in 32 bits.
+/// Bounds of a message's size in bytes: less would not fit a long path, and the
+/// length of a message has 32 bits.
 const MESSAGE: RangeInclusive<u64> = 64 << 10..=1 << 31;
-/// Most memory for messages.
+/// Maximum of memory for messages, in bytes.
 const MEMORY: u64 = 1 << 40;
 
 #[derive(Default, Deserialize)]
@@ -103,7 +103,7 @@ struct RawAgent {
     metrics: bool,
 }
 
-/// Reads `text`, which `file` names; relative paths begin at `base`.
+/// Parses `text` of `file`; relative paths begin at `base`.
 pub(super) fn parse(text: &str, file: &str, base: &Path) -> Result<Service, Diagnostics> {
     let mut document = Document::check(file, text, FIELDS, ELSEWHERE);
     if !document.is_good() {
@@ -175,7 +175,7 @@ fn origin(text: Text, document: &mut Document) -> String {
     let known =
         [("http://", ":80"), ("https://", ":443")].into_iter().find_map(|(scheme, port)| {
             let host = written.strip_prefix(scheme)?;
-            // Browsers leave out the port that goes without saying.
+            // Browsers omit the default port.
             Some((scheme, host.strip_suffix(port).unwrap_or(host)))
         });
     let good =
@@ -234,7 +234,7 @@ fn limits(raw: RawLimits, document: &mut Document) -> Limits {
     let bytes = size("bytesPerSecond", raw.bytes_per_second, 1..=u64::MAX);
     let message = size("messageSize", raw.message_size, MESSAGE);
     let most = message.unwrap_or(u64::try_from(defaults.message_bytes).unwrap_or(u64::MAX));
-    // Or a message of that size would never find room.
+    // At least one message of that size must fit.
     let memory = size("messageMemory", raw.message_memory, most..=MEMORY);
     let whole = |size: u64| usize::try_from(size).unwrap_or(usize::MAX);
     Limits {
@@ -390,7 +390,7 @@ mod tests {
         }
     }
 
-    /// It started without a word, and the page was refused.
+    /// The service used to start without an error, and refused the page.
     #[test]
     fn an_origin_is_taken_as_browsers_send_it() {
         for (written, sent) in [

@@ -1,5 +1,6 @@
-//! The home directory of a command: of a named agent it is kept, and else it goes with the
-//! command, or what one command leaves there would run in the next, with what that is granted.
+//! The home directory of a command. A named agent's persists; otherwise it is removed after the
+//! command, because files that one command leaves there could run in the next, with that one's
+//! rights.
 
 use std::{io, path::Path};
 
@@ -13,7 +14,7 @@ use crate::{
     sandbox::TemporaryHome,
 };
 
-/// A home directory. Dropping it removes one that is not kept.
+/// A home directory. Dropping it removes a temporary one.
 pub(super) struct Home {
     /// The last component of its path.
     name: AgentName,
@@ -22,7 +23,7 @@ pub(super) struct Home {
 }
 
 impl Home {
-    /// The home of the agent, if it was named, and else a new one.
+    /// Returns the home of the agent, if it is named, otherwise a new one.
     pub(super) fn of(agent: Option<&AgentName>) -> Result<Self, Failure> {
         let name = match agent {
             Some(agent) => agent.clone(),
@@ -35,7 +36,8 @@ impl Home {
         &self.name
     }
 
-    /// It may be there from now on. Those that were left beside it by commands which were killed are removed.
+    /// Notes that it may exist at `path` from now on. Removes those beside it that killed commands
+    /// left.
     pub(super) fn is_at(&mut self, path: &Path) -> Result<(), Failure> {
         let homes = path.parent().unwrap_or(path);
         TemporaryHome::remove_abandoned(homes, |home, error| warn(home, &error)).or_fail(

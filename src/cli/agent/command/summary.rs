@@ -1,4 +1,4 @@
-//! What a command did, as the log has it.
+//! The summary of a command, read from the log.
 
 use std::{
     collections::{BTreeMap, HashMap},
@@ -19,19 +19,20 @@ use crate::{
     review::{Event, Log, Session, change::Change, visible_json},
 };
 
-/// How many lines of each kind are printed.
+/// Maximum of printed lines of each kind.
 const MOST_LINES: usize = 20;
-/// How many changes are listed; the rest is counted.
+/// Maximum of listed changes; the rest is counted.
 const MOST_CHANGES: usize = 1_000;
-/// How many denials are told apart; the rest is counted.
+/// Maximum of listed denials; the rest is counted.
 const MOST_DENIALS: usize = 1_000;
 
-/// What a session did in each of its workspaces; first in the one in which its command began.
+/// The summaries of a session in its workspaces, beginning with the one in which its command
+/// began.
 pub(super) struct Summaries(Vec<Summary>);
 
 impl Summaries {
-    /// Reads the records of `session` in the logs of these, each with the number of the first.
-    /// `import` says how commits come into a workspace's repository.
+    /// Reads the records of `session` in each log, from its first record on. `import` returns
+    /// the command that imports commits into a workspace's repository.
     pub(super) fn read<'a>(
         begun: impl Iterator<Item = (&'a Opened, u64)>,
         session: &str,
@@ -70,13 +71,13 @@ impl Summaries {
     }
 }
 
-/// The object with one more member.
+/// Adds a member to an object.
 fn with(mut object: Value, name: &str, value: Value) -> Value {
     object.as_object_mut().map(|members| members.insert(name.to_owned(), value));
     object
 }
 
-/// The summary of one session in one workspace.
+/// The summary of a session in a workspace.
 struct Summary {
     session: String,
     workspace: PathBuf,
@@ -84,30 +85,30 @@ struct Summary {
     code: u8,
     timed_out: bool,
     changes: Vec<Change>,
-    /// How many more there were.
+    /// The number of changes that are not listed.
     more_changes: usize,
-    /// Whether any of them was made.
+    /// True if a change was made.
     has_made: bool,
     denials: Vec<Denial>,
-    /// Where in `denials` one is, by operation, path and rule.
+    /// The index in `denials` by operation, path and rule.
     known: HashMap<(String, String, Option<String>), usize>,
-    /// How many more were denied.
+    /// The number of denials that are not listed.
     more_denials: usize,
     reads: usize,
-    /// What could not be read of the log.
+    /// True if a part of the log could not be read.
     is_damaged: bool,
     /// The command that imports its commits.
     import: Option<String>,
 }
 
-/// What was denied, with how often.
+/// A denial, with the number of its repetitions.
 struct Denial {
     record: u64,
     operation: String,
     path: String,
     rule: Option<String>,
     reason: Option<String>,
-    /// What a person was asked last, in whose place it was denied.
+    /// The id of the last approval asked for, without which the request was denied.
     question: Option<String>,
     times: u64,
 }
@@ -187,7 +188,7 @@ impl Summary {
         }
     }
 
-    /// Adds to the denials those that were counted.
+    /// Adds repeated denials from a summary record.
     fn take_repeats(&mut self, facts: &BTreeMap<String, Value>) {
         let paths = facts.get("paths").and_then(Value::as_array).into_iter().flatten();
         for repeat in paths {
@@ -202,7 +203,7 @@ impl Summary {
         }
     }
 
-    /// The command that undoes the changes, if there are any.
+    /// Returns the command that undoes the changes, if there are any.
     fn undo(&self) -> Option<String> {
         self.has_made.then(|| {
             format!(
@@ -214,11 +215,11 @@ impl Summary {
         })
     }
 
-    /// The changes, with those as one that stored versions of one path.
+    /// Returns the changes; those that stored versions of one path are grouped.
     fn runs(&self) -> Vec<Vec<&Change>> {
         let (mut runs, mut known) = (Vec::<Vec<&Change>>::new(), HashMap::new());
         for change in &self.changes {
-            // What moves or removes may have been about a directory of others.
+            // A move or removal may concern a directory above the paths of others.
             if change.operation != OperationKind::Write {
                 known.clear();
                 runs.push(vec![change]);
@@ -233,7 +234,7 @@ impl Summary {
         runs
     }
 
-    /// Returns it as text for people, with `place` before what was done.
+    /// Formats it as text for people, with `place` before the counts.
     fn text(&self, place: &str) -> String {
         let mut text = String::new();
         let count = |n: usize, one: &str, more: &str| match n {
@@ -244,7 +245,7 @@ impl Summary {
         let changes = count(self.changes.len() + self.more_changes, "change", "changes");
         let denials = count(self.denials.len() + self.more_denials, "denial", "denials");
         let reads = count(self.reads, "version of a file read", "versions of files read");
-        // Writing to a string does not fail.
+        // Writing to a `String` cannot fail.
         let _ = writeln!(text, "portcullis: {place}{changes}, {denials}, {reads}");
         self.list(&mut text, self.runs().into_iter().map(Line::Changes), self.more_changes);
         self.list(&mut text, self.denials.iter().map(Line::Denial), self.more_denials);
@@ -260,8 +261,7 @@ impl Summary {
         lines(&text)
     }
 
-    /// Adds the first of `lines`, and how many more there are, with `others` of which there are
-    /// none.
+    /// Adds the first of `lines`, and the number of the rest, which includes `others`.
     fn list<'a>(
         &self,
         text: &mut String,
@@ -315,7 +315,7 @@ impl Summary {
     }
 }
 
-/// One line for people.
+/// A line for people.
 enum Line<'a> {
     /// Versions of one path, or one change.
     Changes(Vec<&'a Change>),

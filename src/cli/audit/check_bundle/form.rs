@@ -1,27 +1,27 @@
-//! The one form of archive that a bundle has: its members follow one another from the
-//! first byte on, then comes the list of them, then the end. Of another one, two programs
-//! could unpack different members.
+//! The only archive format that a bundle may have: its members follow one another from the
+//! first byte on, then comes the central directory, then its end record. With other
+//! formats two programs could unpack different members.
 
 use std::io::{self, Read, Seek, SeekFrom};
 
-/// Bytes of the fixed parts: the end, what comes before it in a large archive, and the
-/// header of a member.
+/// Sizes in bytes of the fixed parts: the end record, its two additions in a ZIP64
+/// archive, and the header of a member.
 const END: u64 = 22;
 const LOCATOR: u64 = 20;
 const LARGE_END: u64 = 56;
 const LOCAL: u64 = 30;
-/// The most bytes of a member's extra field there: two numbers.
+/// The maximum of bytes of a member's extra field in the header: two numbers.
 const MOST_EXTRA: u64 = 20;
-/// The most bytes that the list of members has.
+/// The maximum of bytes of the central directory.
 const MOST_LISTED: u64 = 1 << 20;
-/// A number that is in the extra field, with 64 bits.
+/// The value of a 32-bit field whose number is in the extra field, with 64 bits.
 const LARGE: u64 = u32::MAX as u64;
-/// The extra field that holds such numbers.
+/// The id of the extra field with such numbers.
 const SIZES: u64 = 1;
 /// The flag of a name in UTF-8, the only one that is allowed.
 const UTF8: u64 = 0x800;
 
-/// Checks that an archive has the form that `audit bundle` writes.
+/// Checks that an archive has the format that `audit bundle` writes.
 pub(super) fn check(file: &mut (impl Read + Seek)) -> io::Result<()> {
     let length = file.seek(SeekFrom::End(0))?;
     let Some(list) = end(file, length)?.filter(|list| list.bytes <= MOST_LISTED) else {
@@ -58,14 +58,15 @@ fn read(file: &mut (impl Read + Seek), from: u64, count: u64) -> io::Result<Vec<
     Ok(bytes)
 }
 
-/// Where the list of members is.
+/// The location of the central directory.
 struct List {
     members: u64,
     bytes: u64,
     offset: u64,
 }
 
-/// What the end of an archive of `length` bytes says, if it ends right after the list.
+/// Reads the end record of an archive of `length` bytes; `None` unless it follows the
+/// central directory.
 fn end(file: &mut (impl Read + Seek), length: u64) -> io::Result<Option<List>> {
     let Some(at) = length.checked_sub(END) else { return Ok(None) };
     let bytes = read(file, at, END)?;
@@ -80,7 +81,7 @@ fn end(file: &mut (impl Read + Seek), length: u64) -> io::Result<Option<List>> {
     Ok(list.filter(|list| list.offset.checked_add(list.bytes) == Some(at)))
 }
 
-/// What stands both before a member and in the list.
+/// The fields that a member's header and its directory entry have in common.
 #[derive(PartialEq, Eq)]
 struct Header<'a> {
     flags: u64,
@@ -97,7 +98,7 @@ struct Listed<'a> {
     offset: u64,
 }
 
-/// Numbers, the lowest byte first, and texts, one after the other.
+/// A reader of little-endian numbers and strings.
 struct Fields<'a>(&'a [u8]);
 
 impl<'a> Fields<'a> {
@@ -112,7 +113,7 @@ impl<'a> Fields<'a> {
         Some(taken.fold(0, |number, byte| number << 8 | u64::from(*byte)))
     }
 
-    /// The next number, which must be this one.
+    /// Reads a number, which must be this one.
     fn is(&mut self, bytes: u64, wanted: u64) -> Option<()> {
         (self.number(bytes)? == wanted).then_some(())
     }
@@ -127,7 +128,7 @@ impl<'a> Fields<'a> {
         Some(List { members, bytes, offset })
     }
 
-    /// The end of a large archive at `at`, and what leads to it.
+    /// Reads the end records of a ZIP64 archive, the first of which is at `at`.
     fn large_end(&mut self, at: u64) -> Option<List> {
         self.is(4, 0x0606_4b50)?;
         self.is(8, LARGE_END - 12)?;
@@ -143,7 +144,7 @@ impl<'a> Fields<'a> {
         Some(List { members, bytes, offset })
     }
 
-    /// A member in the list.
+    /// Reads a member's entry in the central directory.
     fn listed(&mut self) -> Option<Listed<'a>> {
         self.is(4, 0x0201_4b50)?;
         self.take(2)?;
@@ -156,7 +157,7 @@ impl<'a> Fields<'a> {
         Some(Listed { header, offset })
     }
 
-    /// The header before a member.
+    /// Reads a member's header.
     fn local(&mut self) -> Option<Header<'a>> {
         self.is(4, 0x0403_4b50)?;
         let (mut header, name, extra) = self.header()?;
@@ -165,7 +166,8 @@ impl<'a> Fields<'a> {
         Some(header)
     }
 
-    /// What both have, still without its name; the lengths of that and of the extra field.
+    /// Reads the common fields except the name; also returns the lengths of name and extra
+    /// field.
     fn header(&mut self) -> Option<(Header<'a>, u64, u64)> {
         self.take(2)?;
         let flags = self.number(2).filter(|flags| *flags & !UTF8 == 0)?;
@@ -175,8 +177,8 @@ impl<'a> Fields<'a> {
         Some((header, self.number(2)?, self.number(2)?))
     }
 
-    /// The extra field of `length` bytes, which has the numbers that are too large for
-    /// their places, and nothing else.
+    /// Reads the extra field of `length` bytes, which must contain exactly the numbers
+    /// that are too large for their fields.
     fn large<const N: usize>(&mut self, length: u64, numbers: [&mut u64; N]) -> Option<()> {
         let mut large = numbers.into_iter().filter(|number| **number == LARGE).peekable();
         if large.peek().is_none() {

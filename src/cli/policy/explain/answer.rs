@@ -1,4 +1,4 @@
-//! The decision about an operation, with all that is asked for it, and how it is shown.
+//! The decision on an operation with all of its parts, and its output.
 
 use serde_json::{Value, json};
 
@@ -16,23 +16,23 @@ use crate::{
     },
 };
 
-/// One question with its answer.
+/// An access to a path with its explanation.
 pub(super) struct Answer {
     pub(super) access: Access,
     pub(super) path: WorkspacePath,
     pub(super) explanation: Explanation,
 }
 
-/// What was asked about the names and what lies there.
+/// The decisions on the names and on the entries there.
 #[derive(Default)]
 pub(super) struct Asked {
     pub(super) answers: Vec<Answer>,
     pub(super) notes: Vec<String>,
-    /// What the workspace itself refuses.
+    /// Refusals by the workspace itself.
     pub(super) refused: Vec<Decision>,
 }
 
-/// The decision about an operation, with all that was asked for it.
+/// Returns the decision on an operation with all of its parts.
 pub(super) fn explained(
     policy: &Policy,
     workspace: WorkspaceView<'_>,
@@ -81,8 +81,8 @@ pub(super) fn explained(
     Ok((decision, answers, notes))
 }
 
-/// Asks what the gate asks: about the names as given, then about the canonical
-/// ones with their objects.
+/// Makes the same decisions as the gateway: on the names as given, then on the
+/// canonical ones with their objects.
 pub(super) fn answers(
     policy: &Policy,
     workspace: WorkspaceView<'_>,
@@ -126,7 +126,7 @@ pub(super) fn answers(
     Asked { answers, notes, refused }
 }
 
-/// What a rename is about.
+/// Returns the object that a rename moves.
 pub(super) fn moving(
     workspace: WorkspaceView<'_>,
     operation: OperationKind,
@@ -137,7 +137,8 @@ pub(super) fn moving(
     resolved?.ok().map(|resolved| resolved.object())
 }
 
-/// What is at a path, or will be there: what moves.
+/// Returns the existing or future object at a path: for a missing one, the moved
+/// object.
 pub(super) fn there(resolved: &Resolved, moving: Option<Object>) -> Object {
     match (resolved.object(), moving) {
         (Object { kind: ObjectKind::Missing, through_symlink, .. }, Some(moving)) => {

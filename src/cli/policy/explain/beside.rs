@@ -1,5 +1,5 @@
-//! What the gate asks about beside the paths that were named: everything in a
-//! directory that goes, and the directories that are made on the way.
+//! Decisions besides those on the named paths: on everything in a directory that is
+//! removed or renamed, and on missing directories of the path.
 
 use crate::{
     gateway::{Follow, WorkspaceError, WorkspaceView},
@@ -7,7 +7,7 @@ use crate::{
     policy::{Decision, ObjectKind, Policy, Query},
 };
 
-/// One operation.
+/// The operation that is explained.
 pub(super) struct Beside<'a> {
     pub(super) policy: &'a Policy,
     pub(super) workspace: WorkspaceView<'a>,
@@ -15,14 +15,14 @@ pub(super) struct Beside<'a> {
     pub(super) operation: OperationKind,
 }
 
-/// The strictest decision that does not simply allow, with its path.
+/// The strictest decision that is no plain allowance, with its path.
 type NamedDecision = Option<(WorkspacePath, Decision)>;
 
 impl Beside<'_> {
-    /// Asks about everything beneath a directory that goes with all that is in it.
+    /// Decides on everything beneath a directory that is removed or renamed.
     ///
     /// # Errors
-    /// When something in it cannot be named, which the gate refuses, too.
+    /// When an entry in it has an invalid name, which the gateway refuses, too.
     pub(super) fn beneath(
         &self,
         path: &WorkspacePath,
@@ -31,7 +31,7 @@ impl Beside<'_> {
         if !matches!(self.operation, OperationKind::Remove | OperationKind::Rename) {
             return Ok(None);
         }
-        // What cannot be resolved has a note of its own.
+        // A path that cannot be resolved has a note of its own.
         let Ok(resolved) = self.workspace.resolve(path, Follow::No) else { return Ok(None) };
         if resolved.object().kind != ObjectKind::Directory {
             return Ok(None);
@@ -50,11 +50,10 @@ impl Beside<'_> {
         Ok(found)
     }
 
-    /// Asks about the directories that are to be made on the way, of which only what
-    /// is denied by a rule counts.
+    /// Decides on the missing directories of the path; only denials by a rule count.
     ///
     /// # Errors
-    /// When something that is no directory stands in the way.
+    /// When an entry on the path is no directory.
     pub(super) fn on_the_way(
         &self,
         path: &WorkspacePath,

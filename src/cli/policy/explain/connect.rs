@@ -1,4 +1,4 @@
-//! What the gate would decide on a connection, and the rules that are about it.
+//! The gateway's decision on a connection, and the rules about it.
 
 use std::{net::IpAddr, process::ExitCode};
 

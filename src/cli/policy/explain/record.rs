@@ -1,5 +1,5 @@
-//! `policy explain --record N`: what the log says of a request, and what the
-//! policy says of it now.
+//! `policy explain --record N`: the recorded decision on a request, and that of the
+//! current policy.
 
 use std::{net::IpAddr, process::ExitCode};
 
@@ -31,7 +31,7 @@ pub(super) fn run(common: &Common, seq: u64, json: bool) -> Result<ExitCode, Fai
     }
     let log = state.join("audit");
     let mut record = find(&log, seq)?;
-    // An outcome says how it ended; what was decided stands in the intent.
+    // An outcome has the result; the decision is in the intent.
     if let (None, Some(of)) = (&record.draft.decision, record.draft.of) {
         record = find(&log, of)?;
     }
@@ -117,7 +117,7 @@ fn find(log: &std::path::Path, seq: u64) -> Result<AuditRecord, Failure> {
     entry.record().or_fail(format_args!("record {seq} cannot be read"))
 }
 
-/// The request that a record is about.
+/// The request of a record.
 struct RecordedRequest {
     agent: AgentName,
     operation: OperationKind,
@@ -137,7 +137,8 @@ impl RecordedRequest {
     }
 }
 
-/// The agent, the host and port, and the address, if there is one, of a connection.
+/// Returns the agent, the host with port, and the address, if there is one, of a
+/// connection.
 fn connection(record: &AuditRecord) -> Option<(AgentName, String, Option<IpAddr>)> {
     let line = serde_json::to_vec(record).ok()?;
     let view = RecordView::parse(&line).ok()?;
@@ -147,7 +148,7 @@ fn connection(record: &AuditRecord) -> Option<(AgentName, String, Option<IpAddr>
     Some((view.agent()?.parse().ok()?, target, address))
 }
 
-/// The decision of a record in words.
+/// Describes the decision of a record.
 fn recorded(record: &AuditRecord) -> Option<String> {
     let draft = &record.draft;
     let effect = match draft.decision.as_deref()? {

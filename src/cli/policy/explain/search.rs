@@ -1,5 +1,5 @@
-//! Where a search or a subscription begins: what the gate decides once, before it
-//! decides on each entry.
+//! The beginning of a search or a subscription: the gateway decides on it once,
+//! before it decides on each entry.
 
 use super::answer::{Answer, Asked};
 use crate::{
@@ -8,18 +8,18 @@ use crate::{
     policy::{Effect, ObjectKind, Policy, Query},
 };
 
-/// What the decision about a directory says nothing of.
+/// The note on entries, which the decision on the directory does not cover.
 const ENTRYWISE: &str = "what lies beneath is decided one by one: what may not be listed, or for \
                          `grep` read, is left out";
-/// What becomes of a question here.
+/// The note on the effect `ask` here.
 const LEFT_OUT: &str = "what a person would have to be asked about is left out of the answer";
 
-/// Whether an operation is decided entry by entry.
+/// Returns true if an operation is decided entry by entry.
 pub(super) fn is_entrywise(operation: OperationKind) -> bool {
     matches!(operation, OperationKind::Glob | OperationKind::Grep | OperationKind::Watch)
 }
 
-/// One search or subscription.
+/// A search or subscription.
 pub(super) struct Search<'a> {
     pub(super) policy: &'a Policy,
     pub(super) workspace: WorkspaceView<'a>,
@@ -28,7 +28,7 @@ pub(super) struct Search<'a> {
 }
 
 impl Search<'_> {
-    /// Asks where it begins, then about what is there.
+    /// Decides on the named path, then on the entry there.
     pub(super) fn asked(&self, path: &WorkspacePath) -> Asked {
         let mut asked = Asked::default();
         if self.begins_elsewhere(&mut asked, path) {
@@ -58,7 +58,7 @@ impl Search<'_> {
         if resolved.object().kind == ObjectKind::Directory {
             asked.notes.push(ENTRYWISE.to_owned());
         } else if self.operation.accesses().contains(&Access::Read) {
-            // A file that is searched by its name is a file that is read.
+            // A search in a named file is a read of that file.
             let named = is_link.then_some((path, None));
             for (path, object) in named.into_iter().chain([(resolved.path(), Some(&resolved))]) {
                 if !self.may_read(&mut asked, path, object) {
@@ -69,7 +69,7 @@ impl Search<'_> {
         asked
     }
 
-    /// Answers if the name alone settles the start.
+    /// Returns true if the name alone is decisive.
     fn begins_elsewhere(&self, asked: &mut Asked, path: &WorkspacePath) -> bool {
         let mut answer = self.answer(Access::List, path, None);
         let query = self.query(Access::List, path);
@@ -86,7 +86,7 @@ impl Search<'_> {
         true
     }
 
-    /// Asks whether the file may be read without asking anybody.
+    /// Returns true if the file may be read without an approval.
     fn may_read(
         &self,
         asked: &mut Asked,

@@ -1,5 +1,5 @@
-//! `policy explain --who AGENT --can OPERATION`: everything in the workspace
-//! that an agent can do it with, as a tree.
+//! `policy explain --who AGENT --can OPERATION`: all entries of the workspace for which
+//! the agent may use the operation, as a tree.
 
 use std::{collections::BTreeMap, process::ExitCode, str::FromStr};
 
@@ -17,7 +17,7 @@ use crate::{
     policy_tools::{Deed, Tree, judge},
 };
 
-/// What an agent is asked about.
+/// The operation in question.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Can(Deed);
 
@@ -25,7 +25,7 @@ impl FromStr for Can {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        // Nobody asks for a new name alone, and no agent for a backup.
+        // The second name of a rename and restores are of no interest here.
         let asked = |deed: &Deed| !matches!(deed, Deed::RenameTo | Deed::Restore);
         let known = Deed::ALL.into_iter().filter(asked);
         known.clone().find(|deed| deed.as_str() == text).map(Self).ok_or_else(|| {
@@ -36,8 +36,8 @@ impl FromStr for Can {
 }
 
 impl Can {
-    /// The deeds that come to the same: a file is read too where only a search may show
-    /// its lines.
+    /// Returns the equivalent operations: a file counts as readable, too, if only a
+    /// search may show its lines.
     fn ways(&self) -> &[Deed] {
         match &self.0 {
             Deed::Read => &[Deed::Read, Deed::Grep],
@@ -46,17 +46,18 @@ impl Can {
     }
 }
 
-/// A directory with what is in it, or a file.
+/// A file, or a directory with its entries.
 #[derive(Default)]
 struct Node {
     children: BTreeMap<String, Node>,
-    /// Entries beneath it, and itself, of which it is a question.
+    /// The number of entries beneath it, itself included, to which the operation
+    /// applies.
     asked: usize,
-    /// Those with which it can be done.
+    /// The number of those that are allowed.
     allowed: usize,
-    /// Those of them with which it can be done once a person agrees.
+    /// The number of the allowed ones that need an approval.
     asks: usize,
-    /// Those of them that only observe mode lets through.
+    /// The number of the allowed ones that only observe mode allows.
     observed: usize,
 }
 
@@ -76,8 +77,7 @@ pub(super) fn run(
         let ways = can.ways().iter();
         let judged = ways.filter_map(|way| judge(&policy, agent, *way, entry));
         let can = judged.min_by_key(|decision| (decision.effect(), decision.would_deny()));
-        // A directory is removed with all that is in it, so it counts as what
-        // it holds.
+        // A directory is removed with its entries, so they count instead of it.
         let counts = can.filter(|_| {
             entry.object.kind != ObjectKind::Directory || matches!(deed, Deed::List | Deed::Mkdir)
         });
@@ -122,8 +122,8 @@ impl Node {
         }
     }
 
-    /// Prints what is beneath. A directory of which everything or nothing is
-    /// allowed is one line.
+    /// Prints the entries beneath. A directory whose entries are all allowed or all
+    /// denied is one line.
     fn print(&self, indent: &str) {
         let shown: Vec<_> = self.children.iter().filter(|(_, node)| node.allowed > 0).collect();
         for (number, (name, node)) in shown.iter().enumerate() {

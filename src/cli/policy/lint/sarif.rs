@@ -1,12 +1,12 @@
-//! Findings as SARIF 2.1.0 (OASIS standard, March 2020), as far as code
-//! scanning reads it.
+//! Findings as SARIF 2.1.0 (OASIS standard, March 2020), as far as code scanning
+//! reads it.
 
 use serde::Serialize;
 
 use super::Located;
 use crate::policy_tools::LINTS;
 
-/// The log of one run.
+/// Returns the log of a run.
 pub(super) fn log(found: &[Located]) -> Result<String, serde_json::Error> {
     let rules = LINTS
         .iter()
@@ -43,7 +43,7 @@ fn result(located: &Located) -> Outcome {
     }
 }
 
-/// A relative reference: what a URI does not take as it is becomes `%XX`.
+/// Returns a relative reference: characters that a URI does not allow become `%XX`.
 fn uri(path: &str) -> String {
     path.bytes()
         .map(|byte| match byte {

@@ -1,4 +1,4 @@
-//! Whether what the service trusts lies where no agent of a workspace may change it.
+//! The check that no agent of a workspace can change trusted paths of the service.
 
 use std::{collections::BTreeSet, path::Path};
 
@@ -10,15 +10,15 @@ use crate::{
 };
 
 impl Plan {
-    /// Checks that whatever is trusted lies where no agent of any workspace may
-    /// change it. Reports a workspace that is at fault, which must not be served.
+    /// Checks that no agent of any workspace can change a trusted path. Returns a workspace at
+    /// fault, which must not be served.
     pub(super) fn check_trusted(
         &self,
         before: Option<&Self>,
     ) -> Result<Result<(), (String, Failure)>, Failure> {
         let all = TrustedPaths { trusted: self.trusted()?, agents: agents(self.places.values()) };
-        // Those that were served have been checked: a policy is taken up only if it
-        // lies in none of them.
+        // Workspaces served before have been checked: a policy is accepted only if it lies in
+        // none of them.
         let old: BTreeSet<_> = before.iter().flat_map(|b| b.places.values()).map(ground).collect();
         let fresh = self.places.values().filter(|place| !old.contains(&ground(place)));
         let policies = TrustedPaths { trusted: self.trusted_policies()?, agents: agents(fresh) };
@@ -44,9 +44,10 @@ impl Plan {
         }
     }
 
-    /// Checks what of no workspace is trusted now and was not `before`, such as a directory for
-    /// copies. What lies in a workspace, now or then, refuses the configuration as a whole: the
-    /// workspace is not at fault, and its agent may have put a link there.
+    /// Checks the paths of the service itself that are trusted now and were not `before`, such
+    /// as a directory for copies. If one lies in a workspace, former or current, the whole
+    /// configuration is refused: the workspace is not at fault, and its agent may have created
+    /// a link there.
     pub(super) fn check_fresh(&self, before: &Self) -> Result<(), Failure> {
         let known = before.trusted_of_service()?;
         let mut trusted = self.trusted_of_service()?;
@@ -55,7 +56,7 @@ impl Plan {
         TrustedPaths { trusted, agents }.check_trusted().map_err(Failure::new)
     }
 
-    /// All that the service trusts but the policies.
+    /// Returns all trusted paths except policies.
     fn trusted(&self) -> Result<Vec<TrustedPath>, Failure> {
         let states = self.places.values().flat_map(|place| [&place.state, &place.named_state]);
         let states = states.map(|path| (Trusted::State, path.clone()));
@@ -64,11 +65,11 @@ impl Plan {
         Ok(trusted)
     }
 
-    /// Those that belong to no workspace.
+    /// Returns the trusted paths that belong to no workspace.
     fn trusted_of_service(&self) -> Result<Vec<TrustedPath>, Failure> {
         let mut found =
             vec![(Trusted::State, self.state.clone()), (Trusted::State, self.named_state.clone())];
-        // What the name leads to is read again.
+        // The path of the configuration is read again at a reload.
         found.extend(self.config.iter().map(|path| (Trusted::Configuration, path.clone())));
         if let Some(tls) = &self.service.tls {
             found.push((Trusted::Certificate, tls.certificate.clone()));
@@ -84,8 +85,8 @@ impl Plan {
         Ok(trusted)
     }
 
-    /// The files of the policies that are in force. What was offered in the place of
-    /// one and refused is checked again before it is taken up.
+    /// Returns the files of the policies in force. A refused replacement is checked again
+    /// before it is accepted.
     fn trusted_policies(&self) -> Result<Vec<TrustedPath>, Failure> {
         let used: BTreeSet<_> = self.places.values().map(|place| &place.policy).collect();
         let mut trusted = Vec::new();

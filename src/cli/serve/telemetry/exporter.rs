@@ -1,9 +1,10 @@
-//! Export of request spans: OTLP over HTTP, from a thread of the broker.
+//! Export of request spans: OTLP over HTTP, on a thread of the broker.
 //!
-//! Front and workers can open no connection, and stay so. What this reads of
-//! the network is the answer of the collector that the operator named: no redirection
-//! is followed, and `opentelemetry-http` reads at most 4 MiB. Nothing waits for it: what finds no room is counted and dropped, what the collector
-//! does not take is counted and not sent again.
+//! Front and workers can open no connection, and remain so. The only network input here is the
+//! reply of the collector that the operator named: redirections are not followed, and
+//! `opentelemetry-http` reads at most 4 MiB. Nothing waits for the export: spans for which there is
+//! no room are counted and dropped, those that the collector refuses are counted and not sent
+//! again.
 
 use std::{
     sync::{
@@ -36,22 +37,22 @@ use crate::{
     serve::Exported,
 };
 
-/// Most spans that wait.
+/// Maximum of queued spans.
 const MOST: usize = 4096;
-/// Most in one request.
+/// Maximum of spans in a request.
 const AT_ONCE: usize = 512;
-/// How long spans are gathered for a request.
+/// Time for which spans are gathered for a request.
 const GATHER: Duration = Duration::from_millis(500);
-/// How often the front hears of counts.
+/// Interval of updates of the front's counters.
 const TELL: Duration = Duration::from_secs(1);
-/// How long an export takes at most, where no variable of OpenTelemetry says.
+/// Default timeout of an export, without a variable of OpenTelemetry.
 const PATIENCE: Duration = Duration::from_secs(10);
-/// The variables that say so, in milliseconds.
+/// The variables with the timeout, in milliseconds.
 const TIMEOUTS: [&str; 2] = ["OTEL_EXPORTER_OTLP_TRACES_TIMEOUT", "OTEL_EXPORTER_OTLP_TIMEOUT"];
-/// The name in the resource, unless another is configured.
+/// The default `service.name` of the resource.
 const SERVICE: &str = "portcullis";
 
-/// The thread that exports.
+/// The exporting thread.
 pub(crate) struct Exporter {
     spans: SyncSender<(Arc<str>, Span)>,
     over: Receiver<()>,
@@ -68,8 +69,8 @@ struct Counts {
 }
 
 impl Exporter {
-    /// Starts exporting to where `config` says; what it leaves open is as the
-    /// variables of OpenTelemetry say.
+    /// Starts the export to the address in `config`; variables of OpenTelemetry are used for other
+    /// settings.
     ///
     /// # Errors
     /// When the address or a variable cannot be used.
@@ -93,7 +94,7 @@ impl Exporter {
             .name("telemetry".to_owned())
             .spawn(move || {
                 run(&exporter, &waiting, &theirs);
-                // Nobody waits for the end but at the end.
+                // The receiver waits for this at the end only.
                 let _ = end.try_send(());
             })
             .or_fail("cannot start a thread")?;
@@ -101,8 +102,7 @@ impl Exporter {
         Ok(Self { spans, over, counts, told, told_at: Instant::now() })
     }
 
-    /// Takes the spans of a workspace, and the word that `lost` more were
-    /// dropped. Waits for nothing.
+    /// Queues the spans of a workspace, and counts the `lost` ones. Never blocks.
     pub(crate) fn take(&self, workspace: &str, spans: Vec<Span>, lost: u64) {
         let workspace = Arc::<str>::from(workspace);
         let full = |span| self.spans.try_send((Arc::clone(&workspace), span)).is_err();
@@ -111,12 +111,12 @@ impl Exporter {
         self.counts.dropped.fetch_add(dropped, Ordering::Relaxed);
     }
 
-    /// When there may be counts to tell.
+    /// Returns the time of the next update of counters.
     pub(crate) fn next(&self) -> Option<Instant> {
         (self.counts() != self.told).then_some(self.told_at + TELL)
     }
 
-    /// The counts, when they are to be told.
+    /// Returns the counters, if an update is due.
     pub(crate) fn news(&mut self) -> Option<Exported> {
         let now = self.counts();
         if now == self.told || self.told_at.elapsed() < TELL {
@@ -126,10 +126,10 @@ impl Exporter {
         Some(now)
     }
 
-    /// Exports what is left, and waits for that no longer than `patience`.
+    /// Exports the remaining spans, at most for `patience`.
     pub(crate) fn finish(self, patience: Duration) {
         drop(self.spans);
-        // What a collector does not take so soon is lost.
+        // Spans that the collector does not accept in time are lost.
         let _ = self.over.recv_timeout(patience);
     }
 
@@ -140,7 +140,7 @@ impl Exporter {
     }
 }
 
-/// How long an export may take.
+/// Returns the timeout of an export.
 fn timeout() -> Duration {
     let set = TIMEOUTS.iter().find_map(|name| std::env::var(name).ok()?.parse().ok());
     set.map_or(PATIENCE, Duration::from_millis)
@@ -186,7 +186,7 @@ fn run(exporter: &SpanExporter, waiting: &Receiver<(Arc<str>, Span)>, counts: &C
     }
 }
 
-/// A span as OpenTelemetry has it: the root of a trace of its own.
+/// Converts a span to OpenTelemetry's: the root of a trace of its own.
 fn data(workspace: &str, span: Span) -> SpanData {
     let ids = RandomIdGenerator::default();
     let (trace, id) = (ids.new_trace_id(), ids.new_span_id());

@@ -1,6 +1,6 @@
 //! Export of request spans with OpenTelemetry, in builds that have it.
 //!
-//! Workers gather (`spans`), the broker exports (`exporter`).
+//! Workers gather spans (`spans`), the broker exports them (`exporter`).
 
 #[cfg(feature = "otlp")]
 mod exporter;

@@ -1,8 +1,7 @@
 //! Spans of requests, gathered in a worker for the broker to export.
 //!
-//! A worker can open no connection, so what it gathers goes over the channel
-//! that it has. Of a request goes what [`Span`] names, and nothing else that
-//! may stand in its span: no path, no content, no session.
+//! A worker can open no connection, so its spans go over the existing channel. A
+//! span contains the fields of [`Span`] only: no path, no content, no session.
 
 use std::{
     sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError},
@@ -29,18 +28,18 @@ use crate::{
     sandbox::Channel,
 };
 
-/// The span of a request.
+/// The name of a request's span.
 const NAME: &str = "request";
-/// Most that wait for the broker.
+/// Maximum of spans that wait for the broker.
 const MOST: usize = 2048;
-/// Most in one message: it must not be larger than a packet.
+/// Maximum of spans in a message, which must fit in a packet.
 const AT_ONCE: usize = 128;
 /// Longest text of a span, in characters.
 const LONGEST: usize = 128;
-/// How long spans are gathered before they are sent.
+/// Time for which spans are gathered before they are sent.
 const GATHER: Duration = Duration::from_millis(500);
 
-/// What was gathered, shared by those who gather and the one who sends.
+/// The gathered spans, shared by the gathering threads and the sending one.
 pub(crate) struct Spans {
     percent: u64,
     state: Mutex<PendingSpans>,
@@ -50,22 +49,22 @@ pub(crate) struct Spans {
 #[derive(Default)]
 struct PendingSpans {
     waiting: Vec<Span>,
-    /// Those for which there was no room, since the last message.
+    /// The number of spans dropped for lack of room since the last message.
     lost: u64,
     over: bool,
 }
 
 impl Spans {
-    /// Gathers of `percent` in a hundred requests.
+    /// Gathers the spans of `percent` percent of the requests.
     ///
     /// # Errors
-    /// In builds without it alone.
+    /// Only in builds without the export.
     #[expect(clippy::unnecessary_wraps, reason = "as in builds without it")]
     pub(crate) fn of(percent: u64) -> Result<Arc<Self>, Failure> {
         Ok(Arc::new(Self { percent, state: Mutex::default(), filled: Condvar::new() }))
     }
 
-    /// What hears of spans.
+    /// Returns the subscriber layer that gathers spans.
     pub(crate) fn layer(self: &Arc<Self>) -> Box<dyn Layer<Registry> + Send + Sync> {
         let only: FilterFn = filter_fn(|metadata| {
             metadata.is_span()
@@ -76,14 +75,14 @@ impl Spans {
         Box::new(Gatherer(Arc::clone(self)).with_filter(only))
     }
 
-    /// Sends what is gathered until [`finish`](Self::finish) is called.
+    /// Sends gathered spans until [`finish`](Self::finish) is called.
     pub(crate) fn send(self: &Arc<Self>, channel: &Arc<Channel>) -> Result<(), Failure> {
         let (spans, channel) = (Arc::clone(self), Arc::clone(channel));
         thread::Builder::new()
             .name("spans".to_owned())
             .spawn(move || {
                 while let Some(message) = spans.next() {
-                    // A broker that is gone is seen elsewhere.
+                    // The end of the broker is noticed elsewhere.
                     if channel.send(&message, &[]).is_err() {
                         return;
                     }
@@ -93,7 +92,7 @@ impl Spans {
             .or_fail("cannot start a thread")
     }
 
-    /// Sends what is left.
+    /// Sends the remaining spans.
     pub(crate) fn finish(&self, channel: &Channel) {
         lock(&self.state).over = true;
         self.filled.notify_all();
@@ -132,8 +131,7 @@ impl Spans {
         self.filled.notify_one();
     }
 
-    /// Whether a request is one of those that are gathered. Without random
-    /// numbers all are.
+    /// Returns true if a request is sampled. Without random numbers all are.
     fn takes(&self) -> bool {
         let random = random_bytes().map(u64::from_ne_bytes);
         random.map_or(true, |random| random % 100 < self.percent)
@@ -151,10 +149,10 @@ impl PendingSpans {
     }
 }
 
-/// Makes of spans what is sent.
+/// Converts tracing spans to [`Span`]s.
 struct Gatherer(Arc<Spans>);
 
-/// One that is not over.
+/// A span in progress.
 struct OpenSpan {
     span: Span,
     at: Instant,
@@ -188,7 +186,7 @@ where
     }
 }
 
-/// Takes the fields that may be known outside.
+/// Visits the fields that may be known outside.
 impl Visit for Span {
     fn record_str(&mut self, field: &Field, value: &str) {
         let place = match field.name() {
@@ -213,6 +211,6 @@ impl Visit for Span {
 }
 
 fn lock(state: &Mutex<PendingSpans>) -> MutexGuard<'_, PendingSpans> {
-    // A list and a count: whatever a panic elsewhere left is whole.
+    // A list and a counter, which stay consistent after a panic elsewhere.
     state.lock().unwrap_or_else(PoisonError::into_inner)
 }

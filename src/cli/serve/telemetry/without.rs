@@ -1,4 +1,4 @@
-//! What stands here in builds without the export: nothing of it can be made.
+//! Uninhabited types for builds without the export.
 
 use std::{
     sync::Arc,
@@ -16,7 +16,7 @@ fn missing() -> Failure {
     Failure::new("this build of portcullis exports no spans")
 }
 
-/// None.
+/// No exporter exists.
 #[derive(Debug)]
 pub(crate) enum Exporter {}
 
@@ -42,7 +42,7 @@ impl Exporter {
     }
 }
 
-/// None.
+/// No spans exist.
 #[derive(Debug)]
 pub(crate) enum Spans {}
 
