@@ -5,11 +5,11 @@ use serde_json::{Value, json};
 
 use crate::common::{Done, World, done};
 
-/// The fenced block of the README that has `part`.
+/// The fenced block of the tour that has `part`.
 fn block(part: &str) -> String {
-    let readme = concat!(env!("CARGO_MANIFEST_DIR"), "/README.md");
-    let readme = std::fs::read_to_string(readme).unwrap();
-    readme.split("```").find(|block| block.starts_with("sh\n") && block.contains(part)).unwrap()
+    let tour = concat!(env!("CARGO_MANIFEST_DIR"), "/docs/getting-started.md");
+    let tour = std::fs::read_to_string(tour).unwrap();
+    tour.split("```").find(|block| block.starts_with("sh\n") && block.contains(part)).unwrap()
         [3..]
         .to_owned()
 }
