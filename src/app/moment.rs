@@ -1,8 +1,8 @@
-//! Points in time on the command line.
+//! Points in time on the command line, in UTC.
 
 use std::str::FromStr;
 
-use jiff::{SignedDuration, Timestamp, civil::Date};
+use jiff::{Span, Timestamp, Zoned, civil::Date, tz::TimeZone};
 
 use super::failure::{Exit, Failure};
 
@@ -46,29 +46,31 @@ impl FromStr for Moment {
         if let Some(date) = date.filter(|date| date.year() >= 0) {
             return Ok(Self(format!("{date}T00:00:00.000000Z")));
         }
-        let moment = text
-            .parse::<Timestamp>()
-            .ok()
-            .or_else(|| Timestamp::now().checked_sub(ago(text)?).ok());
-        let moment = moment.ok_or(
-            "expected a date (`2026-11-21`), a time with its zone (`2026-11-21T08:00:00Z`), or how \
-             long ago (`90m`, `2d`)",
+        let moment = text.parse::<Timestamp>().ok().or_else(|| in_words(text)).ok_or(
+            "expected a date (`2026-11-21`), a time with its zone (`2026-11-21T08:00:00Z`), how long \
+             ago (`90m`, `2d`, `1 hour ago`), `today`, `yesterday` or `last week`",
         )?;
         Ok(Self(format!("{moment:.6}")))
     }
 }
 
-/// Parses an age: `90m`, `2h30m` and, since days of a log need no calendar, `2d` and `1w`.
-/// Refuses ages in the future and texts that may be a time of day.
-fn ago(text: &str) -> Option<SignedDuration> {
-    let days = |suffix, each: i64| {
-        let number: i64 = text.strip_suffix(suffix)?.parse().ok()?;
-        SignedDuration::try_from_hours(number.checked_mul(each)?)
+/// Parses a time that is relative to now. Days begin at midnight UTC, as in all output.
+fn in_words(text: &str) -> Option<Timestamp> {
+    let now = Timestamp::now().to_zoned(TimeZone::UTC);
+    let midnight = |day: Zoned| day.start_of_day().ok();
+    let moment = match text.trim() {
+        "now" => Some(now),
+        "today" => midnight(now),
+        "yesterday" => midnight(now.yesterday().ok()?),
+        text => {
+            let one = text.strip_prefix("last ").map(|unit| format!("1 {unit}"));
+            let ago = text.strip_suffix("ago").map(str::trim_end);
+            let span: Span = one.as_deref().or(ago).unwrap_or(text).parse().ok()?;
+            // A sign would lead into the future, and a time of the day is no duration.
+            (!span.is_negative() && !text.contains(':')).then(|| now.checked_sub(span).ok())?
+        }
     };
-    days('d', 24)
-        .or_else(|| days('w', 7 * 24))
-        .or_else(|| text.parse().ok())
-        .filter(|ago| !ago.is_negative() && !text.contains(':'))
+    moment.map(|moment| moment.timestamp())
 }
 
 #[cfg(test)]
@@ -81,11 +83,23 @@ mod tests {
         assert_eq!(since("2026-11-21").unwrap(), "2026-11-21T00:00:00.000000Z");
         assert_eq!(since("9999-12-31").unwrap(), "9999-12-31T00:00:00.000000Z");
         assert_eq!(since("2026-11-21T08:00:00+02:00").unwrap(), "2026-11-21T06:00:00.000000Z");
-        for past in ["90m", "2h 30m", "2d", "1w", "0s"] {
+        for past in [
+            "90m",
+            "2h 30m",
+            "2d",
+            "1w",
+            "0s",
+            "now",
+            "today",
+            "yesterday",
+            "1 hour ago",
+            "2d ago",
+            "last week",
+        ] {
             let moment = since(past).unwrap();
             assert!(moment <= format!("{:.6}", Timestamp::now()), "{past}");
         }
-        for wrong in ["", "yesterday", "2026-13-01", "-", "99999999999999999999d"] {
+        for wrong in ["", "tomorrow", "last", "ago", "2026-13-01", "-", "99999999999999999999d"] {
             assert!(since(wrong).is_err(), "{wrong}");
         }
     }
@@ -111,11 +125,18 @@ mod tests {
         }
     }
 
-    /// A sign or the word `ago` used to lead into the future, and a time of day to be taken
-    /// for hours.
+    #[test]
+    fn yesterday_begins_a_day_before_today() {
+        let time = |text: &str| text.parse::<Moment>().unwrap().0.parse::<Timestamp>().unwrap();
+        let (today, yesterday) = (time("today"), time("yesterday"));
+        assert_eq!(today.duration_since(yesterday).as_hours(), 24);
+        assert!(today.to_string().ends_with("T00:00:00Z"), "{today}");
+    }
+
+    /// A sign led into the future, and a time of day was taken for hours.
     #[test]
     fn how_long_ago_is_neither_in_the_future_nor_a_time_of_day() {
-        for wrong in ["2h ago", "-2h", "-2d", "06:00:00", "-PT2H"] {
+        for wrong in ["-2h", "-2h ago", "-2d", "06:00:00", "-PT2H"] {
             assert!(wrong.parse::<Moment>().is_err(), "{wrong}");
         }
     }

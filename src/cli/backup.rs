@@ -7,7 +7,7 @@ mod prune;
 mod put_back;
 mod restore;
 mod show;
-mod undo;
+pub(crate) mod undo;
 mod verify;
 
 use std::process::ExitCode;
@@ -23,7 +23,7 @@ use crate::app::failure::Failure;
     portcullis backup list src\n  \
     portcullis backup diff src/main.rs\n  \
     portcullis backup restore src/main.rs\n  \
-    portcullis backup undo --session 5f2c\n  \
+    portcullis backup undo --session last\n  \
     portcullis backup show 20261103T1201 -o old.txt")]
 pub(crate) struct Args {
     #[command(subcommand)]

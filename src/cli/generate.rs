@@ -5,9 +5,9 @@
 //! started with words that are not in the definition; they do not appear here.
 
 use std::{
-    io::{self, Write as _},
+    io::{self, IsTerminal as _, Write as _},
     path::{Path, PathBuf},
-    process::ExitCode,
+    process::{Command, ExitCode, Stdio},
 };
 
 use clap::CommandFactory as _;
@@ -38,7 +38,7 @@ pub(crate) struct CompletionsArgs {
 /// Print the manual page, or write the pages of all commands to a directory
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:\n  \
-    portcullis man | man -l -\n  \
+    portcullis man\n  \
     portcullis man -o ~/.local/share/man/man1")]
 pub(crate) struct ManArgs {
     /// Write a page for every command to this directory, made when missing
@@ -58,11 +58,28 @@ pub(crate) fn man(args: &ManArgs) -> Result<ExitCode, Failure> {
     let mut root = Cli::command().disable_help_subcommand(true);
     root.build();
     let Some(directory) = &args.output else {
-        return Ok(print(&page(&root).or_fail("cannot make the manual page")?));
+        let page = page(&root).or_fail("cannot make the manual page")?;
+        // A terminal shows the page's markup; `man` shows the page.
+        if io::stdout().is_terminal()
+            && let Ok(code) = show(&page)
+        {
+            return Ok(code);
+        }
+        return Ok(print(&page));
     };
     Destination::open(directory)?.make_directory()?;
     write_pages(&root, directory)?;
     Ok(ExitCode::SUCCESS)
+}
+
+/// Has `man` show a page.
+fn show(page: &[u8]) -> io::Result<ExitCode> {
+    let mut man = Command::new("man").args(["-l", "-"]).stdin(Stdio::piped()).spawn()?;
+    if let Some(mut input) = man.stdin.take() {
+        // A reader that leaves early has seen enough.
+        let _ = input.write_all(page);
+    }
+    Ok(if man.wait()?.success() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
 /// Writes the page of `command` and those of its subcommands.

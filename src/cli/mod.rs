@@ -7,6 +7,7 @@ mod approve;
 mod audit;
 mod backup;
 mod cell;
+mod config;
 mod connect;
 mod consent;
 mod demo;
@@ -24,6 +25,7 @@ mod rows;
 mod run;
 mod serve;
 mod shell;
+mod status;
 mod token;
 
 use std::{ffi::OsStr, process::ExitCode};
@@ -47,6 +49,7 @@ use clap::{
 #[command(after_help = "Examples:\n  \
     portcullis demo                          see in a second what it does\n  \
     portcullis doctor                        what this machine can enforce\n  \
+    portcullis status                        policy, enforcement, approvals, last session\n  \
     portcullis run --preset claude-code      an agent behind the gate\n  \
     portcullis exec -- cargo test            one command, and what it changed\n  \
     portcullis shell -- vim src/main.rs      an interactive program, on a terminal\n  \
@@ -55,6 +58,8 @@ use clap::{
     portcullis serve                         over the network, many workspaces\n  \
     portcullis fs read src/main.rs           one operation through the gate\n  \
     portcullis git import                    the commits of an agent's session\n  \
+    portcullis log --last 20                 what was decided\n  \
+    portcullis undo                          take the last session back, shown first\n  \
     portcullis audit verify                  is the log intact?")]
 struct Cli {
     #[command(subcommand)]
@@ -68,11 +73,14 @@ enum Command {
     Audit(audit::Args),
     Backup(backup::Args),
     Completions(generate::CompletionsArgs),
+    Config(config::Args),
     Demo(demo::Args),
     Doctor(doctor::Args),
     Exec(exec::Args),
     Fs(fs::Args),
     Git(git::Args),
+    /// Print the records of the log, oldest first: `audit show`
+    Log(Box<audit::show::Args>),
     Login(login::Args),
     Man(generate::ManArgs),
     Mcp(mcp::Args),
@@ -80,7 +88,9 @@ enum Command {
     Run(run::Args),
     Serve(serve::Args),
     Shell(shell::Args),
+    Status(status::Args),
     Token(token::Args),
+    Undo(backup::undo::Args),
 }
 
 /// Runs the command line of this process.
@@ -118,11 +128,13 @@ pub fn main() -> ExitCode {
         Command::Audit(args) => audit::run(args),
         Command::Backup(args) => backup::run(args),
         Command::Completions(args) => generate::completions(&args),
+        Command::Config(args) => config::run(&args),
         Command::Demo(args) => demo::run(&args),
         Command::Doctor(args) => doctor::run(&args),
         Command::Exec(args) => exec::run(args),
         Command::Fs(args) => fs::run(args),
         Command::Git(args) => git::run(args),
+        Command::Log(args) => audit::show::run(&args),
         Command::Login(args) => login::run(args),
         Command::Man(args) => generate::man(&args),
         Command::Mcp(args) => mcp::run(&args),
@@ -130,7 +142,9 @@ pub fn main() -> ExitCode {
         Command::Run(args) => run::run(args),
         Command::Serve(args) => serve::run(&args, &matches),
         Command::Shell(args) => shell::run(args),
+        Command::Status(args) => status::run(&args),
         Command::Token(args) => token::run(&args),
+        Command::Undo(args) => backup::undo::run(&args),
     };
     output::conclude(result.unwrap_or_else(|failure| failure.report(json)))
 }

@@ -49,6 +49,7 @@ enum Command {
     Schema(schema::Args),
     Sign(sign::SignArgs),
     Test(test::Args),
+    Verify(sign::VerifyArgs),
     /// Print an embedded policy, to read it or to start from it
     #[command(after_help = "Examples:\n  \
         portcullis policy show baseline\n  \
@@ -80,6 +81,7 @@ pub(crate) fn run(args: Args) -> Result<ExitCode, Failure> {
         Command::Replay(args) => replay::run(&args),
         Command::Schema(args) => schema::run(&args),
         Command::Test(args) => test::run(&args),
+        Command::Verify(args) => sign::verify(&args),
         Command::Show { name } => {
             let text = embedded(&name).ok_or_else(|| {
                 Failure::new(format_args!("cannot show `{name}`: {}", unknown_name(&name)))

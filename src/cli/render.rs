@@ -24,6 +24,11 @@ pub(crate) fn counted(count: u64, thing: &str) -> String {
     if count == 1 { format!("1 {thing}") } else { format!("{count} {thing}s") }
 }
 
+/// The time of a record to the second, in UTC: microseconds only help programs.
+pub(crate) fn time(t: &str) -> String {
+    t.get(..19).map_or_else(|| t.to_owned(), |seconds| seconds.replace('T', " ") + "Z")
+}
+
 /// Formats a table without lines between its cells; columns for which `is_number` returns
 /// true are aligned to the right.
 pub(crate) fn table(

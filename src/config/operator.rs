@@ -25,6 +25,9 @@ const KEYS: [&str; 2] = ["requireSignature", "policyKeys"];
 /// Sections that other modules read.
 const SECTIONS: [&str; 5] = ["audit", "serve", "telemetry", "workspaces", "agents"];
 
+/// Sections without which `portcullis serve` has nothing to do.
+const SERVICE: [&str; 3] = ["serve", "workspaces", "agents"];
+
 /// The configuration in force.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Operator {
@@ -36,6 +39,8 @@ pub struct Operator {
     pub require_signature: bool,
     /// The accepted keys.
     pub policy_keys: Vec<PolicyKey>,
+    /// True if the file has sections of `portcullis serve`.
+    pub has_service: bool,
 }
 
 /// The reason why the configuration cannot be used.
@@ -146,7 +151,10 @@ impl Operator {
                     flag(value).map(|flag| operator.require_signature = flag)
                 }
                 "policyKeys" => keys(value).map(|keys| operator.policy_keys = keys),
-                _ if SECTIONS.contains(&name) => Ok(()),
+                _ if SECTIONS.contains(&name) => {
+                    operator.has_service |= SERVICE.contains(&name);
+                    Ok(())
+                }
                 _ => Err((key.span().start, unknown(name))),
             };
             if let Err((at, what)) = found {

@@ -81,6 +81,7 @@ mod shipping;
 mod signed;
 mod signer;
 mod start_order;
+mod status;
 mod tcb;
 mod timing;
 mod two_gates;

@@ -9,8 +9,7 @@ use crate::common::{Done, World, done};
 fn block(part: &str) -> String {
     let tour = concat!(env!("CARGO_MANIFEST_DIR"), "/docs/getting-started.md");
     let tour = std::fs::read_to_string(tour).unwrap();
-    tour.split("```").find(|block| block.starts_with("sh\n") && block.contains(part)).unwrap()
-        [3..]
+    tour.split("```").find(|block| block.starts_with("sh\n") && block.contains(part)).unwrap()[3..]
         .to_owned()
 }
 

@@ -16,7 +16,7 @@ use crate::{
         path_argument,
     },
     change::Change,
-    cli::render::for_shell,
+    cli::render::{for_shell, time},
     gateway::Workspace,
     model::Escaped,
     review::{Blame, BlameError, State, Version, blame},
@@ -90,7 +90,7 @@ fn lines(found: &Blame, versions: &[Version]) -> Vec<String> {
 
 /// Describes a change for people.
 fn describe(Version { change, name, kept }: &Version) -> Vec<String> {
-    let time = change.t.get(..19).unwrap_or(&change.t).replace('T', " ");
+    let time = time(&change.t);
     let what = match &change.to {
         Some(to) => format!("{} {} to {to}", change.operation, change.path),
         None => format!("{} {}", change.operation, change.path),

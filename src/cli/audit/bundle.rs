@@ -54,7 +54,7 @@ const TEXTS: [&str; 4] = [
 pub(super) struct Args {
     #[command(flatten)]
     log: Whole,
-    /// From this time on: `2026-11-21`, `2026-11-21T08:00:00Z`, or how long ago: `90m`, `2d`
+    /// From this time on: `2026-11-21`, `2026-11-21T08:00:00Z`, `2d`, `1 hour ago`, `yesterday`
     #[arg(long, value_name = "TIME")]
     since: Option<Moment>,
     /// Before this time

@@ -23,7 +23,7 @@ const EVENTS: [&str; 6] = ["login", "prune", "reload", "resources", "sandbox", "
 /// The filters, which must all match.
 #[derive(Debug, clap::Args)]
 pub(super) struct Filter {
-    /// From this time on: `2026-11-21`, `2026-11-21T08:00:00Z`, or how long ago: `90m`, `2d`
+    /// From this time on: `2026-11-21`, `2026-11-21T08:00:00Z`, `2d`, `1 hour ago`, `yesterday`
     #[arg(long, value_name = "TIME")]
     since: Option<Moment>,
     /// Of this session, or of all whose identifier begins so

@@ -23,9 +23,11 @@ mod report;
 mod select;
 mod session;
 mod ship;
-mod show;
+pub(crate) mod show;
 mod story;
 mod verify;
+
+pub(super) use location::LogLocation;
 
 use std::process::ExitCode;
 

@@ -1,18 +1,14 @@
 //! `portcullis audit query`: searches the log.
 
-use std::{
-    io::{self, IsTerminal as _},
-    ops::ControlFlow,
-    process::ExitCode,
-};
+use std::{ops::ControlFlow, process::ExitCode};
 
 use portcullis_audit::RecordView;
 use serde_json::{Map, Value};
 
-use super::select::{Indexed, ScanProgress, Select, damaged, say_pruned};
+use super::select::{Indexed, ScanProgress, Select, damaged, say_nothing_matched, say_pruned};
 use crate::{
     app::{failure::Failure, output},
-    cli::render::table,
+    cli::render::{table, time},
     model::Escaped,
     review::{Field, Order, Stats, cell, export::csv_line, header, verdict, visible_json},
 };
@@ -128,8 +124,11 @@ fn records(args: &Args) -> Result<ExitCode, Failure> {
             }
         })
     };
-    out.finish();
+    let is_empty = out.finish();
     drop(bar);
+    if is_empty {
+        say_nothing_matched(&log, &filter);
+    }
     let scanned = scanned.map_err(|error| args.log.unreadable(&error).beside_result())?;
     damaged(&scanned)?;
     Ok(ExitCode::SUCCESS)
@@ -139,8 +138,7 @@ fn records(args: &Args) -> Result<ExitCode, Failure> {
 fn shown(field: Field, record: &RecordView<'_>) -> String {
     let value = field.of(record).unwrap_or_default();
     match field {
-        // Microseconds are of use to programs only.
-        Field::Time => value.get(..19).unwrap_or(&value).replace('T', " "),
+        Field::Time => time(&value),
         Field::Decision => Escaped(verdict(record).unwrap_or_default()).to_string(),
         _ => Escaped(&value).to_string(),
     }
@@ -192,11 +190,10 @@ impl<'a> Out<'a> {
         if output::is_closed() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
     }
 
-    fn finish(mut self) {
+    /// Prints what waits; true if there was no row at all.
+    fn finish(mut self) -> bool {
         let _ = self.flush();
-        if self.rows == 0 && io::stderr().is_terminal() {
-            errln!("no record matches");
-        }
+        self.rows == 0
     }
 }
 

@@ -33,7 +33,7 @@ use crate::{
 pub(super) struct Args {
     #[command(flatten)]
     log: Whole,
-    /// From this time on: `2026-11-21`, `2026-11-21T08:00:00Z`, or how long ago: `90m`, `2d`
+    /// From this time on: `2026-11-21`, `2026-11-21T08:00:00Z`, `2d`, `1 hour ago`, `yesterday`
     #[arg(long, value_name = "TIME")]
     since: Option<Moment>,
     /// Before this time

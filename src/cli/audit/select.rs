@@ -21,7 +21,7 @@ use crate::{
     },
     gateway::BackupStore,
     model::Escaped,
-    review::{Filter, Log, Scanned},
+    review::{Field, Filter, Log, Scanned, Stats},
 };
 
 /// The size of a log, in bytes, from which on progress is shown.
@@ -145,7 +145,7 @@ impl Drop for ScanProgress {
 #[derive(Debug, Clone, Default, clap::Args)]
 #[command(next_help_heading = "Filters")]
 pub(super) struct Select {
-    /// From this time on: `2026-11-21`, `2026-11-21T08:00:00Z`, or how long ago: `90m`, `2d`
+    /// From this time on: `2026-11-21`, `2026-11-21T08:00:00Z`, `2d`, `1 hour ago`, `yesterday`
     #[arg(long, value_name = "TIME")]
     since: Option<Moment>,
     /// Before this time
@@ -241,6 +241,28 @@ pub(super) fn say_pruned(log: &Log, since: Option<&str>) {
          before",
         first.seq
     );
+}
+
+/// Says that no record matched, and which agents of the filter the log does not know.
+pub(super) fn say_nothing_matched(log: &Log, filter: &Filter) {
+    if io::stderr().is_terminal() {
+        errln!("no record matches");
+    }
+    if filter.agents.is_empty() {
+        return;
+    }
+    // What cannot be read was reported already.
+    let Ok(known) = Stats::of(log, &Filter::default(), &[Field::Agent]) else { return };
+    let known: Vec<_> =
+        known.groups.iter().filter_map(|group| group.values.first()?.as_deref()).collect();
+    for agent in filter.agents.iter().filter(|agent| !known.contains(&agent.as_str())) {
+        let near = known.iter().min_by_key(|known| strsim::damerau_levenshtein(agent, known));
+        let near =
+            near.filter(|near| strsim::damerau_levenshtein(agent, near) <= 1 + near.len() / 4);
+        let help =
+            near.map(|near| format!("; did you mean `{}`?", Escaped(near))).unwrap_or_default();
+        errln!("portcullis: warning: no record is of an agent `{}`{help}", Escaped(agent));
+    }
 }
 
 /// Fails with exit code 5 if a scan found damage; its results were printed.

@@ -14,9 +14,9 @@ use crate::{
         output::{colours, is_closed},
     },
     change::Change,
-    cli::render::diff_line,
+    cli::render::{diff_line, time},
     model::Escaped,
-    review::{Event, Patch, Patches, Session, SessionError, Story, sessions},
+    review::{Event, Patch, Patches, Session, SessionError, Story, last_session, sessions},
 };
 
 /// Show one session as a story: who read, changed and was denied what
@@ -27,6 +27,7 @@ use crate::{
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:\n  \
     portcullis audit session                     the sessions there are\n  \
+    portcullis audit session last\n  \
     portcullis audit session 223fb425\n  \
     portcullis audit session 223fb425 --records\n  \
     portcullis audit session 223fb425 --records --no-diff --json\n\n\
@@ -35,7 +36,7 @@ use crate::{
 pub(super) struct Args {
     #[command(flatten)]
     log: Indexed,
-    /// The session, or how its identifier begins; without one, the sessions are listed
+    /// The session, how its identifier begins, or `last`; without one, the sessions are listed
     id: Option<String>,
     /// Each record by itself, with differences
     #[arg(long, requires = "id")]
@@ -50,6 +51,14 @@ pub(super) struct Args {
 
 pub(super) fn run(args: &Args) -> Result<ExitCode, Failure> {
     let Some(id) = &args.id else { return list(args) };
+    let newest;
+    let id = match id.as_str() {
+        "last" => {
+            newest = last(args)?;
+            &newest
+        }
+        id => id,
+    };
     if !args.records {
         return tell(args, id);
     }
@@ -111,6 +120,15 @@ fn tell(args: &Args, id: &str) -> Result<ExitCode, Failure> {
     Ok(ExitCode::SUCCESS)
 }
 
+/// Returns the session of the newest record that has one.
+fn last(args: &Args) -> Result<String, Failure> {
+    let (log, bar) = args.log.open()?;
+    let last = last_session(&log, |_| true);
+    drop(bar);
+    last.map_err(|error| args.log.unreadable(&error))?
+        .ok_or_else(|| Failure::new("the log has no session yet"))
+}
+
 fn failure(args: &Args, id: &str, error: SessionError) -> Failure {
     match error {
         SessionError::Log(error) => args.log.unreadable(&error),
@@ -121,7 +139,7 @@ fn failure(args: &Args, id: &str, error: SessionError) -> Failure {
         }
         SessionError::Unknown => {
             Failure::new(format_args!("no session begins with `{}`", Escaped(id)))
-                .help("`portcullis audit session` lists them")
+                .help("`portcullis audit session` lists them, `portcullis audit session last` shows the newest")
         }
     }
 }
@@ -142,7 +160,7 @@ fn list(args: &Args) -> Result<ExitCode, Failure> {
                 "first": group.first, "last": group.last,
             }));
         } else {
-            let time = group.first.get(..19).unwrap_or(&group.first).replace('T', " ");
+            let time = time(&group.first);
             let (id, agent) = (value(0), value(1));
             let (id, agent) = (Escaped(&id), Escaped(&agent));
             outln!("{time}  {id}  {:>7} records  {agent}", group.records);

@@ -13,13 +13,18 @@ use portcullis_audit::{
     Directory, Entry, Hash, Kind, MAX_JUNK, Reader, RecordView, Segment, Source as _,
 };
 
-use super::{filter::Filter, location::Where, select::ScanProgress};
+use super::{
+    filter::Filter,
+    location::Where,
+    select::{ScanProgress, say_nothing_matched},
+};
 use crate::{
     app::{
         audit_log::{say_unverified, unreadable},
         failure::{Exit, Failure},
         output,
     },
+    cli::render::time,
     model::Escaped,
     review,
 };
@@ -32,11 +37,12 @@ const MOST_LEAVES: usize = 1 << 16;
 /// Print records, oldest first
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:\n  \
+    portcullis log --last 20                     the same as `audit show`\n  \
     portcullis audit show --last 20\n  \
     portcullis audit show --decision deny --since 2h\n  \
     portcullis audit show --follow --op write --path src/\n\n\
     Shows what the log says; `portcullis audit verify` says whether the log is intact.")]
-pub(super) struct Args {
+pub(crate) struct Args {
     #[command(flatten)]
     log: Where,
     #[command(flatten)]
@@ -52,7 +58,11 @@ pub(super) struct Args {
     json: bool,
 }
 
-pub(super) fn run(args: &Args) -> Result<ExitCode, Failure> {
+/// Runs the command.
+///
+/// # Errors
+/// When the log cannot be read, or has lines that are no records.
+pub(crate) fn run(args: &Args) -> Result<ExitCode, Failure> {
     let directory = args.log.directory()?;
     let source = Directory::new(&directory);
     let filter = args.filter.records(&args.log)?;
@@ -67,6 +77,7 @@ pub(super) fn run(args: &Args) -> Result<ExitCode, Failure> {
         junk: 0,
         out_of_line: 0,
         next: None,
+        is_empty: true,
         leaves: args.follow.then(BTreeMap::new),
     };
     let last = args.last.or(args.follow.then_some(10));
@@ -92,6 +103,11 @@ pub(super) fn run(args: &Args) -> Result<ExitCode, Failure> {
             None => break,
         }
     }
+    show.bar.finish();
+    if show.is_empty {
+        let log = review::Log::open(&directory).map_err(|error| unreadable(&directory, &error))?;
+        say_nothing_matched(&log, &show.filter);
+    }
     show.damage()
 }
 
@@ -107,6 +123,8 @@ struct Printer<'a> {
     out_of_line: u64,
     /// The next sequence number, if known.
     next: Option<u64>,
+    /// True as long as nothing was printed.
+    is_empty: bool,
     /// The leaf hashes of the last lines of a followed log, by sequence number.
     leaves: Option<BTreeMap<u64, Hash>>,
 }
@@ -301,7 +319,8 @@ impl Printer<'_> {
     }
 
     /// Prints a record; returns false if the output is closed.
-    fn entry(&self, entry: &Entry) -> bool {
+    fn entry(&mut self, entry: &Entry) -> bool {
+        self.is_empty = false;
         self.bar.aside(|| match self.args.json {
             true if io::stdout().is_terminal() => {
                 outjson!(String::from_utf8_lossy(&entry.bytes));
@@ -309,7 +328,11 @@ impl Printer<'_> {
             true => outln!("{}", String::from_utf8_lossy(&entry.bytes)),
             false => {
                 if let Ok(record) = RecordView::parse(&entry.bytes) {
-                    outln!("{}", line(&record));
+                    let line = line(&record);
+                    match review::verdict(&record) {
+                        Some("deny") if output::colours() => outln!("\u{1b}[31m{line}\u{1b}[0m"),
+                        _ => outln!("{line}"),
+                    }
                 }
             }
         });
@@ -325,8 +348,7 @@ fn line(record: &RecordView<'_>) -> String {
         Kind::Outcome | Kind::Recovered => text(record.result()),
         _ => text(review::verdict(record)),
     };
-    // Microseconds are of use to programs only.
-    let time = record.t.as_str().get(..19).unwrap_or_default().replace('T', " ");
+    let time = time(record.t.as_str());
     let mut line = format!(
         "{:>6}  {time}  {:<9}  {verdict:<5}  {:<7}  {:<12}  {}",
         record.seq,

@@ -28,8 +28,8 @@ use crate::{
 /// the way of a backup is replaced with all that is in it.
 ///
 /// With --at or --before, PATH becomes what it was then: changes that went
-/// through the gate since are taken back, of a directory all in it. --to alone
-/// does so for the whole workspace. These show first what they would do, and do
+/// through the gate since are taken back, of a directory all in it. --at or --to
+/// alone does so for the whole workspace. These show first what they would do, and do
 /// it with --yes or after a yes on the terminal; files that something else
 /// changed since are conflicts, and nothing is done while there are any, unless
 /// they are to be skipped or overwritten.
@@ -37,24 +37,25 @@ use crate::{
 #[command(
     override_usage = "portcullis backup restore [OPTIONS] <BACKUP> [--to <PATH>] [--dry-run]\n       \
     portcullis backup restore [OPTIONS] <PATH> <--at <TIME>|--before <RECORD>> [--yes]\n       \
-    portcullis backup restore [OPTIONS] --to <RECORD> [--yes]"
+    portcullis backup restore [OPTIONS] <--at <TIME>|--to <RECORD>> [--yes]"
 )]
 #[command(after_help = "Examples:\n  \
     portcullis backup restore src/main.rs --dry-run\n  \
     portcullis backup restore src/main.rs\n  \
     portcullis backup restore 20261103T1201 --to old/main.rs\n  \
     portcullis backup restore src --at 2h\n  \
+    portcullis backup restore --at yesterday\n  \
     portcullis backup restore src/main.rs --before 1207 --yes\n  \
     portcullis backup restore --to 1180")]
 pub(super) struct Args {
     #[command(flatten)]
     common: Common,
     /// An id, the beginning of one, or a path
-    #[arg(required_unless_present = "to", value_name = "BACKUP|PATH")]
+    #[arg(required_unless_present_any = ["to", "at"], value_name = "BACKUP|PATH")]
     backup: Option<String>,
-    /// As the path was at this time: `2026-11-21`, `2026-11-21T08:00:00Z`, or
-    /// how long ago: `90m`, `2d`
-    #[arg(long, value_name = "TIME", requires = "backup", conflicts_with_all = ["before", "to"])]
+    /// As the path was at this time: `2026-11-21`, `2026-11-21T08:00:00Z`, `2d`, `1 hour ago`,
+    /// `yesterday`. Without a path: the whole workspace
+    #[arg(long, value_name = "TIME", conflicts_with_all = ["before", "to"])]
     at: Option<Moment>,
     /// As the path was before this record of the log
     #[arg(long, value_name = "RECORD", requires = "backup", conflicts_with = "to")]
@@ -69,7 +70,7 @@ pub(super) struct Args {
 
 pub(super) fn run(args: &Args) -> Result<ExitCode, Failure> {
     let (path, select) = match (&args.backup, &args.at, args.before, &args.to) {
-        (Some(path), Some(moment), ..) => (Some(path), Select::Later(moment.as_str().to_owned())),
+        (path, Some(moment), ..) => (path.as_ref(), Select::Later(moment.as_str().to_owned())),
         (Some(path), _, Some(record), _) => (Some(path), Select::From(record)),
         (Some(backup), ..) => return one(args, backup),
         (None, _, _, to) => {

@@ -2,13 +2,17 @@
 
 use std::process::ExitCode;
 
+use portcullis_audit::{Kind, RecordView};
+
 use super::put_back::{self, Flags};
 use crate::{
-    app::{failure::Failure, options::Common},
+    app::{audit_log::unreadable, failure::Failure, options::Common},
+    model::{Escaped, OperationKind},
+    review::{Log, last_session},
     undo::Select,
 };
 
-/// Undo what one record or one session changed
+/// Undo what a session or one record changed: the last session that changed something, or another
 ///
 /// Shows what would be done; does it with --yes, or after a yes on the
 /// terminal. Every step is decided, backed up and recorded as any other change,
@@ -17,14 +21,19 @@ use crate::{
 /// skipped (the exit code is 1 then) or overwritten.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:\n  \
-    portcullis backup undo --session 5f2c\n  \
-    portcullis backup undo --record 1207 --yes\n  \
-    portcullis backup undo --session 5f2c --skip-conflicts --yes")]
-#[command(group = clap::ArgGroup::new("what").required(true))]
-pub(super) struct Args {
+    portcullis undo                              the last session, shown first\n  \
+    portcullis undo                              once more: takes that back\n  \
+    portcullis backup undo --session 5f2c        the same command\n  \
+    portcullis undo --record 1207 --yes\n  \
+    portcullis undo --session 5f2c --skip-conflicts --yes")]
+#[command(group = clap::ArgGroup::new("what"))]
+pub(crate) struct Args {
     #[command(flatten)]
     common: Common,
-    /// Every change of this session; the beginning of its id is enough
+    /// The last session that changed something; so without any of these
+    #[arg(long, group = "what")]
+    last: bool,
+    /// Every change of this session; the beginning of its id is enough, and `last` is as --last
     #[arg(long, value_name = "ID", group = "what", value_parser = clap::builder::NonEmptyStringValueParser::new())]
     session: Option<String>,
     /// The change of this record of the log; with what else was stored of a file while a program had it open
@@ -34,10 +43,33 @@ pub(super) struct Args {
     flags: Flags,
 }
 
-pub(super) fn run(args: &Args) -> Result<ExitCode, Failure> {
-    let select = match (&args.session, args.record) {
-        (Some(session), _) => Select::Session(session.clone()),
-        (None, record) => Select::Record(record.unwrap_or(0)),
+/// Runs the command.
+///
+/// # Errors
+/// When no session changed anything, or as a restore fails.
+pub(crate) fn run(args: &Args) -> Result<ExitCode, Failure> {
+    let select = match (args.session.as_deref(), args.record) {
+        (_, Some(record)) => Select::Record(record),
+        (None | Some("last"), None) => Select::Session(last(&args.common)?),
+        (Some(session), None) => Select::Session(session.to_owned()),
     };
     put_back::run(&args.common, &select, None, &args.flags)
+}
+
+/// Returns the last session that changed something.
+fn last(common: &Common) -> Result<String, Failure> {
+    let directory = common.state_directory()?.join("audit");
+    let failed = |error| unreadable(&directory, &error);
+    let log = Log::open(&directory).map_err(failed)?;
+    let is_change = |record: &RecordView<'_>| {
+        record.kind == Kind::Intent && record.op() != Some(OperationKind::Connect.as_str())
+    };
+    let session = last_session(&log, is_change).map_err(failed)?;
+    let session = session.ok_or_else(|| {
+        Failure::new("no session changed anything").help(
+            "`portcullis audit session` lists the sessions; --workspace names another workspace",
+        )
+    })?;
+    errln!("portcullis: the last session that changed something is {}", Escaped(&session));
+    Ok(session)
 }

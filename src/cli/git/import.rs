@@ -26,7 +26,7 @@ use crate::{
         opened::Opened,
         options::Common,
     },
-    cli::{consent, local::LocalGate},
+    cli::{consent, local::LocalGate, render},
     git::{Begin, Object, ObjectId, Outcome, Replay, Source, write_pack},
     model::Escaped,
 };
@@ -96,7 +96,7 @@ fn list(args: &Args) -> Result<ExitCode, Failure> {
             let commit = commit.to_string();
             outjson!(json!({ "session": session, "agent": agent, "start": time, "base": commit }));
         } else {
-            let time = time.get(..19).unwrap_or(&time).replace('T', " ");
+            let time = render::time(&time);
             outln!("{time}  {}  {}", Escaped(&session), Escaped(&agent));
         }
     }

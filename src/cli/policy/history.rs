@@ -21,8 +21,8 @@ struct LogPlace {
 pub(super) struct LogArgs {
     #[command(flatten)]
     place: LogPlace,
-    /// Only records from this time on: `2026-11-21`, `2026-11-21T08:00:00Z`, or how long ago:
-    /// `90m`, `2d`
+    /// Only records from this time on: `2026-11-21`, `2026-11-21T08:00:00Z`, `2d`,
+    /// `1 hour ago`, `yesterday`
     #[arg(long, value_name = "TIME")]
     since: Option<Moment>,
 }

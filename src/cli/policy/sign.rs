@@ -1,4 +1,4 @@
-//! `portcullis policy keygen` and `policy sign`.
+//! `portcullis policy keygen`, `policy sign` and `policy verify`.
 
 use std::{
     io::Write as _,
@@ -16,7 +16,7 @@ use crate::{
     },
     config::{
         Operator,
-        signature::{SigningKey, signature_path},
+        signature::{PolicyKey, SigningKey, signature_path},
     },
     model::Escaped,
     policy::is_name,
@@ -55,6 +55,61 @@ pub(super) struct SignArgs {
     /// Print one JSON object
     #[arg(long)]
     json: bool,
+}
+
+/// Verify the signature of a policy, with all that it extends, in FILE.sig
+///
+/// Says what a start does where the configuration requires signatures. The policy must load, too.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Examples:\n  \
+    portcullis policy verify mine.toml --key ed25519:pSIfZQ…\n  \
+    portcullis policy verify mine.toml             by the keys of the configuration")]
+pub(super) struct VerifyArgs {
+    /// The policy file
+    #[arg(value_name = "FILE")]
+    policy: String,
+    /// A public key whose signature counts; may be given several times [default: `policyKeys`
+    /// of the configuration]
+    #[arg(long, value_name = "KEY")]
+    key: Vec<PolicyKey>,
+    /// The operator's configuration file [default: $XDG_CONFIG_HOME/portcullis/portcullis.toml,
+    /// if it is there]
+    #[arg(long, value_name = "FILE", env = "PORTCULLIS_CONFIG")]
+    config: Option<PathBuf>,
+    /// Print one JSON object
+    #[arg(long)]
+    json: bool,
+}
+
+pub(super) fn verify(args: &VerifyArgs) -> Result<ExitCode, Failure> {
+    let policy_keys = match args.key.as_slice() {
+        [] => Operator::load(args.config.as_deref()).map_err(Failure::new)?.policy_keys,
+        keys => keys.to_vec(),
+    };
+    if policy_keys.is_empty() {
+        return Err(Failure::new("there is no key to verify with")
+            .help("name the public key with --key, or `policyKeys` in the configuration")
+            .exit(Exit::Usage));
+    }
+    let operator = Operator { require_signature: true, policy_keys, ..Operator::default() };
+    let loaded = load_trusted(&args.policy, &operator)?;
+    let (policy, key) = (loaded.policy, loaded.signed_by.map(|key| key.to_string()));
+    if args.json {
+        outjson!(json!({
+            "ok": true, "name": policy.name(), "version": policy.version(),
+            "sha256": policy.sha256(), "public": key,
+        }));
+    } else {
+        outln!(
+            "{}: policy `{}` version {}, sha256 {}, signed by {}",
+            Escaped(&args.policy),
+            policy.name(),
+            policy.version(),
+            policy.sha256(),
+            key.unwrap_or_default()
+        );
+    }
+    Ok(ExitCode::SUCCESS)
 }
 
 pub(super) fn keygen(args: &KeygenArgs) -> Result<ExitCode, Failure> {

@@ -1,0 +1,69 @@
+//! `portcullis config`: the operator's configuration.
+
+use std::{path::PathBuf, process::ExitCode};
+
+use serde_json::json;
+
+use crate::{
+    app::failure::Failure,
+    config::{Operator, audit::Audit, serve::Service},
+    model::Escaped,
+};
+
+/// Check the operator's configuration
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Examples:\n  \
+    portcullis config check\n  \
+    portcullis config check /etc/portcullis/portcullis.toml")]
+pub(crate) struct Args {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, clap::Subcommand)]
+enum Command {
+    Check(CheckArgs),
+}
+
+/// Read a configuration as a start does, and say what is wrong with it
+///
+/// Starts nothing. Policies that it names are not loaded: `portcullis policy check` does that.
+#[derive(Debug, clap::Args)]
+struct CheckArgs {
+    /// The file [default: $XDG_CONFIG_HOME/portcullis/portcullis.toml]
+    #[arg(value_name = "FILE", env = "PORTCULLIS_CONFIG")]
+    file: Option<PathBuf>,
+    /// Print one JSON object
+    #[arg(long)]
+    json: bool,
+}
+
+/// Runs the command.
+///
+/// # Errors
+/// When the configuration cannot be used.
+pub(crate) fn run(args: &Args) -> Result<ExitCode, Failure> {
+    let Command::Check(args) = &args.command;
+    let operator = Operator::load(args.file.as_deref()).map_err(Failure::new)?;
+    Audit::load(args.file.as_deref()).map_err(Failure::new)?;
+    let serves = match &operator.path {
+        Some(path) if operator.has_service => {
+            Service::load(path).map_err(Failure::new)?;
+            true
+        }
+        _ => false,
+    };
+    let shown = operator.path.map(|path| path.display().to_string());
+    if args.json {
+        outjson!(json!({
+            "ok": true, "file": shown, "requireSignature": operator.require_signature,
+            "policyKeys": operator.policy_keys.len(), "serve": serves,
+        }));
+        return Ok(ExitCode::SUCCESS);
+    }
+    match shown {
+        Some(path) => outln!("{}: ok", Escaped(&path)),
+        None => outln!("there is no configuration file: the defaults apply"),
+    }
+    Ok(ExitCode::SUCCESS)
+}

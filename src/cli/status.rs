@@ -1,0 +1,235 @@
+//! `portcullis status`: the state of a workspace at a glance.
+
+use std::{
+    collections::BTreeMap, ops::ControlFlow, os::fd::AsFd as _, path::PathBuf, process::ExitCode,
+};
+
+use cap_std::fs::Dir;
+use indicatif::HumanBytes;
+use portcullis_audit::{Kind, RecordView};
+use rustix::fs::fstatvfs;
+use serde_json::{Value, json};
+
+use super::{
+    audit::LogLocation,
+    render::{counted, time},
+};
+use crate::{
+    app::{
+        approval_socket::{self, Reply, Request},
+        audit_log::unreadable,
+        failure::{Context as _, Failure},
+        state_directory,
+    },
+    model::{Escaped, OperationKind},
+    policy::Effect,
+    review::{Field, Filter, Group, Log, Order, Stats, last_session},
+};
+
+/// Width of the column of names.
+const NAMES: usize = 12;
+
+/// Show policy, enforcement, waiting approvals, the last session, log and space of a workspace
+///
+/// Policy and enforcement are those of the last start in the log. Reads only.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Examples:\n  \
+    portcullis status\n  \
+    portcullis status --workspace ~/project --json")]
+pub(crate) struct Args {
+    #[command(flatten)]
+    location: LogLocation,
+    /// Print one JSON object
+    #[arg(long)]
+    json: bool,
+}
+
+/// What the log says.
+#[derive(Debug)]
+struct Recorded {
+    records: u64,
+    bytes: u64,
+    /// The facts of the newest start.
+    start: BTreeMap<String, Value>,
+    session: Option<LastSession>,
+}
+
+#[derive(Debug)]
+struct LastSession {
+    id: String,
+    agent: String,
+    first: String,
+    last: String,
+    records: u64,
+    changes: u64,
+    denials: u64,
+}
+
+/// Runs the command.
+///
+/// # Errors
+/// When state directory or log cannot be read.
+pub(crate) fn run(args: &Args) -> Result<ExitCode, Failure> {
+    let path = args.location.state()?;
+    let Some(state) = state_directory::look(&path)? else {
+        return Ok(unused(args, &path));
+    };
+    let owner = args.location.owner()?;
+    let recorded = recorded(&path)?;
+    let (gateways, waiting) = waiting(&state)?;
+    let backups = state_directory::vault(&path)?
+        .map(|store| store.size())
+        .transpose()
+        .or_fail("cannot measure the backups")?
+        .unwrap_or(0);
+    let facts = fstatvfs(state.as_fd()).or_fail("cannot measure the free space")?;
+    let free = facts.f_bavail.saturating_mul(facts.f_frsize);
+    let fact = |name: &str| recorded.start.get(name).cloned().unwrap_or(Value::Null);
+    if args.json {
+        let session = recorded.session.as_ref().map(|session| {
+            json!({
+                "session": session.id, "agent": session.agent, "first": session.first,
+                "last": session.last, "records": session.records, "changes": session.changes,
+                "denials": session.denials,
+            })
+        });
+        outjson!(json!({
+            "workspace": owner, "state": path,
+            "policy": {
+                "name": fact("policyName"), "version": fact("policyVersion"), "mode": fact("mode"),
+            },
+            "enforcement": fact("enforcement"), "gateways": gateways, "waiting": waiting,
+            "session": session,
+            "log": { "records": recorded.records, "bytes": recorded.bytes },
+            "backups": backups, "free": free,
+        }));
+        return Ok(ExitCode::SUCCESS);
+    }
+    let text = |name: &str| match fact(name) {
+        Value::String(text) => Escaped(&text).to_string(),
+        Value::Null => "not recorded".to_owned(),
+        other => other.to_string(),
+    };
+    if let Some(owner) = owner {
+        line("workspace", Escaped(&owner.display().to_string()).to_string());
+    }
+    line("state", Escaped(&path.display().to_string()).to_string());
+    let (name, version, mode) = (text("policyName"), text("policyVersion"), text("mode"));
+    line("policy", format!("{name}, version {version}, {mode}"));
+    line("enforcement", text("enforcement"));
+    line("gateways", format!("{gateways} running"));
+    line(
+        "approvals",
+        match waiting {
+            0 => "none waiting".to_owned(),
+            waiting => format!("{waiting} waiting: `portcullis approve`"),
+        },
+    );
+    line(
+        "session",
+        recorded.session.map_or_else(
+            || "none yet".to_owned(),
+            |session| {
+                format!(
+                    "{} of agent {}, {} to {}: {}, {}, {}",
+                    Escaped(session.id.get(..12).unwrap_or(&session.id)),
+                    Escaped(&session.agent),
+                    time(&session.first),
+                    time(&session.last),
+                    counted(session.records, "record"),
+                    counted(session.changes, "change"),
+                    counted(session.denials, "denial"),
+                )
+            },
+        ),
+    );
+    let (records, bytes) = (recorded.records, HumanBytes(recorded.bytes));
+    let records = counted(records, "record");
+    line("log", format!("{records}, {bytes}, not verified: `portcullis audit verify`"));
+    line("backups", HumanBytes(backups).to_string());
+    line("space", format!("{} free", HumanBytes(free)));
+    Ok(ExitCode::SUCCESS)
+}
+
+fn line(name: &str, text: String) {
+    outln!("{name:NAMES$}{text}");
+}
+
+/// Says that no gateway has used the state directory yet.
+fn unused(args: &Args, path: &std::path::Path) -> ExitCode {
+    if args.json {
+        outjson!(json!({ "workspace": null, "state": path }));
+    } else {
+        line("state", format!("{} (not made yet)", Escaped(&path.display().to_string())));
+        outln!(
+            "no gateway has served this workspace yet: `portcullis doctor` says what it would enforce"
+        );
+    }
+    ExitCode::SUCCESS
+}
+
+fn recorded(state: &std::path::Path) -> Result<Recorded, Failure> {
+    let directory: PathBuf = state.join("audit");
+    let failed = |error| unreadable(&directory, &error);
+    let log = Log::open(&directory).map_err(failed)?;
+    let starts = Filter { kinds: vec![Kind::Start.as_str().to_owned()], ..Filter::default() };
+    let mut start = None;
+    let facts = |record: &RecordView<'_>, _: &[u8]| Some((record.seq, record.facts.clone()?));
+    log.scan(&starts, Order::NewestSegment, facts, |found: (u64, BTreeMap<String, Value>)| {
+        let segment = |seq: u64| seq / portcullis_audit::SEGMENT_RECORDS;
+        if start.as_ref().is_some_and(|(seq, _)| segment(*seq) > segment(found.0)) {
+            return ControlFlow::Break(());
+        }
+        start = Some(found);
+        ControlFlow::Continue(())
+    })
+    .map_err(failed)?;
+    let session = last_session(&log, |_| true).map_err(failed)?;
+    let session = session.map(|id| summary(&log, id)).transpose().map_err(failed)?;
+    let all = Stats::of(&log, &Filter::default(), &[]).map_err(failed)?;
+    Ok(Recorded {
+        records: all.groups.iter().map(|group| group.records).sum(),
+        bytes: log.bytes(),
+        start: start.map(|(_, facts)| facts).unwrap_or_default(),
+        session,
+    })
+}
+
+fn summary(log: &Log, id: String) -> std::io::Result<LastSession> {
+    let filter = Filter { sessions: vec![id.clone()], ..Filter::default() };
+    let fields = [Field::Kind, Field::Decision, Field::Agent, Field::Op];
+    let counted = Stats::of(log, &filter, &fields)?;
+    let value = |values: &[Option<String>], at: usize| values.get(at).cloned().flatten();
+    let is =
+        |group: &Group, at: usize, text: &str| value(&group.values, at).as_deref() == Some(text);
+    let sum = |matches: &dyn Fn(&Group) -> bool| {
+        counted.groups.iter().filter(|group| matches(group)).map(|group| group.records).sum()
+    };
+    let is_change = |group: &Group| {
+        is(group, 0, Kind::Intent.as_str()) && !is(group, 3, OperationKind::Connect.as_str())
+    };
+    let groups = &counted.groups;
+    Ok(LastSession {
+        agent: groups.iter().find_map(|group| value(&group.values, 2)).unwrap_or_default(),
+        first: groups.iter().map(|group| group.first.clone()).min().unwrap_or_default(),
+        last: groups.iter().map(|group| group.last.clone()).max().unwrap_or_default(),
+        records: groups.iter().map(|group| group.records).sum(),
+        changes: sum(&is_change),
+        denials: sum(&|group| is(group, 1, Effect::Deny.as_str())),
+        id,
+    })
+}
+
+/// Counts the gateways that listen for approvals, and the requests that wait in them.
+fn waiting(state: &Dir) -> Result<(usize, usize), Failure> {
+    let (mut gateways, mut waiting) = (0, 0);
+    approval_socket::send(state.as_fd(), &Request::List, |reply| {
+        gateways += 1;
+        if let Reply::Waiting(items) = reply {
+            waiting += items.len();
+        }
+        true
+    })
+    .or_fail("cannot ask the gateways")?;
+    Ok((gateways, waiting))
+}
