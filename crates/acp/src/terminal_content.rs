@@ -17,6 +17,10 @@ use crate::lock;
 
 /// Maximum number of bytes of a terminal's output that an editor is shown.
 const MAX_SHOWN: usize = 16 * 1024;
+/// The most terminals of a tool call whose output an editor is shown.
+const MAX_TERMINALS: usize = 8;
+/// The text in place of a terminal that is there already, or is one too many.
+const NOT_REPEATED: &str = "(the output of this terminal is not shown here)";
 /// Maximum number of stored tool calls, and of released terminals whose texts are stored.
 const MAX_STORED: usize = 64;
 /// The prefix of a terminal's ID, before the number of its command.
@@ -48,9 +52,15 @@ pub(super) struct ToolCall {
 }
 
 impl ToolCall {
-    /// Returns the numbers of its terminals' commands.
-    pub(super) fn terminals(&self) -> impl Iterator<Item = u64> {
-        self.content.iter().filter_map(|content| terminal(content))
+    /// The numbers of its terminals' commands: of the first [`MAX_TERMINALS`], each once.
+    pub(super) fn terminals(&self) -> Vec<u64> {
+        let mut terminals = Vec::new();
+        for number in self.content.iter().filter_map(|item| terminal(item)) {
+            if terminals.len() < MAX_TERMINALS && !terminals.contains(&number) {
+                terminals.push(number);
+            }
+        }
+        terminals
     }
 }
 
@@ -75,7 +85,7 @@ pub(super) fn progress(registry: &Registry, call: &ToolCall) -> Vec<(u64, bool)>
         Some(view) => (view.total, view.state.is_over()),
         None => (0, true),
     };
-    call.terminals().map(of).collect()
+    call.terminals().into_iter().map(of).collect()
 }
 
 /// Returns the content of a tool call with texts in place of its terminals; `None` if it has none.
@@ -84,7 +94,10 @@ pub(super) fn rendered(
     stored: &Stored,
     call: &ToolCall,
 ) -> Option<Box<RawValue>> {
-    call.terminals().next()?;
+    let mut left = call.terminals();
+    if left.is_empty() {
+        return None;
+    }
     let text = |number| match registry.view(&call.session, number, MAX_SHOWN) {
         Some(view) => text(&view),
         None => {
@@ -95,7 +108,9 @@ pub(super) fn rendered(
     };
     let items = call.content.iter().map(|item| {
         let Some(number) = terminal(item) else { return Some(item.clone()) };
-        let text = json!({ "type": "text", "text": text(number) });
+        let shown = left.iter().position(|shown| *shown == number).map(|at| left.remove(at));
+        let text = shown.map_or_else(|| NOT_REPEATED.to_owned(), text);
+        let text = json!({ "type": "text", "text": text });
         to_raw_value(&json!({ "type": "content", "content": text })).ok()
     });
     to_raw_value(&items.collect::<Option<Vec<_>>>()?).ok()

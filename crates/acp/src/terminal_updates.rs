@@ -14,27 +14,30 @@ use crate::lock;
 
 /// Minimum time between two updates of a tool call.
 const INTERVAL: Duration = Duration::from_millis(500);
-/// Maximum size in bytes of a tool call that is updated; the number of stored ones is bounded, too.
-const MAX_STORED_BYTES: usize = 64 * 1024;
+/// The most bytes of an update in which terminals are replaced, and which is stored to be sent anew.
+const MAX_UPDATE: usize = 64 * 1024;
 
 impl Door<'_> {
-    /// Replaces the terminals in the parameters of a `session/update` by texts; `None` if it
-    /// contains none.
+    /// The parameters of a `session/update` with texts in place of terminals; `None` where there are
+    /// none in it. A larger update than [`MAX_UPDATE`] passes as it came.
     pub(super) fn with_terminals(&self, params: &RawValue) -> Option<Box<RawValue>> {
         let terminals = self.terminals.as_ref()?;
         let mut stored = lock(&terminals.content.0);
         if stored.calls.is_empty() && !params.get().contains("terminal") {
             return None;
         }
-        let is_small = params.get().len() <= MAX_STORED_BYTES;
+        let is_small = params.get().len() <= MAX_UPDATE;
         let mut params = Object::parse(params.get())?;
         let acp_session: String = serde_json::from_str(params.get("sessionId")?.get()).ok()?;
         let mut update = params.object("update")?;
         let id: String = serde_json::from_str(update.get("toolCallId")?.get()).ok()?;
-        let content: Vec<Box<RawValue>> =
-            serde_json::from_str(update.get("content")?.get()).ok()?;
+        let content = update.get("content")?.get();
         // Its earlier content is no longer shown.
         stored.calls.retain(|call| call.id != id || call.acp_session != acp_session);
+        if !is_small {
+            return None;
+        }
+        let content: Vec<Box<RawValue>> = serde_json::from_str(content).ok()?;
         let session = self.sessions.get(&acp_session)?.session.id.clone();
         let since = Instant::now();
         let mut call = ToolCall { session, acp_session, id, content, shown: Vec::new(), since };
@@ -43,7 +46,7 @@ impl Door<'_> {
         }
         call.shown = progress(&terminals.registry, &call);
         let content = rendered(&terminals.registry, &stored, &call)?;
-        if is_small && call.shown.iter().any(|(_, is_over)| !is_over) {
+        if call.shown.iter().any(|(_, is_over)| !is_over) {
             push(&mut stored.calls, call);
         }
         drop(stored);

@@ -347,6 +347,33 @@ fn an_editor_is_shown_what_terminals_of_the_gate_wrote() {
     assert_eq!(of_command(&records, "echo first").1["facts"]["toolCall"], "t1");
 }
 
+/// Each reference, of 46 bytes, had up to 16 KiB of output in its place.
+#[test]
+fn a_tool_call_of_many_terminals_grew_without_bound() {
+    let mut run = Run::start(users()[0]);
+    for (items, is_replaced) in [(1_000, true), (2_000, false)] {
+        let content = vec![json!({"type": "terminal", "terminalId": "$"}); items];
+        let call = json!({"sessionUpdate": "tool_call", "toolCallId": "t1", "title": "x", "content": content});
+        run.terminals(&json!([
+            ["terminal/create", {"command": "head -c 20000 /dev/zero | tr '\\0' x; echo end"}],
+            ["terminal/wait_for_exit", {"terminalId": "$"}],
+            ["session/update", {"update": call}],
+            ["terminal/release", {"terminalId": "$"}],
+        ]));
+        let updates = &run.client.as_ref().unwrap().updates;
+        let mut updates = updates.iter().rev().map(|update| &update["update"]);
+        let shown = updates.find(|update| update["toolCallId"] == "t1").unwrap();
+        let content = shown["content"].as_array().unwrap();
+        let full = |item: &&Value| {
+            item["content"]["text"].as_str().is_some_and(|text| text.contains("end"))
+        };
+        assert_eq!(content.len(), items);
+        assert_eq!(content.iter().filter(full).count(), usize::from(is_replaced));
+        assert!(shown.to_string().len() < 300_000, "{} bytes", shown.to_string().len());
+    }
+    run.end();
+}
+
 #[test]
 fn mcp_clients_in_the_sandbox_have_commands_too() {
     for who in users() {
