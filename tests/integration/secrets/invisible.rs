@@ -93,3 +93,25 @@ fn a_policy_that_extends_another_cannot_show_invisible_text() {
     let stages: Vec<_> = stages.filter(|stage| stage["stage"] == "files.invisible").collect();
     assert_eq!(stages.len(), 1, "{explained}");
 }
+
+/// Each of them, of 3 bytes, had a placeholder of 66 bytes in its place and took some hundred bytes of memory.
+#[test]
+fn a_file_full_of_invisible_characters_took_gigabytes_and_minutes() {
+    let world = world_with("redact");
+    let text = |count: usize| "a\u{200b}".repeat(count);
+    std::fs::write(world.path("AGENTS.md"), text(100_001)).unwrap();
+    world.fs(&["read", "AGENTS.md"]).denied("secrets.tooManyFindings");
+    std::fs::write(world.path("AGENTS.md"), text(1_000)).unwrap();
+    world.fs(&["read", "AGENTS.md"]).ok();
+    world.write("AGENTS.md", text(100_001)).denied("secrets.tooManyFindings");
+}
+
+/// Secrets of rules with keywords were as many, too.
+#[test]
+fn a_file_full_of_secrets_is_denied_as_a_whole() {
+    let policy = "schema = 1\n[allowedPaths]\nread = [\"**\"]\n[secrets]\nonRead = \"redact\"\n\
+                  [[secrets.rules]]\nid = \"k\"\nregex = 'k[0-9]'\nkeywords = [\"k\"]\n";
+    let world = World::with_policy(policy);
+    std::fs::write(world.path("a"), "k1 ".repeat(100_001)).unwrap();
+    world.fs(&["read", "a"]).denied("secrets.tooManyFindings");
+}

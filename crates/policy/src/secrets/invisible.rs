@@ -7,6 +7,7 @@ use std::ops::Range;
 
 use super::{
     consequence::{OnRead, OnWrite},
+    scanner::MAX_FINDINGS,
     search::Overdue,
 };
 use crate::{
@@ -64,7 +65,7 @@ pub(super) fn may_have(text: &[u8]) -> bool {
     text.chunks(256).any(has_other)
 }
 
-/// Returns the runs of invisible characters in a text; bytes that are not UTF-8 belong to none.
+/// The runs of them in a text, up to one more than [`MAX_FINDINGS`]; what is not UTF-8 has none.
 pub(super) fn runs(text: &[u8], overdue: &dyn Fn() -> bool) -> Result<Vec<Range<usize>>, Overdue> {
     let mut runs: Vec<Range<usize>> = Vec::new();
     let mut begin = 0;
@@ -89,6 +90,7 @@ pub(super) fn runs(text: &[u8], overdue: &dyn Fn() -> bool) -> Result<Vec<Range<
                 before = None;
                 match runs.last_mut() {
                     Some(last) if last.end == start => last.end = end,
+                    _ if runs.len() > MAX_FINDINGS => return Ok(runs),
                     _ => runs.push(start..end),
                 }
             }

@@ -7,8 +7,7 @@ use super::{
     key::SecretKey,
     restore::{Misused, Restored, restore},
     rule::SecretRule,
-    scanner::Hit,
-    search::Overdue,
+    scanner::{Hit, Incomplete, MAX_FINDINGS},
     text::{BYTE_ORDER_MARK, readings},
     view::{Redacted, has_marker, redact},
 };
@@ -285,7 +284,7 @@ impl Secrets {
     fn look(&self, subject: &Subject<'_>, content: &[u8]) -> Result<Vec<LocatedSecret>, Decision> {
         let mut all = Vec::new();
         for (reading, text) in readings(content).enumerate() {
-            let hits = self.hits(subject, &text).map_err(|Overdue| self.too_late())?;
+            let hits = self.hits(subject, &text).map_err(|why| self.incomplete(why))?;
             let (mut line, mut counted) = (1, 0);
             for hit in hits {
                 let passed = text.get(counted..hit.range.start).unwrap_or_default();
@@ -304,7 +303,7 @@ impl Secrets {
 
     /// Scans one reading, with and without its byte order mark, since a reader may take either for
     /// the beginning of the first line.
-    fn hits(&self, subject: &Subject<'_>, text: &[u8]) -> Result<Vec<Hit>, Overdue> {
+    fn hits(&self, subject: &Subject<'_>, text: &[u8]) -> Result<Vec<Hit>, Incomplete> {
         let scan = |text| self.scanner.scan(subject.path.as_str(), text, subject.overdue);
         let mut hits = scan(text)?;
         let Some(unmarked) = text.strip_prefix(BYTE_ORDER_MARK) else { return Ok(hits) };
@@ -380,14 +379,21 @@ impl Secrets {
         }
     }
 
-    fn too_late(&self) -> Decision {
-        Decision {
-            effect: Effect::Deny,
-            rule: "secrets.maxScanTime".to_owned(),
-            place: self.max_scan_place.clone(),
-            reason: Some("looking for secrets in the content took too long".to_owned()),
-            would_deny: false,
-        }
+    fn incomplete(&self, why: Incomplete) -> Decision {
+        let (rule, place, reason) = match why {
+            Incomplete::Overdue => (
+                "secrets.maxScanTime",
+                self.max_scan_place.clone(),
+                "looking for secrets in the content took too long".to_owned(),
+            ),
+            Incomplete::TooMany => (
+                "secrets.tooManyFindings",
+                None,
+                format!("rules about content find something at more than {MAX_FINDINGS} places"),
+            ),
+        };
+        let (rule, reason) = (rule.to_owned(), Some(reason));
+        Decision { effect: Effect::Deny, rule, place, reason, would_deny: false }
     }
 }
 

@@ -9,6 +9,24 @@ use std::{ops::Range, sync::Arc};
 
 use super::{keywords::Keywords, rule::SecretRule, search::Overdue};
 
+/// The most findings in one content: each takes memory, and a placeholder in what a reader gets.
+pub(super) const MAX_FINDINGS: usize = 100_000;
+
+/// A scan that did not reach the end.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Incomplete {
+    /// It took too long.
+    Overdue,
+    /// There are more than [`MAX_FINDINGS`].
+    TooMany,
+}
+
+impl From<Overdue> for Incomplete {
+    fn from(Overdue: Overdue) -> Self {
+        Self::Overdue
+    }
+}
+
 /// The rules of a policy.
 #[derive(Debug, Default)]
 pub(super) struct Scanner {
@@ -65,14 +83,14 @@ impl Scanner {
     /// Returns all secrets that the rules find in `text`, in order.
     ///
     /// # Errors
-    /// If `overdue` returns true; it is called between rules, between matches, and during a search
-    /// that takes long.
+    /// When `overdue` says so; it is asked between rules, between matches, and
+    /// in the middle of a search that takes long. When there are too many findings.
     pub(super) fn scan(
         &self,
         path: &str,
         text: &[u8],
         overdue: &dyn Fn() -> bool,
-    ) -> Result<Vec<Hit>, Overdue> {
+    ) -> Result<Vec<Hit>, Incomplete> {
         let mut hits = Vec::new();
         for (number, windows) in self.candidates(text) {
             let Some(rule) = self.rules.get(number).filter(|rule| rule.applies(path)) else {
@@ -81,18 +99,24 @@ impl Scanner {
             for window in windows {
                 for range in rule.secrets(path, text, window, overdue) {
                     hits.push(Hit { rule: number, range: range? });
+                    if hits.len() > MAX_FINDINGS {
+                        return Err(Incomplete::TooMany);
+                    }
                 }
                 if overdue() {
-                    return Err(Overdue);
+                    return Err(Incomplete::Overdue);
                 }
             }
         }
         for (number, rule) in self.rules.iter().enumerate() {
             let runs = rule.unseen(path, text, overdue)?;
             hits.extend(runs.into_iter().map(|range| Hit { rule: number, range }));
+            if hits.len() > MAX_FINDINGS {
+                return Err(Incomplete::TooMany);
+            }
         }
         if overdue() {
-            return Err(Overdue);
+            return Err(Incomplete::Overdue);
         }
         hits.sort_by_key(|hit| (hit.range.start, hit.range.end, hit.rule));
         Ok(hits)
