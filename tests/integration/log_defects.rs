@@ -298,10 +298,12 @@ fn views_of_a_log_from_somebody_else_keep_a_bounded_part_of_it() {
         let stderr = String::from_utf8_lossy(&done.stderr);
         assert_eq!(done.status.code(), Some(5), "{args:?}: {stderr}");
         assert!(stderr.contains(why), "{args:?}: {stderr}");
+        if args.contains(&"ocsf") {
+            // All of what went out is there.
+            let events = fs::read_to_string(world.base().join("out")).unwrap();
+            assert_eq!(events.lines().count(), 150);
+        }
     }
-    // All of what went out is there.
-    let events = world.run(&["audit", "export", "--format", "ocsf", "--dir", text(&log)]);
-    assert_eq!(events.text().lines().count(), 150);
 }
 
 #[test]
