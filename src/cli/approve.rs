@@ -1,6 +1,14 @@
 //! `portcullis approve`: answers pending approvals from a shell.
 
-use std::{os::fd::AsFd as _, path::Path, process::ExitCode};
+use std::{
+    collections::HashSet,
+    io::{self, IsTerminal as _},
+    os::fd::AsFd as _,
+    path::Path,
+    process::ExitCode,
+    thread,
+    time::Duration,
+};
 
 use rustix::{
     fs::{Mode, OFlags, open},
@@ -24,6 +32,8 @@ use crate::{
 
 /// The replacement of a tab, whose width depends on the terminal.
 const TAB: &str = "    ";
+/// The time between two looks at what waits.
+const POLL: Duration = Duration::from_millis(300);
 
 /// See and answer the requests that wait for a person
 ///
@@ -34,20 +44,24 @@ const TAB: &str = "    ";
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:\n  \
     portcullis approve --list\n  \
-    portcullis approve 3fa9c1d2\n  \
+    portcullis approve --watch\n  \
+    portcullis approve 3fa9\n  \
     portcullis approve 3fa9c1d2 --session\n  \
     portcullis approve --yes 3fa9c1d2\n  \
     portcullis approve --reject 3fa9c1d2")]
 pub(crate) struct Args {
     #[command(flatten)]
     common: Common,
-    /// Approve this request
+    /// Approve this request; the beginning of its identifier is enough
     #[arg(value_name = "ID", conflicts_with_all = ["list", "reject"])]
     id: Option<String>,
     /// Show what waits; the same as without an ID
     #[arg(long)]
     list: bool,
-    /// Reject this request
+    /// Show requests as they come, and ask about each, until Ctrl-C or the end of input
+    #[arg(long, conflicts_with_all = ["id", "list", "reject", "json"])]
+    watch: bool,
+    /// Reject this request; the beginning of its identifier is enough
     #[arg(long, value_name = "ID", conflicts_with = "list")]
     reject: Option<String>,
     /// Approve the same operation on the same path for the rest of the session
@@ -68,7 +82,8 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode, Failure> {
     match (&args.id, &args.reject) {
         (Some(id), _) if args.session => approve(args, &state, id, Choice::Session),
         (Some(id), _) => approve(args, &state, id, Choice::Once),
-        (None, Some(id)) => answer(args, &state, id, Choice::Reject),
+        (None, Some(id)) => answer(args, &state, &full(&state, id)?, Choice::Reject),
+        (None, None) if args.watch => watch(args, &state),
         (None, None) => list(args, &state),
     }
 }
@@ -95,12 +110,10 @@ fn send(state: &Path, request: &Request, go_on: impl FnMut(Reply) -> bool) -> Re
 /// Approves a request, once the person at the terminal has seen it and agreed.
 fn approve(args: &Args, state: &Path, id: &str, choice: Choice) -> Result<ExitCode, Failure> {
     if args.yes {
-        return answer(args, state, id, choice);
+        return answer(args, state, &full(state, id)?, choice);
     }
     let waiting = waiting(state)?;
-    let Some(item) = waiting.iter().find(|item| item.id == id) else {
-        return Err(not_waiting(id));
-    };
+    let item = one(&waiting, id)?;
     if args.json {
         return Err(Failure::new("nothing was approved: with --json nobody is asked")
             .help("give --yes to approve the request without being shown it"));
@@ -109,7 +122,63 @@ fn approve(args: &Args, state: &Path, id: &str, choice: Choice) -> Result<ExitCo
     // The text of the change may have scrolled everything else away.
     let scope = if choice == Choice::Session { " for the rest of the session" } else { "" };
     consent::require(false, &format!("approve {}{scope}?", headline(item)))?;
-    answer(args, state, id, choice)
+    answer(args, state, &item.id, choice)
+}
+
+/// Finds the one request whose identifier begins with `id`.
+fn one<'i>(waiting: &'i [Item], id: &str) -> Result<&'i Item, Failure> {
+    let mut found = waiting.iter().filter(|item| item.id.starts_with(id));
+    match (found.next(), found.next()) {
+        (Some(item), None) => Ok(item),
+        (None, _) => Err(not_waiting(id)),
+        (Some(_), Some(_)) => {
+            Err(Failure::new(format_args!("more than one request begins with `{}`", Escaped(id)))
+                .help("`portcullis approve --list` shows what waits"))
+        }
+    }
+}
+
+/// Returns the identifier that begins with `id`. What waits no more is left to its gateway, which
+/// says what became of it.
+fn full(state: &Path, id: &str) -> Result<String, Failure> {
+    let waiting = waiting(state)?;
+    if waiting.iter().any(|item| item.id.starts_with(id)) {
+        return Ok(one(&waiting, id)?.id.clone());
+    }
+    Ok(id.to_owned())
+}
+
+/// Shows requests as they come, and asks about each.
+fn watch(args: &Args, state: &Path) -> Result<ExitCode, Failure> {
+    if !(io::stdin().is_terminal() && io::stdout().is_terminal() && io::stderr().is_terminal()) {
+        return Err(Failure::new("there is no terminal to ask on")
+            .help("`portcullis approve --list --json` is for programs")
+            .exit(Exit::Usage));
+    }
+    errln!("portcullis: waiting for requests; Ctrl-C ends");
+    let mut shown = HashSet::new();
+    loop {
+        for item in waiting(state)? {
+            if !shown.insert(item.id.clone()) {
+                continue;
+            }
+            print(&item);
+            let Some(choice) = consent::choose(&format!("approve {}?", headline(&item)))? else {
+                return Ok(ExitCode::SUCCESS);
+            };
+            let choice = match choice {
+                'y' => Choice::Once,
+                's' => Choice::Session,
+                'n' => Choice::Reject,
+                _ => continue,
+            };
+            // Another person may have answered meanwhile, or time is over.
+            if let Err(failure) = answer(args, state, &item.id, choice) {
+                failure.report(false);
+            }
+        }
+        thread::sleep(POLL);
+    }
 }
 
 /// Returns the pending approvals.

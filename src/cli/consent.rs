@@ -2,6 +2,8 @@
 
 use std::io::{self, IsTerminal as _, Write as _};
 
+use rustix::termios::{QueueSelector, tcflush};
+
 use crate::app::{
     failure::{Context as _, Failure},
     output,
@@ -38,6 +40,27 @@ pub(super) fn ask(yes: bool, question: &str) -> Result<Word, Failure> {
     io::stdin().read_line(&mut answer).or_fail("cannot read the answer")?;
     let yes = matches!(answer.trim().to_lowercase().as_str(), "y" | "yes");
     Ok(if yes { Word::Yes } else { Word::No })
+}
+
+/// Asks for a letter: yes, yes for the session, no, or later; `None` at the end of input.
+///
+/// # Errors
+/// When the question fails.
+pub(super) fn choose(question: &str) -> Result<Option<char>, Failure> {
+    // What was typed before the question was shown is no answer to it.
+    let _ = tcflush(io::stdin(), QueueSelector::IFlush);
+    loop {
+        err!("{question} [y/s/n/l, y: yes, s: for the session, n: no, l: later] ");
+        io::stderr().flush().or_fail("cannot ask")?;
+        let mut answer = String::new();
+        if io::stdin().read_line(&mut answer).or_fail("cannot read the answer")? == 0 {
+            return Ok(None);
+        }
+        let letter = answer.trim().to_lowercase().chars().next();
+        if let Some(letter @ ('y' | 's' | 'n' | 'l')) = letter {
+            return Ok(Some(letter));
+        }
+    }
 }
 
 /// Asks, and fails without a yes.

@@ -13,15 +13,16 @@ pid, terminal = pty.fork()
 if pid == 0:
     termios.tcsetwinsize(1, (24, 60))
     os.execv(sys.argv[2], sys.argv[2:])
-shown = b''
+shown, given = b'', 0
 while True:
     try: piece = os.read(terminal, 65536)
     except OSError: break
     if not piece: break
     shown += piece
-    if b'[y/N]' in shown and sys.argv[1]:
-        os.write(terminal, sys.argv[1].encode() + b'\n')
-        sys.argv[1] = ''
+    answers = sys.argv[1].split('|')
+    if shown.count(b'[y/') > given and given < len(answers) and answers[0]:
+        os.write(terminal, answers[given].encode() + b'\n' * (answers[given] != '\x04'))
+        given += 1
 sys.stdout.buffer.write(shown.replace(b'\r\n', b'\n'))
 sys.exit(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]))
 "#;
@@ -132,4 +133,26 @@ fn the_state_directory_alone_says_where_to_approve() {
     end(child).ok();
     let records = kinds(&world, "approval");
     assert_eq!(records[0]["result"], json!("once"));
+}
+
+#[test]
+fn requests_are_answered_as_they_come() {
+    let world = world();
+    let edit = |new: &str| {
+        begin(&world, &["edit", "src/payments/card.ts", "--old", "two", "--new", new], "")
+    };
+    let first = edit("TWO");
+    let asked = id(&waiting(&world, 1)[0]);
+    let second = edit("2");
+    waiting(&world, 2);
+    let watched = on_a_terminal(&world, "n|\u{4}", &["approve", "--watch"]);
+    assert!(watched.code == 0 && watched.text().contains("rejected: edit"), "{watched:?}");
+    let left = waiting(&world, 1);
+    // The beginning of an identifier is enough.
+    let beginning = &id(&left[0])[..6];
+    world.run(&["approve", beginning, "--yes"]).ok();
+    let codes = [end(first).code, end(second).code];
+    assert!(codes == [3, 0] || codes == [0, 3], "{codes:?} {asked}");
+    let no = world.run(&["approve", "--watch"]);
+    assert_eq!(no.code, 2, "{no:?}");
 }
