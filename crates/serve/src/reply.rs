@@ -37,6 +37,15 @@ pub(super) fn not_so(allowed: &'static str) -> Response<Body> {
     reply
 }
 
+/// Returns the reply to a request without a token.
+pub(super) fn token_missing() -> Response<Body> {
+    let why =
+        "no token was sent: `Authorization: Bearer TOKEN`, as `portcullis token new` makes one";
+    let mut reply = text(StatusCode::UNAUTHORIZED, why);
+    reply.headers_mut().insert(WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
+    reply
+}
+
 /// Returns the reply that says why there is no session.
 pub(super) fn refused(error: &OpenError) -> Response<Body> {
     let status = match error {

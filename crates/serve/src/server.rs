@@ -250,7 +250,7 @@ pub(super) fn caller<B>(
 ) -> Result<Caller, Box<Response<Body>>> {
     match token::of(request, socket) {
         Some(token) => Ok(Caller { token, peer }),
-        None => Err(Box::new(reply::refused(&super::OpenError::Unauthorised))),
+        None => Err(Box::new(reply::token_missing())),
     }
 }
 

@@ -12,6 +12,7 @@ fn without_a_configuration_it_serves_this_directory_for_a_token_shown_once() {
     let service = Service::start(&mut world.command(&["serve", "--listen", "127.0.0.1:0"]));
     let token = service.said.split("shown this once: ").nth(1).unwrap();
     let token = token.lines().next().unwrap().to_owned();
+    assert!(service.said.contains("/workspaces/ws/mcp\""), "{}", service.said);
     assert_eq!(service.session(&token, "ws").read("a.txt").unwrap(), "hello\n");
     service.stop();
     // Nothing that it leaves has the token.
@@ -41,7 +42,10 @@ fn a_token_opens_its_own_workspaces_and_no_other() {
     for wrong in ["pcl_wrong", "", &site.token("all")[..20]] {
         assert_eq!(service.open(wrong, "shop").err(), Some(401), "{wrong}");
     }
-    assert_eq!(service.get("/workspaces/shop/mcp", &[]).0, 401);
+    let (status, reply) = service.get("/workspaces/shop/mcp", &[]);
+    assert!(status == 401 && reply.contains("no token was sent"), "{reply}");
+    let (status, reply) = service.get_as("pcl_wrong", "/workspaces/shop/mcp");
+    assert!(status == 401 && !reply.contains("no token was sent"), "{reply}");
     assert_eq!(service.get_as(&ci, "/metrics").0, 404);
     service.stop();
     let denied: Vec<_> =
