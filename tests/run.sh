@@ -201,7 +201,7 @@ tests() {
     say "the tests that compare times, with nothing beside them"
     cargo test --workspace --features full --locked --test integration -- --test-threads 1 timing::
     say "the default build says what it cannot do"
-    cargo test --workspace --locked --test integration -- a_build_without a_build_that_copies
+    cargo test --workspace --locked --test default_build
 }
 
 # The tests that try random cases, with more of them. A disagreement names its seed.

@@ -185,18 +185,6 @@ fn duckdb_reads_the_parquet_file() {
     assert_eq!(export(&world, "parquet", &[]).code, 2);
 }
 
-#[cfg(not(feature = "parquet"))]
-#[test]
-fn a_build_without_parquet_says_so() {
-    let world = World::new();
-    world.write("a", "x").ok();
-    let file = world.base().join("log.parquet");
-    let done = export(&world, "parquet", &["-o", file.to_str().unwrap()]);
-    assert_eq!(done.code, 1);
-    assert!(done.stderr.contains("--features parquet"), "{}", done.stderr);
-    assert!(!file.exists());
-}
-
 #[test]
 fn a_request_at_a_time_that_is_none_is_damage_not_left_out() {
     let world = World::new();
