@@ -90,8 +90,12 @@ pub(super) fn runs(text: &[u8], overdue: &dyn Fn() -> bool) -> Result<Vec<Range<
                 before = None;
                 match runs.last_mut() {
                     Some(last) if last.end == start => last.end = end,
-                    _ if runs.len() > MAX_FINDINGS => return Ok(runs),
-                    _ => runs.push(start..end),
+                    _ => {
+                        if runs.len() > MAX_FINDINGS {
+                            return Ok(runs);
+                        }
+                        runs.push(start..end);
+                    }
                 }
             }
             looked += 1;
