@@ -11,7 +11,7 @@ mod html;
 mod items;
 mod markup;
 
-pub use first::{Listed, MOST_LISTED};
+pub use first::{Denials, Listed, MOST_LISTED};
 pub use html::page;
 pub use items::{
     Activity, Agent, Approval, Connected, Decided, Denied, FileChange, Finding, GateStart,
@@ -52,7 +52,7 @@ pub struct Report {
     pub kinds: BTreeMap<String, u64>,
     /// Decisions over time.
     pub activity: Vec<Activity>,
-    /// The time span of an item of `activity`: `hour` or `day`.
+    /// The time span of an item of `activity`: `hour`, `day` or `month`.
     pub activity_unit: &'static str,
     /// Agents.
     pub agents: Vec<Agent>,
@@ -63,9 +63,9 @@ pub struct Report {
     /// Connections by host, those with the most bytes sent first.
     pub hosts: Vec<Connected>,
     /// Denied attempts.
-    pub denied: Listed<Denied>,
+    pub denied: Denials,
     /// Requests that the policy denies and that observe mode allowed. `allowed` includes them.
-    pub observed: Listed<Denied>,
+    pub observed: Denials,
     /// Secrets that were found and redacted or denied.
     pub secrets: Listed<Finding>,
     /// Files changed.
@@ -121,8 +121,10 @@ pub struct PolicyInForce {
     pub first: String,
     /// The time of the last record.
     pub last: String,
-    /// Its text with all files that it extends; `None` if it was not stored.
+    /// Its text with all files that it extends; `None` if it was not stored or not asked for.
     pub text: Option<String>,
+    /// True if there is a text.
+    pub text_is_stored: bool,
     /// True if the text has the hash.
     pub text_is_genuine: bool,
 }
@@ -140,6 +142,8 @@ pub struct Scope<'a> {
     pub until: Option<String>,
     /// The current time, RFC 3339 in UTC.
     pub now: String,
+    /// True if the texts of policies are part of the report.
+    pub with_policies: bool,
 }
 
 impl Report {
@@ -166,6 +170,7 @@ impl Report {
         report.keys = keys(scope.log)?;
         for policy in &mut report.policies {
             policy.look_up(scope.policies)?;
+            policy.text = policy.text.take().filter(|_| scope.with_policies);
         }
         Ok(report)
     }
@@ -252,6 +257,7 @@ impl PolicyInForce {
         let Ok(hash) = self.sha256.parse::<Hash>() else { return Ok(()) };
         match read_kept(&directory.join(format!("{hash}.toml")), MOST_POLICY) {
             Ok(bytes) => {
+                self.text_is_stored = true;
                 self.text_is_genuine = Hash::of(&bytes) == hash;
                 self.text = Some(String::from_utf8_lossy(&bytes).into_owned());
                 Ok(())

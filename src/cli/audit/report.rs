@@ -25,9 +25,10 @@ use crate::{
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:\n  \
     portcullis audit report -o report.html\n  \
+    portcullis audit report --with-policies -o report.html\n  \
     portcullis audit report --since 2026-11-01 --until 2026-12-01 -o november.html\n  \
     portcullis audit report --since 7d -o week.json\n\n\
-    The page needs no script and loads nothing. It holds names, hashes and policies, but no content\n\
+    The page needs no script and loads nothing. It has names and hashes, but no content\n\
     of files. The whole log is verified, whatever the period.\n\n\
     Exit codes: 0 written, 5 written and the log is damaged.")]
 pub(super) struct Args {
@@ -42,6 +43,9 @@ pub(super) struct Args {
     /// A public key that checkpoints must be signed with, from outside the log: a file, or its text
     #[arg(long, value_name = "FILE|KEY")]
     key: Vec<String>,
+    /// Add the texts of the policies that decided
+    #[arg(long)]
+    with_policies: bool,
     /// The file to write: `.html` or `.json`
     #[arg(short, long, value_name = "FILE")]
     output: PathBuf,
@@ -68,6 +72,7 @@ pub(super) fn run(args: &Args) -> Result<ExitCode, Failure> {
         since,
         until,
         now: format!("{:.0}", Timestamp::now()),
+        with_policies: args.with_policies,
     };
     let source = existing(&directory)?;
     let verifier = heads::verifier(&args.log.at, &source, heads::keys(&args.key)?, Vec::new())?;

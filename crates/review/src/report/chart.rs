@@ -9,45 +9,55 @@ use super::{
 
 const WIDTH: u64 = 900;
 
-/// Draws decisions over time: a bar for each hour or day, with denials on top.
+/// Draws decisions over time: a bar for each hour, day or month, with denials on top. Each has its
+/// place, also where nothing was decided.
 pub(super) fn activity(activity: &[Activity], unit: &str) -> String {
     const HEIGHT: u64 = 160;
+    /// The room for the numbers left of the axis.
+    const LEFT: u64 = 60;
+    const TOP: u64 = 8;
+    const LABELS: usize = 5;
     let most = activity.iter().map(|a| a.allowed + a.denied).max().unwrap_or(0).max(1);
     let count = (activity.len() as u64).max(1);
     let mut svg =
-        open(HEIGHT + 34, &format!("Decisions by the {unit}: at most {most} in one {unit}"));
-    // The bars share the width, up to a maximum for each.
-    let step = (WIDTH / count).clamp(1, 48);
-    let bar = (step * 4 / 5).max(1);
+        open(TOP + HEIGHT + 34, &format!("Decisions each {unit}: at most {most} in one {unit}"));
+    let base = TOP + HEIGHT;
+    for (value, y) in [(most, TOP), (most / 2, TOP + HEIGHT / 2), (0, base)] {
+        let _ = write!(
+            svg,
+            "<line x1=\"{LEFT}\" y1=\"{y}\" x2=\"{WIDTH}\" y2=\"{y}\" class=\"axis\"/>\
+             <text x=\"{}\" y=\"{}\" text-anchor=\"end\">{value}</text>",
+            LEFT - 6,
+            y + 4,
+        );
+    }
+    // In thousandths: there may be more bars than units.
+    let step = (WIDTH - LEFT) * 1000 / count;
+    let place = |at: u64| LEFT * 1000 + at * step;
+    let thousandths = |value: u64| format!("{}.{:03}", value / 1000, value % 1000);
+    let width = thousandths((step * 4 / 5).min(40_000));
     for (at, one) in (0_u64..).zip(activity) {
-        let x = at * step;
+        let x = thousandths(place(at));
         let height = |value: u64| scaled(value, HEIGHT, most);
         let (allowed, denied) = (height(one.allowed), height(one.denied));
-        let top = HEIGHT.saturating_sub(allowed + denied);
+        let top = base.saturating_sub(allowed + denied);
         let (a, d, from) = (one.allowed, one.denied, text(&one.from));
+        if a + d == 0 {
+            continue;
+        }
         let _ = write!(
             svg,
             "<g><title>{from}: {a} allowed, {d} denied</title>\
-             <rect x=\"{x}\" y=\"{top}\" width=\"{bar}\" height=\"{denied}\" class=\"deny\"/>\
-             <rect x=\"{x}\" y=\"{}\" width=\"{bar}\" height=\"{allowed}\" class=\"allow\"/></g>",
-            HEIGHT.saturating_sub(allowed),
+             <rect x=\"{x}\" y=\"{top}\" width=\"{width}\" height=\"{denied}\" class=\"deny\"/>\
+             <rect x=\"{x}\" y=\"{}\" width=\"{width}\" height=\"{allowed}\" class=\"allow\"/></g>",
+            base.saturating_sub(allowed),
         );
     }
-    let _ = write!(
-        svg,
-        "<line x1=\"0\" y1=\"{HEIGHT}\" x2=\"{WIDTH}\" y2=\"{HEIGHT}\" class=\"axis\"/>"
-    );
-    if let (Some(first), Some(last)) = (activity.first(), activity.last()) {
-        let _ = write!(svg, "<text x=\"0\" y=\"{}\">{}</text>", HEIGHT + 16, text(&first.from));
-        if activity.len() > 1 {
-            let end = (count * step).clamp(420, WIDTH);
-            let _ = write!(
-                svg,
-                "<text x=\"{end}\" y=\"{}\" text-anchor=\"end\">{}</text>",
-                HEIGHT + 16,
-                text(&last.from)
-            );
-        }
+    let every = activity.len().div_ceil(LABELS).max(1);
+    for (at, one) in (0_u64..).zip(activity).step_by(every) {
+        let (x, from) = (thousandths(place(at)), text(&one.from.replace('T', " ")));
+        let hour = if unit == "hour" { ":00" } else { "" };
+        let _ = write!(svg, "<text x=\"{x}\" y=\"{}\">{from}{hour}</text>", base + 18);
     }
     svg + "</svg>"
 }

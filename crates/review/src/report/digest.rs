@@ -8,12 +8,13 @@ use std::{
     collections::{BTreeMap, BTreeSet, HashMap},
 };
 
+use jiff::{ToSpan as _, civil::DateTime};
 use portcullis_audit::RecordView;
 use serde_json::Value;
 
 use super::{
     PolicyInForce,
-    first::{First, MOST_LISTED},
+    first::{First, Grouped, MOST_LISTED},
     items::{
         Activity, Agent, Approval, Connected, Decided, Denied, FileChange, Finding, GateStart,
         Operation, PolicyChange, SetAside,
@@ -25,8 +26,11 @@ use crate::{
     scan::{MAX_KEPT, OVERHEAD},
 };
 
-/// Maximum number of hours that are shown as such; with more, activity is shown by the day.
-const MOST_HOURS: usize = 72;
+/// The longest periods whose activity is shown by the hour, and by the day.
+const MAX_HOURS: i64 = 72;
+const MAX_DAYS: i64 = 400;
+/// Maximum number of items that are added where nothing was decided.
+const MAX_ITEMS: usize = 1200;
 
 /// The numbers so far.
 #[derive(Debug, Default)]
@@ -41,8 +45,8 @@ pub(super) struct Digest {
     pub(super) rules: BTreeMap<(String, String), Decided>,
     pub(super) operations: BTreeMap<String, Operation>,
     pub(super) hosts: BTreeMap<String, Connected>,
-    pub(super) denied: First<Denied>,
-    pub(super) observed: First<Denied>,
+    pub(super) denied: Grouped,
+    pub(super) observed: Grouped,
     pub(super) secrets: First<Finding>,
     pub(super) files: BTreeMap<String, FileChange>,
     pub(super) policies: BTreeMap<String, PolicyInForce>,
@@ -96,8 +100,8 @@ impl Digest {
             + self.policies.len()
             + self.stopped.len()
             + self.confined.len();
-        let firsts = self.denied.kept.len()
-            + self.observed.kept.len()
+        let firsts = self.denied.len()
+            + self.observed.len()
             + self.secrets.kept.len()
             + self.policy_changes.kept.len()
             + self.approvals.kept.len()
@@ -165,6 +169,7 @@ impl Digest {
             first: record.t.as_str().to_owned(),
             last: record.t.as_str().to_owned(),
             text: None,
+            text_is_stored: false,
             text_is_genuine: false,
         };
         self.policies.insert(sha256.to_owned(), policy);
@@ -263,9 +268,11 @@ impl Digest {
             _ => None,
         };
         if let Some(list) = list {
-            list.push(|| Denied {
+            list.push(Denied {
                 seq: record.seq,
                 t: record.t.as_str().to_owned(),
+                last: record.t.as_str().to_owned(),
+                times: 1,
                 agent: owned(record.agent()),
                 op: owned(record.op()),
                 path: record.subject().map(Cow::into_owned),
@@ -392,20 +399,34 @@ impl Digest {
         open
     }
 
-    /// Returns the decisions by the hour, or by the day if there are many hours.
+    /// Returns the decisions by the hour, day or month, as long as the period is; one item for each,
+    /// also where nothing was decided.
     pub(super) fn activity(&self) -> (Vec<Activity>, &'static str) {
-        let (length, unit) =
-            if self.hours.len() <= MOST_HOURS { (13, "hour") } else { (10, "day") };
-        let mut sums: BTreeMap<&str, (u64, u64)> = BTreeMap::new();
+        let hours = self.hours.keys().filter_map(|hour| format!("{hour}:00").parse().ok());
+        let hours: Vec<DateTime> = hours.collect();
+        let (Some(first), Some(last)) = (hours.iter().min(), hours.iter().max()) else {
+            return (Vec::new(), "hour");
+        };
+        let span = last.duration_since(*first).as_hours();
+        let (length, unit, step) = match span {
+            ..MAX_HOURS => (13, "hour", 1.hour()),
+            _ if span / 24 < MAX_DAYS => (10, "day", 1.day()),
+            _ => (7, "month", 1.month()),
+        };
+        let name = |at: DateTime| at.to_string().get(..length).unwrap_or_default().to_owned();
+        let mut sums: BTreeMap<String, (u64, u64)> = BTreeMap::new();
+        // The first of a month is in each of them.
+        let start = if length == 7 { first.first_of_month() } else { *first };
+        let is_within = |at: &DateTime| at <= last || name(*at) == name(*last);
+        // Times from somebody else may be thousands of years apart.
+        for at in start.series(step).take_while(is_within).take(MAX_ITEMS) {
+            sums.entry(name(at)).or_default();
+        }
         for (hour, (allowed, denied)) in &self.hours {
-            let sum = sums.entry(hour.get(..length).unwrap_or(hour)).or_default();
+            let sum = sums.entry(hour.get(..length).unwrap_or(hour).to_owned()).or_default();
             *sum = (sum.0 + allowed, sum.1 + denied);
         }
-        let of = |(from, (allowed, denied)): (&str, (u64, u64))| Activity {
-            from: from.to_owned(),
-            allowed,
-            denied,
-        };
+        let of = |(from, (allowed, denied))| Activity { from, allowed, denied };
         (sums.into_iter().map(of).collect(), unit)
     }
 }
@@ -491,5 +512,37 @@ mod tests {
         }
         assert_eq!((digest.open_bytes, digest.records, digest.left_out), (0, 2000, 0));
         assert!(digest.bytes < 10_000, "{}", digest.bytes);
+    }
+
+    /// Three active hours a day looked like work without a pause.
+    #[test]
+    fn idle_times_have_their_place_in_the_chart() {
+        let activity = |hours: &[&str]| {
+            let mut digest = Digest::default();
+            digest.hours.extend(hours.iter().map(|hour| ((*hour).to_owned(), (1, 2))));
+            let (items, unit) = digest.activity();
+            let active: Vec<_> = items.iter().filter(|item| item.allowed > 0).collect();
+            let (first, last) = (active[0].from.clone(), active[active.len() - 1].from.clone());
+            (items.len(), active.len(), unit, first, last)
+        };
+        let found = |items, active, unit, first: &str, last: &str| {
+            (items, active, unit, first.to_owned(), last.to_owned())
+        };
+        assert_eq!(
+            activity(&["2026-11-21T23", "2026-11-23T01"]),
+            found(27, 2, "hour", "2026-11-21T23", "2026-11-23T01")
+        );
+        assert_eq!(
+            activity(&["2026-10-30T23", "2026-11-02T23", "2026-11-03T00"]),
+            found(5, 3, "day", "2026-10-30", "2026-11-03")
+        );
+        assert_eq!(
+            activity(&["2024-12-31T23", "2026-11-02T23"]),
+            found(24, 2, "month", "2024-12", "2026-11")
+        );
+        // A log from somebody else.
+        let (items, active, ..) = activity(&["0001-01-01T00", "9999-12-31T23"]);
+        assert!(items <= MAX_ITEMS + 1 && active == 2, "{items}");
+        assert_eq!(Digest::default().activity().0, []);
     }
 }

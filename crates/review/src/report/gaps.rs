@@ -6,7 +6,7 @@ use super::{
 };
 
 pub(super) fn gaps(page: &mut Page, report: &Report) {
-    page.raw("<h2>Gaps and damage</h2>\n");
+    page.section("Gaps and damage");
     let chain = &report.chain;
     let mut none = true;
     let mut list = |title: &str, items: Vec<String>| {

@@ -2,17 +2,22 @@
 //! escaped.
 
 use super::{
-    Denied, Listed, PolicyInForce, Report, chart,
+    Denials, PolicyInForce, Report, chart,
     gaps::gaps,
-    markup::{Page, hash, lines, maybe, moment, text},
+    markup::{Page, hash, lines, maybe, moment, path, text},
 };
 
 const STYLE: &str = include_str!("style.css");
+/// The place of the list of contents. No text of a log can contain it, for `<` is escaped.
+const CONTENTS: &str = "<!-- contents -->\n";
 
 /// Renders the page.
 pub fn page(report: &Report) -> String {
-    let mut page = Page(String::new());
-    let title = "Audit report";
+    let mut page = Page::default();
+    let title = match report.workspaces.as_slice() {
+        [workspace] => format!("Audit report of {}", text(workspace)),
+        _ => "Audit report".to_owned(),
+    };
     page.raw(format_args!(
         "<!doctype html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n\
          <meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n\
@@ -21,32 +26,31 @@ pub fn page(report: &Report) -> String {
          <body>\n<main>\n<h1>{title}</h1>\n"
     ));
     summary(&mut page, report);
-    status(&mut page, report);
-    page.raw("<h2>Activity</h2>\n");
+    page.raw(CONTENTS);
+    page.section("Activity");
     if report.activity.is_empty() {
         page.raw("<p>No decision in this period.</p>\n");
     } else {
         page.raw(format_args!(
-            "<figure>{}<figcaption>Decisions by the {} (UTC). <span class=\"key allow\"></span> \
+            "<figure>{}<figcaption>Decisions each {} (UTC). <span class=\"key allow\"></span> \
              allowed, <span class=\"key deny\"></span> denied.</figcaption></figure>\n",
             chart::activity(&report.activity, report.activity_unit),
             report.activity_unit
         ));
     }
     decisions(&mut page, report);
-    page.raw("<h2>Denied attempts</h2>\n");
+    page.section("Denied attempts");
     attempts(&mut page, &report.denied);
     if report.observed.total > 0 {
-        page.raw(
-            "<h2>Attempts that observe mode let pass</h2>\n<p>The policy would deny them: the rule \
-             is the one that would.</p>\n",
-        );
+        page.section("Attempts that observe mode let pass");
+        page.raw("<p>The policy would deny them: the rule is the one that would.</p>\n");
         attempts(&mut page, &report.observed);
     }
     secrets(&mut page, report);
     files(&mut page, report);
     approvals(&mut page, report);
     gaps(&mut page, report);
+    status(&mut page, report);
     policies(&mut page, &report.policies);
     policy_changes(&mut page, report);
     page.raw(format_args!(
@@ -56,7 +60,7 @@ pub fn page(report: &Report) -> String {
         text(report.program),
         moment(&report.made)
     ));
-    page.0
+    page.finish(CONTENTS)
 }
 
 fn summary(page: &mut Page, report: &Report) {
@@ -79,21 +83,20 @@ fn summary(page: &mut Page, report: &Report) {
     };
     let workspaces: Vec<_> =
         report.workspaces.iter().map(|path| format!("<code>{}</code>", text(path))).collect();
-    let (allowed, denied) = report
-        .agents
-        .iter()
-        .fold((0, 0), |(allowed, denied), agent| (allowed + agent.allowed, denied + agent.denied));
+    let allowed: u64 = report.agents.iter().map(|agent| agent.allowed).sum();
+    let denied = report.denied.total;
     let observed = match report.observed.total {
         0 => String::new(),
         count => format!("<li><b>{count}</b> of the allowed would be denied: only observed</li>"),
     };
     page.raw(format_args!(
-        "<dl>\n<dt>Workspace</dt><dd>{}</dd>\n<dt>Period</dt><dd>{asked}; {span}{pruned}</dd>\n\
+        "{}<dl>\n<dt>Workspace</dt><dd>{}</dd>\n<dt>Period</dt><dd>{asked}; {span}{pruned}</dd>\n\
          <dt>Records</dt><dd>{}</dd>\n</dl>\n\
          <ul class=\"figures\"><li><b>{allowed}</b> requests allowed</li>{observed}\
          <li><b>{denied}</b> denied</li>\
-         <li><b>{}</b> files changed</li><li><b>{}</b> contents with secrets</li>\
+         <li><b>{}</b> files changed</li><li><b>{}</b> files with secrets withheld</li>\
          <li><b>{}</b> agents</li></ul>\n",
+        in_words(report),
         if workspaces.is_empty() { maybe(None) } else { workspaces.join(", ") },
         report.records,
         report.files.total,
@@ -102,8 +105,42 @@ fn summary(page: &mut Page, report: &Report) {
     ));
 }
 
+/// The findings in a few sentences, for readers who read no more.
+fn in_words(report: &Report) -> String {
+    let mut words = if report.valid {
+        "<p class=\"good\">The log is intact. ".to_owned()
+    } else {
+        "<p class=\"bad\">The log is damaged: see “Gaps and damage”. ".to_owned()
+    };
+    let allowed: u64 = report.agents.iter().map(|agent| agent.allowed).sum();
+    let all = allowed + report.denied.total;
+    words += &match report.denied.listed.first() {
+        None => format!("None of {all} requests was denied. "),
+        Some(most) => format!(
+            "{} of {all} requests were denied, most often {} of {} by agent {} ({} times, rule {}). ",
+            report.denied.total,
+            maybe(most.op.as_ref()),
+            maybe(most.path.as_ref()),
+            maybe(most.agent.as_ref()),
+            most.times,
+            maybe(most.rule.as_ref()),
+        ),
+    };
+    words += &format!("{} files were changed. ", report.files.total);
+    let starts = report.gates.listed.iter();
+    let weak =
+        starts.filter(|gate| gate.enforcement.as_deref().is_some_and(|level| level != "full"));
+    words += &match weak.count() {
+        0 => "Every agent that was started was fully confined.".to_owned(),
+        count => {
+            format!("{count} starts of agents were not fully confined: see “Gaps and damage”.")
+        }
+    };
+    words + "</p>\n"
+}
+
 fn status(page: &mut Page, report: &Report) {
-    page.raw("<h2>The chain</h2>\n");
+    page.section("The log");
     let chain = &report.chain;
     if report.valid {
         page.raw(format_args!(
@@ -162,7 +199,7 @@ fn status(page: &mut Page, report: &Report) {
 }
 
 fn decisions(page: &mut Page, report: &Report) {
-    page.raw("<h2>Agents</h2>\n");
+    page.section("Agents");
     page.table(
         [
             "Agent",
@@ -189,7 +226,7 @@ fn decisions(page: &mut Page, report: &Report) {
             ]
         }),
     );
-    page.raw("<h2>Decisions by rule</h2>\n");
+    page.section("Decisions by rule");
     if !report.rules.is_empty() {
         page.raw(format_args!("<figure>{}</figure>\n", chart::rules(&report.rules)));
     }
@@ -204,7 +241,7 @@ fn decisions(page: &mut Page, report: &Report) {
             ]
         }),
     );
-    page.raw("<h2>Decisions by operation</h2>\n");
+    page.section("Decisions by operation");
     page.table(
         ["Operation", "Allowed", "Denied"],
         report
@@ -215,7 +252,7 @@ fn decisions(page: &mut Page, report: &Report) {
     if report.hosts.is_empty() {
         return;
     }
-    page.raw("<h2>Connections</h2>\n");
+    page.section("Connections");
     page.table(
         ["Host", "Connections", "Bytes sent", "Bytes received"],
         report.hosts.iter().map(|host| {
@@ -229,34 +266,40 @@ fn decisions(page: &mut Page, report: &Report) {
     );
 }
 
-fn attempts(page: &mut Page, attempts: &Listed<Denied>) {
+fn attempts(page: &mut Page, attempts: &Denials) {
     if attempts.listed.is_empty() {
         page.raw("<p>None.</p>\n");
         return;
     }
     page.table(
-        ["Record", "Time (UTC)", "Agent", "Operation", "Path", "Rule", "Reason"],
+        ["Times", "Agent", "Operation", "Path", "Rule", "Reason", "First record", "Last (UTC)"],
         attempts.listed.iter().map(|denied| {
-            let path = match &denied.to {
-                Some(to) => format!("{} → {}", maybe(denied.path.as_ref()), text(to)),
-                None => maybe(denied.path.as_ref()),
+            let of = match &denied.to {
+                Some(to) => format!("{} → {}", path(denied.path.as_ref()), path(Some(to))),
+                None => path(denied.path.as_ref()),
             };
             [
-                denied.seq.to_string(),
-                moment(&denied.t),
+                denied.times.to_string(),
                 maybe(denied.agent.as_ref()),
                 maybe(denied.op.as_ref()),
-                path,
+                of,
                 maybe(denied.rule.as_ref()),
                 maybe(denied.reason.as_ref()),
+                denied.seq.to_string(),
+                moment(&denied.last),
             ]
         }),
     );
-    page.more(attempts);
+    let (listed, groups) = (attempts.listed.len() as u64, attempts.groups);
+    if groups > listed {
+        page.raw(format_args!(
+            "<p class=\"note\">{listed} of {groups} kinds of attempts are listed, the most frequent.</p>\n"
+        ));
+    }
 }
 
 fn secrets(page: &mut Page, report: &Report) {
-    page.raw("<h2>Secrets withheld</h2>\n");
+    page.section("Secrets withheld");
     if report.secrets.listed.is_empty() {
         page.raw("<p>No record tells of a secret found in a content.</p>\n");
         return;
@@ -282,7 +325,7 @@ fn secrets(page: &mut Page, report: &Report) {
 }
 
 fn files(page: &mut Page, report: &Report) {
-    page.raw("<h2>Files changed</h2>\n");
+    page.section("Files changed");
     if report.files.listed.is_empty() {
         page.raw("<p>None.</p>\n");
         return;
@@ -303,7 +346,7 @@ fn files(page: &mut Page, report: &Report) {
                 None => text(&file.op),
             };
             [
-                text(&file.path),
+                path(Some(&file.path)),
                 file.changes.to_string(),
                 last,
                 file.seq.to_string(),
@@ -317,7 +360,7 @@ fn files(page: &mut Page, report: &Report) {
 }
 
 fn approvals(page: &mut Page, report: &Report) {
-    page.raw("<h2>Approvals</h2>\n");
+    page.section("Approvals");
     if report.approvals.listed.is_empty() {
         page.raw("<p>No question was put to a person.</p>\n");
         return;
@@ -348,7 +391,12 @@ fn approvals(page: &mut Page, report: &Report) {
 }
 
 fn policies(page: &mut Page, policies: &[PolicyInForce]) {
-    page.raw("<h2>Policies in force</h2>\n");
+    page.section("Policies in force");
+    if policies.iter().all(|policy| policy.text.is_none()) {
+        page.raw(
+            "<p>Their texts are part of a report made with <code>--with-policies</code>.</p>\n",
+        );
+    }
     for policy in policies {
         let version = policy.version.map_or_else(|| "?".to_owned(), |version| version.to_string());
         page.raw(format_args!(
@@ -361,6 +409,10 @@ fn policies(page: &mut Page, policies: &[PolicyInForce]) {
             moment(&policy.last),
         ));
         match &policy.text {
+            None if policy.text_is_genuine => {}
+            None if policy.text_is_stored => page.raw(
+                "<p class=\"bad\">Its stored text does not have this hash: it was changed since.</p>\n",
+            ),
             None => page.raw("<p class=\"bad\">Its text was not found.</p>\n"),
             Some(words) => {
                 if !policy.text_is_genuine {
@@ -377,7 +429,7 @@ fn policies(page: &mut Page, policies: &[PolicyInForce]) {
 }
 
 fn policy_changes(page: &mut Page, report: &Report) {
-    page.raw("<h2>Policies changed while gates served</h2>\n");
+    page.section("Policies changed while gates served");
     if report.policy_changes.listed.is_empty() {
         page.raw("<p>None.</p>\n");
         return;

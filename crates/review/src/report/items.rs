@@ -8,7 +8,7 @@ use serde_json::Value;
 /// Decisions in an hour or a day.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
 pub struct Activity {
-    /// The hour or day: `2026-11-21T08` or `2026-11-21`.
+    /// The hour, day or month: `2026-11-21T08`, `2026-11-21` or `2026-11`.
     pub from: String,
     /// Number of allowed requests.
     pub allowed: u64,
@@ -88,17 +88,24 @@ impl Connected {
     }
 }
 
-/// A request that was denied, or that only observe mode allowed.
+/// Equal requests that were denied, or that only observe mode allowed.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[expect(missing_docs, reason = "FORMAT.md says what the fields are")]
 pub struct Denied {
+    /// The index of the first record.
     pub seq: u64,
+    /// The time of the first record.
     pub t: String,
+    /// The time of the last record.
+    pub last: String,
+    /// Number of records.
+    pub times: u64,
     pub agent: Option<String>,
     pub op: Option<String>,
     pub path: Option<String>,
     pub to: Option<String>,
     pub rule: Option<String>,
+    /// The reason of the first record.
     pub reason: Option<String>,
 }
 

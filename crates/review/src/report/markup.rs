@@ -41,13 +41,40 @@ pub(super) fn hash(value: Option<&String>) -> String {
         .map_or_else(|| maybe(None), |value| format!("<code class=\"hash\">{}</code>", text(value)))
 }
 
+/// Escapes a path, which may be wrapped behind each `/`.
+pub(super) fn path(untrusted: Option<&String>) -> String {
+    untrusted.map_or_else(|| maybe(None), |path| text(path).replace('/', "/<wbr>"))
+}
+
 /// A page under construction.
-pub(super) struct Page(pub(super) String);
+#[derive(Default)]
+pub(super) struct Page {
+    html: String,
+    /// Identifiers and titles of the sections.
+    sections: Vec<(String, &'static str)>,
+}
 
 impl Page {
     /// Adds HTML verbatim.
     pub(super) fn raw(&mut self, html: impl Display) {
-        let _ = write!(self.0, "{html}");
+        let _ = write!(self.html, "{html}");
+    }
+
+    /// Begins a section, which the list of contents names.
+    pub(super) fn section(&mut self, title: &'static str) {
+        let id = title.to_lowercase().replace(' ', "-");
+        self.raw(format_args!("<h2 id=\"{id}\">{title}</h2>\n"));
+        self.sections.push((id, title));
+    }
+
+    /// Returns the page, with the list of contents in place of the first `mark`.
+    pub(super) fn finish(self, mark: &str) -> String {
+        let items = self
+            .sections
+            .iter()
+            .map(|(id, title)| format!("<li><a href=\"#{id}\">{title}</a></li>"));
+        let contents = format!("<nav><ul>{}</ul></nav>\n", items.collect::<String>());
+        self.html.replacen(mark, &contents, 1)
     }
 
     /// Adds a table of cells that are HTML.
