@@ -128,7 +128,7 @@ pub(crate) fn run(mut args: Args) -> Result<ExitCode, Failure> {
         if args.mount { "or leave `--mount` out" } else { "or take another `--source`" };
     let (mut built, missing) = build(&mut gate, &mut cell, wish, otherwise)?;
     let egress = start_egress(&mut built, &cell, &opened.policy)?;
-    let (_egress, links) = egress.unzip();
+    let (egress, links) = egress.unzip();
     let pending = built.test().map_err(explain)?;
     warn(&pending.report);
     let is_denied = !pending.report.denied.is_empty();
@@ -162,7 +162,8 @@ pub(crate) fn run(mut args: Args) -> Result<ExitCode, Failure> {
         repository::prepare(&pending, opened, &session, (&signals, None))?;
     }
     let running = pending.release().map_err(explain)?;
-    let ended = Supervisor::new(running, gate, (signals, suspend), watches, Manner::Agent)?.run();
+    let watched = (watches, egress);
+    let ended = Supervisor::new(running, gate, (signals, suspend), watched, Manner::Agent)?.run();
     finish(shipping);
     let Ended { code, at_once, .. } = ended?;
     for opened in workspaces.all().filter(|_| has_mount) {

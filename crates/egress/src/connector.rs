@@ -1,13 +1,11 @@
 //! The connector: resolves names and connects to addresses, as the gateway process says.
 //!
-//! It decides nothing and parses nothing that a program sent. Each order has a thread, for the
-//! system's resolver blocks; the gateway process bounds how many there are.
+//! It decides nothing and parses nothing that a program sent.
 
 use std::{
     io,
     net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpStream, ToSocketAddrs as _, UdpSocket},
     os::fd::{AsFd as _, OwnedFd},
-    sync::Arc,
     thread,
     time::Duration,
 };
@@ -15,7 +13,7 @@ use std::{
 use rustix::net::{RecvFlags, SendFlags};
 
 use crate::{
-    messages::{Candidate, FromConnector, Id, ToConnector},
+    messages::{Candidate, FromConnector, ToConnector},
     packet,
 };
 
@@ -24,48 +22,41 @@ const DIAL_TIMEOUT: Duration = Duration::from_secs(10);
 /// The most addresses of a name that are tried.
 const MAX_ADDRESSES: usize = 16;
 
-/// Runs the connector until the gateway process closes `gateway`.
+/// Runs the connector until the gateway process closes `links`, each of which is served by a thread
+/// of its own: the system's resolver blocks.
 ///
 /// # Errors
 /// As the system says.
-pub fn run_connector(gateway: OwnedFd) -> io::Result<()> {
-    let gateway = Arc::new(gateway);
-    while let Some((order, _)) = packet::receive(&*gateway, RecvFlags::empty())? {
-        let to = Arc::clone(&gateway);
-        let id = number(&order);
-        let thread = thread::Builder::new().name("connect".to_owned());
-        let started = thread.spawn(move || {
-            let (reply, socket) = obey(order);
-            let socket = socket.as_ref().map(TcpStream::as_fd);
-            // A gateway process that is gone is noticed above.
-            let _ = packet::send(&*to, &reply, socket, SendFlags::empty());
-        });
-        if let Err(error) = started {
-            let reply = FromConnector::Failed { id, why: error.to_string() };
-            packet::send(&*gateway, &reply, None, SendFlags::empty())?;
-        }
+pub fn run_connector(links: Vec<OwnedFd>) -> io::Result<()> {
+    let serve = |link: OwnedFd| {
+        thread::Builder::new().name("connect".to_owned()).spawn(move || serve(&link))
+    };
+    let threads = links.into_iter().map(serve).collect::<io::Result<Vec<_>>>()?;
+    for thread in threads {
+        thread.join().map_err(|_| io::ErrorKind::Other)??;
     }
     Ok(())
 }
 
-fn number(order: &ToConnector) -> Id {
-    let (ToConnector::Resolve { id, .. } | ToConnector::Dial { id, .. }) = order;
-    *id
+/// Carries out orders, one after the other.
+fn serve(link: &OwnedFd) -> io::Result<()> {
+    while let Some((order, _)) = packet::receive(link, RecvFlags::empty())? {
+        let (reply, socket) = obey(&order);
+        packet::send(link, &reply, socket.as_ref().map(TcpStream::as_fd), SendFlags::empty())?;
+    }
+    Ok(())
 }
 
-fn obey(order: ToConnector) -> (FromConnector, Option<TcpStream>) {
-    let id = number(&order);
-    let failed = |error: io::Error| (FromConnector::Failed { id, why: error.to_string() }, None);
-    match order {
-        ToConnector::Resolve { host, .. } => match resolve(&host) {
-            Ok(addresses) => (FromConnector::Resolved { id, addresses }, None),
-            Err(error) => failed(error),
-        },
-        ToConnector::Dial { address, .. } => match dial(address) {
-            Ok(stream) => (FromConnector::Dialed { id }, Some(stream)),
-            Err(error) => failed(error),
-        },
-    }
+fn obey(order: &ToConnector) -> (FromConnector, Option<TcpStream>) {
+    let done = match order {
+        ToConnector::Resolve { host } => {
+            resolve(host).map(|addresses| (FromConnector::Resolved { addresses }, None))
+        }
+        ToConnector::Dial { address } => {
+            dial(*address).map(|stream| (FromConnector::Dialed, Some(stream)))
+        }
+    };
+    done.unwrap_or_else(|error| (FromConnector::Failed { why: error.to_string() }, None))
 }
 
 fn resolve(host: &str) -> io::Result<Vec<Candidate>> {

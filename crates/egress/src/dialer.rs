@@ -1,27 +1,28 @@
-//! The gateway process's end of its link with the connector.
+//! The gateway process's end of its links with the connector.
+//!
+//! Each link is served by a thread of the connector. Whoever orders something takes a link that is
+//! idle and waits at it for the reply, so an order wakes one thread, and its reply one more.
 
 use std::{
-    collections::HashMap,
     fmt, io,
     net::SocketAddr,
-    os::fd::OwnedFd,
-    sync::{
-        Arc, Mutex, MutexGuard, PoisonError,
-        atomic::{AtomicU64, Ordering},
-        mpsc,
-    },
-    thread,
-    time::Duration,
+    os::fd::{AsFd as _, OwnedFd},
+    sync::{Condvar, Mutex, MutexGuard, PoisonError},
+    time::{Duration, Instant},
 };
 
-use rustix::net::{RecvFlags, SendFlags};
+use rustix::{
+    event::{PollFd, PollFlags, Timespec, poll},
+    net::{RecvFlags, SendFlags, Shutdown, shutdown},
+};
 
 use crate::{
-    messages::{Candidate, FromConnector, Id, ToConnector},
+    messages::{Candidate, FromConnector, ToConnector},
     packet,
 };
 
-/// More than a resolver and an address take that do not answer.
+/// The longest time for a link and a reply: more than a resolver and an address take that do not
+/// answer.
 const REPLY_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// The reason why an order was not carried out.
@@ -42,85 +43,90 @@ impl fmt::Display for DialError {
     }
 }
 
-type DialReply = (FromConnector, Option<OwnedFd>);
-
-/// The link.
+/// The links with one connector.
 #[derive(Debug)]
 pub(crate) struct Dialer {
-    socket: OwnedFd,
-    next: AtomicU64,
-    /// The orders that wait for a reply; `None` once the connector is gone.
-    waiting: Mutex<Option<HashMap<Id, mpsc::Sender<DialReply>>>>,
+    links: Vec<OwnedFd>,
+    /// The numbers of those at which nobody waits.
+    idle: Mutex<Vec<usize>>,
+    returned: Condvar,
 }
 
 impl Dialer {
-    /// Hears the connector at `socket`, in a thread of its own, which calls `gone` at the end.
-    pub(crate) fn start(
-        socket: OwnedFd,
-        gone: impl FnOnce() + Send + 'static,
-    ) -> io::Result<Arc<Self>> {
-        let waiting = Mutex::new(Some(HashMap::new()));
-        let dialer = Arc::new(Self { socket, next: AtomicU64::new(0), waiting });
-        let heard = Arc::clone(&dialer);
-        thread::Builder::new().name("connector".to_owned()).spawn(move || {
-            heard.hear();
-            *heard.waiting() = None;
-            gone();
-        })?;
-        Ok(dialer)
+    pub(crate) fn new(links: Vec<OwnedFd>) -> Self {
+        let idle = Mutex::new((0..links.len()).collect());
+        Self { links, idle, returned: Condvar::new() }
     }
 
     /// Looks up a host's addresses.
     pub(crate) fn resolve(&self, host: &str) -> Result<Vec<Candidate>, DialError> {
-        match self.order(|id| ToConnector::Resolve { id, host: host.to_owned() })? {
-            (FromConnector::Resolved { addresses, .. }, _) => Ok(addresses),
+        match self.order(&ToConnector::Resolve { host: host.to_owned() })? {
+            (FromConnector::Resolved { addresses }, _) => Ok(addresses),
             _ => Err(DialError::Gone),
         }
     }
 
     /// Connects to an address.
     pub(crate) fn dial(&self, address: SocketAddr) -> Result<OwnedFd, DialError> {
-        match self.order(|id| ToConnector::Dial { id, address })? {
-            (FromConnector::Dialed { .. }, Some(socket)) => Ok(socket),
+        match self.order(&ToConnector::Dial { address })? {
+            (FromConnector::Dialed, Some(socket)) => Ok(socket),
             _ => Err(DialError::Gone),
         }
     }
 
     /// Tells the connector to end: nothing is ordered any more.
     pub(crate) fn stop(&self) {
-        // One that is gone need not hear it.
-        let _ = rustix::net::shutdown(&self.socket, rustix::net::Shutdown::Both);
+        for link in &self.links {
+            // One that is closed already is what is wanted.
+            let _ = shutdown(link, Shutdown::Both);
+        }
     }
 
-    fn order(&self, order: impl FnOnce(Id) -> ToConnector) -> Result<DialReply, DialError> {
-        let id = self.next.fetch_add(1, Ordering::Relaxed);
-        let (reply, replied) = mpsc::channel();
-        self.waiting().as_mut().ok_or(DialError::Gone)?.insert(id, reply);
-        let sent = packet::send(&self.socket, &order(id), None, SendFlags::empty());
-        let reply = sent.ok().and_then(|()| replied.recv_timeout(REPLY_TIMEOUT).ok());
-        if let Some(waiting) = &mut *self.waiting() {
-            waiting.remove(&id);
+    fn order(&self, order: &ToConnector) -> Result<(FromConnector, Option<OwnedFd>), DialError> {
+        const BUSY: &str = "too many connections are being opened at once";
+        let number = self.take().ok_or_else(|| DialError::Failed(BUSY.to_owned()))?;
+        let reply = self.links.get(number).and_then(|link| exchange(link, order).ok().flatten());
+        if reply.is_none() {
+            // One that says nothing is as good as gone. A reply that came later would be taken for
+            // that to another order.
+            self.stop();
         }
+        self.idle().push(number);
+        self.returned.notify_one();
         match reply.ok_or(DialError::Gone)? {
-            (FromConnector::Failed { why, .. }, _) => Err(DialError::Failed(why)),
+            (FromConnector::Failed { why }, _) => Err(DialError::Failed(why)),
             reply => Ok(reply),
         }
     }
 
-    fn hear(&self) {
-        while let Ok(Some(reply)) = packet::receive(&self.socket, RecvFlags::empty()) {
-            let (FromConnector::Resolved { id, .. }
-            | FromConnector::Dialed { id }
-            | FromConnector::Failed { id, .. }) = reply.0;
-            let waiting = self.waiting().as_mut().and_then(|waiting| waiting.remove(&id));
-            if let Some(waiting) = waiting {
-                // One that waits no longer closes the socket.
-                let _ = waiting.send(reply);
-            }
-        }
+    /// Takes an idle link, once there is one.
+    fn take(&self) -> Option<usize> {
+        let none = |idle: &mut Vec<usize>| idle.is_empty();
+        let waited = self.returned.wait_timeout_while(self.idle(), REPLY_TIMEOUT, none);
+        waited.unwrap_or_else(PoisonError::into_inner).0.pop()
     }
 
-    fn waiting(&self) -> MutexGuard<'_, Option<HashMap<Id, mpsc::Sender<DialReply>>>> {
-        self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
+    fn idle(&self) -> MutexGuard<'_, Vec<usize>> {
+        self.idle.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Sends an order, and waits for the reply; `None` when the connector is gone.
+fn exchange(
+    link: &OwnedFd,
+    order: &ToConnector,
+) -> io::Result<Option<(FromConnector, Option<OwnedFd>)>> {
+    packet::send(link, order, None, SendFlags::empty())?;
+    let end = Instant::now() + REPLY_TIMEOUT;
+    loop {
+        let left = end.saturating_duration_since(Instant::now()).as_secs();
+        let left = Timespec { tv_sec: i64::try_from(left).unwrap_or(0), tv_nsec: 0 };
+        let mut waiting = [PollFd::from_borrowed_fd(link.as_fd(), PollFlags::IN)];
+        match poll(&mut waiting, Some(&left)) {
+            Err(rustix::io::Errno::INTR) => {}
+            Ok(0) => return Err(io::ErrorKind::TimedOut.into()),
+            Ok(_) => return packet::receive(link, RecvFlags::DONTWAIT),
+            Err(error) => return Err(error.into()),
+        }
     }
 }

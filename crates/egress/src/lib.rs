@@ -26,4 +26,4 @@ mod tunnel;
 
 pub use connector::run_connector;
 pub use proxy::run_proxy;
-pub use service::Egress;
+pub use service::{Egress, Links};

@@ -81,20 +81,20 @@ pub(crate) enum ToProxy {
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) enum ToConnector {
     /// Look up the addresses of a host, which is a name or an address.
-    Resolve { id: Id, host: String },
+    Resolve { host: String },
     /// Connect to an address.
-    Dial { id: Id, address: SocketAddr },
+    Dial { address: SocketAddr },
 }
 
 /// From the connector to the gateway process.
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) enum FromConnector {
     /// The addresses of a host.
-    Resolved { id: Id, addresses: Vec<Candidate> },
+    Resolved { addresses: Vec<Candidate> },
     /// A connection stands; its socket is attached.
-    Dialed { id: Id },
+    Dialed,
     /// Either failed, in the system's words.
-    Failed { id: Id, why: String },
+    Failed { why: String },
 }
 
 /// An address of a host.

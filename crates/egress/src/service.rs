@@ -36,6 +36,8 @@ const CLOSERS: usize = 4;
 const LOOK_INTERVAL: Duration = Duration::from_secs(1);
 /// How often the end of the egress process is looked for.
 const STOP_INTERVAL: Duration = Duration::from_millis(2);
+/// The operation in records of the processes.
+const NOTE: &str = "egress";
 /// The most refusals of the same kind that a person is told of.
 const MAX_NOTES: usize = 32;
 
@@ -43,7 +45,25 @@ const MAX_NOTES: usize = 32;
 #[derive(Debug)]
 pub struct Egress {
     service: Arc<Service>,
-    threads: Vec<JoinHandle<()>>,
+    served: Mutex<Served>,
+    ends: mpsc::Sender<Ended>,
+    closers: Vec<JoinHandle<()>>,
+}
+
+/// The gateway process's ends: that of the egress process, and those of the connector.
+#[derive(Debug)]
+pub struct Links {
+    /// The egress process's.
+    pub proxy: OwnedFd,
+    /// The connector's.
+    pub connector: Vec<OwnedFd>,
+}
+
+/// An egress process that is served, and the thread that hears it.
+#[derive(Debug)]
+struct Served {
+    proxy: Arc<Proxy>,
+    thread: JoinHandle<()>,
 }
 
 struct Service {
@@ -51,12 +71,18 @@ struct Service {
     session: Session,
     approver: Box<dyn Approver + Send>,
     notify: fn(&str),
-    proxy: OwnedFd,
-    dialer: Arc<Dialer>,
-    open: Mutex<HashMap<Id, Opened>>,
+    dialer: Mutex<Arc<Dialer>>,
     attempts: AtomicUsize,
-    is_stopping: Arc<AtomicBool>,
+    is_stopping: AtomicBool,
     noted: Mutex<BTreeSet<String>>,
+}
+
+/// One egress process, with the connections that it carries.
+#[derive(Debug)]
+struct Proxy {
+    service: Arc<Service>,
+    link: OwnedFd,
+    open: Mutex<HashMap<Id, Opened>>,
 }
 
 impl std::fmt::Debug for Service {
@@ -66,6 +92,7 @@ impl std::fmt::Debug for Service {
 }
 
 /// An open connection.
+#[derive(Debug)]
 struct Opened {
     connection: OpenConnection,
     to: Connect,
@@ -86,64 +113,85 @@ struct Refused {
 }
 
 impl Egress {
-    /// Serves the egress process at `proxy` by way of the connector at `connector`, for one session.
-    /// `approver` tells a person of what the policy asks about, and `notify` of what goes wrong.
+    /// Serves an egress process by way of a connector, for one session. `approver` tells a person of
+    /// what the policy asks about, and `notify` of connections that are cut off.
     ///
     /// # Errors
     /// When no thread can be started.
     pub fn start(
         gateway: Arc<Gateway>,
         session: Session,
-        [proxy, connector]: [OwnedFd; 2],
+        links: Links,
         approver: Box<dyn Approver + Send>,
         notify: fn(&str),
     ) -> io::Result<Self> {
-        let is_stopping = Arc::new(AtomicBool::new(false));
-        let stopping = Arc::clone(&is_stopping);
-        let dialer = Dialer::start(connector, move || {
-            if !stopping.load(Ordering::Acquire) {
-                notify(
-                    "portcullis: warning: the connector ended: programs in the sandbox reach no host \
-                     any more until the session is started again",
-                );
-            }
-        })?;
         let service = Arc::new(Service {
             gateway,
             session,
             approver,
             notify,
-            proxy,
-            dialer,
-            open: Mutex::default(),
+            dialer: Mutex::new(Arc::new(Dialer::new(links.connector))),
             attempts: AtomicUsize::new(0),
-            is_stopping,
+            is_stopping: AtomicBool::new(false),
             noted: Mutex::default(),
         });
         let (ends, ended) = mpsc::channel();
         let ended = Arc::new(Mutex::new(ended));
-        let mut threads = Vec::new();
-        for _ in 0..CLOSERS {
+        let closer = |_| {
             let (service, ended) = (Arc::clone(&service), Arc::clone(&ended));
-            threads.push(spawn("connection-ends", move || service.record(&ended))?);
-        }
-        let served = Arc::clone(&service);
-        threads.push(spawn("egress", move || served.serve(&ends))?);
-        Ok(Self { service, threads })
+            spawn("connection-ends", move || service.record(&ended))
+        };
+        let closers = (0..CLOSERS).map(closer).collect::<io::Result<_>>()?;
+        let served = Mutex::new(Served::start(&service, links.proxy, &ends)?);
+        Ok(Self { service, served, ends, closers })
+    }
+
+    /// Records that a process ended, and whether it was started again.
+    ///
+    /// # Errors
+    /// When no record can be written: nothing may go on then.
+    pub fn note(&self, process: &str, is_restarted: bool) -> Result<(), Error> {
+        let facts = [("process", process.into()), ("restarted", is_restarted.into())];
+        let facts = facts.map(|(name, value)| (name.to_owned(), value)).into();
+        self.service.gateway.note(&self.service.session, NOTE, facts).map(drop)
+    }
+
+    /// Serves another egress process in place of one that ended.
+    ///
+    /// # Errors
+    /// When no thread can be started.
+    pub fn replace_proxy(&self, link: OwnedFd) -> io::Result<()> {
+        let next = Served::start(&self.service, link, &self.ends)?;
+        let mut served = self.served.lock().unwrap_or_else(PoisonError::into_inner);
+        let Served { proxy, thread } = std::mem::replace(&mut *served, next);
+        proxy.close();
+        // One that panicked has dropped its connections, which records their ends.
+        let _ = thread.join();
+        Ok(())
+    }
+
+    /// Connects by way of another connector from now on.
+    pub fn replace_connector(&self, links: Vec<OwnedFd>) {
+        let mut dialer = self.service.dialer.lock().unwrap_or_else(PoisonError::into_inner);
+        *dialer = Arc::new(Dialer::new(links));
     }
 
     /// Has every connection closed and recorded; after `timeout` without the egress process's word.
     pub fn stop(self, timeout: Duration) {
-        let Self { service, threads } = self;
+        let Self { service, served, ends, closers } = self;
         service.is_stopping.store(true, Ordering::Release);
-        service.send(&ToProxy::Stop, None);
+        // Those that record end with the last of these.
+        drop(ends);
+        let Served { proxy, thread } = served.into_inner().unwrap_or_else(PoisonError::into_inner);
+        proxy.send(&ToProxy::Stop, None);
+        let threads: Vec<_> = closers.into_iter().chain([thread]).collect();
         let end = Instant::now() + timeout;
         while threads.iter().any(|thread| !thread.is_finished()) && Instant::now() < end {
             thread::sleep(STOP_INTERVAL);
         }
         // Ends the thread that hears it, and with that the others.
-        let _ = shutdown(&service.proxy, Shutdown::Both);
-        service.dialer.stop();
+        proxy.close();
+        service.dialer().stop();
         for thread in threads {
             // One that panicked has dropped its connections, which records their ends.
             let _ = thread.join();
@@ -151,11 +199,24 @@ impl Egress {
     }
 }
 
+impl Served {
+    fn start(
+        service: &Arc<Service>,
+        link: OwnedFd,
+        ends: &mpsc::Sender<Ended>,
+    ) -> io::Result<Self> {
+        let (service, open, ends) = (Arc::clone(service), Mutex::default(), ends.clone());
+        let proxy = Arc::new(Proxy { service, link, open });
+        let served = Arc::clone(&proxy);
+        Ok(Self { proxy, thread: spawn("egress", move || served.serve(&ends))? })
+    }
+}
+
 fn spawn(name: &str, run: impl FnOnce() + Send + 'static) -> io::Result<JoinHandle<()>> {
     thread::Builder::new().name(name.to_owned()).spawn(run)
 }
 
-impl Service {
+impl Proxy {
     /// Hears the egress process until it is gone.
     fn serve(self: &Arc<Self>, ends: &mpsc::Sender<Ended>) {
         let (alive, gone) = mpsc::channel::<()>();
@@ -163,7 +224,7 @@ impl Service {
         // Without it a reload ends a connection only when that sends something.
         let looks = spawn("connection-looks", move || looking.look(&gone));
         loop {
-            match packet::receive(&self.proxy, RecvFlags::empty()) {
+            match packet::receive(&self.link, RecvFlags::empty()) {
                 Ok(Some((message, _))) => self.hear(message, ends),
                 Ok(None) => break,
                 Err(error) => {
@@ -173,14 +234,9 @@ impl Service {
             }
         }
         drop(alive);
-        let is_stopping = self.is_stopping.load(Ordering::Acquire);
-        if !is_stopping {
-            (self.notify)(
-                "portcullis: warning: the egress process ended: programs in the sandbox reach no host \
-                 any more until the session is started again",
-            );
-        }
-        let (end, detail) = match is_stopping {
+        // One that goes on ends by this.
+        self.close();
+        let (end, detail) = match self.service.is_stopping.load(Ordering::Acquire) {
             true => (End::Ended, ""),
             false => (End::Reset, "the egress process ended"),
         };
@@ -195,14 +251,14 @@ impl Service {
     fn hear(self: &Arc<Self>, message: FromProxy, ends: &mpsc::Sender<Ended>) {
         match message {
             FromProxy::Connect { id, host, port } => {
-                let service = Arc::clone(self);
-                let attempts = self.attempts.fetch_add(1, Ordering::AcqRel);
+                let proxy = Arc::clone(self);
+                let attempts = self.service.attempts.fetch_add(1, Ordering::AcqRel);
                 let run = move || {
-                    service.connect(id, &host, port);
-                    service.attempts.fetch_sub(1, Ordering::AcqRel);
+                    proxy.connect(id, &host, port);
+                    proxy.service.attempts.fetch_sub(1, Ordering::AcqRel);
                 };
                 if attempts >= MAX_ATTEMPTS || spawn("connection", run).is_err() {
-                    self.attempts.fetch_sub(1, Ordering::AcqRel);
+                    self.service.attempts.fetch_sub(1, Ordering::AcqRel);
                     self.refuse(id, Refused::busy());
                 }
             }
@@ -236,7 +292,7 @@ impl Service {
     }
 
     fn connect(&self, id: Id, host: &str, port: u16) {
-        match self.attempt(host, port) {
+        match self.service.attempt(host, port) {
             Ok((opened, socket)) => {
                 self.open().insert(id, opened);
                 if !self.send(&ToProxy::Opened { id }, Some(&socket)) {
@@ -248,6 +304,28 @@ impl Service {
         }
     }
 
+    fn refuse(&self, id: Id, refused: Refused) {
+        let Refused { status, phrase, text } = refused;
+        self.send(&ToProxy::Refused { id, status, phrase, text }, None);
+    }
+
+    /// Tells the egress process something; false if it is gone, which is noticed where it is heard.
+    fn send(&self, message: &ToProxy, socket: Option<&OwnedFd>) -> bool {
+        let socket = socket.map(OwnedFd::as_fd);
+        packet::send(&self.link, message, socket, SendFlags::empty()).is_ok()
+    }
+
+    fn close(&self) {
+        // One that is closed already is what is wanted.
+        let _ = shutdown(&self.link, Shutdown::Both);
+    }
+
+    fn open(&self) -> MutexGuard<'_, HashMap<Id, Opened>> {
+        self.open.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Service {
     /// Decides, looks up, decides again, and connects.
     fn attempt(&self, host: &str, port: u16) -> Result<(Opened, OwnedFd), Refused> {
         let to = match Host::parse(host) {
@@ -262,7 +340,8 @@ impl Service {
         let client = Client::asking(&*self.approver);
         let attempt = self.gateway.connect(&self.session, &to, client);
         let attempt = attempt.map_err(|error| Refused::because(&error, &to))?;
-        let candidates = self.dialer.resolve(&to.host.to_string());
+        let dialer = self.dialer();
+        let candidates = dialer.resolve(&to.host.to_string());
         let candidates = candidates.map_err(|error| Refused::unreachable(&error, &to))?;
         let mut refused =
             Refused::unreachable(&DialError::Failed("it has no address".to_owned()), &to);
@@ -271,7 +350,7 @@ impl Service {
                 self.gateway.know_own_address(candidate.address);
             }
             match attempt.open(candidate.address, client) {
-                Ok(connection) => match self.dial(&attempt, connection) {
+                Ok(connection) => match self.dial(&dialer, &attempt, connection) {
                     Ok((connection, socket)) => return Ok((Opened { connection, to }, socket)),
                     Err(error) => refused = Refused::unreachable(&error, &to),
                 },
@@ -284,11 +363,12 @@ impl Service {
     /// Connects to the address that was decided on.
     fn dial(
         &self,
+        dialer: &Dialer,
         attempt: &ConnectionAttempt,
         connection: OpenConnection,
     ) -> Result<(OpenConnection, OwnedFd), DialError> {
         let address = SocketAddr::new(connection.address(), attempt.target().port);
-        match self.dialer.dial(address) {
+        match dialer.dial(address) {
             Ok(socket) => Ok((connection, socket)),
             Err(error) => {
                 let detail = error.to_string();
@@ -341,19 +421,9 @@ impl Service {
         }
     }
 
-    fn refuse(&self, id: Id, refused: Refused) {
-        let Refused { status, phrase, text } = refused;
-        self.send(&ToProxy::Refused { id, status, phrase, text }, None);
-    }
-
-    /// Tells the egress process something; false if it is gone, which is noticed where it is heard.
-    fn send(&self, message: &ToProxy, socket: Option<&OwnedFd>) -> bool {
-        let socket = socket.map(OwnedFd::as_fd);
-        packet::send(&self.proxy, message, socket, SendFlags::empty()).is_ok()
-    }
-
-    fn open(&self) -> MutexGuard<'_, HashMap<Id, Opened>> {
-        self.open.lock().unwrap_or_else(PoisonError::into_inner)
+    /// The connector of now.
+    fn dialer(&self) -> Arc<Dialer> {
+        Arc::clone(&self.dialer.lock().unwrap_or_else(PoisonError::into_inner))
     }
 }
 
@@ -384,8 +454,7 @@ impl Refused {
     fn unreachable(error: &DialError, to: &Connect) -> Self {
         match error {
             DialError::Gone => {
-                let text = "the connector ended: no connection is opened until the session is started \
-                            again";
+                let text = "the connector ended: no connection is opened until it is started again";
                 Self::new(502, "Connector is gone", text)
             }
             DialError::Failed(why) => {

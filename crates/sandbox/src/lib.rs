@@ -92,6 +92,7 @@ pub use process::{
 };
 pub use program::{PROGRAM_COMMAND, Program, run_program};
 pub use reach::{Apart, Outside, TooFar};
+pub use resolver::ResolverFiles;
 pub use running_agent::RunningAgent;
 pub use spec::{
     Cell, DeniedGrant, Enforcement, Entrance, Grant, Network, Probe, Report, StandardStreams,

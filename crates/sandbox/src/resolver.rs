@@ -2,7 +2,7 @@
 
 use std::{os::fd::OwnedFd, path::Path};
 
-use rustix::fs::{Mode, OFlags, open, readlink};
+use rustix::fs::{Mode, OFlags, fstat, open, readlink};
 
 use super::process;
 
@@ -17,6 +17,19 @@ const FILES: [&str; 6] = [
 
 /// Where services replace such a file whenever the network changes: there the directory counts.
 const REPLACED: &str = "/run";
+
+/// The files that a connector which is confined now may read, by device and inode. A file that takes
+/// the place of one of them is not among them.
+#[derive(Debug, PartialEq, Eq)]
+pub struct ResolverFiles(Vec<(u64, u64)>);
+
+impl ResolverFiles {
+    /// Those of now.
+    pub fn look() -> Self {
+        let files = files().into_iter().filter_map(|file| fstat(file).ok());
+        Self(files.map(|stat| (stat.st_dev, stat.st_ino)).collect())
+    }
+}
 
 /// Opens those that are there, to name them.
 pub(super) fn files() -> Vec<OwnedFd> {

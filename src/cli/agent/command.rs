@@ -212,7 +212,7 @@ impl Command {
         let watches = workspaces.watches(&paths, shared);
         let (mut built, _) = build(&mut gate, &mut cell, wish, "`portcullis doctor` says more")?;
         let egress = start_egress(&mut built, &cell, &workspaces.main.policy)?;
-        let (_egress, links) = egress.unzip();
+        let (egress, links) = egress.unzip();
         let pending = built.test().map_err(explain)?;
         warn(&pending.report);
         if !pending.report.mount {
@@ -249,7 +249,8 @@ impl Command {
             true => Manner::Terminal,
             false => Manner::Command { timeout: self.timeout },
         };
-        let supervisor = Supervisor::new(command, gate, (signals, suspend), watches, manner)?;
+        let watched = (watches, egress);
+        let supervisor = Supervisor::new(command, gate, (signals, suspend), watched, manner)?;
         if self.is_on_terminal() {
             stderr::hold();
         }

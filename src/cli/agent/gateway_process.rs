@@ -41,7 +41,7 @@ use crate::{
     },
     cli::announcer::{self, Announcer},
     commands::Registry,
-    egress::Egress,
+    egress::{Egress, Links},
     mcp::{
         self,
         attach::AttachTokens,
@@ -112,6 +112,7 @@ fn run(parent: u32) -> Result<(), Failure> {
         started: &started,
         shared: &shared,
         place,
+        egress: egress.as_ref(),
     };
     let served = match &order.service {
         Service::Acp(way) => serving.acp(way, (agent, streams), editor, leaders),
@@ -143,14 +144,13 @@ fn run(parent: u32) -> Result<(), Failure> {
 }
 
 /// Serves the sandbox's proxy under the policy of the first workspace.
-fn serve_egress(started: &[Started], ends: [OwnedFd; 2]) -> Result<Egress, Failure> {
+fn serve_egress(started: &[Started], ends: Links) -> Result<Egress, Failure> {
     const DOING: &str = "cannot serve the proxy";
     let started = started.first().ok_or_else(|| Failure::new(DOING))?;
     let session = Session { door: Door::Proxy, ..started.session.clone() };
-    let announcer = Announcer { state: started.state_path.clone() };
+    let approver = Box::new(Announcer { state: started.state_path.clone() });
     let gateway = Arc::clone(&started.gateway);
-    Egress::start(gateway, session, ends, Box::new(announcer), |line| errln!("{line}"))
-        .or_fail(DOING)
+    Egress::start(gateway, session, ends, approver, |line| errln!("{line}")).or_fail(DOING)
 }
 
 /// The service of an agent or command, and the broker, which sends orders.
@@ -164,6 +164,8 @@ struct Serving<'a> {
     shared: &'a [SharedPolicy],
     /// The location of the agent's MCP clients.
     place: mcp::Place,
+    /// What serves the sandbox's proxy, if it has one.
+    egress: Option<&'a Egress>,
 }
 
 impl Serving<'_> {
@@ -210,7 +212,8 @@ impl Serving<'_> {
     fn orders(&self, agent_in: Option<Closable>) -> Orders<'_> {
         let all = self.started.iter().zip(self.shared);
         let reloading = all.map(|(started, shared)| started.reloading(shared)).collect();
-        Orders { channel: self.channel, signals: self.signals, reloading, agent_in }
+        let Self { channel, signals, egress, .. } = *self;
+        Orders { channel, signals, reloading, agent_in, egress }
     }
 
     /// Serves the agent over ACP.

@@ -22,6 +22,7 @@ use crate::{
         scratch::ScratchPlace,
     },
     cli::announcer::Announcer,
+    egress::Links,
     model::{AgentName, Session},
     mount::CommandLeaders,
     sandbox::Channel,
@@ -80,14 +81,14 @@ pub(super) struct Introduced {
     pub(super) streams: Vec<OwnedFd>,
     /// The descriptors of the egress process and of the connector, if its programs have a
     /// proxy.
-    pub(super) egress: Option<[OwnedFd; 2]>,
+    pub(super) egress: Option<Links>,
 }
 
 /// The content of the broker's message about the agent.
 struct Arrived {
     agent: Agent,
     streams: Vec<OwnedFd>,
-    egress: Option<[OwnedFd; 2]>,
+    egress: Option<Links>,
 }
 
 /// Confines this process to the workspaces `given`, and records the start of the session in
@@ -232,13 +233,7 @@ fn introduced_in(channel: &Channel, started: &[Started]) -> Result<Arrived, Fail
 
 fn introduced(channel: &Channel) -> Result<Arrived, Failure> {
     let (agent, mut streams) = channel.receive::<Agent>().or_fail("the agent did not start")?;
-    let egress = match agent.proxy {
-        true => {
-            let ends = streams.split_off(streams.len().saturating_sub(2));
-            let wrong = |_| Failure::new("no ends of the egress process came with the agent");
-            Some(ends.try_into().map_err(wrong)?)
-        }
-        false => None,
-    };
+    let mut ends = streams.split_off(streams.len().saturating_sub(agent.egress)).into_iter();
+    let egress = ends.next().map(|proxy| Links { proxy, connector: ends.collect() });
     Ok(Arrived { agent, streams, egress })
 }

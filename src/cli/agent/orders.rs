@@ -2,14 +2,25 @@
 //! gateway cannot open policy files; it gets their texts, and compiles and tests them
 //! before they replace the policy in force.
 
-use std::{io::PipeReader, os::fd::AsFd as _};
+use std::{
+    io::PipeReader,
+    os::fd::{AsFd as _, OwnedFd},
+};
 
 use nix::sys::signalfd::SignalFd;
 use rustix::event::{PollFd, PollFlags, poll};
 
-use super::{gateway_process::Closable, protocol::Order};
+use super::{
+    gateway_process::Closable,
+    protocol::{EgressRole, Order},
+};
 use crate::{
-    app::{policy_reload::Reloading, process::is_reload},
+    app::{
+        failure::{Context as _, Failure},
+        policy_reload::Reloading,
+        process::is_reload,
+    },
+    egress::Egress,
     sandbox::Channel,
 };
 
@@ -22,6 +33,8 @@ pub(super) struct Orders<'a> {
     /// The agent's input, which is closed when the gateway must stop; `None` for a
     /// command, which gets the signals itself.
     pub(super) agent_in: Option<Closable>,
+    /// What serves the sandbox's proxy, if it has one.
+    pub(super) egress: Option<&'a Egress>,
 }
 
 impl Orders<'_> {
@@ -72,9 +85,38 @@ impl Orders<'_> {
                         reloading.refuse(sha256.as_deref(), &why, &trigger);
                     }
                 }
+                Ok((Order::Egress { role, is_restarted }, links)) => {
+                    if let Err(error) = self.replace(role, is_restarted, links) {
+                        let (error, role) = (error.message(), role.name());
+                        tracing::error!(error, role, "a process of egress is not served");
+                    }
+                }
                 // An ended broker, or an invalid message, ends it.
                 Ok((Order::Stop, _)) | Err(_) => return self.stop(),
             }
+        }
+    }
+
+    /// Records that a process of egress ended, or is another one, and goes on with that. Without a
+    /// record nothing goes on.
+    fn replace(
+        &self,
+        role: EgressRole,
+        is_restarted: bool,
+        mut links: Vec<OwnedFd>,
+    ) -> Result<(), Failure> {
+        let Some(egress) = self.egress else { return Ok(()) };
+        egress.note(role.name(), is_restarted).or_fail("cannot record it")?;
+        match (role, links.pop()) {
+            (EgressRole::Proxy, Some(link)) => {
+                egress.replace_proxy(link).or_fail("cannot start a thread")
+            }
+            (EgressRole::Connector, Some(link)) => {
+                links.push(link);
+                egress.replace_connector(links);
+                Ok(())
+            }
+            (_, None) => Ok(()),
         }
     }
 }

@@ -76,8 +76,9 @@ pub(crate) struct Agent {
     pub(crate) entrance: Option<Entrance>,
     /// True if commands can be started.
     pub(crate) commands: bool,
-    /// True if its programs have a proxy.
-    pub(crate) proxy: bool,
+    /// How many of the descriptors are ends of the egress process and of the connector; none
+    /// where its programs have no proxy.
+    pub(crate) egress: usize,
 }
 
 /// The replies of the gateway.
@@ -129,4 +130,30 @@ pub(crate) enum Order {
         /// The reason.
         why: String,
     },
+    /// A process of egress has ended, or is another one now, whose ends are attached.
+    Egress {
+        /// Which one.
+        role: EgressRole,
+        /// Whether there is another one.
+        is_restarted: bool,
+    },
+}
+
+/// A process that stands between a sandbox and the network.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) enum EgressRole {
+    /// The egress process, which serves the proxy.
+    Proxy,
+    /// The connector.
+    Connector,
+}
+
+impl EgressRole {
+    /// Its name, in words.
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Self::Proxy => "egress process",
+            Self::Connector => "connector",
+        }
+    }
 }

@@ -247,9 +247,9 @@ pub(in crate::cli) fn introduce(
     let granted = cell.read.iter().chain(&cell.write).map(|grant| grant.path.clone()).collect();
     let names = cell.environment.keys().filter_map(|name| name.to_str());
     let variables = names.map(str::to_owned).collect();
-    let proxy = egress.is_some();
+    let ends = egress.iter().flatten().count();
     let commands = pending.commands.is_some();
-    let agent = protocol::Agent { facts, entrance, commands, granted, variables, proxy };
+    let agent = protocol::Agent { facts, entrance, commands, granted, variables, egress: ends };
     let mut streams: Vec<_> = pending.streams.iter().flatten().map(OwnedFd::as_fd).collect();
     streams.extend(opened.map(|opened| opened.descriptor.as_fd()));
     streams.extend(pending.commands.iter().map(Channel::as_fd));
@@ -275,7 +275,7 @@ pub(in crate::cli) fn start_egress(
                  that no rule denies"
             );
         }
-        return Egress::start(&listener).map(Some);
+        return Egress::start(listener).map(Some);
     }
     match cell.network {
         Network::Connect { .. } if policy.network().may_allow() => errln!(

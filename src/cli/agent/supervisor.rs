@@ -18,6 +18,7 @@ use rustix::{
 use serde::Serialize;
 
 use super::{
+    egress::Egress,
     policy_watch::PolicyWatch,
     protocol::{Order, Progress},
 };
@@ -124,6 +125,7 @@ pub(crate) struct Supervisor {
     step: Step,
     deadline: Option<Instant>,
     watches: Vec<PolicyWatch>,
+    egress: Option<Egress>,
     manner: Manner,
     timed_out: bool,
 }
@@ -153,7 +155,7 @@ impl Supervisor {
         agent: RunningAgent,
         gate: Gate,
         (signals, suspend): (SignalFd, SignalFd),
-        watches: Vec<PolicyWatch>,
+        (watches, egress): (Vec<PolicyWatch>, Option<Egress>),
         manner: Manner,
     ) -> Result<Self, Failure> {
         let handle = |pid: Option<Pid>| {
@@ -180,6 +182,7 @@ impl Supervisor {
                 _ => None,
             },
             watches,
+            egress,
             manner,
             timed_out: false,
         })
@@ -233,6 +236,7 @@ impl Supervisor {
 
     fn wait(&mut self) -> Result<(), Failure> {
         let looks = self.watches.iter().filter_map(PolicyWatch::next_look);
+        let looks = looks.chain(self.egress.as_ref().map(Egress::next_look));
         let look = looks.min().filter(|_| self.step == Step::Running);
         let limit = [self.deadline, look].into_iter().flatten().min().map(|then| {
             let left = then.saturating_duration_since(Instant::now());
@@ -246,6 +250,10 @@ impl Supervisor {
             signals.map(|fd| PollFd::from_borrowed_fd(fd.as_fd(), PollFlags::IN)).to_vec();
         let ends = self.agent.ends().map(|end| PollFd::from_borrowed_fd(end, PollFlags::IN));
         waiting.extend(ends);
+        if self.step == Step::Running && self.agent_code.is_none() {
+            let ends = self.egress.iter().flat_map(Egress::ends);
+            waiting.extend(ends.map(|end| PollFd::from_borrowed_fd(end, PollFlags::IN)));
+        }
         if self.gate_code.is_none() {
             waiting.push(PollFd::new(&self.gate_fd, PollFlags::IN));
         }
@@ -291,6 +299,9 @@ impl Supervisor {
         }
         if self.step == Step::Running && self.agent_code.is_none() {
             self.watches.iter_mut().for_each(|watch| watch.look(&self.gate));
+            if let Some(egress) = &mut self.egress {
+                egress.look(&self.gate.channel);
+            }
         }
         Ok(())
     }

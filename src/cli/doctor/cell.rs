@@ -57,7 +57,7 @@ pub(super) fn test(ground: &Ground<'_>, home: &Path, partial: bool) -> Result<Fo
     (cell.hatch, cell.mount, cell.proxy) = (false, true, true);
     let mut built = cell.build();
     let listener = built.as_mut().ok().and_then(|built| built.proxy.take());
-    let proxy = judge_proxy(listener.as_ref(), ground.policy.network());
+    let proxy = judge_proxy(listener, ground.policy.network());
     let mount = judge_mount(built);
     traces.remove();
     let limits = launched.as_ref().ok().map(|(report, _)| judge_limits(&report.limits));
@@ -149,7 +149,7 @@ fn judge_limits(limits: &EnforcedLimits) -> Check {
 
 /// Judges if programs could have a proxy, with the processes behind it, by which they reach the hosts that
 /// the policy allows.
-fn judge_proxy(listener: Option<&OwnedFd>, network: &Network) -> Check {
+fn judge_proxy(listener: Option<OwnedFd>, network: &Network) -> Check {
     const NAME: &str = "proxy";
     let rules = network.may_allow();
     let mode = network.mode().as_str();
