@@ -1,9 +1,13 @@
 //! Messages to the terminal about requests of this command that wait for approval.
 
-use std::path::{Path, PathBuf};
+use std::{
+    path::{Path, PathBuf},
+    sync::Arc,
+};
 
 use super::render::for_shell;
 use crate::{
+    acp::EditorUser,
     app::approval_socket::Item,
     gateway::{Approver, Question, Ticket},
     model::Escaped,
@@ -17,11 +21,29 @@ pub(crate) struct Announcer {
 }
 
 impl Approver for Announcer {
-    fn ask(&self, ticket: &std::sync::Arc<Ticket>) {
+    fn ask(&self, ticket: &Arc<Ticket>) {
         announce(ticket.question(), &self.state);
     }
 
     fn over(&self, _ticket: &Ticket) {}
+}
+
+/// Asks the editor's user, and tells on stderr where there is none.
+pub(crate) struct EditorOrTerminal {
+    pub(crate) editor: Arc<EditorUser>,
+    pub(crate) terminal: Announcer,
+}
+
+impl Approver for EditorOrTerminal {
+    fn ask(&self, ticket: &Arc<Ticket>) {
+        if !self.editor.ask(ticket) {
+            self.terminal.ask(ticket);
+        }
+    }
+
+    fn over(&self, ticket: &Ticket) {
+        self.editor.over(ticket);
+    }
 }
 
 /// Prints on stderr that a request at the gateway of this state directory waits for approval, and

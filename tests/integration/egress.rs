@@ -13,6 +13,7 @@ use serde_json::{Value, json};
 
 use crate::common::{ALL, World};
 
+mod asking;
 mod attacks;
 mod clients;
 mod ends;
@@ -26,24 +27,30 @@ const HOSTS: &str = "127.0.0.1 localhost site.example other.example sub.site.exa
 /// The client in the sandbox.
 const CLIENT: &str = include_str!("egress/client.py");
 
-/// Runs a command where `/etc/hosts` is its first argument.
-const WITH_HOSTS: &str = r#"mount --bind "$0" /etc/hosts && exec "$@""#;
+/// Runs a command where `/etc/hosts` is its first argument, or `/etc` what a variable names.
+const WITH_HOSTS: &str = r#"
+if [ "$ETC" ]; then mount --bind "$ETC" /etc; else mount --bind "$0" /etc/hosts; fi && exec "$@"
+"#;
 
 /// A workspace whose policy lets programs connect to some hosts.
 struct Net {
     world: World,
 }
 
+/// A policy that allows `site.example` and the address of the loopback interface at a port, with `more`.
+fn policy(port: u32, more: &str) -> String {
+    format!(
+        "{ALL}[[network.rules]]\nid = \"site\"\neffect = \"allow\"\nports = [{port}]\n\
+         hosts = [\"site.example\", \"metadata.example\", \"private.example\", \"nat64.example\", \
+         \"127.0.0.1\"]\n{more}"
+    )
+}
+
 impl Net {
     /// One where `site.example` and the address of the loopback interface are allowed at a port, and
     /// `more` is in the policy besides.
     fn new(port: u32, more: &str) -> Self {
-        let rules = format!(
-            "[[network.rules]]\nid = \"site\"\neffect = \"allow\"\nports = [{port}]\n\
-             hosts = [\"site.example\", \"metadata.example\", \"private.example\", \
-             \"nat64.example\", \"127.0.0.1\"]\n"
-        );
-        Self::with_policy(&format!("{ALL}{rules}{more}"))
+        Self::with_policy(&policy(port, more))
     }
 
     fn with_policy(policy: &str) -> Self {
@@ -55,7 +62,11 @@ impl Net {
 
     /// `portcullis exec` of a command, among the hosts of the tests.
     fn command(&self, options: &[&str], command: &[&str]) -> Command {
-        let inner = self.world.command(&[&["exec", "--quiet"], options, &["--"], command].concat());
+        self.portcullis(&[&["exec", "--quiet"], options, &["--"], command].concat())
+    }
+
+    fn portcullis(&self, arguments: &[&str]) -> Command {
+        let inner = self.world.command(arguments);
         let own: &[&str] = match rustix::process::geteuid().is_root() {
             true => &["--mount"],
             false => &["--mount", "--user", "--map-root-user"],

@@ -7,7 +7,7 @@ use portcullis_rpc::framing::line_for;
 
 use crate::{FurtherWorkspace, mcp_attach::AttachTokens};
 
-use super::notices::Notices;
+use super::{editor_user::EditorUser, notices::Notices};
 use crate::model::Session;
 
 /// The configuration of one connection.
@@ -45,6 +45,8 @@ pub struct Config {
     /// Tokens for the gateway's own MCP server, which is added to the sessions of agents; `None`
     /// for no server.
     pub attach: Option<Arc<AttachTokens>>,
+    /// The editor's user as somebody else asks: for programs in the sandbox.
+    pub user: Arc<EditorUser>,
     /// Messages for the person who started the gateway.
     pub notices: Option<Arc<dyn Notices>>,
 }
@@ -87,6 +89,7 @@ impl Config {
             editor_timeout: Duration::from_secs(30),
             grace: Duration::from_secs(5),
             attach: None,
+            user: Arc::default(),
             notices: None,
         }
     }

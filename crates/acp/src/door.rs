@@ -27,6 +27,7 @@ use super::{
     asking::Messenger,
     calls::{Answer, Calls},
     config::{Config, SourceMode},
+    editor_user::EditorUser,
     initialize::Offers,
     inject,
     jobs::{Job, Jobs},
@@ -60,6 +61,8 @@ pub(super) struct Door<'g> {
     pub(super) granted: Vec<Roots>,
     /// Tokens for the gateway's own MCP server.
     pub(super) attach: Option<Arc<AttachTokens>>,
+    /// The editor's user for questions that come from no session.
+    pub(super) user: Arc<EditorUser>,
     pub(super) output: AgentOutput,
     /// The session of records that belong to no ACP session.
     pub(super) connection: Session,
@@ -110,9 +113,10 @@ impl<'g> Door<'g> {
             Roots::new(&config.workspace_root, config.workspace_alias.as_deref().map(Path::new));
         let (to_editor, to_agent) = (Arc::clone(&queues.to_editor), Arc::clone(&queues.to_agent));
         let calls = Arc::new(Calls::new(Arc::clone(&to_editor), &secret, config.editor_timeout));
+        let messenger = Arc::new(Messenger { calls: Arc::clone(&calls), roots: roots.clone() });
+        config.user.set_messenger(Arc::clone(&messenger) as _);
         if let Some(tokens) = &config.attach {
-            let (calls, roots) = (Arc::clone(&calls), roots.clone());
-            tokens.set_ask_user(Arc::new(Messenger { calls, roots }));
+            tokens.set_ask_user(messenger);
         }
         let allowed = Allowed::new(&config.forward, config.commands.is_some())?
             .with_variables(config.variables.iter().cloned());
@@ -128,6 +132,7 @@ impl<'g> Door<'g> {
             further: config.further.iter().cloned().map(Arc::new).collect(),
             granted: config.granted.iter().map(|grant| Roots::new(grant, None)).collect(),
             attach: config.attach.clone(),
+            user: Arc::clone(&config.user),
             output: AgentOutput::new(config.notices.clone()),
             connection: config.session.clone(),
             sessions: Sessions::default(),
@@ -303,6 +308,7 @@ impl<'g> Door<'g> {
 
     fn forget(&self, ended: Option<Arc<Visit>>) {
         if let Some(visit) = ended {
+            self.user.forget(&visit.acp_id);
             self.send_off(&visit.session);
         }
     }
@@ -378,6 +384,7 @@ impl<'g> Door<'g> {
         let fresh = || Some(Session { id: random_hex::<16>().ok()?, ..self.connection.clone() });
         let make = || coming.or_else(fresh);
         let Some(visit) = self.sessions.open(id, make) else { return false };
+        self.user.attend_to(id);
         let facts = BTreeMap::from([("acpSession".to_owned(), short(id).into())]);
         for gateway in self.gateways() {
             recorded(gateway.note(&visit.session, "acp.session", facts.clone()));

@@ -125,6 +125,7 @@ impl Door<'_> {
             ("session/close" | "session/delete", Some(id)) => Effect::Ends(id),
             ("session/prompt", Some(id)) => {
                 self.note_turn(&id, BTreeMap::from([("event".to_owned(), "begin".into())]));
+                self.user.attend_to(&id);
                 Effect::Prompts(id)
             }
             _ => Effect::Nothing,

@@ -29,7 +29,7 @@ use super::{
     protocol::{self, Acp, Agent, Progress, Serve, Service},
 };
 use crate::{
-    acp,
+    acp::{self, EditorUser},
     app::{
         bootstrap::Started,
         failure::{Context as _, Failure},
@@ -39,7 +39,7 @@ use crate::{
         session::session,
         stderr,
     },
-    cli::announcer::{self, Announcer},
+    cli::announcer::{self, Announcer, EditorOrTerminal},
     commands::Registry,
     egress::{Egress, Links},
     mcp::{
@@ -103,7 +103,8 @@ fn run(parent: u32) -> Result<(), Failure> {
     }
     let (introduced, shared) = gateway_start::start(&channel, given, &session, order.mount)?;
     let Introduced { started, mounted, agent, leaders, streams, egress } = introduced;
-    let egress = egress.map(|ends| serve_egress(&started, ends)).transpose()?;
+    let user = Arc::<EditorUser>::default();
+    let egress = egress.map(|ends| serve_egress(&started, ends, Arc::clone(&user))).transpose()?;
     let place = if mounted.is_empty() { mcp::Place::Cell } else { mcp::Place::Mounted };
     let serving = Serving {
         channel: &channel,
@@ -113,6 +114,7 @@ fn run(parent: u32) -> Result<(), Failure> {
         shared: &shared,
         place,
         egress: egress.as_ref(),
+        user: &user,
     };
     let served = match &order.service {
         Service::Acp(way) => serving.acp(way, (agent, streams), editor, leaders),
@@ -144,11 +146,16 @@ fn run(parent: u32) -> Result<(), Failure> {
 }
 
 /// Serves the sandbox's proxy under the policy of the first workspace.
-fn serve_egress(started: &[Started], ends: Links) -> Result<Egress, Failure> {
+fn serve_egress(
+    started: &[Started],
+    ends: Links,
+    editor: Arc<EditorUser>,
+) -> Result<Egress, Failure> {
     const DOING: &str = "cannot serve the proxy";
     let started = started.first().ok_or_else(|| Failure::new(DOING))?;
     let session = Session { door: Door::Proxy, ..started.session.clone() };
-    let approver = Box::new(Announcer { state: started.state_path.clone() });
+    let terminal = Announcer { state: started.state_path.clone() };
+    let approver = Box::new(EditorOrTerminal { editor, terminal });
     let gateway = Arc::clone(&started.gateway);
     Egress::start(gateway, session, ends, approver, |line| errln!("{line}")).or_fail(DOING)
 }
@@ -166,6 +173,8 @@ struct Serving<'a> {
     place: mcp::Place,
     /// What serves the sandbox's proxy, if it has one.
     egress: Option<&'a Egress>,
+    /// The editor's user, of whom the proxy has something asked.
+    user: &'a Arc<EditorUser>,
 }
 
 impl Serving<'_> {
@@ -317,6 +326,7 @@ impl Serving<'_> {
             commands,
             max_line: self.max_line(),
             attach,
+            user: Arc::clone(self.user),
             ..acp::Config::new(started.session.clone(), gateway.workspace().root().to_owned())
         };
         let editor = (streams.editor_in, streams.editor_out);

@@ -1,0 +1,88 @@
+//! Hosts about which a person is asked: the program waits for the answer.
+
+use super::*;
+use crate::{
+    acp_client::{Client, Editor},
+    approvals::{id, waiting},
+};
+
+/// An ACP agent that fetches the URL that it is told, and says what it got.
+const AGENT: &str = r#"
+import json, subprocess, sys
+def say(**message):
+    print(json.dumps({"jsonrpc": "2.0", **message}), flush=True)
+for line in sys.stdin:
+    request = json.loads(line)
+    result = {}
+    if request["method"] == "initialize":
+        result = {"protocolVersion": 1, "agentCapabilities": {}}
+    elif request["method"] == "session/new":
+        result = {"sessionId": "one"}
+    elif request["method"] == "session/prompt":
+        url = request["params"]["prompt"][0]["text"]
+        got = subprocess.run(["curl", "-sS", url], capture_output=True, text=True)
+        content = {"type": "text", "text": got.stdout + got.stderr}
+        update = {"sessionUpdate": "agent_message_chunk", "content": content}
+        say(method="session/update", params={"sessionId": "one", "update": update})
+        result = {"stopReason": "end_turn"}
+    if "id" in request:
+        say(id=request["id"], result=result)
+"#;
+
+/// A policy that asks about `other.example`.
+fn asking(port: u32) -> Net {
+    let rule = format!(
+        "[[network.rules]]\nid = \"asked\"\neffect = \"ask\"\nhosts = [\"other.example\"]\nports = [{port}]\n"
+    );
+    Net::new(port, &rule)
+}
+
+/// It was asked on standard error alone, where an editor's user does not look.
+#[test]
+fn the_editor_s_user_is_asked_about_a_host() {
+    let server = Server::http();
+    let net = asking(server.port);
+    net.world.file("agent.py", AGENT);
+    let mut run = net.portcullis(&["run", "--", "/usr/bin/python3", "agent.py"]);
+    let mut run = run.stdin(Stdio::piped()).spawn().unwrap();
+    let (input, output) = (run.stdin.take().unwrap(), run.stdout.take().unwrap());
+    let permissions = ["allow_once", "reject_once"].into();
+    let mut client = Client::with(output, input, Editor { permissions, ..Editor::default() });
+    let session = client.session(&net.world.root());
+    let url = format!("http://other.example:{}/", server.port);
+    let said = client.prompt(&session, &url).said;
+    assert!(said.contains("hello"), "{said}");
+    let asked = &client.asked[0];
+    assert_eq!(asked["method"], "session/request_permission");
+    assert_eq!(asked["params"]["sessionId"], "one");
+    let call = &asked["params"]["toolCall"];
+    assert_eq!((&call["kind"], &call["locations"]), (&json!("fetch"), &json!([])));
+    let title = call["title"].as_str().unwrap();
+    assert!(title.contains(&format!("other.example:{}", server.port)), "{title}");
+    let said = client.prompt(&session, &url).said;
+    assert!(said.contains("rule `asked`") && !said.contains("hello"), "{said}");
+    assert_eq!(client.asked.len(), 2);
+    drop(client);
+    assert!(run.wait().unwrap().success());
+    let approvals = net.world.records().into_iter().filter(|record| record["kind"] == "approval");
+    let approvals: Vec<_> = approvals.map(|record| record["result"].clone()).collect();
+    assert_eq!(approvals, ["once", "rejected"]);
+    assert_eq!(server.seen().len(), 1);
+}
+
+#[test]
+fn a_host_is_approved_from_a_shell() {
+    let server = Server::http();
+    let net = asking(server.port);
+    let url = format!("http://other.example:{}/", server.port);
+    let child = net.command(&[], &["curl", "-sS", &url]).spawn().unwrap();
+    let asked = waiting(&net.world, 1).remove(0);
+    assert_eq!(asked["operation"], "connect");
+    assert_eq!(asked["path"], format!("other.example:{}", server.port));
+    assert_eq!(server.seen().len(), 0);
+    net.world.run(&["approve", "--yes", &id(&asked)]).ok();
+    let output = child.wait_with_output().unwrap();
+    assert_eq!(&*output.stdout, b"hello", "{output:?}");
+    let intent = net.connects().into_iter().find(|record| record["kind"] == "intent").unwrap();
+    assert!(intent["facts"]["approval"].is_u64(), "{intent}");
+}
