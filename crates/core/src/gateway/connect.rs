@@ -356,10 +356,11 @@ impl OpenConnection {
     /// them likes; with none it only looks whether the connection may go on.
     ///
     /// # Errors
-    /// When they may not be sent, because of a limit or of another policy: the connection has to
-    /// be closed. The record of its end says why.
+    /// When they may not be sent, because of a limit or of another policy, or because the log
+    /// takes no more records: the connection has to be closed. The record of its end says why.
     pub fn account(&self, bytes: u64) -> Result<(), Error> {
         let request = &self.request;
+        request.gateway.ledger.check()?;
         let mut decided = self.decided();
         if let (_, Some(denial)) = &*decided {
             return Err(Error::denied(denial));

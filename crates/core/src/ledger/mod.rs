@@ -219,6 +219,11 @@ impl AuditLog {
         self.maker.as_ref().map_or(Ok(false), |maker| maker.make(self.group.mutex(), false))
     }
 
+    /// Fails if the log takes no more records.
+    pub(crate) fn check(&self) -> Result<(), Error> {
+        self.group.check()
+    }
+
     /// The random identifier of this process's lifetime in every record of
     /// it: 32 hexadecimal digits.
     pub fn boot(&self) -> &str {
