@@ -90,8 +90,18 @@ pub(crate) struct Connection {
     pub(crate) agent: AgentName,
     /// The host and the port.
     pub(crate) connect: Connect,
-    /// True if it was denied, or allowed only because the policy was in observe mode.
-    pub(crate) is_denied: bool,
+    /// What was decided; denied is also what was let through only because the policy observed.
+    pub(crate) effect: String,
+    /// The rule that decided.
+    pub(crate) rule: String,
+    /// Whether the name was enough for that: no address, limit or answer.
+    pub(crate) is_by_name: bool,
+}
+
+impl Connection {
+    pub(crate) fn is_denied(&self) -> bool {
+        self.effect == "deny"
+    }
 }
 
 /// Reads the decisions on connections as [`read_history`] reads those on paths.
@@ -117,14 +127,30 @@ pub(crate) fn read_connections(
         let AuditRecord { seq, draft, .. } = record.into_record();
         let (Some(agent), Some(connect)) = (&draft.agent, target(&draft)) else { continue };
         let Ok(agent) = agent.parse() else { continue };
-        let is_denied = draft.decision.as_deref() == Some("deny") || draft.would_deny == Some(true);
-        visit(&Connection { seq, agent, connect, is_denied });
+        let has_fact = |name| draft.facts.as_ref().is_some_and(|facts| facts.contains_key(name));
+        let effect = draft.decision.as_deref().unwrap_or_default();
+        // What follows an answer was counted when that was asked for.
+        if has_fact("approval") {
+            continue;
+        }
+        let is_by_name =
+            effect != "ask" && !has_fact("address") && !is_limit(draft.rule.as_deref());
+        let effect = if draft.would_deny == Some(true) { "deny" } else { effect }.to_owned();
+        let rule = draft.rule.unwrap_or_default();
+        visit(&Connection { seq, agent, connect, effect, rule, is_by_name });
     }
     Ok(())
 }
 
 fn is_connection(op: Option<&str>) -> bool {
     op == Some(OperationKind::Connect.as_str())
+}
+
+/// Whether a rule is a limit's, of the network or of all requests.
+fn is_limit(rule: Option<&str>) -> bool {
+    ["limits.", "mount.", "network.limits."]
+        .into_iter()
+        .any(|limits| rule.is_some_and(|rule| rule.starts_with(limits)))
 }
 
 /// Returns the host and the port that a record names.

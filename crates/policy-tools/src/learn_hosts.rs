@@ -41,7 +41,7 @@ pub fn learn_hosts(
 ) -> io::Result<Vec<NewHost>> {
     let mut found: BTreeMap<(u16, String), NewHost> = BTreeMap::new();
     read_connections(directory, since, |asked: &Connection| {
-        if !asked.is_denied {
+        if !asked.is_denied() {
             return;
         }
         let decision = policy.evaluate_connect(&asked.agent, &asked.connect);

@@ -1,7 +1,7 @@
 //! `policy replay`: recorded requests, decided again under another policy.
 //!
-//! Requests are decided by name, the first step of the gateway. Denials for content, for the object
-//! at the path or by a limit are counted and not decided again.
+//! By name, as the first thing that the gate does. What was denied for content,
+//! for what lay there, for an address or by a limit is counted and not decided again.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -12,7 +12,7 @@ use portcullis_audit::Directory;
 
 use super::{
     examples::examples_in,
-    history::{Count, Recorded, read_history},
+    history::{Count, Recorded, read_connections, read_history},
     progress::Watch,
 };
 use crate::{
@@ -42,7 +42,7 @@ pub struct Changed {
     pub agent: String,
     /// The operation.
     pub operation: OperationKind,
-    /// The path.
+    /// The path, or the host and the port.
     pub path: String,
     /// The new path of a rename.
     pub to: Option<String>,
@@ -92,7 +92,7 @@ pub fn replay(
     let mut replay = Replay::default();
     let mut changes: BTreeMap<RequestKey, (Option<Place>, u64, u64)> = BTreeMap::new();
     let beside = Beside::new(policy, outline);
-    let count = read_history(directory, since, watch, |request| {
+    let mut count = read_history(directory, since, watch, |request| {
         let decision = request.decide(policy);
         let now = decision.effect().as_str();
         if request.effect() == now {
@@ -103,6 +103,29 @@ pub fn replay(
         } else {
             let key = key(request, now, decision.rule().to_owned());
             let change = changes.entry(key).or_insert((decision.place().cloned(), 0, request.seq));
+            change.1 += 1;
+        }
+    })?;
+    read_connections(directory, since, |asked| {
+        count.requests += 1;
+        let decision = policy.evaluate_connect(&asked.agent, &asked.connect);
+        let now = decision.effect().as_str();
+        if asked.effect == now {
+            replay.same += 1;
+        } else if !asked.is_by_name {
+            *replay.undecided.entry(asked.rule.clone()).or_default() += 1;
+        } else {
+            let key = (
+                asked.agent.to_string(),
+                OperationKind::Connect,
+                asked.connect.to_string(),
+                None,
+                asked.effect.clone(),
+                asked.rule.clone(),
+                now.to_owned(),
+                decision.rule().to_owned(),
+            );
+            let change = changes.entry(key).or_insert((decision.place().cloned(), 0, asked.seq));
             change.1 += 1;
         }
     })?;

@@ -208,3 +208,52 @@ fn denied_hosts_are_learned_and_denied_ones_stay() {
     let again = world.run(&["policy", "learn", "--json"]).ok().json();
     assert_eq!(again["hosts"].as_array().unwrap().len(), 0, "{again}");
 }
+
+/// Connections of a log were left out.
+#[test]
+fn a_replay_decides_connections_again_by_their_names() {
+    let world = World::new();
+    policy_file(&world, "sites.toml", SITES);
+    let open = SITES.replace("\"*.example.com\", \"10.1.2.3\"", "\"*.example.org\"");
+    policy_file(&world, "other.toml", open.split("[[tests]]").next().unwrap());
+    // The host, the effect and the rule, and whether it was about the address.
+    let asked = [
+        ("www.example.com", "allow", "sites", false),
+        ("www.example.com", "deny", "network.address", true),
+        ("www.example.org", "deny", "default", false),
+        ("www.example.org", "deny", "default", false),
+        ("bad.example.com", "deny", "never", false),
+        ("cdn.example.com", "deny", "network.limits.connections", true),
+    ];
+    write_log(&world, 6, |seq| {
+        let (host, effect, rule, has_address) = asked[usize::try_from(seq).unwrap()];
+        let mut facts = vec![("host".to_owned(), json!(host)), ("port".to_owned(), json!(443))];
+        facts.extend(has_address.then(|| ("address".to_owned(), json!("10.0.0.1"))));
+        let draft = Draft {
+            agent: Some("codex".to_owned()),
+            op: Some("connect".to_owned()),
+            decision: Some(effect.to_owned()),
+            rule: Some(rule.to_owned()),
+            facts: Some(facts.into_iter().collect()),
+            ..Draft::default()
+        };
+        (Kind::Decision, draft)
+    });
+    let found = world.run(&["policy", "replay", "other.toml", "--json"]).ok().json();
+    let counts = (&found["requests"], &found["same"], &found["changed"]);
+    // What was denied for an address or a limit is denied by name now.
+    assert_eq!(counts, (&json!(6), &json!(3), &json!(3)), "{found}");
+    let changes = found["changes"].as_array().unwrap().iter();
+    let changes: Vec<_> =
+        changes.map(|c| (&c["operation"], &c["path"], &c["now"]["rule"])).collect();
+    let connect = json!("connect");
+    let changed = [(&connect, &json!("www.example.org:443"), &json!("sites"))];
+    assert_eq!(changes[..1], changed);
+    assert_eq!(changes[1].1, "www.example.com:443");
+    let found = world.run(&["policy", "replay", "sites.toml", "--json"]).ok().json();
+    assert_eq!((&found["same"], &found["changed"]), (&json!(4), &json!(0)), "{found}");
+    assert_eq!(
+        found["undecided"],
+        json!({ "network.address": 1, "network.limits.connections": 1 })
+    );
+}
