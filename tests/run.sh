@@ -212,7 +212,7 @@ campaigns() {
     export PORTCULLIS_TEST_SEED=${PORTCULLIS_TEST_SEED:-$(date +%s)}
     say "long campaigns: $PORTCULLIS_TEST_BUDGET times the cases, PORTCULLIS_TEST_SEED=$PORTCULLIS_TEST_SEED"
     cargo test --workspace --features full --locked --test integration -- differential:: \
-        sandbox::mount::kills
+        sandbox::mount::kills many_connections
     cargo test --workspace --features full --locked --test mount -- model:: races:: suites::
 }
 

@@ -97,7 +97,7 @@ fn scripts() -> PathBuf {
 }
 
 /// The Node that the conformance scenarios come with.
-fn node() -> PathBuf {
+pub(crate) fn node() -> PathBuf {
     let node = scripts().join("conformance/node_modules/node/bin/node");
     assert!(node.exists(), "no {}; see tests/peers/README.md", node.display());
     node

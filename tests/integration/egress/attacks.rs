@@ -9,12 +9,20 @@ fn no_way_leads_round_the_proxy() {
     let server = Server::http();
     let net = Net::new(server.port, "");
     let udp = UdpSocket::bind("127.0.0.1:0").unwrap();
-    let ports = [server.port, udp.local_addr().unwrap().port().into()];
-    let tried = net.client("around", &ports);
+    let ports = [server.port, udp.local_addr().unwrap().port().into()].map(|port| port.to_string());
+    // Whoever starts it has a connection open, which is not the agent's.
+    let [tcp, udp_port] = [&ports[0], &ports[1]];
+    let inner = net.command(&[], &["/usr/bin/python3", "client.py", "around", tcp, udp_port]);
+    let open = r#"exec 9<>"/dev/tcp/127.0.0.1/$0" && exec "$@""#;
+    let mut command = Command::new("bash");
+    command.args(["-c", open, tcp]).arg(inner.get_program()).args(inner.get_args());
+    command.envs(inner.get_envs().filter_map(|(name, value)| Some((name, value?))));
+    let tried = reported(command.current_dir(net.world.base()).output().unwrap());
     let worked: Vec<_> =
         tried.as_object().unwrap().iter().filter(|(_, got)| *got == "ok").collect();
     assert!(worked.is_empty(), "{worked:?}");
-    assert_eq!(server.seen().len(), 0);
+    assert!(tried.as_object().unwrap().len() > 14, "{tried}");
+    assert_eq!(server.seen().concat(), "");
     assert_eq!(net.connects().len(), 0);
 }
 
@@ -152,6 +160,47 @@ fn many_idle_connections_leave_room_for_one_that_is_used() {
     assert_eq!(found, json!({ "open": 300, "echo": true }));
     let outcomes = net.connects().into_iter().filter(|record| record["kind"] == "outcome");
     assert_eq!(outcomes.count(), 300);
+}
+
+/// Ten thousand under `tests/run.sh full`.
+#[test]
+fn many_connections_are_survived() {
+    let budget = std::env::var("PORTCULLIS_TEST_BUDGET").is_ok();
+    let count = if budget { 10_000 } else { 300 };
+    let server = Server::echo();
+    let net = Net::new(server.port, "");
+    let found = net.client("many", &[server.port, count]);
+    assert_eq!((&found["used"], &found["then"]), (&json!(count), &json!(true)), "{found}");
+    // There are more of those that say nothing than the proxy holds open.
+    assert!(!budget || found["refused"].as_u64().unwrap() > 0, "{found}");
+    let outcomes = net.connects().into_iter().filter(|record| record["result"] == "ok");
+    assert_eq!(outcomes.filter(|record| record["kind"] == "outcome").count(), count as usize + 1);
+}
+
+#[test]
+fn a_limit_of_connections_is_held_until_one_ends() {
+    let server = Server::echo();
+    let net = Net::new(server.port, "[network.limits]\nconnections = 3\n");
+    let found = net.client("idle", &[server.port, 5]);
+    assert_eq!(found["open"], 3, "{found}");
+    let denied = net.connects().into_iter().filter(|record| record["decision"] == "deny");
+    let denied: Vec<_> = denied.map(|record| record["rule"].clone()).collect();
+    assert_eq!(denied, ["network.limits.connections", "network.limits.connections"]);
+    assert_eq!(server.seen().len(), 3);
+}
+
+/// The limit is that of the host, over all its connections of a session.
+#[test]
+fn bytes_to_one_host_are_counted_together_and_those_to_another_one_are_not() {
+    let server = Server::echo();
+    let more = "[network.limits]\nbytesOut = \"8KiB\"\n";
+    let net = Net::new(server.port, more);
+    let found = net.client("share", &[server.port, 5000]);
+    assert_eq!(found["to an address"], 5000, "{found}");
+    assert_eq!(found["first"], 5000, "{found}");
+    assert!(found["second"].as_i64().unwrap() < 5000, "{found}");
+    let lengths = server.lengths();
+    assert!(lengths[0] + lengths[1] <= 8 << 10, "{lengths:?}");
 }
 
 #[test]

@@ -1,7 +1,10 @@
 """What programs in the sandbox try at its proxy, and around it; prints one JSON object."""
 
+import concurrent.futures
+import ctypes
 import json
 import os
+import resource
 import socket
 import ssl
 import sys
@@ -245,6 +248,21 @@ def around(tcp, udp):
         with socket.socket(socket.AF_UNIX) as made:
             made.connect(what)
 
+    def inherited():
+        """Something that whoever started the gateway had open."""
+        for number in range(3, 64):
+            try:
+                os.write(number, b"x")
+                return
+            except OSError:
+                continue
+        raise OSError
+
+    def io_uring():
+        parameters = ctypes.create_string_buffer(120)
+        if ctypes.CDLL(None, use_errno=True).syscall(425, 8, parameters) < 0:
+            raise OSError(ctypes.get_errno(), "io_uring_setup")
+
     inet, inet6 = socket.AF_INET, socket.AF_INET6
     return {
         "tcp": stream(inet, socket.SOCK_STREAM, 0, ("127.0.0.1", tcp)),
@@ -257,6 +275,10 @@ def around(tcp, udp):
         "packet": attempt(lambda: socket.socket(socket.AF_PACKET, socket.SOCK_RAW)),
         "vsock": stream(socket.AF_VSOCK, socket.SOCK_STREAM, 0, (1, tcp)),
         "an abstract socket": attempt(lambda: named("\0portcullis-egress-%d" % tcp)),
+        "an inherited descriptor": attempt(inherited),
+        "io_uring": attempt(io_uring),
+        "quic": stream(inet, socket.SOCK_DGRAM, 0, ("192.0.2.1", 443)),
+        "a name server": stream(inet, socket.SOCK_DGRAM, 0, ("127.0.0.53", 53)),
         "a name": attempt(lambda: socket.getaddrinfo("www.example.org", 443)),
         "the proxy's port": attempt(lambda: socket.create_server(("127.0.0.1", PROXY[1]), reuse_port=True)),
     }
@@ -266,10 +288,45 @@ def idle(port, count):
     """Opens many tunnels, uses the last, and says how many there are."""
     good = hello("site.example")
     streams = [tunnel("site.example", port) for _ in range(count)]
+    streams = [made for made in streams if not isinstance(made, int)]
     last = streams[-1]
     last.sendall(good)
     last.shutdown(socket.SHUT_WR)
-    return {"open": sum(not isinstance(made, int) for made in streams), "echo": read_all(last) == good}
+    return {"open": len(streams), "echo": read_all(last) == good}
+
+
+def many(port, count):
+    """Opens and uses so many tunnels, some at once, then so many connections that say nothing: what became of them."""
+    good = hello("site.example")
+
+    def use(_):
+        # A program that is told to come again does so.
+        while isinstance(stream := tunnel("site.example", port), int):
+            if stream != 503:
+                return stream
+        stream.sendall(good)
+        stream.shutdown(socket.SHUT_WR)
+        return read_all(stream) == good
+
+    with concurrent.futures.ThreadPoolExecutor(32) as pool:
+        used = sum(pool.map(use, range(count)))
+    most = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+    resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
+    silent = [connect() for _ in range(count)]
+    refused = sum(status(stream.recv(16)) == 503 for stream in silent[4200:])
+    for stream in silent:
+        stream.close()
+    return {"used": used, "refused": refused, "then": use(0)}
+
+
+def half(port):
+    """Goes on to send to a server that has said all, and then says so itself."""
+    stream = tunnel("site.example", port)
+    stream.sendall(hello("site.example"))
+    got = read_all(stream)
+    stream.sendall(b"late")
+    stream.shutdown(socket.SHUT_WR)
+    return {"got": got.decode()}
 
 
 def slow():
@@ -305,6 +362,30 @@ def upload(port, size):
     return {"echoed": len(read_all(stream)) - len(good)}
 
 
+def share(port, size):
+    """What comes back of so many bytes over several connections of a session, or the status of a refusal."""
+    def send(host, name):
+        stream = tunnel(host, port)
+        if isinstance(stream, int):
+            return stream
+        good = hello(name)
+        try:
+            stream.sendall(good)
+            rest = size - len(good)
+            while rest > 0:
+                rest -= stream.send(b"x" * min(rest, 1000))
+            stream.shutdown(socket.SHUT_WR)
+        except OSError:
+            pass
+        return len(read_all(stream))
+
+    return {
+        "first": send("site.example", "site.example"),
+        "second": send("site.example", "site.example"),
+        "to an address": send("127.0.0.1", "127.0.0.1"),
+    }
+
+
 def wait(port):
     """Holds a tunnel open until somebody says to go on, or the tunnel ends; then tries another one."""
     stream = tunnel("site.example", port)
@@ -328,8 +409,12 @@ def wait(port):
             reply = type(error).__name__
         if reply != 200:
             break
-    return {"ended": ended, "then": reply}
+    found = {"ended": ended, "then": reply}
+    if reply == 503:
+        stream.settimeout(30)
+        found["at last"] = not stream.recv(1)
+    return found
 
 
-TOPICS = {f.__name__: f for f in [targets, leads, tunnels, requests, again, around, idle, slow, long_head, upload, wait]}
+TOPICS = {f.__name__: f for f in [targets, leads, tunnels, requests, again, around, idle, many, half, slow, long_head, upload, share, wait]}
 print(json.dumps(TOPICS[sys.argv[1]](*map(int, sys.argv[2:]))))

@@ -2,7 +2,7 @@
 
 use std::{
     io::{BufRead as _, BufReader},
-    path::Path,
+    path::{Path, PathBuf},
 };
 
 use super::*;
@@ -22,9 +22,9 @@ print(server.server_address[1], flush=True)
 server.serve_forever()
 "#;
 
-/// Makes a repository for `git`, an index for `pip` and a package for `npm`.
+/// Makes a repository for `git`, an index for `pip` and one for cargo, and a package for `npm`.
 const CONTENT: &str = r#"
-import json, os, subprocess, sys, tarfile, zipfile
+import hashlib, json, os, subprocess, sys, tarfile, zipfile
 os.makedirs(sys.argv[1])
 os.chdir(sys.argv[1])
 open("file.txt", "w").write("text\n")
@@ -46,6 +46,15 @@ os.makedirs("package")
 open("package/package.json", "w").write(json.dumps({"name": "thing", "version": "1.0.0"}))
 with tarfile.open("thing.tgz", "w:gz") as package:
     package.add("package")
+os.makedirs("thing-1.0.0/src")
+open("thing-1.0.0/Cargo.toml", "w").write('[package]\nname = "thing"\nversion = "1.0.0"\n')
+open("thing-1.0.0/src/lib.rs", "w").close()
+with tarfile.open("thing-1.0.0.crate", "w:gz") as package:
+    package.add("thing-1.0.0")
+os.makedirs("index/th/in")
+digest = hashlib.sha256(open("thing-1.0.0.crate", "rb").read()).hexdigest()
+entry = {"name": "thing", "vers": "1.0.0", "deps": [], "cksum": digest, "features": {}, "yanked": False}
+open("index/th/in/thing", "w").write(json.dumps(entry) + "\n")
 "#;
 
 /// What programs do in the sandbox; `$1` is the URL of the server, `$2` that by another name.
@@ -62,6 +71,15 @@ fetch='import sys, urllib.request; print(urllib.request.urlopen(sys.argv[1]).rea
 fetch='import sys, requests, httpx
 print(requests.get(sys.argv[1], verify="ca.pem").text.strip(), httpx.get(sys.argv[1]).text.strip())'
 "$PEERS/python" -c "$fetch" "$1/file.txt" || echo "requests failed"
+"$NODE" -e 'fetch(process.argv[1]).then(got => got.text()).then(text => console.log(text.trim()))' "$1/file.txt" ||
+    echo "node failed"
+mkdir -p "$HOME/project/src" "$HOME/project/.cargo" && (
+    export CARGO_HOME=$HOME/cargo CARGO_HTTP_CAINFO=$PWD/ca.pem PATH=$TOOLCHAIN/bin:$PATH
+    cd "$HOME/project" && touch src/lib.rs
+    printf '[package]\nname = "p"\n[dependencies]\nthing = { version = "1", registry = "site" }\n' >Cargo.toml
+    printf '[registries.site]\nindex = "sparse+%s/index/"\n' "$1" >.cargo/config.toml
+    cargo fetch -q && ls "$CARGO_HOME"/registry/cache/*/
+) || echo "cargo failed"
 cd "$HOME" && npm pack --silent "$1/thing.tgz" || echo "npm failed"
 ls "$HOME"
 "#;
@@ -106,6 +124,13 @@ impl Drop for Files {
     }
 }
 
+/// The Rust toolchain that runs the tests.
+fn toolchain() -> PathBuf {
+    let cargo = std::env::var_os("CARGO").expect("cargo runs the tests");
+    let cargo = std::fs::canonicalize(cargo).unwrap();
+    cargo.ancestors().nth(2).unwrap().to_owned()
+}
+
 #[test]
 fn programs_that_people_use_work_over_tls() {
     let place = tempfile::TempDir::new().unwrap();
@@ -115,21 +140,32 @@ fn programs_that_people_use_work_over_tls() {
     assert!(made.status.success(), "{made:?}");
     let files = Files::serve(&directory);
     let net = Net::new(files.port, "");
+    let index =
+        format!(r#"{{ "dl": "https://site.example:{}/{{crate}}-{{version}}.crate" }}"#, files.port);
+    std::fs::write(directory.join("index/config.json"), index).unwrap();
     std::fs::copy(directory.join("ca.pem"), net.world.path("ca.pem")).unwrap();
     let [site, other] =
         ["site", "other"].map(|name| format!("https://{name}.example:{}", files.port));
     let peers = crate::fast_agent::peers();
     let python = crate::fast_agent_confined::python(&peers);
-    let bin = format!("PEERS={}/bin", peers.display());
-    let [peers, python] = [&peers, &python].map(|path| path.to_str().unwrap());
-    let options = ["--agent-env", &bin, "--agent-read", peers, "--agent-read", python];
+    let (node, toolchain) = (crate::doors::node(), toolchain());
+    let readable: [&Path; 4] = [&peers, &python, node.parent().unwrap(), &toolchain];
+    let variables = [
+        format!("PEERS={}/bin", peers.display()),
+        format!("NODE={}", node.display()),
+        format!("TOOLCHAIN={}", toolchain.display()),
+    ];
+    let readable = readable.iter().flat_map(|path| ["--agent-read", path.to_str().unwrap()]);
+    let variables = variables.iter().flat_map(|variable| ["--agent-env", variable.as_str()]);
+    let options: Vec<_> = readable.chain(variables).collect();
     let command = ["sh", "-c", PROGRAMS, "sh", &site, &other];
     let got = net.command(&options, &command).output().unwrap();
     let said = String::from_utf8_lossy(&got.stdout);
     let lines: Vec<_> = said.lines().collect();
     assert!(!said.contains("failed"), "{got:?}");
-    let expected = ["text", "other host: 56", "one", "text", "text text"];
-    assert_eq!(lines.get(..5), Some(&expected[..]), "{got:?}");
+    let expected =
+        ["text", "other host: 56", "one", "text", "text text", "text", "thing-1.0.0.crate"];
+    assert_eq!(lines.get(..7), Some(&expected[..]), "{got:?}");
     for name in ["thing-1.0-py3-none-any.whl", "thing-1.0.0.tgz"] {
         assert!(lines.contains(&name), "{got:?}");
     }
@@ -138,6 +174,6 @@ fn programs_that_people_use_work_over_tls() {
     let denied: Vec<_> = denied.map(|record| &record["facts"]["host"]).collect();
     assert_eq!(denied, ["other.example"]);
     let outcomes: Vec<_> = records.iter().filter(|record| record["kind"] == "outcome").collect();
-    assert!(outcomes.len() >= 7, "{outcomes:?}");
+    assert!(outcomes.len() >= 9, "{outcomes:?}");
     assert!(outcomes.iter().all(|record| record["result"] == "ok"), "{outcomes:?}");
 }

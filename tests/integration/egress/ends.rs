@@ -15,8 +15,8 @@ fn eventually<T>(mut look: impl FnMut() -> Option<T>) -> T {
     panic!("it did not come");
 }
 
-/// The process of that command that `ancestor` or what it started has started.
-fn process(command: &str, ancestor: u32) -> u32 {
+/// The process of that command that `ancestor` or what it started has started, if there is one.
+fn find(command: &str, ancestor: u32) -> Option<u32> {
     let parent = |process: u32| {
         let status = std::fs::read_to_string(format!("/proc/{process}/status")).ok()?;
         let parent = status.lines().find_map(|line| line.strip_prefix("PPid:"))?;
@@ -33,11 +33,14 @@ fn process(command: &str, ancestor: u32) -> u32 {
     };
     let entries = std::fs::read_dir("/proc").unwrap().flatten();
     let mut numbers = entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok());
-    let found = numbers.find(|number: &u32| {
+    numbers.find(|number: &u32| {
         let words = std::fs::read(format!("/proc/{number}/cmdline")).unwrap_or_default();
         words.split(|byte| *byte == 0).nth(1) == Some(command.as_bytes()) && descends(*number)
-    });
-    found.unwrap_or_else(|| panic!("no {command}"))
+    })
+}
+
+fn process(command: &str, ancestor: u32) -> u32 {
+    find(command, ancestor).unwrap_or_else(|| panic!("no {command}"))
 }
 
 fn kill(number: u32) {
@@ -53,10 +56,23 @@ impl Net {
         eventually(|| server.seen().first().filter(|seen| !seen.is_empty()).map(drop));
         (child, self.world.path("go"))
     }
+
+    /// Kills a process of egress so many times, and waits until the log says what became of it.
+    fn kill(&self, command: &str, child: &Child, times: usize) -> Vec<Value> {
+        let noted = || {
+            let records = self.world.records().into_iter();
+            records.filter(|record| record["op"] == "egress").collect::<Vec<_>>()
+        };
+        for time in 1..=times {
+            kill(eventually(|| find(command, child.id())));
+            eventually(|| (noted().len() == time).then_some(()));
+        }
+        noted().into_iter().map(|record| record["facts"].clone()).collect()
+    }
 }
 
 #[test]
-fn a_killed_connector_opens_nothing_and_ends_nothing() {
+fn a_killed_connector_ends_nothing_and_is_started_again() {
     let server = Server::echo();
     let net = Net::new(server.port, "");
     let (child, go) = net.waiting(&server);
@@ -67,11 +83,29 @@ fn a_killed_connector_opens_nothing_and_ends_nothing() {
             assert!(status.contains(line), "{command}: {status}");
         }
     }
-    kill(process("connector-process", child.id()));
+    let noted = net.kill("connector-process", &child, 1);
+    assert_eq!(noted, [json!({ "process": "connector", "restarted": true })]);
     std::fs::write(go, "").unwrap();
     let output = child.wait_with_output().unwrap();
     let stderr = String::from_utf8_lossy(&output.stderr).into_owned();
-    assert!(stderr.contains("the connector ended"), "{stderr}");
+    assert!(stderr.contains("the connector ended, and is started again"), "{stderr}");
+    assert_eq!(reported(output), json!({ "ended": false, "then": 200 }));
+}
+
+/// One that an agent can make end would be tried again without end.
+#[test]
+fn a_connector_that_keeps_ending_opens_nothing_any_more() {
+    let server = Server::echo();
+    let net = Net::new(server.port, "");
+    let (child, go) = net.waiting(&server);
+    let noted = net.kill("connector-process", &child, 4);
+    let restarted: Vec<_> = noted.iter().map(|facts| &facts["restarted"]).collect();
+    assert_eq!(restarted, [true, true, true, false]);
+    assert_eq!(find("connector-process", child.id()), None);
+    std::fs::write(go, "").unwrap();
+    let output = child.wait_with_output().unwrap();
+    let stderr = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(stderr.contains("the connector ended, and is not started again"), "{stderr}");
     assert_eq!(reported(output), json!({ "ended": false, "then": 502 }));
     // The program was gone before it had read all.
     let last = net.connects().pop().unwrap();
@@ -82,19 +116,86 @@ fn a_killed_connector_opens_nothing_and_ends_nothing() {
 }
 
 #[test]
-fn a_killed_egress_process_ends_all_and_programs_are_refused() {
+fn a_killed_egress_process_ends_its_connections_and_is_started_again() {
     let server = Server::echo();
     let net = Net::new(server.port, "");
     let (child, go) = net.waiting(&server);
-    kill(process("egress-process", child.id()));
-    eventually(|| net.connects().pop().filter(|record| record["kind"] == "outcome"));
+    let noted = net.kill("egress-process", &child, 1);
+    assert_eq!(noted, [json!({ "process": "egress process", "restarted": true })]);
+    let end = eventually(|| net.connects().pop().filter(|record| record["kind"] == "outcome"));
+    assert_eq!(end["result"], "reset");
+    std::fs::write(go, "").unwrap();
+    let output = child.wait_with_output().unwrap();
+    assert_eq!(reported(output), json!({ "ended": true, "then": 200 }));
+}
+
+#[test]
+fn an_egress_process_that_keeps_ending_leaves_nothing_to_connect_to() {
+    let server = Server::echo();
+    let net = Net::new(server.port, "");
+    let (child, go) = net.waiting(&server);
+    let noted = net.kill("egress-process", &child, 4);
+    let restarted: Vec<_> = noted.iter().map(|facts| &facts["restarted"]).collect();
+    assert_eq!(restarted, [true, true, true, false]);
     std::fs::write(go, "").unwrap();
     let output = child.wait_with_output().unwrap();
     let stderr = String::from_utf8_lossy(&output.stderr).into_owned();
-    assert!(stderr.contains("the egress process ended"), "{stderr}");
+    assert!(stderr.contains("the egress process ended, and is not started again"), "{stderr}");
     assert_eq!(reported(output), json!({ "ended": true, "then": "ConnectionRefusedError" }));
+}
+
+#[test]
+fn a_server_that_has_said_all_still_hears_the_program() {
+    let server = Server::start(|stream, seen| {
+        if !seen.ends_with(b"late") {
+            let _ = stream.write_all(b"all");
+            let _ = stream.shutdown(Shutdown::Write);
+        }
+    });
+    let net = Net::new(server.port, "");
+    assert_eq!(net.client("half", &[server.port]), json!({ "got": "all" }));
+    eventually(|| server.seen()[0].ends_with("late").then_some(()));
     let last = net.connects().pop().unwrap();
-    assert_eq!((&last["kind"], &last["result"]), (&json!("outcome"), &json!("reset")));
+    let counted = (&last["result"], &last["counts"]["bytesIn"], &last["counts"]["bytesOut"]);
+    assert_eq!(counted, (&json!("ok"), &json!(3), &json!(server.lengths()[0])));
+}
+
+#[test]
+fn a_policy_that_denies_a_host_ends_what_is_open_to_it() {
+    let server = Server::echo();
+    let mut net = Net::new(server.port, "");
+    let (child, go) = net.waiting(&server);
+    let denial =
+        "[[network.rules]]\nid = \"closed\"\neffect = \"deny\"\nhosts = [\"site.example\"]\n";
+    let later = policy(server.port, denial).replace("schema = 1\n", "schema = 1\nversion = 1\n");
+    net.world.set_policy(&later);
+    let end = eventually(|| net.connects().pop().filter(|record| record["kind"] == "outcome"));
+    assert_eq!((&end["result"], &end["rule"]), (&json!("denied"), &json!("closed")));
+    std::fs::write(go, "").unwrap();
+    let output = child.wait_with_output().unwrap();
+    assert_eq!(reported(output), json!({ "ended": true, "then": 403 }));
+}
+
+/// The connector may read the file that was there, not the one that took its place.
+#[test]
+fn names_are_looked_up_in_a_file_that_took_the_place_of_another_one() {
+    let server = Server::echo();
+    let net = Net::new(server.port, "");
+    let etc = net.world.base().join("etc");
+    let copied = Command::new("cp").arg("--archive").arg("/etc").arg(&etc).status().unwrap();
+    assert!(copied.success());
+    std::fs::copy(net.world.base().join("hosts"), etc.join("hosts")).unwrap();
+    let number = server.port.to_string();
+    let mut command = net.command(&[], &["/usr/bin/python3", "client.py", "wait", &number]);
+    command.env("ETC", &etc);
+    let child = command.spawn().unwrap();
+    eventually(|| net.world.path("ready").exists().then_some(()));
+    std::fs::write(etc.join("new"), HOSTS).unwrap();
+    std::fs::rename(etc.join("new"), etc.join("hosts")).unwrap();
+    eventually(|| net.world.records().into_iter().find(|record| record["op"] == "egress"));
+    std::fs::write(net.world.path("go"), "").unwrap();
+    let output = child.wait_with_output().unwrap();
+    assert_eq!(reported(output), json!({ "ended": false, "then": 200 }));
 }
 
 /// The process that holds its connections is killed with it, and says nothing.
@@ -124,7 +225,9 @@ fn a_log_that_cannot_be_written_lets_nothing_out() {
     std::fs::write(go, "").unwrap();
     let output = child.wait_with_output().unwrap();
     let found: Value = serde_json::from_slice(&output.stdout).unwrap();
-    assert_eq!(found["then"], 503, "{output:?}");
+    let said = (&found["ended"], &found["then"], &found["at last"]);
+    // What is open went on for ever.
+    assert_eq!(said, (&json!(false), &json!(503), &json!(true)), "{output:?}");
     let intents = net.connects().into_iter().filter(|record| record["kind"] == "intent").count();
     assert_eq!(server.seen().len(), intents);
 }
