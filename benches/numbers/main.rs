@@ -8,8 +8,8 @@
 //!
 //! The subjects: `decision`, `read`, `acp`, `mcp` (beside other servers: `peers`
 //! says how to get them), `overwrite` (needs root, for a loop mount; so do the
-//! overwrites of `mcp`), `durable`, `start`, `memory`, `serve`; only when named `mount`
-//! (needs `/dev/fuse`), `names` (needs root, to mount), `search`
+//! overwrites of `mcp`), `durable`, `start`, `memory`, `serve`; only when named `egress`
+//! (beside tinyproxy, if it is there), `mount` (needs `/dev/fuse`), `names` (needs root, to mount), `search`
 //! (needs `fd` and `rg`), `query` (it writes 6 GB; start and verification of such
 //! a log too), `vault`, `build` (they take minutes) and `watch` (it makes 100,000
 //! directories).
@@ -24,6 +24,7 @@ mod build;
 mod client;
 mod decision;
 mod durable;
+mod egress;
 mod mcp;
 mod measure;
 mod memory;
@@ -49,7 +50,7 @@ type Outcome<T> = Result<T, Box<dyn Error + Send + Sync>>;
 /// A subject's name, what measures it, and whether it runs unless named.
 type Subject = (&'static str, fn() -> Outcome<()>, bool);
 
-const SUBJECTS: [Subject; 16] = [
+const SUBJECTS: [Subject; 17] = [
     ("decision", decision::run, true),
     ("read", read::run, true),
     ("acp", acp::run, true),
@@ -59,6 +60,7 @@ const SUBJECTS: [Subject; 16] = [
     ("start", start::run, true),
     ("memory", memory::run, true),
     ("serve", serve::run, true),
+    ("egress", egress::run, false),
     ("mount", mount::run, false),
     ("names", names::run, false),
     ("search", search::run, false),
@@ -79,6 +81,11 @@ fn main() -> ExitCode {
             "guest" => return finish(mount_guest::run(directory)),
             _ => {}
         }
+    }
+    if let [part, proxy, server] = arguments.as_slice()
+        && part == "egress-guest"
+    {
+        return finish(egress::guest(proxy, server));
     }
     if !arguments.iter().any(|argument| argument == "--bench") {
         println!("run this with `cargo bench --bench numbers`");

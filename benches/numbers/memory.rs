@@ -15,7 +15,7 @@ pub(crate) fn run() -> Outcome<()> {
     let run = Run::start(&world, 0)?;
     thread::sleep(Duration::from_millis(500));
     let broker = run.child.id();
-    let gate = gate_of(broker)?;
+    let gate = descendant(broker, "gate-process")?;
     let (of_gate, of_broker) = (resident(gate)?, resident(broker)?);
     run.end()?;
     let details = format!("the broker beside it {of_broker:.2} MiB");
@@ -23,20 +23,20 @@ pub(crate) fn run() -> Outcome<()> {
     Ok(())
 }
 
-/// The gate among the processes that the broker started.
-fn gate_of(broker: u32) -> Outcome<u32> {
+/// The process among those that the broker started whose first argument is `word`.
+pub(crate) fn descendant(broker: u32, word: &str) -> Outcome<u32> {
     let children = std::fs::read_to_string(format!("/proc/{broker}/task/{broker}/children"))?;
     for child in children.split_whitespace() {
         let command = std::fs::read(Path::new("/proc").join(child).join("cmdline"))?;
-        if command.split(|byte| *byte == 0).nth(1) == Some(b"gate-process") {
+        if command.split(|byte| *byte == 0).nth(1) == Some(word.as_bytes()) {
             return Ok(child.parse()?);
         }
     }
-    Err("there is no gate".into())
+    Err(format!("there is no `{word}`").into())
 }
 
 /// Resident memory in MiB.
-fn resident(process: u32) -> Outcome<f64> {
+pub(crate) fn resident(process: u32) -> Outcome<f64> {
     let status = std::fs::read_to_string(format!("/proc/{process}/status"))?;
     let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).ok_or("no VmRSS")?;
     let kib: f64 = line.trim().trim_end_matches("kB").trim().parse()?;
