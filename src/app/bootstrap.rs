@@ -220,6 +220,11 @@ pub(crate) struct Recovered {
 }
 
 impl Recovered {
+    /// What is read by way of either of the two counts as read in one sandbox.
+    pub(crate) fn share_labels(&mut self, other: &Self) {
+        self.gateway.share_labels(&other.gateway);
+    }
+
     /// Records the start durably, with the command's own `facts`. Only then the process listens for
     /// approvals and starts housekeeping.
     pub(crate) fn start(

@@ -177,6 +177,10 @@ impl Opened {
         if self.workspace.has_aliases() {
             facts.insert("namesChecked".to_owned(), json!(true));
         }
+        if !self.policy.labels().is_empty() {
+            let labels: Vec<_> = self.policy.labels().paths().keys().collect();
+            facts.insert("labels".to_owned(), json!(labels));
+        }
         let signed_by = self.signed_by.as_ref().map(ToString::to_string);
         facts.extend(signed_by.map(|key| ("policySignedBy".to_owned(), json!(key))));
         if let Claim::Adopted(old) = &self.claim {

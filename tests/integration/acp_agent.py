@@ -10,6 +10,7 @@ import time
 
 sessions = {}
 clients = []
+tunnels = []
 
 
 class Server:
@@ -216,13 +217,26 @@ def own_read(session, order):
         return file.read()
 
 
+def hold(session, order):
+    """Opens a tunnel at the proxy, and keeps it."""
+    tunnels.append(client.tunnel(order["host"], order["port"]))
+    tunnels[-1].sendall(client.hello(order["host"]))
+
+
+def held(session, order):
+    """What becomes of the tunnel that is kept, and of another one."""
+    client.sends(tunnels[-1], b"stolen")
+    another = client.status_of(client.tunnel(order["host"], order["port"]))
+    return [client.has_ended(tunnels[-1]), another]
+
+
 def leave(session, order):
     os._exit(0)
 
 
 ORDERS = {order.__name__: order
           for order in (servers, calls, beside, killed, garbage, full, keep, file, terminals, until,
-                        capabilities, own_read, leave)}
+                        capabilities, own_read, hold, held, leave)}
 
 
 def reply(message, result):

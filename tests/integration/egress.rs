@@ -17,6 +17,7 @@ mod asking;
 mod attacks;
 mod clients;
 mod ends;
+mod labels;
 
 /// The names of the servers, and what must not be reached by a name.
 const HOSTS: &str = "127.0.0.1 localhost site.example other.example sub.site.example\n\

@@ -291,16 +291,20 @@ impl Proxy {
         }
     }
 
-    fn connect(&self, id: Id, host: &str, port: u16) {
-        match self.service.attempt(host, port) {
-            Ok((opened, socket)) => {
-                self.open().insert(id, opened);
-                if !self.send(&ToProxy::Opened { id }, Some(&socket)) {
-                    // Nobody says when it ends.
-                    self.open().remove(&id);
-                }
-            }
-            Err(refused) => self.refuse(id, refused),
+    fn connect(self: &Arc<Self>, id: Id, host: &str, port: u16) {
+        let (opened, socket) = match self.service.attempt(host, port) {
+            Ok(opened) => opened,
+            Err(refused) => return self.refuse(id, refused),
+        };
+        let Ok(close) = self.closer(id, &socket) else { return self.refuse(id, Refused::busy()) };
+        self.open().insert(id, opened);
+        if !self.send(&ToProxy::Opened { id }, Some(&socket)) {
+            // Nobody says when it ends.
+            self.open().remove(&id);
+        }
+        // The egress process has heard of it first.
+        if let Some(opened) = self.open().get(&id) {
+            opened.connection.closed_by(close);
         }
     }
 
@@ -322,6 +326,22 @@ impl Proxy {
 
     fn open(&self) -> MutexGuard<'_, HashMap<Id, Opened>> {
         self.open.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Closes an open connection at once: nobody who has its socket can send by it any more, and
+    /// the egress process is told.
+    fn closer(
+        self: &Arc<Self>,
+        id: Id,
+        socket: &OwnedFd,
+    ) -> io::Result<impl Fn() + Send + Sync + 'static> {
+        let (proxy, socket) = (Arc::downgrade(self), socket.try_clone()?);
+        Ok(move || {
+            let _ = shutdown(&socket, Shutdown::Both);
+            if let Some(proxy) = proxy.upgrade() {
+                proxy.send(&ToProxy::Close { id }, None);
+            }
+        })
     }
 }
 

@@ -98,6 +98,7 @@ pub fn compare_settings(old: &Policy, new: &Policy) -> Vec<SettingChange> {
     changes.limits(&SESSION, old.limits(Door::Cli), new.limits(Door::Cli));
     changes.limits(&MOUNT, old.limits(Door::Mount), new.limits(Door::Mount));
     network::compare(&mut changes, old.network(), new.network());
+    network::compare_labels(&mut changes, old.labels(), new.labels());
     changes.secrets(old, new);
     changes.0
 }

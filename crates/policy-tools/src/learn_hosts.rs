@@ -11,7 +11,7 @@ use std::{
 use portcullis_audit::Directory;
 
 use super::history::{Connection, read_connections};
-use crate::policy::{HostPattern, Policy};
+use crate::policy::{HostPattern, LabelIds, Policy};
 
 /// A host and port to allow.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -44,7 +44,7 @@ pub fn learn_hosts(
         if !asked.is_denied() {
             return;
         }
-        let decision = policy.evaluate_connect(&asked.agent, &asked.connect);
+        let decision = policy.evaluate_connect(&asked.agent, &asked.connect, &LabelIds::new());
         if !decision.is_deny() {
             return;
         }

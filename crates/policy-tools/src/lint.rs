@@ -10,6 +10,7 @@ mod forms;
 mod git_history;
 mod hosts;
 mod index;
+mod labels;
 mod mount;
 mod overlap;
 mod regexes;
@@ -39,6 +40,7 @@ pub fn lint(subject: Subject<'_>) -> Vec<Finding> {
     }
     delayed::lint(subject, &mut found);
     hosts::lint(subject, &mut found);
+    labels::lint(subject, &mut found);
     found.sort_by(|a, b| (a.file, a.span.start, a.id).cmp(&(b.file, b.span.start, b.id)));
     found.dedup();
     found

@@ -88,8 +88,18 @@ fn relation(path: &str) -> Value {
             "then": { "properties": { "onWrite": { "not": { "const": "warn" } } } },
         }),
         "network.rules" => json!({
-            "if": { "properties": { "effect": { "const": "deny" } }, "required": ["effect"] },
-            "else": { "required": ["ports"] },
+            "if": {
+                "anyOf": [
+                    { "properties": { "effect": { "const": "deny" } }, "required": ["effect"] },
+                    { "required": ["whenRead"] },
+                ],
+            },
+            "then": {
+                "if": { "required": ["whenRead"] },
+                "then": { "not": { "properties": { "effect": { "const": "allow" } }, "required": ["effect"] } },
+                "else": { "not": { "required": ["except"] } },
+            },
+            "else": { "required": ["ports"], "not": { "required": ["except"] } },
         }),
         "tests" => {
             let is = |operation: &str| {
@@ -107,7 +117,7 @@ fn relation(path: &str) -> Value {
                 "then": { "required": ["host", "port"], "not": has_any(&["path", "to"]) },
                 "else": {
                     "required": ["path"],
-                    "not": has_any(&["host", "port", "address"]),
+                    "not": has_any(&["host", "port", "address", "whenRead"]),
                     "if": is("rename"),
                     "then": { "required": ["to"] },
                     "else": { "not": { "required": ["to"] } },

@@ -202,10 +202,13 @@ fn names_only(policy: &Policy, test: &Test) -> (Vec<String>, Vec<Ruling>) {
 }
 
 fn connected(policy: &Policy, test: &Connection) -> (Vec<String>, Vec<Ruling>) {
-    let Connection { connect, address, agent, effect, rule } = test;
-    let name = policy.evaluate_connect(agent, connect);
+    let Connection { connect, address, read, agent, effect, rule } = test;
+    if let Some(id) = read.iter().find(|id| !policy.labels().paths().contains_key(*id)) {
+        return (vec![format!("the policy has no label `{id}`")], Vec::new());
+    }
+    let name = policy.evaluate_connect(agent, connect, read);
     let decision = match address {
-        Some(address) => name.and(policy.evaluate_address(agent, connect, *address, false)),
+        Some(address) => name.and(policy.evaluate_address(agent, connect, *address, false, read)),
         None => name,
     };
     let (ruling, asked) = (Ruling::of(&decision), connection_question(test));
@@ -289,7 +292,12 @@ fn misjudged(asked: &str, effect: &str, rule: Option<&str>, ruling: &Ruling) -> 
 
 fn connection_question(test: &Connection) -> String {
     let at = test.address.map(|address| format!(" at `{address}`")).unwrap_or_default();
-    format!("connect `{}`{at}{}", test.connect, by(&test.agent))
+    let read: Vec<_> = test.read.iter().map(|id| format!("`{id}`")).collect();
+    let after = match read.is_empty() {
+        true => String::new(),
+        false => format!(" after reading {}", read.join(", ")),
+    };
+    format!("connect `{}`{at}{after}{}", test.connect, by(&test.agent))
 }
 
 fn by(agent: &AgentName) -> String {

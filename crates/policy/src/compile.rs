@@ -12,9 +12,11 @@ use sha2::{Digest as _, Sha256};
 
 use super::{
     Effect,
+    check::nearest,
     compiled::{AllowedExtensions, CompiledRule, Grant, Layer, Policy, SecretPlace},
     diagnostics::{Diagnostics, Problem},
     index::PatternSet,
+    labels::Labels,
     limits::{Limits, MOUNT, SESSION},
     mode::Mode,
     network::{Network, NetworkRule, StatedNetwork},
@@ -24,7 +26,7 @@ use super::{
     selftest,
     settings::Stated,
     source::PolicySource,
-    statements::{self, StatedNetworkRule, StatedPattern, Statements},
+    statements::{self, StatedLabel, StatedNetworkRule, StatedPattern, Statements},
 };
 use crate::model::Escaped;
 
@@ -48,6 +50,7 @@ pub fn compile(source: &PolicySource) -> Result<Policy, Diagnostics> {
     }
     if diagnostics.is_empty() {
         report_shared_ids(source, &files, &mut diagnostics);
+        report_unknown_labels(source, &files, &mut diagnostics);
     }
     if !diagnostics.is_empty() {
         return Err(diagnostics);
@@ -113,6 +116,30 @@ fn report_shared_ids(source: &PolicySource, files: &[Statements], diagnostics: &
     }
 }
 
+/// A label that no file of the policy has would never be carried: the rule would never hold.
+fn report_unknown_labels(
+    source: &PolicySource,
+    files: &[Statements],
+    diagnostics: &mut Diagnostics,
+) {
+    for (number, (file, statements)) in source.sources().zip(files).enumerate() {
+        let lineage = source.lineage(number);
+        let labels = lineage.iter().filter_map(|file| files.get(*file)).flat_map(|f| &f.labels);
+        let known: Vec<&str> = labels.map(|label| label.id.as_str()).collect();
+        for (id, span) in &statements.named_labels {
+            if !known.contains(&id.as_str()) {
+                let problem = Problem::new(format!("no label `{}`", Escaped(id)))
+                    .label("expected the id of one of `[[labels]]`, of this file or one it extends")
+                    .help(match nearest(id, known.iter().copied()) {
+                        Some(near) => format!("did you mean \"{near}\"?"),
+                        None => format!("add `[[labels]]` with `id = \"{}\"`", Escaped(id)),
+                    });
+                diagnostics.report(file, Some(span.clone()), problem);
+            }
+        }
+    }
+}
+
 fn assemble(source: &PolicySource, files: &[Statements], entry: usize) -> Policy {
     let lineage = source.lineage(entry);
     let layers: Vec<(usize, &Statements, &str)> = lineage
@@ -147,6 +174,9 @@ fn assemble(source: &PolicySource, files: &[Statements], entry: usize) -> Policy
         mount_limits: Limits::default(),
         content_secrets: None,
         network: Network::default(),
+        labels: Labels::new(
+            layers.iter().flat_map(|(_, said, _)| said.labels.iter().map(StatedLabel::parts)),
+        ),
     };
     let (mut secrets, mut denials, mut asks) = (Vec::new(), Vec::new(), Vec::new());
     let mut stated = Stated::default();

@@ -5,6 +5,7 @@ use std::collections::HashMap;
 use super::{
     Effect,
     index::PatternSet,
+    labels::Labels,
     limits::Limits,
     mode::Mode,
     network::Network,
@@ -40,6 +41,7 @@ pub struct Policy {
     pub(super) mount_limits: Limits,
     pub(super) content_secrets: Option<Secrets>,
     pub(super) network: Network,
+    pub(super) labels: Labels,
 }
 
 /// The allowances and the exceptions of one file.
@@ -214,6 +216,11 @@ impl Policy {
     /// Returns the settings that are values.
     pub fn settings(&self) -> &Settings {
         &self.settings
+    }
+
+    /// What content is called by its path.
+    pub fn labels(&self) -> &Labels {
+        &self.labels
     }
 
     /// Returns the access of the confined agent process.

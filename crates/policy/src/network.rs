@@ -15,7 +15,8 @@ pub use pattern::{HostPattern, HostPatternError};
 pub(super) use stated::StatedNetwork;
 
 use super::{
-    Decision, Effect, Mode, Place, Policy, compiled::Layer, limits::Limit, statements::Agents,
+    Decision, Effect, LabelIds, Mode, Place, Policy, compiled::Layer, limits::Limit,
+    statements::Agents,
 };
 use crate::model::{AgentName, Connect, Host};
 
@@ -49,10 +50,14 @@ pub struct NetworkRule {
     pub effect: Effect,
     /// The hosts that it is about.
     pub hosts: Vec<HostPattern>,
+    /// Hosts that it is not about, whatever `hosts` says.
+    pub except: Vec<HostPattern>,
     /// The ports that it is about; all of them without.
     pub ports: Option<Vec<u16>>,
     /// The agents that it is about.
     pub agents: Agents,
+    /// Labels: it holds once content of one of them was read, or always if there are none.
+    pub when_read: LabelIds,
     /// Why it is there.
     pub reason: Option<String>,
 }
@@ -98,14 +103,23 @@ impl NetworkRule {
         &self.id
     }
 
-    /// Whether the rule permits anything, if need be after a person agreed.
+    /// Whether the rule permits anything, if need be after a person agreed. A question that
+    /// is asked once something was read permits nothing.
     pub fn grants(&self) -> bool {
-        self.effect != Effect::Deny
+        self.effect != Effect::Deny && self.when_read.is_empty()
     }
 
-    /// Whether the rule is about this agent and port.
-    pub fn is_about(&self, agent: &AgentName, port: u16) -> bool {
-        self.ports.as_ref().is_none_or(|ports| ports.contains(&port)) && self.agents.hold(agent)
+    /// Whether the rule is about this agent and connection, whatever its host's address is and
+    /// whatever was read.
+    pub fn is_about(&self, agent: &AgentName, connect: &Connect) -> bool {
+        self.ports.as_ref().is_none_or(|ports| ports.contains(&connect.port))
+            && self.agents.hold(agent)
+            && !self.except.iter().any(|pattern| pattern.holds(&connect.host))
+    }
+
+    /// Whether the rule holds once content with the labels `read` was read.
+    pub fn holds_after(&self, read: &LabelIds) -> bool {
+        self.when_read.is_empty() || !self.when_read.is_disjoint(read)
     }
 
     /// Whether one of its hosts is `host`.
@@ -115,7 +129,8 @@ impl NetworkRule {
 
     /// Whether one of its networks has the address.
     pub fn holds_address(&self, address: IpAddr) -> bool {
-        self.hosts.iter().any(|pattern| pattern.holds_address(address))
+        let holds = |pattern: &HostPattern| pattern.holds_address(address);
+        self.hosts.iter().any(holds) && !self.except.iter().any(holds)
     }
 
     /// Whether it names the address: a network that is no larger than one for private use.
@@ -130,16 +145,23 @@ impl Policy {
         &self.network
     }
 
-    /// Decides on a connection before the name is looked up. Where an address was asked for
-    /// it is decided, too.
-    pub fn evaluate_connect(&self, agent: &AgentName, connect: &Connect) -> Decision {
+    /// Decides on a connection before the name is looked up, where content with the labels
+    /// `read` was read. Where an address was asked for it is decided, too.
+    pub fn evaluate_connect(
+        &self,
+        agent: &AgentName,
+        connect: &Connect,
+        read: &LabelIds,
+    ) -> Decision {
         let about = |rule: &&NetworkRule| {
-            rule.is_about(agent, connect.port) && rule.holds_host(&connect.host)
+            rule.is_about(agent, connect)
+                && rule.holds_after(read)
+                && rule.holds_host(&connect.host)
         };
-        let decision = self.decide_host(about);
+        let decision = self.decide_host(about, read);
         match connect.host {
             Host::Address(address) => {
-                decision.and(self.evaluate_address(agent, connect, address, false))
+                decision.and(self.evaluate_address(agent, connect, address, false, read))
             }
             Host::Name(_) => decision,
         }
@@ -154,16 +176,17 @@ impl Policy {
         connect: &Connect,
         address: IpAddr,
         is_own: bool,
+        read: &LabelIds,
     ) -> Decision {
         if let Host::Address(asked) = connect.host
             && asked != address
         {
             return Decision::built_in_denial(ADDRESS, "another address was asked for");
         }
-        let about = |rule: &&NetworkRule| rule.is_about(agent, connect.port);
+        let about = |rule: &&NetworkRule| rule.is_about(agent, connect) && rule.holds_after(read);
         let holds = |rule: &&NetworkRule| about(rule) && rule.holds_address(address);
         if let Some(rule) = self.first(Effect::Deny, holds) {
-            return self.decision(rule);
+            return self.decision(rule, read);
         }
         let kind = special::kind(address).or(is_own.then_some("an address of this machine"));
         let mut named = None;
@@ -177,7 +200,7 @@ impl Policy {
             }
         }
         match self.first(Effect::Ask, holds).or(named) {
-            Some(rule) => self.decision(rule),
+            Some(rule) => self.decision(rule, read),
             None => Decision {
                 effect: Effect::Allow,
                 rule: ADDRESS.to_owned(),
@@ -189,18 +212,18 @@ impl Policy {
     }
 
     /// Decides by the rules that are about a connection.
-    fn decide_host(&self, about: impl Fn(&&NetworkRule) -> bool) -> Decision {
+    fn decide_host(&self, about: impl Fn(&&NetworkRule) -> bool, read: &LabelIds) -> Decision {
         if let Some(rule) = self.first(Effect::Deny, &about) {
-            return self.decision(rule);
+            return self.decision(rule, read);
         }
         let mut files = self.network.grants().map(|mut rules| rules.find(&about)).peekable();
         let is_granted = files.peek().is_some() && files.all(|rule| rule.is_some());
         let question = self.first(Effect::Ask, &about);
         let would_deny = !is_granted && self.network.mode == Mode::Observe;
         match question.or_else(|| self.first(Effect::Allow, &about)) {
-            Some(rule) if is_granted => self.decision(rule),
+            Some(rule) if is_granted => self.decision(rule, read),
             Some(rule) if would_deny && rule.effect == Effect::Ask => {
-                Decision { would_deny, ..self.decision(rule) }
+                Decision { would_deny, ..self.decision(rule, read) }
             }
             _ => Decision {
                 effect: if would_deny { Effect::Allow } else { Effect::Deny },
@@ -219,7 +242,7 @@ impl Policy {
     /// Whether the files that the policy extends let its own file allow the host.
     pub fn may_connect_above(&self, agent: &AgentName, connect: &Connect) -> bool {
         let covers = |rule: &NetworkRule| {
-            rule.grants() && rule.is_about(agent, connect.port) && rule.holds_host(&connect.host)
+            rule.grants() && rule.is_about(agent, connect) && rule.holds_host(&connect.host)
         };
         let above = self.network.layers.iter().skip(1);
         let mut bounding = above.filter(|rules| rules.iter().any(NetworkRule::grants));
@@ -232,12 +255,23 @@ impl Policy {
         Some(Place { file, line: rule.line })
     }
 
-    fn decision(&self, rule: &NetworkRule) -> Decision {
+    /// The rule that decided, if it is one of hosts.
+    pub fn network_rule(&self, decision: &Decision) -> Option<&NetworkRule> {
+        self.network.rules().find(|rule| rule.id == decision.rule)
+    }
+
+    fn decision(&self, rule: &NetworkRule, read: &LabelIds) -> Decision {
+        let was_read = || {
+            let labels = rule.when_read.intersection(read).map(|label| format!("`{label}`"));
+            let labels: Vec<_> = labels.collect();
+            format!("content labelled {} was read", labels.join(", "))
+        };
+        let reason = || (!rule.when_read.is_empty()).then(was_read);
         Decision {
             effect: rule.effect,
             rule: rule.id.clone(),
             place: self.place_of(rule),
-            reason: rule.reason.clone(),
+            reason: rule.reason.clone().or_else(reason),
             would_deny: false,
         }
     }

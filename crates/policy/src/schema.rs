@@ -157,6 +157,7 @@ pub const POLICY: &[Field] = &[
     ),
     optional("agent", Shape::Table(AGENT)),
     optional("network", Shape::Table(NETWORK)),
+    optional("labels", Shape::Tables(LABEL)),
     optional("rules", Shape::Tables(RULE)),
     optional("tests", Shape::Tables(TEST)),
 ];
@@ -283,10 +284,20 @@ const NETWORK: &[Field] = &[
     ),
 ];
 
+const LABEL: &[Field] = &[
+    required("id", Shape::Formed(form::ID)),
+    required("paths", Shape::Filled(&Shape::Formed(form::PATTERN))),
+];
+
+/// Labels that were read.
+const LABEL_IDS: Shape = Shape::Filled(&Shape::Formed(form::ID));
+
 const NETWORK_RULE: &[Field] = &[
     required("id", Shape::Formed(form::RULE_ID)),
     required("effect", EFFECT),
     required("hosts", Shape::Filled(&Shape::Formed(form::HOSTS))),
+    optional("except", Shape::Filled(&Shape::Formed(form::HOSTS))),
+    optional("whenRead", LABEL_IDS),
     optional("ports", Shape::Filled(&Shape::Integer(1, 65_535))),
     optional("agents", Shape::Filled(&Shape::Formed(form::NAME_PATTERN))),
     optional("reason", Shape::Formed(form::REASON)),
@@ -309,6 +320,7 @@ const TEST: &[Field] = &[
     optional("host", Shape::Formed(form::HOST)),
     optional("port", Shape::Integer(1, 65_535)),
     optional("address", Shape::Formed(form::HOST)),
+    optional("whenRead", LABEL_IDS),
     optional("agent", Shape::Formed(form::AGENT)),
     required("expect", Shape::Table(&[required("effect", EFFECT), optional("rule", Shape::Text)])),
 ];

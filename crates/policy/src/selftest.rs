@@ -35,12 +35,16 @@ fn decide(policy: &Policy, test: &Test) -> Decision {
             let object = assumed(*operation);
             policy.decide(&test.agent, *operation, path, to.as_ref(), Some(&object))
         }
-        Subject::Connection { connect, address } => {
-            let decision = policy.evaluate_connect(&test.agent, connect);
+        Subject::Connection { connect, address, read } => {
+            let decision = policy.evaluate_connect(&test.agent, connect, read);
             match address {
-                Some(address) => {
-                    decision.and(policy.evaluate_address(&test.agent, connect, *address, false))
-                }
+                Some(address) => decision.and(policy.evaluate_address(
+                    &test.agent,
+                    connect,
+                    *address,
+                    false,
+                    read,
+                )),
                 None => decision,
             }
         }
@@ -63,8 +67,8 @@ fn outcome(test: &Test, decision: &Decision) -> String {
         Subject::Path { operation, path, to: Some(to) } => {
             format!("`{operation}` of `{path}` to `{to}`")
         }
-        Subject::Connection { connect, address: None } => format!("`connect` to `{connect}`"),
-        Subject::Connection { connect, address: Some(address) } => {
+        Subject::Connection { connect, address: None, .. } => format!("`connect` to `{connect}`"),
+        Subject::Connection { connect, address: Some(address), .. } => {
             format!("`connect` to `{connect}` at `{address}`")
         }
     };

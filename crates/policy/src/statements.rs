@@ -3,6 +3,7 @@
 //! Values of the wrong type are skipped here because [`check`](super::check) has reported them; a
 //! file with any report does not become part of a policy.
 
+mod labels;
 mod lined;
 mod network;
 mod reader;
@@ -14,6 +15,7 @@ use std::ops::Range;
 
 use toml::de::DeTable;
 
+pub(super) use labels::StatedLabel;
 pub(super) use lined::StatedPattern;
 use lined::{Lined, StatedList};
 pub(super) use network::StatedNetworkRule;
@@ -49,6 +51,9 @@ pub(super) struct Statements {
     pub(super) rules: Vec<Rule>,
     pub(super) network: StatedNetwork,
     pub(super) network_rules: Vec<StatedNetworkRule>,
+    pub(super) labels: Vec<StatedLabel>,
+    /// The labels that rules and tests name, with their places.
+    pub(super) named_labels: Vec<(String, Range<usize>)>,
     pub(super) tests: Vec<Test>,
 }
 
@@ -101,6 +106,8 @@ pub(super) fn parse(
         rules: reader.rules(root.get_ref()),
         network: reader.network(root.get_ref()),
         network_rules: reader.network_rules(root.get_ref()),
+        labels: reader.labels(root.get_ref()),
+        named_labels: labels::named(root.get_ref()),
         tests: reader.tests(root.get_ref()),
     };
     found.sort_by_key(|(span, _)| span.as_ref().map_or(0, |span| span.start));

@@ -119,7 +119,11 @@ pub(super) fn start(
         .send(&Progress::Confined { dropped_capabilities }, &[])
         .or_fail("cannot answer the broker")?;
 
-    let recovered = confined.into_iter().map(Confined::recover).collect::<Result<Vec<_>, _>>()?;
+    let mut recovered =
+        confined.into_iter().map(Confined::recover).collect::<Result<Vec<_>, _>>()?;
+    if let Some((first, others)) = recovered.split_first_mut() {
+        others.iter_mut().for_each(|other| other.share_labels(first));
+    }
     let recovered = recovered.into_iter().zip(others(&roots)).collect();
     Ok((introduce(channel, recovered, session, (mounts, leaders))?, shared))
 }

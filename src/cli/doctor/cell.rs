@@ -16,7 +16,7 @@ use crate::{
     },
     cli::agent::egress::Egress,
     operator_files,
-    policy::Network,
+    policy::Policy,
     sandbox::{
         BuiltCell, Cell, EnforcedLimit, EnforcedLimits, Enforcement, Grant, LaunchError, Mechanism,
         Report, own_program,
@@ -57,7 +57,7 @@ pub(super) fn test(ground: &Ground<'_>, home: &Path, partial: bool) -> Result<Fo
     (cell.hatch, cell.mount, cell.proxy) = (false, true, true);
     let mut built = cell.build();
     let listener = built.as_mut().ok().and_then(|built| built.proxy.take());
-    let proxy = judge_proxy(listener, ground.policy.network());
+    let proxy = judge_proxy(listener, ground.policy);
     let mount = judge_mount(built);
     traces.remove();
     let limits = launched.as_ref().ok().map(|(report, _)| judge_limits(&report.limits));
@@ -149,15 +149,17 @@ fn judge_limits(limits: &EnforcedLimits) -> Check {
 
 /// Judges if programs could have a proxy, with the processes behind it, by which they reach the hosts that
 /// the policy allows.
-fn judge_proxy(listener: Option<OwnedFd>, network: &Network) -> Check {
+fn judge_proxy(listener: Option<OwnedFd>, policy: &Policy) -> Check {
     const NAME: &str = "proxy";
+    let network = policy.network();
+    let labels: Vec<_> = policy.labels().paths().keys().collect();
     let rules = network.may_allow();
     let mode = network.mode().as_str();
     let started = match listener {
         Some(listener) => Egress::start(listener).map(drop).map_err(|why| why.message().to_owned()),
         None => Err("a sandbox has no network namespace here".to_owned()),
     };
-    let facts = |possible: bool| json!({ "possible": possible, "rules": rules, "mode": mode });
+    let facts = |possible: bool| json!({ "possible": possible, "rules": rules, "mode": mode, "labels": labels });
     match started {
         Ok(()) => {
             let means = match rules {

@@ -20,6 +20,7 @@ use crate::{
     },
     gateway::{Refusal, Workspace},
     model::{AgentName, Escaped, OperationKind, WorkspacePath},
+    policy::LabelIds,
 };
 
 /// Explain a decision: every stage with its verdict, and the deciding rule
@@ -34,6 +35,7 @@ use crate::{
     portcullis policy explain read .env\n  \
     portcullis policy explain write .git/hooks/pre-commit --policy strict\n  \
     portcullis policy explain connect example.com:443\n  \
+    portcullis policy explain connect example.com:443 --read data/customers.csv\n  \
     portcullis policy explain --record 4711\n  \
     portcullis policy explain --who release-bot --can write")]
 pub(super) struct Args {
@@ -52,6 +54,9 @@ pub(super) struct Args {
     /// An address that the host of `connect` has, to be decided on as well
     #[arg(long, value_name = "ADDRESS")]
     address: Option<IpAddr>,
+    /// A path that was read before `connect`, whose labels count; may be given several times
+    #[arg(long, value_name = "PATH")]
+    read: Vec<String>,
     /// Explain this record of the log, and what the policy says of it now
     #[arg(long, value_name = "N", conflicts_with_all = ["operation", "path", "who"])]
     record: Option<u64>,
@@ -83,10 +88,18 @@ pub(super) fn run(args: &Args) -> Result<ExitCode, Failure> {
         }
         let policy = load(&args.common.policy)?;
         let agent = args.common.agent("agent")?;
-        return connect::run(&policy, &agent, path, args.address, args.json);
+        let mut read = LabelIds::new();
+        if !args.read.is_empty() {
+            let workspace = open_workspace(&args.common.workspace)?;
+            for path in &args.read {
+                let labels = policy.labels().of(&parse_path(&workspace, path)?);
+                read.extend(labels.ids().map(str::to_owned));
+            }
+        }
+        return connect::run(&policy, &agent, path, (args.address, &read), args.json);
     }
-    if args.address.is_some() {
-        return Err(Failure::new("`--address` is for `connect`").exit(Exit::Usage));
+    if args.address.is_some() || !args.read.is_empty() {
+        return Err(Failure::new("`--address` and `--read` are for `connect`").exit(Exit::Usage));
     }
     let workspace = open_workspace(&args.common.workspace)?;
     let path = parse_path(&workspace, path)?;

@@ -5,7 +5,7 @@ use std::{path::PathBuf, time::Duration};
 use super::*;
 
 /// Waits until something is there.
-fn eventually<T>(mut look: impl FnMut() -> Option<T>) -> T {
+pub(super) fn eventually<T>(mut look: impl FnMut() -> Option<T>) -> T {
     for _ in 0..1200 {
         if let Some(found) = look() {
             return found;

@@ -250,6 +250,7 @@ impl Request for Rename {
         };
         authorizer.renaming(permit.path(), target.path(), &permit.object(), &tree)?;
         check_links(transaction, &permit, target.path(), &tree)?;
+        transaction.carry_moved(draft, permit.path(), target.path(), &tree)?;
         // An approval holds for what moves as it was.
         let shown = (!transaction.reservations.asks().is_empty()).then_some(MAX_SHOWN);
         let sees_all = sees_all(transaction, permit.path(), &tree);
@@ -302,6 +303,7 @@ impl Request for Exchange {
         for (side, new) in [(&one, other.permit.path()), (&other, one.permit.path())] {
             authorizer.renaming(side.permit.path(), new, &side.permit.object(), &side.tree)?;
             check_links(transaction, &side.permit, new, &side.tree)?;
+            transaction.carry_moved(draft, side.permit.path(), new, &side.tree)?;
         }
         // A question tells of one of the two alone.
         if transaction.reservations.withdraw_asks() {

@@ -9,7 +9,7 @@ use std::{
     collections::BTreeMap,
     net::IpAddr,
     sync::{
-        Arc, Mutex, MutexGuard, PoisonError,
+        Arc, PoisonError,
         atomic::{AtomicU64, Ordering},
     },
     time::Instant,
@@ -24,20 +24,25 @@ use super::{
     client::Client,
     connections::Slot,
     error::{Error, Failure, Stopped},
+    labels::Reads,
     limits::Meter,
+    open_tunnel::OpenTunnel,
     pending_approval::{Approved, Asking},
     record,
     reservations::Reservations,
     span,
+    tunnels::Registration,
 };
 use crate::{
     ledger::{Grant, Seal},
     model::{Connect, OperationKind, Session},
-    policy::{Decision, Policy},
+    policy::{Decision, LabelIds, Policy},
 };
 
 /// The longest detail of an end that a record repeats, in characters.
 const MAX_DETAIL: usize = 500;
+/// The fact that names the reads because of which a rule holds.
+const WHEN_READ: &str = "whenRead";
 
 /// A connection whose name was decided on.
 #[derive(Debug)]
@@ -56,8 +61,9 @@ pub struct OpenConnection {
     begun: Instant,
     slot: Slot,
     sent: AtomicU64,
-    /// The policy under which it was decided on last, and the denial that ends it.
-    decided: Mutex<(Arc<Policy>, Option<Decision>)>,
+    tunnel: Arc<OpenTunnel>,
+    /// Goes with it: a read that it keeps waiting goes on then.
+    _registration: Registration,
     is_closed: bool,
 }
 
@@ -113,11 +119,21 @@ impl EndReason {
 
 /// A request for a connection.
 #[derive(Debug)]
-struct ConnectionRequest {
+pub(super) struct ConnectionRequest {
     gateway: Arc<Gateway>,
     session: Session,
     connect: Connect,
     facts: BTreeMap<String, Value>,
+}
+
+/// A decision that lets a connection be made.
+pub(super) struct Settled {
+    pub(super) policy: Arc<Policy>,
+    /// What had been read.
+    pub(super) reads: Arc<Reads>,
+    /// The rules about which a person was asked.
+    pub(super) rules: Vec<Decision>,
+    draft: Draft,
 }
 
 impl Gateway {
@@ -161,7 +177,8 @@ impl ConnectionRequest {
         let meter = self.gateway.begin_request(&self.session, &policy).map_err(|decision| {
             self.gateway.fail(self.draft(&policy, None), decision.into(), None)
         })?;
-        let (_, mut draft, approved) = self.settle(None, None, client, meter.as_deref())?;
+        let (settled, approved) = self.settle(None, None, client, meter.as_deref())?;
+        let mut draft = settled.draft;
         draft.result = Some("ok".to_owned());
         // A look-up tells somebody the name, so it is on record first.
         let receipt = self.gateway.ledger.record(draft)?;
@@ -193,10 +210,10 @@ impl ConnectionRequest {
         approved: Option<&Approved>,
         client: Client<'_>,
         meter: Option<&Meter>,
-    ) -> Result<(Arc<Policy>, Draft, Option<Approved>), Error> {
+    ) -> Result<(Settled, Option<Approved>), Error> {
         let fail = |stopped: Box<Stopped>| self.gateway.fail(stopped.draft, stopped.why, meter);
         let (draft, asking) = match self.decide(address, approved) {
-            Ok((policy, draft)) => return Ok((policy, draft, None)),
+            Ok(settled) => return Ok((settled, None)),
             Err(stopped) => match *stopped {
                 Stopped { draft, why: Failure::Ask(asking) } => (draft, *asking),
                 stopped => return Err(fail(Box::new(stopped))),
@@ -207,8 +224,13 @@ impl ConnectionRequest {
         meter.map_or(Ok(()), Meter::open).map_err(|decision| {
             self.gateway.fail(self.draft(&self.gateway.policy(), address), decision.into(), meter)
         })?;
-        let (policy, draft) = self.decide(address, Some(&yes)).map_err(fail)?;
-        Ok((policy, draft, Some(yes)))
+        let settled = self.decide(address, Some(&yes)).map_err(fail)?;
+        Ok((settled, Some(yes)))
+    }
+
+    /// What a decision depends on beside the request: the policy in force, and what was read.
+    pub(super) fn circumstances(&self) -> (Arc<Policy>, Arc<Reads>) {
+        (self.gateway.policy(), self.gateway.carrier(&self.session).reads())
     }
 
     /// Decides by the policy of now, on the host and, if it is known, on its address.
@@ -216,20 +238,22 @@ impl ConnectionRequest {
         &self,
         address: Option<IpAddr>,
         approved: Option<&Approved>,
-    ) -> Result<(Arc<Policy>, Draft), Box<Stopped>> {
-        let policy = self.gateway.policy();
+    ) -> Result<Settled, Box<Stopped>> {
+        let (policy, reads) = self.circumstances();
         let mut draft = self.draft(&policy, address);
         let reservations = Reservations::default();
-        let decision = self.evaluate(&policy, address, &reservations);
+        let decision = self.evaluate(&policy, address, &reads, &reservations);
         if decision.is_deny() {
+            self.note_reads(&mut draft, &policy, &reads, std::slice::from_ref(&decision));
             return Err(Stopped::because(draft, decision.into()));
         }
         record::decide(&mut draft, &decision);
         reservations.observe(&mut draft);
         let rules = reservations.asks();
         if rules.is_empty() {
-            return Ok((policy, draft));
+            return Ok(Settled { policy, reads, rules, draft });
         }
+        self.note_reads(&mut draft, &policy, &reads, &rules);
         let binding = self.binding(&policy, &rules);
         let seq = match approved {
             Some(approved) if approved.binding == binding => Some(approved.seq),
@@ -243,23 +267,34 @@ impl ConnectionRequest {
         };
         draft.decision = Some("allow".to_owned());
         draft.facts.get_or_insert_default().insert("approval".to_owned(), seq.into());
-        Ok((policy, draft))
+        Ok(Settled { policy, reads, rules, draft })
     }
 
-    fn evaluate(
+    /// Writes into the record because of which reads the rules hold.
+    fn note_reads(&self, draft: &mut Draft, policy: &Policy, reads: &Reads, rules: &[Decision]) {
+        let rules = rules.iter().filter_map(|decision| policy.network_rule(decision));
+        let labels: LabelIds = rules.flat_map(|rule| &rule.when_read).cloned().collect();
+        if let Some(shown) = reads.shown(&labels, self.gateway.boot()) {
+            draft.facts.get_or_insert_default().insert(WHEN_READ.to_owned(), shown);
+        }
+    }
+
+    pub(super) fn evaluate(
         &self,
         policy: &Policy,
         address: Option<IpAddr>,
+        reads: &Reads,
         reservations: &Reservations,
     ) -> Decision {
         let agent = &self.session.agent;
-        let name = policy.evaluate_connect(agent, &self.connect);
+        let name = policy.evaluate_connect(agent, &self.connect, reads.ids());
         reservations.hear(&name);
         let Some(address) = address else { return name };
         let own = self.gateway.own_addresses.read().unwrap_or_else(PoisonError::into_inner);
         let is_own = own.contains(&address);
         drop(own);
-        let address = policy.evaluate_address(agent, &self.connect, address, is_own);
+        let read = reads.ids();
+        let address = policy.evaluate_address(agent, &self.connect, address, is_own, read);
         reservations.hear(&address);
         name.and(address)
     }
@@ -308,27 +343,33 @@ impl ConnectionAttempt {
             gateway.meter_of(session, &policy).map_err(|decision| denied(decision, None))?;
         let meter = meter.as_deref();
         meter.map_or(Ok(()), Meter::open).map_err(|decision| denied(decision, meter))?;
-        let (policy, draft, _) =
-            request.settle(Some(address), self.approved.as_ref(), client, meter)?;
+        let (settled, _) = request.settle(Some(address), self.approved.as_ref(), client, meter)?;
         let host = &request.connect.host;
-        let limits = policy.network().limits();
+        let limits = settled.policy.network().limits();
         let slot = gateway
             .connections
             .open(&session.id, host, limits)
             .map_err(|decision| denied(decision, meter))?;
-        let grant = gateway.ledger.admit(draft, &Seal::new())?;
-        Ok(OpenConnection::granted(request, address, policy, slot, grant))
+        let tunnel = Arc::new(OpenTunnel::new(request, address, &settled));
+        let registration = gateway.carrier(session).tunnels.register(Arc::clone(&tunnel) as _);
+        // Whoever has read something since it was decided on did not see that it is open.
+        if let Some((denial, policy, reads)) = tunnel.denial().and_then(|_| tunnel.ended_by()) {
+            let mut draft = request.draft(&policy, Some(address));
+            request.note_reads(&mut draft, &policy, &reads, std::slice::from_ref(&denial));
+            return Err(gateway.fail(draft, denial.denying().into(), meter));
+        }
+        let grant = gateway.ledger.admit(settled.draft, &Seal::new())?;
+        Ok(OpenConnection::granted((request, address), slot, grant, (tunnel, registration)))
     }
 }
 
 impl OpenConnection {
     /// The connection that the log granted.
     fn granted(
-        request: &Arc<ConnectionRequest>,
-        address: IpAddr,
-        policy: Arc<Policy>,
+        (request, address): (&Arc<ConnectionRequest>, IpAddr),
         slot: Slot,
         grant: Grant,
+        (tunnel, registration): (Arc<OpenTunnel>, Registration),
     ) -> Self {
         Self {
             request: Arc::clone(request),
@@ -337,7 +378,8 @@ impl OpenConnection {
             begun: Instant::now(),
             slot,
             sent: AtomicU64::new(0),
-            decided: Mutex::new((policy, None)),
+            tunnel,
+            _registration: registration,
             is_closed: false,
         }
     }
@@ -359,31 +401,24 @@ impl OpenConnection {
     /// When they may not be sent, because of a limit or of another policy, or because the log
     /// takes no more records: the connection has to be closed. The record of its end says why.
     pub fn account(&self, bytes: u64) -> Result<(), Error> {
-        let request = &self.request;
-        request.gateway.ledger.check()?;
-        let mut decided = self.decided();
-        if let (_, Some(denial)) = &*decided {
-            return Err(Error::denied(denial));
-        }
-        let policy = request.gateway.policy();
-        let mut denial = None;
-        if !Arc::ptr_eq(&policy, &decided.0) {
-            let reservations = Reservations::default();
-            let decision = request.evaluate(&policy, Some(self.address), &reservations);
-            // An answer that was given holds for the policy of then.
-            let asks = reservations.asks();
-            denial = if decision.is_deny() { Some(decision) } else { asks.into_iter().next() };
-            decided.0 = policy;
-        }
-        let limits = decided.0.network().limits();
-        let denial = denial.or_else(|| self.slot.send(bytes, limits).err());
-        let Some(denial) = denial else {
-            self.sent.fetch_add(bytes, Ordering::Relaxed);
-            return Ok(());
+        self.request.gateway.ledger.check()?;
+        let policy = match self.tunnel.denial() {
+            Some(denial) => return Err(Error::denied(&denial)),
+            None => self.tunnel.policy(),
         };
-        let error = Error::denied(&denial);
-        decided.1 = Some(denial);
-        Err(error)
+        if let Err(denial) = self.slot.send(bytes, policy.network().limits()) {
+            let error = Error::denied(&denial);
+            self.tunnel.deny(denial);
+            return Err(error);
+        }
+        self.sent.fetch_add(bytes, Ordering::Relaxed);
+        Ok(())
+    }
+
+    /// Names what closes the connection at once, where something is read that forbids it: the
+    /// read waits until this value is gone. It may be called more than once, and at once.
+    pub fn closed_by(&self, close: impl Fn() + Send + Sync + 'static) {
+        self.tunnel.closed_by(Box::new(close));
     }
 
     /// Records the end.
@@ -413,17 +448,13 @@ impl OpenConnection {
             reason: end.detail.map(|detail| detail.chars().take(MAX_DETAIL).collect()),
             ..Draft::default()
         };
-        if let (_, Some(denial)) = &*self.decided() {
-            record::decide(&mut draft, denial);
+        if let Some((denial, policy, reads)) = self.tunnel.ended_by() {
+            record::decide(&mut draft, &denial);
+            request.note_reads(&mut draft, &policy, &reads, std::slice::from_ref(&denial));
             draft.decision = Some("deny".to_owned());
             draft.result = Some(EndReason::Denied.as_str().to_owned());
         }
         Ok(request.gateway.ledger.complete(&self.receipt, draft)?)
-    }
-
-    fn decided(&self) -> MutexGuard<'_, (Arc<Policy>, Option<Decision>)> {
-        // Whatever a panic elsewhere left is whole.
-        self.decided.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

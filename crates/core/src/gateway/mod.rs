@@ -12,6 +12,7 @@ mod approvals;
 mod asking;
 mod authorizer;
 mod batch;
+mod carrying;
 mod changes;
 mod client;
 mod commands;
@@ -25,11 +26,13 @@ mod following;
 mod handle;
 mod heralds;
 mod import;
+mod labels;
 mod limits;
 mod locks;
 mod mount;
 mod numbers;
 mod open_questions;
+mod open_tunnel;
 mod pending_approval;
 mod record;
 mod recovery;
@@ -45,6 +48,7 @@ mod search;
 mod showing;
 mod span;
 mod transaction;
+mod tunnels;
 mod turns;
 mod watch;
 
@@ -84,6 +88,7 @@ use crate::{
 };
 use connections::Connections;
 use heralds::Heralds;
+use labels::Carriers;
 use limits::Meters;
 use locks::Locks;
 use numbers::Counter;
@@ -116,6 +121,7 @@ pub struct Gateway {
     turns: Option<Turns>,
     counter: Option<Arc<Counter>>,
     connections: Arc<Connections>,
+    carriers: Arc<Carriers>,
     own_addresses: RwLock<HashSet<IpAddr>>,
 }
 
@@ -163,6 +169,7 @@ impl Gateway {
             turns: None,
             counter: None,
             connections: Arc::default(),
+            carriers: Arc::default(),
             own_addresses: RwLock::default(),
         };
         let settled = recovery::run(&gateway)?;

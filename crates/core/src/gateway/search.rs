@@ -6,13 +6,7 @@
 
 use portcullis_audit::Draft;
 
-use super::{
-    error::Failure,
-    record,
-    reply::Attempt,
-    request::Request,
-    transaction::{Transaction, opened},
-};
+use super::{error::Failure, record, reply::Attempt, request::Request, transaction::Transaction};
 use crate::{
     model::{
         Access, WorkspacePath,
@@ -50,16 +44,13 @@ impl Request for Grep {
                 draft.counts.get_or_insert_default().insert("findings".to_owned(), findings);
             }
         }
-        transaction.confirm()?;
-        draft.result = Some("ok".to_owned());
-        // Should the ledger refuse, there is nothing left to record.
-        let grant = gate.ledger.record_for(std::mem::take(draft), sealed.seal())?;
-        if gate.search_files {
-            let seq = grant.receipt().seq;
-            let drafts = disclosures.into_iter().map(|file| search.disclosed(&unnamed, file, seq));
-            gate.ledger.record_all(drafts)?;
-        }
-        opened(sealed.disclose(grant))
+        transaction.open(draft, sealed, |receipt| {
+            let file = |file| search.disclosed(&unnamed, file, receipt.seq);
+            match gate.search_files {
+                true => gate.ledger.record_all(disclosures.into_iter().map(file)),
+                false => Ok(()),
+            }
+        })
     }
 }
 

@@ -19,7 +19,7 @@ use crate::{
         request::{Append, Edit, Mkdir, Remove, Rename, Restore, SetAttributes, Symlink, Write},
     },
     ops::{Context, SealedChange},
-    policy::{Decision, Object, ObjectKind, Query, questions},
+    policy::{Decision, LabelIds, Object, ObjectKind, Query, questions},
     workspace::Permit,
 };
 
@@ -44,6 +44,8 @@ pub(super) struct Description<'a> {
     pub(super) operation: Operation<'a>,
     pub(super) authorizer: Authorizer<'a>,
     pub(super) context: Context<'a>,
+    /// The labels of what the agent was shown.
+    pub(super) carried: LabelIds,
     pub(super) vault: &'a BackupStore,
 }
 
@@ -71,7 +73,7 @@ impl Description<'_> {
     }
 
     /// Whether the agent may list and read what the request is about, and the names that
-    /// links on the way led to, without asking anybody.
+    /// links on the way led to, without asking anybody, and carries the labels of their content.
     pub(super) fn may_look(&self, draft: &Draft) -> bool {
         let parse = |path: &String| WorkspacePath::parse(path).ok();
         let found = [&draft.path, &draft.resolved, &draft.to].into_iter().flatten().map(parse);
@@ -81,9 +83,10 @@ impl Description<'_> {
         let followed = self.authorizer.reservations.followed().into_iter().map(Some);
         found.chain(sent).chain(followed).all(|path| {
             path.is_some_and(|path| {
-                kinds.into_iter().all(|(operation, access)| {
-                    policy.evaluate(&self.query(operation, access, &path)).is_allow()
-                })
+                policy.labels().of(&path).ids().all(|id| self.carried.contains(id))
+                    && kinds.into_iter().all(|(operation, access)| {
+                        policy.evaluate(&self.query(operation, access, &path)).is_allow()
+                    })
             })
         })
     }

@@ -2,7 +2,7 @@
 
 use std::{collections::BTreeMap, sync::Arc};
 
-use portcullis_audit::{Draft, Hash, Receipt};
+use portcullis_audit::{Draft, Hash};
 
 use super::{
     Gateway,
@@ -110,6 +110,10 @@ impl<'a> Transaction<'a> {
             record::decide(draft, &decision);
             decision
         };
+        if let Operation::Edit(_) = self.operation {
+            // It tells whether the old text is there, also where it fails.
+            self.carry(draft, &self.context.policy.labels().of(resolved.path()))?;
+        }
         if let Operation::Write(_)
         | Operation::Append(_)
         | Operation::Mkdir(_)
@@ -165,12 +169,8 @@ impl<'a> Transaction<'a> {
         record::facts(draft, sealed.facts());
         self.heed(draft, shown)?;
         record::findings(draft, self.context.findings.take());
-        self.confirm()?;
-        draft.result = Some("ok".to_owned());
         let bytes = draft.bytes;
-        // Should the ledger refuse, there is nothing left to record.
-        let grant = self.gate.ledger.record_for(std::mem::take(draft), sealed.seal())?;
-        let reply = opened(sealed.disclose(grant))?;
+        let reply = self.open(draft, sealed, |_| Ok(()))?;
         self.charge(bytes);
         Ok(reply)
     }
@@ -275,6 +275,7 @@ impl<'a> Transaction<'a> {
         draft.counts = draft.counts.take().or(counts);
         record::findings(draft, self.context.findings.take());
         record::backups(draft, &saved);
+        self.note_carried(draft);
         let heeded = self.heed(draft, |description| description.describe(&saved, &sealed));
         if let Err(failure) = heeded {
             record::give_up(draft);
@@ -403,6 +404,7 @@ impl<'a> Transaction<'a> {
             operation: self.operation,
             authorizer: self.authorizer(),
             context: self.context,
+            carried: self.gate.carrier(self.session).reads().ids().clone(),
             vault: &self.gate.vault,
         }
     }
@@ -479,14 +481,5 @@ impl<'a> Transaction<'a> {
                 .operation
                 .new_path()
                 .is_some_and(|to| authorizer.name(Access::Write, to).is_deny())
-    }
-}
-
-/// The reply with what was opened.
-pub(super) fn opened<T>((receipt, content): (Receipt, Result<T, ops::Error>)) -> Attempt<T> {
-    match content {
-        Ok(output) => Ok(Reply { receipt, output }),
-        // The record is there.
-        Err(error) => Err(Failure::Answered(error::render(&error).with_receipt(receipt))),
     }
 }

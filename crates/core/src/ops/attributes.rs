@@ -8,7 +8,7 @@ use rustix::fs::{
 };
 use serde_json::{Value, json};
 
-use super::{Change, Committed, Context, Error, Facts, Sealed, SealedChange};
+use super::{Change, Committed, Context, Error, Facts, SealedChange};
 use crate::{
     backup::{Origin, Saved},
     policy::ObjectKind,
@@ -56,7 +56,7 @@ pub(crate) fn prepare<'a>(
         Facts { attributes: Some(after), attributes_before: Some(before), ..Facts::default() };
     let change: Box<dyn Change + 'a> =
         Box::new(Setting { context: *context, permit, before, after });
-    Ok(Sealed::new(change, facts))
+    Ok(SealedChange::new(change, facts))
 }
 
 impl Change for Setting<'_> {

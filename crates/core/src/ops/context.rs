@@ -5,7 +5,7 @@ use portcullis_search::Follower;
 use super::{Error, Findings, Known, NameLocks, Source};
 use crate::{
     model::{Access, AgentName, Door, OperationKind, WorkspacePath},
-    policy::{ObjectKind, Policy, Query, SecretKey},
+    policy::{Labelled, ObjectKind, Policy, Query, SecretKey},
     workspace::{Permit, Workspace},
 };
 
@@ -46,6 +46,11 @@ impl Context<'_> {
         let may_be_opened = object.kind == ObjectKind::Missing
             || self.policy.evaluate_object(&query, &object).is_allow();
         may_be_opened && self.policy.evaluate(&query).is_allow()
+    }
+
+    /// The labels that content at `path` has.
+    pub(super) fn labels_of(&self, path: &WorkspacePath) -> Labelled {
+        self.policy.labels().of(path)
     }
 
     /// The most bytes that may be disclosed or stored at once.

@@ -4,7 +4,7 @@ use portcullis_audit::Hash;
 use rustix::io::Errno;
 
 use super::{
-    Change, Committed, Context, Error, Facts, Sealed, SealedChange, parents,
+    Change, Committed, Context, Error, Facts, SealedChange, parents,
     rename::{check_contents, hash_of, is_as_decided},
     swap,
 };
@@ -62,7 +62,7 @@ pub(crate) fn prepare<'a>(
     };
     let (one, other) = ((one, one_stat), (other, other_stat));
     let change: Box<dyn Change + 'a> = Box::new(PreparedExchange { context: *context, one, other });
-    Ok(Sealed::new(change, facts))
+    Ok(SealedChange::new(change, facts))
 }
 
 impl Change for PreparedExchange<'_> {

@@ -3,7 +3,7 @@
 use portcullis_audit::Hash;
 
 use super::{Context, Error, Facts, Sealed};
-use crate::model::WorkspacePath;
+use crate::{model::WorkspacePath, policy::Labelled};
 
 const DIFFERS: &str = "the operator's commit has another content than the one that the agent's commit \
                        replaces: it was changed and not committed when the session began, or \
@@ -33,5 +33,6 @@ pub(crate) fn prepare(
         after: content.as_deref().map(Hash::of),
         ..Facts::default()
     };
-    Ok(Sealed::new(content, facts))
+    // The operator gets it, and not the agent, whose content it is.
+    Ok(Sealed::content(content, facts, Labelled::default()))
 }

@@ -112,7 +112,7 @@ pub(crate) fn prepare(context: &Context<'_>, permit: &Permit) -> Result<Sealed<E
     entries.sort_unstable_by(|a, b| a.path.as_str().cmp(b.path.as_str()));
     let not_utf8 = if tells_of_unnamed(&sights, permit.path()) { not_utf8 } else { 0 };
     let facts = facts(entries.len(), not_utf8, relaxed);
-    Ok(Sealed::new(Entries { entries, not_utf8 }, facts))
+    Ok(Sealed::names(Entries { entries, not_utf8 }, facts))
 }
 
 /// Opens the directory that is listed.

@@ -2,9 +2,7 @@
 
 use rustix::fs::{Mode, fchmod, fsync};
 
-use super::{
-    Change, Committed, Context, Error, Facts, Sealed, SealedChange, SomeAttributes, parents,
-};
+use super::{Change, Committed, Context, Error, Facts, SealedChange, SomeAttributes, parents};
 use crate::{
     backup::{Origin, Saved},
     policy::ObjectKind,
@@ -42,7 +40,7 @@ pub(crate) fn prepare<'a>(
     let is_set = mode.is_some() && permit.stat().is_none();
     let facts = Facts { attributes: is_set.then_some(attributes), ..Facts::default() };
     let change: Box<dyn Change + 'a> = Box::new(Mkdir { context: *context, permit, mode });
-    Ok(Sealed::new(change, facts))
+    Ok(SealedChange::new(change, facts))
 }
 
 impl Change for Mkdir<'_> {

@@ -45,5 +45,5 @@ pub(crate) fn prepare(context: &Context<'_>, permit: &Permit) -> Result<Sealed<N
         kinds.forget_not_utf8();
     }
     let facts = facts(kinds.iter().len(), kinds.not_utf8(), relaxed);
-    Ok(Sealed::new(Names { kinds }, facts))
+    Ok(Sealed::names(Names { kinds }, facts))
 }

@@ -83,7 +83,8 @@ pub(crate) fn prepare(
         counts: numbers.into_iter().map(|(name, number)| (name.to_owned(), number)).collect(),
         ..Facts::default()
     };
-    Ok(Sealed::new(Content { bytes, text, redacted: view.redacted, whole: hash, part }, facts))
+    let content = Content { bytes, text, redacted: view.redacted, whole: hash, part };
+    Ok(Sealed::content(content, facts, context.labels_of(permit.path())))
 }
 
 fn part(range: LineRange, text: &[u8]) -> TextPart {

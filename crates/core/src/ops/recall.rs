@@ -34,10 +34,9 @@ pub(crate) fn content(
         before: Some(hash),
         ..Facts::default()
     };
-    Ok(Sealed::new(
-        Content { bytes: view.bytes, text, redacted: view.redacted, whole: hash, part: None },
-        facts,
-    ))
+    let content =
+        Content { bytes: view.bytes, text, redacted: view.redacted, whole: hash, part: None };
+    Ok(Sealed::content(content, facts, context.labels_of(&entry.path)))
 }
 
 /// The nodes of a kept tree that the policy lets the agent see.
@@ -73,7 +72,7 @@ pub(crate) fn tree(
     }
     let mut facts = Facts { before: Some(entry.sha256), ..Facts::default() };
     facts.counts.insert("entries".to_owned(), u64::try_from(entries.len()).unwrap_or(u64::MAX));
-    Ok(Sealed::new(Entries { entries, not_utf8: 0 }, facts))
+    Ok(Sealed::names(Entries { entries, not_utf8: 0 }, facts))
 }
 
 /// Stored bytes: all, or one more than the policy lets `access` have.

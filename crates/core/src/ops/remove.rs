@@ -17,7 +17,7 @@ use rustix::{
 };
 
 use super::{
-    Change, Committed, Context, Error, Facts, Sealed, SealedChange,
+    Change, Committed, Context, Error, Facts, SealedChange,
     delete::{Room, delete_kept},
     parents,
     swap::{self, Expected},
@@ -104,7 +104,7 @@ pub(crate) fn prepare<'a>(
     let facts = Facts { temp: Some(TempName::new()?), ..Facts::default() };
     let change: Box<dyn Change + 'a> =
         Box::new(Removal { context: *context, permit, stat, target });
-    Ok(Sealed::new(change, facts))
+    Ok(SealedChange::new(change, facts))
 }
 
 impl Change for Removal<'_> {

@@ -12,7 +12,7 @@ use rustix::{
 };
 
 use super::{
-    Change, Committed, Context, Error, Facts, Sealed, SealedChange, parents,
+    Change, Committed, Context, Error, Facts, SealedChange, parents,
     remove::Target,
     swap::{self, Expected},
 };
@@ -94,7 +94,7 @@ pub(crate) fn prepare<'a>(
     }
     let change: Box<dyn Change + 'a> =
         Box::new(Rename { context: *context, from, to, moving, replaced, tree, content });
-    Ok(Sealed::new(change, facts))
+    Ok(SealedChange::new(change, facts))
 }
 
 /// Returns whether an entry of the kind `moving` may replace one of the kind `there`.

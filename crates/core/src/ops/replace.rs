@@ -17,8 +17,8 @@ use rustix::{
 };
 
 use super::{
-    Base, BufferError, Change, Committed, Context, Error, Facts, Sealed, SealedChange,
-    SomeAttributes, Source,
+    Base, BufferError, Change, Committed, Context, Error, Facts, SealedChange, SomeAttributes,
+    Source,
     attributes::set_modified,
     content::Current,
     parents,
@@ -97,7 +97,7 @@ impl<'a> Replacement<'a> {
             base,
             staged: None,
         };
-        Ok(Sealed::new(Box::new(change), facts))
+        Ok(SealedChange::new(Box::new(change), facts))
     }
 
     fn commit_to_disk(&mut self, temp: &TempName, saved: &[Saved]) -> Result<Committed, Error> {

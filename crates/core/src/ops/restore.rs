@@ -20,7 +20,7 @@ use rustix::{
 };
 
 use super::{
-    Change, Committed, Context, Error, Facts, Sealed, SealedChange,
+    Change, Committed, Context, Error, Facts, SealedChange,
     delete::{self, Room},
     parents, recall,
     remove::Target,
@@ -85,7 +85,7 @@ pub(crate) fn prepare<'a>(
     };
     facts.count(DISOWNED, disowned);
     let change = Restoration { context: *context, vault, entry, permit, current, owners, disowned };
-    Ok(Sealed::new(Box::new(change), facts))
+    Ok(SealedChange::new(Box::new(change), facts))
 }
 
 /// How many of the kept objects the gate cannot give to whom they belonged.

@@ -9,14 +9,31 @@ use crate::{
     backup::{Origin, Saved},
     ledger::{Grant, Seal},
     model::WorkspacePath,
+    policy::Labelled,
     workspace::{Permit, TempName, Version, Walked},
 };
 
-/// Content to disclose or a change to commit. Only the [`Grant`] that the ledger
-/// makes for its seal, once the record is safe, opens it.
+/// Something to disclose. It is opened in two steps: somebody takes its labels, so that whoever
+/// is shown it carries them ([`Sealed::carried`]), and then the ledger makes the [`Grant`] for
+/// its seal, once the record is safe.
 #[must_use]
 pub(crate) struct Sealed<T> {
     inner: T,
+    facts: Facts,
+    labels: Labelled,
+}
+
+/// What may be disclosed as soon as its record is safe.
+#[must_use]
+pub(crate) struct Disclosable<T> {
+    inner: T,
+    seal: Seal,
+}
+
+/// A change to commit. Only the [`Grant`] for its seal opens it.
+#[must_use]
+pub(crate) struct SealedChange<'a> {
+    inner: Box<dyn Change + 'a>,
     facts: Facts,
     seal: Seal,
 }
@@ -61,12 +78,15 @@ impl Facts {
     }
 }
 
-/// A change that was prepared.
-pub(crate) type SealedChange<'a> = Sealed<Box<dyn Change + 'a>>;
-
 impl<T> Sealed<T> {
-    pub(super) fn new(inner: T, facts: Facts) -> Self {
-        Self { inner, facts, seal: Seal::new() }
+    /// Content, which has these labels.
+    pub(super) fn content(inner: T, facts: Facts, labels: Labelled) -> Self {
+        Self { inner, facts, labels }
+    }
+
+    /// Names and facts about them: no content, so no label.
+    pub(super) fn names(inner: T, facts: Facts) -> Self {
+        Self { inner, facts, labels: Labelled::default() }
     }
 
     /// What the record may say of it.
@@ -74,6 +94,20 @@ impl<T> Sealed<T> {
         &self.facts
     }
 
+    /// Has `carry` take the labels of what is to be disclosed.
+    ///
+    /// # Errors
+    /// As `carry` says: nothing is disclosed.
+    pub(crate) fn carried<E>(
+        self,
+        carry: impl FnOnce(&Labelled) -> Result<(), E>,
+    ) -> Result<Disclosable<T>, E> {
+        carry(&self.labels)?;
+        Ok(Disclosable { inner: self.inner, seal: Seal::new() })
+    }
+}
+
+impl<T> Disclosable<T> {
     /// The seal that a grant must be for.
     pub(crate) fn seal(&self) -> &Seal {
         &self.seal
@@ -159,6 +193,20 @@ impl Committed {
 }
 
 impl<'a> SealedChange<'a> {
+    pub(super) fn new(inner: Box<dyn Change + 'a>, facts: Facts) -> Self {
+        Self { inner, facts, seal: Seal::new() }
+    }
+
+    /// What the record may say of it.
+    pub(crate) fn facts(&self) -> &Facts {
+        &self.facts
+    }
+
+    /// The seal that a grant must be for.
+    pub(crate) fn seal(&self) -> &Seal {
+        &self.seal
+    }
+
     /// The permit under which the change happens.
     pub(crate) fn permit(&self) -> &Permit {
         self.inner.permit()
@@ -236,7 +284,10 @@ mod tests {
         let (here, elsewhere) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
         let (ledger, journal) = (ledger(&here), ledger(&elsewhere));
         let draft = || Draft { op: Some("read".to_owned()), ..Draft::default() };
-        let sealed = || Sealed::new("content", Facts::default());
+        let sealed = || {
+            let sealed = Sealed::content("content", Facts::default(), Labelled::default());
+            sealed.carried(|_| Ok::<(), Error>(())).unwrap()
+        };
 
         let (one, other) = (sealed(), sealed());
         let grant = ledger.record_for(draft(), other.seal()).unwrap();

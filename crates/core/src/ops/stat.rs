@@ -9,5 +9,5 @@ use crate::workspace::{self, Permit};
 /// When nothing is there.
 pub(crate) fn prepare(permit: &Permit) -> Result<Sealed<Entry>, Error> {
     let stat = permit.stat().ok_or(Error::Workspace(workspace::Error::NotFound))?;
-    Ok(Sealed::new(Entry::new(permit.path().clone(), Some(stat)), Facts::default()))
+    Ok(Sealed::names(Entry::new(permit.path().clone(), Some(stat)), Facts::default()))
 }

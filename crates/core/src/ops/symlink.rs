@@ -5,7 +5,7 @@ use std::os::fd::AsFd as _;
 use portcullis_audit::Hash;
 use rustix::fs::{OFlags, symlinkat};
 
-use super::{Change, Committed, Context, Error, Facts, Sealed, SealedChange, parents, swap};
+use super::{Change, Committed, Context, Error, Facts, SealedChange, parents, swap};
 use crate::{
     backup::{Origin, Saved},
     workspace::{self, Permit, Stat, TempName},
@@ -44,7 +44,7 @@ pub(crate) fn prepare<'a>(
         ..Facts::default()
     };
     let change: Box<dyn Change + 'a> = Box::new(Symlink { context: *context, permit, target });
-    Ok(Sealed::new(change, facts))
+    Ok(SealedChange::new(change, facts))
 }
 
 impl Change for Symlink<'_> {

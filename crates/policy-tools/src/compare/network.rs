@@ -1,7 +1,7 @@
 //! Differences between the `[network]` sections of two policies.
 
 use super::Changes;
-use crate::policy::{Effect, HostPattern, Limit, Network, NetworkRule};
+use crate::policy::{Effect, HostPattern, Labels, Limit, Network, NetworkRule};
 
 /// Compares limits and rules.
 pub(super) fn compare(changes: &mut Changes, old: &Network, new: &Network) {
@@ -14,10 +14,6 @@ pub(super) fn compare(changes: &mut Changes, old: &Network, new: &Network) {
     }
     let words = |network: &Network| -> Vec<String> { network.rules().map(text).collect() };
     let (before, after) = (words(old), words(new));
-    let only = |these: &[String], others: &[String]| {
-        let these = these.iter().filter(|text| !others.contains(text));
-        these.cloned().collect::<Vec<_>>().join("; ")
-    };
     // New rules that allow more than before, and old restrictions that are gone. A file without
     // rules no longer bounds the other files.
     let is_new = |rule: &NetworkRule| {
@@ -52,7 +48,27 @@ fn text(rule: &NetworkRule) -> String {
         None => String::new(),
     };
     let agents = if rule.agents.are_all() { "" } else { " for some agents" };
-    format!("{} {} {}{ports}{agents}", rule.id(), rule.effect, hosts.join(", "))
+    let except: Vec<_> = rule.except.iter().map(|host| format!(" except {host}")).collect();
+    let labels: Vec<_> = rule.when_read.iter().map(|id| format!(" once {id} was read")).collect();
+    let conditions = [except.concat(), labels.join(" or")].concat();
+    format!("{} {} {}{ports}{conditions}{agents}", rule.id(), rule.effect, hosts.join(", "))
+}
+
+/// Compares what content is called: a path that has a label no more opens.
+pub(super) fn compare_labels(changes: &mut Changes, old: &Labels, new: &Labels) {
+    let words = |labels: &Labels| -> Vec<String> {
+        let all = labels.paths().iter();
+        all.flat_map(|(id, paths)| paths.iter().map(move |path| format!("{id} {path}"))).collect()
+    };
+    let (before, after) = (words(old), words(new));
+    let (gone, added) = (only(&before, &after), only(&after, &before));
+    let opens = !gone.is_empty();
+    changes.push("labels", gone, added, opens);
+}
+
+fn only(these: &[String], others: &[String]) -> String {
+    let these = these.iter().filter(|text| !others.contains(text));
+    these.cloned().collect::<Vec<_>>().join("; ")
 }
 
 #[cfg(test)]
@@ -95,6 +111,17 @@ mod tests {
         ] {
             assert_eq!(opens(&old, &new), [("network.rules", is_open)], "{old}->{new}");
         }
+        let read = |rule: &str| {
+            let label = "[[labels]]\nid = \"l\"\npaths = [\"data/**\"]\n";
+            format!("{all}{}whenRead = [\"l\"]\n{label}", rule)
+        };
+        let closed = read(&rule("no", "deny", "\"*\"", "443"));
+        assert_eq!(opens(&all, &closed), [("network.rules", false), ("labels", false)]);
+        assert_eq!(opens(&closed, &all), [("network.rules", true), ("labels", true)]);
+        let open = closed.replace("whenRead", "except = [\"www.example.com\"]\nwhenRead");
+        assert_eq!(opens(&closed, &open), [("network.rules", true)]);
+        let asked = read(&rule("no", "ask", "\"other.example\"", "443"));
+        assert_eq!(opens(&all, &asked), [("network.rules", false), ("labels", false)]);
         let limit = |bytes| format!("[network.limits]\nbytesOut = \"{bytes}\"\n{all}");
         assert_eq!(opens(&limit("1B"), &limit("2B")), [("network.limits.bytesOut", true)]);
         assert_eq!(opens(&limit("2B"), &limit("1B")), [("network.limits.bytesOut", false)]);

@@ -38,6 +38,10 @@ pub const LINTS: &[Lint] = &[
         "names without a dot are left open by a pattern that was meant for all names",
     ),
     other("duplicate-rule", "two rules that say the same drift apart when one of them is changed"),
+    misleading(
+        "closes-model",
+        "an agent whose model's host is closed once something was read cannot go on",
+    ),
     other(
         "entry-without-content",
         "a pattern covers the entry that it matches, and not what is beneath it",
@@ -110,6 +114,7 @@ pub const LINTS: &[Lint] = &[
         "an address that is not globally routable is a service of this machine or its surroundings",
     ),
     other("untested-rule", "nobody notices when a change of the policy makes the rule do nothing"),
+    other("unused-label", "a label that no rule names changes nothing"),
     misleading(
         "wildcard-in-test",
         "nothing is expanded in a test, so it says nothing of what the pattern is about",

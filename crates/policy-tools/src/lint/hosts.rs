@@ -58,6 +58,8 @@ struct Rule {
     /// The ports; `None` for all of them.
     ports: Option<Vec<i64>>,
     agents: Option<Vec<String>>,
+    /// It holds only once something was read.
+    is_conditional: bool,
 }
 
 pub(super) fn lint(subject: Subject<'_>, found: &mut Vec<Finding>) {
@@ -65,10 +67,13 @@ pub(super) fn lint(subject: Subject<'_>, found: &mut Vec<Finding>) {
     let all: Vec<_> = files.flat_map(|(number, file)| rules(number, &file.text)).collect();
     let linted: Vec<_> = subject.linted().collect();
     for rule in all.iter().filter(|rule| linted.contains(&rule.file)) {
-        if rule.effect != Effect::Deny {
+        if rule.effect != Effect::Deny && !rule.is_conditional {
             rule.hosts.iter().for_each(|(host, span)| shared(rule, host, span, found));
         }
-        useless(rule, &all, found);
+        // What holds at times neither hides another rule nor is hidden by one.
+        if !rule.is_conditional {
+            useless(rule, &all, found);
+        }
     }
 }
 
@@ -119,7 +124,9 @@ fn shared(rule: &Rule, host: &HostPattern, span: &Range<usize>, found: &mut Vec<
 /// Finds a rule that another one covers.
 fn useless(rule: &Rule, all: &[Rule], found: &mut Vec<Finding>) {
     let others = all.iter().filter(|other| {
-        (other.file, other.span.start) != (rule.file, rule.span.start) && other.covers(rule)
+        (other.file, other.span.start) != (rule.file, rule.span.start)
+            && !other.is_conditional
+            && other.covers(rule)
     });
     let earlier = |other: &Rule| {
         other.file == rule.file && (other.span.start < rule.span.start || !rule.covers(other))
@@ -198,6 +205,7 @@ fn rule(file: usize, table: &DeTable<'_>) -> Option<Rule> {
         agents: elements("agents").map(|list| {
             list.filter_map(|value| Some(value.get_ref().as_str()?.to_owned())).collect()
         }),
+        is_conditional: table.contains_key("whenRead"),
     })
 }
 
@@ -262,5 +270,8 @@ mod tests {
         assert_eq!(two(("ask", all), ("allow", one)), said("shadowed-rule", "b"));
         assert_eq!(two(("allow", all), ("deny", one)), []);
         assert_eq!(two(("allow", all), ("ask", one)), []);
+        let label = "[[labels]]\nid = \"l\"\npaths = [\"data/**\"]\n";
+        let read = [rule("a", "deny", "\"*\""), "whenRead = [\"l\"]\n".to_owned()].concat();
+        assert_eq!(found(&[&read, &rule("b", "allow", one), label].concat()), []);
     }
 }

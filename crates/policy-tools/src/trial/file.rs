@@ -7,7 +7,10 @@ use base64::{Engine as _, engine::general_purpose::STANDARD};
 use serde::Deserialize;
 use toml::Spanned;
 
-use crate::model::{AgentName, Connect, Host, OperationKind, WorkspacePath};
+use crate::{
+    model::{AgentName, Connect, Host, OperationKind, WorkspacePath},
+    policy::LabelIds,
+};
 
 /// Maximum number of operations in the tests of one file, repetitions included. It bounds the time
 /// of a test run.
@@ -55,6 +58,8 @@ pub(super) struct Connection {
     pub(super) connect: Connect,
     /// An address of the host.
     pub(super) address: Option<IpAddr>,
+    /// The labels of what was read before.
+    pub(super) read: LabelIds,
     pub(super) agent: AgentName,
     pub(super) effect: String,
     pub(super) rule: Option<String>,
@@ -110,6 +115,8 @@ struct RawTest {
     host: Option<String>,
     port: Option<u16>,
     address: Option<String>,
+    #[serde(rename = "whenRead", default)]
+    when_read: LabelIds,
     content: Option<String>,
     base64: Option<String>,
     old: Option<String>,
@@ -167,8 +174,13 @@ fn one(raw: RawTest, span: &Range<usize>) -> Result<Test, Problem> {
         let (span, files, steps) = (span.clone(), Vec::new(), Vec::new());
         return Ok(Test { span, name, files, steps, connection, needs_gate: false });
     }
-    if raw.host.is_some() || raw.port.is_some() || raw.address.is_some() {
-        return Err(at("`host`, `port` and `address` are for tests of `connect`".to_owned()));
+    let is_of_connect = raw.host.is_some()
+        || raw.port.is_some()
+        || raw.address.is_some()
+        || !raw.when_read.is_empty();
+    if is_of_connect {
+        let words = "`host`, `port`, `address` and `whenRead` are for tests of `connect`";
+        return Err(at(words.to_owned()));
     }
     let mut needs_gate = !raw.files.is_empty() || !raw.steps.is_empty();
     let mut files = Vec::new();
@@ -284,6 +296,7 @@ fn parse_connection(raw: RawTest) -> Result<Connection, String> {
     Ok(Connection {
         connect: Connect { host: parse(&host)?, port },
         address,
+        read: raw.when_read,
         agent: agent.parse().map_err(|error| format!("bad agent name: {error}"))?,
         effect: expect.effect,
         rule: expect.rule,

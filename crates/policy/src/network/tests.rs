@@ -14,15 +14,24 @@ fn rule(id: &str, effect: &str, hosts: &str) -> String {
 }
 
 fn asked(policy: &Policy, host: &str) -> (Effect, String) {
-    let decision =
-        policy.evaluate_connect(&"agent".parse().unwrap(), &Connect::parse(host).unwrap());
+    let decision = policy.evaluate_connect(
+        &"agent".parse().unwrap(),
+        &Connect::parse(host).unwrap(),
+        &LabelIds::new(),
+    );
     (decision.effect, decision.rule)
 }
 
 fn resolved(policy: &Policy, host: &str, address: &str) -> (Effect, String) {
     let connect = Connect::parse(host).unwrap();
     let agent = "agent".parse().unwrap();
-    let decision = policy.evaluate_address(&agent, &connect, address.parse().unwrap(), false);
+    let decision = policy.evaluate_address(
+        &agent,
+        &connect,
+        address.parse().unwrap(),
+        false,
+        &LabelIds::new(),
+    );
     (decision.effect, decision.rule)
 }
 
@@ -96,7 +105,8 @@ fn an_address_that_is_not_routable_needs_a_rule_that_names_it() {
     assert_eq!(resolved(&named, "a.example:443", "::ffff:10.0.0.1").0, Effect::Deny);
     assert_eq!(resolved(&any, "1.1.1.1:443", "1.0.0.1"), said(Effect::Deny, ADDRESS));
     let (agent, connect) = ("agent".parse().unwrap(), Connect::parse("a.example:443").unwrap());
-    let own = any.evaluate_address(&agent, &connect, "1.1.1.1".parse().unwrap(), true);
+    let own =
+        any.evaluate_address(&agent, &connect, "1.1.1.1".parse().unwrap(), true, &LabelIds::new());
     assert_eq!((own.effect, own.rule.as_str()), (Effect::Deny, ADDRESS));
 }
 
@@ -109,7 +119,7 @@ fn observe_lets_pass_what_no_rule_is_about() {
     ];
     let policy = policy(&text.concat());
     let (agent, other) = ("agent".parse().unwrap(), Connect::parse("other.example:22").unwrap());
-    let decision = policy.evaluate_connect(&agent, &other);
+    let decision = policy.evaluate_connect(&agent, &other, &LabelIds::new());
     assert_eq!((decision.effect, decision.would_deny), (Effect::Allow, true));
     assert_eq!(asked(&policy, "bad.example:443"), said(Effect::Deny, "never"));
     assert_eq!(asked(&policy, "ask.example:443"), said(Effect::Ask, "person"));
@@ -124,7 +134,8 @@ fn agents_and_ports_of_a_rule_count() {
                 [[network.rules]]\nid = \"no\"\neffect = \"deny\"\nhosts = [\"b.example\"]\n";
     let policy = policy(text);
     let ask = |agent: &str, host: &str| {
-        policy.evaluate_connect(&agent.parse().unwrap(), &Connect::parse(host).unwrap()).rule
+        let connect = Connect::parse(host).unwrap();
+        policy.evaluate_connect(&agent.parse().unwrap(), &connect, &LabelIds::new()).rule
     };
     assert_eq!(ask("codex-1", "a.example:22"), "x");
     assert_eq!(ask("codex-1", "a.example:80"), "default");
@@ -167,5 +178,86 @@ fn patterns_have_one_meaning() {
         ("*.", E::Host(crate::model::HostError::Empty)),
     ] {
         assert_eq!(HostPattern::parse(text), Err(why), "{text}");
+    }
+}
+
+/// The decision on a host after content with these labels was read.
+fn after(policy: &Policy, read: &[&str], host: &str, address: Option<&str>) -> Decision {
+    let (agent, connect) = ("agent".parse().unwrap(), Connect::parse(host).unwrap());
+    let read = read.iter().map(|id| (*id).to_owned()).collect();
+    match address.map(|address| address.parse().unwrap()) {
+        Some(address) => policy.evaluate_address(&agent, &connect, address, false, &read),
+        None => policy.evaluate_connect(&agent, &connect, &read),
+    }
+}
+
+const LABELS: &str = "[[labels]]\nid = \"data\"\npaths = [\"data/**\"]\n\
+    [[labels]]\nid = \"keys\"\npaths = [\"keys/**\"]\n";
+
+#[test]
+fn a_rule_with_labels_holds_once_one_of_them_was_read() {
+    let text = [
+        LABELS.to_owned(),
+        rule("all", "allow", "\"*\", \"10.0.0.0/8\""),
+        "[[network.rules]]\nid = \"closed\"\neffect = \"deny\"\nwhenRead = [\"data\"]\n\
+         hosts = [\"*\", \"10.0.0.0/8\"]\nexcept = [\"model.example\", \"10.1.1.1\"]\n"
+            .to_owned(),
+        "[[network.rules]]\nid = \"person\"\neffect = \"ask\"\nwhenRead = [\"keys\", \"data\"]\n\
+         hosts = [\"model.example\", \"unknown.example\"]\n"
+            .to_owned(),
+    ];
+    let policy = policy(&text.concat());
+    let said = |read: &[&str], host: &str, address| {
+        let decision = after(&policy, read, host, address);
+        (decision.effect, decision.rule)
+    };
+    let (allow, ask, deny) = (Effect::Allow, Effect::Ask, Effect::Deny);
+    assert_eq!(said(&[], "a.example:443", None).0, allow);
+    assert_eq!(said(&["keys"], "a.example:443", None).0, allow);
+    assert_eq!(said(&["data"], "a.example:443", None), (deny, "closed".to_owned()));
+    assert_eq!(said(&["data"], "model.example:443", None), (ask, "person".to_owned()));
+    assert_eq!(said(&["keys"], "model.example:443", None).0, ask);
+    // The exemption holds for the name's addresses, and by address.
+    let at = Some("10.2.2.2");
+    assert_eq!(said(&["data"], "model.example:443", at).0, allow);
+    assert_eq!(said(&["data"], "a.example:443", at), (deny, "closed".to_owned()));
+    assert_eq!(said(&["data"], "a.example:443", Some("10.1.1.1")).0, allow);
+    assert_eq!(said(&["data"], "10.1.1.1:443", None).0, allow);
+    // A question with labels lets nobody connect who may not.
+    assert_eq!(said(&["keys"], "unknown.example:80", None).0, deny);
+    let reason = after(&policy, &["data", "keys"], "model.example:443", None).reason;
+    assert_eq!(reason.unwrap(), "content labelled `data`, `keys` was read");
+}
+
+#[test]
+fn rules_with_labels_alone_let_nobody_connect_and_bound_nothing() {
+    let text = "[[network.rules]]\nid = \"person\"\neffect = \"ask\"\nwhenRead = [\"data\"]\n\
+                hosts = [\"a.example\"]\n";
+    let policy = policy(&format!("{LABELS}{text}"));
+    assert!(!policy.network().may_allow());
+    assert_eq!(policy.network().bounding_files(), 0);
+    assert_eq!(after(&policy, &["data"], "a.example:443", None).rule, "default");
+}
+
+#[test]
+fn a_label_that_is_misspelt_is_an_error() {
+    let compiled =
+        |text: &str| compile(&PolicySource::from_text("p", &format!("schema = 1\n{text}")));
+    let rule = "[[network.rules]]\nid = \"x\"\neffect = \"deny\"\nhosts = [\"*\"]\n";
+    for (text, problem) in [
+        (format!("{LABELS}{rule}whenRead = [\"dota\"]\n"), "did you mean \"data\"?"),
+        (format!("{rule}whenRead = [\"data\"]\n"), "no label `data`"),
+        (format!("{LABELS}{LABELS}"), "is there twice"),
+        (
+            format!("{LABELS}{rule}except = [\"a.example\"]\n"),
+            "`except` is for rules with `whenRead`",
+        ),
+        (
+            format!("{LABELS}{}whenRead = [\"data\"]\n", rule.replace("deny", "allow")),
+            "an `allow` rule has no `whenRead`",
+        ),
+    ] {
+        let error = compiled(&text).unwrap_err().to_string();
+        assert!(error.contains(problem), "{error}");
     }
 }

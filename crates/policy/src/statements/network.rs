@@ -5,6 +5,7 @@ use std::{collections::HashSet, ops::Range};
 use toml::de::DeTable;
 
 use super::{
+    labels::{WHEN_READ, when_read},
     reader::{Reader, Value, elements, sub},
     rules::{MAX_RULES, effect, empty},
 };
@@ -66,7 +67,9 @@ impl Reader<'_, '_> {
         let id = table.get("id").and_then(|value| Some((self.rule_id(value)?, value.span())));
         let effect = table.get("effect").and_then(|value| effect(value.get_ref().as_str()?));
         let hosts = elements(table, "hosts").filter_map(|value| self.hosts(value)).collect();
-        for key in ["hosts", "ports"] {
+        let except = elements(table, "except").filter_map(|value| self.hosts(value)).collect();
+        let when_read = when_read(table);
+        for key in ["hosts", "ports", "except", WHEN_READ] {
             if let Some(value) = table.get(key)
                 && value.get_ref().as_array().is_some_and(|list| list.is_empty())
             {
@@ -77,7 +80,11 @@ impl Reader<'_, '_> {
         let ports = table
             .contains_key("ports")
             .then(|| elements(table, "ports").filter_map(port).collect());
-        if let (Some(Effect::Allow | Effect::Ask), None) = (effect, &ports)
+        self.conditions(table, effect);
+        // A question that is asked once something was read lets nobody connect who may not.
+        let lets_connect =
+            matches!(effect, Some(Effect::Allow | Effect::Ask)) && !table.contains_key(WHEN_READ);
+        if let (true, None) = (lets_connect, &ports)
             && let Some((key, _)) = table.get_key_value("effect")
         {
             let problem = Problem::new("a rule that lets an agent connect must name its `ports`");
@@ -89,9 +96,39 @@ impl Reader<'_, '_> {
         let reason = table.get("reason").and_then(|value| self.plain_text(value, 500));
         let (id, span) = id?;
         let line = self.line(&span);
-        let rule =
-            NetworkRule { id, layer: 0, line, effect: effect?, hosts, ports, agents, reason };
+        let (layer, effect) = (0, effect?);
+        let rule = NetworkRule {
+            id,
+            layer,
+            line,
+            effect,
+            hosts,
+            except,
+            ports,
+            agents,
+            when_read,
+            reason,
+        };
         Some(StatedNetworkRule { rule, span })
+    }
+
+    /// What is said of a rule that holds once something was read.
+    fn conditions(&mut self, table: &DeTable<'_>, effect: Option<Effect>) {
+        let named = |key| table.get_key_value(key).map(|(key, _)| key.span());
+        match (named(WHEN_READ), named("except")) {
+            (Some(span), _) if effect == Some(Effect::Allow) => {
+                let problem = Problem::new(format!("an `allow` rule has no `{WHEN_READ}`"))
+                    .label("for rules that deny or ask")
+                    .help("what was read opens no host; `except` of such a rule leaves hosts open");
+                self.report(span, problem);
+            }
+            (None, Some(span)) => {
+                let problem = Problem::new(format!("`except` is for rules with `{WHEN_READ}`"))
+                    .help("leave the host out of `hosts`, or deny it in a rule of its own");
+                self.report(span, problem);
+            }
+            _ => {}
+        }
     }
 
     fn hosts(&mut self, value: &Value<'_>) -> Option<HostPattern> {
@@ -136,7 +173,8 @@ impl Reader<'_, '_> {
             self.report(operation.span(), problem.help(format!("add `{key} = …`")));
         }
         let connect = Connect { host: host?, port: port?.try_into().ok()? };
-        Some(Subject::Connection { connect, address })
+        let read = when_read(table);
+        Some(Subject::Connection { connect, address, read })
     }
 
     fn host(&mut self, value: &Value<'_>) -> Option<Host> {

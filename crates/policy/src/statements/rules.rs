@@ -6,6 +6,7 @@ use std::{collections::HashSet, ops::Range};
 use toml::de::DeTable;
 
 use super::{
+    labels::WHEN_READ,
     lined::StatedPattern,
     reader::{Reader, Value, elements, explained, sub},
 };
@@ -13,6 +14,7 @@ use crate::{
     Effect,
     check::shortened,
     diagnostics::Problem,
+    labels::LabelIds,
     model::{AgentName, Connect, OperationKind, WorkspacePath},
     pattern::{Comparison, Name, parse_name},
     questions::Questions,
@@ -113,8 +115,8 @@ pub(crate) struct Test {
 pub(crate) enum Subject {
     /// An operation on a path; `to` is the new name of a rename.
     Path { operation: OperationKind, path: WorkspacePath, to: Option<WorkspacePath> },
-    /// A connection, and an address of its host.
-    Connection { connect: Connect, address: Option<IpAddr> },
+    /// A connection, an address that its host has, and the labels of what was read before.
+    Connection { connect: Connect, address: Option<IpAddr>, read: LabelIds },
 }
 
 impl Reader<'_, '_> {
@@ -264,7 +266,7 @@ impl Reader<'_, '_> {
     fn tested_path(&mut self, table: &DeTable<'_>, operation: OperationKind) -> Option<Subject> {
         let path = table.get("path").and_then(|value| self.workspace_path(value));
         let to = table.get("to").and_then(|value| self.workspace_path(value));
-        for key in ["host", "port", "address"] {
+        for key in ["host", "port", "address", WHEN_READ] {
             if let Some((key, _)) = table.get_key_value(key) {
                 let problem =
                     Problem::new(format!("`{}` is for tests of `connect`", key.get_ref()));

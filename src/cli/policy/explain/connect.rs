@@ -8,15 +8,16 @@ use super::answer::{decision_json, sentence};
 use crate::{
     app::failure::{Exit, Failure},
     model::{AgentName, Connect, Escaped},
-    policy::{Decision, NetworkRule, Policy},
+    policy::{Decision, LabelIds, NetworkRule, Policy},
 };
 
-/// Explains a connection to `target`, and to an address that its host may have.
+/// Explains a connection to `target`, and to an address that its host may have, where content
+/// with the labels `read` was read before.
 pub(super) fn run(
     policy: &Policy,
     agent: &AgentName,
     target: &str,
-    address: Option<IpAddr>,
+    (address, read): (Option<IpAddr>, &LabelIds),
     json: bool,
 ) -> Result<ExitCode, Failure> {
     let connect = Connect::parse(target).map_err(|why| {
@@ -24,21 +25,21 @@ pub(super) fn run(
             .exit(Exit::Usage)
             .help("write a name or an address and a port, such as `example.com:443`")
     })?;
-    let name = policy.evaluate_connect(agent, &connect);
+    let name = policy.evaluate_connect(agent, &connect, read);
     let of_address =
-        address.map(|address| policy.evaluate_address(agent, &connect, address, false));
+        address.map(|address| policy.evaluate_address(agent, &connect, address, false, read));
     let decision = match &of_address {
         Some(of_address) => name.clone().and(of_address.clone()),
         None => name.clone(),
     };
     let is_about = |rule: &&NetworkRule| {
-        rule.is_about(agent, connect.port)
+        rule.is_about(agent, &connect)
             && (rule.holds_host(&connect.host)
                 || address.is_some_and(|address| rule.holds_address(address)))
     };
     let rules: Vec<_> = policy.network().rules().filter(is_about).collect();
     if json {
-        outjson!(report(policy, agent, &connect, address, &decision, &rules));
+        outjson!(report(policy, agent, &connect, (address, read), &decision, &rules));
         return Ok(ExitCode::SUCCESS);
     }
     outln!("{}", sentence(&decision));
@@ -49,21 +50,36 @@ pub(super) fn run(
     } else if connect.host.name().is_some() {
         outln!("note: each address that the name has is decided, too: `--address ADDRESS`");
     }
+    if !read.is_empty() {
+        outln!("\nread before: content labelled {}", listed(read));
+    }
     if !rules.is_empty() {
         outln!("\nrules about it:");
     }
     for rule in rules {
         let place = policy.place_of(rule).map(|place| format!("  {place}")).unwrap_or_default();
-        outln!("  {:5} {}{}", rule.effect.as_str(), Escaped(rule.id()), Escaped(&place));
+        let condition = match (rule.when_read.is_empty(), rule.holds_after(read)) {
+            (true, _) => String::new(),
+            (false, holds) => {
+                let holds = if holds { "holds" } else { "would hold" };
+                format!("  {holds} once content labelled {} was read", listed(&rule.when_read))
+            }
+        };
+        let (effect, id) = (rule.effect.as_str(), Escaped(rule.id()));
+        outln!("  {effect:5} {id}{}{condition}", Escaped(&place));
     }
     Ok(ExitCode::SUCCESS)
+}
+
+fn listed(labels: &LabelIds) -> String {
+    labels.iter().map(|id| format!("`{id}`")).collect::<Vec<_>>().join(", ")
 }
 
 fn report(
     policy: &Policy,
     agent: &AgentName,
     connect: &Connect,
-    address: Option<IpAddr>,
+    (address, read): (Option<IpAddr>, &LabelIds),
     decision: &Decision,
     rules: &[&NetworkRule],
 ) -> Value {
@@ -75,6 +91,8 @@ fn report(
             "file": place.as_ref().map(|place| &place.file),
             "line": place.as_ref().map(|place| place.line),
             "reason": rule.reason,
+            "whenRead": rule.when_read,
+            "holds": rule.holds_after(read),
         })
     };
     json!({
@@ -88,6 +106,7 @@ fn report(
         "host": connect.host.to_string(),
         "port": connect.port,
         "address": address.map(|address| address.to_string()),
+        "read": read,
         "decision": decision_json(decision),
         "rules": rules.iter().map(rule).collect::<Vec<_>>(),
     })

@@ -4,7 +4,7 @@
 use std::{net::IpAddr, process::ExitCode};
 
 use portcullis_audit::{AuditRecord, Directory, Reader, RecordView};
-use serde_json::json;
+use serde_json::{Value, json};
 
 use super::{
     answer::{explained, in_words, print_report, report_json},
@@ -20,7 +20,7 @@ use crate::{
         workspace::open_workspace,
     },
     model::{AgentName, Escaped, OperationKind, WorkspacePath},
-    policy::{Effect, Place},
+    policy::{Effect, LabelIds, Place},
 };
 
 pub(super) fn run(common: &Common, seq: u64, json: bool) -> Result<ExitCode, Failure> {
@@ -44,9 +44,15 @@ pub(super) fn run(common: &Common, seq: u64, json: bool) -> Result<ExitCode, Fai
                 Escaped(&target)
             );
             outln!("it was {}", recorded(&record).unwrap_or_else(|| "not decided".to_owned()));
+            for (label, read) in reads(&record) {
+                let path = read.get("path").and_then(Value::as_str).unwrap_or_default();
+                let number = read.get("record").and_then(Value::as_u64).unwrap_or_default();
+                outln!("`{}` was read: record {number}, `{}`", Escaped(label), Escaped(path));
+            }
             outln!("what the policy says of it now:\n");
         }
-        return connect::run(&load(&common.policy)?, &agent, &target, address, json);
+        let read: LabelIds = reads(&record).map(|(label, _)| label.clone()).collect();
+        return connect::run(&load(&common.policy)?, &agent, &target, (address, &read), json);
     }
     let asked = RecordedRequest::of(&record).ok_or_else(|| {
         Failure::new(format_args!(
@@ -104,6 +110,12 @@ pub(super) fn run(common: &Common, seq: u64, json: bool) -> Result<ExitCode, Fai
     }
     print_report(&policy, &asked.agent, asked.operation, &now, &answers, &notes);
     Ok(ExitCode::SUCCESS)
+}
+
+/// The labels because of which a connection was decided on so, each with the read.
+fn reads(record: &AuditRecord) -> impl Iterator<Item = (&String, &Value)> {
+    let facts = record.draft.facts.as_ref();
+    facts.and_then(|facts| facts.get("whenRead")?.as_object()).into_iter().flatten()
 }
 
 fn find(log: &std::path::Path, seq: u64) -> Result<AuditRecord, Failure> {

@@ -66,12 +66,17 @@ impl House {
 
     /// The records of connections: kind, decision, rule, result and facts.
     fn records(&self) -> Vec<AuditRecord> {
+        let mut records = self.all();
+        records.retain(|record| record.draft.op.as_deref() == Some("connect"));
+        records
+    }
+
+    fn all(&self) -> Vec<AuditRecord> {
         let source = Directory::new(self.dir.path().join("state/audit"));
         let (mut reader, mut records) = (Reader::new(&source, 0), Vec::new());
         while let Some(entry) = reader.next().unwrap() {
             records.push(AuditRecord::parse(&entry.bytes).unwrap());
         }
-        records.retain(|record| record.draft.op.as_deref() == Some("connect"));
         records
     }
 }
@@ -269,3 +274,5 @@ fn every_intent_has_an_outcome_however_its_gateway_ends() {
     assert_eq!(recovered.draft.result.as_deref(), Some("interrupted"));
     assert_eq!(fact(&recovered, "host"), json!("a.example.com"));
 }
+
+mod labels;

@@ -87,7 +87,7 @@ pub(crate) fn prepare_glob(
     let count = u64::try_from(entries.len()).unwrap_or(u64::MAX);
     facts.counts.insert("entries".to_owned(), count);
     let entries = entries.into_iter().map(|found| found.0).collect();
-    Ok(Sealed::new(Found { entries, summary, base }, facts))
+    Ok(Sealed::names(Found { entries, summary, base }, facts))
 }
 
 /// Looks for lines that match in the start, or in the files beneath it. With
@@ -120,7 +120,7 @@ pub(crate) fn prepare_grep(
     facts.counts.insert("files".to_owned(), files_count);
     facts.count("matches", disclosures.iter().map(|file| file.matches).sum());
     facts.bytes = Some(disclosures.iter().map(|file| file.bytes).sum());
-    Ok((Sealed::new(Matches { files, summary }, facts), disclosures))
+    Ok((Sealed::content(Matches { files, summary }, facts, view.labels()), disclosures))
 }
 
 /// What the record is told: what the agent is told, and what it is not.

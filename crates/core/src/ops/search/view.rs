@@ -22,7 +22,7 @@ use super::{
 };
 use crate::{
     model::{Access, OperationKind, WorkspacePath, is_text},
-    policy::{Disclosed, Object, ObjectKind, Query, SecretFinding, Sight, Sights},
+    policy::{Disclosed, Labelled, Object, ObjectKind, Query, SecretFinding, Sight, Sights},
     workspace::{self, Stat, read_bounded, read_bounded_into, stream_names},
 };
 
@@ -40,6 +40,9 @@ pub(super) struct View<'a> {
     asked: AtomicU64,
     /// What is shown only because the policy observes.
     relaxed: AtomicU64,
+    /// The labels of all contents that were looked through, also of those without a match:
+    /// that there is none tells of them, too.
+    labels: Mutex<Labelled>,
     /// Memory for the next contents.
     rooms: Mutex<Vec<Vec<u8>>>,
 }
@@ -112,7 +115,7 @@ pub(super) struct FoundIn {
 impl<'a> View<'a> {
     pub(super) fn of(context: Context<'a>) -> Self {
         let (asked, relaxed) = (AtomicU64::new(0), AtomicU64::new(0));
-        Self { context, asked, relaxed, rooms: Mutex::default() }
+        Self { context, asked, relaxed, labels: Mutex::default(), rooms: Mutex::default() }
     }
 
     /// A file at which a search begins, decided on by the gateway.
@@ -124,6 +127,18 @@ impl<'a> View<'a> {
     /// because the policy observes.
     pub(super) fn counts(&self) -> (u64, u64) {
         (self.asked.load(Ordering::Relaxed), self.relaxed.load(Ordering::Relaxed))
+    }
+
+    /// The labels of all contents that were looked through.
+    pub(super) fn labels(&self) -> Labelled {
+        self.labels.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    fn note_labels(&self, path: &WorkspacePath) {
+        let labels = self.context.labels_of(path);
+        if !labels.is_empty() {
+            self.labels.lock().unwrap_or_else(PoisonError::into_inner).unite(labels);
+        }
     }
 
     /// The question whether something may be seen.
@@ -336,6 +351,7 @@ impl Contents for View<'_> {
         if u64::try_from(whole.len()).unwrap_or(u64::MAX) > most {
             return Err(Skipped::TooLarge);
         }
+        self.note_labels(&path);
         if !is_text(&whole) {
             return Err(Skipped::Binary);
         }

@@ -72,7 +72,7 @@ impl Watcher {
         let mut facts = Facts::default();
         facts.count("directories", directories);
         facts.count("unreadable", unreadable);
-        Ok(Sealed::new(Subscription::new(queue, Arc::downgrade(&hub), in_force), facts))
+        Ok(Sealed::names(Subscription::new(queue, Arc::downgrade(&hub), in_force), facts))
     }
 
     /// How many subscriptions an agent has.

@@ -1,0 +1,320 @@
+//! What was read closes hosts, before it is disclosed.
+
+use std::{sync::mpsc, time::Duration};
+
+use super::*;
+use crate::{
+    gateway::{Reply, Request, Shares},
+    model::{
+        Encoding, GrepQuery, LineRange, WorkspacePath,
+        request::{Edit, Grep, List, Read, Rename, Write},
+    },
+};
+
+const FILES: &str = "[allowedPaths]\nread = [\"**\"]\nlist = [\"**\"]\nwrite = [\"**\"]\nremove = [\"**\"]\n\
+    [[labels]]\nid = \"data\"\npaths = [\"data/**\"]\n\
+    [[network.rules]]\nid = \"site\"\neffect = \"allow\"\nports = [443]\n\
+    hosts = [\"a.example\", \"model.example\", \"ask.example\"]\n";
+
+/// Once data was read all hosts but two are closed, and one of these is asked about.
+fn rules() -> String {
+    format!(
+        "{FILES}[[network.rules]]\nid = \"closed\"\neffect = \"deny\"\nwhenRead = [\"data\"]\n\
+         hosts = [\"*\"]\nexcept = [\"model.example\", \"ask.example\"]\n\
+         [[network.rules]]\nid = \"person\"\neffect = \"ask\"\nwhenRead = [\"data\"]\n\
+         hosts = [\"ask.example\"]\n"
+    )
+}
+
+fn path(text: &str) -> WorkspacePath {
+    WorkspacePath::parse(text).unwrap()
+}
+
+fn read(name: &str) -> Read {
+    Read { path: path(name), range: LineRange::default(), encoding: Encoding::Base64 }
+}
+
+fn grep(name: &str) -> Grep {
+    let query = GrepQuery { pattern: "nothing has this".to_owned(), ..GrepQuery::default() };
+    Grep { path: path(name), query }
+}
+
+/// The session of the mount of the same sandbox.
+fn mount() -> Session {
+    Session { door: Door::Mount, ..session() }
+}
+
+impl House {
+    fn with_files(text: &str) -> Self {
+        let house = Self::new(text);
+        for (name, content) in [("data/a.csv", "alice"), ("data/b.csv", "bob"), ("src/a", "code")] {
+            let file = house.dir.path().join("ws").join(name);
+            fs::create_dir_all(file.parent().unwrap()).unwrap();
+            fs::write(file, content).unwrap();
+        }
+        house
+    }
+
+    fn handle<R: Request>(&self, request: &R) -> Result<Reply<R::Output>, Error> {
+        self.gateway.handle(&mount(), request, Client::default())
+    }
+
+    /// The records of an operation.
+    fn of(&self, op: &str) -> Vec<AuditRecord> {
+        let mut records = self.all();
+        records.retain(|record| record.draft.op.as_deref() == Some(op));
+        records
+    }
+
+    fn is_open(&self) -> bool {
+        self.open("a.example:443", "1.1.1.1").is_ok()
+    }
+}
+
+#[test]
+fn a_read_waits_until_what_its_label_forbids_is_closed() {
+    let house = House::with_files(&rules());
+    let tunnel = house.open("a.example:443", "1.1.1.1").unwrap();
+    let model = house.open("model.example:443", "1.1.1.1").unwrap();
+    let (told, hear) = mpsc::channel();
+    tunnel.closed_by(move || told.send(()).unwrap());
+    model.closed_by(|| panic!("it is exempt"));
+    let gateway = Arc::clone(&house.gateway);
+    let (disclosed, content) = mpsc::channel();
+    let reading = thread::spawn(move || {
+        let reply = gateway.handle(&mount(), &read("data/a.csv"), Client::default());
+        disclosed.send(reply.unwrap().output.bytes).unwrap();
+    });
+    hear.recv_timeout(Duration::from_secs(4)).unwrap();
+    // The label is durable before, and the read is not on record.
+    let label = house.of("label").pop().unwrap();
+    assert_eq!(
+        (label.kind, fact(&label, "labels")),
+        (Kind::Decision, json!({"data": "data/a.csv"}))
+    );
+    assert_eq!(fact(&label, "by"), json!("read"));
+    assert!(house.of("read").is_empty() && content.try_recv().is_err());
+    // Nothing more is counted as sent.
+    assert_eq!(tunnel.account(1).unwrap_err().rule(), Some("closed"));
+    tunnel.close(end(EndReason::Closed)).unwrap();
+    assert_eq!(content.recv_timeout(Duration::from_secs(4)).unwrap(), b"alice");
+    reading.join().unwrap();
+    let outcome = house.records().pop().unwrap();
+    assert_eq!(outcome.draft.rule.as_deref(), Some("closed"));
+    assert_eq!(outcome.draft.result.as_deref(), Some("denied"));
+    let first = json!({"data": {"record": label.seq, "path": "data/a.csv"}});
+    assert_eq!(fact(&outcome, "whenRead"), first);
+    assert_eq!(fact(&house.of("read")[0], "labels"), json!(["data"]));
+    // What is denied later names the read, too; what is exempt goes on.
+    let error = house.connect("a.example:443").unwrap_err();
+    assert_eq!(error.rule(), Some("closed"));
+    assert_eq!(error.reason(), Some("content labelled `data` was read"));
+    assert_eq!(fact(&house.records().pop().unwrap(), "whenRead"), first);
+    model.account(1).unwrap();
+    assert!(house.open("model.example:443", "1.1.1.1").is_ok());
+    // There is one label record, however often it is read.
+    house.handle(&read("data/b.csv")).unwrap();
+    assert_eq!(house.of("label").len(), 1);
+}
+
+#[test]
+fn a_read_is_refused_if_a_connection_stays_open() {
+    let house = House::with_files(&rules());
+    let tunnel = house.open("a.example:443", "1.1.1.1").unwrap();
+    let refused = house.handle(&read("data/a.csv")).unwrap_err();
+    assert_eq!((refused.kind(), refused.rule()), (ErrorKind::Denied, Some("network.whenRead")));
+    assert!(house.handle(&read("src/a")).is_ok());
+    drop(tunnel);
+    house.handle(&read("data/a.csv")).unwrap();
+    let results: Vec<_> =
+        house.of("read").iter().map(|record| record.draft.result.clone().unwrap()).collect();
+    assert_eq!(results, ["denied", "ok", "ok"]);
+}
+
+#[test]
+fn whatever_tells_of_content_counts_and_names_do_not() {
+    let rename = |from: &str, to: &str| Rename { from: path(from), to: path(to), replace: false };
+    let edit =
+        |name: &str, old: &str| Edit { path: path(name), old: old.to_owned(), new: "x".to_owned() };
+    let write = |name: &str| Write { path: path(name), content: b"new".to_vec(), mode: None };
+    type Try = Box<dyn Fn(&House) -> bool>;
+    fn tried<R: Request + 'static>(request: R) -> Try {
+        Box::new(move |house| house.handle(&request).is_ok())
+    }
+    let list = List { path: path("data") };
+    let tries: [(&str, Try, bool, bool); 11] = [
+        ("a read", tried(read("data/a.csv")), true, true),
+        ("a search without a match", tried(grep("data")), true, true),
+        ("a search from above", tried(grep("")), true, true),
+        ("an edit", tried(edit("data/a.csv", "alice")), true, true),
+        ("an edit that fails", tried(edit("data/a.csv", "carol")), false, true),
+        ("a rename out of it", tried(rename("data/a.csv", "a.csv")), true, true),
+        ("a rename of all of it", tried(rename("data", "other")), true, true),
+        ("a rename within it", tried(rename("data/a.csv", "data/c.csv")), true, false),
+        ("a list", tried(list), true, false),
+        ("a write", tried(write("data/a.csv")), true, false),
+        ("a search beside it", tried(grep("src")), true, false),
+    ];
+    for (name, attempt, is_done, is_read) in tries {
+        let house = House::with_files(&rules());
+        assert!(house.is_open());
+        assert_eq!(attempt(&house), is_done, "{name}");
+        assert_eq!(house.is_open(), !is_read, "{name}");
+        assert_eq!(house.of("label").len(), usize::from(is_read), "{name}");
+    }
+}
+
+#[test]
+fn after_a_read_a_person_is_asked_about_a_new_connection() {
+    let house = House::with_files(&rules());
+    let tunnel = house.open("ask.example:443", "1.1.1.1").unwrap();
+    let (gateway, approvals) = (&house.gateway, house.gateway.approvals());
+    thread::scope(|scope| {
+        let reading =
+            scope.spawn(move || gateway.handle(&mount(), &read("data/a.csv"), Client::default()));
+        while tunnel.account(0).is_ok() {
+            thread::yield_now();
+        }
+        drop(tunnel);
+        reading.join().unwrap().unwrap();
+        let asked = scope.spawn(|| house.open("ask.example:443", "1.1.1.1"));
+        let ticket = loop {
+            match approvals.waiting().pop() {
+                Some(ticket) => break ticket,
+                None => thread::yield_now(),
+            }
+        };
+        let rules = &ticket.question().rules;
+        assert_eq!(rules.len(), 1);
+        let (rule, reason) = (rules[0].rule(), rules[0].reason());
+        assert_eq!((rule, reason), ("person", Some("content labelled `data` was read")));
+        ticket.answer(Answer::Once, "a test").unwrap();
+        let tunnel = asked.join().unwrap().unwrap();
+        // Another label, or another read, closes nothing to which somebody said yes.
+        gateway.handle(&mount(), &read("data/b.csv"), Client::default()).unwrap();
+        tunnel.account(1).unwrap();
+    });
+    let outcome = house.records().into_iter().find(|record| record.kind == Kind::Outcome).unwrap();
+    assert_eq!(outcome.draft.rule.as_deref(), Some("person"));
+    assert_eq!(outcome.draft.result.as_deref(), Some("denied"));
+}
+
+/// A label that a reload brings counts from the next read on, and a rule that it brings at once.
+#[test]
+fn reloads_bring_labels_and_rules() {
+    let house = House::with_files(FILES);
+    house.handle(&read("data/a.csv")).unwrap();
+    let tunnel = house.open("a.example:443", "1.1.1.1").unwrap();
+    house.gateway.reload(&session(), policy(2, &rules()), "test").unwrap();
+    assert_eq!(tunnel.account(0).unwrap_err().rule(), Some("closed"));
+    drop(tunnel);
+
+    let unlabelled = FILES.replace("data/**", "elsewhere/**");
+    let house = House::with_files(&unlabelled);
+    house.handle(&read("data/a.csv")).unwrap();
+    let tunnel = house.open("a.example:443", "1.1.1.1").unwrap();
+    let stat =
+        house.gateway.mount_view(&mount()).lookup(&path("data/a.csv")).unwrap().unwrap().stat;
+    assert!(house.gateway.mount_view(&mount()).repeat(&path("data/a.csv"), &stat));
+    house.gateway.reload(&session(), policy(2, &rules()), "test").unwrap();
+    tunnel.account(1).unwrap();
+    // What was given before is no repetition now that it has a label.
+    assert!(!house.gateway.mount_view(&mount()).repeat(&path("data/a.csv"), &stat));
+    drop(tunnel);
+    house.handle(&read("data/a.csv")).unwrap();
+    assert!(house.gateway.mount_view(&mount()).repeat(&path("data/a.csv"), &stat));
+    assert!(!house.is_open());
+}
+
+/// A connection that is opened while something is read is seen by one of the two.
+#[test]
+fn no_connection_outlives_a_read_that_it_races_with() {
+    let house = House::with_files(&rules());
+    let (gateway, open) = (&house.gateway, std::sync::atomic::AtomicUsize::new(0));
+    let count = &open;
+    thread::scope(|scope| {
+        for _ in 0..4 {
+            scope.spawn(|| {
+                // Until it is denied, each is held for a moment, as one that carries bytes.
+                while let Ok(tunnel) = house.open("a.example:443", "1.1.1.1") {
+                    count.fetch_add(1, Ordering::SeqCst);
+                    for _ in 0..50 {
+                        if tunnel.account(1).is_err() {
+                            break;
+                        }
+                    }
+                    count.fetch_sub(1, Ordering::SeqCst);
+                    drop(tunnel);
+                }
+            });
+        }
+        while house.records().len() < 40 {
+            thread::yield_now();
+        }
+        gateway.handle(&mount(), &read("data/a.csv"), Client::default()).unwrap();
+        assert_eq!(open.load(Ordering::SeqCst), 0);
+    });
+    let (label, last) = (house.of("label")[0].seq, house.of("read")[0].seq);
+    let late = house.records().into_iter().filter(|record| record.seq > last);
+    for record in late {
+        assert!(record.kind == Kind::Decision && record.draft.decision.as_deref() == Some("deny"));
+    }
+    assert!(label < last);
+}
+
+#[test]
+fn a_change_by_whoever_carries_a_label_is_noted() {
+    let house = House::with_files(&rules());
+    let write = Write { path: path("out"), content: b"1".to_vec(), mode: None };
+    house.handle(&write).unwrap();
+    house.handle(&read("data/a.csv")).unwrap();
+    house.handle(&write).unwrap();
+    let intents = house.of("write").into_iter().filter(|record| record.kind == Kind::Intent);
+    let carries: Vec<_> = intents.map(|record| fact_if_any(&record, "carries")).collect();
+    assert_eq!(carries, [Value::Null, json!(["data"])]);
+}
+
+fn fact_if_any(record: &AuditRecord, name: &str) -> Value {
+    record.draft.facts.as_ref().and_then(|facts| facts.get(name).cloned()).unwrap_or_default()
+}
+
+/// The sessions of a sandbox carry together, agents that share a gate each for itself.
+#[test]
+fn agents_that_share_a_gate_do_not_share_labels() {
+    let mut house = House::with_files(&rules());
+    let other = || Session { id: "cd".repeat(16), agent: "other".parse().unwrap(), ..session() };
+    let beside = || Session { id: "ef".repeat(16), ..mount() };
+    let connect = |house: &House, session: &Session| {
+        let host = Connect::parse("a.example:443").unwrap();
+        house.gateway.connect(session, &host, Client::default()).is_ok()
+    };
+    let gateway = Arc::get_mut(&mut house.gateway).unwrap();
+    gateway.share(Shares {
+        turns: 4,
+        per_session: 4,
+        requests_per_second: 1000,
+        bytes_per_second: 1 << 20,
+        concurrent: 4,
+        watches: 4,
+    });
+    house.gateway.handle(&other(), &read("data/a.csv"), Client::default()).unwrap();
+    assert!(!connect(&house, &other()));
+    assert!(connect(&house, &session()) && connect(&house, &beside()));
+    house.gateway.handle(&beside(), &read("data/a.csv"), Client::default()).unwrap();
+    assert!(!connect(&house, &session()));
+    assert_eq!(house.of("label").len(), 2);
+}
+
+/// What is read in one workspace closes what another one's policy lets open.
+#[test]
+fn workspaces_of_a_sandbox_share_labels() {
+    let (first, mut second) = (House::with_files(&rules()), House::with_files(FILES));
+    let gateway = Arc::get_mut(&mut second.gateway).unwrap();
+    gateway.share_labels(&first.gateway);
+    second.handle(&read("data/a.csv")).unwrap();
+    assert!(!first.is_open());
+    let boot = second.gateway.boot();
+    let record = second.of("label")[0].seq;
+    let shown = json!({"data": {"record": record, "path": "data/a.csv", "boot": boot}});
+    assert_eq!(fact(&first.records().pop().unwrap(), "whenRead"), shown);
+}

@@ -1,0 +1,140 @@
+//! Whether an open connection may stay open: held against the policy of now, and against what
+//! was read since it was opened.
+
+use std::{
+    fmt,
+    net::IpAddr,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+};
+
+use super::{
+    connect::{ConnectionRequest, Settled},
+    labels::Reads,
+    reservations::Reservations,
+    tunnels::Tunnel,
+};
+use crate::policy::{Decision, Policy};
+
+/// How a connection is closed by whoever carries its bytes.
+type Close = Box<dyn Fn() + Send + Sync>;
+
+/// An open connection, as long as bytes may be on their way.
+pub(super) struct OpenTunnel {
+    request: Arc<ConnectionRequest>,
+    address: IpAddr,
+    /// The rules about which a person was asked.
+    agreed: Vec<String>,
+    decided: Mutex<Decided>,
+    closing: Mutex<Closing>,
+}
+
+/// What a connection was decided by last, and the denial that ends it.
+struct Decided {
+    policy: Arc<Policy>,
+    reads: Arc<Reads>,
+    denial: Option<Decision>,
+}
+
+#[derive(Default)]
+struct Closing {
+    is_wanted: bool,
+    close: Option<Arc<Close>>,
+}
+
+impl OpenTunnel {
+    pub(super) fn new(
+        request: &Arc<ConnectionRequest>,
+        address: IpAddr,
+        settled: &Settled,
+    ) -> Self {
+        let (policy, reads) = (Arc::clone(&settled.policy), Arc::clone(&settled.reads));
+        Self {
+            request: Arc::clone(request),
+            address,
+            agreed: settled.rules.iter().map(|rule| rule.rule().to_owned()).collect(),
+            decided: Mutex::new(Decided { policy, reads, denial: None }),
+            closing: Mutex::default(),
+        }
+    }
+
+    /// The denial that ends the connection, if there is one.
+    pub(super) fn denial(&self) -> Option<Decision> {
+        let mut decided = lock(&self.decided);
+        if decided.denial.is_some() {
+            return decided.denial.clone();
+        }
+        let (policy, reads) = self.request.circumstances();
+        let is_same_policy = Arc::ptr_eq(&policy, &decided.policy);
+        if is_same_policy && Arc::ptr_eq(&reads, &decided.reads) {
+            return None;
+        }
+        let reservations = Reservations::default();
+        let decision = self.request.evaluate(&policy, Some(self.address), &reads, &reservations);
+        // An answer that was given holds for the policy of then.
+        let is_open = |rule: &Decision| {
+            !is_same_policy || !self.agreed.iter().any(|agreed| agreed == rule.rule())
+        };
+        let denial = match decision.is_deny() {
+            true => Some(decision),
+            false => reservations.asks().into_iter().find(is_open),
+        };
+        *decided = Decided { policy, reads, denial: denial.clone() };
+        denial
+    }
+
+    /// Ends the connection for another reason, unless there is one.
+    pub(super) fn deny(&self, denial: Decision) {
+        lock(&self.decided).denial.get_or_insert(denial);
+    }
+
+    /// The policy by which it was decided on last.
+    pub(super) fn policy(&self) -> Arc<Policy> {
+        Arc::clone(&lock(&self.decided).policy)
+    }
+
+    /// The denial with the reads for which it is.
+    pub(super) fn ended_by(&self) -> Option<(Decision, Arc<Policy>, Arc<Reads>)> {
+        let Decided { policy, reads, denial } = &*lock(&self.decided);
+        Some((denial.clone()?, Arc::clone(policy), Arc::clone(reads)))
+    }
+
+    /// Names how the connection is closed, which is done at once where that is wanted already.
+    pub(super) fn closed_by(&self, close: Close) {
+        let close = Arc::new(close);
+        let mut closing = lock(&self.closing);
+        closing.close = Some(Arc::clone(&close));
+        let is_wanted = closing.is_wanted;
+        drop(closing);
+        if is_wanted {
+            close();
+        }
+    }
+}
+
+impl Tunnel for OpenTunnel {
+    fn is_denied(&self) -> bool {
+        self.denial().is_some()
+    }
+
+    fn close(&self) {
+        let mut closing = lock(&self.closing);
+        closing.is_wanted = true;
+        let close = closing.close.clone();
+        drop(closing);
+        // Else whoever opens it does, once it stands.
+        if let Some(close) = close {
+            close();
+        }
+    }
+}
+
+impl fmt::Debug for OpenTunnel {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("OpenTunnel").field("address", &self.address).finish_non_exhaustive()
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    // Whatever a panic elsewhere left is whole.
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
