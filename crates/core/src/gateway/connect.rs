@@ -35,7 +35,7 @@ use super::{
 };
 use crate::{
     ledger::{Grant, Seal},
-    model::{Connect, OperationKind, Session},
+    model::{Connect, Host, OperationKind, Session},
     policy::{Decision, LabelIds, Policy},
 };
 
@@ -254,7 +254,7 @@ impl ConnectionRequest {
             return Ok(Settled { policy, reads, rules, draft });
         }
         self.note_reads(&mut draft, &policy, &reads, &rules);
-        let binding = self.binding(&policy, &rules);
+        let binding = self.binding(&policy, &rules, self.asked_about(&policy, address, &reads));
         let seq = match approved {
             Some(approved) if approved.binding == binding => Some(approved.seq),
             _ => self.gateway.approvals.granted(&self.session.id, &binding),
@@ -290,19 +290,36 @@ impl ConnectionRequest {
         let name = policy.evaluate_connect(agent, &self.connect, reads.ids());
         reservations.hear(&name);
         let Some(address) = address else { return name };
-        let own = self.gateway.own_addresses.read().unwrap_or_else(PoisonError::into_inner);
-        let is_own = own.contains(&address);
-        drop(own);
-        let read = reads.ids();
-        let address = policy.evaluate_address(agent, &self.connect, address, is_own, read);
+        let address = self.evaluate_address(policy, address, reads);
         reservations.hear(&address);
         name.and(address)
     }
 
-    fn binding(&self, policy: &Policy, rules: &[Decision]) -> Binding {
+    fn evaluate_address(&self, policy: &Policy, address: IpAddr, reads: &Reads) -> Decision {
+        let own = self.gateway.own_addresses.read().unwrap_or_else(PoisonError::into_inner);
+        let is_own = own.contains(&address);
+        drop(own);
+        let (agent, read) = (&self.session.agent, reads.ids());
+        policy.evaluate_address(agent, &self.connect, address, is_own, read)
+    }
+
+    /// The address about which a rule asks by itself, whatever name it is asked for by: an answer
+    /// about a name, which leads where its owner says, is none about that.
+    fn asked_about(
+        &self,
+        policy: &Policy,
+        address: Option<IpAddr>,
+        reads: &Reads,
+    ) -> Option<IpAddr> {
+        let address = address.filter(|address| self.connect.host != Host::Address(*address))?;
+        self.evaluate_address(policy, address, reads).is_ask().then_some(address)
+    }
+
+    fn binding(&self, policy: &Policy, rules: &[Decision], address: Option<IpAddr>) -> Binding {
+        let address = address.map(|address| format!(" at {address}")).unwrap_or_default();
         Binding {
             operation: OperationKind::Connect,
-            path: self.connect.to_string(),
+            path: format!("{}{address}", self.connect),
             to: None,
             before: None,
             buffer: None,

@@ -218,9 +218,58 @@ fn a_person_is_asked_about_a_name_and_about_an_address() {
         let attempt = house.connect("www.example.com:443").unwrap();
         let asked = scope
             .spawn(move || attempt.open("10.0.0.1".parse().unwrap(), Client::default()).map(drop));
-        assert_eq!(answer(Answer::Reject).0, "www.example.com:443");
+        let (path, asked_path, change) = answer(Answer::Reject);
+        let told = "www.example.com:443 at 10.0.0.1";
+        assert_eq!((path.as_str(), asked_path.as_str()), (told, told));
+        assert_eq!(change, format!("connect to {told}"));
         assert_eq!(asked.join().unwrap().unwrap_err().rule(), Some("person"));
     });
+}
+
+/// Whoever owns a name could lead it elsewhere after a person had agreed, and the question did not
+/// say where to.
+#[test]
+fn an_answer_about_a_name_or_an_address_holds_for_no_other_address() {
+    let house = House::new(SITES);
+    let approvals = house.gateway.approvals();
+    let asked = |host: &str, address: &str, given: Answer| {
+        let attempt = house.connect(host);
+        let address = address.parse().unwrap();
+        thread::scope(|scope| {
+            let opening = scope.spawn(move || attempt.unwrap().open(address, Client::default()));
+            let mut paths = Vec::new();
+            while !opening.is_finished() {
+                if let Some(ticket) = approvals.waiting().pop() {
+                    paths.push(ticket.question().binding.path.clone());
+                    ticket.answer(given, "a test").unwrap();
+                    while !approvals.waiting().is_empty() {
+                        thread::yield_now();
+                    }
+                }
+            }
+            (paths, opening.join().unwrap().is_ok())
+        })
+    };
+    let (a, b) = ("10.0.0.1", "10.9.9.9");
+    let name = "www.example.com:443";
+    let about = |address: &str| vec![format!("{name} at {address}")];
+    assert_eq!(asked(name, a, Answer::Session), (about(a), true));
+    assert_eq!(asked(name, a, Answer::Reject), (Vec::new(), true));
+    assert_eq!(asked(name, b, Answer::Reject), (about(b), false));
+    // An address that is asked for itself is asked about once.
+    let direct = thread::scope(|scope| {
+        let attempt = scope.spawn(|| house.connect("10.0.0.2:443"));
+        let ticket = loop {
+            match approvals.waiting().pop() {
+                Some(ticket) => break ticket,
+                None => thread::yield_now(),
+            }
+        };
+        assert_eq!(ticket.question().binding.path, "10.0.0.2:443");
+        ticket.answer(Answer::Once, "a test").unwrap();
+        attempt.join().unwrap().unwrap()
+    });
+    direct.open("10.0.0.2".parse().unwrap(), Client::default()).unwrap();
 }
 
 #[test]
