@@ -176,7 +176,7 @@ impl Confined {
         }
         keep_policy(&state, &policy, ledger.boot()).or_fail("cannot keep the policy's text")?;
         let key = secret_key::open(&state)?;
-        let gateway = Gateway::open(workspace, policy, ledger, &state, key);
+        let gateway = Gateway::open(workspace, Arc::new(policy), ledger, &state, key);
         let doing = match &gateway {
             Err(RecoveryError::Backups(_)) => "cannot open the backups",
             _ => "cannot recover",

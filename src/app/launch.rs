@@ -10,6 +10,7 @@ use super::{
     opened::{Locations, Opened},
     policy_loading::unusable,
     policy_transfer,
+    preset_hosts::PresetHosts,
 };
 use crate::config::{LoadedPolicy, Operator, audit::Audit};
 
@@ -28,6 +29,8 @@ pub(crate) struct Launch {
     /// The signer of the policy.
     pub(crate) signed_by: Option<String>,
     pub(crate) audit: Audit,
+    /// The hosts of the session besides the policy's.
+    pub(crate) hosts: PresetHosts,
     /// The log level.
     pub(crate) log: String,
 }
@@ -43,7 +46,8 @@ impl Launch {
         // The broker has checked the signature.
         let signed_by = self.signed_by.as_deref().map(str::parse).transpose();
         let signed_by = signed_by.or_fail("cannot read whose signature the policy has")?;
-        let policy = texts.compile().map_err(|error| unusable(texts.reference(), &error))?;
+        let mut policy = texts.compile().map_err(|error| unusable(texts.reference(), &error))?;
+        policy.give_hosts(self.hosts.rules()?);
         let operator = Operator {
             path: self.config.clone(),
             require_signature: self.signatures,

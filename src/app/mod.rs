@@ -25,6 +25,7 @@ pub(crate) mod policy_reload;
 pub(crate) mod policy_rollback;
 pub(crate) mod policy_texts;
 pub(crate) mod policy_transfer;
+pub(crate) mod preset_hosts;
 pub(crate) mod presets;
 pub(crate) mod process;
 pub(crate) mod scratch;

@@ -4,7 +4,6 @@ use std::{
     collections::BTreeMap,
     os::fd::OwnedFd,
     path::{Path, PathBuf},
-    sync::Arc,
 };
 
 use cap_std::fs::Dir;
@@ -33,7 +32,7 @@ pub(crate) struct Opened {
     pub(crate) workspace: Workspace,
     /// Its path as given, made absolute.
     pub(crate) named: PathBuf,
-    pub(crate) policy: Arc<Policy>,
+    pub(crate) policy: Policy,
     pub(crate) signed_by: Option<PolicyKey>,
     pub(crate) texts: PolicyTexts,
     pub(crate) operator: Operator,
@@ -131,7 +130,7 @@ impl Opened {
         Ok(Self {
             workspace,
             named,
-            policy: Arc::new(policy),
+            policy,
             signed_by,
             texts,
             operator,

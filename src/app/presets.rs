@@ -7,7 +7,10 @@ use std::path::{Path, PathBuf};
 
 use serde::Deserialize;
 
-use super::failure::{Exit, Failure};
+use super::{
+    failure::{Exit, Failure},
+    preset_hosts,
+};
 use crate::{
     config::{read_file, why_unreadable},
     policy::MAX_FILE,
@@ -51,12 +54,12 @@ pub(crate) struct Preset {
     /// Variables with their values, as `NAME=VALUE`.
     #[serde(default)]
     pub(crate) set: Vec<String>,
-    /// As the arguments of `--agent-network`.
+    /// The hosts that it reaches: `HOST` or `HOST:PORT`, as in rules of `[network]`.
     #[serde(default)]
-    pub(crate) network: Vec<String>,
-    /// As the arguments of `--agent-listen`.
-    #[serde(default)]
-    pub(crate) listen: Vec<u16>,
+    pub(crate) hosts: Vec<String>,
+    /// Variables whose URLs name further ones, where they are set.
+    #[serde(default, rename = "hostsFrom")]
+    pub(crate) hosts_from: Vec<String>,
     /// As the argument of `run --source`.
     pub(crate) source: Option<String>,
 }
@@ -102,11 +105,15 @@ pub(crate) fn for_program(program: &Path) -> Option<Preset> {
 }
 
 fn parse(text: &str, shown: &str) -> Result<Preset, Failure> {
-    toml::from_str(text).map_err(|error| {
+    let preset: Preset = toml::from_str(text).map_err(|error| {
         let before = error.span().and_then(|span| text.get(..span.start)).unwrap_or_default();
         let line = before.matches('\n').count() + 1;
         wrong(shown, &format!("line {line}: {}", error.message()))
-    })
+    })?;
+    for entry in &preset.hosts {
+        preset_hosts::parse(entry).map_err(|why| wrong(shown, &why))?;
+    }
+    Ok(preset)
 }
 
 fn wrong(shown: &str, why: &str) -> Failure {
@@ -138,5 +145,6 @@ mod tests {
         let wrong = |text: &str| parse(text, "p").unwrap_err().message().to_owned();
         assert!(wrong("name = \"x\"\ntitle = \"X\"\nnetwrk = []\n").contains("line 3"));
         assert!(wrong("name = 1\n").contains("line 1"));
+        assert!(wrong("name = \"x\"\ntitle = \"X\"\nhosts = [\"a b\"]\n").contains("`a b`"));
     }
 }

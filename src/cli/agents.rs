@@ -67,8 +67,8 @@ fn object(preset: &Preset) -> Value {
         "source": preset.source,
         "env": preset.env,
         "set": preset.set,
-        "network": preset.network,
-        "listen": preset.listen,
+        "hosts": preset.hosts,
+        "hostsFrom": preset.hosts_from,
         "installed": preset.programs.iter().any(|program| is_in_path(program)),
     })
 }
@@ -78,13 +78,16 @@ fn print(preset: &Preset) {
     outln!("{}: {}", Escaped(&preset.name), Escaped(&preset.title));
     outln!("  --agent-read   its program, with its packages (`node_modules`) or libraries (`lib`)");
     let options = [("--agent-env", &preset.env), ("--agent-env", &preset.set)];
-    for (option, value) in options.into_iter().chain([("--agent-network", &preset.network)]) {
+    for (option, value) in options {
         for value in value {
             outln!("  {option} {}", render::for_shell(Path::new(value)));
         }
     }
-    for port in &preset.listen {
-        outln!("  --agent-listen {port}");
+    for host in &preset.hosts {
+        outln!("  connect to     {}", Escaped(host));
+    }
+    for name in &preset.hosts_from {
+        outln!("  connect to     the host of the URL in {}, if it is set", Escaped(name));
     }
     if let Some(source) = &preset.source {
         outln!("  --source {}", render::for_shell(Path::new(source)));

@@ -7,8 +7,8 @@
 use std::{collections::BTreeMap, ffi::OsString, process::ExitCode, time::Duration};
 
 use super::agent::{
-    command::{Command, Purpose, ReportOptions},
-    options::SandboxOptions,
+    command::{Command, ReportOptions},
+    options::{Purpose, SandboxOptions},
 };
 use crate::{app::failure::Failure, policy::parse_duration, sandbox::StandardStreams};
 

@@ -3,9 +3,9 @@
 use std::{ffi::OsString, process::ExitCode};
 
 use super::agent::{
-    command::{Command, Purpose, ReportOptions},
+    command::{Command, ReportOptions},
     operator_terminal::operator_terminal,
-    options::SandboxOptions,
+    options::{Purpose, SandboxOptions},
 };
 use crate::app::failure::{Exit, Failure};
 
@@ -13,15 +13,16 @@ use crate::app::failure::{Exit, Failure};
 ///
 /// The agent's own login runs in a sandbox, on a terminal as that of `shell`. It stores what it
 /// gets in the home that the agent has in this workspace, where `run`, `exec` and `shell` find it
-/// under the same name. It sees no file of the workspace, and nothing of your own home.
+/// under the same name. It sees no file of the workspace, and nothing of your own home, and reaches the
+/// hosts of its preset alone.
 #[derive(Debug, clap::Args)]
 #[command(
-    after_help = "A login that a browser calls back needs its port to listen on, or 0 for one that the \
-    kernel picks.\n\nExamples:\n  \
+    after_help = "A login that a browser calls back needs the host's network and a port to listen on, or 0 \
+    for one that the\nkernel picks.\n\nExamples:\n  \
     portcullis login --preset codex\n  \
-    portcullis login --preset claude-code --agent-listen 0\n  \
-    portcullis login --agent mine --agent-network 443 --agent-network dns -- my-agent login\n  \
-    portcullis login --preset codex --agent-listen 1455 -- codex login"
+    portcullis login --agent mine -- my-agent login\n  \
+    portcullis login --preset codex --agent-network 443 --agent-network dns \\\n    \
+    --agent-listen 1455 -- codex login"
 )]
 pub(crate) struct Args {
     #[command(flatten)]

@@ -11,11 +11,12 @@ use std::{ffi::OsString, path::PathBuf, process::ExitCode};
 use self::forward::Ways;
 use super::agent::{
     agent_config,
-    options::SandboxOptions,
+    options::{Purpose, SandboxOptions},
     protocol::{Acp, Service},
     repository,
     start::{
-        Broker, Wish, await_confined, build, explain, introduce, start_egress, start_gate, warn,
+        Broker, Wish, await_confined, build, explain, host_facts, introduce, start_egress,
+        start_gate, warn,
     },
     supervisor::{Ended, Manner, Supervisor},
     workspaces::finish,
@@ -96,7 +97,7 @@ pub(crate) fn run(mut args: Args) -> Result<ExitCode, Failure> {
     let Broker { signals, suspend, files } = Broker::new(&args.sandbox)?;
     process::note_terminal("run", "ACP with an editor");
     let agent = agent_name(&args, preset.as_ref())?;
-    let workspaces = args.sandbox.open(&agent)?;
+    let workspaces = args.sandbox.open(&agent, Purpose::Work)?;
     let opened = &workspaces.main;
     let ways = Ways::new(&args.forward);
     let floor = match (args.unconfined, args.allow_partial) {
@@ -127,7 +128,7 @@ pub(crate) fn run(mut args: Args) -> Result<ExitCode, Failure> {
     let otherwise =
         if args.mount { "or leave `--mount` out" } else { "or take another `--source`" };
     let (mut built, missing) = build(&mut gate, &mut cell, wish, otherwise)?;
-    let egress = start_egress(&mut built, &cell, &opened.policy)?;
+    let egress = start_egress(&mut built, &cell, &workspaces, &agent)?;
     let (egress, links) = egress.unzip();
     let pending = built.test().map_err(explain)?;
     warn(&pending.report);
@@ -142,8 +143,7 @@ pub(crate) fn run(mut args: Args) -> Result<ExitCode, Failure> {
         await_confined(&mut gate, floor)?;
     }
     let mut facts = pending.report.facts();
-    let proxy = links.as_ref().map(|_| opened.policy.network().mode().as_str());
-    facts.extend(proxy.map(|mode| ("proxy".to_owned(), mode.into())));
+    facts.extend(host_facts(&workspaces, links.as_ref()));
     facts.extend(preset.map(|preset| ("preset".to_owned(), preset.name.into())));
     if let Some(missing) = &missing {
         missing.note();

@@ -3,9 +3,9 @@
 use std::{ffi::OsString, process::ExitCode};
 
 use super::agent::{
-    command::{Command, Purpose, ReportOptions},
+    command::{Command, ReportOptions},
     operator_terminal::operator_terminal,
-    options::SandboxOptions,
+    options::{Purpose, SandboxOptions},
 };
 use crate::app::failure::Failure;
 

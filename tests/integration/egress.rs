@@ -18,6 +18,7 @@ mod attacks;
 mod clients;
 mod ends;
 mod labels;
+mod presets;
 
 /// The names of the servers, and what must not be reached by a name.
 const HOSTS: &str = "127.0.0.1 localhost site.example other.example sub.site.example\n\
@@ -256,22 +257,4 @@ fn the_network_of_the_host_is_a_way_past_the_rules_that_is_told() {
     let stderr = String::from_utf8_lossy(&command.stderr);
     assert!(stderr.contains("past the rules of `[network]`"), "{stderr}");
     assert_eq!(net.connects().len(), 0);
-}
-
-/// A preset made for policies without such rules opened its port to every host.
-#[test]
-fn rules_of_hosts_take_the_place_of_a_presets_network() {
-    let server = Server::http();
-    let net = Net::new(server.port, "");
-    let preset = net.world.base().join("preset.toml");
-    let text =
-        format!("name = \"it\"\ntitle = \"It\"\nprograms = []\nnetwork = [\"{}\"]\n", server.port);
-    std::fs::write(&preset, text).unwrap();
-    let options = ["--preset", preset.to_str().unwrap()];
-    let url = format!("http://127.0.0.1:{}/", server.port);
-    let direct = ["curl", "-sS", "--noproxy", "*", &url];
-    let direct = net.command(&options, &direct).output().unwrap();
-    assert_eq!(direct.status.code(), Some(7), "{direct:?}");
-    let by_proxy = net.command(&options, &["curl", "-sS", "--noproxy", "", &url]).output().unwrap();
-    assert_eq!(&*by_proxy.stdout, b"hello", "{by_proxy:?}");
 }

@@ -62,7 +62,9 @@ pub use glob::{GlobError, GlobPattern};
 pub use labels::{LabelIds, Labelled, Labels};
 pub use limits::{Limit, Limits};
 pub use mode::Mode;
-pub use network::{HostPattern, HostPatternError, Network, NetworkLimits, NetworkRule};
+pub use network::{
+    HostPattern, HostPatternError, Network, NetworkLimits, NetworkRule, SessionHosts,
+};
 pub use query::Query;
 pub use schema::{Field, POLICY as KEYS, Shape, Status, optional, required};
 pub use scratch::Scratch;

@@ -6,12 +6,14 @@
 //! is refused unless rules name it ([`special`]).
 
 mod pattern;
+mod session;
 mod special;
 mod stated;
 
 use core::net::IpAddr;
 
 pub use pattern::{HostPattern, HostPatternError};
+pub use session::SessionHosts;
 pub(super) use stated::StatedNetwork;
 
 use super::{

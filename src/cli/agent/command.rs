@@ -19,12 +19,12 @@ use serde_json::Value;
 use self::{home::Home, summary::Summaries};
 use super::{
     agent_config,
-    options::SandboxOptions,
+    options::{Purpose, SandboxOptions},
     protocol::Service,
     repository,
     start::{
-        Broker, Recorded, Wish, await_confined, build, explain, introduce, start_egress,
-        start_gate, warn,
+        Broker, Recorded, Wish, await_confined, build, explain, host_facts, introduce,
+        start_egress, start_gate, warn,
     },
     supervisor::{Ended, GRACE, Manner, Supervisor},
     workspaces::finish,
@@ -110,15 +110,6 @@ fn store(summary: &Summaries, file: Destination) -> Result<(), Failure> {
     written.or_fail("cannot write the summary")
 }
 
-/// The purpose of a command.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(in crate::cli) enum Purpose {
-    /// Work on the files of the workspace, visible in a mount.
-    Work,
-    /// Storage of the agent's credentials in its home. The workspace is an empty directory.
-    Login,
-}
-
 /// A command to run in the sandbox.
 pub(in crate::cli) struct Command {
     pub(in crate::cli) purpose: Purpose,
@@ -190,7 +181,7 @@ impl Command {
         let named = common.agent.clone().or(named);
         let agent = named.clone().map_or_else(|| common.agent(AGENT), Ok)?;
         let mut home = Home::of(named.as_ref())?;
-        let workspaces = self.sandbox.open(home.name())?;
+        let workspaces = self.sandbox.open(home.name(), self.purpose)?;
         let make =
             |command: &[_]| self.sandbox.cell(&workspaces, home.name(), command, Enforcement::Full);
         let mut cell = Self::cell(&commands, make)?;
@@ -211,7 +202,7 @@ impl Command {
         let mut gate = start_gate(&self.sandbox, &workspaces, &agent, &shared, service, wish, &[])?;
         let watches = workspaces.watches(&paths, shared);
         let (mut built, _) = build(&mut gate, &mut cell, wish, "`portcullis doctor` says more")?;
-        let egress = start_egress(&mut built, &cell, &workspaces.main.policy)?;
+        let egress = start_egress(&mut built, &cell, &workspaces, &agent)?;
         let (egress, links) = egress.unzip();
         let pending = built.test().map_err(explain)?;
         warn(&pending.report);
@@ -220,8 +211,7 @@ impl Command {
         }
         workspaces.warn_of_observing();
         let mut facts = pending.report.facts();
-        let proxy = links.as_ref().map(|_| workspaces.main.policy.network().mode().as_str());
-        facts.extend(proxy.map(|mode| ("proxy".to_owned(), mode.into())));
+        facts.extend(host_facts(&workspaces, links.as_ref()));
         facts.extend(preset.map(|name| ("preset".to_owned(), name.into())));
         facts.extend(granted(&cell));
         agent_config::warn(&cell, &mut facts);
@@ -262,14 +252,13 @@ impl Command {
         finish(shipping);
         let Ended { code, timed_out, gate_failed, .. } = ended?;
         let code = if timed_out { TIMED_OUT } else { code };
-        let may_listen = |network: &Network| match network {
-            Network::Connect { listen, .. } => !listen.is_empty(),
-            Network::None => true,
-        };
-        if self.purpose == Purpose::Login && code != 0 && !may_listen(&cell.network) {
+        let may_be_called_back =
+            matches!(&cell.network, Network::Connect { listen, .. } if !listen.is_empty());
+        if self.purpose == Purpose::Login && code != 0 && !may_be_called_back {
             errln!(
-                "portcullis: help: if it may not listen for the browser, name its port with --agent-listen \
-                 PORT, or `--agent-listen 0` for one that the kernel picks"
+                "portcullis: help: if the browser has to call it back, it needs the host's network and a port \
+                 there: `--agent-network 443 --agent-network dns` with `--agent-listen PORT`, or with \
+                 `--agent-listen 0` for one that the kernel picks"
             );
         }
         let begun = workspaces.all().zip(records);

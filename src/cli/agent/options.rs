@@ -18,10 +18,11 @@ use crate::{
         logging,
         opened::Opened,
         options::Common,
+        preset_hosts::PresetHosts,
         presets::{self, Preset},
         trusted_paths,
     },
-    model::AgentName,
+    model::{AgentName, Escaped},
     policy::{AgentLimits, Policy},
     sandbox::{self, AgentPath, Cell, Enforcement, Grant, Network, Trusted},
 };
@@ -33,7 +34,7 @@ pub(in crate::cli) struct SandboxOptions {
     pub(in crate::cli) common: Common,
     #[command(flatten)]
     pub(in crate::cli) logging: logging::Options,
-    /// What this agent needs: its installation to read, variables, network. One of
+    /// What this agent needs: its installation to read, variables, hosts. One of
     /// `portcullis agents`, or a file of that form with a `/` in its name
     #[arg(long, value_name = "NAME|FILE")]
     preset: Option<String>,
@@ -70,22 +71,24 @@ pub(in crate::cli) struct SandboxOptions {
     /// The file that the preset came from.
     #[arg(skip)]
     preset_file: Option<PathBuf>,
-    /// The network that the preset gives where nothing else does, and as it is written.
+    /// The preset itself.
     #[arg(skip)]
-    preset_reaches: Vec<Reach>,
-    #[arg(skip)]
-    preset_network: Vec<String>,
-    /// The ports on which it lets the agent listen there.
-    #[arg(skip)]
-    preset_listen: Vec<u16>,
-    /// The file names of the preset's programs.
-    #[arg(skip)]
-    preset_programs: Vec<String>,
+    loaded_preset: Option<Preset>,
+}
+
+/// The purpose of a program in a sandbox.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(in crate::cli) enum Purpose {
+    /// Work on the files of the workspace.
+    Work,
+    /// Storing the agent's credentials in its home. The workspace is an empty directory, and the
+    /// network has the hosts of a preset alone.
+    Login,
 }
 
 impl SandboxOptions {
-    /// Loads the preset that was named, and its file. Options of the command line are added to
-    /// it; a network on the command line replaces the preset's.
+    /// The preset that was named. What the command line says besides holds, too; its network instead
+    /// of the preset's hosts.
     pub(in crate::cli) fn preset(&mut self) -> Result<Option<Preset>, Failure> {
         let Some(reference) = &self.preset else { return Ok(None) };
         let (preset, file) = presets::load(reference)?;
@@ -96,16 +99,10 @@ impl SandboxOptions {
         for variable in preset.env.iter().chain(&preset.set) {
             parse_variable(variable).map_err(wrong)?;
         }
-        let reaches: Result<Vec<_>, _> =
-            preset.network.iter().map(|reach| parse_reach(reach)).collect();
-        let reaches = reaches.map_err(|why| wrong(&why))?;
-        self.preset_reaches = reaches;
-        self.preset_network.clone_from(&preset.network);
-        self.preset_listen.clone_from(&preset.listen);
         let variables = preset.env.iter().chain(&preset.set).cloned();
         self.agent_env = variables.chain(std::mem::take(&mut self.agent_env)).collect();
         self.preset_file = file;
-        self.preset_programs.clone_from(&preset.programs);
+        self.loaded_preset = Some(preset.clone());
         Ok(Some(preset))
     }
 
@@ -132,7 +129,11 @@ impl SandboxOptions {
     }
 
     /// Opens the workspaces that the options name, for `agent`.
-    pub(in crate::cli) fn open(&self, agent: &AgentName) -> Result<Workspaces, Failure> {
+    pub(in crate::cli) fn open(
+        &self,
+        agent: &AgentName,
+        purpose: Purpose,
+    ) -> Result<Workspaces, Failure> {
         let further = workspaces::paths(&self.add_dir)?;
         // The sandbox checks the same paths again when it mounts them.
         let paths = |root: &Path, policy: &Policy| {
@@ -144,7 +145,21 @@ impl SandboxOptions {
         main.trusted.extend(trusted_paths::listed(file)?);
         main.claim.warn(&main.state_path, main.workspace.root());
         let granted = self.agent_paths(agent, main.workspace.root(), &main.policy)?;
-        Workspaces::open(main, &self.add_dir, &self.common, granted)
+        let hosts = self.preset_hosts(&main.policy, purpose)?;
+        main.policy.give_hosts(hosts.rules()?);
+        Workspaces::open((main, hosts), &self.add_dir, &self.common, granted)
+    }
+
+    /// The hosts that the preset gives the session.
+    fn preset_hosts(&self, policy: &Policy, purpose: Purpose) -> Result<PresetHosts, Failure> {
+        let Some(preset) = &self.loaded_preset else { return Ok(PresetHosts::default()) };
+        let environment = environment(&policy.agent().env, &self.agent_env);
+        let hosts = PresetHosts::of(preset, &environment, purpose == Purpose::Login);
+        hosts.map_err(|why| {
+            let name = Escaped(&preset.name);
+            Failure::new(format_args!("the preset `{name}` cannot be used: {why}"))
+                .exit(Exit::Usage)
+        })
     }
 
     /// Returns the sandbox of `agent`, which runs `command`.
@@ -172,17 +187,11 @@ impl SandboxOptions {
             &self.agent_limit,
             opened.policy.agent().limits,
         ));
-        let may_connect = opened.policy.network().may_allow();
-        cell.proxy = may_connect && self.agent_network.is_empty();
-        // Rules about hosts replace a preset's ports.
-        let is_presets = self.agent_network.is_empty() && !may_connect;
-        let reaches = if is_presets { &self.preset_reaches } else { &self.agent_network };
-        let listens = is_presets && self.agent_listen.is_empty();
-        let listen = if listens { &self.preset_listen } else { &self.agent_listen };
-        cell.network = network(reaches, listen)?;
-        if let Some(preset) = self.preset.as_deref().filter(|_| floor > Enforcement::None) {
-            let given = cell.read_programs(&self.preset_programs).map_err(Failure::new)?;
-            let preset = Path::new(preset).display();
+        cell.proxy = opened.policy.network().may_allow() && self.agent_network.is_empty();
+        cell.network = network(&self.agent_network, &self.agent_listen)?;
+        if let Some(preset) = self.loaded_preset.as_ref().filter(|_| floor > Enforcement::None) {
+            let given = cell.read_programs(&preset.programs).map_err(Failure::new)?;
+            let preset = Escaped(&preset.name);
             for why in given.passed_over {
                 errln!("portcullis: warning: the preset `{preset}` passes a program over: {why}");
             }
@@ -191,13 +200,6 @@ impl SandboxOptions {
                     given.read.iter().map(|p| format!("`{}`", p.display())).collect();
                 let read = read.join(", ");
                 errln!("portcullis: note: the preset `{preset}` lets the agent read {read}");
-            }
-            if is_presets && cell.network != Network::None {
-                let network = self.preset_network.join(", ");
-                errln!(
-                    "portcullis: note: the preset `{preset}` gives the agent network, whatever the \
-                     policy says: {network}; `--agent-network none` gives it none"
-                );
             }
         }
         Ok(cell)

@@ -1,7 +1,7 @@
 //! The start of a program in its sandbox with the gateway beside it, step by step.
 
 use std::{
-    collections::BTreeMap,
+    collections::{BTreeMap, BTreeSet},
     os::fd::{AsFd as _, OwnedFd},
     process::{Command, Stdio},
 };
@@ -24,10 +24,11 @@ use crate::{
         launch::Launch,
         opened::Opened,
         policy_transfer::{SharedPolicy, packed},
+        preset_hosts::PresetHosts,
         process, signer,
     },
     model::AgentName,
-    policy::{Mode, Policy},
+    policy::{Mode, NetworkRule},
     sandbox::{
         BuiltCell, Cell, Channel, DeniedGrant, Enforcement, LaunchError, Mechanism, Mount, Network,
         NoMount, PendingAgent, Report, not_dumpable, raise_file_limit, stop_signals,
@@ -85,6 +86,11 @@ pub(in crate::cli) fn start_gate(
             signatures: opened.operator.require_signature,
             signed_by: opened.signed_by.as_ref().map(ToString::to_string),
             audit: opened.audit.without_credentials(),
+            // The first workspace decides on connections.
+            hosts: match std::ptr::eq(opened, &workspaces.main) {
+                true => workspaces.hosts.clone(),
+                false => PresetHosts::default(),
+            },
             log: options.logging.log.clone(),
         },
         alias: opened.named.clone(),
@@ -261,14 +267,17 @@ pub(in crate::cli) fn introduce(
     }
 }
 
-/// Starts the processes behind the sandbox's proxy, if it has one, and warns where a policy's rules
-/// about hosts have no effect.
+/// Starts what serves the sandbox's proxy, if it has one, for `agent`. Says what a preset opens, and where
+/// rules of hosts have no effect.
 pub(in crate::cli) fn start_egress(
     built: &mut BuiltCell,
     cell: &Cell,
-    policy: &Policy,
+    workspaces: &Workspaces,
+    agent: &AgentName,
 ) -> Result<Option<(Egress, Links)>, Failure> {
+    let policy = &workspaces.main.policy;
     if let Some(listener) = built.proxy.take() {
+        note_hosts(workspaces, agent);
         if policy.network().mode() == Mode::Observe {
             errln!(
                 "portcullis: warning: the policy only observes connections: programs reach every host \
@@ -280,15 +289,52 @@ pub(in crate::cli) fn start_egress(
     match cell.network {
         Network::Connect { .. } if policy.network().may_allow() => errln!(
             "portcullis: warning: `--agent-network` lets the agent connect past the rules of \
-             `[network]`: no connection is decided or recorded"
+             `[network]` and of a preset: no connection is decided or recorded"
         ),
-        Network::None if cell.proxy => errln!(
-            "portcullis: warning: the agent reaches no host, also none that `[network]` allows: its \
-             proxy needs a network namespace"
+        Network::None if cell.proxy && cell.floor > Enforcement::None => errln!(
+            "portcullis: warning: the agent reaches no host, also none that `[network]` or a preset allows: \
+             its proxy needs a network namespace"
         ),
         _ => {}
     }
     Ok(None)
+}
+
+/// Says which hosts a preset lets the agent reach, and which of them the policy does not.
+fn note_hosts(workspaces: &Workspaces, agent: &AgentName) {
+    let withheld = workspaces.main.policy.withheld_hosts(agent).map(NetworkRule::id);
+    let withheld: BTreeSet<_> = withheld.collect();
+    let (withheld, given): (Vec<_>, Vec<_>) =
+        workspaces.hosts.shown().partition(|(rule, _)| withheld.contains(rule));
+    let list = |hosts: Vec<(&str, String)>| {
+        let hosts = hosts.into_iter().map(|(_, host)| format!("`{host}`"));
+        hosts.collect::<Vec<_>>().join(", ")
+    };
+    if !given.is_empty() {
+        errln!("portcullis: note: the preset lets the agent connect to {}", list(given));
+    }
+    if !withheld.is_empty() {
+        errln!(
+            "portcullis: warning: the policy's rules of `[network]` hold instead of the preset's hosts, and deny \
+             {}\n  help: allow in the policy those that the agent needs",
+            list(withheld)
+        );
+    }
+}
+
+/// The facts of a start that are about the hosts which the agent reaches.
+pub(in crate::cli) fn host_facts(
+    workspaces: &Workspaces,
+    links: Option<&Links>,
+) -> BTreeMap<String, Value> {
+    if links.is_none() {
+        return BTreeMap::new();
+    }
+    let mode = workspaces.main.policy.network().mode().as_str();
+    let hosts: Vec<_> = workspaces.hosts.shown().map(|(_, host)| host).collect();
+    let hosts = Some(hosts).filter(|hosts| !hosts.is_empty());
+    let hosts = hosts.map(|hosts| ("presetHosts".to_owned(), hosts.into()));
+    [("proxy".to_owned(), mode.into())].into_iter().chain(hosts).collect()
 }
 
 /// Warns of weak enforcement, and of agent paths without effect.

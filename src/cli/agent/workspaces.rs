@@ -11,6 +11,7 @@ use crate::{
         options::Common,
         policy_loading::warn_of_observing,
         policy_transfer::SharedPolicy,
+        preset_hosts::PresetHosts,
         ship::{self, Shipping},
     },
     sandbox::{self, Access, AgentPath, Cell, TrustedPaths, all_apart},
@@ -56,17 +57,19 @@ pub(super) fn paths(added: &[AddedDirectory]) -> Result<Vec<AgentPath>, Failure>
 pub(in crate::cli) struct Workspaces {
     /// The workspace in which the program begins, with the policy of the sandbox.
     pub(in crate::cli) main: Opened,
+    /// The hosts of a preset, which its policy has, too.
+    pub(in crate::cli) hosts: PresetHosts,
     further: Vec<Opened>,
 }
 
 impl Workspaces {
-    /// Opens the further workspaces besides `main`, whose agent has the paths `granted`.
+    /// Opens the further workspaces beside `main`, whose agent gets what was `granted` and the `hosts`.
     ///
     /// # Errors
     /// When a workspace lies in, or is named through, another one, an agent path, or a trusted
     /// path.
     pub(super) fn open(
-        main: Opened,
+        (main, hosts): (Opened, PresetHosts),
         added: &[AddedDirectory],
         common: &Common,
         granted: Vec<AgentPath>,
@@ -91,7 +94,7 @@ impl Workspaces {
             Opened::open_with(&common, |_, _| Ok(beside))
         };
         let further = added.iter().enumerate().map(open).collect::<Result<_, _>>()?;
-        let workspaces = Self { main, further };
+        let workspaces = Self { main, hosts, further };
         let states = workspaces.all().map(|opened| ("state directory", opened.state_path.clone()));
         all_apart(&states.collect::<Vec<_>>()).map_err(Failure::new)?;
         Ok(workspaces)

@@ -18,6 +18,7 @@ use crate::{
         failure::{Context as _, Failure},
         launch::Launch,
         policy_transfer::{SharedPolicy, packed},
+        preset_hosts::PresetHosts,
         process::Child,
         ship::{self, Shipping},
         signer,
@@ -382,6 +383,7 @@ fn order(
             signed_by: policy.signed_by.as_ref().map(ToString::to_string),
             // The broker copies logs, so that no session waits for a target that hangs.
             audit: Audit { ship: Vec::new(), ..plan.audit.without_credentials() },
+            hosts: PresetHosts::default(),
             log: plan.log.clone(),
         },
         alias: place.alias.clone(),

@@ -44,10 +44,12 @@ fn an_agent_needs_nothing_but_its_preset() {
         let said = "agent: the-key. -c sandbox_mode=\"danger-full-access\"";
         assert!(ended.stderr.contains(said), "{ended:?}");
         // The policy says that nothing leaves, and nothing said that the preset does.
-        assert!(ended.stderr.contains("gives the agent network"), "{ended:?}");
+        assert!(ended.stderr.contains("the preset lets the agent connect to"), "{ended:?}");
         let facts = place.facts();
         assert_eq!(facts["preset"], "codex");
-        assert_eq!(facts["agentNetwork"], json!({"ports": [443], "dns": true}), "{facts}");
+        assert_eq!(facts["agentNetwork"], "none", "{facts}");
+        let hosts = facts["presetHosts"].as_array().unwrap();
+        assert!(hosts.contains(&json!("api.openai.com:443")), "{facts}");
         let agents: Vec<_> = place.records().iter().map(|r| r["agent"].clone()).collect();
         assert!(agents.contains(&json!("codex")), "{agents:?}");
     }
@@ -173,6 +175,7 @@ fn options_hold_besides_and_instead_of_a_preset() {
     let ended = place.run_in_path(&programs, &[&options[..], &variable].concat());
     assert!(ended.stderr.contains("agent: mine.another x"), "{ended:?}");
     assert_eq!(place.facts()["agentNetwork"], "none");
+    assert_eq!(place.facts().get("presetHosts"), None);
 }
 
 /// What weakens the sandbox is asked for by name, never found out from a command.
@@ -194,7 +197,7 @@ fn a_preset_is_a_file_that_no_agent_may_change() {
         ("mine.toml", text, 0),
         ("ws/mine.toml", text, 1),
         ("wrong.toml", "name = \"mine\"\nnetwrk = []\n", 2),
-        ("network.toml", &*format!("{text}network = [\"https\"]\n"), 2),
+        ("hosts.toml", &*format!("{text}hosts = [\"https://example.com\"]\n"), 2),
     ] {
         std::fs::write(place.base().join(name), text).unwrap();
         place.give_away_if_root();
@@ -216,7 +219,7 @@ fn a_preset_wrote_to_the_operators_terminal() {
         title = "Mine\u001b]52;c;YQ==\u0007"
         env = ["NAME\u001b[8m"]
         set = ["NAME=\u202evalue"]
-        network = ["443\u001b[1A"]
+        hostsFrom = ["URL\u001b[1A"]
         source = "\u001b[J"
         terminal = ["sh", "\u009b2A"]
         acp = ["\u001b[8m"]"#;
@@ -245,7 +248,7 @@ fn presets_are_listed() {
         assert_eq!(listed(&[name]), std::slice::from_ref(&preset));
     }
     let ended = end(place.command(&["agents", "opencode"]).spawn().unwrap());
-    assert!(ended.stdout.contains("--agent-listen 4096"), "{ended:?}");
+    assert!(ended.stdout.contains("api.anthropic.com"), "{ended:?}");
     let ended = end(place.command(&["agents", "none-such"]).spawn().unwrap());
     assert_eq!(ended.code, 2, "{ended:?}");
 }

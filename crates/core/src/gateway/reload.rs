@@ -58,7 +58,7 @@ impl Gateway {
     pub fn reload(
         &self,
         session: &Session,
-        new: Policy,
+        mut new: Policy,
         trigger: &str,
     ) -> Result<Option<Receipt>, ReloadError> {
         let old = self.policy();
@@ -66,6 +66,7 @@ impl Gateway {
             return Ok(None);
         }
         Self::check_reload(&old, &new)?;
+        new.keep_hosts(&old);
         let mut draft = record::request(session, &new, "reload", None);
         draft.result = Some("ok".to_owned());
         draft.facts = Some(BTreeMap::from([

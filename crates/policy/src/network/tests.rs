@@ -261,3 +261,50 @@ fn a_label_that_is_misspelt_is_an_error() {
         assert!(error.contains(problem), "{error}");
     }
 }
+
+#[test]
+fn a_session_gives_hosts_where_its_policy_is_silent() {
+    let agent = "agent".parse().unwrap();
+    let with = |text: &str, bound: bool| {
+        let mut policy = policy(text);
+        let mut hosts = SessionHosts::new(bound);
+        for host in ["model.example", "*.model.example", "10.0.0.5"] {
+            hosts.add(format!("preset:it:{host}"), HostPattern::parse(host).unwrap(), 443);
+        }
+        policy.give_hosts(hosts);
+        policy
+    };
+    let withheld = |policy: &Policy| {
+        policy.withheld_hosts(&agent).map(|rule| rule.id.clone()).collect::<Vec<_>>().join(" ")
+    };
+    let given = said(Effect::Allow, "preset:it:model.example");
+    let default = said(Effect::Deny, "default");
+
+    let silent = with("", false);
+    assert!(silent.network().may_allow());
+    assert_eq!(asked(&silent, "model.example:443"), given);
+    assert_eq!(asked(&silent, "model.example:80"), default);
+    assert_eq!(asked(&silent, "other.example:443"), default);
+    assert_eq!(asked(&silent, "10.0.0.5:443").0, Effect::Allow);
+    assert_eq!(silent.place_of(silent.network().rules().next().unwrap()), None);
+    assert_eq!(withheld(&silent), "");
+
+    let denies = with(&rule("no", "deny", "\"a.model.example\", \"10.0.0.0/8\""), false);
+    assert_eq!(asked(&denies, "model.example:443"), given);
+    assert_eq!(asked(&denies, "a.model.example:443"), said(Effect::Deny, "no"));
+    assert_eq!(asked(&denies, "10.0.0.5:443"), said(Effect::Deny, "no"));
+    assert_eq!(withheld(&denies), "preset:it:*.model.example preset:it:10.0.0.5");
+
+    let own = rule("own", "allow", "\"own.example\", \"a.model.example\"");
+    let bounds = with(&own, false);
+    assert_eq!(asked(&bounds, "model.example:443"), default);
+    assert_eq!(asked(&bounds, "own.example:443"), said(Effect::Allow, "own"));
+    assert_eq!(withheld(&bounds).split(' ').count(), 3);
+    let both = with(&own, true);
+    assert_eq!(asked(&both, "own.example:443"), default);
+    assert_eq!(asked(&both, "a.model.example:443"), said(Effect::Allow, "own"));
+
+    let mut reloaded = policy("");
+    reloaded.keep_hosts(&bounds);
+    assert_eq!(asked(&reloaded, "model.example:443"), given);
+}

@@ -15,6 +15,14 @@ print("called back")'
 exit 3
 "#;
 
+/// Asks the proxy for each host, and shows the status.
+const CONNECT: &str = r#"
+import socket, sys
+for to in sys.argv[1:]:
+    proxy = socket.create_connection(("127.0.0.1", 3128))
+    proxy.sendall(f"CONNECT {to} HTTP/1.1\r\nHost: {to}\r\n\r\n".encode())
+    print(proxy.recv(99).split()[1].decode())"#;
+
 #[test]
 fn a_login_stores_credentials_in_the_agents_home_and_sees_no_file() {
     for who in users() {
@@ -56,6 +64,47 @@ fn a_login_needs_the_name_of_an_agent_a_terminal_and_a_command() {
     let ended = end(place.limited(&["login", "--agent", "a", "--", "true"]).spawn().unwrap());
     assert_eq!(ended.code, 2, "{ended:?}");
     assert!(!place.base().join("state/audit").exists());
+}
+
+/// It reached every host, or what the policy gives the agent that works.
+#[test]
+fn a_login_reaches_the_hosts_of_its_preset_alone() {
+    for who in users() {
+        let place = Place::mounted(who);
+        let servers = ["127.0.0.2:0", "127.0.0.3:0"].map(|at| TcpListener::bind(at).unwrap());
+        let [own, other] = servers.each_ref().map(|server| server.local_addr().unwrap());
+        let policy = std::fs::read_to_string(place.at("policies/policy.toml")).unwrap();
+        let rule = format!(
+            "[[network.rules]]\nid = \"both\"\neffect = \"allow\"\nhosts = [\"127.0.0.0/8\"]\n\
+             ports = [{}, {}]\n",
+            own.port(),
+            other.port()
+        );
+        for rules in ["", &rule] {
+            std::fs::write(place.at("policies/policy.toml"), format!("{policy}{rules}")).unwrap();
+            let preset = format!("name = \"it\"\ntitle = \"It\"\nhosts = [\"{own}\"]\n");
+            std::fs::write(place.at("it.toml"), preset).unwrap();
+            if is_root() && who != As::Root {
+                place.give_away();
+            }
+            let hosts = [own, other].map(|address| address.to_string());
+            let preset = place.at("it.toml");
+            let args = ["--preset", &preset, "--", "/usr/bin/python3", "-c", CONNECT];
+            let args = [&args[..], &hosts.each_ref().map(String::as_str)].concat();
+            let mut operator = place.on_terminal("login", &args, &[]);
+            assert_eq!(operator.ends(), 0, "{who:?} {:?}", operator.text());
+            let text = operator.text();
+            let codes: Vec<_> =
+                text.lines().map(str::trim).filter(|line| ["200", "403"].contains(line)).collect();
+            assert_eq!(codes, ["200", "403"], "{who:?} {text}");
+            let facts = place.facts();
+            assert_eq!(facts["credentials"], "in-sandbox", "{facts}");
+            assert_eq!(facts["presetHosts"], serde_json::json!([own.to_string()]));
+            let records = place.records();
+            let denied = records.iter().find(|record| said(record, "decision") == "deny").unwrap();
+            assert_eq!(said(&denied["facts"], "host"), "127.0.0.3");
+        }
+    }
 }
 
 /// Claude Code wants a port that the kernel picks, and none could be named.

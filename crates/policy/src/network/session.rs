@@ -1,0 +1,76 @@
+//! Hosts that the operator gives one session besides its policy.
+//!
+//! A policy decides: its denials win, and where it has rules that allow or ask, they stay all that is
+//! allowed. So such hosts open something only where a policy is silent about hosts.
+
+use super::{Agents, Effect, HostPattern, NetworkRule, Policy};
+use crate::model::AgentName;
+
+/// Rules of one session.
+#[derive(Debug, Clone, Default)]
+pub struct SessionHosts {
+    rules: Vec<NetworkRule>,
+    /// Nothing else is allowed, also where the policy allows it.
+    bound: bool,
+}
+
+impl SessionHosts {
+    /// None that bound what a policy allows, if `bound`.
+    pub fn new(bound: bool) -> Self {
+        Self { rules: Vec::new(), bound }
+    }
+
+    /// Adds the rule `id`, which lets connect to one port of hosts.
+    pub fn add(&mut self, id: String, hosts: HostPattern, port: u16) {
+        self.rules.push(NetworkRule {
+            id,
+            // No file of the policy has it.
+            layer: usize::MAX,
+            line: 0,
+            effect: Effect::Allow,
+            hosts: vec![hosts],
+            ports: Some(vec![port]),
+            agents: Agents::All,
+            reason: None,
+        });
+    }
+}
+
+impl Policy {
+    /// Gives the hosts to the session that the policy is for. Only once: they stay.
+    pub fn give_hosts(&mut self, hosts: SessionHosts) {
+        let is_silent = !self.network.rules().any(NetworkRule::grants);
+        if !hosts.rules.is_empty() && (hosts.bound || is_silent) {
+            self.network.layers.push(hosts.rules.clone());
+        }
+        self.session_hosts = hosts;
+    }
+
+    /// Gives the hosts of the policy that was in force before.
+    pub fn keep_hosts(&mut self, old: &Self) {
+        self.give_hosts(old.session_hosts.clone());
+    }
+
+    /// The hosts of the session that the policy does not let `agent` reach, or not all of them.
+    pub fn withheld_hosts(&self, agent: &AgentName) -> impl Iterator<Item = &NetworkRule> {
+        self.session_hosts.rules.iter().filter(|given| {
+            let ports = given.ports.iter().flatten();
+            !ports
+                .clone()
+                .all(|port| given.hosts.iter().all(|hosts| self.lets_through(agent, hosts, *port)))
+        })
+    }
+
+    /// Whether every host of a pattern is allowed, at least by its name.
+    fn lets_through(&self, agent: &AgentName, hosts: &HostPattern, port: u16) -> bool {
+        let covers = |rule: &NetworkRule| {
+            rule.is_about(agent, port) && rule.hosts.iter().any(|own| own.covers(hosts))
+        };
+        let is_denied = self
+            .network
+            .rules()
+            .filter(|rule| !rule.grants() && rule.is_about(agent, port))
+            .any(|rule| rule.hosts.iter().any(|own| own.covers(hosts) || hosts.covers(own)));
+        !is_denied && self.network.grants().all(|mut rules| rules.any(covers))
+    }
+}
