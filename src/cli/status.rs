@@ -46,7 +46,7 @@ pub(crate) struct Args {
 
 /// What the log says.
 #[derive(Debug)]
-struct Recorded {
+struct LogSummary {
     records: u64,
     bytes: u64,
     /// The facts of the newest start.
@@ -168,7 +168,7 @@ fn unused(args: &Args, path: &std::path::Path) -> ExitCode {
     ExitCode::SUCCESS
 }
 
-fn recorded(state: &std::path::Path) -> Result<Recorded, Failure> {
+fn recorded(state: &std::path::Path) -> Result<LogSummary, Failure> {
     let directory: PathBuf = state.join("audit");
     let failed = |error| unreadable(&directory, &error);
     let log = Log::open(&directory).map_err(failed)?;
@@ -187,7 +187,7 @@ fn recorded(state: &std::path::Path) -> Result<Recorded, Failure> {
     let session = last_session(&log, |_| true).map_err(failed)?;
     let session = session.map(|id| summary(&log, id)).transpose().map_err(failed)?;
     let all = Stats::of(&log, &Filter::default(), &[]).map_err(failed)?;
-    Ok(Recorded {
+    Ok(LogSummary {
         records: all.groups.iter().map(|group| group.records).sum(),
         bytes: log.bytes(),
         start: start.map(|(_, facts)| facts).unwrap_or_default(),

@@ -43,7 +43,7 @@ enum Fate {
 }
 
 #[derive(Deserialize)]
-struct Variable {
+struct LoginVariable {
     name: String,
     #[serde(default)]
     optional: bool,
@@ -80,10 +80,10 @@ fn fate(entry: &RawValue, allowed: &Allowed) -> Fate {
 
 /// Returns the variables that a method lacks; `None` if they cannot be parsed.
 fn missing(entry: &Object<'_>, allowed: &Allowed) -> Option<Vec<String>> {
-    let variables: Vec<Variable> = serde_json::from_str(entry.get("vars")?.get()).ok()?;
-    let is_given = |variable: &Variable| allowed.has_variable(&variable.name);
+    let variables: Vec<LoginVariable> = serde_json::from_str(entry.get("vars")?.get()).ok()?;
+    let is_given = |variable: &LoginVariable| allowed.has_variable(&variable.name);
     let any = variables.iter().any(is_given);
-    let lacks = |variable: &Variable| !(is_given(variable) || any && variable.optional);
+    let lacks = |variable: &LoginVariable| !(is_given(variable) || any && variable.optional);
     Some(variables.into_iter().filter(lacks).map(|variable| short(&variable.name)).collect())
 }
 

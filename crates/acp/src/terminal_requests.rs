@@ -30,13 +30,13 @@ use crate::{count::count, gateway::Refusal, lock, model::Session};
 struct Create {
     command: String,
     args: Option<Vec<String>>,
-    env: Option<Vec<Variable>>,
+    env: Option<Vec<EnvironmentVariable>>,
     cwd: Option<String>,
     output_byte_limit: Option<Number>,
 }
 
 #[derive(Deserialize)]
-struct Variable {
+struct EnvironmentVariable {
     name: String,
     value: String,
 }
@@ -54,7 +54,7 @@ struct OfTerminal {
 }
 
 /// A result, or a refusal in the words of the gateway.
-type Answer = Result<Value, Refusal>;
+type TerminalReply = Result<Value, Refusal>;
 
 impl Door<'_> {
     /// Serves a request of the agent about terminals.
@@ -139,7 +139,9 @@ impl Door<'_> {
         }
         let environment = create.env.unwrap_or_default().into_iter();
         let command = CommandLine {
-            environment: environment.map(|Variable { name, value }| (name, value)).collect(),
+            environment: environment
+                .map(|EnvironmentVariable { name, value }| (name, value))
+                .collect(),
             directory: directory.map(PathBuf::from),
             ..CommandLine::new(create.command, create.args.unwrap_or_default())
         };
@@ -172,7 +174,7 @@ impl Door<'_> {
         visit: &Arc<Visit>,
         (id, method): (&Id, &str),
         (number, view): (u64, &View),
-    ) -> Answer {
+    ) -> TerminalReply {
         let session = &visit.session.id;
         match method {
             "terminal/output" => Ok(output(view)),

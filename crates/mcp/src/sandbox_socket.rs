@@ -184,11 +184,11 @@ fn accept(
 struct FailedConnections {
     gateway: Arc<Gateway>,
     session: Session,
-    counts: Mutex<Counts>,
+    counts: Mutex<FailureCounts>,
 }
 
 #[derive(Default)]
-struct Counts {
+struct FailureCounts {
     unrecorded: u64,
     /// The reason of the last failure.
     why: String,
@@ -218,7 +218,7 @@ impl FailedConnections {
         }
     }
 
-    fn record(&self, counts: &mut Counts) {
+    fn record(&self, counts: &mut FailureCounts) {
         counts.recorded = Some(Instant::now());
         let (connections, why) = (std::mem::take(&mut counts.unrecorded), counts.why.as_str());
         tracing::warn!(connections, why, "connections from the sandbox failed");

@@ -3,7 +3,7 @@
 use super::{
     Decision, Object, ObjectKind, Policy,
     diagnostics::{Diagnostics, Problem, Source},
-    statements::{Statements, Subject, Test},
+    statements::{Statements, Test, TestSubject},
 };
 use crate::model::OperationKind;
 
@@ -31,11 +31,11 @@ pub(super) fn run(
 
 fn decide(policy: &Policy, test: &Test) -> Decision {
     match &test.subject {
-        Subject::Path { operation, path, to } => {
+        TestSubject::Path { operation, path, to } => {
             let object = assumed(*operation);
             policy.decide(&test.agent, *operation, path, to.as_ref(), Some(&object))
         }
-        Subject::Connection { connect, address, read } => {
+        TestSubject::Connection { connect, address, read } => {
             let decision = policy.evaluate_connect(&test.agent, connect, read);
             match address {
                 Some(address) => decision.and(policy.evaluate_address(
@@ -63,12 +63,14 @@ fn assumed(operation: OperationKind) -> Object {
 
 fn outcome(test: &Test, decision: &Decision) -> String {
     let what = match &test.subject {
-        Subject::Path { operation, path, to: None } => format!("`{operation}` of `{path}`"),
-        Subject::Path { operation, path, to: Some(to) } => {
+        TestSubject::Path { operation, path, to: None } => format!("`{operation}` of `{path}`"),
+        TestSubject::Path { operation, path, to: Some(to) } => {
             format!("`{operation}` of `{path}` to `{to}`")
         }
-        Subject::Connection { connect, address: None, .. } => format!("`connect` to `{connect}`"),
-        Subject::Connection { connect, address: Some(address), .. } => {
+        TestSubject::Connection { connect, address: None, .. } => {
+            format!("`connect` to `{connect}`")
+        }
+        TestSubject::Connection { connect, address: Some(address), .. } => {
             format!("`connect` to `{connect}` at `{address}`")
         }
     };

@@ -22,7 +22,7 @@ pub(super) use network::StatedNetworkRule;
 pub use rules::Agents;
 #[cfg(test)]
 pub(super) use rules::BUILT_IN;
-pub(super) use rules::{Rule, Subject, Test};
+pub(super) use rules::{Rule, Test, TestSubject};
 pub(super) use secrets::ContentSecrets;
 
 use super::{

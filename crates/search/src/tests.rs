@@ -17,7 +17,7 @@ struct Memory(BTreeMap<&'static str, &'static str>);
 struct Place(WorkspacePath);
 struct Entry(WorkspacePath);
 struct Text(WorkspacePath, Vec<u8>);
-struct Found(WorkspacePath, Vec<Line>);
+struct FileLines(WorkspacePath, Vec<Line>);
 
 fn path(text: &str) -> WorkspacePath {
     WorkspacePath::parse(text).unwrap()
@@ -47,13 +47,13 @@ impl AsRef<[u8]> for Text {
     }
 }
 
-impl AsRef<WorkspacePath> for Found {
+impl AsRef<WorkspacePath> for FileLines {
     fn as_ref(&self) -> &WorkspacePath {
         &self.0
     }
 }
 
-impl Matched for Found {
+impl Matched for FileLines {
     fn lines(&self) -> &[Line] {
         &self.1
     }
@@ -137,7 +137,7 @@ impl Names for Memory {
 
 impl Contents for Memory {
     type Text = Text;
-    type Matched = Found;
+    type Matched = FileLines;
 
     fn read(&self, Entry(path): Entry) -> Result<Text, Skipped> {
         let text = self.0[path.as_str()].as_bytes().to_vec();
@@ -146,13 +146,13 @@ impl Contents for Memory {
 
     fn leave(&self, _: Text) {}
 
-    fn matched(&self, Text(path, text): Text, pieces: Vec<Piece>, _: u64) -> Found {
+    fn matched(&self, Text(path, text): Text, pieces: Vec<Piece>, _: u64) -> FileLines {
         let line = |piece: Piece| {
             let Piece { number, bytes, matches, cut } = piece;
             let text = String::from_utf8(text[bytes].to_vec()).unwrap();
             Line { number, text, matches, cut }
         };
-        Found(path, pieces.into_iter().map(line).collect())
+        FileLines(path, pieces.into_iter().map(line).collect())
     }
 }
 
@@ -210,7 +210,7 @@ fn pages_give_every_line_once() {
             ..GrepQuery::default()
         };
         let (files, summary) = grep(&memory(), root(), &query, &Unfollowed).unwrap();
-        for Found(path, lines) in files {
+        for FileLines(path, lines) in files {
             found.extend(
                 lines.into_iter().map(|line| format!("{path}:{} {}", line.number, line.text)),
             );

@@ -16,7 +16,7 @@ use crate::{
     model::{Connect, Host, OperationKind},
     network::{HostPattern, NetworkRule, StatedNetwork},
     pattern::Comparison,
-    statements::rules::Subject,
+    statements::rules::TestSubject,
 };
 
 /// One of `[[network.rules]]`.
@@ -147,7 +147,7 @@ impl Reader<'_, '_> {
     }
 
     /// The connection that a test is about, and an address that its host has.
-    pub(super) fn tested_connection(&mut self, table: &DeTable<'_>) -> Option<Subject> {
+    pub(super) fn tested_connection(&mut self, table: &DeTable<'_>) -> Option<TestSubject> {
         for key in ["path", "to"] {
             if let Some((key, _)) = table.get_key_value(key) {
                 let problem = Problem::new(format!("`{}` is for tests of paths", key.get_ref()));
@@ -174,7 +174,7 @@ impl Reader<'_, '_> {
         }
         let connect = Connect { host: host?, port: port?.try_into().ok()? };
         let read = when_read(table);
-        Some(Subject::Connection { connect, address, read })
+        Some(TestSubject::Connection { connect, address, read })
     }
 
     fn host(&mut self, value: &Value<'_>) -> Option<Host> {

@@ -104,7 +104,7 @@ impl Agents {
 pub(crate) struct Test {
     /// The place of the expectation.
     pub(crate) span: Range<usize>,
-    pub(crate) subject: Subject,
+    pub(crate) subject: TestSubject,
     pub(crate) agent: AgentName,
     pub(crate) effect: Effect,
     pub(crate) rule: Option<String>,
@@ -112,7 +112,7 @@ pub(crate) struct Test {
 
 /// The subject of a test.
 #[derive(Debug, Clone)]
-pub(crate) enum Subject {
+pub(crate) enum TestSubject {
     /// An operation on a path; `to` is the new name of a rename.
     Path { operation: OperationKind, path: WorkspacePath, to: Option<WorkspacePath> },
     /// A connection, an address that its host has, and the labels of what was read before.
@@ -263,7 +263,11 @@ impl Reader<'_, '_> {
         Some(Test { span, subject: subject?, agent: agent?, effect, rule })
     }
 
-    fn tested_path(&mut self, table: &DeTable<'_>, operation: OperationKind) -> Option<Subject> {
+    fn tested_path(
+        &mut self,
+        table: &DeTable<'_>,
+        operation: OperationKind,
+    ) -> Option<TestSubject> {
         let path = table.get("path").and_then(|value| self.workspace_path(value));
         let to = table.get("to").and_then(|value| self.workspace_path(value));
         for key in ["host", "port", "address", WHEN_READ] {
@@ -291,7 +295,7 @@ impl Reader<'_, '_> {
                 return None;
             }
         }
-        Some(Subject::Path { operation, path: path?, to })
+        Some(TestSubject::Path { operation, path: path?, to })
     }
 
     fn workspace_path(&mut self, value: &Value<'_>) -> Option<WorkspacePath> {
