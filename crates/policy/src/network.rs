@@ -114,9 +114,13 @@ impl NetworkRule {
     /// Whether the rule is about this agent and connection, whatever its host's address is and
     /// whatever was read.
     pub fn is_about(&self, agent: &AgentName, connect: &Connect) -> bool {
-        self.ports.as_ref().is_none_or(|ports| ports.contains(&connect.port))
-            && self.agents.hold(agent)
+        self.is_about_port(agent, connect.port)
             && !self.except.iter().any(|pattern| pattern.holds(&connect.host))
+    }
+
+    /// True if the rule is about this agent and port, whatever the host is.
+    fn is_about_port(&self, agent: &AgentName, port: u16) -> bool {
+        self.ports.as_ref().is_none_or(|ports| ports.contains(&port)) && self.agents.hold(agent)
     }
 
     /// Whether the rule holds once content with the labels `read` was read.

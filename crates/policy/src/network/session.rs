@@ -3,7 +3,7 @@
 //! A policy decides: its denials win, and where it has rules that allow or ask, they stay all that is
 //! allowed. So such hosts open something only where a policy is silent about hosts.
 
-use super::{Agents, Effect, HostPattern, NetworkRule, Policy};
+use super::{Agents, Effect, HostPattern, LabelIds, NetworkRule, Policy};
 use crate::model::AgentName;
 
 /// Rules of one session.
@@ -29,8 +29,10 @@ impl SessionHosts {
             line: 0,
             effect: Effect::Allow,
             hosts: vec![hosts],
+            except: Vec::new(),
             ports: Some(vec![port]),
             agents: Agents::All,
+            when_read: LabelIds::new(),
             reason: None,
         });
     }
@@ -64,12 +66,13 @@ impl Policy {
     /// Whether every host of a pattern is allowed, at least by its name.
     fn lets_through(&self, agent: &AgentName, hosts: &HostPattern, port: u16) -> bool {
         let covers = |rule: &NetworkRule| {
-            rule.is_about(agent, port) && rule.hosts.iter().any(|own| own.covers(hosts))
+            rule.is_about_port(agent, port) && rule.hosts.iter().any(|own| own.covers(hosts))
         };
         let is_denied = self
             .network
             .rules()
-            .filter(|rule| !rule.grants() && rule.is_about(agent, port))
+            .filter(|rule| rule.effect == Effect::Deny && rule.when_read.is_empty())
+            .filter(|rule| rule.is_about_port(agent, port))
             .any(|rule| rule.hosts.iter().any(|own| own.covers(hosts) || hosts.covers(own)));
         !is_denied && self.network.grants().all(|mut rules| rules.any(covers))
     }
