@@ -1,6 +1,6 @@
 //! Requests in a log. Integrity is the subject of `audit verify`.
 
-use std::io;
+use std::{collections::HashMap, io};
 
 use portcullis_audit::{
     AuditRecord, Directory, Draft, Kind, Reader, RecordView, Segment, Source as _,
@@ -9,7 +9,7 @@ use portcullis_audit::{
 use super::progress::{Watch, Work};
 use crate::{
     model::{AgentName, Connect, Host, OperationKind, WorkspacePath},
-    policy::{Decision, Policy},
+    policy::{Decision, LabelIds, Policy},
 };
 
 /// Number of bytes between two reports of progress.
@@ -90,6 +90,8 @@ pub(crate) struct Connection {
     pub(crate) agent: AgentName,
     /// The host and the port.
     pub(crate) connect: Connect,
+    /// The labels of content that its session had been shown, by the labels of then.
+    pub(crate) read: LabelIds,
     /// What was decided; denied is also what was let through only because the policy observed.
     pub(crate) effect: String,
     /// The rule that decided.
@@ -117,8 +119,15 @@ pub(crate) fn read_connections(
     let first = segments.iter().filter_map(|entry| Segment::from_name(&entry.name)).min();
     let Some(first) = first else { return Ok(()) };
     let mut reader = Reader::new(directory, first.first());
+    let mut carried: HashMap<String, LabelIds> = HashMap::new();
     while let Some(entry) = reader.next()? {
         let Ok(record) = RecordView::parse(&entry.bytes) else { continue };
+        if record.op() == Some("label")
+            && let Some(session) = record.session()
+            && let Some(labels) = record.facts.as_ref().and_then(|f| f.get("labels")?.as_object())
+        {
+            carried.entry(session.to_owned()).or_default().extend(labels.keys().cloned());
+        }
         let is_early = since.is_some_and(|since| record.t.as_str() < since);
         let is_decision = record.kind == Kind::Decision && is_connection(record.op());
         if is_early || !is_decision {
@@ -137,7 +146,9 @@ pub(crate) fn read_connections(
             effect != "ask" && !has_fact("address") && !is_limit(draft.rule.as_deref());
         let effect = if draft.would_deny == Some(true) { "deny" } else { effect }.to_owned();
         let rule = draft.rule.unwrap_or_default();
-        visit(&Connection { seq, agent, connect, effect, rule, is_by_name });
+        let read = draft.session.and_then(|session| carried.get(&session)).cloned();
+        let read = read.unwrap_or_default();
+        visit(&Connection { seq, agent, connect, read, effect, rule, is_by_name });
     }
     Ok(())
 }

@@ -108,7 +108,7 @@ pub fn replay(
     })?;
     read_connections(directory, since, |asked| {
         count.requests += 1;
-        let decision = policy.evaluate_connect(&asked.agent, &asked.connect);
+        let decision = policy.evaluate_connect(&asked.agent, &asked.connect, &asked.read);
         let now = decision.effect().as_str();
         if asked.effect == now {
             replay.same += 1;
