@@ -1,10 +1,9 @@
-//! Requests that wait for a person.
+//! Requests that wait for an operator's approval.
 //!
-//! A question goes to everybody who may answer it: the door through which the
-//! request came ([`Approver`]), and whoever looks at [`Approvals::waiting`].
-//! The first answer counts. Nothing here decides whether something is asked or
-//! does what was approved; that the answer fits what is then done is checked
-//! where it is done.
+//! A question goes to the transport that the request came by ([`Approver`]) and to every reader of
+//! [`Approvals::waiting`]. The first answer counts. This module decides neither what is asked nor
+//! carries out what was approved; the code that carries a request out checks that the answer covers
+//! it.
 
 use std::{
     collections::{BTreeMap, HashMap, VecDeque},
@@ -21,17 +20,16 @@ use crate::{
     policy::Decision,
 };
 
-/// Most requests that wait at once.
+/// Requests that wait at once.
 const MOST_WAITING: usize = 16;
-/// Of these, those of one agent where there are others.
+/// Requests of one agent that wait at once, of a shared gateway.
 const MOST_OF_ONE: usize = 12;
-/// Most approvals that one session may collect for its whole life.
+/// Approvals that one session may collect in its lifetime.
 const MOST_GRANTS: usize = 1024;
-/// How many answered questions are remembered, to say so to a second answer.
+/// Answered questions that are remembered, to report the end to a second answer.
 const REMEMBERED: usize = 256;
 
-/// What exactly is approved: the same request with any of this changed is
-/// another one.
+/// The exact request that is approved: the same request with any field changed is another one.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Binding {
     /// The operation.
@@ -45,9 +43,9 @@ pub struct Binding {
     /// SHA-256 of the editor's unsaved text that is replaced, where the disk has
     /// another one.
     pub buffer: Option<String>,
-    /// SHA-256 of the content that will be there.
+    /// SHA-256 of the content after the request.
     pub after: Option<Hash>,
-    /// SHA-256 of what a rename moves, of a directory over all that is in it.
+    /// SHA-256 of what a rename moves; of a directory, over everything in it.
     pub moved: Option<String>,
     /// Attributes that are set, as the record has them.
     pub attributes: Option<Value>,
@@ -57,37 +55,37 @@ pub struct Binding {
     pub rules: Vec<String>,
 }
 
-/// What a person is asked.
+/// A question to the operator.
 #[derive(Debug, Clone)]
 pub struct Question {
     /// Random, 8 hex digits, unique among those that wait.
     pub id: String,
-    /// Who asks for the operation.
+    /// The session that sent the request.
     pub session: Session,
     /// The canonical path of the workspace.
     pub workspace: PathBuf,
-    /// What would be done.
+    /// The request that would be carried out.
     pub binding: Binding,
-    /// The path as it was asked for.
+    /// The path in the request.
     pub asked_path: String,
     /// The rules that ask, with their places and reasons.
     pub rules: Vec<Decision>,
-    /// What would change, as a unified diff, or a sentence that says why there
-    /// is none. Holds the file's content: not for the agent, nor for a client that
-    /// may be the agent ([`Question::for_sender`]).
+    /// The change as a unified diff, or a sentence that says why there is none. Contains the file's
+    /// content: not for the agent, nor for a client that may be the agent
+    /// ([`Question::for_sender`]).
     pub change: String,
-    /// What whoever sent the request may see of it.
+    /// The part that the sender of the request may see.
     pub(super) told: Told,
     /// Bytes that would be stored.
     pub bytes: Option<u64>,
-    /// How long an answer is waited for.
+    /// Timeout of the answer.
     pub timeout: Duration,
-    /// Since when.
+    /// Time of the question.
     pub since: Instant,
 }
 
-/// What a question tells the program that sent the request, which may be the agent:
-/// nothing that the agent could not find out without a person.
+/// The part of a question for the program that sent the request, which may be the agent: nothing
+/// that the agent could not find out without a person.
 #[derive(Debug, Clone)]
 pub(super) struct Told {
     pub(super) path: String,
@@ -97,8 +95,8 @@ pub(super) struct Told {
 }
 
 impl Question {
-    /// The same as whoever sent the request may see it: without what the policy keeps
-    /// from the agent, and without the place where that is written.
+    /// Returns the question as the sender of the request may see it: without what the policy hides
+    /// from the agent, and without the places of rules in policy files.
     #[must_use]
     pub fn for_sender(&self) -> Self {
         let Told { path, to, rules, change } = self.told.clone();
@@ -108,15 +106,15 @@ impl Question {
     }
 }
 
-/// What a person answers.
+/// An operator's answer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Answer {
-    /// This once.
+    /// Approves this request once.
     Once,
-    /// This and the same operation on the same path for the rest of the
-    /// session, as long as the policy stays.
+    /// Approves this request, and the same operation on the same path for the rest of the session,
+    /// as long as the policy stays in force.
     Session,
-    /// No.
+    /// Rejects the request.
     Reject,
 }
 
@@ -131,34 +129,33 @@ impl Answer {
     }
 }
 
-/// An answer came to nothing.
+/// Why an answer had no effect.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum AnswerError {
     /// No request of this id waits or has waited lately.
     #[error("no request `{0}` waits for an answer")]
     Unknown(String),
-    /// It was answered, or nobody waits any more.
+    /// The request was answered already, or no longer waits.
     #[error("the request `{id}` needs no answer any more: {how}")]
     Over {
-        /// The request.
+        /// The id of the request.
         id: String,
-        /// What became of it.
+        /// How the wait ended.
         how: String,
     },
 }
 
-/// Puts questions to a person.
+/// Puts questions to the operator.
 pub trait Approver: Sync {
-    /// Shows the question and returns at once; the answer, if any, is given to
-    /// the ticket later, from any thread.
+    /// Shows the question and returns at once. Any thread may answer the ticket later.
     fn ask(&self, ticket: &Arc<Ticket>);
 
-    /// Nobody waits for an answer any more. Called once for each `ask`.
+    /// Reports that the request no longer waits. Called once for each `ask`.
     fn over(&self, ticket: &Ticket);
 }
 
-/// For doors that have nobody behind them to ask: only who looks for waiting
-/// requests can answer.
+/// The approver of transports that reach no person: only readers of the waiting requests can
+/// answer.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Nobody;
 
@@ -176,7 +173,7 @@ pub struct Ticket {
     ended: Condvar,
 }
 
-/// How the waiting ended.
+/// How a wait ended.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum WaitOutcome {
     Answered { answer: Answer, by: String },
@@ -213,7 +210,7 @@ impl Ticket {
         Self { question, end: Mutex::default(), ended: Condvar::new() }
     }
 
-    /// What is asked.
+    /// The question.
     pub fn question(&self) -> &Question {
         &self.question
     }
@@ -226,9 +223,9 @@ impl Ticket {
         self.settle(WaitOutcome::Answered { answer, by: by.to_owned() })
     }
 
-    /// Gives the request up, because whoever made it did.
+    /// Withdraws the request, because its sender did.
     pub fn withdraw(&self) {
-        // One that has ended need not be given up.
+        // The wait of a ticket that has ended needs no withdrawal.
         let _ = self.settle(WaitOutcome::Withdrawn);
     }
 
@@ -243,7 +240,7 @@ impl Ticket {
         Ok(())
     }
 
-    /// Until when an answer is waited for.
+    /// Returns the time at which the wait ends.
     pub(super) fn deadline(&self) -> Instant {
         self.question.since + self.question.timeout
     }
@@ -260,7 +257,7 @@ impl Ticket {
         end
     }
 
-    /// Waits for the end; after `timeout` there is one.
+    /// Waits for the end, which comes at the deadline at the latest.
     pub(super) fn wait(&self) -> WaitOutcome {
         let mut end = lock(&self.end);
         loop {
@@ -273,7 +270,7 @@ impl Ticket {
     }
 }
 
-/// The requests of one gate that wait, and what was approved for sessions.
+/// The waiting requests of one gateway, and the approvals of its sessions.
 #[derive(Debug, Default)]
 pub struct Approvals {
     waiting: Mutex<BTreeMap<String, Arc<Ticket>>>,
@@ -281,7 +278,7 @@ pub struct Approvals {
     granted: Mutex<HashMap<String, Vec<SessionApproval>>>,
 }
 
-/// What a session may do again without asking.
+/// An approval for the rest of a session.
 #[derive(Debug, PartialEq, Eq)]
 struct SessionApproval {
     operation: OperationKind,
@@ -289,12 +286,12 @@ struct SessionApproval {
     to: Option<String>,
     policy_sha256: String,
     rules: Vec<String>,
-    /// The record of the approval.
+    /// Sequence number of the approval's record.
     seq: u64,
 }
 
 impl Approvals {
-    /// The requests that wait, the oldest first.
+    /// Returns the requests that wait, the oldest first.
     pub fn waiting(&self) -> Vec<Arc<Ticket>> {
         let mut all: Vec<_> = lock(&self.waiting).values().cloned().collect();
         all.sort_by_key(|ticket| ticket.question.since);
@@ -319,8 +316,8 @@ impl Approvals {
         }
     }
 
-    /// Lets a request wait; `None` when too many do, or of a gate that `is_shared`
-    /// too many of the same agent.
+    /// Adds a waiting request; `None` when too many wait, or in a gateway that `is_shared` too many
+    /// of the same agent.
     pub(super) fn open(&self, question: Question, is_shared: bool) -> Option<Arc<Ticket>> {
         let mut waiting = lock(&self.waiting);
         if waiting.len() >= MOST_WAITING || waiting.contains_key(&question.id) {
@@ -336,7 +333,7 @@ impl Approvals {
         Some(ticket)
     }
 
-    /// The waiting has ended.
+    /// Removes a request whose wait has ended.
     pub(super) fn close(&self, ticket: &Ticket, end: &WaitOutcome) {
         let id = &ticket.question.id;
         let mut over = lock(&self.over);
@@ -346,12 +343,12 @@ impl Approvals {
         lock(&self.waiting).remove(id);
     }
 
-    /// Remembers an approval for a session, under its record.
+    /// Remembers an approval for a session, with the sequence number of its record.
     pub(super) fn grant(&self, session: &str, binding: &Binding, seq: u64) {
         let mut granted = lock(&self.granted);
         let grants = granted.entry(session.to_owned()).or_default();
         grants.retain(|grant| grant.policy_sha256 == binding.policy_sha256);
-        // One more is asked about again.
+        // A further request is asked about again.
         if grants.len() < MOST_GRANTS {
             grants.push(SessionApproval {
                 operation: binding.operation,
@@ -364,7 +361,7 @@ impl Approvals {
         }
     }
 
-    /// The record of the session's approval that covers `binding`.
+    /// Returns the record of the session's approval that covers `binding`.
     pub(super) fn granted(&self, session: &str, binding: &Binding) -> Option<u64> {
         let granted = lock(&self.granted);
         let covers = |grant: &&SessionApproval| {
@@ -377,13 +374,13 @@ impl Approvals {
         granted.get(session)?.iter().find(covers).map(|grant| grant.seq)
     }
 
-    /// Forgets a session that has ended.
+    /// Forgets the approvals of a session that has ended.
     pub(super) fn forget(&self, session: &str) {
         lock(&self.granted).remove(session);
     }
 }
 
-/// Locks; a panic elsewhere left plain data behind.
+/// Locks; a panic elsewhere leaves plain data behind.
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

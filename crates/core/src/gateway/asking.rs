@@ -1,9 +1,9 @@
-//! Waiting for a person, and holding the answer against what is then done.
+//! Approval of requests, and the check that a change is the approved one.
 //!
-//! A request that a rule asks about is prepared like any other and stops where
-//! it would be recorded and carried out. The question says exactly what was
-//! prepared. Once it is approved, everything is decided and prepared again,
-//! and only if that is the same in every respect it goes on.
+//! A request that a rule asks about is prepared like any other and stops where it would be recorded
+//! and carried out. The question describes what was prepared. After the approval everything is
+//! decided and prepared again, and the request continues only if the result is the same in every
+//! respect.
 
 use std::{sync::Arc, time::Instant};
 
@@ -18,18 +18,18 @@ use super::{
 };
 use crate::{model::Session, policy::Decision, random::random_hex};
 
-/// Why what a person rejected is denied.
+/// Reason of the denial of a request that a person rejected.
 pub(super) const REJECTED: &str = "a person was asked and rejected it";
 
 impl Asking {
-    /// The denial where nobody has approved; `reason` says why.
+    /// Returns the denial without an approval, with `reason`.
     pub(super) fn refused(self, reason: impl Into<String>) -> Failure {
         self.told.refusal(self.rules.first(), reason)
     }
 }
 
 impl Told {
-    /// The denial by the first of the rules that ask.
+    /// Returns the denial by the first of the rules that ask.
     fn refusal(&self, first: Option<&Decision>, reason: impl Into<String>) -> Failure {
         let reason = reason.into();
         let Some(first) = first else {
@@ -44,12 +44,12 @@ impl Told {
 }
 
 impl Question {
-    /// The denial where nobody has approved it; `reason` says why.
+    /// Returns the denial without an approval, with `reason`.
     pub(super) fn refusal(&self, reason: impl Into<String>) -> Failure {
         self.told.refusal(self.rules.first(), reason)
     }
 
-    /// A draft that names it.
+    /// Returns the draft with the question's id.
     pub(super) fn named_in(&self, mut draft: Draft) -> Draft {
         draft.facts.get_or_insert_default().insert("question".to_owned(), self.id.clone().into());
         draft
@@ -63,8 +63,7 @@ impl Stopped {
 }
 
 impl Gateway {
-    /// Puts a question to whoever may answer and waits. Records the question
-    /// and the answer.
+    /// Puts a question to the approvers and waits. Records the question and the answer.
     ///
     /// # Errors
     /// Unless a person approves.
@@ -81,7 +80,7 @@ impl Gateway {
         self.conclude_question(&ticket, draft, end)
     }
 
-    /// Puts a question to whoever may answer, and records it; the draft names it.
+    /// Puts a question to the approvers and records it; the draft names it.
     ///
     /// # Errors
     /// When nobody can be asked.
@@ -121,7 +120,7 @@ impl Gateway {
         let Some(ticket) = self.approvals.open(question, self.turns.is_some()) else {
             return Err(Stopped::because(draft, refusal));
         };
-        // The question shows content, so it is on record first.
+        // The question shows content, so its record comes first.
         if let Err(error) = self.ledger.record(Draft { counts: None, ..draft.clone() }) {
             self.approvals.close(&ticket, &WaitOutcome::Withdrawn);
             return Err(Stopped::because(draft, error.into()));
@@ -147,7 +146,7 @@ impl Gateway {
         let mut answer = Draft { result: Some(end.as_str().to_owned()), ..draft.clone() };
         (answer.bytes, answer.counts) = (None, None);
         answer.decision = match end {
-            // Nothing was decided about what its sender took back.
+            // A request that its sender withdrew was not decided.
             WaitOutcome::Withdrawn => None,
             _ => Some(if approved { "allow" } else { "deny" }.to_owned()),
         };

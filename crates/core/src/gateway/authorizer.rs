@@ -1,4 +1,4 @@
-//! Which questions an operation puts to the policy.
+//! Evaluation of the policy for the paths and objects of an operation.
 
 use super::{
     error::{Failure, HIDDEN, UNSEEN},
@@ -11,7 +11,7 @@ use crate::{
     workspace::{self, Resolved, TempName, Walked, Workspace},
 };
 
-/// Decides about one name, which may be one of the gate's own.
+/// Decides on one name; denies names that are reserved for the gateway.
 pub(super) fn named(policy: &Policy, query: &Query<'_>) -> Decision {
     if TempName::is_reserved(query.path) { reserved() } else { policy.evaluate(query) }
 }
@@ -20,25 +20,25 @@ fn reserved() -> Decision {
     Decision::built_in_denial("names.reserved", "the name is reserved for the gate")
 }
 
-/// Puts the questions of one operation, for one agent.
+/// Evaluates the policy for one operation of one agent.
 #[derive(Clone, Copy)]
 pub(super) struct Authorizer<'a> {
     pub(super) policy: &'a Policy,
     pub(super) agent: &'a AgentName,
     pub(super) operation: OperationKind,
-    /// Whether it is the operator who asks, and is told of everything.
+    /// True if the request is the operator's, to whom nothing is hidden.
     pub(super) is_operators: bool,
-    /// Where answers that do not simply allow are kept.
+    /// Collects decisions that are neither denials nor plain allows.
     pub(super) reservations: &'a Reservations,
 }
 
 impl Authorizer<'_> {
-    /// Asks about one name.
+    /// Decides on one name.
     pub(super) fn name(&self, access: Access, path: &WorkspacePath) -> Decision {
         named(self.policy, &self.query(access, path))
     }
 
-    /// Asks about something beneath what was asked for, which is known.
+    /// Decides on an entry beneath the requested path, of which the object is known.
     fn entry(&self, access: Access, path: &WorkspacePath, object: &Object) -> Decision {
         if TempName::is_reserved(path) {
             return reserved();
@@ -46,26 +46,25 @@ impl Authorizer<'_> {
         self.policy.evaluate_entry(&self.query(access, path), object)
     }
 
-    /// Asks about one name for every access that the operation needs.
+    /// Decides on one name for every access that the operation needs.
     pub(super) fn names(&self, path: &WorkspacePath) -> Result<Decision, Failure> {
         self.all(self.operation.accesses().iter().map(|access| self.name(*access, path)))
     }
 
-    /// Asks about the object that a path turned out to mean.
+    /// Decides on the resolved object, by its canonical path and its kind.
     pub(super) fn resolved(&self, resolved: &Resolved) -> Result<Decision, Failure> {
         let allowed = self.names(resolved.path())?;
         self.object(resolved)?;
         Ok(allowed)
     }
 
-    /// The same, where the path is the one that was asked for and decided on
-    /// by name already.
+    /// Decides on the object alone, of a path that was decided on by name already.
     pub(super) fn object(&self, resolved: &Resolved) -> Result<(), Failure> {
         self.objects(resolved.path(), &resolved.object(), self.operation.accesses())
     }
 
-    /// Asks about the name that `moving` will have by a rename or a restore, and about
-    /// what is there or will be.
+    /// Decides on the new name of `moving` by a rename or a restore, and on the object there before
+    /// or after.
     pub(super) fn target(&self, resolved: &Resolved, moving: &Object) -> Result<Decision, Failure> {
         let allowed = self.all([self.name(Access::Write, resolved.path())].into_iter())?;
         let object = match resolved.object() {
@@ -78,7 +77,7 @@ impl Authorizer<'_> {
         Ok(allowed)
     }
 
-    /// Asks about what a search begins at, for one access.
+    /// Decides for one access on the object at which a search begins.
     pub(super) fn facts(
         &self,
         path: &WorkspacePath,
@@ -88,7 +87,7 @@ impl Authorizer<'_> {
         self.objects(path, object, &[access])
     }
 
-    /// Asks whether a link may be made at `path`: not where none is followed.
+    /// Decides whether a link may be made at `path`; denied where links are not followed.
     pub(super) fn link(&self, path: &WorkspacePath) -> Result<(), Failure> {
         let object = Object { kind: ObjectKind::Symlink, links: 1, through_symlink: true };
         self.objects(path, &object, &[Access::Write])
@@ -106,8 +105,8 @@ impl Authorizer<'_> {
         self.all(decisions).map(drop)
     }
 
-    /// Asks about directories that will be made on the way: they need no
-    /// permission of their own, but what is denied stays denied.
+    /// Decides on the missing parent directories and counts them: they need no permission of their
+    /// own, but an explicit denial applies.
     pub(super) fn ancestors(
         &self,
         workspace: &Workspace,
@@ -138,7 +137,7 @@ impl Authorizer<'_> {
         }
     }
 
-    /// Asks whether everything beneath the directory `root` may be removed.
+    /// Decides whether everything beneath the directory `root` may be removed.
     pub(super) fn removal(&self, root: &WorkspacePath, tree: &[Walked]) -> Result<(), Failure> {
         tree.iter().try_for_each(|walked| {
             let object = walked.stat.object(false);
@@ -147,7 +146,7 @@ impl Authorizer<'_> {
         })
     }
 
-    /// Asks whether everything in the tree that was saved may be removed.
+    /// Decides whether everything in the tree that was saved may be removed.
     pub(super) fn kept(&self, vault: &BackupStore, saved: &Saved) -> Result<(), Failure> {
         let entry = vault.entry(saved)?;
         if entry.kind != BackupKind::Tree {
@@ -158,7 +157,7 @@ impl Authorizer<'_> {
             let too_long = |_| Failure::Operation(crate::workspace::Error::TooLong.into());
             let path = tree.path(&node).map_err(too_long)?;
             let object = node.object();
-            // A name reserved for the gate goes with what holds it.
+            // A name reserved for the gateway is removed with its directory.
             let query = self.query(Access::Remove, &path);
             let decision = self.policy.evaluate_entry(&query, &object);
             self.beneath(&entry.path, (&path, &object), decision)?;
@@ -166,8 +165,8 @@ impl Authorizer<'_> {
         Ok(())
     }
 
-    /// Asks whether a backup of `origin` may be put at `to`, of a tree every
-    /// node of it, and keeps what cannot be read from becoming readable there.
+    /// Decides whether the backup `entry` may be restored to `to`, of a tree every node of it.
+    /// Prevents a restore from making unreadable content readable.
     pub(super) fn restoring(
         &self,
         vault: &BackupStore,
@@ -189,8 +188,8 @@ impl Authorizer<'_> {
         }
         let reader = Authorizer { operation: OperationKind::Read, ..*self };
         for ((old, object), new) in nodes.iter().zip(&places) {
-            // A name reserved for the gate that lay in the tree, planted or
-            // left behind, comes back with it; `to` itself was decided on.
+            // A reserved name in the tree, planted or left behind, is restored with it; `to` itself
+            // was decided on.
             let decision = self.policy.evaluate_entry(&self.query(Access::Write, new), object);
             self.one(decision)?;
             let hidden = reader.name(Access::Read, old);
@@ -202,14 +201,14 @@ impl Authorizer<'_> {
                 return Err(hidden.denying().with_reason(reason).into());
             }
             self.reservations.hear(&hidden);
-            // What can be read is left to what may be listed here and not there.
+            // Readable content may still move from an unlisted path to a listed one.
             self.one(self.policy.evaluate_move(self.agent, old, new, Some(object)))?;
         }
         Ok(())
     }
 
-    /// Asks whether `object` and everything beneath it may have its new name,
-    /// and keeps what cannot be read from being renamed into readability.
+    /// Decides whether `object` and everything beneath it may have its new name. Prevents a rename
+    /// from making unreadable content readable.
     pub(super) fn renaming(
         &self,
         from: &WorkspacePath,
@@ -219,8 +218,8 @@ impl Authorizer<'_> {
     ) -> Result<(), Failure> {
         let beneath = || tree.iter().map(|walked| (&walked.path, walked.stat.object(false)));
         let entries = || std::iter::once((from, *object)).chain(beneath());
-        // Before anything depends on the new name, or the length that one may have would
-        // tell how long a name is that may not be seen.
+        // Before anything depends on the new name; otherwise the limit on a path's length would
+        // reveal the length of a hidden name.
         for (old, object) in entries() {
             self.beneath(from, (old, &object), self.entry(Access::Remove, old, &object))?;
         }
@@ -241,7 +240,7 @@ impl Authorizer<'_> {
         Ok(())
     }
 
-    /// Takes note of one decision about what lies beneath `root`, which was asked for.
+    /// Applies one decision about an entry beneath `root`, the requested path.
     fn beneath(
         &self,
         root: &WorkspacePath,
@@ -254,8 +253,8 @@ impl Authorizer<'_> {
         self.one(decision)
     }
 
-    /// Whether the agent may see that `object` is at `path`, given that it knows of
-    /// `root`: whether it may list it and all directories in between.
+    /// True if the agent may know of `object` at `path`, given that it knows of `root`: it may list
+    /// the object and all directories in between.
     fn sees(&self, root: &WorkspacePath, path: &WorkspacePath, object: &Object) -> bool {
         let directory = NodeKind::Directory.object();
         let above = path.ancestors();
@@ -265,8 +264,7 @@ impl Authorizer<'_> {
                 && (path == root || self.lists(path, object)))
     }
 
-    /// Walks the directory `root`. An error in a directory that the agent may not see
-    /// does not tell what is there.
+    /// Walks the directory `root`. An error in a hidden directory does not reveal what is there.
     pub(super) fn walk(
         &self,
         workspace: &Workspace,
@@ -283,7 +281,7 @@ impl Authorizer<'_> {
         })
     }
 
-    /// Whether the agent may list `object` at `path`, without asking anybody.
+    /// True if the agent may list `object` at `path` without an approval.
     pub(super) fn lists(&self, path: &WorkspacePath, object: &Object) -> bool {
         let (operation, access) = (OperationKind::List, Access::List);
         let query = Query { agent: self.agent, operation, access, path };
@@ -291,7 +289,7 @@ impl Authorizer<'_> {
             && matches!(self.policy.sight(&query, object), Sight::Shown { .. })
     }
 
-    /// Whether the agent may read `path`, without asking anybody.
+    /// True if the agent may read `path` without an approval.
     pub(super) fn reads(&self, path: &WorkspacePath) -> bool {
         let reader = Authorizer { operation: OperationKind::Read, ..*self };
         reader.name(Access::Read, path).is_allow()
@@ -301,12 +299,12 @@ impl Authorizer<'_> {
         Query { agent: self.agent, operation: self.operation, access, path }
     }
 
-    /// Takes note of one decision; a denial ends the request.
+    /// Applies one decision; a denial ends the request.
     pub(super) fn one(&self, decision: Decision) -> Result<(), Failure> {
         self.all(std::iter::once(decision)).map(drop)
     }
 
-    /// The last decision, when none of them denies.
+    /// Returns the last decision if none denies.
     fn all(&self, decisions: impl Iterator<Item = Decision>) -> Result<Decision, Failure> {
         let mut last = Decision::built_in_denial("default", "nothing was asked");
         for decision in decisions {

@@ -1,11 +1,9 @@
 //! Several changes of content at once.
 //!
-//! They are decided together: each is decided on, prepared and kept before
-//! the intent of the first is recorded, and one that may not be made keeps all
-//! from being made. They are then made one after the other. When one cannot
-//! be, those before it are taken back from the vault, now or, should the gate
-//! die meanwhile, by the next start. Nobody is kept from seeing the files in
-//! between.
+//! The changes are decided together: each is decided on, prepared and backed up before the intent
+//! of the first is recorded, and a denial of one prevents all. They are then made one after the
+//! other. When one fails, those before it are rolled back from the backup store, at once or, if the
+//! gateway dies meanwhile, by the next start. Other programs can see the files in between.
 
 mod back;
 
@@ -40,36 +38,35 @@ use crate::{
     random::random_hex,
 };
 
-/// Most changes of a batch: all of their contents are held at once.
+/// Changes of a batch: all of their contents are in memory at once.
 const MAX_CHANGES: usize = 100;
-/// The fact by which records of one batch know each other.
+/// The fact that identifies the records of one batch.
 const BATCH: &str = "batch";
-/// The fact that says how many of them there are.
+/// The fact with the number of changes in the batch.
 const SIZE: &str = "batchSize";
-/// Why a batch does not ask.
+/// Reason of the denial where a rule asks.
 const NOT_ASKED: &str = "a person has to be asked, and a batch asks nobody; send it alone";
-/// How a change ended that was not begun.
+/// Result of a change that was not begun.
 const NOT_DONE: &str = "notDone";
 
 /// Why the changes of a batch were not made.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("change {} of the batch: {error}", index + 1)]
 pub struct BatchError {
-    /// Which change stood in the way, counted from 0.
+    /// Index of the change that failed, from 0.
     pub index: usize,
-    /// Why.
+    /// The error of that change.
     pub error: Error,
 }
 
-/// A change that can be made, with its record and what it takes from the
-/// session's limits.
+/// A prepared change, with its record and its share of the session's limits.
 struct Prepared<'a> {
     ready: Ready<'a>,
     draft: Draft,
     spent: Option<Spent>,
 }
 
-/// A change that was made and can be taken back.
+/// A change that was made and can be rolled back.
 struct Made {
     path: WorkspacePath,
     after: Option<Hash>,
@@ -77,8 +74,8 @@ struct Made {
     seq: u64,
 }
 
-/// What did not let a batch be prepared: the change, its record and why; and
-/// the records of the others.
+/// A batch that could not be prepared: the failed change, the failure, and the records of all
+/// changes.
 struct Refused {
     index: usize,
     why: Failure,
@@ -86,13 +83,13 @@ struct Refused {
 }
 
 impl Gateway {
-    /// Makes all of several changes or none; of each file one. Nobody is asked: where a
+    /// Makes all of several changes or none; at most one for each file. Nobody is asked: where a
     /// rule would ask, the batch is denied.
     ///
     /// # Errors
-    /// When one is denied or fails. No change is left then, but for what could
-    /// not be taken back because another process changed it meanwhile, or
-    /// because the disk failed; the log says so.
+    /// When a change is denied or fails. No change is left then, except one that could not be
+    /// rolled back because another process changed the file meanwhile, or because the disk failed;
+    /// the log records that.
     pub fn handle_together(
         &self,
         session: &Session,
@@ -124,7 +121,7 @@ impl Gateway {
             let message = format!("no random bytes for the batch: {errno}");
             BatchError { index: 0, error: Error::new(ErrorKind::Io, message) }
         })?;
-        // One turn: they are carried out one after the other.
+        // One slot of the scheduler: the changes are carried out one after the other.
         let turn = self.turns.as_ref().map(|turns| turns.enter_with(session, changes.len()));
         let pass = turn
             .transpose()
@@ -155,7 +152,7 @@ impl Gateway {
         }
     }
 
-    /// Lets the changes begin as far as the session's limits go.
+    /// Counts the changes against the session's limits.
     fn begin(
         &self,
         session: &Session,
@@ -177,7 +174,7 @@ impl Gateway {
         Ok(meter)
     }
 
-    /// Records that one of the changes may not be made, before any was looked at.
+    /// Records the denial of one of the changes, before any was looked at.
     fn deny_one(
         &self,
         session: &Session,
@@ -195,7 +192,7 @@ impl Gateway {
         BatchError { index, error }
     }
 
-    /// Decides on each change, prepares it and keeps what it will replace.
+    /// Decides on each change, prepares it and backs up what it will replace.
     fn prepare_all<'a>(
         &self,
         transactions: &[Transaction<'a>],
@@ -251,13 +248,13 @@ impl Gateway {
         Ok(prepared)
     }
 
-    /// Lets go of what was kept for a change that is not made.
+    /// Discards the backups of a change that is not made.
     fn give_up(&self, ready: Ready<'_>) {
         discard(&self.vault, ready.saved);
     }
 
-    /// Records why a batch was not begun: the change that stood in the way, and
-    /// that the others were not made.
+    /// Records why a batch was not begun: the change that failed, and that the others were not
+    /// made.
     fn refuse_all(
         &self,
         refused: Refused,
@@ -284,8 +281,7 @@ impl Gateway {
         BatchError { index, error: answer.unwrap_or_else(lost) }
     }
 
-    /// Records all intents, then makes the changes; takes back what was made
-    /// when one cannot be.
+    /// Records all intents, then makes the changes; rolls back those that were made when one fails.
     fn make_all<'a>(
         &self,
         session: &Session,
@@ -299,8 +295,8 @@ impl Gateway {
                 Ok(grant) => admitted.push((one, grant)),
                 Err(error) => {
                     let index = admitted.len();
-                    // What has an intent is left to the next start, which finds
-                    // nothing done.
+                    // Intents without outcomes are left to the next start, which finds nothing
+                    // done.
                     std::iter::once(one).chain(prepared).for_each(|one| self.give_up(one.ready));
                     return Err(BatchError { index, error: error.into() });
                 }
@@ -326,8 +322,8 @@ impl Gateway {
             made.push(Made { path, after: draft.after, backup, seq });
             done.push((transaction, draft, applied, spent));
         }
-        // Before any intent is answered: should the gate die meanwhile, the next
-        // start finds them all, and that one was not made.
+        // Before any outcome is recorded: if the gateway dies meanwhile, the next start finds all
+        // intents open, and that one change was not made.
         if stopped.is_some() {
             for one in made.into_iter().rev() {
                 if let Err(why) = self.take_back(session, None, &one) {
@@ -367,7 +363,7 @@ impl Gateway {
         }
     }
 
-    /// Answers an intent whose change was not begun.
+    /// Records the outcome of a change that was not begun.
     fn drop_intent(&self, ready: Ready<'_>, draft: &Draft, grant: Grant) {
         let outcome = Draft { result: Some(NOT_DONE.to_owned()), ..record::outcome(draft) };
         if let Err(error) = self.ledger.complete(&grant.into_receipt(), outcome) {
@@ -377,7 +373,7 @@ impl Gateway {
     }
 }
 
-/// Brings a change up to where its intent would be recorded.
+/// Prepares a change up to the record of its intent.
 fn ready<'a>(
     transaction: &Transaction<'a>,
     change: &'a dyn ContentChange,
@@ -389,7 +385,7 @@ fn ready<'a>(
     Ok((transaction.ready(draft, sealed)?, spent))
 }
 
-/// Why a change of the file at `path` cannot be in one batch with those at `others`.
+/// Returns why a change of the file at `path` cannot be in one batch with those at `others`.
 fn quarrel(others: &BTreeSet<WorkspacePath>, path: &WorkspacePath) -> Option<&'static str> {
     let beneath = |path: &WorkspacePath, other| path.ancestors().contains(other);
     if others.contains(path) {
@@ -401,7 +397,7 @@ fn quarrel(others: &BTreeSet<WorkspacePath>, path: &WorkspacePath) -> Option<&'s
     }
 }
 
-/// What the records of one batch have in common.
+/// Returns the facts that the records of one batch share.
 fn facts(size: usize) -> Result<BTreeMap<String, Value>, Errno> {
     let id = random_hex::<16>()?;
     Ok(BTreeMap::from([(BATCH.to_owned(), id.into()), (SIZE.to_owned(), size.into())]))

@@ -1,4 +1,4 @@
-//! How requests are run that change a file, a directory or an entry.
+//! Requests that change a file, a directory or an entry.
 
 use portcullis_audit::Draft;
 use rustix::fs::OFlags;
@@ -25,7 +25,7 @@ type Preparation<'a> = Result<SealedChange<'a>, ops::Error>;
 
 /// A change of the content of one file; several can be made together.
 pub trait ContentChange: AsOperation {
-    /// Prepares the change of the file that the permit is about.
+    /// Prepares the change of the file of the permit.
     #[doc(hidden)]
     fn prepare<'a>(&'a self, context: &Context<'a>, permit: Permit) -> Preparation<'a>;
 }
@@ -37,14 +37,14 @@ impl ContentChange for Write {
     }
 }
 
-/// A [`Write`] over what its sender began with.
+/// A [`Write`] with the state on which its sender based it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct WriteOver {
     /// The write.
     pub write: Write,
     /// The state of the file that the write replaces.
     pub base: Base,
-    /// The last change of content that a file which is created shows, in place of now.
+    /// Modification time of a file that is created, in place of now.
     pub modified: Option<(i64, u32)>,
 }
 
@@ -116,8 +116,8 @@ impl Request for Symlink {
     }
 }
 
-/// Returns whether a link's target goes up behind another name: that name may become a link,
-/// which leads elsewhere.
+/// True if a link's target goes up behind another name: that name may become a link, which leads
+/// elsewhere.
 pub(super) fn climbs_later(target: &str) -> bool {
     let names = target.split('/').filter(|name| !matches!(*name, "" | "."));
     names.skip_while(|name| *name == "..").any(|name| name == "..")
@@ -133,7 +133,7 @@ fn leads_inside(
         return Err(workspace::Error::Outside);
     }
     let context = &transaction.context;
-    // Where it leads is looked up as its agent would, who may list it or not.
+    // Resolved as the agent would resolve it, which may list the target or not.
     Following::listing(context.policy, context.agent)
         .target(transaction.gate.workspace(), link, target)
         .map(drop)
@@ -152,14 +152,14 @@ pub(super) fn steps_up(target: &str) -> usize {
     up
 }
 
-/// Returns whether a link with this target leads out of the workspace at `to`, and did not before.
+/// True if a link with this target leads out of the workspace at `to`, and did not before.
 fn is_led_out(target: &str, from: &WorkspacePath, to: &WorkspacePath) -> bool {
     let up = steps_up(target);
     up > depth(to) && up <= depth(from)
 }
 
 /// Refuses to give a link a name at which it could not be made, and to move a directory up so far
-/// that a link in it would lead out of the workspace: what runs on the host follows it.
+/// that a link in it would lead out of the workspace: programs on the host would follow it.
 fn check_links(
     transaction: &Transaction<'_>,
     permit: &Permit,
@@ -194,7 +194,7 @@ fn check_links(
     Ok(())
 }
 
-/// Returns whether the agent may see all that rules about secrets look at when an entry moves.
+/// True if the agent may see everything that secret rules look at when an entry moves.
 fn sees_all(transaction: &Transaction<'_>, path: &WorkspacePath, tree: &[Walked]) -> bool {
     let authorizer = transaction.authorizer();
     let is_searched = transaction.context.policy.secrets().is_some_and(Secrets::depends_on_path);
@@ -204,7 +204,7 @@ fn sees_all(transaction: &Transaction<'_>, path: &WorkspacePath, tree: &[Walked]
     transaction.is_operators() || !is_searched || (authorizer.reads(path) && tree.iter().all(sees))
 }
 
-/// The failure of a rename; perhaps about the content of what is not shown.
+/// Returns the failure of a rename, which may be about the content of a hidden entry.
 fn of_content(error: ops::Error, sees_all: bool) -> Failure {
     match error {
         ops::Error::Refused(decision) if !sees_all => Failure::hidden(decision),
@@ -212,7 +212,7 @@ fn of_content(error: ops::Error, sees_all: bool) -> Failure {
     }
 }
 
-/// Counts the directories of the workspace in which a link lies.
+/// Counts the directories of the workspace above a link.
 pub(super) fn depth(link: &WorkspacePath) -> usize {
     link.parent().map_or(0, |parent| parent.components().count())
 }
@@ -251,19 +251,19 @@ impl Request for Rename {
         authorizer.renaming(permit.path(), target.path(), &permit.object(), &tree)?;
         check_links(transaction, &permit, target.path(), &tree)?;
         transaction.carry_moved(draft, permit.path(), target.path(), &tree)?;
-        // An approval holds for what moves as it was.
+        // An approval covers the moved object as it was.
         let shown = (!transaction.reservations.asks().is_empty()).then_some(MAX_SHOWN);
         let sees_all = sees_all(transaction, permit.path(), &tree);
         let context = &transaction.context;
         let change = prepare::rename(context, permit, target, tree, self.replace, shown);
         let change = change.map_err(|error| of_content(error, sees_all))?;
-        // The file whose name it takes is gone.
+        // A replaced file is removed.
         let files = change.origins().len();
         transaction.limited_change(draft, change, files)
     }
 }
 
-/// A [`Rename`] by which what has the new name gets the old one, in one step.
+/// A [`Rename`] that exchanges the two names in one step.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Exchange {
     /// The two names; nothing is replaced.
@@ -279,7 +279,7 @@ impl AsOperation for Exchange {
 impl Request for Exchange {
     type Output = Changed;
 
-    /// Both are renamed, so each name needs what the old and the new one of a rename need.
+    /// Both objects are renamed, so each name needs what the old and the new one of a rename need.
     fn run<'a>(&'a self, transaction: &Transaction<'a>, draft: &mut Draft) -> Attempt<Changed> {
         let authorizer = transaction.authorizer();
         let one = transaction.permit(draft)?;
@@ -305,7 +305,7 @@ impl Request for Exchange {
             check_links(transaction, &side.permit, new, &side.tree)?;
             transaction.carry_moved(draft, side.permit.path(), new, &side.tree)?;
         }
-        // A question tells of one of the two alone.
+        // A question describes one of the two only.
         if transaction.reservations.withdraw_asks() {
             let reason = "nobody can be asked about an exchange: rename one after the other";
             return Err(Decision::built_in_denial("exchange", reason).into());

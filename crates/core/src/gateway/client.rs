@@ -1,4 +1,4 @@
-//! What a client takes part in while its request is carried out.
+//! The client's part in carrying a request out.
 
 use std::collections::BTreeMap;
 
@@ -7,15 +7,14 @@ use serde_json::Value;
 use super::approvals::{Approver, Nobody};
 use crate::ops::{Follower, Source, Unfollowed};
 
-/// The client's part in a request. By default there is no editor, nobody is asked, and
-/// nobody follows.
+/// The client's part in a request. By default there is no editor, no approver and no follower.
 #[derive(Clone, Copy)]
 pub struct Client<'a> {
-    /// Where content comes from and goes to.
+    /// The source and destination of content.
     pub source: Source<'a>,
-    /// Whom a rule that asks is put to.
+    /// The approver of a request that a rule asks about.
     pub approver: &'a dyn Approver,
-    /// Who follows a search.
+    /// The follower of the request's progress.
     pub follower: &'a dyn Follower,
     /// Facts that the client states for the record; nothing depends on them.
     pub facts: &'a BTreeMap<String, Value>,
@@ -30,7 +29,7 @@ impl Default for Client<'_> {
 }
 
 impl<'a> Client<'a> {
-    /// A client that has `approver` ask a person.
+    /// Returns a client that asks `approver`.
     pub fn asking(approver: &'a dyn Approver) -> Self {
         Self { approver, ..Self::default() }
     }

@@ -1,5 +1,5 @@
-//! Decisions on commands that an agent has started in its sandbox. What such a command then does
-//! to the workspace is decided on by itself, as requests of the mount.
+//! Decisions on commands that an agent starts in its sandbox. The mount's requests decide
+//! separately on what such a command does to the workspace.
 
 use std::{collections::BTreeMap, time::Instant};
 
@@ -11,11 +11,12 @@ use crate::{model::Session, policy::Decision};
 
 /// The operation in the record.
 const COMMAND: &str = "command";
-/// The rule that decides.
+/// The built-in rule of these decisions.
 const RULE: &str = "agent.terminal";
 
 impl Gateway {
-    /// Decides whether a command may be started, and records that durably; `facts` say which.
+    /// Decides whether a command may be started, and records that durably; `facts` describe the
+    /// command.
     ///
     /// # Errors
     /// When the policy in force or a limit of the session denies it, or no record can be written:

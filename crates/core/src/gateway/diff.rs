@@ -1,4 +1,4 @@
-//! How a change looks to a person: a unified diff of two texts.
+//! Unified diffs of two texts, for people.
 
 use std::{
     collections::HashMap,
@@ -15,15 +15,14 @@ use similar::{
 
 use crate::model::Escaped;
 
-/// How long to look for the shortest one; what is found until then is right,
-/// too, but longer.
+/// Timeout of the search for the shortest diff; the result is correct after it, too, but longer.
 const EFFORT: Duration = Duration::from_millis(300);
-/// Lines around a change that diffs show unless told otherwise.
+/// Default number of lines of context around a change.
 pub const CONTEXT: usize = 3;
 
-/// The diff from `old` to `new`, under these names, with so many lines around
-/// each change; empty when they are equal. Names are escaped: a line of one would
-/// look like a line of the diff.
+/// Returns the diff from `old` to `new`, under these names, with `context` lines around each
+/// change; empty when they are equal. Names are escaped: a line break in one could forge a line of
+/// the diff.
 pub fn unified_diff(old: &str, new: &str, names: (&str, &str), context: usize) -> String {
     let old: Vec<&str> = old.split_inclusive('\n').collect();
     let new: Vec<&str> = new.split_inclusive('\n').collect();
@@ -49,14 +48,14 @@ pub fn unified_diff(old: &str, new: &str, names: (&str, &str), context: usize) -
     text
 }
 
-/// A name in one line. What follows a tab is no part of it.
+/// Returns a name in one line. A tab ends the name.
 fn name(text: &str) -> String {
     let pieces: Vec<_> = text.split('\t').map(|piece| Escaped(piece).to_string()).collect();
     pieces.join("\t")
 }
 
-/// Lines as the head of a hunk names them: the first one, and how many there are
-/// unless there is one; where there are none, the one before.
+/// Returns the range of a hunk's header: the first line, and the number of lines unless it is one;
+/// of an empty range, the line before.
 fn place(lines: Range<usize>) -> String {
     match lines.len() {
         0 => format!("{},0", lines.start),
@@ -65,9 +64,9 @@ fn place(lines: Range<usize>) -> String {
     }
 }
 
-/// What to do to `old` for `new`. By the algorithm itself, over numbers:
-/// `TextDiff`, which tests hold this against, knows six algorithms for every kind
-/// of text, was a fifteenth of the program and takes seconds to build.
+/// Returns the operations that turn `old` into `new`. Uses the algorithm itself over numbers:
+/// `TextDiff`, against which tests compare this, supports six algorithms for every kind of text,
+/// was a fifteenth of the program and takes seconds to build.
 fn differences(old: &[&str], new: &[&str]) -> Vec<DiffOp> {
     let mut known = HashMap::new();
     let (old, new) = (numbers(&mut known, old), numbers(&mut known, new));
@@ -78,7 +77,7 @@ fn differences(old: &[&str], new: &[&str]) -> Vec<DiffOp> {
     hook.into_inner().into_inner().into_ops()
 }
 
-/// A number for each line, the same for equal ones.
+/// Returns a number for each line, the same for equal lines.
 fn numbers<'t>(known: &mut HashMap<&'t str, usize>, lines: &[&'t str]) -> Vec<usize> {
     let mut number = |line| {
         let next = known.len();
@@ -87,7 +86,7 @@ fn numbers<'t>(known: &mut HashMap<&'t str, usize>, lines: &[&'t str]) -> Vec<us
     lines.iter().map(|line| number(*line)).collect()
 }
 
-/// Lines of a hunk, each behind its sign.
+/// Adds lines of a hunk, each after its sign.
 fn put(text: &mut String, sign: char, lines: Option<&[&str]>) {
     for line in lines.unwrap_or_default() {
         text.push(sign);

@@ -1,4 +1,4 @@
-//! How requests are run that disclose a file, a directory or an entry.
+//! Requests that disclose a file, a directory or an entry.
 
 use portcullis_audit::Draft;
 

@@ -1,4 +1,4 @@
-//! What a door may tell about a request that was not done.
+//! Errors of requests that were not carried out, as transports may report them.
 
 use std::fmt;
 
@@ -13,15 +13,15 @@ use crate::{
     workspace,
 };
 
-/// The rule that the agent is told of a denial that is about what it may not see: the
-/// real one would say what is there.
+/// The rule that the agent sees for a denial about a hidden entry: the real one would reveal the
+/// entry.
 pub(super) const HIDDEN: &str = "workspace.hidden";
 
-/// And the reason.
+/// The reason of such a denial.
 pub(super) const UNSEEN: &str = "something that is not shown keeps this from being done";
 
-/// Why a request was not done, fit to be shown to the agent: no host path, no
-/// content, and the same for a denied path whether or not it exists.
+/// Why a request was not carried out, fit to be shown to the agent: no host path, no content, and
+/// the same for a denied path whether or not it exists.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Error(Box<Details>);
 
@@ -34,18 +34,18 @@ struct Details {
     receipt: Option<Receipt>,
 }
 
-/// The kinds of [`Error`] that doors tell apart.
+/// The kinds of [`Error`] that transports distinguish.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum ErrorKind {
-    /// The policy, or what is built in, says no.
+    /// The policy or a built-in rule denies it.
     Denied,
-    /// Nothing is there.
+    /// No such entry.
     NotFound,
-    /// The request makes no sense.
+    /// The request is invalid.
     InvalidInput,
     /// Another process changed the object at the same time.
     Conflict,
-    /// Something has that name already.
+    /// The name exists already.
     AlreadyExists,
     /// A file stands where a directory is needed.
     NotADirectory,
@@ -53,13 +53,13 @@ pub enum ErrorKind {
     IsADirectory,
     /// The directory is not empty.
     NotEmpty,
-    /// The disk or the vault is full.
+    /// The disk or the backup store is full.
     NoSpace,
-    /// The request was given up before it took effect.
+    /// The request was withdrawn before it took effect.
     Cancelled,
-    /// The editor did not do its part.
+    /// The editor failed.
     Editor,
-    /// The gate cannot serve: the log cannot be written.
+    /// The gateway cannot serve: the log cannot be written.
     Unavailable,
     /// The operating system failed.
     Io,
@@ -97,12 +97,12 @@ impl Error {
         self.0.rule.as_deref()
     }
 
-    /// The author's reason, of a denial.
+    /// The reason in the rule that denied.
     pub fn reason(&self) -> Option<&str> {
         self.0.reason.as_deref()
     }
 
-    /// The record that says so; `None` when none could be written.
+    /// The receipt of the error's record; `None` when none could be written.
     pub fn receipt(&self) -> Option<&Receipt> {
         self.0.receipt.as_ref()
     }
@@ -137,7 +137,7 @@ impl Error {
     }
 }
 
-/// Without a log nothing is served.
+/// Nothing is served without a log.
 impl From<ledger::Error> for Error {
     fn from(error: ledger::Error) -> Self {
         Self::new(ErrorKind::Unavailable, error.to_string())
@@ -152,25 +152,25 @@ impl fmt::Display for Error {
 
 impl std::error::Error for Error {}
 
-/// A request that was not done, before that is recorded.
+/// A request that was not carried out, before that is recorded.
 pub(super) struct Stopped {
     pub(super) draft: Draft,
     pub(super) why: Failure,
 }
 
-/// What went wrong inside, before it is recorded and rendered.
+/// An internal failure, before it is recorded and rendered.
 #[derive(Debug)]
 pub(super) enum Failure {
-    /// The object moved between two looks: try again.
+    /// The object moved between two looks: the request is tried again.
     Moved,
-    /// A decision said no.
+    /// A decision denies it.
     Denied(Box<Decision>),
-    /// A decision about what the agent may not see said no. The rule is for the
-    /// record alone, the reason for the agent.
+    /// A decision about a hidden entry denies it. The rule is for the record alone, the reason for
+    /// the agent.
     Hidden(Box<Decision>, String),
-    /// A person must be asked first.
+    /// A person must approve it first.
     Ask(Box<Asking>),
-    /// Nothing was done, and this says why.
+    /// Nothing was done, for this reason.
     Rendered(Error),
     /// An operation failed.
     Operation(ops::Error),
@@ -181,7 +181,7 @@ pub(super) enum Failure {
 }
 
 impl Failure {
-    /// A denial by a decision about what the agent may not see.
+    /// A denial by a decision about a hidden entry.
     pub(super) fn hidden(decision: Decision) -> Self {
         Self::Hidden(Box::new(decision), UNSEEN.to_owned())
     }
@@ -204,8 +204,8 @@ impl From<ops::Error> for Failure {
     }
 }
 
-/// The decision about what is never served, whatever the policy says; `None` when an
-/// error of the workspace is no decision.
+/// Returns the denial of what is never served, whatever the policy says; `None` when an error of
+/// the workspace is no decision.
 pub(super) fn never_served(error: &workspace::Error) -> Option<Decision> {
     use workspace::Error as E;
     let (rule, reason) = match error {
@@ -242,7 +242,7 @@ impl From<ledger::Error> for Failure {
     }
 }
 
-/// What an operation's error is to a door.
+/// Renders an operation's error for a transport.
 pub(super) fn render(error: &ops::Error) -> Error {
     use ops::Error as E;
     let kind = match error {
@@ -288,16 +288,16 @@ fn workspace_kind(error: &workspace::Error) -> ErrorKind {
     }
 }
 
-/// Why something that a peer sent never became an operation.
+/// Why a peer's message never became an operation.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Refusal {
     /// The path lies outside the workspace.
     Outside,
-    /// The path is not one.
+    /// The path is invalid.
     Path(PathError),
-    /// A parameter is missing or wrong; the text says which.
+    /// A parameter is missing or wrong, as the text explains.
     Parameters(String),
-    /// The peer may not call this method, or the gate does not know it.
+    /// The peer may not call this method, or the gateway does not know it.
     Method,
     /// The request was cancelled before it began.
     Cancelled,

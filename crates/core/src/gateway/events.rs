@@ -1,5 +1,5 @@
-//! What happens at a gate and is no operation: its beginning and end, a
-//! session's, and what never became a request.
+//! Events at a gateway that are no operations: its start and stop, those of a session, and messages
+//! that never became requests.
 
 use std::{collections::BTreeMap, time::Duration};
 
@@ -8,11 +8,11 @@ use portcullis_audit::{Draft, Kind, Receipt};
 use super::{Error, ErrorKind, Gateway, Refusal, record};
 use crate::{ledger, model::Session};
 
-/// In a record in place of a text that the rules about secrets did not look at.
+/// The text in a record in place of one that the secret rules did not search.
 const NOT_LOOKED_AT: &str = "(not recorded: it could not be searched for secrets)";
 
 impl Gateway {
-    /// Forgets what a session has done, because it has ended.
+    /// Forgets the counts and approvals of a session that has ended.
     pub fn end_session(&self, session: &Session) {
         self.record_ended(self.watcher.ended());
         self.meters.forget(&session.id);
@@ -21,8 +21,8 @@ impl Gateway {
         self.connections.forget(&session.id);
     }
 
-    /// Refuses what never became an operation, and records that. `op` is the
-    /// operation or the method that was asked for, `path` the text that came.
+    /// Refuses a message that never became an operation, and records that. `op` is the requested
+    /// operation or method, `path` the text that came.
     pub fn refuse(
         &self,
         session: &Session,
@@ -43,7 +43,7 @@ impl Gateway {
             Err(decision) => return self.fail(draft, decision.into(), None),
         };
         let error = refusal.render();
-        // Nothing was decided about what its sender took back.
+        // A request that its sender cancelled was not decided.
         draft.decision = (*refusal != Refusal::Cancelled).then(|| "deny".to_owned());
         draft.rule = error.rule().map(str::to_owned);
         draft.reason = error.reason().map(str::to_owned);
@@ -51,8 +51,7 @@ impl Gateway {
         self.record_error(draft, error, meter.as_deref())
     }
 
-    /// Records something that a peer did and that was neither a request nor
-    /// allowed, such as a malformed line.
+    /// Records an act of a peer that was neither a request nor allowed, such as a malformed line.
     ///
     /// # Errors
     /// When no record can be written.
@@ -67,14 +66,14 @@ impl Gateway {
         self.event(session, event, facts, denied, ErrorKind::InvalidInput.as_str())
     }
 
-    /// How long a door must not hear the session's agent, for it had too much refused that
-    /// no limit of the policy bounds. A door asks before it takes a message.
+    /// Returns the time for which a transport must take no message of the session's agent, because
+    /// too many were refused that no limit of the policy bounds. A transport asks before it takes a
+    /// message.
     pub fn pause(&self, session: &Session) -> Duration {
         self.refusals.pause(session.agent.as_str())
     }
 
-    /// Records something that happened and needed no decision, such as the
-    /// beginning of a session.
+    /// Records an event that needed no decision, such as the start of a session.
     ///
     /// # Errors
     /// When no record can be written.
@@ -87,10 +86,10 @@ impl Gateway {
         self.event(session, event, facts, None, "ok")
     }
 
-    /// The same, durably: of what is done next, and is no change of the workspace.
+    /// Records an event durably before it happens; for events that change no file of the workspace.
     ///
     /// # Errors
-    /// When no record can be written; it must not be done then.
+    /// When no record can be written; the event must not happen then.
     pub fn note_durably(
         &self,
         session: &Session,
@@ -117,7 +116,7 @@ impl Gateway {
         Ok(self.ledger.record(draft)?)
     }
 
-    /// Records that the gate begins to serve, durably.
+    /// Records durably that the gateway starts to serve.
     ///
     /// # Errors
     /// When no record can be written; nothing may be served then.
@@ -132,8 +131,8 @@ impl Gateway {
         Ok(self.ledger.note(Kind::Start, draft, true)?)
     }
 
-    /// Records an orderly stop, durably, and lets go of everything. Gives why no
-    /// checkpoint of the log could be signed, as [`ledger::AuditLog::close`].
+    /// Records an orderly stop durably and drops the gateway. Returns why no checkpoint of the log
+    /// could be signed, as [`ledger::AuditLog::close`].
     ///
     /// # Errors
     /// When the record cannot be written.
@@ -142,8 +141,8 @@ impl Gateway {
         Ok(self.ledger.close(draft)?)
     }
 
-    /// The same while other threads have the gateway: what they ask of it is refused from
-    /// then on, and what they have begun is settled by the next start.
+    /// Stops a gateway that other threads share: their requests are refused from then on, and the
+    /// next start settles those that have begun.
     ///
     /// # Errors
     /// As [`Self::stop`].

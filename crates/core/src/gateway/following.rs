@@ -1,5 +1,5 @@
-//! Which links are followed for an agent on the way to what a path means. That they are
-//! tells of them, whatever comes of it.
+//! Links that are followed for an agent while a path is resolved. Following a link reveals it,
+//! whatever the result.
 
 use super::{
     authorizer::{Authorizer, named},
@@ -13,29 +13,29 @@ use crate::{
     workspace::{self, Follow, Met, Resolved},
 };
 
-/// For whom and for what a path is looked up.
+/// The request for which a path is resolved.
 #[derive(Debug, Clone, Copy)]
 pub struct Following<'a> {
     /// The policy in force.
     pub policy: &'a Policy,
-    /// Who asks.
+    /// The agent that sent the request.
     pub agent: &'a AgentName,
-    /// What for.
+    /// The operation.
     pub operation: OperationKind,
-    /// Which of the accesses that the operation needs.
+    /// The accesses of the operation that are decided on.
     pub accesses: &'a [Access],
-    /// Whether a person is asked about the request whatever it meets.
+    /// True if the request needs an approval whatever is on the way.
     pub is_asked: bool,
 }
 
 impl<'a> Following<'a> {
-    /// For an agent that looks where a link leads.
+    /// Returns the request of an agent that lists the target of a link.
     pub(super) fn listing(policy: &'a Policy, agent: &'a AgentName) -> Self {
         let (operation, accesses) = (OperationKind::List, &[Access::List][..]);
         Self { policy, agent, operation, accesses, is_asked: false }
     }
 
-    /// Looks where a link at `link` with this target leads.
+    /// Resolves `target` as the target of a link at `link`.
     ///
     /// # Errors
     /// As [`Following::resolve`].
@@ -67,36 +67,36 @@ impl Following<'_> {
         })
     }
 
-    /// The decision about the name at which a search or a subscription begins, which
-    /// `decision` is about.
+    /// Returns the decision on the name at which a search or a subscription begins; `decision` is
+    /// that of the name itself.
     pub fn beginning(policy: &Policy, query: &Query<'_>, decision: Decision) -> Decision {
         begun(policy, query, decision)
     }
 
-    /// The decision about what the workspace refuses, whatever the policy says; `None`
-    /// when an error is no decision.
+    /// Returns the denial of what the workspace refuses, whatever the policy says; `None` when an
+    /// error is no decision.
     pub fn refused(error: &workspace::Error) -> Option<Decision> {
         never_served(error)
     }
 
-    /// Whether what is met on the way may be followed.
+    /// True if the visited component may be followed.
     fn follows(&mut self, met: Met<'_>) -> bool {
         match met {
-            // One that asks does so, too, when nothing is there.
+            // A name that asks does so even when nothing is there.
             Met::Name(name) => {
                 let asks = self.decisions(name).any(|decision| decision.is_ask());
                 self.is_asked |= asks;
                 self.decisions(name).all(|decision| !decision.is_deny())
             }
-            // That asks nobody when nothing is there.
+            // A name that a `..` leaves asks nobody when nothing is there.
             Met::Left(name) => self.is_open(name),
             Met::Link(link) => self.tells_of(link),
         }
     }
 
-    /// Whether the agent may know what is at the name of a link that its request only
-    /// passes. What nothing allows, but no rule denies, needs no permission of its own, as
-    /// directories on the way need none.
+    /// True if the agent may know what is at the name of a link that its request only passes. A
+    /// link that no rule denies and none allows needs no permission of its own, as directories on
+    /// the way need none.
     fn tells_of(&self, link: &WorkspacePath) -> bool {
         let listed = self.decide(OperationKind::List, Access::List, link);
         listed.is_allow()
@@ -119,8 +119,8 @@ impl Following<'_> {
 }
 
 impl Authorizer<'_> {
-    /// Whether what is met on the way to an object may be followed for these accesses.
-    /// Takes note of the names that are, of which a person may have to be asked then.
+    /// True if the visited component may be followed for these accesses. Collects the decisions on
+    /// names that are followed, which may ask.
     pub(super) fn follows(&self, accesses: &[Access], met: Met<'_>) -> bool {
         let Self { policy, agent, operation, reservations, .. } = *self;
         let is_asked = !reservations.asks().is_empty();

@@ -1,4 +1,4 @@
-//! One request from its beginning to its reply or its error.
+//! One request from its start to its reply or its error.
 
 use std::{collections::BTreeMap, sync::Arc, time::Instant};
 
@@ -26,22 +26,22 @@ use crate::{
     policy::{Decision, Policy},
 };
 
-/// How often a request is begun again because something moved under it.
+/// Attempts at a request whose path moves meanwhile.
 pub(super) const ATTEMPTS: usize = 16;
 
-/// On what terms a request is carried out.
+/// Options with which a request is carried out.
 #[derive(Clone, Copy)]
 struct Terms<'a> {
     session: &'a Session,
     client: Client<'a>,
     meter: Option<&'a Arc<Meter>>,
-    /// Go into the record.
+    /// Facts for the record.
     facts: &'a BTreeMap<String, Value>,
     is_undo: bool,
 }
 
 impl Terms<'_> {
-    /// The draft of a request before anything was decided.
+    /// Returns the draft of a request before any decision.
     fn draft(&self, policy: &Policy, operation: Operation<'_>) -> Draft {
         let mut draft = record::operation(self.session, policy, operation);
         draft.facts = (!self.facts.is_empty()).then(|| self.facts.clone());
@@ -50,14 +50,14 @@ impl Terms<'_> {
 }
 
 impl Gateway {
-    /// Decides about a request, does it if it is allowed, and records both.
-    /// Waits where a rule asks for a person. By default nobody puts the question to one:
-    /// the transport must have another way ([`Gateway::approvals`]).
+    /// Decides on a request, carries it out if it is allowed, and records both. Waits where a rule
+    /// asks for an approval. By default no approver is asked: the transport must have another way
+    /// ([`Gateway::approvals`]).
     ///
     /// # Errors
-    /// When it was denied or failed; the error carries the record of that. An
-    /// error without a receipt means that no record could be written: the gate
-    /// serves nothing any more. A request that is given up is [`ErrorKind::Cancelled`].
+    /// When it was denied or failed; the error has the receipt of the record. An error without a
+    /// receipt means that no record could be written: the gateway serves nothing any more. A
+    /// request that is withdrawn is [`ErrorKind::Cancelled`].
     pub fn handle<R: Request + ?Sized>(
         &self,
         session: &Session,
@@ -77,9 +77,9 @@ impl Gateway {
         answer
     }
 
-    /// As [`Gateway::handle`] for the operator who undoes something: decided, kept and
-    /// recorded alike, but not held against the limits of a session, or a session that
-    /// changed much could not be undone. `facts` say in the record what is undone.
+    /// Handles a request of the operator's undo as [`Gateway::handle`] does: decided, backed up and
+    /// recorded alike, but not counted against the limits of a session, or a session that changed
+    /// much could not be undone. `facts` name in the record what is undone.
     ///
     /// # Errors
     /// As [`Gateway::handle`].
@@ -94,8 +94,9 @@ impl Gateway {
         self.carry_out(request, Terms { session, client, meter: None, facts, is_undo: true })
     }
 
-    /// As [`Gateway::handle`] for a change in a commit that the operator imports: not held against
-    /// the limits of a session, or a session that changed much could not be imported.
+    /// Handles a change of a commit that the operator imports as [`Gateway::handle`] does, but does
+    /// not count it against the limits of a session, or a session that changed much could not be
+    /// imported.
     ///
     /// # Errors
     /// As [`Gateway::handle`].
@@ -113,7 +114,7 @@ impl Gateway {
         self.carry_out(request, Terms { session, client, meter: None, facts, is_undo: false })
     }
 
-    /// Lets a request begin as far as the session's limits go.
+    /// Counts a request against the session's limits.
     fn meter(
         &self,
         session: &Session,
@@ -128,10 +129,10 @@ impl Gateway {
         })
     }
 
-    /// Lets a session begin something, which its meter counts from then on.
+    /// Counts a request or connection of a session against its limits.
     ///
     /// # Errors
-    /// A denial when it may not.
+    /// A denial when it may not begin.
     pub(super) fn begin_request(
         &self,
         session: &Session,
@@ -142,7 +143,7 @@ impl Gateway {
         Ok(meter)
     }
 
-    /// The meter of a session: an agent's mount has one of its own.
+    /// Returns the meter of a session: an agent's mount has one of its own.
     ///
     /// # Errors
     /// As [`Meters::of`].
@@ -158,7 +159,7 @@ impl Gateway {
         meters.of(&session.id, policy.limits(session.door))
     }
 
-    /// Counts the answer to what `kind` names, and tells its span.
+    /// Counts the reply to an operation, and adds it to its span.
     pub(super) fn answered(
         &self,
         span: &tracing::Span,
@@ -179,7 +180,7 @@ impl Gateway {
         tracing::debug!(record = receipt.map(|receipt| receipt.seq), micros, "answered");
     }
 
-    /// Does what may be done, asking a person where a rule says so.
+    /// Carries a request out, with an approval where a rule asks.
     fn carry_out<R: Request + ?Sized>(
         &self,
         request: &R,
@@ -194,7 +195,7 @@ impl Gateway {
                 stopped => return Err(fail(Box::new(stopped))),
             },
         };
-        // Nothing is held while a person thinks.
+        // No lock is held during a wait for an approval.
         let (session, approver) = (terms.session, terms.client.approver);
         let approved = match session.door {
             // A program that opens a file cannot wait for a person.
@@ -206,7 +207,7 @@ impl Gateway {
         approved.and_then(|yes| self.attempt(request, terms, Some(&yes))).map_err(fail)
     }
 
-    /// Tries until nothing moves under it, each time under the policy of then.
+    /// Repeats a request until nothing moves meanwhile, each time with the policy in force.
     fn attempt<R: Request + ?Sized>(
         &self,
         request: &R,
@@ -219,7 +220,7 @@ impl Gateway {
             let draft = terms.draft(&self.policy(), operation);
             Box::new(Stopped { draft, why: decision.into() })
         };
-        // The session may have been closed while a person thought.
+        // The session may have been closed during the wait.
         let meter_of_yes = meter.filter(|_| approved.is_some());
         meter_of_yes.map_or(Ok(()), |meter| meter.open()).map_err(denied)?;
         let turn = self.turns.as_ref().map(|turns| turns.enter(session)).transpose();
@@ -242,7 +243,8 @@ impl Gateway {
                 Err(why) => {
                     let why = transaction.heed_failing(&mut draft, why);
                     record::findings(&mut draft, findings.take());
-                    // A denial is one, whatever was let pass before it.
+                    // A denial has its own rule in the record, whatever observe mode allowed before
+                    // it.
                     if !matches!(why, Failure::Denied(_) | Failure::Hidden(..)) {
                         transaction.reservations.observe(&mut draft);
                     }
@@ -252,7 +254,7 @@ impl Gateway {
         }
     }
 
-    /// Records a request that was not done and renders why.
+    /// Records a request that was not carried out and renders the failure.
     pub(super) fn fail(&self, mut draft: Draft, failure: Failure, meter: Option<&Meter>) -> Error {
         let error = match failure {
             Failure::Moved => Error::new(
@@ -268,7 +270,7 @@ impl Gateway {
                 record::fail(&mut draft, &Error::denied(&decision));
                 Error::denied(&Decision::built_in_denial(HIDDEN, &reason))
             }
-            // A person is asked once; whoever still asks has gone astray.
+            // A request is asked about once; a second question is a defect.
             Failure::Ask(_) => Error::denied(&Decision::built_in_denial("default", "asked twice")),
             Failure::Rendered(error) => error,
             Failure::Operation(error) => error::render(&error),
@@ -283,7 +285,7 @@ impl Gateway {
         self.record_error(draft, error, meter)
     }
 
-    /// Records and counts; the denial that closes the session says so.
+    /// Records and counts an error; the denial that closes the session is marked.
     pub(super) fn record_error(
         &self,
         mut draft: Draft,
@@ -309,7 +311,7 @@ impl Gateway {
         error
     }
 
-    /// Tells a session that was closed of no more changes.
+    /// Ends the subscriptions of a session that was closed.
     fn end_subscriptions(&self, session: Option<&str>) {
         if let Some(session) = session {
             self.watcher.end_session(session);
@@ -318,7 +320,7 @@ impl Gateway {
     }
 }
 
-/// Counts a denial, if it is one; whether that closes the session.
+/// Counts a denial; true if that closes the session.
 fn closes(error: &Error, meter: Option<&Meter>) -> bool {
     error.kind() == ErrorKind::Denied && meter.is_some_and(|meter| meter.denied(error.rule()))
 }

@@ -1,15 +1,15 @@
-//! Who hears that another policy is in force.
+//! Functions that are called when another policy comes into force.
 
 use std::{
     fmt,
     sync::{Arc, Mutex, MutexGuard, PoisonError, Weak},
 };
 
-/// A function that is called when another policy is in force. It returns false where something
-/// is still shown as it was under the one before.
+/// A function that is called when another policy comes into force. It returns false if something is
+/// still shown as the policy before showed it.
 pub type Herald = dyn Fn() -> bool + Send + Sync;
 
-/// Who hears of another policy.
+/// The functions to call when another policy comes into force.
 #[derive(Default)]
 pub(super) struct Heralds(Mutex<Vec<Weak<Herald>>>);
 
@@ -20,11 +20,11 @@ impl Heralds {
         all.push(Arc::downgrade(herald));
     }
 
-    /// Calls all of them. Returns whether each one follows the other policy.
+    /// Calls all of them. True if each one follows the other policy.
     pub(super) fn tell(&self) -> bool {
-        // Not called under the lock: whoever hears may have more to ask.
+        // Not called under the lock: a function may call the gateway.
         let all: Vec<_> = self.lock().iter().filter_map(Weak::upgrade).collect();
-        // All are told, also after one that does not follow.
+        // All are called, also after one that does not follow.
         all.iter().filter(|herald| !herald()).count() == 0
     }
 

@@ -1,5 +1,5 @@
-//! Decisions on the files of commits that an agent made in a repository of its own, before they
-//! come into the operator's.
+//! Decisions on the files of commits in an agent's private repository, before they are imported
+//! into the operator's.
 
 use portcullis_audit::Draft;
 
@@ -21,15 +21,15 @@ use crate::{
     workspace,
 };
 
-/// A change of a file in a commit, decided on as the same change of the workspace would be, which
-/// it does not touch.
+/// A change of a file in a commit, decided on as the same change of the workspace, which it does
+/// not touch.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Import<R> {
     /// The change.
     pub request: R,
-    /// The content that it replaces, as the agent has it.
+    /// The content before, in the agent's repository.
     pub before: Option<Vec<u8>>,
-    /// The same as the operator has it.
+    /// The content before, in the operator's repository.
     pub original: Option<Vec<u8>>,
 }
 
@@ -40,7 +40,7 @@ impl<R: AsOperation> AsOperation for Import<R> {
 }
 
 impl<R> Import<R> {
-    /// Decides on the name and on what has it, then on the content.
+    /// Decides on the name and its object, then on the content.
     fn decide(
         &self,
         transaction: &Transaction<'_>,
@@ -53,7 +53,7 @@ impl<R> Import<R> {
         let object = Object { kind: ObjectKind::File, links: 1, through_symlink: false };
         authorizer.facts(path, &object, access)?;
         let contents = (self.before.as_deref(), self.original.as_deref());
-        // What a program may write, not what a model may.
+        // The limits of programs apply, not those of a model.
         let context = Context { door: Door::Mount, ..transaction.context };
         let sealed = prepare::import(&context, path, contents, content)?;
         transaction.disclose_shown(draft, sealed, |description| {

@@ -1,8 +1,8 @@
-//! What each session has done so far, held against the policy's `[limits]`.
+//! Use of the policy's `[limits]` by each session.
 //!
-//! Counts live as long as the gate does and in memory alone. Nothing is
-//! counted where the policy states no limit. The operator's own operations on
-//! backups write and remove without counting: undoing must always be possible.
+//! Counts are in memory and live as long as the gateway. Nothing is counted where the policy states
+//! no limit. The operator's own operations on backups write and remove without counting: an undo
+//! must always be possible.
 
 use std::{
     collections::HashMap,
@@ -12,11 +12,11 @@ use std::{
 
 use crate::policy::{Decision, Limits};
 
-/// Most sessions that are counted where nobody else bounds them; a further one is
-/// refused, for to forget another would open it again. A door says when a session ends.
+/// Sessions that are counted where nothing else bounds them. A further one is refused, because
+/// forgetting another would open it again. A transport reports when a session ends.
 const MAX_SESSIONS: usize = 4096;
 
-/// Nanoseconds in a second: what one operation costs is a part of it.
+/// Nanoseconds in a second, of which the cost of one operation is a part.
 const SECOND: u64 = 1_000_000_000;
 
 /// The meters of all sessions.
@@ -32,7 +32,7 @@ impl Default for Meters {
     }
 }
 
-/// What one session has done.
+/// The counts of one session.
 #[derive(Debug)]
 pub(super) struct Meter {
     limits: Limits,
@@ -44,13 +44,13 @@ struct Count {
     bytes: u64,
     files: u64,
     denials: u64,
-    /// Until when the operations that have begun fill the time, counted from
-    /// `born`; more than a second ahead of now is too many (a leaky bucket).
+    /// Time since `born` until which the operations that have begun fill the bucket; more than a
+    /// second ahead of now is too many (a leaky bucket).
     busy_until: Duration,
     born: Instant,
 }
 
-/// What a change takes from the session's limits; given back when dropped
+/// The bytes and files of a change, counted against the session's limits; given back when dropped
 /// unless [kept](Spent::keep).
 #[must_use]
 #[derive(Debug)]
@@ -61,13 +61,13 @@ pub(super) struct Spent {
 }
 
 impl Meters {
-    /// From now on every session is counted: whoever lets them in bounds their number,
-    /// and what it let in is not to be refused here.
+    /// Counts every session from now on: the caller bounds their number, and a session that it
+    /// admitted is not refused here.
     pub(super) fn count_all(&mut self) {
         self.most = usize::MAX;
     }
 
-    /// The session's meter; `None` where nothing is limited.
+    /// Returns the session's meter; `None` where nothing is limited.
     ///
     /// # Errors
     /// A denial when there are too many sessions.
@@ -82,7 +82,7 @@ impl Meters {
         let mut meters = lock(&self.all);
         if let Some(meter) = meters.get_mut(session) {
             if meter.limits != *limits {
-                // Another policy came into force: what was done still counts.
+                // Another policy came into force: the counts stay.
                 let count = Arc::clone(&meter.count);
                 *meter = Arc::new(Meter { limits: limits.clone(), count });
             }
@@ -99,7 +99,7 @@ impl Meters {
         Ok(Some(meter))
     }
 
-    /// Forgets a session that has ended.
+    /// Forgets the counts of a session that has ended.
     pub(super) fn forget(&self, session: &str) {
         lock(&self.all).remove(session);
     }
@@ -111,10 +111,10 @@ impl Meter {
         Self { limits, count: Arc::new(Mutex::new(count)) }
     }
 
-    /// Lets an operation begin.
+    /// Counts an operation that begins.
     ///
     /// # Errors
-    /// A denial when the session is closed or goes too fast.
+    /// A denial when the session is closed or sends too many.
     pub(super) fn begin(&self, now: Instant) -> Result<(), Decision> {
         self.open()?;
         let Some(limit) = &self.limits.operations_per_second else { return Ok(()) };
@@ -122,7 +122,7 @@ impl Meter {
         let now = now.saturating_duration_since(count.born);
         let cost = Duration::from_nanos(SECOND.checked_div(limit.most).unwrap_or(SECOND));
         let busy_until = count.busy_until.max(now).saturating_add(cost);
-        // Rounding the cost down must not let one more through.
+        // Rounding the cost down must not admit one more.
         let most = cost.saturating_mul(u32::try_from(limit.most).unwrap_or(u32::MAX));
         if busy_until.saturating_sub(now) > most {
             return Err(limit.exceeded());
@@ -131,7 +131,7 @@ impl Meter {
         Ok(())
     }
 
-    /// Whether the session still is served.
+    /// Checks that the session is not closed.
     ///
     /// # Errors
     /// A denial when it is closed.
@@ -142,8 +142,8 @@ impl Meter {
         }
     }
 
-    /// Counts a denial under `rule`; true when it closes the session. To go
-    /// too fast is no attempt at anything and does not count.
+    /// Counts a denial under `rule`; true if it closes the session. Denials of rate limits do not
+    /// count: they are no attempt at anything.
     pub(super) fn denied(&self, rule: Option<&str>) -> bool {
         let Some(limit) = &self.limits.denials else { return false };
         let haste = |rule: &str| {
@@ -158,10 +158,10 @@ impl Meter {
         count.denials == limit.most
     }
 
-    /// Takes what a change will write and remove.
+    /// Counts the bytes and files of a change.
     ///
     /// # Errors
-    /// A denial when that is more than is left; nothing is taken then.
+    /// A denial when that is more than is left; nothing is counted then.
     pub(super) fn spend(self: &Arc<Self>, bytes: u64, files: u64) -> Result<Spent, Decision> {
         let mut count = lock(&self.count);
         let written = count.bytes.saturating_add(bytes);
@@ -183,7 +183,7 @@ impl Meter {
 }
 
 impl Spent {
-    /// The change was made: what it took is gone.
+    /// Keeps the counts of a change that was made.
     pub(super) fn keep(mut self) {
         (self.bytes, self.files) = (0, 0);
     }
@@ -197,7 +197,7 @@ impl Drop for Spent {
     }
 }
 
-/// Whether a rule is a limit, of the policy or of a service.
+/// True if a rule is a limit, of the policy or of a service.
 pub(super) fn is_limit(rule: &str) -> bool {
     let session = rule.strip_prefix("mount.").is_some_and(|key| {
         matches!(key, "operationsPerSecond" | "bytesWritten" | "filesRemoved" | "denials")
@@ -205,7 +205,7 @@ pub(super) fn is_limit(rule: &str) -> bool {
     session || rule.starts_with("limits.") || rule.starts_with("serve.limits.")
 }
 
-/// Locks; a panic elsewhere left plain numbers behind.
+/// Locks; a panic elsewhere leaves plain numbers behind.
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -1,8 +1,7 @@
-//! One change at a time on any path of this gate.
+//! Locks on the paths that a gateway changes.
 //!
-//! This only spares two requests of the same gate a needless conflict; other
-//! processes do not take part, and the exchange that every change ends with
-//! does not rely on it.
+//! They only spare two requests of the same gateway a needless conflict. Other processes do not
+//! take part, and the exchange that every change ends with does not rely on them.
 
 use std::sync::{Condvar, Mutex, PoisonError};
 
@@ -15,7 +14,7 @@ pub(super) struct Locks {
     freed: Condvar,
 }
 
-/// Holds its paths until dropped.
+/// Locks its paths until dropped.
 #[must_use]
 pub(super) struct PathLockGuard<'a> {
     locks: &'a Locks,
@@ -56,7 +55,7 @@ impl Drop for PathLockGuard<'_> {
     }
 }
 
-/// The paths that must not be changed by two requests at once.
+/// Returns the paths that two requests must not change at once.
 pub(super) fn changed_paths(operation: Operation<'_>) -> Vec<WorkspacePath> {
     match operation.kind().is_mutation() {
         true => [operation.path()].into_iter().chain(operation.new_path()).cloned().collect(),

@@ -1,7 +1,7 @@
-//! The gate itself: decide → keep the old bytes → record → act → record.
+//! The gateway itself: decide → back up → record → apply → record.
 //!
-//! This is the only caller of `ops`, and the only place that puts decision,
-//! backup, record and effect in their order. It knows no protocol.
+//! Only this module calls `ops`, and only it orders decision, backup, record and effect. It knows
+//! no protocol.
 
 #![expect(
     private_interfaces,
@@ -96,7 +96,7 @@ use pending_approval::OpenQuestions;
 use refusals::Refusals;
 use turns::Turns;
 
-/// A gate in front of one workspace. It can be used by many threads at once.
+/// A gateway in front of one workspace. Many threads can use it at once.
 #[derive(Debug)]
 pub struct Gateway {
     workspace: Workspace,
@@ -107,7 +107,7 @@ pub struct Gateway {
     vault: Arc<BackupStore>,
     locks: Locks,
     meters: Meters,
-    /// Those of the mounts, by the sessions to which they belong.
+    /// The meters of mounts, by session.
     mount_meters: Meters,
     refusals: Refusals,
     key: SecretKey,
@@ -115,9 +115,9 @@ pub struct Gateway {
     name_locks: NameLocks,
     watcher: Watcher,
     heralds: Heralds,
-    /// Whether each file of which a search discloses lines has a record.
+    /// True if each file of which a search discloses lines has a record.
     search_files: bool,
-    /// Where many share this gate.
+    /// The scheduler of a shared gateway.
     turns: Option<Turns>,
     counter: Option<Arc<Counter>>,
     connections: Arc<Connections>,
@@ -129,14 +129,13 @@ impl Gateway {
     /// The target of the spans of requests.
     pub const SPANS: &str = span::SPANS;
 
-    /// Opens the backups in the state directory `state`, puts the parts together and
-    /// settles what dead gates left behind. `key`
-    /// is what placeholders of secrets are made with; every gate over the same
-    /// state must have the same one.
+    /// Opens the backups in the state directory `state` and settles what dead gateways left behind.
+    /// `key` makes the placeholders of secrets; every gateway over the same state must have the
+    /// same one.
     ///
     /// # Errors
-    /// When the backups cannot be opened, or the log cannot be read or written, or holds
-    /// an intent that makes no sense: the workspace is not served then.
+    /// When the backups cannot be opened, or the log cannot be read or written, or has an invalid
+    /// intent: the workspace is not served then.
     pub fn open(
         workspace: Workspace,
         policy: Arc<Policy>,
@@ -179,21 +178,20 @@ impl Gateway {
         Ok(gateway)
     }
 
-    /// From now on a search has one record of its own, and the files of which
-    /// it discloses lines have none.
+    /// Gives each search one record from now on, and none to the files of which it discloses lines.
     pub fn summarise_searches(&mut self) {
         self.search_files = false;
     }
 
-    /// From now on requests wait for their turn, and an agent has a bounded
-    /// share of the gate. Its sessions are bounded where they are let in.
+    /// Shares the gateway from now on: requests wait for slots, and an agent has bounded quotas.
+    /// The caller bounds the number of sessions.
     pub fn share(&mut self, shares: Shares) {
         self.meters.count_all();
         self.mount_meters.count_all();
         self.turns = Some(Turns::new(shares));
     }
 
-    /// From now on this gate counts what it does.
+    /// Counts decisions, bytes and times from now on.
     pub fn count(&mut self) {
         let counter = Arc::<Counter>::default();
         self.counter = Some(Arc::clone(&counter));
@@ -203,20 +201,20 @@ impl Gateway {
         });
     }
 
-    /// What it has done since it counts.
+    /// Returns the counts since [`Gateway::count`].
     pub fn numbers(&self) -> Numbers {
         let counted = self.counter.as_ref().map(|counter| counter.numbers()).unwrap_or_default();
         let (waiting, running) = self.turns.as_ref().map(Turns::count).unwrap_or_default();
         Numbers { waiting, running, uncovered: self.ledger.uncovered(), ..counted }
     }
 
-    /// The policy in force now; a request is judged by one alone.
+    /// The policy in force now; one request is decided by one policy.
     pub fn policy(&self) -> Arc<Policy> {
-        // A panic elsewhere left one policy or the other behind.
+        // A panic elsewhere leaves one of the two policies.
         Arc::clone(&self.policy.read().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// The requests that wait for a person.
+    /// The requests that wait for an approval.
     pub fn approvals(&self) -> Arc<Approvals> {
         Arc::clone(&self.approvals)
     }

@@ -1,7 +1,7 @@
-//! The view that a mount has of the workspace, beside the requests that it sends: names, the
-//! facts about them, and the lengths of what reads would give.
+//! The view that a mount has of the workspace, besides the requests that it sends: names,
+//! attributes, and the lengths of what reads would return.
 //!
-//! Lookups and lists are decided as requests to list are, and have no record. What may not
+//! Lookups and lists are decided as `list` requests are, and have no record. An entry that may not
 //! be listed is missing, whatever is there.
 
 use std::{cell::OnceCell, collections::BTreeMap, time::Instant};
@@ -41,28 +41,28 @@ pub struct MountView<'g> {
 pub struct Seen {
     /// Its facts; a link is not followed.
     pub stat: Stat,
-    /// True of a directory that nothing allows to be listed, and that is shown because
-    /// something beneath it may be.
+    /// True of a directory that nothing allows to be listed, and that is shown because something
+    /// beneath it may be.
     pub traverse: bool,
 }
 
-/// A directory, about which extensions say nothing: whatever the policy shows at a name, it
-/// shows this there.
+/// A directory, to which rules about extensions do not apply: what the policy shows at a name, it
+/// shows as a directory.
 const DIRECTORY: Object = Object { kind: ObjectKind::Directory, links: 1, through_symlink: false };
 
 impl Gateway {
-    /// The workspace as the mount of `session` shows it.
+    /// Returns the workspace as the mount of `session` shows it.
     pub fn mount_view<'g>(&'g self, session: &'g Session) -> MountView<'g> {
         MountView { gateway: self, session }
     }
 }
 
 impl MountView<'_> {
-    /// The entry at `path`; `None` if nothing is there, if the agent may not list it, or if a
-    /// link leads there. The root is always shown.
+    /// Returns the entry at `path`; `None` if nothing is there, if the agent may not list it, or if
+    /// a link is on the way. The root is always shown.
     ///
     /// # Errors
-    /// As the system says, of what the agent may list.
+    /// Of the system, for entries that the agent may list.
     pub fn lookup(&self, path: &WorkspacePath) -> Result<Option<Seen>, Error> {
         let policy = self.gateway.policy();
         // The name is decided on before anything is looked at.
@@ -72,7 +72,8 @@ impl MountView<'_> {
             Err(Error::NotFound | Error::NotADirectory | Error::Moved | Error::Mount) => {
                 return Ok(None);
             }
-            // Whether it may be listed depends on what it is, so nothing is told.
+            // The decision depends on the kind of the entry, which is unknown, so the entry is
+            // hidden.
             Err(_) if traverse => return Ok(None),
             Err(error) => return Err(error),
         };
@@ -85,13 +86,13 @@ impl MountView<'_> {
         Ok(is_shown.then_some(Seen { stat, traverse: false }))
     }
 
-    /// The entries of the directory at `path` that [`MountView::lookup`] would show, sorted by
-    /// name; `None` as for a lookup. Each name, hidden or not, takes memory while the directory
-    /// is read: `room` is asked for it before, with the length of the name.
+    /// Returns the entries of the directory at `path` that [`MountView::lookup`] would show, sorted
+    /// by name; `None` as for a lookup. Each name, hidden or not, takes memory while the directory
+    /// is read: `room` is called before with the length of the name.
     ///
     /// # Errors
-    /// [`Error::NotADirectory`]; [`Error::TooLarge`] past a million entries, and where there is no
-    /// room; as the system says.
+    /// [`Error::NotADirectory`]; [`Error::TooLarge`] past a million entries, and where `room`
+    /// returns false; errors of the system.
     pub fn list(
         &self,
         path: &WorkspacePath,
@@ -116,7 +117,7 @@ impl MountView<'_> {
             return Ok(Some(entries));
         }
         for (name, kind) in kinds.iter() {
-            // A mount point, or gone.
+            // A mount point, or removed meanwhile.
             let Some(kind) = kind else { continue };
             let entry = OnceCell::new();
             let entry = || entry.get_or_init(|| path.join(name).ok()).as_ref();
@@ -135,14 +136,13 @@ impl MountView<'_> {
         Ok(Some(entries))
     }
 
-    /// The target of the link at `path`; `None` as for a lookup. It leads to a place in the
+    /// Returns the target of the link at `path`; `None` as for a lookup. It leads to a path in the
     /// workspace, which may be hidden or missing.
     ///
     /// # Errors
-    /// [`Error::Outside`], [`Error::Loop`] and [`Error::Mount`] where it leads elsewhere, or
-    /// the policy lets nobody follow it;
-    /// [`Error::NotFound`] if it is no link. By the link's own name alone, which has to be
-    /// readable: what it leads to may be hidden.
+    /// [`Error::Outside`], [`Error::Loop`] and [`Error::Mount`] where it leads elsewhere, or the
+    /// policy denies following it; [`Error::NotFound`] if it is no link. Decided by the link's own
+    /// name alone, which has to be readable: the target may be hidden.
     pub fn read_link(&self, path: &WorkspacePath) -> Result<Option<String>, Error> {
         match self.lookup(path)? {
             None => return Ok(None),
@@ -158,12 +158,12 @@ impl MountView<'_> {
         let target = read_link(&handle)?;
         let policy = self.gateway.policy();
         let following = Following::listing(&policy, &self.session.agent);
-        // What is there it does not tell: the kernel asks about that by its own name.
+        // The target's object is not revealed: the kernel looks it up by its own name.
         let led = following.target(workspace.view(), path, &target);
         if let Err(error @ (Error::Outside | Error::Loop | Error::Mount)) = led {
             return Err(error);
         }
-        // The kernel follows it by itself, so what is decided on a link is decided here.
+        // The kernel follows the link by itself, so the decision on the link is made here.
         let list = self.query(OperationKind::List, Access::List, path);
         let read = self.query(OperationKind::Read, Access::Read, path);
         let link = Object { kind: ObjectKind::Symlink, links: 1, through_symlink: true };
@@ -172,13 +172,13 @@ impl MountView<'_> {
         if is_followed { Ok(Some(target)) } else { Err(Error::Outside) }
     }
 
-    /// How long what a read of the file at `path` gives would be, `stat` being what a lookup
-    /// told: its size, unless secrets in it are replaced. Of what may not be read it is the
-    /// size.
+    /// Returns the length of what a read of the file at `path` returns, where `stat` is the result
+    /// of a lookup: its size, unless secrets in it are redacted. Of a file that may not be read it
+    /// is the size.
     ///
     /// # Errors
-    /// [`Error::Moved`] if it is not there any more as `stat` has it, or `follower` gives it up; as the system
-    /// says.
+    /// [`Error::Moved`] if `stat` is out of date, or `follower` withdraws the request; errors of
+    /// the system.
     pub fn view_size(
         &self,
         path: &WorkspacePath,
@@ -212,9 +212,9 @@ impl MountView<'_> {
         }
     }
 
-    /// Decides anew whether the agent may read the file at `path`, of which it was given this
-    /// version under this policy before, and counts that as a read. False is no denial: a
-    /// request to read says why, and records it.
+    /// Decides again whether the agent may read the file at `path`, of which it read this version
+    /// under this policy before, and counts that as a read. False is no denial: a `read` request
+    /// gives the reason and records it.
     pub fn repeat(&self, path: &WorkspacePath, stat: &Stat) -> bool {
         let begun = Instant::now();
         let policy = self.gateway.policy();
@@ -238,9 +238,9 @@ impl MountView<'_> {
         is_allowed
     }
 
-    /// Decides anew on a read of the file at `path` that `rule` denied before. True if it
-    /// denies it still, by the name or by what is there, and no limit counts denials: a
-    /// request would say and record the same.
+    /// Decides again on a read of the file at `path` that `rule` denied before. True if it still
+    /// denies it, by the name or the object, and no limit counts denials: a request would return
+    /// and record the same.
     pub fn repeats_denial(&self, path: &WorkspacePath, stat: &Stat, rule: &str) -> bool {
         let policy = self.gateway.policy();
         let query = self.query(OperationKind::Read, Access::Read, path);
@@ -251,10 +251,10 @@ impl MountView<'_> {
             && [named(&policy, &query), object].iter().any(denies)
     }
 
-    /// Decides on a change that is yet to come: on making or changing what is at `at`, by its
-    /// name and, where something is there, by what that is. A name that may not be listed is
-    /// not made, or an error would tell whether it is there. A denial is recorded as one of
-    /// `request`, with `facts`; whatever is allowed here, the request itself is decided on again.
+    /// Decides on a change that is yet to come: on making or changing the entry at `at`, by its
+    /// name and, if it exists, by its object. A name that may not be listed is not made, because an
+    /// error would reveal whether it exists. A denial is recorded as one of `request`, with
+    /// `facts`; an allowed request is decided on again.
     ///
     /// # Errors
     /// The denial.
@@ -283,13 +283,13 @@ impl MountView<'_> {
         Err(self.gateway.fail(draft, denial.into(), meter.as_deref()))
     }
 
-    /// The policy in force: another number is another policy.
+    /// The version of the policy in force.
     pub fn policy_id(&self) -> u64 {
         self.gateway.policy().version()
     }
 
-    /// The answer about a directory at `path`: `None` if it is hidden, `Some(true)` if it is
-    /// shown only to be passed.
+    /// Decides on a directory at `path`: `None` if it is hidden, `Some(true)` if it is shown only
+    /// to be passed.
     fn shows_directory(&self, policy: &Policy, path: &WorkspacePath) -> Option<bool> {
         let query = self.query(OperationKind::List, Access::List, path);
         let sight = policy.sight(&query, &DIRECTORY);
@@ -304,7 +304,7 @@ impl MountView<'_> {
         (is_shown || is_passed).then_some(!is_shown)
     }
 
-    /// The session is not closed.
+    /// True if the session is not closed.
     fn is_served(&self, policy: &Policy) -> bool {
         let meter = self.gateway.meter_of(self.session, policy);
         meter.and_then(|meter| meter.map_or(Ok(()), |meter| meter.open())).is_ok()

@@ -1,8 +1,8 @@
-//! What a gate has done, in numbers: for who watches a service.
+//! Counts of what a gateway has done, for those who monitor a service.
 //!
-//! Labels are few and bounded: doors, operations, effects and the rules of the
-//! policy. No path, no agent and no content is among them. Nothing is decided
-//! by these numbers; they count what the log has.
+//! Labels are few and bounded: transports, operations, effects and the rules of the policy. No
+//! path, no agent and no content is among them. Nothing is decided by these counts; they repeat
+//! what the log has.
 
 use std::{
     collections::BTreeMap,
@@ -13,55 +13,54 @@ use std::{
 use portcullis_audit::{Draft, Kind};
 use serde::{Deserialize, Serialize};
 
-/// The upper bounds of the classes of times, in microseconds; the last class
-/// has none.
+/// Upper bounds of the histogram's classes, in microseconds; the last class has none.
 const BOUNDS: [u64; 14] = [
     50, 100, 250, 500, 1_000, 2_500, 5_000, 10_000, 25_000, 50_000, 100_000, 500_000, 1_000_000,
     10_000_000,
 ];
-/// Most rules and operations that are counted apart; others count as `other`.
+/// Rules and operations that are counted apart; others count as `other`.
 const MOST: usize = 200;
 
-/// The numbers at one moment; counts are since the gate began.
+/// The counts at one moment, since the gateway began to count.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Numbers {
-    /// Decisions, by door, effect and rule.
+    /// Decisions, by transport, effect and rule.
     pub decisions: Vec<Decided>,
-    /// Times from a request to its answer, by operation.
+    /// Times from a request to its reply, by operation.
     pub times: BTreeMap<String, Times>,
-    /// Bytes of content that were disclosed, and that were stored.
+    /// Bytes of content that were disclosed.
     pub disclosed: u64,
-    /// See `disclosed`.
+    /// Bytes of content that were stored.
     pub stored: u64,
-    /// Sessions that are open, now; only whoever hands them out knows.
+    /// Open sessions now; filled in by the code that creates them.
     pub sessions: u64,
-    /// Requests that wait for their turn, now.
+    /// Requests that wait for a slot now.
     pub waiting: u64,
-    /// Requests that are carried out, now.
+    /// Requests that are carried out now.
     pub running: u64,
-    /// Records in the log that no checkpoint covers, as far as this gate knows.
+    /// Records in the log that no checkpoint covers, as far as this gateway knows.
     pub uncovered: u64,
 }
 
-/// How often a rule decided so.
+/// The number of decisions of a rule with one effect.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct Decided {
-    /// The door.
+    /// The transport.
     pub door: String,
     /// `allow`, `deny` or `ask`.
     pub effect: String,
     /// The rule's id.
     pub rule: String,
-    /// How often.
+    /// The number.
     pub count: u64,
 }
 
-/// Times in classes.
+/// A histogram of times.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Times {
-    /// How many in each class of [`Times::BOUNDS`], and beyond.
+    /// The number of times in each class of [`Times::BOUNDS`], and beyond.
     pub classes: Vec<u64>,
-    /// All together, in microseconds.
+    /// The sum of all times, in microseconds.
     pub sum: u64,
 }
 
@@ -70,7 +69,7 @@ impl Times {
     pub const BOUNDS: [u64; 14] = BOUNDS;
 }
 
-/// Counts.
+/// Counts decisions, times and bytes.
 #[derive(Debug, Default)]
 pub(super) struct Counter(Mutex<Counts>);
 
@@ -142,7 +141,7 @@ impl Counter {
     }
 
     fn lock(&self) -> MutexGuard<'_, Counts> {
-        // Plain counts: whatever a panic elsewhere left is whole.
+        // A panic elsewhere leaves plain counts behind.
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -1,5 +1,5 @@
-//! Questions of requests that do not wait for the answer: a program at a mount gets its
-//! error at once. What a person says is for a later request that is the same in every respect.
+//! Questions of requests that do not wait for the answer: a program at a mount gets its error at
+//! once. The answer applies to a later request that is the same in every respect.
 
 use std::time::Instant;
 
@@ -14,12 +14,12 @@ use super::{
 };
 use crate::model::Session;
 
-/// Why a request is denied that a person is asked about. Its sender is not told the
+/// Reason of the denial of a request that waits for an approval. Its sender does not get the
 /// question's id: it could print it with a description of another request.
 const WAITS: &str = "a person is asked; the same request passes once it is approved";
 
 impl Gateway {
-    /// Puts a question to whoever may answer, unless it was put before, and does not wait.
+    /// Puts a question to the approvers, unless it was put before, and does not wait.
     ///
     /// # Errors
     /// Unless a person has approved.
@@ -56,12 +56,12 @@ impl Gateway {
         Err(Stopped::because(draft, why))
     }
 
-    /// Records what was answered to requests of `session` that did not wait.
+    /// Records the answers to requests of `session` that did not wait.
     pub fn settle_questions(&self, session: &Session) {
         self.settle(&mut self.open_questions.lock(), session);
     }
 
-    /// Withdraws what was not answered, because the session has ended.
+    /// Withdraws the unanswered questions of a session that has ended.
     pub fn withdraw_questions(&self, session: &Session) {
         let mut open = self.open_questions.lock();
         open.iter().filter(|one| one.is_of(session)).for_each(|one| one.ticket.withdraw());

@@ -1,4 +1,4 @@
-//! A request that waits for a person, the words in which it is shown, and what was approved.
+//! A request that waits for an approval, its description, and what was approved.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -7,7 +7,7 @@ use portcullis_audit::Draft;
 use super::approvals::{Binding, Ticket, Told};
 use crate::{model::Session, policy::Decision};
 
-/// A request that stopped because a person must be asked.
+/// A request that stopped because a person must approve it.
 #[derive(Debug)]
 pub(super) struct Asking {
     pub(super) binding: Binding,
@@ -16,7 +16,7 @@ pub(super) struct Asking {
     pub(super) told: Told,
 }
 
-/// What would be done, in words for a person.
+/// The effect of a request, described for a person.
 pub(super) struct Shown {
     pub(super) text: String,
     /// True if an agent that may list and read the paths that the request names may
@@ -34,12 +34,12 @@ impl Shown {
 #[derive(Debug)]
 pub(super) struct Approved {
     pub(super) binding: Binding,
-    /// The record of the answer.
+    /// The sequence number of the answer's record.
     pub(super) seq: u64,
 }
 
 impl Approved {
-    /// The record of the answer, if `binding` is what it was given to.
+    /// Returns the record of the answer if `binding` is the approved one.
     ///
     /// # Errors
     /// A denial by `rule`, which asks, if it is another one.
@@ -52,11 +52,11 @@ impl Approved {
     }
 }
 
-/// The questions whose answers were not used yet.
+/// The questions whose answers are not used yet.
 #[derive(Debug, Default)]
 pub(super) struct OpenQuestions(Mutex<Vec<OpenQuestion>>);
 
-/// A question whose answer was not used yet.
+/// A question whose answer is not used yet.
 #[derive(Debug)]
 pub(super) struct OpenQuestion {
     pub(super) ticket: Arc<Ticket>,
@@ -69,9 +69,9 @@ pub(super) struct OpenQuestion {
 #[derive(Debug)]
 pub(super) enum ApprovalState {
     Waiting,
-    /// For one request.
+    /// Approved for one request.
     Approved(Box<Approved>),
-    /// Until its time is over nobody is asked again.
+    /// Rejected; until the deadline the question is not put again.
     Rejected,
 }
 
@@ -84,7 +84,7 @@ impl OpenQuestion {
         &self.ticket.question().binding
     }
 
-    /// Whether it is about the same change, of another content.
+    /// True if it is about the same change with another content.
     pub(super) fn is_superseded_by(&self, binding: &Binding) -> bool {
         let own = self.binding();
         (own.operation, &own.path, &own.to) == (binding.operation, &binding.path, &binding.to)
@@ -93,7 +93,7 @@ impl OpenQuestion {
 
 impl OpenQuestions {
     pub(super) fn lock(&self) -> MutexGuard<'_, Vec<OpenQuestion>> {
-        // A panic elsewhere left plain data behind.
+        // A panic elsewhere leaves plain data behind.
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

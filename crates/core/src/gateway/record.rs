@@ -1,4 +1,4 @@
-//! What a request looks like in the log.
+//! Drafts of the records of requests.
 
 use std::collections::BTreeMap;
 
@@ -13,24 +13,24 @@ use crate::{
     policy::{Decision, Policy, SecretFinding},
 };
 
-/// The longest text of a peer that a record repeats, in characters: a path's
-/// limit, and enough to recognise anything else.
+/// Characters of a peer's text that a record repeats: a path's limit, and enough to recognise
+/// anything else.
 const MAX_TEXT: usize = 4096;
-/// Most secrets that a record lists one by one.
+/// Secrets that a record lists one by one.
 const MAX_FINDINGS: usize = 100;
 /// The fact that names the backup of an editor's unsaved text.
 const BUFFER_BACKUP: &str = "bufferBackup";
-/// The fact that has its hash.
+/// The fact with the SHA-256 of that text.
 pub(super) const BUFFER_BEFORE: &str = "bufferBefore";
 
-/// The fact with the attributes that are set, and the one with what they were.
+/// The facts with the attributes that are set, and with those before.
 pub(super) const ATTRIBUTES: &str = "attributes";
 pub(super) const ATTRIBUTES_BEFORE: &str = "attributesBefore";
 
-/// The fact of a rename by which what has the new name gets the old one.
+/// The fact of a rename that exchanges two names.
 pub(super) const EXCHANGE: &str = "exchange";
 
-/// The draft of a request before anything was decided.
+/// Returns the draft of a request before any decision.
 pub(super) fn request(session: &Session, policy: &Policy, op: &str, path: Option<&str>) -> Draft {
     Draft {
         session: Some(session.id.clone()),
@@ -45,23 +45,23 @@ pub(super) fn request(session: &Session, policy: &Policy, op: &str, path: Option
 }
 
 fn bounded(text: &str) -> String {
-    // Most texts need no counting: they have no more bytes than that.
+    // Most texts need no count of characters: they have no more bytes than that.
     if text.len() <= MAX_TEXT { text.to_owned() } else { text.chars().take(MAX_TEXT).collect() }
 }
 
-/// The draft of an operation before anything was decided.
+/// Returns the draft of an operation before any decision.
 pub(super) fn operation(session: &Session, policy: &Policy, operation: Operation<'_>) -> Draft {
     let path = shown(operation.path());
     let draft = request(session, policy, operation.kind().as_str(), Some(&path));
     Draft { to: operation.new_path().map(shown), ..draft }
 }
 
-/// A path as the log writes it: `.` for the root.
+/// Returns a path as the log writes it: `.` for the root.
 pub(super) fn shown(path: &WorkspacePath) -> String {
     if path.is_root() { ".".to_owned() } else { path.as_str().to_owned() }
 }
 
-/// Adds what was decided.
+/// Adds a decision.
 pub(super) fn decide(draft: &mut Draft, decision: &Decision) {
     draft.decision = Some(decision.effect().as_str().to_owned());
     draft.rule = Some(decision.rule().to_owned());
@@ -70,7 +70,7 @@ pub(super) fn decide(draft: &mut Draft, decision: &Decision) {
     draft.reason = decision.reason().map(str::to_owned);
 }
 
-/// Adds the canonical path, when it is another one.
+/// Adds the canonical path, if it is another one.
 pub(super) fn resolve(draft: &mut Draft, canonical: &WorkspacePath) {
     let canonical = shown(canonical);
     if draft.path.as_ref() != Some(&canonical) {
@@ -78,7 +78,7 @@ pub(super) fn resolve(draft: &mut Draft, canonical: &WorkspacePath) {
     }
 }
 
-/// Adds what the operation says of itself.
+/// Adds the facts of the operation.
 pub(super) fn facts(draft: &mut Draft, facts: &Facts) {
     draft.bytes = facts.bytes;
     draft.before = facts.before;
@@ -110,8 +110,8 @@ pub(super) fn facts(draft: &mut Draft, facts: &Facts) {
     }
 }
 
-/// Adds the secrets that were found, the first hundred of them; when there are
-/// more, `counts` says how many.
+/// Adds the secrets that were found, the first hundred of them; if there are more, `counts` has
+/// their number.
 pub(super) fn findings(draft: &mut Draft, findings: Vec<SecretFinding>) {
     if findings.is_empty() {
         return;
@@ -131,7 +131,7 @@ pub(super) fn findings(draft: &mut Draft, findings: Vec<SecretFinding>) {
     draft.findings = Some(findings.into_iter().take(MAX_FINDINGS).map(object).collect());
 }
 
-/// Adds what was kept: first the object, then the editor's buffer.
+/// Adds the backups: first that of the object, then that of the editor's buffer.
 pub(super) fn backups(draft: &mut Draft, saved: &[Saved]) {
     let Some((first, rest)) = saved.split_first() else { return };
     draft.before = Some(first.sha256);
@@ -143,8 +143,8 @@ pub(super) fn backups(draft: &mut Draft, saved: &[Saved]) {
     }
 }
 
-/// Takes out what is there only if the change is made: backups, and the name of
-/// the temporary file. Hashes stay, of what would have been replaced.
+/// Removes what exists only if the change is made: backups, and the name of the temporary file.
+/// Hashes of what would have been replaced stay.
 pub(super) fn give_up(draft: &mut Draft) {
     (draft.backup, draft.temp) = (None, None);
     if let Some(facts) = &mut draft.facts {
@@ -152,7 +152,7 @@ pub(super) fn give_up(draft: &mut Draft) {
     }
 }
 
-/// The draft of what became of the change that `intent` announced.
+/// Returns the draft of the outcome of `intent`.
 pub(super) fn outcome(intent: &Draft) -> Draft {
     Draft {
         session: intent.session.clone(),
@@ -163,7 +163,7 @@ pub(super) fn outcome(intent: &Draft) -> Draft {
     }
 }
 
-/// Adds how it failed.
+/// Adds the failure.
 pub(super) fn fail(draft: &mut Draft, error: &Error) {
     draft.result = Some(error.kind().as_str().to_owned());
     if draft.reason.is_none() {

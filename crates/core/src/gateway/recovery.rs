@@ -1,4 +1,4 @@
-//! Settling what gates that died left behind, before serving anything.
+//! Recovery of what dead gateways left behind, before anything is served.
 
 use portcullis_audit::{AuditRecord, Draft, Kind};
 
@@ -14,7 +14,7 @@ use crate::{
     workspace::TempName,
 };
 
-/// Why a start could not settle what a dead gate left.
+/// Why a start could not settle what a dead gateway left.
 #[derive(Debug, thiserror::Error)]
 pub enum RecoveryError {
     /// The log cannot be read or written.
@@ -23,29 +23,28 @@ pub enum RecoveryError {
     /// The backups cannot be opened.
     #[error(transparent)]
     Backups(backup::Error),
-    /// An intent does not say what it was about.
+    /// An intent does not describe its change.
     #[error("the intent {0} cannot be understood")]
     Malformed(u64),
 }
 
-/// An intent that a dead gate left, and how it was settled; `None` when it could
-/// not be.
+/// An intent that a dead gateway left, and its resolution; `None` when it could not be settled.
 pub(super) type Settled<'a> = (&'a AuditRecord, Option<Resolution>);
 
-/// Settles every intent without outcome whose gate is dead, and records how.
-/// Records that nobody waits for an answer to what it asked. Then removes what a
-/// dead gate kept for a change whose intent it did not live to write. Returns how many intents were settled.
+/// Settles every intent of a dead gateway that has no outcome, and records how. Records that the
+/// questions of dead gateways were abandoned. Then removes the backups of changes whose intents a
+/// dead gateway did not write. Returns the number of settled intents.
 ///
-/// One that cannot be settled now stays open, and each start tries again. It is
-/// no reason not to serve: what it replaces is in the vault, and what the change
-/// holds under its temporary names is neither served nor deleted meanwhile.
+/// An intent that cannot be settled stays open, and each start tries again. The gateway serves
+/// nevertheless: the backup store has what the change replaces, and files under its temporary names
+/// are neither served nor deleted meanwhile.
 pub(super) fn run(gateway: &Gateway) -> Result<usize, RecoveryError> {
     let (ledger, workspace, vault) = (&gateway.ledger, &gateway.workspace, &gateway.vault);
     let orphans = ledger.orphans()?;
     let mut settled = Vec::new();
     let (connections, changes): (Vec<_>, Vec<_>) =
         orphans.intents().iter().partition(|intent| is_connection(intent));
-    // The newest first: what took another change back holds what that one made.
+    // The newest first: a rollback has the content that the change before it made.
     for intent in changes.into_iter().rev() {
         let remains = remains(&intent.draft, vault).ok_or(RecoveryError::Malformed(intent.seq))?;
         let resolution = match ops::settle(workspace, &remains) {
@@ -90,19 +89,19 @@ pub(super) fn run(gateway: &Gateway) -> Result<usize, RecoveryError> {
     match vault.remove_unnamed(&dead.collect::<Vec<_>>()) {
         Ok(0) => {}
         Ok(removed) => tracing::info!(removed, "removed backups of changes that never began"),
-        // They cost room, until retention lets them go, and nothing else.
+        // They only take space until retention deletes them.
         Err(error) => tracing::warn!(%error, "needless backups could not be removed"),
     }
     orphans.finish()?;
     Ok(count)
 }
 
-/// True for the intent of a connection, of which nothing is left.
+/// True for the intent of a connection, which leaves nothing to settle.
 fn is_connection(intent: &AuditRecord) -> bool {
     intent.draft.op.as_deref() == Some(OperationKind::Connect.as_str())
 }
 
-/// The end of a connection whose gate did not live to see it.
+/// Returns the outcome of a connection whose gateway died.
 fn interrupted(intent: &AuditRecord) -> Draft {
     Draft {
         session: intent.draft.session.clone(),
@@ -114,19 +113,18 @@ fn interrupted(intent: &AuditRecord) -> Draft {
     }
 }
 
-/// Whether the vault still has what was kept for a change. A gate takes that
-/// back only when it did not make the change, which need not be on stable
-/// storage as soon as the file's end is: what looks as if it had been made was
-/// made by somebody else.
+/// True if the backup store still has the backup of a change. A gateway discards a backup only of a
+/// change that it did not make, and its record of that may not be durable yet. So without the
+/// backup, another process made what looks like the change.
 fn is_kept(vault: &BackupStore, remains: &Remains, backup: &str) -> bool {
     let Ok(id) = backup.parse::<BackupId>() else { return true };
     let mut paths = std::iter::once(&remains.path).chain(&remains.to);
-    // What cannot be looked at may be there.
+    // A backup that cannot be read may exist.
     paths.any(|path| !matches!(vault.entry_of(path, &id), Ok(None)))
 }
 
-/// The end of a question that its gate did not live to hear the answer to. Nothing was
-/// decided about it, and nothing was done.
+/// Returns the end of a question whose gateway died before the answer. Nothing was decided, and
+/// nothing was done.
 fn abandoned(question: &AuditRecord) -> Draft {
     Draft {
         decision: None,
@@ -148,7 +146,7 @@ fn draft(intent: &AuditRecord, remains: &Remains, resolution: Resolution) -> Dra
     }
 }
 
-/// What an intent says of its change.
+/// Returns the description of an intent's change for recovery.
 pub(super) fn remains(draft: &Draft, vault: &BackupStore) -> Option<Remains> {
     let parse = |text: &String| WorkspacePath::parse(text).ok();
     Some(Remains {
@@ -169,7 +167,7 @@ pub(super) fn remains(draft: &Draft, vault: &BackupStore) -> Option<Remains> {
             let attributes = |name| SomeAttributes::parse(draft.facts.as_ref()?.get(name)?);
             attributes(ATTRIBUTES_BEFORE).zip(attributes(ATTRIBUTES))
         },
-        // What was kept had room in the vault, and what was written in memory.
+        // A backup fit into the store, and a stored content into memory.
         most: vault.retention().size.max(draft.bytes.unwrap_or(0)),
     })
 }
@@ -209,7 +207,7 @@ mod tests {
         Gateway::open(workspace, Arc::new(policy), ledger, &state, key).unwrap()
     }
 
-    /// Saves what a gateway would before it writes an intent.
+    /// Saves a backup as a gateway does before it writes an intent.
     fn save(gateway: &Gateway, vault: &BackupStore) -> BackupId {
         let path = WorkspacePath::parse("a").unwrap();
         let resolved = gateway.workspace.resolve(&path, Follow::No).unwrap();
@@ -243,7 +241,7 @@ mod tests {
         };
         let named = ids(&dead);
         assert_eq!(named.len(), 1);
-        // Both die, or live, between the backup and its record.
+        // Each gateway dies, or lives, between the backup and its record.
         let (of_dead, of_alive) = (save(&dead, &dead.vault), save(&alive, &alive.vault));
         let state = Dir::from_std_file(fs::File::open(temp.path().join("state")).unwrap());
         let nobodys = BackupStore::open(&state, dead.vault.retention()).unwrap();

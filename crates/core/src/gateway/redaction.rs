@@ -1,5 +1,5 @@
-//! Text of agents and clients in records. What the policy's rules about secrets find in it is
-//! replaced, as in a file that is read: whoever reads the log need not see it.
+//! Redaction of text of agents and clients in records. Secrets are replaced as in a file that is
+//! read, so that a reader of the log does not see them.
 
 use std::{collections::BTreeMap, time::Instant};
 
@@ -9,13 +9,13 @@ use super::Gateway;
 use crate::{model::WorkspacePath, policy::Subject};
 
 impl Gateway {
-    /// `text` with placeholders instead of secrets; `None` if the rules did not look at all
+    /// Returns `text` with placeholders in place of secrets; `None` if the rules did not search all
     /// of it, and nothing of it may be recorded.
     pub fn redact_text(&self, text: &str) -> Option<String> {
         self.redact_words(&[text])?.pop()
     }
 
-    /// The same of the words of a command line, of which two may be one secret.
+    /// Redacts the words of a command line, of which two may be one secret.
     pub fn redact_words(&self, words: &[&str]) -> Option<Vec<String>> {
         let policy = self.policy();
         let Some(secrets) = policy.secrets() else {
@@ -27,7 +27,7 @@ impl Gateway {
         secrets.redact_words(&Subject { path: &path, key: &self.key, overdue: &overdue }, words)
     }
 
-    /// The same of all texts in the facts of a record.
+    /// Redacts all texts in the facts of a record.
     pub(super) fn redact_facts(&self, facts: BTreeMap<String, Value>) -> BTreeMap<String, Value> {
         let redact = |(name, value)| Some((name, self.redact_value(value)?));
         facts.into_iter().filter_map(redact).collect()

@@ -1,9 +1,9 @@
-//! How fast an agent may have on record what no limit of the policy bounds: malformed
-//! messages, what never became an operation, and what a limit denied. They are cheap to
-//! send, and each costs a record.
+//! Rate limit for refusals that no limit of the policy bounds: malformed messages, messages that
+//! never became an operation, and denials of limits. They are cheap to send, and each costs a
+//! record.
 //!
-//! A leaky bucket in time for each agent, on however many connections. It never
-//! refuses; it tells how long the doors must not hear the agent.
+//! A leaky bucket in time for each agent, over all of its connections. It never refuses; it returns
+//! the time for which transports must take no message of the agent.
 
 use std::{
     collections::HashMap,
@@ -11,18 +11,18 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// What one of them takes: 200 every second.
+/// Cost of one refusal: 200 a second.
 const COST: Duration = Duration::from_millis(5);
-/// So many at once need no pause, after as long without any.
+/// Refusals up to this cost need no pause.
 const BURST: Duration = Duration::from_secs(10);
 
-/// By agent, the time until which the refusals so far take. Agents are the operator's,
-/// so there are not many of them.
+/// The time until which the refusals so far take, by agent. Agents are the operator's, so there are
+/// not many of them.
 #[derive(Debug, Default)]
 pub(super) struct Refusals(Mutex<HashMap<String, Instant>>);
 
 impl Refusals {
-    /// Counts one.
+    /// Counts one refusal.
     pub(super) fn charge(&self, agent: &str) {
         let now = Instant::now();
         let mut all = self.lock();
@@ -30,7 +30,7 @@ impl Refusals {
         all.insert(agent.to_owned(), begin.checked_add(COST).unwrap_or(begin));
     }
 
-    /// How long the agent must not be heard.
+    /// Returns the time for which no message of the agent must be taken.
     pub(super) fn pause(&self, agent: &str) -> Duration {
         let busy = self.lock().get(agent).copied();
         let left = busy.map(|busy| busy.saturating_duration_since(Instant::now()));
@@ -56,7 +56,7 @@ mod tests {
         assert_eq!(refusals.pause("a"), Duration::ZERO);
         (0..200).for_each(|_| refusals.charge("a"));
         let pause = refusals.pause("a");
-        // The test takes its time as well.
+        // The test itself takes time.
         assert!(pause > Duration::from_millis(100) && pause <= Duration::from_secs(1), "{pause:?}");
         assert_eq!(refusals.pause("b"), Duration::ZERO);
     }

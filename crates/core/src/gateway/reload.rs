@@ -1,4 +1,4 @@
-//! Putting another policy in force between two requests.
+//! Replacement of the policy in force between two requests.
 
 use std::{collections::BTreeMap, sync::Arc};
 
@@ -14,21 +14,21 @@ pub enum ReloadError {
     /// The version does not rise.
     #[error("its version {new} is not greater than {old}, that of the policy in force")]
     Version {
-        /// Of the policy in force.
+        /// The version of the policy in force.
         old: u64,
-        /// Of the one that was offered.
+        /// The version of the policy that was offered.
         new: u64,
     },
-    /// The agent's cell is made already.
+    /// The agent's sandbox exists already.
     #[error("its `[agent]` section differs, and the agent's cell cannot be changed while it runs")]
     Agent,
-    /// It could not be recorded or kept.
+    /// The reload could not be recorded.
     #[error("{0}")]
     Unavailable(String),
 }
 
 impl Gateway {
-    /// Checks that `new` may take the place of `old`.
+    /// Checks that `new` may replace `old`.
     ///
     /// # Errors
     /// Why `old` stays.
@@ -42,16 +42,16 @@ impl Gateway {
         Ok(())
     }
 
-    /// From now on calls `herald` whenever another policy is in force, as long as
-    /// somebody keeps it. The reload waits for it: what it waits for has to have an end.
+    /// Calls `herald` whenever another policy comes into force, until its last `Arc` is dropped.
+    /// The reload waits for it, so it has to return.
     pub fn on_policy(&self, herald: &Arc<Herald>) {
         self.heralds.add(herald);
     }
 
-    /// Puts `new` in force for every request that begins afterwards, and for those
-    /// under way that have neither taken effect nor disclosed anything: they are decided anew. The record is on stable
-    /// storage before, and what a mount's kernel knows is forgotten when this returns, unless that
-    /// takes too long. `None` when `new` is the policy in force already.
+    /// Puts `new` in force for every request that begins afterwards, and for those under way that
+    /// have neither taken effect nor disclosed anything: they are decided again. The record is
+    /// durable before, and the caches of a mount's kernel are invalidated when this returns, unless
+    /// that takes too long. `None` when `new` is the policy in force already.
     ///
     /// # Errors
     /// The policy in force stays; [`Gateway::refuse_policy`] records why.
@@ -88,8 +88,7 @@ impl Gateway {
         Ok(Some(receipt))
     }
 
-    /// Records that a policy was offered and refused. `sha256` is its hash, if
-    /// it got that far.
+    /// Records that a policy was offered and refused. `sha256` is its hash, if it is known.
     ///
     /// # Errors
     /// When no record can be written.

@@ -1,26 +1,27 @@
-//! Replies: what each operation gives.
+//! Replies and their results.
 
 use portcullis_audit::Receipt;
 
 use super::error::Failure;
 use crate::ops::{Committed, Content, Entries};
 
-/// What one try at a request comes to.
+/// The result of one attempt at a request.
 pub(super) type Attempt<T> = Result<Reply<T>, Failure>;
 
-/// What a request gave.
+/// The reply to a request.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Reply<T> {
-    /// The record of it: of a change its intent, which is durable.
+    /// The receipt of the request's record; of a change, that of its intent, which is durable.
     pub receipt: Receipt,
-    /// The answer.
+    /// The result.
     pub output: T,
 }
 
-/// What a change did.
+/// The result of a change.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Changed {
-    /// Whether it is on the disk, in the editor, or there was nothing to do.
+    /// Where the change was made: on the disk, in the editor, or nowhere because there was nothing
+    /// to do.
     pub committed: Committed,
     /// Bytes stored.
     pub bytes: Option<u64>,
@@ -28,7 +29,7 @@ pub struct Changed {
     pub backup: Option<String>,
 }
 
-/// What a backup holds.
+/// The content of a backup.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Recalled {
     /// The content of a file, or the target of a link.

@@ -1,5 +1,5 @@
-//! Requests: each operation has a type of its own, names what its reply gives, and says
-//! how it is run.
+//! Requests: each operation has a type of its own, which names its result and implements its
+//! execution.
 
 use portcullis_audit::Draft;
 
@@ -9,10 +9,10 @@ use crate::model::AsOperation;
 /// A request that the gateway carries out: a type of `model::request`, or `WatchQuery`.
 /// Only this crate implements it, since nobody else can name what `run` takes.
 pub trait Request: AsOperation {
-    /// What the reply gives.
+    /// The result in the reply.
     type Output;
 
-    /// Tries once, and fills `draft` with what becomes known on the way.
+    /// Runs one attempt, and fills `draft` with what becomes known on the way.
     #[doc(hidden)]
     fn run<'a>(&'a self, transaction: &Transaction<'a>, draft: &mut Draft)
     -> Attempt<Self::Output>;

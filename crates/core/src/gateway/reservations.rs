@@ -1,5 +1,5 @@
-//! What answers that do not deny want besides: that a person is asked, and
-//! that the log says what only observe mode let pass.
+//! Obligations of decisions that are not denials: an approval, and a record of what only observe
+//! mode allowed.
 
 use std::cell::RefCell;
 
@@ -8,8 +8,8 @@ use portcullis_audit::Draft;
 use super::record;
 use crate::{model::WorkspacePath, policy::Decision};
 
-/// Collected while one try at a request puts its questions. Everything that
-/// asks is kept once by rule, so a large tree asks no more than a file.
+/// The obligations of one attempt at a request. A decision that asks is stored once for each rule,
+/// so a large tree asks no more than a file.
 #[derive(Debug, Default)]
 pub(super) struct Reservations(RefCell<Kept>);
 
@@ -21,7 +21,7 @@ struct Kept {
 }
 
 impl Reservations {
-    /// Takes note of an answer that does not deny.
+    /// Stores the obligations of a decision that does not deny.
     pub(super) fn hear(&self, decision: &Decision) {
         if !decision.is_ask() && !decision.would_deny() {
             return;
@@ -35,28 +35,27 @@ impl Reservations {
         }
     }
 
-    /// Takes note of a name to which a link led.
+    /// Stores a name to which a link led.
     pub(super) fn follow(&self, name: &WorkspacePath) {
         self.0.borrow_mut().followed.push(name.clone());
     }
 
-    /// The names to which links led.
+    /// Returns the names to which links led.
     pub(super) fn followed(&self) -> Vec<WorkspacePath> {
         self.0.borrow().followed.clone()
     }
 
-    /// The rules that ask, in the order in which they did.
+    /// Returns the decisions that ask, in their order.
     pub(super) fn asks(&self) -> Vec<Decision> {
         self.0.borrow().asks.clone()
     }
 
-    /// Has nobody asked; whether a rule does ask.
+    /// Drops the decisions that ask; true if there were any.
     pub(super) fn withdraw_asks(&self) -> bool {
         !std::mem::take(&mut self.0.borrow_mut().asks).is_empty()
     }
 
-    /// Writes into the record what observe mode let pass, and the rule that
-    /// would have denied it.
+    /// Writes into the record the rule that would have denied what observe mode allowed.
     pub(super) fn observe(&self, draft: &mut Draft) {
         if let Some(relaxed) = &self.0.borrow().relaxed {
             if relaxed.is_allow() {

@@ -1,4 +1,4 @@
-//! What the operator asks of the vault: showing a backup and putting it back.
+//! Operator requests for backups: show one, restore one.
 
 use portcullis_audit::Draft;
 
@@ -23,7 +23,7 @@ use crate::{
 impl Request for Recall {
     type Output = Recalled;
 
-    /// Discloses a backup to whom the policy lets read the path that it is of.
+    /// Discloses a backup if the policy allows reading its path.
     fn run<'a>(&'a self, transaction: &Transaction<'a>, draft: &mut Draft) -> Attempt<Recalled> {
         let (context, vault) = (&transaction.context, &transaction.gate.vault);
         record::decide(draft, &transaction.authorizer().names(&self.path)?);
@@ -49,7 +49,7 @@ impl Request for Recall {
 impl Request for Restore {
     type Output = Changed;
 
-    /// Puts a backup at the path, or finds out whether that could be done.
+    /// Restores a backup at the path, or checks whether that is possible.
     fn run<'a>(&'a self, transaction: &Transaction<'a>, draft: &mut Draft) -> Attempt<Changed> {
         let (path, gate) = (&self.path, transaction.gate);
         let authorizer = transaction.authorizer();
@@ -67,7 +67,7 @@ impl Request for Restore {
         record::decide(draft, &decision);
         transaction.count_ancestors(&resolved, draft)?;
         if resolved.object().kind == ObjectKind::Directory {
-            // It goes with all that is in it.
+            // A replaced directory is removed with everything in it.
             authorizer.one(authorizer.name(Access::Remove, path))?;
             authorizer.removal(path, &gate.workspace.walk(path)?)?;
         }
@@ -86,7 +86,7 @@ impl Request for Restore {
     }
 }
 
-/// The entry that the operator named, which the record then names too.
+/// Finds the backup that the operator named, and adds it to the record.
 fn entry(
     transaction: &Transaction<'_>,
     draft: &mut Draft,

@@ -1,5 +1,4 @@
-//! A change that is prepared, and its backups: kept once it was made, discarded if it was
-//! not.
+//! A prepared change and its backups, which are retained if it is made, and discarded if it is not.
 
 use portcullis_audit::Receipt;
 
@@ -10,7 +9,7 @@ use crate::{
     ops::{self, Committed, SealedChange},
 };
 
-/// A change that is prepared, and what was kept of what it will replace.
+/// A prepared change, and the backups of what it will replace.
 pub(super) struct Ready<'a> {
     pub(super) sealed: SealedChange<'a>,
     pub(super) saved: Vec<Saved>,
@@ -18,11 +17,11 @@ pub(super) struct Ready<'a> {
 
 /// A change that was applied, or failed.
 pub(super) struct Applied {
-    /// Of its intent.
+    /// The receipt of its intent.
     pub(super) receipt: Receipt,
     pub(super) committed: Result<Committed, ops::Error>,
     pub(super) saved: Vec<Saved>,
-    /// Bytes that it stores.
+    /// Bytes that the change stores.
     pub(super) bytes: Option<u64>,
 }
 
@@ -32,7 +31,7 @@ impl Ready<'_> {
         self.sealed.permit().path()
     }
 
-    /// Makes the change once what was kept is on stable storage.
+    /// Makes the change once its backups are durable.
     pub(super) fn commit(mut self, grant: Grant, vault: &BackupStore) -> Applied {
         let bytes = self.sealed.facts().bytes;
         let (receipt, committed) = match settle(vault, &mut self.saved) {
@@ -43,12 +42,12 @@ impl Ready<'_> {
     }
 }
 
-/// Brings all that was kept to stable storage.
+/// Syncs the backups to disk.
 pub(super) fn settle(vault: &BackupStore, saved: &mut [Saved]) -> Result<(), backup::Error> {
     saved.iter_mut().try_for_each(|one| vault.settle(one))
 }
 
-/// The change was made: what was kept stays, older versions may go.
+/// Retains the backups of a change that was made; older versions may be deleted.
 pub(super) fn keep(vault: &BackupStore, saved: Vec<Saved>) {
     for one in saved {
         if let Err(error) = vault.keep(one) {
@@ -57,7 +56,7 @@ pub(super) fn keep(vault: &BackupStore, saved: Vec<Saved>) {
     }
 }
 
-/// Lets go of what was kept for a change that was not made.
+/// Discards the backups of a change that was not made.
 pub(super) fn discard(vault: &BackupStore, saved: Vec<Saved>) {
     for one in saved {
         if let Err(error) = vault.discard(one) {

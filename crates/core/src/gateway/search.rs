@@ -1,8 +1,8 @@
-//! Searches: where they may begin, and what the log says of them.
+//! Searches: their start, and their records.
 //!
-//! Each entry is decided on while the tree is walked ([`ops`](crate::ops)); here
-//! is the decision about the start and the order of the records: the search,
-//! then each file of which lines are disclosed, and only then the answer.
+//! Each entry is decided on while the tree is walked ([`ops`](crate::ops)). This module decides on
+//! the start and orders the records: the search, then each file of which lines are disclosed, and
+//! only then the reply.
 
 use portcullis_audit::Draft;
 
@@ -54,11 +54,11 @@ impl Request for Grep {
     }
 }
 
-/// A search or a subscription while its beginning is decided on.
+/// A search or a subscription whose start is decided on.
 pub(super) struct Search<'t, 'a>(pub(super) &'t Transaction<'a>);
 
 impl Search<'_, '_> {
-    /// The record of one file of which the search `seq` discloses lines.
+    /// Returns the record of one file of which the search `seq` discloses lines.
     fn disclosed(&self, search: &Draft, file: Disclosure, seq: u64) -> Draft {
         let (access, path) = (Access::Read, &file.path);
         let operation = self.0.operation.kind();
@@ -82,8 +82,8 @@ impl Search<'_, '_> {
         draft
     }
 
-    /// Decides where the search may begin: by name before anything is looked
-    /// at, then on what is there.
+    /// Decides where the search may start: by name before anything is looked at, then by the object
+    /// there.
     pub(super) fn start(&self, draft: &mut Draft) -> Result<Start, Failure> {
         let path = self.0.operation.path();
         let authorizer = self.0.authorizer();
@@ -104,7 +104,7 @@ impl Search<'_, '_> {
             }
             record::decide(draft, &decision);
         }
-        // A file that is searched by its name is a file that is read.
+        // A search that starts at a file reads that file.
         let read = self.0.operation.kind().accesses().contains(&Access::Read)
             && resolved.object().kind != ObjectKind::Directory;
         let accesses = if read { &[Access::List, Access::Read][..] } else { &[Access::List] };
@@ -124,8 +124,8 @@ impl Search<'_, '_> {
         Ok(Start::At(Permit::new(resolved, decision)?))
     }
 
-    /// Where the search begins if not at what `path` names, which `decision` is
-    /// about.
+    /// Returns the start of the search if it is not the object at `path`; `decision` is about
+    /// `path`.
     fn elsewhere(
         &self,
         draft: &mut Draft,
@@ -150,8 +150,8 @@ impl Search<'_, '_> {
     }
 }
 
-/// What is met on the way to where a search begins: what begins elsewhere begins there
-/// whatever lies there, and nobody is asked.
+/// Changes how a component on the way to the start of a search is decided: a search that starts
+/// elsewhere does so whatever lies there, and nobody is asked.
 pub(super) fn beginning(met: Met<'_>) -> Met<'_> {
     match met {
         Met::Name(name) => Met::Left(name),
@@ -159,8 +159,7 @@ pub(super) fn beginning(met: Met<'_>) -> Met<'_> {
     }
 }
 
-/// What comes of the decision about the name at which a search or a subscription
-/// begins.
+/// Returns the decision on the start of a search or a subscription; `decision` is that of its name.
 pub(super) fn begun(policy: &Policy, query: &Query<'_>, decision: Decision) -> Decision {
     if TempName::is_reserved(query.path) { decision } else { policy.search_root(query, decision) }
 }

@@ -1,5 +1,5 @@
-//! What a person who is asked is shown of a request, and how much of that whoever
-//! sent the request, who may be the agent.
+//! Descriptions of requests for the person who is asked, and the part that the sender of the
+//! request, which may be the agent, may see.
 
 use std::{fmt, io::Read as _};
 
@@ -23,23 +23,23 @@ use crate::{
     workspace::Permit,
 };
 
-/// Longest content of which a diff is made, in bytes.
+/// Bytes of a content of which a diff is made.
 pub(super) const MAX_SHOWN: u64 = 1 << 20;
 
-/// Longest diff that is shown, in bytes.
+/// Bytes of a diff that is shown.
 const MAX_DIFF: usize = 64 << 10;
 
-/// Most names of what is in a directory that are shown.
+/// Names of a directory's entries that are shown.
 const MAX_NAMES: usize = 50;
 
-/// Instead of a diff.
+/// The text in place of a diff.
 const TOO_LARGE: &str = "the content is too large to be shown";
 
 const SECRET: &str = "the content has secrets and is not shown";
-/// Beside what the agent sent, where it may not see the rest.
+/// The text beside what the agent sent, where it may not see the rest.
 const KEPT_BACK: &str = "(what is there already is not shown here, but by `portcullis approve`)";
 
-/// What is said of a request to a person.
+/// The description of a request for a person.
 pub(super) struct Description<'a> {
     pub(super) operation: Operation<'a>,
     pub(super) authorizer: Authorizer<'a>,
@@ -50,9 +50,8 @@ pub(super) struct Description<'a> {
 }
 
 impl Description<'_> {
-    /// What the question tells whoever sent the request: all of it where the agent may
-    /// look, and otherwise only what the request itself says, the same whatever is
-    /// there.
+    /// Returns the part of a question for the sender of the request: all of it where the agent may
+    /// look, and otherwise only what the request itself contains, the same whatever is there.
     pub(super) fn told(
         &self,
         draft: &Draft,
@@ -72,8 +71,8 @@ impl Description<'_> {
         }
     }
 
-    /// Whether the agent may list and read what the request is about, and the names that
-    /// links on the way led to, without asking anybody, and carries the labels of their content.
+    /// True if the agent may list and read, without an approval, the paths of the request and the
+    /// names that links on the way led to.
     pub(super) fn may_look(&self, draft: &Draft) -> bool {
         let parse = |path: &String| WorkspacePath::parse(path).ok();
         let found = [&draft.path, &draft.resolved, &draft.to].into_iter().flatten().map(parse);
@@ -91,8 +90,8 @@ impl Description<'_> {
         })
     }
 
-    /// Whether the agent may read this content of what the permit is about, if it may
-    /// read the path.
+    /// True if the agent may read this content of the permit's object, provided that it may read
+    /// the path.
     fn may_read(&self, permit: &Permit, content: &[u8]) -> bool {
         let query = self.query(OperationKind::Read, Access::Read, permit.path());
         let object = permit.object();
@@ -114,7 +113,7 @@ impl Description<'_> {
         Query { agent: self.context.agent, operation, access, path }
     }
 
-    /// The rules that ask about the names that were sent, whatever these lead to.
+    /// Returns the rules that ask about the requested names, whatever these lead to.
     fn rules_by_name(&self) -> Vec<Decision> {
         let (operation, to) = (self.operation.kind(), self.operation.new_path());
         let mut rules: Vec<Decision> = Vec::new();
@@ -127,12 +126,12 @@ impl Description<'_> {
         rules
     }
 
-    /// What a request for content or names would do, for a person.
+    /// Describes a request that discloses content or names.
     pub(super) fn discloses(&self) -> Shown {
         Shown::open(self.named(self.operation.path()))
     }
 
-    /// The change of a file in a commit, with the content that the agent's repository has.
+    /// Describes the change of a file in a commit, with the content in the agent's repository.
     pub(super) fn imports(&self, before: Option<&[u8]>, content: Option<&[u8]>) -> Shown {
         let path = self.operation.path();
         let (old, new) = (before.unwrap_or_default(), content.unwrap_or_default());
@@ -145,10 +144,10 @@ impl Description<'_> {
         Shown::open(format!("{named}\n{}", diff(path, old, new, content.is_none())))
     }
 
-    /// The same of a request that would come to nothing.
+    /// Describes a request that would fail.
     pub(super) fn fails(&self) -> Shown {
         match self.operation.kind().is_mutation() {
-            // There is nothing to show of it.
+            // There is no effect to show.
             true => {
                 let (kind, path) = (self.operation.kind(), self.operation.path());
                 Shown::open(format!("{kind} `{path}`, which fails as things are"))
@@ -157,7 +156,7 @@ impl Description<'_> {
         }
     }
 
-    /// What the request says for itself.
+    /// Describes the request by its own content alone.
     fn sent(&self) -> String {
         use Operation as O;
         let path = self.operation.path();
@@ -177,13 +176,13 @@ impl Description<'_> {
         format!("{named}\n{lines}{KEPT_BACK}")
     }
 
-    /// A content that the agent sent, a sign before each line.
+    /// Returns a content that the agent sent, with a sign before each line.
     fn lines(&self, sign: char, content: &[u8]) -> String {
         let path = self.operation.path();
         let text = match str::from_utf8(content) {
             _ if content.len() as u64 > MAX_SHOWN => format!("{TOO_LARGE}\n"),
             Err(_) => format!("binary content: {} bytes\n", content.len()),
-            // A placeholder of the agent's own guess would tell whether it is right.
+            // A placeholder in place of the agent's guess would reveal whether it is right.
             Ok(_) if self.shown(path, content.to_vec()).as_deref() != Some(content) => {
                 format!("{SECRET}\n")
             }
@@ -193,7 +192,7 @@ impl Description<'_> {
         if text.is_empty() || text.ends_with('\n') { text } else { format!("{text}\n") }
     }
 
-    /// The request in a few words, of what it is about here under `path`.
+    /// Describes the request in a few words, with `path` as its path.
     fn named(&self, path: &WorkspacePath) -> String {
         use Operation as O;
         match self.operation {
@@ -228,8 +227,7 @@ impl Description<'_> {
         }
     }
 
-    /// What a change would do, for a person: of a file's content a unified
-    /// diff from what the vault keeps.
+    /// Describes the effect of a change; of a file's content, a unified diff from its backup.
     pub(super) fn describe(&self, saved: &[Saved], sealed: &SealedChange<'_>) -> Shown {
         use Operation as O;
         let permit = sealed.permit();
@@ -257,7 +255,7 @@ impl Description<'_> {
         }
     }
 
-    /// What gets where by a rename, and instead of what.
+    /// Describes a rename, and what it replaces.
     fn moves(&self, saved: &[Saved], sealed: &SealedChange<'_>) -> Shown {
         let (from, to) = (sealed.permit(), sealed.kept_permit());
         let (old_name, new_name) = (from.path(), to.path());
@@ -287,7 +285,7 @@ impl Description<'_> {
         Shown { text: format!("renames `{old_name}` to `{new_name}`{replaced}\n{text}"), is_open }
     }
 
-    /// What goes with a directory: what the vault keeps of it.
+    /// Describes the removal of a directory by its backup.
     fn goes(&self, path: &WorkspacePath, saved: &[Saved]) -> Shown {
         let kept = saved.first().and_then(|saved| self.kept_tree(saved).ok());
         let Shown { text, is_open } = match &kept {
@@ -305,14 +303,14 @@ impl Description<'_> {
         let mut tree = vault.tree(&entry)?;
         let mut kept = Vec::new();
         while let Some(node) = tree.next_node()? {
-            // What has no path was refused before.
+            // An entry without a path was refused before.
             let path = tree.path(&node).ok().filter(|path| *path != entry.path);
             kept.extend(path.map(|path| (path, node.kind.object())));
         }
         Ok(kept)
     }
 
-    /// The first names beneath a directory, and how many there are.
+    /// Lists the first names beneath a directory, and their number.
     fn listed(&self, root: &WorkspacePath, mut entries: Vec<(&WorkspacePath, Object)>) -> Shown {
         if entries.is_empty() {
             return Shown::open("with nothing in it".to_owned());
@@ -331,7 +329,7 @@ impl Description<'_> {
         Shown { text: bounded(format!("objects in it: {}\n{names}{more}", entries.len())), is_open }
     }
 
-    /// What becomes of the file that a permit is about; without `new` it goes.
+    /// Describes the change of the permit's file; without `new` it is removed.
     fn difference(&self, permit: &Permit, old: Vec<u8>, new: Option<&[u8]>) -> Shown {
         let path = permit.path();
         let is_open = self.may_read(permit, &old);
@@ -345,15 +343,14 @@ impl Description<'_> {
         Shown { text, is_open }
     }
 
-    /// The content as the policy lets a reader see it.
+    /// Returns the content as the policy lets a reader see it.
     fn shown(&self, path: &WorkspacePath, content: Vec<u8>) -> Option<Vec<u8>> {
         self.context.shown(path, content)
     }
 
-    /// What the vault keeps of what is replaced; nothing for a new file.
+    /// Reads the backup of what is replaced; empty for a new file.
     fn kept(&self, saved: &[Saved]) -> Option<Vec<u8>> {
-        // The buffer, where there is one, is what the agent saw; it is kept
-        // last.
+        // The agent saw the buffer, if there is one; its backup is the last.
         let Some(saved) = saved.last() else { return Some(Vec::new()) };
         let vault = self.vault;
         let entry = vault.entry(saved).ok()?;
@@ -363,7 +360,7 @@ impl Description<'_> {
     }
 }
 
-/// The bits of a mode, and what they mean for whether the file can be run.
+/// The bits of a mode, and whether they make the file executable.
 struct ShownMode(u32);
 
 impl fmt::Display for ShownMode {
@@ -373,7 +370,7 @@ impl fmt::Display for ShownMode {
     }
 }
 
-/// A unified diff, at most so long.
+/// Returns a unified diff of at most [`MAX_DIFF`] bytes.
 fn diff(path: &WorkspacePath, old: &[u8], new: &[u8], removed: bool) -> String {
     if new.len() as u64 > MAX_SHOWN {
         return TOO_LARGE.to_owned();
@@ -392,7 +389,7 @@ fn diff(path: &WorkspacePath, old: &[u8], new: &[u8], removed: bool) -> String {
     bounded(unified_diff(old, new, (&from, &to), CONTEXT))
 }
 
-/// The text, or as many of its first lines as are shown.
+/// Returns the text, or as many of its first lines as are shown.
 fn bounded(text: String) -> String {
     if text.len() <= MAX_DIFF {
         return text;

@@ -1,4 +1,4 @@
-//! The span of a request: what it is about without path and content, and the
+//! Spans of requests: agent, operation and result without path and content, and the number of the
 //! record that has the rest.
 
 use portcullis_audit::{Draft, Kind, Receipt};
@@ -6,10 +6,10 @@ use tracing::field::Empty;
 
 use crate::model::Session;
 
-/// The target of these spans, by which whoever gathers them knows them.
+/// The target of these spans, by which collectors select them.
 pub(super) const SPANS: &str = "portcullis::gateway";
 
-/// The span of a request; what is left empty becomes known on the way.
+/// Returns the span of a request; empty fields are filled in later.
 pub(super) fn of(session: &Session, op: &str) -> tracing::Span {
     let (agent, door) = (session.agent.as_str(), session.door.as_str());
     tracing::debug_span!(
@@ -26,7 +26,7 @@ pub(super) fn of(session: &Session, op: &str) -> tracing::Span {
     )
 }
 
-/// Tells the span of the request what its record says was decided.
+/// Adds the decision of the request's record to its span.
 pub(super) fn decided(kind: Kind, draft: &Draft) {
     // The files of a search have records beside its own.
     let beside = draft.facts.as_ref().is_some_and(|facts| facts.contains_key("search"));
@@ -39,7 +39,7 @@ pub(super) fn decided(kind: Kind, draft: &Draft) {
     }
 }
 
-/// Tells it how the request ended.
+/// Adds the result of the request to its span.
 pub(super) fn answered(span: &tracing::Span, receipt: Option<&Receipt>, result: &str) {
     span.record("result", result);
     receipt.map(|receipt| span.record("record", receipt.seq));

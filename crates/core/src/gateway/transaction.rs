@@ -1,4 +1,4 @@
-//! One try at one request, from the question to the reply.
+//! Runs one attempt of a request: authorize, prepare, back up, log, apply.
 
 use std::{collections::BTreeMap, sync::Arc};
 
@@ -27,24 +27,24 @@ use crate::{
     workspace::{Follow, Met, Permit, Resolved},
 };
 
-/// One try at one request.
+/// One attempt of a request.
 pub(super) struct Transaction<'a> {
     pub(super) gate: &'a Gateway,
     pub(super) session: &'a Session,
     pub(super) operation: Operation<'a>,
     pub(super) context: Context<'a>,
     pub(super) meter: Option<&'a Arc<Meter>>,
-    /// The place in a shared gate to which what goes out or in is charged.
+    /// The slot of a shared gateway, to which bytes of content are charged.
     pub(super) pass: Option<&'a Pass<'a>>,
     pub(super) reservations: Reservations,
-    /// Whether it reverses what was done.
+    /// True if it reverses earlier changes.
     pub(super) is_undo: bool,
-    /// What a person said yes to.
+    /// The approval of the request.
     pub(super) approved: Option<&'a Approved>,
 }
 
 impl<'a> Transaction<'a> {
-    /// A try that is held against no limits and was not approved.
+    /// Returns an attempt without limits and without an approval.
     pub(super) fn new(
         gate: &'a Gateway,
         policy: &'a Policy,
@@ -79,8 +79,7 @@ impl<'a> Transaction<'a> {
         }
     }
 
-    /// Decides on the name that was asked for, finds the object, and decides
-    /// on that.
+    /// Decides on the requested name, resolves it, and decides on the object.
     pub(super) fn permit(&self, draft: &mut Draft) -> Result<Permit, Failure> {
         let (authorizer, path) = (self.authorizer(), self.operation.path());
         let asked = authorizer.names(path)?;
@@ -96,7 +95,7 @@ impl<'a> Transaction<'a> {
         let resolved = self.gate.workspace.resolve_heeding(path, follow, &mut |met| {
             let follows = authorizer.follows(accesses, met);
             if let (true, Met::Name(name) | Met::Left(name)) = (follows, met) {
-                // Should it fail here, this is how far it came.
+                // On a failure here, the record has the last name on the way.
                 record::resolve(draft, name);
             }
             follows
@@ -124,7 +123,7 @@ impl<'a> Transaction<'a> {
         Ok(Permit::new(resolved, decision)?)
     }
 
-    /// The same for the new name of a rename.
+    /// Decides on the new name of a rename, resolves it, and decides on the object.
     pub(super) fn rename_target(
         &self,
         draft: &mut Draft,
@@ -140,7 +139,7 @@ impl<'a> Transaction<'a> {
         Ok(Permit::new(resolved, decision)?)
     }
 
-    /// Decides on the directories that will be made on the way, and counts them.
+    /// Decides on the directories that will be made, and counts them.
     pub(super) fn count_ancestors(
         &self,
         resolved: &Resolved,
@@ -154,12 +153,12 @@ impl<'a> Transaction<'a> {
         Ok(())
     }
 
-    /// Record, then disclose.
+    /// Records a disclosure, then makes it.
     pub(super) fn disclose<T>(&self, draft: &mut Draft, sealed: Sealed<T>) -> Attempt<T> {
         self.disclose_shown(draft, sealed, |description| description.discloses())
     }
 
-    /// The same, where `shown` says to a person what it is about.
+    /// Records a disclosure, then makes it; `shown` describes it for a person.
     pub(super) fn disclose_shown<T>(
         &self,
         draft: &mut Draft,
@@ -175,8 +174,9 @@ impl<'a> Transaction<'a> {
         Ok(reply)
     }
 
-    /// Confirms that the decision still holds, before anything comes of it: a policy that is no longer in force
-    /// decides nothing, and a session that was closed meanwhile, or whoever gave the request up, gets nothing.
+    /// Confirms that the decision still holds before it has an effect: a policy that is no longer
+    /// in force decides nothing, and a session that was closed or a client that withdrew its
+    /// request gets nothing.
     pub(super) fn confirm(&self) -> Result<(), Failure> {
         if self.is_undo {
             return Ok(());
@@ -191,14 +191,14 @@ impl<'a> Transaction<'a> {
         }
     }
 
-    /// Counts bytes of content that went out or in.
+    /// Counts bytes of content that were read or written.
     pub(super) fn charge(&self, bytes: Option<u64>) {
         if let (Some(pass), Some(bytes)) = (self.pass, bytes) {
             pass.charge(bytes);
         }
     }
 
-    /// Makes a change if the session's limits leave room for it.
+    /// Makes a change if the session's limits allow it.
     pub(super) fn limited_change(
         &self,
         draft: &mut Draft,
@@ -213,7 +213,7 @@ impl<'a> Transaction<'a> {
         Ok(reply)
     }
 
-    /// Takes from the session's limits what a change will write and remove.
+    /// Counts a change against the session's limits.
     pub(super) fn spend(
         &self,
         sealed: &SealedChange<'a>,
@@ -224,7 +224,7 @@ impl<'a> Transaction<'a> {
         Ok(self.meter.map(|meter| meter.spend(bytes, files)).transpose()?)
     }
 
-    /// Keep the old bytes, record the intent, act, record the outcome.
+    /// Backs up, records the intent, applies the change, records the outcome.
     pub(super) fn change(&self, draft: &mut Draft, sealed: SealedChange<'a>) -> Attempt<Changed> {
         let gate = self.gate;
         let mut ready = self.ready(draft, sealed)?;
@@ -247,8 +247,8 @@ impl<'a> Transaction<'a> {
         }
     }
 
-    /// Keeps what a change will replace and describes it for its record; goes
-    /// on only if nobody has to be asked.
+    /// Backs up what a change will replace and describes it for its record; continues only if no
+    /// approval is needed.
     pub(super) fn ready(
         &self,
         draft: &mut Draft,
@@ -285,8 +285,8 @@ impl<'a> Transaction<'a> {
         Ok(Ready { sealed, saved })
     }
 
-    /// What goes with a directory is exactly what the vault keeps of it; what
-    /// another process put there since it was walked through is decided on now.
+    /// A directory is removed exactly as its backup has it; entries that another process added
+    /// since the walk are decided on now.
     fn decide_on_kept(&self, sealed: &SealedChange<'a>, saved: &[Saved]) -> Result<(), Failure> {
         match (self.operation, sealed.permit().object().kind, saved.first()) {
             (Operation::Remove(_) | Operation::Restore(_), ObjectKind::Directory, Some(tree)) => {
@@ -296,7 +296,7 @@ impl<'a> Transaction<'a> {
         }
     }
 
-    /// Keeps everything that the change will replace.
+    /// Backs up everything that the change will replace.
     fn save(&self, sealed: &SealedChange<'a>) -> Result<Vec<Saved>, Failure> {
         let vault = &self.gate.vault;
         let mut saved = Vec::new();
@@ -316,9 +316,8 @@ impl<'a> Transaction<'a> {
         Ok(saved)
     }
 
-    /// Hash of what the change stores, where the agent made that up itself and
-    /// nobody has to be asked: a copy that is kept for a question must not say
-    /// that what was asked for has come about.
+    /// Returns the hash of what the change stores, if the agent made it up itself and nobody has to
+    /// be asked: a backup that is made for a question must not state that the change has happened.
     fn authored(&self, sealed: &SealedChange<'a>) -> Option<Hash> {
         let is_own = matches!(
             self.operation,
@@ -327,7 +326,7 @@ impl<'a> Transaction<'a> {
         if is_own && self.reservations.asks().is_empty() { sealed.facts().after } else { None }
     }
 
-    /// Records what became of a change.
+    /// Records the outcome of a change.
     pub(super) fn conclude(
         &self,
         draft: &Draft,
@@ -341,7 +340,7 @@ impl<'a> Transaction<'a> {
                 gate.ledger.complete(&receipt, outcome)?;
                 let backup = saved.first().map(|saved| saved.id.to_string());
                 let bytes = match self.operation {
-                    // Of what is there the agent is not told how long it is.
+                    // The length of the file is not revealed to the agent.
                     Operation::Append(Append { content, .. })
                         if !self.description().may_look(draft) =>
                     {
@@ -362,8 +361,8 @@ impl<'a> Transaction<'a> {
                     _ => error::render(&ops::Error::Conflict),
                 };
                 if !undone {
-                    // An outcome would say that this is over. Without one, the
-                    // next start settles what could neither be done nor undone.
+                    // An outcome would end the change. Without one, the next start settles what
+                    // could neither be made nor undone.
                     tracing::error!(
                         record = receipt.seq,
                         error = %rendered,
@@ -373,8 +372,8 @@ impl<'a> Transaction<'a> {
                 }
                 record::fail(&mut outcome, &rendered);
                 gate.ledger.complete(&receipt, outcome)?;
-                // Copies of changes that fail must not push good ones out. What
-                // an editor did with a change that it failed, nobody knows.
+                // Backups of failed changes must not displace good ones. It is unknown what an
+                // editor did with a change that it failed.
                 if draft.source.is_none() {
                     discard(&gate.vault, saved);
                 }
@@ -383,7 +382,7 @@ impl<'a> Transaction<'a> {
         }
     }
 
-    /// Whether the operator undoes something, or looks at a backup.
+    /// True if the operator undoes changes or looks at a backup.
     pub(super) fn is_operators(&self) -> bool {
         self.is_undo || matches!(self.operation, Operation::Recall(_) | Operation::Restore(_))
     }
@@ -398,7 +397,7 @@ impl<'a> Transaction<'a> {
         }
     }
 
-    /// What is said of the request to a person.
+    /// Returns the description of the request for a person.
     fn description(&self) -> Description<'_> {
         Description {
             operation: self.operation,
@@ -409,8 +408,8 @@ impl<'a> Transaction<'a> {
         }
     }
 
-    /// Goes on if no rule asks, or if exactly this was approved; writes into
-    /// the record on what grounds. `change` describes what would be done.
+    /// Continues if no rule asks, or if exactly this was approved, and adds the approval to the
+    /// record. `change` describes the effect.
     fn heed(
         &self,
         draft: &mut Draft,
@@ -455,9 +454,8 @@ impl<'a> Transaction<'a> {
         Ok(())
     }
 
-    /// What comes of a failure where a rule asks: the question. It tells what is
-    /// there or not, and whoever may not look without a person hears of that after a
-    /// yes.
+    /// Returns the question in place of a failure where a rule asks. A failure reveals what is
+    /// there, so an agent that may not look learns of it after an approval only.
     pub(super) fn heed_failing(&self, draft: &mut Draft, failure: Failure) -> Failure {
         let is_told = matches!(failure, Failure::Ask(_) | Failure::Log(_) | Failure::Answered(_));
         let asks = !self.reservations.asks().is_empty();
@@ -472,8 +470,7 @@ impl<'a> Transaction<'a> {
         self.heed(draft, |description| description.fails()).err().unwrap_or(failure)
     }
 
-    /// Whether the names that were asked for are enough to refuse the request,
-    /// whatever is there.
+    /// True if the requested names are enough to deny the request, whatever is there.
     fn is_denied_by_name(&self) -> bool {
         let authorizer = self.authorizer();
         authorizer.names(self.operation.path()).is_err()

@@ -1,10 +1,10 @@
-//! Whose turn it is, where many share one gate.
+//! The scheduler of a shared gateway.
 //!
-//! So many requests are carried out at once. The others wait in lines, one for
-//! each session of each agent; the next turn goes to the agent, and there to
-//! the session, that has waited longest since its last one. So one that floods
-//! stands in its own way. What an agent may have in line, start in a second and
-//! move in a second is bounded; past that it is refused at once.
+//! A bounded number of requests is carried out at once. The others wait in queues, one for each
+//! session of each agent. The next slot goes to the agent, and of it to the session, that has
+//! waited longest since its last one. So a flood of requests delays only its own session. The
+//! requests that an agent may have in the queues, start in a second and the bytes that it may move
+//! in a second are bounded; a request past that is refused at once.
 
 use std::{
     collections::{HashMap, VecDeque},
@@ -14,40 +14,40 @@ use std::{
 
 use crate::{model::Session, policy::Decision};
 
-/// What those who share a gate may have of it.
+/// The quotas of a shared gateway.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Shares {
     /// Requests that are carried out at once.
     pub turns: usize,
-    /// Of these, those of one session.
+    /// Requests of one session that are carried out at once.
     pub per_session: usize,
     /// Requests of one agent that begin in a second.
     pub requests_per_second: u64,
     /// Bytes of content that one agent reads or writes in a second.
     pub bytes_per_second: u64,
-    /// Requests of one agent that are not answered.
+    /// Requests of one agent that wait or are carried out.
     pub concurrent: usize,
     /// Subscriptions to changes that one agent has at once.
     pub watches: usize,
 }
 
-/// The lines.
+/// The scheduler.
 #[derive(Debug)]
 pub(super) struct Turns {
     shares: Shares,
     state: Mutex<SchedulerState>,
-    /// Held by whoever begins to watch.
+    /// Locked while a subscription begins.
     watching: Mutex<()>,
-    /// By agent, held by whoever is next in that.
+    /// Locked by an agent's next subscription, by agent.
     next_to_watch: Mutex<HashMap<String, Arc<Mutex<()>>>>,
 }
 
 #[derive(Debug)]
 struct SchedulerState {
     free: usize,
-    /// The agent that is next comes first; likewise its sessions.
+    /// The next agent comes first; likewise its sessions.
     lines: VecDeque<Line>,
-    /// How many turns each session has.
+    /// Number of slots of each session.
     taken: HashMap<String, usize>,
     accounts: HashMap<String, Account>,
 }
@@ -58,7 +58,7 @@ struct Line {
     sessions: VecDeque<(String, VecDeque<Arc<Waiter>>)>,
 }
 
-/// What an agent has used up.
+/// The use of its quotas by an agent.
 #[derive(Debug)]
 struct Account {
     inside: usize,
@@ -66,22 +66,21 @@ struct Account {
     bytes: Bucket,
 }
 
-/// A leaky bucket: what is in it runs out at a rate; over a second's worth of
-/// it is too much.
+/// A leaky bucket: its level falls at a rate; more than a second's worth is too much.
 #[derive(Debug)]
 struct Bucket {
     level: f64,
     at: Instant,
 }
 
-/// One that waits.
+/// A waiting request.
 #[derive(Debug, Default)]
 struct Waiter {
     called: Mutex<bool>,
     bell: Condvar,
 }
 
-/// A turn; the next one begins when it is dropped.
+/// A slot; the next request begins when it is dropped.
 #[must_use]
 #[derive(Debug)]
 pub(super) struct Pass<'a> {
@@ -106,16 +105,16 @@ impl Turns {
         }
     }
 
-    /// Waits for a turn.
+    /// Waits for a slot.
     ///
     /// # Errors
-    /// A denial when the agent asks for more than its share.
+    /// A denial when the agent is over a quota.
     pub(super) fn enter<'a>(&'a self, session: &'a Session) -> Result<Pass<'a>, Decision> {
         self.enter_with(session, 1)
     }
 
-    /// Waits for one turn for so many requests. They count each; more of them
-    /// than may begin in a second may begin once there were none for as long.
+    /// Waits for one slot for `requests` requests. Each counts; more than may begin in a second may
+    /// begin only when the bucket is empty.
     ///
     /// # Errors
     /// As [`enter`](Self::enter).
@@ -131,7 +130,7 @@ impl Turns {
             let place = Arc::new(Waiter::default());
             state.queue(pass.agent, pass.session, Arc::clone(&place));
             state.call(self.shares.per_session);
-            // Past this, what was taken is given back when it is dropped.
+            // From here on, dropping the slot gives the counts back.
             (pass, place)
         };
         let (pass, place) = place;
@@ -139,18 +138,17 @@ impl Turns {
         Ok(pass)
     }
 
-    /// To be locked by whoever begins to watch for an agent, before it takes a turn: it may
-    /// walk all of the workspace, and the agent's others that wait for that keep no turns.
+    /// Returns the lock that an agent's subscription takes before its slot: it may walk the whole
+    /// workspace, and the agent's other subscriptions wait for it without slots.
     pub(super) fn next_to_watch(&self, agent: &str) -> Arc<Mutex<()>> {
         Arc::clone(lock(&self.next_to_watch).entry(agent.to_owned()).or_default())
     }
 
-    /// Lets an agent begin to watch that does so already as often as `has` says;
-    /// nobody else begins while what this gives is held, or two could take the
-    /// same place.
+    /// Admits a subscription of an agent that has `has` already. No other begins while the returned
+    /// guard is held, because two could take the same place.
     ///
     /// # Errors
-    /// A denial when the agent watches as much as it may.
+    /// A denial when the agent has as many subscriptions as it may.
     pub(super) fn watch(
         &self,
         has: impl FnOnce() -> usize,
@@ -162,7 +160,7 @@ impl Turns {
         Ok(alone)
     }
 
-    /// How many wait for their turn, and how many have it.
+    /// Returns the number of requests that wait and that have a slot.
     pub(super) fn count(&self) -> (u64, u64) {
         let state = lock(&self.state);
         let waiting =
@@ -219,7 +217,7 @@ impl SchedulerState {
         }
     }
 
-    /// Gives free turns to those that are next.
+    /// Gives free slots to the next requests.
     fn call(&mut self, per_session: usize) {
         while self.free > 0 && self.call_one(per_session) {
             self.free -= 1;
@@ -238,7 +236,7 @@ impl SchedulerState {
             if !places.is_empty() {
                 line.sessions.push_back((id, places));
             }
-            // Behind all others.
+            // Moves the agent behind all others.
             if let Some(line) = self.lines.remove(nth)
                 && !line.sessions.is_empty()
             {
@@ -254,7 +252,7 @@ impl SchedulerState {
 }
 
 impl Pass<'_> {
-    /// Counts what the request moved.
+    /// Counts the bytes that the request read or wrote.
     pub(super) fn charge(&self, bytes: u64) {
         let mut state = lock(&self.turns.state);
         if let Some(account) = state.accounts.get_mut(self.agent) {
@@ -303,7 +301,7 @@ impl Waiter {
     }
 }
 
-/// A rate or a size; far beyond 2^52 nobody counts single ones.
+/// Converts a rate or a size; far beyond 2^52 single units do not matter.
 #[expect(clippy::cast_precision_loss, reason = "a bound, not a count")]
 fn as_float(number: u64) -> f64 {
     number as f64
@@ -383,7 +381,7 @@ mod tests {
             while turns.count().0 < 1 {
                 thread::yield_now();
             }
-            // The other session's turn is free all the while.
+            // The other session's slot is free all the while.
             drop(turns.enter(&other).unwrap());
             assert_eq!(turns.count(), (1, 1));
             drop(held);

@@ -1,8 +1,7 @@
-//! Subscriptions to changes: where one may begin, and what the log says of its
-//! beginning and its end.
+//! Subscriptions to changes: their start, and the records of their start and end.
 //!
-//! A subscription is decided on and recorded once, as a list is; each change is
-//! then decided on before it is told ([`ops`](crate::ops)).
+//! A subscription is decided on and recorded once, as a list is; each change is then decided on
+//! before it is reported ([`ops`](crate::ops)).
 
 use std::sync::Arc;
 
@@ -25,14 +24,13 @@ use crate::{
 };
 
 impl Gateway {
-    /// Subscribes to changes, if the policy lets the session's agent list what
-    /// it asks for. Many may do so at once. The subscription ends with
-    /// [`Gateway::unwatch`] or when it is dropped; only the former records the
-    /// end at once.
+    /// Subscribes to changes, if the policy lets the session's agent list the path. Many threads
+    /// may do so at once. The subscription ends with [`Gateway::unwatch`] or when it is dropped;
+    /// only the former records the end at once.
     ///
     /// # Errors
-    /// As [`Gateway::handle`]; also when there are too many subscriptions or the
-    /// system lets no more be watched.
+    /// As [`Gateway::handle`]; also when there are too many subscriptions or the system watches no
+    /// more directories.
     pub fn watch(
         &self,
         session: &Session,
@@ -44,15 +42,14 @@ impl Gateway {
         self.handle(session, query, Client::default())
     }
 
-    /// Ends a subscription and records that with what it told. An end that
-    /// cannot be recorded is told to the operator's log: the gate serves nothing
-    /// more then.
+    /// Ends a subscription and records that with its counts. An end that cannot be recorded is
+    /// reported to the operator's log: the gateway serves nothing more then.
     pub fn unwatch(&self, subscription: &Subscription) {
         subscription.close();
         self.record_ended(self.watcher.ended());
     }
 
-    /// Records how subscriptions ended.
+    /// Records the ends of subscriptions.
     pub(super) fn record_ended(&self, ended: Vec<Ended>) {
         for ended in ended {
             let policy = self.policy();
@@ -88,8 +85,8 @@ impl Request for WatchQuery {
         let _alone = gate.turns.as_ref().map(|turns| turns.watch(has)).transpose()?;
         let sealed =
             prepare::watch(&gate.watcher, &transaction.context, &policy, session, &start, self)?;
-        // A policy put in force since found nobody to tell, if this was the first
-        // subscription.
+        // If this was the first subscription, a policy put in force since did not reach the
+        // watcher.
         let mut known = policy;
         loop {
             let now = gate.policy();
@@ -153,7 +150,7 @@ mod tests {
         Session { id: id.into(), agent, user: "u".into(), door: Door::Mcp }
     }
 
-    /// They had all turns, while each walked the workspace after the other.
+    /// Before, they had all slots, while each walked the workspace after the other.
     #[test]
     fn sessions_of_an_agent_that_wait_to_watch_keep_no_turns() {
         let temp = tempfile::tempdir().unwrap();
@@ -177,7 +174,7 @@ mod tests {
             while running() == 0 {
                 thread::yield_now();
             }
-            // So that the others wait, too.
+            // The others wait, too.
             thread::sleep(Duration::from_millis(100));
             let list = List { path: WorkspacePath::root() };
             let other =
@@ -194,8 +191,8 @@ mod tests {
         });
     }
 
-    /// Who puts a policy in force tells the watcher, which is not there yet before the
-    /// first subscription, and that had looked at the policy before.
+    /// A reload notifies the watcher, which did not exist before the first subscription, and the
+    /// subscription had read the policy before.
     #[test]
     fn the_first_subscription_heeds_a_policy_that_came_while_it_began() {
         let temp = tempfile::tempdir().unwrap();
@@ -204,8 +201,8 @@ mod tests {
         let old = gateway.policy();
         let query = WatchQuery::new(WorkspacePath::parse("secret").unwrap());
         thread::scope(|scope| {
-            // It waits for this after it has looked at the policy: two more have that
-            // then, the try and the subscription.
+            // The subscription waits for this after it has read the policy: the attempt and the
+            // subscription then have a reference each.
             let alone = gateway.turns.as_ref().unwrap().watch(|| 0).unwrap();
             let watching = scope.spawn(|| gateway.watch(&session, &query).map(drop));
             while Arc::strong_count(&old) < 4 {
@@ -215,7 +212,7 @@ mod tests {
             let rule = "[[rules]]\nid = \"no\"\neffect = \"deny\"\npaths = [\"secret/**\"]\n";
             gateway.reload(&session, policy(2, rule), "test").unwrap();
             drop(alone);
-            // It is decided anew.
+            // The request is decided again.
             assert_eq!(watching.join().unwrap().unwrap_err().rule(), Some("no"));
         });
     }

@@ -1,5 +1,4 @@
-//! Taking back what a batch made that cannot be finished, or that a gate did not
-//! live to finish.
+//! Rollback of changes of a batch that fails, or whose gateway died.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -24,9 +23,8 @@ use crate::{
 };
 
 impl Gateway {
-    /// Takes one change back: puts back what it replaced, or removes what it
-    /// made, if what is there is still what it left. `door` is where it came
-    /// from, for the record.
+    /// Rolls one change back: restores what it replaced, or removes what it made, if the file still
+    /// has the content that it left. `door` is the transport of the batch, for the record.
     pub(super) fn take_back(
         &self,
         session: &Session,
@@ -68,9 +66,9 @@ impl Gateway {
         transaction.change(&mut draft, change).map(drop)
     }
 
-    /// Takes back what a dead gate made of batches that it did not live to
-    /// finish, newest first. The intents are answered afterwards: should this
-    /// gate die too, the next one finds them again.
+    /// Rolls back the changes of batches that a dead gateway did not finish, newest first. The
+    /// outcomes are recorded afterwards: if this gateway dies too, the next one finds the intents
+    /// again.
     pub(in crate::gateway) fn take_back_unfinished(&self, settled: &[Settled<'_>]) {
         let unfinished = unfinished(settled);
         for (intent, _) in settled
@@ -102,16 +100,15 @@ impl Gateway {
     }
 }
 
-/// The batch that an intent belongs to, and how many changes that has.
+/// Returns the batch of an intent, and the number of its changes.
 fn batch(intent: &AuditRecord) -> Option<(&str, u64)> {
     let facts = intent.draft.facts.as_ref()?;
     Some((facts.get(BATCH)?.as_str()?, facts.get(SIZE)?.as_u64()?))
 }
 
-/// The batches that a gate did not live to finish. As long as it may have to
-/// take something back it answers none of the intents. So where one has its
-/// outcome all was made, or taken back, and it is not for the next start to
-/// take back what is left of it.
+/// Returns the batches that a dead gateway did not finish. As long as a rollback may be needed, a
+/// gateway records no outcome of the batch. So a batch with an outcome was made or rolled back
+/// completely, and needs nothing from the next start.
 fn unfinished<'a>(settled: &[Settled<'a>]) -> BTreeSet<&'a str> {
     let mut batches: BTreeMap<&str, (u64, u64, bool)> = BTreeMap::new();
     for (intent, resolution) in settled {

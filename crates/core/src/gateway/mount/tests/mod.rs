@@ -172,7 +172,7 @@ fn what_may_not_be_listed_is_missing() {
         assert_eq!((house.see(hidden), house.names(hidden)), (None, None), "{hidden}");
     }
     assert_eq!(house.see(&format!("src/{}", temp.as_str())), None);
-    // A link is shown as what it is, and leads nowhere by itself.
+    // A link is shown as a link, and not followed.
     assert_eq!(house.see("src/link").unwrap().stat.kind, ObjectKind::Symlink);
     assert_eq!(house.see("a/link/c.txt"), None);
     let traverse = ["a", "a/b", "src"].map(|name| house.see(name).unwrap().traverse);
@@ -181,7 +181,7 @@ fn what_may_not_be_listed_is_missing() {
     assert!(house.requests().is_empty());
 }
 
-/// The same answers as requests get.
+/// Lookups are decided as requests are.
 #[test]
 fn a_lookup_is_decided_as_a_request() {
     for mode in ["", "mode = \"observe\"\n"] {
@@ -204,14 +204,14 @@ fn a_lookup_is_decided_as_a_request() {
             let names = house.names(above.as_str()).unwrap_or_default();
             let is_named = names.split(' ').any(|one| Some(one) == own.file_name());
             assert_eq!(is_named, seen.is_some(), "{mode}{name}");
-            // Of a name alone nobody knows that it is a directory's.
+            // A name alone does not reveal that it is a directory's.
             let stat = house.ask(Door::Mount, &StatRequest { path: own });
             assert!(stat.is_ok() == seen.is_some() || name == "a/d.txt", "{mode}{name}");
         }
     }
 }
 
-/// The kernel follows a link whose text it was given, and asks about the target alone.
+/// The kernel follows a link by its text, and looks up the target alone.
 #[test]
 fn a_link_that_may_not_be_followed_is_not_read() {
     let rule =
@@ -232,7 +232,7 @@ fn a_link_that_may_not_be_followed_is_not_read() {
     }
 }
 
-/// An error would tell whether it is there.
+/// An error would reveal whether the name exists.
 #[test]
 fn a_name_that_may_not_be_listed_is_not_made() {
     let house =
@@ -284,7 +284,7 @@ fn a_link_that_leads_out_is_not_read() {
     assert_eq!(read("d/x"), Err(Error::NotFound));
 }
 
-/// The kind of a hidden name, and how many names it has, decided whether a link to it was read.
+/// The kind of a hidden entry, and its number of hard links, decided whether a link to it was read.
 #[test]
 fn a_link_does_not_tell_what_a_hidden_name_is() {
     let hidden = "[[rules]]\nid = \"no\"\neffect = \"deny\"\npaths = [\"hid/**\"]\n";
@@ -336,7 +336,7 @@ fn a_view_has_the_length_of_what_a_read_gives() {
         let stat = house.see(name).unwrap().stat;
         assert_eq!(view.view_size(&path(name), &stat, &Unfollowed), Ok(stat.size), "{name}");
         assert!(house.ask(Door::Mount, &read(name)).is_err(), "{name}");
-        // What nobody was disclosed has no record.
+        // Nothing was disclosed, so there is no record.
     }
     assert_eq!(house.requests().len(), 5);
 }
@@ -361,7 +361,7 @@ fn a_repeated_read_is_decided_and_counted() {
     assert_eq!(["a", "a", "a"].map(repeat), [true, true, false]);
     let haste = house.ask(Door::Mount, &read("a")).unwrap_err();
     assert_eq!(haste.rule(), Some("mount.operationsPerSecond"));
-    // Another door of the same session is none of its business.
+    // Another transport of the same session has limits of its own.
     house.ask(Door::Acp, &read("a")).unwrap();
 }
 
@@ -383,7 +383,7 @@ fn a_mount_has_limits_of_its_own() {
     let remove = crate::model::request::Remove { path: path("a"), recursive: false };
     let kept = house.ask(Door::Mount, &remove).unwrap_err();
     assert_eq!(kept.rule(), Some("mount.filesRemoved"));
-    // Two denials: the mount is closed, and shows nothing; the session goes on elsewhere.
+    // Two denials: the mount is closed and shows nothing; the session continues elsewhere.
     assert_eq!(house.ask(Door::Mount, &read("a")).unwrap_err().rule(), Some("mount.denials"));
     assert_eq!((house.see("a"), house.names(".").unwrap()), (None, String::new()));
     house.ask(Door::Acp, &read("a")).unwrap();
@@ -426,7 +426,7 @@ fn a_name_alone_says_what_may_be_made() {
     assert!(!house.admits(&write(&reserved, b""), &reserved));
 }
 
-/// Before, a directory was read whole, by each program that asked, and its names counted then.
+/// Before, each program that asked read a whole directory, and its names were counted afterwards.
 #[test]
 fn a_directory_is_read_no_further_than_there_is_room() {
     let house = House::new(OPEN);

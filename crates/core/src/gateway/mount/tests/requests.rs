@@ -1,4 +1,4 @@
-//! Requests that a mount sends and no other door does.
+//! Requests that only mounts send.
 
 use super::*;
 
@@ -13,7 +13,7 @@ fn a_new_file_has_the_mode_that_was_asked_for() {
     }
     let intents = house.requests();
     assert_eq!(intents[0].draft.facts.as_ref().unwrap()["attributes"], json!({ "mode": "0755" }));
-    // A file that is there keeps its own.
+    // An existing file keeps its mode.
     house.does(&create("b", Some(0o777)));
     assert_eq!(mode("b"), 0o400);
     let refused = house.fails(&create("e", Some(0o4755)));
@@ -51,7 +51,7 @@ fn attributes_are_set_and_recorded() {
 
     house.does(&set("d", Some(0o711), Some((-5, 0))));
     assert_eq!((meta("d").mode() & 0o7777, meta("d").mtime()), (0o711, -5));
-    // Of a link its own time, which is none of what it leads to.
+    // The time is the link's own, not that of its target.
     house.does(&set("link", None, Some((9, 0))));
     assert_eq!((meta("link").mtime(), meta("a").mtime()), (9, 1));
     for refused in [
@@ -86,7 +86,7 @@ fn a_link_is_made_only_where_it_stays_inside() {
     assert_eq!(records[0].draft.op.as_deref(), Some("symlink"));
     house.does(&link("new/dir/link", "./../nowhere/yet"));
     assert_eq!(target("new/dir/link"), "./../nowhere/yet");
-    // It may lead to what is hidden, and is read as if that were missing.
+    // It may lead to a hidden entry, and is read as if that were missing.
     house.does(&link("d/hidden", "../no/x"));
     // A name before a `..` may become a link, which leads elsewhere.
     for outside in
