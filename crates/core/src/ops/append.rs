@@ -1,4 +1,4 @@
-//! Adding to the end of a file.
+//! Appending to a file.
 
 use std::borrow::Cow;
 
@@ -10,10 +10,10 @@ use crate::{
     workspace::Permit,
 };
 
-/// Reads the old content, and checks the file that would result.
+/// Reads the old content, and checks the content after the change.
 ///
 /// # Errors
-/// When it is no file, changed its place, or the policy denies the result.
+/// When the object is no file or moved, or the policy denies the result.
 pub(crate) fn prepare<'a>(
     context: &Context<'a>,
     permit: Permit,
@@ -21,7 +21,7 @@ pub(crate) fn prepare<'a>(
 ) -> Result<SealedChange<'a>, Error> {
     let is_readable = context.may_read(&permit);
     if !is_readable {
-        // What is wrong with it by itself can be told, whatever is there.
+        // A defect of the addition itself may be reported, whatever is there.
         context.store_alone(permit.path(), addition)?;
     }
     let current = Current::look_for_change(context, &permit)?;
@@ -44,7 +44,7 @@ pub(crate) fn prepare<'a>(
     )
 }
 
-/// What is stored when the addition comes after `old`.
+/// Returns the content with the addition after `old`.
 fn joined(
     context: &Context<'_>,
     path: &WorkspacePath,
@@ -52,9 +52,9 @@ fn joined(
     addition: &[u8],
 ) -> Result<Cow<'static, [u8]>, Error> {
     context.check(Access::Write, path, old.unwrap_or_default())?;
-    // Added to what a reader would see: a line of it that holds a placeholder
-    // is not to be continued. Where readers are refused instead, `store` looks
-    // whether what they may not see would still be found.
+    // The addition follows what a reader would see: a line with a placeholder cannot be continued.
+    // Where readers are denied instead, `store` checks that the hidden secrets would still be
+    // found.
     let mut content = match (old, context.policy.secrets()) {
         (Some(old), Some(secrets)) if secrets.redacts() => context.seen(path, old.to_vec())?.bytes,
         (old, _) => old.unwrap_or_default().to_vec(),

@@ -1,5 +1,5 @@
-//! Setting permission bits and times: nothing is replaced, so nothing goes to the vault.
-//! The record has the values of before.
+//! Setting permission bits and times. No content is replaced, so there is no backup; the record has
+//! the values before.
 
 use std::os::fd::AsFd;
 
@@ -15,15 +15,15 @@ use crate::{
     workspace::{self, Permit, Stat, TempName},
 };
 
-/// All that a mode may have: no set-id and no sticky bits.
+/// The bits that a mode may have: no set-id and no sticky bits.
 const MODES: u32 = 0o777;
 
-/// Attributes that a request sets, or what these were before.
+/// Attributes that a request sets, or their values before.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct SomeAttributes {
     /// Permission bits.
     pub mode: Option<u32>,
-    /// Last change of content: seconds since 1970 and nanoseconds.
+    /// Modification time: seconds since 1970 and nanoseconds.
     pub modified: Option<(i64, u32)>,
 }
 
@@ -37,7 +37,7 @@ struct Setting<'a> {
 /// Checks that the object can have these attributes.
 ///
 /// # Errors
-/// When nothing is there, or it cannot have them.
+/// When the object is missing or cannot have them.
 pub(crate) fn prepare<'a>(
     context: &Context<'a>,
     permit: Permit,
@@ -77,7 +77,7 @@ impl Change for Setting<'_> {
             return Ok(Committed::Unchanged);
         }
         self.set(&self.after).inspect_err(|_| {
-            // Whether that worked is looked at before the outcome is recorded.
+            // The outcome is recorded only after a check of the attributes.
             let _is_back = self.set(&self.before);
         })?;
         Ok(Committed::Stored(None))
@@ -96,7 +96,7 @@ impl Setting<'_> {
     }
 }
 
-/// Sets the last change of content of an open object.
+/// Sets the modification time of an open object.
 pub(super) fn set_modified(object: impl AsFd, time: (i64, u32)) -> Result<(), Error> {
     let times = Timestamps {
         last_access: Timespec { tv_sec: 0, tv_nsec: UTIME_OMIT },
@@ -107,12 +107,12 @@ pub(super) fn set_modified(object: impl AsFd, time: (i64, u32)) -> Result<(), Er
 }
 
 impl SomeAttributes {
-    /// Refuses what no object may be given.
+    /// Refuses attributes that no object may get.
     ///
     /// # Errors
-    /// [`Error::Invalid`] says what.
+    /// [`Error::Invalid`] with the reason.
     pub(super) fn check(&self, kind: ObjectKind) -> Result<(), Error> {
-        // The gateway need not be root, and must be able to back it up and to set it back.
+        // The gateway need not be root, and must be able to back the object up and to restore it.
         let needed = if kind == ObjectKind::Directory { 0o500 } else { 0o400 };
         if self.mode.is_some_and(|mode| mode & needed != needed) {
             return Err(Error::Invalid(
@@ -128,18 +128,18 @@ impl SomeAttributes {
         Ok(())
     }
 
-    /// The object's values of those attributes that are set here.
+    /// Returns the object's values of the attributes that are set here.
     pub fn of(&self, stat: &Stat) -> Self {
         Self { mode: self.mode.map(|_| stat.mode), modified: self.modified.map(|_| stat.modified) }
     }
 
-    /// These, and those of `other` that are not among them.
+    /// Returns these attributes, and those of `other` that are not set here.
     #[must_use]
     pub fn or(self, other: Self) -> Self {
         Self { mode: self.mode.or(other.mode), modified: self.modified.or(other.modified) }
     }
 
-    /// As a record has them.
+    /// Returns the form in records.
     pub(crate) fn to_value(self) -> Value {
         let mode = self.mode.map(|mode| ("mode", json!(format!("{mode:04o}"))));
         let time = self.modified.map(|(seconds, nanoseconds)| {
@@ -149,7 +149,7 @@ impl SomeAttributes {
         pairs.map(|(name, value)| (name.to_owned(), value)).collect()
     }
 
-    /// Reads the form that a record has; `None` if it is malformed.
+    /// Parses the form in records; `None` if it is malformed.
     pub fn parse(value: &Value) -> Option<Self> {
         let mode = match value.get("mode") {
             Some(mode) => Some(u32::from_str_radix(mode.as_str()?, 8).ok()?),

@@ -1,23 +1,23 @@
-//! What a writer began with, and so expects to replace.
+//! The state of a file on which a write is based.
 
 use super::Error;
 use crate::workspace::{Stat, Version};
 
-/// What is expected at the place of a write: if something else is there, another program
-/// was faster, and nothing is written.
+/// The expected state of a file before a write: in another state another program was faster, and
+/// nothing is written.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum Base {
-    /// Whatever is there.
+    /// Any state.
     #[default]
     Anything,
-    /// Nothing: the file is created.
+    /// No file: it is created.
     Nothing,
     /// This version of a file.
     Version(Version),
 }
 
 impl Base {
-    /// Compares it with what is there.
+    /// Compares the expected state with the current one.
     ///
     /// # Errors
     /// [`Error::AlreadyExists`] or [`Error::Conflict`].

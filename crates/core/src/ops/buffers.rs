@@ -1,44 +1,44 @@
-//! The editor's unsaved buffers, as far as operations need to know of them.
+//! Access of operations to the editor's unsaved buffers.
 
 use crate::model::WorkspacePath;
 
-/// The files as an editor holds them, saved or not. A door that has an editor
-/// behind it implements this; paths are canonical.
+/// The files in an editor, saved or not. A transport with an editor implements this; paths are
+/// canonical.
 pub trait Buffers: Sync {
-    /// The editor's content of a file; `None` when it knows no such file.
+    /// Reads the editor's content of a file; `None` if it knows no such file.
     ///
     /// # Errors
-    /// When the editor cannot be asked or its answer cannot be understood.
+    /// When the editor cannot be asked or its reply is malformed.
     fn read(&self, path: &WorkspacePath) -> Result<Option<Vec<u8>>, BufferError>;
 
-    /// Hands a file's whole new content to the editor.
+    /// Hands the complete new content of a file to the editor.
     ///
     /// # Errors
     /// When the editor cannot be asked or refuses.
     fn write(&self, path: &WorkspacePath, content: &[u8]) -> Result<(), BufferError>;
 }
 
-/// Why the editor did not answer.
+/// Why a call of the editor failed.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum BufferError {
     /// The editor does not offer to read or to write files.
     #[error("the editor does not offer `{0}`")]
     Unsupported(&'static str),
-    /// The editor answered with an error; its text is not passed on.
+    /// The editor replied with an error; its text is not passed on.
     #[error("the editor refused with code {0}")]
     Refused(i64),
-    /// The editor did not answer in time.
+    /// The editor did not reply in time.
     #[error("the editor did not answer in time")]
     Timeout,
     /// The editor is gone.
     #[error("the editor is gone")]
     Gone,
-    /// The editor's answer is not one.
+    /// The editor's reply is malformed.
     #[error("the editor's answer is malformed")]
     Malformed,
 }
 
-/// Where content comes from and goes to.
+/// The source and destination of content.
 #[derive(Clone, Copy)]
 pub enum Source<'a> {
     /// The disk alone.

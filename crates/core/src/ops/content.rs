@@ -1,4 +1,4 @@
-//! The content that is there now: on the disk, in the editor, or both.
+//! The current content of a file: on the disk, in the editor, or both.
 
 use std::fs::File;
 
@@ -11,17 +11,16 @@ use crate::{
 };
 use std::os::fd::AsFd as _;
 
-/// What an agent that reads the file now would see, and where it lives.
+/// The content that an agent would read now, and its source.
 pub(super) struct Current {
-    /// The file on the disk; `None` when there is none, or when only the
-    /// editor is asked.
+    /// The file on the disk; `None` if it is missing, or only the editor is asked.
     pub(super) disk: Option<File>,
-    /// The editor's buffer where that is what counts.
+    /// The editor's buffer, if it takes precedence.
     pub(super) buffer: Option<Vec<u8>>,
 }
 
 impl Current {
-    /// Looks at disk and editor as the source says.
+    /// Opens the file, and reads the editor's buffer as the source demands.
     pub(super) fn look(context: &Context<'_>, permit: &Permit) -> Result<Self, Error> {
         let disk = match permit.object().kind {
             ObjectKind::Missing => None,
@@ -29,12 +28,12 @@ impl Current {
         };
         let buffer = match context.source {
             Source::Disk => None,
-            // The editor would look for it by a name that may be another entry's.
+            // The editor would look for it by a name that may be an alias of another entry.
             _ if disk.is_none() && context.workspace.has_aliases() => None,
             Source::Auto(buffers) | Source::Editor(buffers) => {
                 let pinned = match context.name_locks.pin(context.workspace, permit) {
-                    // A link on the way of which the agent may not know, or an object
-                    // that came since: neither is what was decided on.
+                    // A link on the way that is hidden from the agent, or a newer object: neither
+                    // was decided on.
                     Err(Error::Workspace(workspace::Error::Moved)) if disk.is_none() => {
                         return Ok(Self { disk, buffer: None });
                     }
@@ -43,7 +42,7 @@ impl Current {
                 let read = buffers.read(permit.path());
                 drop(pinned);
                 match read {
-                    // Not every editor has a code of its own for what is not there.
+                    // Not every editor has an error code for a missing file.
                     Err(BufferError::Refused(_)) if disk.is_none() => None,
                     read => read?,
                 }
@@ -52,11 +51,11 @@ impl Current {
         Ok(Self { disk, buffer })
     }
 
-    /// As [`Current::look`], for a change: a buffer that equals the disk does
+    /// Looks at the content for a change, as [`Current::look`]: a buffer that equals the disk does
     /// not count, so that the change goes to the disk.
     pub(super) fn look_for_change(context: &Context<'_>, permit: &Permit) -> Result<Self, Error> {
         let mut current = match Self::look(context, permit) {
-            // An editor that only takes writes has no buffer to lose.
+            // An editor without reads has no buffer to lose.
             Err(Error::Editor(BufferError::Unsupported(_)))
                 if matches!(context.source, Source::Auto(_)) =>
             {
@@ -73,7 +72,7 @@ impl Current {
         Ok(current)
     }
 
-    /// The bytes, at most one more than the policy lets `access` have.
+    /// Returns the bytes, at most one more than the policy allows for `access`.
     pub(super) fn bytes(
         &self,
         context: &Context<'_>,
@@ -90,7 +89,7 @@ impl Current {
         }
     }
 
-    /// As [`Current::bytes`], where a missing file is an error.
+    /// Returns the bytes as [`Current::bytes`], where a missing file is an error.
     pub(super) fn existing_bytes(
         &self,
         context: &Context<'_>,

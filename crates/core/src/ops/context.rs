@@ -1,4 +1,4 @@
-//! What every operation is given.
+//! The context of an operation.
 
 use portcullis_search::Follower;
 
@@ -9,36 +9,36 @@ use crate::{
     workspace::{Permit, Workspace},
 };
 
-/// For whom, where and under which policy an operation is prepared.
+/// The workspace, policy and agent for which an operation is prepared.
 #[derive(Clone, Copy)]
 pub(crate) struct Context<'a> {
     /// The workspace.
     pub workspace: &'a Workspace,
     /// The policy in force.
     pub policy: &'a Policy,
-    /// The agent that asks.
+    /// The agent that sent the request.
     pub agent: &'a AgentName,
-    /// Through which door, whose limits hold.
+    /// The transport, whose limits apply.
     pub door: Door,
-    /// What it asks for.
+    /// The operation.
     pub operation: OperationKind,
-    /// Where content comes from and goes to.
+    /// The source and destination of content.
     pub source: Source<'a>,
-    /// What placeholders of secrets are made with.
+    /// The key of the placeholders of secrets.
     pub key: &'a SecretKey,
-    /// Hashes of what was read before.
+    /// Hashes of recently read contents.
     pub known: &'a Known,
     /// Locks between calls of an editor and changes of names.
     pub name_locks: &'a NameLocks,
     /// Collects the secrets that are found.
     pub findings: &'a Findings,
-    /// Who follows a search while it is under way.
+    /// The follower of the request's progress.
     pub follower: &'a dyn Follower,
 }
 
 impl Context<'_> {
-    /// Whether the agent may read what the permit is about, by its name and by what it
-    /// is, without asking anybody. Its content may keep it from that all the same.
+    /// True if the agent may read the permit's object without an approval, by its name and its
+    /// kind. Its content may prevent that all the same.
     pub(super) fn may_read(&self, permit: &Permit) -> bool {
         let (access, path) = (Access::Read, permit.path());
         let query = Query { agent: self.agent, operation: OperationKind::Read, access, path };
@@ -53,12 +53,12 @@ impl Context<'_> {
         self.policy.labels().of(path)
     }
 
-    /// The most bytes that may be disclosed or stored at once.
+    /// Returns the size of content, in bytes, that may be disclosed or stored at once.
     pub(super) fn max_size(&self, access: Access) -> u64 {
         self.policy.max_size(access, self.door)
     }
 
-    /// Asks the policy about size and kind of a whole content.
+    /// Evaluates the policy for the size and kind of a complete content.
     ///
     /// # Errors
     /// [`Error::Refused`] with the decision.

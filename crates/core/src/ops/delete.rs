@@ -1,4 +1,4 @@
-//! Deleting a tree that the vault holds, and that nobody sees any more.
+//! Deletion of a tree that is in the backup store and no longer visible.
 
 use std::{
     ffi::CString,
@@ -25,7 +25,7 @@ use crate::{
     workspace::{self, Parent, Workspace},
 };
 
-/// Whether the system forbade it, as it would the next time.
+/// True if the system forbids it, as it would the next time.
 pub(super) fn is_refused(error: &Error) -> bool {
     let errno = match error {
         Error::Workspace(workspace::Error::Os { errno, .. }) => Some(*errno),
@@ -35,13 +35,13 @@ pub(super) fn is_refused(error: &Error) -> bool {
     matches!(errno, Some(Errno::ACCESS | Errno::PERM))
 }
 
-/// How many more entries a directory may have. To one that is deleted, another
-/// process that has it open can add as fast as the gate deletes.
+/// Number of entries that a directory may still have. Another process that has a directory open can
+/// add entries as fast as the gateway deletes them.
 pub(super) struct Room(pub(super) u64);
 
 impl Room {
-    /// What a directory with `objects` in it may have: what other gates put there
-    /// for a moment comes to much less.
+    /// Returns the limit for a directory with `objects` in it; entries that other gateways put
+    /// there for a moment are far fewer.
     pub(super) fn beside(objects: u64) -> Self {
         Self(objects.saturating_add(LATE))
     }
@@ -52,22 +52,22 @@ impl Room {
         left.is_some()
     }
 
-    /// The entries of a directory, or one more of them than there is room for.
+    /// Reads the entries of a directory, at most one more than the limit.
     pub(super) fn read(&self, directory: impl AsFd) -> Result<Vec<(CString, bool)>, Error> {
         entries(directory, self.0.saturating_add(1))
     }
 }
 
-/// How many entries may come into a directory while it is deleted.
+/// Entries that may be added to a directory during its deletion.
 const LATE: u64 = 1000;
 
-/// Deletes what is proven to be in the vault and is out of everybody's sight.
-/// What the gate may not delete stays there: that is tried for a moment, and
-/// would come to the same at every start. The vault's copy has `objects`.
+/// Deletes an entry that is proven to be in the backup store and has a hidden name. Parts that the
+/// system does not let the gateway delete stay there after a few attempts, as they would at every
+/// start. The backup has `objects`.
 ///
 /// # Errors
-/// When a later try may be worth it, as when the directory was moved out of
-/// the gate's reach, or grows all the time.
+/// When a later attempt may succeed, as when the directory was moved out of the gateway's reach, or
+/// keeps growing.
 pub(super) fn delete_kept(
     workspace: &Workspace,
     parent: &Parent,
@@ -90,14 +90,13 @@ pub(super) fn delete_kept(
     }
 }
 
-/// Deletes the entry `name` and all beneath it, which must not be more than there
-/// is `room` for.
+/// Deletes the entry `name` and everything beneath it, which `room` bounds.
 ///
-/// Directories inside are first moved up to the top one, so that two
-/// descriptors do however deep the tree is.
+/// Directories inside are first moved up to the top one, so that two descriptors are enough at any
+/// depth.
 ///
 /// # Errors
-/// [`Error::Growing`], and as the system says; what is left keeps its names.
+/// [`Error::Growing`], and errors of the system; the rest keeps its names.
 pub(super) fn delete(parent: &Parent, name: &str, room: &mut Room) -> Result<(), Error> {
     let flags = OFlags::RDONLY | OFlags::DIRECTORY;
     match parent.stat(name)?.kind {
@@ -129,12 +128,12 @@ pub(super) fn delete(parent: &Parent, name: &str, room: &mut Room) -> Result<(),
                     unlink_in(&inner, &child)?;
                     continue;
                 }
-                // An empty one of somebody else may go, and not move.
+                // An empty directory of another user can be removed, but not moved.
                 if unlinkat(&inner, child.as_c_str(), AtFlags::REMOVEDIR).is_ok() {
                     take(room)?;
                     continue;
                 }
-                // Its parent changes, so it is written to itself.
+                // A move changes the directory's `..`, so it must be writable itself.
                 make_writable(&open_in(&inner, &child)?)?;
                 move_up(&inner, &child, &top, &mut moved, room)?;
             }
@@ -146,8 +145,8 @@ pub(super) fn delete(parent: &Parent, name: &str, room: &mut Room) -> Result<(),
     }
 }
 
-/// Removes a directory that was emptied; false when something has come since.
-/// Another gate that had it open takes back what it put there.
+/// Removes an emptied directory; false if entries were added since. Another gateway that had it
+/// open removes what it put there.
 fn remove_empty(directory: impl AsFd, name: impl Arg, patience: &mut u32) -> Result<bool, Error> {
     match unlinkat(directory, name, AtFlags::REMOVEDIR) {
         Ok(()) | Err(Errno::NOENT) => Ok(true),
@@ -160,8 +159,8 @@ fn remove_empty(directory: impl AsFd, name: impl Arg, patience: &mut u32) -> Res
     }
 }
 
-/// Moves an entry up to `top`, under a name that nothing there has: a gate with
-/// the same process id may have died over this tree before.
+/// Moves an entry up to `top`, under a name that is free there: a gateway with the same process id
+/// may have died over this tree before.
 fn move_up(
     inner: &OwnedFd,
     child: &CString,
@@ -186,11 +185,11 @@ fn open_in(directory: &OwnedFd, name: &CString) -> Result<OwnedFd, Error> {
         .map_err(|errno| workspace::Error::os("open the directory")(errno).into())
 }
 
-/// Lets us empty a directory that is to go; a mode that forbids it would leave
-/// half of a tree that is already in the vault.
+/// Makes a directory writable that is to be deleted; otherwise its mode could leave half of a tree
+/// that is in the backup store already.
 fn make_writable(directory: &OwnedFd) -> Result<(), Error> {
     match fchmod(directory, Mode::RWXU) {
-        // Somebody else's: perhaps it is writable as it is.
+        // A directory of another user may be writable already.
         Ok(()) | Err(Errno::PERM) => Ok(()),
         Err(errno) => Err(workspace::Error::os("remove the directory")(errno).into()),
     }
@@ -203,8 +202,8 @@ fn unlink_in(directory: &OwnedFd, name: &CString) -> Result<(), Error> {
     }
 }
 
-/// At most so many entries of a directory, and whether each is a directory itself.
-/// Names are bytes here: nothing is disclosed, and all must go.
+/// Reads at most `most` entries of a directory, each with true if it is a directory. Names are
+/// bytes here: nothing is disclosed, and all must be deleted.
 fn entries(directory: impl AsFd, most: u64) -> Result<Vec<(CString, bool)>, Error> {
     let read = workspace::Error::os("read the directory");
     let mut entries = Vec::new();
@@ -237,7 +236,7 @@ mod tests {
     use super::*;
     use crate::model::WorkspacePath;
 
-    /// It went on as long as another process made entries.
+    /// Before, the deletion went on as long as another process made entries.
     #[test]
     fn what_grows_while_it_is_removed_is_left_and_named() {
         let temp = tempfile::tempdir().unwrap();

@@ -1,15 +1,15 @@
-//! Replacing one piece of text.
+//! Replacing one occurrence of a text.
 
 use super::{
     Base, Context, Error, SealedChange, SomeAttributes, content::Current, replace::Replacement,
 };
 use crate::{model::Access, workspace::Permit};
 
-/// Reads the old content as a reader would, replaces the one occurrence of
-/// `from` by `to`, and checks the file that would result.
+/// Reads the old content as a reader would, replaces the only occurrence of `from` by `to`, and
+/// checks the result.
 ///
 /// # Errors
-/// When the old text does not occur exactly once, and as the other changes.
+/// When the old text does not occur exactly once, and as other changes.
 pub(crate) fn prepare<'a>(
     context: &Context<'a>,
     permit: Permit,
@@ -37,9 +37,8 @@ pub(crate) fn prepare<'a>(
     )
 }
 
-/// Replaces `from`, which must occur exactly once; occurrences that overlap
-/// count. How often it occurs is not counted: in `aaa…` it may overlap itself at
-/// every place.
+/// Replaces `from`, which must occur exactly once; overlapping occurrences count. The occurrences
+/// are not counted: in `aaa…` each position may be one.
 fn replace_once(text: &str, from: &str, to: &str) -> Result<String, Error> {
     let Some((head, tail)) = text.split_once(from) else {
         return Err(Error::Occurrences(match has_with_crlf(text, from) {
@@ -54,7 +53,7 @@ fn replace_once(text: &str, from: &str, to: &str) -> Result<String, Error> {
     Ok([head, to, tail].concat())
 }
 
-/// Whether `from` would be there with the line ends of Windows, which clients leave out.
+/// True if `from` would occur with line ends in CRLF, which clients leave out.
 fn has_with_crlf(text: &str, from: &str) -> bool {
     from.contains('\n') && text.contains(&from.replace("\r\n", "\n").replace('\n', "\r\n"))
 }

@@ -1,4 +1,4 @@
-//! Giving each of two entries the other's name, in one step.
+//! Exchanging the names of two entries in one step.
 
 use portcullis_audit::Hash;
 use rustix::io::Errno;
@@ -28,11 +28,11 @@ struct PreparedExchange<'a> {
     other: (Side, Stat),
 }
 
-/// Checks that the exchange makes sense. Both entries are read: their hashes tell after a
-/// crash whether it was made.
+/// Checks that the exchange is possible. Both entries are read: after a crash their hashes show
+/// whether it was made.
 ///
 /// # Errors
-/// When either is missing, the workspace itself, or in the other one.
+/// When an entry is missing, the workspace root, or in the other one.
 pub(crate) fn prepare<'a>(
     context: &Context<'a>,
     one: Side,
@@ -74,7 +74,7 @@ impl Change for PreparedExchange<'_> {
         &self.one.0.tree
     }
 
-    /// Both are there afterwards, so nothing has to be kept.
+    /// Both entries exist afterwards, so no backup is needed.
     fn origins(&self) -> Vec<Origin<'_>> {
         Vec::new()
     }
@@ -104,14 +104,14 @@ impl Change for PreparedExchange<'_> {
             here.sync()?;
             return Ok(Committed::Stored(None));
         }
-        // Something else than what was decided on: it goes back to where it was.
+        // The entries are not those that were decided on: the exchange is undone.
         swap::exchange(at, to).map_err(workspace::Error::os("exchange the entries back"))?;
         Err(Error::Conflict)
     }
 }
 
 impl PreparedExchange<'_> {
-    /// Returns whether the entry that was decided on has its new name.
+    /// True if the entry that was decided on has its new name.
     fn moved(&self, (side, stat): &(Side, Stat), parent: &Parent, at: &WorkspacePath) -> bool {
         let workspace = self.context.workspace;
         parent.stat(parent.name()).is_ok_and(|now| now.identity == stat.identity)

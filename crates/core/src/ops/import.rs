@@ -1,4 +1,4 @@
-//! The content of a file of a commit, as the operator's repository gets it.
+//! Content of a file of a commit for the operator's repository.
 
 use portcullis_audit::Hash;
 
@@ -10,11 +10,11 @@ const DIFFERS: &str = "the operator's commit has another content than the one th
                        a filter of git changes it";
 
 /// Checks that `before`, which a commit replaces, is what the policy shows of `original`, and
-/// judges `content`, in which secrets of `original` are put back; none is a removal.
+/// decides on `content`, in which secrets of `original` are restored; `None` is a removal.
 ///
 /// # Errors
-/// When they differ, or the policy denies either content: an agent that was not shown a file
-/// does not replace it as if there were none.
+/// When they differ, or the policy denies either content: an agent that was not shown a file must
+/// not replace it as if it were missing.
 pub(crate) fn prepare(
     context: &Context<'_>,
     path: &WorkspacePath,

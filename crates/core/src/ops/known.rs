@@ -1,8 +1,7 @@
-//! Hashes of contents that were read a moment ago.
+//! Cache of hashes of recently read contents.
 //!
-//! Agents read the same files over and over, and to compare bytes takes a small
-//! part of the time that hashing them does. Only the bytes count: no time, size
-//! or inode of a file says that it did not change.
+//! Agents read the same files repeatedly, and a comparison of bytes takes a small part of the time
+//! of hashing them. Only the bytes count: no time, size or inode proves that a file did not change.
 
 use std::{
     collections::HashMap,
@@ -15,12 +14,12 @@ use portcullis_audit::Hash;
 
 use crate::model::WorkspacePath;
 
-/// Bytes of one content that is kept, and of all together with their paths. A
-/// shorter one is hashed as quickly as it is found.
+/// Bytes of one cached content, and of all together with their paths. A shorter one is hashed as
+/// quickly as it is found.
 const SIZES: RangeInclusive<usize> = 1024..=64 * 1024;
 const MOST: usize = 1024 * 1024;
 
-/// What was read last at some paths, in bounded memory.
+/// The last content at some paths, in bounded memory.
 #[derive(Default)]
 pub(crate) struct Known(Mutex<Contents>);
 
@@ -31,12 +30,12 @@ struct Contents {
 }
 
 impl Known {
-    /// The hash of `content`, which was read at `path`.
+    /// Returns the hash of `content`, which was read at `path`.
     pub(super) fn hash(&self, path: &WorkspacePath, content: &[u8]) -> Hash {
         if !SIZES.contains(&content.len()) {
             return Hash::of(content);
         }
-        // Each pair in it is right by itself, whatever a panic left out.
+        // Each pair is correct by itself, also after a panic elsewhere.
         let lock = || self.0.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some((known, hash)) = lock().at.get(path)
             && **known == *content
@@ -56,7 +55,7 @@ impl Contents {
         }
         let cost = cost(path, content);
         if self.bytes + cost > MOST {
-            // Which of them are read again nobody knows; those will be back.
+            // It is unknown which contents will be read again; those return to the cache.
             *self = Self::default();
         }
         self.bytes += cost;
@@ -68,7 +67,7 @@ fn cost(path: &WorkspacePath, content: &[u8]) -> usize {
     path.as_str().len() + content.len()
 }
 
-/// Contents are for nobody's eyes.
+/// Contents must not appear in debug output.
 impl fmt::Debug for Known {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Known").finish_non_exhaustive()

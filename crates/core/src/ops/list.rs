@@ -1,4 +1,4 @@
-//! Disclosing the names in a directory, and what is known of one entry.
+//! Disclosing the names in a directory, and the attributes of one entry.
 
 use super::{Context, Error, Facts, Sealed};
 use crate::{
@@ -9,11 +9,11 @@ use crate::{
 use rustix::fs::OFlags;
 use std::os::fd::OwnedFd;
 
-/// Most memory that the entries of one list take, in bytes: some 100,000 of them. What
-/// the agent does not see takes none, so the bound tells nothing of it.
+/// Bytes of memory that the entries of one list may take: some 100,000 entries. Hidden entries take
+/// none, so the limit reveals nothing of them.
 pub const MAX_LIST: usize = 16 << 20;
 
-/// A name in place of one that is not UTF-8: that of `String::from_utf8_lossy`.
+/// The name in place of one that is not UTF-8: that of `String::from_utf8_lossy`.
 const UNNAMED: &str = "\u{fffd}";
 
 /// One entry of a directory.
@@ -21,17 +21,17 @@ const UNNAMED: &str = "\u{fffd}";
 pub struct Entry {
     /// Its path.
     pub path: WorkspacePath,
-    /// What it is.
+    /// Its kind.
     pub kind: EntryKind,
     /// Size in bytes, of files.
     pub size: Option<u64>,
-    /// Last change of content: seconds since 1970 and nanoseconds.
+    /// Modification time: seconds since 1970 and nanoseconds.
     pub modified: Option<(i64, u32)>,
     /// Permission bits.
     pub mode: Option<u32>,
 }
 
-/// What an entry is, as a door says it.
+/// The kind of an entry in replies.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum EntryKind {
     /// A regular file.
@@ -40,12 +40,12 @@ pub enum EntryKind {
     Directory,
     /// A symbolic link.
     Symlink,
-    /// Something that is never served: FIFO, socket, device, mount point.
+    /// A kind that is never served: FIFO, socket, device, mount point.
     Other,
 }
 
 impl EntryKind {
-    /// What an object is to a door; `None` is one that cannot be looked at.
+    /// Returns the kind for replies; `None` is an object that cannot be looked at.
     pub(super) fn of(kind: Option<ObjectKind>) -> Self {
         match kind {
             Some(ObjectKind::File) => Self::File,
@@ -66,12 +66,12 @@ impl EntryKind {
     }
 }
 
-/// What an agent may see of a directory.
+/// The part of a directory that an agent may see.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Entries {
     /// The entries, sorted by name.
     pub entries: Vec<Entry>,
-    /// How many names are not UTF-8 and so are not served.
+    /// Number of names that are not UTF-8 and so are not served.
     pub not_utf8: u64,
 }
 
@@ -90,10 +90,10 @@ impl Entry {
     }
 }
 
-/// Looks at the entries that the policy lets the agent see.
+/// Lists the entries that the policy lets the agent see.
 ///
 /// # Errors
-/// When it is no directory or changed its place, or a list takes more than [`MAX_LIST`].
+/// When the object is no directory or moved, or a list takes more than [`MAX_LIST`].
 pub(crate) fn prepare(context: &Context<'_>, permit: &Permit) -> Result<Sealed<Entries>, Error> {
     let (mut entries, mut relaxed, mut taken) = (Vec::new(), 0, 0_usize);
     let sights = context.policy.sights(&query(context, permit.path()));
@@ -115,7 +115,7 @@ pub(crate) fn prepare(context: &Context<'_>, permit: &Permit) -> Result<Sealed<E
     Ok(Sealed::names(Entries { entries, not_utf8 }, facts))
 }
 
-/// Opens the directory that is listed.
+/// Opens the listed directory.
 pub(super) fn open(context: &Context<'_>, permit: &Permit) -> Result<OwnedFd, Error> {
     match permit.object().kind {
         ObjectKind::Directory => {}
@@ -125,19 +125,19 @@ pub(super) fn open(context: &Context<'_>, permit: &Permit) -> Result<OwnedFd, Er
     Ok(permit.open(context.workspace, OFlags::RDONLY | OFlags::DIRECTORY)?)
 }
 
-/// The question about what is in a directory.
+/// Returns the query for the entries of a directory.
 pub(super) fn query<'a>(context: &Context<'a>, path: &'a WorkspacePath) -> Query<'a> {
     Query { agent: context.agent, operation: context.operation, access: Access::List, path }
 }
 
-/// Whether entries of `directory` whose names are not UTF-8 are counted: where an entry
-/// with a name that no pattern is about is shown.
+/// True if entries of `directory` whose names are not UTF-8 are counted: where an entry is shown
+/// whose name matches no pattern.
 pub(super) fn tells_of_unnamed(sights: &Sights<'_>, directory: &WorkspacePath) -> bool {
     let path = directory.join(UNNAMED).ok();
     visible(sights, UNNAMED, || path.as_ref(), Some(ObjectKind::File), &mut 0)
 }
 
-/// What a record says of a list of so many entries.
+/// Returns the facts of a list with this many entries.
 pub(super) fn facts(entries: usize, not_utf8: u64, relaxed: u64) -> Facts {
     let mut facts = Facts::default();
     facts.counts.insert("entries".to_owned(), u64::try_from(entries).unwrap_or(u64::MAX));
@@ -146,9 +146,8 @@ pub(super) fn facts(entries: usize, not_utf8: u64, relaxed: u64) -> Facts {
     facts
 }
 
-/// Whether an entry is shown, whose path is made only where it matters; counts it
-/// in `relaxed` when only because the policy observes. What a person must be asked
-/// about is not shown unasked.
+/// True if an entry is shown; its path is made only where a rule needs it. Counts the entry in
+/// `relaxed` if only observe mode shows it. An entry that needs an approval is not shown.
 pub(super) fn visible<'n>(
     sights: &Sights<'_>,
     name: &str,

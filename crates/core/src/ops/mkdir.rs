@@ -15,12 +15,11 @@ struct Mkdir<'a> {
     mode: Option<u32>,
 }
 
-/// Checks that the directory can be made: nothing has its name and, unless
-/// `recursive`, its parent is there. With `recursive` an existing directory is
-/// no error, and stays as it is.
+/// Checks that the directory can be made: its name is free and, unless `recursive`, its parent
+/// exists. With `recursive` an existing directory is no error, and stays as it is.
 ///
 /// # Errors
-/// [`Error::AlreadyExists`], when the parent is missing, and for a mode that no directory may have.
+/// [`Error::AlreadyExists`], when the parent is missing, and for an invalid mode.
 pub(crate) fn prepare<'a>(
     context: &Context<'a>,
     permit: Permit,

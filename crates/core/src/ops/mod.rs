@@ -1,10 +1,8 @@
-//! The operations, one file each: what to disclose, what to change, and how a
-//! change reaches the disk so that a reader sees the old or the new file and
-//! nothing is lost.
+//! The operations, one in each file: they disclose content, or change it so that a reader sees the
+//! old or the new file and nothing is lost.
 //!
-//! `prepare` reads privately and checks; what it yields is [`Sealed`] until
-//! the ledger grants. Nothing here decides about names or writes a record:
-//! the gateway does, and it alone calls in here.
+//! `prepare` reads privately and checks; its result stays [`Sealed`] until the log grants it. This
+//! module neither decides on names nor writes records: the gateway does, and only it calls in here.
 
 mod append;
 mod attributes;

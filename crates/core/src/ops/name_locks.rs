@@ -30,9 +30,9 @@ use crate::{
     workspace::{self, Identity, Parent, Permit, Stat, Workspace},
 };
 
-/// How long a change of names waits for calls of an editor.
+/// Timeout of a change of names that waits for calls of an editor.
 const LOCK_TIMEOUT: Duration = Duration::from_secs(10);
-/// How often a lock is tried meanwhile.
+/// Interval between attempts to lock.
 const POLL_INTERVAL: Duration = Duration::from_millis(2);
 
 /// The locks of one state directory.
@@ -52,16 +52,17 @@ pub(super) struct NameLock {
 }
 
 impl NameLocks {
-    /// The locks in `file`.
+    /// Returns the locks in `file`.
     pub(crate) fn new(file: LockFile) -> Self {
         Self { file, abandoned: Mutex::default() }
     }
 
-    /// Holds the path of `permit` to the object that was decided on.
+    /// Locks the directories of `permit`'s path, so that it keeps naming the object that was
+    /// decided on.
     ///
     /// # Errors
-    /// [`workspace::Error::Moved`] when another object has the path now, and when the
-    /// locks cannot be had.
+    /// [`workspace::Error::Moved`] when the path names another object now, and when a lock is not
+    /// available in time.
     pub(super) fn pin(&self, workspace: &Workspace, permit: &Permit) -> Result<NameLock, Error> {
         let lock = self.open()?;
         // Each directory is locked before an entry of it is opened, the root first, so
@@ -70,7 +71,7 @@ impl NameLocks {
             let flags = OFlags::PATH | OFlags::DIRECTORY;
             let opened = workspace.open_at(&directory, flags);
             let opened = match opened {
-                // The path has no object, nor has its directory.
+                // Neither the object nor its directory exists.
                 Err(workspace::Error::NotFound) if permit.stat().is_none() => break,
                 opened => opened?,
             };
@@ -86,7 +87,7 @@ impl NameLocks {
     /// # Errors
     /// When calls do not end in time.
     pub(super) fn exclude(&self, parents: &[&Parent]) -> Result<NameLock, Error> {
-        // Nothing is held while this waits, so that no two requests wait for each other.
+        // No lock is held while this waits, so that no two requests wait for each other.
         wait(|| {
             let lock = self.open()?;
             for parent in parents {
@@ -98,8 +99,8 @@ impl NameLocks {
         })
     }
 
-    /// Holds a lock for as long as this process lives: the editor did not reply, and
-    /// may act on the path at any time.
+    /// Keeps a lock for the lifetime of this process: the editor did not reply, and may act on the
+    /// path at any time.
     pub(super) fn abandon(&self, lock: NameLock) {
         self.abandoned.lock().unwrap_or_else(PoisonError::into_inner).push(lock);
     }
@@ -129,7 +130,7 @@ impl NameLock {
     }
 }
 
-/// Tries until there is a lock, no longer than [`LOCK_TIMEOUT`].
+/// Repeats `attempt` until it locks, no longer than [`LOCK_TIMEOUT`].
 fn wait<T>(mut attempt: impl FnMut() -> Result<Option<T>, Error>) -> Result<T, Error> {
     let end = Instant::now() + LOCK_TIMEOUT;
     loop {

@@ -1,5 +1,5 @@
-//! Disclosing the names in a directory with what each is, and no more: what only
-//! a look at each entry tells is left out, so none is looked at.
+//! Disclosing the names and kinds in a directory, and no other attributes, so that no entry has to
+//! be looked at.
 
 use super::{
     Context, EntryKind, Error, Sealed,
@@ -17,12 +17,12 @@ pub struct Names {
 }
 
 impl Names {
-    /// The names, sorted, with what each is.
+    /// Returns the names, sorted, with their kinds.
     pub fn iter(&self) -> impl ExactSizeIterator<Item = (&str, EntryKind)> {
         self.kinds.iter().map(|(name, kind)| (name, EntryKind::of(kind)))
     }
 
-    /// How many names are not UTF-8 and so are not served.
+    /// Returns the number of names that are not UTF-8 and so are not served.
     pub fn not_utf8(&self) -> u64 {
         self.kinds.not_utf8()
     }
@@ -31,7 +31,7 @@ impl Names {
 /// Reads the names and keeps those that the policy lets the agent see.
 ///
 /// # Errors
-/// When it is no directory or changed its place.
+/// When the object is no directory or moved.
 pub(crate) fn prepare(context: &Context<'_>, permit: &Permit) -> Result<Sealed<Names>, Error> {
     let mut kinds = Kinds::read(open(context, permit)?)?;
     let sights = context.policy.sights(&query(context, permit.path()));

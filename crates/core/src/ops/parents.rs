@@ -1,5 +1,4 @@
-//! Directories that a change needs: what they allow, and making those that are not
-//! there yet.
+//! Directories that a change needs: checks of their attributes, and creation of missing ones.
 
 use std::os::fd::OwnedFd;
 
@@ -14,19 +13,18 @@ use crate::{
     workspace::{self, Workspace},
 };
 
-/// Looks whether names in the directory of `path` can be given to something else,
-/// before anything is made there: where they can only be added, what is prepared
-/// could be neither put in place nor removed.
+/// Checks that entries in the directory of `path` can be renamed, before anything is made there: in
+/// an append-only directory a temporary file could be neither renamed nor removed.
 ///
 /// # Errors
 /// When the system forbids it (`chattr +a`).
 pub(super) fn check_may_rename(workspace: &Workspace, path: &WorkspacePath) -> Result<(), Error> {
     let parent = match workspace.open_parent(path) {
-        // It is made anew.
+        // The directory is created later.
         Err(workspace::Error::NotFound) => return Ok(()),
         parent => parent?,
     };
-    // A file system that does not tell has no such directories.
+    // A file system that does not report the attribute does not have it.
     let stat = statx(&parent, "", AtFlags::EMPTY_PATH, StatxFlags::TYPE);
     if stat.is_ok_and(|stat| stat.stx_attributes.contains(StatxAttributes::APPEND)) {
         let action = "replace, rename or remove in an append-only directory (`chattr +a`)";
@@ -38,7 +36,7 @@ pub(super) fn check_may_rename(workspace: &Workspace, path: &WorkspacePath) -> R
 /// Makes the missing directories above `path`, durably, outermost first.
 ///
 /// # Errors
-/// As the system says; a link or a file in the way is an error.
+/// Of the system; a link or a file on the way is an error.
 pub(super) fn create(workspace: &Workspace, path: &WorkspacePath) -> Result<(), Error> {
     for directory in workspace.missing_ancestors(path)? {
         make(workspace, &directory)?;
@@ -46,13 +44,13 @@ pub(super) fn create(workspace: &Workspace, path: &WorkspacePath) -> Result<(), 
     Ok(())
 }
 
-/// Makes one directory; one that is there already is fine.
+/// Makes one directory; an existing one is no error.
 pub(super) fn make(workspace: &Workspace, path: &WorkspacePath) -> Result<OwnedFd, Error> {
     let parent = workspace.open_parent(path)?;
     workspace.confirm(&parent)?;
     match mkdirat(&parent, parent.name(), Mode::from_raw_mode(0o777)) {
         Ok(()) if !parent.lists(parent.name())? => {
-            // Empty, and by whatever name it is ours.
+            // It is empty, and this process made it, whatever its name is.
             unlinkat(&parent, parent.name(), AtFlags::REMOVEDIR)
                 .map_err(workspace::Error::os("remove the directory"))?;
             Err(Error::Invalid(swap::ALIAS))

@@ -8,38 +8,38 @@ use crate::{
     workspace::Permit,
 };
 
-/// Content to disclose.
+/// Disclosed content.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Content {
-    /// The bytes that were asked for.
+    /// The requested bytes.
     pub bytes: Vec<u8>,
-    /// Whether the whole file is text, so that a door may send it as such;
-    /// otherwise the policy lets it out as base64 only.
+    /// True if the complete file is text, which a transport may send as such; otherwise the policy
+    /// allows base64 only.
     pub text: bool,
-    /// Whether secrets in it were replaced by placeholders.
+    /// True if secrets in it were replaced by placeholders.
     pub redacted: bool,
-    /// Hash of the whole file as it is. No agent is told: it would confirm a
-    /// guess of what was redacted.
+    /// Hash of the complete file on the disk. It is hidden from agents: it would confirm a guess of
+    /// what was redacted.
     pub whole: Hash,
-    /// Where the bytes are in a text, if what was asked for was bounded.
+    /// The part of the text that the bytes are, if the request was bounded.
     pub part: Option<TextPart>,
 }
 
 /// A part of a file's text as a reader sees it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TextPart {
-    /// Where it is.
+    /// Its position.
     pub at: Part,
-    /// How many lines the text has.
+    /// Number of lines of the text.
     pub lines: u64,
-    /// How many bytes it has.
+    /// Size of the text in bytes.
     pub size: u64,
 }
 
-/// Reads the file whole, checks it whole and keeps the lines asked for.
+/// Reads and checks the complete file, and returns the requested lines.
 ///
 /// # Errors
-/// When it is no file, changed its place, or the policy denies its content.
+/// When the object is no file or moved, or the policy denies its content.
 pub(crate) fn prepare(
     context: &Context<'_>,
     permit: &Permit,
@@ -63,7 +63,7 @@ pub(crate) fn prepare(
         return Err(Error::Invalid(why));
     }
     let part = range.bound().filter(|_| text).map(|_| part(range, &view.bytes));
-    // Of a part `bytes` alone does not say which.
+    // The number of bytes alone does not identify a part.
     let numbers: Vec<_> = match &part {
         Some(part) => went_out(part),
         None => range.numbers().collect(),
@@ -94,7 +94,8 @@ fn part(range: LineRange, text: &[u8]) -> TextPart {
     TextPart { at: range.part(text), lines: number(lines), size: number(text.len()) }
 }
 
-/// Which lines a part discloses, by the names that records have for them; nothing of all.
+/// Returns the lines that a part discloses, by the names of counts in records; empty for the
+/// complete text.
 fn went_out(TextPart { at, size, .. }: &TextPart) -> Vec<(&'static str, u64)> {
     if u64::try_from(at.bytes.len()) == Ok(*size) {
         return Vec::new();

@@ -1,5 +1,5 @@
-//! Disclosing what the vault keeps: content under the same checks as the
-//! file's own, of a tree the names that may be seen.
+//! Disclosing backups: content under the same checks as the file's own, and of a tree the visible
+//! names.
 
 use std::io::Read as _;
 
@@ -12,10 +12,10 @@ use crate::{
     policy::Query,
 };
 
-/// The content of a kept file, link (its target) or buffer.
+/// Reads the content of a backup of a file, link (its target) or buffer.
 ///
 /// # Errors
-/// When the entry is damaged or a tree, or the policy denies its content.
+/// When the backup is damaged or a tree, or the policy denies its content.
 pub(crate) fn content(
     context: &Context<'_>,
     vault: &BackupStore,
@@ -39,10 +39,10 @@ pub(crate) fn content(
     Ok(Sealed::content(content, facts, context.labels_of(&entry.path)))
 }
 
-/// The nodes of a kept tree that the policy lets the agent see.
+/// Lists the nodes of a tree's backup that the policy lets the agent see.
 ///
 /// # Errors
-/// When the entry is damaged or no tree.
+/// When the backup is damaged or no tree.
 pub(crate) fn tree(
     context: &Context<'_>,
     vault: &BackupStore,
@@ -75,7 +75,7 @@ pub(crate) fn tree(
     Ok(Sealed::names(Entries { entries, not_utf8: 0 }, facts))
 }
 
-/// Stored bytes: all, or one more than the policy lets `access` have.
+/// Reads stored bytes: all, or one more than the policy allows for `access`.
 pub(super) fn bytes(
     context: &Context<'_>,
     access: Access,
@@ -84,7 +84,7 @@ pub(super) fn bytes(
     all(content, context.max_size(access).saturating_add(1))
 }
 
-/// Stored bytes, at most `limit`.
+/// Reads stored bytes, at most `limit`.
 pub(super) fn all(content: backup::BackupContent, limit: u64) -> Result<Vec<u8>, Error> {
     let mut bytes = Vec::new();
     let mut limited = content.take(limit);

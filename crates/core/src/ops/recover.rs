@@ -1,5 +1,5 @@
-//! Settling a change whose gate died between its intent and its outcome, by
-//! looking at what is there.
+//! Recovery of a change whose gateway died between its intent and its outcome, from the state of
+//! the disk.
 
 use portcullis_audit::Hash;
 
@@ -15,7 +15,7 @@ use crate::{
     workspace::{self, Parent, TempName, Workspace},
 };
 
-/// What an intent without outcome says of its change.
+/// The description of a change in an intent without outcome.
 #[derive(Debug, Clone)]
 pub(crate) struct Remains {
     /// The operation.
@@ -24,29 +24,28 @@ pub(crate) struct Remains {
     pub path: WorkspacePath,
     /// The new canonical path of a rename.
     pub to: Option<WorkspacePath>,
-    /// Returns whether the entry at the new path gets the old path.
+    /// True if the entry at the new path gets the old path.
     pub exchange: bool,
-    /// The name under which the change was prepared, beside the object that it
-    /// replaces.
+    /// The temporary name of the change, beside the object that it replaces.
     pub temp: Option<TempName>,
-    /// Hash of what was to be replaced, as the vault holds it.
+    /// Hash of the object before the change, as in its backup.
     pub before: Option<Hash>,
-    /// Hash of what was to be there.
+    /// Hash of the object after the change.
     pub after: Option<Hash>,
-    /// Attributes before and after, where these are what is changed.
+    /// Attributes before and after, if the change sets attributes.
     pub attributes: Option<(SomeAttributes, SomeAttributes)>,
-    /// Most bytes that either can have: what is larger is something else.
+    /// Bytes that either object can have: a larger one is another object.
     pub most: u64,
 }
 
-/// How an unfinished change was settled.
+/// The resolution of an unfinished change.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Resolution {
-    /// The change is there, whole.
+    /// The new state is complete.
     Committed,
-    /// The old state is there, whole.
+    /// The old state is intact.
     RolledBack,
-    /// Something else is there: somebody changed the object since.
+    /// Another state: another process changed the object since.
     Superseded,
 }
 
@@ -61,9 +60,9 @@ impl Resolution {
     }
 }
 
-/// Whether a change that failed left nothing behind, durably: neither what it prepared
-/// nor, unless another process was in the way or had to do it, a part of
-/// itself. What cannot be looked at may be there.
+/// True if a failed change left nothing behind, durably: neither temporary files nor, unless
+/// another process was in the way or had to make it, a part of itself. An object that cannot be
+/// looked at may be there.
 pub(crate) fn is_undone(workspace: &Workspace, remains: &Remains, error: &Error) -> bool {
     let look = || -> Result<bool, Error> {
         let parent = match workspace.open_parent(&remains.path) {
@@ -77,7 +76,7 @@ pub(crate) fn is_undone(workspace: &Workspace, remains: &Remains, error: &Error)
                 to => Some(to?),
             },
         };
-        // What was undone must stay so when the power fails after its outcome.
+        // An undone change must stay undone when the power fails after its outcome.
         parent.sync()?;
         to.as_ref().map_or(Ok(()), Parent::sync)?;
         for name in remains.temp.iter().flat_map(TempName::all) {
@@ -106,13 +105,11 @@ pub(crate) fn is_undone(workspace: &Workspace, remains: &Remains, error: &Error)
     look().unwrap_or(false)
 }
 
-/// Looks at the object, finishes or undoes the change, and removes what it
-/// left under its temporary name. Nothing that the vault does not hold is
-/// deleted.
+/// Looks at the object, finishes or undoes the change, and removes its temporary files. Nothing is
+/// deleted that is not in the backup store.
 ///
 /// # Errors
-/// When it cannot be looked at, finished or undone; what is under its temporary
-/// names stays there then.
+/// When it cannot be looked at, finished or undone; its temporary files stay then.
 pub(crate) fn settle(workspace: &Workspace, remains: &Remains) -> Result<Resolution, Error> {
     let parent = match workspace.open_parent(&remains.path) {
         Ok(parent) => Some(parent),
@@ -123,7 +120,7 @@ pub(crate) fn settle(workspace: &Workspace, remains: &Remains) -> Result<Resolut
     if remains.operation == OperationKind::Rename {
         return settle_rename(workspace, parent.as_ref(), remains);
     }
-    // The directory is gone or another one: nothing of ours is there.
+    // The directory is missing or another one: it has nothing of the change.
     let Some(parent) = parent else { return Ok(absent(remains)) };
     match remains.operation {
         OperationKind::Remove => settle_removal(workspace, &parent, remains),
@@ -137,7 +134,7 @@ pub(crate) fn settle(workspace: &Workspace, remains: &Remains) -> Result<Resolut
     }
 }
 
-/// Says which attributes the object has; those that were set on the way stay.
+/// Compares the object's attributes; those that were set before the crash stay.
 fn settle_attributes(parent: &Parent, remains: &Remains) -> Result<Resolution, Error> {
     let Some((before, after)) = &remains.attributes else { return Ok(Resolution::Superseded) };
     let stat = match parent.stat(parent.name()) {
@@ -163,11 +160,11 @@ fn absent(remains: &Remains) -> Resolution {
     }
 }
 
-/// What is at a name; `None` when nothing is.
+/// Returns the kind of the entry with a name; `None` if it is missing.
 fn kind_of((parent, name): swap::EntryAt<'_>) -> Result<Option<ObjectKind>, Error> {
     match parent.stat(name) {
         Ok(stat) => Ok(Some(stat.kind)),
-        // What another file system is mounted on is none that can be changed.
+        // A mount point is no object that a change could have made.
         Err(workspace::Error::Mount) => Ok(Some(ObjectKind::Device)),
         Err(workspace::Error::NotFound) => Ok(None),
         Err(error) => Err(error.into()),
@@ -178,8 +175,8 @@ fn is_there(entry: swap::EntryAt<'_>) -> Result<bool, Error> {
     Ok(kind_of(entry)?.is_some())
 }
 
-/// Whether what is expected is at a name, or nothing where nothing is. Only
-/// what has a hash to be compared with is read.
+/// True if the expected object has the name, or no object where none is expected. Only an object
+/// with an expected hash is read.
 fn holds(
     entry: swap::EntryAt<'_>,
     remains: &Remains,
@@ -191,8 +188,8 @@ fn holds(
     }
 }
 
-/// The hash of the object named `name`; `None` when nothing is there. What the
-/// vault could not have kept, or no gate have made, has a hash that nothing has.
+/// Returns the hash of the object named `name`; `None` if it is missing. An object that could be
+/// neither backed up nor made by a gateway has a hash that no object has.
 fn hash_of(parent: &Parent, name: &str, remains: &Remains) -> Result<Option<Hash>, Error> {
     match kind_of((parent, name))? {
         None => return Ok(None),
@@ -211,8 +208,8 @@ fn hash_of(parent: &Parent, name: &str, remains: &Remains) -> Result<Option<Hash
     }
 }
 
-/// Whether this is what happens to who reads something that no gate kept or
-/// made: all of that could be read, and was no tree that cannot be given back.
+/// True for errors of an object that no gateway backed up or made: such objects could be read, and
+/// were trees that can be restored.
 fn is_anothers(error: &Error) -> bool {
     use backup::Error as Kept;
     use workspace::Error as Found;
@@ -264,8 +261,8 @@ fn settle_replacement(
         delete_unfinished(parent, temp)?;
         return Ok(resolution);
     }
-    // Another process's, and nobody has a copy. What ours displaced goes back;
-    // if the exchange was being undone, the newer one may be either.
+    // It is another process's, without any backup. The object that the exchange displaced is
+    // restored; if the exchange was being undone, either of the two may be the newer one.
     if resolution == Resolution::Committed
         && swap::exchange(spare, name).is_ok()
         && hash_of(parent, staged.as_str(), remains)? == remains.after
@@ -278,7 +275,7 @@ fn settle_replacement(
     Ok(Resolution::Superseded)
 }
 
-/// Removes what a gate was making: it is ours, whatever became of it.
+/// Removes a file that a gateway was making: it is the gateway's own in any case.
 fn delete_unfinished(parent: &Parent, temp: &TempName) -> Result<(), Error> {
     match parent.stat(temp.as_str()) {
         Ok(_) => {
@@ -290,7 +287,7 @@ fn delete_unfinished(parent: &Parent, temp: &TempName) -> Result<(), Error> {
     }
 }
 
-/// Finishes the removal of what was proven to be in the vault.
+/// Finishes the deletion of an entry that is proven to be in the backup store.
 fn delete_condemned(
     workspace: &Workspace,
     parent: &Parent,
@@ -316,7 +313,7 @@ fn settle_removal(
     if let Some(temp) = &remains.temp
         && let Some(aside) = hash_of(parent, temp.as_str(), remains)?
     {
-        // It was not yet compared with what the vault holds.
+        // The entry was not compared with its backup yet.
         swap::put_back((parent, temp.as_str()), (parent, parent.name()))?;
         return Ok(if Some(aside) == remains.before {
             Resolution::RolledBack
@@ -368,7 +365,7 @@ fn settle_rename(
     Ok(if !is_old_there && is_made()? { Resolution::Committed } else { Resolution::Superseded })
 }
 
-/// Says which of two entries has which name: they were exchanged in one step.
+/// Compares both names with the two entries, which were exchanged in one step.
 fn settle_exchange(
     from: Option<&Parent>,
     to: &Parent,
@@ -388,7 +385,7 @@ fn settle_exchange(
     })
 }
 
-/// Settles a rename that still holds something under a name of the gate's.
+/// Settles a rename with an entry under a temporary name.
 fn settle_replacing(
     workspace: &Workspace,
     from: Option<&Parent>,
@@ -397,14 +394,14 @@ fn settle_replacing(
     remains: &Remains,
 ) -> Result<Option<Resolution>, Error> {
     let undo = |name: &TempName| -> Result<Resolution, Error> {
-        // Where the old directory is gone, the new name was granted too.
+        // If the old directory is missing, the new name was granted too.
         let back = from.unwrap_or(to);
         swap::put_back((to, name.as_str()), (back, back.name()))?;
         let is_old = holds((to, to.name()), remains, remains.before)?;
         Ok(if is_old { Resolution::RolledBack } else { Resolution::Superseded })
     };
     if to.stat(temp.as_str()).is_ok() {
-        // Moved aside and nothing else yet.
+        // The entry was only moved aside.
         return undo(temp).map(Some);
     }
     let staged = temp.staged();
@@ -417,8 +414,8 @@ fn settle_replacing(
         to.sync()?;
         return Ok(None);
     }
-    // Another process's: at the old name it could be read by who may not read
-    // it at this one.
+    // It is another process's: the old name could reveal it to an agent that may not read the new
+    // one.
     swap::put_back((to, staged.as_str()), (to, to.name()))?;
     Ok(Some(Resolution::Superseded))
 }

@@ -1,5 +1,4 @@
-//! Removing an entry: moved aside in one step, compared with what the vault
-//! holds, then deleted.
+//! Removing an entry: it is moved aside in one step, compared with its backup, then deleted.
 
 use std::{
     ffi::{CStr, CString},
@@ -29,7 +28,7 @@ use crate::{
     workspace::{self, Listing, Parent, Permit, Stat, TempName, Workspace},
 };
 
-/// An object that is to be removed or replaced, open so that it can be kept.
+/// An object that is to be removed or replaced, open for its backup.
 pub(super) enum Target {
     File(File),
     Link(String),
@@ -40,7 +39,7 @@ impl Target {
     /// Opens the permit's object.
     ///
     /// # Errors
-    /// Also when it is a directory of which the gate could remove a part only.
+    /// Also when it is a directory that the gateway could remove only in part.
     pub(super) fn open(
         context: &Context<'_>,
         permit: &Permit,
@@ -66,7 +65,7 @@ impl Target {
         if is_empty { Ok(()) } else { Err(Error::NotEmpty) }
     }
 
-    /// What the vault must keep of it.
+    /// Returns the object for the backup store.
     pub(super) fn origin(&self) -> Origin<'_> {
         match self {
             Self::File(file) => Origin::File(file.as_fd()),
@@ -83,7 +82,7 @@ struct Removal<'a> {
     target: Target,
 }
 
-/// Opens what is to go, so that it can be kept.
+/// Opens the object for its backup.
 ///
 /// # Errors
 /// [`Error::NotEmpty`] for a directory with entries unless `recursive`.
@@ -130,7 +129,7 @@ impl Change for Removal<'_> {
         self.context.workspace.confirm(&parent)?;
         let (aside, name) = ((&parent, temp.as_str()), (&parent, parent.name()));
         if let Err(error) = move_aside(&parent, temp) {
-            // Where it is aside and stays there, the next start puts it back.
+            // If it stays aside, the next start restores its name.
             if parent.stat(aside.1).is_ok() {
                 let _stays = swap::put_back(aside, name);
             }
@@ -140,7 +139,7 @@ impl Change for Removal<'_> {
             swap::put_back(aside, name)?;
             return Err(Error::Conflict);
         }
-        // Marked as proven to be in the vault.
+        // The name marks the entry as proven to be in the backup store.
         let condemned = temp.condemned();
         swap::move_to(&parent, temp, &condemned)?;
         parent.sync()?;
@@ -160,16 +159,16 @@ fn move_aside(parent: &Parent, temp: &TempName) -> Result<(), Error> {
     }
 }
 
-/// Looks whether the gate may remove all that is in the directory at `path`,
-/// before any of it goes: a directory of somebody else may forbid it.
+/// Checks that the gateway may remove everything in the directory at `path`, before any of it is
+/// removed: a directory of another user may forbid it.
 fn check_can_be_emptied(workspace: &Workspace, path: &WorkspacePath) -> Result<(), Error> {
-    // What the vault cannot keep is not removed, and may never end.
+    // A tree that is too large for a backup is not removed.
     let mut room = Room(MAX_ENTRIES);
     let mut pending = vec![path.clone()];
     while let Some(path) = pending.pop() {
         let directory = match workspace.open_listed(&path, OFlags::RDONLY | OFlags::DIRECTORY) {
             Ok(directory) => directory,
-            // Whether anything changed meanwhile is looked at when it goes.
+            // The removal itself checks for changes meanwhile.
             Err(
                 workspace::Error::NotFound
                 | workspace::Error::NotADirectory
@@ -192,7 +191,7 @@ fn check_can_be_emptied(workspace: &Workspace, path: &WorkspacePath) -> Result<(
     Ok(())
 }
 
-/// The same for one directory and what it holds by itself.
+/// Checks one directory and its direct entries.
 fn check_may_empty(directory: &OwnedFd, entries: &[(CString, bool)]) -> Result<(), Error> {
     let look = workspace::Error::os("look at the directory");
     let (me, stat) = (geteuid().as_raw(), fstat(directory).map_err(look)?);
@@ -200,7 +199,7 @@ fn check_may_empty(directory: &OwnedFd, entries: &[(CString, bool)]) -> Result<(
     if all.any(|name| is_fixed(directory, name)) {
         return Err(workspace::Error::os("empty a directory in it")(Errno::PERM).into());
     }
-    // Of its own directories the gate may change the mode.
+    // The gateway may change the mode of its own directories.
     if stat.st_uid == me {
         return Ok(());
     }
@@ -218,8 +217,8 @@ fn check_may_empty(directory: &OwnedFd, entries: &[(CString, bool)]) -> Result<(
     Ok(())
 }
 
-/// Whether the system lets nobody remove the entry `name`, or one of the directory
-/// itself if that is empty (`chattr +i`, `+a`).
+/// True if the system lets nobody remove the entry `name`, or an entry of the directory itself if
+/// that is empty (`chattr +i`, `+a`).
 fn is_fixed(directory: &OwnedFd, name: &CStr) -> bool {
     let flags = AtFlags::SYMLINK_NOFOLLOW | AtFlags::EMPTY_PATH;
     let fixed = StatxAttributes::IMMUTABLE | StatxAttributes::APPEND;

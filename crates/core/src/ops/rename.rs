@@ -1,4 +1,4 @@
-//! Giving an entry another name.
+//! Renaming an entry.
 
 use std::{
     fs::File,
@@ -28,23 +28,22 @@ struct Rename<'a> {
     from: Permit,
     to: Permit,
     moving: Stat,
-    /// What the rename replaces.
+    /// The object that the rename replaces.
     replaced: Option<(Stat, Target)>,
-    /// What was decided on beneath a directory.
+    /// The entries beneath a directory that were decided on.
     tree: Vec<Walked>,
-    /// What moves, where a person is shown that.
+    /// The content of the file, if it is shown to a person.
     content: Option<Vec<u8>>,
 }
 
-/// Checks that the rename makes sense. `tree` is what was decided on beneath a
-/// directory. If `replace` says so, a file or link that has the new name is replaced, and an
-/// empty directory by a directory.
-/// `shown` asks for what a person is told of: the hash of all that moves, which
-/// takes reading it, and the content of a file of at most so many bytes.
+/// Checks that the rename is possible. `tree` has the entries beneath a directory that were decided
+/// on. With `replace` a file or link with the new name is replaced, and an empty directory by a
+/// directory. `shown` asks for the description for a person: the hash of everything that moves,
+/// which has to be read, and the content of a file of at most this many bytes.
 ///
 /// # Errors
-/// When nothing is there, the new name is taken by what is not replaced, or a directory
-/// would go into itself.
+/// When the entry is missing, the new name is taken by an entry that is not replaced, or a
+/// directory would move into itself.
 pub(crate) fn prepare<'a>(
     context: &Context<'a>,
     from: Permit,
@@ -97,7 +96,7 @@ pub(crate) fn prepare<'a>(
     Ok(SealedChange::new(change, facts))
 }
 
-/// Returns whether an entry of the kind `moving` may replace one of the kind `there`.
+/// True if an entry of the kind `moving` may replace one of the kind `there`.
 fn gives_way(there: ObjectKind, moving: ObjectKind) -> bool {
     use ObjectKind as K;
     match there {
@@ -107,9 +106,8 @@ fn gives_way(there: ObjectKind, moving: ObjectKind) -> bool {
     }
 }
 
-/// Asks whether everything that moves may have its new name, where rules about
-/// secrets are about paths. What is too large to be disclosed is too large there
-/// too.
+/// Decides whether everything that moves may have its new name, where secret rules depend on paths.
+/// A file that is too large to be disclosed is too large at its new path too.
 pub(super) fn check_contents(
     context: &Context<'_>,
     from: &Permit,
@@ -119,7 +117,7 @@ pub(super) fn check_contents(
 ) -> Result<(), Error> {
     let secrets = context.policy.secrets().filter(|secrets| secrets.depends_on_path());
     let Some(secrets) = secrets else { return Ok(()) };
-    // What one door does not disclose another one may.
+    // A limit of one transport may be higher than that of another.
     let sizes = Door::ALL.map(|door| context.policy.max_size(Access::Read, door));
     let most = sizes.into_iter().max().unwrap_or(u64::MAX);
     let check = |file: &File, size: u64, old: &WorkspacePath| {
@@ -147,7 +145,8 @@ pub(super) fn check_contents(
     Ok(())
 }
 
-/// The hash of what is to replace another: after a crash it tells the two.
+/// Returns the hash of the moved object: after a crash it distinguishes the object from the
+/// replaced one.
 pub(super) fn hash_of(
     context: &Context<'_>,
     from: &Permit,
@@ -164,7 +163,7 @@ pub(super) fn hash_of(
     }
 }
 
-/// The same of a file, with the content itself where it has at most so many bytes.
+/// Returns the hash of a file, and its content if it has at most `most` bytes.
 fn short_content(
     context: &Context<'_>,
     from: &Permit,
@@ -181,8 +180,8 @@ fn short_content(
     }
 }
 
-/// The hash of a file that moves after `before` bytes of others: what the vault could
-/// not keep is not read either.
+/// Returns the hash of a moved file after `before` bytes of others: a file that is too large for a
+/// backup is not read.
 fn hash(context: &Context<'_>, file: BorrowedFd<'_>, before: u64) -> Result<Hash, Error> {
     let most = context.policy.backups().size.saturating_sub(before);
     content_hash(file, most).map_err(too_large)
@@ -197,8 +196,8 @@ fn too_large(error: backup::Error) -> Error {
     }
 }
 
-/// The hash of everything beneath a directory: each entry's name, kind and
-/// content, every text with its length.
+/// Returns the hash of everything beneath a directory: name, kind and content of each entry, each
+/// text with its length.
 fn tree_hash(context: &Context<'_>, root: &WorkspacePath, tree: &[Walked]) -> Result<Hash, Error> {
     let mut entries: Vec<&Walked> = tree.iter().collect();
     entries.sort_unstable_by_key(|walked| &walked.path);
@@ -286,8 +285,9 @@ impl Change for Rename<'_> {
 }
 
 impl Rename<'_> {
-    /// Moves the object aside, beside what it replaces, and lets it take the place of that. Exchanged by their own names, either could be
-    /// replaced once more by another process before it is looked at.
+    /// Moves the object aside, beside the one that it replaces, and exchanges the two there. If
+    /// they were exchanged by their own names, another process could replace either before the
+    /// comparison.
     fn replace(
         &self,
         old: &Parent,
@@ -314,8 +314,8 @@ impl Rename<'_> {
         done
     }
 
-    /// Renames, then looks whether what moved is what was decided on; if not,
-    /// renames back.
+    /// Renames, then compares the moved object with the one that was decided on; renames back if
+    /// they differ.
     fn move_to_free_name(&self, old: &Parent, new: &Parent) -> Result<(), Error> {
         match renameat_with(old, old.name(), new, new.name(), RenameFlags::NOREPLACE) {
             Ok(()) => {}
@@ -337,7 +337,8 @@ impl Rename<'_> {
         Err(if is_listed { Error::Conflict } else { Error::Invalid(swap::ALIAS) })
     }
 
-    /// Whether what was decided on is what moved, which has `name` in the new directory.
+    /// True if the tree that was decided on is the one that moved, which has `name` in the new
+    /// directory.
     fn tree_is_as_decided(&self, name: &str) -> bool {
         let (workspace, kind) = (self.context.workspace, self.moving.kind);
         let at = self.to.path().parent().and_then(|parent| parent.join(name).ok());
@@ -345,8 +346,8 @@ impl Rename<'_> {
     }
 }
 
-/// Whether what is in a directory that has the path `at` now is the `tree` that was decided
-/// on while it was at `from`. Of what is no directory that needs no look.
+/// True if the entries of the directory that has the path `at` now are the `tree` that was decided
+/// on while it was at `from`; true for other kinds.
 pub(super) fn is_as_decided(
     workspace: &Workspace,
     kind: ObjectKind,

@@ -1,4 +1,4 @@
-//! The change that write, append and edit share: a file gets a new content.
+//! The change that write, append and edit share: new content of a file.
 
 use std::{
     borrow::Cow,
@@ -33,26 +33,26 @@ use crate::{
 /// The POSIX access control list of a file (`acl(5)`).
 const ACL: &str = "system.posix_acl_access";
 
-/// A new content for one file.
+/// The new content of one file.
 pub(super) struct Replacement<'a> {
     context: Context<'a>,
     permit: Permit,
     current: Current,
-    /// Hash of the old content that the new one was computed from.
+    /// Hash of the old content from which the new one was computed.
     based_on: Option<Hash>,
     content: Cow<'a, [u8]>,
     through_editor: bool,
-    /// The attributes of a new file that the request says.
+    /// The attributes of a new file in the request.
     attributes: SomeAttributes,
-    /// What it has to replace.
+    /// The expected state of the file.
     base: Base,
-    /// The new file, where it could be written before the change.
+    /// The new file, if it could be written before the change.
     staged: Option<Unnamed>,
 }
 
 impl<'a> Replacement<'a> {
-    /// Seals the change from what is there, `old` where it was looked at, to
-    /// `content`; a new file gets `attributes`. It fails if `base` is not what it replaces.
+    /// Seals the change from the current content, `old` if it was read, to `content`; a new file
+    /// gets `attributes`. The change fails if the file is not in the state `base`.
     pub(super) fn seal(
         context: Context<'a>,
         permit: Permit,
@@ -104,8 +104,8 @@ impl<'a> Replacement<'a> {
         let workspace = self.context.workspace;
         let (parent, new, ready) = match self.staged.take() {
             Some(staged) => {
-                // Before it has a name: that is another change of the file,
-                // which would have to be synced by itself.
+                // Before the file has a name: that is another change of the file, which would need
+                // a sync of its own.
                 sync(&staged.file)?;
                 workspace.confirm(&staged.parent)?;
                 staged.link(temp.as_str()).map_err(workspace::Error::os("name the file"))?;
@@ -120,8 +120,8 @@ impl<'a> Replacement<'a> {
         };
         let placed = ready.and_then(|()| self.place(&parent, temp, &new, saved));
         if placed.is_err() && parent.stat(temp.as_str()).is_ok_and(|stat| is_ours(&stat, &new)) {
-            // Why it failed says more than why it could not be tidied up; where
-            // the file stays, the next start removes it.
+            // The first error says more than that of the cleanup; a remaining file is removed by
+            // the next start.
             if let Err(error) = swap::unlink(&parent, temp.as_str()) {
                 tracing::warn!(%error, "a temporary file could not be removed");
             }
@@ -132,8 +132,7 @@ impl<'a> Replacement<'a> {
         Ok(Committed::Stored(version))
     }
 
-    /// Makes the file under its temporary name, and its directory where that is
-    /// missing.
+    /// Makes the file under its temporary name, and its directory if that is missing.
     fn create(&self, temp: &TempName) -> Result<(Parent, OwnedFd), Error> {
         let (workspace, path) = (self.context.workspace, self.permit.path());
         parents::create(workspace, path)?;
@@ -142,7 +141,7 @@ impl<'a> Replacement<'a> {
         Ok((parent, file))
     }
 
-    /// Whether the new file gets its mode later.
+    /// True if the new file gets its mode later.
     fn is_private(&self) -> bool {
         self.permit.stat().is_some() || self.attributes.mode.is_some()
     }
@@ -176,7 +175,7 @@ impl<'a> Replacement<'a> {
         }
     }
 
-    /// Hands the content to the editor and looks whether the disk shows it.
+    /// Hands the content to the editor and compares it with the disk.
     fn commit_to_editor(&self) -> Result<Committed, Error> {
         let (Source::Auto(buffers) | Source::Editor(buffers)) = self.context.source else {
             return Err(Error::Conflict);
@@ -219,14 +218,13 @@ impl Change for Replacement<'_> {
     }
 
     fn is_based_on(&self, saved: &[Saved]) -> bool {
-        // What the vault has copied is what the exchange has to bring out.
+        // The exchange has to displace the object that was backed up.
         let disk = self.current.disk.as_ref().map(Stat::of).transpose();
         if !disk.is_ok_and(|disk| self.base.check(disk.as_ref()).is_ok()) {
             return false;
         }
         match self.based_on {
-            // The buffer, where there is one, is what the agent saw; it is
-            // kept last.
+            // The agent saw the buffer, if there is one; its backup is the last.
             Some(hash) => saved.last().is_some_and(|saved| saved.sha256 == hash),
             None => true,
         }
@@ -255,13 +253,13 @@ impl Change for Replacement<'_> {
     }
 }
 
-/// Makes the temporary file: `private` while it is filled when it gets another
-/// file's mode, with the usual mode (umask, default ACL) when the file is new.
+/// Makes the temporary file: `private` while it is filled if it gets another file's mode, with the
+/// usual mode (umask, default ACL) if the file is new.
 pub(super) fn create(parent: &Parent, temp: &TempName, private: bool) -> Result<OwnedFd, Error> {
     let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     openat(parent, temp.as_str(), flags, mode(private)).map_err(|errno| {
-        // A confined gate may create the file and then not open it, when the
-        // directory is moved out of the workspace in between.
+        // A confined gateway may create the file and fail to open it, when the directory is moved
+        // out of the workspace in between.
         if errno == Errno::ACCESS
             && let Err(error) = swap::unlink(parent, temp.as_str())
             && !matches!(error, Error::Workspace(workspace::Error::NotFound))
@@ -284,8 +282,7 @@ fn is_ours(stat: &Stat, new: &OwnedFd) -> bool {
     Stat::of(new).is_ok_and(|new| new.identity == stat.identity)
 }
 
-/// Gives the new file the old one's owner, permission bits and ACL. Set-id
-/// bits are not among them.
+/// Gives the new file the old one's owner, permission bits and ACL, without set-id bits.
 pub(super) fn keep_ownership(new: &OwnedFd, old: &File, stat: &Stat) -> Result<(), Error> {
     let mine = Stat::of(new)?;
     if (mine.uid, mine.gid) != (stat.uid, stat.gid) {

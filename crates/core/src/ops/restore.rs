@@ -1,9 +1,9 @@
-//! Putting back what the vault keeps.
+//! Restoring a backup.
 //!
-//! As every change: prepared beside its place, exchanged in one step, and what
-//! it replaces is kept first. Whatever is in the way is replaced, a directory
-//! too. Contents are compared with their hashes before and while they are
-//! written, and a link is put back as a link, never written through.
+//! A restore works as every change: the object is prepared beside its path, exchanged in one step,
+//! and the replaced object is backed up first. Any object at the path is replaced, a directory too.
+//! Contents are compared with their hashes before and while they are written, and a link is
+//! restored as a link, never written through.
 
 use std::{
     fs::File,
@@ -34,7 +34,7 @@ use crate::{
     workspace::{self, Parent, Permit, Stat, TempName},
 };
 
-/// The count of what came back as somebody else's than it was.
+/// The count of objects that are restored with another owner.
 const DISOWNED: &str = "ownersNotKept";
 /// More than a link's target can be (`PATH_MAX`).
 const MAX_TARGET: u64 = 4096;
@@ -44,17 +44,17 @@ struct Restoration<'a> {
     vault: &'a BackupStore,
     entry: backup::Backup,
     permit: Permit,
-    /// What is there now.
+    /// The current object at the path.
     current: Option<(Stat, Target)>,
     owners: Owners,
-    /// How many objects cannot belong again to whom they belonged.
+    /// Number of objects that cannot get their owner back.
     disowned: u64,
 }
 
-/// Checks the entry and its content and opens what it will replace.
+/// Checks the backup and its content, and opens the object that it will replace.
 ///
 /// # Errors
-/// When the entry is damaged, or the policy denies its content.
+/// When the backup is damaged, or the policy denies its content.
 pub(crate) fn prepare<'a>(
     context: &Context<'a>,
     permit: Permit,
@@ -88,7 +88,7 @@ pub(crate) fn prepare<'a>(
     Ok(SealedChange::new(Box::new(change), facts))
 }
 
-/// How many of the kept objects the gate cannot give to whom they belonged.
+/// Counts the objects of a backup to which the gateway cannot give their owner.
 fn disowned(vault: &BackupStore, entry: &backup::Backup, owners: &Owners) -> Result<u64, Error> {
     let is_lost = |attributes: &Option<Attributes>| {
         u64::from(attributes.as_ref().is_some_and(|attributes| !owners.may_give(attributes)))
@@ -104,11 +104,11 @@ fn disowned(vault: &BackupStore, entry: &backup::Backup, owners: &Owners) -> Res
     Ok(count)
 }
 
-/// Asks the policy about every content that would be stored at another path.
+/// Decides on every content that would be stored at another path.
 ///
-/// At its own path a backup is what was there, and limits on what an agent may
-/// bring in (size, binary content) do not keep it from coming back: else the
-/// operator could not undo the removal of an image.
+/// At its own path a backup was there before, and limits on what an agent may store (size, binary
+/// content) do not prevent its restore: otherwise the operator could not undo the removal of an
+/// image.
 fn check(
     context: &Context<'_>,
     permit: &Permit,
@@ -158,12 +158,12 @@ impl Change for Restoration<'_> {
         self.context.workspace.confirm(&parent)?;
         let made = self.make(&parent, temp)?;
         let placed = self.fill(&made).and_then(|()| self.place(&parent, temp, &made, saved));
-        // After a failure the name may hold what another process put there.
+        // After a failure the name may be that of another process's object.
         if placed.is_err()
             && let (Ok(there), Ok(ours)) = (parent.stat(temp.as_str()), Stat::of(&made))
             && there.identity == ours.identity
         {
-            // Where it stays, the next start removes it.
+            // A remaining object is removed by the next start.
             let _stays =
                 delete::delete(&parent, temp.as_str(), &mut Room::beside(backup::MAX_ENTRIES));
         }
@@ -180,7 +180,7 @@ impl Change for Restoration<'_> {
 }
 
 impl Restoration<'_> {
-    /// Makes the object under its temporary name, empty but for a link.
+    /// Makes the object under its temporary name, empty unless it is a link.
     fn make(&self, parent: &Parent, temp: &TempName) -> Result<OwnedFd, Error> {
         match self.entry.kind {
             BackupKind::File | BackupKind::Buffer => {
@@ -202,7 +202,7 @@ impl Restoration<'_> {
         }
     }
 
-    /// Gives the object its content and what belongs to it.
+    /// Gives the object its content and attributes.
     fn fill(&self, made: &OwnedFd) -> Result<(), Error> {
         match self.entry.kind {
             BackupKind::Link => Ok(()),
@@ -214,7 +214,7 @@ impl Restoration<'_> {
                     &self.owners,
                     self.context.workspace.has_aliases(),
                 )?;
-                // One sync for all that may be in it.
+                // One sync covers everything that may be in it.
                 Ok(syncfs(made).map_err(workspace::Error::os("sync the directory"))?)
             }
             BackupKind::File | BackupKind::Buffer => {
@@ -265,11 +265,11 @@ pub(super) fn write(file: &OwnedFd, mut content: backup::BackupContent) -> Resul
     }
 }
 
-/// Gives an object back its owner, permission bits and access control lists.
-/// Set-id and sticky bits are not among them.
+/// Restores an object's owner, permission bits and access control lists, without set-id and sticky
+/// bits.
 ///
-/// What cannot belong again to whom it belonged stays the gate's own, and is
-/// opened to nobody else: its content is better to have than none.
+/// An object that cannot get its owner back stays the gateway's own, accessible to nobody else: its
+/// content is better than none.
 pub(super) fn apply(fd: &OwnedFd, attributes: &Attributes, owners: &Owners) -> Result<(), Error> {
     let now = Stat::of(fd)?;
     let given = owners.may_give(attributes);

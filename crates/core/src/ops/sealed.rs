@@ -1,4 +1,4 @@
-//! What was prepared stays closed until its record is safe.
+//! Seals of prepared operations, which only their records open.
 
 use std::collections::BTreeMap;
 
@@ -13,9 +13,8 @@ use crate::{
     workspace::{Permit, TempName, Version, Walked},
 };
 
-/// Something to disclose. It is opened in two steps: somebody takes its labels, so that whoever
-/// is shown it carries them ([`Sealed::carried`]), and then the ledger makes the [`Grant`] for
-/// its seal, once the record is safe.
+/// Content to disclose or a change to commit. Only the [`Grant`] that the log makes for its seal,
+/// once the record is safe, opens it.
 #[must_use]
 pub(crate) struct Sealed<T> {
     inner: T,
@@ -38,39 +37,39 @@ pub(crate) struct SealedChange<'a> {
     seal: Seal,
 }
 
-/// What the record may say of something sealed.
+/// Facts of a sealed operation for its record.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct Facts {
     /// Bytes disclosed or stored.
     pub bytes: Option<u64>,
-    /// Hash of the content that a read saw whole.
+    /// Hash of the complete content before.
     pub before: Option<Hash>,
-    /// Hash of what a reader gets in its place, where secrets are replaced.
+    /// Hash of what a reader gets in its place, where secrets are redacted.
     pub shown: Option<Hash>,
-    /// Hash of the content that will be there.
+    /// Hash of the content after.
     pub after: Option<Hash>,
-    /// Hash of all that a rename moves, where a person is asked about it.
+    /// Hash of everything that a rename moves, if a person is asked about it.
     pub moved: Option<Hash>,
-    /// The name beside the object under which the change is prepared.
+    /// The temporary name of the change, beside the object.
     pub temp: Option<TempName>,
     /// The new canonical path of a rename.
     pub to: Option<WorkspacePath>,
-    /// What has the new path gets the old one.
+    /// True if the entry at the new path gets the old one.
     pub exchange: bool,
     /// Attributes that are set.
     pub attributes: Option<SomeAttributes>,
-    /// What they were.
+    /// Values of these attributes before.
     pub attributes_before: Option<SomeAttributes>,
     /// The target of a link that is made.
     pub target: Option<String>,
-    /// Content comes from or goes to the editor.
+    /// True if content comes from or goes to the editor.
     pub editor: bool,
     /// Named numbers for the record.
     pub counts: BTreeMap<String, u64>,
 }
 
 impl Facts {
-    /// Adds a named number, when it is not zero.
+    /// Adds a named number unless it is zero.
     pub(crate) fn count(&mut self, name: &str, number: u64) {
         if number > 0 {
             self.counts.insert(name.to_owned(), number);
@@ -89,7 +88,7 @@ impl<T> Sealed<T> {
         Self { inner, facts, labels: Labelled::default() }
     }
 
-    /// What the record may say of it.
+    /// Returns the facts for the record.
     pub(crate) fn facts(&self) -> &Facts {
         &self.facts
     }
@@ -108,12 +107,12 @@ impl<T> Sealed<T> {
 }
 
 impl<T> Disclosable<T> {
-    /// The seal that a grant must be for.
+    /// Returns the seal that a grant must be for.
     pub(crate) fn seal(&self) -> &Seal {
         &self.seal
     }
 
-    /// Opens what is to be disclosed.
+    /// Opens the content to disclose.
     ///
     /// # Errors
     /// [`Error::Ungranted`] for the grant of another record.
@@ -125,44 +124,43 @@ impl<T> Disclosable<T> {
 
 /// A change that is ready to be made.
 pub(crate) trait Change {
-    /// The permits under which it happens; the first is that of the object.
+    /// Returns the permit of the object that changes.
     fn permit(&self) -> &Permit;
 
-    /// The permit under whose path the vault keeps that: the object's, but for
-    /// a rename, which replaces what has the new name.
+    /// Returns the permit under whose path the backup is stored: the object's, except for a rename,
+    /// which replaces the entry with the new name.
     fn kept_permit(&self) -> &Permit {
         self.permit()
     }
 
-    /// What it will replace or remove, to be kept first.
+    /// Returns what it will replace or remove, to be backed up first.
     fn origins(&self) -> Vec<Origin<'_>>;
 
-    /// The whole content that a file will have, where that is the change.
+    /// Returns the complete new content of a file, if that is the change.
     fn content(&self) -> Option<&[u8]> {
         None
     }
 
-    /// What moves with a directory.
+    /// Returns the entries that move with a directory.
     fn tree(&self) -> &[Walked] {
         &[]
     }
 
-    /// Whether what was kept is what the change was computed from, where it was
-    /// computed from anything.
+    /// True if the backups have the content from which the change was computed, or it was computed
+    /// from none.
     fn is_based_on(&self, _saved: &[Saved]) -> bool {
         true
     }
 
-    /// Makes what nobody can see before the change: a file without a name. What
-    /// cannot be made now is made, or fails, with the change.
+    /// Makes what nobody can see before the change: a file without a name. A part that cannot be
+    /// made now is made, or fails, with the change.
     fn stage(&mut self) {}
 
-    /// Makes the change, durably, and verifies that exactly what was kept was
-    /// replaced.
+    /// Makes the change durably, and verifies that exactly what was backed up was replaced.
     ///
     /// # Errors
-    /// [`Error::Conflict`] and others; the old state is whole then, unless the
-    /// disk did not let the change be undone either ([`super::is_undone`]).
+    /// [`Error::Conflict`] and others; the old state is intact then, unless the disk did not let
+    /// the change be undone either ([`super::is_undone`]).
     fn commit(
         self: Box<Self>,
         temp: Option<&TempName>,
@@ -170,12 +168,12 @@ pub(crate) trait Change {
     ) -> Result<Committed, Error>;
 }
 
-/// What became of a change.
+/// The result of a change.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Committed {
-    /// It is on the disk; of a file that got a new content with its version.
+    /// The change is on the disk; with the file's version if it got new content.
     Stored(Option<Version>),
-    /// The editor took it into its buffer; the disk does not show it yet.
+    /// The editor has the change in its buffer; the disk does not show it yet.
     Buffered,
     /// There was nothing to change.
     Unchanged,
@@ -207,38 +205,38 @@ impl<'a> SealedChange<'a> {
         &self.seal
     }
 
-    /// The permit under which the change happens.
+    /// Returns the permit of the object that changes.
     pub(crate) fn permit(&self) -> &Permit {
         self.inner.permit()
     }
 
-    /// The whole content that a file will have, for a person who is asked.
+    /// Returns the complete new content of a file, for a person who is asked.
     pub(crate) fn content(&self) -> Option<&[u8]> {
         self.inner.content()
     }
 
-    /// What moves with a directory, for the same.
+    /// Returns the entries that move with a directory, for a person who is asked.
     pub(crate) fn tree(&self) -> &[Walked] {
         self.inner.tree()
     }
 
-    /// The permit under whose path that is kept.
+    /// Returns the permit under whose path the backup is stored.
     pub(crate) fn kept_permit(&self) -> &Permit {
         self.inner.kept_permit()
     }
 
-    /// What must be kept before the change.
+    /// Returns what must be backed up before the change.
     pub(crate) fn origins(&self) -> Vec<Origin<'_>> {
         self.inner.origins()
     }
 
-    /// Whether what was kept is what the change was computed from.
+    /// True if the backups have the content from which the change was computed.
     pub(crate) fn is_based_on(&self, saved: &[Saved]) -> bool {
         self.inner.is_based_on(saved)
     }
 
-    /// Makes what nobody can see before the change, so that it can be synced
-    /// together with the intent.
+    /// Makes what nobody can see before the change, so that it can be synced together with the
+    /// intent.
     pub(crate) fn stage(&mut self) {
         self.inner.stage();
     }
@@ -293,7 +291,7 @@ mod tests {
         let grant = ledger.record_for(draft(), other.seal()).unwrap();
         let (receipt, opened) = one.disclose(grant);
         assert!(matches!(opened, Err(Error::Ungranted)) && receipt.seq == 0);
-        // The same record number of another log is another record.
+        // The same sequence number in another log is another record.
         let one = sealed();
         let grant = journal.record_for(draft(), &Seal::new()).unwrap();
         assert!(matches!(one.disclose(grant).1, Err(Error::Ungranted)));

@@ -1,7 +1,7 @@
-//! The checks of content that every operation shares: what a reader gets of
-//! it, and what is stored of what a writer brings.
+//! Checks of content that the operations share: what a reader gets of it, and what is stored of a
+//! writer's.
 //!
-//! Reads the clock for the policy, which reads none.
+//! This module reads the clock for the policy, which reads none.
 
 use std::{
     borrow::Cow,
@@ -15,13 +15,13 @@ use crate::{
     policy::{Disclosed, Judged, SecretFinding, Secrets, Subject},
 };
 
-/// The secrets that were found while an operation was prepared, for its
-/// record. They are kept apart from its result because a denial has them too.
+/// The secrets that were found while an operation was prepared, for its record. They are separate
+/// from its result because a denial has them too.
 #[derive(Debug, Default)]
 pub(crate) struct Findings(Mutex<Vec<SecretFinding>>);
 
 impl Findings {
-    /// Takes what was found so far.
+    /// Takes the findings so far.
     pub(crate) fn take(&self) -> Vec<SecretFinding> {
         std::mem::take(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner))
     }
@@ -32,7 +32,7 @@ impl Findings {
 }
 
 impl Context<'_> {
-    /// What a reader gets of `whole`, the whole content of the file at `path`.
+    /// Returns what a reader gets of `whole`, the complete content of the file at `path`.
     ///
     /// # Errors
     /// [`Error::Refused`] when the policy denies the content.
@@ -45,9 +45,9 @@ impl Context<'_> {
         self.view(path, whole, true)
     }
 
-    /// The same where the caller has made sure that it is text and no larger than
-    /// may be read, which is all that the policy asks of any content: for whoever
-    /// looks at one after the other.
+    /// Discloses as [`disclose`](Self::disclose) a content that the caller has checked to be text
+    /// and within the size limit, which are the policy's only other conditions; for a sequence of
+    /// contents.
     ///
     /// # Errors
     /// As [`disclose`](Self::disclose).
@@ -59,8 +59,8 @@ impl Context<'_> {
         self.view(path, whole, true)
     }
 
-    /// The same for an operation that goes on to [`store`](Self::store): what
-    /// is found is found there again.
+    /// Discloses as [`disclose`](Self::disclose) for an operation that continues with
+    /// [`store`](Self::store), which adds the findings.
     ///
     /// # Errors
     /// As [`disclose`](Self::disclose).
@@ -86,15 +86,15 @@ impl Context<'_> {
         verdict.map_err(Error::Refused)
     }
 
-    /// What a person is shown of a content: what a reader gets, if he gets any.
+    /// Returns what a person is shown of a content: what a reader gets, if anything.
     pub(crate) fn shown(&self, path: &WorkspacePath, whole: Vec<u8>) -> Option<Vec<u8>> {
         let Some(secrets) = self.policy.secrets() else { return Some(whole) };
         let judged = self.timed(secrets, path, |subject| secrets.disclose(subject, whole)).ok()?;
         judged.verdict.ok().map(|disclosed| disclosed.bytes)
     }
 
-    /// What is stored when `text` replaces `original`: the same, with secrets
-    /// put back where it has placeholders.
+    /// Returns what is stored when `text` replaces `original`: `text` with secrets in place of its
+    /// placeholders.
     ///
     /// # Errors
     /// [`Error::Refused`] when the policy denies the result.
@@ -114,7 +114,7 @@ impl Context<'_> {
         Ok(result)
     }
 
-    /// Judges a text as if nothing else were stored.
+    /// Decides on a text as if nothing else were stored.
     ///
     /// # Errors
     /// As [`store`](Self::store).
@@ -124,14 +124,14 @@ impl Context<'_> {
         let Judged { findings, verdict } =
             self.timed(secrets, path, |subject| secrets.store(subject, None, text.into()))?;
         verdict.map(drop).map_err(|decision| {
-            // Otherwise they are found again in the whole.
+            // Otherwise they are found again in the complete content.
             self.findings.add(findings);
             Error::Refused(decision)
         })
     }
 
-    /// A refusal that depends on `old`, as whoever may read the path hears of it:
-    /// where the content is kept from readers, they are told no more than these.
+    /// Returns a denial that depends on `old`, as an agent that may read the path gets it: where
+    /// the content is denied to readers, it reveals no more than that denial.
     pub(super) fn for_reader(
         &self,
         path: &WorkspacePath,
@@ -140,7 +140,7 @@ impl Context<'_> {
     ) -> Error {
         let (Error::Refused(decision), Some(old)) = (&error, old) else { return error };
         if !decision.is_about_text() {
-            // Size or kind is why, which whoever lists or reads it is told, too.
+            // The reason is size or kind, which a list or read reveals too.
             return error;
         }
         if let Err(refused) = self.check(Access::Read, path, old) {
@@ -154,12 +154,12 @@ impl Context<'_> {
         }
     }
 
-    /// Whether storing `text` needs the content that it replaces.
+    /// True if storing `text` needs the content that it replaces.
     pub(super) fn needs_original(&self, text: &[u8]) -> bool {
         self.policy.secrets().is_some_and(|secrets| secrets.needs_original(text))
     }
 
-    /// Asks whether a file of this content may have its new name.
+    /// Decides whether a file of this content may have its new name.
     ///
     /// # Errors
     /// [`Error::Refused`] when it may not.
@@ -174,7 +174,7 @@ impl Context<'_> {
             .map_err(Error::Refused)
     }
 
-    /// Judges within the time that the policy gives, and as long as somebody waits for it.
+    /// Runs `judge` within the policy's time limit, and until the follower withdraws the request.
     fn timed<T>(
         &self,
         secrets: &Secrets,
@@ -184,7 +184,7 @@ impl Context<'_> {
         let (begun, follower) = (Instant::now(), self.follower);
         let overdue = || begun.elapsed() > secrets.max_scan_time() || follower.is_given_up();
         let judged = judge(&Subject { path, key: self.key, overdue: &overdue });
-        // Nothing was found out then.
+        // The result is incomplete then.
         if follower.is_given_up() { Err(Error::Cancelled) } else { Ok(judged) }
     }
 }

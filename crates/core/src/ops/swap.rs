@@ -1,7 +1,6 @@
-//! How a prepared object takes the place of the old one: exchanged in one
-//! step, then compared, so that what another process did a moment before is
-//! put back rather than lost. Advisory locks would prove nothing: nobody else
-//! takes them.
+//! Exchange of a prepared object with the old one: in one step, followed by a comparison, so that
+//! another process's change of a moment before is restored rather than lost. Advisory locks would
+//! prove nothing: no other program takes them.
 
 use std::{
     os::fd::{AsFd as _, BorrowedFd, OwnedFd},
@@ -21,17 +20,16 @@ use crate::{
     workspace::{self, Identity, Parent, Stat, TempName, Workspace},
 };
 
-/// How often an exchange that another process disturbs is undone before the
-/// gate gives up and gives the object a name of its own.
+/// Attempts to undo an exchange that another process disturbs; after them the gateway gives the
+/// object a name of its own.
 const UNDO_ROUNDS: usize = 1000;
 
-/// How often, and after what pause, something is tried again that is out of
-/// reach: a tenth of a second in all.
+/// Number of attempts at an entry out of reach, and the pause between them: a tenth of a second in
+/// all.
 pub(super) const PATIENCE: u32 = 200;
 pub(super) const PAUSE: Duration = Duration::from_micros(500);
 
-/// Why a name does not change within one directory, mounts and other file systems
-/// being none.
+/// Why a name cannot be changed within one directory, other file systems being excluded.
 pub(super) const LOWER: &str = "it is of a lower layer of an overlay file system, whose directories \
                                 cannot be renamed, and so neither moved nor removed as a whole";
 
@@ -39,26 +37,26 @@ pub(super) const LOWER: &str = "it is of a lower layer of an overlay file system
 pub(super) const ALIAS: &str = "this file system finds another entry by that name, or would give the \
                                 entry another one: use a name as lists have it";
 
-/// What an object must be for a change to be allowed to displace it.
+/// The object that a change may displace.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Expected {
-    /// Which inode.
+    /// The inode.
     pub(super) identity: Identity,
-    /// Hash of its content, target or tree, as the vault holds it.
+    /// Hash of its content, target or tree, as in the backup store.
     pub(super) sha256: Hash,
-    /// Bytes of that.
+    /// Its size in bytes.
     pub(super) bytes: u64,
-    /// Objects of that.
+    /// Number of objects in it.
     pub(super) objects: u64,
 }
 
 impl Expected {
-    /// The object of this `identity` that the vault keeps as `saved`.
+    /// Returns the object of this `identity` with the backup `saved`.
     pub(super) fn new(identity: Identity, saved: &Saved) -> Self {
         Self { identity, sha256: saved.sha256, bytes: saved.bytes, objects: saved.objects }
     }
 
-    /// Whether the object named `name` is the expected one, unchanged.
+    /// True if the object named `name` is the expected one, unchanged.
     pub(super) fn is_at(&self, parent: &Parent, name: &str) -> bool {
         matches_at(parent, name, self).unwrap_or(false)
     }
@@ -72,7 +70,7 @@ fn matches_at(parent: &Parent, name: &str, expected: &Expected) -> Result<bool, 
     Ok(hash_at(parent, name, &stat, expected.bytes)? == expected.sha256)
 }
 
-/// The hash of an object as the vault computes it, of at most `most` bytes.
+/// Returns the hash of an object as the backup store computes it, of at most `most` bytes.
 pub(super) fn hash_at(parent: &Parent, name: &str, stat: &Stat, most: u64) -> Result<Hash, Error> {
     match stat.kind {
         ObjectKind::Directory => {
@@ -88,19 +86,18 @@ pub(super) fn hash_at(parent: &Parent, name: &str, stat: &Stat, most: u64) -> Re
     }
 }
 
-/// Puts the object behind `new`, prepared under `temp`, at the place of `old`,
-/// and removes `old` once it is proven to be what the vault holds.
+/// Puts the object behind `new`, prepared under `temp`, in place of `old`, and removes `old` once
+/// it is proven to be in the backup store.
 ///
-/// It is exchanged under its staged name: whatever has `temp` itself is ours,
-/// after a crash too, and what has the other may not be.
+/// It is exchanged under its staged name: an object named `temp` is the gateway's own, after a
+/// crash too, and one with the staged name may not be.
 ///
-/// The directory must still be where it was decided to be: another gate that
-/// removes it has compared it with the vault by then, so what is put into it now
-/// would go with it.
+/// The directory must still be in its place: another gateway that removes it has compared it with
+/// its backup by then, and would remove the new object with it.
 ///
 /// # Errors
-/// [`Error::Conflict`] when it is not: the other process's object is back at
-/// its place then, and ours under `temp`, if it is anywhere.
+/// [`Error::Conflict`] if `old` is not the expected object: the other process's object is back in
+/// its place then, and the new one under `temp`, if it exists.
 pub(super) fn replace(
     workspace: &Workspace,
     parent: &Parent,
@@ -123,7 +120,7 @@ pub(super) fn replace(
     }
     match undo(spare, name, new)? {
         Undone::Ours => move_to(parent, &staged, temp)?,
-        // A directory may hold what is nowhere else.
+        // A directory may have the only copy of its entries.
         Undone::Stale if parent.stat(staged.as_str())?.kind == ObjectKind::Directory => {
             put_back(spare, name)?;
         }
@@ -133,15 +130,14 @@ pub(super) fn replace(
     Err(Error::Conflict)
 }
 
-/// Gives what a gate has under one of its names another of them.
+/// Renames an object from one of the gateway's temporary names to another.
 pub(super) fn move_to(parent: &Parent, old: &TempName, new: &TempName) -> Result<(), Error> {
     patiently(|| renameat_with(parent, old.as_str(), parent, new.as_str(), RenameFlags::NOREPLACE))
         .map_err(|errno| workspace::Error::os("move the object aside")(errno).into())
 }
 
-/// Removes what an exchange brought out and the vault is proven to hold, with
-/// `objects` in it. A directory is marked first: half removed it would look like
-/// something else that came in the way.
+/// Removes an object that was exchanged and is proven to be in the backup store, with `objects` in
+/// it. A directory is renamed first: half removed it would look like another process's.
 pub(super) fn remove_replaced(
     workspace: &Workspace,
     parent: &Parent,
@@ -166,29 +162,28 @@ pub(super) fn exchange(one: EntryAt<'_>, other: EntryAt<'_>) -> Result<(), Errno
     renameat_with(one.0, one.1, other.0, other.1, RenameFlags::EXCHANGE)
 }
 
-/// What lies at the spare name after an exchange was undone.
+/// The object at the spare name after an exchange was undone.
 pub(super) enum Undone {
-    /// What we had put at the name.
+    /// The object that the gateway had put at the name.
     Ours,
-    /// An object of another process that it has replaced since by itself.
+    /// An object of another process, which that process has replaced since.
     Stale,
-    /// Nothing: what was there got a name of its own.
+    /// None: the object got a name of its own.
     Moved,
 }
 
-/// Undoes an exchange that brought out something unexpected, so that the
-/// newest object that another process gave the name ends there.
+/// Undoes an exchange that displaced an unexpected object, so that the newest object that another
+/// process gave the name ends there.
 ///
-/// An exchange that brings out something else than what was last put there
-/// brings out something newer, which must go back. What comes out for that is
-/// stale if the other process replaced an object at the name, which then has no
-/// name any more. If it moved it elsewhere, by an exchange of its own, nothing
-/// was replaced, and all of them stay. Handles pin the objects: an inode number
-/// alone could be given to another one meanwhile. `ours` is what we had put at
-/// the name.
+/// An exchange that returns another object than was last put there returns a newer one, which must
+/// go back. The object that is returned for it is stale if the other process replaced an object at
+/// the name, which then has no name any more. If that process moved the object elsewhere, by an
+/// exchange of its own, nothing was replaced, and all of them stay. Descriptors pin the objects,
+/// because an inode number alone could be reused meanwhile. `ours` is the object that the gateway
+/// had put at the name.
 ///
 /// # Errors
-/// As the system says; the object then still has its spare name.
+/// Of the system; the object then still has its spare name.
 pub(super) fn undo(
     spare: EntryAt<'_>,
     name: EntryAt<'_>,
@@ -228,11 +223,11 @@ pub(super) fn undo(
     Ok(Undone::Moved)
 }
 
-/// Gives an object that was moved aside its name back, or a name beside it
-/// when somebody else took that meanwhile.
+/// Restores the name of an object that was moved aside, or gives it a name beside that if another
+/// process took it meanwhile.
 ///
 /// # Errors
-/// As the system says; the object then still has its spare name.
+/// Of the system; the object then still has its spare name.
 pub(super) fn put_back(spare: EntryAt<'_>, name: EntryAt<'_>) -> Result<(), Error> {
     let back = |to: &str| {
         patiently(|| renameat_with(spare.0, spare.1, name.0, to, RenameFlags::NOREPLACE))
@@ -245,12 +240,12 @@ pub(super) fn put_back(spare: EntryAt<'_>, name: EntryAt<'_>) -> Result<(), Erro
     Ok(name.0.sync()?)
 }
 
-/// Tries again for a moment what a confined gate may not do. A directory that
-/// another process moves out of the workspace takes what the gate has half done
-/// with it, and is out of the gate's reach until it comes back.
+/// Repeats for a moment an action that a confined gateway may not do. A directory that another
+/// process moves out of the workspace takes the gateway's unfinished work along, and is out of
+/// reach until it comes back.
 ///
 /// # Errors
-/// As `act` says; [`Errno::ACCESS`] when the directory stays away.
+/// As `act`; [`Errno::ACCESS`] when the directory stays away.
 pub(super) fn patiently(mut act: impl FnMut() -> Result<(), Errno>) -> Result<(), Errno> {
     for _ in 0..PATIENCE {
         match act() {
@@ -267,12 +262,12 @@ pub(super) fn unlink(parent: &Parent, name: &str) -> Result<(), Error> {
         .map_err(|errno| workspace::Error::os("remove the file")(errno).into())
 }
 
-/// Gives `temp`, which is the object behind `new`, the name that nothing has
-/// yet, in a directory that must be in place afterwards as for [`replace`].
+/// Gives `temp`, the object behind `new`, a name that is free, in a directory that must be in its
+/// place afterwards as for [`replace`].
 ///
 /// # Errors
-/// [`Error::Conflict`] when something took the name meanwhile, and when the
-/// directory is not in place: the object is under `temp` then, if it is anywhere.
+/// [`Error::Conflict`] when the name was taken meanwhile, and when the directory is not in its
+/// place: the object is under `temp` then, if it exists.
 pub(super) fn place(
     workspace: &Workspace,
     parent: &Parent,
@@ -292,7 +287,7 @@ pub(super) fn place(
         renameat_with(parent, parent.name(), parent, temp.as_str(), RenameFlags::NOREPLACE)
     });
     match back {
-        // Another process may have put something of its own there.
+        // Another process may have put an object of its own there.
         Ok(()) if parent.stat(temp.as_str())?.identity != Stat::of(new)?.identity => {
             put_back((parent, temp.as_str()), (parent, parent.name()))?;
         }
@@ -304,7 +299,7 @@ pub(super) fn place(
     Err(if is_listed { Error::Conflict } else { Error::Invalid(ALIAS) })
 }
 
-/// Why an entry cannot have the name that `parent` is for, which something has.
+/// Returns why an entry cannot have the name of `parent`, which is taken.
 pub(super) fn taken(parent: &Parent) -> Error {
     match parent.lists(parent.name()) {
         Ok(false) => Error::Invalid(ALIAS),

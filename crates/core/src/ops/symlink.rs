@@ -11,7 +11,7 @@ use crate::{
     workspace::{self, Permit, Stat, TempName},
 };
 
-/// More than a link's target can be (`PATH_MAX`).
+/// The limit of a link's target (`PATH_MAX`), exclusive.
 const MAX_TARGET: usize = 4096;
 
 struct Symlink<'a> {
@@ -20,10 +20,10 @@ struct Symlink<'a> {
     target: &'a str,
 }
 
-/// Checks that the link can be made; where it leads was looked at before.
+/// Checks that the link can be made; the caller has checked its target's path.
 ///
 /// # Errors
-/// [`Error::AlreadyExists`], and when `target` is none.
+/// [`Error::AlreadyExists`], and when `target` is invalid.
 pub(crate) fn prepare<'a>(
     context: &Context<'a>,
     permit: Permit,
@@ -67,7 +67,7 @@ impl Change for Symlink<'_> {
             .map_err(workspace::Error::os("make the link"))?;
         let made = parent.open(temp.as_str(), OFlags::PATH | OFlags::NOFOLLOW)?;
         let placed = swap::place(workspace, &parent, temp, made.as_fd());
-        // After a failure the name may hold what another process put there.
+        // After a failure the name may be that of another process's object.
         if placed.is_err()
             && let (Ok(there), Ok(ours)) = (parent.stat(temp.as_str()), Stat::of(&made))
             && there.identity == ours.identity

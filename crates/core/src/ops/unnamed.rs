@@ -1,8 +1,8 @@
-//! A file that has no name until it is whole and safe.
+//! Files that get a name only when they are complete and synced.
 //!
-//! Before the intent of a change is recorded nothing may be seen of it. Nobody
-//! sees a file without a name, and when the gate dies it is gone; so a new
-//! content can be written before, and be synced together with the record.
+//! Before the intent of a change is recorded, the change must not be visible. A file without a name
+//! is visible to nobody, and vanishes when the gateway dies; so new content can be written before,
+//! and be synced together with the record.
 
 use std::os::fd::OwnedFd;
 
@@ -13,7 +13,7 @@ use rustix::{
 
 use crate::workspace::Parent;
 
-/// A file beneath no name (`O_TMPFILE`, `open(2)`) and the directory for it.
+/// A file without a name (`O_TMPFILE`, `open(2)`) and the directory for it.
 #[derive(Debug)]
 pub(super) struct Unnamed {
     pub(super) parent: Parent,
@@ -21,17 +21,17 @@ pub(super) struct Unnamed {
 }
 
 impl Unnamed {
-    /// A new file; `None` where the file system has none of this kind, or the
-    /// kernel does not let everybody name them (before Linux 6.10).
+    /// Makes a file; `None` if the file system does not support it, or the kernel does not let
+    /// every user link it (before Linux 6.10).
     pub(super) fn new(parent: Parent, mode: Mode) -> Option<Self> {
         let flags = OFlags::WRONLY | OFlags::TMPFILE | OFlags::CLOEXEC;
         let file = openat(&parent, ".", flags, mode).ok()?;
         let unnamed = Self { parent, file };
-        // A name that is always taken tells what the kernel thinks.
+        // A link to a name that is always taken shows whether the kernel allows links.
         (unnamed.link(".") == Err(Errno::EXIST)).then_some(unnamed)
     }
 
-    /// Gives the file a name that nothing has.
+    /// Gives the file a name that is free.
     pub(super) fn link(&self, name: &str) -> Result<(), Errno> {
         linkat(&self.file, "", &self.parent, name, AtFlags::EMPTY_PATH)
     }

@@ -1,5 +1,4 @@
-//! Writing a kept tree out again, node by node, one descriptor at a time
-//! however deep it is.
+//! Restoring a tree from its backup, node by node, with one descriptor at a time at any depth.
 
 use std::{
     collections::BTreeSet,
@@ -19,20 +18,20 @@ use crate::{
     workspace::{self, Identity, Stat, stream_names},
 };
 
-/// A directory that still gets entries. What it may be in the end, it becomes
-/// when it is complete: its mode may forbid to write to it.
+/// A directory that still gets entries. It gets its attributes when it is complete: its mode may
+/// forbid writes.
 struct Level {
     identity: Identity,
     attributes: Option<Attributes>,
-    /// The names of what it got, where the file system may have made others of them.
+    /// The names of its entries, where the file system may have changed them.
     names: Option<BTreeSet<String>>,
 }
 
-/// Fills `top`, an empty directory that nobody else knows, with the tree. `aliases`: the
-/// file system may give an entry another name than the one that it should have.
+/// Fills `top`, an empty directory that no other process knows, with the tree. `aliases` is true if
+/// the file system may give an entry another name than the requested one.
 ///
 /// # Errors
-/// When the entry is damaged or a name cannot be given, and as the system says.
+/// When the backup is damaged or a name cannot be given; errors of the system.
 pub(super) fn unpack(
     tree: &mut backup::Tree,
     top: &OwnedFd,
@@ -99,7 +98,7 @@ fn finish(current: OwnedFd, levels: &mut Vec<Level>, owners: &Owners) -> Result<
             let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
             let above = openat(&current, "..", flags, Mode::empty())
                 .map_err(workspace::Error::os("open the directory"))?;
-            // Somebody guessed the name and moved the directory.
+            // Another process guessed the name and moved the directory.
             if Stat::of(&above)?.identity != level.identity {
                 return Err(Error::Conflict);
             }
@@ -116,7 +115,7 @@ fn finish(current: OwnedFd, levels: &mut Vec<Level>, owners: &Owners) -> Result<
     Ok(above.unwrap_or(current))
 }
 
-/// Looks whether all `names` are those of entries.
+/// Checks that all `names` are those of entries.
 fn check_names(directory: impl AsFd, mut names: BTreeSet<String>) -> Result<(), Error> {
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
     let directory = openat(directory, ".", flags, Mode::empty())

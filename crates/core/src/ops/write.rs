@@ -5,11 +5,10 @@ use super::{
 };
 use crate::{model::Access, policy::ObjectKind, workspace::Permit};
 
-/// Checks the new content and opens what it will replace.
+/// Checks the new content and opens the file that it will replace.
 ///
 /// # Errors
-/// When it is no file, not what the writer began with, changed its place, or the policy
-/// denies the content.
+/// When the object is no file, not in the state `base`, or moved, or the policy denies the content.
 pub(crate) fn prepare<'a>(
     context: &Context<'a>,
     permit: Permit,
@@ -31,7 +30,7 @@ pub(crate) fn prepare<'a>(
         context.store(permit.path(), old.as_deref(), content.into())
     };
     let content = match judge() {
-        // Held against what is there, which it tells of.
+        // The decision depends on the old content, which the error would reveal.
         Err(error) if needs_original && !context.may_read(&permit) => Err(error.unseen()),
         judged => judged,
     }?;

@@ -1,7 +1,7 @@
-//! Searches: what one discloses, as `portcullis-search` found it.
+//! Searches with `portcullis-search`, and the seals of their results.
 //!
-//! That crate walks and matches; what it is shown is decided on in `view`, and what it
-//! found is made of what it was shown.
+//! That crate walks and matches; `view` decides on every entry before the crate sees its name or
+//! content, and makes the results from the decided content.
 
 mod names;
 mod view;
@@ -18,54 +18,52 @@ use crate::{
 };
 use view::{Place, View};
 
-/// What a search by name found.
+/// The result of a search by name.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Found {
-    /// The entries, sorted by path. When the search stopped early, some of
-    /// those there are.
+    /// The entries, sorted by path; incomplete if the search stopped early.
     pub entries: Vec<Entry>,
-    /// What it passed over.
+    /// What the search skipped.
     pub summary: Summary,
-    /// The canonical path of where it began, `None` where it did not.
+    /// The canonical path of its start; `None` if it did not start.
     pub base: Option<WorkspacePath>,
 }
 
 impl Found {
-    /// Most entries that a search by name gives, whatever the query says.
+    /// Entries that a search by name returns at most, whatever the query asks for.
     pub const MAX_ENTRIES: u64 = MAX_ENTRIES;
 }
 
-/// What a search in content found.
+/// The result of a search in content.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Matches {
-    /// The files that have lines that match, sorted by path. When the search
-    /// stopped early, some of those there are.
+    /// The files with lines that match, sorted by path; incomplete if the search stopped early.
     pub files: Vec<FileMatches>,
-    /// What it passed over.
+    /// What the search skipped.
     pub summary: Summary,
 }
 
 impl Matches {
-    /// Most matching lines that a search in content gives, whatever the query says.
+    /// Matching lines that a search in content returns at most, whatever the query asks for.
     pub const MAX_LINES: u64 = MAX_LINES;
 }
 
-/// Where a search begins, as the gateway has decided.
+/// The start of a search, as the gateway has decided.
 #[derive(Debug)]
 pub(crate) enum Start {
-    /// At what was resolved and decided on.
+    /// The object that was resolved and decided on.
     At(Permit),
-    /// At a directory that nothing allows and beneath which something could be
-    /// allowed: nothing is told of itself, not even whether it is there.
+    /// A directory that nothing allows and beneath which something could be allowed: it is not
+    /// revealed, not even its existence.
     Beneath(WorkspacePath),
-    /// Nowhere: a person would have to be asked first.
+    /// None: a person would have to approve it first.
     Asked,
 }
 
-/// Looks beneath the start for entries whose path, relative to it, matches.
+/// Searches beneath the start for entries whose path, relative to it, matches.
 ///
 /// # Errors
-/// When the pattern is none, and when the start is no directory.
+/// When the pattern is invalid, and when the start is no directory.
 pub(crate) fn prepare_glob(
     context: &Context<'_>,
     start: &Start,
@@ -90,12 +88,12 @@ pub(crate) fn prepare_glob(
     Ok(Sealed::names(Found { entries, summary, base }, facts))
 }
 
-/// Looks for lines that match in the start, or in the files beneath it. With
-/// what is disclosed comes what the log is to say of it.
+/// Searches for lines that match in the start, or in the files beneath it. Returns them with the
+/// facts for the records of the files.
 ///
 /// # Errors
-/// When expression or pattern are none, when nothing is at the start, or when
-/// it is a file that cannot be searched.
+/// When expression or pattern are invalid, when the start is missing, or when it is a file that
+/// cannot be searched.
 pub(crate) fn prepare_grep(
     context: &Context<'_>,
     start: &Start,
@@ -123,7 +121,7 @@ pub(crate) fn prepare_grep(
     Ok((Sealed::content(Matches { files, summary }, facts, view.labels()), disclosures))
 }
 
-/// What the record is told: what the agent is told, and what it is not.
+/// Returns the facts for the record: those that the agent gets, and those that it does not.
 fn facts(view: &View<'_>, summary: &Summary) -> Facts {
     let mut facts = Facts::default();
     facts.count("searched", summary.searched);

@@ -1,9 +1,9 @@
-//! PendingNames waiting for their turn, packed: a directory may have a million.
+//! Names of directories that are still to be searched, packed: a directory may have a million.
 
-/// What stands before a name that is marked, and before one that is not.
+/// The byte before a name without a mark, and before one with it.
 const MARKS: [u8; 2] = *b"-+";
 
-/// PendingNames, each marked or not, taken from the end.
+/// A stack of names, each with or without a mark.
 #[derive(Debug, Default)]
 pub(super) struct PendingNames {
     packed: Vec<u8>,
@@ -20,7 +20,7 @@ impl PendingNames {
         self.count += 1;
     }
 
-    /// Takes the name that was added last, and whether it is marked.
+    /// Takes the name that was added last; true if it has a mark.
     pub(super) fn pop(&mut self) -> Option<(String, bool)> {
         self.packed.pop()?;
         let start = self.packed.iter().rposition(|byte| *byte == 0).map_or(0, |end| end + 1);
@@ -31,7 +31,7 @@ impl PendingNames {
         Some((String::from_utf8(name.to_vec()).ok()?, *mark == marked))
     }
 
-    /// How many there are.
+    /// Returns the number of names.
     pub(super) fn len(&self) -> usize {
         self.count
     }

@@ -1,5 +1,5 @@
-//! What a search is shown: each entry is decided on before the search hears of it, each
-//! content is what a reader would get, and what is disclosed is made here of what was read.
+//! The view of a search: decides on each entry before the search sees it, reads each content as a
+//! reader would get it, and makes the results from what was read.
 
 use std::{
     fs::File,
@@ -27,36 +27,36 @@ use crate::{
 };
 
 const IGNORE_FILE: &str = ".gitignore";
-/// Most memory that is kept from one content for the next, in bytes.
+/// Capacity of a content's buffer that is reused, in bytes.
 const KEPT: usize = 64 << 10;
-/// How many contents' memory is kept.
+/// Number of buffers that are reused.
 const ROOMS: usize = 8;
 
 /// The workspace as an agent's search sees it.
 pub(super) struct View<'a> {
     context: Context<'a>,
-    /// PendingNames that a person would have to be asked about. The agent is not told: it could
-    /// find out which names there are.
+    /// Number of names that need an approval. It is hidden from the agent, which could find out
+    /// with it which names exist.
     asked: AtomicU64,
-    /// What is shown only because the policy observes.
+    /// Number of entries that only observe mode shows.
     relaxed: AtomicU64,
     /// The labels of all contents that were looked through, also of those without a match:
     /// that there is none tells of them, too.
     labels: Mutex<Labelled>,
-    /// Memory for the next contents.
+    /// Buffers for the next contents.
     rooms: Mutex<Vec<Vec<u8>>>,
 }
 
-/// A directory in which a search may look for what the agent may see.
+/// A directory in which a search may look for entries that the agent may see.
 #[derive(Debug)]
 pub(super) struct Place {
     path: WorkspacePath,
     is_shown: bool,
-    /// Whether a list gave its name.
+    /// True if its name is from a list.
     is_listed: bool,
 }
 
-/// Directories of which a list gave the names.
+/// Directories with names from a list.
 pub(super) struct Waiting {
     parent: WorkspacePath,
     names: PendingNames,
@@ -76,25 +76,23 @@ pub(super) struct Text {
     findings: Vec<SecretFinding>,
 }
 
-/// What was found in one file.
+/// The matches in one file.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct FileMatches {
     /// The file.
     pub path: WorkspacePath,
-    /// Its lines that match, and those around them as far as asked for; none where
-    /// only files were.
+    /// Its lines that match, and the context that was asked for; none if only files were asked for.
     pub lines: Vec<Line>,
-    /// Whether secrets in the file were replaced by placeholders; lines are
-    /// counted as a reader sees them.
+    /// True if secrets in the file were redacted; lines are counted as a reader sees them.
     pub redacted: bool,
 }
 
-/// What the log may say of one file of which lines are disclosed.
+/// The facts for the record of one file of which lines are disclosed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Disclosure {
     /// The file.
     pub path: WorkspacePath,
-    /// Hash of the whole file as it is.
+    /// Hash of the complete file on the disk.
     pub whole: Hash,
     /// Bytes disclosed.
     pub bytes: u64,
@@ -106,7 +104,7 @@ pub(crate) struct Disclosure {
     pub findings: Vec<SecretFinding>,
 }
 
-/// The two together.
+/// The matches in a file, and the facts for its record.
 pub(super) struct FoundIn {
     file: FileMatches,
     disclosure: Disclosure,
@@ -118,13 +116,13 @@ impl<'a> View<'a> {
         Self { context, asked, relaxed, labels: Mutex::default(), rooms: Mutex::default() }
     }
 
-    /// A file at which a search begins, decided on by the gateway.
+    /// Returns a file at which a search starts, decided on by the gateway.
     pub(super) fn start(path: WorkspacePath) -> Listable {
         Listable(path)
     }
 
-    /// How many names a person would have to be asked about, and how many are shown only
-    /// because the policy observes.
+    /// Returns the number of names that need an approval, and of those that only observe mode
+    /// shows.
     pub(super) fn counts(&self) -> (u64, u64) {
         (self.asked.load(Ordering::Relaxed), self.relaxed.load(Ordering::Relaxed))
     }
@@ -141,20 +139,20 @@ impl<'a> View<'a> {
         }
     }
 
-    /// The question whether something may be seen.
+    /// Returns the query for listing an entry.
     fn query<'q>(&'q self, path: &'q WorkspacePath) -> Query<'q> {
         let Context { agent, operation, .. } = self.context;
         Query { agent, operation, access: Access::List, path }
     }
 
-    /// What an entry is where its directory does not tell.
+    /// Returns the kind of an entry if its directory does not report it.
     fn kind(&self, path: &WorkspacePath) -> Option<ObjectKind> {
         let fd = self.context.workspace.open_listed(path, OFlags::PATH | OFlags::NOFOLLOW).ok()?;
         Some(Stat::of(fd).ok()?.kind)
     }
 
-    /// Decides about one name in a directory, and shows it if it may be seen. A directory
-    /// that is to be entered goes to those that wait.
+    /// Decides on one name in a directory, and shows it if it may be seen. Adds a directory that is
+    /// to be searched to `waiting`.
     fn meet(
         &self,
         directory: &WorkspacePath,
@@ -163,11 +161,11 @@ impl<'a> View<'a> {
         visit: &mut dyn Visit<Listable>,
         waiting: &mut PendingNames,
     ) {
-        // The policy cannot be asked about so long a path, and a denied name does not count.
+        // The policy does not decide on such long paths, and a denied name does not count.
         let Ok(path) = directory.join(name) else { return };
         let Some(kind) = kind.or_else(|| self.kind(&path)) else { return };
         let is_directory = kind == ObjectKind::Directory;
-        // PendingNames that nobody wants are the most, and to match is cheaper than to decide.
+        // Most names do not match, and a match is cheaper than a decision.
         let relative = path.as_str().get(wanted.start..).unwrap_or_default();
         let pattern = wanted.pattern.as_ref();
         let itself = (wanted.directories || !is_directory)
@@ -219,7 +217,7 @@ impl portcullis_search::View for View<'_> {
         visit: &mut dyn Visit<Listable>,
     ) -> Result<(Option<Waiting>, u64), Skipped> {
         let path = &directory.path;
-        // Of one that the agent may not know nothing is told, nor why it cannot be read.
+        // A hidden directory is not revealed, nor why it cannot be read.
         let failed = |error| match directory.is_shown {
             true => Err(skipped(&error)),
             false => Ok((None, 0)),
@@ -271,7 +269,7 @@ impl portcullis_search::View for View<'_> {
         if u64::try_from(text.len()).unwrap_or(u64::MAX) > most {
             return Err(Skipped::Gitignore);
         }
-        // Nothing of it goes out, so the log has no findings.
+        // Nothing of it is disclosed, so the record has no findings.
         let findings = Findings::default();
         let context = Context { findings: &findings, ..self.context };
         let disclosed = context.disclose(&path, text).map_err(|_| Skipped::Gitignore)?;
@@ -280,7 +278,7 @@ impl portcullis_search::View for View<'_> {
 }
 
 impl View<'_> {
-    /// A directory's `.gitignore` if the agent may read it, at most one byte more than
+    /// Reads a directory's `.gitignore` if the agent may read it, at most one byte more than
     /// `most`.
     fn read_ignore_file(
         &self,
@@ -288,7 +286,7 @@ impl View<'_> {
         most: u64,
     ) -> Option<(WorkspacePath, Vec<u8>)> {
         let path = directory.join(IGNORE_FILE).ok()?;
-        // Found by another name, it would ignore something and disclose nothing.
+        // A file found by an alias would ignore entries and disclose nothing.
         let file = self.context.workspace.open_listed(&path, OFlags::RDONLY).ok()?;
         let stat = Stat::of(&file).ok()?;
         if stat.kind != ObjectKind::File {
@@ -316,7 +314,7 @@ impl ByName for View<'_> {
             Err(workspace::Error::NotFound | workspace::Error::NotADirectory) => {
                 return Err(Skipped::Changed);
             }
-            // There, and not to be looked at: a mount point.
+            // A mount point exists, and cannot be looked at.
             Err(_) => None,
         };
         Ok(Described(Entry::new(path, stat.as_ref())))
@@ -381,14 +379,14 @@ impl Contents for View<'_> {
         let file = FileMatches { path: path.clone(), lines, redacted: content.redacted };
         let mut disclosure = Disclosure { path, whole, bytes: 0, lines: 0, matches: 0, findings };
         disclosure.count(&file.lines);
-        // Of a file alone no line is shown.
+        // Without lines, a file still has matches.
         disclosure.matches = matches;
         FoundIn { file, disclosure }
     }
 }
 
 impl Place {
-    /// A directory of which no list gave the name.
+    /// Returns a directory with a name that is not from a list.
     pub(super) fn start(path: &WorkspacePath, is_shown: bool) -> Self {
         Self { path: path.clone(), is_shown, is_listed: false }
     }
@@ -457,7 +455,7 @@ impl Disclosure {
     }
 }
 
-/// Why something was passed over that could not be opened or read.
+/// Returns why an entry that could not be opened or read was skipped.
 fn skipped(error: &workspace::Error) -> Skipped {
     use workspace::Error as E;
     match error {

@@ -1,9 +1,9 @@
-//! Telling subscribers what changes.
+//! Subscriptions to changes.
 //!
-//! One [`Watcher`] serves a gate. What is told of, and to whom, is worked out in
-//! `portcullis-search`, over the directories that `system` opens and watches; each change is
-//! decided on once more when a [`Subscription`] takes it. Links are not followed, other file
-//! systems not entered; changes through mapped memory are no news to inotify and so none here.
+//! One [`Watcher`] serves a gateway. `portcullis-search` finds the changes and their subscribers,
+//! over the directories that `system` opens and watches; each change is decided on once more when a
+//! [`Subscription`] takes it. Links are not followed, other file systems not entered; inotify does
+//! not report changes through mapped memory, so neither does this module.
 
 mod subscription;
 mod system;
@@ -26,13 +26,12 @@ use crate::{
 use subscription::InForce;
 use system::System;
 
-/// Most subscribers of one gate.
+/// Subscriptions of one gateway.
 const MOST: usize = 4096;
-/// Most of one session.
+/// Subscriptions of one session.
 const MOST_OF_SESSION: usize = 256;
 
-/// Watches the workspace for whoever wants to hear of changes. Costs nothing
-/// before somebody does.
+/// Watches the workspace for subscribers. Costs nothing before the first one.
 #[derive(Default)]
 pub(crate) struct Watcher(Mutex<Option<Running>>);
 
@@ -43,13 +42,11 @@ struct Running {
 }
 
 impl Watcher {
-    /// Subscribes to what `query` names, whose path is canonical and decided
-    /// on.
+    /// Subscribes to the path of `query`, which is canonical and decided on.
     ///
     /// # Errors
-    /// When there are too many subscribers, when the system does not let so
-    /// much be watched, and [`workspace::Error::Moved`] when another policy is
-    /// in force now.
+    /// When there are too many subscriptions, when the system does not watch as many directories,
+    /// and [`workspace::Error::Moved`] when another policy is in force now.
     fn subscribe(
         &self,
         workspace: &Workspace,
@@ -75,13 +72,13 @@ impl Watcher {
         Ok(Sealed::names(Subscription::new(queue, Arc::downgrade(&hub), in_force), facts))
     }
 
-    /// How many subscriptions an agent has.
+    /// Returns the number of subscriptions of an agent.
     pub(crate) fn of_agent(&self, agent: &AgentName) -> usize {
         self.lock().as_ref().map_or(0, |running| running.hub.of_agent(agent))
     }
 
-    /// Judges by another policy from now on. Everybody has to look again, and
-    /// whoever may not subscribe any more has come to an end.
+    /// Decides by another policy from now on. All subscribers have to look again, and the
+    /// subscriptions that it denies end.
     pub(crate) fn set_policy(&self, policy: &Arc<Policy>) {
         if let Some(running) = &*self.lock() {
             running.policy.set(policy);
@@ -89,24 +86,23 @@ impl Watcher {
         }
     }
 
-    /// Ends what a session subscribed to, because nothing is disclosed to it any
-    /// more.
+    /// Ends the subscriptions of a session, because nothing is disclosed to it any more.
     pub(crate) fn end_session(&self, session: &str) {
         if let Some(running) = &*self.lock() {
             running.hub.end_session(session);
         }
     }
 
-    /// The subscriptions that have ended since this was asked last.
+    /// Returns the subscriptions that have ended since the last call.
     pub(crate) fn ended(&self) -> Vec<Ended> {
         self.lock().as_ref().map(|running| running.hub.ended()).unwrap_or_default()
     }
 
-    /// Ends all subscriptions; gives those that were not asked for yet.
+    /// Ends all subscriptions; returns those that [`Self::ended`] has not returned.
     pub(crate) fn stop(&self) -> Vec<Ended> {
         let Some(running) = self.lock().take() else { return Vec::new() };
         running.hub.stop();
-        // It has nothing left to do but to end.
+        // The thread only has to end.
         let _ = running.thread.join();
         running.hub.ended()
     }
@@ -149,12 +145,12 @@ impl fmt::Debug for Watcher {
     }
 }
 
-/// Subscribes to what `query` names, from where the gateway has decided that it
-/// may begin. What waits is closed until the record is safe.
+/// Subscribes to `query`, from the start that the gateway has decided on. Changes stay sealed until
+/// the record is safe.
 ///
 /// # Errors
-/// As [`Watcher::subscribe`]; when nothing is there, or nothing that changes,
-/// and when names to ignore are none.
+/// As [`Watcher::subscribe`]; when the start is missing or of a kind that does not change, and when
+/// names to ignore are invalid.
 pub(crate) fn prepare(
     watcher: &Watcher,
     context: &Context<'_>,

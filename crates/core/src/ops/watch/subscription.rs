@@ -1,5 +1,4 @@
-//! What a subscriber holds of its queue of changes, and the last decision before it is told
-//! of one.
+//! A subscriber's end of its queue of changes, and the last decision before a change is reported.
 
 use std::{
     fmt,
@@ -15,19 +14,19 @@ use crate::{
     policy::{Object, ObjectKind, Policy, Query, Sight},
 };
 
-/// One change, as the subscriber may see it.
+/// A change, as the subscriber may see it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Event {
-    /// What happened.
+    /// The kind of change.
     pub what: EventKind,
-    /// Where; of a rename the new path.
+    /// The path; of a rename the new one.
     pub path: WorkspacePath,
-    /// What is there, or was.
+    /// The kind of the entry, or of the removed one.
     pub kind: EntryKind,
 }
 
-/// A subscription to changes. Copies share one queue; when the last is gone the
-/// subscription ends.
+/// A subscription to changes. Copies share one queue; the subscription ends when the last is
+/// dropped.
 #[derive(Clone)]
 pub struct Subscription(Arc<Handle>);
 
@@ -37,7 +36,7 @@ struct Handle {
     policy: Arc<InForce>,
 }
 
-/// The policy by which subscribers are told.
+/// The policy that decides on reports.
 pub(super) struct InForce(Mutex<Arc<Policy>>);
 
 impl InForce {
@@ -59,11 +58,10 @@ impl Subscription {
         Self(Arc::new(Handle { queue, hub, policy }))
     }
 
-    /// The next change, waiting for one no longer than `timeout`; `None` when
-    /// there was none.
+    /// Waits at most `timeout` for the next change; `None` if there was none.
     ///
     /// # Errors
-    /// When nothing more will come; what waited was given before.
+    /// When nothing more will come; queued changes are returned before.
     pub fn next(&self, timeout: Duration) -> Result<Option<Event>, WatchEnd> {
         let begun = Instant::now();
         loop {
@@ -76,31 +74,31 @@ impl Subscription {
         }
     }
 
-    /// From now on `wake` is called, by another thread and often needlessly,
-    /// when there may be something to take. It must not wait.
+    /// Sets the function that is called, by another thread and often needlessly, when there may be
+    /// a change to take. It must not wait.
     pub fn on_ready(&self, wake: impl Fn() + Send + Sync + 'static) {
         self.0.queue.on_ready(wake);
     }
 
-    /// What is watched; its canonical path.
+    /// Returns the canonical path that is watched.
     pub fn path(&self) -> &WorkspacePath {
         self.0.queue.path()
     }
 
-    /// Says which record began it; only then its end has one.
+    /// Sets the record of its start; without one its end has no record.
     pub(crate) fn began(&self, seq: u64) {
         self.0.queue.began(seq);
     }
 
-    /// Ends it for all copies.
+    /// Ends the subscription for all copies.
     pub fn close(&self) {
         self.0.close();
     }
 }
 
 impl Handle {
-    /// Whether the policy lets the subscriber hear of all that a change names: of an entry as
-    /// a list would. Where it watches, it is told to look again whatever is there.
+    /// True if the policy lets the subscriber list every entry that a change names. A rescan of the
+    /// watched path itself is always reported.
     fn may_hear(&self, change: &Change) -> bool {
         let policy = self.policy.get();
         let shows = |path: &WorkspacePath, kind: ObjectKind| {
@@ -158,7 +156,7 @@ mod tests {
         WorkspacePath::parse(text).unwrap()
     }
 
-    /// Whatever was made of the kernel's notices.
+    /// Independently of how the kernel's events were processed.
     #[test]
     fn no_change_is_told_that_names_what_may_not_be_listed() {
         let text = "schema = 1\n[allowedPaths]\nlist = [\"src/**\"]\n[[rules]]\nid = \"no\"\n\
@@ -181,7 +179,7 @@ mod tests {
             assert!(!may_hear(&renamed("src/no/a"), "src/b", kind));
             assert!(!may_hear(&renamed("src/a"), "src/no/b", kind));
         }
-        // The root, which nothing allows, is where it watches.
+        // The root, which nothing allows, is the watched path.
         let directory = ObjectKind::Directory;
         assert!(may_hear(&EventKind::Rescan, ".", directory));
         assert!(may_hear(&EventKind::Rescan, "src/a", directory));

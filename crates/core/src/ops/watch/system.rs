@@ -1,5 +1,5 @@
-//! The directories of the workspace as the watcher has them: opened beneath the root,
-//! watched by their descriptors.
+//! The directories of the workspace for the watcher: opened beneath the root, watched by their
+//! descriptors.
 
 use std::{
     ops::ControlFlow,
@@ -20,7 +20,7 @@ use crate::{
     workspace::{Error, Stat, TempName, WatchError, Watches, Workspace, stream_names},
 };
 
-/// One inotify instance, and what ends a wait for it.
+/// An inotify instance, and an event descriptor that ends a wait for it.
 pub(super) struct System {
     workspace: Workspace,
     watches: Watches,
@@ -68,7 +68,7 @@ impl Directories for System {
         match self.workspace.open_at(path, OFlags::PATH | OFlags::NOFOLLOW) {
             Ok(handle) => Stat::of(handle).ok().map(|stat| stat.kind),
             Err(Error::NotFound | Error::NotADirectory) => None,
-            // There, and not to be looked at: a mount point.
+            // A mount point exists, and cannot be looked at.
             Err(_) => Some(ObjectKind::Missing),
         }
     }
@@ -101,7 +101,7 @@ impl Directories for System {
     }
 
     fn ring(&self) {
-        // Full, it rings already.
+        // A full counter ends the wait already.
         let _ = rustix::io::write(&self.bell, &1_u64.to_ne_bytes());
     }
 }
