@@ -1,4 +1,4 @@
-//! The checkpoints that are there, and what else is kept of the tree.
+//! Stored checkpoints, and other files of the tree.
 
 use std::{fs::File, io, os::fd::AsFd as _};
 
@@ -8,18 +8,18 @@ use portcullis_audit::{
 
 use super::{Error, disk::Folder, noted::Noted, roots, signing, small_file};
 
-/// What writers of checkpoints lock, for messages.
+/// The lock of writers of checkpoints, for messages.
 pub(super) const LOCK: &str = "audit/checkpoints";
 
-/// The newest checkpoint that was signed, wherever that is known: `noted` beside
-/// the key, where an older one was put in its place.
+/// Returns the newest checkpoint that was signed, from the log's directory or `noted` beside the
+/// key, where an older one was put in its place.
 pub(super) fn last_signed(audit: &Folder, noted: &Noted) -> Result<Option<Checkpoint>, Error> {
     let known = newest(audit)?.into_iter().chain(noted.head().cloned());
     Ok(known.max_by_key(|checkpoint| checkpoint.size))
 }
 
-/// The newest checkpoint in the log's directory, if there is one: where the file
-/// is missing, the largest that was kept and is signed.
+/// Returns the newest checkpoint in the log's directory, if there is one: if its file is missing,
+/// the largest stored one that is signed.
 pub(super) fn newest(audit: &Folder) -> Result<Option<Checkpoint>, Error> {
     if let Some(text) = small_file::read(audit, NEWEST)? {
         return opened(&text, &signing::keys_of(audit)?).map(Some);
@@ -37,11 +37,11 @@ pub(super) fn newest(audit: &Folder) -> Result<Option<Checkpoint>, Error> {
             }
         }
     }
-    // Something was signed, whatever became of it.
+    // A checkpoint was signed, even if no valid one is left.
     bad.map_or(Ok(None), Err)
 }
 
-/// The text of the largest kept checkpoint that is signed.
+/// Returns the text of the largest stored checkpoint that is signed.
 pub(super) fn largest_kept(audit: &Folder) -> Result<Option<String>, Error> {
     let keys = signing::keys_of(audit)?;
     for size in kept(audit)?.into_iter().rev() {
@@ -55,7 +55,7 @@ pub(super) fn largest_kept(audit: &Folder) -> Result<Option<String>, Error> {
     Ok(None)
 }
 
-/// The checkpoint in `text` that one of `keys`, those of the log, signed.
+/// Returns the checkpoint in `text` if one of `keys`, those of the log, signed it.
 pub(super) fn opened(text: &str, keys: &[PublicKey]) -> Result<Checkpoint, Error> {
     let note = Note::parse(text.as_bytes())?;
     let signed = note.verify(keys).map_err(|error| match error {
@@ -69,8 +69,8 @@ pub(super) fn opened(text: &str, keys: &[PublicKey]) -> Result<Checkpoint, Error
     Ok(checkpoint)
 }
 
-/// The names of what is kept with the checkpoints; none where something else than
-/// their directory has its name, which a repair sets aside.
+/// Returns the names in the directory of checkpoints; none if another kind of file has its name,
+/// which a repair sets aside.
 pub(super) fn names(audit: &Folder) -> Result<Vec<String>, Error> {
     match audit.history() {
         Err(error) if error.kind() == io::ErrorKind::InvalidInput => Ok(Vec::new()),
@@ -78,13 +78,13 @@ pub(super) fn names(audit: &Folder) -> Result<Vec<String>, Error> {
     }
 }
 
-/// The same of the kept checkpoints alone, as files of the log.
+/// Returns the stored checkpoints by their names in the log.
 pub(super) fn files(audit: &Folder) -> Result<impl Iterator<Item = String>, Error> {
     let kept = names(audit)?.into_iter().filter(|name| name.parse::<u64>().is_ok());
     Ok(kept.map(|name| format!("{HISTORY}/{name}")))
 }
 
-/// The sizes that checkpoints are kept of, smallest first.
+/// Returns the sizes of stored checkpoints, smallest first.
 pub(super) fn kept(audit: &Folder) -> Result<Vec<u64>, Error> {
     let names = audit.history().map_err(Error::std("read the log's checkpoints"))?;
     let mut sizes: Vec<u64> = names.iter().filter_map(|name| name.parse().ok()).collect();
@@ -92,12 +92,13 @@ pub(super) fn kept(audit: &Folder) -> Result<Vec<u64>, Error> {
     Ok(sizes)
 }
 
-/// Segments before `first` may be missing where their roots are kept.
+/// True if the roots of all segments before `first` are stored, so that the segments may be
+/// missing.
 pub(super) fn roots_reach(audit: &Folder, first: Segment) -> Result<bool, Error> {
     Ok(roots::read(audit, first.0)?.len() as u64 >= first.0)
 }
 
-/// Says that a log is shorter than a checkpoint of it.
+/// Returns the error of a log that is shorter than a checkpoint of it.
 pub(super) fn shorter(segment: Segment, records: u64, size: u64) -> Error {
     let reason = format!(
         "the log ends after {records} records, but a checkpoint of {size} was signed: its end was \
@@ -106,8 +107,8 @@ pub(super) fn shorter(segment: Segment, records: u64, size: u64) -> Error {
     Error::Damaged { segment, reason }
 }
 
-/// A descriptor of the directory of those that are kept, whose lock is held while
-/// one is made or changed. Made anew, so that closing it releases the lock.
+/// Opens the directory of checkpoints for a lock. The descriptor is new, so that closing it
+/// releases the lock.
 pub(super) fn lock(history: &Folder) -> Result<File, Error> {
     let own = history.as_fd().try_clone_to_owned();
     own.map(File::from).map_err(Error::std("lock the log's checkpoints"))

@@ -1,7 +1,7 @@
-//! The time in records: RFC 3339 in UTC with microseconds.
+//! Time in records: RFC 3339 in UTC with microseconds.
 
-/// Keeps the text of the current second: to make all of it anew is a good part
-/// of the work under the log's lock.
+/// Caches the text of the current second: formatting all of it is a considerable part of the work
+/// under the log's lock.
 #[derive(Debug, Default)]
 pub(super) struct Clock {
     second: i64,
@@ -10,14 +10,14 @@ pub(super) struct Clock {
 }
 
 impl Clock {
-    /// The time now, as a record has it.
+    /// Returns the current time for a record.
     pub(super) fn now(&mut self) -> String {
         self.text_of(jiff::Timestamp::now())
     }
 
     fn text_of(&mut self, now: jiff::Timestamp) -> String {
         let (second, micros) = (now.as_second(), now.subsec_microsecond());
-        // Before 1970 the parts would have to be carried; nobody is there.
+        // Before 1970 the parts would need a carry; no clock is set so.
         if second < 0 || micros < 0 {
             return format!("{now:.6}");
         }

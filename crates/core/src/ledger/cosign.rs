@@ -1,4 +1,4 @@
-//! Cosignatures of witnesses, added to the checkpoints that are kept.
+//! Cosignatures of witnesses on stored checkpoints.
 
 use portcullis_audit::{Checkpoint, HISTORY, NEWEST, Note, PublicKey};
 use rustix::fs::RenameFlags;
@@ -11,9 +11,9 @@ use super::{
 };
 
 impl AuditLog {
-    /// Adds the signatures by `witnesses` of `cosigned` to the kept checkpoints with the
-    /// same text; says how many are new, `None` where no such checkpoint is kept. What is
-    /// kept is what the log's own verifier can check.
+    /// Adds the signatures by `witnesses` of `cosigned` to the stored checkpoints with the same
+    /// text; returns how many are new, `None` if there is no such checkpoint. Only signatures that
+    /// the log's own verifier can check are added.
     ///
     /// # Errors
     ///
@@ -47,7 +47,7 @@ impl AuditLog {
             most = most.max(Some(added));
             newest.get_or_insert(merged);
         }
-        // One that was the newest and is not kept by its size yet.
+        // The newest checkpoint may not be stored by its size yet.
         if let Some(newest) = newest
             && history.stat(&size).is_ok_and(|stat| stat.is_none())
         {

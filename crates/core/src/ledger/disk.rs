@@ -1,5 +1,4 @@
-//! The few ways in which the ledger touches files: by one name, relative to a
-//! directory handle, never through a link.
+//! File access of the log: by one name, relative to a directory descriptor, never through a link.
 
 use std::{
     ffi::{CString, OsString},
@@ -30,11 +29,11 @@ const COMMON: OFlags =
 #[derive(Debug)]
 pub(super) struct Folder {
     fd: OwnedFd,
-    /// Where it is in the state directory, for messages.
+    /// Its path in the state directory, for messages.
     at: String,
 }
 
-/// Which file an open handle is.
+/// The device and inode of a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Id(u64, u64);
 
@@ -44,13 +43,13 @@ impl Id {
     }
 }
 
-/// The length in a file's attributes.
+/// Returns the length in a file's attributes.
 pub(super) fn length(stat: &Stat) -> u64 {
     stat.st_size.try_into().unwrap_or(0)
 }
 
 impl Folder {
-    /// Opens the directory `name` in `parent`; makes it when it is missing.
+    /// Opens the directory `name` in `parent`; makes it if it is missing.
     pub(super) fn open(parent: impl AsFd, name: &str) -> Result<Self, Error> {
         let at = match name {
             HISTORY | QUARANTINE => format!("audit/{name}"),
@@ -76,19 +75,18 @@ impl Folder {
         }
     }
 
-    /// Another handle of the directory.
+    /// Returns another descriptor of the directory.
     pub(super) fn try_clone(&self) -> Result<Self, Errno> {
         let fd = rustix::io::fcntl_dupfd_cloexec(&self.fd, 0)?;
         Ok(Self { fd, at: self.at.clone() })
     }
 
-    /// Where `name` is in the state directory, for messages.
+    /// Returns the path of `name` in the state directory, for messages.
     pub(super) fn place(&self, name: &str) -> String {
         format!("{}/{name}", self.at)
     }
 
-    /// Makes an error of the system's answer to opening `name`: what is no regular file
-    /// is no file of the log.
+    /// Converts the system's error on opening `name`: only a regular file is a file of the log.
     pub(super) fn opening(&self, action: &'static str, name: &str) -> impl FnOnce(Errno) -> Error {
         let place = self.place(name);
         move |errno| match errno {
@@ -109,7 +107,7 @@ impl Folder {
         Ok(file.into())
     }
 
-    /// The regular file `name`, to read. What is none is no file of a log.
+    /// Opens the regular file `name` to read; other kinds are no files of a log.
     fn regular(&self, name: &str) -> io::Result<File> {
         self.file(name, OFlags::RDONLY).map_err(|errno| match errno {
             Errno::LOOP | Errno::ISDIR | Errno::NXIO => {
@@ -119,7 +117,7 @@ impl Folder {
         })
     }
 
-    /// The text of a link; `None` when `name` is none.
+    /// Reads the text of a link; `None` if `name` is no link.
     pub(super) fn link(&self, name: impl Arg) -> Result<Option<Vec<u8>>, Errno> {
         match rustix::fs::readlinkat(&self.fd, name, Vec::new()) {
             Ok(text) => Ok(Some(text.into_bytes())),
@@ -128,7 +126,7 @@ impl Folder {
         }
     }
 
-    /// The attributes of `name`; `None` when there is no such name.
+    /// Returns the attributes of `name`; `None` if it is missing.
     pub(super) fn stat(&self, name: impl Arg) -> Result<Option<Stat>, Errno> {
         match rustix::fs::statat(&self.fd, name, AtFlags::SYMLINK_NOFOLLOW) {
             Ok(stat) => Ok(Some(stat)),
@@ -137,13 +135,13 @@ impl Folder {
         }
     }
 
-    /// The names that are UTF-8, as all names are that the log gives.
+    /// Returns the names in UTF-8; all names of the log are.
     pub(super) fn names(&self) -> Result<Vec<String>, Errno> {
         let raw = self.raw_names()?;
         Ok(raw.into_iter().filter_map(|name| name.into_string().ok()).collect())
     }
 
-    /// All names, as they are.
+    /// Returns all names.
     fn raw_names(&self) -> Result<Vec<OsString>, Errno> {
         let mut names = Vec::new();
         for entry in rustix::fs::Dir::read_from(&self.fd)? {
@@ -156,8 +154,8 @@ impl Folder {
         Ok(names)
     }
 
-    /// The name of the file that [`Source::list`] lists as `shown`. Several names that
-    /// are no UTF-8 can be listed as one: it is the first of them.
+    /// Returns the name of the file that [`Source::list`] lists as `shown`: the first of several
+    /// names with invalid UTF-8 that are listed alike.
     pub(super) fn raw_name(&self, shown: &str) -> Result<OsString, Errno> {
         if shown.contains(char::REPLACEMENT_CHARACTER) && self.stat(shown)?.is_none() {
             let found = self.raw_names()?.into_iter().find(|raw| raw.to_string_lossy() == shown);
@@ -189,8 +187,8 @@ impl AsFd for Folder {
     }
 }
 
-/// For the reader and the verifier; the caller holds the log's lock where it
-/// needs a moment between two appends.
+/// Serves the reader and the verifier; the caller locks the log where it needs a moment between two
+/// appends.
 impl Source for Folder {
     type File = LogFile;
 
@@ -234,7 +232,7 @@ fn is_regular(stat: &Stat) -> bool {
 pub(super) struct FileLock<'a>(&'a File);
 
 impl<'a> FileLock<'a> {
-    /// Waits for the lock, as [`wait_lock`] does.
+    /// Waits for the lock as [`wait_lock`] does.
     pub(super) fn wait(file: &'a File, name: &'static str) -> Result<Self, Error> {
         wait_lock(file, name).map(|()| Self(file))
     }
@@ -247,23 +245,21 @@ impl Drop for FileLock<'_> {
     }
 }
 
-/// How long another process may hold a lock until that is told, and until it is no
-/// longer waited for. A gate needs it for less than a millisecond, and for seconds
-/// where it repairs or where a disk is slow.
+/// Timeouts of a lock that another process has: for the warning, and for giving up. A gateway needs
+/// it for less than a millisecond, and for seconds while it repairs or on a slow disk.
 const TOLD: Duration = Duration::from_secs(1);
 const PATIENCE: Duration = if cfg!(test) { TOLD } else { Duration::from_secs(30) };
-/// Between two tries to take it: at first, and at most.
+/// The pause between two attempts: the first, and the longest.
 const SHORTEST: Duration = Duration::from_micros(20);
 const LONGEST: Duration = Duration::from_millis(1);
 
-/// Waits for the lock on `file`, of this name in the state directory, and keeps it
-/// until `file` is closed.
+/// Waits for the lock on `file`, of this name in the state directory, and keeps it until `file` is
+/// closed.
 ///
-/// It is tried again and again, since the kernel would wait for ever, and nothing
-/// but a signal could end that.
+/// It is polled, because the kernel would wait for ever, and only a signal could end that.
 ///
 /// # Errors
-/// [`Error::Locked`] when another process does not let go of it.
+/// [`Error::Locked`] when another process does not release it.
 pub(crate) fn wait_lock(file: &File, name: &'static str) -> Result<(), Error> {
     if try_lock(file)? {
         return Ok(());
@@ -299,12 +295,12 @@ pub(super) fn try_lock(file: &File) -> Result<bool, Error> {
     }
 }
 
-/// `N` random bytes.
+/// Returns `N` random bytes.
 pub(super) fn random<const N: usize>() -> Result<[u8; N], Error> {
     random_bytes().map_err(Error::io("get random bits"))
 }
 
-/// 128 random bits in 32 hexadecimal digits.
+/// Returns 128 random bits in 32 hexadecimal digits.
 pub(super) fn random_id() -> Result<String, Error> {
     random_hex::<16>().map_err(Error::io("get random bits"))
 }

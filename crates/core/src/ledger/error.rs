@@ -3,54 +3,54 @@
 use portcullis_audit::{ChainError, NoteError, Segment};
 use rustix::io::Errno;
 
-/// Why a record is not in the log. Words only: no path, no content.
+/// Why a record is not in the log. Messages have no path of the workspace and no content.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
     /// The system refused.
     #[error("cannot {action}: {errno}")]
     Io {
-        /// What was tried.
+        /// The action that failed.
         action: &'static str,
-        /// The system's answer.
+        /// The system's error.
         errno: Errno,
     },
-    /// Something else than a gate changed the log under a running gate.
+    /// Another program changed the log under a running gateway.
     #[error(
         "the audit log was {what} while in use; stop the gates, look at it with \
          `portcullis audit verify` and start again"
     )]
     Tampered {
-        /// What happened to it.
+        /// The change.
         what: &'static str,
     },
-    /// The end of the log is not what a gate leaves behind.
+    /// The end of the log is not in a state that a gateway leaves.
     #[error(
         "the audit log is damaged in `{segment}`: {reason}; see `portcullis audit verify`, \
          then `portcullis audit recover`"
     )]
     Damaged {
-        /// Where.
+        /// The damaged segment.
         segment: Segment,
-        /// What was found.
+        /// The damage.
         reason: String,
     },
-    /// The record cannot be written; the log is as it was.
+    /// The record cannot be written; the log is unchanged.
     #[error(transparent)]
     Record(#[from] ChainError),
-    /// An outcome, or a recovery, of what is no intent that waits for one.
+    /// The record that an outcome or a recovery is for is no open intent.
     #[error("record {0} is no intent that waits for an outcome")]
     NoIntent(u64),
-    /// A segment of which nothing can be read.
+    /// A segment cannot be read at all.
     #[error(
         "the segment `{0}` cannot be read, and so not be set aside: put it back from a copy, or \
          move it out of the log's directory; see `portcullis audit verify`"
     )]
     Unreadable(String),
-    /// Something else has the name of a file or directory of the log.
+    /// Another kind of file has the name of a file or directory of the log.
     #[error("`{0}` in the state directory is no {1} of the audit log: move it away, and try again")]
     Irregular(String, &'static str),
-    /// Something went wrong with this file of the log.
+    /// The error is about this file of the log.
     #[error("`{0}`: {1}")]
     File(String, Box<Self>),
     /// A file is longer than what a repair copies.
@@ -59,39 +59,39 @@ pub enum Error {
          and try again"
     )]
     TooLong(String, u64),
-    /// The log's public keys are incomplete, and a new one would not show that.
+    /// The log's public keys are incomplete, which a new one would hide.
     #[error(
         "the audit log's `key.vkey` is gone, damaged or lacks a key that signed the log: put it \
          back from a copy, or with `portcullis audit recover`, before the log gets a new key"
     )]
     KeysIncomplete,
-    /// A repair needs the log for itself.
+    /// Gateways use the log, and a repair needs it alone.
     #[error("{0} gates use the log; stop them first")]
     InUse(usize),
-    /// A key or a checkpoint in the state directory is none, or not signed.
+    /// A key or a checkpoint in the state directory is invalid, or not signed.
     #[error(
         "a key or a checkpoint of the audit log is damaged: {0}; see `portcullis audit verify`"
     )]
     Note(#[from] NoteError),
-    /// Another process keeps a lock.
+    /// Another process has a lock.
     #[error(
         "another process holds the lock `{0}` of the state directory and does not let go of it; \
          nothing is written meanwhile: wait for it or end it, and try again"
     )]
     Locked(&'static str),
-    /// The log was signed before, but the private key is not there any more.
+    /// The log was signed before, but the private key is missing.
     #[error(
         "the audit log was signed before, but its private key is gone: put it back, or go on with \
          another one: `portcullis audit key --new`"
     )]
     KeyGone,
-    /// The private key's file holds something else.
+    /// The file of the private key has other content.
     #[error(
         "the audit log's private key `keys/checkpoint.key` is damaged: put it back, or go on with \
          another one: `portcullis audit key --new`"
     )]
     KeyDamaged,
-    /// A checkpoint is there, and its key is not named in the log's directory.
+    /// A checkpoint exists, and its key is not among those of the log's directory.
     #[error(
         "no key in the audit log's `key.vkey` signed its newest checkpoint: the file is gone, lacks \
          a key or is another log's; see `portcullis audit verify`, then `portcullis audit recover`, \
@@ -104,37 +104,36 @@ pub enum Error {
          new one: `portcullis audit key --new`"
     )]
     OtherKey,
-    /// The log was signed before, and nothing tells with which key.
+    /// The log was signed before, and its public key is unknown.
     #[error(
         "the audit log's public key `key.vkey` is gone or damaged, and neither the private key here \
          nor one that a record names signed a checkpoint: put it back from a copy of the log, or as \
          `portcullis audit key` printed it"
     )]
     PublicKeyGone,
-    /// Where the newest checkpoint left off is not known, and much is to be read
-    /// to find out.
+    /// The tree up to the newest checkpoint is not stored, and much has to be read to compute it.
     #[error(
         "where the last checkpoint left off is not noted any more: `portcullis audit checkpoint` \
          reads the whole log once"
     )]
     FrontierGone,
-    /// Nobody signed.
+    /// The signer did not sign.
     #[error("the signer did not sign the checkpoint: {0}")]
     Signer(String),
-    /// A repair did what was agreed to, and that was not enough.
+    /// A repair was made as agreed, and the log is still damaged.
     #[error("the repair is done, but the log is still damaged: {0}")]
     StillDamaged(String),
-    /// This gate ended its lifetime.
+    /// The gateway's lifetime has ended.
     #[error("the gate has stopped")]
     Stopped,
-    /// The log is not what the operator agreed to repair.
+    /// The log is not the one for which the operator agreed to a repair.
     #[error("the log changed since it was looked at; look again")]
     Changed,
 }
 
 impl Error {
-    /// True if the log is not what gates leave behind: waiting or trying again does not
-    /// help.
+    /// True if the log is in a state that gateways do not leave: neither waiting nor another
+    /// attempt helps.
     pub fn is_damage(&self) -> bool {
         if let Self::File(_, error) = self {
             return error.is_damage();
@@ -153,7 +152,7 @@ impl Error {
         )
     }
 
-    /// True if this user may not do what is needed.
+    /// True if this user lacks the permission.
     pub fn is_denied(&self) -> bool {
         match self {
             Self::File(_, error) => error.is_denied(),
@@ -162,7 +161,7 @@ impl Error {
         }
     }
 
-    /// True if there is no room on the disk.
+    /// True if the disk is full.
     pub fn is_full(&self) -> bool {
         match self {
             Self::File(_, error) => error.is_full(),
@@ -171,23 +170,22 @@ impl Error {
         }
     }
 
-    /// True if the log is as it was and takes records again once another process
-    /// lets it.
+    /// True if the log is unchanged and takes records again once another process releases it.
     pub(super) fn passes(&self) -> bool {
         matches!(self, Self::Locked(_))
     }
 
-    /// The same with the name of the file that it is about.
+    /// Adds the name of the file.
     pub(super) fn of(self, name: &str) -> Self {
         Self::File(name.to_owned(), Box::new(self))
     }
 
-    /// Makes an error of the system's answer to `action`.
+    /// Converts the system's error on `action`.
     pub(super) fn io(action: &'static str) -> impl FnOnce(Errno) -> Self {
         move |errno| Self::Io { action, errno }
     }
 
-    /// The same for the standard library's errors.
+    /// Converts the standard library's error on `action`.
     pub(super) fn std(action: &'static str) -> impl FnOnce(std::io::Error) -> Self {
         move |error| Self::Io { action, errno: Errno::from_io_error(&error).unwrap_or(Errno::IO) }
     }

@@ -4,8 +4,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use portcullis_audit::{Kind, Receipt};
 
-/// The identity of one prepared operation. No two of a process are equal, and
-/// none can be copied.
+/// The identity of one prepared operation. No two in a process are equal, and none can be copied.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Seal(u64);
 
@@ -16,8 +15,8 @@ impl Seal {
     }
 }
 
-/// Permission to disclose or to change what one record is about. Only the ledger
-/// makes one, after the record is as safe as it must be, and for one seal.
+/// Permission to disclose or to change what one record is about. Only the log makes a grant, after
+/// the record is as safe as it must be, and for one seal.
 #[must_use]
 #[derive(Debug)]
 pub(crate) struct Grant {
@@ -31,18 +30,18 @@ impl Grant {
         Self { receipt, kind, seal: seal.0 }
     }
 
-    /// The record's receipt.
+    /// Returns the record's receipt.
     pub(crate) fn receipt(&self) -> &Receipt {
         &self.receipt
     }
 
-    /// The record's receipt; nothing is opened.
+    /// Returns the record's receipt and opens nothing.
     pub(crate) fn into_receipt(self) -> Receipt {
         self.receipt
     }
 
-    /// The record's receipt, and whether it is a record of this kind that was written
-    /// for what has this seal.
+    /// Returns the record's receipt, and true if the record is of this kind and was written for
+    /// this seal.
     pub(crate) fn redeem(self, kind: Kind, seal: &Seal) -> (Receipt, bool) {
         (self.receipt, self.kind == kind && self.seal == seal.0)
     }

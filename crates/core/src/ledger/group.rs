@@ -1,9 +1,8 @@
-//! Group commit without a thread of its own: one of the threads that wait
-//! writes for all of them, and one syncs for all of them.
+//! Group commit without a thread of its own: one of the waiting threads writes for all of them, and
+//! one syncs for all of them.
 //!
-//! Records that only need to be written never wait for a sync; records that
-//! need one gather while another is under way. A process with one request
-//! leads itself.
+//! Records that only need to be written never wait for a sync; records that need one gather while
+//! another is under way. In a process with one request, its thread does both.
 
 use std::{
     mem,
@@ -21,8 +20,7 @@ use super::{
     log::{Log, Written},
 };
 
-/// How often a thread lets others run before it leads a group smaller than the
-/// last one was.
+/// Yields of a thread before it leads a group that is smaller than the last one.
 const PATIENCE: u32 = 8;
 
 pub(super) struct GroupCommit {
@@ -32,20 +30,20 @@ pub(super) struct GroupCommit {
 
 #[derive(Default)]
 struct GroupState {
-    /// Not written yet.
+    /// Records to be written.
     waiting: Vec<(Arc<PendingRecord>, Prepared)>,
-    /// Written, to be synced.
+    /// Written records to be synced.
     written: Vec<(Arc<PendingRecord>, Receipt)>,
     files: Vec<Written>,
-    /// How many records the last sync was for.
+    /// Number of records of the last sync.
     group: usize,
-    /// A thread writes, a thread syncs.
+    /// True while a thread writes, or syncs.
     writing: bool,
     syncing: bool,
     poison: Option<Error>,
 }
 
-/// One waiting thread.
+/// A record whose thread waits.
 struct PendingRecord {
     thread: Thread,
     durable: bool,
@@ -56,14 +54,14 @@ struct PendingRecord {
 
 impl PendingRecord {
     fn finish(&self, result: Result<Receipt, Error>) {
-        // Each slot is in one list, from which it is taken to be finished.
+        // Each record is in one list, from which it is taken to be finished.
         let _first = self.done.set(result);
         self.thread.unpark();
     }
 }
 
 impl GroupState {
-    /// Wakes those who can lead now.
+    /// Wakes the threads that can write or sync now.
     fn wake(&self) {
         if !self.syncing
             && let Some((slot, _)) = self.written.first()
@@ -79,7 +77,7 @@ impl GroupState {
         }
     }
 
-    /// Fails everybody, now and later.
+    /// Fails all waiting and later records.
     fn fail(&mut self, error: &Error) {
         let error = self.poison.get_or_insert_with(|| error.clone()).clone();
         tracing::error!(%error, "the audit log takes no more records");
@@ -97,7 +95,7 @@ impl GroupCommit {
         Self { log: Mutex::new(log), state: Mutex::default() }
     }
 
-    /// Appends one record; `durable`: waits until it is on stable storage.
+    /// Appends one record; with `durable` waits until it is synced.
     pub(super) fn append(&self, record: Prepared, durable: bool) -> Result<Receipt, Error> {
         let state = self.state();
         if !durable && !state.writing && state.waiting.is_empty() {
@@ -124,8 +122,8 @@ impl GroupCommit {
             let may_write = !state.writing && (!durable || !state.syncing);
             state = if !is_written && may_write {
                 if durable && patience > 0 && state.waiting.len() < state.group {
-                    // Those whom the last sync released are on their way back:
-                    // without them the first one would sync for itself alone.
+                    // The threads that the last sync released will append soon: without them the
+                    // first one would sync for itself alone.
                     patience -= 1;
                     drop(state);
                     thread::yield_now();
@@ -146,15 +144,15 @@ impl GroupCommit {
         }
     }
 
-    /// Appends records in this order; `durable`: waits until all are on stable
-    /// storage. Gives the last one's receipt, if there is one.
+    /// Appends records in this order; with `durable` waits until all are synced. Returns the last
+    /// one's receipt, if there is one.
     pub(super) fn append_all(
         &self,
         mut records: Vec<Prepared>,
         durable: bool,
     ) -> Result<Option<Receipt>, Error> {
-        // The sync that the last one waits for is of the file that holds the
-        // others, too; a segment that became full among them was synced then.
+        // The sync of the last record covers the file of the others too; a segment that became full
+        // among them was synced then.
         let last = if durable { records.pop() } else { None };
         let mut receipt = None;
         let state = self.state();
@@ -172,8 +170,7 @@ impl GroupCommit {
         }
     }
 
-    /// Writes records for which nobody but their own thread waits; gives the
-    /// last one's receipt.
+    /// Writes records of the current thread only; returns the last one's receipt.
     fn write_alone(
         &self,
         mut state: MutexGuard<'_, GroupState>,
@@ -187,7 +184,7 @@ impl GroupCommit {
         let result = self.log().append(records);
         let mut state = self.state();
         state.writing = false;
-        // A sync that failed meanwhile leaves nothing to promise.
+        // After a failed sync no receipt may be given.
         let result = state.poison.clone().map_or(result, Err).and_then(|(mut receipts, _files)| {
             receipts.pop().ok_or(Error::io("write to the audit log")(rustix::io::Errno::IO))
         });
@@ -210,7 +207,7 @@ impl GroupCommit {
         self.state().poison.clone().map_or(Ok(()), Err)
     }
 
-    /// Writes all that waits.
+    /// Writes all waiting records.
     fn write<'a>(&'a self, mut state: MutexGuard<'a, GroupState>) -> MutexGuard<'a, GroupState> {
         state.writing = true;
         let (slots, records): (Vec<_>, Vec<_>) = mem::take(&mut state.waiting).into_iter().unzip();
@@ -218,7 +215,7 @@ impl GroupCommit {
         let result = self.log().append(&records);
         let mut state = self.state();
         state.writing = false;
-        // A sync that failed meanwhile leaves nothing to promise.
+        // After a failed sync no receipt may be given.
         let result = state.poison.clone().map_or(result, Err);
         match result {
             Ok((receipts, files)) => {
@@ -251,7 +248,7 @@ impl GroupCommit {
         state
     }
 
-    /// Syncs all that is written.
+    /// Syncs all written records.
     fn sync<'a>(&'a self, mut state: MutexGuard<'a, GroupState>) -> MutexGuard<'a, GroupState> {
         state.syncing = true;
         let written = mem::take(&mut state.written);
@@ -275,17 +272,17 @@ impl GroupCommit {
     }
 
     fn state(&self) -> MutexGuard<'_, GroupState> {
-        // Nothing panics while it holds the lock, and a list is whole between
-        // any two of the statements above.
+        // Nothing panics under the lock, and the lists are consistent between any two of the
+        // statements above.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The log's lock, for who takes it more than once.
+    /// Returns the mutex of the log, for callers that lock it more than once.
     pub(super) fn mutex(&self) -> &Mutex<Log> {
         &self.log
     }
 
-    /// The log, between two appends of this process.
+    /// Locks the log, between two appends of this process.
     pub(super) fn log(&self) -> MutexGuard<'_, Log> {
         self.log.lock().unwrap_or_else(PoisonError::into_inner)
     }

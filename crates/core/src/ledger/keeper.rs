@@ -1,4 +1,4 @@
-//! Making checkpoints as long as a gate serves.
+//! The thread that makes checkpoints while a gateway serves.
 
 use std::{
     sync::{
@@ -11,7 +11,7 @@ use std::{
 
 use super::{Error, group::GroupCommit, maker::Maker};
 
-/// The thread that makes checkpoints as long as a gate serves.
+/// The thread that makes checkpoints while a gateway serves.
 pub(super) struct Keeper {
     thread: Option<JoinHandle<()>>,
     stop: Arc<AtomicBool>,
@@ -34,7 +34,7 @@ impl Drop for Keeper {
         self.stop.store(true, Ordering::Release);
         if let Some(thread) = self.thread.take() {
             thread.thread().unpark();
-            // It panics only where something is wrong with this program.
+            // It panics only on a defect of this program.
             let _ended = thread.join();
         }
     }
@@ -60,7 +60,7 @@ fn keep(maker: &Maker, group: &GroupCommit, stop: &AtomicBool) {
             Ok(_made) => {}
             Err(error @ (Error::Damaged { .. } | Error::Tampered { .. })) => group.fail(&error),
             Err(error) => {
-                // The log itself is intact and goes on; the next time may do.
+                // The log itself is intact, and the next attempt may succeed.
                 tracing::error!(%error, "no checkpoint of the audit log could be signed");
                 group.log().postpone();
             }

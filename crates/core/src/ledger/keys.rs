@@ -1,5 +1,4 @@
-//! The public keys of a log, and those that it lost: found again where its checkpoints
-//! bear them out.
+//! The public keys of a log, and recovery of lost ones that its checkpoints confirm.
 
 use cap_std::fs::Dir;
 use portcullis_audit::{KEY_FACT, KEYS, Kind, NEWEST, PublicKey, Reader, RecordView};
@@ -11,32 +10,32 @@ use super::{
 };
 
 impl AuditLog {
-    /// Where the newest checkpoint that was signed is noted in the state directory.
+    /// The file in the state directory with the newest checkpoint that was signed.
     pub const LAST_SIGNED: &str = "keys/signed";
 
-    /// The public keys that the log's directory names: the one in use first.
+    /// Returns the public keys in the log's directory, the one in use first.
     ///
     /// # Errors
     ///
-    /// When the file cannot be read or holds something else.
+    /// When the file cannot be read or is invalid.
     pub fn published_keys(state: &Dir) -> Result<Vec<PublicKey>, Error> {
         signing::keys_of(&Folder::open(state, "audit")?)
     }
 
-    /// Gives the log in the state directory a new key from now on: that of `signer`, or
-    /// one of its own.
+    /// Gives the log in the state directory a new key from now on: that of `signer`, or one of its
+    /// own.
     ///
     /// # Errors
     ///
-    /// When the log's directory lacks a key that signed the log, which nothing could put
-    /// back any more, and when the key cannot be made or written. The log is as it was.
+    /// When the log's directory lacks a key that signed the log, which could not be recovered any
+    /// more, and when the key cannot be made or written. The log is unchanged then.
     pub fn renew_key(state: &Dir, signer: Option<PublicKey>) -> Result<PublicKey, Error> {
         let log = Log::attach(state, String::new())?;
         let keys = log.keys()?;
         signing::finish_change(&keys, &log.audit)?;
         match lost(&log) {
             Ok(lost) if lost.is_empty() => {}
-            // Of a log that nothing ties to a key.
+            // Such a log is not tied to a key.
             Err(Error::PublicKeyGone) if signing::keys_of(&log.audit).is_ok() => {}
             Ok(_) | Err(Error::PublicKeyGone) => return Err(Error::KeysIncomplete),
             Err(error) => return Err(error),
@@ -45,7 +44,7 @@ impl AuditLog {
             Some(key) => key.clone(),
             None => signing::make_next(&keys)?.public(),
         };
-        // From here on the new key is the log's, also where what follows is not done.
+        // From here on the new key is the log's, even if the rest fails.
         signing::publish_in(&log.audit, &key)?;
         if signer.is_none() {
             signing::finish_change(&keys, &log.audit)?;
@@ -54,9 +53,8 @@ impl AuditLog {
     }
 }
 
-/// The keys that belong in `key.vkey`, the one in use first, where that is gone,
-/// holds none or lacks one; nothing where it is as it should be, or nothing was
-/// signed and no record names a key.
+/// Returns the keys that belong in `key.vkey`, the one in use first, if the file is missing,
+/// invalid or incomplete; empty if it is in order, or nothing was signed and no record names a key.
 pub(super) fn lost(log: &Log) -> Result<Vec<PublicKey>, Error> {
     let audit = &*log.audit;
     let (known, is_damaged) = match signing::keys_of(audit) {
@@ -83,13 +81,13 @@ pub(super) fn lost(log: &Log) -> Result<Vec<PublicKey>, Error> {
     if notes.is_empty() && !is_damaged && named.is_empty() {
         return Ok(Vec::new());
     }
-    // Where the log's directory has none that is left whole.
+    // Covers a log's directory without an intact checkpoint.
     notes.extend(small_file::read(&log.keys()?, SIGNED)?);
     let signed =
         |keys: &[PublicKey]| notes.iter().any(|note| checkpoints::opened(note, keys).is_ok());
-    // Where records name every key that is there, one that they name besides, and
-    // that signed a checkpoint, was there, too. So was any that they name where the
-    // file begins with the key of the private one: the log had it before that.
+    // If records name every key in the file, a further key that they name and that signed a
+    // checkpoint was in the file too. So was any that they name if the file begins with the public
+    // key of the private one: the log had it before that.
     let lacks =
         |key: &PublicKey| !known.contains(key) && (is_own || signed(std::slice::from_ref(key)));
     let all_named = is_own || known.iter().all(|key| named.contains(key));
@@ -97,7 +95,7 @@ pub(super) fn lost(log: &Log) -> Result<Vec<PublicKey>, Error> {
     if !known.is_empty() && !is_part {
         return Ok(Vec::new());
     }
-    // A key that somebody put there since is none of the log's yet.
+    // A private key that was replaced since is not the log's yet.
     let own = own.filter(|own| is_own || named.contains(own) || signed(std::slice::from_ref(own)));
     let mut keys: Vec<PublicKey> = own.into_iter().collect();
     for key in named.into_iter().rev().chain(known) {
@@ -111,7 +109,7 @@ pub(super) fn lost(log: &Log) -> Result<Vec<PublicKey>, Error> {
     Ok(keys)
 }
 
-/// The keys that records name, oldest first, as far as they can be read.
+/// Returns the keys that records name, oldest first, up to the first unreadable record.
 fn named(audit: &Folder) -> Vec<PublicKey> {
     let mut keys = Vec::new();
     let mut reader = Reader::new(audit, 0);
@@ -121,7 +119,7 @@ fn named(audit: &Folder) -> Vec<PublicKey> {
         }
         let facts = entry.record().ok().and_then(|record| record.draft.facts);
         let key = facts.as_ref().and_then(|facts| facts.get(KEY_FACT)?.as_str()?.parse().ok());
-        // The last one to name a key is what counts.
+        // The last record that names a key counts.
         if let Some(key) = key {
             keys.retain(|known| *known != key);
             keys.push(key);
@@ -130,7 +128,7 @@ fn named(audit: &Folder) -> Vec<PublicKey> {
     keys
 }
 
-/// Puts `keys` into `key.vkey`; what stood there is set aside.
+/// Writes `keys` to `key.vkey`; sets the previous file aside.
 pub(super) fn put_back(audit: &Folder, keys: &[PublicKey]) -> Result<(), Error> {
     quarantine::take(audit, "key", KEYS)?;
     let text: String = keys.iter().map(|key| format!("{key}\n")).collect();

@@ -1,10 +1,9 @@
-//! Lifetime locks: which gates are alive.
+//! Lifetime locks, which show which gateways are alive.
 //!
-//! A gate holds a lock on `gates/BOOT.lock` as long as its process lives; the
-//! kernel releases it whatever the process dies of. The file holds the
-//! sequence number of the first record that the gate may have written. Files
-//! are made, and looked at, under the log's lock, so that nobody sees one
-//! between its making and its locking.
+//! A gateway locks `gates/BOOT.lock` as long as its process lives; the kernel releases the lock
+//! however the process dies. The file has the sequence number of the first record that the gateway
+//! may have written. Files are made, and read, under the log's lock, so that no process sees one
+//! before it is locked.
 
 use std::{
     fs::File,
@@ -21,10 +20,10 @@ use super::{Error, disk, disk::Folder, small_file};
 
 const SUFFIX: &str = ".lock";
 
-/// What the file of a gate says that ended in order, see [`leave`].
+/// The second line in the file of a gateway that ended in order, see [`leave`].
 const ENDED: &str = "ended";
 
-/// This gate's lifetime.
+/// The lifetime of this gateway.
 pub(super) struct Life {
     pub(super) gates: Folder,
     name: String,
@@ -33,7 +32,7 @@ pub(super) struct Life {
 }
 
 impl Life {
-    /// Begins a lifetime. Under the log's lock.
+    /// Begins a lifetime. Requires the log's lock.
     pub(super) fn begin(gates: Folder, boot: &str, first: u64) -> Result<Self, Error> {
         let name = format!("{boot}{SUFFIX}");
         let flags = OFlags::RDWR | OFlags::CREATE | OFlags::EXCL;
@@ -43,15 +42,14 @@ impl Life {
         }
         let text = format!("{first}\n");
         if let Err(error) = file.write_all(text.as_bytes()) {
-            // It says nothing, and nobody lives by it.
+            // The file is empty, and no process relies on it.
             let _stays = gates.remove(&name);
             return Err(Error::std("write the gate's lock")(error));
         }
         Ok(Self { gates, name, file, safe: AtomicBool::new(false) })
     }
 
-    /// Makes sure that the file survives a power loss: before the first intent
-    /// that a recovery would have to find through it.
+    /// Syncs the file, once: before the first intent that a recovery would have to find through it.
     pub(super) fn persist(&self) -> Result<(), Error> {
         if !self.safe.load(Ordering::Acquire) {
             self.file.sync_all().map_err(Error::std("sync the gate's lock"))?;
@@ -67,32 +65,30 @@ impl Life {
     }
 }
 
-/// A gate that died without ending its lifetime. No other gate ever gets its
-/// name, so that its lock need not be held: after many deaths in a row the
-/// descriptors for that would not suffice.
+/// A gateway that died without ending its lifetime. No other gateway ever gets its name, so its
+/// lock need not be held: after many deaths the descriptors for that would not suffice.
 pub(super) struct Dead {
     pub(super) boot: String,
     /// The first record that it may have written.
     pub(super) first: u64,
-    /// It ended in order, and a recovery set aside what it said of that.
+    /// True if it ended in order, and a recovery set its last records aside.
     pub(super) ended: bool,
     name: String,
 }
 
 impl Dead {
-    /// Removes what is left of it, once nothing is left to recover.
+    /// Removes its file, once nothing is left to recover.
     pub(super) fn bury(&self, gates: &Folder) -> Result<(), Error> {
         match gates.remove(&self.name) {
-            // It stopped in order after all, while its lock was looked at.
+            // It stopped in order after all, during the check of its lock.
             Ok(()) | Err(Errno::NOENT) => Ok(()),
             Err(errno) => Err(Error::io("remove a dead gate's lock")(errno)),
         }
     }
 }
 
-/// Leaves a file like that of a dead gate for one that ended in order, where a
-/// recovery sets aside how its intents from record `first` on came out. A gate
-/// that died has its own.
+/// Makes a file like that of a dead gateway for one that ended in order, where a recovery sets
+/// aside the outcomes of its intents from record `first` on. A gateway that died has its own.
 pub(super) fn leave(gates: &Folder, boot: &str, first: u64) -> Result<(), Error> {
     let name = format!("{boot}{SUFFIX}");
     if gates.stat(&name).map_err(Error::io("look at a gate's lock"))?.is_some() {
@@ -102,18 +98,17 @@ pub(super) fn leave(gates: &Folder, boot: &str, first: u64) -> Result<(), Error>
     small_file::write(gates, &name, text.as_bytes(), RenameFlags::NOREPLACE)
 }
 
-/// Whether a gate can have this name: records may hold any text.
+/// True if a gateway can have this name: records may have any text.
 pub(super) fn is_boot(text: &str) -> bool {
     text.len() == 32 && text.bytes().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f'))
 }
 
-/// The first record of the gate that the file is of. Lost with the power, it
-/// could have been any record.
+/// Returns the first record of the file's gateway; 0 if the number was lost in a power failure.
 fn first_of(text: &str) -> u64 {
     text.lines().next().and_then(|line| line.parse().ok()).unwrap_or(0)
 }
 
-/// The beginning of a lock's text. After a loss of power a file may hold any bytes.
+/// Reads the beginning of a lock file. After a power failure it may have any bytes.
 fn text_of(file: &File) -> Result<String, Error> {
     let mut text = Vec::new();
     file.take(32).read_to_end(&mut text).map_err(Error::std("read a gate's lock"))?;
@@ -124,7 +119,7 @@ pub(super) fn unopened(gates: &Folder, name: &str, errno: Errno) -> Error {
     gates.opening("open a gate's lock", name)(errno)
 }
 
-/// The dead gates, and how many are alive. Under the log's lock.
+/// Returns the dead gateways, and the number of live ones. Requires the log's lock.
 pub(super) fn census(gates: &Folder, own: Option<&Life>) -> Result<(Vec<Dead>, usize), Error> {
     let mut dead = Vec::new();
     let mut alive = 0;
@@ -135,7 +130,7 @@ pub(super) fn census(gates: &Folder, own: Option<&Life>) -> Result<(Vec<Dead>, u
         }
         let file = match gates.file(&name, OFlags::RDWR) {
             Ok(file) => file,
-            // A gate that stops in order removes its file without the lock.
+            // A gateway that stops in order removes its file without the lock.
             Err(Errno::NOENT) => continue,
             Err(errno) => return Err(unopened(gates, &name, errno)),
         };
@@ -150,7 +145,7 @@ pub(super) fn census(gates: &Folder, own: Option<&Life>) -> Result<(Vec<Dead>, u
     Ok((dead, alive))
 }
 
-/// The first record that any gate, dead or alive, may have written.
+/// Returns the first record that any gateway, dead or alive, may have written.
 pub(super) fn first_needed(gates: &Folder) -> Result<Option<u64>, Error> {
     let mut first: Option<u64> = None;
     for name in gates.names().map_err(Error::io("read the gates' locks"))? {

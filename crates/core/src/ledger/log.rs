@@ -1,7 +1,6 @@
-//! The log's files: what is known of their end, and appending to it. `end` finds that.
+//! The log's files: the known end of the chain, and appending to it. `end` finds the end.
 //!
-//! Every look at the end and every append happens under the lock on
-//! `audit/lock`, which all gates share.
+//! Every look at the end and every append needs the lock on `audit/lock`, which all gateways share.
 
 mod end;
 
@@ -25,13 +24,13 @@ use super::{
     signing,
 };
 
-/// The log's directory, and its lock, in the state directory.
+/// The log's directory in the state directory, and its lock.
 const AUDIT: &str = "audit";
 pub(super) const LOCK: &str = "audit/lock";
 const LOCK_FILE: &str = "lock";
 
-/// Bytes of the end of the log whose links are checked when it is opened, and
-/// after another gate appended.
+/// Bytes of the end of the log whose links are checked when it is opened, and after another gateway
+/// appended.
 const OPENING: u64 = 1 << 16;
 const CATCHING_UP: u64 = 1 << 12;
 
@@ -44,13 +43,12 @@ pub(super) struct Log {
     lock: Arc<File>,
     lock_id: Id,
     boot: String,
-    /// The operator who has the log repaired, if one does.
+    /// The operator who repairs the log, in a repair.
     pub(super) operator: Option<String>,
     clock: Clock,
     end: ChainEnd,
     fresh: Fresh,
-    /// The size of the last checkpoint as far as this process knows, and the
-    /// thread that makes the next one.
+    /// The size of the last checkpoint as far as this process knows.
     checked: u64,
     /// Records that a signed checkpoint covered when the log was opened.
     signed: u64,
@@ -61,13 +59,13 @@ pub(super) struct Log {
 /// again.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Fresh {
-    /// The first one's sequence number.
+    /// Sequence number of the first one.
     pub(super) first: u64,
     pub(super) leaves: Vec<Hash>,
 }
 
 impl Fresh {
-    /// More than a checkpoint waits for; beyond that it reads.
+    /// Number of leaves, more than a checkpoint waits for; past it the checkpoint reads the log.
     const MOST: usize = 1 << 16;
 
     fn push(&mut self, leaf: Hash) {
@@ -81,7 +79,7 @@ impl Fresh {
 
 /// The end of the log at one moment.
 pub(super) struct Snapshot {
-    /// How many records there are.
+    /// Number of records.
     pub(super) next: u64,
     pub(super) segment: Segment,
     /// Bytes of the open segment.
@@ -90,16 +88,16 @@ pub(super) struct Snapshot {
     pub(super) fresh: Fresh,
 }
 
-/// Where the chain ends, as this process knows it.
+/// The end of the chain, as this process knows it.
 struct ChainEnd {
     chain: Chain,
     segment: Segment,
-    /// The open segment and its length; none before a log's first record.
+    /// The open segment; none before a log's first record.
     file: Option<(Arc<File>, Id)>,
     length: u64,
 }
 
-/// A segment with records that are not known to be on stable storage.
+/// A segment with records that may not be synced.
 #[derive(Clone)]
 pub(super) struct Written {
     audit: Arc<Folder>,
@@ -113,15 +111,14 @@ impl Written {
         self.id == other.id
     }
 
-    /// Brings the records to stable storage, and makes sure that it is the log
-    /// that they are in.
+    /// Syncs the records, and checks that the file still is the log's.
     pub(super) fn sync(&self) -> Result<(), Error> {
         rustix::fs::fdatasync(&self.file).map_err(Error::io("sync the audit log"))?;
         linked(&self.audit, self.segment, self.id).map(drop)
     }
 }
 
-/// The length of the segment, which must still be the file `id`.
+/// Returns the length of the segment, which must still be the file `id`.
 fn linked(audit: &Folder, segment: Segment, id: Id) -> Result<u64, Error> {
     let stat = audit.stat(segment.to_string()).map_err(Error::io("look at the audit log"))?;
     match stat {
@@ -132,7 +129,7 @@ fn linked(audit: &Folder, segment: Segment, id: Id) -> Result<u64, Error> {
 }
 
 impl Log {
-    /// Opens the files without looking at the chain: [`Log::load`] does.
+    /// Opens the files without reading the chain, as [`Log::load`] does.
     pub(super) fn attach(state: impl AsFd, boot: String) -> Result<Self, Error> {
         let state =
             state.as_fd().try_clone_to_owned().map_err(Error::std("open the state directory"))?;
@@ -159,12 +156,12 @@ impl Log {
         })
     }
 
-    /// The directory of the private key, beside the log's.
+    /// Opens the directory of the private key, beside the log's.
     pub(super) fn keys(&self) -> Result<Folder, Error> {
         Folder::open(&self.state, signing::PRIVATE)
     }
 
-    /// What a checkpoint can cover now.
+    /// Returns the end of the log, for a checkpoint.
     pub(super) fn snapshot(&self) -> Snapshot {
         let written = self.end.file.clone().map(|(file, id)| Written {
             audit: Arc::clone(&self.audit),
@@ -176,7 +173,7 @@ impl Log {
         Snapshot { next, segment, length, written, fresh: self.fresh.clone() }
     }
 
-    /// A checkpoint covers the first `size` records now.
+    /// Drops the leaf hashes that a checkpoint of `size` records covers.
     pub(super) fn forget(&mut self, size: u64) {
         self.checked = self.checked.max(size);
         let old = usize::try_from(size.saturating_sub(self.fresh.first)).unwrap_or(usize::MAX);
@@ -185,34 +182,34 @@ impl Log {
         self.fresh.first += old as u64;
     }
 
-    /// Whether `records` came since the last checkpoint.
+    /// True if `records` were added since the last checkpoint.
     pub(super) fn is_due(&self, records: u64) -> bool {
         self.next().saturating_sub(self.checked) >= records
     }
 
-    /// Wakes `thread` when so many have come; says whether they have.
+    /// Wakes `thread` when `records` are added; true if they are already.
     pub(super) fn wake_at(&mut self, records: u64, thread: Thread) -> bool {
         let due = self.is_due(records);
         self.waker = (!due).then(|| (self.checked.saturating_add(records), thread));
         due
     }
 
-    /// Lets the thread that makes checkpoints wait anew after a failure.
+    /// Lets the thread that makes checkpoints wait again after a failure.
     pub(super) fn postpone(&mut self) {
         self.checked = self.next();
     }
 
-    /// The lock that [`FileLock::wait`] takes for what follows.
+    /// Returns the file that [`FileLock::wait`] locks.
     pub(super) fn lock(&self) -> Arc<File> {
         Arc::clone(&self.lock)
     }
 
-    /// The sequence number of the next record, as far as this process knows.
+    /// Returns the sequence number of the next record, as far as this process knows.
     pub(super) fn next(&self) -> u64 {
         self.end.chain.next()
     }
 
-    /// Writes what a repair did, on stable storage on return. Under the lock.
+    /// Writes and syncs the record of a repair. Requires the lock.
     pub(super) fn recovered(&mut self, draft: &Draft) -> Result<(), Error> {
         let (boot, user) = (Some(self.boot.clone()), self.operator.clone());
         let draft = Draft { boot, user, ..draft.clone() };
@@ -220,10 +217,10 @@ impl Log {
         self.write(&[record])?.1.iter().try_for_each(Written::sync)
     }
 
-    /// Takes in what other gates appended. Under the lock.
+    /// Reads what other gateways appended. Requires the lock.
     pub(super) fn catch_up(&mut self) -> Result<(), Error> {
-        // Under another lock than the other gates, nothing would be locked; and
-        // where another directory has the log's name, so has another lock.
+        // Another file would not lock out the other gateways; and if the log's directory was
+        // replaced, so was its lock.
         let lock = rustix::fs::statat(&self.state, LOCK, AtFlags::SYMLINK_NOFOLLOW);
         match lock {
             Ok(stat) if Id::of(&stat) == self.lock_id => {}
@@ -254,13 +251,13 @@ impl Log {
             if stat.map_err(Error::io("look at the audit log"))?.is_none() {
                 return Ok(());
             }
-            // Another gate made it, and may have died before its name was safe.
+            // Another gateway made it, and may have died before its name was synced.
             self.audit.sync().map_err(Error::io("sync the audit log"))?;
             self.enter(next, Some(self.end.chain))?;
         }
     }
 
-    /// Whether the log's directory still has its name.
+    /// Checks that the log's directory still has its name.
     fn in_place(&self) -> Result<(), Error> {
         match rustix::fs::statat(&self.state, AUDIT, AtFlags::SYMLINK_NOFOLLOW) {
             Ok(stat) if Id::of(&stat) == self.audit_id => Ok(()),
@@ -270,12 +267,12 @@ impl Log {
         }
     }
 
-    /// Records that the open segment can still take.
+    /// Returns the number of records that still fit into the open segment.
     fn room(&self) -> u64 {
         self.end.segment.next().first().saturating_sub(self.end.chain.next())
     }
 
-    /// Appends `records`, whatever other gates did meanwhile. Takes the lock.
+    /// Appends `records` after those of other gateways. Takes the lock.
     pub(super) fn append(
         &mut self,
         records: &[Prepared],
@@ -286,7 +283,7 @@ impl Log {
         self.write(records)
     }
 
-    /// Writes `records` at the end that is known to be the end. Under the lock.
+    /// Writes `records` at the known end, after [`Log::catch_up`]. Requires the lock.
     fn write(&mut self, records: &[Prepared]) -> Result<(Vec<Receipt>, Vec<Written>), Error> {
         let time = self.clock.now();
         let mut receipts = Vec::with_capacity(records.len());
@@ -304,7 +301,7 @@ impl Log {
             receipts.extend(now.iter().map(|record| chain.append(record, &time, &mut lines)));
             self.write_lines(&file, &lines)?;
             let length = self.end.length + lines.len() as u64;
-            // Its name was looked at under the same lock a moment ago.
+            // Its name was checked under the same lock a moment ago.
             let stat = rustix::fs::fstat(&file).map_err(Error::io("look at the audit log"))?;
             if stat.st_nlink == 0 {
                 return Err(Error::Tampered { what: "deleted" });
@@ -332,8 +329,8 @@ impl Log {
                 Ok(count) => rest = rest.get(count..).unwrap_or_default(),
                 Err(Errno::INTR) => {}
                 Err(errno) => {
-                    // What is in the file of these records was promised to
-                    // nobody. Where it stays, the next gate sets it aside.
+                    // No receipt was given for these records. If the file is not cut, the next
+                    // gateway sets their bytes aside.
                     let _cut = rustix::fs::ftruncate(file, self.end.length);
                     return Err(Error::io("write to the audit log")(errno));
                 }
@@ -342,13 +339,13 @@ impl Log {
         Ok(())
     }
 
-    /// Makes the next segment: the full one is on stable storage before, the
-    /// new one's name before its first record.
+    /// Makes the next segment: the full one is synced before, and the new name before its first
+    /// record.
     fn rotate(&mut self) -> Result<(Arc<File>, Id), Error> {
         let segment = match &self.end.file {
             None => self.end.segment,
             Some((full, _)) => {
-                // Another directory may hold links to the same files.
+                // Another directory may have links to the same files.
                 self.in_place()?;
                 rustix::fs::fdatasync(full).map_err(Error::io("sync the audit log"))?;
                 self.end.segment.next()

@@ -1,4 +1,4 @@
-//! What a start finds wrong with the log, found out without changing anything.
+//! A start's checks of the log without changes.
 
 use std::sync::Mutex;
 
@@ -11,9 +11,9 @@ use super::{
 };
 
 impl AuditLog {
-    /// Looks at the log in the state directory `state` as a start does whose checkpoints
-    /// `signer` signs, or the log's own key. `None` where there is no log yet. The caller
-    /// holds the log's lock.
+    /// Checks the log in the state directory `state` as a start does, with checkpoints signed by
+    /// `signer`, or the log's own key. `None` if there is no log yet. The caller holds the log's
+    /// lock.
     ///
     /// # Errors
     ///
@@ -52,7 +52,7 @@ impl AuditLog {
     }
 }
 
-/// A key with which nothing is signed here.
+/// A public key without signatures.
 struct KeyOnly(PublicKey);
 
 impl Signer for KeyOnly {

@@ -1,10 +1,10 @@
-//! The end of a log as a command sees it that changes nothing.
+//! The end of a log, for commands that change nothing.
 
 /// The end of a log.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Looked {
-    /// Records; `None` where the next start unpacks the last segment first: no record
-    /// was looked at.
+    /// Number of records; `None` if the next start unpacks the last segment first, and no record
+    /// was read.
     pub records: Option<u64>,
     /// Bytes after the last record, which the next start sets aside.
     pub torn: usize,

@@ -1,11 +1,9 @@
-//! Making checkpoints: the tree over the records that are on stable storage,
-//! signed.
+//! Checkpoints: the signed tree over the durable records.
 //!
-//! Reads no more of the log than what came after the last checkpoint, and that
-//! only where this process did not write it itself; all of it only where the
-//! file `frontier` does not say where that one left off, and then nothing is
-//! signed unless the log is still the one that was. Never holds the log's lock
-//! while it works, so that no request waits for it.
+//! A checkpoint reads only the records after the last one, and those only if this process did not
+//! write them itself. It reads the whole log only if the file `frontier` lacks the tree of the last
+//! checkpoint, and signs nothing then unless the log still matches that. It never locks the log
+//! while it reads, so that no request waits for it.
 
 use std::{
     io::{BufRead, BufReader, Read as _, Seek as _, SeekFrom},
@@ -33,8 +31,8 @@ use super::{
     roots, signing, small_file,
 };
 
-/// Bytes of the log that a gate which is about to end reads for a checkpoint;
-/// where more is missing, one that stays makes it.
+/// Bytes of the log that a gateway reads for a checkpoint when it stops; a larger part is left to
+/// one that stays.
 const AT_THE_END: u64 = 2 << 20;
 
 /// Makes a log's checkpoints.
@@ -43,17 +41,16 @@ pub(super) struct Maker {
     /// The directory of the private key, outside the log's.
     keys: Folder,
     pub(super) signing: Signing,
-    /// Held while one is made.
+    /// Locked while a checkpoint is made.
     alone: Mutex<()>,
-    /// Records that the newest one covers, as far as this gate knows.
+    /// Records that the newest checkpoint covers, as far as this gateway knows.
     pub(super) covered: AtomicU64,
 }
 
-/// Where the next checkpoint goes on.
+/// The start of the next checkpoint.
 struct LastCheckpoint {
     newest: Option<Checkpoint>,
-    /// Where that one left off, and its line in the file `frontier`; nothing
-    /// when the file does not say.
+    /// The tree of that checkpoint, and its line in the file `frontier`; none if the file lacks it.
     edge: Option<(Edge, String)>,
 }
 
@@ -62,31 +59,30 @@ impl LastCheckpoint {
         self.edge.as_ref().map(|(edge, _)| edge)
     }
 
-    /// Records that were signed.
+    /// Returns the number of signed records.
     fn size(&self) -> u64 {
         self.newest.as_ref().map_or(0, |newest| newest.size)
     }
 
-    /// Whether checkpoints were made, but where the newest left off must be
-    /// found out.
+    /// True if checkpoints were made, but the tree of the newest is not stored.
     fn is_lost(&self) -> bool {
         self.newest.is_some() && self.edge.is_none()
     }
 }
 
-/// How far the tree is known: a line of the file `frontier`. It is trusted only
-/// where its root is that of a signed checkpoint.
+/// The tree up to a checkpoint: a line of the file `frontier`. It is trusted only if its root is
+/// that of a signed checkpoint.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 struct Edge {
     size: u64,
     hashes: Vec<Hash>,
-    /// Where the next record is, and the leaf hash of the one before.
+    /// The position of the next record, and the leaf hash of the one before.
     segment: u64,
     offset: u64,
     leaf: Hash,
-    /// The newest checkpoint in the history, and when it was put there, in
-    /// seconds since 1970.
+    /// The newest checkpoint in the history, and the time when it was stored, in seconds since
+    /// 1970.
     kept: u64,
     kept_at: u64,
 }
@@ -97,17 +93,17 @@ impl Edge {
     }
 }
 
-/// The tree while leaves are added, and what falls off on the way.
+/// A growing tree, with the roots that are completed on the way.
 struct Growth {
     tree: Frontier,
-    /// The leaf hash of the last record; unknown where that was pruned.
+    /// The leaf hash of the last record; unknown if that was pruned.
     leaf: Option<Hash>,
-    /// Where the next record is.
+    /// The position of the next record.
     segment: Segment,
     offset: u64,
     /// Segments that became full, with their roots.
     segments: Vec<(Segment, Hash)>,
-    /// Trees of whole segments only.
+    /// Sizes and roots of trees of full segments only.
     boundaries: Vec<(u64, Hash)>,
 }
 
@@ -142,10 +138,9 @@ impl Maker {
         Ok(Self { audit, keys, signing, alone: Mutex::default(), covered: AtomicU64::new(0) })
     }
 
-    /// Makes sure, before anybody is served, that the log is the one that was
-    /// signed, where the file `frontier` does not say so and little is to be
-    /// read for it. Whatever a long one is, no checkpoint of it is made before
-    /// it was looked at.
+    /// Checks, before anything is served, that the log matches the signed one, if the file
+    /// `frontier` does not show that and little has to be read. A long log is checked before its
+    /// next checkpoint.
     pub(super) fn check(&self, log: &Mutex<Log>) -> Result<(), Error> {
         let snapshot = log.lock().unwrap_or_else(PoisonError::into_inner).snapshot();
         let start = self.start(&snapshot)?;
@@ -157,12 +152,12 @@ impl Maker {
         }
     }
 
-    /// Makes a checkpoint of all records, unless there is one: `false`.
-    /// `ending`: only where little is to be read for it.
+    /// Makes a checkpoint of all records; false if there is one already. With `ending`, only if
+    /// little has to be read.
     pub(super) fn make(&self, log: &Mutex<Log>, ending: bool) -> Result<bool, Error> {
         let _alone = self.alone.lock().unwrap_or_else(PoisonError::into_inner);
         let history = Folder::open(&*self.audit, HISTORY)?;
-        // Among the gates of this log.
+        // Excludes the other gateways of this log.
         let lock = checkpoints::lock(&history)?;
         let _held = FileLock::wait(&lock, checkpoints::LOCK)?;
         let snapshot = log.lock().unwrap_or_else(PoisonError::into_inner).snapshot();
@@ -171,7 +166,7 @@ impl Maker {
         self.covered.fetch_max(size, Ordering::Relaxed);
         let is_signed = snapshot.next == size && !start.is_lost() && !self.is_by_former_key()?;
         if snapshot.next < size || is_signed {
-            // Another gate's checkpoint covers all that this one knows of.
+            // Another gateway's checkpoint covers all records that this one knows.
             log.lock().unwrap_or_else(PoisonError::into_inner).forget(size);
             return Ok(false);
         }
@@ -200,12 +195,12 @@ impl Maker {
         let root = growth.tree.root();
         let many = new.size.saturating_sub(new.kept) >= self.signing.records;
         let is_due = many || now.abs_diff(new.kept_at) >= self.signing.interval.as_secs();
-        // One of this size may be cosigned by now.
+        // A stored one of this size may be cosigned already.
         if is_due && new.size > new.kept {
             self.put(&history, &new.size.to_string(), new.size, root)?;
             (new.kept, new.kept_at) = (new.size, now);
         }
-        // The old line stays for who dies before the checkpoint has its name.
+        // The old line is needed if the process dies before the checkpoint has its name.
         let json = serde_json::to_string(&new).unwrap_or_default();
         let old = start.edge.as_ref().map_or("", |(_, line)| line);
         let lines = format!("{json}\n{old}\n");
@@ -217,8 +212,8 @@ impl Maker {
         Ok(true)
     }
 
-    /// Whether the newest checkpoint is not signed with the log's key: it has a new one
-    /// since. A gate that was started with a former key leaves that as it is.
+    /// True if the newest checkpoint is not signed with the log's key, which is a new one then. A
+    /// gateway that was started with a former key leaves it as it is.
     fn is_by_former_key(&self) -> Result<bool, Error> {
         let key = self.signing.signer.public();
         if signing::keys_of(&self.audit)?.first() != Some(key) {
@@ -229,7 +224,7 @@ impl Maker {
         Ok(newest.is_some_and(|text| !is_own(&text)))
     }
 
-    /// Signs a tree head and writes it to `name`; gives what it wrote.
+    /// Signs a tree head and writes it to `name`; returns the text.
     fn put(&self, folder: &Folder, name: &str, size: u64, root: Hash) -> Result<String, Error> {
         let key = self.signing.signer.public();
         let text = Checkpoint { origin: key.name().to_owned(), size, root }.to_string();
@@ -242,7 +237,7 @@ impl Maker {
         Ok(note)
     }
 
-    /// Where the next checkpoint goes on.
+    /// Returns the start of the next checkpoint.
     fn start(&self, snapshot: &Snapshot) -> Result<LastCheckpoint, Error> {
         let noted = Noted::read(&self.keys)?;
         let Some(newest) = checkpoints::last_signed(&self.audit, &noted)? else {
@@ -262,7 +257,7 @@ impl Maker {
         Ok(LastCheckpoint { newest: Some(newest), edge })
     }
 
-    /// Whether much of the log must be read for a checkpoint.
+    /// True if much of the log must be read for a checkpoint.
     fn far(&self, start: &LastCheckpoint, snapshot: &Snapshot) -> Result<bool, Error> {
         let (size, segment, offset) =
             start.edge().map_or((0, 0, 0), |edge| (edge.size, edge.segment, edge.offset));
@@ -282,7 +277,7 @@ impl Maker {
         Ok(between > AT_THE_END)
     }
 
-    /// The tree up to the snapshot.
+    /// Returns the tree up to the snapshot.
     fn grow(&self, start: &LastCheckpoint, snapshot: &Snapshot) -> Result<Growth, Error> {
         let mut growth = match (start.edge(), &start.newest) {
             (Some(edge), _) => {
@@ -300,8 +295,8 @@ impl Maker {
         if growth.tree.size() == snapshot.next { Ok(growth) } else { Err(Error::Changed) }
     }
 
-    /// The tree of what `newest` signed, made of the log: another one was
-    /// written since, and is not signed.
+    /// Computes the tree of `newest` from the log; fails if the log was rewritten, which must not
+    /// be signed.
     fn signed_part(&self, newest: &Checkpoint) -> Result<Growth, Error> {
         let mut growth = self.beginning()?;
         self.read_until(&mut growth, newest.size)?;
@@ -317,7 +312,7 @@ impl Maker {
         Ok(growth)
     }
 
-    /// The tree of the segments that were pruned: only their roots are there.
+    /// Returns the tree of pruned segments, from their stored roots.
     fn beginning(&self) -> Result<Growth, Error> {
         let names = self.audit.list().map_err(Error::std("read the audit log"))?;
         let first = names.iter().filter_map(|entry| Segment::from_name(&entry.name)).min();
@@ -337,7 +332,7 @@ impl Maker {
         Ok(Growth::new(tree, None, first, 0))
     }
 
-    /// Reads on up to record number `until`, segment by segment.
+    /// Reads up to record number `until`, segment by segment.
     fn read_until(&self, growth: &mut Growth, until: u64) -> Result<(), Error> {
         while growth.tree.size() < until {
             self.read(growth, until)?;
@@ -348,7 +343,7 @@ impl Maker {
         Ok(())
     }
 
-    /// The same in one segment.
+    /// Reads up to record number `until` in one segment.
     fn read(&self, growth: &mut Growth, until: u64) -> Result<(), Error> {
         let segment = growth.segment;
         let damaged = |reason: String| Error::Damaged { segment, reason };
@@ -379,7 +374,7 @@ impl Maker {
         Ok(())
     }
 
-    /// Keeps the roots of full segments, where those before are kept.
+    /// Stores the roots of full segments, if those before are stored.
     fn keep_roots(&self, segments: &[(Segment, Hash)]) -> Result<(), Error> {
         let Some((first, _)) = segments.first() else { return Ok(()) };
         if !checkpoints::roots_reach(&self.audit, *first)? {

@@ -1,10 +1,10 @@
-//! The ledger: the sole writer of the audit chain.
+//! The audit log: the sole writer of the chain.
 //!
-//! It says where a record is in the chain and when it is safe, and mints the
-//! [`Grant`]s without which nothing is disclosed or changed. It decides
-//! nothing, and it never goes on without a log: whatever an append cannot do
-//! fails that request and every later one; a lock that another process keeps only
-//! those that waited for it. FORMAT.md of the audit crate specifies the files.
+//! It gives each record its place in the chain, knows when the record is durable, and makes the
+//! [`Grant`]s without which nothing is disclosed or changed. It decides nothing, and it never
+//! continues without a log: a failed append fails that request and every later one; a lock that
+//! another process keeps fails only those that waited for it. FORMAT.md of the audit crate
+//! specifies the files.
 
 mod checkpoints;
 mod clock;
@@ -65,27 +65,27 @@ use log::Log;
 use maker::Maker;
 use nonce::Nonces;
 
-/// A gate's way to the audit log, for all its threads.
+/// A gateway's access to the audit log, for all its threads.
 pub struct AuditLog {
     boot: String,
     group: Arc<GroupCommit>,
     maker: Option<Arc<Maker>>,
     keeper: Option<Keeper>,
-    /// Reads wait for stable storage too.
+    /// True if reads wait until their records are synced too.
     all_durable: bool,
     life: Life,
     nonces: Nonces,
-    /// Intents of this process without an outcome yet.
+    /// Intents of this process without an outcome.
     open: Mutex<BTreeSet<u64>>,
     observer: Option<Observer>,
     /// One past the newest record of this gate.
     next: AtomicU64,
 }
 
-/// Most records that are written with one look at the log.
+/// Records that are written under one lock of the log.
 const TOGETHER: usize = 256;
 
-/// Is shown every record before it is written.
+/// Called with every record before it is written.
 type Observer = Box<dyn Fn(Kind, &Draft) + Send + Sync>;
 
 impl fmt::Debug for AuditLog {
@@ -94,7 +94,7 @@ impl fmt::Debug for AuditLog {
     }
 }
 
-/// A file for locks among gateways, made when it is first opened.
+/// A file for locks between gateways, made when it is first opened.
 #[derive(Debug)]
 pub(crate) struct LockFile {
     gates: Folder,
@@ -106,16 +106,15 @@ impl LockFile {
     ///
     /// # Errors
     ///
-    /// As the system says.
+    /// Of the system.
     pub(crate) fn open(&self) -> io::Result<File> {
         Ok(self.gates.file(self.name, OFlags::RDWR | OFlags::CREATE)?)
     }
 }
 
 impl AuditLog {
-    /// Opens the log in the state directory `state`: makes what is missing,
-    /// repairs a torn tail and begins this gate's lifetime. Reads the end of
-    /// the log only.
+    /// Opens the log in the state directory `state`: makes missing files, repairs a torn tail and
+    /// begins this gateway's lifetime. Reads the end of the log only.
     ///
     /// # Errors
     ///
@@ -143,7 +142,7 @@ impl AuditLog {
         })
     }
 
-    /// A file of the state directory for locks among gateways.
+    /// Returns a file of the state directory for locks between gateways.
     ///
     /// # Errors
     ///
@@ -153,13 +152,12 @@ impl AuditLog {
         Ok(LockFile { gates, name })
     }
 
-    /// Has checkpoints signed from now on, at a clean stop and whenever
-    /// [`AuditLog::checkpoint`] is called.
+    /// Has checkpoints signed from now on, at a clean stop and on each call of
+    /// [`AuditLog::checkpoint`].
     ///
     /// # Errors
     ///
-    /// When the log was signed with another key before, or is found not to be
-    /// the one that was signed.
+    /// When the log was signed with another key before, or does not match the signed one.
     pub fn signed(mut self, signing: Signing) -> Result<Self, Error> {
         let (audit, keys) = {
             let log = self.group.log();
@@ -170,7 +168,7 @@ impl AuditLog {
         match maker {
             Ok(maker) => self.maker = Some(Arc::new(maker)),
             Err(error) => {
-                // It wrote nothing: no other gate need look after it.
+                // It wrote nothing, so no other gateway has to recover it.
                 let _left = self.leave();
                 return Err(error);
             }
@@ -178,26 +176,25 @@ impl AuditLog {
         Ok(self)
     }
 
-    /// Shows every record from now on to `observer` before it is written, which
-    /// must be quick.
+    /// Calls `observer` with every record from now on before it is written; it must be quick.
     pub(crate) fn observe(&mut self, observer: impl Fn(Kind, &Draft) + Send + Sync + 'static) {
         self.observer = Some(Box::new(observer));
     }
 
-    /// How many records no checkpoint covers, as far as this gate has written
+    /// Returns the number of records that no checkpoint covers, as far as this gateway has written
     /// and signed itself.
     pub(crate) fn uncovered(&self) -> u64 {
         let covered = self.maker.as_ref().map_or(0, |maker| maker.covered.load(Ordering::Relaxed));
         self.next.load(Ordering::Relaxed).saturating_sub(covered)
     }
 
-    /// From now on a read too waits until its record is on stable storage.
+    /// Makes reads, too, wait until their records are synced.
     pub fn make_all_durable(&mut self) {
         self.all_durable = true;
     }
 
-    /// Makes checkpoints as often as they are due, in a thread that ends with
-    /// this ledger: for a gate that serves for long.
+    /// Makes checkpoints at their interval, in a thread that ends with this log; for a gateway that
+    /// serves for long.
     ///
     /// # Errors
     ///
@@ -209,8 +206,7 @@ impl AuditLog {
         Ok(())
     }
 
-    /// Makes a checkpoint of all records now; `false` when there is one, or
-    /// when nobody signs.
+    /// Makes a checkpoint of all records now; false if there is one, or there is no signer.
     ///
     /// # Errors
     ///
@@ -224,14 +220,14 @@ impl AuditLog {
         self.group.check()
     }
 
-    /// The random identifier of this process's lifetime in every record of
-    /// it: 32 hexadecimal digits.
+    /// Returns the random identifier of this process's lifetime in each of its records: 32
+    /// hexadecimal digits.
     pub fn boot(&self) -> &str {
         &self.boot
     }
 
-    /// Appends a `decision`. On return it is written, so that it survives this
-    /// process, but not necessarily the machine, unless all are made durable.
+    /// Appends a `decision`. On return it is written, so that it survives this process, but not
+    /// necessarily the machine, unless all are made durable.
     ///
     /// # Errors
     ///
@@ -240,7 +236,7 @@ impl AuditLog {
         self.append(Kind::Decision, draft, self.all_durable)
     }
 
-    /// The same for the decision to disclose what has the seal.
+    /// Appends the decision to disclose what has the seal.
     ///
     /// # Errors
     ///
@@ -249,8 +245,8 @@ impl AuditLog {
         Ok(Grant::new(self.record(draft)?, Kind::Decision, seal))
     }
 
-    /// Appends several `decision`s in this order. On return all of them are as
-    /// safe as [`AuditLog::record`] makes one.
+    /// Appends several `decision`s in this order. On return all of them are as safe as that of
+    /// [`AuditLog::record`].
     ///
     /// # Errors
     ///
@@ -270,19 +266,17 @@ impl AuditLog {
         Ok(())
     }
 
-    /// Appends the `intent` to make the change that has the seal. On return it is on
-    /// stable storage.
+    /// Appends the `intent` to make the change that has the seal. On return it is synced.
     ///
     /// # Errors
     ///
-    /// When it is not there: nothing may be changed.
+    /// When it is not in the log: nothing may be changed.
     pub(crate) fn admit(&self, draft: Draft, seal: &Seal) -> Result<Grant, Error> {
         Ok(Grant::new(self.note(Kind::Intent, draft, true)?, Kind::Intent, seal))
     }
 
-    /// Appends the `outcome` of an intent of this gate. On return it is
-    /// written; when the machine dies before it is on stable storage, the
-    /// intent is recovered.
+    /// Appends the `outcome` of an intent of this gateway. On return it is written; if the machine
+    /// dies before it is synced, the intent is recovered.
     ///
     /// # Errors
     ///
@@ -297,9 +291,8 @@ impl AuditLog {
         })
     }
 
-    /// Appends a record of any kind, such as `start` or `policy`; `durable`: it is
-    /// on stable storage on return. No record that is written so lets anything be
-    /// disclosed or changed.
+    /// Appends a record of any kind, such as `start` or `policy`; with `durable` it is synced on
+    /// return. Such a record never grants a disclosure or a change.
     ///
     /// # Errors
     ///
@@ -314,13 +307,12 @@ impl AuditLog {
         Ok(receipt)
     }
 
-    /// Ends this gate's lifetime with a `stop` record on stable storage. Gives
-    /// why no checkpoint could be signed: the log is intact then, and the next
-    /// one covers it.
+    /// Ends this gateway's lifetime with a synced `stop` record. Returns why no checkpoint could be
+    /// signed: the log is intact then, and the next one covers it.
     ///
     /// # Errors
     ///
-    /// When the record is not there, or the log was found to be damaged.
+    /// When the record is not in the log, or the log is damaged.
     pub fn close(mut self, draft: Draft) -> Result<Option<Error>, Error> {
         self.append(Kind::Stop, draft, true)?;
         self.keeper = None;
@@ -328,12 +320,12 @@ impl AuditLog {
         if self.intents().is_empty() {
             self.life.end()?;
         }
-        // Else the next gate finds the file and looks after the intents.
+        // Otherwise the next gateway finds the file and recovers the intents.
         Ok(unsigned)
     }
 
-    /// The same while other threads have the log, which takes no more records from
-    /// them. The next gate takes this one for dead, and settles what they left.
+    /// Closes a log that other threads share, which takes no more records from them. The next
+    /// gateway takes this one for dead, and settles what they left.
     ///
     /// # Errors
     ///
@@ -344,7 +336,7 @@ impl AuditLog {
         self.last_checkpoint()
     }
 
-    /// Gives why no checkpoint could be signed.
+    /// Makes the last checkpoint; returns why none could be signed.
     fn last_checkpoint(&self) -> Result<Option<Error>, Error> {
         let made = self.maker.as_ref().map(|maker| maker.make(self.group.mutex(), true));
         let unsigned = match made.and_then(Result::err) {
@@ -357,7 +349,7 @@ impl AuditLog {
         Ok(unsigned)
     }
 
-    /// Ends the lifetime of a ledger that wrote nothing.
+    /// Ends the lifetime of a log without records of it.
     ///
     /// # Errors
     ///
@@ -379,11 +371,11 @@ impl AuditLog {
     fn prepare(&self, kind: Kind, mut draft: Draft) -> Result<Prepared, Error> {
         draft.boot = Some(self.boot.clone());
         if let (Kind::Start, Some(maker)) = (kind, &self.maker) {
-            // The chain holds on to the key: another one in its place shows.
+            // The chain has the key, so that a replaced one shows.
             let key = maker.signing.signer.public().to_string();
             draft.facts.get_or_insert_default().insert(KEY_FACT.to_owned(), key.into());
         }
-        // The JSON is made here, by each thread for itself.
+        // Each thread makes its own JSON here, outside the lock.
         let record = Prepared::new(kind, &draft, self.nonces.next()?)?;
         if let Some(observer) = &self.observer {
             observer(kind, &draft);

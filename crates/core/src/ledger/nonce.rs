@@ -1,21 +1,20 @@
-//! The nonces of records, drawn from the kernel many at a time: a call for each
-//! would be a good part of what a record costs. They are published with their
-//! records, so keeping some ahead in this process's memory discloses nothing
-//! that matters.
+//! Nonces of records, drawn from the kernel many at a time: a call for each would be a considerable
+//! part of a record's cost. They are published with their records, so that unused ones in this
+//! process's memory disclose nothing that matters.
 
 use std::sync::{Mutex, PoisonError};
 
 use super::{Error, disk};
 
-/// How many are drawn at once.
+/// Number that is drawn at once.
 const AT_ONCE: usize = 64;
 
-/// Nonces that no record has yet.
+/// Nonces that are not used yet.
 #[derive(Default)]
 pub(super) struct Nonces(Mutex<Vec<[u8; 16]>>);
 
 impl Nonces {
-    /// 128 random bits that were never given before.
+    /// Returns 128 random bits that were never returned before.
     pub(super) fn next(&self) -> Result<[u8; 16], Error> {
         let mut left = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(nonce) = left.pop() {

@@ -1,4 +1,4 @@
-//! Intents that dead gates left without an outcome, and questions without an end.
+//! Intents of dead gateways without an outcome, and their questions without an end.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -16,10 +16,10 @@ use super::{
     log,
 };
 
-/// What dead gates left behind. While it exists, no other gate recovers.
+/// The open intents and questions of dead gateways. While it exists, no other gateway recovers.
 ///
-/// When it is dropped and every intent has been resolved, the dead gates are
-/// forgotten; otherwise the next one to ask finds the rest.
+/// When it is dropped and every intent has been resolved, the dead gateways are forgotten;
+/// otherwise the next call finds the rest.
 pub(crate) struct Orphans<'a> {
     ledger: &'a AuditLog,
     dead: Vec<Dead>,
@@ -31,19 +31,19 @@ pub(crate) struct Orphans<'a> {
     _recovery: File,
 }
 
-/// What a dead gate left in the log.
+/// The trace of a dead gateway in the log.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct Trace {
-    /// When it wrote its first record, as in that record's `t`.
+    /// The time of its first record, as in that record's `t`.
     pub since: String,
     /// The backups that its intents name.
     pub backups: BTreeSet<String>,
 }
 
-/// The fact by which a question and its end are told.
+/// The fact that identifies a question and its end.
 const QUESTION: &str = "question";
 
-/// What dead gates asked a person and did not hear, by session and question.
+/// Questions of dead gateways without an end, by session and question.
 #[derive(Debug, Default)]
 struct Questions(BTreeMap<(Option<String>, String), AuditRecord>);
 
@@ -51,7 +51,7 @@ impl Questions {
     fn take_in(&mut self, dead: &[Dead], record: &RecordView<'_>) {
         let asks = record.kind == Kind::Decision
             && dead.iter().any(|gate| record.boot() == Some(&gate.boot));
-        // An end may be one that a start before this one recorded.
+        // An earlier start may have recorded an end.
         if !asks && record.kind != Kind::Approval {
             return;
         }
@@ -96,9 +96,8 @@ impl Traces {
 }
 
 impl AuditLog {
-    /// Finds the intents without outcome of gates that are dead: their
-    /// lifetime lock is free. Waits while another gate recovers, so one thread
-    /// must not ask twice at once.
+    /// Finds the intents without outcome of gateways that are dead: their lifetime lock is free.
+    /// Waits while another gateway recovers, so one thread must not call it twice at once.
     ///
     /// # Errors
     ///
@@ -110,7 +109,7 @@ impl AuditLog {
             .map_err(|errno| life::unopened(&self.life.gates, "recovery", errno))?;
         disk::wait_lock(&recovery, "gates/recovery")?;
         let (dead, audit) = {
-            // The log's guard too: within a process the lock excludes nobody.
+            // The mutex is locked too: within a process the file lock excludes no thread.
             let log = self.group.log();
             let lock = log.lock();
             let _between_registrations = FileLock::wait(&lock, log::LOCK)?;
@@ -143,7 +142,7 @@ fn take_in(open: &mut BTreeMap<u64, AuditRecord>, dead: &[Dead], record: &Record
             let gate = dead.iter().find(|gate| record.boot() == Some(&gate.boot));
             let Some(gate) = gate else { return };
             let mut intent = record.clone().into_record();
-            // It finished the batches that they name: there is nothing to take back.
+            // The gateway finished these batches: nothing has to be rolled back.
             intent.draft.facts.take_if(|_facts| gate.ended);
             open.insert(record.seq, intent);
         }
@@ -154,12 +153,12 @@ fn take_in(open: &mut BTreeMap<u64, AuditRecord>, dead: &[Dead], record: &Record
     }
 }
 
-/// The gates whose intents no record answers before record `end`, where the log
-/// will end, each with the first of them.
+/// Returns the gateways with intents that have no outcome before record `end`, the future end of
+/// the log, each with the first of these intents.
 pub(super) fn unanswered(audit: &Folder, end: u64) -> Result<BTreeMap<String, u64>, Error> {
     let mut open = BTreeMap::new();
     let (mut reader, mut next) = (Reader::new(audit, 0), 0);
-    // What comes then may be no line at all.
+    // Later lines may be invalid.
     while next < end {
         let entry = reader.next().map_err(Error::std("read the audit log"))?;
         let Some(entry) = entry else { break };
@@ -185,30 +184,27 @@ pub(super) fn unanswered(audit: &Folder, end: u64) -> Result<BTreeMap<String, u6
 }
 
 impl Orphans<'_> {
-    /// The intents, oldest first; of gates that ended in order without `facts`.
+    /// Returns the intents, oldest first; those of gateways that ended in order without `facts`.
     pub(crate) fn intents(&self) -> &[AuditRecord] {
         &self.intents
     }
 
-    /// What the dead gates asked a person and did not hear.
+    /// Returns the questions of dead gateways without an end.
     pub(crate) fn questions(&self) -> impl Iterator<Item = &AuditRecord> {
         self.questions.0.values()
     }
 
-    /// What the dead gates left in the log, for those who look for what they
-    /// left elsewhere. Nothing when a part of the log was set aside since: then
-    /// it does not tell everything.
+    /// Returns the traces of dead gateways, for the recovery of other files. Empty if a part of the
+    /// log was set aside since: then it is incomplete.
     pub(crate) fn traces(&self) -> &BTreeMap<String, Trace> {
         &self.traces.gates
     }
 
-    /// Appends the `recovered` record that answers `intent`, on stable storage
-    /// on return.
+    /// Appends and syncs the `recovered` record of `intent`.
     ///
     /// # Errors
     ///
-    /// When it is not there, or when `intent` is none of these or has been
-    /// resolved.
+    /// When it is not in the log, or when `intent` is none of these or has been resolved.
     pub(crate) fn resolve(&self, intent: &AuditRecord, draft: Draft) -> Result<Receipt, Error> {
         if !self.left().remove(&intent.seq) {
             return Err(Error::NoIntent(intent.seq));
@@ -219,11 +215,11 @@ impl Orphans<'_> {
         })
     }
 
-    /// Forgets the dead gates, if every intent has been resolved.
+    /// Forgets the dead gateways, if every intent has been resolved.
     ///
     /// # Errors
     ///
-    /// When what is left of them cannot be removed.
+    /// When their files cannot be removed.
     pub(crate) fn finish(mut self) -> Result<(), Error> {
         self.bury()
     }
@@ -244,7 +240,7 @@ impl Orphans<'_> {
 
 impl Drop for Orphans<'_> {
     fn drop(&mut self) {
-        // What stays is found, and found to be answered, the next time.
+        // A remaining file is found the next time, with every intent resolved.
         let _buried = self.bury();
     }
 }
@@ -277,7 +273,7 @@ mod tests {
             let _question = dead.record(asked(question)).unwrap();
         }
         let _heard = dead.note(Kind::Approval, asked("heard"), false).unwrap();
-        // Keeps the dead gate from being forgotten.
+        // Prevents the dead gateway from being forgotten.
         let _intent = dead.note(Kind::Intent, Draft::default(), true).unwrap();
         drop(dead);
         let next = open();

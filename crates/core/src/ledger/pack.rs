@@ -1,5 +1,5 @@
-//! Old segments, compressed. The bytes of their lines stay what they were: what
-//! is unpacked must have the root that is kept.
+//! Compression of old segments. The bytes of their lines stay the same: the unpacked segment must
+//! have the stored root.
 
 use std::{
     fs::File,
@@ -13,19 +13,19 @@ use rustix::fs::{Mode, OFlags, RenameFlags};
 
 use super::{AuditLog, Error, checkpoints, disk, disk::Folder, roots};
 
-/// How hard to try: levels beyond cost much and give little on such lines.
+/// The zstd level: higher ones cost much and save little on such lines.
 const LEVEL: i32 = 6;
 
 impl AuditLog {
-    /// Compresses the full segments that were last written `age` ago, but the
-    /// newest one; says how many, and how many bytes that saved. Does nothing while
-    /// another process does it. May be killed at any moment: the plain segment goes
-    /// when the compressed one is safe, and counts while both are there.
+    /// Compresses the full segments that were last written `age` ago, except the newest one;
+    /// returns their number, and the bytes that this saved. Does nothing while another process does
+    /// it. May be killed at any moment: the plain segment is removed once the compressed one is
+    /// durable, and takes precedence while both exist.
     ///
     /// # Errors
     ///
-    /// When one cannot be read or written, or does not come out as it went in. It
-    /// stays as it is then.
+    /// When a segment cannot be read or written, or does not unpack to the same lines. It stays
+    /// plain then.
     pub fn compress_segments(state: &Dir, age: Duration) -> Result<(u64, u64), Error> {
         let audit = Folder::open(state, "audit")?;
         let Some(alone) = Alone::try_begin(&audit)? else { return Ok((0, 0)) };
@@ -58,11 +58,11 @@ impl AuditLog {
     }
 }
 
-/// While it is there, nobody else compresses or removes segments.
+/// Excludes other processes from compressing or removing segments while it exists.
 pub(super) struct Alone(#[expect(dead_code, reason = "open for its lock")] File);
 
 impl Alone {
-    /// A descriptor of its own, so that closing it ends the lock.
+    /// Opens a descriptor of its own, so that closing it releases the lock.
     fn file(audit: &Folder) -> Result<File, Error> {
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
         rustix::fs::openat(audit, ".", flags, Mode::empty())
@@ -70,13 +70,13 @@ impl Alone {
             .map_err(Error::io("open the log's directory"))
     }
 
-    /// Waits for whoever is at it.
+    /// Waits for another process that has the lock.
     pub(super) fn begin(audit: &Folder) -> Result<Self, Error> {
         let file = Self::file(audit)?;
         disk::wait_lock(&file, "audit").map(|()| Self(file))
     }
 
-    /// Removes the copies of segments that a process left which was killed.
+    /// Removes the incomplete files of a process that was killed.
     pub(super) fn clear(&self, audit: &Folder) -> Result<(), Error> {
         for name in audit.names().map_err(Error::io("read the audit log"))? {
             if name.starts_with(".seg-") && name.contains(PACKED) {
@@ -115,18 +115,18 @@ fn one(audit: &Folder, segment: Segment, plain: File, length: u64) -> Result<u64
             Ok(packed)
         });
     if packed.is_err() {
-        // What is left of it has no meaning.
+        // An incomplete file is of no use.
         let _removed = audit.remove(&temp);
     }
     packed
 }
 
 impl AuditLog {
-    /// Compresses `length` bytes, whose number is in the header: readers need it.
+    /// Compresses `length` bytes; the header has that number, which readers need.
     ///
     /// # Errors
     ///
-    /// As the system says.
+    /// Of the system.
     pub fn compress_segment(
         plain: impl io::Read,
         packed: impl io::Write,
@@ -141,10 +141,10 @@ impl AuditLog {
     }
 }
 
-/// What is unpacked has the segment's root.
+/// Checks that the unpacked segment has its stored root.
 fn check(audit: &Folder, segment: Segment, temp: &str) -> Result<(), Error> {
     let read = || Error::std("read a compressed segment");
-    // By the very reader that will read it later.
+    // The check uses the reader that will read it later.
     let name = segment.to_string();
     let file = LogFile::open(&name, |asked| {
         if asked == name {

@@ -1,5 +1,5 @@
-//! Retention: whole segments from the beginning on are removed, and their roots
-//! stay, so that everything later still verifies.
+//! Retention: full segments are removed from the beginning on, and their roots stay, so that later
+//! records still verify.
 
 use cap_std::fs::Dir;
 use portcullis_audit::{
@@ -12,12 +12,12 @@ use super::{AuditLog, Error, checkpoints, disk::Folder, life, pack::Alone};
 
 const NOT_OLD: &str = "no full segment is that old, with every intent in it answered";
 
-/// What a prune would remove.
+/// The effect of a prune.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Prune {
-    /// Segments, counted from the very first, that would be gone.
+    /// Number of segments, counted from the very first, that would be removed.
     pub segments: u64,
-    /// Records in those that are there now.
+    /// Number of records in those that still exist.
     pub records: u64,
     /// Bytes of those.
     pub bytes: u64,
@@ -25,20 +25,20 @@ pub struct Prune {
     head: Hash,
 }
 
-/// Why nothing is pruned, or the log.
+/// The plan of a prune, or why there is none.
 #[derive(Debug)]
 pub enum Pruning {
-    /// Nothing can go, for this reason.
+    /// Nothing can be removed, for this reason.
     Nothing(&'static str),
-    /// This would be removed.
+    /// These segments would be removed.
     Possible(Prune),
     /// The log is damaged: nothing may be removed.
     Damaged(Box<Report>),
 }
 
 impl AuditLog {
-    /// Looks for whole segments from the first one on with records from before
-    /// `before` only, a time as records have it. The newest full segment always stays.
+    /// Finds the full segments from the first one on of which all records are from before `before`,
+    /// a time as in records. The newest full segment always stays.
     ///
     /// # Errors
     ///
@@ -57,7 +57,7 @@ impl AuditLog {
             .filter_map(|entry| Some((Segment::from_name(&entry.name)?, entry.length)))
             .collect();
         segments.sort();
-        // The open one, and the one that a writer looks at when that is empty.
+        // The open segment, and the one that a writer reads when that is empty.
         segments.truncate(segments.len().saturating_sub(2));
         let needed = life::first_needed(&Folder::open(state, "gates")?)?;
         let in_use = |segment: &Segment| needed.is_some_and(|seq| seq < segment.next().first());
@@ -85,10 +85,9 @@ impl AuditLog {
     }
 }
 
-/// The segment up to which, from `first` and before `end`, every record is from
-/// before `before` and every intent answered, and the leaf hash of the record
-/// before it. Each record is looked at: where the clock was set back, a later one
-/// may be older.
+/// Returns the segment up to which, from `first` and before `end`, every record is from before
+/// `before` and every intent has an outcome, and the leaf hash of the record before it. Each record
+/// is read: after the clock was set back, a later one may be older.
 fn old(
     audit: &Folder,
     first: Segment,
@@ -124,13 +123,12 @@ fn old(
 }
 
 impl AuditLog {
-    /// Removes what `agreed` says for the operator `user`, after a record of it is on
-    /// stable storage and a checkpoint covers that.
+    /// Removes the segments of `agreed` for the operator `user`, after a record of that is synced
+    /// and a checkpoint covers it.
     ///
     /// # Errors
     ///
-    /// When the log cannot be written. A prune that was cut short is gone on
-    /// with by the next one.
+    /// When the log cannot be written. The next prune completes an interrupted one.
     pub fn prune(&self, agreed: &Prune, before: &str, user: &str) -> Result<(), Error> {
         let audit = std::sync::Arc::clone(&self.group.log().audit);
         let io = || Error::io("prune the audit log");
@@ -150,9 +148,9 @@ impl AuditLog {
         };
         self.note(Kind::Pruned, draft, true)?;
         self.checkpoint()?;
-        // One that is being compressed would come back.
+        // A segment that is being compressed would reappear.
         let alone = Alone::begin(&audit)?;
-        // A copy that was not finished has the records, too.
+        // An incomplete file has the records too.
         alone.clear(&audit)?;
         for segment in (0..agreed.segments).map(Segment) {
             for name in [segment.to_string(), format!("{segment}{PACKED}")] {

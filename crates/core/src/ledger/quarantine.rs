@@ -1,9 +1,8 @@
-//! `audit/quarantine/`: bytes that were taken out of the log, never thrown
-//! away.
+//! `audit/quarantine/`: bytes that were taken out of the log, and are never deleted.
 //!
-//! A file stands there as `KIND-SHA256.pending` from before its bytes leave
-//! the log until after a `recovered` record tells of it, so that a crash in
-//! between loses neither: whoever opens the log next writes the record.
+//! A file has the name `KIND-SHA256.pending` from before its bytes leave the log until after a
+//! `recovered` record names it, so that a crash in between loses neither: the next gateway that
+//! opens the log writes the record.
 
 use std::{
     fs::File,
@@ -18,12 +17,12 @@ use super::{Error, disk, disk::Folder};
 
 pub(super) const FOLDER: &str = "quarantine";
 const PENDING: &str = ".pending";
-/// Bytes at most of a file that is set aside, unless it is a segment.
+/// Bytes of a file that is set aside, unless it is a segment.
 pub(super) const MAX_ASIDE: u64 = 1 << 30;
-/// A copy that is being made, of bytes that the log still has.
+/// The prefix of an incomplete copy, of bytes that the log still has.
 const INCOMING: &str = "incoming-";
 
-/// A file in quarantine of which no record tells yet.
+/// A file in quarantine that no record names yet.
 #[derive(Debug)]
 pub(super) struct Pending {
     /// Its name without `.pending`.
@@ -46,15 +45,15 @@ pub(super) fn keep(audit: &Folder, kind: &str, bytes: impl Read) -> Result<Pendi
         Ok(Pending { name, size })
     });
     if pending.is_err() {
-        // What is left of it has no meaning; the log still has all its bytes.
+        // An incomplete copy is of no use; the log still has all its bytes.
         let _removed = folder.remove(&incoming);
     }
     pending
 }
 
-/// Moves the file `name` of the log to quarantine. Of a link its text is kept, of a
-/// pipe, a socket or a device nothing; a directory, or a file that says that it is
-/// longer than [`MAX_ASIDE`], stays for an operator to look at.
+/// Moves the file `name` of the log to quarantine. Of a link its text is stored, of a pipe, a
+/// socket or a device nothing; a directory, or a file whose length is over [`MAX_ASIDE`], stays for
+/// an operator to look at.
 pub(super) fn take(audit: &Folder, kind: &str, name: &str) -> Result<(), Error> {
     take_named(audit, kind, name).map_err(|error| match error {
         Error::Irregular(..) | Error::TooLong(..) => error,
@@ -78,11 +77,11 @@ fn take_named(audit: &Folder, kind: &str, name: &str) -> Result<(), Error> {
     audit.remove(&raw).map_err(aside())
 }
 
-/// The attributes of what [`take`] would move; `None` when there is nothing.
+/// Returns the attributes of the file that [`take`] would move; `None` if it is missing.
 ///
 /// # Errors
 ///
-/// When it would leave it where it is.
+/// When [`take`] would leave it in its place.
 pub(super) fn movable(audit: &Folder, name: &str) -> Result<Option<Stat>, Error> {
     let found = audit.raw_name(name).and_then(|raw| audit.stat(raw));
     let stat = found.map_err(Error::io("set a file of the log aside"))?;
@@ -104,7 +103,7 @@ fn fill(mut file: File, mut bytes: impl Read) -> Result<(Hash, u64), Error> {
         let Some(part) = buffer.get(..read).filter(|part| !part.is_empty()) else { break };
         hash.update(part);
         size += part.len() as u64;
-        // A file can say that it is longer than what it takes on the disk.
+        // A sparse file can be longer than its space on the disk.
         let is_hole = part.iter().all(|byte| *byte == 0);
         let written =
             if is_hole { file.seek_relative(part.len() as i64) } else { file.write_all(part) };
@@ -115,8 +114,8 @@ fn fill(mut file: File, mut bytes: impl Read) -> Result<(Hash, u64), Error> {
     Ok((Hash::from_bytes(hash.finalize().into()), size))
 }
 
-/// What waits for its record. Removes the copies that dead gates left half made.
-/// Under the log's lock, under which all copies are made.
+/// Returns the files without a record. Removes the incomplete copies of dead gateways. Requires the
+/// log's lock, under which all copies are made.
 pub(super) fn pending(audit: &Folder) -> Result<Vec<Pending>, Error> {
     let io = |errno| Error::Io { action: "read the quarantine", errno };
     if audit.stat(FOLDER).map_err(io)?.is_none() {
@@ -139,7 +138,7 @@ pub(super) fn pending(audit: &Folder) -> Result<Vec<Pending>, Error> {
 }
 
 impl Pending {
-    /// The `recovered` record that tells of it.
+    /// Returns the `recovered` record that names it.
     pub(super) fn draft(&self) -> Draft {
         let (kind, sha256) = self.name.rsplit_once('-').unwrap_or(("", &self.name));
         let reason = match kind {
@@ -165,7 +164,7 @@ impl Pending {
         Draft { reason: Some(reason.to_owned()), facts: Some(facts.into()), ..Draft::default() }
     }
 
-    /// Notes that the record is on disk.
+    /// Renames the file once its record is synced.
     pub(super) fn settle(&self, audit: &Folder) -> Result<(), Error> {
         let folder = Folder::open(audit, FOLDER)?;
         folder

@@ -1,8 +1,8 @@
-//! Damage beyond a torn tail, when the operator asks for it: everything from
-//! the first damage on is set aside, and the chain goes on before it.
+//! Recovery of damage beyond a torn tail, on the operator's request: everything from the first
+//! damage on is set aside, and the chain continues before it.
 //!
-//! Nothing is thrown away, and nothing is made to look whole: the `recovered`
-//! record names the file in quarantine, its hash and its size.
+//! Nothing is deleted, and no damage is hidden: the `recovered` record has the quarantined file's
+//! name, hash and size.
 
 use std::{
     collections::BTreeMap,
@@ -26,56 +26,54 @@ use super::{
     unpack::unpack,
 };
 
-/// What a repair would do.
+/// The effect of a repair.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RecoveryPlan {
     /// The damages, in the order of the log.
     pub damages: Vec<Damage>,
-    /// The chain is kept up to here.
+    /// The position up to which the chain is kept.
     pub keep: Position,
-    /// The record after it does not fit the one that follows: one of the two
-    /// was changed, and nothing says which.
+    /// True if the record after it does not match the one that follows: one of the two was changed,
+    /// and it is unknown which.
     pub in_doubt: bool,
     /// The parts of segments that are set aside: name, first byte, length.
     pub aside: Vec<(Segment, u64, u64)>,
     /// Files that are set aside because they do not belong to the log.
     pub strangers: Vec<String>,
-    /// Checkpoints that are set aside because the log does not bear them out.
+    /// Checkpoints that are set aside because the log does not match them.
     pub checkpoints: Vec<String>,
-    /// The roots of segments, by their number, that are put in place of others
-    /// which were kept.
+    /// Roots of segments, by number, that replace the stored ones.
     pub roots: BTreeMap<u64, Hash>,
-    /// So many segments from the first one on are missing, and what is kept holds
-    /// no record any more of who had them removed: one is written that says so.
+    /// Number of segments missing from the first one on without a record of their removal: a record
+    /// of that is written.
     pub unaccounted: u64,
-    /// The log's public keys, the one in use first, where they are put back.
+    /// The log's public keys, the one in use first, if they are restored.
     pub keys: Vec<PublicKey>,
-    /// No checkpoint is left of a log that was signed: a record says so.
+    /// True if no checkpoint is left of a log that was signed: a record states that.
     pub unsigned: bool,
-    /// What is noted beside the key as signed last is set aside, because the log
-    /// does not bear it out: gates sign what is there as if it were new.
+    /// True if the last signed checkpoint, stored beside the key, is set aside because the log does
+    /// not match it: gateways sign the log as if it were new.
     pub anew: bool,
 }
 
 impl RecoveryPlan {
-    /// Whether there is nothing to repair.
+    /// True if there is nothing to repair.
     pub fn is_empty(&self) -> bool {
         self.damages.is_empty() && self.keys.is_empty() && !self.anew
     }
 
-    /// Bytes of the log that are set aside.
+    /// Returns the bytes of the log that are set aside.
     pub fn bytes(&self) -> u64 {
         self.aside.iter().map(|(_, _, bytes)| bytes).sum()
     }
 }
 
 impl AuditLog {
-    /// Verifies the log in the state directory `state` and says what
-    /// [`recover`] would do.
+    /// Verifies the log in the state directory `state` and returns what [`recover`] would do.
     ///
     /// # Errors
     ///
-    /// When the log cannot be read, a part of it cannot be set aside, or gates use it.
+    /// When the log cannot be read, a part of it cannot be set aside, or gateways use it.
     pub fn plan_recovery(state: &Dir) -> Result<RecoveryPlan, Error> {
         let log = Log::attach(state, String::new())?;
         let lock = log.lock();
@@ -98,7 +96,7 @@ fn plan_locked(state: &Dir, log: &Log) -> Result<RecoveryPlan, Error> {
         None => verifier,
     };
     let report = verifier.thorough().run().map_err(Error::std("read the audit log"))?;
-    // What cannot be read cannot be kept aside either.
+    // An unreadable segment cannot be copied either.
     let unreadable = |damage: &&Damage| damage.kind == DamageKind::BadSegment;
     if let Some(damage) = report.damages.iter().find(unreadable) {
         return Err(Error::Unreadable(damage.segment.clone()));
@@ -106,7 +104,7 @@ fn plan_locked(state: &Dir, log: &Log) -> Result<RecoveryPlan, Error> {
     let keep = report.sure;
     let in_doubt = keep != report.intact;
     let mut aside = Vec::new();
-    // Of a pruned log without any record nothing is left that could go on.
+    // A pruned log without any record has nothing to continue.
     if !report.complete || (report.pruned > 0 && keep.records == 0) {
         for entry in audit.list().map_err(Error::std("read the audit log"))? {
             let Some(segment) = Segment::from_name(&entry.name).filter(|_| entry.regular) else {
@@ -147,7 +145,7 @@ fn plan_locked(state: &Dir, log: &Log) -> Result<RecoveryPlan, Error> {
         if accounted || keep.records == 0 { 0 } else { report.pruned / SEGMENT_RECORDS };
     let unsigned = report.unsigned;
     let mut damages = report.damages;
-    // Else keys that are put back are what asks for a checkpoint, and the next gate
+    // Otherwise the restored keys are the reason for the missing checkpoint, and the next gateway
     // makes one.
     damages.retain(|damage| damage.kind != DamageKind::MissingCheckpoint || unsigned);
     Ok(RecoveryPlan {
@@ -165,8 +163,8 @@ fn plan_locked(state: &Dir, log: &Log) -> Result<RecoveryPlan, Error> {
     })
 }
 
-/// Compressed segments that would take the place of a plain one that is set aside. Where
-/// both are there only the plain one counts, and nothing looked at the other.
+/// Returns compressed segments that would replace a plain one that is set aside. While both exist
+/// only the plain one counts, and the other was not verified.
 fn hidden(
     audit: &Folder,
     aside: &[(Segment, u64, u64)],
@@ -187,7 +185,7 @@ fn hidden(
     Ok(found)
 }
 
-/// Whether there are no other checkpoints than those that are set `aside`.
+/// True if there are no other checkpoints than those that are set `aside`.
 fn none_left(audit: &Folder, aside: &[String]) -> Result<bool, Error> {
     for name in checkpoints::files(audit)?.chain([NEWEST.to_owned()]) {
         let stat = audit.stat(&name).map_err(Error::io("look at the log's checkpoints"))?;
@@ -198,9 +196,9 @@ fn none_left(audit: &Folder, aside: &[String]) -> Result<bool, Error> {
     Ok(true)
 }
 
-/// Checkpoints of more records than there will be, and those that are damaged.
+/// Returns the checkpoints of more records than will be kept, and damaged ones.
 fn contradicted(audit: &Folder, records: u64, damages: &[Damage]) -> Result<Vec<String>, Error> {
-    // Of other names no verifier takes anything for a checkpoint.
+    // A verifier takes files with other names for no checkpoints.
     let is_size = |name: &String| name.parse().is_ok_and(|size: u64| size.to_string() == *name);
     let kept = checkpoints::names(audit)?.into_iter().filter(is_size);
     let kept = kept.map(|name| format!("{HISTORY}/{name}"));
@@ -216,7 +214,7 @@ fn contradicted(audit: &Folder, records: u64, damages: &[Damage]) -> Result<Vec<
                 None => continue,
             },
         };
-        // Where the verifier did not come to them, their names say what they are of.
+        // Checkpoints that the verifier did not reach have their size in the name.
         let said = name.strip_prefix(HISTORY).and_then(|name| name.strip_prefix('/')?.parse().ok());
         let note = Note::parse(text.as_bytes()).and_then(|note| Checkpoint::of(&note));
         let size = note.ok().map(|checkpoint| checkpoint.size);
@@ -227,8 +225,8 @@ fn contradicted(audit: &Folder, records: u64, damages: &[Damage]) -> Result<Vec<
     Ok(found)
 }
 
-/// Sets checkpoints aside; the largest that is left is the newest again, and
-/// what was kept of the tree beyond the log goes.
+/// Sets checkpoints aside; the largest that is left becomes the newest, and stored parts of the
+/// tree beyond the log are removed.
 fn set_checkpoints_aside(audit: &Folder, agreed: &RecoveryPlan) -> Result<(), Error> {
     let open = || Error::io("set a checkpoint aside");
     for name in &agreed.checkpoints {
@@ -248,12 +246,12 @@ fn set_checkpoints_aside(audit: &Folder, agreed: &RecoveryPlan) -> Result<(), Er
 }
 
 impl AuditLog {
-    /// Does what `agreed` says for the operator `user`, if that is still what there is to do.
+    /// Repairs the log as `agreed` for the operator `user`, if the plan is still the same.
     ///
     /// # Errors
     ///
-    /// When the log changed since the plan was made, gates use it, it cannot be
-    /// written, or it is still damaged; asking again goes on where it stopped.
+    /// When the log changed since the plan was made, gateways use it, it cannot be written, or it
+    /// is still damaged; another call continues.
     pub fn recover(state: &Dir, agreed: &RecoveryPlan, user: &str) -> Result<(), Error> {
         let mut log = Log::attach(state, disk::random_id()?)?;
         log.operator = Some(user.to_owned());
@@ -274,8 +272,7 @@ impl AuditLog {
         if !agreed.aside.is_empty() {
             leave_traces(state, &log.audit, agreed.keep.records)?;
             quarantine::keep(&log.audit, "damaged", Rest::new(&log.audit, &agreed.aside))?;
-            // From the end on, so that what stands at any moment is again a log
-            // with the same damage.
+            // From the end on, so that at any moment the rest is a log with the same damage.
             for (segment, first, _) in agreed.aside.iter().rev() {
                 let name = segment.to_string();
                 unpack(&log.audit, *segment)?;
@@ -303,7 +300,7 @@ impl AuditLog {
         if agreed.unsigned {
             log.recovered(&unsigned())?;
         }
-        // Nobody is told that gates can start again who did not see it.
+        // A repair succeeds only if gateways can start again afterwards.
         let left = plan_locked(state, &log)?;
         match left.damages.first() {
             Some(damage) => Err(Error::StillDamaged(damage.to_string())),
@@ -313,8 +310,8 @@ impl AuditLog {
     }
 }
 
-/// Sees to it that the next gate settles the intents that are kept and whose
-/// answers are not. Before anything is cut off: afterwards nothing would tell.
+/// Lets the next gateway settle the intents that are kept and whose outcomes are not. Runs before
+/// the log is cut, which removes the information.
 fn leave_traces(state: &Dir, audit: &Folder, records: u64) -> Result<(), Error> {
     let gates = Folder::open(state, "gates")?;
     for (boot, first) in orphans::unanswered(audit, records)? {
@@ -323,14 +320,14 @@ fn leave_traces(state: &Dir, audit: &Folder, records: u64) -> Result<(), Error> 
     gates.sync().map_err(Error::io("sync the gates' locks"))
 }
 
-/// What is said of the log's public keys when they are put back.
+/// Returns the record of restored public keys.
 fn put_back(key: &PublicKey) -> Draft {
     let facts = [("what".to_owned(), "key".into()), ("key".to_owned(), key.to_string().into())];
     let reason = "an operator had the log's public keys, which were gone, put back";
     Draft { reason: Some(reason.to_owned()), facts: Some(facts.into()), ..Draft::default() }
 }
 
-/// What is said of a log that was signed, and of which no checkpoint is left.
+/// Returns the record of a log that was signed, and of which no checkpoint is left.
 fn unsigned() -> Draft {
     let facts = [("what".to_owned(), UNSIGNED.into())];
     let reason = "an operator had the log go on though gates that sign stopped in order and no \
@@ -338,8 +335,7 @@ fn unsigned() -> Draft {
     Draft { reason: Some(reason.to_owned()), facts: Some(facts.into()), ..Draft::default() }
 }
 
-/// What is said of segments that are missing, in place of the record that was
-/// lost.
+/// Returns the record of missing segments, in place of the one that was lost.
 fn unaccounted(audit: &Folder, segments: u64) -> Result<Draft, Error> {
     let first = Reader::new(audit, 0).next().map_err(Error::std("read the audit log"))?;
     let segment = Segment(segments);
@@ -357,8 +353,8 @@ fn unaccounted(audit: &Folder, segments: u64) -> Result<Draft, Error> {
     Ok(Draft { reason: Some(reason.to_owned()), facts: Some(facts.into()), ..Draft::default() })
 }
 
-/// Sets aside what says that the log was signed. It is what the record tells
-/// of that what comes is not bound to what was signed.
+/// Sets aside the file that shows that the log was signed. Its record shows that later records are
+/// not bound to the signed ones.
 fn forget_signed(log: &Log) -> Result<(), Error> {
     let open = || Error::io("set aside that the log was signed");
     let keys = log.keys()?;
@@ -371,7 +367,7 @@ fn cut_error(errno: rustix::io::Errno) -> Error {
     Error::io("set a part of the audit log aside")(errno)
 }
 
-/// The parts of segments, one after another.
+/// Reads parts of segments, one after another.
 struct Rest<'a> {
     audit: &'a Folder,
     parts: std::slice::Iter<'a, (Segment, u64, u64)>,

@@ -1,4 +1,4 @@
-//! The file of segments' roots: reading it, and putting it right in a repair.
+//! The file of segments' roots: reading and repairing it.
 
 use std::{
     collections::BTreeMap,
@@ -13,8 +13,8 @@ use rustix::{
 
 use super::{Error, disk::Folder, quarantine, small_file};
 
-/// Keeps `count` lines, with those of `right` in place of what stands there. What
-/// the file held is set aside, where that is something else.
+/// Writes `count` lines, with those of `right` in place of the stored ones. Sets the old file aside
+/// if it differs.
 pub(super) fn mend(audit: &Folder, right: &BTreeMap<u64, Hash>, count: u64) -> Result<(), Error> {
     let open = || match audit.file(ROOTS, OFlags::RDONLY) {
         Ok(file) => Ok(Some(file)),
@@ -38,15 +38,15 @@ pub(super) fn mend(audit: &Folder, right: &BTreeMap<u64, Hash>, count: u64) -> R
     if let Some(old) = open()? {
         quarantine::keep(audit, "roots", old).map_err(|error| error.of(ROOTS))?;
     }
-    // What follows begins a line.
+    // The next root must begin a line.
     if new.last().is_some_and(|byte| *byte != b'\n') {
         new.push(b'\n');
     }
     small_file::write(audit, ROOTS, &new, RenameFlags::empty())
 }
 
-/// The first roots that are kept, at most `count`, up to a line that is none: one
-/// that is torn is as good as gone, and where it stood nothing follows it.
+/// Reads the first stored roots, at most `count`, up to an invalid line: a torn root counts as
+/// missing, and none after it is valid.
 pub(super) fn read(audit: &Folder, count: u64) -> Result<Vec<Hash>, Error> {
     let file = match audit.file(ROOTS, OFlags::RDONLY) {
         Ok(file) => file,
@@ -65,8 +65,7 @@ pub(super) fn read(audit: &Folder, count: u64) -> Result<Vec<Hash>, Error> {
     Ok(roots)
 }
 
-/// The lines that stay, read as a verifier reads them, and whether all are those
-/// that stand there.
+/// Returns the lines that stay, read as a verifier reads them, and true if all are the stored ones.
 fn lines(
     old: impl io::Read,
     right: &BTreeMap<u64, Hash>,
@@ -85,7 +84,7 @@ fn lines(
                 new.extend(format!("{root}\n").bytes());
                 is_same = false;
             }
-            // No root, which an empty line is, too.
+            // An invalid root becomes an empty line, which is none either.
             None if length > ROOT_LINE => {
                 new.push(b'\n');
                 is_same = false;

@@ -1,5 +1,5 @@
-//! Who signs checkpoints: the log's own key in the state directory, or whoever
-//! the operator names instead.
+//! Signers of checkpoints: the log's own key in the state directory, or one that the operator
+//! configures.
 
 use std::{fmt, time::Duration};
 
@@ -13,18 +13,18 @@ use super::{
     small_file::{read, write},
 };
 
-/// The directory of private keys, outside the log's, which is copied about.
+/// The directory of private keys, outside the log's, which is copied to other places.
 pub(super) const PRIVATE: &str = "keys";
 const FILE: &str = "checkpoint.key";
-/// Beside it: a new one, until the log's directory names it and it takes its place.
+/// The new key beside it, until the log's directory names it and it is renamed.
 const NEXT: &str = "checkpoint.key.new";
 
 /// Signs checkpoints.
 pub trait Signer: Send + Sync {
-    /// The key that signatures are checked with; its name is the log's origin.
+    /// Returns the key that verifies the signatures; its name is the log's origin.
     fn public(&self) -> &PublicKey;
 
-    /// The signature lines over a note's text.
+    /// Returns the signature lines over a note's text.
     ///
     /// # Errors
     ///
@@ -48,13 +48,13 @@ impl Signer for Own {
     }
 }
 
-/// Who signs checkpoints, and how often.
+/// The signer of checkpoints, and their interval.
 pub struct Signing {
-    /// Who.
+    /// The signer.
     pub signer: Box<dyn Signer>,
-    /// After so many records at the latest.
+    /// Records after which a checkpoint is due.
     pub records: u64,
-    /// After this time at the latest, where there is a new record.
+    /// Time after which a checkpoint is due, if there is a new record.
     pub interval: Duration,
 }
 
@@ -66,23 +66,21 @@ impl fmt::Debug for Signing {
 }
 
 impl Signing {
-    /// After so many records there is a checkpoint, unless configured
-    /// otherwise.
+    /// Default of `records`.
     pub const RECORDS: u64 = 1024;
-    /// And after this time.
+    /// Default of `interval`.
     pub const INTERVAL: Duration = Duration::from_secs(60);
 
-    /// By `signer`, as often as usual.
+    /// Signs by `signer`, at the default interval.
     pub fn by(signer: Box<dyn Signer>) -> Self {
         Self { signer, records: Self::RECORDS, interval: Self::INTERVAL }
     }
 
-    /// By the log's own key, which is made when the log has none.
+    /// Signs by the log's own key, which is made if the log has none.
     ///
     /// # Errors
     ///
-    /// When it cannot be read or made, or when it is gone from a log that was
-    /// signed before.
+    /// When the key cannot be read or made, or is missing from a log that was signed before.
     pub fn own(state: &Dir) -> Result<Self, Error> {
         let keys = Folder::open(state, PRIVATE)?;
         let audit = Folder::open(state, "audit")?;
@@ -100,7 +98,7 @@ impl Signing {
     }
 }
 
-/// The private key in its directory, if there is one.
+/// Returns the private key in its directory, if there is one.
 pub(super) fn private(keys: &Folder) -> Result<Option<PrivateKey>, Error> {
     private_in(keys, FILE)
 }
@@ -110,22 +108,22 @@ fn private_in(keys: &Folder, name: &str) -> Result<Option<PrivateKey>, Error> {
     read(keys, name)?.map(parse).transpose().map_err(|_none| Error::KeyDamaged)
 }
 
-/// The new private key of a change that was cut short after the log's directory named
-/// its public one as the one in use.
+/// Returns the new private key of a change of keys that was interrupted after the log's directory
+/// named its public key as the one in use.
 ///
-/// What cannot be read is none: a start says what is wrong with it.
+/// An unreadable key counts as none: a start reports the damage.
 pub(super) fn unfinished(keys: &Folder, audit: &Folder) -> Option<PrivateKey> {
     let next = private_in(keys, NEXT).ok()??;
     (keys_of(audit).ok()?.first() == Some(&next.public())).then_some(next)
 }
 
-/// Does the last step of a change of keys that was cut short before it.
+/// Completes an interrupted change of keys.
 pub(super) fn finish_change(keys: &Folder, audit: &Folder) -> Result<(), Error> {
     if unfinished(keys, audit).is_none() {
         return Ok(());
     }
     match keys.rename(NEXT, keys, FILE) {
-        // Another gate was first.
+        // Another gateway did it before.
         Ok(()) | Err(Errno::NOENT) => {
             keys.sync().map_err(Error::io("sync the log's keys or checkpoints"))
         }
@@ -133,7 +131,7 @@ pub(super) fn finish_change(keys: &Folder, audit: &Folder) -> Result<(), Error> 
     }
 }
 
-/// Makes the private key of a change of keys, which [`finish_change`] puts in place.
+/// Makes the private key of a change of keys, which [`finish_change`] renames.
 pub(super) fn make_next(keys: &Folder) -> Result<PrivateKey, Error> {
     make(keys, NEXT, RenameFlags::empty())
 }
@@ -145,7 +143,7 @@ fn make(keys: &Folder, name: &str, flags: RenameFlags) -> Result<PrivateKey, Err
     let origin = format!("portcullis/{}", origin.get(..16).unwrap_or(&origin));
     let private = PrivateKey::from_seed(&origin, seed)?;
     match write(keys, name, format!("{}\n", private.to_secret()).as_bytes(), flags) {
-        // Another gate was first; its key is the log's.
+        // Another gateway made one before, which is the log's key.
         Err(Error::Io { errno: Errno::EXIST, .. }) => {
             let text = read(keys, name)?.ok_or(Error::KeyGone)?;
             Ok(PrivateKey::from_secret(text.trim_end())?)
@@ -161,7 +159,7 @@ pub(super) fn keys_of(audit: &Folder) -> Result<Vec<PublicKey>, Error> {
     }
 }
 
-/// Makes `key` the one in use; former ones stay known.
+/// Makes `key` the one in use; former ones stay in the file.
 pub(super) fn publish_in(audit: &Folder, key: &PublicKey) -> Result<(), Error> {
     let mut text = format!("{key}\n");
     for former in keys_of(audit)?.iter().filter(|former| *former != key) {

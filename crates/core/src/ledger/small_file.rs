@@ -1,4 +1,4 @@
-//! Small files of the log's keys and checkpoints, read and written as a whole.
+//! Small files of the log's keys and checkpoints, read and written in one piece.
 
 use std::io::{Read as _, Write as _};
 
@@ -12,11 +12,11 @@ use super::{
     disk::{self, Folder},
 };
 
-/// Bytes of a file of keys at most.
+/// Bytes of such a file that are read.
 const MOST: u64 = 64 * 1024;
 
-/// A small file's text, with marks in it where it is none; `None` when there is
-/// no file.
+/// Reads a small file's text, with replacement characters for invalid UTF-8; `None` if it is
+/// missing.
 pub(super) fn read(folder: &Folder, name: &str) -> Result<Option<String>, Error> {
     let file = match folder.file(name, OFlags::RDONLY) {
         Ok(file) => file,
@@ -33,7 +33,7 @@ pub(super) fn read(folder: &Folder, name: &str) -> Result<Option<String>, Error>
     Ok(Some(String::from_utf8_lossy(&bytes).into_owned()))
 }
 
-/// Writes a small file as a whole: after a crash it is the old or the new one.
+/// Writes a small file: after a crash it is the old or the new one.
 pub(super) fn write(
     folder: &Folder,
     name: &str,
@@ -43,7 +43,7 @@ pub(super) fn write(
     put(folder, name, bytes, flags, true)
 }
 
-/// The same; without `durable` a power loss may leave anything.
+/// Writes a small file; without `durable` it may have any bytes after a power failure.
 pub(super) fn put(
     folder: &Folder,
     name: &str,
@@ -65,7 +65,7 @@ pub(super) fn put(
             .map_err(Error::io("name a file of the log's keys or checkpoints"))
     };
     put().inspect_err(|_error| {
-        // What is left of it has no meaning.
+        // An incomplete file is of no use.
         let _removed = folder.remove(&temp);
     })
 }

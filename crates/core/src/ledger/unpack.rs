@@ -1,4 +1,4 @@
-//! Compressed segments, put back into their plain form.
+//! Compressed segments, converted back to their plain form.
 
 use std::io;
 
@@ -7,8 +7,7 @@ use rustix::fs::OFlags;
 
 use super::{Error, disk::Folder};
 
-/// Puts a compressed segment back into its plain form, of which a part can be
-/// cut off and to which records can be added.
+/// Converts a compressed segment to its plain form, which can be cut and extended.
 pub(super) fn unpack(audit: &Folder, segment: Segment) -> Result<(), Error> {
     let name = segment.to_string();
     unpack_named(audit, &name).map_err(|error| match error {

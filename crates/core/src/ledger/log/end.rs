@@ -1,5 +1,5 @@
-//! Where the chain ends: found when the log is opened or another gate appended, and repaired
-//! where a line is torn.
+//! The end of the chain: found when the log is opened or another gateway appended, and repaired if
+//! a line is torn.
 
 use std::{fs::File, io::Cursor, sync::Arc};
 
@@ -12,17 +12,17 @@ use crate::ledger::{
 };
 
 impl Log {
-    /// Finds the end of the chain, repairs a torn one and writes the records
-    /// that a repair before could not. Under the lock.
+    /// Finds the end of the chain, repairs a torn one and writes the records that an earlier repair
+    /// could not. Requires the lock.
     pub(in crate::ledger) fn load(&mut self) -> Result<(), Error> {
         let noted = Noted::read(&self.keys()?)?;
         if let Some(segment) = self.last(&noted)? {
-            // What a repair left may end with one that was full and old.
+            // After a repair, the last segment may be an old compressed one.
             unpack(&self.audit, segment)?;
             self.enter(segment, None)?;
             self.read_tail(OPENING)?;
             if self.end.length == 0 {
-                // Its maker may have died before the name was safe.
+                // Its maker may have died before the name was synced.
                 self.audit.sync().map_err(Error::io("sync the audit log"))?;
                 if segment.0 > 0 {
                     self.end.chain = self.chain_before(segment)?;
@@ -37,8 +37,7 @@ impl Log {
         Ok(())
     }
 
-    /// Finds the end of the chain as [`Log::load`] does, and repairs and unpacks
-    /// nothing.
+    /// Finds the end of the chain as [`Log::load`] does, without repairing or unpacking.
     pub(in crate::ledger) fn look(&mut self, noted: &Noted) -> Result<Looked, Error> {
         let Some(segment) = self.last(noted)? else {
             return self.reaches().map(|()| Looked { records: Some(self.next()), torn: 0 });
@@ -64,7 +63,7 @@ impl Log {
         self.reaches().map(|()| Looked { records: Some(self.next()), torn })
     }
 
-    /// The last segment, if there is any, where none before it is missing.
+    /// Returns the last segment, if there is one; fails if one before it is missing.
     fn last(&mut self, noted: &Noted) -> Result<Option<Segment>, Error> {
         if let Some(newest) = checkpoints::last_signed(&self.audit, noted)? {
             (self.signed, self.checked) = (newest.size, newest.size);
@@ -78,7 +77,7 @@ impl Log {
         let first = segments.iter().min().copied().unwrap_or(Segment(0));
         let count = segments.len() as u64;
         if let Some(segment) = last {
-            // The oldest ones may have been pruned; their roots are kept then.
+            // The oldest segments may have been pruned; their roots are stored then.
             let pruned = if first.0 == 0 || checkpoints::roots_reach(&self.audit, first)? {
                 first.0
             } else {
@@ -95,8 +94,7 @@ impl Log {
         Ok(last)
     }
 
-    /// Makes `segment` the open one, of which nothing is known yet but where
-    /// the chain ends before it.
+    /// Opens `segment`, of which only the end of the chain before it is known.
     pub(super) fn enter(&mut self, segment: Segment, chain: Option<Chain>) -> Result<(), Error> {
         let name = segment.to_string();
         let open = self.audit.opening("open the last segment of the audit log", &name);
@@ -108,12 +106,12 @@ impl Log {
         Ok(())
     }
 
-    /// Reads what is in the open segment after the known length, and repairs its end.
+    /// Reads the open segment from the known length on, and repairs its end.
     pub(super) fn read_tail(&mut self, window: u64) -> Result<(), Error> {
         let Some((file, tail)) = self.read_new(window)? else { return Ok(()) };
         if !tail.torn.is_empty() {
             let segment = self.end.segment;
-            // A segment that was empty does not say where the chain is.
+            // An empty segment does not show the end of the chain.
             if tail.end == 0 && segment.0 > 0 && self.end.chain.next() != segment.first() {
                 self.end.chain = self.chain_before(segment)?;
             }
@@ -122,7 +120,7 @@ impl Log {
         Ok(())
     }
 
-    /// The same without repairing it.
+    /// Reads the open segment from the known length on, without repairing it.
     fn read_new(&mut self, window: u64) -> Result<Option<(Arc<File>, Tail)>, Error> {
         let Some((file, id)) = self.end.file.clone() else { return Ok(None) };
         let segment = self.end.segment;
@@ -160,12 +158,12 @@ impl Log {
         Ok(Some((file, tail)))
     }
 
-    /// The end of the chain before the first record of `segment`.
+    /// Returns the end of the chain before the first record of `segment`.
     fn chain_before(&self, segment: Segment) -> Result<Chain, Error> {
         let before = Segment(segment.0.saturating_sub(1));
         let damaged = |reason: String| Error::Damaged { segment: before, reason };
         let name = before.to_string();
-        // It may be compressed: where the end of the log was lost, or after a restore.
+        // It may be compressed, after a loss of the log's end or a restore.
         unpack(&self.audit, before)?;
         let open = self.audit.opening("open a segment of the audit log", &name);
         let mut file = self.audit.file(&name, OFlags::RDONLY).map_err(open)?;
@@ -184,7 +182,7 @@ impl Log {
         Ok(chain)
     }
 
-    /// A log that is shorter than its checkpoint was cut.
+    /// Checks that the log is not shorter than its checkpoint.
     fn reaches(&self) -> Result<(), Error> {
         let next = self.next();
         if next < self.signed {
@@ -193,8 +191,7 @@ impl Log {
         Ok(())
     }
 
-    /// Sets the bytes after the last newline aside. Nothing else: whatever is
-    /// before it stays as it is.
+    /// Sets the bytes after the last newline aside, and nothing before it.
     fn repair(&mut self, file: &File, tail: &Tail) -> Result<(), Error> {
         self.reaches()?;
         let pending = quarantine::keep(&self.audit, "torn", Cursor::new(&tail.torn))?;
@@ -211,8 +208,8 @@ impl Log {
     }
 }
 
-/// Where the chain is after `lines`, which must link, and continue `known`
-/// when that is given; and their leaf hashes.
+/// Returns the end of the chain after `lines`, which must link, and continue `known` if that is
+/// given; and their leaf hashes.
 fn follow(known: Option<Chain>, lines: &[u8]) -> Result<(Chain, Vec<Hash>), String> {
     let mut leaves = Vec::new();
     let mut end = known.map(|chain| (chain.next(), chain.prev()));

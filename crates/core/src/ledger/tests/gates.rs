@@ -1,4 +1,4 @@
-//! Grants, and intents that dead gates left.
+//! Grants, and intents of dead gateways.
 #![expect(clippy::disallowed_methods, reason = "tests look at the log behind the gate's back")]
 
 use std::thread;
@@ -32,7 +32,7 @@ fn a_grant_is_for_one_seal_and_one_kind_of_record() {
     assert!(opens(ledger.admit(draft(), &ours).unwrap(), Kind::Intent));
     assert!(!opens(ledger.record_for(draft(), &other).unwrap(), Kind::Decision));
     assert!(!opens(ledger.admit(draft(), &other).unwrap(), Kind::Intent));
-    // That a decision is recorded does not let anything be changed.
+    // The record of a decision grants no change.
     assert!(!opens(ledger.record_for(draft(), &ours).unwrap(), Kind::Intent));
     assert!(!opens(ledger.admit(draft(), &ours).unwrap(), Kind::Decision));
 }

@@ -1,4 +1,4 @@
-//! Checkpoints of logs that were changed, and what a gate says of them.
+//! Checkpoints of logs that were changed, and the errors of a gateway about them.
 #![expect(clippy::disallowed_methods, reason = "tests change the log behind the gate's back")]
 
 mod gates;
@@ -20,7 +20,7 @@ impl State {
         Self(TempDir::new().unwrap())
     }
 
-    /// A log of `count` records made without a ledger.
+    /// Makes a log of `count` records without a gateway.
     fn filled(count: u64) -> Self {
         let state = Self::new();
         fs::create_dir(state.path("audit")).unwrap();
@@ -54,7 +54,7 @@ impl State {
         AuditLog::open(&self.dir())?.signed(signing)
     }
 
-    /// What a command does: its record, and a checkpoint at the end.
+    /// Does what a command does: its records, and a checkpoint at the end.
     fn command(&self) -> Result<Option<Error>, Error> {
         let ledger = self.open()?;
         ledger.note(Kind::Start, Draft::default(), true)?;
@@ -66,7 +66,7 @@ impl State {
         Verifier::new(&Directory::new(self.path("audit"))).run().unwrap()
     }
 
-    /// Every record was signed, and nothing is wrong.
+    /// Checks that every record is signed, and nothing is damaged.
     #[track_caller]
     fn is_signed(&self) {
         let report = self.report();
@@ -75,14 +75,14 @@ impl State {
         assert_eq!(newest.map(|newest| newest.size), Some(report.records + report.pruned));
     }
 
-    /// Removes all that the log's directory has of what was signed.
+    /// Removes everything in the log's directory that was signed.
     fn lose_checkpoints(&self) {
         self.remove("checkpoint");
         self.remove("frontier");
         fs::remove_dir_all(self.path("audit/checkpoints")).unwrap();
     }
 
-    /// Adds records that no gate wrote.
+    /// Adds records that no gateway wrote.
     fn append(&self, count: usize) {
         let path = self.path("audit/seg-000000.jsonl");
         let mut lines = fs::read(&path).unwrap();
@@ -95,7 +95,7 @@ impl State {
         fs::write(path, lines).unwrap();
     }
 
-    /// Makes each decision another one, and the chain whole again.
+    /// Replaces each decision, and links the chain again.
     fn rewrite(&self) {
         let path = self.path("audit/seg-000000.jsonl");
         let text = fs::read_to_string(&path).unwrap();
@@ -111,7 +111,7 @@ impl State {
         fs::write(path, forged).unwrap();
     }
 
-    /// The operator agrees to what a repair would do.
+    /// Agrees to a repair as the operator.
     fn recover(&self) {
         let plan = AuditLog::plan_recovery(&self.dir()).unwrap();
         assert!(!plan.is_empty());
@@ -159,7 +159,7 @@ fn a_rewritten_log_without_its_frontier_is_not_signed() {
     assert_eq!(fs::read(state.path("audit/checkpoint")).unwrap(), signed);
     assert_eq!(state.report().records, records, "nothing is served on top of it");
     assert_eq!(fs::read_dir(state.path("gates")).unwrap().count(), 0);
-    // Until the operator sets aside what contradicts it, of which a record tells.
+    // Until the operator sets the contradictions aside, which is recorded.
     state.recover();
     assert!(state.recoveries().contains("an operator had"));
     assert_eq!(state.command(), Ok(None));
@@ -191,7 +191,7 @@ fn where_the_newest_checkpoint_is_missing_a_kept_one_binds() {
     fs::remove_file(state.path("keys/signed")).unwrap();
     state.rewrite();
     is_damaged(state.command(), "the first 3 records are not those that a checkpoint signed");
-    // One that nobody signed does not count, and is not passed over either.
+    // An unsigned one neither counts nor is passed over.
     fs::write(state.path("audit/checkpoints/3"), "nonsense").unwrap();
     assert!(matches!(state.command(), Err(Error::Note(_))));
 }
@@ -224,7 +224,7 @@ fn an_older_checkpoint_put_back_does_not_hide_what_was_rewritten_after_it() {
     let older = fs::read(state.path("audit/checkpoint")).unwrap();
     let records = fs::read_to_string(state.path("audit/seg-000000.jsonl")).unwrap();
     assert_eq!(state.command(), Ok(None));
-    // Whoever can write to the log's directory takes it back and goes on differently.
+    // A process that can write to the log's directory restores it and continues differently.
     fs::write(state.path("audit/checkpoint"), older).unwrap();
     state.remove("frontier");
     fs::write(state.path("audit/seg-000000.jsonl"), &records).unwrap();
@@ -258,7 +258,7 @@ fn a_log_that_was_signed_and_is_gone_is_missed() {
 fn where_nothing_tells_what_was_signed_the_operator_says_so() {
     let state = State::new();
     assert_eq!(state.command(), Ok(None));
-    // As after a power failure; what the log's directory says is enough.
+    // After a power failure the log's directory alone is sufficient.
     for left in [&b""[..], b"\0\0\0", b"\xff", b"portcullis/"] {
         fs::write(state.path("keys/signed"), left).unwrap();
         assert_eq!(state.command(), Ok(None));
@@ -300,7 +300,7 @@ fn a_pruned_log_that_lost_its_frontier_is_signed_again() {
     ledger.leave().unwrap();
     assert!(!state.path("audit/seg-000000.jsonl").exists());
 
-    // Much is to be read: a command says so, and one that may take its time does.
+    // Much has to be read: a command reports that, and one that may take its time reads it.
     state.remove("frontier");
     assert_eq!(state.command(), Ok(Some(Error::FrontierGone)));
     let ledger = state.open().unwrap();
@@ -310,7 +310,7 @@ fn a_pruned_log_that_lost_its_frontier_is_signed_again() {
     assert_eq!(state.command(), Ok(None));
     state.is_signed();
 
-    // Roots are taken only where they lead to what was signed.
+    // Roots are accepted only if they lead to the signed tree.
     state.remove("frontier");
     let roots = fs::read_to_string(state.path("audit/roots")).unwrap();
     let (first, rest) = roots.split_at(64);
@@ -319,7 +319,7 @@ fn a_pruned_log_that_lost_its_frontier_is_signed_again() {
     is_damaged(ledger.checkpoint(), "not those that a checkpoint signed");
 }
 
-/// All of them waited for ever, and so did the next start.
+/// Before, all of them waited for ever, and so did the next start.
 #[test]
 fn a_lock_that_another_process_keeps_fails_only_what_waits_for_it() {
     let state = State::new();
@@ -332,7 +332,7 @@ fn a_lock_that_another_process_keeps_fails_only_what_waits_for_it() {
         scope.spawn(|| assert_eq!(ledger.record(draft()).err(), locked));
     });
     lock.unlock().unwrap();
-    // The log is as it was, and takes records again.
+    // The log is unchanged, and takes records again.
     let _leave = ledger.note(Kind::Intent, draft(), true).unwrap();
     let _receipt = ledger.record(draft()).unwrap();
     assert_eq!((ledger.close(Draft::default()).unwrap(), state.report().records), (None, 3));
