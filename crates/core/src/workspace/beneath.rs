@@ -1,4 +1,4 @@
-//! Opening what lies beneath a directory, and nothing else.
+//! Opening objects beneath a directory, and no others.
 
 use std::os::fd::{BorrowedFd, OwnedFd};
 
@@ -9,22 +9,22 @@ use rustix::{
 
 use super::Error;
 
-/// How often a lookup that the kernel asks to repeat (`EAGAIN`, a rename
-/// somewhere during the walk) is repeated.
+/// Attempts at a lookup that the kernel asks to repeat (`EAGAIN`, a rename somewhere during the
+/// walk).
 const LOOKUPS: usize = 64;
-/// How often one that seems to leave the directory is: `EXDEV` is a mount, or
-/// what was found and then moved out before the walk was complete.
+/// Attempts at a lookup that seems to leave the directory: `EXDEV` is a mount, or an object that
+/// was found and then moved out before the walk was complete.
 const DEPARTURES: usize = 8;
 
-/// Opens `path` beneath `dir`: no link, no mount, no way up, never blocking,
-/// never becoming a controlling terminal.
+/// Opens `path` beneath `dir`: no link, no mount, no way up, never blocking, never becoming a
+/// controlling terminal.
 pub(super) fn open_beneath(
     dir: BorrowedFd<'_>,
     path: &str,
     flags: OFlags,
 ) -> Result<OwnedFd, Errno> {
     let path = if path.is_empty() { "." } else { path };
-    // openat2 refuses flags that mean nothing together with O_PATH.
+    // openat2 refuses flags that have no meaning together with O_PATH.
     let flags = if flags.contains(OFlags::PATH) {
         flags | OFlags::CLOEXEC
     } else {
@@ -46,8 +46,8 @@ pub(super) fn open_beneath(
     Err(last)
 }
 
-/// Maps the errors of [`open_beneath`] on a path that held no link a moment
-/// ago: a link now means that something moved.
+/// Maps the errors of [`open_beneath`] on a path that had no link a moment ago: a link now means
+/// that an object moved.
 pub(super) fn lookup_error(action: &'static str) -> impl FnOnce(Errno) -> Error {
     move |errno| match errno {
         Errno::LOOP | Errno::AGAIN => Error::Moved,

@@ -1,5 +1,5 @@
-//! Looking at an entry of an open directory: one call and no handle, where the
-//! kernel tells enough.
+//! Attributes of an entry of an open directory: one call and no descriptor, if the kernel reports
+//! enough.
 
 use std::os::fd::BorrowedFd;
 
@@ -7,13 +7,11 @@ use rustix::fs::{AtFlags, OFlags, RawMode, StatxAttributes, StatxFlags, makedev,
 
 use super::{Stat, beneath::open_beneath};
 
-/// The facts about the entry `name`, one component, of `dir`: of itself, never
-/// of what it points to; `None` when it is gone, cannot be looked at, or another
-/// file system is mounted there.
+/// Returns the attributes of the entry `name`, one component, of `dir`, without following a link;
+/// `None` if it is missing, cannot be looked at, or is a mount point.
 ///
-/// A single component is looked up in an open directory, so nothing leads
-/// anywhere else; what `openat2` refuses as another mount, the kernel says of
-/// itself.
+/// A single component is looked up in an open directory, so nothing leads elsewhere; a mount, which
+/// `openat2` refuses, the kernel reports in the attributes.
 pub(super) fn look(dir: BorrowedFd<'_>, name: &str) -> Option<Stat> {
     let flags = AtFlags::SYMLINK_NOFOLLOW | AtFlags::NO_AUTOMOUNT;
     let Ok(raw) = statx(dir, name, flags, StatxFlags::BASIC_STATS) else { return open(dir, name) };
@@ -36,7 +34,8 @@ pub(super) fn look(dir: BorrowedFd<'_>, name: &str) -> Option<Stat> {
     ))
 }
 
-/// The same where the kernel does not tell, or does not let us ask.
+/// Opens the entry for its attributes, if the kernel does not report them, or a filter forbids the
+/// call.
 fn open(dir: BorrowedFd<'_>, name: &str) -> Option<Stat> {
     let handle = open_beneath(dir, name, OFlags::PATH | OFlags::NOFOLLOW).ok()?;
     Stat::of(handle).ok()

@@ -1,23 +1,23 @@
-//! Why the workspace could not be reached as asked.
+//! Errors of access to the workspace.
 
 use rustix::io::Errno;
 
 /// Why a path could not be resolved or an object not be opened.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Error {
-    /// Nothing is there.
+    /// No such entry.
     #[error("not found")]
     NotFound,
-    /// A file stands where a directory is needed.
+    /// A file is where a directory is needed.
     #[error("not a directory")]
     NotADirectory,
-    /// A directory stands where a file is needed.
+    /// A directory is where a file is needed.
     #[error("is a directory")]
     IsADirectory,
     /// A link leads out of the workspace, or through `/proc`.
     #[error("a link leads outside the workspace")]
     Outside,
-    /// Another file system is mounted there.
+    /// The entry is a mount point.
     #[error("another file system is mounted there")]
     Mount,
     /// More links than the kernel would follow.
@@ -29,7 +29,7 @@ pub enum Error {
     /// A path beneath a directory is too long to be named.
     #[error("a path is too long")]
     TooLong,
-    /// The object was exchanged between two looks; worth another try.
+    /// The object was exchanged between two looks; another attempt may succeed.
     #[error("the object changed while it was being looked at")]
     Moved,
     /// A directory or a tree has more than a million entries, or a list takes too much
@@ -39,7 +39,7 @@ pub enum Error {
     /// The operating system refused.
     #[error("cannot {action}: {}", plain(*.errno))]
     Os {
-        /// What was tried, as an infinitive: `open the file`.
+        /// The action that failed, as an infinitive: `open the file`.
         action: &'static str,
         /// The system's error.
         errno: Errno,
@@ -47,7 +47,7 @@ pub enum Error {
 }
 
 impl Error {
-    /// Wraps a system error with what was tried.
+    /// Converts a system error on `action`.
     pub(crate) fn os(action: &'static str) -> impl FnOnce(Errno) -> Self {
         move |errno| match errno {
             Errno::NOENT => Self::NotFound,
@@ -58,7 +58,7 @@ impl Error {
         }
     }
 
-    /// Wraps an error of the standard library with what was tried.
+    /// Converts an error of the standard library on `action`.
     pub(crate) fn io(action: &'static str) -> impl FnOnce(std::io::Error) -> Self {
         move |error| {
             let errno = Errno::from_io_error(&error).unwrap_or(Errno::IO);

@@ -25,11 +25,10 @@ use crate::{
     policy::{Object, ObjectKind},
 };
 
-/// More than the kernel's clock for times of files advances at once (`CONFIG_HZ`), twice.
+/// Twice the longest step of the kernel's clock for file times (`CONFIG_HZ`).
 const CLOCK_STEP: Duration = Duration::from_millis(20);
 
-/// Which inode a descriptor names. While a descriptor is open the pair cannot
-/// be given to another object.
+/// The inode behind a descriptor. While a descriptor is open, no other object gets the same pair.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct Identity {
     dev: u64,
@@ -43,14 +42,14 @@ impl Identity {
     }
 }
 
-/// The facts about one object that operations and doors need.
+/// The attributes of an object that operations and transports need.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Stat {
-    /// Which inode.
+    /// The inode.
     pub(crate) identity: Identity,
-    /// What it is.
+    /// The kind.
     pub kind: ObjectKind,
-    /// Number of names it has.
+    /// Number of hard links.
     pub links: u64,
     /// Size in bytes.
     pub size: u64,
@@ -60,14 +59,14 @@ pub struct Stat {
     pub uid: u32,
     /// Group.
     pub gid: u32,
-    /// Last change of content: seconds since 1970 and nanoseconds.
+    /// Modification time: seconds since 1970 and nanoseconds.
     pub modified: (i64, u32),
-    /// Last change of content, name or attributes: seconds since 1970 and nanoseconds.
+    /// Change time, of content, name or attributes: seconds since 1970 and nanoseconds.
     pub changed: (i64, u32),
 }
 
-/// A state of an object. As long as it is the same, so is the content of an object that
-/// [is settled](Stat::is_settled).
+/// A state of an object. The content of an object that [is settled](Stat::is_settled) stays the
+/// same as long as its version does.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Version {
     identity: Identity,
@@ -77,13 +76,13 @@ pub struct Version {
 }
 
 impl Version {
-    /// The inode number.
+    /// Returns the inode number.
     pub fn inode(&self) -> u64 {
         self.identity.ino()
     }
 
-    /// Whether it can be what a rename or a change of attributes made of `before`; `sets_time` of
-    /// one that sets the time of the content.
+    /// True if it can be the result of a rename or a change of attributes of `before`; `sets_time`
+    /// is true for a change that sets the modification time.
     pub fn has_content_of(&self, before: &Self, sets_time: bool) -> bool {
         self.identity == before.identity
             && self.size == before.size
@@ -92,10 +91,10 @@ impl Version {
 }
 
 impl Stat {
-    /// The facts about the object behind `fd`.
+    /// Returns the attributes of the object behind `fd`.
     ///
     /// # Errors
-    /// When the system does not tell.
+    /// Of the system.
     pub(crate) fn of(fd: impl AsFd) -> Result<Self, Error> {
         fstat(fd).map(|raw| Self::from_raw(&raw)).map_err(Error::os("look at the file"))
     }
@@ -112,8 +111,8 @@ impl Stat {
         )
     }
 
-    /// The same from device and inode, type and mode, links, size, user and
-    /// group, and the last changes of content and of anything.
+    /// Builds the attributes from device and inode, type and mode, links, size, user and group, and
+    /// the times of modification and change.
     pub(super) fn from_parts(
         (dev, ino): (u64, u64),
         mode: RawMode,
@@ -136,13 +135,13 @@ impl Stat {
         Self { identity, kind, links, size, mode, uid, gid, modified, changed }
     }
 
-    /// The inode number.
+    /// Returns the inode number.
     pub fn inode(&self) -> u64 {
         self.identity.ino()
     }
 
-    /// Whether the last change is long enough ago that a later one gets another time: the
-    /// kernel's clock for times of files advances in steps of at most 10 ms.
+    /// True if the last change is old enough that a later one gets another time: the kernel's clock
+    /// for file times advances in steps of at most 10 ms.
     pub fn is_settled(&self) -> bool {
         let (seconds, nanoseconds) = self.changed;
         let Ok(seconds) = u64::try_from(seconds) else { return true };
@@ -150,19 +149,19 @@ impl Stat {
         SystemTime::now().duration_since(changed).is_ok_and(|passed| passed > CLOCK_STEP)
     }
 
-    /// What differs as soon as the content or anything else of the object does.
+    /// Returns the version, which differs after each change of the content or attributes.
     pub fn version(&self) -> Version {
         let Self { identity, size, modified, changed, .. } = *self;
         Version { identity, size, modified, changed }
     }
 
-    /// What the policy wants to know of the object.
+    /// Returns the facts about the object that the policy needs.
     pub fn object(&self, through_symlink: bool) -> Object {
         Object { kind: self.kind, links: self.links, through_symlink }
     }
 }
 
-/// An open directory and the name in it that an operation is about.
+/// An open directory and the name in it on which an operation acts.
 #[derive(Debug)]
 pub(crate) struct Parent {
     dir: OwnedFd,
@@ -171,12 +170,12 @@ pub(crate) struct Parent {
 }
 
 impl Parent {
-    /// The entry's name.
+    /// Returns the entry's name.
     pub(crate) fn name(&self) -> &str {
         self.path.file_name().unwrap_or_default()
     }
 
-    /// The path of an entry, for a person: the name need not be one that is served.
+    /// Returns the path of an entry, for a person: the name need not be one that is served.
     pub(crate) fn path_of(&self, name: &str) -> String {
         match self.path.parent() {
             Some(parent) if !parent.is_root() => format!("{parent}/{name}"),
@@ -184,10 +183,10 @@ impl Parent {
         }
     }
 
-    /// Looks at the entry itself, never at what it points to.
+    /// Returns the attributes of the entry itself, without following a link.
     ///
     /// # Errors
-    /// [`Error::NotFound`] when it is gone.
+    /// [`Error::NotFound`] when it is missing.
     pub(crate) fn stat(&self, name: &str) -> Result<Stat, Error> {
         let fd = self.open(name, OFlags::PATH | OFlags::NOFOLLOW)?;
         Stat::of(fd)
@@ -196,20 +195,20 @@ impl Parent {
     /// Opens an entry of the directory without following a link.
     ///
     /// # Errors
-    /// As the system says; a link where none was is [`Error::Moved`].
+    /// Of the system; a link where none was is [`Error::Moved`].
     pub(crate) fn open(&self, name: &str, flags: OFlags) -> Result<OwnedFd, Error> {
-        // The gate's own names are nobody's aliases.
+        // The gateway's own names are no aliases.
         if !TempName::is_reserved_name(name) && !self.lists(name)? {
             return Err(Error::NotFound);
         }
         open_beneath(self.dir.as_fd(), name, flags).map_err(lookup_error("open the file"))
     }
 
-    /// Whether the directory may have the entry `name` under this name: always, but
-    /// where it has it under another one.
+    /// True if the directory has, or may have, the entry `name` under this name; false if it has it
+    /// under another one only.
     ///
     /// # Errors
-    /// As the system says.
+    /// Of the system.
     pub(crate) fn lists(&self, name: &str) -> Result<bool, Error> {
         match self.aliases {
             false => Ok(true),
@@ -219,10 +218,10 @@ impl Parent {
         }
     }
 
-    /// Makes the directory's entries durable.
+    /// Syncs the directory's entries.
     ///
     /// # Errors
-    /// As the system says.
+    /// Of the system.
     pub(crate) fn sync(&self) -> Result<(), Error> {
         rustix::fs::fsync(&self.dir).map_err(Error::os("sync the directory"))
     }
@@ -235,16 +234,16 @@ impl AsFd for Parent {
 }
 
 impl Workspace {
-    /// Opens what `path`, free of links, names.
+    /// Opens the object at `path`, which has no links.
     ///
     /// # Errors
-    /// [`Error::Moved`] when a link stands in the way now.
+    /// [`Error::Moved`] when a link is on the way now.
     pub(crate) fn open_at(&self, path: &WorkspacePath, flags: OFlags) -> Result<OwnedFd, Error> {
         self.lookup(path.as_str(), flags).map_err(lookup_error("open the file"))
     }
 
-    /// The same for a path that was made of the names in lists, which need not be
-    /// looked for there again.
+    /// Opens the object at a path that was made of names in lists, which need not be searched for
+    /// there again.
     ///
     /// # Errors
     /// As [`Workspace::open_at`].
@@ -256,7 +255,7 @@ impl Workspace {
         open_beneath(self.as_fd(), path.as_str(), flags).map_err(lookup_error("open the file"))
     }
 
-    /// Opens what somebody's path names, as [`open_beneath`].
+    /// Opens the object at a path from outside, as [`open_beneath`].
     pub(super) fn lookup(&self, path: &str, flags: OFlags) -> Result<OwnedFd, Errno> {
         if self.has_aliases() {
             names::find_all(self.as_fd(), path)?;
@@ -264,7 +263,7 @@ impl Workspace {
         open_beneath(self.as_fd(), path, flags)
     }
 
-    /// Opens the directory that holds `path`.
+    /// Opens the parent directory of `path`.
     ///
     /// # Errors
     /// As [`Workspace::open_at`]; the root has no parent.
@@ -274,11 +273,11 @@ impl Workspace {
         Ok(Parent { dir, path: path.clone(), aliases: self.has_aliases() })
     }
 
-    /// Whether `parent` still is the directory that it was opened as, so that what
-    /// is done through the handle happens where it was decided.
+    /// Checks that `parent` still has the path with which it was opened, so that actions through
+    /// the descriptor happen where they were decided on.
     ///
     /// # Errors
-    /// [`Error::Moved`] when it is not.
+    /// [`Error::Moved`] when it has another path.
     pub(crate) fn confirm(&self, parent: &Parent) -> Result<(), Error> {
         let now = self.open_parent(&parent.path).map_err(|_| Error::Moved)?;
         if Stat::of(&now)?.identity == Stat::of(parent)?.identity {
@@ -289,22 +288,21 @@ impl Workspace {
     }
 }
 
-/// Reads the file from its start: all of it, or `limit` bytes and one more, so
-/// that the caller can tell that it is too large without holding all of it.
-/// Growth after the size was looked at is caught too. The descriptor's offset
-/// does not move.
+/// Reads the file from its start: all of it, or `limit` bytes and one more, so that the caller
+/// detects a too large file without reading all of it. Growth after the look at the size is
+/// detected too. The descriptor's offset does not move.
 ///
 /// # Errors
-/// As the system says.
+/// Of the system.
 pub(crate) fn read_bounded(file: &File, size: u64, limit: u64) -> Result<Vec<u8>, Error> {
     read_bounded_into(file, size, limit, Vec::new())
 }
 
-/// The same with the memory of `content`, whatever that holds: for whoever reads
-/// one file after the other.
+/// Reads the file as [`read_bounded`] into the memory of `content`, whose old bytes do not matter;
+/// for callers that read many files.
 ///
 /// # Errors
-/// As the system says.
+/// Of the system.
 pub(crate) fn read_bounded_into(
     file: &File,
     size: u64,
@@ -315,7 +313,7 @@ pub(crate) fn read_bounded_into(
     let expected = usize::try_from(size.min(bound)).unwrap_or_default();
     if expected <= AT_ONCE {
         content.resize(expected.saturating_add(1), 0);
-        // One byte more was asked for than the file had: these are all.
+        // The read asked for one byte more than the file had, so these are all.
         if pread(file, &mut content[..], 0).is_ok_and(|count| count == expected) {
             content.truncate(expected);
             return Ok(content);

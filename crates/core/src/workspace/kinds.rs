@@ -1,5 +1,5 @@
-//! What is in a directory by name and type, packed: a list of names is asked
-//! for often, and a directory may have a million.
+//! Names and kinds of a directory's entries, packed: lists of names are requested often, and a
+//! directory may have a million.
 
 use std::{
     fmt,
@@ -10,10 +10,10 @@ use std::{
 use super::{Error, entry, stream_names, walk::MAX_ENTRIES};
 use crate::policy::ObjectKind;
 
-/// The names in one directory with what each is, sorted by name.
+/// The names in one directory with their kinds, sorted by name.
 #[derive(Clone, Default)]
 pub(crate) struct Kinds {
-    /// All names that were read, one after the other.
+    /// All names that were read, in one text.
     text: String,
     slots: Vec<PackedName>,
     not_utf8: u64,
@@ -22,15 +22,15 @@ pub(crate) struct Kinds {
 /// One name.
 #[derive(Clone, Copy)]
 struct PackedName {
-    /// The first bytes behind what all names begin with, which nearly always
-    /// tell two names apart.
+    /// The first bytes after the common prefix of all names, which nearly always distinguish two
+    /// names.
     key: u64,
     start: u32,
     length: u16,
     kind: Option<ObjectKind>,
 }
 
-// What was not retained counts for nothing, though the text still has it.
+// Names that were not retained do not count, though the text still has them.
 
 impl PartialEq for Kinds {
     fn eq(&self, other: &Self) -> bool {
@@ -47,21 +47,21 @@ impl fmt::Debug for Kinds {
 }
 
 impl Kinds {
-    /// Reads the names in the directory behind `dir` and what the directory says
-    /// of their kind; only what it does not say, and directories, on which
-    /// another file system may be mounted, are looked at. Names reserved for the
-    /// gate are left out.
+    /// Reads the names in the directory behind `dir` and the kinds that the directory reports.
+    /// Looks only at entries without a reported kind, and at directories, which may be mount
+    /// points. Names reserved for the gateway are left out.
     ///
     /// # Errors
-    /// [`Error::TooLarge`] past a million entries, and as the system says.
+    /// [`Error::TooLarge`] past a million entries; errors of the system.
     pub(crate) fn read(dir: impl AsFd) -> Result<Self, Error> {
         Self::read_within(dir, |_| true)
     }
 
-    /// The same as long as there is `room` for names, which is asked for each with its length.
+    /// Reads as [`Kinds::read`] as long as `room` returns true, which is called for each name with
+    /// its length.
     ///
     /// # Errors
-    /// [`Error::TooLarge`] also where there is none.
+    /// [`Error::TooLarge`] also where `room` returns false.
     pub(crate) fn read_within(
         dir: impl AsFd,
         mut room: impl FnMut(usize) -> bool,
@@ -79,25 +79,23 @@ impl Kinds {
         Ok(kinds)
     }
 
-    /// The names, sorted, with what each is: `None` is what a look at an entry
-    /// would not tell either.
+    /// Returns the names, sorted, with their kinds: `None` for an entry that cannot be looked at.
     pub(crate) fn iter(&self) -> impl ExactSizeIterator<Item = (&str, Option<ObjectKind>)> {
         self.slots.iter().map(|slot| (name(&self.text, slot), slot.kind))
     }
 
-    /// Forgets what is not to be kept.
+    /// Keeps the names for which `keep` returns true.
     pub(crate) fn retain(&mut self, mut keep: impl FnMut(&str, Option<ObjectKind>) -> bool) {
         let Self { text, slots, .. } = self;
         slots.retain(|slot| keep(name(text, slot), slot.kind));
     }
 
-    /// How many names are not UTF-8 and so cannot be served.
+    /// Returns the number of names that are not UTF-8 and so cannot be served.
     pub(crate) fn not_utf8(&self) -> u64 {
         self.not_utf8
     }
 
-    /// False when there is no room for one more.
-    /// Counts none of them.
+    /// Sets the number of names that are not UTF-8 to zero.
     pub(crate) fn forget_not_utf8(&mut self) {
         self.not_utf8 = 0;
     }
@@ -137,7 +135,7 @@ impl Kinds {
         for slot in slots.iter_mut() {
             slot.key = key(name(text, slot).as_bytes().get(common..).unwrap_or_default());
         }
-        // Numbers alone are sorted without a branch for each comparison.
+        // A sort of numbers alone needs no branch for each comparison.
         slots.sort_unstable_by_key(|slot| slot.key);
         for alike in slots.chunk_by_mut(|one, other| one.key == other.key) {
             alike.sort_unstable_by(|one, other| name(text, one).cmp(name(text, other)));
@@ -150,8 +148,8 @@ fn name<'t>(text: &'t str, slot: &PackedName) -> &'t str {
     text.get(start..start.saturating_add(slot.length.into())).unwrap_or_default()
 }
 
-/// The first bytes as a number of the same order. No name has a NUL, so a name
-/// that ends comes before one that goes on.
+/// Returns the first bytes as a number of the same order. No name has a NUL, so a shorter name
+/// sorts before its continuation.
 fn key(bytes: &[u8]) -> u64 {
     match bytes.first_chunk::<8>() {
         Some(first) => u64::from_be_bytes(*first),

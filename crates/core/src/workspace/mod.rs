@@ -1,11 +1,10 @@
-//! The agent's files, reached through one directory handle that was opened at
-//! the start and never by a name again.
+//! The agent's files, reached through one directory descriptor that is opened at the start and
+//! never again by a name.
 //!
-//! Resolves paths beneath the handle ([`resolve`](Workspace::resolve)), opens
-//! what a decision allowed, and walks directories. It decides nothing and
-//! changes nothing; it refuses whatever leaves the root, crosses a mount or
-//! moved between two looks, and knows nothing by a name that its directory does not
-//! have for it (`names`).
+//! Resolves paths beneath the descriptor ([`resolve`](Workspace::resolve)), opens what a decision
+//! allowed, and walks directories. It decides nothing and changes nothing; it refuses objects that
+//! leave the root, cross a mount or moved between two looks, and finds no entry by a name alias
+//! (`names`).
 
 mod beneath;
 mod entry;

@@ -1,8 +1,8 @@
-//! Names by which a file system finds an entry, where those are more than the one in
-//! its directory: `ENV~1` and `.env::$DATA` are `.env` on VFAT, NTFS and SMB shares.
+//! Name aliases: names by which a file system finds an entry besides the one in its directory.
+//! `ENV~1` and `.env::$DATA` are `.env` on VFAT, NTFS and SMB shares.
 //!
-//! The policy decides about names, so an entry is served there by the name that its
-//! directory has for it, byte for byte, and by no other.
+//! The policy decides on names, so an entry is served there by the name that its directory has for
+//! it, byte for byte, and by no other.
 
 use std::os::fd::{AsFd, BorrowedFd};
 
@@ -13,11 +13,11 @@ use rustix::{
 
 use super::beneath::open_beneath;
 
-/// Room for what the kernel tells at once, in bytes.
+/// Size of the buffer for directory entries, in bytes.
 const ROOM: usize = 32 * 1024;
 
-/// The types (`statfs(2)`) of file systems that find an entry by one name alone. Some
-/// of them ignore its case, as patterns of a policy do.
+/// The types (`statfs(2)`) of file systems that find an entry by one name only. Some of them ignore
+/// its case, as patterns of a policy do.
 const ONE_NAME: [FsWord; 9] = [
     0xef53,      // ext2, ext3, ext4
     0x5846_5342, // xfs
@@ -30,17 +30,17 @@ const ONE_NAME: [FsWord; 9] = [
     0x2fc1_2fc1, // zfs
 ];
 
-/// Whether entries of the directory behind `dir` may be found by names that it does
-/// not list. All beneath it is the same file system: no lookup crosses a mount.
+/// True if entries of the directory behind `dir` may have name aliases. Everything beneath it is on
+/// the same file system: no lookup crosses a mount.
 pub(super) fn may_have_aliases(dir: BorrowedFd<'_>) -> bool {
     !fstatfs(dir).is_ok_and(|found| ONE_NAME.contains(&found.f_type))
 }
 
-/// Looks for each component of `path` among the entries of the directory that holds it.
+/// Searches for each component of `path` among the entries of its directory.
 ///
 /// # Errors
-/// [`Errno::NOENT`] for a name that is not among them, before anything is looked up by
-/// it, and as the system says.
+/// [`Errno::NOENT`] for a name that is not among them, before it is looked up; errors of the
+/// system.
 pub(super) fn find_all(root: BorrowedFd<'_>, path: &str) -> Result<(), Errno> {
     let flags = OFlags::RDONLY | OFlags::DIRECTORY;
     let mut directory = open_beneath(root, "", flags)?;
@@ -51,7 +51,7 @@ pub(super) fn find_all(root: BorrowedFd<'_>, path: &str) -> Result<(), Errno> {
         }
         if names.peek().is_some() {
             directory = match open_beneath(directory.as_fd(), name, flags) {
-                // What is no directory has nothing in it; the lookup says so.
+                // Another kind than a directory has no entries; the lookup reports that.
                 Err(Errno::NOTDIR | Errno::LOOP) => return Ok(()),
                 opened => opened?,
             };
@@ -60,13 +60,13 @@ pub(super) fn find_all(root: BorrowedFd<'_>, path: &str) -> Result<(), Errno> {
     Ok(())
 }
 
-/// Whether `name` is among the entries of the directory behind `dir`, byte for byte.
+/// True if `name` is among the entries of the directory behind `dir`, byte for byte.
 pub(super) fn lists(dir: BorrowedFd<'_>, name: &str) -> Result<bool, Errno> {
-    // A handle of its own: others may read from that one.
+    // A descriptor of its own: other threads may read from the given one.
     is_entry(open_beneath(dir, "", OFlags::RDONLY | OFlags::DIRECTORY)?, name)
 }
 
-/// The same for a handle that nobody has read from.
+/// True if `name` is among the entries of a directory whose descriptor was not read from yet.
 fn is_entry(directory: impl AsFd, name: &str) -> Result<bool, Errno> {
     let mut room: Vec<u8> = Vec::with_capacity(ROOM);
     let mut entries = RawDir::new(directory, room.spare_capacity_mut());

@@ -1,4 +1,4 @@
-//! Opening the root: the one place where the workspace is reached by a name.
+//! Opening the root: the only place where the workspace is reached by a name.
 #![expect(clippy::disallowed_methods, reason = "the root itself can only be opened by its path")]
 
 use std::{
@@ -24,9 +24,8 @@ impl Workspace {
     /// Opens the directory at `path`.
     ///
     /// # Errors
-    /// When it is missing, not a directory, or its path is not UTF-8 (doors
-    /// and logs could not name it), and where `openat2` is not there, without
-    /// which nothing in it can be resolved.
+    /// When it is missing, no directory, or its path is not UTF-8 (transports and logs could not
+    /// name it), and where `openat2` is not available, without which nothing in it can be resolved.
     pub fn open(path: &Path) -> io::Result<Self> {
         let root = path.canonicalize()?;
         if root.to_str().is_none() {
@@ -44,7 +43,7 @@ impl Workspace {
         }
     }
 
-    /// The workspace whose root another process opened and handed over.
+    /// Builds the workspace from a root that another process opened and handed over.
     pub fn from_fd(fd: OwnedFd, root: PathBuf) -> Self {
         Self {
             aliases: names::may_have_aliases(fd.as_fd()),
@@ -53,27 +52,27 @@ impl Workspace {
         }
     }
 
-    /// The same workspace once more, for a thread of its own.
+    /// Copies the workspace for another thread.
     ///
     /// # Errors
-    /// When the handle cannot be copied.
+    /// When the descriptor cannot be copied.
     pub(crate) fn try_clone(&self) -> io::Result<Self> {
         Ok(Self { dir: self.dir.try_clone()?, root: self.root.clone(), aliases: self.aliases })
     }
 
-    /// The root's canonical path on the host; never shown to an agent.
+    /// Returns the root's canonical path on the host, which is never shown to an agent.
     pub fn root(&self) -> &Path {
         &self.root
     }
 
-    /// Whether its file system may find an entry by names that no list has. Each name
-    /// that somebody gives is looked for in its directory then.
+    /// True if its file system may have name aliases. Each name from outside is searched for in its
+    /// directory then.
     pub fn has_aliases(&self) -> bool {
         self.aliases
     }
 
-    /// The root's descriptor, for the rules of a process that confines itself before
-    /// a gateway takes the workspace over.
+    /// Returns the root's descriptor, for the rules of a process that confines itself before a
+    /// gateway takes the workspace over.
     pub fn rule_descriptor(&self) -> BorrowedFd<'_> {
         self.dir.as_fd()
     }

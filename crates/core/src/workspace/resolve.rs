@@ -1,8 +1,8 @@
-//! From the path that was asked for to the object that is meant.
+//! Resolution of a requested path to its object.
 //!
-//! Links are expanded here, one component after the other, because the policy
-//! must be asked about every name before the kernel is; the kernel then opens
-//! the canonical path with links forbidden.
+//! Links are expanded here, one component after the other, because the policy must decide on every
+//! name before the kernel looks it up; the kernel then opens the canonical path with links
+//! forbidden.
 
 use std::{collections::VecDeque, os::fd::OwnedFd};
 
@@ -14,31 +14,32 @@ use crate::{
     policy::{Object, ObjectKind},
 };
 
-/// As many links as Linux follows in one lookup (`path_resolution(7)`).
+/// Links that Linux follows in one lookup (`path_resolution(7)`).
 const MAX_LINKS: usize = 40;
 
-/// Whether a link in the last component is followed.
+/// The treatment of a link in the last component.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Follow {
-    /// The operation is about what the link points to.
+    /// The operation is about the link's target.
     Yes,
     /// The operation is about the link itself (remove, rename).
     No,
 }
 
-/// What is met on the way from a name that was asked for to what it means.
+/// A component on the way from a requested name to its object.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Met<'a> {
-    /// A name to which a link leads, with all that follows.
+    /// A name to which a link leads, with all components after it.
     Name(&'a WorkspacePath),
-    /// The same where a `..` leads out again: what is there alone makes the difference.
+    /// A link target that a later `..` leaves again; only whether this component exists affects the
+    /// result.
     Left(&'a WorkspacePath),
-    /// A link with something behind it, itself.
+    /// The name of a link that has components after it.
     Link(&'a WorkspacePath),
 }
 
-/// What a path means at this moment. An open handle keeps the object's
-/// identity from being given to another one meanwhile.
+/// The object of a path at one moment. An open descriptor prevents another object from getting its
+/// identity meanwhile.
 #[derive(Debug)]
 pub struct Resolved {
     path: WorkspacePath,
@@ -47,14 +48,13 @@ pub struct Resolved {
 }
 
 impl Resolved {
-    /// The canonical path: no component of it is a link, but the last one when
-    /// links were not to be followed. When something is missing, where it
-    /// would be.
+    /// Returns the canonical path: no component of it is a link, except the last one if links were
+    /// not followed. Of a missing object, the path that it would have.
     pub fn path(&self) -> &WorkspacePath {
         &self.path
     }
 
-    /// What the policy wants to know of the object.
+    /// Returns the facts about the object that the policy needs.
     pub fn object(&self) -> Object {
         match &self.found {
             Some((stat, _)) => stat.object(self.through_symlink),
@@ -66,25 +66,24 @@ impl Resolved {
         }
     }
 
-    /// The object's facts; `None` when nothing is there.
+    /// Returns the object's attributes; `None` if it is missing.
     pub fn stat(&self) -> Option<&Stat> {
         self.found.as_ref().map(|(stat, _)| stat)
     }
 
-    /// The object's identity; `None` when nothing is there.
+    /// Returns the object's identity; `None` if it is missing.
     pub(crate) fn identity(&self) -> Option<Identity> {
         self.stat().map(|stat| stat.identity)
     }
 
-    /// A handle (`O_PATH`) on the object; `None` when nothing is there.
+    /// Returns a descriptor (`O_PATH`) of the object; `None` if it is missing.
     pub(super) fn handle(&self) -> Option<&OwnedFd> {
         self.found.as_ref().map(|(_, handle)| handle)
     }
 }
 
 impl Workspace {
-    /// Finds out what `path` means, without opening anything that could block
-    /// or act, for whom no policy binds.
+    /// Resolves `path` without a policy, and without opening anything that could block or act.
     ///
     /// # Errors
     /// As [`Workspace::resolve_heeding`].
@@ -92,17 +91,14 @@ impl Workspace {
         self.resolve_heeding(path, follow, &mut |_| true)
     }
 
-    /// The same for who was allowed to ask about `path`: `follows` says of what is met on
-    /// the way whether it may be followed.
+    /// Resolves `path`, which was decided on: `follows` decides on each component on the way.
     ///
-    /// A missing object is no error: the answer says where it would be, so
-    /// that the policy can be asked before existence is told. For the same reason
-    /// what may not be followed is no error, whatever is there: it is passed as if it
-    /// were missing.
+    /// A missing object is no error: the result has the path that it would have, so that the policy
+    /// can decide before its existence is revealed. For the same reason a component that may not be
+    /// followed is no error, whatever is there: it is passed as if it were missing.
     ///
     /// # Errors
-    /// [`Error::Outside`], [`Error::Mount`], [`Error::Loop`] and what the
-    /// system says.
+    /// [`Error::Outside`], [`Error::Mount`], [`Error::Loop`] and errors of the system.
     pub(crate) fn resolve_heeding(
         &self,
         path: &WorkspacePath,
@@ -114,20 +110,19 @@ impl Workspace {
                 let found = Some((stat, handle));
                 return Ok(Resolved { path: path.clone(), through_symlink: false, found });
             }
-            // With links forbidden, the kernel meets a link before it misses
-            // anything behind it.
+            // With links forbidden, the kernel finds a link before it misses an entry behind it.
             Err(Errno::NOENT) => {
                 let path = path.clone();
                 return Ok(Resolved { path, through_symlink: false, found: None });
             }
-            // What else is wrong may be so of a name that is not told of.
+            // Other errors may be about a hidden name.
             Ok(_) | Err(_) => {}
         }
         self.expand(path.components().map(str::to_owned).collect(), 0, follow, follows)
     }
 
-    /// Finds out what a link at `link`, whose directories are no links, with this target
-    /// would mean, whatever is there now.
+    /// Resolves `target` as the target of a link at `link`, whose directories are no links,
+    /// whatever is there now.
     ///
     /// # Errors
     /// As [`Workspace::resolve_heeding`].
@@ -151,8 +146,7 @@ impl Workspace {
         Ok((stat, handle))
     }
 
-    /// Walks component by component and replaces links by their targets, after `links`
-    /// links.
+    /// Walks component by component and replaces links by their targets, after `links` links.
     fn expand(
         &self,
         mut pending: VecDeque<String>,
@@ -162,7 +156,7 @@ impl Workspace {
     ) -> Result<Resolved, Error> {
         let mut walked: Vec<String> = Vec::new();
         let mut found = None;
-        // How deep the name lies that was passed unseen.
+        // Depth of the hidden name that was passed.
         let mut hidden: Option<usize> = None;
         while let Some(component) = pending.pop_front() {
             match component.as_str() {
@@ -180,9 +174,9 @@ impl Workspace {
             }
             let is_last = pending.is_empty();
             let met = match self.look(&walked.join("/")) {
-                // What is missing is passed by its name, so that a `..` behind
-                // it leads on as if it were there, and a link behind that is
-                // followed: otherwise the answer would tell whether it is.
+                // A missing component is passed by its name, so that a `..` behind it continues as
+                // if it existed, and a link behind that is followed: otherwise the result would
+                // reveal whether it exists.
                 Err(Errno::NOENT | Errno::NOTDIR) => {
                     found = None;
                     continue;
@@ -216,7 +210,7 @@ impl Workspace {
             }
         }
         let canonical = WorkspacePath::parse(&walked.join("/")).map_err(|_| Error::TooLong)?;
-        // A walk that ended with `..` left the handle of where it came from.
+        // A walk that ended with `..` left no descriptor of its end.
         let found = match found {
             Some(found) => Some(found),
             None if hidden.is_some() || (links > 0 && !follows(Met::Name(&canonical))) => None,
@@ -233,7 +227,7 @@ impl Workspace {
     }
 }
 
-/// Whether the link at `walked`, behind which is `pending`, may be followed.
+/// True if the link at `walked`, with `pending` behind it, may be followed.
 fn may_follow(
     walked: &[String],
     pending: &VecDeque<String>,
@@ -241,7 +235,7 @@ fn may_follow(
     follows: &mut dyn FnMut(Met<'_>) -> bool,
 ) -> bool {
     let Ok(link) = WorkspacePath::parse(&walked.join("/")) else { return false };
-    // Without a link the name is part of the one that was asked about.
+    // Without a link before, the name is part of the requested one.
     let named = links == 0
         || match if_missing(walked, pending) {
             Some(names) => {
@@ -253,8 +247,8 @@ fn may_follow(
     named && (is_last || follows(Met::Link(&link)))
 }
 
-/// The name that would be asked about if nothing were at `walked`: with all that
-/// follows, if that does not lead out again.
+/// Returns the name to decide on if nothing were at `walked`: with all components after it, unless
+/// they lead out again.
 fn if_missing(walked: &[String], pending: &VecDeque<String>) -> Option<Vec<String>> {
     let mut names = walked.to_vec();
     for component in pending {
@@ -268,7 +262,7 @@ fn if_missing(walked: &[String], pending: &VecDeque<String>) -> Option<Vec<Strin
     Some(names)
 }
 
-/// The target of the link that `handle` (`O_PATH`) names.
+/// Reads the target of the link behind `handle` (`O_PATH`).
 pub(crate) fn read_link(handle: &OwnedFd) -> Result<String, Error> {
     let target =
         rustix::fs::readlinkat(handle, c"", Vec::new()).map_err(Error::os("read the link"))?;

@@ -1,4 +1,4 @@
-//! Names of a directory as they come, for whoever cannot hold all of them.
+//! Names of a directory in a stream, for callers that cannot store all of them.
 
 use std::{ops::ControlFlow, os::fd::AsFd};
 
@@ -7,16 +7,15 @@ use rustix::fs::{FileType, RawDir};
 use super::{Error, TempName};
 use crate::policy::ObjectKind;
 
-/// Room for what the kernel tells at once, in bytes.
+/// Size of the buffer for directory entries, in bytes.
 const ROOM: usize = 32 * 1024;
 
-/// Reads the directory behind `dir` and shows each name with the type that the
-/// directory tells (`None` when it does not) until `visit` breaks; in no
-/// order. Names reserved for the gate are left out. Returns how many names are
-/// not UTF-8 and so were not shown.
+/// Reads the directory behind `dir` and passes each name with the kind that the directory reports
+/// (`None` if it does not) to `visit` until that breaks; in no order. Names reserved for the
+/// gateway are left out. Returns the number of names that are not UTF-8 and so were not passed.
 ///
 /// # Errors
-/// As the system says.
+/// Of the system.
 pub(crate) fn stream_names(
     dir: impl AsFd,
     mut visit: impl FnMut(&str, Option<ObjectKind>) -> ControlFlow<()>,

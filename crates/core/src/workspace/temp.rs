@@ -1,4 +1,4 @@
-//! Names under which changes are prepared beside their object.
+//! Temporary names of changes, beside their objects.
 
 use super::Error;
 use crate::{model::WorkspacePath, random::random_hex};
@@ -6,42 +6,42 @@ use crate::{model::WorkspacePath, random::random_hex};
 const PREFIX: &str = ".portcullis-";
 const SUFFIX: &str = ".tmp";
 const BESIDE: &str = ".conflict-";
-/// Most bytes of a name (`NAME_MAX`).
+/// Bytes of a name (`NAME_MAX`).
 const MAX_NAME: usize = 255;
 
-/// A random name that no agent can guess; names of this form are reserved:
-/// never served, never listed.
+/// A random name that no agent can guess. Names of this form are reserved: never served, never
+/// listed.
 ///
-/// Two more names follow from it, so that after a crash the name alone tells
-/// what may be deleted: an object that a gate was still making, one that may
-/// be another process's, and one that is proven to be in the vault.
+/// Two more names are derived from it, so that after a crash the name alone shows whether the
+/// object may be deleted: one that a gateway was still making, one that may be another process's,
+/// and one that is proven to be in the backup store.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct TempName(String);
 
 impl TempName {
-    /// A new name: 128 random bits.
+    /// Makes a name with 128 random bits.
     ///
     /// # Errors
-    /// When the system gives no random bytes.
+    /// When the system returns no random bytes.
     pub(crate) fn new() -> Result<Self, Error> {
         let digits = random_hex::<16>().map_err(Error::os("get random bytes"))?;
         Ok(Self(format!("{PREFIX}{digits}{SUFFIX}")))
     }
 
-    /// The name that an intent recorded, if it is one of ours.
+    /// Parses the name in an intent; `None` if it has another form.
     pub(crate) fn parse(name: &str) -> Option<Self> {
         is_temporary(name).then(|| Self(name.to_owned()))
     }
 
-    /// The name that a prepared object gets once it is whole. It is exchanged
-    /// under this one, so what has it may be another process's.
+    /// Returns the name of a prepared object once it is complete. It is exchanged under this name,
+    /// so an object with it may be another process's.
     pub(crate) fn staged(&self) -> Self {
         self.derived(u128::from_be_bytes([0x55; 16]))
     }
 
-    /// The name that an object moved aside gets once it is proven to be in the
-    /// vault, so that after a crash what is half deleted is told from what may
-    /// not be deleted.
+    /// Returns the name of an object that was moved aside and is proven to be in the backup store,
+    /// so that after a crash a half deleted object is distinguished from one that must not be
+    /// deleted.
     pub(crate) fn condemned(&self) -> Self {
         self.derived(u128::MAX)
     }
@@ -52,18 +52,18 @@ impl TempName {
         Self(format!("{PREFIX}{flipped:032x}{SUFFIX}"))
     }
 
-    /// This name and those that follow from it.
+    /// Returns this name and the derived ones.
     pub(crate) fn all(&self) -> [Self; 3] {
         [self.clone(), self.staged(), self.condemned()]
     }
 
-    /// The name.
+    /// Returns the name.
     pub(crate) fn as_str(&self) -> &str {
         &self.0
     }
 
-    /// A name beside `name` for an object that found its own name taken when
-    /// it was to be put back: as much of `name` as there is room for.
+    /// Returns a name beside `name` for an object whose own name was taken before its restore: as
+    /// much of `name` as fits.
     pub(crate) fn beside(&self, name: &str) -> String {
         let random = self.0.get(PREFIX.len()..PREFIX.len() + 8).unwrap_or_default();
         let most = MAX_NAME.saturating_sub(BESIDE.len() + random.len());
@@ -71,13 +71,12 @@ impl TempName {
         format!("{name}{BESIDE}{random}")
     }
 
-    /// Whether a component of `path` has a form that is kept for the gate and
-    /// the operator.
+    /// True if a component of `path` has a form that is reserved for the gateway and the operator.
     pub(crate) fn is_reserved(path: &WorkspacePath) -> bool {
         path.components().any(Self::is_reserved_name)
     }
 
-    /// The same for one name.
+    /// True if `name` has such a form.
     pub(crate) fn is_reserved_name(name: &str) -> bool {
         is_temporary(name) || is_beside(name)
     }
@@ -89,11 +88,11 @@ fn is_temporary(name: &str) -> bool {
         .is_some_and(|random| is_hex(random, 32))
 }
 
-/// Whether the name is one that [`TempName::beside`] makes. A pattern of the
-/// policy that fits the object's own name need not fit this one, so it is not
-/// served either; it is for the operator.
+/// True if the name is of the form of [`TempName::beside`]. A pattern of the policy that matches
+/// the object's own name need not match this one, so it is not served either; it is for the
+/// operator.
 fn is_beside(name: &str) -> bool {
-    // What follows has no dot, so this is the last one there is.
+    // The random part has no dot, so this is the last one.
     name.split_at_checked(name.len().saturating_sub(8))
         .is_some_and(|(start, random)| is_hex(random, 8) && start.ends_with(BESIDE))
 }
@@ -117,7 +116,7 @@ mod tests {
         assert!(!TempName::is_reserved_name("merge.conflict-notes"));
     }
 
-    /// It had no room for one, and could not be put back.
+    /// Before, such a name had no space for the suffix, and the object could not be restored.
     #[test]
     fn a_long_name_has_one_beside_it() {
         for long in ["x".repeat(255), "ö".repeat(127), "x".to_owned() + &"𝄞".repeat(63)] {

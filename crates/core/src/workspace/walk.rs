@@ -1,5 +1,4 @@
-//! Looking into directories, one open descriptor at a time however deep they
-//! are.
+//! Walks of directories, with one open descriptor at a time at any depth.
 
 use std::os::fd::{AsFd, OwnedFd};
 
@@ -8,35 +7,33 @@ use rustix::fs::{Dir, OFlags};
 use super::{Error, Stat, TempName, Workspace, entry};
 use crate::{model::WorkspacePath, policy::ObjectKind};
 
-/// The most entries that one walk visits; a directory with more is refused
-/// rather than held in memory.
+/// Entries that one walk visits; a directory with more is refused rather than read into memory.
 pub(super) const MAX_ENTRIES: usize = 1_000_000;
 
 /// The names in one directory.
 #[derive(Debug, Default)]
 pub struct Listing {
-    /// Names that are UTF-8, sorted, with the facts about each entry itself
-    /// (`None` when it vanished or cannot be looked at).
+    /// Names in UTF-8, sorted, with the attributes of each entry itself (`None` if it vanished or
+    /// cannot be looked at).
     pub entries: Vec<(String, Option<Stat>)>,
-    /// How many names are not UTF-8 and so cannot be served.
+    /// Number of names that are not UTF-8 and so cannot be served.
     pub not_utf8: u64,
 }
 
-/// One object met while walking.
+/// One object of a walk.
 #[derive(Debug, Clone)]
 pub struct Walked {
     /// Its path.
     pub path: WorkspacePath,
-    /// The facts about the object itself; links are not followed.
+    /// The attributes of the object itself; links are not followed.
     pub stat: Stat,
 }
 
 impl Listing {
-    /// Reads the directory behind `dir`. Names reserved for the gate are left
-    /// out.
+    /// Reads the directory behind `dir`. Names reserved for the gateway are left out.
     ///
     /// # Errors
-    /// [`Error::TooLarge`] past a million entries, and as the system says.
+    /// [`Error::TooLarge`] past a million entries; errors of the system.
     pub(crate) fn read(dir: impl AsFd) -> Result<Self, Error> {
         let mut entries = Vec::new();
         let not_utf8 = Self::visit(dir, |name, stat| {
@@ -47,8 +44,8 @@ impl Listing {
         Ok(Self { entries, not_utf8 })
     }
 
-    /// Looks at each entry, in no order, without holding any in memory; gives how many
-    /// names are not UTF-8.
+    /// Looks at each entry, in no order, without storing any; returns the number of names that are
+    /// not UTF-8.
     ///
     /// # Errors
     /// As [`Listing::read`], and those of `each`.
@@ -78,18 +75,17 @@ impl Listing {
 }
 
 impl Workspace {
-    /// Everything beneath the directory at `path`, parents before children.
+    /// Returns everything beneath the directory at `path`, parents before children.
     ///
     /// # Errors
-    /// [`Error::NotUtf8`], [`Error::TooLong`] and [`Error::Mount`] when
-    /// something in there cannot be named or belongs to another file system,
-    /// so that nobody could decide on it; [`Error::TooLarge`] past a million
-    /// entries; [`Error::Moved`] when the tree changes meanwhile.
+    /// [`Error::NotUtf8`], [`Error::TooLong`] and [`Error::Mount`] when an entry cannot be named or
+    /// belongs to another file system, so that it cannot be decided on; [`Error::TooLarge`] past a
+    /// million entries; [`Error::Moved`] when the tree changes meanwhile.
     pub(crate) fn walk(&self, path: &WorkspacePath) -> Result<Vec<Walked>, Error> {
         self.walk_noting(path, &mut path.clone())
     }
 
-    /// As [`Workspace::walk`]; `reached` is set to the directory that was read last.
+    /// Walks as [`Workspace::walk`]; sets `reached` to the directory that was read last.
     ///
     /// # Errors
     /// As [`Workspace::walk`].
@@ -134,10 +130,10 @@ impl Workspace {
         Ok(walked)
     }
 
-    /// The directories above `path` that are not there, outermost first.
+    /// Returns the missing directories above `path`, outermost first.
     ///
     /// # Errors
-    /// [`Error::NotADirectory`] when something else stands in the way.
+    /// [`Error::NotADirectory`] when another kind of entry is on the way.
     pub(crate) fn missing_ancestors(
         &self,
         path: &WorkspacePath,
@@ -146,11 +142,11 @@ impl Workspace {
         in_the_way.map_or(Ok(missing), Err)
     }
 
-    /// The same, and what keeps them from being made: that something else stands
-    /// in the way must not be told before the policy was asked about them.
+    /// Returns the missing directories, and the error that prevents their creation: it must not be
+    /// reported before the policy has decided on them.
     ///
     /// # Errors
-    /// As the system says.
+    /// Of the system.
     pub(crate) fn ancestors_to_make(
         &self,
         path: &WorkspacePath,
@@ -160,7 +156,7 @@ impl Workspace {
             match self.open_at(&ancestor, OFlags::PATH | OFlags::DIRECTORY) {
                 Ok(_) => break,
                 Err(Error::NotFound) => {}
-                // A link is one that was not followed, or has come since.
+                // A link was not followed, or was made since.
                 Err(error @ (Error::NotADirectory | Error::Moved)) => in_the_way = Some(error),
                 Err(error) => return Err(error),
             }

@@ -1,9 +1,8 @@
-//! Watching open directories: inotify, and nothing of what its news mean.
+//! Watches on open directories: inotify, without interpreting its events.
 //!
-//! A watch is set on a handle that was opened beneath the root, never on a
-//! path: inotify takes only names, so it gets the one that the kernel gives the
-//! handle in `/proc`. Landlock restricts what is opened, and nothing is opened
-//! here; so this works in a confined gate, too.
+//! A watch is set on a descriptor that was opened beneath the root, never on a path: inotify takes
+//! names only, so it gets the one of the descriptor in `/proc`. Landlock restricts opening, and
+//! nothing is opened here; so this works in a confined gateway too.
 
 use std::{
     mem::MaybeUninit,
@@ -18,7 +17,7 @@ use rustix::{
 
 use super::Error;
 
-/// Room for what the kernel tells at once, in bytes.
+/// Size of the buffer for events, in bytes.
 const ROOM: usize = 64 * 1024;
 
 /// Why a directory cannot be watched.
@@ -30,10 +29,10 @@ pub(crate) enum WatchError {
          `sysctl fs.inotify.max_user_{0}` shows and raises it"
     )]
     Limit(&'static str),
-    /// Handles have no names here.
+    /// `/proc` is not mounted, so descriptors have no names.
     #[error("`/proc` is not there, without which no directory can be watched")]
     NoProc,
-    /// As the workspace says.
+    /// An error of the workspace.
     #[error(transparent)]
     Workspace(#[from] Error),
 }
@@ -43,7 +42,7 @@ pub(crate) enum WatchError {
 pub(crate) struct Watches(OwnedFd);
 
 impl Watches {
-    /// Opens one.
+    /// Opens an inotify instance.
     ///
     /// # Errors
     /// [`WatchError::Limit`] when the user has too many.
@@ -55,8 +54,7 @@ impl Watches {
         }
     }
 
-    /// Watches the directory behind `directory`. One that is watched already
-    /// keeps its number.
+    /// Watches the directory behind `directory`. One that is watched already keeps its number.
     ///
     /// # Errors
     /// [`WatchError::Limit`] when the user watches too many directories.
@@ -72,13 +70,13 @@ impl Watches {
         let name = format!("/proc/self/fd/{}", directory.as_raw_fd());
         inotify::add_watch(&self.0, name, flags).map_err(|errno| match errno {
             Errno::NOSPC => WatchError::Limit("watches"),
-            // The handle is open: only its name can be missing.
+            // The descriptor is open: only its name can be missing.
             Errno::NOENT => WatchError::NoProc,
             errno => Error::os("watch the directory")(errno).into(),
         })
     }
 
-    /// Watches it no more; a watch that is gone already is no error.
+    /// Removes a watch; one that is gone already is no error.
     pub(crate) fn remove(&self, watch: WatchId) {
         if let Err(error) = inotify::remove_watch(&self.0, watch)
             && error != Errno::INVAL
@@ -87,11 +85,10 @@ impl Watches {
         }
     }
 
-    /// Takes what the kernel has to say now, at most about `most` notices;
-    /// false when there may be more.
+    /// Reads the events that the kernel has now, at most about `most`; false if there may be more.
     ///
     /// # Errors
-    /// As the system says.
+    /// Of the system.
     pub(crate) fn read(&self, notices: &mut Vec<Notice>, most: usize) -> Result<bool, Error> {
         let mut room = vec![MaybeUninit::uninit(); ROOM];
         let mut reader = Reader::new(&self.0, &mut room);
