@@ -1,4 +1,4 @@
-//! Reading stored content, and comparing it with what was stored.
+//! Reads of stored content, with a comparison with its hash.
 
 use std::{
     fs::File,
@@ -12,7 +12,7 @@ use sha2::{Digest as _, Sha256};
 
 use super::{BackupId, Error, object::Objects};
 
-/// The bytes of content of an entry, unpacked when they are first needed.
+/// The content of a backup, unpacked when it is first needed.
 #[derive(Debug)]
 pub(super) struct StoredContent {
     pub(super) source: Option<(Arc<Objects>, Hash)>,
@@ -30,8 +30,8 @@ impl StoredContent {
     }
 }
 
-/// Reads stored content; the read after the last byte fails with
-/// [`io::ErrorKind::InvalidData`] when what was read is not what was stored.
+/// Reads stored content; the read after the last byte fails with [`io::ErrorKind::InvalidData`] if
+/// the content differs from what was stored.
 #[derive(Debug)]
 pub struct BackupContent {
     id: BackupId,
@@ -47,16 +47,16 @@ impl BackupContent {
         Self { id, file, at, end: at.saturating_add(size), hasher: Sha256::new(), expected }
     }
 
-    /// Reads the next bytes into `buffer`; 0 means that all were read and that
-    /// they are what was stored.
+    /// Reads the next bytes into `buffer`; 0 after the last byte, if the content is what was
+    /// stored.
     ///
     /// # Errors
-    /// [`Error::Damaged`], and as the system says.
+    /// [`Error::Damaged`], and errors of the system.
     pub fn piece(&mut self, buffer: &mut [u8]) -> Result<usize, Error> {
         self.read(buffer).map_err(|error| self.failed(error))
     }
 
-    /// The error that one of [`Read::read`] stands for.
+    /// Converts an error of [`Read::read`].
     pub fn failed(&self, error: io::Error) -> Error {
         read_error(self.id, error)
     }

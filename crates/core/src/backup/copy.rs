@@ -1,7 +1,7 @@
-//! Copying content into an entry and hashing it, in bounded memory.
+//! Copies of content into a backup and hashes of it, in bounded memory.
 //!
-//! Always a reflink or a copy of the bytes: a hard link, or the inode itself,
-//! could still be changed through a descriptor that another process holds.
+//! The content is always a reflink or a copy of the bytes: a hard link, or the inode itself, could
+//! still be changed through another process's descriptor.
 
 use std::{
     fs::File,
@@ -21,18 +21,18 @@ use sha2::{Digest, Sha256};
 use super::Error;
 
 const BUFFER: u64 = 128 * 1024;
-/// What backups leave free of the state directory's file system: this part of it, at
-/// most so many bytes.
+/// Space that backups leave free on the state directory's file system: this part of it, at most
+/// this many bytes.
 const RESERVE_PART: u64 = 20;
 const RESERVE: u64 = 64 << 20;
 
-/// SHA-256 of an open file's content, read in pieces from its start; the
-/// descriptor's position stays. A sparse file costs nobody anything, however long
-/// it is, so one of more than `most` bytes is not read.
+/// Computes the SHA-256 of an open file's content, read in pieces from its start; the descriptor's
+/// position stays. A file of more than `most` bytes is not read, because a sparse file takes no
+/// space, however long it is.
 ///
 /// # Errors
-/// [`Error::NotRegular`]; [`Error::Large`]; [`Error::Changed`] when the file grows
-/// meanwhile (it could grow for ever); and as the system says.
+/// [`Error::NotRegular`]; [`Error::Large`]; [`Error::Changed`] when the file grows meanwhile (it
+/// could grow for ever); errors of the system.
 pub(crate) fn content_hash(file: BorrowedFd<'_>, most: u64) -> Result<Hash, Error> {
     let size = size_of(&regular(file)?);
     if size > most {
@@ -46,16 +46,16 @@ pub(crate) fn content_hash(file: BorrowedFd<'_>, most: u64) -> Result<Hash, Erro
     Ok(Hash::from_bytes(hasher.finalize().into()))
 }
 
-/// Whether an open file holds just `content`.
+/// True if an open file has exactly `content`.
 ///
 /// # Errors
-/// As [`content_hash`], but for a file of another size.
+/// As [`content_hash`], except for a file of another size.
 pub(crate) fn holds(file: BorrowedFd<'_>, content: &[u8]) -> Result<bool, Error> {
     let size = content.len() as u64;
     Ok(size_of(&regular(file)?) == size && content_hash(file, size)? == Hash::of(content))
 }
 
-/// The facts about a regular file; anything else is refused.
+/// Returns the attributes of a regular file; refuses other kinds.
 pub(super) fn regular(file: BorrowedFd<'_>) -> Result<Stat, Error> {
     let stat = fstat(file).map_err(Error::os("look at the file"))?;
     if FileType::from_raw_mode(stat.st_mode).is_file() { Ok(stat) } else { Err(Error::NotRegular) }
@@ -65,7 +65,7 @@ pub(super) fn size_of(stat: &Stat) -> u64 {
     u64::try_from(stat.st_size).unwrap_or(0)
 }
 
-/// Where an entry's bytes go: a new file, written from its start.
+/// The output of a backup's bytes: a new file, written from its start.
 pub(super) struct Sink<'a> {
     file: &'a File,
     at: u64,
@@ -74,12 +74,12 @@ pub(super) struct Sink<'a> {
 }
 
 impl<'a> Sink<'a> {
-    /// A sink that takes at most `limit` bytes.
+    /// Makes a sink for at most `limit` bytes.
     pub(super) fn new(file: &'a File, limit: u64) -> Self {
         Self { file, at: 0, limit, buffer: Vec::new() }
     }
 
-    /// How many bytes were written.
+    /// Returns the number of written bytes.
     pub(super) fn position(&self) -> u64 {
         self.at
     }
@@ -93,9 +93,9 @@ impl<'a> Sink<'a> {
         Ok(())
     }
 
-    /// Makes sure that so many bytes more have room: in the vault, and on the file
-    /// system without taking what the log needs. Backups are as large as whoever
-    /// has them made likes, and a log that cannot be written ends the gate.
+    /// Checks that `bytes` more fit: into the backup store, and on the file system without the
+    /// space that the log needs. Agents determine the size of backups, and a log that cannot be
+    /// written ends the gateway.
     fn make_sure_of(&self, bytes: u64) -> Result<(), Error> {
         if self.at.saturating_add(bytes) > self.limit {
             return Err(Error::Full { limit: self.limit });
@@ -109,16 +109,15 @@ impl<'a> Sink<'a> {
         Ok(())
     }
 
-    /// Takes the whole of `file` as the sink's first content, as it is now or
-    /// while it changes: hash and length returned are those of the stored
-    /// bytes.
+    /// Copies the whole of `file` as the sink's first content, as it is now or while it changes:
+    /// the returned hash and length are those of the stored bytes.
     pub(super) fn take(&mut self, file: BorrowedFd<'_>) -> Result<(Hash, u64), Error> {
         let size = size_of(&regular(file)?);
         if size > self.limit {
             return Err(Error::Full { limit: self.limit });
         }
-        // Most file systems cannot, and it fails for odd files too; the copy
-        // below says what is really wrong, if anything is.
+        // Most file systems cannot clone, and it fails for special files too; the copy below
+        // reports the real error, if there is one.
         if size > 0 && ioctl_ficlone(self.file, file).is_ok() {
             return self.hash_clone();
         }
@@ -128,7 +127,7 @@ impl<'a> Sink<'a> {
     /// Adds the content of `file`, of at most `bound` bytes.
     pub(super) fn copy(&mut self, file: BorrowedFd<'_>, bound: u64) -> Result<(Hash, u64), Error> {
         let size = size_of(&regular(file)?);
-        // Rather than when most of it is there.
+        // Fails before most of it is written.
         if size > BUFFER {
             self.make_sure_of(size)?;
         }
@@ -141,7 +140,7 @@ impl<'a> Sink<'a> {
             if offset + piece.len() as u64 > bound {
                 return Err(Error::Changed);
             }
-            // What is hashed is the very buffer that is stored.
+            // The hashed buffer is the one that is stored.
             hasher.update(piece);
             self.write(piece)
         });
@@ -149,7 +148,7 @@ impl<'a> Sink<'a> {
         Ok((Hash::from_bytes(hasher.finalize().into()), copied?))
     }
 
-    /// Makes the buffer as large as it gets, for many files.
+    /// Makes the buffer as large as possible, for many files.
     pub(super) fn reuse_buffer(&mut self) {
         self.buffer = buffer_for(BUFFER);
     }
@@ -165,12 +164,12 @@ impl<'a> Sink<'a> {
 }
 
 fn buffer_for(size: u64) -> Vec<u8> {
-    // One byte more, so that the end is seen in as few reads as possible.
+    // With one byte more, the end is found in as few reads as possible.
     let size = size.saturating_add(1).clamp(4096, BUFFER);
     vec![0; usize::try_from(size).unwrap_or(4096)]
 }
 
-/// Reads `file` from its start to its end and returns how much there was.
+/// Reads `file` from its start to its end and returns its length.
 fn stream(
     file: BorrowedFd<'_>,
     buffer: &mut [u8],
@@ -192,9 +191,8 @@ fn stream(
     }
 }
 
-/// Begins to write what is new in a file to the disk, and waits for nothing: a
-/// sync that comes later, of this file or another one, then finds less to do.
-/// That is what Linux does when told that the file is not needed
+/// Starts to write the new data of a file to the disk without waiting, so that a later sync, of
+/// this file or another one, has less to do. Linux does so when told that the file is not needed
 /// (`posix_fadvise(2)`); elsewhere, and where it fails, the sync does it all.
 pub(crate) fn start_writing(file: impl AsFd) {
     let _hint = fadvise(file, 0, None, Advice::DontNeed);

@@ -1,4 +1,4 @@
-//! The directories of the store.
+//! The directories of the backup store.
 
 use std::os::fd::{BorrowedFd, OwnedFd};
 
@@ -15,7 +15,7 @@ pub(super) fn open_directory(dir: BorrowedFd<'_>, name: &str) -> Result<OwnedFd,
     openat(dir, name, flags, Mode::empty())
 }
 
-/// A directory of the vault, if that is what was found.
+/// Returns an opened directory of the backup store; fails if the entry is of another kind.
 pub(super) fn there(found: Result<OwnedFd, Errno>, shown: &'static str) -> Result<OwnedFd, Error> {
     found.map_err(|errno| match errno {
         Errno::NOTDIR | Errno::LOOP => Error::Foreign(shown),
@@ -23,7 +23,7 @@ pub(super) fn there(found: Result<OwnedFd, Errno>, shown: &'static str) -> Resul
     })
 }
 
-/// Opens a directory that only we may enter, and makes it when missing.
+/// Opens a directory that only this user may enter; makes it if it is missing.
 pub(super) fn own_directory(
     dir: BorrowedFd<'_>,
     name: &str,
@@ -31,7 +31,7 @@ pub(super) fn own_directory(
 ) -> Result<OwnedFd, Error> {
     const ACTION: &str = "open the vault";
     match mkdirat(dir, name, Mode::RWXU) {
-        // `dir` may be a mere place (`O_PATH`), which cannot be synced.
+        // `dir` may be opened with `O_PATH`, and cannot be synced then.
         Ok(()) => {
             open_directory(dir, ".").and_then(|dir| fsync(&dir)).map_err(Error::os(ACTION))?;
         }

@@ -1,4 +1,4 @@
-//! Why a pre-image could not be kept or given back.
+//! Errors of the backup store.
 
 use std::io;
 
@@ -7,11 +7,10 @@ use rustix::io::Errno;
 use super::BackupId;
 use crate::ledger;
 
-/// Why the vault could not do as asked. No message holds a host path or
-/// content.
+/// Why the backup store failed. Messages have no host path and no content.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// What must be kept leaves no room within the policy's `backups.keep.size`.
+    /// The backups that must stay leave no space within the policy's `backups.keep.size`.
     #[error(
         "the vault is full: backups that may not go yet leave no room within `backups.keep.size` \
          ({limit} bytes) of the policy; raise that, or undo what filled it"
@@ -23,13 +22,14 @@ pub enum Error {
     /// The file system of the state directory is full.
     #[error("no space left for backups in the state directory")]
     NoSpace,
-    /// The state directory holds something else under one of the vault's names.
+    /// Another kind of entry, or another user's, has one of the store's names in the state
+    /// directory.
     #[error("`{0}` in the state directory is not the vault's own")]
     Foreign(&'static str),
-    /// What should be kept as a file is none.
+    /// The object to back up as a file is no regular file.
     #[error("not a regular file")]
     NotRegular,
-    /// A tree holds what a backup cannot give back.
+    /// A tree has an object that a backup cannot restore.
     #[error("the tree holds a FIFO, a socket or a device, which cannot be kept")]
     Special,
     /// Another file system is mounted inside a tree.
@@ -41,42 +41,42 @@ pub enum Error {
     /// A tree has more entries than [`super::MAX_ENTRIES`].
     #[error("the tree has too many entries to be kept")]
     TooLarge,
-    /// A file, or a tree, has more content than it makes sense to read.
+    /// A file, or a tree, has more content than may be read.
     #[error("it is too large to be read")]
     Large,
-    /// Another process holds a lease on a file, or keeps renaming things.
+    /// Another process has a lease on a file, or keeps renaming entries.
     #[error("another process keeps a file of the tree from being opened; try again")]
     Busy,
     /// The object changed while it was being read.
     #[error("the object changed while it was being read")]
     Changed,
-    /// No entry has this id.
+    /// No backup has this id.
     #[error("no backup has the id `{0}`")]
     Unknown(String),
-    /// Several entries' ids start so.
+    /// Several backups have ids that start so.
     #[error("more than one backup has an id that starts with `{0}`")]
     Ambiguous(String),
-    /// An entry is not what was stored.
+    /// A backup differs from what was stored.
     #[error("backup `{0}` is damaged: it is not what was stored")]
     Damaged(BackupId),
-    /// The entry is of another type than asked for.
+    /// The backup is of another kind than requested.
     #[error("backup `{id}` is not {expected}")]
     WrongType {
-        /// The entry.
+        /// The backup.
         id: BackupId,
-        /// What it should have been: `a tree`.
+        /// The expected kind: `a tree`.
         expected: &'static str,
     },
-    /// Something is in the way of an entry that is given back.
+    /// An entry exists where a backup is restored.
     #[error("something is already there")]
     Exists,
-    /// Another process keeps the vault's lock.
+    /// Another process has the store's lock.
     #[error(transparent)]
     Locked(#[from] ledger::Error),
     /// The operating system refused.
     #[error("cannot {action}: {}", plain(.source))]
     Io {
-        /// What was tried, as an infinitive: `open the vault`.
+        /// The action that failed, as an infinitive: `open the vault`.
         action: &'static str,
         /// The system's error.
         source: io::Error,
@@ -84,12 +84,12 @@ pub enum Error {
 }
 
 impl Error {
-    /// Wraps a system error with what was tried.
+    /// Converts a system error on `action`.
     pub(super) fn os(action: &'static str) -> impl FnOnce(Errno) -> Self {
         move |errno| Self::system(action, errno.into())
     }
 
-    /// Wraps an error of the standard library with what was tried.
+    /// Converts an error of the standard library on `action`.
     pub(super) fn io(action: &'static str) -> impl FnOnce(io::Error) -> Self {
         move |source| Self::system(action, source)
     }

@@ -1,4 +1,4 @@
-//! The file format of an entry: one file that describes itself.
+//! The file format of a backup: one file that describes itself.
 //!
 //! ```text
 //! content      of a file its bytes, of a link its target, of a tree the
@@ -11,9 +11,9 @@
 //!
 //! The description comes last, because content is hashed while it is copied.
 //!
-//! When an entry is packed (see `compact`), its content moves to an object and
-//! a tree's manifest is compressed. What is left is the same without content:
-//! version 2, whose trailer names the object.
+//! When a backup is packed (see `pack`), its content moves to an object and a
+//! tree's manifest is compressed. The rest is the same without content: version
+//! 2, whose trailer names the object.
 
 use std::{fs::File, os::unix::fs::FileExt};
 
@@ -24,15 +24,15 @@ use serde::{Deserialize, Serialize, de::DeserializeOwned};
 use super::{Error, NodeKind};
 use crate::policy::Object;
 
-/// What ends an entry.
+/// The end of a backup's footer.
 const MAGIC: &[u8; 16] = b"PORTCULLIS-VLT1\n";
-/// What ends an object.
+/// The end of an object's footer.
 pub(super) const OBJECT_MAGIC: &[u8; 16] = b"PORTCULLIS-OBJ1\n";
 const FOOTER: u64 = 8 + 32 + 16;
-/// The most that a trailer can be: a path and two access control lists.
+/// Bytes of the largest trailer: a path and two access control lists.
 const MAX_TRAILER: u64 = 1024 * 1024;
 
-/// What an entry is a copy of.
+/// The kind of object of a backup.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum BackupKind {
@@ -47,7 +47,7 @@ pub enum BackupKind {
 }
 
 impl BackupKind {
-    /// What the policy wants to know of what is put back.
+    /// Returns the facts about the restored object that the policy needs.
     pub(crate) fn object(self) -> Object {
         match self {
             Self::File | Self::Buffer => NodeKind::File,
@@ -57,7 +57,7 @@ impl BackupKind {
         .object()
     }
 
-    /// The word in entries and on the command line.
+    /// The word in backups and on the command line.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::File => "file",
@@ -68,7 +68,7 @@ impl BackupKind {
     }
 }
 
-/// What the system said of a kept object besides its content.
+/// Attributes of a backed up object.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Attributes {
@@ -78,15 +78,16 @@ pub struct Attributes {
     pub uid: u32,
     /// The group.
     pub gid: u32,
-    /// When the content last changed: seconds since 1970.
+    /// Modification time: seconds since 1970.
     pub mtime: i64,
     /// The nanoseconds of `mtime`.
     pub mtime_nanos: u32,
-    /// The access control list as the kernel encodes it
-    /// (`system.posix_acl_access`), if there is one beyond the mode.
+    /// The access control list as the kernel encodes it (`system.posix_acl_access`), if there is
+    /// one besides the mode.
     #[serde(default, skip_serializing_if = "Option::is_none", with = "bytes")]
     pub acl: Option<Vec<u8>>,
-    /// What new entries of a directory inherit (`system.posix_acl_default`).
+    /// The access control list that new entries of a directory inherit
+    /// (`system.posix_acl_default`).
     #[serde(default, skip_serializing_if = "Option::is_none", with = "bytes")]
     pub default_acl: Option<Vec<u8>>,
 }
@@ -107,9 +108,9 @@ impl Attributes {
     }
 }
 
-/// The extended attribute that holds a POSIX access control list (acl(5)).
+/// The extended attribute with a POSIX access control list (acl(5)).
 pub(crate) const ACL_ACCESS: &str = "system.posix_acl_access";
-/// The one that holds a directory's default list.
+/// The extended attribute with a directory's default list.
 pub(crate) const ACL_DEFAULT: &str = "system.posix_acl_default";
 
 fn acl(fd: impl std::os::fd::AsFd, name: &str) -> Result<Option<Vec<u8>>, Error> {
@@ -134,11 +135,11 @@ fn acl(fd: impl std::os::fd::AsFd, name: &str) -> Result<Option<Vec<u8>>, Error>
     }
 }
 
-/// What an entry says of itself.
+/// The description of a backup in its file.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct Trailer {
-    /// Version of the format: 1, or 2 where `packed` is there.
+    /// Version of the format: 1, or 2 with `packed`.
     pub(super) v: u32,
     pub(super) id: String,
     pub(super) path: String,
@@ -146,14 +147,14 @@ pub(super) struct Trailer {
     pub(super) operation: String,
     pub(super) session: String,
     pub(super) agent: String,
-    /// The lifetime of the gate that made the entry.
+    /// The lifetime of the gateway that made the backup.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) boot: Option<String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) attributes: Option<Attributes>,
-    /// Of the content; of a tree its fingerprint.
+    /// SHA-256 of the content; of a tree its fingerprint.
     pub(super) sha256: Hash,
-    /// Of the content that the agent stores in its place, if it does.
+    /// SHA-256 of the content that the agent stores in its place, if it does.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) after: Option<Hash>,
     /// Bytes of content.
@@ -170,24 +171,24 @@ pub(super) struct Trailer {
 pub(super) struct TreeTrailer {
     /// Nodes in the tree, its root included.
     pub(super) nodes: u64,
-    /// Bytes of manifest.
+    /// Bytes of the manifest.
     pub(super) manifest: u64,
     /// SHA-256 of the manifest.
     pub(super) manifest_sha256: Hash,
 }
 
-/// Where the content of an entry is that is not in the entry itself.
+/// The place of a content that is not in the backup's own file.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct ObjectReference {
     /// The object.
     pub(super) object: Hash,
-    /// Bytes that the compressed manifest of a tree has in the entry.
+    /// Bytes of the compressed manifest of a tree in the backup's file.
     pub(super) manifest: u64,
 }
 
 impl Trailer {
-    /// Where the trailer starts.
+    /// Returns the offset of the trailer.
     fn offset(&self) -> Option<u64> {
         match &self.packed {
             Some(packed) => Some(packed.manifest),
@@ -195,13 +196,12 @@ impl Trailer {
         }
     }
 
-    /// Writes trailer and footer at `offset` and cuts what was behind them.
-    /// Returns the entry's whole size.
+    /// Writes trailer and footer at `offset` and cuts the rest. Returns the size of the file.
     pub(super) fn write(&self, file: &File, offset: u64) -> Result<u64, Error> {
         write(file, offset, self, MAGIC)
     }
 
-    /// Reads an entry's description; `None` when the file is not whole.
+    /// Reads the description of a backup; `None` if the file is incomplete or damaged.
     pub(super) fn read(file: &File) -> Result<Option<Self>, Error> {
         let Some((trailer, start)) = read::<Self>(file, MAGIC)? else { return Ok(None) };
         let version = if trailer.packed.is_some() { 2 } else { 1 };
@@ -209,8 +209,7 @@ impl Trailer {
     }
 }
 
-/// Writes a description and its footer at `offset` and cuts what was behind
-/// them. Returns the file's whole size.
+/// Writes a description and its footer at `offset` and cuts the rest. Returns the size of the file.
 pub(super) fn write(
     file: &File,
     offset: u64,
@@ -231,8 +230,8 @@ pub(super) fn write(
     Ok(end)
 }
 
-/// Reads the description at the end of a file and where it starts; `None` when
-/// the file is not whole.
+/// Reads the description at the end of a file and its offset; `None` if the file is incomplete or
+/// damaged.
 pub(super) fn read<T: DeserializeOwned>(
     file: &File,
     magic: &[u8; 16],
@@ -258,7 +257,7 @@ pub(super) fn read<T: DeserializeOwned>(
     Ok(serde_json::from_slice(&bytes).ok().map(|description| (description, start)))
 }
 
-/// Bytes as base64 in JSON.
+/// Serializes bytes as base64 in JSON.
 pub(super) mod bytes {
     use base64::{Engine as _, engine::general_purpose::STANDARD};
     use serde::{Deserialize as _, Deserializer, Serializer, de::Error as _};

@@ -1,4 +1,4 @@
-//! The name of a backup: when it was made, and some random bits.
+//! Identifiers of backups: the time, and random bits.
 
 use std::{fmt, str::FromStr};
 
@@ -7,9 +7,8 @@ use jiff::{Timestamp, civil::DateTime, tz::Offset};
 use super::Error;
 use crate::random::random_bytes;
 
-/// Names one backup, for example `20261103T120102123456Z-9f04c1aa`: UTC to
-/// the microsecond and 32 random bits. Ids and their texts sort alike, by
-/// time.
+/// Identifies one backup, for example `20261103T120102123456Z-9f04c1aa`: UTC to the microsecond and
+/// 32 random bits. Ids and their texts sort alike, by time.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct BackupId {
     micros: i64,
@@ -22,25 +21,23 @@ pub struct BackupId {
 pub struct BackupIdError;
 
 impl BackupId {
-    /// Earliest and latest instant that the text has room for: the years 1970
-    /// to 9998.
+    /// Range of times that the text can have: the years 1970 to 9998.
     const MICROS: std::ops::RangeInclusive<i64> = 0..=253_370_764_799_999_999;
 
-    /// An id for `micros` since 1970.
+    /// Makes an id for `micros` since 1970.
     pub(super) fn new(micros: i64) -> Result<Self, Error> {
         let bytes = random_bytes().map_err(Error::os("get random bytes"))?;
         let micros = micros.clamp(*Self::MICROS.start(), *Self::MICROS.end());
         Ok(Self { micros, random: u32::from_be_bytes(bytes) })
     }
 
-    /// When the backup was made, in microseconds since 1970. Of one path's
-    /// backups each is later than the one before, even when the clock was set
-    /// back in between.
+    /// Returns the time of the backup, in microseconds since 1970. Each backup of a path is later
+    /// than the one before, even if the clock was set back in between.
     pub(crate) fn micros(self) -> i64 {
         self.micros
     }
 
-    /// When the backup was made; see [`BackupId::micros`].
+    /// Returns the time of the backup; see [`BackupId::micros`].
     pub fn time(self) -> Timestamp {
         Timestamp::from_microsecond(self.micros).unwrap_or(Timestamp::UNIX_EPOCH)
     }
@@ -65,7 +62,7 @@ impl FromStr for BackupId {
     type Err = BackupIdError;
 
     fn from_str(text: &str) -> Result<Self, BackupIdError> {
-        // One instant has one text: no signs, no capitals, no missing zeros.
+        // One time has one text: no signs, no capitals, no missing zeros.
         if text.len() != FORM.len() || !text.bytes().zip(FORM.bytes()).all(fits) {
             return Err(BackupIdError);
         }
@@ -93,8 +90,7 @@ impl FromStr for BackupId {
     }
 }
 
-/// A text of the right form: `0` stands for a decimal digit, `f` for one of
-/// sixteen.
+/// The form of the text: `0` stands for a decimal digit, `f` for a hexadecimal one.
 const FORM: &str = "00000000T000000000000Z-ffffffff";
 
 fn fits((byte, form): (u8, u8)) -> bool {
@@ -105,7 +101,7 @@ fn fits((byte, form): (u8, u8)) -> bool {
     }
 }
 
-/// Whether the byte is a hexadecimal digit as they are written here.
+/// True if the byte is a lower-case hexadecimal digit.
 pub(super) fn is_hex(byte: u8) -> bool {
     matches!(byte, b'0'..=b'9' | b'a'..=b'f')
 }

@@ -1,6 +1,5 @@
-//! Maintenance of the backup store: retention and packing. It is the only way by
-//! which another crate has backups removed, and only those that retention, as the
-//! gateway's policy has it, lets go.
+//! Maintenance of the backup store: retention and packing. It is the only way for another crate to
+//! have backups deleted, and only those that retention, as the gateway's policy states it, deletes.
 
 use std::{ops::ControlFlow, sync::Arc};
 
@@ -15,15 +14,15 @@ impl BackupMaintenance {
         Self(Arc::clone(store))
     }
 
-    /// Whether the gateway of this process made a backup.
+    /// True if the gateway of this process made a backup.
     pub fn has_saved(&self) -> bool {
         self.0.has_saved()
     }
 
-    /// Packs the store if enough was saved since it was packed last.
+    /// Packs the store if enough was saved since it was last packed.
     ///
     /// # Errors
-    /// As the system says; no backup is lost.
+    /// Of the system; no backup is lost.
     pub fn pack_if_due(&self) -> Result<Option<Packed>, Error> {
         if !self.0.is_due()? {
             return Ok(None);
@@ -31,19 +30,19 @@ impl BackupMaintenance {
         self.0.pack(&mut |_| ControlFlow::Continue(())).map(Some)
     }
 
-    /// The result that pruning would have.
+    /// Returns the result that pruning would have.
     ///
     /// # Errors
-    /// As the system says.
+    /// Of the system.
     pub fn preview(&self) -> Result<Pruned, Error> {
         self.0.would_prune()
     }
 
-    /// Removes the backups that retention lets go and packs the others. `progress` is
-    /// given the bytes packed and the bytes to pack.
+    /// Deletes the backups that retention deletes and packs the others. `progress` gets the bytes
+    /// packed and the bytes to pack.
     ///
     /// # Errors
-    /// As the system says; no other backup is lost.
+    /// Of the system; no other backup is lost.
     pub fn run(&self, progress: &mut dyn FnMut(u64, u64)) -> Result<(Pruned, Packed), Error> {
         let pruned = self.0.prune()?;
         let packed = self.0.pack(&mut |at| {

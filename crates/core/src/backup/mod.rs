@@ -1,10 +1,10 @@
-//! The vault: what files were before they were changed or removed.
+//! The backup store: pre-images of files that were changed or removed.
 //!
-//! It keeps copies ([`BackupStore::save`], [`BackupStore::settle`]), lists and reads them, packs them when
-//! nobody waits ([`BackupStore::pack`]), and forgets them as the policy's retention
-//! says. It refuses to keep what it cannot give back
-//! whole, and to make room by giving up a session's first version of a file.
-//! It neither decides nor puts anything back into the workspace by itself.
+//! It makes backups ([`BackupStore::save`], [`BackupStore::settle`]), lists and reads them, packs
+//! them when no request waits ([`BackupStore::pack`]), and deletes them by the policy's retention.
+//! It refuses to back up an object that it cannot restore completely, and to delete a session's
+//! first version of a file for space. It neither decides nor restores anything to the workspace by
+//! itself.
 
 mod content;
 mod copy;

@@ -1,12 +1,12 @@
-//! The file name of an entry, which says all that retention needs to know, so
-//! that it never opens entries.
+//! The file name of a backup, which has everything that retention needs, so that
+//! it never opens backups.
 //!
 //! `PATH.ID.GROUP.SIZE`: the first 128 bits of the path's SHA-256 in hex, the
 //! backup's id, 64 bits that name a run of versions (see [`VersionRun`]), and the
-//! entry's size on disk in hex. `PATH.ID.GROUP.SIZE.OBJECT` when the content lies in
-//! the [object](super::object) with that SHA-256. Entries are spread over 256
-//! directories by the first two digits of the path's hash, so that the backups
-//! of one path are found by reading one small directory.
+//! backup's size on disk in hex. `PATH.ID.GROUP.SIZE.OBJECT` if the content is in
+//! the [object](super::object) with that SHA-256. Backups are spread over 256
+//! directories by the first two digits of the path's hash, so that those of one
+//! path are found by reading one small directory.
 
 use std::{fmt, str::FromStr};
 
@@ -15,7 +15,7 @@ use portcullis_audit::Hash;
 use super::{BackupId, id::is_hex};
 use crate::model::{Door, Session, WorkspacePath};
 
-/// Stands for a path in file names.
+/// The key of a path in file names.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(super) struct PathKey(u128);
 
@@ -26,36 +26,36 @@ impl PathKey {
         Self(u128::from_be_bytes(*first))
     }
 
-    /// How the names of the path's entries start.
+    /// Returns the prefix of the names of the path's backups.
     pub(super) fn prefix(self) -> String {
         format!("{:032x}.", self.0)
     }
 
-    /// The name of the directory that holds the path's entries.
+    /// Returns the name of the directory with the path's backups.
     pub(super) fn shard(self) -> String {
         shard_name((self.0 >> 120) as u8)
     }
 }
 
-/// The name of one of the 256 directories.
+/// Returns the name of one of the 256 directories.
 pub(super) fn shard_name(number: u8) -> String {
     format!("{number:02x}")
 }
 
-/// Stands for a run of versions of one path: the first is what a session found
-/// there, whoever put it there; each after it is what the session had stored
-/// there itself just before. Retention never takes the first of a run.
+/// A run of versions of one path: the first is the content that a session found there, whoever made
+/// it; each later one is the content that the session had stored there itself just before.
+/// Retention never deletes the first of a run.
 ///
-/// Entries of earlier versions have one run for each session.
+/// Backups of earlier versions have one run for each session.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(super) struct VersionRun(u64);
 
 impl VersionRun {
-    /// The session's run that begins with the backup `first`.
+    /// Returns the session's run that begins with the backup `first`.
     ///
-    /// A command such as `portcullis fs write` is a session of its own; all of
-    /// one agent's count as one here, or every version that a script makes would
-    /// be the first of some run and could never go.
+    /// A command such as `portcullis fs write` is a session of its own; all of one agent's count as
+    /// one here, or every version that a script makes would be the first of some run and could
+    /// never be deleted.
     pub(super) fn of(session: &Session, first: BackupId) -> Self {
         let text = match session.door {
             Door::Cli => format!("agent {} {first}", session.agent),
@@ -69,7 +69,7 @@ impl VersionRun {
     }
 }
 
-/// The file name of an entry.
+/// The file name of a backup.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Name {
     pub(super) key: PathKey,
@@ -77,27 +77,26 @@ pub(super) struct Name {
     pub(super) group: VersionRun,
     /// Bytes on disk, without those of the object.
     pub(super) size: u64,
-    /// The object that holds the content.
+    /// The object with the content.
     pub(super) object: Option<Hash>,
 }
 
-/// Entries up to this size fill one block of most file systems: nothing is
-/// gained by packing them.
+/// Backups up to this size fill one block of most file systems: packing them saves nothing.
 const MIN_PACKED: u64 = 4096;
 
 impl Name {
-    /// Whether the entry is one that packing could make smaller.
+    /// True if packing could make the backup smaller.
     pub(super) fn is_packable(&self) -> bool {
         self.object.is_none() && self.size > MIN_PACKED
     }
 
-    /// Bytes that it takes, and those of them that packing could save.
+    /// Returns the bytes on disk, and those of them that packing could save.
     pub(super) fn account(&self) -> (u64, u64) {
         (self.size, if self.is_packable() { self.size } else { 0 })
     }
 
-    /// Whether both are of the same backup: one of them is its content, the
-    /// other says in which object that lies.
+    /// True if both are of the same backup: one has its content, the other names the object with
+    /// it.
     pub(super) fn is_twin(&self, other: &Self) -> bool {
         (self.key, self.id, self.group) == (other.key, other.id, other.group)
     }
@@ -118,7 +117,7 @@ impl FromStr for Name {
         let mut part = || parts.next().ok_or(());
         let (key, id, group, size) = (part()?, part()?, part()?, part()?);
         let object = parts.next().map(str::parse).transpose().map_err(|_| ())?;
-        // One entry has one name.
+        // Each backup has one name.
         let digits = [(key, 32), (group, 16), (size, size.len())];
         if parts.next().is_some()
             || (size.starts_with('0') && size != "0")

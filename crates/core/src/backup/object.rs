@@ -1,14 +1,14 @@
-//! Objects: contents that entries share, once per content, compressed.
+//! Objects: contents that backups share, once for each content, compressed.
 //!
 //! ```text
 //! payload      the content itself, or a zstd frame of it (RFC 8878)
 //! trailer      one JSON object: `ObjectTrailer`
-//! footer       as that of an entry, with another magic
+//! footer       as that of a backup, with another magic
 //! ```
 //!
-//! Named `SHA256.SIZE.FORM` in `objects/`, spread over 256 directories by the
-//! first two digits: the content's hash, bytes on disk in hex, and `raw`,
-//! `zstd` or `delta-BASE`. A delta is a frame that needs the content of another
+//! An object is named `SHA256.SIZE.FORM` in `objects/`, spread over 256
+//! directories by the first two digits: the content's hash, bytes on disk in
+//! hex, and `raw`, `zstd` or `delta-BASE`. A delta is a frame that needs the content of another
 //! object, its base, as prefix (`zstd --patch-from`); a base is never a delta
 //! itself, so two objects are all that a content ever needs.
 
@@ -40,23 +40,22 @@ use super::{
     temp::Temp,
 };
 
-/// The largest content that takes part in a delta: both sides are held in
-/// memory to make and to read one.
+/// Bytes of the largest content in a delta: both sides are in memory to make and to read one.
 pub(super) const MAX_DELTA: u64 = 16 * 1024 * 1024;
 
-/// How an object's payload gives the content.
+/// The encoding of an object's payload.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Form {
-    /// It is the content.
+    /// The content itself.
     Raw,
     /// A zstd frame.
     Zstd,
-    /// A zstd frame whose prefix is the content of this object.
+    /// A zstd frame with the content of this object as prefix.
     Delta(Hash),
 }
 
 impl Form {
-    /// The object that this one needs.
+    /// Returns the object that this one needs.
     pub(super) fn base(self) -> Option<Hash> {
         if let Self::Delta(base) = self { Some(base) } else { None }
     }
@@ -106,7 +105,7 @@ impl FromStr for ObjectName {
     }
 }
 
-/// What an object says of itself.
+/// The description of an object in its file.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 struct ObjectTrailer {
@@ -122,36 +121,36 @@ struct ObjectTrailer {
     base: Option<Hash>,
 }
 
-/// The objects of a vault.
+/// The objects of a backup store.
 #[derive(Debug)]
 pub(super) struct Objects {
     dir: OwnedFd,
     tmp: Arc<OwnedFd>,
 }
 
-/// An object that stays as long as this value does.
+/// An object that nothing removes while this value exists.
 #[derive(Debug)]
 pub(super) struct Used {
     pub(super) name: ObjectName,
-    /// Locked.
+    /// Open for its lock.
     _file: File,
-    /// What a delta needs: a sweep that listed the objects before there was the delta
-    /// would let it go.
+    /// The base of a delta, open for its lock: a sweep that listed the objects before the delta
+    /// existed would remove the base.
     _base: Option<File>,
 }
 
 impl Objects {
-    /// The objects in `dir`, of a vault that makes its files in `tmp`.
+    /// Returns the objects in `dir`, of a store that makes its files in `tmp`.
     pub(super) fn new(dir: OwnedFd, tmp: Arc<OwnedFd>) -> Self {
         Self { dir, tmp }
     }
 
-    /// A descriptor of its own of the directory, to be locked by one who packs.
+    /// Opens a descriptor of the directory for the lock of a packing.
     pub(super) fn lockable(&self) -> Result<OwnedFd, Error> {
         open_directory(self.dir.as_fd(), ".").map_err(Error::os("lock the vault"))
     }
 
-    /// The names of all objects.
+    /// Returns the names of all objects.
     pub(super) fn list(&self) -> Result<Vec<ObjectName>, Error> {
         let mut names = Vec::new();
         for number in 0..=u8::MAX {
@@ -162,7 +161,7 @@ impl Objects {
         Ok(names)
     }
 
-    /// The object with this content.
+    /// Finds the object with this content.
     pub(super) fn find(&self, hash: Hash) -> Result<Option<ObjectName>, Error> {
         let Some(shard) = self.shard(&shard_of(hash))? else { return Ok(None) };
         let mut names = Vec::new();
@@ -170,7 +169,7 @@ impl Objects {
         Ok(names.into_iter().min_by_key(|name| (name.form.base().is_some(), name.size)))
     }
 
-    /// Takes hold of an object, so that nobody removes it.
+    /// Locks an object, so that nothing removes it.
     pub(super) fn hold(&self, hash: Hash) -> Result<Option<Used>, Error> {
         let Some((name, file)) = self.locked(hash)? else { return Ok(None) };
         Ok(Some(Used { name, _file: file, _base: self.locked_base(name.form)? }))
@@ -191,8 +190,8 @@ impl Objects {
         Ok((stat.st_nlink > 0).then_some((name, file)))
     }
 
-    /// Stores a payload as the object with this content, durably, and holds it.
-    /// `reserve` is told its size before it appears.
+    /// Stores a payload as the object with this content, durably, and locks it. `reserve` gets its
+    /// size before the object appears.
     pub(super) fn put(
         &self,
         hash: Hash,
@@ -220,8 +219,8 @@ impl Objects {
             None => own_directory(self.dir.as_fd(), &shard_of(hash), "backups/objects")?,
         };
         match temp.publish(shard.as_fd(), &name.to_string()) {
-            // One of the same name holds the same content, or is damaged; this
-            // one is known to be good.
+            // An object of the same name has the same content, or is damaged; this one is known to
+            // be good.
             Err(Errno::EXIST) => temp.replace(shard.as_fd(), &name.to_string()),
             other => other,
         }
@@ -231,7 +230,7 @@ impl Objects {
         Ok(Used { name, _file: file, _base: self.locked_base(form)? })
     }
 
-    /// Removes an object unless somebody holds it; true when it is gone.
+    /// Removes an object unless it is locked; true if it is gone.
     pub(super) fn remove(&self, name: &ObjectName) -> Result<bool, Error> {
         const ACTION: &str = "remove an object";
         let Some(shard) = self.shard(&shard_of(name.hash))? else { return Ok(true) };
@@ -245,8 +244,8 @@ impl Objects {
         }
     }
 
-    /// The content of an object as a file; `None` when it is missing or cannot
-    /// be unpacked. Whoever reads it compares it with its hash.
+    /// Returns the content of an object as a file; `None` if it is missing or cannot be unpacked.
+    /// The reader compares it with its hash.
     pub(super) fn unpack(&self, hash: Hash) -> Result<Option<File>, Error> {
         const ACTION: &str = "unpack the backup";
         let Some(object) = self.read(hash)? else { return Ok(None) };
@@ -261,8 +260,7 @@ impl Objects {
         }
     }
 
-    /// The content of an object that takes part in deltas, if it is what its
-    /// name says.
+    /// Returns the content of an object in a delta, if it matches its name.
     pub(super) fn content(&self, hash: Hash) -> Result<Option<Vec<u8>>, Error> {
         let Some(object) = self.read(hash)?.filter(|object| object.size <= MAX_DELTA) else {
             return Ok(None);
@@ -272,7 +270,7 @@ impl Objects {
         Ok((whole && Hash::of(&out) == hash).then_some(out))
     }
 
-    /// Whether an object gives the content that its name says.
+    /// True if an object has the content of its name.
     pub(super) fn verify(&self, hash: Hash) -> Result<bool, Error> {
         let Some(object) = self.read(hash)? else { return Ok(false) };
         let mut hasher = Hasher(sha2::Digest::new());
@@ -280,14 +278,14 @@ impl Objects {
         Ok(whole && Hash::from_bytes(sha2::Digest::finalize(hasher.0).into()) == hash)
     }
 
-    /// A file without a name: it goes with its handle, and most that is written
-    /// to it never reaches the disk.
+    /// Makes a file without a name: it vanishes with its descriptor, and most of its data never
+    /// reaches the disk.
     pub(super) fn scratch(&self) -> Result<File, Error> {
         const ACTION: &str = "make a file for the backup";
         match Temp::new(&self.tmp) {
-            // Dropped, the temporary file loses its name; this handle keeps it.
+            // The dropped temporary file loses its name; this descriptor keeps it.
             Ok(temp) => temp.file.try_clone().map_err(Error::io(ACTION)),
-            // Of a vault that is only looked at.
+            // A store that was opened read-only has no place for files.
             Err(Error::Io { source, .. }) if is_closed_to_us(&source) => {
                 let file = memfd_create("backup", MemfdFlags::CLOEXEC);
                 file.map(File::from).map_err(Error::os(ACTION))
@@ -307,12 +305,11 @@ impl Objects {
         Ok(agrees.then_some(Object { file, payload, size, form: name.form }))
     }
 
-    /// Writes the content to `out`; false when the payload does not give one of
-    /// the size that it should.
+    /// Writes the content to `out`; false if the payload does not decode to the expected size.
     fn decode(&self, object: &Object, out: &mut dyn Write) -> io::Result<bool> {
         let payload =
             BufReader::with_capacity(128 * 1024, Range::new(&object.file, object.payload));
-        // One byte more than there should be shows that there is more.
+        // One byte past the expected size shows that there are more.
         let bound = object.size.saturating_add(1);
         let copied = match object.form {
             Form::Raw => io::copy(&mut payload.take(bound), out),
@@ -332,7 +329,7 @@ impl Objects {
         };
         match copied {
             Ok(copied) => Ok(copied == object.size),
-            // What the decoder says is no error of the system.
+            // An error of the decoder is none of the system.
             Err(error) if error.raw_os_error().is_none() => Ok(false),
             Err(error) => Err(error),
         }
@@ -367,7 +364,7 @@ struct Object {
     form: Form,
 }
 
-/// Takes bytes and keeps their hash only.
+/// Hashes bytes without storing them.
 struct Hasher(sha2::Sha256);
 
 impl Write for Hasher {
@@ -386,8 +383,7 @@ fn shard_of(hash: Hash) -> String {
     shard_name(*first)
 }
 
-/// Whether files cannot be made because the vault is on a file system that is
-/// mounted read-only, or another user's.
+/// True if files cannot be made because the store is on a read-only file system, or another user's.
 fn is_closed_to_us(error: &io::Error) -> bool {
     matches!(Errno::from_io_error(error), Some(Errno::ROFS | Errno::ACCESS))
 }

@@ -1,4 +1,4 @@
-//! To whom the gate may give what it puts back.
+//! Owners that the gateway may give to restored objects.
 
 use rustix::{
     process::{getegid, geteuid, getgroups},
@@ -7,8 +7,8 @@ use rustix::{
 
 use super::Attributes;
 
-/// Whose the gate's new files can be. Without a capability, which confined
-/// gates have not, nobody gives files away to another user.
+/// Users and groups to which the gateway may give its new files. Without a capability, which
+/// confined gateways lack, a process cannot give files to another user.
 #[derive(Debug)]
 pub(crate) struct Owners {
     user: u32,
@@ -17,7 +17,7 @@ pub(crate) struct Owners {
 }
 
 impl Owners {
-    /// Those of this process.
+    /// Returns those of this process.
     pub(crate) fn of_this_process() -> Self {
         let groups = getgroups().unwrap_or_default();
         Self {
@@ -27,13 +27,13 @@ impl Owners {
         }
     }
 
-    /// Whether an object can belong again to whom it belonged.
+    /// True if an object can get its owner back.
     pub(crate) fn may_give(&self, attributes: &Attributes) -> bool {
         self.all || (attributes.uid == self.user && self.groups.contains(&attributes.gid))
     }
 
-    /// The permission bits that an object gets back. Where it stays the gate's
-    /// own, what others were allowed was said of another group and other people.
+    /// Returns the permission bits that an object gets back. If it stays the gateway's own, the
+    /// bits of group and others were meant for other users.
     pub(crate) fn mode(&self, attributes: &Attributes) -> u32 {
         attributes.mode & if self.may_give(attributes) { 0o777 } else { 0o700 }
     }

@@ -1,15 +1,13 @@
-//! Packing: contents move from entries into objects, once per content,
-//! compressed, and as deltas where a path has many versions.
+//! Packing: contents move from backups into objects, once for each content, compressed, and as
+//! deltas if a path has many versions.
 //!
-//! Never on the way of a request: a save is a copy, and whoever has time calls
-//! [`BackupStore::pack`] later. BackupContent is compared with its hash before it is packed,
-//! and the object is read back before the entry lets go of its own bytes, so
-//! that an error in here can cost time, not content.
+//! No request waits for it: a save is a copy, and [`BackupStore::pack`] is called later. Content is
+//! compared with its hash before it is packed, and the object is read back before the backup's own
+//! bytes are removed, so that a defect here can cost time, not content.
 //!
-//! The order makes a kill at any moment harmless: the object is safe before the
-//! entry that names it appears, and that is safe before the old entry goes. What
-//! a kill leaves is an object that nothing names or two entries of one id, both
-//! whole; the next packing removes either.
+//! The order makes a kill at any moment harmless: the object is durable before the backup that
+//! names it appears, and that is durable before the old one is removed. A kill leaves an object
+//! that nothing names or two complete files of one backup; the next packing removes either.
 
 use std::{
     collections::HashMap,
@@ -33,46 +31,46 @@ use super::{
     temp::Temp,
 };
 
-/// A good ratio at some 200 MB/s.
+/// The zstd level: a good ratio at some 200 MB/s.
 const LEVEL: i32 = 6;
-/// Deltas are made often and small, from a prefix that must be read in first.
+/// The zstd level of deltas, which are made often and are small, with a prefix that must be read
+/// first.
 const DELTA_LEVEL: i32 = 3;
-/// Less content than this is not worth an object.
+/// Bytes of content below which an object is not worthwhile.
 const MIN_CONTENT: u64 = 1024;
 
-/// What packing did.
+/// The result of packing.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Packed {
-    /// Entries packed.
+    /// Backups packed.
     pub entries: u64,
-    /// Bytes that they had.
+    /// Their bytes before.
     pub before: u64,
-    /// Bytes that they have now, with the objects that were made for them.
+    /// Their bytes after, with the objects that were made for them.
     pub after: u64,
-    /// Bytes of objects removed that nothing needed any more.
+    /// Bytes of removed objects, which nothing needed any more.
     pub collected: u64,
-    /// Entries left alone because they, or what they share, are damaged.
+    /// Backups that were not packed because they, or their objects, are damaged.
     pub damaged: u64,
-    /// Another process packs the vault just now; nothing was done.
+    /// True if another process packs the store at the moment; nothing was done.
     pub busy: bool,
 }
 
-/// How far packing is.
+/// The progress of packing.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Progress {
-    /// Bytes of entries looked at.
+    /// Bytes of backups that were looked at.
     pub done: u64,
-    /// Bytes of all entries to be looked at.
+    /// Bytes of all backups to look at.
     pub total: u64,
 }
 
 impl BackupStore {
-    /// Packs what is not packed yet, oldest first, and removes objects that
-    /// nothing needs any more. `observe` is told how far it is and may stop it
-    /// between two entries.
+    /// Packs the backups that are not packed yet, oldest first, and removes objects that nothing
+    /// needs any more. `observe` gets the progress and may stop the packing between two backups.
     ///
     /// # Errors
-    /// As the system says; what was packed until then stays so.
+    /// Of the system; what was packed until then stays packed.
     pub(crate) fn pack(
         &self,
         observe: &mut dyn FnMut(Progress) -> ControlFlow<()>,
@@ -113,7 +111,7 @@ impl BackupStore {
             progress.done = progress.done.saturating_add(name.size);
         }
         if whole {
-            // The end is worth a word, but no longer a question.
+            // The end is reported, and can no longer be stopped.
             let _ = observe(progress);
             self.looked()?;
         }
@@ -121,7 +119,7 @@ impl BackupStore {
         Ok(done)
     }
 
-    /// Where a kill left an entry and what it was packed to, one of them goes.
+    /// Removes one of two files of a backup that a kill during packing left.
     fn remove_twins(&self) -> Result<(), Error> {
         let names = self.names()?;
         for (one, two) in names.iter().zip(names.iter().skip(1)) {
@@ -138,8 +136,7 @@ impl BackupStore {
         Ok(())
     }
 
-    /// Packs one entry; returns what it takes now, `None` when it is gone or
-    /// not worth it.
+    /// Packs one backup; returns its new bytes, `None` if it is gone or packing saves nothing.
     fn pack_one(&self, name: &Name, bases: &mut Bases) -> Result<Option<u64>, Error> {
         let Some(entry) = self.describe(name)? else { return Ok(None) };
         if entry.bytes < MIN_CONTENT {
@@ -184,8 +181,8 @@ impl BackupStore {
         if good { Ok(()) } else { Err(Error::Damaged(id)) }
     }
 
-    /// The object for a content that fits in memory, and the bytes that it took
-    /// if it was made for it.
+    /// Finds or makes the object for a content that fits in memory; returns the bytes that it took
+    /// if it was made.
     fn pack_small(
         &self,
         entry: &Backup,
@@ -231,7 +228,7 @@ impl BackupStore {
         Ok((made, size))
     }
 
-    /// The same for a tree or a large file, in bounded memory.
+    /// Finds or makes the object for a tree or a large file, in bounded memory.
     fn pack_large(&self, entry: &Backup, file: &File) -> Result<(Used, u64), Error> {
         if entry.kind == BackupKind::Tree {
             self.verify(entry)?;
@@ -271,20 +268,19 @@ impl BackupStore {
         Ok((made, size))
     }
 
-    /// An object that is there already, if it is whole: the entry will have
-    /// nothing else.
+    /// Finds an existing object, and verifies it: the backup will have no other content.
     fn existing(&self, hash: Hash, entry: &Backup) -> Result<Option<Used>, Error> {
         let Some(there) = self.objects.hold(hash)? else { return Ok(None) };
         if self.objects.verify(hash)? { Ok(Some(there)) } else { Err(Error::Damaged(entry.id)) }
     }
 }
 
-/// What deltas of a path could be made against.
+/// Possible bases of deltas.
 struct Bases {
     objects: HashMap<Hash, ObjectName>,
-    /// Bytes of deltas that need an object.
+    /// Bytes of the deltas of an object.
     weight: HashMap<Hash, u64>,
-    /// The content of the last version that was met.
+    /// The content of the last version of a path.
     last: HashMap<PathKey, Hash>,
 }
 
@@ -308,34 +304,33 @@ impl Bases {
         self.last.insert(key, object);
     }
 
-    /// The base for the next version of a path: that of the version before, or
-    /// that version itself.
+    /// Returns the base for the next version of a path: that of the version before, or that version
+    /// itself.
     fn of(&self, key: PathKey) -> Option<Hash> {
         let last = self.last.get(&key)?;
         Some(self.objects.get(last)?.form.base().unwrap_or(*last))
     }
 
-    /// Whether a delta of `size` bytes is worth making. The more a file drifts
-    /// from its base, the larger its deltas get; when together they weigh as
-    /// much as the base, a new base costs less than going on.
+    /// True if a delta of `size` bytes saves space. The more a file differs from its base, the
+    /// larger its deltas get; when together they are as large as the base, a new base is cheaper.
     fn takes(&self, base: &ObjectName, size: u64) -> bool {
         let weight = self.weight.get(&base.hash).copied().unwrap_or(0);
         size < base.size / 2 && weight.saturating_add(size) <= base.size
     }
 }
 
-/// Whether a frame saves enough to be unpacked each time.
+/// True if a frame saves enough to be unpacked each time.
 fn is_worth_it(frame: u64, content: u64) -> bool {
     frame < content - content / 16
 }
 
-/// A frame of `bytes` that needs `prefix` to be read.
+/// Makes a frame of `bytes` that needs `prefix` to be read.
 fn delta(bytes: &[u8], prefix: &[u8]) -> Result<Vec<u8>, Error> {
     const ACTION: &str = "pack the backup";
     let make = || -> std::io::Result<Vec<u8>> {
         let mut encoder =
             zstd::stream::write::Encoder::with_ref_prefix(Vec::new(), DELTA_LEVEL, prefix)?;
-        // Both must lie in the window; 2^26 bytes hold the largest two.
+        // Both must fit in the window; 2^26 bytes are enough for the largest two.
         let both = (bytes.len() + prefix.len()).max(1 << 17);
         encoder.window_log(both.next_power_of_two().trailing_zeros())?;
         encoder.set_pledged_src_size(Some(bytes.len() as u64))?;
@@ -345,7 +340,7 @@ fn delta(bytes: &[u8], prefix: &[u8]) -> Result<Vec<u8>, Error> {
     make().map_err(Error::io(ACTION))
 }
 
-/// Compresses the manifest that lies behind `offset`, and returns its new size.
+/// Compresses the manifest at `offset`, and returns its new size.
 fn compress_manifest(file: &File, offset: u64, length: u64, out: &File) -> Result<u64, Error> {
     const ACTION: &str = "pack the backup";
     let mut encoder = zstd::stream::write::Encoder::new(out, LEVEL).map_err(Error::io(ACTION))?;
@@ -357,7 +352,7 @@ fn compress_manifest(file: &File, offset: u64, length: u64, out: &File) -> Resul
     Ok(u64::try_from(stat.st_size).unwrap_or(0))
 }
 
-/// Hands all that `from` gives to `each`.
+/// Passes all bytes of `from` to `each`.
 fn copy(
     mut from: impl Read,
     mut each: impl FnMut(&[u8]) -> std::io::Result<()>,

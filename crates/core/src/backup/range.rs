@@ -6,7 +6,7 @@ use std::{
     os::unix::fs::FileExt as _,
 };
 
-/// Some bytes of a file, read without moving a position.
+/// A range of bytes of a file, read without its position.
 pub(super) struct Range<'a> {
     file: &'a File,
     at: u64,

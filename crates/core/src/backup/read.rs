@@ -1,4 +1,4 @@
-//! Finding entries and opening what they hold.
+//! Finding backups and opening their content.
 
 use std::{
     collections::BTreeSet,
@@ -23,16 +23,16 @@ use super::{
 };
 use crate::model::{OperationKind, PathError, WorkspacePath};
 
-/// One backup, described.
+/// The description of one backup.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Backup {
     /// Its id.
     pub id: BackupId,
-    /// Where the object was.
+    /// The path of the object.
     pub path: WorkspacePath,
-    /// What it was.
+    /// The kind of the object.
     pub kind: BackupKind,
-    /// The change before which it was kept.
+    /// The change before which it was made.
     pub operation: OperationKind,
     /// The session that made the change.
     pub session: String,
@@ -44,13 +44,12 @@ pub struct Backup {
     pub sha256: Hash,
     /// Bytes of content.
     pub bytes: u64,
-    /// Of a tree: files, links and directories in it, itself included.
+    /// Number of files, links and directories in a tree, itself included.
     pub nodes: Option<u64>,
-    /// Bytes that the entry takes on the disk: its own, and those of the object
-    /// that holds its content, which others may share.
+    /// Bytes on the disk: its own, and those of the object with its content, which other backups
+    /// may share.
     pub stored: u64,
-    /// The lifetime of the gate that made it; entries of earlier versions do
-    /// not say.
+    /// The lifetime of the gateway that made it; backups of earlier versions have none.
     pub boot: Option<String>,
     /// SHA-256 of the content that the agent stored in its place, if it did.
     pub(super) after: Option<Hash>,
@@ -58,46 +57,45 @@ pub struct Backup {
 }
 
 impl Backup {
-    /// The permission bits that a restored object gets from this process; `None` for
-    /// links and buffers, which have none.
+    /// Returns the permission bits that a restored object gets from this process; `None` for links
+    /// and buffers, which have none.
     pub fn restored_mode(&self) -> Option<u32> {
         Some(Owners::of_this_process().mode(self.attributes.as_ref()?))
     }
 }
 
-/// What is in the vault.
+/// The backups in a store.
 #[derive(Debug, Default)]
 pub struct BackupList {
-    /// Entries, oldest first.
+    /// Backups, oldest first.
     pub entries: Vec<Backup>,
-    /// Entries that cannot be read.
+    /// Backups that cannot be read.
     pub damaged: Vec<BackupId>,
 }
 
 impl BackupStore {
-    /// All entries, oldest first.
+    /// Returns all backups, oldest first.
     ///
     /// # Errors
-    /// As the system says.
+    /// Of the system.
     pub fn entries(&self) -> Result<BackupList, Error> {
         self.describe_all(self.names()?)
     }
 
-    /// The entries of one path, oldest first.
+    /// Returns the backups of one path, oldest first.
     ///
     /// # Errors
-    /// As the system says.
+    /// Of the system.
     pub fn entries_of(&self, path: &WorkspacePath) -> Result<BackupList, Error> {
         let mut listing = self.describe_all(self.names_of(PathKey::of(path))?)?;
         listing.entries.retain(|entry| entry.path == *path);
         Ok(listing)
     }
 
-    /// The entry whose id is `text`, or the only one whose id starts so.
+    /// Finds the backup with the id `text`, or the only one with an id that starts so.
     ///
     /// # Errors
-    /// [`Error::Unknown`], [`Error::Ambiguous`], [`Error::Damaged`], and as
-    /// the system says.
+    /// [`Error::Unknown`], [`Error::Ambiguous`], [`Error::Damaged`], and errors of the system.
     pub fn find(&self, text: &str) -> Result<Backup, Error> {
         let mut names = self.names()?;
         names.retain(|name| name.id.to_string().starts_with(text));
@@ -111,20 +109,18 @@ impl BackupStore {
         }
     }
 
-    /// The entry of `path` with this id; `None` when there is none. Looks in
-    /// one directory only.
+    /// Finds the backup of `path` with this id; `None` if it is missing. Reads one directory only.
     ///
     /// # Errors
-    /// [`Error::Damaged`], and as the system says.
+    /// [`Error::Damaged`], and errors of the system.
     pub fn entry_of(&self, path: &WorkspacePath, id: &BackupId) -> Result<Option<Backup>, Error> {
         Ok(self.entry_at(PathKey::of(path), id)?.filter(|entry| entry.path == *path))
     }
 
-    /// The entry of what was saved and settled. Looks in one directory only.
+    /// Returns a backup that was saved and settled. Reads one directory only.
     ///
     /// # Errors
-    /// [`Error::Unknown`] when it is gone, [`Error::Damaged`], and as the system
-    /// says.
+    /// [`Error::Unknown`] when it is gone, [`Error::Damaged`], and errors of the system.
     pub(crate) fn entry(&self, saved: &Saved) -> Result<Backup, Error> {
         let entry = self.entry_at(saved.name.key, &saved.id)?;
         entry.ok_or_else(|| Error::Unknown(saved.id.to_string()))
@@ -136,11 +132,11 @@ impl BackupStore {
         name.map_or(Ok(None), |name| self.describe(name))
     }
 
-    /// The content of a file, a link (its target) or a buffer, which fails at
-    /// its end when it is not what was stored.
+    /// Opens the content of a file, a link (its target) or a buffer; the read fails at its end if
+    /// it differs from what was stored.
     ///
     /// # Errors
-    /// [`Error::WrongType`] for a tree, and as the system says.
+    /// [`Error::WrongType`] for a tree, and errors of the system.
     pub fn content(&self, entry: &Backup) -> Result<BackupContent, Error> {
         if entry.kind == BackupKind::Tree {
             return Err(Error::WrongType { id: entry.id, expected: "a file or link" });
@@ -150,10 +146,10 @@ impl BackupStore {
         Ok(BackupContent::new(entry.id, body.open(entry.id)?, 0, entry.bytes, entry.sha256))
     }
 
-    /// The nodes of a tree, after its manifest was compared with its hash.
+    /// Opens the nodes of a tree, after a comparison of its manifest with its hash.
     ///
     /// # Errors
-    /// [`Error::WrongType`], [`Error::Damaged`], and as the system says.
+    /// [`Error::WrongType`], [`Error::Damaged`], and errors of the system.
     pub fn tree(&self, entry: &Backup) -> Result<Tree, Error> {
         let wrong = Error::WrongType { id: entry.id, expected: "a tree" };
         if entry.kind != BackupKind::Tree {
@@ -191,12 +187,12 @@ impl BackupStore {
         Ok(Tree { id: entry.id, lines: BufReader::new(manifest()), body, trail })
     }
 
-    /// Removes the entries that gates made which are dead and of which no record
-    /// tells: each gate with the moment of its first record, in microseconds
-    /// since 1970, and the ids that its intents name. Returns how many went.
+    /// Removes the backups of dead gateways that no record names: each gateway with the time of its
+    /// first record, in microseconds since 1970, and the ids that its intents name. Returns the
+    /// number of removed backups.
     ///
     /// # Errors
-    /// As the system says.
+    /// Of the system.
     pub(crate) fn remove_unnamed(
         &self,
         dead: &[(&str, i64, &BTreeSet<String>)],
@@ -204,7 +200,7 @@ impl BackupStore {
         let Some(since) = dead.iter().map(|(_, since, _)| *since).min() else { return Ok(0) };
         let mut removed = 0;
         for name in self.names()?.iter().filter(|name| name.id.micros() >= since) {
-            // What is damaged is for a person to look at.
+            // A damaged backup is left to the operator.
             let Ok(Some(entry)) = self.describe(name) else { continue };
             let unnamed = dead.iter().any(|(boot, _, named)| {
                 entry.boot.as_deref() == Some(*boot) && !named.contains(&entry.id.to_string())
@@ -216,10 +212,10 @@ impl BackupStore {
         Ok(removed)
     }
 
-    /// Compares everything in an entry with its hash.
+    /// Compares everything in a backup with its hashes.
     ///
     /// # Errors
-    /// [`Error::Damaged`] when it differs, and as the system says.
+    /// [`Error::Damaged`] when it differs, and errors of the system.
     pub fn verify(&self, entry: &Backup) -> Result<(), Error> {
         if entry.kind != BackupKind::Tree {
             return self.content(entry)?.drain();
@@ -284,11 +280,11 @@ impl BackupStore {
         }))
     }
 
-    /// Opens an entry that was described, and reads again where its content is.
+    /// Opens a described backup again, and reads the place of its content.
     pub(super) fn reopen(&self, entry: &Backup) -> Result<(Arc<File>, Trailer, Name), Error> {
         let (file, name) = self.open_entry(&entry.name)?.ok_or_else(|| unknown(entry))?;
         let trailer = Trailer::read(&file)?.ok_or(Error::Damaged(entry.id))?;
-        // Described, it was so; a tree's nodes and a file's bytes are compared.
+        // The description had these values; a tree's nodes and a file's bytes are compared.
         if (trailer.sha256, trailer.size) != (entry.sha256, entry.bytes) {
             return Err(Error::Damaged(entry.id));
         }
@@ -305,7 +301,7 @@ impl BackupStore {
         }
     }
 
-    /// Opens an entry's file, also when it was packed since its name was read.
+    /// Opens a backup's file, also if it was packed since its name was read.
     fn open_entry(&self, name: &Name) -> Result<Option<(File, Name)>, Error> {
         if let Some(file) = self.open_name(name)? {
             return Ok(Some((file, *name)));
@@ -329,11 +325,11 @@ impl BackupStore {
     }
 }
 
-/// Bytes of the longest line of a manifest: a path's name, a hash, and access control
-/// lists, of which the kernel has at most 64 KiB each.
+/// Bytes of the longest line of a manifest: a name, a hash, and access control lists, which the
+/// kernel bounds to 64 KiB each.
 const MAX_NODE: u64 = 1 << 20;
 
-/// The nodes of a kept tree, each directory before what is in it.
+/// The nodes of a tree's backup, each directory before its entries.
 #[derive(Debug)]
 pub struct Tree {
     id: BackupId,
@@ -343,10 +339,10 @@ pub struct Tree {
 }
 
 impl Tree {
-    /// The next node; `None` after the last.
+    /// Returns the next node; `None` after the last.
     ///
     /// # Errors
-    /// [`Error::Damaged`], and as the system says.
+    /// [`Error::Damaged`], and errors of the system.
     pub fn next_node(&mut self) -> Result<Option<Node>, Error> {
         let mut line = Vec::new();
         (&mut self.lines)
@@ -359,13 +355,13 @@ impl Tree {
         serde_json::from_slice(&line).map(Some).map_err(|_| Error::Damaged(self.id))
     }
 
-    /// The same tree with its nodes' paths beneath `root`.
+    /// Returns the tree with its nodes' paths beneath `root`.
     #[must_use]
     pub fn at(self, root: WorkspacePath) -> Self {
         Self { trail: Trail::new(root), ..self }
     }
 
-    /// The path of the node that was read last.
+    /// Returns the path of the node that was read last.
     ///
     /// # Errors
     /// When it is too long.
@@ -373,18 +369,18 @@ impl Tree {
         self.trail.path(node)
     }
 
-    /// The content of a file in the tree.
+    /// Opens the content of a file in the tree.
     ///
     /// # Errors
-    /// [`Error::Damaged`] when the node is no file or the tree's content is
-    /// gone, and as the system says.
+    /// [`Error::Damaged`] when the node is no file or the tree's content is missing, and errors of
+    /// the system.
     pub fn content(&self, node: &Node) -> Result<BackupContent, Error> {
         let sha256 = node.sha256.ok_or(Error::Damaged(self.id))?;
         Ok(BackupContent::new(self.id, self.body.open(self.id)?, node.offset, node.size, sha256))
     }
 
-    /// What [`fingerprint`](super::fingerprint) gives for the tree when its
-    /// modes are put back as far as they can be: see [`Owners::mode`].
+    /// Returns the [`fingerprint`](super::fingerprint) of the tree after a restore, with the modes
+    /// as far as they can be restored: see [`Owners::mode`].
     ///
     /// # Errors
     /// As [`Tree::next_node`].
@@ -400,7 +396,7 @@ impl Tree {
     }
 }
 
-/// Makes paths of the nodes of a [`Tree`], read in its order.
+/// Builds the paths of the nodes of a [`Tree`], read in its order.
 #[derive(Debug)]
 pub(crate) struct Trail {
     root: WorkspacePath,
@@ -408,12 +404,12 @@ pub(crate) struct Trail {
 }
 
 impl Trail {
-    /// Paths beneath `root`, where the tree is or shall be.
+    /// Builds paths beneath `root`, the tree's old or new path.
     pub(crate) fn new(root: WorkspacePath) -> Self {
         Self { root, directories: Vec::new() }
     }
 
-    /// The path of the next node.
+    /// Returns the path of the next node.
     ///
     /// # Errors
     /// When it is too long.

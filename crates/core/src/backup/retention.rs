@@ -1,10 +1,10 @@
-//! What may go when: versions per path, days, total size.
+//! Retention of backups: versions per path, days, total size.
 //!
-//! Never, within `days`, the first of a run ([`Group`](super::name::Group)):
-//! what a session replaced without having stored it there itself. Otherwise an
-//! agent could push the original out by writing often enough, or after it moved
-//! something else to where it had written. When only such entries are left and
-//! there is no room, the vault is full and the change that asked must be refused.
+//! Within `days` it never deletes the first of a run ([`VersionRun`](super::name::VersionRun)): a
+//! content that a session replaced without having stored it there itself. Otherwise an agent could
+//! displace the original by many writes, or after it moved another object to where it had written.
+//! If only such backups are left and there is no space, the store is full and the change must be
+//! refused.
 
 use std::collections::{HashMap, HashSet};
 
@@ -18,25 +18,24 @@ use crate::policy::Retention;
 
 const DAY_MICROS: u64 = 24 * 60 * 60 * 1_000_000;
 
-/// What a look at entries found.
+/// The plan of what to delete.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct RetentionPlan {
-    /// What goes.
+    /// The backups to delete.
     pub(super) evict: Vec<Name>,
-    /// Bytes of what stays, with the objects that it needs.
+    /// Bytes of those that stay, with the objects that they need.
     pub(super) total: u64,
-    /// Bytes of what stays and could be packed.
+    /// Bytes of those that stay and could be packed.
     pub(super) raw: u64,
-    /// The objects that hold the contents of what stays.
+    /// The objects with the contents of those that stay.
     pub(super) used: HashSet<Hash>,
-    /// Whether the bytes that were asked for then fit.
+    /// True if the requested bytes then fit.
     pub(super) fits: bool,
 }
 
-/// Decides which of `names` go, so that `need` bytes more find room.
+/// Decides which of `names` to delete, so that `need` bytes more fit.
 ///
-/// `names` is everything in the vault, or everything of one path; `objects` is
-/// what the vault has of them.
+/// `names` are those of the whole store, or of one path; `objects` are the store's objects of them.
 pub(super) fn plan(
     mut names: Vec<Name>,
     objects: &[ObjectName],
@@ -52,7 +51,7 @@ pub(super) fn plan(
         names.into_iter().partition(|name| name.id.micros() < oldest);
     plan.evict = expired;
 
-    // A gate that died while it packed leaves a backup under two names.
+    // A gateway that died during packing leaves a backup under two names.
     let mut newer: HashMap<_, u64> = HashMap::new();
     for twins in young.chunk_by(Name::is_twin) {
         if let Some(name) = twins.first() {
@@ -85,8 +84,8 @@ pub(super) fn plan(
     plan
 }
 
-/// Evicts oldest first for size, but nothing when it would not suffice: a
-/// request that is refused must not cost backups.
+/// Deletes oldest first for size, but nothing if it would not suffice: a refused request must not
+/// cost backups.
 fn make_room(
     plan: &mut RetentionPlan,
     stay: &mut Stay,
@@ -106,8 +105,7 @@ fn make_room(
         return;
     }
     plan.fits = true;
-    // A little more than needed, so that not every save has to look at
-    // everything.
+    // A little more than needed, so that not every save has to read all names.
     let goal = limit - limit / 16;
     for name in evictable {
         if stay.total.saturating_add(need) <= goal {
@@ -118,14 +116,14 @@ fn make_room(
     }
 }
 
-/// What stays and what it weighs: an object counts once, however many entries
-/// share it, and its base with it.
+/// The backups that stay, and their bytes: an object counts once, however many backups share it,
+/// and its base with it.
 #[derive(Clone)]
 struct Stay {
     objects: HashMap<Hash, (u64, Form)>,
-    /// Entries with this content.
+    /// Number of backups with this content.
     users: HashMap<Hash, u64>,
-    /// Entries and, for a base, deltas that need the object.
+    /// Number of backups and, for a base, deltas that need the object.
     needs: HashMap<Hash, u64>,
     total: u64,
     raw: u64,
@@ -247,7 +245,7 @@ mod tests {
         assert!(plan(names, &[], &KEEP, NOW, 700).fits);
     }
 
-    /// A backup under two names took the room of another one.
+    /// Before, a backup under two names took the space of another one.
     #[test]
     fn a_backup_that_was_being_packed_counts_once() {
         let first = name("f", "s", NOW - 100, 300);
@@ -280,11 +278,11 @@ mod tests {
         let all = plan(names.clone(), &objects, &KEEP, NOW, 0);
         assert_eq!((all.total, all.raw, all.evict.len()), (614, 0, 0));
         assert_eq!(all.used, objects.iter().map(|object| object.hash).collect());
-        // The delta goes when both of its users have gone.
+        // The delta is deleted after both of its users.
         let less = plan(names.clone(), &objects, &KEEP, NOW, 395);
         assert_eq!((less.evict, less.total), (vec![second, third, fourth], 101));
         assert_eq!(less.used, HashSet::from([hash("base")]));
-        // A base stays while a delta needs it, though nothing else does.
+        // A base stays as long as a delta needs it.
         let alone = plan(vec![second], &objects, &KEEP, NOW, 0);
         assert_eq!((alone.total, alone.used), (111, HashSet::from([hash("delta")])));
     }

@@ -1,4 +1,4 @@
-//! Keeping a copy.
+//! Making a backup.
 
 use std::{
     fs::File,
@@ -22,22 +22,22 @@ use crate::{
     workspace::Permit,
 };
 
-/// On whose behalf, and for which change, a copy is made.
+/// The session and change for which a backup is made.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Meta<'a> {
     /// The session that asked for the change.
     pub session: &'a Session,
     /// The change.
     pub operation: OperationKind,
-    /// SHA-256 of the content that the change stores, if the agent is the one
-    /// who made it up: what is moved or put back is not its own.
+    /// SHA-256 of the content that the change stores, if the agent made it up itself: a moved or
+    /// restored content is not its own.
     pub after: Option<Hash>,
-    /// Whether it is kept even where it has no room within the policy's size: a full
-    /// vault must not keep the operator from putting right what filled it.
+    /// True if the backup is made even if it does not fit within the policy's size: a full store
+    /// must not prevent the operator from undoing what filled it.
     pub beyond_size: bool,
 }
 
-/// What to keep.
+/// The object to back up.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Origin<'a> {
     /// A regular file, open for reading.
@@ -50,42 +50,40 @@ pub(crate) enum Origin<'a> {
     Bytes(&'a [u8]),
 }
 
-/// A copy, safe on disk once it is settled ([`BackupStore::settle`]). Give it back to
-/// the vault as soon as it is known whether the change was made:
-/// [`BackupStore::keep`] or [`BackupStore::discard`].
+/// A backup, durable once it is settled ([`BackupStore::settle`]). Return it to the store as soon
+/// as it is known if the change was made: [`BackupStore::keep`] or [`BackupStore::discard`].
 #[must_use]
 #[derive(Debug)]
 pub(crate) struct Saved {
-    /// The entry's id, for the record.
+    /// The backup's id, for the record.
     pub id: BackupId,
     /// SHA-256 of the stored content; of a tree its
     /// [`fingerprint`](super::fingerprint).
     pub sha256: Hash,
     /// Bytes of stored content.
     pub bytes: u64,
-    /// Objects of which it is a copy: more than one only of a tree.
+    /// Number of objects that it copies: more than one only for a tree.
     pub objects: u64,
     pub(super) name: Name,
     versions: u64,
-    /// Whether others must go to make room for it.
+    /// True if others must be deleted to make space for it.
     crowded: bool,
-    /// The copy's file until it is settled.
+    /// The backup's file until it is settled.
     loose: Option<Temp>,
 }
 
 impl BackupStore {
-    /// Keeps a copy of `origin` under the permit's path. It must be settled
-    /// before the change is made: what else has to be on stable storage then is
-    /// written in between, and mostly gets there by the same sync.
+    /// Makes a backup of `origin` under the permit's path. It must be settled before the change is
+    /// made: other data that must be durable by then is written in between, and mostly synced
+    /// together with it.
     ///
-    /// A file that another process changes meanwhile is copied nevertheless:
-    /// hash and stored bytes agree, whatever it was. A tree must hold still.
+    /// A file that another process changes meanwhile is copied nevertheless: hash and stored bytes
+    /// agree, whatever it was. A tree must not change.
     ///
     /// # Errors
-    /// [`Error::Full`] when retention leaves no room and must, [`Error::NoSpace`] when
-    /// the disk is full, [`Error::NotRegular`], and for trees
-    /// [`Error::Special`], [`Error::Mount`], [`Error::NotUtf8`],
-    /// [`Error::TooLarge`] and [`Error::Changed`]. Nothing is left behind then.
+    /// [`Error::Full`] when retention leaves no space and must, [`Error::NoSpace`] when the disk is
+    /// full, [`Error::NotRegular`], and for trees [`Error::Special`], [`Error::Mount`],
+    /// [`Error::NotUtf8`], [`Error::TooLarge`] and [`Error::Changed`]. Nothing is left behind then.
     pub(crate) fn save(
         &self,
         permit: &Permit,
@@ -97,8 +95,8 @@ impl BackupStore {
         let mut temp = Temp::new(&self.tmp)?;
         let most = if meta.beyond_size { u64::MAX } else { self.retention().size };
         let body = Body::store(self, &temp.file, origin, most)?;
-        // Later than what there is of this path, even when the clock was set
-        // back: what is oldest must not depend on the clock.
+        // Later than all backups of this path, even if the clock was set back: the order must not
+        // depend on the clock.
         let after = earlier.last().map_or(0, |newest| newest.id.micros().saturating_add(1));
         let id = BackupId::new(self.now().max(after))?;
         let own = self.own_run(&earlier, meta.session, &body);
@@ -134,15 +132,15 @@ impl BackupStore {
         Ok(Saved { id, sha256, bytes, objects, name, versions, crowded, loose })
     }
 
-    /// Ends every run: entries were exchanged. What a path stored before is there again after another
-    /// exchange, and undo needs a copy of it for the way back through both.
+    /// Ends every run, because entries were exchanged. A second exchange restores what a path
+    /// stored before, and an undo needs a backup of it to reverse both.
     pub(crate) fn end_runs(&self) {
         self.exchanged.fetch_max(self.newest.load(Ordering::Relaxed), Ordering::Relaxed);
     }
 
-    /// The run that a content goes on with: it is what the last change of the
-    /// path stored, and the session made that itself. Anything else may be
-    /// somebody's only copy, moved here or put here meanwhile.
+    /// Returns the run that a content continues: it is the content that the last change of the path
+    /// stored, and the session made that up itself. Any other content may be the only copy, moved
+    /// or written here meanwhile.
     fn own_run(&self, earlier: &[Name], session: &Session, body: &Body) -> Option<VersionRun> {
         let last = earlier.last()?;
         if last.id.micros() <= self.exchanged.load(Ordering::Relaxed) {
@@ -153,21 +151,19 @@ impl BackupStore {
         if !is_content || last.group != VersionRun::of(session, first.id) {
             return None;
         }
-        // What cannot be read says nothing.
+        // An unreadable backup continues no run.
         let stored = self.describe(last).ok()??.after;
         (stored == Some(body.sha256)).then_some(last.group)
     }
 
-    /// Brings a copy and its name to stable storage. It is found
-    /// ([`BackupStore::find`]) from now on.
+    /// Syncs a backup and its name. It is found ([`BackupStore::find`]) from now on.
     ///
     /// # Errors
-    /// As the system says; then it must be discarded.
+    /// Of the system; then it must be discarded.
     pub(crate) fn settle(&self, saved: &mut Saved) -> Result<(), Error> {
         let Some(temp) = &mut saved.loose else { return Ok(()) };
         fdatasync(&temp.file).map_err(Error::os("sync the backup"))?;
-        // Where it belongs it need not be yet when the power fails: the next
-        // opening puts it there.
+        // After a power failure it may still be in `tmp`; the next opening moves it to its place.
         fsync(&self.tmp).map_err(Error::os("sync the vault"))?;
         let shard = self.make_shard(&saved.name.key.shard())?;
         temp.publish(shard.as_fd(), &saved.name.to_string())
@@ -176,12 +172,11 @@ impl BackupStore {
         Ok(())
     }
 
-    /// The change was made: the copy stays, and others that retention lets go
-    /// are removed, so that it has room. Only now, or changes that fail would
-    /// push good versions out.
+    /// Retains the backup of a change that was made, and deletes those that retention deletes, so
+    /// that it fits. Not before the change, because changes that fail would displace good versions.
     ///
     /// # Errors
-    /// As the system says; the copy is kept even so.
+    /// Of the system; the backup is retained even so.
     pub(crate) fn keep(&self, saved: Saved) -> Result<(), Error> {
         if saved.versions > self.retention().versions {
             self.prune_path(saved.name.key)?;
@@ -189,10 +184,10 @@ impl BackupStore {
         if saved.crowded { self.make_room(&saved.name) } else { Ok(()) }
     }
 
-    /// The change was not made: the copy goes.
+    /// Deletes the backup of a change that was not made.
     ///
     /// # Errors
-    /// As the system says; then a copy too many is kept.
+    /// Of the system; then a needless backup stays.
     pub(crate) fn discard(&self, saved: Saved) -> Result<(), Error> {
         match saved.loose {
             Some(temp) => {
@@ -204,7 +199,7 @@ impl BackupStore {
     }
 }
 
-/// What was stored before the trailer.
+/// The part of a backup before the trailer.
 struct Body {
     kind: BackupKind,
     attributes: Option<Attributes>,

@@ -1,16 +1,16 @@
-//! The vault's directories, its account of bytes, and forgetting entries.
+//! The directories of the backup store, its account of bytes, and deletion of backups.
 //!
 //! ```text
-//! backups/usage       bytes in the vault and when they were last counted
-//! backups/tmp/        entries being made, each locked by who makes it; one that is
-//!                     whole has its name already
-//! backups/objects/    contents that entries share, as `object` says
-//! backups/00 … ff/    entries, named as `name` says
+//! backups/usage       bytes in the store and the time of the last count
+//! backups/tmp/        backups being made, each locked by its maker; a complete one
+//!                     has its name already
+//! backups/objects/    contents that backups share (see `object`)
+//! backups/00 … ff/    backups (see `name`)
 //! ```
 //!
-//! Several gates may use one vault: the account is changed under a lock, an
-//! entry appears under its name whole or not at all, and everything else can
-//! be found out again by reading names.
+//! Several gateways may use one store: the account is changed under a lock, a
+//! backup appears under its name completely or not at all, and everything else
+//! can be computed again from the names.
 
 mod account;
 
@@ -40,14 +40,13 @@ use super::{
 };
 use crate::policy::Retention;
 
-/// How much is saved before the vault is packed again: little enough that it
-/// never takes long.
+/// Bytes saved after which the store is packed again: few enough that packing never takes long.
 const PACK_EVERY: u64 = 32 * 1024 * 1024;
 
-/// How long an account of bytes is believed, and how often old entries go.
+/// Time for which an account of bytes is valid, and the interval at which old backups are deleted.
 const COUNT_EVERY_MICROS: i64 = 24 * 60 * 60 * 1_000_000;
 
-/// The copies of what was changed or removed: `STATE/backups`.
+/// The backup store: `STATE/backups`.
 #[derive(Debug)]
 pub struct BackupStore {
     dir: OwnedFd,
@@ -55,38 +54,38 @@ pub struct BackupStore {
     pub(super) objects: Arc<Objects>,
     usage: Mutex<File>,
     retention: RwLock<Retention>,
-    /// The lifetime of the gate that saves.
+    /// The lifetime of the gateway that saves.
     pub(super) boot: Option<String>,
-    /// Whether anything was saved through this handle.
+    /// True if a backup was made through this value.
     saved: AtomicBool,
-    /// The time of the newest backup that was saved through it.
+    /// The time of the newest backup that was made through this value.
     pub(super) newest: AtomicI64,
-    /// The same when entries were last exchanged: no run goes on from before.
+    /// The value of `newest` when entries were last exchanged: no run from before continues.
     pub(super) exchanged: AtomicI64,
     #[cfg(test)]
     pub(super) clock: AtomicI64,
 }
 
-/// What pruning removed.
+/// The result of pruning.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Pruned {
-    /// Entries that went.
+    /// Deleted backups.
     pub entries: u64,
-    /// Entries that stayed.
+    /// Remaining backups.
     pub left: u64,
-    /// Bytes that went.
+    /// Deleted bytes.
     pub bytes: u64,
-    /// Bytes that stayed.
+    /// Remaining bytes.
     pub total: u64,
 }
 
 impl BackupStore {
-    /// Opens the vault in the state directory, makes it when missing, and
-    /// clears up what gates that were killed left unfinished.
+    /// Opens the backup store in the state directory, makes it if it is missing, and clears up the
+    /// unfinished files of killed gateways.
     ///
     /// # Errors
-    /// [`Error::Foreign`] when a link, a file or another user's directory is
-    /// where the vault should be, and as the system says.
+    /// [`Error::Foreign`] when a link, a file or another user's directory has the store's name, and
+    /// errors of the system.
     pub(crate) fn open(state: &cap_std::fs::Dir, retention: Retention) -> Result<Self, Error> {
         let dir = own_directory(state.as_fd(), "backups", "backups")?;
         let tmp = own_directory(dir.as_fd(), "tmp", "backups/tmp")?;
@@ -96,12 +95,12 @@ impl BackupStore {
         Ok(vault)
     }
 
-    /// Opens the vault in the state directory to look at it: makes, changes and
-    /// clears up nothing, so that the directory may be another user's, or on a file
-    /// system that is mounted read-only. `None` when there is no vault.
+    /// Opens the backup store in the state directory read-only: makes, changes and clears up
+    /// nothing, so that the directory may be another user's, or on a read-only file system. `None`
+    /// if there is no store.
     ///
     /// # Errors
-    /// As [`open`](Self::open), but for other users' directories.
+    /// As [`open`](Self::open), except for other users' directories.
     pub fn look(state: &cap_std::fs::Dir) -> Result<Option<Self>, Error> {
         let dir = match open_directory(state.as_fd(), "backups") {
             Err(Errno::NOENT) => return Ok(None),
@@ -148,35 +147,34 @@ impl BackupStore {
         })
     }
 
-    /// What the vault keeps.
+    /// Returns the retention in force.
     pub fn retention(&self) -> Retention {
-        // A panic elsewhere left plain numbers behind.
+        // A panic elsewhere leaves plain numbers behind.
         *self.retention.read().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Keeps from now on what `retention` says.
+    /// Sets the retention in force.
     pub(crate) fn set_retention(&self, retention: Retention) {
         *self.retention.write().unwrap_or_else(PoisonError::into_inner) = retention;
     }
 
-    /// The same vault in the hands of the gate whose lifetime is `boot`:
-    /// entries say who made them, so that what a dead gate left is told from
-    /// what a living one is about to use.
+    /// Returns the store for the gateway of the lifetime `boot`, which its backups name, so that
+    /// those of a dead gateway are distinguished from those that a live one is about to use.
     #[must_use]
     pub(crate) fn of_gate(self, boot: &str) -> Self {
         Self { boot: Some(boot.to_owned()), ..self }
     }
 
-    /// Whether anything was saved through this handle.
+    /// True if a backup was made through this value.
     pub(crate) fn has_saved(&self) -> bool {
         self.saved.load(Ordering::Relaxed)
     }
 
-    /// Forgets what retention lets go. Saving does this by itself when it
-    /// needs room, and once a day.
+    /// Deletes the backups that retention deletes. Saving does this by itself when it needs space,
+    /// and once a day.
     ///
     /// # Errors
-    /// As the system says.
+    /// Of the system.
     pub(crate) fn prune(&self) -> Result<Pruned, Error> {
         self.clear_unfinished()?;
         self.locked(|usage| {
@@ -192,10 +190,10 @@ impl BackupStore {
         })
     }
 
-    /// What [`BackupStore::prune`] would do.
+    /// Returns what [`BackupStore::prune`] would do.
     ///
     /// # Errors
-    /// As the system says.
+    /// Of the system.
     pub(crate) fn would_prune(&self) -> Result<Pruned, Error> {
         let names = self.names()?;
         let (before, bytes_before) = (names.len() as u64, self.total(&names)?);
@@ -208,23 +206,23 @@ impl BackupStore {
         })
     }
 
-    /// Bytes that the vault takes on the disk.
+    /// Returns the bytes of the store on the disk.
     ///
     /// # Errors
-    /// As the system says.
+    /// Of the system.
     pub fn size(&self) -> Result<u64, Error> {
         self.total(&self.names()?)
     }
 
-    /// Bytes of entries and of all objects.
+    /// Returns the bytes of backups and of all objects.
     fn total(&self, names: &[Name]) -> Result<u64, Error> {
         let entries = names.iter().map(|name| name.size).fold(0, u64::saturating_add);
         let objects = self.objects.list()?;
         Ok(objects.iter().map(|object| object.size).fold(entries, u64::saturating_add))
     }
 
-    /// Removes an entry, packed meanwhile or not, and takes it out of the
-    /// account; false when it was gone already.
+    /// Deletes a backup, packed meanwhile or not, and subtracts it from the account; false if it
+    /// was gone already.
     pub(super) fn forget(&self, name: &Name) -> Result<bool, Error> {
         self.locked(|file| {
             let mut found = false;
@@ -244,7 +242,7 @@ impl BackupStore {
         })
     }
 
-    /// Microseconds since 1970.
+    /// Returns microseconds since 1970.
     pub(super) fn now(&self) -> i64 {
         #[cfg(test)]
         {
@@ -256,7 +254,7 @@ impl BackupStore {
         jiff::Timestamp::now().as_microsecond()
     }
 
-    /// The directory for the entries of a path; `None` when there are none.
+    /// Opens the directory with the backups of a path; `None` if there are none.
     pub(super) fn shard(&self, name: &str) -> Result<Option<OwnedFd>, Error> {
         match open_directory(self.dir.as_fd(), name) {
             Ok(shard) => Ok(Some(shard)),
@@ -265,7 +263,7 @@ impl BackupStore {
         }
     }
 
-    /// The same, made when missing.
+    /// Opens the directory with the backups of a path; makes it if it is missing.
     pub(super) fn make_shard(&self, name: &str) -> Result<OwnedFd, Error> {
         match self.shard(name)? {
             Some(shard) => Ok(shard),
@@ -273,7 +271,7 @@ impl BackupStore {
         }
     }
 
-    /// The names of a path's entries, oldest first.
+    /// Returns the names of a path's backups, oldest first.
     pub(super) fn names_of(&self, key: PathKey) -> Result<Vec<Name>, Error> {
         let Some(shard) = self.shard(&key.shard())? else { return Ok(Vec::new()) };
         let mut names = Vec::new();
@@ -282,7 +280,7 @@ impl BackupStore {
         Ok(names)
     }
 
-    /// The names of all entries, oldest first.
+    /// Returns the names of all backups, oldest first.
     pub(super) fn names(&self) -> Result<Vec<Name>, Error> {
         let mut names = Vec::new();
         for number in 0..=u8::MAX {
@@ -294,7 +292,7 @@ impl BackupStore {
         Ok(names)
     }
 
-    /// Removes the objects that no entry needs any more.
+    /// Removes the objects that no backup needs any more.
     pub(super) fn collect(&self) -> Result<u64, Error> {
         self.locked(|file| {
             let used: HashSet<_> = self.names()?.iter().filter_map(|name| name.object).collect();
@@ -306,13 +304,12 @@ impl BackupStore {
         })
     }
 
-    /// Removes all objects but those `used`, what these need, and what somebody
-    /// holds. Under the lock of the account, so that no entry appears that
-    /// needs one. Returns the bytes freed.
+    /// Removes all objects except those `used`, their bases, and locked ones. Requires the lock of
+    /// the account, so that no backup appears that needs one. Returns the bytes freed.
     fn collect_but(&self, used: &HashSet<portcullis_audit::Hash>) -> Result<u64, Error> {
         let mut freed = 0_u64;
         let mut left = self.objects.list()?;
-        // Deltas first: a base goes when nothing needs it any more.
+        // Deltas first: a base is removed when nothing needs it any more.
         for deltas in [true, false] {
             let bases: HashSet<_> = left.iter().filter_map(|object| object.form.base()).collect();
             let mut stay = Vec::new();
@@ -330,7 +327,7 @@ impl BackupStore {
         Ok(freed)
     }
 
-    /// Removes what of one path's entries may go.
+    /// Deletes those of one path's backups that retention deletes.
     pub(super) fn prune_path(&self, key: PathKey) -> Result<(), Error> {
         let unlimited = Retention { size: u64::MAX, ..self.retention() };
         self.locked(|file| {
@@ -350,7 +347,7 @@ impl BackupStore {
         })
     }
 
-    /// Removes an entry's file; false when it was gone already.
+    /// Removes a backup's file; false if it was gone already.
     pub(super) fn unlink(&self, name: &Name) -> Result<bool, Error> {
         let Some(shard) = self.shard(&name.key.shard())? else { return Ok(false) };
         match unlinkat(&shard, name.to_string(), AtFlags::empty()) {
@@ -360,7 +357,7 @@ impl BackupStore {
         }
     }
 
-    /// Reads all names, removes what may go, but not `newest`, and writes the
+    /// Reads all names, deletes the backups that retention deletes, except `newest`, and writes the
     /// account anew.
     fn sweep(
         &self,
@@ -370,7 +367,7 @@ impl BackupStore {
     ) -> Result<RetentionPlan, Error> {
         let (now, mut names) = (self.now(), self.names()?);
         let found = names.iter().position(|name| Some(name) == newest);
-        // Packed meanwhile, it is one as all others.
+        // If it was packed meanwhile, it counts as any other.
         let (need, raw) = found.map_or((0, 0), |at| names.remove(at).account());
         let found = plan(names, &self.objects.list()?, retention, now, need);
         for name in &found.evict {
@@ -383,13 +380,13 @@ impl BackupStore {
     }
 }
 
-/// Reads the entries' names in a directory that start with `prefix`. Names of
-/// another form are nobody's business.
+/// Reads the backups' names in a directory that start with `prefix`. Names of another form are
+/// ignored.
 fn read_names(shard: OwnedFd, prefix: &str, mut each: impl FnMut(Name)) -> Result<(), Error> {
     for entry in Dir::new(shard).map_err(Error::os("read the vault"))? {
         let entry = entry.map_err(Error::os("read the vault"))?;
-        // Most names in a full directory are of other paths: compare before
-        // taking them apart.
+        // Most names in a full directory are of other paths: the prefix is compared before they are
+        // parsed.
         if entry.file_name().to_bytes().starts_with(prefix.as_bytes())
             && let Some(name) = entry.file_name().to_str().ok().and_then(|name| name.parse().ok())
         {

@@ -1,4 +1,4 @@
-//! Files that nobody has seen yet.
+//! Temporary files of the backup store.
 
 use std::{
     fs::File,
@@ -17,8 +17,8 @@ use rustix::{
 use super::Error;
 use crate::random::random_hex;
 
-/// A file that goes when it is dropped before it was published. Its lock says
-/// that somebody is still writing it.
+/// A file that is removed when it is dropped before it was published. Its lock shows that a process
+/// is still writing it.
 #[derive(Debug)]
 pub(super) struct Temp {
     dir: Arc<OwnedFd>,
@@ -39,8 +39,8 @@ impl Temp {
                 Err(errno) => return Err(Error::os(ACTION)(errno)),
             };
             let temp = Self { dir: Arc::clone(dir), name: Some(name), file: fd.into() };
-            // A gate that opens the vault just now may take the file for one
-            // left behind: it holds the lock for a moment, or removed the file.
+            // A gateway that opens the store at the moment may take the file for an unfinished one:
+            // it locks it for a moment, or removed it.
             let locked = flock(&temp.file, FlockOperation::NonBlockingLockExclusive).is_ok();
             let stat = fstat(&temp.file).map_err(Error::os(ACTION))?;
             if locked && stat.st_nlink == 1 {
@@ -49,7 +49,7 @@ impl Temp {
         }
     }
 
-    /// Says that the file is whole, by the name that it gets where it belongs.
+    /// Marks the file as complete, by the name that it gets in its place.
     pub(super) fn complete(&mut self, name: String) -> Result<(), Errno> {
         let Some(temp) = &self.name else { return Err(Errno::INVAL) };
         renameat_with(&self.dir, temp, &self.dir, &name, RenameFlags::NOREPLACE)?;
@@ -57,7 +57,7 @@ impl Temp {
         Ok(())
     }
 
-    /// Gives the file its name, which must not be taken.
+    /// Gives the file its name, which must be free.
     pub(super) fn publish(&mut self, dir: BorrowedFd<'_>, name: &str) -> Result<(), Errno> {
         let Some(temp) = &self.name else { return Err(Errno::INVAL) };
         renameat_with(&self.dir, temp, dir, name, RenameFlags::NOREPLACE)?;
@@ -65,7 +65,7 @@ impl Temp {
         Ok(())
     }
 
-    /// Gives the file its name and takes that from whatever has it.
+    /// Gives the file its name, and replaces a file that has it.
     pub(super) fn replace(&mut self, dir: BorrowedFd<'_>, name: &str) -> Result<(), Errno> {
         let Some(temp) = &self.name else { return Err(Errno::INVAL) };
         renameat(&self.dir, temp, dir, name)?;
@@ -77,7 +77,7 @@ impl Temp {
 impl Drop for Temp {
     fn drop(&mut self) {
         if let Some(name) = &self.name {
-            // What cannot be removed now is removed at the next opening.
+            // A file that cannot be removed now is removed at the next opening.
             let _ = unlinkat(&self.dir, name, AtFlags::empty());
         }
     }

@@ -1,8 +1,8 @@
-//! Walking a directory tree: its fingerprint, and packing it into an entry.
+//! Walks of a directory tree: its fingerprint, and packing it into a backup.
 //!
-//! Goes down and up by one descriptor at a time, without recursion, so depth
-//! costs neither stack nor descriptors. Never follows a link, never leaves the
-//! file system, and refuses a tree that it cannot give back whole.
+//! A walk goes down and up by one descriptor at a time, without recursion, so depth costs neither
+//! stack nor descriptors. It never follows a link, never leaves the file system, and refuses a tree
+//! that a backup cannot restore completely.
 
 use std::{
     fs::File,
@@ -30,20 +30,20 @@ use super::{
 };
 use crate::policy::{Object, ObjectKind};
 
-/// How often, and after what pause, an object that is there cannot be opened: a
-/// tenth of a second in all.
+/// Number of attempts to open an existing object, and the pause between them: a tenth of a second
+/// in all.
 const ATTEMPTS: u32 = 200;
 const PAUSE: Duration = Duration::from_micros(500);
 
-/// The most entries that a tree may have to be kept.
+/// Entries of a tree that can be backed up.
 pub(crate) const MAX_ENTRIES: u64 = 1_000_000;
 
-/// One node of a kept tree: a line of the manifest. The root comes first, each
-/// directory before what is in it, names in byte order.
+/// One node of a tree's backup: a line of the manifest. The root comes first, each directory before
+/// its entries, names in byte order.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Node {
-    /// How many directories are above it in the tree; 0 for the root.
+    /// Number of directories above it in the tree; 0 for the root.
     pub depth: u64,
     /// Its name in its directory; empty for the root.
     pub name: String,
@@ -58,19 +58,19 @@ pub struct Node {
     /// Bytes of a file's content.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub size: u64,
-    /// Where in the entry a file's content starts.
+    /// Offset of a file's content in the backup.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub(super) offset: u64,
     /// A link's target.
     #[serde(default, skip_serializing_if = "Option::is_none", with = "bytes")]
     pub target: Option<Vec<u8>>,
-    /// How many names a file had, if more than one.
+    /// Number of hard links of a file, if more than one.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub names: u64,
 }
 
 impl Node {
-    /// What the policy wants to know of the object that was kept.
+    /// Returns the facts about the backed up object that the policy needs.
     pub(crate) fn object(&self) -> Object {
         Object { links: self.names.max(1), ..self.kind.object() }
     }
@@ -87,7 +87,7 @@ pub enum NodeKind {
 }
 
 impl NodeKind {
-    /// What the policy wants to know of such an object.
+    /// Returns the facts about such an object that the policy needs.
     pub(crate) fn object(self) -> Object {
         let kind = match self {
             Self::Directory => ObjectKind::Directory,
@@ -102,13 +102,12 @@ fn is_zero(number: &u64) -> bool {
     *number == 0
 }
 
-/// A hash over everything that a backup of the directory gives back: names,
-/// types, modes, contents and link targets. Equal to [`super::Saved::sha256`]
-/// of a tree that did not change.
+/// Computes a hash over everything that a backup of the directory restores: names, types, modes,
+/// contents and link targets. Equal to [`super::Saved::sha256`] of an unchanged tree.
 ///
 /// # Errors
-/// As [`super::BackupStore::save`] for a tree; [`Error::Large`] when its files have more
-/// than `most` bytes.
+/// As [`super::BackupStore::save`] for a tree; [`Error::Large`] when its files have more than
+/// `most` bytes.
 pub(crate) fn fingerprint(dir: BorrowedFd<'_>, most: u64) -> Result<Hash, Error> {
     let mut print = TreeHasher::default();
     let mut left = most;
@@ -134,7 +133,7 @@ pub(crate) fn fingerprint(dir: BorrowedFd<'_>, most: u64) -> Result<Hash, Error>
     Ok(print.finish())
 }
 
-/// The hash that [`fingerprint`] makes, node by node.
+/// Computes the hash of [`fingerprint`], node by node.
 #[derive(Default)]
 pub(super) struct TreeHasher(Sha256);
 
@@ -159,7 +158,7 @@ impl TreeHasher {
             NodeKind::File => sized(b"file"),
             NodeKind::Link => sized(b"link"),
         }
-        // A link's mode means nothing.
+        // A link's mode has no meaning.
         sized(&if kind == NodeKind::Link { 0 } else { mode }.to_le_bytes());
         sized(sha256.map_or(&[], |hash| hash.as_bytes().as_slice()));
         sized(target.unwrap_or_default());
@@ -177,9 +176,8 @@ impl TreeHasher {
     }
 }
 
-/// Packs the tree at `dir` into `sink`: the contents of its files, then the
-/// manifest, which `spill` holds meanwhile. Returns fingerprint and bytes of
-/// content.
+/// Packs the tree at `dir` into `sink`: the contents of its files, then the manifest, which is in
+/// `spill` meanwhile. Returns fingerprint and bytes of content.
 pub(super) fn pack(
     dir: BorrowedFd<'_>,
     sink: &mut Sink<'_>,
@@ -230,7 +228,7 @@ pub(super) fn pack(
     Ok((print.finish(), size, TreeTrailer { nodes, manifest, manifest_sha256 }))
 }
 
-/// What [`walk`] met.
+/// A node during [`walk`].
 struct VisitedNode<'a> {
     depth: u64,
     name: &'a str,
@@ -260,10 +258,10 @@ impl NodeContent<'_> {
     }
 }
 
-/// A directory on the way down: who it is and what is still to be visited.
+/// A directory on the way down: its identity and the names that are still to be visited.
 struct WalkLevel {
     identity: (u64, u64),
-    /// Backwards, so that the next name is the last.
+    /// In reverse order, so that the next name is the last.
     names: Vec<String>,
 }
 
@@ -271,7 +269,7 @@ fn walk(
     root: BorrowedFd<'_>,
     visit: &mut dyn FnMut(VisitedNode<'_>) -> Result<(), Error>,
 ) -> Result<(), Error> {
-    // Opened again, since reading names moves a position that the caller shares.
+    // Opened again, because reading names moves a position that the caller shares.
     let mut current = open(root, ".", OFlags::DIRECTORY)?;
     let mut count = 0;
     let mut levels = Vec::new();
@@ -312,7 +310,7 @@ fn walk(
     Ok(())
 }
 
-/// Visits a directory and reads what is in it.
+/// Visits a directory and reads its entries.
 fn enter(
     directory: &OwnedFd,
     depth: u64,
@@ -356,16 +354,16 @@ fn open(dir: BorrowedFd<'_>, name: &str, flags: OFlags) -> Result<OwnedFd, Error
         return match openat2(dir, name, flags, Mode::empty(), resolve) {
             Ok(fd) => Ok(fd),
             Err(Errno::INTR) => continue,
-            // Something was renamed at the same time; or another process has a
-            // lease on the file, and some time to give it up.
+            // An entry was renamed at the same time; or another process has a lease on the file,
+            // and some time to give it up.
             Err(Errno::AGAIN) if busy < ATTEMPTS => {
                 busy += 1;
                 thread::sleep(PAUSE);
                 continue;
             }
             Err(Errno::AGAIN) => Err(Error::Busy),
-            // EXDEV is a mount, or what was found and then moved out before the
-            // walk was complete.
+            // EXDEV is a mount, or an object that was found and then moved out before the walk was
+            // complete.
             Err(Errno::XDEV) if departures < 8 => {
                 departures += 1;
                 continue;
@@ -376,7 +374,7 @@ fn open(dir: BorrowedFd<'_>, name: &str, flags: OFlags) -> Result<OwnedFd, Error
     }
 }
 
-/// What a name that was there a moment ago says when it is no more.
+/// Converts the error of a name that existed a moment ago.
 fn lost(errno: Errno) -> Error {
     match errno {
         Errno::NOENT | Errno::NOTDIR | Errno::LOOP | Errno::INVAL | Errno::NXIO => Error::Changed,
@@ -384,8 +382,8 @@ fn lost(errno: Errno) -> Error {
     }
 }
 
-/// Goes back up. Another process may have moved the directory meanwhile, so
-/// what is found there must be where we came from.
+/// Goes back up. Another process may have moved the directory meanwhile, so the parent must be the
+/// one from which the walk came.
 fn ascend(current: &OwnedFd, parent: (u64, u64)) -> Result<OwnedFd, Error> {
     let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     let fd = openat(current, "..", flags, Mode::empty()).map_err(lost)?;

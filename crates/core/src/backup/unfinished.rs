@@ -1,4 +1,4 @@
-//! What gates that were killed, or lost their power, left in `tmp`.
+//! Unfinished files in `tmp` of gateways that were killed or lost power.
 
 use std::{fs::File, sync::Arc};
 
@@ -21,9 +21,8 @@ use crate::model::WorkspacePath;
 const ACTION: &str = "clear the vault";
 
 impl BackupStore {
-    /// Puts copies that are whole where they belong, since their changes may
-    /// have been made, and removes the rest. Leaves alone what somebody is
-    /// still writing.
+    /// Moves complete backups to their place, since their changes may have been made, and removes
+    /// the rest. Leaves files alone that are still being written.
     pub(super) fn clear_unfinished(&self) -> Result<(), Error> {
         for entry in Dir::read_from(&self.tmp).map_err(Error::os(ACTION))? {
             let entry = entry.map_err(Error::os(ACTION))?;
@@ -34,8 +33,7 @@ impl BackupStore {
             if flock(&file, FlockOperation::NonBlockingLockExclusive).is_err() {
                 continue;
             }
-            // Open, and so locked, to the end: an unlocked one may be taken up by
-            // who made it just now.
+            // Open, and so locked, to the end: the maker of an unlocked one may continue with it.
             let file = Arc::new(File::from(file));
             let name = entry.file_name().to_str().ok().and_then(|name| name.parse().ok());
             match name.map_or(Ok(None), |name| whole(&file, name)) {
@@ -56,9 +54,9 @@ impl BackupStore {
         let (text, shard) = (name.to_string(), self.make_shard(&name.key.shard())?);
         match renameat_with(&self.tmp, &text, &shard, &text, RenameFlags::NOREPLACE) {
             Ok(()) => fsync(&shard).map_err(Error::os(ACTION)),
-            // Whoever wrote it did this just now.
+            // Its writer did this at the same time.
             Err(Errno::NOENT) => Ok(()),
-            // A file system that did it by halves before it lost its power.
+            // The file system completed only half of the move before a power failure.
             Err(Errno::EXIST) => {
                 unlinkat(&self.tmp, &text, AtFlags::empty()).map_err(Error::os(ACTION))
             }
@@ -67,8 +65,8 @@ impl BackupStore {
     }
 }
 
-/// The name, if the file is the entry that it says. Trees are not: before their
-/// changes began they were where they belong.
+/// Returns the name if the file is the complete backup of that name. Trees are not accepted: they
+/// were in their place before their changes began.
 fn whole(file: &Arc<File>, name: Name) -> Result<Option<Name>, Error> {
     let Some(trailer) = Trailer::read(file)? else { return Ok(None) };
     let is_named = trailer.id == name.id.to_string()

@@ -1,5 +1,5 @@
-//! The account of bytes: what there is room for. It is changed under a lock, before
-//! an entry appears and after one goes, so that a crash can only make it too high.
+//! The account of bytes, from which free space is computed. It is changed under a lock, before a
+//! backup appears and after one is deleted, so that a crash can only make it too high.
 
 use std::{
     fs::File,
@@ -17,8 +17,8 @@ use crate::{
     policy::Retention,
 };
 
-/// The account: bytes of all entries and objects, when they were last counted,
-/// in microseconds since 1970, and bytes saved that nobody has packed yet.
+/// The account: bytes of all backups and objects, the time of the last count, in microseconds since
+/// 1970, and bytes saved that are not packed yet.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Usage {
     pub(super) total: u64,
@@ -27,7 +27,7 @@ pub(super) struct Usage {
 }
 
 impl Usage {
-    /// `None` when there is none or it is damaged; then all is counted anew.
+    /// Reads the account; `None` if it is missing or damaged; then everything is counted anew.
     pub(super) fn read(file: &File) -> Option<Self> {
         let mut bytes = [0; 65];
         file.read_exact_at(&mut bytes, 0).ok()?;
@@ -65,11 +65,10 @@ impl Usage {
 }
 
 impl BackupStore {
-    /// Accounts for an entry, if it has room or room can be made; tells whether
-    /// it must be made ([`make_room`](Self::make_room)), which waits until the
-    /// change was made. Done before the entry appears, so that a crash can only
-    /// make the account too high, which the next count puts right. One that may go
-    /// `beyond` the limit is accounted for where there is no room, too.
+    /// Adds a backup to the account, if it fits or space can be made; true if space must be made
+    /// ([`make_room`](Self::make_room)), which waits until the change was made. Runs before the
+    /// backup appears, so that a crash can only make the account too high, which the next count
+    /// corrects. A backup that may go `beyond` the limit is added even if it does not fit.
     pub(in crate::backup) fn reserve(&self, name: &Name, beyond: bool) -> Result<bool, Error> {
         let (bytes, raw) = name.account();
         self.saved.store(true, Ordering::Relaxed);
@@ -84,7 +83,7 @@ impl BackupStore {
                 usage.more(bytes, raw).write(file)?;
                 return Ok(false);
             }
-            // What is too old goes whatever becomes of the change.
+            // Old backups are deleted whatever becomes of the change.
             let unlimited = Retention { size: u64::MAX, ..retention };
             let aged = self.sweep(file, &unlimited, None)?;
             let fits = plan(self.names()?, &self.objects.list()?, &retention, now, bytes).fits;
@@ -97,12 +96,12 @@ impl BackupStore {
         })
     }
 
-    /// Removes what may go, so that the entry, which is there, has room.
+    /// Deletes backups so that the one named `name`, which exists, fits.
     pub(in crate::backup) fn make_room(&self, name: &Name) -> Result<(), Error> {
         self.locked(|file| self.sweep(file, &self.retention(), Some(name)).map(drop))
     }
 
-    /// Takes an entry that did not appear out of the account.
+    /// Subtracts a backup that did not appear from the account.
     pub(in crate::backup) fn release(&self, name: &Name) -> Result<(), Error> {
         let (bytes, raw) = name.account();
         self.locked(|file| match Usage::read(file) {
@@ -111,8 +110,7 @@ impl BackupStore {
         })
     }
 
-    /// Accounts for an object, whatever the limit: it stands for more that
-    /// goes.
+    /// Adds an object to the account, whatever the limit: it replaces more bytes of backups.
     pub(in crate::backup) fn reserve_object(&self, bytes: u64) -> Result<(), Error> {
         self.locked(|file| match Usage::read(file) {
             Some(usage) => usage.more(bytes, 0).write(file),
@@ -120,8 +118,8 @@ impl BackupStore {
         })
     }
 
-    /// Puts `new` in the place of `old`: the same backup, its content now in an
-    /// object. Does nothing when `old` is gone; returns whether it was there.
+    /// Replaces the file `old` by `new`: the same backup, with its content in an object. Does
+    /// nothing if `old` is gone; true if it existed.
     pub(in crate::backup) fn exchange(
         &self,
         old: &Name,
@@ -135,13 +133,13 @@ impl BackupStore {
         if !published {
             return Ok(false);
         }
-        // Without the lock: a request may wait for it.
+        // Synced without the lock, for which a request may wait.
         if let Some(shard) = self.shard(&old.key.shard())? {
             fsync(&shard).map_err(Error::os("sync the vault"))?;
         }
         self.locked(|file| {
             if !self.unlink(old)? {
-                // Forgotten meanwhile.
+                // It was deleted meanwhile.
                 self.unlink(new)?;
                 return Ok(false);
             }
@@ -152,16 +150,16 @@ impl BackupStore {
         })
     }
 
-    /// Whether enough was saved since the vault was last packed to do it again.
+    /// True if enough was saved since the store was last packed to pack it again.
     ///
     /// # Errors
-    /// As the system says.
+    /// Of the system.
     pub(crate) fn is_due(&self) -> Result<bool, Error> {
         let enough = PACK_EVERY.min(self.retention().size / 4);
         self.locked(|file| Ok(Usage::read(file).is_some_and(|usage| usage.raw >= enough.max(1))))
     }
 
-    /// Says that all was looked at that could be packed.
+    /// Records that everything that could be packed was looked at.
     pub(in crate::backup) fn looked(&self) -> Result<(), Error> {
         self.locked(|file| match Usage::read(file) {
             Some(usage) => Usage { raw: 0, ..usage }.write(file),
@@ -169,7 +167,7 @@ impl BackupStore {
         })
     }
 
-    /// Runs `work` while no other thread or gate changes the account.
+    /// Runs `work` while no other thread or gateway changes the account.
     pub(super) fn locked<T>(
         &self,
         work: impl FnOnce(&File) -> Result<T, Error>,

@@ -1,4 +1,4 @@
-//! Killed at any point, the vault is whole.
+//! Killed at any point, the store is intact.
 
 use std::{
     io::{BufRead, BufReader, Write},
@@ -25,7 +25,7 @@ fn killed_while_saving_leaves_no_torn_entry() {
             .spawn()
             .unwrap();
         let mut lines = BufReader::new(child.stderr.take().unwrap()).lines();
-        // Only when it is at work, and at another point each time.
+        // The child is at work, and is killed at another point each time.
         lines.next().unwrap().unwrap();
         let mut ids = Vec::new();
         if round % 2 == 0 {
@@ -48,7 +48,7 @@ fn killed_while_saving_leaves_no_torn_entry() {
         for entry in &listing.entries {
             vault.verify(entry).unwrap();
         }
-        // What it had accounted for is at least what there is.
+        // The account has at least the bytes that exist.
         let account = fs::read_to_string(state.join("backups/usage")).unwrap();
         let account = account.split(' ').nth(1).map_or(0, |total| total.parse().unwrap());
         assert!(account >= listing.entries.iter().map(|entry| entry.name.size).sum::<u64>());
@@ -56,7 +56,7 @@ fn killed_while_saving_leaves_no_torn_entry() {
     assert!(kills == 40 && reported > 0);
 }
 
-/// Saves files and trees and says so on standard error.
+/// Saves files and trees and reports each on standard error.
 fn save_for_ever(state: &Path) -> ! {
     let house = House::new();
     fs::create_dir(house.ws("d")).unwrap();
@@ -102,7 +102,7 @@ fn a_file_that_its_maker_locks_just_now_is_not_cleared_away() {
     fs::write(house.ws("f"), "old").unwrap();
     let stop = AtomicBool::new(false);
     std::thread::scope(|scope| {
-        // More than there are processors: each is interrupted anywhere.
+        // More threads than processors, so that each is interrupted anywhere.
         for _ in 0..6 {
             scope.spawn(|| {
                 while !stop.load(Ordering::Relaxed) {

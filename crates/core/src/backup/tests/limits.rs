@@ -1,4 +1,4 @@
-//! Retention and a full disk, as a session meets them.
+//! Retention and a full disk, as a session sees them.
 
 use std::sync::atomic::Ordering;
 
@@ -14,7 +14,7 @@ fn write(house: &House, vault: &BackupStore, path: &str, bytes: &[u8]) -> Result
     house.save_bytes(vault, path, bytes).and_then(|saved| vault.keep(saved))
 }
 
-/// Changes a file from one version to the next, again and again.
+/// Changes a file repeatedly from one version to the next.
 fn change_often(house: &House, vault: &BackupStore, path: &str, rounds: std::ops::Range<usize>) {
     for round in rounds {
         let (before, after) = (format!("version {round}"), format!("version {}", round + 1));
@@ -84,7 +84,7 @@ fn a_full_vault_refuses_the_change_and_keeps_what_it_has() {
     }
     assert!(matches!(write(&house, &vault, "c", &[3; 10_001]), Err(Error::Full { .. })));
     assert_eq!(house.files(), files);
-    // Later versions of the same file make room for each other.
+    // Later versions of the same file displace each other.
     for round in 0..20 {
         house.change(&vault, "a", version(round), version(round + 1)).unwrap();
     }
@@ -126,10 +126,10 @@ fn what_the_session_did_not_store_there_itself_stays() {
     let house = House::new();
     let vault = house.vault(Retention { versions: 2, ..ROOMY });
     change_often(&house, &vault, "f", 0..5);
-    // Moved here, or written here by somebody else, between two changes.
+    // Moved here, or written here by another process, between two changes.
     house.change(&vault, "f", "precious", "version 5").unwrap();
     change_often(&house, &vault, "f", 5..9);
-    // A change that stores nothing of its own leaves what nobody can vouch for.
+    // A change that stores nothing of its own is followed by unknown content.
     write(&house, &vault, "f", b"version 9").unwrap();
     house.change(&vault, "f", "moved here", "version 10").unwrap();
     change_often(&house, &vault, "f", 10..20);
@@ -165,7 +165,7 @@ fn changes_that_are_not_made_cost_no_backups_for_room() {
         vault.discard(loose.unwrap()).unwrap();
     }
     assert_eq!((house.files(), vault.size().unwrap()), (files.clone(), before));
-    // Made, it has its room.
+    // A change that was made gets its space.
     write(&house, &vault, "big", &[1; 20_000]).unwrap();
     assert!(vault.size().unwrap() <= 40_000 && house.files().len() < files.len());
     assert_eq!(contents(&vault, "big").len(), 1);
@@ -205,7 +205,7 @@ fn a_full_disk_is_said_so_and_leaves_nothing() {
         let listing = vault.entries().unwrap();
         assert_eq!((listing.entries.len(), listing.damaged.len()), (1, 0));
         assert_eq!(listing.entries[0].id, kept.id);
-        // Room again: it goes on.
+        // With free space it works again.
         house
             .save_bytes(&vault, "large", &vec![1; 500_000])
             .map(|s| vault.keep(s).unwrap())
@@ -215,7 +215,7 @@ fn a_full_disk_is_said_so_and_leaves_nothing() {
     again_with_tmpfs(TEST, TempDir::new().unwrap().path());
 }
 
-/// The change waited for ever.
+/// Before, the change waited for ever.
 #[test]
 fn a_lock_that_another_process_keeps_fails_the_change_that_waits_for_it() {
     let house = House::new();

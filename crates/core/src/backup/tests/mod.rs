@@ -1,4 +1,4 @@
-//! The vault with real files.
+//! The backup store with real files.
 #![expect(clippy::disallowed_methods, reason = "tests look at the disk behind the vault's back")]
 
 mod crash;
@@ -86,7 +86,7 @@ impl House {
         Ok(saved)
     }
 
-    /// Keeps what a change of the session replaces that stores `after` itself.
+    /// Backs up what a change of the session replaces, which stores `after` itself.
     pub(super) fn change(
         &self,
         vault: &BackupStore,
@@ -123,7 +123,7 @@ impl House {
         }
     }
 
-    /// Names of files in the vault, those being made included, the account not.
+    /// Returns the names of files in the store, with temporary files, without the account.
     pub(super) fn files(&self) -> Vec<String> {
         let mut files = Vec::new();
         for dir in fs::read_dir(self.temp.path().join("state/backups")).unwrap() {
@@ -160,7 +160,7 @@ pub(super) fn text(vault: &BackupStore, entry: &Backup) -> Vec<u8> {
     bytes
 }
 
-/// Runs this very test again in another process, which sees `role`.
+/// Runs the same test again in another process, which sees `role`.
 pub(super) fn again(test: &str, role: &str, directory: &Path) -> std::process::Command {
     let mut command = std::process::Command::new(std::env::current_exe().unwrap());
     command.args(["--exact", test, "--nocapture"]).env("VAULT_TEST_ROLE", role);
@@ -168,7 +168,7 @@ pub(super) fn again(test: &str, role: &str, directory: &Path) -> std::process::C
     command
 }
 
-/// As [`again`], with a file system of 1 MiB mounted at the directory.
+/// Runs the test as [`again`], with a file system of 1 MiB mounted at the directory.
 pub(super) fn again_with_tmpfs(test: &str, directory: &Path) {
     let script = "mount -t tmpfs -o size=1m tmpfs \"$VAULT_TEST_DIR\" && exec \"$@\"";
     let test = again(test, "tmpfs", directory);
@@ -189,8 +189,7 @@ pub(super) fn role() -> Option<(String, std::path::PathBuf)> {
     Some((role, std::env::var_os("VAULT_TEST_DIR").unwrap().into()))
 }
 
-/// Raises a flag at the end of a test, also when it fails: other threads that
-/// wait for it must end.
+/// Sets a flag at the end of a test, also when it fails: other threads that wait for it must end.
 pub(super) struct Raised<'a>(pub(super) &'a std::sync::atomic::AtomicBool);
 
 impl Drop for Raised<'_> {

@@ -1,4 +1,4 @@
-//! Packing: less room, the same content, and no harm from a kill.
+//! Packing: less space, the same content, and no damage from a kill.
 
 use std::{
     io::{BufRead, BufReader},
@@ -15,7 +15,7 @@ fn pack(vault: &BackupStore) -> Packed {
     vault.pack(&mut |_| ControlFlow::Continue(())).unwrap()
 }
 
-/// Bytes on the disk of all files in the vault.
+/// Returns the bytes on the disk of all files in the store.
 fn stored(house: &House) -> u64 {
     let mut pending = vec![house.temp.path().join("state/backups")];
     let mut bytes = 0;
@@ -117,7 +117,7 @@ fn packed_entries_read_as_before() {
 
     let room = stored(&house);
     let done = pack(&vault);
-    // The two that are small, and the second of the equal ones shares an object.
+    // Two are small, and the second of the equal ones shares an object.
     assert_eq!((done.entries, done.damaged, done.busy), (5, 0, false));
     assert_eq!(objects(&house).len(), 4, "{:?}", objects(&house));
     assert!(objects(&house).iter().any(|name| name.ends_with(".raw")));
@@ -131,7 +131,7 @@ fn packed_entries_read_as_before() {
         let like_old = Backup { name: old.name, stored: old.stored, ..new.clone() };
         assert_eq!(&like_old, old);
         vault.verify(new).unwrap();
-        // Described before it was packed, it is found nevertheless.
+        // A description from before packing is still found.
         vault.verify(old).unwrap();
         match new.kind {
             BackupKind::Tree => assert_eq!(tree(new), nodes),
@@ -184,7 +184,7 @@ fn retention_takes_no_content_that_another_entry_needs() {
         edit(&mut content, round);
         house.change(&vault, "f", &before, &content).unwrap();
         if round % 8 == 7 {
-            // What is packed says as well what was stored in its place.
+            // A packed backup still has the hash of what was stored in its place.
             pack(&vault);
         }
     }
@@ -244,7 +244,7 @@ fn damage_is_found_in_what_is_packed_and_never_packed_away() {
         let shard = entry.name.key.shard();
         house.temp.path().join("state/backups").join(shard).join(entry.name.to_string())
     };
-    // An entry that is damaged already keeps its bytes for whoever looks into it.
+    // A damaged backup keeps its bytes for examination.
     let mut bytes = fs::read(file(&entries[1])).unwrap();
     bytes[100] ^= 1;
     fs::write(file(&entries[1]), &bytes).unwrap();
@@ -252,7 +252,7 @@ fn damage_is_found_in_what_is_packed_and_never_packed_away() {
     assert_eq!((done.entries, done.damaged), (2, 1));
     assert_eq!(fs::read(file(&entries[1])).unwrap(), bytes);
 
-    // The base of the last one: both are damaged then, and neither is given out.
+    // The base of the last one: both are damaged then, and neither is returned.
     let base = objects(&house).into_iter().find(|name| !name.contains("delta")).unwrap();
     let path = house.temp.path().join("state/backups/objects").join(base.split_at(2).0).join(&base);
     let whole = fs::read(&path).unwrap();
@@ -285,7 +285,7 @@ fn one_packs_at_a_time_and_saving_goes_on() {
             asked += 1;
             busy |= pack(&house.vault(MANY)).busy;
             let saved = house.save_bytes(&vault, "f", &source(100 + asked, 20_000)).unwrap();
-            // One that fails leaves nothing, packed or not.
+            // A failed save leaves nothing, packed or not.
             match asked % 2 {
                 0 => vault.discard(saved).unwrap(),
                 _ => vault.keep(saved).unwrap(),
@@ -328,7 +328,7 @@ fn killed_while_packing_or_pruning_nothing_is_lost() {
             for path in ["d", "d/f"] {
                 let saved = house.save(&vault, path).unwrap();
                 all.push(saved.id);
-                // As a request does that dies before it says so.
+                // As a request that dies before it keeps its backup.
                 let _ = saved;
             }
         }
@@ -348,7 +348,7 @@ fn killed_while_packing_or_pruning_nothing_is_lost() {
         let listing = vault.entries().unwrap();
         assert!(listing.damaged.is_empty(), "round {round}: {:?}", listing.damaged);
         listing.entries.iter().for_each(|entry| vault.verify(entry).unwrap());
-        // The newest twelve of each path are there, and the very first.
+        // The newest twelve of each path exist, and the very first.
         let ids: Vec<BackupId> = listing.entries.iter().map(|entry| entry.id).collect();
         for id in all.iter().rev().take(24).chain(all.iter().take(2)) {
             assert!(ids.contains(id), "round {round}: {id} is lost");
@@ -361,8 +361,8 @@ fn killed_while_packing_or_pruning_nothing_is_lost() {
     assert_eq!(account(&house), stored(&house) - 65, "nothing is left that nobody counts");
 }
 
-/// A sweep that had listed the objects before a delta was made could take the object
-/// that it needs, between the delta and the entry that has it.
+/// Before, a sweep that had listed the objects before a delta was made could remove its base,
+/// between the delta and the backup that needs it.
 #[test]
 fn what_a_new_delta_needs_stays_as_long_as_that_is_held() {
     let house = House::new();

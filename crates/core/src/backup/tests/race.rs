@@ -1,4 +1,4 @@
-//! Others change things at the same time.
+//! Concurrent changes by other processes.
 
 use std::{
     collections::HashSet,
@@ -117,7 +117,7 @@ fn several_gates_save_at_once_and_lose_nothing() {
             .map(|gate| {
                 let house = &house;
                 scope.spawn(move || {
-                    // Each has its own descriptors, as another process would.
+                    // Each thread has its own descriptors, as another process would.
                     let vault = house.vault(Retention { versions: 1000, ..ROOMY });
                     (0..rounds)
                         .map(|round| {

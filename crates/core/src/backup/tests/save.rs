@@ -1,4 +1,4 @@
-//! What an entry holds and says.
+//! Content and description of a backup.
 
 use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
 

@@ -1,4 +1,4 @@
-//! Trees: what is kept, what is refused, how deep.
+//! Trees: backups, refusals, depth.
 
 use std::os::unix::{
     ffi::OsStrExt,
@@ -127,7 +127,7 @@ fn a_tree_ten_thousand_deep_is_kept() {
     }
     drop(dir);
     let vault = house.vault(ROOMY);
-    // As little stack as a thread gets anywhere.
+    // A stack as small as that of any thread.
     let saved = std::thread::scope(|scope| {
         let thread = std::thread::Builder::new().stack_size(128 * 1024);
         thread.spawn_scoped(scope, || house.save(&vault, "d")).unwrap().join().unwrap()

@@ -1,8 +1,8 @@
-//! Copies whose maker died before they were where they belong.
+//! Backups whose gateways died before they were in their place.
 
 use super::*;
 
-/// The one file in `tmp`.
+/// Returns the only file in `tmp`.
 fn unfinished(house: &House) -> std::path::PathBuf {
     let mut files = fs::read_dir(house.temp.path().join("state/backups/tmp")).unwrap();
     let file = files.next().unwrap().unwrap().path();
@@ -10,8 +10,7 @@ fn unfinished(house: &House) -> std::path::PathBuf {
     file
 }
 
-/// Leaves in `tmp` what a gate leaves there that dies after a save: `change`
-/// says what became of the bytes.
+/// Leaves a file in `tmp` as a gateway that dies after a save: `change` changes its bytes.
 fn leave(house: &House, path: &str, change: impl FnOnce(&mut Vec<u8>)) -> BackupId {
     let vault = house.vault(ROOMY);
     let saved = house.save_loose(&vault, path).unwrap();
@@ -31,7 +30,7 @@ fn a_copy_is_found_once_it_is_settled_and_its_discard_leaves_nothing() {
     let mut saved = house.save_loose(&vault, "f").unwrap();
     let id = saved.id.to_string();
     assert!(matches!(vault.find(&id), Err(Error::Unknown(_))));
-    // Another gate leaves alone what somebody still has.
+    // Another gateway leaves a locked file alone.
     house.vault(ROOMY);
     vault.settle(&mut saved).unwrap();
     assert_eq!(text(&vault, &vault.find(&id).unwrap()), b"old");
@@ -62,7 +61,7 @@ fn a_torn_copy_goes() {
     let torn: [fn(&mut Vec<u8>); 4] = [
         Vec::clear,
         |bytes| bytes.truncate(50_000),
-        // What was not written yet reads as zeros.
+        // Data that was not written yet reads as zeros.
         |bytes| bytes[4096..8192].fill(0),
         |bytes| bytes.iter_mut().rev().take(4096).for_each(|byte| *byte = 0),
     ];
