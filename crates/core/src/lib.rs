@@ -1,19 +1,19 @@
 //! The core: every request passes through it between a transport and the disk.
 //!
-//! It exports the [`Gateway`], its requests and replies, and views that can only
-//! read. Permits, grants, sealed changes, the operations, directory handles and the
-//! changes of the backup store are private: what writes to the workspace is a decision
-//! that the policy made, a backup, and a record of its own.
+//! It exports the [`Gateway`], its requests and replies, and read-only views. Permits,
+//! grants, sealed changes, the operations, descriptors of directories and the changes of
+//! the backup store are private: a write to the workspace needs a decision of the policy,
+//! a backup of what it replaces, and a record of its own.
 //!
 //! The modules are layers, each of which imports only from those before it:
 //! `ledger` records, `workspace` resolves, `backup` stores, `ops` prepares and makes a
-//! change, `gateway` has it all happen in the right order.
+//! change, `gateway` orders these steps.
 //!
-//! `docs/core-api.txt` lists all that is public here.
+//! `docs/core-api.txt` lists all public items of this crate.
 //!
 //! # What another crate cannot do
 //!
-//! It can use what is exported:
+//! Another crate can use the exported items:
 //!
 //! ```
 //! use portcullis_core::{AuditLog, BackupError, Gateway, Workspace};
@@ -48,7 +48,7 @@
 //! use portcullis_core::workspace::Permit;
 //! ```
 //!
-//! Only the log makes a grant, and only for the core:
+//! Only the log makes a grant, and only in this crate:
 //!
 //! ```compile_fail,E0603
 //! use portcullis_core::ledger::Grant;
@@ -64,13 +64,13 @@
 //! }
 //! ```
 //!
-//! Nobody else runs a request, or makes one of a new kind:
+//! No other crate runs a request, or makes one of a new kind:
 //!
 //! ```compile_fail,E0603
 //! use portcullis_core::gateway::transaction::Transaction;
 //! ```
 //!
-//! Nobody else prepares an operation or opens what is sealed:
+//! No other crate prepares an operation or opens a sealed one:
 //!
 //! ```compile_fail,E0603
 //! use portcullis_core::ops::prepare;

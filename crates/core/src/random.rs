@@ -6,10 +6,10 @@ use rustix::{
     rand::{GetRandomFlags, getrandom},
 };
 
-/// `N` random bytes.
+/// Returns `N` random bytes.
 ///
 /// # Errors
-/// When the kernel gives none.
+/// When the kernel returns none.
 pub fn random_bytes<const N: usize>() -> Result<[u8; N], Errno> {
     let (mut bytes, mut filled) = ([0; N], 0);
     while let Some(rest) = bytes.get_mut(filled..).filter(|rest| !rest.is_empty()) {
@@ -18,10 +18,10 @@ pub fn random_bytes<const N: usize>() -> Result<[u8; N], Errno> {
     Ok(bytes)
 }
 
-/// `N` random bytes in hexadecimal: 16 for an identifier, 32 for a secret.
+/// Returns `N` random bytes in hexadecimal: 16 for an identifier, 32 for a secret.
 ///
 /// # Errors
-/// When the kernel gives none.
+/// When the kernel returns none.
 pub fn random_hex<const N: usize>() -> Result<String, Errno> {
     random_bytes::<N>().map(|bytes| HEXLOWER.encode(&bytes))
 }
@@ -37,7 +37,7 @@ mod tests {
         assert!(one != other && one.bytes().all(|byte| byte.is_ascii_hexdigit()));
     }
 
-    /// The kernel gives at most 256 bytes without a pause.
+    /// A signal may interrupt a read of more than 256 bytes (`getrandom(2)`).
     #[test]
     fn many_bytes_are_all_random() {
         let bytes = random_bytes::<4096>().unwrap();

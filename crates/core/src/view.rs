@@ -1,5 +1,5 @@
-//! The workspace as other crates see it: names, facts and contents. It changes
-//! nothing, creates nothing and hands out no descriptor.
+//! The workspace as other crates see it: names, attributes and contents. The view changes nothing,
+//! creates nothing and returns no descriptor.
 
 use std::{fs::File, os::fd::AsFd as _, path::Path};
 
@@ -13,43 +13,42 @@ use crate::{
     workspace::{Error, Follow, Listing, Met, Resolved, Stat, Walked, Workspace, read_bounded},
 };
 
-/// A read-only view of a workspace. It is for the operator's tools: no policy is
-/// asked and no record is written.
+/// A read-only view of a workspace, for the operator's tools: no policy decides and no record is
+/// written.
 #[derive(Debug, Clone, Copy)]
 pub struct WorkspaceView<'a>(&'a Workspace);
 
-/// What identifies the content at a path.
+/// The identity of the content at a path.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Fingerprint {
-    /// Nothing is there.
+    /// No such object.
     Missing,
-    /// A file's hash and permission bits.
+    /// Hash and permission bits of a file.
     File(Hash, u32),
-    /// The hash of everything in a directory, or of a link's target.
+    /// Hash of everything in a directory, or of a link's target.
     Other(Hash),
-    /// Neither file, directory nor link, more than the limit, or behind a link.
+    /// An object that is neither file, directory nor link, over the limit, or behind a link.
     Unsupported,
 }
 
 impl Workspace {
-    /// The read-only view.
+    /// Returns the read-only view.
     pub fn view(&self) -> WorkspaceView<'_> {
         WorkspaceView(self)
     }
 }
 
 impl<'a> WorkspaceView<'a> {
-    /// The root's canonical path on the host; never shown to an agent.
+    /// Returns the root's canonical path on the host, which is never shown to an agent.
     pub fn root(self) -> &'a Path {
         self.0.root()
     }
 
-    /// The object that `path` names, with links followed wherever they lead within
-    /// the workspace.
+    /// Resolves `path`, with links followed wherever they lead within the workspace.
     ///
     /// # Errors
-    /// [`Error::Outside`], [`Error::Mount`], [`Error::Loop`] and as the system says.
-    /// A missing object is none.
+    /// [`Error::Outside`], [`Error::Mount`], [`Error::Loop`] and errors of the system. A missing
+    /// object is no error.
     pub fn resolve(self, path: &WorkspacePath, follow: Follow) -> Result<Resolved, Error> {
         self.0.resolve(path, follow)
     }
@@ -72,7 +71,7 @@ impl<'a> WorkspaceView<'a> {
         self.0.resolve_target(link, target, follows)
     }
 
-    /// The facts about the object at `path`, which is not followed if it is a link.
+    /// Returns the attributes of the object at `path`, without following a link.
     ///
     /// # Errors
     /// [`Error::NotFound`]; [`Error::Moved`] behind a link.
@@ -80,7 +79,7 @@ impl<'a> WorkspaceView<'a> {
         Stat::of(self.0.open_at(path, OFlags::PATH | OFlags::NOFOLLOW)?)
     }
 
-    /// The entries of the directory at `path`.
+    /// Lists the entries of the directory at `path`.
     ///
     /// # Errors
     /// [`Error::NotADirectory`]; [`Error::TooLarge`] past a million entries.
@@ -88,27 +87,27 @@ impl<'a> WorkspaceView<'a> {
         Listing::read(self.0.open_directory(path)?)
     }
 
-    /// Everything beneath the directory at `path`, parents before children.
+    /// Returns everything beneath the directory at `path`, parents before children.
     ///
     /// # Errors
-    /// As for a recursive removal: when something in there cannot be named, belongs
-    /// to another file system or changes meanwhile.
+    /// As for a recursive removal: when an entry cannot be named, belongs to another file system or
+    /// changes meanwhile.
     pub fn walk(self, path: &WorkspacePath) -> Result<Vec<Walked>, Error> {
         self.0.walk(path)
     }
 
-    /// The missing directories above `path`, outermost first.
+    /// Returns the missing directories above `path`, outermost first.
     ///
     /// # Errors
-    /// [`Error::NotADirectory`] when something else stands in the way.
+    /// [`Error::NotADirectory`] when another kind of entry is on the way.
     pub fn missing_ancestors(self, path: &WorkspacePath) -> Result<Vec<WorkspacePath>, Error> {
         self.0.missing_ancestors(path)
     }
 
-    /// The content of the file at `path`; `None` if it has more than `limit` bytes.
+    /// Reads the content of the file at `path`; `None` if it has more than `limit` bytes.
     ///
     /// # Errors
-    /// [`Error::NotFound`]; [`Error::Moved`] for what is no file.
+    /// [`Error::NotFound`]; [`Error::Moved`] for other kinds of objects.
     pub fn read(self, path: &WorkspacePath, limit: u64) -> Result<Option<Vec<u8>>, Error> {
         let file = File::from(self.0.open_at(path, OFlags::RDONLY)?);
         let stat = Stat::of(&file)?;
@@ -122,8 +121,7 @@ impl<'a> WorkspaceView<'a> {
         Ok((content.len() as u64 <= limit).then_some(content))
     }
 
-    /// The fingerprint of the object at `path`, of which at most `limit` bytes are
-    /// read.
+    /// Returns the fingerprint of the object at `path`, of which at most `limit` bytes are read.
     ///
     /// # Errors
     /// When the object cannot be read.
@@ -157,7 +155,7 @@ impl<'a> WorkspaceView<'a> {
             }
             ObjectKind::Directory => {
                 let directory = parent.open(name, OFlags::RDONLY | OFlags::DIRECTORY)?;
-                // No backup can be made of it otherwise, so nothing may replace it.
+                // No backup can be made of an unreadable directory, so nothing may replace it.
                 fingerprint(directory.as_fd(), limit)
                     .map_or(Fingerprint::Unsupported, Fingerprint::Other)
             }

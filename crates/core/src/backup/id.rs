@@ -62,7 +62,7 @@ impl FromStr for BackupId {
     type Err = BackupIdError;
 
     fn from_str(text: &str) -> Result<Self, BackupIdError> {
-        // One time has one text: no signs, no capitals, no missing zeros.
+        // Each time has one text: no signs, no capitals, no missing zeros.
         if text.len() != FORM.len() || !text.bytes().zip(FORM.bytes()).all(fits) {
             return Err(BackupIdError);
         }

@@ -309,7 +309,7 @@ impl Objects {
     fn decode(&self, object: &Object, out: &mut dyn Write) -> io::Result<bool> {
         let payload =
             BufReader::with_capacity(128 * 1024, Range::new(&object.file, object.payload));
-        // One byte past the expected size shows that there are more.
+        // A byte past the expected size shows that there are more.
         let bound = object.size.saturating_add(1);
         let copied = match object.form {
             Form::Raw => io::copy(&mut payload.take(bound), out),

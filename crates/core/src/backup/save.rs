@@ -172,8 +172,8 @@ impl BackupStore {
         Ok(())
     }
 
-    /// Retains the backup of a change that was made, and deletes those that retention deletes, so
-    /// that it fits. Not before the change, because changes that fail would displace good versions.
+    /// Retains the backup of a change that was made, and deletes those past the retention, so that
+    /// it fits. Not before the change, because changes that fail would displace good versions.
     ///
     /// # Errors
     /// Of the system; the backup is retained even so.

@@ -170,8 +170,8 @@ impl BackupStore {
         self.saved.load(Ordering::Relaxed)
     }
 
-    /// Deletes the backups that retention deletes. Saving does this by itself when it needs space,
-    /// and once a day.
+    /// Deletes the backups past the retention. Saving does this by itself when it needs space, and
+    /// once a day.
     ///
     /// # Errors
     /// Of the system.
@@ -327,7 +327,7 @@ impl BackupStore {
         Ok(freed)
     }
 
-    /// Deletes those of one path's backups that retention deletes.
+    /// Deletes one path's backups past the retention.
     pub(super) fn prune_path(&self, key: PathKey) -> Result<(), Error> {
         let unlimited = Retention { size: u64::MAX, ..self.retention() };
         self.locked(|file| {
@@ -357,7 +357,7 @@ impl BackupStore {
         }
     }
 
-    /// Reads all names, deletes the backups that retention deletes, except `newest`, and writes the
+    /// Reads all names, deletes the backups past the retention, except `newest`, and writes the
     /// account anew.
     fn sweep(
         &self,

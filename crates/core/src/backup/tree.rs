@@ -38,7 +38,7 @@ const PAUSE: Duration = Duration::from_micros(500);
 /// Entries of a tree that can be backed up.
 pub(crate) const MAX_ENTRIES: u64 = 1_000_000;
 
-/// One node of a tree's backup: a line of the manifest. The root comes first, each directory before
+/// A node of a tree's backup: a line of the manifest. The root comes first, each directory before
 /// its entries, names in byte order.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]

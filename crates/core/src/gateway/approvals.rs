@@ -140,7 +140,7 @@ pub enum AnswerError {
     Over {
         /// The id of the request.
         id: String,
-        /// How the wait ended.
+        /// The end of the wait.
         how: String,
     },
 }
@@ -165,7 +165,7 @@ impl Approver for Nobody {
     fn over(&self, _ticket: &Ticket) {}
 }
 
-/// One request that waits.
+/// A request that waits.
 #[derive(Debug)]
 pub struct Ticket {
     question: Question,
@@ -173,7 +173,7 @@ pub struct Ticket {
     ended: Condvar,
 }
 
-/// How a wait ended.
+/// The end of a wait.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum WaitOutcome {
     Answered { answer: Answer, by: String },

@@ -201,7 +201,7 @@ impl Authorizer<'_> {
                 return Err(hidden.denying().with_reason(reason).into());
             }
             self.reservations.hear(&hidden);
-            // Readable content may still move from an unlisted path to a listed one.
+            // A readable entry may be hidden from lists at its old path and shown at its new one.
             self.one(self.policy.evaluate_move(self.agent, old, new, Some(object)))?;
         }
         Ok(())

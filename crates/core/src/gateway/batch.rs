@@ -121,7 +121,7 @@ impl Gateway {
             let message = format!("no random bytes for the batch: {errno}");
             BatchError { index: 0, error: Error::new(ErrorKind::Io, message) }
         })?;
-        // One slot of the scheduler: the changes are carried out one after the other.
+        // A single slot of the scheduler: the changes are carried out one after the other.
         let turn = self.turns.as_ref().map(|turns| turns.enter_with(session, changes.len()));
         let pass = turn
             .transpose()

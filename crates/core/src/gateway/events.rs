@@ -12,7 +12,7 @@ use crate::{ledger, model::Session};
 const NOT_LOOKED_AT: &str = "(not recorded: it could not be searched for secrets)";
 
 impl Gateway {
-    /// Forgets the counts and approvals of a session that has ended.
+    /// Forgets the counts, approvals and connections of a session that has ended.
     pub fn end_session(&self, session: &Session) {
         self.record_ended(self.watcher.ended());
         self.meters.forget(&session.id);

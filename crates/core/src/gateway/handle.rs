@@ -1,4 +1,4 @@
-//! One request from its start to its reply or its error.
+//! Execution of a request, from its start to its reply or its error.
 
 use std::{collections::BTreeMap, sync::Arc, time::Instant};
 

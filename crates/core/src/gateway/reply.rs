@@ -20,8 +20,7 @@ pub struct Reply<T> {
 /// The result of a change.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Changed {
-    /// Where the change was made: on the disk, in the editor, or nowhere because there was nothing
-    /// to do.
+    /// The effect: on the disk, in the editor, or none because there was nothing to do.
     pub committed: Committed,
     /// Bytes stored.
     pub bytes: Option<u64>,

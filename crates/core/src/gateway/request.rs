@@ -6,8 +6,9 @@ use portcullis_audit::Draft;
 use super::{reply::Attempt, transaction::Transaction};
 use crate::model::AsOperation;
 
-/// A request that the gateway carries out: a type of `model::request`, or `WatchQuery`.
-/// Only this crate implements it, since nobody else can name what `run` takes.
+/// A request that the gateway carries out: a type of `model::request`, `WatchQuery`, `WriteOver`,
+/// `Exchange` or `Import`. Only this crate implements it, since no other crate can name what `run`
+/// takes.
 pub trait Request: AsOperation {
     /// The result in the reply.
     type Output;

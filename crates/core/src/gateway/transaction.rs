@@ -27,7 +27,7 @@ use crate::{
     workspace::{Follow, Met, Permit, Resolved},
 };
 
-/// One attempt of a request.
+/// An attempt of a request.
 pub(super) struct Transaction<'a> {
     pub(super) gate: &'a Gateway,
     pub(super) session: &'a Session,

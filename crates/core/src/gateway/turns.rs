@@ -144,8 +144,8 @@ impl Turns {
         Arc::clone(lock(&self.next_to_watch).entry(agent.to_owned()).or_default())
     }
 
-    /// Admits a subscription of an agent that has `has` already. No other begins while the returned
-    /// guard is held, because two could take the same place.
+    /// Admits a subscription of an agent that has as many already as `has` returns. No other begins
+    /// while the returned guard is held, because two could pass the same check.
     ///
     /// # Errors
     /// A denial when the agent has as many subscriptions as it may.

@@ -78,7 +78,7 @@ pub struct AuditLog {
     /// Intents of this process without an outcome.
     open: Mutex<BTreeSet<u64>>,
     observer: Option<Observer>,
-    /// One past the newest record of this gate.
+    /// The sequence number after the newest record of this gateway.
     next: AtomicU64,
 }
 
@@ -349,7 +349,7 @@ impl AuditLog {
         Ok(unsigned)
     }
 
-    /// Ends the lifetime of a log without records of it.
+    /// Ends the lifetime of a gateway that wrote no records.
     ///
     /// # Errors
     ///

@@ -65,7 +65,7 @@ impl Questions {
     }
 }
 
-/// The traces of dead gates by their `boot`.
+/// The traces of dead gateways by their `boot`.
 #[derive(Debug, Default)]
 struct Traces {
     gates: BTreeMap<String, Trace>,

@@ -14,7 +14,7 @@ use crate::{
     workspace::{self, Parent, Permit, Stat, Walked},
 };
 
-/// One of the two entries.
+/// An entry of an exchange.
 pub(crate) struct Side {
     /// The permit for its name.
     pub(crate) permit: Permit,

@@ -16,7 +16,7 @@ pub const MAX_LIST: usize = 16 << 20;
 /// The name in place of one that is not UTF-8: that of `String::from_utf8_lossy`.
 const UNNAMED: &str = "\u{fffd}";
 
-/// One entry of a directory.
+/// An entry of a directory.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Entry {
     /// Its path.

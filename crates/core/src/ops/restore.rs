@@ -214,7 +214,7 @@ impl Restoration<'_> {
                     &self.owners,
                     self.context.workspace.has_aliases(),
                 )?;
-                // One sync covers everything that may be in it.
+                // A single sync covers everything that may be in it.
                 Ok(syncfs(made).map_err(workspace::Error::os("sync the directory"))?)
             }
             BackupKind::File | BackupKind::Buffer => {

@@ -204,8 +204,8 @@ impl Parent {
         open_beneath(self.dir.as_fd(), name, flags).map_err(lookup_error("open the file"))
     }
 
-    /// True if the directory has, or may have, the entry `name` under this name; false if it has it
-    /// under another one only.
+    /// True if the directory has the entry `name`, byte for byte; always true on a file system
+    /// without name aliases.
     ///
     /// # Errors
     /// Of the system.

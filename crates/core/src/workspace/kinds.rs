@@ -19,7 +19,7 @@ pub(crate) struct Kinds {
     not_utf8: u64,
 }
 
-/// One name.
+/// A name and its kind.
 #[derive(Clone, Copy)]
 struct PackedName {
     /// The first bytes after the common prefix of all names, which nearly always distinguish two

@@ -20,7 +20,7 @@ pub struct Listing {
     pub not_utf8: u64,
 }
 
-/// One object of a walk.
+/// An object of a walk.
 #[derive(Debug, Clone)]
 pub struct Walked {
     /// Its path.

@@ -23,7 +23,7 @@ use view::{Place, View};
 pub struct Found {
     /// The entries, sorted by path; incomplete if the search stopped early.
     pub entries: Vec<Entry>,
-    /// What the search skipped.
+    /// Counts of the search, and of what it skipped.
     pub summary: Summary,
     /// The canonical path of its start; `None` if it did not start.
     pub base: Option<WorkspacePath>,
@@ -39,7 +39,7 @@ impl Found {
 pub struct Matches {
     /// The files with lines that match, sorted by path; incomplete if the search stopped early.
     pub files: Vec<FileMatches>,
-    /// What the search skipped.
+    /// Counts of the search, and of what it skipped.
     pub summary: Summary,
 }
 

@@ -149,7 +149,7 @@ fn what_a_dead_gateway_began_is_settled() {
     }
 }
 
-/// A file that nobody was shown counted as new in a commit, and was replaced or removed there.
+/// Before, a file that the agent was not shown counted as new in a commit, and was replaced there.
 #[test]
 fn an_import_replaced_a_file_whose_content_is_denied() {
     let policy = format!(
