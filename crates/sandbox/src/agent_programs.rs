@@ -1,5 +1,4 @@
-//! The programs of a cell: where they are found, and what the agent may read of their
-//! installations.
+//! Lookup of a sandbox's programs, and of the files of their installations that the agent may read.
 
 use std::{
     os::unix::ffi::OsStrExt as _,
@@ -13,24 +12,25 @@ use super::{
     trusted_paths::TrustError,
 };
 
-/// What an agent was given for its programs.
+/// Grants that an agent was given for its programs.
 #[derive(Debug, Default)]
 pub struct ProgramGrants {
-    /// What it may read besides.
+    /// Paths that the agent may read besides.
     pub read: Vec<PathBuf>,
-    /// Programs that were passed over, each with the reason: an agent may choose what they are.
+    /// Programs that were passed over, each with the reason: an agent may choose which files they
+    /// are.
     pub passed_over: Vec<TrustError>,
 }
 
 impl Cell {
-    /// Lets the agent read its program, and those of `others` that are installed, with the libraries
-    /// and packages of each, unless it sees them anyway.
+    /// Lets the agent read its program, and those of `others` that are installed, with the
+    /// libraries and packages of each, unless it sees them anyway.
     ///
-    /// What a workspace or another agent's home leads to is no installation: a repository would
-    /// choose what is read.
+    /// Paths that a workspace or another agent's home leads to are no installation: a repository
+    /// would choose what is read.
     ///
     /// # Errors
-    /// [`LaunchError`] where its program cannot be found, or such a name leads there.
+    /// [`LaunchError`] if its program cannot be found, or its name leads through such a path.
     pub fn read_programs(&mut self, others: &[String]) -> Result<ProgramGrants, LaunchError> {
         let (read, write) = self.grants()?;
         let (reach, kept) = (self.reach(&read, &write), self.kept());
@@ -65,7 +65,7 @@ impl Cell {
     /// Finds the agent's program.
     ///
     /// # Errors
-    /// [`LaunchError`] where it cannot be found.
+    /// [`LaunchError`] if it cannot be found.
     pub(super) fn find_program(
         &self,
         workspaces: &[PathBuf],
@@ -73,14 +73,14 @@ impl Cell {
     ) -> Result<Program, LaunchError> {
         let (directory, path) = (current_directory()?, std::env::var_os("PATH"));
         match self.program_in_mount(&directory, workspaces) {
-            // What is looked up for a hint would tell what is there.
+            // A lookup for advice would disclose which files exist.
             Some(path) => Ok(Program { path, ..Program::default() }),
             None => Ok(hint::find(&self.program, path.as_deref(), &directory, reach)?),
         }
     }
 
-    /// The program's path, if it lies in a workspace and there is to be a mount: the agent
-    /// executes what it finds there.
+    /// Returns the program's path if it lies in a workspace and there is to be a mount: the agent
+    /// executes the file that it finds there.
     fn program_in_mount(&self, directory: &Path, workspaces: &[PathBuf]) -> Option<PathBuf> {
         let path = directory.join(&self.program);
         let is_plain = path.components().all(|part| part != Component::ParentDir);

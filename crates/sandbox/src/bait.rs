@@ -1,4 +1,5 @@
-//! Sockets that the broker opens for the self-test to try and fail to reach.
+//! Listening sockets of the broker that the self-test tries to reach and must
+//! not.
 
 use std::{
     io,
@@ -13,7 +14,7 @@ use rustix::net::{
 
 use super::{messages::Bait, random::random_hex, spec::Network};
 
-/// The open sockets; gone when dropped.
+/// Open sockets, closed on drop.
 #[derive(Debug)]
 pub(super) struct Trap {
     bait: Bait,
@@ -25,12 +26,12 @@ impl Trap {
     /// does not name.
     pub(super) fn set(network: &Network) -> io::Result<Self> {
         let name = format!("portcullis-{}", random_hex()?);
-        // Short, or it would not fit an address.
+        // A long path does not fit a socket address.
         let socket = PathBuf::from("/tmp").join(format!(".{name}"));
         let path = unix()?;
         bind(&path, &SocketAddrUnix::new(&socket)?)?;
         listen(&path, 8)?;
-        // Also for the user that root's agent becomes; nobody answers on it.
+        // The user that root's agent becomes may connect; nobody accepts.
         let _ = rustix::fs::chmod(&socket, rustix::fs::Mode::from_raw_mode(0o666));
         let abstract_one = unix()?;
         bind(&abstract_one, &SocketAddrUnix::new_abstract_name(name.as_bytes())?)?;
@@ -51,13 +52,13 @@ impl Trap {
 
 impl Drop for Trap {
     fn drop(&mut self) {
-        // Left behind it would be an empty file in `/tmp`.
+        // Otherwise an empty file stays in `/tmp`.
         let _ = rustix::fs::unlink(&self.bait.socket);
     }
 }
 
 fn port(network: &Network) -> io::Result<TcpListener> {
-    // The kernel gives another port each time.
+    // The kernel picks another port each time.
     for _ in 0..16 {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?;
         let port = listener.local_addr()?.port();

@@ -1,6 +1,5 @@
-//! The broker's side of a cell: checks what was asked for, chooses how the
-//! cell is made, starts its first stage and reads what the self-test found.
-//! Nothing that an agent wrote passes through here.
+//! The broker's side of a sandbox: checks the [`Cell`], chooses the mode, starts the first stage
+//! and reads the result of the self-test. Nothing that an agent wrote passes through this module.
 
 use std::{
     ffi::OsString,
@@ -41,17 +40,17 @@ use super::{
 };
 
 impl Cell {
-    /// Makes the cell, tests it from inside, and holds the agent back.
+    /// Makes the sandbox, tests it from inside, and holds the agent back.
     ///
     /// # Errors
-    /// When anything overlaps, is missing, is not allowed by this machine, or
-    /// does not hold. Weaker enforcement than full only down to the floor.
+    /// If paths overlap, something is missing or refused by this machine, or the self-test fails.
+    /// Enforcement is weaker than full only down to the floor.
     pub fn launch(&self) -> Result<PendingAgent, LaunchError> {
         self.build()?.test()
     }
 
-    /// Makes the cell, which is not tested yet. Whoever takes its mount serves it before
-    /// the test, which uses it; where it can have none, the cell stands without.
+    /// Makes the sandbox without testing it. The caller serves its mount before the test, which
+    /// uses it. Where no mount is possible, the sandbox is made without one.
     ///
     /// # Errors
     /// As [`launch`](Self::launch).
@@ -62,7 +61,7 @@ impl Cell {
             Err(LaunchFailure::Namespaces(why)) => why,
             other => return other.map_err(LaunchFailure::into),
         };
-        // The host's root may need no user namespace for a cell without a mount.
+        // As root of the host, a sandbox without a mount may need no user namespace.
         let mut without = Err(LaunchFailure::Namespaces(why.clone()));
         if self.mount {
             let mode = requirements::choose(self.floor, false)?;
@@ -80,16 +79,16 @@ impl Cell {
         built.map(|built| BuiltCell { mount, ..built }).map_err(LaunchFailure::into)
     }
 
-    /// What the product trusts, and what the agent gets.
+    /// Returns the paths that the product trusts, and those that the agent gets.
     ///
     /// # Errors
-    /// When a grant cannot be given.
+    /// If a grant cannot be given.
     pub fn trusted_paths(&self) -> Result<TrustedPaths, LaunchError> {
         let (read, write) = self.grants()?;
         Ok(self.trusted_paths_with(&read, &write))
     }
 
-    /// Whether the program is there in the cell, as far as that can be told before it is made.
+    /// True if the program exists in the sandbox, as far as can be known before that is made.
     pub fn has_program(&self) -> bool {
         self.prepare().is_ok()
     }
@@ -113,7 +112,7 @@ impl Cell {
         };
         let read = read.iter().map(|found| granted(Access::Read, found));
         let write = write.iter().map(|found| granted(Access::Write, found));
-        // Also before it is made: another agent's may be there already.
+        // Checked before it is made: another agent's may exist already.
         let place = Path::new(named_pipes::PLACE).join(hatch::PREFIX);
         let hatch = TrustedPath { role: Trusted::Hatch, path: place };
         TrustedPaths {
@@ -122,7 +121,7 @@ impl Cell {
         }
     }
 
-    /// What the agent may read, and what it may change, looked up.
+    /// Resolves the paths that the agent may read, and those that it may change.
     pub(super) fn grants(&self) -> Result<(Vec<Resolved>, Vec<Resolved>), GrantError> {
         Ok((layout::resolve_grants(&self.read)?, layout::resolve_grants(&self.write)?))
     }
@@ -134,7 +133,7 @@ impl Cell {
                 return Err(LaunchError::PrivilegedPort(*port, first));
             }
         }
-        // Looked up once: what is checked is what is given.
+        // Resolved once, so that what is granted is what was checked.
         let (read, write) = self.grants()?;
         self.trusted_paths_with(&read, &write).check()?;
         let workspaces = self.existing_workspaces()?;
@@ -155,11 +154,11 @@ impl Cell {
         if self.floor > Enforcement::None && !missing.is_empty() {
             return Err(LaunchError::Unreachable(hint::directories(&missing, &kept)));
         }
-        // The agent would choose what the operator is told to give it.
+        // The agent would choose the path that the message advises to grant.
         if let Some(path) = program.doubtful.iter().find(|path| !reach.sees(path)) {
             return Err(ProgramError::Doubtful(path.clone()).into());
         }
-        // What would be refused is not suggested.
+        // The message suggests no path that would be refused.
         let overlaps =
             |path: &Path| kept.iter().any(|kept| path.starts_with(kept) || kept.starts_with(path));
         let named = hint::named_in(&self.arguments, |path| reach.sees(path) || overlaps(path));
@@ -171,13 +170,13 @@ impl Cell {
         Ok(Prepared { read, write, workspaces, program, links, suspects })
     }
 
-    /// The workspaces' paths, canonical.
+    /// Returns the canonical paths of the workspaces.
     pub(super) fn existing_workspaces(&self) -> Result<Vec<PathBuf>, LaunchError> {
         let found = self.workspaces().map(|(root, _)| mounts::existing(root));
         found.collect::<Result<_, _>>().map_err(|e| LaunchError::Io("look up the workspace", e))
     }
 
-    /// What no agent is given, and nothing in which it lies.
+    /// Returns the paths that no agent is given, nor any directory that contains them.
     pub(super) fn kept(&self) -> Vec<PathBuf> {
         let private = self.trusted.iter().filter(|trusted| trusted.role.is_private());
         self.workspaces()
@@ -188,8 +187,8 @@ impl Cell {
             .collect()
     }
 
-    /// What the agent may change and sees. One that is not confined does both
-    /// everywhere, so nothing is kept from it.
+    /// Returns the paths that the agent may change and those that it sees. Both are empty for an
+    /// unconfined agent, from which nothing is hidden.
     pub(super) fn reach(&self, read: &[Resolved], write: &[Resolved]) -> Reach {
         if self.floor == Enforcement::None {
             return Reach::default();
@@ -236,7 +235,7 @@ impl Cell {
             .spawn()
             .map_err(|e| LaunchError::Io("execute this program again", e))?;
         let child = Running(child);
-        // It waits for its order. Where there is no cgroup, resource limits hold.
+        // The child waits for its first message. Without a cgroup, resource limits apply.
         let cgroup = mode.is_confined().then(|| Cgroup::make(&self.limits, child.0.id()).ok());
         let cgroup = cgroup.flatten();
 
@@ -273,7 +272,7 @@ impl Cell {
             Err(error @ ChannelError::TooLarge(_)) => {
                 return Err(LaunchError::Channel(error).into());
             }
-            // A stage that failed early did not wait for the rest; it says why.
+            // A stage that failed early did not receive the rest; its message gives the reason.
             Err(error) => match channel.receive_within(PATIENCE) {
                 Ok(news) => news,
                 Err(_) => return Err(LaunchError::Channel(error).into()),
@@ -356,7 +355,7 @@ impl Cell {
             links: &prepared.links,
             files: &files,
             user,
-            // Sticky and open to all; there is only one user.
+            // Sticky and writable by all: there is only one user.
             temporary_mode: 0o1777,
             mount: self.mount && mode.has_user_namespace(),
         };
@@ -423,7 +422,7 @@ impl Cell {
         Ok(enter)
     }
 
-    /// What must be out of the agent's reach.
+    /// Returns the paths that must be out of the agent's reach.
     fn targets(&self, enter: &Enter) -> Result<Vec<Target>, LaunchError> {
         let files = self.trusted.iter().filter(|trusted| trusted.role.is_in_use());
         let files = files.map(|trusted| ("operator's file", &*trusted.path));
@@ -431,7 +430,7 @@ impl Cell {
         let named = state.chain(files).map(|(role, path)| (role.to_owned(), path));
         let mut targets = Vec::new();
         for (role, path) in enter.workspaces().chain(named) {
-            // What does not exist yet cannot be reached yet.
+            // A path that does not exist yet is out of reach.
             let Ok(path) = mounts::existing(path) else { continue };
             let identity =
                 selftest::identity(&path).map_err(|e| LaunchError::Io("look up a directory", e))?;
@@ -444,8 +443,8 @@ impl Cell {
     }
 }
 
-/// Maps the users of the first stage's new namespace, once it is in there; or
-/// gives what it said instead.
+/// Maps the users of the first stage's new namespace once it is made. Returns any other message
+/// that the stage sends instead.
 fn map(channel: &Channel, stage: u32, user: u32, inner: u32) -> Result<Option<News>, ChannelError> {
     match channel.receive_within(PATIENCE)?.0 {
         News::Unmapped => {
@@ -461,7 +460,7 @@ fn map(channel: &Channel, stage: u32, user: u32, inner: u32) -> Result<Option<Ne
 struct Prepared {
     read: Vec<Resolved>,
     write: Vec<Resolved>,
-    /// The first is the one in which the program begins.
+    /// The first is the one in which the program starts.
     workspaces: Vec<PathBuf>,
     program: Program,
     /// Links on the way to the program and to the workspaces.
@@ -469,11 +468,11 @@ struct Prepared {
     suspects: Vec<PathBuf>,
 }
 
-/// Why one way of making the cell did not work.
+/// Failure of one mode of making the sandbox.
 enum LaunchFailure {
-    /// A weaker one might.
+    /// A weaker mode may work.
     Namespaces(String),
-    /// No other would.
+    /// No other mode would work.
     Final(LaunchError),
 }
 

@@ -1,4 +1,4 @@
-//! A cell that stands, before and after its self-test, until the agent runs.
+//! A sandbox that is made, before and after its self-test, until the agent runs.
 
 use std::{
     ffi::OsString,
@@ -24,41 +24,41 @@ use super::{
     terminal::Terminal,
 };
 
-/// How often the caller of [`PendingAgent::prepare`] is asked whether to wait on.
+/// Interval at which the caller of [`PendingAgent::prepare`] is asked whether to go on waiting.
 const CHECK_INTERVAL: Duration = Duration::from_millis(100);
 
-/// How long the stages may take for each step.
+/// Timeout of each step of the stages.
 pub(super) const PATIENCE: Duration = Duration::from_secs(30);
 
-/// A cell in which nothing but its init runs yet, and that was not tested. Nobody in it
-/// has touched the workspace's path.
+/// A sandbox that is made and not tested. Only its init runs, and none of its processes has touched
+/// the workspace's path.
 #[derive(Debug)]
 pub struct BuiltCell {
-    /// What is mounted at the workspace's path, to be taken and served, or why there is
-    /// nothing; `None` where nothing was asked for. If nobody takes it, it is dead.
+    /// The mounts at the workspaces' paths, to be taken and served, or the reason why there are
+    /// none; `None` if none was asked for. A mount that is not taken fails every access.
     pub mount: Option<Result<Mount, NoMount>>,
-    /// Where the sandbox's proxy listens, to be taken and served, if it has one. If nobody takes it,
-    /// programs are refused that connect.
+    /// The listening socket of the sandbox's proxy, to be taken and served, if it has one. If it is
+    /// not taken, connections are refused.
     pub proxy: Option<OwnedFd>,
-    /// What the streams were to be.
+    /// The requested standard streams.
     pub(super) wished: StandardStreams,
     pub(super) streams: Streams,
-    /// Where commands are ordered, if any are to be started.
+    /// The channel by which commands are ordered, if any are to be started.
     pub(super) commands: Option<Channel>,
     pub(super) suspects: Vec<PathBuf>,
     pub(super) hatch: Option<Result<Hatch, String>>,
     pub(super) trap: Trap,
     pub(super) channel: Channel,
     pub(super) child: Running,
-    /// Removed when the child has ended.
+    /// Removed after the child has ended.
     pub(super) cgroup: Option<Cgroup>,
 }
 
 impl BuiltCell {
-    /// Tests the cell from inside, and holds the agent back.
+    /// Tests the sandbox from inside, and holds the agent back.
     ///
     /// # Errors
-    /// When something does not hold.
+    /// If the self-test fails.
     pub fn test(self) -> Result<PendingAgent, LaunchError> {
         let Self {
             mount,
@@ -73,7 +73,7 @@ impl BuiltCell {
             child,
             cgroup,
         } = self;
-        // As long as a copy is open, its server's end would be noticed by nobody.
+        // While a copy is open here, clients would not notice that their server has ended.
         drop((mount, proxy));
         channel.send(&Go::Enter, &[])?;
         let (news, descriptors) = channel.receive_within(PATIENCE)?;
@@ -123,22 +123,22 @@ impl BuiltCell {
     }
 }
 
-/// An agent that is confined, tested and waiting for the word.
+/// An agent that is confined and tested, and waits to be released.
 #[derive(Debug)]
 pub struct PendingAgent {
     /// Our ends of the agent's standard input, output and error, if it has pipes.
     pub streams: Option<[OwnedFd; 3]>,
-    /// Where commands are ordered, if any are to be started.
+    /// The channel by which commands are ordered, if any are to be started.
     pub commands: Option<Channel>,
-    /// What the self-test found.
+    /// The result of the self-test.
     pub report: Report,
-    /// Directories that the agent may turn out to need, judged by its command
-    /// line; for a message when it dies at once.
+    /// Directories that the agent may need, guessed from its command line: for the message if it
+    /// ends at once.
     pub suspects: Vec<PathBuf>,
-    /// Where whoever connects from the sandbox is to be heard, and nobody else
-    /// can connect; or why there is nothing. Nothing where none was asked for.
+    /// The gateway's end of the connection from the sandbox, to which nothing outside can connect,
+    /// or the reason why there is none; `None` if none was asked for.
     pub hatch: Option<Result<Opened, String>>,
-    /// The outer end of its pseudo-terminal, and whether the operator's terminal takes UTF-8.
+    /// The outer end of its pseudo-terminal, and true if the operator's terminal is UTF-8.
     terminal: Option<(OwnedFd, bool)>,
     forwarders: Vec<Forwarder>,
     channel: Channel,
@@ -147,12 +147,12 @@ pub struct PendingAgent {
 }
 
 impl PendingAgent {
-    /// Runs a command in the finished sandbox, as the agent, to its end; it reads from `input`, and
-    /// what it prints goes nowhere. Asks `waits` ten times a second, with the time that has passed, whether to wait
-    /// on. Returns the exit code; `None` where nobody waits for it.
+    /// Runs a command to its end in the finished sandbox, as the agent. The command reads from
+    /// `input`; its output is discarded. Calls `waits` ten times a second with the time that has
+    /// passed; returns `None` once it returns false, and otherwise the exit code.
     ///
     /// # Errors
-    /// When the sandbox is gone.
+    /// If the sandbox is gone.
     pub fn prepare(
         &self,
         command: Vec<OsString>,
@@ -175,10 +175,10 @@ impl PendingAgent {
         }
     }
 
-    /// Lets the agent run, once everything that must be on record is.
+    /// Starts the agent, after all that must be recorded is.
     ///
     /// # Errors
-    /// When the program cannot be executed after all.
+    /// If the program cannot be executed after all.
     pub fn release(self) -> Result<RunningAgent, LaunchError> {
         let terminal = self.terminal.map(|(outer, is_utf8)| Terminal::start(outer, is_utf8));
         let mut terminal = terminal.transpose()?;

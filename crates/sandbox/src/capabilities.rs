@@ -1,4 +1,4 @@
-//! Giving up every capability, for good.
+//! Dropping all capabilities irrevocably.
 
 use rustix::{
     fs::{Gid, Uid},
@@ -12,18 +12,18 @@ use rustix::{
     },
 };
 
-/// Whether this process has any capability.
+/// True if this process has any capability.
 pub(super) fn any() -> io::Result<bool> {
     let sets = capabilities(None)?;
     Ok(!(sets.effective | sets.permitted | sets.inheritable).is_empty())
 }
 
-/// Whether this process has all of `wanted` in effect.
+/// True if this process has all of `wanted` in effect.
 pub(super) fn has(wanted: CapabilitySet) -> bool {
     capabilities(None).is_ok_and(|sets| sets.effective.contains(wanted))
 }
 
-/// Whether a program could still bring a capability back, were it not for
+/// True if a program could still regain a capability, were it not for
 /// `no_new_privs`.
 pub(super) fn any_in_bounding_set() -> io::Result<bool> {
     for bit in single_bits(CapabilitySet::all()) {
@@ -37,8 +37,8 @@ pub(super) fn any_in_bounding_set() -> io::Result<bool> {
     Ok(false)
 }
 
-/// Becomes another user, without supplementary groups. Capabilities stay as
-/// the kernel's rules have it: lost when leaving user 0.
+/// Becomes another user, without supplementary groups. The kernel drops the
+/// capabilities of a process that leaves user 0 (capabilities(7)).
 pub(super) fn become_user(uid: u32, gid: u32) -> io::Result<()> {
     let (uid, gid) = (Uid::from_raw(uid), Gid::from_raw(gid));
     set_thread_groups(&[])?;
@@ -53,7 +53,7 @@ pub(super) fn make_ambient() -> io::Result<()> {
     sets.inheritable = sets.permitted;
     set_capabilities(None, sets)?;
     for capability in sets.permitted.iter() {
-        // Numbers that have no name of their own come as a remainder.
+        // Bits without a name come as a remainder.
         for bit in single_bits(capability) {
             configure_capability_in_ambient_set(bit, true)?;
         }
@@ -61,17 +61,17 @@ pub(super) fn make_ambient() -> io::Result<()> {
     Ok(())
 }
 
-/// Gives up all capabilities, also those that an executable could bring back,
-/// and the means to get any, and becomes `user` on the way, if one is given.
-/// Works with or without capabilities to begin with.
+/// Drops all capabilities, those that an executable could regain included, and
+/// the means to get any. Becomes `user` meanwhile, if given. Works with or
+/// without capabilities to begin with.
 pub(super) fn drop_all(user: Option<u32>) -> io::Result<()> {
-    // First, for a process that is not root any more may not do it.
+    // Before the change of user: a process that is not root may not do it.
     if has(CapabilitySet::SETPCAP) {
         for bit in single_bits(CapabilitySet::all()) {
             match capability_is_in_bounding_set(bit) {
                 Ok(true) => remove_capability_from_bounding_set(bit)?,
                 Ok(false) => {}
-                // One past the last that this kernel knows.
+                // The number after the last that this kernel knows.
                 Err(io::Errno::INVAL) => break,
                 Err(e) => return Err(e),
             }
@@ -94,7 +94,7 @@ pub(super) fn drop_all(user: Option<u32>) -> io::Result<()> {
     set_no_new_privs(true)
 }
 
-/// Gives up all capabilities but `kept`.
+/// Drops all capabilities but `kept`.
 pub(super) fn keep_only(kept: CapabilitySet) -> io::Result<()> {
     let permitted = capabilities(None)?.permitted & kept;
     set_capabilities(
@@ -103,14 +103,14 @@ pub(super) fn keep_only(kept: CapabilitySet) -> io::Result<()> {
     )
 }
 
-/// Takes back a capability that was given up, which the kernel must refuse.
+/// Tries to take back a dropped capability, which the kernel must refuse.
 pub(super) fn take_back() -> io::Result<()> {
     let wanted = CapabilitySet::SETUID;
     let inheritable = CapabilitySet::empty();
     set_capabilities(None, CapabilitySets { effective: wanted, permitted: wanted, inheritable })
 }
 
-/// Lets no capability survive the next exec.
+/// Clears the ambient set, so that no capability survives the next exec.
 pub(super) fn clear_ambient() -> io::Result<()> {
     clear_ambient_capability_set()
 }

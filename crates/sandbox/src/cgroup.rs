@@ -1,5 +1,5 @@
-//! The cgroup of a cell (cgroups(7), version 2): a directory beside the cgroup of this process,
-//! where whoever started it may make one.
+//! The cgroup of a sandbox (cgroups(7), version 2): a directory beside the cgroup of this process,
+//! if this process may make one there.
 
 #![expect(clippy::disallowed_methods, reason = "cgroups are files of the kernel's")]
 
@@ -15,14 +15,14 @@ use super::{
     random::random_hex,
 };
 
-/// The begin of the directories' names; the number of the process that made it follows.
+/// Prefix of the directories' names; the PID of the process that made the cgroup follows.
 const PREFIX: &str = "portcullis-";
 
-/// How often it is tried to remove a cgroup whose processes are being killed, and the time between.
+/// Number of attempts to remove a cgroup whose processes are being killed, and the time between.
 const MAX_REMOVALS: u32 = 100;
 const REMOVAL_INTERVAL: Duration = Duration::from_millis(10);
 
-/// A cgroup. Dropping it kills what is in it, and removes it.
+/// A cgroup. Dropping it kills its processes and removes it.
 #[derive(Debug)]
 pub(super) struct Cgroup {
     path: PathBuf,
@@ -30,10 +30,10 @@ pub(super) struct Cgroup {
 }
 
 impl Cgroup {
-    /// Makes one with these limits for `process` and what that will start.
+    /// Makes a cgroup with these limits for `process` and its descendants.
     ///
     /// # Errors
-    /// Where the machine gives this process none.
+    /// If the machine gives this process none.
     pub(super) fn make(limits: &ResourceLimits, process: u32) -> io::Result<Self> {
         let parent = parent(
             &fs::read_to_string("/proc/self/mountinfo")?,
@@ -65,7 +65,7 @@ impl Cgroup {
         Ok(cgroup)
     }
 
-    /// The limits that it enforces.
+    /// Returns the controllers that enforce limits in it.
     pub(super) fn controllers(&self) -> Controllers {
         self.controllers
     }
@@ -77,14 +77,14 @@ impl Cgroup {
 
 impl Drop for Cgroup {
     fn drop(&mut self) {
-        // Since Linux 5.14; the end of the init kills them, too.
+        // Since Linux 5.14. The end of the init kills the processes, too.
         let _ = fs::write(self.path.join("cgroup.kill"), "1");
         for _ in 0..MAX_REMOVALS {
             match fs::remove_dir(&self.path) {
                 Err(error) if error.kind() == io::ErrorKind::ResourceBusy => {
                     thread::sleep(REMOVAL_INTERVAL);
                 }
-                // One that is left is removed by a later start.
+                // A directory that stays is removed by a later start.
                 Ok(()) | Err(_) => return,
             }
         }
@@ -95,8 +95,8 @@ fn not_found(why: &'static str) -> io::Error {
     io::Error::new(io::ErrorKind::NotFound, why)
 }
 
-/// The directory of the cgroups beside that of a process with these files in `/proc`; that of the
-/// root cgroup has none beside it, and may have some beneath it.
+/// Returns the directory of the cgroups beside that of a process with these files in `/proc`. For
+/// the root cgroup, that is the root cgroup itself.
 fn parent(mounts: &str, own: &str) -> Option<PathBuf> {
     let own = own.lines().find_map(|line| line.strip_prefix("0::/"))?;
     let mount = mounts.lines().find_map(|line| {
@@ -108,13 +108,13 @@ fn parent(mounts: &str, own: &str) -> Option<PathBuf> {
     let mount = Path::new(mount);
     match own {
         "" => Some(mount.to_owned()),
-        // It lies outside of what this process sees.
+        // It lies outside of the cgroup namespace of this process.
         own if own.starts_with("..") => None,
         own => mount.join(own).parent().map(Path::to_owned),
     }
 }
 
-/// Has cgroups beneath `parent` the controllers that the limits need, as far as that is allowed.
+/// Enables the controllers that the limits need for cgroups beneath `parent`, as far as allowed.
 fn enable(parent: &Path, limits: &ResourceLimits) -> io::Result<Controllers> {
     let file = parent.join("cgroup.subtree_control");
     let enabled = |name: &str| -> io::Result<bool> {
@@ -130,7 +130,8 @@ fn enable(parent: &Path, limits: &ResourceLimits) -> io::Result<Controllers> {
     Ok(Controllers { memory, pids: enabled("pids")? })
 }
 
-/// Removes those that processes left which were killed. One that has a process in it stays.
+/// Removes the cgroups of processes that have ended. The kernel refuses to remove one with
+/// processes.
 fn remove_abandoned(parent: &Path) -> io::Result<()> {
     for entry in fs::read_dir(parent)? {
         let name = entry?.file_name();
@@ -154,7 +155,7 @@ mod tests {
         cpu: Some(1),
     };
 
-    /// A directory that stands in for a cgroup with these controllers enabled for those beneath it.
+    /// Makes a directory that imitates a cgroup with these controllers enabled for its children.
     fn standing_in(controllers: &str) -> tempfile::TempDir {
         let parent = tempfile::tempdir().unwrap();
         fs::write(parent.path().join("cgroup.subtree_control"), controllers).unwrap();
@@ -173,14 +174,14 @@ mod tests {
         let time = |file: &str| fs::metadata(path.join(file)).unwrap().modified().unwrap();
         assert!(time("cgroup.procs") >= time("pids.max"));
         drop(cgroup);
-        // Files that stand in for the kernel's keep the directory.
+        // The directory is not empty, as a cgroup's would be, and stays.
         assert_eq!(has("cgroup.kill"), "1");
     }
 
     #[test]
     fn controllers_that_are_not_delegated_are_left_out() {
         let parent = standing_in("pids");
-        // The file that stands in would keep the last controller alone that is asked for.
+        // Only the last requested controller would stay in this file, which does not append.
         let limits = ResourceLimits { memory: None, ..LIMITS };
         let cgroup = Cgroup::make_in(parent.path(), &limits, 1).unwrap();
         assert_eq!(cgroup.controllers(), Controllers { memory: false, pids: true });

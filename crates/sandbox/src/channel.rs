@@ -1,8 +1,7 @@
-//! The socket over which the broker, the stages of the cell and the gate talk.
+//! The socket by which the broker, the stages of the sandbox and the gateway process communicate.
 //!
-//! One message is one packet of JSON, with descriptors attached. Both ends are
-//! our own binary; nothing that an agent wrote ever travels here, and the
-//! agent never holds an end.
+//! A message is one packet of JSON, with descriptors attached. Both ends belong to this binary.
+//! Nothing that an agent wrote is sent here, and the agent never has an end.
 
 use std::{
     io::{self, IoSlice, IoSliceMut},
@@ -21,12 +20,12 @@ use rustix::{
 };
 use serde::{Serialize, de::DeserializeOwned};
 
-/// Most descriptors in one message: three for each of nine workspaces, and two streams.
+/// Maximum of descriptors in one message: three for each of nine workspaces, and two streams.
 const DESCRIPTORS: usize = 32;
-/// Largest message in bytes; the kernel's default socket buffer holds it.
+/// Maximum size of a message in bytes; the kernel's default socket buffer has room for it.
 const LARGEST: usize = 192 * 1024;
 
-/// One end of a channel.
+/// An end of a channel.
 #[derive(Debug)]
 pub struct Channel(OwnedFd);
 
@@ -36,7 +35,7 @@ pub enum ChannelError {
     /// The kernel refused.
     #[error("cannot {0} a message between processes: {1}")]
     Io(&'static str, io::Error),
-    /// The other end sent something else than was expected.
+    /// The other end sent something unexpected.
     #[error("cannot read a message between processes: {0}")]
     Format(#[from] serde_json::Error),
     /// The message is larger than a packet may be.
@@ -44,22 +43,22 @@ pub enum ChannelError {
         "a message between processes is too large: {0} bytes (are the arguments or the environment very large?)"
     )]
     TooLarge(usize),
-    /// The other end is gone.
+    /// The other end is closed.
     #[error("the other process ended")]
     Closed,
-    /// The other end does not take what waits for it.
+    /// The other end does not receive fast enough.
     #[error("the other process is too slow")]
     Full,
-    /// Nothing came in time.
+    /// No message arrived before the timeout.
     #[error("the other process did not answer in time")]
     Timeout,
 }
 
 impl Channel {
-    /// A connected pair; both ends close on exec.
+    /// Returns a connected pair; both ends close on exec.
     ///
     /// # Errors
-    /// When the process has no descriptors left.
+    /// If the process has no descriptors left.
     pub fn pair() -> Result<(Self, Self), ChannelError> {
         let (ours, theirs) =
             socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)
@@ -67,19 +66,18 @@ impl Channel {
         Ok((Self(ours), Self(theirs)))
     }
 
-    /// The end that this process was started with as its standard input,
-    /// which is then replaced by `/dev/null`.
+    /// Takes the end that this process got as its standard input, which `/dev/null` replaces.
     ///
     /// # Errors
-    /// When `/dev/null` cannot be opened.
+    /// If `/dev/null` cannot be opened.
     pub fn from_stdin() -> Result<Self, ChannelError> {
         take_stdin().map(Self).map_err(|e| ChannelError::Io("receive", e))
     }
 
-    /// A second handle on this end.
+    /// Returns a second descriptor of this end.
     ///
     /// # Errors
-    /// When the process has no descriptors left.
+    /// If the process has no descriptors left.
     pub fn try_clone(&self) -> Result<OwnedFd, ChannelError> {
         self.0.try_clone().map_err(|e| ChannelError::Io("share a channel for", e))
     }
@@ -87,7 +85,7 @@ impl Channel {
     /// Sends `message` with `descriptors` attached.
     ///
     /// # Errors
-    /// When the other end is gone or the message is too large.
+    /// If the other end is closed or the message is too large.
     pub fn send<T: Serialize>(
         &self,
         message: &T,
@@ -96,7 +94,7 @@ impl Channel {
         self.put(message, descriptors, SendFlags::NOSIGNAL)
     }
 
-    /// The same without waiting for room.
+    /// Sends as [`send`](Self::send) does, without waiting for room.
     ///
     /// # Errors
     /// As [`send`](Self::send), and [`ChannelError::Full`].
@@ -131,11 +129,11 @@ impl Channel {
         }
     }
 
-    /// Waits for one message; [`ChannelError::Closed`] when the other end is
-    /// closed everywhere.
+    /// Waits for one message. Returns [`ChannelError::Closed`] when all copies of the other end are
+    /// closed.
     ///
     /// # Errors
-    /// When the message is not a `T`.
+    /// If the message is not a `T`.
     pub fn receive<T: DeserializeOwned>(&self) -> Result<(T, Vec<OwnedFd>), ChannelError> {
         let mut text = vec![0; LARGEST];
         let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(DESCRIPTORS))];
@@ -147,8 +145,8 @@ impl Channel {
                 &mut control,
                 RecvFlags::CMSG_CLOEXEC,
             ) {
-                // An end that closed with messages unread says so first; what it
-                // sent itself comes after.
+                // An end that closed with unread messages reports that first; the messages that it
+                // sent come after.
                 Err(rustix::io::Errno::INTR | rustix::io::Errno::CONNRESET) => {}
                 other => break other.map_err(|e| ChannelError::Io("receive", e.into()))?,
             }
@@ -169,7 +167,7 @@ impl Channel {
         Ok((message, descriptors))
     }
 
-    /// As [`receive`](Self::receive), but waits no longer than `patience`.
+    /// Receives as [`receive`](Self::receive) does, but waits no longer than `patience`.
     ///
     /// # Errors
     /// As `receive`, and [`ChannelError::Timeout`].
@@ -211,38 +209,38 @@ impl From<Channel> for OwnedFd {
     }
 }
 
-/// A connected pair of stream sockets, each to be handed to another process.
+/// Returns a connected pair of stream sockets, to be handed to other processes.
 ///
 /// # Errors
-/// When the process has no descriptors left.
+/// If the process has no descriptors left.
 pub fn stream_pair() -> io::Result<(OwnedFd, OwnedFd)> {
     Ok(socketpair(AddressFamily::UNIX, SocketType::STREAM, SocketFlags::CLOEXEC, None)?)
 }
 
-/// Takes what standard input is connected to, and leaves `/dev/null` there.
+/// Takes the descriptor of standard input, and leaves `/dev/null` there.
 pub(super) fn take_stdin() -> io::Result<OwnedFd> {
     let taken = io::stdin().as_fd().try_clone_to_owned()?;
     rustix::stdio::dup2_stdin(null()?)?;
     Ok(taken)
 }
 
-/// Takes what standard output is connected to, and leaves `/dev/null` there.
+/// Takes the descriptor of standard output, and leaves `/dev/null` there.
 pub(super) fn take_stdout() -> io::Result<OwnedFd> {
     let taken = io::stdout().as_fd().try_clone_to_owned()?;
     rustix::stdio::dup2_stdout(null()?)?;
     Ok(taken)
 }
 
-/// Lets go of what standard error is connected to, for `/dev/null`.
+/// Replaces standard error by `/dev/null`.
 pub(super) fn leave_stderr() -> io::Result<()> {
     Ok(rustix::stdio::dup2_stderr(null()?)?)
 }
 
-/// Takes standard input and output, to be handed to another process, and
-/// leaves `/dev/null` there, so that their ends close when that process ends.
+/// Takes standard input and output for another process, and leaves `/dev/null` there, so that their
+/// ends close when that process ends.
 ///
 /// # Errors
-/// When `/dev/null` cannot be opened.
+/// If `/dev/null` cannot be opened.
 pub fn take_standard_streams() -> io::Result<[OwnedFd; 2]> {
     Ok([take_stdin()?, take_stdout()?])
 }

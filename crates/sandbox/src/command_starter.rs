@@ -1,10 +1,11 @@
-//! The process in the sandbox that starts commands: the stage that else becomes the agent. It is
-//! confined as the agent is and starts that as its first child; the gateway has it start others.
+//! The process in the sandbox that starts commands: the stage that otherwise becomes the agent. It
+//! is confined as the agent is, starts the agent as its first child, and further commands on the
+//! gateway's order.
 //!
-//! It ends when the agent has ended, and everything in the sandbox with it. It reads command lines
-//! that the agent wrote, but can do no more than the agent can. Of a command that has ended it
-//! leaves the process unreaped until the command is released, so that its number, by which it is
-//! killed and its records are told from others, is no other process's meanwhile.
+//! It ends when the agent has ended, and everything in the sandbox with it. It receives command
+//! lines that the agent wrote, but can do no more than the agent can. It leaves an ended command
+//! unreaped until the command is released, so that the PID by which the command is killed, and
+//! which its records name, is not reused meanwhile.
 
 use std::{
     collections::BTreeMap,
@@ -30,7 +31,7 @@ use super::{
     process_tree,
 };
 
-/// The most commands that are not released. The gateway allows fewer.
+/// Maximum of unreleased commands. The gateway allows fewer.
 const MAX_COMMANDS: usize = 256;
 
 /// The process that starts commands, whose agent runs.
@@ -46,12 +47,12 @@ pub(super) struct CommandStarter {
 struct StartedCommand {
     child: Child,
     pid: Pid,
-    /// Readable when it has ended; gone when that was told.
+    /// A pidfd, readable when the command has ended; `None` once its end was reported.
     ended: Option<OwnedFd>,
 }
 
 impl CommandStarter {
-    /// Takes the agent that was started, and those who order more.
+    /// Takes the channel of orders and the agent that was started.
     pub(super) fn new(
         orders: Channel,
         environment: Vec<(OsString, OsString)>,
@@ -61,7 +62,7 @@ impl CommandStarter {
         Ok(Self { orders, environment, agent, agent_ended, running: BTreeMap::new() })
     }
 
-    /// Follows orders until the agent has ended; gives its exit code.
+    /// Executes orders until the agent has ended; returns its exit code.
     pub(super) fn run(mut self) -> io::Result<u8> {
         let mut is_heard = true;
         loop {
@@ -96,7 +97,7 @@ impl CommandStarter {
         self.running.iter().filter_map(|(number, started)| Some((*number, started.ended.as_ref()?)))
     }
 
-    /// Follows one order; false when nobody is there to give any.
+    /// Executes one order; returns false when the other end is closed.
     fn hear(&mut self) -> bool {
         match self.orders.receive::<CommandOrder>() {
             Ok((CommandOrder::Start { number, command }, _)) => match self.start(number, command) {
@@ -105,13 +106,13 @@ impl CommandStarter {
                     self.say(&news, Some(&output));
                 }
                 Err(error) => {
-                    // Of a text with a NUL the library says so without a number.
+                    // For a string with a NUL, the library's error has no number.
                     let errno = error.raw_os_error().unwrap_or(Errno::INVAL.raw_os_error());
                     self.say(&CommandNews::NotStarted { number, errno }, None);
                 }
             },
             Ok((CommandOrder::Kill { number }, _)) => {
-                // Of one that has ended it kills what it left.
+                // If the command has ended, this kills the processes that it left.
                 if let Some(started) = self.running.get(&number) {
                     process_tree::kill(started.pid);
                 }
@@ -120,7 +121,7 @@ impl CommandStarter {
                 if let Some(started) = self.running.get(&number) {
                     process_tree::kill(started.pid);
                     self.tell_end(number, WaitIdOptions::empty());
-                    // Its number is given back.
+                    // Reaping frees its PID.
                     let released = self.running.remove(&number);
                     let _ = released.map(|mut started| started.child.wait());
                     self.say(&CommandNews::Released { number }, None);
@@ -139,7 +140,7 @@ impl CommandStarter {
         if self.running.len() >= MAX_COMMANDS || self.running.contains_key(&number) {
             return Err(Errno::AGAIN.into());
         }
-        // It belongs to the agent's user, who can open `/dev/stderr` so.
+        // The pipe belongs to the agent's user, who can therefore open `/dev/stderr`.
         let (output, theirs) = pipe_with(PipeFlags::CLOEXEC)?;
         let mut started = Command::new(&command.program);
         started.args(&command.arguments).env_clear().envs(self.environment.iter().cloned());
@@ -155,8 +156,8 @@ impl CommandStarter {
         Ok((id, output))
     }
 
-    /// Tells how a command has ended, once, and leaves it unreaped; `wait` says whether to wait for
-    /// that.
+    /// Reports the end of a command, once, and leaves it unreaped. `wait` determines whether this
+    /// waits for the end.
     fn tell_end(&mut self, number: u64, wait: WaitIdOptions) {
         let Some(started) = self.running.get_mut(&number) else { return };
         let options = WaitIdOptions::EXITED | WaitIdOptions::NOWAIT | wait;
@@ -170,14 +171,14 @@ impl CommandStarter {
         self.say(&CommandNews::Ended { number, status }, None);
     }
 
-    /// Tells the gateway. One that is gone is noticed where orders are heard.
+    /// Sends a message to the gateway. Its absence is noticed when the next order is received.
     fn say(&self, news: &CommandNews, output: Option<&OwnedFd>) {
         let output: Vec<_> = output.iter().map(|end| end.as_fd()).collect();
         let _ = self.orders.send(news, &output);
     }
 }
 
-/// A child's number, and what is readable when it has ended.
+/// Returns a child's PID, and a descriptor that is readable when it has ended.
 fn watched(child: &Child) -> io::Result<(Pid, OwnedFd)> {
     let pid = i32::try_from(child.id()).ok().and_then(Pid::from_raw);
     let pid = pid.ok_or_else(|| io::Error::other("no pid"))?;

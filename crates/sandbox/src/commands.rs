@@ -1,8 +1,8 @@
 //! Commands that the gateway has started in a sandbox: its end of the channel to the process there
 //! that starts them.
 //!
-//! That process is confined as the agent is, and is the agent's parent: what it starts has the
-//! agent's namespaces, Landlock domain, system call filter and user by inheritance.
+//! That process is confined as the agent is, and is the agent's parent: its commands inherit the
+//! agent's namespaces, Landlock domain, system call filter and user.
 
 use std::{
     collections::BTreeMap,
@@ -22,12 +22,12 @@ use serde::{Deserialize, Serialize};
 
 use super::channel::{Channel, ChannelError};
 
-/// The most bytes of output that are read at once.
+/// Maximum of bytes of output read at once.
 const CHUNK: usize = 64 * 1024;
-/// The most reads of a pipe whose command has ended: more than it can have in it.
+/// Maximum of reads of a pipe whose command has ended: more than the pipe can contain.
 const LAST_READS: usize = 16;
 
-/// A command line, with what it begins with.
+/// A command line, with its environment and directory.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CommandLine {
     /// The program, looked up in the command's `PATH` if its name has no slash.
@@ -36,39 +36,39 @@ pub struct CommandLine {
     pub arguments: Vec<String>,
     /// Variables besides those of the agent.
     pub environment: Vec<(String, String)>,
-    /// The working directory, by its path in the sandbox; that of the agent where there is none.
+    /// The working directory, by its path in the sandbox; by default that of the agent.
     pub directory: Option<PathBuf>,
 }
 
-/// The end of a command.
+/// The way in which a command ended.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Exit {
-    /// By itself, with this code.
+    /// The command exited with this code.
     Code(i32),
-    /// By a signal of this name.
+    /// A signal of this name killed the command.
     Signal(String),
 }
 
-/// Events of a command, which has the number that its start gave it.
+/// Events of a command. Each comes with the number that the command was started by.
 #[derive(Debug)]
 pub enum CommandEvent<'a> {
-    /// It runs.
+    /// The command runs.
     Started {
-        /// The process that leads it, by its number in the sandbox. No other process gets the
-        /// number before the command is released.
+        /// The PID, in the sandbox, of the process that leads it. It is not reused before the
+        /// command is released.
         pid: u32,
     },
-    /// It could not be started.
+    /// The command could not be started.
     NotStarted(io::Error),
-    /// It wrote this, to its standard output or error.
+    /// The command wrote this to its standard output or error.
     Output(&'a [u8]),
-    /// It has ended. Processes that it left may go on, and write.
+    /// The command has ended. Processes that it left may still run, and write.
     Ended(Exit),
-    /// Its processes were killed, and its number may be that of another process now.
+    /// The command's processes were killed. Its PID may be reused from now on.
     Released,
 }
 
-/// To the process that starts commands.
+/// Messages to the process that starts commands.
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) enum CommandOrder {
     Start { number: u64, command: CommandLine },
@@ -76,7 +76,7 @@ pub(super) enum CommandOrder {
     Release { number: u64 },
 }
 
-/// From it. With a start comes the end of the pipe from which the output is read.
+/// Messages from it. A start carries the end of the pipe from which the output is read.
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) enum CommandNews {
     Started { number: u64, pid: u32 },
@@ -98,7 +98,7 @@ impl From<CommandStatus> for Exit {
             CommandStatus::Code(code) => Self::Code(code),
             CommandStatus::Signal(number) => Self::Signal(match Signal::try_from(number) {
                 Ok(signal) => signal.as_str().to_owned(),
-                // A real-time signal.
+                // A real-time signal has no name.
                 Err(_) => format!("SIG{number}"),
             }),
         }
@@ -110,20 +110,20 @@ impl From<CommandStatus> for Exit {
 pub struct Commands(Channel);
 
 impl Commands {
-    /// The end that came from the broker.
+    /// Wraps the end that came from the broker.
     pub fn new(end: OwnedFd) -> Self {
         Self(end.into())
     }
 
-    /// Has a command started, by a number that no other one has.
+    /// Has a command started, under a number that no other command has.
     ///
     /// # Errors
-    /// When the sandbox is gone or does not take orders, or the command line is too long.
+    /// If the sandbox is gone or does not take orders, or the command line is too long.
     pub fn start(&self, number: u64, command: CommandLine) -> Result<(), ChannelError> {
         self.0.send_now(&CommandOrder::Start { number, command }, &[])
     }
 
-    /// Kills a command with all that descends from it.
+    /// Kills a command with all its descendants.
     ///
     /// # Errors
     /// As [`start`](Self::start).
@@ -131,7 +131,7 @@ impl Commands {
         self.0.send_now(&CommandOrder::Kill { number }, &[])
     }
 
-    /// Kills it likewise, and forgets it.
+    /// Kills the command likewise, and forgets it.
     ///
     /// # Errors
     /// As [`start`](Self::start).
@@ -139,16 +139,16 @@ impl Commands {
         self.0.send_now(&CommandOrder::Release { number }, &[])
     }
 
-    /// Orders no more: all commands are killed, and nothing more is heard of them.
+    /// Ends the channel: all commands are killed, and no more events come.
     pub fn end(&self) {
-        // A sandbox that is gone has none.
+        // Fails only if the sandbox, and with it every command, is gone.
         let _ = shutdown(&self.0, Shutdown::Both);
     }
 
-    /// Hears of the commands until the sandbox is gone, or nothing more is ordered.
+    /// Calls `hear` for each event until the sandbox is gone or [`end`](Self::end) was called.
     ///
     /// # Errors
-    /// When the system does not let it wait, or something else is heard.
+    /// If the system refuses the wait, or a message is unexpected.
     pub fn follow(&self, mut hear: impl FnMut(u64, CommandEvent<'_>)) -> Result<(), ChannelError> {
         let mut outputs = BTreeMap::<u64, OwnedFd>::new();
         let mut buffer = vec![0; CHUNK];
@@ -186,7 +186,7 @@ impl Commands {
                     hear(number, CommandEvent::NotStarted(error));
                 }
                 CommandNews::Ended { number, status } => {
-                    // What it wrote before comes before.
+                    // Output from before the end is passed on first.
                     for _ in 0..LAST_READS {
                         if !pass(&mut outputs, number, &mut buffer, &mut hear) {
                             break;
@@ -203,7 +203,7 @@ impl Commands {
     }
 }
 
-/// Passes on what a command wrote; false where there is nothing at the moment.
+/// Passes on what a command wrote; returns false if there is nothing at the moment.
 fn pass(
     outputs: &mut BTreeMap<u64, OwnedFd>,
     number: u64,
@@ -225,7 +225,7 @@ fn pass(
     }
 }
 
-/// True if it is a pipe, which is then read without waiting: another file might be one that this
+/// True if `end` is a pipe, which is then read without waiting. Another file might be one that this
 /// process itself serves.
 fn is_pipe(end: &OwnedFd) -> bool {
     let is_pipe = fstat(end.as_fd())

@@ -1,6 +1,6 @@
-//! Sockets that take no descriptors (`SCM_RIGHTS`). The kernel closes a descriptor that
-//! was sent and is not taken in the thread that reads, and a socket that lingers keeps
-//! that thread for as long as its sender likes.
+//! Sockets that take no descriptors (`SCM_RIGHTS`). The thread that reads closes a descriptor that
+//! was sent and is not taken, and a lingering socket blocks that close for as long as its sender
+//! chooses.
 
 use std::{io, os::fd::AsFd};
 
@@ -10,7 +10,7 @@ use nix::{
     sys::socket::{setsockopt, sockopt::SetBool},
 };
 
-/// Linux 6.16.
+/// Since Linux 6.16.
 const SO_PASSRIGHTS: libc::c_int = 83;
 
 /// True if descriptors may be sent to the socket.
@@ -19,11 +19,11 @@ struct PassRights;
 
 setsockopt_impl!(PassRights, libc::SOL_SOCKET, SO_PASSRIGHTS, bool, SetBool);
 
-/// Has the kernel refuse descriptors to those who send to `socket`, or to what is
-/// accepted from it. Before Linux 6.16 nothing does.
+/// Has the kernel refuse descriptors sent to `socket`, or to connections accepted from it. Has no
+/// effect before Linux 6.16.
 ///
 /// # Errors
-/// As the system says.
+/// As the system reports.
 pub fn refuse_descriptors(socket: impl AsFd) -> io::Result<()> {
     match setsockopt(&socket, PassRights, &false) {
         Err(Errno::ENOPROTOOPT) => Ok(()),

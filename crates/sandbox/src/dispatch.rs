@@ -5,9 +5,8 @@ use std::process::ExitCode;
 use super::{enter, init, launcher, relay, stage::Stage, terminal};
 
 impl Stage {
-    /// Runs the stage in this process, which does nothing else; `parent` is
-    /// the process that started it. Errors go to the broker, so there is
-    /// nothing to print.
+    /// Runs the stage in this process, which does nothing else. `parent` is the
+    /// process that started it. Errors go to the broker, so nothing is printed.
     pub fn run(self, parent: u32) -> ExitCode {
         let result = match self {
             Self::Launch => launcher::run(parent),

@@ -1,4 +1,4 @@
-//! The third stage: confines itself, proves it, waits for the word, and
+//! The third stage: confines itself, tests its confinement, waits for the broker's order, and
 //! becomes the agent.
 
 use std::{
@@ -38,18 +38,18 @@ use super::{
     stage::{StageError, failed},
 };
 
-/// The host's `/proc`, which a sandbox without its own may read: many programs do
-/// not start without `/proc/self`, and a Landlock rule cannot name that of processes
-/// to come. Landlock refuses what ptrace(2) guards of processes outside the sandbox:
-/// environment, memory, descriptors, root and current directory.
+/// The host's `/proc`, which a sandbox without its own may read: many programs do not start without
+/// `/proc/self`, and a Landlock rule cannot name that of future processes. Landlock refuses what
+/// ptrace(2) guards of processes outside the sandbox: environment, memory, descriptors, root and
+/// current directory.
 const PROC: &str = "/proc";
 
-/// The longest time that a command before the agent may take.
+/// Timeout of a command that runs before the agent.
 const PREPARE_TIMEOUT: Duration = Duration::from_secs(120);
-/// The exit code of one that could not be started, as a shell's.
+/// Exit code of a command that could not be started, as in a shell.
 const NOT_STARTED: i32 = 127;
 
-/// Files of the host's `/etc` that a cell without its own root may read.
+/// Files of the host's `/etc` that a sandbox without its own root directory may read.
 const ETC_FILES: [&str; 12] = [
     "/etc/passwd",
     "/etc/group",
@@ -71,7 +71,7 @@ pub(super) fn run(parent: u32) -> Result<u8, StageError> {
     let init = channel::take_stdout().map_err(failed("receive a channel"))?;
     match enter(&channel, Channel::from(init), parent) {
         Ok(StageEnd::Starts(starter)) => {
-            // That it closes says that the agent runs.
+            // The broker takes the closed channel as the start of the agent.
             drop(channel);
             starter.run().map_err(failed("start commands"))
         }
@@ -87,9 +87,9 @@ pub(super) fn run(parent: u32) -> Result<u8, StageError> {
     }
 }
 
-/// The outcome of the stage, if it does not become the agent.
+/// Outcome of the stage, if it does not become the agent.
 enum StageEnd {
-    /// The agent is its child, and commands are to come.
+    /// The agent is a child of this process, and commands may follow.
     Starts(CommandStarter),
     /// The agent could not be executed, for this reason.
     NotExecuted(io::Error),
@@ -103,7 +103,7 @@ fn enter(channel: &Channel, init: Channel, parent: u32) -> Result<StageEnd, Stag
     init.send(&(), &[])?;
     let (ready, _) = init.receive::<RootReady>()?;
     let orders = orders.map(|orders| (orders, init));
-    // Until then nobody may answer what is asked of the workspace's path.
+    // Until then, a request for the workspace's path may have no server.
     let (Go::Enter, _) = channel.receive::<Go>()? else {
         return Err(ChannelError::Closed.into());
     };
@@ -171,7 +171,7 @@ fn prepare(spec: &Enter, command: &[OsString], input: Option<OwnedFd>) -> i32 {
         thread::sleep(pause);
         pause = (pause * 2).min(Duration::from_millis(50));
     }
-    // What an earlier agent left may keep it for ever.
+    // Files that an earlier agent left may delay it without end.
     let group = i32::try_from(child.id()).ok().and_then(Pid::from_raw);
     if let Some(group) = group {
         let _ = kill_process_group(group, Signal::KILL);
@@ -186,13 +186,13 @@ fn confine(
     baseline: &selftest::Baseline,
 ) -> Result<Report, StageError> {
     setsid().map_err(failed("start a session"))?;
-    // Also when the directory is empty: it is where the agent expects to be.
+    // Also when the directory is empty: the agent expects to start there.
     chdir(&spec.workspace)
         .or_else(|error| if ready.mount { Err(error) } else { chdir(&spec.home) })
         .map_err(failed("enter the workspace's path"))?;
     capabilities::drop_all(spec.mode.becomes()).map_err(failed("become an unprivileged user"))?;
     process::die_with_parent().map_err(failed("follow the init"))?;
-    // Before the filter, which lets nobody change the processors.
+    // Before the filter, which refuses changes of the processors.
     let first = usize::try_from(spec.bait.broker).unwrap_or(0);
     let limits = limits::enforce(&spec.limits, spec.controllers, first)
         .map_err(|e| StageError::Step("limit what the agent takes", e.to_string()))?;
@@ -200,8 +200,8 @@ fn confine(
     let confinement = Confinement {
         udp: spec.udp,
         udp_ports: applied.udp,
-        // Without its own network namespace the cell shares the host's
-        // abstract UNIX sockets, unless Landlock confines them.
+        // Without its own network namespace the sandbox shares the host's abstract UNIX sockets,
+        // unless Landlock confines them.
         unix: spec.mode.is_full() && (spec.ports.is_none() || applied.scopes),
         signals: spec.mode.is_full() || applied.scopes,
         proc: ready.proc || !spec.mode.is_full(),
@@ -310,7 +310,7 @@ fn report(
     }
 }
 
-/// The grants that this process, which has the agent's user by now, cannot use.
+/// Returns the grants that this process, which has the agent's user by now, cannot use.
 fn denied(spec: &Enter) -> Vec<DeniedGrant> {
     let read = spec.readable.iter().map(|path| (path, Access::READ_OK));
     let write = spec.writable.iter().map(|path| (path, Access::READ_OK | Access::WRITE_OK));
@@ -328,7 +328,7 @@ fn denied(spec: &Enter) -> Vec<DeniedGrant> {
 }
 
 fn restrict_files(spec: &Enter, mount: bool) -> Result<Applied, StageError> {
-    // The rights in the mount are those that its server and the modes there give.
+    // Rights in the mount are those that its server and the modes there give.
     let mounts = spec.workspaces().filter(|_| mount);
     let mounts = mounts.map(|(_, path)| (path.to_owned(), Right::Write));
     let given = places(spec)
@@ -352,14 +352,14 @@ fn restrict_files(spec: &Enter, mount: bool) -> Result<Applied, StageError> {
     })?)
 }
 
-/// What the agent was given, under canonical names, and how it reaches it.
+/// Returns the paths that the agent was granted, canonical, each with its right.
 fn places(spec: &Enter) -> Vec<(PathBuf, Right)> {
     let mut places: Vec<(PathBuf, Right)> = Vec::new();
     if spec.mode.is_full() {
         places.push(("/".into(), Right::Read));
         places.push(("/dev/shm".into(), Right::Write));
-        // Elsewhere it lies in the home directory, where another process of
-        // the agent can make it a link to anything.
+        // Elsewhere it lies in the home directory, where another process of the agent can replace
+        // it by a link to anything.
         places.push((spec.temporary.clone(), Right::Write));
     } else {
         let keys = layout::with_keys();
@@ -381,7 +381,7 @@ fn places(spec: &Enter) -> Vec<(PathBuf, Right)> {
     places
 }
 
-/// What every agent reaches besides; links there are the system's own.
+/// Returns the paths that every agent reaches besides; links there are the system's own.
 fn usual(spec: &Enter) -> Vec<(&'static str, Right)> {
     let mut places: Vec<_> = DEVICES.map(|path| (path, Right::Device)).into();
     if spec.mode.is_full() {
@@ -399,8 +399,8 @@ fn usual(spec: &Enter) -> Vec<(&'static str, Right)> {
     places
 }
 
-/// Becomes the agent; or starts it where there are `orders` to start more, and says to the init
-/// which process it is.
+/// Becomes the agent. If there are `orders` for more programs, starts the agent as a child instead,
+/// and reports its PID to the init.
 fn execute(
     spec: Enter,
     mut streams: Vec<OwnedFd>,
@@ -428,7 +428,7 @@ fn execute(
     agent.arg0(&spec.name).args(&spec.arguments).env_clear().envs(spec.environment.iter().cloned());
     agent.stdin(File::from(stdin)).stdout(File::from(stdout)).stderr(File::from(stderr));
     let Some((orders, init)) = orders else { return Ok(StageEnd::NotExecuted(agent.exec())) };
-    // This process lives beside the agent: what it holds is not the agent's.
+    // This process runs beside the agent, which must not have this one's descriptors.
     process::not_dumpable().map_err(failed("hide this process's memory"))?;
     channel::leave_stderr().map_err(failed("leave standard error"))?;
     let child = match agent.process_group(0).spawn() {

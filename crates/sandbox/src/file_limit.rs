@@ -1,36 +1,38 @@
-//! Limits of open files. A process may send a descriptor in a message as long as its
-//! user has no more in flight than this process may have open: so agents get fewer
-//! than the processes of Portcullis, and cannot keep those from sending.
+//! Limits of open files. A process may send descriptors in messages only while its user has fewer
+//! in flight than this process may have open. So agents get fewer than the processes of Portcullis,
+//! and cannot keep those from sending.
 
 use std::io;
 
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
-/// Most open files that this program asks for. Some programs that it starts walk
-/// through all numbers that they could have.
+/// Maximum of open files that this program asks for. Some programs that it starts iterate over all
+/// possible descriptors.
 const OWN: u64 = 524_288;
-/// Most open files of an agent, and what it gets if only there are a little more.
+/// Maximum of open files of an agent, and the least that it gets where the limit is only a little
+/// higher.
 const AGENT: u64 = 65_536;
 const AGENT_LEAST: u64 = 4096;
-/// The distance between the limit of an agent and that of the gate: two messages full of descriptors.
+/// Distance between the limit of an agent and that of the gateway process: two messages full of
+/// descriptors.
 const RESERVE: u64 = 512;
-/// With fewer files than that there is nothing to share.
+/// Limit below which nothing is shared.
 const FEW: u64 = 1024;
 
-/// Has this process, and those that it starts, open as many files as the system lets
-/// it. Returns how many it could have before.
+/// Raises the limit of open files of this process, and of those that it starts, as far as the
+/// system allows. Returns the previous limit.
 pub fn raise_file_limit() -> Option<u64> {
     let limit = getrlimit(Resource::Nofile);
     let most = limit.maximum.unwrap_or(OWN).min(OWN);
     if limit.current.is_some_and(|current| current < most) {
-        // With fewer it can do less.
+        // A failure leaves the lower limit, which suffices for less work.
         let _ = setrlimit(Resource::Nofile, Rlimit { current: Some(most), ..limit });
     }
     limit.current
 }
 
-/// Gives this process the limits of an agent: `current`, and a maximum below that of
-/// the gate if it is confined.
+/// Gives this process the limits of an agent: `current`, and a maximum below that of the gateway
+/// process if it is confined.
 pub(super) fn set(current: Option<u64>, is_confined: bool) -> io::Result<()> {
     let mut limit = getrlimit(Resource::Nofile);
     if is_confined {
@@ -43,7 +45,7 @@ pub(super) fn set(current: Option<u64>, is_confined: bool) -> io::Result<()> {
     Ok(setrlimit(Resource::Nofile, limit)?)
 }
 
-/// The maximum of an agent where the operator's is `maximum`.
+/// Returns the maximum of an agent where the operator's is `maximum`.
 fn of_agent(maximum: u64) -> u64 {
     if maximum < FEW {
         return maximum;

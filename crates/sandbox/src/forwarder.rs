@@ -16,13 +16,13 @@ use rustix::{
     termios::tcgetpgrp,
 };
 
-/// How many bytes are read at once of what a program writes.
+/// Bytes of a program's output read at once.
 const OUTPUT_CHUNK: usize = 64 * 1024;
-/// How many bytes of input are read before the program asks for them: whether it will, nobody
-/// knows, and what is read is lost to the programs after it. It is also the pipe's size.
+/// Bytes of input read before the program asks for them. The program may never read them, and then
+/// they are lost to later programs. It is also the pipe's size.
 pub(super) const INPUT_CHUNK: usize = 4096;
-/// How long input from a terminal waits, before it is tried again, for this process to come to the
-/// foreground.
+/// Interval at which a read from the terminal is tried again while this process is in the
+/// background.
 const BACKGROUND: Duration = Duration::from_millis(100);
 
 /// A standard stream of this process.
@@ -49,7 +49,7 @@ impl fmt::Display for Stream {
     }
 }
 
-/// Copies what a program reads or writes, from one descriptor to another one.
+/// Copies a program's input or output from one descriptor to another.
 #[derive(Debug)]
 pub(super) struct Forwarder {
     pub(super) from: OwnedFd,
@@ -58,7 +58,7 @@ pub(super) struct Forwarder {
 }
 
 impl Forwarder {
-    /// Begins all of them, each in a thread of its own.
+    /// Starts all of them, each in a thread of its own.
     pub(super) fn start(all: Vec<Self>) -> io::Result<Outputs> {
         let (sender, copied) = channel();
         let mut pending = Vec::new();
@@ -66,7 +66,7 @@ impl Forwarder {
             let (stream, sender) = (forwarder.stream, sender.clone());
             let thread = thread::Builder::new().name("stream".to_owned());
             thread.spawn(move || forwarder.run(&sender))?;
-            // That of the input may wait for a terminal when everything else is over.
+            // The thread of the input may still wait for a terminal at the end.
             if stream != Stream::Input {
                 pending.push(stream);
             }
@@ -78,26 +78,26 @@ impl Forwarder {
         let Self { from, to, stream } = self;
         let mut ends_line = true;
         let size = if stream == Stream::Input { INPUT_CHUNK } else { OUTPUT_CHUNK };
-        // A terminal would stop this process for them in the background, and not the command.
+        // In the background, the terminal would stop this process with them, and not the command.
         let blocked: SigSet = [Signal::SIGTTIN, Signal::SIGTTOU].into_iter().collect();
         let blocked = blocked.thread_block().map_err(|_| Errno::INVAL);
         let result = blocked.and_then(|()| copy(&from, &to, size, &mut ends_line));
-        // A reader that is gone is no failure: the program hears of it by its own pipe.
+        // A reader that is gone is no failure: the program is notified by its own pipe.
         let result = result.or_else(|error| match error {
             Errno::PIPE | Errno::CONNRESET => Ok(()),
             error => Err(error.into()),
         });
         drop((from, to));
-        // Nobody may wait for it any more.
+        // Fails only if nothing waits for it any more.
         let _ = sender.send(Copied { stream, ends_line, result });
     }
 }
 
-/// How the copying of one stream ended.
+/// Result of copying one stream.
 #[derive(Debug)]
 struct Copied {
     stream: Stream,
-    /// Whether the last byte, if there is one, ended a line.
+    /// True if the last byte, if there is one, ended a line.
     ends_line: bool,
     result: io::Result<()>,
 }
@@ -106,7 +106,7 @@ struct Copied {
 fn copy(from: &OwnedFd, to: &OwnedFd, size: usize, ends_line: &mut bool) -> Result<(), Errno> {
     let mut buffer = vec![0; size];
     loop {
-        // What there is no room for stays where it is.
+        // Bytes stay unread while there is no room for them.
         if !wait(&mut [PollFd::new(to, PollFlags::OUT)])?
             || !wait(&mut [PollFd::new(to, PollFlags::empty()), PollFd::new(from, PollFlags::IN)])?
         {
@@ -116,7 +116,7 @@ fn copy(from: &OwnedFd, to: &OwnedFd, size: usize, ends_line: &mut bool) -> Resu
             Ok(0) => return Ok(()),
             Ok(count) => count,
             Err(Errno::INTR | Errno::AGAIN) => continue,
-            // What is typed is the foreground's.
+            // A terminal refuses reads in the background: its input is for the foreground.
             Err(Errno::IO) if tcgetpgrp(from).is_ok_and(|group| group != getpgrp()) => {
                 thread::sleep(BACKGROUND);
                 continue;
@@ -131,7 +131,7 @@ fn copy(from: &OwnedFd, to: &OwnedFd, size: usize, ends_line: &mut bool) -> Resu
                     rest = rest.get(written..).unwrap_or_default();
                 }
                 Err(Errno::INTR) => {}
-                // Others who have it may have made it non-blocking.
+                // Other processes that share it may have made it non-blocking.
                 Err(Errno::AGAIN) => {
                     wait(&mut [PollFd::new(to, PollFlags::OUT)])?;
                 }
@@ -141,32 +141,32 @@ fn copy(from: &OwnedFd, to: &OwnedFd, size: usize, ends_line: &mut bool) -> Resu
     }
 }
 
-/// Waits for one of them; false when the first one has no reader any more.
+/// Waits for one of the descriptors; returns false when the first has no reader any more.
 fn wait(descriptors: &mut [PollFd<'_>]) -> Result<bool, Errno> {
     retry_on_intr(|| poll(descriptors, None))?;
     let gone = PollFlags::ERR | PollFlags::HUP | PollFlags::NVAL;
     Ok(!descriptors.first().is_some_and(|first| first.revents().intersects(gone)))
 }
 
-/// What a program writes, on its way to the streams of this process.
+/// A program's output on its way to the streams of this process.
 #[derive(Debug, Default)]
 pub struct Outputs {
     pending: Vec<Stream>,
     copied: Option<Receiver<Copied>>,
 }
 
-/// How the way ended.
+/// Result of forwarding the output.
 #[derive(Debug)]
 pub struct Forwarded {
-    /// What could not be read or written.
+    /// Streams that could not be read or written, each with the error.
     pub failures: Vec<(Stream, io::Error)>,
-    /// Whether the last byte on standard error, if there is one, ended a line.
+    /// True if the last byte on standard error, if there is one, ended a line.
     pub ends_line: bool,
 }
 
 impl Outputs {
-    /// Waits until the program's output is written, or nobody is there to read it; given up at
-    /// `end`. The program has ended.
+    /// Waits until the output of a program that has ended is written, or has no reader any more.
+    /// Gives up at `end`.
     pub fn finish(mut self, end: Option<Instant>) -> Forwarded {
         let mut forwarded = Forwarded { failures: Vec::new(), ends_line: true };
         while let (false, Some(copied)) = (self.pending.is_empty(), &self.copied) {
@@ -189,7 +189,7 @@ impl Outputs {
                 }
             }
         }
-        // That of the input may have ended after the others, or goes on.
+        // The thread of the input may have ended after the others, or still run.
         for Copied { stream, result, .. } in self.copied.iter().flat_map(Receiver::try_iter) {
             forwarded.failures.extend(result.err().map(|error| (stream, error)));
         }

@@ -1,6 +1,5 @@
-//! Confining the process that serves: it reaches the workspace and the state
-//! directory, reads the policies, and can neither run a program nor open a
-//! socket.
+//! Confinement of the gateway process: it reaches the workspace and the state directory, reads the
+//! policies, and can neither run a program nor open a socket.
 
 use std::{
     io,
@@ -22,40 +21,40 @@ use super::{
     seccomp::{self, Purpose, SeccompError},
 };
 
-/// How often, and after which time, a thread that was joined is looked for again.
+/// Number of checks for a thread that was joined, and the time between.
 const ENDING_LOOKS: u32 = 1000;
 const ENDING_INTERVAL: Duration = Duration::from_millis(1);
 
-/// What the kernel enforces on the gate now.
+/// Restrictions that the kernel enforces on the gateway process now.
 #[must_use]
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct GateReport {
-    /// The kernel's Landlock ABI; 0 when the kernel has none or too old a one,
-    /// and files are not restricted.
+    /// The kernel's Landlock ABI; 0 if the kernel has none or one that is too old, and files are
+    /// not restricted.
     pub landlock_abi: u32,
-    /// Whether capabilities were given up.
+    /// True if capabilities were dropped.
     pub dropped_capabilities: bool,
 }
 
-/// The gate cannot be confined.
+/// The gateway process cannot be confined.
 #[derive(Debug, thiserror::Error)]
 pub enum GateError {
-    /// A step that never fails on a sound system.
+    /// A step failed that does not fail on an intact system.
     #[error("cannot {0}: {1}")]
     Step(&'static str, io::Error),
-    /// The system call filter.
+    /// The system call filter was refused.
     #[error("cannot filter the gate's system calls: {0}")]
     Seccomp(String),
-    /// Landlock.
+    /// The Landlock ruleset was refused.
     #[error("cannot restrict the gate's file access with Landlock: {0}")]
     Landlock(#[from] LandlockError),
-    /// What keeps workspaces apart is missing.
+    /// The kernel lacks the Landlock that separates workspaces.
     #[error(
         "this kernel has no Landlock of ABI 3 (Linux 6.2 with `lsm=landlock`), which keeps workspaces \
          apart"
     )]
     NoLandlock,
-    /// The self-test of the confinement found something.
+    /// The self-test of the confinement failed.
     #[error("the gate's own confinement does not hold: {0}")]
     SelfTest(&'static str),
 }
@@ -66,33 +65,32 @@ impl From<SeccompError> for GateError {
     }
 }
 
-/// The first thing that a gate started by a broker does: closes what it
-/// inherited, ties its life to the broker's, and takes the channel that it was
-/// given as standard input.
+/// Prepares a gateway process that a broker started: closes inherited descriptors, ties its life to
+/// the broker's, and takes the channel that is its standard input. Call it first.
 ///
 /// # Errors
-/// When the broker is gone already.
+/// If the broker is gone already.
 pub fn become_gate(parent: u32) -> Result<Channel, GateError> {
     process::close_inherited().map_err(|e| GateError::Step("close inherited descriptors", e))?;
     process::die_with(parent).map_err(|e| GateError::Step("follow the broker", e))?;
     Channel::from_stdin().map_err(|e| GateError::Step("find the broker", io::Error::other(e)))
 }
 
-/// Confines this process, which must have no other thread yet, for good, and
-/// tests that it worked. It keeps `directories`, workspace and state directory, to read and change. They get
+/// Confines this process irrevocably, and tests the confinement. The process must have no other
+/// thread yet. It keeps `directories`, workspace and state directory, to read and change. They get
 /// the same rights, or renames between them would fail with `EXDEV`.
 ///
-/// On a kernel without Landlock of ABI 3 or newer files stay unrestricted and
-/// the report says so: the gate itself is trusted code, its confinement a
-/// second line. Anything else that fails is an error.
+/// On a kernel without Landlock of ABI 3 or newer, files stay unrestricted and the report says so:
+/// the gateway is trusted code, and its confinement a second line of defence. Any other failure is
+/// an error.
 ///
 /// # Errors
-/// When a restriction cannot be put in force, or does not hold.
+/// If a restriction cannot be put in force, or the test fails.
 pub fn restrict_gate(directories: &[BorrowedFd<'_>]) -> Result<GateReport, GateError> {
     restrict(directories, Vec::new(), Purpose::Gate)
 }
 
-/// The same for one that also reads `processes`, the `/proc` of a sandbox.
+/// Confines as [`restrict_gate`] does, and allows reading `processes`, the `/proc` of a sandbox.
 ///
 /// # Errors
 /// As [`restrict_gate`].
@@ -104,8 +102,8 @@ pub fn restrict_gate_beside(
     restrict(directories, vec![processes], Purpose::Gate)
 }
 
-/// The same for one of several gates of a service, which must be kept apart
-/// from each other: it cannot change the metadata of a file by its path either,
+/// Confines as [`restrict_gate`] does, for one of several workers of a service, which must be
+/// separated from each other. A worker cannot change the metadata of a file by its path either,
 /// which Landlock does not cover, and signals no other process.
 ///
 /// # Errors
@@ -114,39 +112,38 @@ pub fn restrict_worker(directories: &[BorrowedFd<'_>]) -> Result<GateReport, Gat
     restrict(directories, Vec::new(), Purpose::Worker)
 }
 
-/// Confines this process, which must have no other thread yet, to what it
-/// holds: it opens, looks at and changes no file at all, makes no socket, runs
-/// nothing and signals nobody.
+/// Confines this process, which must have no other thread yet, to its open descriptors: it opens,
+/// stats and changes no file at all, makes no socket, runs no program and sends no signal.
 ///
 /// # Errors
-/// When a restriction cannot be put in force, or does not hold.
+/// If a restriction cannot be put in force, or the test fails.
 pub fn restrict_front() -> Result<GateReport, GateError> {
     restrict(&[], Vec::new(), Purpose::Front)
 }
 
-/// The same, but it can make sockets that are connected to each other.
+/// Confines as [`restrict_front`] does, but allows pairs of connected sockets.
 pub(super) fn restrict_relay() -> Result<GateReport, GateError> {
     restrict(&[], Vec::new(), Purpose::Relay)
 }
 
-/// Confines this process, which must have no other thread yet, to what a connector does: it reads
-/// the files of the system's resolver, and makes sockets that connect to addresses of the network.
+/// Confines this process, which must have no other thread yet, to a connector's work: it reads the
+/// files of the system's resolver, and makes sockets that connect to addresses of the network.
 ///
 /// # Errors
-/// When a restriction cannot be put in force, or does not hold.
+/// If a restriction cannot be put in force, or the test fails.
 pub fn restrict_connector() -> Result<GateReport, GateError> {
     let files = resolver::files();
     let files = files.iter().map(|file| Rule { place: file.as_fd(), right: Right::ReadOnlyData });
     restrict(&[], files.collect(), Purpose::Connector)
 }
 
-/// Checks that the process has no other thread. One that was joined may still be ending.
+/// Checks that the process has no other thread. A thread that was joined may still be ending.
 fn check_alone() -> Result<(), GateError> {
     for _ in 0..ENDING_LOOKS {
         let threads = rustix::fs::stat("/proc/self/task")
             .map_err(|e| GateError::Step("count the threads of this process", e.into()))?;
-        // The directory has a link for each thread besides its own two. Another number is that
-        // of something else in its place, which does not say how many threads there are.
+        // The directory has one link for each thread and two of its own. Any other number means
+        // that something else is mounted in its place, which does not count threads.
         if threads.st_nlink == 3 {
             return Ok(());
         }
@@ -161,7 +158,7 @@ fn restrict(
     purpose: Purpose,
 ) -> Result<GateReport, GateError> {
     let step = |what| move |e: rustix::io::Errno| GateError::Step(what, e.into());
-    // Restrictions are a thread's, and would not be those of another one.
+    // Restrictions apply to the calling thread only.
     check_alone()?;
     if !Sample::take(directories).kept {
         return Err(GateError::SelfTest("a directory that it needs cannot be opened"));
@@ -191,8 +188,8 @@ fn restrict(
     Ok(GateReport { landlock_abi, dropped_capabilities })
 }
 
-/// A few actions. What is forbidden may have been impossible before, inside
-/// another sandbox, and that is as good; what is needed must work both times.
+/// Results of a few attempts. Refused ones may have been impossible before, inside another sandbox,
+/// which is as good. Needed ones must succeed both times.
 struct Sample {
     root: bool,
     socket: bool,

@@ -1,11 +1,11 @@
-//! The hatch: what leads from the sandbox, and from nowhere else, to the gate, and
-//! this program beside it, which connects to it.
+//! The connection from the sandbox, and from nowhere else, to the gateway, with
+//! this program beside it as its client.
 //!
-//! A sandbox with a root directory of its own has a UNIX socket. It is bound in a
-//! directory of the broker's, mounted into the sandbox, and loses its name on the
-//! host before anybody listens: what has no name nobody else can connect to. Without
-//! namespaces there are named pipes instead. What is said through either is not
-//! looked at here.
+//! A sandbox with a root directory of its own has the sandbox socket, a UNIX
+//! socket. It is bound in a directory of the broker's, mounted into the
+//! sandbox, and unlinked on the host before anything listens, so that nothing
+//! outside can connect. Without namespaces there are named pipes instead. The
+//! messages are not parsed here.
 
 use std::{
     io,
@@ -31,29 +31,30 @@ use super::{
     spec::{Entrance, Mode as CellMode},
 };
 
-/// Where a sandbox with a root directory of its own has this program.
+/// Path of this program in a sandbox with a root directory of its own.
 const PROGRAM: &str = "/.portcullis/portcullis";
-/// Where it has the socket.
+/// Path of the sandbox socket there.
 pub(super) const SOCKET: &str = "/.portcullis/gate";
 
-/// What the directory's name begins with.
+/// Prefix of the directory's name.
 pub(super) const PREFIX: &str = ".portcullis-";
 
-/// Connections that wait to be taken.
+/// Connections that wait to be accepted.
 const BACKLOG: i32 = 64;
 
-/// The gate's side of a hatch.
+/// The gateway's end of the connection.
 #[derive(Debug)]
 pub struct Opened {
-    /// Where the gate accepts connections, or receives them from the relay.
+    /// The descriptor on which the gateway accepts connections, or receives
+    /// them from the relay.
     pub descriptor: OwnedFd,
-    /// What the sandbox has.
+    /// The paths in the sandbox.
     pub entrance: Entrance,
-    /// To be kept as long as the agent runs.
+    /// The relay, to be kept as long as the agent runs.
     pub(super) relay: Option<Relay>,
 }
 
-/// A hatch that nobody is behind yet.
+/// A connection that the gateway does not serve yet.
 #[derive(Debug)]
 pub(super) struct Hatch {
     program: PathBuf,
@@ -67,8 +68,9 @@ enum Way {
 }
 
 impl Hatch {
-    /// Makes what a sandbox of that mode can have. `sees` tells what the agent may
-    /// read, of what this program needs besides itself.
+    /// Makes the connection that a sandbox of that mode can have. `sees`
+    /// returns true for paths that the agent may read, among those that this
+    /// program needs besides itself.
     pub(super) fn make(mode: CellMode, sees: impl Fn(&Path) -> bool) -> Result<Self, String> {
         if !mode.is_confined() {
             return Err("the agent is not confined".to_owned());
@@ -81,7 +83,7 @@ impl Hatch {
         Ok(Self { program, way: way.map_err(describe)? })
     }
 
-    /// What the sandbox will have.
+    /// Returns the paths that the sandbox will have.
     pub(super) fn entrance(&self) -> Entrance {
         let (program, address, is_relayed) = match &self.way {
             Way::Socket(_) => (Path::new(PROGRAM), Path::new(SOCKET), false),
@@ -90,7 +92,8 @@ impl Hatch {
         Entrance { program: program.to_owned(), address: address.to_owned(), is_relayed }
     }
 
-    /// What is to be mounted into the sandbox, and where.
+    /// Returns the files to be mounted into the sandbox, each with its path
+    /// there.
     pub(super) fn files(&self) -> Vec<(&'static str, &Path)> {
         match &self.way {
             Way::Socket(socket) => vec![(PROGRAM, &self.program), (SOCKET, &socket.path)],
@@ -98,7 +101,7 @@ impl Hatch {
         }
     }
 
-    /// Has the gate reached by it. To be called once the sandbox has its end.
+    /// Opens the gateway's end. Call it once the sandbox has its own.
     pub(super) fn open(self) -> Result<Opened, String> {
         let entrance = self.entrance();
         Ok(match self.way {
@@ -113,11 +116,11 @@ impl Hatch {
     }
 }
 
-/// A socket that nobody listens at yet.
+/// A bound socket on which nothing listens yet.
 #[derive(Debug)]
 struct Socket {
     socket: OwnedFd,
-    /// The socket's file, to see that no other name is left of it.
+    /// The socket's file, to check that no other name of it is left.
     file: OwnedFd,
     directory: PathBuf,
     path: PathBuf,
@@ -133,8 +136,8 @@ impl Socket {
         Ok(Self { socket, file, directory, path })
     }
 
-    /// Takes the socket's name away and listens. To be called once the cell
-    /// has it, which keeps it.
+    /// Unlinks the socket and listens. Call it once the sandbox has the mount,
+    /// which remains.
     fn seal(self) -> io::Result<OwnedFd> {
         clear(&self.path, &self.directory);
         if fstat(&self.file)?.st_nlink != 0 {
@@ -151,7 +154,7 @@ impl Drop for Socket {
     }
 }
 
-/// In the finished sandbox: whether what leads to the gate can be used there.
+/// Tests, in the finished sandbox, that the connection can be used.
 pub(super) fn prove(entrance: &Entrance) -> Result<(), String> {
     match entrance.is_relayed {
         true => prove_pipes(&entrance.address)?,
@@ -190,14 +193,14 @@ fn prove_socket(path: &Path) -> Result<(), String> {
         .map_err(|_| "the cell may not open UNIX sockets on this kernel".to_owned())?;
     let address = SocketAddrUnix::new(path).map_err(describe)?;
     match connect(&socket, &address) {
-        // It is there, and nobody listens yet.
+        // The socket is there, and nothing listens yet.
         Err(rustix::io::Errno::CONNREFUSED) => Ok(()),
         Err(error) => Err(format!("the cell cannot reach the gate's socket: {error}")),
         Ok(()) => Err("somebody listens at the gate's socket too soon".to_owned()),
     }
 }
 
-/// This program's file, if whoever is in the cell can execute it.
+/// Returns this program's file, if the agent can execute it.
 fn this_program(owner: Option<u32>, sees: impl Fn(&Path) -> bool) -> Result<PathBuf, String> {
     let running = stat("/proc/self/exe").map_err(describe)?;
     let path = std::env::current_exe().map_err(|error| error.to_string())?;
@@ -224,13 +227,13 @@ fn bound(path: &Path) -> io::Result<(OwnedFd, OwnedFd)> {
     let socket = socket_with(AddressFamily::UNIX, SocketType::STREAM, SocketFlags::CLOEXEC, None)?;
     refuse_descriptors(&socket)?;
     bind(&socket, &SocketAddrUnix::new(path)?)?;
-    // The directory keeps others out; the agent may be another user.
+    // The directory denies other users; the agent may be one of them.
     chmodat(CWD, path, Mode::from_raw_mode(0o666), AtFlags::empty())?;
     let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     Ok((socket, open(path, flags, Mode::empty())?))
 }
 
-/// What is gone already need not go.
+/// Removes the socket and its directory, which may be gone already.
 fn clear(path: &Path, directory: &Path) {
     let _ = unlink(path);
     let _ = rmdir(directory);
@@ -240,7 +243,7 @@ fn describe(error: impl Into<io::Error>) -> String {
     error.into().to_string()
 }
 
-/// Whether one of what the agent gets holds `path`.
+/// True if one of the grants contains `path`.
 pub(super) fn holds(granted: &[&[Resolved]], path: &Path) -> bool {
     granted.iter().flat_map(|found| found.iter()).any(|found| path.starts_with(&found.target))
 }

@@ -1,5 +1,5 @@
-//! What an agent's program needs to be started, and what to tell a user whose
-//! agent cannot reach its own installation. Grants nothing.
+//! The files that an agent's program needs to start, and advice for an operator whose agent cannot
+//! reach its own installation. Grants nothing.
 
 use std::{
     collections::BTreeSet,
@@ -16,26 +16,26 @@ use super::{
     resolve::{Resolved, resolve, resolve_seen},
 };
 
-/// Directory names that mark the programs of an installation.
+/// Names of directories of programs in an installation.
 const PROGRAM_DIRECTORIES: [&str; 5] = ["bin", "sbin", "libexec", "shims", "Scripts"];
 
 /// Directories too general to be given to an agent.
 const TOO_GENERAL: [&str; 6] = ["/", "/home", "/root", "/opt", "/var", "/srv"];
 
-/// What a program needs before its first instruction.
+/// Files that a program needs before its first instruction.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct Program {
     /// The program as an absolute path, links not followed.
     pub(super) path: PathBuf,
-    /// The paths that were looked up: its own and those of its interpreters, without those of the
-    /// agent's.
+    /// The paths that were looked up: of the program and its interpreters, unless the agent may
+    /// have chosen them.
     pub(super) looked_up: Vec<PathBuf>,
-    /// Links on the way to it and to its interpreters, without those that the agent may
-    /// have named: it has these, or may not see them.
+    /// Links on the way to the program and its interpreters, unless the agent may have chosen them:
+    /// it has these, or may not see them.
     pub(super) links: Vec<(PathBuf, PathBuf)>,
     /// The files themselves, and directories that must be there with them.
     pub(super) needs: Vec<PathBuf>,
-    /// The same of what the agent itself may have named.
+    /// The same for paths that the agent may have chosen.
     pub(super) doubtful: Vec<PathBuf>,
 }
 
@@ -48,35 +48,35 @@ pub enum ProgramError {
     /// No such file, or not executable.
     #[error("`{path}` cannot be executed: {1}", path = .0.display())]
     NotExecutable(PathBuf, io::Error),
-    /// A file that the agent may change says that it needs what it may not see.
+    /// A file that the agent may change names a file as needed that the agent may not see.
     #[error("the agent could not be started: its program needs `{}`, which it may not read; a file says so that the agent may change, so look whether that is right", .0.display())]
     Doubtful(PathBuf),
 }
 
-/// What an agent may change, and what it sees.
+/// Paths that an agent may change, and paths that it sees.
 #[derive(Debug, Default)]
 pub(super) struct Reach {
-    /// Places that it may change.
+    /// Paths that it may change.
     pub(super) writes: Vec<PathBuf>,
-    /// Places that it was given, these among them.
+    /// Paths that it was given, these included.
     pub(super) sees: Vec<PathBuf>,
     /// Links by which these were named.
     pub(super) links: Vec<PathBuf>,
 }
 
 impl Reach {
-    /// Whether the agent was given `path`.
+    /// True if the agent was given `path`.
     pub(super) fn sees(&self, path: &Path) -> bool {
         self.sees.iter().any(|place| path.starts_with(place))
     }
 
-    /// Whether the agent finds that name in a root directory of its own.
+    /// True if the agent finds that name in a root directory of its own.
     fn knows(&self, name: &Path) -> bool {
         self.sees(name) || self.sees.iter().chain(&self.links).any(|place| place.starts_with(name))
     }
 
-    /// Resolves a path. From the first name on that the agent may have chosen, nothing is
-    /// looked up that it does not see: what comes of it would tell what is there.
+    /// Resolves a path. From the first name on that the agent may have chosen, only names are
+    /// looked up that it sees: the result would disclose which files exist.
     fn resolve(&self, path: &Path, is_doubtful: &mut bool) -> Result<Resolved, ProgramError> {
         let mut hidden = None;
         let found = resolve_seen(path, |name| {
@@ -94,8 +94,8 @@ impl Reach {
     }
 }
 
-/// Finds a program as a shell would, and what it needs. Tells what the agent may
-/// have named.
+/// Finds a program as a shell would, and the files that it needs. Separates those that the agent
+/// may have chosen.
 pub(super) fn find(
     name: &OsStr,
     path: Option<&OsStr>,
@@ -127,7 +127,7 @@ pub(super) fn find(
     Ok(program)
 }
 
-/// Finds the programs of this name in each directory of the path, one after the other.
+/// Finds the programs of this name in each directory of the path, in order.
 pub(super) fn find_all(
     name: &OsStr,
     path: Option<&OsStr>,
@@ -144,7 +144,7 @@ fn in_path(name: &OsStr, path: Option<&OsStr>) -> impl Iterator<Item = PathBuf> 
         .map(move |directory| directory.join(name))
 }
 
-/// Where programs are looked up.
+/// Settings of a lookup of programs.
 struct Search<'a> {
     path: Option<&'a OsStr>,
     directory: &'a Path,
@@ -152,7 +152,7 @@ struct Search<'a> {
 }
 
 impl Search<'_> {
-    /// Looks `name` up in the path, or, with a slash in it, from the directory.
+    /// Looks `name` up in the path, or from the directory if it contains a slash.
     fn locate(&self, name: &OsStr, is_doubtful: bool) -> Result<PathBuf, ProgramError> {
         let there = |whole: &Path| {
             let found = self.reach.resolve(whole, &mut { is_doubtful })?;
@@ -167,8 +167,8 @@ impl Search<'_> {
             .ok_or_else(|| ProgramError::NotInPath(name.into()))
     }
 
-    /// The program that runs `program`: of a script, what its first line says; of
-    /// an ELF file, its dynamic linker.
+    /// Returns the program that runs `program`: the one in the first line of a script, or the
+    /// dynamic linker of an ELF file.
     fn interpreter(&self, program: &Path, is_doubtful: bool) -> Option<PathBuf> {
         let head = head(program).ok()?;
         if let Some(line) = head.strip_prefix(b"#!") {
@@ -193,15 +193,15 @@ fn executable(path: &Path) -> io::Result<()> {
     Ok(access(path, Access::EXEC_OK)?)
 }
 
-/// `root`, if it is that of a Python virtual environment: without it the program starts,
-/// and finds none of its modules.
+/// Returns `root` if it is that of a Python virtual environment: without it the program starts, and
+/// finds none of its modules.
 fn virtual_environment(root: &Path) -> Option<PathBuf> {
     let marker = root.join("pyvenv.cfg");
     rustix::fs::stat(marker).is_ok().then(|| resolve(root).map(|r| r.target).ok()).flatten()
 }
 
 fn head(program: &Path) -> io::Result<Vec<u8>> {
-    // To open a pipe or a device can do something, even without reading from it.
+    // Opening a pipe or a device can have effects, even without a read.
     let place = open(program, OFlags::PATH | OFlags::CLOEXEC, Mode::empty())?;
     if !FileType::from_raw_mode(fstat(&place)?.st_mode).is_file() {
         return Err(io::ErrorKind::InvalidInput.into());
@@ -213,7 +213,7 @@ fn head(program: &Path) -> io::Result<Vec<u8>> {
     Ok(bytes)
 }
 
-/// `PT_INTERP` of a 64-bit little-endian ELF file (elf(5)).
+/// Returns `PT_INTERP` of a 64-bit little-endian ELF file (elf(5)).
 fn dynamic_linker(head: &[u8]) -> Option<PathBuf> {
     const INTERPRETER: u32 = 3;
     head.strip_prefix(b"\x7fELF\x02\x01")?;
@@ -236,7 +236,7 @@ fn dynamic_linker(head: &[u8]) -> Option<PathBuf> {
     })
 }
 
-/// Files among the arguments that lie outside what the agent `sees`.
+/// Returns the files among the arguments that lie outside what the agent `sees`.
 pub(super) fn named_in(arguments: &[OsString], sees: impl Fn(&Path) -> bool) -> Vec<PathBuf> {
     arguments
         .iter()
@@ -248,22 +248,21 @@ pub(super) fn named_in(arguments: &[OsString], sees: impl Fn(&Path) -> bool) -> 
         .collect()
 }
 
-/// The directories that would have to be given so that all of `missing` can
-/// be read: installations rather than single files, and none in which anything
-/// of `kept` lies, which no agent is given.
+/// Returns the directories that would make all of `missing` readable: installations rather than
+/// single files, and none that contains any of `kept`, which no agent is given.
 pub(super) fn directories(missing: &[PathBuf], kept: &[PathBuf]) -> Vec<PathBuf> {
     outermost(missing.iter().map(|path| installation(path, kept)).collect())
 }
 
-/// Those of the paths that lie in none of the others.
+/// Returns the paths that lie in none of the others.
 fn outermost(paths: BTreeSet<PathBuf>) -> Vec<PathBuf> {
     let lies_in = |path: &Path| paths.iter().any(|other| other != path && path.starts_with(other));
     paths.iter().filter(|path| !lies_in(path)).cloned().collect()
 }
 
-/// What a program can do with that needs `missing`: each file, with the packages among which it
-/// lies or the libraries beside it. What else lies in the same prefix may be anything: a
-/// project, the token of a package registry.
+/// Returns what a program that needs `missing` can start with: each file, with the packages among
+/// which it lies or the libraries beside it. The rest of the prefix may be anything: a project, the
+/// token of a package registry.
 pub(super) fn libraries(missing: &[PathBuf], kept: &[PathBuf]) -> Vec<PathBuf> {
     let mut chosen = BTreeSet::new();
     for path in missing {
@@ -286,23 +285,23 @@ fn is(path: &Path, name: &str) -> bool {
     path.file_name() == Some(OsStr::new(name))
 }
 
-/// The outermost directory of packages: a package needs those beside it.
+/// Returns the outermost directory of packages: a package needs those beside it.
 fn packages(path: &Path) -> Option<&Path> {
     path.ancestors().filter(|above| is(above, "node_modules")).last()
 }
 
-/// The directory of programs in which `path` lies.
+/// Returns the directory of programs in which `path` lies.
 fn programs(path: &Path) -> Option<&Path> {
     let mut above = path.ancestors();
     above.find(|above| PROGRAM_DIRECTORIES.iter().any(|name| is(above, name)))
 }
 
-/// The installation that `path` belongs to.
+/// Returns the installation that `path` belongs to.
 fn installation(path: &Path, kept: &[PathBuf]) -> PathBuf {
     if is_directory(path) {
         return path.to_owned();
     }
-    // With packages belongs the prefix where npm puts programs (`X/lib/node_modules`, `X/bin`).
+    // The prefix where npm puts programs (`X/lib/node_modules`, `X/bin`) belongs to the packages.
     let packages = packages(path);
     let marker = packages.or_else(|| programs(path));
     // `X/lib/node_modules/…`, `X/bin/…`: all of X.
@@ -351,7 +350,7 @@ mod tests {
         assert!(program.needs.contains(&venv), "{program:?}");
         assert!(program.needs.contains(&venv.join("bin/agent")));
         assert!(program.links.iter().any(|(link, _)| *link == venv.join("bin/python")));
-        // The dynamic linker of the shell that `python` stands for.
+        // The dynamic linker of the shell that `python` links to.
         assert!(program.needs.iter().any(|p| p.to_string_lossy().contains("ld-")), "{program:?}");
     }
 

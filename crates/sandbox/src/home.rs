@@ -1,4 +1,4 @@
-//! The agent's own home directory, which persists between its visits unless somebody removes it.
+//! The agent's private home directory, which persists between its sessions unless it is removed.
 
 use std::{
     ffi::{CStr, CString, OsStr, OsString},
@@ -26,21 +26,21 @@ use super::{mounts, process::of_descriptor};
 #[error("cannot make the agent's home directory `{path}`: {1}", path = .0.display())]
 pub struct HomeError(PathBuf, io::Error);
 
-/// Makes the directory, with those above it, private to the operator, and
-/// gives it to the agent's user. Returns its canonical path.
+/// Makes the directory, with its parents, private to the operator, and gives it to the agent's
+/// user. Returns its canonical path.
 pub(super) fn prepare(path: &Path, owner: Option<u32>) -> Result<PathBuf, HomeError> {
     make(path, owner)
         .and_then(|()| mounts::existing(path))
         .map_err(|e| HomeError(path.to_owned(), e))
 }
 
-/// The directory for temporary files where the cell has no `/tmp` of its own:
-/// a name only. The agent can put a link there at any moment, so nothing may
-/// be granted by it; what is granted is the home directory around it.
+/// Makes the directory for temporary files of a sandbox without a `/tmp` of its own, and returns
+/// its path. The agent can replace it by a link at any moment, so it must not be granted; the home
+/// directory around it is granted instead.
 pub(super) fn temporary(home: &Path, owner: Option<u32>) -> Result<PathBuf, HomeError> {
     let path = home.join("tmp");
     let made = match make(&path, owner) {
-        // The agent put a file or a link there; what it leads to is not meant.
+        // The agent put a file or a link there, whose target must not be used.
         Err(e) if Errno::from_io_error(&e) == Some(Errno::NOTDIR) => {
             unlink(&path).map_err(io::Error::from).and_then(|()| make(&path, owner))
         }
@@ -52,8 +52,8 @@ pub(super) fn temporary(home: &Path, owner: Option<u32>) -> Result<PathBuf, Home
     }
 }
 
-/// A home directory that does not outlive its owner, the process that has it locked: where that was killed, the next one
-/// removes it.
+/// A home directory that does not outlive the process that has it locked. If that process was
+/// killed, the next one removes it.
 #[derive(Debug)]
 pub struct TemporaryHome {
     homes: OwnedFd,
@@ -65,7 +65,7 @@ impl TemporaryHome {
     /// Locks the home at `path`, which is made later.
     ///
     /// # Errors
-    /// As the system says.
+    /// As the system reports.
     pub fn lock(path: &Path) -> io::Result<Self> {
         let (Some(above), Some(name)) = (path.parent(), path.file_name()) else {
             return Err(io::ErrorKind::InvalidInput.into());
@@ -74,27 +74,28 @@ impl TemporaryHome {
         let homes = open(above, FOUND | OFlags::RDONLY, Mode::empty())?;
         let flags = OFlags::CREATE | OFlags::RDWR | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         loop {
-            // The lock is beside the home, in which the agent would come to it.
+            // The lock lies beside the home, in which the agent would reach it.
             let lock = openat(&homes, lock_of(name), flags, Mode::RUSR | Mode::WUSR)?;
             if is_locked(&lock)? {
                 return Ok(Self { homes, name: name.to_owned(), _lock: lock });
             }
-            // Another process has found it before it was locked.
+            // Another process removed the file before it was locked.
         }
     }
 
     /// Removes the home and its lock.
     ///
     /// # Errors
-    /// As the system says; the rest stays then.
+    /// As the system reports; the rest stays then.
     pub fn remove(&self) -> io::Result<()> {
         remove(&self.homes, &self.name)
     }
 
-    /// Removes the homes in the directory `homes` of which no owner is left; `tell` hears which cannot be.
+    /// Removes the homes in the directory `homes` that no process has locked; calls `tell` for each
+    /// that cannot be removed.
     ///
     /// # Errors
-    /// When the directory cannot be read.
+    /// If the directory cannot be read.
     pub fn remove_abandoned(homes: &Path, tell: impl Fn(&Path, io::Error)) -> io::Result<()> {
         let directory = match open(homes, FOUND | OFlags::RDONLY, Mode::empty()) {
             Err(Errno::NOENT) => return Ok(()),
@@ -116,15 +117,16 @@ impl TemporaryHome {
     }
 }
 
-/// The end of the name of a lock.
+/// Suffix of the name of a lock.
 const LOCK: &[u8] = b".lock";
 
-/// No agent has a name that begins so.
+/// Returns the name of a home's lock; no agent's name begins with a dot.
 fn lock_of(home: &OsStr) -> OsString {
     OsString::from_vec([b".", home.as_bytes(), LOCK].concat())
 }
 
-/// Locks a file without waiting. One whose name is gone is locked for nothing.
+/// Locks a file without waiting. Returns false for a file whose name is gone: that lock guards
+/// nothing.
 fn is_locked(file: &OwnedFd) -> io::Result<bool> {
     match flock(file, FlockOperation::NonBlockingLockExclusive) {
         Ok(()) => Ok(fstat(file)?.st_nlink > 0),
@@ -133,7 +135,7 @@ fn is_locked(file: &OwnedFd) -> io::Result<bool> {
     }
 }
 
-/// Removes a home of which no program is left, and then its lock.
+/// Removes a home whose programs have all ended, and then its lock.
 fn remove(homes: &OwnedFd, name: &OsStr) -> io::Result<()> {
     let is_gone = || matches!(statat(homes, name, AtFlags::SYMLINK_NOFOLLOW), Err(Errno::NOENT));
     match remove_tree(homes, name) {
@@ -147,18 +149,18 @@ fn remove(homes: &OwnedFd, name: &OsStr) -> io::Result<()> {
     }
 }
 
-/// A directory above the one that is being emptied.
+/// A parent of the directory that is being emptied.
 struct Above {
-    /// The name in it of the one below.
+    /// The name in it of the directory below.
     name: CString,
     /// Device and inode.
     identity: (u64, u64),
-    /// Where in it to go on.
+    /// The offset in it at which to continue.
     next: i64,
 }
 
-/// Removes a directory with all that is in it, whatever its modes are. However deep it goes, one
-/// directory is open at a time, and each is read once.
+/// Removes a directory with its contents, whatever its modes are. At any depth, one directory is
+/// open at a time, and each is read once.
 fn remove_tree(homes: &OwnedFd, name: &OsStr) -> io::Result<()> {
     let (mut here, mut next) = (writable(homes, name)?, 0);
     let mut above: Vec<Above> = Vec::new();
@@ -185,7 +187,7 @@ fn identity(directory: &OwnedFd) -> io::Result<(u64, u64)> {
     Ok((facts.st_dev, facts.st_ino))
 }
 
-/// Removes what is in a directory from `next` on, up to the first directory there; gives its
+/// Removes the entries of a directory from `next` on, up to the first directory, and returns its
 /// name.
 fn next_directory(directory: &OwnedFd, next: &mut i64) -> io::Result<Option<CString>> {
     let mut read = Dir::read_from(directory)?;
@@ -201,7 +203,7 @@ fn next_directory(directory: &OwnedFd, next: &mut i64) -> io::Result<Option<CStr
     Ok(None)
 }
 
-/// Removes what is no directory; false if it is one.
+/// Removes an entry that is no directory; returns false if it is one.
 fn is_unlinked(directory: &OwnedFd, name: &CStr) -> io::Result<bool> {
     match unlinkat(directory, name, AtFlags::empty()) {
         // Another process may have removed it meanwhile.
@@ -211,8 +213,8 @@ fn is_unlinked(directory: &OwnedFd, name: &CStr) -> io::Result<bool> {
     }
 }
 
-/// The directory of that name, not what a link there leads to, with a mode that lets its owner
-/// list and change it.
+/// Opens the directory of that name, following no link, with a mode that lets its owner list and
+/// change it.
 fn writable(directory: impl AsFd, name: impl Arg) -> io::Result<OwnedFd> {
     let handle = openat(directory, name, FOUND | OFlags::PATH, Mode::empty())?;
     chmod(of_descriptor(&handle), Mode::RWXU)?;
@@ -249,18 +251,18 @@ fn make(path: &Path, owner: Option<u32>) -> io::Result<()> {
     Ok(())
 }
 
-/// The mode of directories on the way: another user must pass through to its own one.
+/// Returns the mode of the parents: another user must search them to reach its own home.
 fn way(is_anothers: bool) -> Mode {
     if is_anothers { Mode::from_raw_mode(0o711) } else { Mode::RWXU }
 }
 
-/// Makes a directory and those above it.
+/// Makes a directory and its parents.
 fn make_way(path: &Path, mode: Mode) -> io::Result<()> {
     let mut above: Vec<_> = path.ancestors().collect();
     above.reverse();
     for directory in above {
         match mkdir(directory, mode) {
-            // The umask must not close the way either.
+            // The umask must not deny the search either.
             Ok(()) => chmod(of_descriptor(&itself(directory)?), mode)?,
             Err(rustix::io::Errno::EXIST) => {}
             Err(e) if rustix::fs::stat(directory).is_err() => return Err(e.into()),
@@ -270,8 +272,8 @@ fn make_way(path: &Path, mode: Mode) -> io::Result<()> {
     Ok(())
 }
 
-/// The directory of that name, not what a link there leads to. It need not be
-/// readable: the agent may have taken its own home's mode away.
+/// Opens the directory of that name, following no link. It need not be readable: the agent may have
+/// changed the mode of its own home.
 fn itself(directory: &Path) -> io::Result<OwnedFd> {
     Ok(open(directory, FOUND | OFlags::PATH, Mode::empty())?)
 }

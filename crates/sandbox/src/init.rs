@@ -1,7 +1,6 @@
-//! The second stage: the init of the cell's PID namespace. It builds the root
-//! directory, starts the stage that becomes the agent, gives up every power,
-//! and then only reaps and passes signals on. When it ends, the kernel kills
-//! everything in the cell.
+//! The second stage: the init of the sandbox's PID namespace. It builds the root directory, starts
+//! the stage that becomes the agent, drops all capabilities, and then only reaps and forwards
+//! signals. When it ends, the kernel kills everything in the sandbox.
 
 use std::{
     io,
@@ -44,19 +43,18 @@ struct Started {
     mode: Mode,
     agent: Pid,
     signals: SignalFd,
-    /// The channel that names the agent where that is a child of the stage.
+    /// The channel by which the stage names the agent, if that is a child of the stage.
     named: Channel,
 }
 
 fn start(channel: &Channel) -> Result<Started, StageError> {
     let (init, _) = channel.receive::<Init>()?;
     if init.mode.is_full() {
-        // The parent cannot be asked for in a PID namespace of its own; the
-        // lifeline covers the moment before this call.
+        // In a PID namespace of its own, the parent's PID is unknown; the lifeline covers the
+        // moment before this call.
         process::die_with_parent().map_err(failed("follow the launcher"))?;
     } else {
-        // Only the lifeline: someone must be left to stop what descends from
-        // the agent.
+        // Only the lifeline: a process must remain to stop the agent's descendants.
         process::adopt_orphans().map_err(failed("adopt the agent's orphans"))?;
     }
     let signals = process::supervision().map_err(failed("watch for signals"))?;
@@ -71,7 +69,7 @@ fn start(channel: &Channel) -> Result<Started, StageError> {
     let agent = i32::try_from(child.id()).ok().and_then(Pid::from_raw);
     let agent =
         agent.ok_or_else(|| failed("start the confined child")(io::Error::other("no pid")))?;
-    // The child looks at the host first, to know what it must not see later.
+    // The child first probes the host, whose paths it must not see later.
     let ((), _) = ours.receive()?;
     let mut entered = Entered { proc: false, mount: None };
     if init.mode.is_full() {
@@ -90,8 +88,8 @@ fn start(channel: &Channel) -> Result<Started, StageError> {
     Ok(Started { mode: init.mode, agent, signals, named: ours })
 }
 
-/// Gives the broker the descriptors of the mounts and of the proxy. None is left here: as long as
-/// there is one anywhere, whoever uses what it is for would wait for an answer of one who is gone.
+/// Gives the broker the descriptors of the mounts and of the proxy. None stays open here: a copy
+/// would let clients wait for a server that has ended.
 fn hand_over(
     channel: &Channel,
     entered: Entered,
@@ -111,12 +109,11 @@ fn hand_over(
     Ok(channel.send(&built, &descriptors)?)
 }
 
-/// Becomes the agent's user, without any capability; what remains is the right
-/// to signal it.
+/// Becomes the agent's user, without any capability; only the right to signal it remains.
 fn give_up(mode: Mode) -> io::Result<()> {
     capabilities::drop_all(mode.becomes())?;
     process::not_dumpable()?;
-    // Changing the user undid it.
+    // The change of user cleared the signal.
     if mode.is_full() { process::die_with_parent() } else { Ok(()) }
 }
 

@@ -1,7 +1,7 @@
-//! Landlock: which files and ports a process may still use.
+//! Landlock: restricts the files and ports that a process may still use.
 //!
-//! Every right of ABI 3 is required; what newer kernels add is used where they
-//! have it, and [`Applied`] says what that was. Landlock never grants anything.
+//! Every right of ABI 3 is required. Rights that newer kernels add are used where available, as
+//! [`Applied`] reports. Landlock never grants anything.
 
 use std::os::fd::BorrowedFd;
 
@@ -12,7 +12,7 @@ use landlock::{
 };
 use rustix::fs::FileType;
 
-/// What a rule allows beneath its directory.
+/// Rights that a rule allows beneath its directory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Right {
     /// Read files, list directories, execute.
@@ -21,8 +21,8 @@ pub(super) enum Right {
     ReadOnlyData,
     /// Everything but making device nodes.
     Write,
-    /// Read and write, but execute nothing and make neither device nodes nor
-    /// sockets: what the gate needs on a workspace.
+    /// Read and write, but execute nothing and make neither device nodes nor sockets: the gateway's
+    /// right on a workspace.
     Data,
     /// Read from and write to a device.
     Device,
@@ -30,22 +30,22 @@ pub(super) enum Right {
     Terminal,
 }
 
-/// A directory or file, and what is allowed beneath it.
+/// A directory or file, and the right that is allowed beneath it.
 #[derive(Debug)]
 pub(super) struct Rule<'a> {
     pub(super) place: BorrowedFd<'a>,
     pub(super) right: Right,
 }
 
-/// What to restrict the calling thread to.
+/// Restrictions of the calling thread.
 #[derive(Debug)]
 pub(super) struct Restriction<'a> {
-    /// Nothing but these files.
+    /// The only files that are allowed.
     pub(super) rules: &'a [Rule<'a>],
-    /// Nothing but these ports; `None` where a network namespace keeps everything in.
+    /// The only ports that are allowed; `None` where a network namespace isolates the process.
     pub(super) ports: Option<Ports<'a>>,
-    /// Whether what is refused may stand in the kernel's audit log (ABI 7). An agent
-    /// could fill that by restricting itself further.
+    /// True if refusals may appear in the kernel's audit log (ABI 7). An agent could fill that by
+    /// restricting itself further.
     pub(super) logged: bool,
 }
 
@@ -56,18 +56,18 @@ pub(super) struct Ports<'a> {
     pub(super) connect: &'a [u16],
     /// TCP ports to bind to.
     pub(super) bind: &'a [u16],
-    /// UDP to name servers.
+    /// True if UDP to name servers is allowed.
     pub(super) dns: bool,
 }
 
-/// What the kernel enforces now.
+/// Restrictions that the kernel enforces now.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Applied {
-    /// The Landlock ABI of the running kernel, as far as we know it.
+    /// The Landlock ABI of the running kernel, as far as this program knows it.
     pub(super) abi: u32,
     /// Device ioctls are restricted (ABI 5).
     pub(super) ioctl: bool,
-    /// Abstract UNIX sockets and signals are confined to the cell (ABI 6).
+    /// Abstract UNIX sockets and signals are confined to the sandbox (ABI 6).
     pub(super) scopes: bool,
     /// UDP ports are restricted (ABI 10).
     pub(super) udp: bool,
@@ -76,23 +76,23 @@ pub(super) struct Applied {
 /// Landlock could not be applied.
 pub(super) type LandlockError = RulesetError;
 
-/// Whether the kernel has Landlock with at least ABI 3.
+/// True if the kernel has Landlock of at least ABI 3.
 pub(super) fn available() -> bool {
     hard().handle_access(AccessFs::from_all(ABI::V3)).is_ok()
 }
 
-/// Whether TCP ports can be restricted (ABI 4).
+/// True if TCP ports can be restricted (ABI 4).
 pub(super) fn restricts_tcp() -> bool {
     hard().handle_access(AccessNet::from_all(ABI::V4)).is_ok()
 }
 
-/// Whether abstract UNIX sockets and signals can be confined (ABI 6).
+/// True if abstract UNIX sockets and signals can be confined (ABI 6).
 pub(super) fn has_scopes() -> bool {
     hard().scope(Scope::from_all(ABI::V6)).is_ok()
 }
 
-/// Restricts the calling thread and, since ABI 8, all others; before that the process
-/// must have no other thread.
+/// Restricts the calling thread and, since ABI 8, all others; before that the process must have no
+/// other thread.
 pub(super) fn restrict(restriction: &Restriction<'_>) -> Result<Applied, LandlockError> {
     let mut applied =
         Applied { abi: 0, ioctl: has_ioctl(), scopes: has_scopes(), udp: restricts_udp() };
@@ -116,7 +116,7 @@ pub(super) fn restrict(restriction: &Restriction<'_>) -> Result<Applied, Landloc
         if kind != Ok(FileType::Directory) {
             access &= AccessFs::from_file(ABI::V9);
         }
-        // One that is named itself, not any that lies in a directory.
+        // A rule for a socket itself, not for those that lie in a directory.
         if kind == Ok(FileType::Socket) {
             access |= AccessFs::ResolveUnix;
         }
@@ -135,15 +135,15 @@ pub(super) fn restrict(restriction: &Restriction<'_>) -> Result<Applied, Landloc
     if let LandlockStatus::Available { effective_abi, kernel_abi } = status.landlock {
         applied.abi = u32::try_from(kernel_abi.unwrap_or(effective_abi as i32)).unwrap_or(0);
     }
-    // A hard requirement that did not hold has failed above; this guards
-    // against a change of that library.
+    // A hard requirement that was not met has failed above; this guards against a change of that
+    // library.
     if status.ruleset != RulesetStatus::FullyEnforced {
         applied.abi = 0;
     }
     Ok(applied)
 }
 
-/// The rights on files that this kernel restricts.
+/// Returns the rights on files that this kernel restricts.
 fn files(applied: &Applied) -> BitFlags<AccessFs> {
     let mut files = AccessFs::from_all(ABI::V3);
     if applied.ioctl {
@@ -173,22 +173,22 @@ fn has_ioctl() -> bool {
     hard().handle_access(AccessFs::IoctlDev).is_ok()
 }
 
-/// Whether the kernel can be told what to log (ABI 7).
+/// True if logging can be configured (ABI 7).
 fn controls_log() -> bool {
     flags().log_subdomains(false).is_ok()
 }
 
-/// Whether all threads can be restricted at once (ABI 8).
+/// True if all threads can be restricted at once (ABI 8).
 fn restricts_threads() -> bool {
     flags().all_threads(true).is_ok()
 }
 
-/// Whether connections to UNIX sockets can be restricted by path (ABI 9).
+/// True if connections to UNIX sockets can be restricted by path (ABI 9).
 fn restricts_sockets() -> bool {
     hard().handle_access(AccessFs::ResolveUnix).is_ok()
 }
 
-/// Whether UDP ports can be restricted (ABI 10).
+/// True if UDP ports can be restricted (ABI 10).
 fn restricts_udp() -> bool {
     hard().handle_access(AccessNet::BindUdp).is_ok()
 }

@@ -1,4 +1,4 @@
-//! Why an agent cannot be started.
+//! Errors of starting an agent.
 
 use std::{io, path::PathBuf};
 
@@ -33,10 +33,10 @@ pub enum LaunchError {
     /// The home directory cannot be made.
     #[error(transparent)]
     Home(#[from] HomeError),
-    /// The kernel or the container does not allow what was asked for.
+    /// The kernel or the container refuses the requested confinement.
     #[error("cannot confine the agent: {0}")]
     Refused(String),
-    /// Confinement does not hold.
+    /// The self-test failed.
     #[error("refusing to start the agent: the self-test inside its cell was surprised by: {0}")]
     SelfTest(String),
     /// A stage failed for another reason.

@@ -1,8 +1,8 @@
-//! The first stage of a cell: leaves the host's namespaces and starts the
-//! init, the first process in the new ones.
+//! The first stage of a sandbox: leaves the host's namespaces and starts the init, the first
+//! process in the new ones.
 //!
-//! It stays as the init's parent, because only a child can enter a PID
-//! namespace, and passes signals and the exit code on.
+//! It remains as the init's parent, because only a child can enter a PID namespace, and forwards
+//! signals and the exit code.
 
 #![expect(clippy::disallowed_methods, reason = "writes files of its own in `/proc`")]
 
@@ -28,7 +28,7 @@ use super::{
     stage::{Stage, StageError, failed},
 };
 
-/// The `oom_score_adj` of what is killed first; see `proc_pid_oom_score_adj(5)`.
+/// The `oom_score_adj` of a process that is killed first; see `proc_pid_oom_score_adj(5)`.
 const MOST_KILLABLE: &str = "1000";
 
 /// Runs the stage; `parent` is the broker's process.
@@ -37,12 +37,12 @@ pub(super) fn run(parent: u32) -> Result<u8, StageError> {
     let channel = Channel::from_stdin()?;
     match launch(&channel, parent) {
         Ok(Launched { mode, init, lifeline, signals }) => {
-            // The channel must be held by nobody but the stages that speak.
+            // Only the stages that report may have the channel open.
             drop(channel);
             let code = process::supervise(init, Toward::Process, &signals, None, None);
             drop(lifeline);
             if !mode.is_full() {
-                // Should the init have been killed.
+                // The init may have been killed.
                 process::kill_descendants().map_err(failed("stop what the agent left behind"))?;
             }
             code.map_err(failed("wait for the cell"))
@@ -57,14 +57,14 @@ pub(super) fn run(parent: u32) -> Result<u8, StageError> {
 struct Launched {
     mode: Mode,
     init: Pid,
-    /// The init looks at the other end; it closes when this process ends.
+    /// The init watches the other end, which closes when this process ends.
     lifeline: OwnedFd,
     signals: nix::sys::signalfd::SignalFd,
 }
 
 fn launch(channel: &Channel, parent: u32) -> Result<Launched, StageError> {
     process::die_with(parent).map_err(failed("follow the broker"))?;
-    // Where memory runs out, what runs in the cell is killed, and no program of the operator's.
+    // When memory runs out, the kernel kills processes of the sandbox, and none of the operator's.
     let _ = std::fs::write("/proc/self/oom_score_adj", MOST_KILLABLE);
     let (launch, _) = channel.receive::<Launch>()?;
     separate(channel, &launch)?;
@@ -82,7 +82,7 @@ fn launch(channel: &Channel, parent: u32) -> Result<Launched, StageError> {
         .map_err(failed("start the cell's init"))?;
     let pid = i32::try_from(child.id()).ok().and_then(Pid::from_raw);
     let pid = pid.ok_or_else(|| failed("start the cell's init")(io::Error::other("no pid")))?;
-    // Passing a signal on to what is another user by then takes this one.
+    // Forwarding a signal to a process that has become another user needs this one.
     capabilities::clear_ambient().map_err(failed("give up capabilities"))?;
     capabilities::keep_only(CapabilitySet::KILL).map_err(failed("give up capabilities"))?;
     Ok(Launched { mode: launch.mode, init: pid, lifeline: lifeline.into(), signals })
@@ -110,7 +110,7 @@ fn separate(channel: &Channel, launch: &Launch) -> Result<(), StageError> {
             let (uid, gid) = (geteuid().as_raw(), getegid().as_raw());
             unshare(flags | CloneFlags::CLONE_NEWUSER).map_err(|e| namespaces(e.into()))?;
             map_ids(uid, gid).map_err(namespaces)?;
-            // Or they would be lost when the init is executed.
+            // Otherwise they are lost when the init is executed.
             capabilities::make_ambient().map_err(|e| namespaces(e.into()))?;
         }
         Mode::Mapped { .. } => {
@@ -126,8 +126,8 @@ fn separate(channel: &Channel, launch: &Launch) -> Result<(), StageError> {
     Ok(())
 }
 
-/// Maps the broker's user, as root, and the agent's `user` as `inner`, for a process
-/// that is in a new user namespace. Only a privileged process may map two.
+/// Maps the broker's user, as root, and the agent's `user` as `inner`, for a process in a new user
+/// namespace. Only a privileged process may map two.
 pub(super) fn map_ids_of(process: u32, user: u32, inner: u32) -> io::Result<()> {
     let own = [("uid_map", geteuid().as_raw()), ("gid_map", getegid().as_raw())];
     for (map, own) in own {
@@ -137,8 +137,8 @@ pub(super) fn map_ids_of(process: u32, user: u32, inner: u32) -> io::Result<()> 
     Ok(())
 }
 
-/// Maps one user and one group, this process's own. Both keep their numbers,
-/// except root, which the agent must not take itself for.
+/// Maps one user and one group, this process's own. Both keep their numbers, except root, which the
+/// agent must not appear to be.
 pub(super) fn map_ids(uid: u32, gid: u32) -> io::Result<()> {
     let (inner_uid, inner_gid) = inner_ids(uid, gid);
     std::fs::write("/proc/self/setgroups", "deny")?;
@@ -146,7 +146,7 @@ pub(super) fn map_ids(uid: u32, gid: u32) -> io::Result<()> {
     std::fs::write("/proc/self/gid_map", format!("{inner_gid} {gid} 1\n"))
 }
 
-/// The ids that the agent sees when it runs as `uid` and `gid` outside.
+/// Returns the ids that the agent sees if it runs as `uid` and `gid` outside.
 pub(super) fn inner_ids(uid: u32, gid: u32) -> (u32, u32) {
     let not_root = |id| if id == 0 { INNER_USER } else { id };
     (not_root(uid), not_root(gid))

@@ -1,5 +1,5 @@
-//! What the cell's root directory holds: a list that the broker makes from
-//! the grants and that the init carries out (`root`).
+//! Contents of the sandbox's root directory: a list that the broker makes from the grants and that
+//! the init carries out (`root`).
 
 use std::{
     collections::BTreeMap,
@@ -18,7 +18,7 @@ use super::{
     spec::Grant,
 };
 
-/// Files of `/etc` that programs look for, copied when the host has them.
+/// Files of `/etc` that programs read, copied if the host has them.
 const COPIED: [&str; 16] = [
     "/etc/hosts",
     "/etc/resolv.conf",
@@ -38,18 +38,18 @@ const COPIED: [&str; 16] = [
     "/etc/magic",
 ];
 
-/// Directories of `/etc` that programs look for; read-only.
+/// Directories of `/etc` that programs read; read-only.
 const ETC_DIRECTORIES: [&str; 5] =
     ["/etc/ssl", "/etc/ca-certificates", "/etc/pki", "/etc/alternatives", "/etc/crypto-policies"];
 
-/// What directories of private keys are named in these.
+/// Name of directories of private keys in these.
 const KEYS: &str = "private";
 
 /// Devices without side effects.
 pub(super) const DEVICES: [&str; 5] =
     ["/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom"];
 
-/// Each process's own controlling terminal. The agent begins without one.
+/// Each process's controlling terminal. The agent begins without one.
 pub(super) const TERMINAL: &str = "/dev/tty";
 /// Pseudo-terminals.
 pub(super) const TERMINALS: &str = "/dev/pts";
@@ -63,7 +63,7 @@ const DEVICE_LINKS: [(&str, &str); 5] = [
     ("/dev/stderr", "/proc/self/fd/2"),
 ];
 
-/// One entry.
+/// An entry of the root directory.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) enum Node {
     /// A symbolic link.
@@ -76,22 +76,22 @@ pub(super) enum Node {
     Bind {
         writable: bool,
         directory: bool,
-        /// Mounts within it and itself, each with the options that must stay.
+        /// The mounts within it and itself, each with the options that must be kept.
         mounts: Vec<(PathBuf, Keep)>,
     },
     /// A file of the host under another name; read-only.
     From { source: PathBuf, keep: Keep },
     /// The host's device of the same name.
     Device,
-    /// An empty filesystem in memory.
+    /// An empty file system in memory.
     Empty { mode: u16, writable: bool },
-    /// The processes of the cell.
+    /// The processes of the sandbox.
     Proc,
-    /// Pseudo-terminals of the cell's own.
+    /// Pseudo-terminals of the sandbox's own.
     Terminals,
 }
 
-/// Mount options that a less privileged remount may not take away.
+/// Mount options that a less privileged remount may not remove.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub(super) struct Keep {
     pub(super) noexec: bool,
@@ -102,7 +102,7 @@ pub(super) struct Keep {
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub(super) struct Layout {
     pub(super) nodes: BTreeMap<PathBuf, Node>,
-    /// What is mounted last, on top of the workspaces' directories.
+    /// The mounts that are made last, on top of the workspaces' directories.
     pub(super) mounts: Vec<WorkspaceMount>,
 }
 
@@ -112,7 +112,7 @@ pub enum GrantError {
     /// The path is not absolute.
     #[error("`{}` is not an absolute path; the agent can only be given those", .0.display())]
     Relative(PathBuf),
-    /// The path lies where the cell has something of its own.
+    /// The path lies where the sandbox has an own file system.
     #[error("`{}` cannot be given to the agent: it has a `/proc`, `/dev` and `/sys` of its own or none", .0.display())]
     Reserved(PathBuf),
     /// The path cannot be looked up.
@@ -129,8 +129,8 @@ pub enum GrantError {
     Mounts(io::Error),
 }
 
-/// The links by which `alias` leads to the workspace. Those in the workspace are
-/// not among them: that is empty in a cell.
+/// Returns the links by which `alias` leads to the workspace. Those in the workspace are left out:
+/// that directory is empty in a sandbox.
 pub(super) fn links_to(workspace: &Path, alias: &Path) -> Vec<(PathBuf, PathBuf)> {
     match resolve(alias) {
         Ok(found) if found.target == workspace => {
@@ -141,7 +141,7 @@ pub(super) fn links_to(workspace: &Path, alias: &Path) -> Vec<(PathBuf, PathBuf)
     }
 }
 
-/// Looks up all grants; leaves out those that need not exist and do not.
+/// Resolves all grants; leaves out those that need not exist and do not.
 pub(super) fn resolve_grants(grants: &[Grant]) -> Result<Vec<Resolved>, GrantError> {
     let mut found = Vec::new();
     for grant in grants {
@@ -161,9 +161,9 @@ pub(super) fn resolve_grants(grants: &[Grant]) -> Result<Vec<Resolved>, GrantErr
     Ok(found)
 }
 
-/// The directories of `/etc` that hold private keys beside what programs look for, and
-/// where: such as `/etc/ssl` and `/etc/ssl/private`. No agent gets those keys, unless
-/// they are named themselves: its user may be in their group, or root.
+/// Returns the directories of `/etc` that contain private keys beside what programs read, each with
+/// the keys' directories: such as `/etc/ssl` and `/etc/ssl/private`. No agent gets those keys
+/// unless they are granted by name: its user may be in their group, or root.
 pub(super) fn with_keys() -> Vec<(PathBuf, Vec<PathBuf>)> {
     let found = ETC_DIRECTORIES.iter().filter_map(|directory| resolve(Path::new(directory)).ok());
     let keys = |directory: PathBuf| {
@@ -178,8 +178,7 @@ pub(super) fn with_keys() -> Vec<(PathBuf, Vec<PathBuf>)> {
         .collect()
 }
 
-/// What lies in `directory` but its keys: nothing can be left out of what a rule of
-/// Landlock allows.
+/// Returns the contents of `directory` without its keys: a rule of Landlock cannot exclude paths.
 pub(super) fn without_keys(directory: &Path, keys: &[PathBuf]) -> Vec<PathBuf> {
     let mut shown = Vec::new();
     for path in children(directory).into_iter().filter(|path| !keys.contains(path)) {
@@ -204,31 +203,31 @@ fn is_directory(path: &Path) -> bool {
     rustix::fs::lstat(path).is_ok_and(|facts| FileType::from_raw_mode(facts.st_mode).is_dir())
 }
 
-/// Whether the cell has something of its own there, or nothing.
+/// True if the sandbox has an own file system there, or none.
 fn is_reserved(path: &Path) -> bool {
     ["/proc", "/dev", "/sys"].iter().any(|own| path.starts_with(own))
 }
 
-/// What a cell is laid out from.
+/// Input of a layout.
 pub(super) struct Plan<'a> {
     pub(super) read: &'a [Resolved],
     pub(super) write: &'a [Resolved],
     pub(super) home: &'a Path,
     pub(super) workspaces: &'a [&'a Path],
-    /// Links on the way to the agent's program and to the workspace; they disclose
-    /// nothing but what they say.
+    /// Links on the way to the agent's program and to the workspace; they disclose only their
+    /// targets.
     pub(super) links: &'a [(PathBuf, PathBuf)],
-    /// Files of the host that the cell has under names of its own.
+    /// Files of the host that the sandbox has under other names.
     pub(super) files: &'a [(&'a str, &'a Path)],
-    /// The ids that the agent sees itself as.
+    /// The ids that the agent sees as its own.
     pub(super) user: (u32, u32),
     pub(super) temporary_mode: u16,
-    /// Whether the workspaces' paths are to have mounts.
+    /// True if the workspaces' paths are to have mounts.
     pub(super) mount: bool,
 }
 
 impl Layout {
-    /// Lays out a cell.
+    /// Lays out a sandbox.
     pub(super) fn new(plan: &Plan<'_>, mounts: &Mounts) -> Result<Self, GrantError> {
         let mut nodes = BTreeMap::new();
         for directory in ETC_DIRECTORIES.map(Path::new) {
@@ -262,7 +261,7 @@ impl Layout {
         for keys in with_keys().into_iter().flat_map(|(_, keys)| keys) {
             nodes.entry(keys).or_insert(Node::Empty { mode: 0o555, writable: false });
         }
-        // Also where a policy names the host's file of that name.
+        // Replaces the host's file of that name even if a policy grants it.
         for (path, text) in generated(plan.user) {
             nodes.insert(path.into(), Node::Text(text));
         }
@@ -279,7 +278,7 @@ impl Layout {
         let mounted = plan.workspaces.iter().filter(|_| plan.mount);
         let mounts: Vec<_> = mounted.map(|path| WorkspaceMount::new(path, plan.user)).collect();
         for WorkspaceMount { path: workspace, .. } in &mounts {
-            // It would be covered; a link there is the workspace's own.
+            // The mount would cover it; a link there is the workspace's own.
             let is_inside = |path: &Path| path.starts_with(workspace) && path != workspace;
             nodes.retain(|path, node| !(is_inside(path) && matches!(node, Node::Link(_))));
             if let Some(path) = nodes.keys().find(|path| is_inside(path)) {
@@ -290,7 +289,7 @@ impl Layout {
     }
 }
 
-/// Makes links again.
+/// Adds links of the host.
 fn link(nodes: &mut BTreeMap<PathBuf, Node>, links: &[(PathBuf, PathBuf)]) {
     for (link, says) in links.iter().filter(|(link, _)| !is_reserved(link)) {
         nodes.entry(link.clone()).or_insert_with(|| Node::Link(says.clone()));
@@ -321,7 +320,7 @@ fn keep(options: &[String]) -> Keep {
     }
 }
 
-/// Leaves out what a granted directory shows anyway.
+/// Leaves out entries that a granted directory shows anyway.
 fn without_covered(nodes: BTreeMap<PathBuf, Node>) -> BTreeMap<PathBuf, Node> {
     let mut kept: BTreeMap<PathBuf, Node> = BTreeMap::new();
     for (path, node) in nodes {
@@ -342,8 +341,8 @@ fn without_covered(nodes: BTreeMap<PathBuf, Node>) -> BTreeMap<PathBuf, Node> {
     kept
 }
 
-/// Files that say who the agent is and where names are looked up; the host's
-/// own name accounts and services that the cell has no way to reach.
+/// Returns files that define the agent's user and the lookup of names; the host's own name accounts
+/// and services that the sandbox cannot reach.
 fn generated((uid, gid): (u32, u32)) -> [(&'static str, String); 3] {
     [
         (
@@ -441,7 +440,7 @@ mod tests {
         assert!(matches!(layout.nodes.get(&real), Some(Node::Bind { writable: false, .. })));
     }
 
-    /// A link to be made there was taken for namespaces that are forbidden.
+    /// The attempt to make a link there was reported as forbidden namespaces.
     #[test]
     fn no_link_is_made_where_the_cell_has_something_of_its_own() {
         let link = "/proc/self/root/usr";

@@ -1,14 +1,15 @@
-//! Confinement: the agent's cell, the gate's own restrictions, and the checks
-//! before either.
+//! Confinement: the agent's sandbox, the gateway process's own restrictions,
+//! and the checks before either.
 //!
-//! The *broker* ([`Cell::launch`]) starts the binary anew as the first of
-//! three stages ([`Stage`]): the launcher leaves the host's namespaces, the
-//! init builds the cell's root directory and stays as its process 1, and the
-//! last confines itself, tests that from inside, waits for the word and
-//! becomes the agent. The *gate* restricts itself with [`restrict_gate`].
+//! The *broker* ([`Cell::launch`]) executes this binary again as the first of
+//! three stages ([`Stage`]). The launcher leaves the host's namespaces. The
+//! init builds the root directory of the sandbox and remains its process 1. The
+//! last stage confines itself, tests its confinement, waits for the broker's
+//! order and becomes the agent. The *gateway process* restricts itself with
+//! [`restrict_gate`].
 //!
-//! This crate decides nothing about requests, reads no policy and no agent's
-//! words, and contains no unsafe code: processes are made by executing this
+//! This crate decides no requests, parses neither policies nor an agent's
+//! messages, and has no unsafe code: processes are made by executing this
 //! binary again.
 
 mod agent_programs;

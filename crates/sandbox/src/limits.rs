@@ -1,9 +1,9 @@
-//! Limits on what the programs of a cell take: memory, processes and processors.
+//! Limits on the resources that the programs of a sandbox use: memory, processes and processors.
 //!
 //! A cgroup bounds all of them together where one can be made ([`Cgroup`](super::cgroup::Cgroup)).
-//! Resource limits hold everywhere: `RLIMIT_NPROC`, which the kernel counts by user and user
-//! namespace, and `RLIMIT_DATA`, which bounds each process. The system call filter keeps the
-//! processors as they are set here.
+//! Resource limits apply everywhere: `RLIMIT_NPROC`, which the kernel counts by user and user
+//! namespace, and `RLIMIT_DATA`, which bounds each process. The system call filter refuses changes
+//! of the processors.
 
 use std::{io, thread};
 
@@ -13,32 +13,33 @@ use rustix::{
 };
 use serde::{Deserialize, Serialize};
 
-/// The processes of the sandbox itself that count besides: the init, and where it has the agent's
-/// user, the first stage, which leaves the agent one less.
+/// The processes of the sandbox itself that count besides: the init. Where the first stage has the
+/// agent's user, it counts too, which leaves the agent one less.
 const OWN_PROCESSES: u64 = 1;
 
-/// Limits on what the programs of a cell take.
+/// Limits on the resources that the programs of a sandbox use.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ResourceLimits {
     /// Bytes of memory.
     pub memory: Option<u64>,
     /// Processes and threads.
     pub processes: u64,
-    /// True if there is no cell in which their number cannot be enforced: somebody asked for it.
+    /// True if the sandbox must not be made where their number cannot be enforced: the operator
+    /// asked for it.
     pub needs_processes: bool,
     /// Processors.
     pub cpu: Option<u64>,
 }
 
 impl ResourceLimits {
-    /// The same with no more processes by default than half of those that the operator may have:
-    /// what a user's namespaces have counts as the user's, too.
+    /// Lowers the default number of processes to half of those that the operator may have: the
+    /// processes in a user's namespaces count as the user's, too.
     fn beside_the_operators(self) -> Self {
         let operators = getrlimit(Resource::Nproc).current.filter(|_| !self.needs_processes);
         Self { processes: self.processes.min(operators.map_or(u64::MAX, |most| most / 2)), ..self }
     }
 
-    /// The most processes and threads, with those of the sandbox itself.
+    /// Returns the maximum of processes and threads, with those of the sandbox itself.
     pub(super) fn all_processes(&self) -> u64 {
         self.processes.saturating_add(OWN_PROCESSES)
     }
@@ -55,7 +56,7 @@ pub(super) struct Controllers {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Mechanism {
-    /// A cgroup, on all processes of the cell together.
+    /// A cgroup, on all processes of the sandbox together.
     Cgroup,
     /// A resource limit.
     Rlimit,
@@ -66,9 +67,9 @@ pub enum Mechanism {
 /// A limit in force.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct EnforcedLimit {
-    /// The most.
+    /// The limit.
     pub most: u64,
-    /// What enforces it.
+    /// The part of the kernel that enforces it.
     pub by: Mechanism,
 }
 
@@ -92,7 +93,7 @@ pub(super) enum LimitError {
     /// The system refused.
     #[error(transparent)]
     Io(#[from] io::Error),
-    /// Nobody counts the agent's processes.
+    /// Nothing counts the agent's processes.
     #[error(
         "{0}, and no cgroup can be made; start it as another user, or where a cgroup is delegated \
          (docs/agents.md, \"Limits\")"
@@ -100,8 +101,8 @@ pub(super) enum LimitError {
     Processes(&'static str),
 }
 
-/// Puts the limits in force for this process, which has the agent's user, and what it starts.
-/// The processors are taken from the one of this number on.
+/// Puts the limits in force for this process, which has the agent's user, and its descendants.
+/// Processors are taken from number `first_processor` on.
 pub(super) fn enforce(
     limits: &ResourceLimits,
     cgroup: Controllers,
@@ -131,8 +132,8 @@ pub(super) fn enforce(
     Ok(enforced)
 }
 
-/// Has the kernel refuse more processes and threads than these, and tries whether it does. If it
-/// does not, or refuses those that there are, all is as before, and the reason is returned.
+/// Has the kernel limit processes and threads to `most`, and tests that. If it does not, or the
+/// limit is reached already, the previous limit is restored and the reason is returned.
 fn count_processes(most: u64) -> io::Result<Result<(), &'static str>> {
     let before = getrlimit(Resource::Nproc);
     let most = most.min(before.current.unwrap_or(u64::MAX));
@@ -161,7 +162,7 @@ fn lower(resource: Resource, most: u64) -> io::Result<()> {
     Ok(setrlimit(resource, Rlimit { current: most, maximum: most })?)
 }
 
-/// Keeps this process to so many of the processors that it has, or all.
+/// Restricts this process to `most` of its processors, or to all that it has.
 fn keep_to(most: u64, first: usize) -> io::Result<()> {
     let own = sched_getaffinity(None)?;
     let own: Vec<_> = (0..CpuSet::MAX_CPU).filter(|number| own.is_set(*number)).collect();

@@ -1,4 +1,4 @@
-//! The messages between the broker and the stages of a cell. Plain data.
+//! Messages between the broker and the stages of a sandbox. Plain data.
 
 use std::{
     ffi::OsString,
@@ -14,25 +14,24 @@ use super::{
     spec::{Entrance, Mode, Report},
 };
 
-/// To the first stage.
+/// Order to the first stage.
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) struct Launch {
     pub(super) mode: Mode,
-    /// True if the cell gets a network namespace of its own.
+    /// True if the sandbox gets a network namespace of its own.
     pub(super) private_network: bool,
 }
 
-/// To the second stage, the cell's init.
+/// Order to the second stage, the sandbox's init.
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) struct Init {
     pub(super) mode: Mode,
     pub(super) layout: Layout,
-    /// The cell has a proxy.
+    /// True if the sandbox has a proxy.
     pub(super) proxy: bool,
 }
 
-/// To the third stage, which becomes the agent; the agent's standard streams
-/// are attached.
+/// Order to the third stage, which becomes the agent; the agent's standard streams are attached.
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) struct Enter {
     pub(super) mode: Mode,
@@ -40,11 +39,11 @@ pub(super) struct Enter {
     pub(super) name: OsString,
     pub(super) arguments: Vec<OsString>,
     pub(super) environment: Vec<(OsString, OsString)>,
-    /// Where the program begins.
+    /// The workspace in which the program starts.
     pub(super) workspace: PathBuf,
     /// Further workspaces.
     pub(super) further: Vec<PathBuf>,
-    /// What must be out of reach, with its identity.
+    /// The paths that must be out of reach, with their identities.
     pub(super) targets: Vec<Target>,
     /// The agent's user as the host sees it.
     pub(super) uid: u32,
@@ -52,65 +51,64 @@ pub(super) struct Enter {
     pub(super) temporary: PathBuf,
     pub(super) readable: Vec<PathBuf>,
     pub(super) writable: Vec<PathBuf>,
-    /// Ports of the host's network to connect to; `None` where it is not shared.
+    /// Ports of the host's network to connect to; `None` if that network is not shared.
     pub(super) ports: Option<Vec<u16>>,
     /// Ports of the host's network to listen on.
     pub(super) listen: Vec<u16>,
     pub(super) udp: bool,
-    /// What its programs may take.
+    /// Limits on the resources of its programs.
     pub(super) limits: ResourceLimits,
-    /// What of that a cgroup enforces already.
+    /// The limits that a cgroup enforces already.
     pub(super) controllers: Controllers,
-    /// How many files it may have open before it asks for more.
+    /// Soft limit of its open files.
     pub(super) files: Option<u64>,
-    /// It gets a pseudo-terminal, and no streams are attached.
+    /// True if it gets a pseudo-terminal, and no streams are attached.
     pub(super) terminal: bool,
-    /// Commands are started beside it. The end of the channel by which they are ordered is attached
-    /// after its streams.
+    /// True if commands are started beside it. The end of the channel by which they are ordered is
+    /// attached after its streams.
     pub(super) commands: bool,
     pub(super) bait: Bait,
-    /// What leads to the gate.
+    /// The paths of the connection to the gateway.
     pub(super) hatch: Option<Entrance>,
 }
 
 impl Enter {
-    /// All workspaces, each with what it is, in words.
+    /// Returns all workspaces, each with its role in words.
     pub(super) fn workspaces(&self) -> impl Iterator<Item = (String, &Path)> {
         let further = self.further.iter().zip(1..);
         let further = further.map(|(path, n): (_, u32)| (further_role(n), path.as_path()));
         std::iter::once(("workspace".to_owned(), self.workspace.as_path())).chain(further)
     }
 
-    /// True if the cell has a network namespace of its own.
+    /// True if the sandbox has a network namespace of its own.
     pub(super) fn private_network(&self) -> bool {
         self.mode.is_full() && self.ports.is_none()
     }
 
-    /// True if the agent is root, though without a power of root's: where that
-    /// is the operator's user and no other can be become, as in a container that
-    /// maps one user or has no capabilities. In a sandbox of its own it does not take
-    /// itself for root, and files take it for root all the same.
+    /// True if the agent is root, though without root's capabilities: where root is the operator's
+    /// user and cannot become another, as in a container that maps one user or has no capabilities.
+    /// In a sandbox of its own it has another number, but owns files as root all the same.
     pub(super) fn stays_root(&self) -> bool {
         matches!(self.mode, Mode::User | Mode::Partial { user: None }) && self.uid == 0
     }
 }
 
-/// What the further workspace of this number is, in words.
+/// Returns the role of the further workspace of this number, in words.
 fn further_role(number: u32) -> String {
     format!("further workspace {number}")
 }
 
-/// Something of the operator's that the agent must not reach.
+/// A path of the operator's that the agent must not reach.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Target {
-    /// What it is, in words.
+    /// Its role, in words.
     pub(super) role: String,
     pub(super) path: PathBuf,
     /// Device and inode.
     pub(super) identity: (u32, u32, u64),
 }
 
-/// What the broker put up for the self-test to bite on.
+/// Objects of the broker that the self-test tries to reach.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub(super) struct Bait {
     /// The broker's process.
@@ -123,32 +121,32 @@ pub(super) struct Bait {
     pub(super) port: u16,
 }
 
-/// From any stage to the broker.
+/// Messages from any stage to the broker.
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) enum News {
     /// The first stage is in a user namespace that waits for its maps.
     Unmapped,
-    /// The cell stands. If it has mounts, their descriptors are attached, and that of the
-    /// cell's `/proc`, if it has one; then that of the proxy's socket, if it has a proxy.
+    /// The sandbox is made. If it has mounts, their descriptors are attached, and that of the
+    /// sandbox's `/proc`, if it has one; then that of the proxy's socket, if it has a proxy.
     Built {
-        /// Whether it has them, if it was to have any.
+        /// The result of mounting, if mounts were requested.
         mount: Option<Result<(), NoMount>>,
         /// True if it has a proxy.
         proxy: bool,
     },
-    /// The cell was tested. If the agent has a pseudo-terminal, its outer end is attached.
+    /// The sandbox was tested. If the agent has a pseudo-terminal, its outer end is attached.
     Ready(Report),
-    /// It could not be made.
+    /// The sandbox could not be made.
     Failed {
-        /// What was being done.
+        /// The step that failed.
         stage: String,
         /// The error.
         error: String,
-        /// True if namespaces or mounts were refused, so that a cell without
-        /// them might still be made.
+        /// True if namespaces or mounts were refused, so that a sandbox without them might still be
+        /// made.
         namespaces: bool,
     },
-    /// A command that came before the agent has ended.
+    /// A command that ran before the agent has ended.
     Prepared {
         /// Its exit code, 128 and more for a signal.
         code: i32,
@@ -160,26 +158,26 @@ pub(super) enum News {
     },
 }
 
-/// From the broker to the third stage.
+/// Orders from the broker to the third stage.
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) enum Go {
-    /// Confine itself and test the cell; what is mounted in it is served.
+    /// Confine the process and test the sandbox, whose mounts are served by now.
     Enter,
-    /// Run this command to its end, as the agent; what it prints goes nowhere. A descriptor that
-    /// comes along is its standard input.
+    /// Run this command to its end, as the agent, and discard its output. A descriptor that is
+    /// attached is its standard input.
     Prepare(Vec<OsString>),
     /// Execute the agent.
     Execute,
 }
 
-/// From the init to the third stage.
+/// Message from the init to the third stage.
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) struct RootReady {
     pub(super) proc: bool,
-    /// Whether there is a mount at the path of each workspace.
+    /// True if there is a mount at the path of each workspace.
     pub(super) mount: bool,
 }
 
-/// From the broker to the first stage: the maps are written.
+/// Message from the broker to the first stage: the maps are written.
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) struct Mapped;

@@ -1,9 +1,9 @@
-//! The mount at the path of each workspace: a file system of FUSE (fuse(4)) that somebody
-//! outside of the sandbox serves.
+//! The mount at the path of each workspace: a FUSE file system (fuse(4)) that a process outside of
+//! the sandbox serves.
 //!
-//! The device is opened in the sandbox's user namespace, which the kernel demands of
-//! whoever mounts with it. With that, `allow_other` admits the processes of that
-//! namespace and no others. Nobody in the sandbox keeps the descriptor.
+//! The device is opened in the sandbox's user namespace, which the kernel demands of the process
+//! that mounts with it. With that, `allow_other` admits the processes of that namespace and no
+//! others. No process in the sandbox keeps the descriptor.
 
 use std::{
     ffi::CString,
@@ -21,29 +21,30 @@ use serde::{Deserialize, Serialize};
 
 /// The device of FUSE.
 const DEVICE: &str = "/dev/fuse";
-/// The file system's type: FUSE's, with a name of its own behind the dot.
+/// The file system's type: FUSE's, with a subtype after the dot.
 const TYPE: &str = "fuse.portcullis";
-/// What stands in the table of mounts where others have their device.
+/// The source in the table of mounts, where others have their device.
 const SOURCE: &str = "portcullis";
 
-/// Mounts that wait to be served, one for each workspace.
+/// Mounts to be served, one for each workspace.
 #[derive(Debug)]
 pub struct Mount {
-    /// Where the kernel's requests are read and answered, for each workspace in their order.
-    /// When the last copy of one is closed, whoever uses that mount gets `ENOTCONN`.
+    /// Descriptors by which the kernel's requests are read and answered, in the order of the
+    /// workspaces. When the last copy of one is closed, accesses to that mount fail with
+    /// `ENOTCONN`.
     pub devices: Vec<OwnedFd>,
-    /// The sandbox's `/proc`, if it has one, by whose numbers requests name processes.
+    /// The sandbox's `/proc`, if it has one; requests name processes by its PIDs.
     pub processes: Option<OwnedFd>,
-    /// The agent's user, as numbers in the mount are understood.
+    /// The agent's user, in the numbers that the mount uses.
     pub user: u32,
-    /// Its group.
+    /// The agent's group.
     pub group: u32,
 }
 
-/// Why a sandbox cannot have a mount here.
+/// Reason why a sandbox cannot have a mount here.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, thiserror::Error)]
 pub enum NoMount {
-    /// The device does not exist, or its driver does not.
+    /// The device or its driver does not exist.
     #[error("this machine has no `/dev/fuse`: {0}")]
     Missing(String),
     /// The device may not be opened.
@@ -63,7 +64,7 @@ pub enum NoMount {
 }
 
 impl NoMount {
-    /// What helps.
+    /// Returns advice that helps.
     pub fn help(&self) -> &'static str {
         match self {
             Self::Missing(_) => {
@@ -84,7 +85,7 @@ impl NoMount {
     }
 }
 
-/// What is to be mounted, and where.
+/// A mount to be made, and its path.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct WorkspaceMount {
     pub(super) path: PathBuf,
@@ -93,12 +94,12 @@ pub(super) struct WorkspaceMount {
 }
 
 impl WorkspaceMount {
-    /// A mount at `path` for an agent that sees itself as `user`.
+    /// Describes a mount at `path` for an agent that sees itself as `user`.
     pub(super) fn new(path: &Path, (user, group): (u32, u32)) -> Self {
         Self { path: path.to_owned(), user, group }
     }
 
-    /// Mounts at `place`, and gives the descriptor by which it is served.
+    /// Mounts at `place`, and returns the descriptor by which it is served.
     pub(super) fn make(&self, device: OwnedFd, place: &Path) -> Result<OwnedFd, NoMount> {
         let refused = |error: io::Error| NoMount::Refused(error.to_string());
         let (user, group) = (self.user, self.group);
@@ -119,7 +120,7 @@ pub(super) fn open_processes() -> io::Result<OwnedFd> {
     Ok(open("/proc", flags, Mode::empty())?)
 }
 
-/// Opens the device, in the user namespace in which it will be mounted with.
+/// Opens the device, in the user namespace in which it will be used to mount.
 pub(super) fn open_device() -> Result<OwnedFd, NoMount> {
     open(DEVICE, OFlags::RDWR | OFlags::CLOEXEC, Mode::empty()).map_err(|error| match error {
         Errno::NOENT | Errno::NXIO | Errno::NODEV => NoMount::Missing(error.to_string()),

@@ -1,5 +1,5 @@
 //! The mounts that this process sees, from `/proc/self/mountinfo`
-//! (proc_pid_mountinfo(5)), and where in which filesystem a path lies.
+//! (proc_pid_mountinfo(5)), and the location of paths in their file systems.
 
 use std::{
     ffi::OsString,
@@ -15,21 +15,21 @@ use rustix::fs::{AtFlags, CWD, Mode, OFlags, ResolveFlags, StatxFlags, open, ope
 
 use super::process::{no_proc, of_descriptor};
 
-/// One line of the table.
+/// A line of the table.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct MountEntry {
     pub(super) id: u64,
-    /// `major:minor` of the filesystem.
+    /// `major:minor` of the file system.
     pub(super) device: String,
-    /// Which directory of the filesystem is mounted.
+    /// The directory of the file system that is mounted.
     pub(super) root: PathBuf,
-    /// Where.
+    /// The mount point.
     pub(super) point: PathBuf,
     /// Per-mount options, such as `ro` and `nosuid`.
     pub(super) options: Vec<String>,
 }
 
-/// A place in a filesystem, whatever name leads to it.
+/// A location in a file system, independent of the names that lead to it.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(super) struct Location {
     pub(super) device: String,
@@ -37,7 +37,8 @@ pub(super) struct Location {
 }
 
 impl Location {
-    /// This one, then those that it lies in, up to the filesystem's root.
+    /// Returns this location, then those that contain it, up to the file
+    /// system's root.
     pub(super) fn ancestors(&self) -> impl Iterator<Item = Self> {
         self.path
             .ancestors()
@@ -71,7 +72,7 @@ impl Mounts {
             .map(Self)
     }
 
-    /// The mount that `path`, which exists, lies on.
+    /// Returns the mount that `path`, which exists, lies on.
     pub(super) fn of(&self, path: &Path) -> io::Result<&MountEntry> {
         let facts = statx(CWD, path, AtFlags::SYMLINK_NOFOLLOW, StatxFlags::MNT_ID)?;
         self.0
@@ -80,12 +81,12 @@ impl Mounts {
             .ok_or_else(|| io::Error::new(io::ErrorKind::NotFound, "the mount is not in mountinfo"))
     }
 
-    /// The mounts that lie under `directory`, itself not counted.
+    /// Returns the mounts beneath `directory`, without that at it.
     pub(super) fn under(&self, directory: &Path) -> impl Iterator<Item = &MountEntry> {
         self.0.iter().filter(move |m| m.point.starts_with(directory) && m.point != directory)
     }
 
-    /// Where `path`, which is canonical but need not exist, lies.
+    /// Returns the location of `path`, which is canonical but need not exist.
     pub(super) fn locate(&self, path: &Path) -> io::Result<Location> {
         use io::ErrorKind::{NotADirectory, NotFound, PermissionDenied};
         let mut base = path;
@@ -102,7 +103,7 @@ impl Mounts {
         Ok(Location { device: mount.device.clone(), path: join(&mount.root, within) })
     }
 
-    /// Where what is mounted under `directory` lies.
+    /// Returns the locations of the mounts beneath `directory`.
     pub(super) fn locate_under(&self, directory: &Path) -> impl Iterator<Item = Location> {
         self.under(directory)
             .map(|mount| Location { device: mount.device.clone(), path: mount.root.clone() })
@@ -125,7 +126,8 @@ fn parse_line(line: &[u8]) -> Option<MountEntry> {
     Some(MountEntry { id, device, root, point, options })
 }
 
-/// `\040` and the like are octal for the characters that separate fields.
+/// Decodes `\040` and the like: octal codes of the characters that separate
+/// fields.
 fn unescape(field: &[u8]) -> PathBuf {
     let mut bytes = Vec::with_capacity(field.len());
     let mut rest = field;
@@ -149,7 +151,7 @@ fn unescape(field: &[u8]) -> PathBuf {
     PathBuf::from(OsString::from_vec(bytes))
 }
 
-/// The canonical form of a path that exists.
+/// Returns the canonical path of a path that exists.
 pub(super) fn existing(path: &Path) -> io::Result<PathBuf> {
     let handle = open(path, OFlags::PATH | OFlags::CLOEXEC, Mode::empty())?;
     let link = of_descriptor(&handle);
@@ -161,11 +163,11 @@ pub(super) fn existing(path: &Path) -> io::Result<PathBuf> {
     Ok(whole)
 }
 
-/// A handle on what has this canonical name now, whoever puts a link there
-/// meanwhile.
+/// Opens the file that has this canonical path now; a link that replaces it
+/// meanwhile is not followed.
 ///
 /// # Errors
-/// When any part of the name is a link.
+/// If any part of the path is a link.
 pub(super) fn without_links(path: &Path) -> io::Result<OwnedFd> {
     let flags = OFlags::PATH | OFlags::CLOEXEC;
     Ok(openat2(CWD, path, flags, Mode::empty(), ResolveFlags::NO_SYMLINKS)?)

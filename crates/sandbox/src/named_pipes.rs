@@ -1,12 +1,10 @@
-//! Named pipes that lead from a sandbox without namespaces to the gate. UNIX
-//! sockets are refused there: no Landlock before ABI 9 says to which of the host's
-//! sockets a process may connect.
+//! Named pipes that lead from a sandbox without namespaces to the gateway. UNIX sockets are refused
+//! there: before ABI 9, Landlock cannot restrict which of the host's sockets a process connects to.
 //!
-//! A directory holds `bell` and, for each of [`SLOTS`] connections at once, `N.in`
-//! and `N.out`. A client locks `N.out` (flock(2)), opens both, writes `N NONCE` to
-//! the bell, and reads `N.out` up to the line `NONCE`: what comes before it was for a
-//! client that is gone. Then it writes to `N.in` and reads what the gate says, up to
-//! the byte [`END`].
+//! A directory contains `bell` and, for each of [`SLOTS`] concurrent connections, `N.in` and
+//! `N.out`. A client locks `N.out` (flock(2)), opens both, writes `N NONCE` to `bell`, and reads
+//! `N.out` up to the line `NONCE`: bytes before it were for an earlier client. Then it writes to
+//! `N.in` and reads the gateway's messages, up to the byte [`END`].
 
 use std::{
     io::{self, ErrorKind},
@@ -24,46 +22,45 @@ use rustix::{
 
 use super::{mounts, random::random_hex};
 
-/// Most clients at once.
+/// Maximum of concurrent clients.
 pub const SLOTS: usize = 16;
-/// Where a client says that it comes.
+/// Name of the pipe in which a client announces a connection.
 pub const BELL: &str = "bell";
-/// Ends what the gate says: no line of JSON holds it.
+/// Byte after the gateway's last message: no line of JSON contains it.
 pub const END: u8 = 0;
-/// A nonce's length: hexadecimal digits.
+/// Length of a nonce, in hexadecimal digits.
 pub const NONCE: usize = 32;
 
-/// The directory in which those for all agents are made, and sockets as well. Short, or
-/// the path of a socket would not fit an address.
+/// The directory in which the directories of pipes, and of sockets, are made for all agents. Short,
+/// or the path of a socket would not fit an address.
 pub(super) const PLACE: &str = "/tmp";
-/// What the directory's name begins with.
+/// Prefix of the directory's name.
 const PREFIX: &str = ".portcullis-pipes-";
-/// How often they are made while other processes remove the new directory.
+/// Maximum of attempts to make them while other processes remove the new directory.
 const ATTEMPTS: usize = 100;
-/// How many names are looked at for those that a killed process left behind.
+/// Maximum of names that are examined for directories that a killed process left.
 const LOOKED_AT: usize = 10_000;
 
-/// The name of the pipe into the gate.
+/// Returns the name of the pipe into the gateway.
 pub fn input(slot: usize) -> String {
     format!("{slot}.in")
 }
 
-/// The name of the pipe out of the gate.
+/// Returns the name of the pipe out of the gateway.
 pub fn output(slot: usize) -> String {
     format!("{slot}.out")
 }
 
-/// The pipes, and our ends of them, none of which blocks. Their names are gone when
-/// this is dropped.
+/// The pipes, and our ends of them, none of which blocks. The pipes are unlinked on drop.
 #[derive(Debug)]
 pub(super) struct NamedPipes {
     pub(super) directory: Directory,
     pub(super) bell: OwnedFd,
-    /// To read from, and to write to.
+    /// Ends to read from and to write to, for each slot.
     pub(super) slots: Vec<(OwnedFd, OwnedFd)>,
 }
 
-/// The directory; it is locked, and removed when dropped.
+/// The directory; it is locked, and removed on drop.
 #[derive(Debug)]
 pub(super) struct Directory {
     handle: OwnedFd,
@@ -71,7 +68,7 @@ pub(super) struct Directory {
 }
 
 impl NamedPipes {
-    /// Makes them, for nobody but this user and the group `owner`.
+    /// Makes the pipes, for this user and the group `owner` only.
     pub(super) fn make(owner: Option<u32>) -> io::Result<Self> {
         let above = mounts::existing(Path::new(PLACE))?;
         remove_abandoned(&above)?;
@@ -89,7 +86,7 @@ impl NamedPipes {
         made
     }
 
-    /// The same, unless another process took the directory for abandoned before it was
+    /// Makes the pipes, unless another process took the directory for abandoned before it was
     /// locked.
     fn make_in(above: &Path, owner: Option<u32>) -> io::Result<Self> {
         let directory = Directory::make(above, owner)?;
@@ -97,7 +94,7 @@ impl NamedPipes {
         for name in names() {
             let mode = if owner.is_some() { 0o660 } else { 0o600 };
             mknodat(at, &name, FileType::Fifo, Mode::RUSR | Mode::WUSR, 0)?;
-            // Not as the umask has it.
+            // Independent of the umask.
             chmodat(at, &name, Mode::from_raw_mode(mode), AtFlags::empty())?;
             chownat(at, &name, None, owner.map(Gid::from_raw), AtFlags::SYMLINK_NOFOLLOW)?;
         }
@@ -105,11 +102,11 @@ impl NamedPipes {
             let flags = flags | OFlags::NONBLOCK | OFlags::NOFOLLOW | OFlags::CLOEXEC;
             openat(at, name, flags, Mode::empty())
         };
-        // Both ends, for it never ends.
+        // Both ends, so that reads never end.
         let bell = open(BELL, OFlags::RDWR)?;
         let mut slots = Vec::new();
         for slot in 0..SLOTS {
-            // Nobody can open a pipe for writing that nobody reads.
+            // A pipe without a reader cannot be opened for writing.
             let _reader = open(&output(slot), OFlags::RDONLY)?;
             let writer = open(&output(slot), OFlags::WRONLY)?;
             slots.push((open(&input(slot), OFlags::RDONLY)?, writer));
@@ -117,13 +114,13 @@ impl NamedPipes {
         Ok(Self { directory, bell, slots })
     }
 
-    /// The directory's path.
+    /// Returns the directory's path.
     pub(super) fn path(&self) -> &Path {
         &self.directory.path
     }
 }
 
-/// The paths of all pipes in `directory`.
+/// Returns the paths of all pipes in `directory`.
 pub(super) fn paths(directory: &Path) -> impl Iterator<Item = PathBuf> {
     names().map(|name| directory.join(name))
 }
@@ -145,7 +142,7 @@ impl Directory {
         Ok(directory)
     }
 
-    /// The directory of that name, unless another process has it.
+    /// Opens the directory of that name, unless another process has it locked.
     fn open(path: PathBuf) -> io::Result<Self> {
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         let handle = open(&path, flags, Mode::empty())?;
@@ -159,7 +156,7 @@ impl Directory {
 
 impl Drop for Directory {
     fn drop(&mut self) {
-        // What is gone already need not go.
+        // Entries may be gone already.
         for name in names() {
             let _ = unlinkat(&self.handle, name, AtFlags::empty());
         }
@@ -167,7 +164,7 @@ impl Drop for Directory {
     }
 }
 
-/// Removes the directories of processes that were killed: their locks are gone.
+/// Removes the directories of processes that have ended: their locks are gone.
 fn remove_abandoned(above: &Path) -> io::Result<()> {
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
     let entries = Dir::new(rustix::fs::openat(CWD, above, flags, Mode::empty())?)?;

@@ -1,5 +1,5 @@
-//! Where directories and files lie, whatever leads to them, and which of many lie
-//! in which.
+//! Locations of directories and files, independent of the names that lead to
+//! them, and which of many lie in which.
 
 use std::{
     cell::RefCell,
@@ -13,29 +13,29 @@ use rustix::fs::{AtFlags, CWD, StatxFlags, statx};
 
 use super::mounts::{Location, Mounts};
 
-/// One of the ways in which a directory or file is known.
+/// An identity of a directory or file.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 enum Key {
-    /// Its canonical name.
+    /// Its canonical path.
     Name(PathBuf),
-    /// Its place in a filesystem, whatever is mounted where.
+    /// Its location in a file system, independent of mount points.
     Location(Location),
-    /// Its device and inode: a filesystem may have several names for it.
+    /// Its device and inode: a file system may have several names for it.
     Inode(u32, u32, u64),
 }
 
-/// Where something lies.
+/// The location of a directory or file.
 #[derive(Default)]
 pub(super) struct Place {
-    /// All keys of itself, and the locations of what is mounted in it.
+    /// All keys of itself, and the locations of the mounts in it.
     own: Vec<Key>,
-    /// The keys of everything that these lie in.
+    /// The keys of everything that contains these.
     above: Vec<Key>,
 }
 
 impl Place {
-    /// Whether both are on one filesystem at least in part, as their mounts or
-    /// their inodes say: with some filesystems the two differ.
+    /// True if both are at least partly on one file system, by their mounts or
+    /// their inodes: some file systems report different devices for the two.
     pub(super) fn shares_device(&self, other: &Self) -> bool {
         let others: BTreeSet<_> = other.devices().collect();
         self.devices().any(|device| others.contains(&device))
@@ -50,7 +50,7 @@ impl Place {
     }
 }
 
-/// The machine's mounts, and the directories that were looked at.
+/// The machine's mounts, and a cache of the directories that were looked up.
 pub(super) struct Surroundings {
     mounts: Mounts,
     seen: RefCell<HashMap<PathBuf, Rc<[Key]>>>,
@@ -61,8 +61,8 @@ impl Surroundings {
         Ok(Self { mounts: Mounts::read()?, seen: RefCell::default() })
     }
 
-    /// Where something lies with all that is mounted in it. Its canonical paths need
-    /// exist only in their beginnings.
+    /// Returns the location of a file or directory, with all mounts in it. Only
+    /// the beginnings of its canonical paths need exist.
     pub(super) fn place<'a>(&self, paths: impl IntoIterator<Item = &'a Path>) -> io::Result<Place> {
         let mut place = Place::default();
         for path in paths {
@@ -75,7 +75,7 @@ impl Surroundings {
         Ok(place)
     }
 
-    /// Where a directory lies itself.
+    /// Returns the location of a directory itself.
     pub(super) fn directory(&self, path: &Path) -> io::Result<Place> {
         let mut place = Place::default();
         self.add(&mut place, path)?;
@@ -102,7 +102,7 @@ impl Surroundings {
             Ok(facts) => {
                 keys.push(Key::Inode(facts.stx_dev_major, facts.stx_dev_minor, facts.stx_ino));
             }
-            // What is not there yet has none.
+            // A path that does not exist yet has no inode.
             Err(Errno::NOENT | Errno::NOTDIR | Errno::ACCESS) => {}
             Err(error) => return Err(error.into()),
         }
@@ -112,7 +112,7 @@ impl Surroundings {
     }
 }
 
-/// Places by number, to be found by what lies in them.
+/// Places by number, found by what lies in them.
 pub(super) struct Index(HashMap<Key, Vec<usize>>);
 
 impl Index {
@@ -126,13 +126,13 @@ impl Index {
         Self(index)
     }
 
-    /// The numbers of the places that are `place` or that it lies in, at least with
-    /// what is mounted in it.
+    /// Returns the numbers of the places that are `place` or contain it, or
+    /// contain a mount in it.
     pub(super) fn around(&self, place: &Place) -> impl Iterator<Item = usize> {
         self.found(place.own.iter().chain(&place.above))
     }
 
-    /// The same without those that are `place` itself.
+    /// Returns the same without those that are `place` itself.
     pub(super) fn above(&self, place: &Place) -> impl Iterator<Item = usize> {
         let own: BTreeSet<_> = self.found(place.own.iter()).collect();
         self.found(place.above.iter()).filter(move |number| !own.contains(number))

@@ -1,8 +1,9 @@
-//! What this machine offers for confinement, tried out one thing at a time,
-//! for reports. Starting an agent does not depend on it: the self-test inside
-//! the cell decides there.
+//! Tests of this machine's features for confinement, one at a time, for
+//! reports. Starting an agent does not depend on them: there the self-test
+//! decides.
 //!
-//! Some of it changes the process for good and is for a throw-away one.
+//! Some tests change the process irrevocably, and are for a process that ends
+//! after them.
 
 use std::io;
 
@@ -21,17 +22,17 @@ use super::{
 /// A fault of a kernel's Landlock that newer kernels do not have.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Flaw {
-    /// Its number in the kernel's documentation.
+    /// Its erratum number in the kernel's documentation.
     pub number: u32,
-    /// What it means here.
+    /// Its effect here.
     pub meaning: &'static str,
 }
 
-/// The kernel's Landlock ABI. Restricts this process to nothing at all, for
-/// good.
+/// Returns the kernel's Landlock ABI. Restricts this process irrevocably to no
+/// files.
 ///
 /// # Errors
-/// When there is no Landlock, or it is older than ABI 3.
+/// If there is no Landlock, or it is older than ABI 3.
 pub fn landlock_abi() -> Result<u32, String> {
     if !files::available() {
         return Err("it has no Landlock of ABI 3 or newer".to_owned());
@@ -41,8 +42,8 @@ pub fn landlock_abi() -> Result<u32, String> {
     files::restrict(&nothing).map(|applied| applied.abi).map_err(|error| error.to_string())
 }
 
-/// The known faults that this kernel's Landlock has not been cured of, as far
-/// as it says; `None` when it says nothing.
+/// Returns the known faults that this kernel's Landlock still has, as far as it
+/// reports; `None` if it reports nothing.
 pub fn landlock_flaws(abi: u32) -> Option<Vec<Flaw>> {
     let cured = Erratum::current();
     if cured.is_empty() {
@@ -75,11 +76,11 @@ pub fn landlock_flaws(abi: u32) -> Option<Vec<Flaw>> {
     Some(open)
 }
 
-/// Makes the namespaces of a cell as a user without privileges must, and
-/// mounts in them. Moves this process into them.
+/// Makes the namespaces of a sandbox as an unprivileged user must, and mounts
+/// in them. Moves this process into them.
 ///
 /// # Errors
-/// With the step that was refused.
+/// Names the step that was refused.
 pub fn namespaces() -> Result<(), String> {
     let (uid, gid) = (geteuid().as_raw(), getegid().as_raw());
     let flags = CloneFlags::CLONE_NEWUSER
@@ -92,17 +93,18 @@ pub fn namespaces() -> Result<(), String> {
     let failed = |step: &str, error: io::Error| format!("{step}: {error}");
     unshare(flags).map_err(|e| failed("make namespaces", e.into()))?;
     launcher::map_ids(uid, gid).map_err(|e| failed("map users", e))?;
-    // Where AppArmor restricts user namespaces, they are made and powerless.
+    // If AppArmor restricts user namespaces, they are made without
+    // capabilities.
     mount_change("/", MountPropagationFlags::PRIVATE | MountPropagationFlags::REC)
         .and_then(|()| mount("tmpfs", "/tmp", "tmpfs", MountFlags::NOSUID, None))
         .map_err(|e| failed("mount a file system in them", e.into()))
 }
 
-/// Puts a system call filter in force as the agent gets it. Restricts this
-/// process for good.
+/// Installs a system call filter as an agent's sandbox does. Restricts this
+/// process irrevocably.
 ///
 /// # Errors
-/// When the kernel takes none, or does not act on it.
+/// If the kernel takes none, or does not enforce it.
 pub fn system_call_filter() -> Result<(), String> {
     rustix::thread::set_no_new_privs(true).map_err(|error| error.to_string())?;
     seccomp::restrict(Purpose::Gate).map_err(|error| error.to_string())?;
@@ -112,8 +114,8 @@ pub fn system_call_filter() -> Result<(), String> {
     }
 }
 
-/// What an operator can do where namespaces are refused, as far as the system
-/// says why.
+/// Returns advice for an operator where namespaces are refused, as far as the
+/// system gives a reason.
 pub fn namespace_advice() -> String {
     requirements::switches()
 }

@@ -1,5 +1,5 @@
-//! What every stage of a cell does with itself and its child: close what was
-//! inherited, die with its parent, pass signals on, reap.
+//! Operations of every stage of a sandbox on itself and its child: close inherited descriptors, die
+//! with its parent, forward signals, reap.
 
 use std::{
     collections::HashSet,
@@ -31,12 +31,11 @@ use rustix::{
 
 use super::channel::Channel;
 
-/// How many processes have ended and were not waited for, at most: they take numbers
-/// that others need.
+/// Maximum of ended processes that were not waited for: they occupy PIDs that others need.
 const MOST_ENDED: usize = 4096;
 
-/// The cell's first stage or the relay, killed when dropped; everything in the cell
-/// dies with the first stage.
+/// The sandbox's first stage or the relay, killed on drop; everything in the sandbox dies with the
+/// first stage.
 #[derive(Debug)]
 pub(super) struct Running(pub(super) Child);
 
@@ -48,33 +47,33 @@ impl Running {
 
 impl Drop for Running {
     fn drop(&mut self) {
-        // Already waited for is fine; there is nobody to tell otherwise.
+        // A child that was waited for already is fine, and no other error can be handled here.
         let _ = self.0.kill();
         let _ = self.0.wait();
     }
 }
 
-/// A name of what an open descriptor stands for, which no rename changes.
+/// Returns a path of an open descriptor's file, which no rename changes.
 pub(super) fn of_descriptor(descriptor: &OwnedFd) -> String {
     format!("/proc/self/fd/{}", descriptor.as_raw_fd())
 }
 
-/// The signals that a user or an editor sends to stop a program.
+/// Signals by which a user or an editor stops a program.
 const STOP_SIGNALS: [NixSignal; 4] =
     [NixSignal::SIGTERM, NixSignal::SIGINT, NixSignal::SIGHUP, NixSignal::SIGQUIT];
 
-/// Among them the one that a gate and its broker take for the wish to look at
-/// the policy again. Where a terminal goes, the end of input stops them.
+/// The one among them that makes a gateway process and its broker reload the policy. When a
+/// terminal is closed, the end of input stops them.
 pub const RELOAD_SIGNAL: NixSignal = NixSignal::SIGHUP;
 
-/// Dies when the process that started this one dies. Changing the user undoes
-/// it, so call it again after that.
+/// Has this process die when its parent dies. A change of user clears that, so call it again
+/// afterwards.
 pub(super) fn die_with_parent() -> io::Result<()> {
     Ok(set_parent_process_death_signal(Some(Signal::KILL))?)
 }
 
-/// As [`die_with_parent`], and fails when the parent is not `expected`
-/// any more, so that there is no moment to slip through.
+/// Sets [`die_with_parent`], and fails if the parent is not `expected` any more, so that an earlier
+/// death is noticed, too.
 pub(super) fn die_with(expected: u32) -> io::Result<()> {
     die_with_parent()?;
     if parent_id() == expected {
@@ -84,31 +83,30 @@ pub(super) fn die_with(expected: u32) -> io::Result<()> {
     }
 }
 
-/// What descends from this process comes to it when its parent dies.
+/// Makes this process adopt its descendants when their parents die.
 pub(super) fn adopt_orphans() -> io::Result<()> {
     Ok(set_child_subreaper(Some(getpid()))?)
 }
 
-/// No other process of the same user may read this one's memory or
-/// descriptors, and it leaves no core file.
+/// Denies other processes of the same user this one's memory and descriptors, and disables core
+/// files.
 ///
 /// # Errors
-/// When the kernel refuses.
+/// If the kernel refuses.
 pub fn not_dumpable() -> io::Result<()> {
     Ok(set_dumpable_behavior(DumpableBehavior::NotDumpable)?)
 }
 
-/// Closes every descriptor but the three standard streams. To be called
-/// before anything else is opened: only what a careless parent left open is
-/// there then.
+/// Closes every descriptor but the three standard streams. Call it before anything else is opened:
+/// only descriptors that the parent left open exist then.
 ///
 /// # Errors
-/// When they cannot be listed.
+/// If they cannot be listed.
 pub fn close_inherited() -> io::Result<()> {
     for number in open_descriptors()? {
         if number > 2 {
             match nix::unistd::close(number) {
-                // The handle that listed them.
+                // The descriptor that listed them.
                 Ok(()) | Err(nix::errno::Errno::EBADF) => {}
                 Err(e) => return Err(e.into()),
             }
@@ -117,8 +115,8 @@ pub fn close_inherited() -> io::Result<()> {
     Ok(())
 }
 
-/// The numbers of the descriptors that are open, among them one that listing
-/// them needs and that is closed on return.
+/// Returns the open descriptors, among them one that the listing needs and that is closed on
+/// return.
 pub(super) fn open_descriptors() -> io::Result<Vec<i32>> {
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
     let directory = open("/proc/self/fd", flags, Mode::empty()).map_err(no_proc)?;
@@ -131,16 +129,16 @@ pub(super) fn open_descriptors() -> io::Result<Vec<i32>> {
     Ok(numbers)
 }
 
-/// The file of the program that this process executes.
+/// Returns the file of the program that this process executes.
 ///
 /// # Errors
-/// When `/proc` does not tell.
+/// If `/proc` does not show it.
 pub fn own_program() -> io::Result<PathBuf> {
     let path = readlink("/proc/self/exe", Vec::new()).map_err(no_proc)?;
     Ok(OsString::from_vec(path.into_bytes()).into())
 }
 
-/// The error of a file in `/proc` that cannot be opened.
+/// Converts the error of a file in `/proc` that cannot be opened.
 pub(super) fn no_proc(errno: Errno) -> io::Error {
     match errno {
         Errno::NOENT => io::Error::new(io::ErrorKind::NotFound, "`/proc` is not mounted"),
@@ -148,12 +146,11 @@ pub(super) fn no_proc(errno: Errno) -> io::Error {
     }
 }
 
-/// Whether this process ignores the end of its children, as whoever started it may
-/// have left it: the kernel then tells nobody how they ended. No safe code can
-/// change that.
+/// True if this process ignores the end of its children, a setting that it may have inherited: the
+/// kernel then reports no exit status of theirs. No safe code can change that.
 ///
 /// # Errors
-/// When `/proc` does not tell.
+/// If `/proc` does not show it.
 pub fn ignores_children() -> io::Result<bool> {
     let status = open("/proc/self/status", OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty());
     let status = io::read_to_string(std::fs::File::from(status.map_err(no_proc)?))?;
@@ -163,10 +160,10 @@ pub fn ignores_children() -> io::Result<bool> {
     Ok(ignored >> (NixSignal::SIGCHLD as u32 - 1) & 1 == 1)
 }
 
-/// Blocks the stop signals, in threads to come too, and makes them readable.
+/// Blocks the stop signals, in future threads too, and makes them readable.
 ///
 /// # Errors
-/// When the process has no descriptors left.
+/// If the process has no descriptors left.
 pub fn stop_signals() -> io::Result<SignalFd> {
     signals(&STOP_SIGNALS)
 }
@@ -180,21 +177,21 @@ fn signals(wanted: &[NixSignal]) -> io::Result<SignalFd> {
     Ok(SignalFd::with_flags(&set, SfdFlags::SFD_CLOEXEC | SfdFlags::SFD_NONBLOCK)?)
 }
 
-/// Blocks the signal of a terminal's Ctrl-Z, in threads to come too, and makes it readable: see
+/// Blocks the signal of a terminal's Ctrl-Z, in future threads too, and makes it readable: see
 /// [`suspend`].
 ///
 /// # Errors
-/// When the process has no descriptors left.
+/// If the process has no descriptors left.
 pub fn suspend_signal() -> io::Result<SignalFd> {
     signals(&[NixSignal::SIGTSTP])
 }
 
-/// Stops this process, in which [`suspend_signal`] is blocked, as Ctrl-Z would, and returns when
-/// somebody has it go on: at once where nobody could, or where whoever started it ignores the
-/// signal.
+/// Stops this process, in which [`suspend_signal`] is blocked, as Ctrl-Z would, and returns when it
+/// is continued: at once where nothing could continue it, or where the signal is ignored by
+/// inheritance.
 ///
 /// # Errors
-/// As the system says.
+/// As the system reports.
 pub fn suspend() -> io::Result<()> {
     let mut set = SigSet::empty();
     set.add(NixSignal::SIGTSTP);
@@ -203,35 +200,35 @@ pub fn suspend() -> io::Result<()> {
     Ok(set.thread_block()?)
 }
 
-/// Stop signals, those of job control and the end of children, for [`supervise`]. To be called
-/// before the child is started.
+/// Blocks stop signals, those of job control and the end of children, and makes them readable for
+/// [`supervise`]. Call it before the child is started.
 pub(super) fn supervision() -> io::Result<SignalFd> {
     let mut wanted = STOP_SIGNALS.to_vec();
     wanted.extend([NixSignal::SIGCHLD, NixSignal::SIGTSTP, NixSignal::SIGCONT]);
     signals(&wanted)
 }
 
-/// Has a write past `RLIMIT_FSIZE` fail with an error, in threads to come too, rather
-/// than with a signal that ends the process before it can record anything.
+/// Has a write past `RLIMIT_FSIZE` fail with an error, in future threads too, rather than with a
+/// signal that ends the process before it can record anything.
 ///
 /// # Errors
-/// As the system says.
+/// As the system reports.
 pub fn outlive_size_limit() -> io::Result<()> {
     let mut set = SigSet::empty();
     set.add(NixSignal::SIGXFSZ);
     Ok(set.thread_block()?)
 }
 
-/// Unblocks everything, as a program expects that is executed next, and whoever waits for one
-/// that has no more to stop.
+/// Unblocks all signals, as the next executed program expects, and as a process may that has
+/// nothing left to stop.
 ///
 /// # Errors
-/// As the system says.
+/// As the system reports.
 pub fn unblock_signals() -> io::Result<()> {
     Ok(SigSet::all().thread_unblock()?)
 }
 
-/// To whom a stage passes signals on.
+/// Recipients of the signals that a stage forwards.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Toward {
     /// The child.
@@ -240,10 +237,10 @@ pub(super) enum Toward {
     Group,
 }
 
-/// Waits for `child`, reaps whatever else ends, and passes signals on: to the process that the child
-/// names by `named`, in its own place, where it names one.
-/// Returns the exit code in a shell's terms: 128 and the signal's number for
-/// a death by signal. Also returns, with 137, when `lifeline` is cut.
+/// Waits for `child`, reaps other children, and forwards signals: to the child, or to the process
+/// that it names by `named`, if it names one. Returns the exit code as a shell does: 128 and the
+/// signal's number for a death by signal. Also returns, with 137, when the other end of `lifeline`
+/// is closed.
 pub(super) fn supervise(
     child: Pid,
     toward: Toward,
@@ -286,10 +283,10 @@ pub(super) fn supervise(
             if signal == Signal::CHILD {
                 continue;
             }
-            // A child that is gone is reaped above.
+            // A child that has ended is reaped above.
             let _ = match toward {
                 Toward::Process => kill_process(target, signal),
-                // Of a group whose parent is in another session the kernel ignores the other one.
+                // The kernel ignores `SIGTSTP` to a group whose parent is in another session.
                 Toward::Group if signal == Signal::TSTP => kill_process_group(target, Signal::STOP),
                 Toward::Group => kill_process_group(target, signal),
             };
@@ -317,13 +314,12 @@ fn exit_code(status: WaitStatus) -> u8 {
     u8::try_from(code).unwrap_or(1)
 }
 
-/// Kills every process that descends from this one, which must be a
-/// subreaper. For cells without a PID namespace, where the kernel does not do
-/// it. Returns when none is left, however long they fork.
+/// Kills every descendant of this process, which must be a subreaper. For sandboxes without a PID
+/// namespace, where the kernel does not do that. Returns when none is left, however long they fork.
 pub(super) fn kill_descendants() -> io::Result<()> {
     let mut killed = HashSet::new();
     loop {
-        // Their children are ours from then on, so nothing lives that is not listed.
+        // Their children are ours from then on, so every live process is listed.
         let all_ended = killed.iter().all(|child| has_ended(*child));
         let mut fresh = false;
         for child in children()? {
@@ -332,8 +328,8 @@ pub(super) fn kill_descendants() -> io::Result<()> {
                 let _ = kill_process(child, Signal::KILL);
             }
         }
-        // Whoever has ended and was not waited for counts against the limit of
-        // processes, so that the others cannot fork, and nobody else gets its number.
+        // A process that has ended and was not waited for counts against the limit of processes, so
+        // that the others cannot fork, and its PID is not reused.
         if killed.len() < MOST_ENDED {
             if fresh {
                 continue;
@@ -352,10 +348,10 @@ pub(super) fn kill_descendants() -> io::Result<()> {
     }
 }
 
-/// Whether a child has ended; it can still be waited for.
+/// True if a child has ended; it can still be waited for.
 fn has_ended(child: Pid) -> bool {
     let options = WaitIdOptions::EXITED | WaitIdOptions::NOWAIT | WaitIdOptions::NOHANG;
-    // One that is not there has ended, too.
+    // A child that does not exist has ended, too.
     !matches!(waitid(WaitId::Pid(child), options), Ok(None))
 }
 

@@ -1,8 +1,8 @@
-//! The processes of a command: those of its process group, and those that descend from it, as far
-//! as `/proc` tells.
+//! The processes of a command: those of its process group and their descendants, as far as `/proc`
+//! shows them.
 //!
-//! A process that left the group, and whose parent has ended, belongs to none any more; it ends
-//! with the sandbox.
+//! A process that left the group, and whose parent has ended, is not found any more; it ends with
+//! the sandbox.
 
 use std::{collections::HashSet, fs::File, io::Read as _};
 
@@ -11,15 +11,15 @@ use rustix::{
     process::{Pid, Signal, kill_process, kill_process_group},
 };
 
-/// A process, with what it belongs to.
+/// A process, with its parent and group.
 struct Process {
     pid: i32,
     parent: i32,
     group: i32,
 }
 
-/// Kills all processes of the command that `leader` leads. They are stopped first, so that none
-/// of them makes another one meanwhile, or loses its parent.
+/// Kills all processes of the command that `leader` leads. They are stopped first, so that none of
+/// them forks meanwhile, or loses its parent.
 pub(super) fn kill(leader: Pid) {
     let mut stopped = HashSet::new();
     loop {
@@ -33,7 +33,7 @@ pub(super) fn kill(leader: Pid) {
             signal(pid, Signal::STOP);
         }
     }
-    // Without `/proc` this is all that can be found. One that is gone need not be killed.
+    // Without `/proc` only the group is found. Processes that have ended need no signal.
     let _ = kill_process_group(leader, Signal::KILL);
     stopped.into_iter().for_each(|pid| signal(pid, Signal::KILL));
 }
@@ -45,7 +45,8 @@ fn signal(pid: i32, signal: Signal) {
     }
 }
 
-/// The numbers of the command's processes; the leader's own stays its own until it is waited for.
+/// Returns the PIDs of the command's processes; the leader's PID is not reused until it is waited
+/// for.
 fn members(leader: Pid) -> HashSet<i32> {
     let leader = leader.as_raw_nonzero().get();
     let processes = processes();
@@ -75,7 +76,7 @@ fn look(pid: i32) -> Option<Process> {
     let file = open(format!("/proc/{pid}/stat"), OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty());
     let mut bytes = Vec::new();
     File::from(file.ok()?).read_to_end(&mut bytes).ok()?;
-    // The program's name comes before, in parentheses, and may have any bytes.
+    // The program's name comes before, in parentheses, and may contain any bytes.
     let end = bytes.iter().rposition(|byte| *byte == b')')?;
     let rest = std::str::from_utf8(bytes.get(end + 1..)?).ok()?;
     let mut fields = rest.split_ascii_whitespace().skip(1).map_while(|field| field.parse().ok());

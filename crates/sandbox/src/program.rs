@@ -1,9 +1,9 @@
-//! A program of the system that works on untrusted data, such as git on an agent's repository.
+//! A program of the system that processes untrusted data, such as git on an agent's repository.
 //!
-//! It has its standard streams, the directories that are named, and the system's programs and
-//! libraries to read. It reaches no network and no other file, starts no process, and is bounded
-//! in memory and time. It keeps the user, so that it reads what that user's private directories
-//! have; Landlock is required.
+//! It has its standard streams, the named directories, and the system's programs and libraries to
+//! read. It reaches no network and no other file, starts no process, and is bounded in memory and
+//! time. It keeps the user, so that it can read that user's private directories. Landlock is
+//! required.
 
 use std::{
     ffi::OsString,
@@ -27,11 +27,10 @@ use super::{
     seccomp::{self, Purpose},
 };
 
-/// The hidden word on the command line that makes this binary confine itself and become such a
-/// program.
+/// The hidden subcommand that makes this binary confine itself and become such a program.
 pub const PROGRAM_COMMAND: &str = "confined-program";
 
-/// What programs need to start; links there are the system's own.
+/// Paths that programs need to start; links there are the system's own.
 const SYSTEM: [(&str, Right); 10] = [
     ("/usr", Right::Read),
     ("/bin", Right::Read),
@@ -45,10 +44,10 @@ const SYSTEM: [(&str, Right); 10] = [
     ("/dev/urandom", Right::ReadOnlyData),
 ];
 
-/// The most files that it may have open.
+/// Maximum of its open files.
 const FILES: u64 = 512;
 
-/// A program with all that it gets.
+/// A program with all that it is given.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Program {
     /// Its file, absolute.
@@ -63,11 +62,11 @@ pub struct Program {
     pub read: Vec<PathBuf>,
     /// Directories in which it may make and change files, likewise.
     pub write: Vec<PathBuf>,
-    /// The most bytes of its address space.
+    /// Maximum of bytes of its address space.
     pub memory: u64,
-    /// The most seconds that it may compute.
+    /// Maximum of seconds of processor time.
     pub seconds: u32,
-    /// The seconds after which it is killed, whatever it waits for; 0 is taken for 1.
+    /// Seconds after which it is killed, even if it waits; 0 counts as 1.
     pub timeout: u32,
 }
 
@@ -81,11 +80,11 @@ fn failed<E: std::fmt::Display>(step: &'static str) -> impl Fn(E) -> ProgramFail
 }
 
 impl Program {
-    /// Starts it, with pipes for its standard input and output. Its standard error is nobody's:
-    /// what it says there may be an agent's words.
+    /// Starts it, with pipes for its standard input and output. Its standard error is discarded,
+    /// since it may repeat an agent's text.
     ///
     /// # Errors
-    /// When the process cannot be started; that it cannot be confined shows in its end.
+    /// If the process cannot be started. A failure to confine it shows in its exit code.
     pub fn spawn(&self) -> io::Result<Child> {
         let order = serde_json::to_string(self)?;
         Command::new("/proc/self/exe")
@@ -125,7 +124,7 @@ impl Program {
         setrlimit(Resource::Cpu, limit(self.seconds.into()))?;
         setrlimit(Resource::Core, limit(0))?;
         setrlimit(Resource::Nofile, limit(FILES))?;
-        // Kept by what is executed.
+        // The alarm persists across exec.
         alarm::set(self.timeout.max(1));
         Ok(())
     }
@@ -154,7 +153,7 @@ impl Program {
     }
 }
 
-/// Runs the program that the command line orders; returns only if it cannot be executed.
+/// Runs the program that the command line describes; returns only if it cannot be executed.
 pub fn run_program(parent: u32, order: &str) -> ExitCode {
     let Ok(program) = serde_json::from_str::<Program>(order) else { return ExitCode::from(2) };
     match program.execute(parent) {

@@ -1,8 +1,8 @@
-//! The sandbox's HTTP proxy, as far as the sandbox knows it: a socket that listens in its own network,
+//! The sandbox's HTTP proxy as the sandbox sees it: a socket that listens in its network namespace,
 //! and variables that name it.
 //!
-//! A socket stays in the network namespace in which it was made. The init makes this one and hands it
-//! out, and whoever accepts from it outside has connections of the inside.
+//! A socket stays in the network namespace in which it was made. The init makes this one and hands
+//! it out, and a process outside that accepts from it gets the connections of the sandbox.
 
 use std::{ffi::OsString, io, net::Ipv4Addr, os::fd::OwnedFd};
 
@@ -10,15 +10,15 @@ use rustix::net::{
     AddressFamily, SocketAddrV4, SocketFlags, SocketType, bind, listen as listen_at, socket_with,
 };
 
-/// The port, that of other proxies.
+/// The usual port of proxies.
 const PORT: u16 = 3128;
-/// The connections that wait to be accepted.
+/// Connections that wait to be accepted.
 const BACKLOG: i32 = 4096;
 
-/// Variables that hold a proxy's URL, for programs that read one or the other.
+/// Variables that contain a proxy's URL; programs read one or the other.
 const URL_VARIABLES: [&str; 6] =
     ["HTTP_PROXY", "http_proxy", "HTTPS_PROXY", "https_proxy", "ALL_PROXY", "all_proxy"];
-/// Variables that name the hosts to which programs connect themselves.
+/// Variables that name the hosts to which programs connect directly.
 const DIRECT_VARIABLES: [&str; 2] = ["NO_PROXY", "no_proxy"];
 /// The hosts of the sandbox's own network.
 const DIRECT_HOSTS: &str = "localhost,127.0.0.1,::1";
@@ -31,7 +31,7 @@ pub(super) fn listen() -> io::Result<OwnedFd> {
     Ok(socket)
 }
 
-/// Variables that name the proxy, whatever the program had in them.
+/// Returns variables that name the proxy; they replace those that the program had.
 pub(super) fn variables() -> impl Iterator<Item = (OsString, OsString)> {
     let url = format!("http://127.0.0.1:{PORT}");
     let urls = URL_VARIABLES.map(|name| (name, url.clone()));
@@ -39,12 +39,13 @@ pub(super) fn variables() -> impl Iterator<Item = (OsString, OsString)> {
     urls.into_iter().chain(direct).map(|(name, value)| (name.into(), value.into()))
 }
 
-/// Variables for programs that read no such variable without, where they have none of these.
+/// Returns variables for programs that need them to read those; they replace none that the program
+/// had.
 pub(super) fn further_variables() -> [(OsString, OsString); 2] {
     let java = format!(
         "-Dhttp.proxyHost=127.0.0.1 -Dhttp.proxyPort={PORT} -Dhttps.proxyHost=127.0.0.1 \
          -Dhttps.proxyPort={PORT} -Dhttp.nonProxyHosts=localhost|127.*|[::1]"
     );
-    // Node reads the variables from 24 on, and 22.21, where this one is set.
+    // Node reads the variables from 24 on, and 22.21, if this one is set.
     [("NODE_USE_ENV_PROXY".into(), "1".into()), ("JAVA_TOOL_OPTIONS".into(), java.into())]
 }

@@ -1,8 +1,8 @@
 //! The pseudo-terminal of a program in the sandbox.
 //!
-//! It is made in the sandbox, by the stage that becomes the program, in the devpts instance there:
-//! so it has a name in the sandbox and none on the host, where any program of the user could open
-//! it, and it belongs to the agent's user. The other end goes to the broker before anything else
+//! It is made in the sandbox, by the stage that becomes the program, in the devpts instance there.
+//! So it has a name in the sandbox and none on the host, where any program of the user could open
+//! it, and it belongs to the agent's user. The outer end goes to the broker before anything else
 //! runs in the sandbox.
 
 use std::os::fd::OwnedFd;
@@ -15,14 +15,14 @@ use rustix::{
 /// A pair of ends.
 #[derive(Debug)]
 pub(super) struct PseudoTerminal {
-    /// For who reads what the program writes, and types.
+    /// The end for the process that reads the program's output and writes its input.
     pub(super) outer: OwnedFd,
     /// The program's terminal.
     pub(super) inner: OwnedFd,
 }
 
 impl PseudoTerminal {
-    /// Makes one, which is no process's controlling terminal yet.
+    /// Makes a pseudo-terminal, which is no process's controlling terminal yet.
     pub(super) fn open() -> rustix::io::Result<Self> {
         let flags = OpenptFlags::RDWR | OpenptFlags::NOCTTY | OpenptFlags::CLOEXEC;
         let outer = openpt(flags)?;

@@ -5,10 +5,10 @@ use rustix::{
     rand::{GetRandomFlags, getrandom},
 };
 
-/// 64 random bits in hexadecimal.
+/// Returns 64 random bits in hexadecimal.
 pub(super) fn random_hex() -> Result<String, Errno> {
     let mut bytes = [0; 8];
-    // The kernel gives so few at once.
+    // The kernel returns so few bytes in one call.
     getrandom(&mut bytes[..], GetRandomFlags::empty())?;
     Ok(format!("{:016x}", u64::from_ne_bytes(bytes)))
 }

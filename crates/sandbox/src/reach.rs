@@ -1,52 +1,52 @@
-//! Whether a process that serves is kept from what is not its own: tried before
+//! Test that a process that serves cannot reach files of others, made before
 //! and after it is confined.
 //!
-//! What could be opened before and cannot be opened after is what confinement
-//! took away. Nothing is read or changed, but for one file made for the purpose.
+//! Confinement took away what could be opened before and cannot be opened
+//! after. Nothing is read or changed, except a file made for the test.
 
 use std::path::{Path, PathBuf};
 
 use rustix::fs::{Mode, OFlags, open};
 use serde::{Deserialize, Serialize};
 
-/// What must be out of reach.
+/// Paths that must be out of reach.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Outside {
-    /// A file that the process may read and change before it is confined: if it
+    /// A file that the process may read and change before it is confined. If it
     /// cannot, the test proves nothing.
     pub control: PathBuf,
-    /// Directories and files of others; those that are not there count as out of
+    /// Directories and files of others; those that do not exist count as out of
     /// reach.
     pub others: Vec<PathBuf>,
 }
 
-/// What was found.
+/// Result of the test.
 #[must_use]
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Apart {
-    /// How many places could be opened before.
+    /// Number of paths that could be opened before.
     pub before: usize,
-    /// How many were tried.
+    /// Number of paths that were tried.
     pub tried: usize,
 }
 
-/// The process is not kept apart, or that cannot be told.
+/// The process is not kept apart, or that cannot be tested.
 #[derive(Debug, thiserror::Error, PartialEq, Eq)]
 pub enum TooFar {
-    /// The control failed.
+    /// The control cannot be opened to begin with.
     #[error("the test of its separation cannot be made: `{}` cannot be opened to begin with", .0.display())]
     NoControl(PathBuf),
-    /// A place can still be opened.
+    /// A path can still be opened.
     #[error("it can open `{}`, which is not its own", .0.display())]
     Open(PathBuf),
 }
 
 impl Outside {
-    /// Looks before the process is confined; to be followed by
+    /// Tries the paths before the process is confined; follow it by
     /// [`Looked::after`].
     ///
     /// # Errors
-    /// When the control cannot be opened.
+    /// If the control cannot be opened.
     pub fn before(&self) -> Result<Looked<'_>, TooFar> {
         if !opens(&self.control, true) {
             return Err(TooFar::NoControl(self.control.clone()));
@@ -56,7 +56,7 @@ impl Outside {
     }
 }
 
-/// What was there before.
+/// Result of the attempts before confinement.
 #[derive(Debug)]
 pub struct Looked<'a> {
     outside: &'a Outside,
@@ -64,10 +64,10 @@ pub struct Looked<'a> {
 }
 
 impl Looked<'_> {
-    /// Looks again in the confined process.
+    /// Tries the paths again in the confined process.
     ///
     /// # Errors
-    /// When anything can still be opened.
+    /// If any path can still be opened.
     pub fn after(self) -> Result<Apart, TooFar> {
         let Outside { control, others } = self.outside;
         if opens(control, true) || opens(control, false) {
@@ -80,7 +80,8 @@ impl Looked<'_> {
     }
 }
 
-/// Neither blocks on a FIFO nor takes a terminal.
+/// True if the path can be opened. Neither blocks on a FIFO nor takes a
+/// controlling terminal.
 fn opens(path: &Path, write: bool) -> bool {
     let how = if write { OFlags::RDWR } else { OFlags::RDONLY };
     let flags = how | OFlags::CLOEXEC | OFlags::NONBLOCK | OFlags::NOCTTY;

@@ -1,9 +1,9 @@
-//! The relay: a process that passes on what comes through named pipes, to a socket
-//! that it hands to the gate for each connection, and back.
+//! The relay: a process that copies between named pipes and a socket for each connection, which it
+//! hands to the gateway.
 //!
-//! The gate can make no sockets, and need not look at what an agent writes to pipes.
-//! The relay opens no file, runs nothing, signals nobody, and does not know what it
-//! passes on. It ends with the gate or with the broker.
+//! The gateway process cannot make sockets, and need not parse what an agent writes to pipes. The
+//! relay opens no file, runs no program, signals no process, and does not parse what it copies. It
+//! ends with the gateway process or with the broker.
 
 use std::{
     io,
@@ -30,16 +30,16 @@ use super::{
     stage::{Stage, StageError, failed},
 };
 
-/// How long the process may take to start.
+/// Timeout of the start of the process.
 const PATIENCE: Duration = Duration::from_secs(30);
-/// How much of a connection is held in each direction, in bytes.
+/// Bytes of a connection that are buffered in each direction.
 const HELD: usize = 64 * 1024;
-/// How much is read from the bell at once, in bytes.
+/// Bytes of announcements that are read at once.
 const MESSAGES: usize = 4096;
-/// More than the longest message to the bell, in bytes.
+/// Maximum length of a partial announcement in bytes: more than the longest one.
 const LONGEST: usize = 64;
 
-/// The process and what it reads from; both are gone when this is dropped.
+/// The process and the pipes' directory; both are removed on drop.
 #[derive(Debug)]
 pub(super) struct Relay {
     _process: Running,
@@ -47,7 +47,8 @@ pub(super) struct Relay {
 }
 
 impl Relay {
-    /// Starts the process. Gives where the gate receives a socket for each connection.
+    /// Starts the process. Returns the descriptor on which the gateway receives a socket for each
+    /// connection.
     pub(super) fn start(pipes: NamedPipes) -> Result<(Self, OwnedFd), String> {
         let start = |error: io::Error| format!("cannot start the relay: {error}");
         let start_channel = |error| format!("cannot start the relay: {error}");
@@ -110,7 +111,7 @@ struct Pipes {
 }
 
 impl Pipes {
-    /// Goes on until the gate takes no more connections.
+    /// Relays until the gateway takes no more connections.
     fn relay(mut self) -> io::Result<()> {
         while self.wait()? {
             for (slot, nonce) in self.bell.read()? {
@@ -123,7 +124,7 @@ impl Pipes {
         Ok(())
     }
 
-    /// Waits until there is something to do; false when the gate is gone.
+    /// Waits until there is something to do; returns false when the gateway is gone.
     fn wait(&mut self) -> io::Result<bool> {
         let mut wanted = vec![
             PollFd::new(&self.gate, PollFlags::empty()),
@@ -138,7 +139,7 @@ impl Pipes {
     }
 }
 
-/// Where clients say that they come: lines, and between them whatever else an agent
+/// The pipe in which clients announce connections: lines, and between them any bytes that an agent
 /// writes there.
 struct Bell {
     pipe: OwnedFd,
@@ -146,7 +147,7 @@ struct Bell {
 }
 
 impl Bell {
-    /// Who came, by the slot and the nonce.
+    /// Reads the announcements, each as slot and nonce.
     fn read(&mut self) -> io::Result<Vec<(usize, String)>> {
         let mut chunk = [0; MESSAGES];
         let got = match read(&self.pipe, &mut chunk) {
@@ -169,7 +170,7 @@ fn message(line: &[u8]) -> Option<(usize, String)> {
     is_nonce.then_some((slot.parse().ok()?, nonce.to_owned()))
 }
 
-/// Two pipes, and who is connected by them.
+/// Two pipes, and the connection by them.
 struct Slot {
     input: OwnedFd,
     output: OwnedFd,
@@ -177,14 +178,14 @@ struct Slot {
 }
 
 impl Slot {
-    /// Ends what was, and hands the gate a socket for whoever comes.
+    /// Ends the previous connection, and hands the gateway a socket for the new one.
     fn connect(&mut self, nonce: &str, gate: &Channel) -> io::Result<()> {
         self.connection = None;
         self.drain();
         let (socket, theirs) = stream_pair()?;
         gate.send(&(), &[theirs.as_fd()]).map_err(io::Error::other)?;
         let mut to_client = Held::new();
-        // A line of its own, whatever was left unsaid before.
+        // The nonce is a line of its own, whatever was left of the previous connection.
         to_client.hold(format!("\n{nonce}\n").as_bytes());
         let to_gate = Held::new();
         self.connection =
@@ -192,11 +193,10 @@ impl Slot {
         Ok(())
     }
 
-    /// Throws away what nobody took of a client that is gone; one that comes now
-    /// waits for its nonce before it writes.
+    /// Discards unread bytes of an earlier client; a new one waits for its nonce before it writes.
     fn drain(&self) {
         let mut chunk = [0; MESSAGES];
-        // As much as a pipe can hold (pipe(7)); more comes only from others.
+        // The capacity of a pipe (pipe(7)); only other writers could add more.
         for _ in 0..(1 << 20) / MESSAGES {
             if !matches!(read(&self.input, &mut chunk), Ok(1..)) {
                 return;
@@ -204,8 +204,8 @@ impl Slot {
         }
     }
 
-    /// What to wait for. What has hung up is left out unless it is of use, for it
-    /// would keep us awake.
+    /// Returns the descriptors to wait for. One that has hung up is left out unless it is needed,
+    /// since it would be ready all the time.
     fn wanted(&self) -> impl Iterator<Item = PollFd<'_>> {
         let wanted = self.connection.as_ref().map(|connection| {
             let Connection { socket, to_gate, to_client, heard_all, said_all } = connection;
@@ -213,7 +213,7 @@ impl Slot {
             of_socket.set(PollFlags::IN, to_client.is_empty() && !said_all);
             of_socket.set(PollFlags::OUT, !to_gate.is_empty());
             let hears = to_gate.is_empty() && !heard_all;
-            // Always: it says when the client is gone.
+            // Always: it reports when the client is gone.
             let of_output = if to_client.is_empty() { PollFlags::empty() } else { PollFlags::OUT };
             [
                 Some(PollFd::new(&self.output, of_output)),
@@ -224,7 +224,7 @@ impl Slot {
         wanted.into_iter().flatten().flatten()
     }
 
-    /// Passes on what can be without waiting.
+    /// Copies as far as possible without waiting.
     fn pass_on(&mut self) {
         let Some(connection) = &mut self.connection else { return };
         if is_left(&self.output) || connection.pass_on(&self.input, &self.output).is_break() {
@@ -233,7 +233,7 @@ impl Slot {
     }
 }
 
-/// Whether nobody reads from a pipe any more.
+/// True if a pipe has no reader any more.
 fn is_left(output: &OwnedFd) -> bool {
     let mut wanted = [PollFd::new(output, PollFlags::empty())];
     let looked = poll(&mut wanted, Some(&rustix::event::Timespec::default()));
@@ -244,9 +244,9 @@ struct Connection {
     socket: OwnedFd,
     to_gate: Held,
     to_client: Held,
-    /// The client says no more.
+    /// The client sends no more.
     heard_all: bool,
-    /// The gate says no more.
+    /// The gateway sends no more.
     said_all: bool,
 }
 
@@ -264,7 +264,7 @@ impl Connection {
         }
         let flags = SendFlags::DONTWAIT | SendFlags::NOSIGNAL;
         if self.to_gate.drain(|held| send(&self.socket, held, flags)).is_err() {
-            // The gate hears no more; it may have something to say.
+            // The gateway reads no more; it may still send.
             self.to_gate = Held::new();
             self.heard_all = true;
         }
@@ -286,7 +286,7 @@ impl Connection {
     }
 }
 
-/// What was read and not written yet.
+/// Bytes that were read and not written yet.
 struct Held {
     bytes: Vec<u8>,
     range: Range<usize>,
@@ -301,7 +301,7 @@ impl Held {
         self.range.is_empty()
     }
 
-    /// Holds `words`, when nothing is held.
+    /// Sets the buffer to `words`, if it is empty.
     fn hold(&mut self, words: &[u8]) {
         if let Some(start) = self.bytes.get_mut(..words.len()) {
             start.copy_from_slice(words);
@@ -309,7 +309,7 @@ impl Held {
         }
     }
 
-    /// Reads once, when nothing is held.
+    /// Reads once, if the buffer is empty.
     fn fill(
         &mut self,
         read: impl FnOnce(&mut [u8]) -> Result<usize, Errno>,
@@ -319,7 +319,7 @@ impl Held {
         Ok(got)
     }
 
-    /// Writes once, if anything is held.
+    /// Writes once, unless the buffer is empty.
     fn drain(&mut self, write: impl FnOnce(&[u8]) -> Result<usize, Errno>) -> Result<(), Errno> {
         let held = self.bytes.get(self.range.clone()).unwrap_or_default();
         if held.is_empty() {
@@ -348,7 +348,7 @@ mod tests {
     use super::*;
     use crate::named_pipes::{BELL, input, output};
 
-    /// A relay in a thread, and what it has pipes to.
+    /// A relay in a thread, and the test's ends of its pipes.
     struct Rig {
         pipes: std::path::PathBuf,
         gate: Channel,
@@ -381,7 +381,7 @@ mod tests {
             }
         }
 
-        /// Rings for slot 0; gives the gate's side.
+        /// Announces a connection on slot 0; returns the gateway's end.
         fn ring(&self, nonce: &str) -> File {
             let mut bell = opened(&self.pipes.join(BELL), OFlags::WRONLY);
             bell.write_all(format!("\n0 {nonce}\n").as_bytes()).unwrap();
@@ -425,7 +425,7 @@ mod tests {
         let mut second = rig.ring(&nonce(b'b'));
         let before = read_to(&mut next.output, &format!("\n{}\n", nonce(b'b')));
         assert!(before.starts_with(" a li"), "{before:?}");
-        // The first one was hung up on, and what was in the pipe is nobody's.
+        // The first connection was closed, and its bytes in the pipe were discarded.
         gate.read_to_end(&mut Vec::new()).unwrap();
         next.input.write_all(b"hello").unwrap();
         let mut heard = [0; 5];

@@ -1,5 +1,5 @@
-//! What this machine allows, which decides how a cell is made, and what to
-//! tell an operator whose machine allows too little.
+//! Features of this machine that decide how a sandbox is made, and advice for
+//! an operator whose machine allows too little.
 
 use rustix::{
     process::{Uid, geteuid},
@@ -12,15 +12,16 @@ use super::{
     spec::{Enforcement, INNER_USER, Mode},
 };
 
-/// The numbers from which root takes a user for its agents: nobody's on any
-/// usual system (users and containers end below 0x7000_0000, systemd says).
+/// First of the numbers from which root takes a user for its agents: unused on
+/// any usual system (users and containers end below 0x7000_0000, as systemd
+/// documents).
 const AGENT_USER: u32 = 0x7000_0000;
-/// A number for systems that know only few, such as containers.
+/// Number for systems that have only few users, such as containers.
 const FALLBACK_USER: u32 = 65_533;
 
-/// The strongest way of making a cell that may work here, given what the
-/// operator accepts. A `mount` needs a user namespace: without one the host's own
-/// processes could enter it, too.
+/// Returns the strongest mode of making a sandbox that may work here and that
+/// the operator accepts. A `mount` needs a user namespace: without one the
+/// host's own processes could enter it, too.
 pub(super) fn choose(floor: Enforcement, mount: bool) -> Result<Mode, LaunchError> {
     if floor == Enforcement::None {
         return Ok(Mode::Open);
@@ -56,17 +57,19 @@ pub(super) fn choose(floor: Enforcement, mount: bool) -> Result<Mode, LaunchErro
     }
 }
 
-/// The way without namespaces; an error in words when that needs more, too.
+/// Returns the mode without namespaces, or an error in words if it needs more,
+/// too.
 pub(super) fn partial() -> Result<Mode, String> {
     Ok(Mode::Partial { user: root_becomes(unprivileged_user()) })
 }
 
-/// What is missing for a full cell, as far as the system says.
+/// Returns advice for a full sandbox, as far as the system shows what is
+/// missing.
 pub(super) fn advice() -> String {
     format!("{}; {}", switches(), way_out())
 }
 
-/// The same without the ways to run without one.
+/// Returns the same without the ways to run without one.
 pub(super) fn switches() -> String {
     let switches = [
         ("/proc/sys/user/max_user_namespaces", "0", "set `user.max_user_namespaces` above 0"),
@@ -102,8 +105,8 @@ fn way_out() -> &'static str {
      `--unconfined` for none"
 }
 
-/// Root without the capabilities for a cell gives up being root first, if it
-/// can.
+/// Returns the user that root becomes if it lacks the capabilities for a
+/// sandbox, if it can.
 fn root_becomes(user: Option<u32>) -> Option<u32> {
     let able = capabilities::has(
         CapabilitySet::SETUID | CapabilitySet::SETGID | CapabilitySet::CHOWN | CapabilitySet::KILL,
@@ -111,13 +114,13 @@ fn root_becomes(user: Option<u32>) -> Option<u32> {
     if geteuid() == Uid::ROOT && able { user } else { None }
 }
 
-/// The first port that a process without privileges may listen on.
+/// Returns the first port that a process without privileges may listen on.
 pub(super) fn first_unprivileged_port() -> u16 {
     let setting = read("/proc/sys/net/ipv4/ip_unprivileged_port_start");
     setting.and_then(|text| text.trim().parse().ok()).unwrap_or(1024)
 }
 
-/// A user that owns nothing, and that this process may become.
+/// Returns a user that owns nothing, and that this process may become.
 fn unprivileged_user() -> Option<u32> {
     let map = read("/proc/self/uid_map")?;
     let groups = read("/proc/self/gid_map")?;
@@ -126,7 +129,7 @@ fn unprivileged_user() -> Option<u32> {
         .find(|user| is_mapped(&map, *user) && is_mapped(&groups, *user))
 }
 
-/// Whether a user is known in this user namespace (user_namespaces(7)).
+/// True if a user is mapped in this user namespace (user_namespaces(7)).
 fn is_mapped(map: &str, user: u32) -> bool {
     map.lines().any(|line| {
         let mut numbers = line.split_whitespace().filter_map(|n| n.parse::<u64>().ok());

@@ -1,5 +1,5 @@
-//! Resolution of a path, with every name that was looked up on the way: whoever
-//! can change one of these decides what the path leads to.
+//! Resolution of a path, with every name that was looked up on the way: a
+//! process that can change one of these decides what the path leads to.
 
 use std::{
     collections::VecDeque,
@@ -11,36 +11,37 @@ use std::{
 
 use rustix::fs::{FileType, lstat, readlink};
 
-/// Most links on the way of one path, as in the kernel (`path_resolution(7)`).
+/// Maximum of links in the resolution of one path, as in the kernel
+/// (`path_resolution(7)`).
 const MAX_LINKS: usize = 40;
 
-/// A path whose names have been looked up.
+/// A resolved path.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Resolved {
-    /// As it was named.
+    /// The path as it was given.
     pub(super) path: PathBuf,
-    /// Where it really is.
+    /// Its canonical path.
     pub(super) target: PathBuf,
-    /// The symbolic links on the way, each with what it says.
+    /// The symbolic links on the way, each with its target as written.
     pub(super) links: Vec<(PathBuf, PathBuf)>,
-    /// Every name that was looked up, beneath its real directory; the last one
-    /// is the target, unless the path ends in `..`.
+    /// Every name that was looked up, beneath its canonical directory; the last
+    /// one is the target, unless the path ends in `..`.
     pub(super) names: Vec<PathBuf>,
 }
 
 /// Resolves an absolute path.
 ///
 /// # Errors
-/// When a name on the way cannot be looked up.
+/// If a name on the way cannot be looked up.
 pub(super) fn resolve(path: &Path) -> io::Result<Resolved> {
     walk(path, |_| false, |_| Ok(()))
 }
 
-/// The same for a path of which `look` says before each name is looked up whether it
-/// may be.
+/// Resolves an absolute path; calls `look` before each name is looked up, and
+/// fails if that fails.
 ///
 /// # Errors
-/// As [`resolve`], and as `look` says.
+/// As [`resolve`], and as `look` returns.
 pub(super) fn resolve_seen(
     path: &Path,
     look: impl FnMut(&Path) -> io::Result<()>,
@@ -48,12 +49,12 @@ pub(super) fn resolve_seen(
     walk(path, |_| false, look)
 }
 
-/// Resolves an absolute path of which only the beginning need exist: to where it
-/// would be made. What is no directory, or one that this user may not search, counts
-/// as an empty one.
+/// Resolves an absolute path of which only the beginning need exist, to the
+/// path where it would be made. A file that is no directory, or a directory
+/// that this user may not search, counts as an empty directory.
 ///
 /// # Errors
-/// When another name on the way cannot be looked up.
+/// If another name on the way cannot be looked up.
 pub(super) fn resolve_missing(path: &Path) -> io::Result<Resolved> {
     use rustix::io::Errno;
     let may_be = |error| matches!(error, Errno::NOENT | Errno::NOTDIR | Errno::ACCESS);

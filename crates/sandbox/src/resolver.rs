@@ -15,7 +15,8 @@ const FILES: [&str; 6] = [
     "/etc/services",
 ];
 
-/// Where services replace such a file whenever the network changes: there the directory counts.
+/// Directory in which services replace such a file whenever the network changes. Access to the
+/// file's directory is granted there.
 const REPLACED: &str = "/run";
 
 /// The files that a connector which is confined now may read, by device and inode. A file that takes
@@ -31,7 +32,7 @@ impl ResolverFiles {
     }
 }
 
-/// Opens those that are there, to name them.
+/// Opens the files that exist, as paths only.
 pub(super) fn files() -> Vec<OwnedFd> {
     let flags = OFlags::PATH | OFlags::CLOEXEC;
     let files = FILES.iter().filter_map(|path| open(*path, flags, Mode::empty()).ok());

@@ -1,8 +1,8 @@
-//! Building the cell's root directory, as the init of its mount namespace,
-//! and leaving the old one.
+//! Construction of the sandbox's root directory, by the init in its mount namespace, and the change
+//! to it.
 //!
-//! Every source is taken as a detached copy first, so that nothing mounted
-//! here can stand in its way; nothing of the host is written to.
+//! Every source is first taken as a detached copy, so that no mount made here can cover it; nothing
+//! is written to the host.
 
 #![expect(clippy::disallowed_methods, reason = "reads a few small files of the host's `/etc`")]
 
@@ -30,28 +30,28 @@ use super::{
     mounts,
 };
 
-/// The options of devpts: an instance that shares no terminal with another one. All
-/// instances share the kernel's `kernel.pty.max`, so the agent gets a part of it.
+/// Options of devpts: an instance that shares no terminal with another one. All instances share the
+/// kernel's `kernel.pty.max`, so the agent gets a part of it.
 const PSEUDO_TERMINALS: &CStr = c"newinstance,ptmxmode=0666,mode=0620,max=256";
 
-/// A step that failed.
+/// A step failed.
 #[derive(Debug, thiserror::Error)]
 #[error("cannot {step} `{}`: {error}", path.display())]
 pub(super) struct RootError {
     step: &'static str,
     path: PathBuf,
     error: io::Error,
-    /// Whether the machine allows no mounts. Nothing that an agent can do may count as
-    /// that: it would weaken its own confinement.
+    /// True if the machine allows no mounts. An effect of an agent's must never count as that: it
+    /// would weaken its own confinement.
     pub(super) no_mounts: bool,
 }
 
-/// For a step that depends on what is at `path`, which an agent may have changed.
+/// Makes the error of a step that depends on the file at `path`, which an agent may have changed.
 fn at<E: Into<io::Error>>(step: &'static str, path: &Path) -> impl FnOnce(E) -> RootError {
     move |error| RootError { step, path: path.to_owned(), error: error.into(), no_mounts: false }
 }
 
-/// For a mount: the machine may allow none.
+/// Makes the error of a mount, which the machine may not allow.
 fn mounting<E: Into<io::Error>>(step: &'static str, path: &Path) -> impl FnOnce(E) -> RootError {
     move |error| {
         let error = at(step, path)(error);
@@ -61,22 +61,22 @@ fn mounting<E: Into<io::Error>>(step: &'static str, path: &Path) -> impl FnOnce(
     }
 }
 
-/// For a mount that depends on the machine alone.
+/// Makes the error of a mount that depends on the machine alone.
 fn machine<E: Into<io::Error>>(step: &'static str, path: &Path) -> impl FnOnce(E) -> RootError {
     move |error| RootError { no_mounts: true, ..at(step, path)(error) }
 }
 
-/// What became of a root directory.
+/// Result of entering a root directory.
 pub(super) struct Entered {
-    /// Whether `/proc` could be mounted: a container whose own `/proc` is partly hidden
-    /// forbids it, and then the cell has an empty one.
+    /// True if `/proc` was mounted. A container whose own `/proc` is partly hidden forbids that,
+    /// and then the sandbox has an empty one.
     pub(super) proc: bool,
-    /// The descriptors of the mounts at the workspaces' paths, if there were to be any.
+    /// The descriptors of the mounts at the workspaces' paths, if any were requested.
     pub(super) mount: Option<Result<Vec<OwnedFd>, NoMount>>,
 }
 
-/// Builds the root directory and moves this process, and every process that
-/// shares its mount namespace, into it.
+/// Builds the root directory and moves this process, and every process that shares its mount
+/// namespace, into it.
 pub(super) fn enter(layout: &Layout) -> Result<Entered, RootError> {
     let top = Path::new("/");
     mount_change(top, MountPropagationFlags::PRIVATE | MountPropagationFlags::REC)
@@ -102,14 +102,14 @@ pub(super) fn enter(layout: &Layout) -> Result<Entered, RootError> {
             _ => builder.make(path, node, &mut sources)?,
         }
     }
-    // Only now: what lies on these needed its place made first.
+    // Only now: entries beneath these needed writable parents.
     for (path, node) in &layout.nodes {
         if let Node::Empty { writable: false, .. } = node {
             builder.remount(path, MountFlags::RDONLY | MountFlags::NOSUID | MountFlags::NODEV)?;
         }
     }
     builder.remount(top, MountFlags::RDONLY | MountFlags::NOSUID | MountFlags::NODEV)?;
-    // Last: nobody serves it yet, so whoever looked at a path in it would wait.
+    // Last: nothing serves the mounts yet, so that an access to a path in one would block.
     let made = layout.mounts.iter().zip(devices).map(|(plan, device)| {
         device.and_then(|device| plan.make(device, &builder.outside(&plan.path)))
     });
@@ -122,7 +122,7 @@ pub(super) fn enter(layout: &Layout) -> Result<Entered, RootError> {
     Ok(Entered { proc, mount })
 }
 
-/// What must be taken from the host before anything is covered.
+/// Files of the host that must be taken before anything is covered.
 struct Sources {
     trees: HashMap<PathBuf, OwnedFd>,
     copies: HashMap<PathBuf, Vec<u8>>,
@@ -156,13 +156,13 @@ impl Sources {
     }
 }
 
-/// How a tree is taken: as a detached copy of all that is mounted there.
+/// Flags that take a tree as a detached copy, with all mounts in it.
 const COPY: OpenTreeFlags = OpenTreeFlags::OPEN_TREE_CLONE
     .union(OpenTreeFlags::OPEN_TREE_CLOEXEC)
     .union(OpenTreeFlags::AT_RECURSIVE);
 
-/// Takes what was looked up and checked under this name. A link in its place
-/// would be somebody else's choice.
+/// Takes the tree that was resolved and checked under this path. A link in its place would be an
+/// agent's choice.
 fn tree(path: &Path) -> Result<OwnedFd, RootError> {
     let handle = mounts::without_links(path).map_err(at("take", path))?;
     open_tree(handle, "", COPY | OpenTreeFlags::AT_EMPTY_PATH).map_err(mounting("take", path))
@@ -213,13 +213,13 @@ impl Builder<'_> {
                 mount_at("devpts", self.outside(path), "devpts", flags, Some(PSEUDO_TERMINALS))
                     .map_err(machine("mount pseudo-terminals at", path))?;
             }
-            // Made elsewhere.
+            // Mounted by `proc`.
             Node::Proc => {}
         }
         Ok(())
     }
 
-    /// Moves what was taken from `path` to the same path in the new root.
+    /// Moves the tree that was taken from `path` to the same path in the new root.
     fn place(&self, path: &Path, sources: &mut Sources, directory: bool) -> Result<(), RootError> {
         if directory {
             self.directories(inside(path))?;
@@ -233,7 +233,7 @@ impl Builder<'_> {
         move_mount(tree, "", &self.root, inside(path), flags).map_err(mounting("place", path))
     }
 
-    /// A private `/proc`; `false` when the kernel does not allow one here.
+    /// Mounts a private `/proc`; returns `false` if the kernel does not allow one here.
     fn proc(&self, path: &Path) -> Result<bool, RootError> {
         self.directories(inside(path))?;
         let flags = MountFlags::NOSUID | MountFlags::NODEV | MountFlags::NOEXEC;
@@ -255,7 +255,7 @@ impl Builder<'_> {
             made.push(part);
             match mkdirat(&self.root, &made, Mode::from_raw_mode(0o755)) {
                 Ok(()) | Err(Errno::EXIST) => {}
-                // A read-only bind above has it already, or cannot get it.
+                // A read-only bind above contains it already, or cannot get it.
                 Err(Errno::ROFS) => {}
                 Err(e) => return Err(at("make the directory", &made)(e)),
             }
@@ -295,12 +295,13 @@ fn flags(writable: bool, keep: Keep) -> MountFlags {
     flags
 }
 
-/// A quarter of the memory at most: the agent's temporary files live there.
+/// Returns the options of a tmpfs that takes at most a quarter of the memory: the agent's temporary
+/// files lie there.
 fn tmpfs(mode: u16) -> Option<CString> {
     CString::new(format!("mode={mode:o},size=25%")).ok()
 }
 
-/// Any directory will do to mount the new root on.
+/// Returns a directory to mount the new root on; any will do.
 fn base() -> &'static Path {
     ["/tmp", "/mnt", "/run", "/var", "/usr"]
         .map(Path::new)

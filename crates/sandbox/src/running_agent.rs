@@ -1,4 +1,4 @@
-//! An agent that runs: its end, and how it is ended.
+//! A running agent, and its end.
 
 use std::{
     io,
@@ -15,20 +15,20 @@ use super::{
     process::Running, relay::Relay, terminal::Terminal,
 };
 
-/// An agent that runs. Dropping it kills the whole cell.
+/// A running agent. Dropping it kills the whole sandbox.
 #[derive(Debug)]
 pub struct RunningAgent {
     child: Running,
-    /// Removed when the child has ended.
+    /// Removed after the child has ended.
     _cgroup: Option<Cgroup>,
     ended: OwnedFd,
     /// Its exit code, once it has ended.
     code: Option<u8>,
-    /// What it writes to the broker's own streams, if it has those.
+    /// The output that it writes to the broker's own streams, if it has those.
     pub outputs: Outputs,
-    /// What is between its terminal and the operator's.
+    /// The copier between its terminal and the operator's.
     terminal: Option<Terminal>,
-    /// What its MCP clients are connected by.
+    /// The relay of its MCP clients.
     _relay: Option<Relay>,
 }
 
@@ -50,8 +50,8 @@ impl RunningAgent {
         self.child.pid()
     }
 
-    /// What to wait for: readable when [`try_wait`](Self::try_wait) or
-    /// [`is_hung_up`](Self::is_hung_up) may have something to say that they did not say before.
+    /// Returns descriptors to wait for: readable when [`try_wait`](Self::try_wait) or
+    /// [`is_hung_up`](Self::is_hung_up) may return a new result.
     pub fn ends(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
         let program = self.code.is_none().then(|| self.ended.as_fd());
         let terminal = self.terminal.as_ref().filter(|terminal| !terminal.was_seen_ended());
@@ -61,12 +61,12 @@ impl RunningAgent {
     /// Asks the agent to stop: `SIGTERM` to its process group.
     pub fn terminate(&self) {
         if let Some(pid) = self.pid() {
-            // One that is gone need not be asked.
+            // An agent that has ended needs no signal.
             let _ = kill_process(pid, Signal::TERM);
         }
     }
 
-    /// Has its process group go on after it was stopped.
+    /// Continues its process group after it was stopped.
     pub fn resume(&self) {
         if let Some(pid) = self.child.pid() {
             // As above.
@@ -74,7 +74,7 @@ impl RunningAgent {
         }
     }
 
-    /// Passes a signal on, by its number, to its process group.
+    /// Forwards a signal, by its number, to its process group.
     pub fn signal(&self, number: u32) {
         let signal = i32::try_from(number).ok().and_then(Signal::from_named_raw);
         if let (Some(pid), Some(signal)) = (self.pid(), signal) {
@@ -83,23 +83,23 @@ impl RunningAgent {
         }
     }
 
-    /// Takes its terminal away, which the kernel tells it with `SIGHUP`; the operator's is put
-    /// back.
+    /// Closes its terminal, which the kernel reports to it with `SIGHUP`, and restores the
+    /// operator's.
     pub fn hang_up(&mut self) {
         if let Some(terminal) = &mut self.terminal {
             terminal.hang_up();
         }
     }
 
-    /// Whether its terminal is gone.
+    /// True if its terminal is closed.
     ///
     /// # Errors
-    /// When nobody can tell.
+    /// If the copier's state cannot be read.
     pub fn is_hung_up(&mut self) -> io::Result<bool> {
         self.terminal.as_mut().map_or(Ok(false), Terminal::has_ended)
     }
 
-    /// Kills everything in the cell, and whatever still copies what it wrote to a terminal.
+    /// Kills everything in the sandbox, and the process that copies its output to a terminal.
     pub fn kill(&mut self) {
         let _ = self.child.0.kill();
         if let Some(terminal) = &mut self.terminal {
@@ -107,11 +107,11 @@ impl RunningAgent {
         }
     }
 
-    /// The exit code, when the agent has ended: its own, or 128 and the number of the signal that
-    /// ended it.
+    /// Returns the exit code after the agent has ended and its output was shown: its own, or 128
+    /// and the number of the signal that ended it.
     ///
     /// # Errors
-    /// When it cannot be asked for.
+    /// If the state of the process cannot be read.
     pub fn try_wait(&mut self) -> io::Result<Option<u8>> {
         if self.code.is_none() {
             let Some(status) = self.child.0.try_wait()? else { return Ok(None) };

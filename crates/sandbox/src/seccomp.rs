@@ -1,10 +1,9 @@
-//! Seccomp: which system calls a process may still make.
+//! Seccomp: restricts the system calls that a process may still make.
 //!
-//! A few small filters: one refuses by number and argument (`EPERM`), one says
-//! "not implemented" where a caller then falls back to something we can check
-//! (`ENOSYS`), and one does the same for every number newer than those that
-//! were reviewed, and for the x32 numbers. The filters go in only after
-//! everything that needs the refused calls.
+//! The filters are small: one refuses by number and argument (`EPERM`); one reports calls as not
+//! implemented whose callers then fall back to calls that can be checked (`ENOSYS`); and one does
+//! the same for every number newer than the reviewed ones, and for the x32 numbers. The filters are
+//! installed after everything that needs the refused calls.
 
 use std::collections::BTreeMap;
 
@@ -42,10 +41,10 @@ const SET_IDS: [i32; 2] = [0o4000, 0o2000];
 /// of `O_TMPFILE`.
 const MAKING: [i32; 2] = [libc::O_CREAT, libc::O_TMPFILE & !libc::O_DIRECTORY];
 
-/// What a filter is for.
+/// Purpose of a filter.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Purpose {
-    /// The agent's cell.
+    /// The agent's sandbox.
     Agent {
         /// UDP sockets are allowed, for name resolution.
         udp: bool,
@@ -56,29 +55,29 @@ pub(super) enum Purpose {
         /// Listening is allowed: nobody outside can connect, or Landlock restricts
         /// the ports.
         listen: bool,
-        /// Calls that Landlock does not cover and that reach files by path
-        /// are refused: there is no root directory of the cell's own.
+        /// Calls that Landlock does not cover and that reach files by path are refused: the sandbox
+        /// has no root directory of its own.
         metadata: bool,
         /// Changing the processors that a process may run on is allowed.
         affinity: bool,
     },
-    /// A program of the system that works on untrusted data: no sockets, no other processes.
+    /// A program of the system that processes untrusted data: no sockets, no other processes.
     Program,
-    /// The gate and other processes that serve: no programs, no sockets.
+    /// The gateway process and other processes that serve: no programs, no sockets.
     Gate,
-    /// One of several gates: besides, nothing that reaches another's files or
-    /// processes past Landlock.
+    /// A worker: as the gateway process, and no call that reaches another's files or processes past
+    /// Landlock.
     Worker,
-    /// A process that serves from what it holds: besides, no path at all.
+    /// A process that serves by its open descriptors: as a worker, and no paths at all.
     Front,
-    /// The same with pairs of connected sockets.
+    /// As a front process, but pairs of connected sockets are allowed.
     Relay,
-    /// A process that connects to addresses of the network and serves nobody: no programs, no
+    /// A process that connects to addresses of the network and serves nothing: no programs, no
     /// other sockets.
     Connector,
 }
 
-/// An agent that reaches nothing: what a program gets, besides.
+/// Purpose of an agent that reaches nothing: a program's restrictions include these.
 const ALONE: Purpose = Purpose::Agent {
     udp: false,
     unix: false,
@@ -103,15 +102,15 @@ type Rules = BTreeMap<i64, Vec<SeccompRule>>;
 
 /// Restricts the calling thread; the process must have no other thread.
 pub(super) fn restrict(purpose: Purpose) -> Result<(), SeccompError> {
-    // Everything is compiled before anything is installed.
+    // All filters are compiled before any is installed.
     for program in &programs(purpose)? {
         apply_filter(program)?;
     }
     Ok(())
 }
 
-/// In this order: the last one installed decides between two different error
-/// numbers.
+/// Returns the filters in the order in which they are installed: the last one decides between two
+/// different error numbers.
 fn programs(purpose: Purpose) -> Result<Vec<BpfProgram>, SeccompError> {
     let mut programs = vec![newest(), compile(of(syscalls::MISSING), libc::ENOSYS)?];
     if matches!(purpose, Purpose::Agent { .. } | Purpose::Program) {
@@ -136,9 +135,8 @@ fn compile(rules: Rules, errno: i32) -> Result<BpfProgram, SeccompError> {
     Ok(BpfProgram::try_from(filter)?)
 }
 
-/// The library knows only lists of numbers, so this range check is spelled
-/// out: `if nr > NEWEST_REVIEWED return ENOSYS`. The x32 numbers have bit 30
-/// set. The other filters check the architecture.
+/// Returns a filter with a range check, which the library does not have: `if nr > NEWEST_REVIEWED
+/// return ENOSYS`. The x32 numbers have bit 30 set. The other filters check the architecture.
 fn newest() -> BpfProgram {
     const LOAD_WORD: u16 = (libc::BPF_LD | libc::BPF_W | libc::BPF_ABS) as u16;
     const JUMP_GREATER: u16 = (libc::BPF_JMP | libc::BPF_JGT | libc::BPF_K) as u16;
@@ -173,14 +171,14 @@ fn refused(purpose: Purpose) -> Result<Rules, SeccompError> {
     }
     rules.insert(
         libc::SYS_personality,
-        // Only asking (0xffffffff), Linux itself, and without address
-        // randomisation, as debuggers want it.
+        // Allowed: the query (0xffffffff), Linux itself, and no address randomisation, as debuggers
+        // request it.
         vec![rule([not(0, 0), not(0, 0x0004_0000), not(0, -1)])?],
     );
     rules.insert(
         libc::SYS_ioctl,
-        // `TIOCSTI` and `TIOCLINUX` type into a terminal; `TIOCSETD` has the kernel load
-        // line disciplines that nobody else uses.
+        // `TIOCSTI` and `TIOCLINUX` type into a terminal; `TIOCSETD` has the kernel load rarely
+        // used line disciplines.
         vec![rule([is(1, 0x5412)])?, rule([is(1, 0x541c)])?, rule([is(1, 0x5423)])?],
     );
     match purpose {
@@ -198,15 +196,14 @@ fn refused(purpose: Purpose) -> Result<Rules, SeccompError> {
                 libc::SYS_setsockopt,
                 vec![
                     rule([is(1, libc::IPPROTO_TCP), is(2, libc::TCP_FASTOPEN_CONNECT)])?,
-                    // An upper layer such as SMC replaces what Landlock checks.
+                    // An upper layer such as SMC replaces the protocol that Landlock checks.
                     rule([is(1, libc::IPPROTO_TCP), is(2, libc::TCP_ULP)])?,
-                    // Whoever closes the socket last waits, another process to which it was
-                    // sent, too.
+                    // The process that closes the socket last waits, even one to which it was sent.
                     rule([is(1, libc::SOL_SOCKET), is(2, libc::SO_LINGER)])?,
                 ],
             );
             rules.insert(libc::SYS_socketpair, pairs(unix)?);
-            // Whoever opens the file then waits, outside the cell, too.
+            // A process that opens the file then waits, even outside the sandbox.
             rules.insert(libc::SYS_fcntl, vec![rule([is(1, libc::F_SETLEASE)])?]);
             rules.extend(set_ids()?);
             if !listen {
@@ -258,8 +255,8 @@ fn refused(purpose: Purpose) -> Result<Rules, SeccompError> {
     Ok(rules)
 }
 
-/// Refuses signals to threads and limits of other processes: its own threads get some, as in a
-/// panic.
+/// Refuses signals to threads and limits of other processes. The process's own threads get some, as
+/// in a panic.
 fn own_threads() -> Result<Rules, SeccompError> {
     let own = i32::try_from(std::process::id()).unwrap_or(i32::MAX);
     Ok(Rules::from([
@@ -268,8 +265,8 @@ fn own_threads() -> Result<Rules, SeccompError> {
     ]))
 }
 
-/// Refuses to make a file that runs as its owner or its group: the cell ignores
-/// such bits, but the host, where a given directory stays, does not.
+/// Refuses to make a set-user-ID or set-group-ID file: the sandbox ignores such bits, but the host,
+/// where a granted directory remains, does not.
 fn set_ids() -> Result<Rules, SeccompError> {
     let mut rules = Rules::new();
     for (call, mode) in syscalls::MODES {
@@ -286,8 +283,8 @@ fn set_ids() -> Result<Rules, SeccompError> {
     Ok(rules)
 }
 
-/// What ioctl(2) refuses where Landlock does not cover it: every request but those
-/// listed. Many change a file's metadata through a descriptor that is open for reading.
+/// Refuses every request of ioctl(2) that is not listed, where Landlock does not cover them. Many
+/// change a file's metadata through a descriptor that is open for reading.
 fn other_requests() -> Result<Rules, SeccompError> {
     let mut rules = Vec::new();
     let mut next = 0;
@@ -304,9 +301,9 @@ fn other_requests() -> Result<Rules, SeccompError> {
     Ok(Rules::from([(libc::SYS_ioctl, rules)]))
 }
 
-/// Refuses to change the limits and the priority of any process but the caller,
-/// which Landlock does not cover. A thread of its own by number is refused, too:
-/// nobody can tell it from another process here.
+/// Refuses to change the limits and the priority of any process but the caller, which Landlock does
+/// not cover. Another thread of the caller is refused, too: the filter cannot distinguish it from
+/// another process.
 fn only_itself() -> Result<Rules, SeccompError> {
     let mut rules = Rules::new();
     for call in [
@@ -318,15 +315,15 @@ fn only_itself() -> Result<Rules, SeccompError> {
     ] {
         rules.insert(call, vec![rule([not(0, 0)])?]);
     }
-    // The number 0 means also the user's processes, all of them.
+    // The number 0 also means all of the user's processes.
     for (call, user) in PRIORITIES {
         rules.insert(call, vec![rule([not(1, 0)])?, rule([is(0, user)])?]);
     }
     Ok(rules)
 }
 
-/// What socket(2) refuses: every family, type and protocol but the few that
-/// are known to be harmless or that Landlock checks.
+/// Returns the refusals of socket(2): every family, type and protocol but the few that are known to
+/// be harmless or that Landlock checks.
 fn sockets(udp: bool, unix: bool, internet: bool) -> Result<Vec<SeccompRule>, SeccompError> {
     let mut families = vec![libc::AF_NETLINK];
     if unix {
@@ -337,7 +334,7 @@ fn sockets(udp: bool, unix: bool, internet: bool) -> Result<Vec<SeccompRule>, Se
     }
     let mut rules = vec![
         SeccompRule::new(families.into_iter().map(|f| not(0, f)).collect::<Result<_, _>>()?)?,
-        // Of netlink, what lists interfaces and routes.
+        // Of netlink, only the protocol that lists interfaces and routes is allowed.
         rule([is(0, libc::AF_NETLINK), not(2, libc::NETLINK_ROUTE)])?,
     ];
     for family in [libc::AF_INET, libc::AF_INET6] {
@@ -363,9 +360,9 @@ fn sockets(udp: bool, unix: bool, internet: bool) -> Result<Vec<SeccompRule>, Se
     Ok(rules)
 }
 
-/// What socketpair(2) refuses: every family but UNIX, and without UNIX sockets
-/// every type but streams and sequences of packets (1 and 5). A datagram socket
-/// of a pair can still send to any address, and a raw one is made one.
+/// Returns the refusals of socketpair(2): every family but UNIX, and without UNIX sockets every
+/// type but streams and sequences of packets (1 and 5). A datagram socket of a pair can still send
+/// to any address, and the kernel makes a raw one a datagram one.
 fn pairs(unix: bool) -> Result<Vec<SeccompRule>, SeccompError> {
     let mut rules = vec![rule([not(0, libc::AF_UNIX)])?];
     if !unix {
@@ -396,7 +393,7 @@ fn bits(argument: u8, mask: i32, value: i32) -> Condition {
     condition(argument, SeccompCmpOp::MaskedEq(u64::from(mask.cast_unsigned())), value.into())
 }
 
-/// All arguments that we look at are `int` or flags in the low word.
+/// Compares the low word: all checked arguments are `int` or flags in it.
 fn condition(argument: u8, operator: SeccompCmpOp, value: i64) -> Condition {
     let low = u64::from_le_bytes(value.to_le_bytes()) & 0xffff_ffff;
     SeccompCondition::new(argument, SeccompCmpArgLen::Dword, operator, low)

@@ -1,10 +1,10 @@
-//! The self-test of the confined child, in the process that becomes the
-//! agent: every action is tried before and after confinement, so that a
-//! refusal means something, and what the agent needs is tried too.
+//! The self-test of the confined child, in the process that becomes the agent:
+//! every action is tried before and after confinement, so that a refusal means
+//! something, and the actions that the agent needs are tried too.
 //!
 //! It changes nothing outside the agent's own directories. io_uring and
-//! io_setup have no safe wrapper to try them with; a filter beside the one that
-//! refuses ptrace, which is tried, says that they do not exist.
+//! io_setup have no safe wrapper to try them with; a filter installed beside
+//! the tested one that refuses ptrace reports them as not implemented.
 
 use std::{
     collections::BTreeMap,
@@ -42,19 +42,19 @@ use super::{
     spec::Probe,
 };
 
-/// A name that nobody else uses.
+/// A file name that nothing else uses.
 const TRACE: &str = ".portcullis-self-test";
 /// `FUSE_SUPER_MAGIC` of statfs(2).
 const FUSE: i64 = 0x6573_5546;
-/// No process has this number: Linux stops at 4,194,304.
+/// A PID that no process has: Linux stops at 4,194,304.
 const NO_PROCESS: i32 = 0x7fff_fff0;
 
-/// What the cell was given, as far as the self-test must know it.
+/// Permissions of the sandbox, as far as the self-test must know them.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Confinement {
     /// UDP sockets are allowed.
     pub(super) udp: bool,
-    /// They reach name servers only.
+    /// UDP sockets reach name servers only.
     pub(super) udp_ports: bool,
     /// UNIX sockets are allowed.
     pub(super) unix: bool,
@@ -66,19 +66,18 @@ pub(super) struct Confinement {
     pub(super) mount: bool,
 }
 
-/// How everything went before confinement.
+/// Results of the attempts before confinement.
 #[derive(Debug)]
 pub(super) struct Baseline(BTreeMap<String, String>);
 
-/// What must become of an attempt in the finished cell.
+/// Required result of an attempt in the finished sandbox.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Must {
-    /// It fails, whatever came before.
+    /// It fails, whatever the result was before.
     Fail,
-    /// It fails, having succeeded before.
+    /// It fails, and succeeded before.
     Turn,
-    /// It fails with `EPERM`, the answer of the system call filter, having
-    /// failed in another way or succeeded before.
+    /// It fails with `EPERM`, the error of the system call filter.
     Filtered,
     /// It succeeds.
     Succeed,
@@ -87,12 +86,12 @@ enum Must {
 struct Attempt<'a> {
     name: String,
     must: Must,
-    /// Whether it may be tried before confinement.
+    /// True if it may be tried before confinement.
     early: bool,
     action: Box<dyn Fn() -> io::Result<()> + 'a>,
 }
 
-/// Tries everything that does no harm, before confinement.
+/// Tries every harmless action before confinement.
 pub(super) fn before(spec: &Enter) -> Baseline {
     if !spec.mode.is_confined() {
         return Baseline(BTreeMap::new());
@@ -110,12 +109,12 @@ pub(super) fn before(spec: &Enter) -> Baseline {
         .filter(|attempt| attempt.early)
         .map(|attempt| (attempt.name, word(&(attempt.action)())))
         .collect();
-    // Here, where the host's `/proc` is: later nothing is opened any more.
+    // Here, where the host's `/proc` is visible; nothing is opened later.
     results.insert("inherited descriptors".to_owned(), word(&only_own_descriptors()));
     Baseline(results)
 }
 
-/// Tries everything in the finished cell.
+/// Tries every action in the finished sandbox.
 pub(super) fn after(spec: &Enter, baseline: &Baseline, confinement: &Confinement) -> Vec<Probe> {
     let mut probes: Vec<_> = attempts(spec, confinement)
         .into_iter()
@@ -170,9 +169,10 @@ impl<'a> Attempts<'a> {
     }
 }
 
-/// The workspace, the state directory and the operator's files.
+/// Adds attempts on the workspaces, the state directory and the operator's
+/// files.
 fn places<'a>(spec: &'a Enter, confinement: &Confinement, list: &mut Attempts<'a>) {
-    // An unprivileged user that root became first may never have been able to.
+    // An unprivileged user that root became first may never have had access.
     let able = spec.mode.is_root() || spec.mode.user().is_none();
     let must = if able { Must::Turn } else { Must::Fail };
     for target in &spec.targets {
@@ -226,7 +226,7 @@ fn places<'a>(spec: &'a Enter, confinement: &Confinement, list: &mut Attempts<'a
     }
 }
 
-/// What only a privileged process can do.
+/// Adds attempts that only a privileged process can make.
 fn powers(spec: &Enter, list: &mut Attempts<'_>) {
     list.add(Must::Filtered, true, "trace a process", || {
         Ok(nix::sys::ptrace::attach(nix::unistd::Pid::from_raw(NO_PROCESS))?)
@@ -311,7 +311,7 @@ fn network<'a>(spec: &'a Enter, confinement: &Confinement, list: &mut Attempts<'
     });
     if spec.ports.is_some() {
         list.add(Must::Turn, true, "bind to a TCP port that is not allowed", || {
-            // That 0 is allowed allows no port by its number.
+            // The permission for port 0 covers no explicit port.
             let (_, address) = bound()?;
             Ok(bind(&tcp()?, &address)?)
         });
@@ -339,7 +339,7 @@ fn processes<'a>(spec: &'a Enter, confinement: &Confinement, list: &mut Attempts
             }
             Err(Errno::NOENT.into())
         });
-        // Numbers of the host name nothing here; only the init came before.
+        // The host's PIDs have no meaning here; only the init started before.
         list.add(Must::Fail, false, "see the processes of the host", || {
             if getpid().as_raw_nonzero().get() == 2 { Err(Errno::SRCH.into()) } else { Ok(()) }
         });
@@ -365,8 +365,8 @@ fn processes<'a>(spec: &'a Enter, confinement: &Confinement, list: &mut Attempts
     }
 }
 
-/// What an agent cannot do without: a cell that refuses everything would pass
-/// all the rest.
+/// Adds the actions that an agent needs: a sandbox that refuses everything
+/// would pass all other attempts.
 fn needs<'a>(spec: &'a Enter, confinement: &Confinement, list: &mut Attempts<'a>) {
     for (name, directory) in [("home", &spec.home), ("temporary", &spec.temporary)] {
         let trace = directory.join(format!("{TRACE}-{}", getpid()));
@@ -413,7 +413,7 @@ fn needs<'a>(spec: &'a Enter, confinement: &Confinement, list: &mut Attempts<'a>
     }
 }
 
-/// Succeeds when `path` leads to `target`.
+/// Succeeds if `path` leads to `target`.
 fn same(target: &Target, path: &Path, opened: bool) -> io::Result<()> {
     let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
     let facts = if opened {
@@ -425,12 +425,12 @@ fn same(target: &Target, path: &Path, opened: bool) -> io::Result<()> {
     if (facts.stx_dev_major, facts.stx_dev_minor, facts.stx_ino) == target.identity {
         Ok(())
     } else {
-        // Something else has that name here.
+        // Another file has that name here.
         Err(Errno::NOENT.into())
     }
 }
 
-/// What [`same`] compares with.
+/// Returns the identity that [`same`] compares.
 pub(super) fn identity(path: &Path) -> io::Result<(u32, u32, u64)> {
     let facts = statx(CWD, path, AtFlags::empty(), StatxFlags::INO)?;
     Ok((facts.stx_dev_major, facts.stx_dev_minor, facts.stx_ino))
@@ -446,7 +446,7 @@ fn tcp() -> io::Result<OwnedFd> {
     Ok(socket_with(AddressFamily::INET, SocketType::STREAM, SocketFlags::CLOEXEC, None)?)
 }
 
-/// A socket at a port of 127.0.0.1 that the kernel picks.
+/// Returns a socket bound to a port of 127.0.0.1 that the kernel picks.
 fn bound() -> io::Result<(OwnedFd, SocketAddrV4)> {
     let socket = tcp()?;
     bind(&socket, &SocketAddrV4::new(Ipv4Addr::LOCALHOST, 0))?;
@@ -463,14 +463,14 @@ fn unix() -> io::Result<OwnedFd> {
     )?)
 }
 
-/// Every descriptor above the standard streams closes when the agent is
-/// executed; the streams themselves are replaced then.
+/// Checks that every descriptor above the standard streams closes when the
+/// agent is executed; the streams themselves are replaced then.
 fn only_own_descriptors() -> io::Result<()> {
     for number in process::open_descriptors()?.into_iter().filter(|n| *n > 2) {
         let path = format!("/proc/self/fdinfo/{number}");
         let info = match open(path, OFlags::RDONLY | OFlags::CLOEXEC, FileMode::empty()) {
             Ok(info) => info,
-            // The handle that listed the others.
+            // The descriptor that listed the others.
             Err(Errno::NOENT) => continue,
             Err(e) => return Err(e.into()),
         };

@@ -1,4 +1,4 @@
-//! What a cell is to be, and what it turned out to be. Plain data.
+//! Specification of a sandbox, and the report on it. Plain data.
 
 use std::{
     collections::BTreeMap,
@@ -15,21 +15,21 @@ use super::{
     trusted_paths::TrustedPath,
 };
 
-/// What the kernel enforces on the agent, as the self-test inside found it.
+/// Extent to which the kernel enforces the sandbox, as the self-test found.
 #[must_use]
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Enforcement {
     /// Nothing.
     None,
-    /// Landlock and seccomp; what files exist can still be seen.
+    /// Landlock and seccomp; the names of existing files are visible.
     Partial,
     /// A root directory and namespaces of its own, Landlock and seccomp.
     Full,
 }
 
 impl Enforcement {
-    /// The word in the log.
+    /// Returns the word in the log.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::None => "none",
@@ -45,19 +45,18 @@ impl fmt::Display for Enforcement {
     }
 }
 
-/// What the agent may reach over the network.
+/// Network access of the agent.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Network {
-    /// Nothing but its own programs: a network namespace with a loopback interface.
+    /// A network namespace with a loopback interface: only its own programs.
     None,
     /// The host's network: TCP connections to some ports, on any host.
     Connect {
         /// The ports.
         ports: Vec<u16>,
-        /// UDP too, so that names resolve; a leak, since UDP is not limited to
-        /// name servers.
+        /// True if UDP is allowed too, for name resolution; before Landlock ABI 10, to any port.
         dns: bool,
-        /// Ports to listen on, on every interface; 0 is any that the kernel picks.
+        /// Ports to listen on, on every interface; 0 stands for any that the kernel picks.
         listen: Vec<u16>,
     },
 }
@@ -76,26 +75,24 @@ pub struct Workspace {
 pub struct Grant {
     /// The path, as the operator wrote it; absolute.
     pub path: PathBuf,
-    /// Whether it is an error when there is no such path: so for what an
-    /// operator named on the command line, not for a policy made for many
-    /// machines.
+    /// True if it is an error that there is no such path: for paths on the command line, not for
+    /// those of a policy that serves many machines.
     pub required: bool,
 }
 
-/// Everything that must be known to start an agent.
+/// Specification of an agent and its sandbox.
 #[derive(Debug, Clone)]
 pub struct Cell {
     /// The agent's program, as the operator wrote it.
     pub program: OsString,
     /// Its arguments.
     pub arguments: Vec<OsString>,
-    /// Its environment, already selected; `HOME`, `TMPDIR` and `USER` are
-    /// added unless they are in here.
+    /// Its environment, already selected; `HOME`, `TMPDIR` and `USER` are added unless they are
+    /// present.
     pub environment: BTreeMap<OsString, OsString>,
     /// The workspace, which the agent must not reach.
     pub workspace: PathBuf,
-    /// Its path as the operator gave it, absolute: the name by which an editor
-    /// may know it.
+    /// Its path as the operator gave it, absolute: an editor may use this name.
     pub alias: Option<PathBuf>,
     /// Further workspaces, which it must not reach either.
     pub further: Vec<Workspace>,
@@ -103,45 +100,44 @@ pub struct Cell {
     pub state: PathBuf,
     /// Policy and other files of the operator, which it must not change either.
     pub trusted: Vec<TrustedPath>,
-    /// The agent's own persistent home directory; made when missing.
+    /// The agent's own persistent home directory; made if missing.
     pub home: PathBuf,
-    /// What it may read and execute.
+    /// Paths that it may read and execute.
     pub read: Vec<Grant>,
-    /// Links that it finds besides, each with what it leads to.
+    /// Additional links in its root directory, each with its target.
     pub links: Vec<(PathBuf, PathBuf)>,
-    /// What it may also change.
+    /// Paths that it may also change.
     pub write: Vec<Grant>,
-    /// What it may connect to.
+    /// Its network access.
     pub network: Network,
     /// The weakest enforcement that the operator accepts.
     /// [`Enforcement::None`] asks for none at all.
     pub floor: Enforcement,
-    /// Whether the cell, if it is confined, gets what leads to the gate, and this
-    /// program to connect with.
+    /// True if the sandbox, if it is confined, gets a connection to the gateway, and this program
+    /// as its client.
     pub hatch: bool,
-    /// What its programs may take. One that is not confined may take anything.
+    /// Limits on the resources of its programs; an unconfined agent has none.
     pub limits: ResourceLimits,
     /// True if commands are started beside the agent, as the gateway orders.
     pub commands: bool,
-    /// How many files it may have open before it asks for more, where that is not as in
-    /// this process.
+    /// Soft limit of its open files, if it differs from that of this process.
     pub files: Option<u64>,
-    /// What the program's standard streams are.
+    /// The program's standard streams.
     pub streams: StandardStreams,
-    /// Whether a mount at the path of each workspace is to be made, for somebody else to serve.
+    /// True if a mount is made at the path of each workspace, for the caller to serve.
     pub mount: bool,
-    /// True if the cell is to have an HTTP proxy, for somebody else to serve, if it has a network of
-    /// its own.
+    /// True if the sandbox gets an HTTP proxy, for the caller to serve, provided it has a network
+    /// of its own.
     pub proxy: bool,
 }
 
 impl Cell {
-    /// True if one that is made in this mode has a proxy.
+    /// True if a sandbox that is made in this mode has a proxy.
     pub(super) fn has_proxy(&self, mode: Mode) -> bool {
         self.proxy && mode.is_full() && self.network == Network::None
     }
 
-    /// All workspaces, each with the path that the operator gave.
+    /// Returns all workspaces, each with the path that the operator gave.
     pub(super) fn workspaces(&self) -> impl Iterator<Item = (&Path, Option<&Path>)> {
         let further = self.further.iter();
         let further = further.map(|Workspace { root, alias }| (root.as_path(), Some(&**alias)));
@@ -149,31 +145,30 @@ impl Cell {
     }
 }
 
-/// What the program's standard streams are.
+/// Kinds of a program's standard streams.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum StandardStreams {
-    /// Pipes, for somebody else to serve.
+    /// Pipes, for the caller to serve.
     Pipes,
-    /// What it reads and writes is that of this process's standard streams.
+    /// Pipes that this process copies from and to its own standard streams.
     Own,
-    /// A pseudo-terminal in the cell, which the terminal of this process shows.
+    /// A pseudo-terminal in the sandbox, which the terminal of this process shows.
     Terminal {
-        /// The terminal takes what it gets for UTF-8, as far as the environment says.
+        /// True if the environment's locale is UTF-8.
         is_utf8: bool,
     },
 }
 
-/// One action that was tried inside the cell.
+/// An action that was tried in the sandbox.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Probe {
-    /// What was tried.
+    /// The action.
     pub name: String,
-    /// How it went before confinement: `ok` or the kernel's error, `-` when
-    /// trying would have done harm.
+    /// Its result before confinement: `ok` or the kernel's error, or `-` if it was not tried then.
     pub before: String,
-    /// How it went in the finished cell.
+    /// Its result in the finished sandbox.
     pub after: String,
-    /// Whether that is as it must be.
+    /// True if the result is the required one.
     pub passed: bool,
 }
 
@@ -182,42 +177,42 @@ pub struct Probe {
 pub struct DeniedGrant {
     /// The path.
     pub path: PathBuf,
-    /// Whether it was granted to be changed.
+    /// True if it was granted to be changed.
     pub write: bool,
 }
 
-/// What the self-test inside the cell found.
+/// Result of the self-test in the sandbox.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Report {
-    /// What is enforced.
+    /// Extent to which the sandbox is enforced.
     pub enforcement: Enforcement,
     /// The kernel's Landlock ABI; 0 without Landlock.
     pub landlock_abi: u32,
-    /// The namespaces of the cell's own.
+    /// The namespaces of the sandbox's own.
     pub namespaces: Vec<String>,
-    /// The user, as the host sees it, as which the agent runs.
+    /// The agent's user, as the host sees it.
     pub uid: u32,
-    /// Whether the cell has a `/proc`.
+    /// True if the sandbox has a `/proc`.
     pub proc: bool,
-    /// Whether it has a mount at the workspace's path.
+    /// True if it has a mount at the workspace's path.
     pub mount: bool,
-    /// The limits on what its programs take.
+    /// The limits on the resources of its programs.
     pub limits: EnforcedLimits,
     /// The ports of the host's network that the agent may listen on.
     pub listen: Vec<u16>,
     /// Grants that the agent's user cannot use.
     pub denied: Vec<DeniedGrant>,
-    /// What this kernel cannot enforce, in words.
+    /// Restrictions that this kernel cannot enforce, in words.
     pub gaps: Vec<String>,
-    /// All that was tried.
+    /// All actions that were tried.
     pub probes: Vec<Probe>,
-    /// Whether what leads to the gate can be used, or why not; nothing where
-    /// there is none.
+    /// Success if the connection to the gateway can be used, or the reason why not; `None` if there
+    /// is none.
     pub hatch: Option<Result<(), String>>,
 }
 
 impl Report {
-    /// The facts for the `start` record.
+    /// Returns the facts for the `start` record.
     pub fn facts(&self) -> BTreeMap<String, serde_json::Value> {
         let passed = self.probes.iter().filter(|probe| probe.passed).count();
         let mut facts = BTreeMap::from([
@@ -245,27 +240,27 @@ impl Report {
         facts
     }
 
-    /// The probes that did not end as they must.
+    /// Returns the probes without the required result.
     pub fn surprises(&self) -> impl Iterator<Item = &Probe> {
         self.probes.iter().filter(|probe| !probe.passed)
     }
 }
 
-/// How an MCP client in the sandbox reaches the gate, by the paths there.
+/// Paths in the sandbox by which an MCP client reaches the gateway.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Entrance {
     /// This program.
     pub program: PathBuf,
     /// The socket, or the directory of named pipes.
     pub address: PathBuf,
-    /// Whether there are named pipes and a relay, not a socket.
+    /// True if there are named pipes and a relay, rather than a socket.
     pub is_relayed: bool,
 }
 
-/// How the cell is made.
+/// Modes of making a sandbox.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) enum Mode {
-    /// With the capabilities of the host's root, all given up afterwards.
+    /// With the capabilities of the host's root, all dropped afterwards.
     Root {
         /// The user that the agent becomes.
         user: u32,
@@ -276,7 +271,7 @@ pub(super) enum Mode {
     Mapped {
         /// The user that the agent becomes, as the broker sees it.
         user: u32,
-        /// The same as it sees itself.
+        /// The same user as it sees itself.
         inner: u32,
     },
     /// In a user namespace that an unprivileged user made for itself.
@@ -286,32 +281,32 @@ pub(super) enum Mode {
         /// The user to become, when started as root.
         user: Option<u32>,
     },
-    /// Without anything.
+    /// Without confinement.
     Open,
 }
 
 impl Mode {
-    /// Whether the cell has a root directory and namespaces of its own.
+    /// True if the sandbox has a root directory and namespaces of its own.
     pub(super) fn is_full(self) -> bool {
         matches!(self, Self::Root { .. } | Self::Mapped { .. } | Self::User)
     }
 
-    /// Whether anything is confined at all.
+    /// True if anything is confined.
     pub(super) fn is_confined(self) -> bool {
         self != Self::Open
     }
 
-    /// Whether the host's root makes it.
+    /// True if the host's root makes it.
     pub(super) fn is_root(self) -> bool {
         matches!(self, Self::Root { .. })
     }
 
-    /// Whether it has a user namespace of its own.
+    /// True if it has a user namespace of its own.
     pub(super) fn has_user_namespace(self) -> bool {
         matches!(self, Self::Mapped { .. } | Self::User)
     }
 
-    /// The user that the confined child becomes, as it sees it.
+    /// Returns the user that the confined child becomes, in its own numbers.
     pub(super) fn becomes(self) -> Option<u32> {
         match self {
             Self::Root { user } => Some(user),
@@ -320,7 +315,7 @@ impl Mode {
         }
     }
 
-    /// The user, other than the operator, that owns what the agent owns.
+    /// Returns the user that owns the agent's files, if it is not the operator.
     pub(super) fn user(self) -> Option<u32> {
         match self {
             Self::Root { user } | Self::Mapped { user, .. } => Some(user),
@@ -330,8 +325,8 @@ impl Mode {
     }
 }
 
-/// As whom the agent sees itself where it must not take itself for root.
+/// The agent's user and group in its own view, where they must not be root.
 pub(super) const INNER_USER: u32 = 1000;
 
-/// Where the agent's temporary files go in a full cell.
+/// Directory of the agent's temporary files in a full sandbox.
 pub(super) const TEMPORARY: &str = "/tmp";

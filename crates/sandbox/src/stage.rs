@@ -1,5 +1,5 @@
-//! The stages that the binary goes through when it executes itself anew, and
-//! how each reports what went wrong.
+//! The stages that the binary goes through when it executes itself again, and
+//! their errors.
 
 use std::io;
 
@@ -7,10 +7,10 @@ use super::{
     channel::ChannelError, landlock, messages::News, root::RootError, seccomp::SeccompError,
 };
 
-/// The hidden word on the command line behind which the stages are.
+/// The hidden subcommand of the stages.
 pub const CELL_COMMAND: &str = "cell-stage";
 
-/// A stage, in the order in which they come.
+/// A stage, in their order.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Stage {
     /// Leaves the host's namespaces.
@@ -19,14 +19,15 @@ pub enum Stage {
     Init,
     /// Becomes the agent.
     Enter,
-    /// Beside them: passes on what comes through named pipes.
+    /// Runs beside them: the relay of named pipes.
     Relay,
-    /// Beside them: between the agent's terminal and the operator's.
+    /// Runs beside them: copies between the agent's terminal and the
+    /// operator's.
     Terminal,
 }
 
 impl Stage {
-    /// The arguments that make the binary run this stage.
+    /// Returns the arguments that make the binary run this stage.
     pub(super) fn arguments(self) -> [String; 3] {
         let word = match self {
             Self::Launch => "launch",
@@ -38,7 +39,7 @@ impl Stage {
         [CELL_COMMAND.to_owned(), word.to_owned(), std::process::id().to_string()]
     }
 
-    /// The stage of that name.
+    /// Returns the stage of that name.
     pub fn parse(word: &str) -> Option<Self> {
         match word {
             "launch" => Some(Self::Launch),
@@ -54,7 +55,7 @@ impl Stage {
 /// A stage failed.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum StageError {
-    /// Some step.
+    /// A step failed.
     #[error("cannot {0}: {1}")]
     Step(&'static str, String),
     /// A namespace or a mount was refused.
@@ -63,10 +64,10 @@ pub(super) enum StageError {
     /// The other stages cannot be reached.
     #[error(transparent)]
     Channel(#[from] ChannelError),
-    /// The system call filter.
+    /// The system call filter was refused.
     #[error(transparent)]
     Seccomp(#[from] SeccompError),
-    /// Landlock.
+    /// The Landlock ruleset was refused.
     #[error("cannot restrict file access with Landlock: {0}")]
     Landlock(#[from] landlock::LandlockError),
 }
@@ -79,7 +80,7 @@ impl From<RootError> for StageError {
 }
 
 impl StageError {
-    /// The message for the broker.
+    /// Returns the message for the broker.
     pub(super) fn news(&self) -> News {
         let (stage, error) = match self {
             Self::Step(stage, error) | Self::Namespaces(stage, error) => {
@@ -91,7 +92,7 @@ impl StageError {
     }
 }
 
-/// Names the step that failed.
+/// Makes an error that names the failed step.
 pub(super) fn failed<E: Into<io::Error>>(step: &'static str) -> impl FnOnce(E) -> StageError {
     move |error| StageError::Step(step, error.into().to_string())
 }

@@ -16,22 +16,21 @@ use rustix::{
 
 use super::forwarder::{Forwarder, INPUT_CHUNK, Stream};
 
-/// A program's standard streams: pipes made for it. By a descriptor of the host it would reach
-/// more than what is in it: a file's mode, what a user types for another program, the other end
-/// of a pipe, the network of a socket.
+/// A program's standard streams: pipes made for it. Through a descriptor of the host it would reach
+/// more than the content: a file's mode, a user's input for another program, the other end of a
+/// pipe, the network of a socket.
 #[derive(Debug)]
 pub(super) struct Streams {
     /// The program's ends; none where it has a pseudo-terminal.
     pub(super) theirs: Vec<OwnedFd>,
-    /// The other ends, if they are for the broker.
+    /// The broker's ends, if it serves them itself.
     pub(super) ours: Option<[OwnedFd; 3]>,
-    /// The threads to be that copy between them and the streams of this process.
+    /// The copiers between them and the streams of this process, to be started.
     pub(super) forwarders: Vec<Forwarder>,
 }
 
 impl Streams {
-    /// Pipes that belong to the agent's user, so that it can open
-    /// `/dev/stderr`.
+    /// Makes pipes that belong to the agent's user, so that it can open `/dev/stderr`.
     pub(super) fn open(owner: Option<u32>) -> io::Result<Self> {
         let (stdin, our_stdin) = pipe(owner, End::Read)?;
         let (our_stdout, stdout) = pipe(owner, End::Write)?;
@@ -40,15 +39,15 @@ impl Streams {
         Ok(Self { theirs: vec![stdin, stdout, stderr], ours, forwarders: Vec::new() })
     }
 
-    /// None: a terminal comes in their place.
+    /// Makes no pipes: a terminal takes their place.
     pub(super) fn none() -> Self {
         Self { theirs: Vec::new(), ours: None, forwarders: Vec::new() }
     }
 
-    /// Such pipes, each with a thread that copies between it and a stream of this process.
+    /// Makes such pipes, each with a thread that copies between it and a stream of this process.
     ///
     /// # Errors
-    /// When one of these is a directory, or a socket that is no connection.
+    /// If one of these is a directory, or a socket that is no connection.
     pub(super) fn own(owner: Option<u32>) -> io::Result<Self> {
         let from = io::stdin().as_fd().try_clone_to_owned()?;
         let to_stdout = io::stdout().as_fd().try_clone_to_owned()?;
@@ -63,7 +62,7 @@ impl Streams {
             let (from, end) = pipe(owner, End::Write)?;
             Ok::<_, io::Error>((end, Forwarder { from, to, stream }))
         };
-        // What is written to both stays in order.
+        // Output to both stays in order.
         if identity(&to_stdout)? == identity(&to_stderr)? {
             let (stdout, both) = output(to_stdout, Stream::Both)?;
             let stderr = stdout.try_clone()?;
@@ -83,14 +82,15 @@ impl Streams {
     }
 }
 
-/// Which end of a pipe is the program's.
+/// The program's end of a pipe.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum End {
     Read,
     Write,
 }
 
-/// A pipe: the end to read and the one to write. It belongs to `owner`.
+/// Makes a pipe; returns its end to read and its end to write. The program's end belongs to
+/// `owner`.
 fn pipe(owner: Option<u32>, end: End) -> io::Result<(OwnedFd, OwnedFd)> {
     let (reader, writer) = pipe_with(PipeFlags::CLOEXEC)?;
     if let Some(owner) = owner {

@@ -1,12 +1,11 @@
-//! Lists of system calls, by what is wrong with them.
+//! Lists of system calls, by the reason for refusing them.
 
 use nix::libc;
 
-/// Calls that are said not to exist, so that callers fall back to what can be
-/// checked: io_uring does file and network operations that no filter sees,
-/// clone3 takes its flags from memory, and the contexts of asynchronous I/O are
-/// counted for the whole machine (`fs.aio-max-nr`), so that who takes them all leaves
-/// none to anybody.
+/// Calls that are reported as not implemented, so that callers fall back to calls that can be
+/// checked: io_uring does file and network operations that no filter sees; clone3 takes its flags
+/// from memory; and the contexts of asynchronous I/O are counted for the whole machine
+/// (`fs.aio-max-nr`), so that one process could take them all.
 pub(super) const MISSING: &[i64] = &[
     libc::SYS_io_uring_setup,
     libc::SYS_io_uring_enter,
@@ -15,18 +14,18 @@ pub(super) const MISSING: &[i64] = &[
     libc::SYS_io_setup,
 ];
 
-/// The same for agents: openat2 takes the mode of a new file from memory, and
-/// callers fall back to openat.
+/// Calls reported as not implemented to agents: openat2 takes the mode of a new file from memory,
+/// and callers fall back to openat.
 pub(super) const MISSING_TO_AGENTS: &[i64] = &[libc::SYS_openat2];
 
-/// Calls that keep a pipe locked while they wait for something else: whoever reads
-/// from it, writes to it or closes it then cannot be stopped, SIGKILL included. They
-/// are said not to hold for these descriptors, and callers fall back to read and write.
+/// Calls that keep a pipe locked while they wait for something else: a process that reads from it,
+/// writes to it or closes it then cannot be stopped, SIGKILL included. They are reported as invalid
+/// for the descriptor, and callers fall back to read and write.
 pub(super) const PIPE_LOCKING: &[i64] =
     &[libc::SYS_splice, libc::SYS_vmsplice, libc::SYS_tee, libc::SYS_sendfile];
 
-/// Calls that take a file's mode, and which argument it is. Not mkdir, where
-/// the kernel itself takes set-id bits away.
+/// Calls that take a file's mode, each with the index of that argument. Not mkdir, where the kernel
+/// itself clears set-ID bits.
 pub(super) const MODES: &[(i64, u8)] = &[
     (libc::SYS_fchmod, 1),
     (libc::SYS_fchmodat, 2),
@@ -40,16 +39,16 @@ pub(super) const MODES: &[(i64, u8)] = &[
     (libc::SYS_creat, 1),
 ];
 
-/// Calls that take a mode only with flags that make a file, and which argument
-/// these flags are; the mode is the next.
+/// Calls that take a mode only with flags that make a file, each with the index of the flags; the
+/// mode is the next argument.
 pub(super) const MODES_AFTER_FLAGS: &[(i64, u8)] = &[
     (libc::SYS_openat, 2),
     #[cfg(target_arch = "x86_64")]
     (libc::SYS_open, 1),
 ];
 
-/// Extended attributes, which Landlock does not cover; programs take "not
-/// supported" for a filesystem without them.
+/// Extended attributes, which Landlock does not cover; programs handle "not supported" as on a file
+/// system without them.
 pub(super) const EXTENDED_ATTRIBUTES: &[i64] = &[
     libc::SYS_setxattr,
     libc::SYS_lsetxattr,
@@ -73,9 +72,8 @@ pub(super) const EXTENDED_ATTRIBUTES: &[i64] = &[
     469,
 ];
 
-/// Requests of ioctl(2) that an agent without a root directory of its own may make,
-/// each from one to another, in order: of terminals, descriptors and sockets, and such
-/// as tell of a file or copy it.
+/// Requests of ioctl(2) that an agent without a root directory of its own may make, as ranges in
+/// order: of terminals, descriptors and sockets, and those that describe or copy a file.
 pub(super) const REQUESTS: &[(u32, u32)] = &[
     (0x5400, 0x54ff),           // terminals, FIONREAD, FIONBIO, FIOCLEX
     (0x8900, 0x89ff),           // sockets
@@ -89,7 +87,7 @@ pub(super) const REQUESTS: &[(u32, u32)] = &[
     (0xc020_660b, 0xc020_660b), // FS_IOC_FIEMAP
 ];
 
-/// Calls that nobody behind a gate has any business with.
+/// Calls that neither agents nor gateway processes need.
 pub(super) const REFUSED: &[i64] = &[
     // Mounts and roots.
     libc::SYS_mount,
@@ -125,7 +123,7 @@ pub(super) const REFUSED: &[i64] = &[
     libc::SYS_keyctl,
     libc::SYS_add_key,
     libc::SYS_request_key,
-    // Kernel surface that has often been a way out.
+    // Kernel interfaces that were often exploited.
     libc::SYS_userfaultfd,
     libc::SYS_bpf,
     libc::SYS_perf_event_open,
@@ -160,7 +158,7 @@ pub(super) const REFUSED: &[i64] = &[
     libc::SYS__sysctl,
 ];
 
-/// The older calls, which only x86-64 has, that change a file's metadata by path.
+/// Older calls, of x86-64 only, that change a file's metadata by path.
 #[cfg(target_arch = "x86_64")]
 pub(super) const OLD_METADATA: &[i64] = &[
     libc::SYS_chmod,
@@ -173,9 +171,8 @@ pub(super) const OLD_METADATA: &[i64] = &[
 #[cfg(not(target_arch = "x86_64"))]
 pub(super) const OLD_METADATA: &[i64] = &[];
 
-/// Calls that reach a file's metadata by path and that Landlock does not
-/// cover, besides [`OLD_METADATA`]; refused where the cell has no root directory
-/// of its own.
+/// Calls that reach a file's metadata by path and that Landlock does not cover, besides
+/// [`OLD_METADATA`]; refused where the sandbox has no root directory of its own.
 pub(super) const METADATA: &[i64] = &[
     libc::SYS_fchmod,
     libc::SYS_fchmodat,
@@ -189,10 +186,9 @@ pub(super) const METADATA: &[i64] = &[
     libc::SYS_inotify_init,
 ];
 
-/// System V shared memory, queues and semaphores, which every process of the
-/// user can open by number and Landlock does not cover, and with them POSIX
-/// queues, which it covers on the kernels that we know:
-/// refused to agents without an IPC namespace and to gates that are kept apart.
+/// System V shared memory, queues and semaphores, which every process of the user can open by
+/// number and Landlock does not cover; and POSIX queues, which it covers on the known kernels.
+/// Refused to agents without an IPC namespace and to workers.
 pub(super) const IPC: &[i64] = &[
     libc::SYS_shmget,
     libc::SYS_shmat,
@@ -215,7 +211,7 @@ pub(super) const FORK: &[i64] = &[libc::SYS_fork, libc::SYS_vfork];
 #[cfg(not(target_arch = "x86_64"))]
 pub(super) const FORK: &[i64] = &[];
 
-/// What a process that only serves files through descriptors never does.
+/// Calls that a process that only serves files through descriptors never needs.
 pub(super) const GATE: &[i64] = &[
     libc::SYS_execve,
     libc::SYS_execveat,
@@ -224,9 +220,8 @@ pub(super) const GATE: &[i64] = &[
     libc::SYS_connect,
     libc::SYS_bind,
     libc::SYS_listen,
-    // Not accept4: the only sockets that listen were put up before: the one at
-    // which a person answers what waits for approval, and the one that the
-    // agent's cell leads to.
+    // Not accept4: the only listening sockets were made before: the approval socket and the sandbox
+    // socket.
     libc::SYS_accept,
     libc::SYS_memfd_create,
     libc::SYS_mknodat,
@@ -246,10 +241,9 @@ pub(super) const GATE: &[i64] = &[
     libc::SYS_mknod,
 ];
 
-/// What reaches another process of the same user, or a file's metadata by a
-/// path, past Landlock: refused to gates that are kept apart. They change
-/// metadata through descriptors, which they can open only where they may. Besides,
-/// [`OLD_METADATA`].
+/// Calls that reach another process of the same user, or a file's metadata by a path, past
+/// Landlock: refused to workers, besides [`OLD_METADATA`]. Workers change metadata through
+/// descriptors, which they can open only where they may.
 pub(super) const OTHERS: &[i64] = &[
     libc::SYS_kill,
     libc::SYS_tkill,
@@ -264,7 +258,7 @@ pub(super) const OTHERS: &[i64] = &[
     libc::SYS_fchmodat,
     452, // fchmodat2
     libc::SYS_fchownat,
-    // Through a descriptor, too: no gate sets times.
+    // Through a descriptor, too: no gateway process sets times.
     libc::SYS_utimensat,
     libc::SYS_setxattr,
     libc::SYS_lsetxattr,
@@ -284,7 +278,7 @@ pub(super) const OTHERS: &[i64] = &[
     469,
 ];
 
-/// Every call that takes a path: for a process that works with what it holds.
+/// Every call that takes a path: for a process that uses only its open descriptors.
 pub(super) const PATHS: &[i64] = &[
     libc::SYS_openat,
     libc::SYS_openat2,

@@ -1,9 +1,10 @@
-//! Between the operator's terminal and a program's pseudo-terminal: the broker's side.
+//! The broker's side of the connection between the operator's terminal and a program's
+//! pseudo-terminal.
 //!
-//! A process of its own (`process`) copies what is typed and what the program writes, the latter
-//! through an allow list (`filter`). It is confined to the descriptors that it holds, so that the
-//! broker still reads nothing that an agent wrote. Both it and the broker put the terminal back, so
-//! the end of either leaves it as it was.
+//! A process of its own (`process`) copies the operator's input and the program's output, the
+//! latter through an allow list (`filter`). It is confined to its open descriptors, so that the
+//! broker still reads nothing that an agent wrote. Both it and the broker restore the terminal, so
+//! that the end of either leaves it as it was.
 
 mod changes;
 mod cursor;
@@ -37,13 +38,13 @@ use super::{
     stage::Stage,
 };
 
-/// How long the process may take to start.
+/// Timeout of the start of the process.
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// How long what puts the terminal back waits for room there.
+/// Timeout of the wait for room in the terminal when it is restored.
 const ROOM_TIMEOUT: Timespec = Timespec { tv_sec: 1, tv_nsec: 0 };
 
-/// The operator's terminal, as it was found.
+/// The operator's terminal, with its original settings.
 #[derive(Debug)]
 pub(super) struct OperatorTerminal {
     input: OwnedFd,
@@ -52,7 +53,7 @@ pub(super) struct OperatorTerminal {
 }
 
 impl OperatorTerminal {
-    /// That of standard input and output.
+    /// Opens the terminal of standard input and output.
     pub(super) fn open() -> io::Result<Self> {
         Self::new(
             io::stdin().as_fd().try_clone_to_owned()?,
@@ -65,8 +66,7 @@ impl OperatorTerminal {
         Ok(Self { input, output, attributes })
     }
 
-    /// Gives a pseudo-terminal the size of this one and its settings, such as what erases a
-    /// character.
+    /// Gives a pseudo-terminal the size of this one and its settings, such as the erase character.
     fn copy_to(&self, outer: &OwnedFd) -> io::Result<()> {
         tcsetattr(outer, OptionalActions::Now, &self.attributes)?;
         self.copy_size(outer)
@@ -76,25 +76,26 @@ impl OperatorTerminal {
         Ok(tcsetwinsize(outer, tcgetwinsize(&self.input)?)?)
     }
 
-    /// Rows and columns, if it says so.
+    /// Returns rows and columns, if the terminal reports them.
     fn size(&self) -> Option<(u16, u16)> {
         let size = tcgetwinsize(&self.input).ok()?;
         (size.ws_row > 0 && size.ws_col > 0).then_some((size.ws_row, size.ws_col))
     }
 
-    /// Whether the terminal takes its input for UTF-8, as far as it says so.
+    /// True if the terminal's settings say that its input is UTF-8.
     fn is_utf8(&self) -> bool {
         self.attributes.input_modes.contains(InputModes::IUTF8)
     }
 
-    /// Has every key come as it is typed. Stops a process in the background.
+    /// Sets raw mode. In the background, this stops the process.
     fn make_raw(&self) -> io::Result<()> {
         let mut raw = self.attributes.clone();
         raw.make_raw();
         Ok(tcsetattr(&self.input, OptionalActions::Now, &raw)?)
     }
 
-    /// Whether it is as [`make_raw`](Self::make_raw) left it. If not, somebody else has it by now.
+    /// True if it is as [`make_raw`](Self::make_raw) left it. If not, another program uses it by
+    /// now.
     fn is_raw(&self) -> bool {
         let mut raw = self.attributes.clone();
         raw.make_raw();
@@ -103,19 +104,19 @@ impl OperatorTerminal {
         })
     }
 
-    /// Whether this process is in the foreground, so that nobody stops it where it reads.
+    /// True if this process is in the foreground, so that a read does not stop it.
     fn is_ours(&self) -> bool {
         tcgetpgrp(&self.input).is_ok_and(|foreground| foreground == getpgrp())
     }
 
-    /// Undoes what a program changed, puts the settings back, and throws away what was typed or
-    /// sent and not read.
+    /// Undoes a program's changes, restores the settings, and discards unread input.
     fn restore(&self, undo: &str) {
-        // A process in the background may do so, too; else it would be stopped here.
+        // Permits that to a process in the background, which would be stopped here otherwise.
         let mut set = SigSet::empty();
         set.add(Signal::SIGTTOU);
         let _ = set.thread_block();
-        // Nobody waits long for a terminal that takes nothing, and one that is gone needs nothing.
+        // The wait for a terminal that takes nothing is short, and one that is closed needs
+        // nothing.
         let mut room = [PollFd::new(&self.output, PollFlags::OUT)];
         if !undo.is_empty() && poll(&mut room, Some(&ROOM_TIMEOUT)).is_ok_and(|ready| ready > 0) {
             let _ = rustix::io::write(&self.output, undo.as_bytes());
@@ -125,19 +126,18 @@ impl OperatorTerminal {
     }
 }
 
-/// Whether standard input and output are a terminal, and the same one.
+/// True if standard input and output are the same terminal.
 pub fn is_on_terminal() -> bool {
     let (input, output) = (io::stdin(), io::stdout());
     let device = |stream: BorrowedFd<'_>| fstat(stream).map(|found| found.st_rdev).ok();
     isatty(&input) && isatty(&output) && device(input.as_fd()) == device(output.as_fd())
 }
 
-/// The process between the two terminals, and the operator's, which is put back when this is
-/// dropped.
+/// The process between the two terminals, and the operator's, which is restored on drop.
 #[derive(Debug)]
 pub(super) struct Terminal {
     process: Running,
-    /// The process goes on as long as this is open.
+    /// The process runs as long as this is open.
     control: Option<Channel>,
     ended: OwnedFd,
     operator: OperatorTerminal,
@@ -147,7 +147,7 @@ pub(super) struct Terminal {
 }
 
 impl Terminal {
-    /// Starts the process, which waits. `is_utf8` says that the operator's locale is UTF-8.
+    /// Starts the process, which waits. `is_utf8` is true if the operator's locale is UTF-8.
     pub(super) fn start(outer: OwnedFd, is_utf8: bool) -> Result<Self, LaunchError> {
         let failed = |doing| move |error| LaunchError::Io(doing, error);
         let operator = OperatorTerminal::open().map_err(failed("look at the terminal"))?;
@@ -182,33 +182,34 @@ impl Terminal {
         Ok(())
     }
 
-    /// Hangs up: the program's terminal is gone, and the operator's is put back.
+    /// Hangs up: the program's terminal is closed, and the operator's is restored.
     pub(super) fn hang_up(&mut self) {
         self.control = None;
     }
 
-    /// Stops the process, which may wait for a terminal that takes nothing.
+    /// Kills the process, which may wait for a terminal that takes nothing.
     pub(super) fn kill(&mut self) {
         let _ = self.process.0.kill();
     }
 
-    /// Readable when the process has ended.
+    /// Returns a descriptor that is readable when the process has ended.
     pub(super) fn ended(&self) -> BorrowedFd<'_> {
         self.ended.as_fd()
     }
 
-    /// Whether [`has_ended`](Self::has_ended) has said so.
+    /// True if [`has_ended`](Self::has_ended) has returned true.
     pub(super) fn was_seen_ended(&self) -> bool {
         self.is_seen_ended
     }
 
-    /// Whether the process has ended; then the operator's terminal is as it was.
+    /// True if the process has ended; then the operator's terminal is restored.
     pub(super) fn has_ended(&mut self) -> io::Result<bool> {
         let Some(status) = self.process.0.try_wait()? else { return Ok(false) };
         self.is_seen_ended = true;
         if !self.is_restored {
             self.is_restored = true;
-            // It undid what the program changed, and does not put back what others changed.
+            // The process undid the program's changes, and does not restore what other programs
+            // changed.
             self.operator.restore(&if status.success() { String::new() } else { undo_all() });
         }
         Ok(true)
@@ -224,7 +225,7 @@ impl Drop for Terminal {
     }
 }
 
-/// What undoes whatever a program may have changed, when nobody knows what it did.
+/// Returns what undoes every change that a program may have made, if its changes are unknown.
 fn undo_all() -> String {
     format!("{}{BOTTOM}", Changes::all().undo())
 }

@@ -1,11 +1,10 @@
-//! The one decision about every path that the product trusts and every path that
-//! an agent gets: none of them lies in, would be made in, or is named through a
-//! place that an agent may change.
+//! The check of all paths that the product trusts and all paths that an agent gets: no trusted path
+//! lies in, would be made in, or is named through a directory that an agent may change.
 //!
-//! Compared are names, directories of filesystems (device and root of the mounts
-//! that this process sees) and inodes, so bind mounts, links and other names of a
-//! directory do not hide an overlap. A filesystem that is stacked on another, such
-//! as overlayfs or FUSE, has another device and is not seen through.
+//! The check compares names, directories of file systems (device and root of the mounts that this
+//! process sees) and inodes, so that bind mounts, links and other names of a directory do not hide
+//! an overlap. A file system that is stacked on another, such as overlayfs or FUSE, has another
+//! device and is not seen through.
 
 mod entry;
 
@@ -17,18 +16,18 @@ use std::{
 use self::entry::Entry;
 use super::places::{Index, Surroundings};
 
-/// What a trusted path is for.
+/// Role of a trusted path.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Trusted {
     /// The state directory of a workspace or of a service.
     State,
-    /// The directory in which state directories are made unless told otherwise.
+    /// The directory in which state directories are made by default.
     StatePlace,
-    /// A policy, or what it extends.
+    /// A policy, or a file that it extends.
     Policy,
     /// The signature of a policy.
     Signature,
-    /// The configuration, or the place where it is looked for.
+    /// The configuration, or the path where it is looked for.
     Configuration,
     /// A directory to which the log is copied.
     Copies,
@@ -36,7 +35,7 @@ pub enum Trusted {
     PublicKey,
     /// The signer's program.
     Signer,
-    /// A file among the signer's arguments: it may be the key.
+    /// A file among the signer's arguments, which may be the key.
     SignerKey,
     /// The certificate of a service.
     Certificate,
@@ -48,7 +47,7 @@ pub enum Trusted {
     Homes,
     /// The program of this process.
     Program,
-    /// What leads from sandboxes to their gates.
+    /// The directory of connections from sandboxes to their gateways.
     Hatch,
     /// The directory in which the scratch directories of mounts are.
     Scratch,
@@ -57,19 +56,18 @@ pub enum Trusted {
 }
 
 impl Trusted {
-    /// Whether an agent must not read it either.
+    /// True if an agent must not read it either.
     pub(super) fn is_private(self) -> bool {
         use Trusted::{Certificate, Homes, Program, PublicKey, Signer, Summary};
         !matches!(self, PublicKey | Signer | Certificate | Homes | Program | Summary)
     }
 
-    /// Whether it is a secret that this process uses, so that a test can try to
-    /// open it.
+    /// True if it is a secret that this process uses, so that a test can try to open it.
     pub(super) fn is_in_use(self) -> bool {
         matches!(self, Self::State | Self::Policy | Self::Configuration | Self::Copies)
     }
 
-    /// Whether agents change what lies in it, each of them its own part.
+    /// True if agents change its contents, each its own part.
     fn is_of_agents(self) -> bool {
         matches!(self, Self::Homes | Self::Scratch)
     }
@@ -115,22 +113,22 @@ impl fmt::Display for Trusted {
 /// A path that the product trusts, now or at a later start.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TrustedPath {
-    /// What for.
+    /// Its role.
     pub role: Trusted,
-    /// The path as it was named, absolute; need not exist.
+    /// The path as it was named, absolute; it need not exist.
     pub path: PathBuf,
 }
 
-/// What an agent may do with a path that it gets.
+/// Access of an agent to a path that it gets.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Access {
-    /// Change it through the gate, and not by itself.
+    /// Changes only through the gateway.
     Workspace,
-    /// Change it: its home.
+    /// Changes: its home.
     Home,
-    /// Change it: a grant.
+    /// Changes: a grant.
     Write,
-    /// Read it: a grant.
+    /// Reads: a grant.
     Read,
 }
 
@@ -154,42 +152,41 @@ impl fmt::Display for Access {
 /// A path that an agent gets.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct AgentPath {
-    /// What the agent may do there.
+    /// Its access there.
     pub access: Access,
     /// The path as it was named, absolute.
     pub path: PathBuf,
-    /// Where it led when it was opened or mounted, canonical: its name may lead
-    /// elsewhere by now.
+    /// Its canonical path when it was opened or mounted: its name may lead elsewhere by now.
     pub target: Option<PathBuf>,
 }
 
-/// All paths that matter together.
+/// All paths that are compared.
 #[derive(Debug, Clone, Default)]
 pub struct TrustedPaths {
-    /// Those that are trusted.
+    /// The trusted paths.
     pub trusted: Vec<TrustedPath>,
-    /// Those that agents get.
+    /// The paths that agents get.
     pub agents: Vec<AgentPath>,
 }
 
-/// A path lies where it must not, or that cannot be told.
+/// A path lies where it must not, or cannot be checked.
 #[derive(Debug, thiserror::Error)]
 pub enum TrustError {
-    /// One lies within the other.
+    /// The paths overlap: one lies within the other.
     #[error("the {one} `{}` and the {other} `{}` overlap: {advice}", one_path.display(), other_path.display())]
     Overlap {
         /// The role of the path that an agent gets.
         one: String,
         /// That path.
         one_path: PathBuf,
-        /// The role of the other.
+        /// The role of the other path.
         other: String,
-        /// The other.
+        /// The other path.
         other_path: PathBuf,
-        /// What to do.
+        /// Advice.
         advice: &'static str,
     },
-    /// The agent could lead a name elsewhere.
+    /// An agent could make a name lead elsewhere.
     #[error("the {role} `{}` is named through `{}`, which lies in the {place} `{}`: the agent may change that, and so choose what the name leads to; name it by a path that leaves that out", path.display(), through.display(), place_path.display())]
     Redirectable {
         /// The role of the path.
@@ -198,21 +195,21 @@ pub enum TrustError {
         path: PathBuf,
         /// The name on its way.
         through: PathBuf,
-        /// The role of the place that the name lies in.
+        /// The role of the directory that contains the name.
         place: String,
-        /// That place.
+        /// That directory.
         place_path: PathBuf,
     },
-    /// The agent could change it under another name.
+    /// An agent could change the file under another name.
     #[error("the {role} `{}` has another name (a hard link), which may lie in the {place} `{}`, and there the agent may change it; give it one name: `cp {file} {file}.copy && mv {file}.copy {file}`", path.display(), place_path.display(), file = path.display())]
     HardLink {
         /// The role of the file.
         role: String,
         /// The file.
         path: PathBuf,
-        /// The role of a place on the same file system.
+        /// The role of a directory on the same file system.
         place: String,
-        /// That place.
+        /// That directory.
         place_path: PathBuf,
     },
     /// A path cannot be looked up.
@@ -231,11 +228,11 @@ pub enum TrustError {
 }
 
 impl TrustedPaths {
-    /// Checks all of them, as they lead now.
+    /// Checks all paths, as they lead now.
     ///
     /// # Errors
-    /// The first path that lies, would be made, or is named where it must not, or
-    /// that cannot be looked up.
+    /// The first path that lies, would be made, or is named where it must not, or that cannot be
+    /// looked up.
     pub fn check(&self) -> Result<(), TrustError> {
         self.look_up(|checked| {
             checked.overlaps()?;
@@ -246,7 +243,7 @@ impl TrustedPaths {
         })
     }
 
-    /// Checks what is trusted, and not how the paths that agents get lie to each other.
+    /// Checks the trusted paths, but not how the paths that agents get lie to each other.
     ///
     /// # Errors
     /// As [`Self::check`].
@@ -258,8 +255,8 @@ impl TrustedPaths {
         })
     }
 
-    /// Checks that no agent chooses what `path` leads to, which is `role`: no name on the way lies
-    /// in a place that an agent may change, and it does not lead into what is trusted.
+    /// Checks that no agent chooses the target of `path`, whose role is `role`: no name on the way
+    /// lies in a directory that an agent may change, and the path does not lead into a trusted one.
     ///
     /// # Errors
     /// As [`Self::check`].
@@ -301,7 +298,7 @@ impl TrustedPaths {
     }
 }
 
-/// Checks that none of the paths, each with what it is, lies within another.
+/// Checks that none of the paths, each with its role, lies within another.
 ///
 /// # Errors
 /// The first overlap, or a path that cannot be looked up.
@@ -332,8 +329,8 @@ impl Checked<'_> {
         self.agents.get(number).copied()
     }
 
-    /// Nothing that is trusted lies in what an agent gets, nor the other way round;
-    /// what is no secret may be read.
+    /// Checks that no trusted path lies in one that an agent gets, nor the other way round; paths
+    /// that are no secret may be read.
     fn overlaps(&self) -> Result<(), TrustError> {
         for (role, entry) in &self.trusted {
             // The agents may change their homes.
@@ -365,8 +362,8 @@ impl Checked<'_> {
         Ok(())
     }
 
-    /// No file that is trusted has another name where an agent may change it: the
-    /// agent made one beside its draft, and a person moved the draft.
+    /// Checks that no trusted file has another name where an agent may change it: an agent made one
+    /// beside its draft, and the operator moved the draft.
     fn hard_links(&self) -> Result<(), TrustError> {
         for (role, entry) in &self.trusted {
             // Build tools link a program.
@@ -387,7 +384,7 @@ impl Checked<'_> {
         Ok(())
     }
 
-    /// No agent reaches a workspace by itself, and none gets what lies in another
+    /// Checks that no agent reaches a workspace by itself, and that none gets a path in another
     /// grant that it may change: it could put a link in its place.
     fn nesting(&self) -> Result<(), TrustError> {
         for (number, (access, agent)) in self.agents.iter().enumerate() {
@@ -412,14 +409,14 @@ impl Checked<'_> {
         Ok(())
     }
 
-    /// No name on the way to any of them can be led elsewhere by an agent.
+    /// Checks that no agent can make a name on the way to any of them lead elsewhere.
     fn names<Role>(&self, entries: &[(Role, &Entry<'_>)]) -> Result<(), TrustError> {
-        // An own home lies among the homes, which are not the agent's.
+        // An agent's own home lies among the homes, which are not the agent's.
         entries.iter().try_for_each(|(_, entry)| self.way(entry, |_| false))
     }
 
-    /// No name on the way to one of them can, where agents change what they get and the trusted
-    /// places that are `shared`.
+    /// Checks the names on the way to one of them, where agents change the paths that they get and
+    /// the trusted ones that are `shared`.
     fn way(&self, entry: &Entry<'_>, shared: impl Fn(Trusted) -> bool) -> Result<(), TrustError> {
         for name in &entry.names {
             let Some(directory) = name.parent() else { continue };

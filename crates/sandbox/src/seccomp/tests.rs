@@ -17,8 +17,8 @@ const PARTIAL: Purpose = Purpose::Agent {
     affinity: true,
 };
 
-/// Whether the filter for `purpose` refuses a call: the program is carried
-/// out as the kernel would (Documentation/networking/filter.rst).
+/// True if the filter for `purpose` refuses a call: executes the program as the kernel would
+/// (Documentation/networking/filter.rst).
 fn refuses(purpose: Purpose, call: i64, arguments: &[u64]) -> bool {
     let mut data = [0; 64];
     data[..4].copy_from_slice(&i32::try_from(call).unwrap().to_le_bytes());
@@ -78,7 +78,8 @@ fn partly_confined_no_other_process_gets_other_limits_or_priorities() {
     }
 }
 
-/// Whoever closes a socket last waits for it to linger: the gate, to which it was sent.
+/// A closed socket lingered in the process that closed it last: the gateway process, to which it
+/// was sent.
 #[test]
 fn an_agent_has_no_socket_linger() {
     let option = |number: i32| [3, 1, number.unsigned_abs().into()];
@@ -128,7 +129,7 @@ fn a_descriptor_for_reading_changed_flags_and_held_leases() {
     ];
     for request in changing {
         assert!(refuses(PARTIAL, libc::SYS_ioctl, &[3, request]), "{request:#x}");
-        // Read-only mounts hold there.
+        // Read-only mounts protect the files there.
         assert!(!refuses(FULL, libc::SYS_ioctl, &[3, request]), "{request:#x}");
     }
     let used = [
@@ -192,7 +193,7 @@ fn an_agent_makes_no_program_that_runs_as_its_owner() {
         assert!(refuses(FULL, libc::SYS_mknodat, &[3, 1, 0o100_755 | bit]));
         assert!(refuses(FULL, libc::SYS_openat, &[3, 1, create | 1, 0o755 | bit]));
         assert!(refuses(FULL, libc::SYS_openat, &[3, 1, unnamed | 1, 0o755 | bit]));
-        // Without those flags nobody looks at the mode, whatever is in it.
+        // Without those flags the kernel ignores the mode.
         assert!(!refuses(FULL, libc::SYS_openat, &[3, 1, truncate, 0o755 | bit]));
     }
     assert!(!refuses(FULL, libc::SYS_fchmod, &[3, 0o1777]));
@@ -278,7 +279,7 @@ fn a_connector_connects_and_serves_nobody() {
     ] {
         assert!(refuses(connector, call, &[]), "{call}");
     }
-    // The egress process makes none.
+    // The egress process makes no connections.
     for call in [libc::SYS_socket, libc::SYS_connect, libc::SYS_openat, libc::SYS_execve] {
         assert!(refuses(Purpose::Front, call, &[libc::AF_INET as u64, stream]), "{call}");
     }
@@ -302,7 +303,7 @@ fn a_confined_program_starts_no_process_and_has_no_socket() {
     }
     assert!(refuses(program, libc::SYS_tgkill, &[1]));
     assert!(!refuses(program, libc::SYS_tgkill, &[u64::from(std::process::id())]));
-    // What confined itself becomes the program.
+    // The process that confined itself executes the program.
     assert!(!refuses(program, libc::SYS_execve, &[]));
     compile(refused(program).unwrap(), libc::EPERM).unwrap();
 }

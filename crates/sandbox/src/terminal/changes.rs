@@ -1,10 +1,10 @@
-//! Changes of the operator's terminal that outlive the program that made them, and what undoes each
-//! of them.
+//! Changes of the operator's terminal that outlive the program that made them, and the sequences
+//! that undo them.
 
 use std::collections::BTreeSet;
 
-/// The private modes (DECSET) that a program may switch, and whether each is on by default.
-/// Not here are modes that change the window (3, 40) or what a terminal answers.
+/// Private modes (DECSET) that a program may switch, each with its default. Modes that change the
+/// window (3, 40) or that a terminal answers are left out.
 const MODES: [(u16, bool); 20] = [
     (1, false),  // application cursor keys
     (5, false),  // reverse video, a visible bell
@@ -31,22 +31,22 @@ const MODES: [(u16, bool); 20] = [
 /// The alternate screen, by three numbers.
 const SCREENS: [u16; 3] = [47, 1047, 1049];
 
-/// Modes in which the terminal sends what nobody typed.
+/// Modes in which the terminal sends input that was not typed.
 const REPORTING: [u16; 5] = [9, 1000, 1002, 1003, 1004];
 
-/// The place of what is said after a program that may have left the cursor above its own text: a
-/// line of its own at the end of the screen.
+/// Sequence that moves the cursor to a line of its own at the end of the screen: for messages after
+/// a program that may have left the cursor above its own text.
 pub(super) const BOTTOM: &str = "\x1b[999;1H\r\n";
 
 /// A change of the terminal, in the order in which they are undone.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Change {
-    /// Another screen is shown. To leave it may bring back other things that were saved with the
-    /// cursor: attributes, origin, character sets.
+    /// The alternate screen is shown. Leaving it may restore other settings that were saved with
+    /// the cursor: attributes, origin, character sets.
     Screen(u16),
-    /// A private mode is not as it is by default.
+    /// A private mode differs from its default.
     Mode(u16),
-    /// Lines outside of the scroll region stay.
+    /// Lines outside of the scroll region do not scroll.
     Margins,
     /// Characters move others aside (IRM).
     Insert,
@@ -54,14 +54,14 @@ pub(super) enum Change {
     Keypad,
     /// Letters are line drawing characters.
     Charset,
-    /// The form of the cursor.
+    /// The cursor has another form.
     Cursor,
-    /// Colours and other attributes.
+    /// Colours or other attributes are set.
     Attributes,
 }
 
 impl Change {
-    /// The change by a private mode that a program may switch.
+    /// Returns the change by a private mode that a program may switch.
     pub(super) fn of_mode(mode: u16) -> Self {
         if SCREENS.contains(&mode) { Self::Screen(mode) } else { Self::Mode(mode) }
     }
@@ -82,19 +82,19 @@ impl Change {
     }
 }
 
-/// Whether a private mode is on by default; `None` if a program may not switch it.
+/// Returns the default of a private mode, true if it is on; `None` if a program may not switch it.
 pub(super) fn default_of(mode: u16) -> Option<bool> {
     MODES.iter().find(|(number, _)| *number == mode).map(|(_, default)| *default)
 }
 
-/// The changes that were ever made. One that a program took back is among them: what is saved with
-/// the cursor comes back with it.
+/// All changes that were made, those that the program took back included: settings that are saved
+/// with the cursor are restored with it.
 #[derive(Debug, Default)]
 pub(super) struct Changes(BTreeSet<Change>);
 
 impl Changes {
-    /// Every change, for where nobody knows which were made. The alternate screen is left without
-    /// the cursor, whose place may never have been saved.
+    /// Returns every change, for when those that were made are unknown. The alternate screen is
+    /// left without restoring the cursor, whose position may never have been saved.
     pub(super) fn all() -> Self {
         use Change::{Attributes, Charset, Cursor, Insert, Keypad, Margins};
         let modes = MODES.iter().map(|(mode, _)| *mode).filter(|mode| *mode != 1049);
@@ -102,18 +102,18 @@ impl Changes {
         Self(modes.map(Change::of_mode).chain(others).collect())
     }
 
-    /// Notes that something was switched.
+    /// Records a change.
     pub(super) fn note(&mut self, change: Change) {
         self.0.insert(change);
     }
 
-    /// Whether the terminal may have sent what nobody typed.
+    /// True if the terminal may have sent input that was not typed.
     pub(super) fn is_reporting(&self) -> bool {
         REPORTING.iter().any(|mode| self.0.contains(&Change::Mode(*mode)))
     }
 
-    /// What undoes them, to be written to the terminal. A sequence that was cut off before is
-    /// ended by the first ESC. The cursor may be anywhere then.
+    /// Returns the sequences that undo the changes, to be written to the terminal. The first ESC
+    /// ends a sequence that was cut off before. The cursor may be anywhere afterwards.
     pub(super) fn undo(&self) -> String {
         self.0.iter().map(|change| change.undo()).collect()
     }

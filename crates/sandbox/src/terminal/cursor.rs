@@ -1,10 +1,10 @@
-//! Where the cursor of the operator's terminal probably is.
+//! Estimated position of the cursor of the operator's terminal.
 //!
-//! Programs that ask for that and get no answer do not start, or wait. The terminal cannot be
-//! asked: its answer might be typed into the operator's shell. So it is estimated from what passes;
-//! wide characters and scroll regions are not looked at.
+//! Programs that ask for it and get no answer do not start, or wait. The terminal cannot be asked:
+//! its answer might be typed into the operator's shell. So the position is estimated from the
+//! output; wide characters and scroll regions are ignored.
 
-/// A place on the screen, counted from 1.
+/// A position on the screen, counted from 1.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Position {
     pub(super) row: u16,
@@ -16,19 +16,19 @@ pub(super) struct Position {
 pub(super) struct Cursor {
     place: Position,
     saved: Position,
-    /// The last place of the screen.
+    /// The last position of the screen.
     last: Position,
 }
 
 impl Cursor {
-    /// A cursor in the last line, where that of a terminal is that was used for a while.
+    /// Returns a cursor in the last line, where it is in a terminal that was used for a while.
     pub(super) fn new(rows: u16, columns: u16) -> Self {
         let last = Position { row: rows.max(1), column: columns.max(1) };
         let place = Position { column: 1, ..last };
         Self { place, saved: place, last }
     }
 
-    /// The screen has another size.
+    /// Sets the size of the screen.
     pub(super) fn resize(&mut self, rows: u16, columns: u16) {
         self.last = Position { row: rows.max(1), column: columns.max(1) };
         self.move_to(self.place.row, self.place.column);
@@ -45,7 +45,7 @@ impl Cursor {
         };
     }
 
-    /// A character was written.
+    /// Moves the cursor for a printed character.
     pub(super) fn print(&mut self) {
         let Position { row, column } = self.place;
         if column >= self.last.column {
@@ -55,7 +55,7 @@ impl Cursor {
         }
     }
 
-    /// A control character was.
+    /// Moves the cursor for a control character.
     pub(super) fn control(&mut self, byte: u8) {
         let Position { row, column } = self.place;
         match byte {
@@ -68,7 +68,7 @@ impl Cursor {
         }
     }
 
-    /// A sequence that begins with ESC and no bracket was.
+    /// Moves the cursor for a sequence that begins with ESC and no bracket.
     pub(super) fn escape(&mut self, last: u8) {
         let Position { row, column } = self.place;
         match last {
@@ -81,7 +81,7 @@ impl Cursor {
         }
     }
 
-    /// A sequence without a marker was, with its first two parameters.
+    /// Moves the cursor for a sequence without a marker, by its first two parameters.
     pub(super) fn sequence(&mut self, last: u8, first: u16, second: u16) {
         let Position { row, column } = self.place;
         let by = first.max(1);

@@ -1,11 +1,11 @@
-//! What of a program's output reaches the operator's terminal: text, and an allow list of control
-//! sequences.
+//! The terminal filter: passes text and an allow list of control sequences from a program's output
+//! to the operator's terminal.
 //!
-//! The output is parsed, and what is allowed is written anew from its parts. So a sequence comes
-//! out whole and in one spelling, or not at all, and the terminal never has to agree with the
-//! parser about where one ends. Strings (OSC, DCS, APC, PM, SOS) never pass: titles, the clipboard,
-//! hyperlinks, images, settings. Nor does anything that a terminal answers, for the answer would be
-//! typed into whatever reads next; the filter answers three questions itself.
+//! The output is parsed, and allowed parts are written anew. So a sequence passes complete and in
+//! one form, or not at all, and the terminal need not agree with the parser on its end. Strings
+//! (OSC, DCS, APC, PM, SOS) never pass: titles, the clipboard, hyperlinks, images, settings. Nor do
+//! queries, whose answers the terminal would type into the next program that reads; the filter
+//! answers three of them itself.
 
 use anstyle_parse::{DefaultCharAccumulator, Params, Parser, Perform};
 
@@ -14,43 +14,43 @@ use super::{
     cursor::{Cursor, Position},
 };
 
-/// The answer to "what are you?" (DA): a VT220 with colours.
+/// Answer to a query of device attributes (DA): a VT220 with colours.
 const ATTRIBUTES: &[u8] = b"\x1b[?62;22c";
-/// The answer to "are you there?" (DSR 5).
+/// Answer to a query of the status (DSR 5): ready.
 const READY: &[u8] = b"\x1b[0n";
-/// How many bytes of answers wait at most; a program that does not read them asks in vain.
+/// Maximum of bytes of waiting answers; queries of a program that does not read them get none.
 const MAX_REPLIES: usize = 1024;
-/// The size of a screen that does not say it.
+/// Size of a screen that does not report it.
 const ROWS: u16 = 24;
 const COLUMNS: u16 = 80;
-/// The forms of a cursor (DECSCUSR).
+/// Highest form of a cursor (DECSCUSR).
 const MAX_CURSOR: u16 = 6;
-/// The private mode in which lines are counted from the margin (DECOM); to switch it moves the
+/// The private mode in which lines are counted from the margin (DECOM); switching it moves the
 /// cursor.
 const ORIGIN: u16 = 6;
-/// The private mode in which a line that is full goes on in the next one (DECAWM).
+/// The private mode in which a full line continues in the next one (DECAWM).
 const AUTOWRAP: u16 = 7;
-/// What of a screen may be erased (ED): all of it, but not the lines that were scrolled away.
+/// Highest allowed parameter of erasing (ED): all of the screen, but not the scrollback.
 const MAX_ERASED: u16 = 2;
 
-/// The filter. It holds an unfinished sequence of bounded size and no output.
+/// The filter. It buffers an unfinished sequence of bounded size and no output.
 pub(super) struct Filter {
     parser: Parser<DefaultCharAccumulator>,
     screen: Screen,
 }
 
-/// What comes of some output.
+/// Result of filtering some output.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct Passed {
-    /// For the terminal.
+    /// Bytes for the terminal.
     pub(super) output: Vec<u8>,
-    /// For the program, as if it had been typed.
+    /// Bytes for the program, as if they had been typed.
     pub(super) replies: Vec<u8>,
 }
 
 impl Filter {
-    /// A filter for a terminal that takes its input for UTF-8, or for one that does not: there any
-    /// byte of another character might be a control character (C1), so `?` stands for it.
+    /// Makes a filter. `is_utf8` is true if the terminal decodes UTF-8. If not, any byte of a
+    /// non-ASCII character might be a control character (C1), so `?` replaces it.
     pub(super) fn new(is_utf8: bool) -> Self {
         let screen = Screen {
             passed: Passed::default(),
@@ -63,7 +63,7 @@ impl Filter {
         Self { parser: Parser::<DefaultCharAccumulator>::new(), screen }
     }
 
-    /// Takes what the program writes next.
+    /// Filters the program's next output.
     pub(super) fn pass(&mut self, written: &[u8]) -> Passed {
         for byte in written {
             self.parser.advance(&mut self.screen, *byte);
@@ -71,23 +71,23 @@ impl Filter {
         std::mem::take(&mut self.screen.passed)
     }
 
-    /// The terminal has this size now; the cursor keeps its place.
+    /// Sets the terminal's size; the cursor keeps its position.
     pub(super) fn resize(&mut self, rows: u16, columns: u16) {
         self.screen.cursor.resize(rows, columns);
     }
 
-    /// The terminal has this size, and the program writes from its last line on.
+    /// Sets the terminal's size, with the cursor in its last line.
     pub(super) fn begin(&mut self, rows: u16, columns: u16) {
         self.screen.cursor = Cursor::new(rows, columns);
     }
 
-    /// What of the terminal the program changed.
+    /// Returns the program's changes of the terminal.
     pub(super) fn changes(&self) -> &Changes {
         &self.screen.changes
     }
 
-    /// What undoes that, and begins a line with nothing of the program in it or below it: what is
-    /// said there is not to be mixed with the program's text.
+    /// Returns sequences that undo the changes, and begin a line with no text of the program in it
+    /// or below it: messages there must not be mixed with the program's text.
     pub(super) fn undo(&self) -> String {
         let place = match (self.screen.has_moved, self.screen.is_line_begun) {
             (true, _) => BOTTOM,
@@ -103,9 +103,9 @@ struct Screen {
     changes: Changes,
     cursor: Cursor,
     is_utf8: bool,
-    /// Something was written since the last new line.
+    /// True if text was written since the last new line.
     is_line_begun: bool,
-    /// The cursor, or text, may have gone to another line than the next one.
+    /// True if the cursor, or text, may have moved to another line than the next one.
     has_moved: bool,
 }
 
@@ -130,7 +130,7 @@ impl Screen {
         };
         let params: Vec<_> = params.iter().map(joined).collect();
         let params = params.join(";");
-        // What is left out is 0.
+        // An omitted parameter is 0.
         let params = if params == "0" { "" } else { &params };
         let text = format!("\x1b[{marker}{params}{rest}{}", char::from(action));
         self.put(text.as_bytes());
@@ -199,7 +199,7 @@ impl Perform for Screen {
             ("", b'J') if sole.is_some_and(|what| what <= MAX_ERASED) => None,
             // SD; with more parameters it is about the mouse.
             ("", b'T') if sole.is_some() => None,
-            // The cursor's place; with parameters these are about margins.
+            // The cursor's position; with parameters these are about margins.
             ("", b's' | b'u') if sole == Some(0) => None,
             ("", b'h' | b'l') if sole == Some(4) => Some(Change::Insert),
             ("", b'm') => Some(Change::Attributes),
@@ -253,7 +253,7 @@ impl Perform for Screen {
     }
 }
 
-/// Whether a sequence leaves the cursor, and all text, in their lines.
+/// True if a sequence leaves the cursor, and all text, in their lines.
 fn stays_in_line(action: u8) -> bool {
     // ICH, CUF, CUB, CHA, CHT, ED, EL, DCH, ECH, CBT
     matches!(action, b'@' | b'C' | b'D' | b'G' | b'I' | b'J' | b'K' | b'P' | b'X' | b'Z')

@@ -1,4 +1,4 @@
-//! The way out for an operator whose program takes every key: Ctrl-] three times within a
+//! The escape key for an operator whose program takes every key: Ctrl-] three times within a
 //! second, as in systemd's `machinectl shell`.
 
 use std::time::{Duration, Instant};
@@ -11,12 +11,12 @@ const WITHIN: Duration = Duration::from_secs(1);
 /// Watches what is typed.
 #[derive(Debug, Default)]
 pub(super) struct Keys {
-    /// When the key was typed, without another one since.
+    /// Times at which the key was typed, without another key since.
     typed: Vec<Instant>,
 }
 
 impl Keys {
-    /// Takes what was typed at a moment. Returns whether the operator wants out.
+    /// Records input at a moment. Returns true if the operator asked to leave.
     pub(super) fn typed(&mut self, bytes: &[u8], now: Instant) -> bool {
         for byte in bytes {
             if *byte != KEY {

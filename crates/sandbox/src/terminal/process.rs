@@ -1,8 +1,8 @@
 //! The process between the operator's terminal and a program's pseudo-terminal.
 //!
-//! It holds these and a channel to the broker, and can open, make or run nothing else. It ends with
-//! the broker, when that says that the program has ended, with the operator's terminal, or when the
-//! operator wants out, and puts the terminal back in each case.
+//! It has these and a channel to the broker open, and can open, make or run nothing else. It ends
+//! with the broker, on the broker's message that the program has ended, with the operator's
+//! terminal, or when the operator types the escape key, and restores the terminal in each case.
 
 use std::{
     io,
@@ -29,26 +29,26 @@ use crate::{
     stage::{StageError, failed},
 };
 
-/// How much is read at once, in bytes.
+/// Bytes read at once.
 const CHUNK: usize = 16 * 1024;
-/// How much that was typed, or is answered, waits for a program that does not read, in bytes.
+/// Maximum of bytes of input and answers that wait for a program that does not read.
 const MAX_WAITING: usize = 64 * 1024;
-/// How long what a terminal still sends is waited for once it was told to send no more.
+/// Time in which reports of the terminal are still read after it was told to send no more.
 const LAST_REPORTS: Duration = Duration::from_millis(100);
-/// How often a terminal is looked at that no program has open.
+/// Interval at which a pseudo-terminal is read that no program has open.
 const REOPENED: Timespec = Timespec { tv_sec: 0, tv_nsec: 50_000_000 };
-/// How much of what was written is shown after the end, in bytes: more than a terminal holds.
+/// Maximum of bytes of output shown after the end: more than a terminal buffers.
 const MAX_LAST: usize = 1 << 20;
 
-/// From the broker, with the operator's terminal, to read and to write, and the outer end of the
-/// program's.
+/// Order from the broker. The operator's terminal, to read and to write, and the outer end of the
+/// program's are attached.
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) struct Order {
-    /// The operator's terminal takes what it gets for UTF-8.
+    /// True if the operator's terminal decodes UTF-8.
     pub(super) is_utf8: bool,
 }
 
-/// From the broker: the program runs.
+/// Message from the broker: the program runs.
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) struct Begin;
 
@@ -56,8 +56,8 @@ pub(super) struct Begin;
 pub(crate) fn run() -> Result<u8, StageError> {
     process::close_inherited().map_err(failed("close inherited descriptors"))?;
     let control = Channel::from_stdin()?;
-    // Whoever stops the broker, or its terminal, stops this by the channel; it has to put the
-    // terminal back.
+    // The end of the broker or of its terminal stops this process by the channel: it must restore
+    // the terminal first.
     let signals = signals().map_err(failed("watch for signals"))?;
     let (order, descriptors) = control.receive::<Order>()?;
     let wrong = |_| failed("receive a terminal")(io::Error::from(io::ErrorKind::InvalidData));
@@ -84,7 +84,7 @@ pub(crate) fn run() -> Result<u8, StageError> {
     copied.map(|()| 0).map_err(failed("copy what a terminal shows"))
 }
 
-/// Blocks what would end or stop this process, and makes the two readable that are about the
+/// Blocks signals that would end or stop this process, and makes the two readable that concern the
 /// terminal.
 fn signals() -> io::Result<SignalFd> {
     let mut blocked = SigSet::empty();
@@ -105,16 +105,16 @@ struct Between {
     signals: SignalFd,
     operator: OperatorTerminal,
     outer: OwnedFd,
-    /// A program has the inner end open, as far as is known.
+    /// True if a program is known to have the inner end open.
     is_open: bool,
     filter: Filter,
     keys: Keys,
-    /// For the program, which has not read it yet.
+    /// Bytes that the program has not read yet.
     waiting: Vec<u8>,
 }
 
 impl Between {
-    /// Takes the terminal over and copies, to the end.
+    /// Takes the terminal over and copies until the end.
     fn copy(&mut self) -> io::Result<()> {
         self.operator.make_raw()?;
         let mut chunk = vec![0; CHUNK];
@@ -142,7 +142,7 @@ impl Between {
             PollFd::new(&self.operator.input, PollFlags::IN),
             PollFd::from_borrowed_fd(self.signals.as_fd(), PollFlags::IN),
         ];
-        // It would say all the time that nobody has it open.
+        // It would be ready all the time, since nothing has it open.
         if self.is_open {
             wanted.push(PollFd::new(&self.outer, PollFlags::IN | writes));
         }
@@ -155,7 +155,8 @@ impl Between {
         Ok([(); 3].map(|()| found.next().unwrap_or(PollFlags::empty())))
     }
 
-    /// Takes what was typed; false when the terminal is gone or the operator wants out.
+    /// Reads the operator's input; returns false when the terminal is closed or the operator asked
+    /// to leave.
     fn take_typed(&mut self, chunk: &mut [u8]) -> io::Result<bool> {
         match read(&self.operator.input, &mut *chunk) {
             Ok(0) | Err(Errno::IO) => Ok(false),
@@ -169,7 +170,7 @@ impl Between {
         }
     }
 
-    /// Shows what was written, if something was, and returns how much.
+    /// Shows pending output of the program, and returns its size in bytes.
     fn show_written(&mut self, chunk: &mut [u8]) -> io::Result<usize> {
         let got = match read(&self.outer, &mut *chunk) {
             Ok(got) => got,
@@ -187,7 +188,7 @@ impl Between {
         Ok(got)
     }
 
-    /// Shows what was written before the end.
+    /// Shows the output that was written before the end.
     fn show_last(&mut self, chunk: &mut [u8]) -> io::Result<()> {
         let mut shown = 0;
         while shown < MAX_LAST {
@@ -199,19 +200,19 @@ impl Between {
         Ok(())
     }
 
-    /// Keeps what is for the program. What is too much is lost, as in a terminal whose program
-    /// does not read.
+    /// Buffers bytes for the program. Excess bytes are lost, as in a terminal whose program does
+    /// not read.
     fn hold(&mut self, bytes: &[u8]) {
         let room = MAX_WAITING.saturating_sub(self.waiting.len());
         self.waiting.extend_from_slice(bytes.get(..room.min(bytes.len())).unwrap_or_default());
     }
 
-    /// Gives the program what it takes.
+    /// Writes buffered bytes to the program as far as it takes them.
     fn type_on(&mut self) -> io::Result<()> {
         while !self.waiting.is_empty() {
             match write(&self.outer, &self.waiting) {
                 Ok(written) => drop(self.waiting.drain(..written.min(self.waiting.len()))),
-                // That it is gone is noticed where it is read from.
+                // A closed terminal is noticed by the next read.
                 Err(Errno::AGAIN | Errno::INTR | Errno::IO) => return Ok(()),
                 Err(error) => return Err(error.into()),
             }
@@ -224,7 +225,7 @@ impl Between {
         while !rest.is_empty() {
             match write(&self.operator.output, rest) {
                 Ok(written) => rest = rest.get(written..).unwrap_or_default(),
-                // Its flags are also those of whoever started this.
+                // Its flags are shared with the process that started the broker.
                 Err(Errno::AGAIN) => {
                     let mut room = [PollFd::new(&self.operator.output, PollFlags::OUT)];
                     let _ = poll(&mut room, None);
@@ -236,8 +237,8 @@ impl Between {
         Ok(())
     }
 
-    /// Passes a new size on, and takes the terminal over again after the program was stopped and
-    /// goes on in the foreground.
+    /// Copies a new size, and takes the terminal over again after the program was stopped and
+    /// continues in the foreground.
     fn resized(&mut self) -> io::Result<()> {
         while let Some(signal) = self.signals.read_signal()? {
             let is_continued = i32::try_from(signal.ssi_signo) == Ok(Signal::SIGCONT as i32);
@@ -245,7 +246,7 @@ impl Between {
                 self.operator.make_raw()?;
             }
         }
-        // One that is gone is noticed elsewhere.
+        // A closed terminal is noticed elsewhere.
         let _ = self.operator.copy_size(&self.outer);
         if let Some((rows, columns)) = self.operator.size() {
             self.filter.resize(rows, columns);
@@ -253,13 +254,13 @@ impl Between {
         Ok(())
     }
 
-    /// Puts the terminal back. Where the broker is gone, whoever started it may have it by now.
+    /// Restores the terminal. If the broker is gone, another program may use it by now.
     fn leave(&self) {
         if !self.operator.is_raw() {
             return;
         }
         let undo = self.filter.undo();
-        // It waits for room as long as that takes; the broker kills who waits too long.
+        // It waits for room as long as needed; the broker kills a process that waits too long.
         let _ = self.show(undo.as_bytes());
         if self.filter.changes().is_reporting() && self.operator.is_ours() {
             self.discard(Instant::now() + LAST_REPORTS);
@@ -267,7 +268,7 @@ impl Between {
         self.operator.restore("");
     }
 
-    /// Throws away what the terminal sends until then.
+    /// Discards input of the terminal until `end`.
     fn discard(&self, end: Instant) {
         let mut chunk = [0; 1024];
         loop {

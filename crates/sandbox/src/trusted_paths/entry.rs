@@ -1,4 +1,4 @@
-//! One of the paths that are compared, looked up.
+//! A resolved path of the comparison.
 
 use std::{
     fmt, io,
@@ -17,7 +17,7 @@ use crate::{
     resolve::{Resolved, resolve_missing},
 };
 
-/// A path with its role, looked up.
+/// A path with its role, resolved.
 pub(super) struct Entry<'a> {
     pub(super) role: &'a dyn fmt::Display,
     pub(super) path: &'a Path,
@@ -49,8 +49,8 @@ impl<'a> Entry<'a> {
         }
     }
 
-    /// Whether the file has several names, and this user may write it. One that
-    /// belongs to a package is another user's.
+    /// True if the file has several names, and this user may write it. A file
+    /// of a package belongs to another user.
     pub(super) fn has_other_names(&self) -> Result<bool, TrustError> {
         match stat(&self.target) {
             Ok(facts) => Ok(FileType::from_raw_mode(facts.st_mode).is_file()

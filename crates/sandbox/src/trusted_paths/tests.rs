@@ -90,7 +90,7 @@ fn whatever_lies_in_what_an_agent_gets_is_refused() {
     }
     overlaps(&and(&good, Access::Write, base.join("bin")));
     overlaps(&and(&good, Access::Workspace, base.join("homes/other")));
-    // What the agent could put a link in the place of.
+    // Paths that the agent could replace by a link.
     for access in [Access::Read, Access::Write] {
         overlaps(&and(&good, access, base.join("cache/inner")));
         overlaps(&and(&good, access, base.join("homes/work/agent/inner")));
@@ -121,7 +121,7 @@ fn links_are_followed_and_must_lie_elsewhere() {
         is_redirectable(&with(&good, Trusted::PublicKey, base.join(name)));
         is_redirectable(&and(&good, Access::Read, base.join(name)));
     }
-    // Where it led when it was mounted counts, too.
+    // The target at the time of the mount counts, too.
     let mut paths = good.clone();
     paths.agents.push(AgentPath {
         access: Access::Write,
@@ -136,7 +136,8 @@ fn a_link_that_hides_the_workspace_while_it_is_looked_up_is_no_way_in() {
     let tmp = tempfile::tempdir().unwrap();
     let base = mounts::existing(tmp.path()).unwrap();
     let good = good(&base);
-    // When the name was looked up, a directory; at this moment, a link.
+    // It was a directory when the name was looked up, and is a link at this
+    // moment.
     symlink(base.join("tools"), base.join("work/moment")).unwrap();
     let mut paths = good;
     paths.agents.push(AgentPath {

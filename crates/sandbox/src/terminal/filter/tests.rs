@@ -1,4 +1,4 @@
-//! Which sequences pass, one by one, and that nothing else ever does.
+//! Every allowed sequence, one by one, and proof that no other passes.
 
 use std::collections::BTreeSet;
 
@@ -180,7 +180,7 @@ fn control_characters_of_eight_bits_are_dropped() {
     }
 }
 
-/// Where a terminal does not take its input for UTF-8, the second byte of `Û` is CSI.
+/// In a terminal that does not decode UTF-8, the second byte of `Û` is CSI.
 #[test]
 fn other_terminals_get_ascii() {
     let mut filter = Filter::new(false);
@@ -221,7 +221,7 @@ fn a_line_that_was_begun_is_ended() {
     assert_eq!(switched, format!("\x1b[?25h\x1b[?1003l\x1b[r\x1b[4l{bottom}"));
 }
 
-/// What may come out, checked by a scanner that shares nothing with the filter.
+/// Checks the output by a scanner that shares no code with the filter.
 fn check_output(output: &[u8], is_utf8: bool) {
     let text = std::str::from_utf8(output).unwrap();
     assert!(is_utf8 || text.is_ascii());
@@ -260,14 +260,15 @@ fn check_output(output: &[u8], is_utf8: bool) {
     }
 }
 
-/// A terminal, as far as a program can leave it changed. It shares nothing with the filter.
+/// A model of the settings of a terminal that a program can change. It shares no code with the
+/// filter.
 #[derive(Default)]
 struct Terminal {
-    /// What is not as it is by default, and comes back with the cursor: attributes, the character
-    /// set, origin and autowrap.
+    /// Settings that differ from their default and are restored with the cursor: attributes, the
+    /// character set, origin and autowrap.
     with_cursor: BTreeSet<String>,
     saved: BTreeSet<String>,
-    /// The rest.
+    /// All other settings.
     others: BTreeSet<String>,
 }
 
@@ -341,7 +342,8 @@ fn switch(set: &mut BTreeSet<String>, name: &str, is_changed: bool) {
     }
 }
 
-/// A second sequence, which is dropped or restores what was saved, made the first one forgotten.
+/// A second sequence, which is dropped or restores saved settings, made the filter forget the first
+/// one.
 #[test]
 fn a_change_that_seemed_taken_back_was_not_undone() {
     for written in [
@@ -363,7 +365,7 @@ fn a_change_that_seemed_taken_back_was_not_undone() {
     }
 }
 
-/// Bytes among which sequences, cut off and whole, are likely.
+/// Generates bytes among which sequences, partial and complete, are likely.
 fn written() -> impl Strategy<Value = Vec<u8>> {
     let piece = prop_oneof![
         prop::sample::select(vec![
@@ -430,7 +432,7 @@ proptest! {
         check_output(&filter.pass(&written).output, is_utf8);
     }
 
-    /// Where the output is cut makes no difference.
+    /// The result does not depend on how the output is cut.
     #[test]
     fn pieces_come_out_as_the_whole(written in written(), cuts in prop::collection::vec(any::<prop::sample::Index>(), 0..8)) {
         let mut whole = Filter::new(true);
@@ -450,7 +452,7 @@ proptest! {
         prop_assert_eq!(filter.undo(), whole.undo());
     }
 
-    /// What came out is let through as it is.
+    /// Filtered output passes unchanged.
     #[test]
     fn filtering_twice_changes_nothing(written in written()) {
         let once = Filter::new(true).pass(&written).output;
@@ -458,7 +460,7 @@ proptest! {
         prop_assert_eq!(once, twice);
     }
 
-    /// After an undo a terminal is as if the program had never written.
+    /// After an undo, a terminal is as if the program had never written.
     #[test]
     fn what_undoes_changes_leaves_none(written in written()) {
         let mut filter = Filter::new(true);
