@@ -1,5 +1,5 @@
-//! The agent's cell, from inside: a hostile agent is really run, as root and
-//! as an ordinary user, and says how its attempts went.
+//! The agent's sandbox, from inside: a hostile agent is really run, as root and as an ordinary
+//! user, and reports the results of its attempts.
 
 use std::{
     collections::BTreeMap,
@@ -33,7 +33,7 @@ mod trusted;
 /// An unprivileged user that need not be in `/etc/passwd`.
 const USER: &str = "4321";
 
-/// Who starts `portcullis run`.
+/// The user that starts `portcullis run`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum As {
     Root,
@@ -82,7 +82,7 @@ struct Place {
     _socket: UnixListener,
 }
 
-/// How an agent ended and what it said.
+/// The exit code and output of an agent.
 #[derive(Debug)]
 struct Ended {
     code: i32,
@@ -91,7 +91,7 @@ struct Ended {
 }
 
 impl Ended {
-    /// What the hostile agent reported.
+    /// Returns the results that the hostile agent reported.
     fn attempts(&self) -> BTreeMap<String, String> {
         let found: BTreeMap<_, _> = self
             .stderr
@@ -151,7 +151,7 @@ impl Place {
         self.base().join(name).to_str().unwrap().to_owned()
     }
 
-    /// `portcullis ARGS…` as the user of this place.
+    /// Returns `portcullis ARGS…` as the user of this place.
     fn command(&self, args: &[&str]) -> Command {
         let binary = tools().join("portcullis").to_str().unwrap().to_owned();
         let user: &[&str] = &[
@@ -244,8 +244,8 @@ impl Place {
             .collect()
     }
 
-    /// What the log says of the last start, and of the sandbox after it where that has a
-    /// record of its own.
+    /// Returns the facts of the last start, and of the sandbox after it if that has a record of its
+    /// own.
     fn facts(&self) -> Value {
         let records = self.records();
         let start = records.iter().rposition(|record| record["kind"] == "start").unwrap();
@@ -267,8 +267,7 @@ impl Place {
     }
 }
 
-/// A command started by another, which gets the place as its last argument
-/// before it.
+/// Runs a command by another program, which gets the place as its last argument before it.
 fn wrapped(program: &str, arguments: &[&str], place: &Place, inner: &Command) -> Ended {
     let mut outer = Command::new(program);
     outer
@@ -284,7 +283,7 @@ fn wrapped(program: &str, arguments: &[&str], place: &Place, inner: &Command) ->
     end(outer.spawn().unwrap())
 }
 
-/// Waits with the agent's input held open: an editor that is still there.
+/// Waits with the agent's input kept open, as an editor that is still there does.
 fn end(mut child: Child) -> Ended {
     let stdin = child.stdin.take();
     let output = child.wait_with_output().unwrap();
@@ -512,7 +511,7 @@ fn without_a_network_nothing_can_be_reached() {
         let number = port.local_addr().unwrap().port().to_string();
         let attempts = place.hostile(&["--agent-network", "none"], &["network", &number, &number]);
         let mut rest = attempts;
-        // Nobody is there to hear.
+        // No client connects.
         rest.remove("listen");
         none_worked(&rest);
         port.set_nonblocking(true).unwrap();

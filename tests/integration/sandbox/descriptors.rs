@@ -8,10 +8,10 @@ use std::{
 
 use super::*;
 
-/// Nobody else's: what this one has in flight keeps no other test from sending.
+/// A user of this test only: its descriptors in flight keep no other test from sending.
 const ALONE: &str = "4322";
 
-/// Sends descriptors that nobody receives, as many as the kernel lets it.
+/// Sends descriptors that are not received, as many as the kernel lets it.
 const IN_FLIGHT: &str = r#"
 import array, json, resource, socket, sys
 hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
@@ -29,7 +29,7 @@ print(json.dumps({"try": "send", "got": got}), file=sys.stderr, flush=True)
 sys.stdin.read()
 "#;
 
-/// A place of the user [`ALONE`], where that can be.
+/// A place of the user [`ALONE`], where that is possible.
 fn place_alone() -> Place {
     let mut place = Place::new(As::User);
     if is_root() {
@@ -39,8 +39,8 @@ fn place_alone() -> Place {
     place
 }
 
-/// An agent kept every process of its user from sending descriptors: a changed policy was
-/// not taken up, and no other agent could be started.
+/// An agent kept every process of its user from sending descriptors: a changed policy was not taken
+/// up, and no other agent could be started.
 #[test]
 fn descriptors_in_flight_keep_nobody_else_from_sending_any() {
     let (place, other) = (place_alone(), place_alone());
@@ -113,7 +113,7 @@ for what, sent in (("first", sender), ("second", receiver)):
     attempt(what, lambda: gate.sendmsg([b"0"], rights))
 "#;
 
-/// A thread of the gate slept in the kernel, and the gate could not stop: it was killed
+/// A thread of the gateway slept in the kernel, and the gateway could not stop: it was killed
 /// without a `stop` record.
 #[test]
 fn a_socket_that_lingers_does_not_keep_the_gate_from_stopping() {

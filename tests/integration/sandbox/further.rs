@@ -5,7 +5,7 @@ use serde_json::json;
 use super::*;
 use crate::acp_client::{Client, Editor};
 
-/// A policy that lets everything be done but for one file, and asks about another.
+/// A policy that allows everything except one file, and asks about another.
 const POLICY: &str = r#"
 schema = 1
 name = "library"
@@ -70,7 +70,7 @@ impl Run {
         lib.join(name).to_str().unwrap().trim_end_matches('/').to_owned()
     }
 
-    /// What the agent says that came of it.
+    /// Has the agent carry out an order; returns its report.
     fn order(&mut self, order: &Value) -> Value {
         let client = self.client.as_mut().unwrap();
         assert_eq!(client.prompt(&self.session, &order.to_string()).stop_reason, "end_turn");
@@ -85,7 +85,7 @@ impl Run {
         self.order(&json!({"order": "file", "method": method, "params": params}))
     }
 
-    /// The results of calls of the gate's tools.
+    /// Returns the results of calls of the gateway's tools.
     fn calls(&mut self, calls: &Value) -> Vec<Value> {
         let said = self.order(&json!({"order": "calls", "calls": calls}));
         said["results"].as_array().unwrap().clone()
@@ -111,7 +111,7 @@ fn of<'a>(records: &'a [Value], door: &str, op: &str) -> Option<&'a Value> {
     records.iter().find(|record| record["door"] == door && record["op"] == op)
 }
 
-/// `additionalDirectories` of the ACP were refused, whatever the operator gave.
+/// `additionalDirectories` of ACP were refused, even directories that the operator gave.
 #[test]
 fn an_acp_agent_reads_and_writes_in_a_further_workspace() {
     for who in users() {
@@ -157,7 +157,7 @@ fn a_person_is_asked_about_the_file_of_the_further_workspace() {
     run.end();
 }
 
-/// Its id alone was told, which `portcullis approve` looked for in the first workspace.
+/// Only its id was given, which `portcullis approve` looked for in the first workspace.
 #[test]
 fn a_question_about_a_further_workspace_did_not_say_how_to_find_it() {
     let mut run = Run::start(users()[0], &[]);
@@ -213,7 +213,7 @@ fn the_tools_reach_a_further_workspace_by_absolute_paths() {
     assert_eq!(&of(&main, "mcp", "read").unwrap()["session"], session);
 }
 
-/// A path of the one workspace in a call about the other would name another file than it says.
+/// A path of one workspace in a call about the other would name another file than intended.
 #[test]
 fn no_call_is_about_two_workspaces() {
     let mut run = Run::start(users()[0], &[]);

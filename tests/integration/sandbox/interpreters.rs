@@ -1,4 +1,4 @@
-//! An agent that may change its own program says in its first line what it needs.
+//! An agent that may change its own program names a needed file in its first line.
 
 use super::*;
 
@@ -58,8 +58,8 @@ fn a_first_line_made_the_next_start_partial() {
     }
 }
 
-/// A link on the way to what the agent named was made again in its sandbox, with what
-/// it says.
+/// A link on the way to the file that the agent named was made again in its sandbox, with its
+/// target.
 #[test]
 fn a_first_line_showed_what_links_of_the_host_say() {
     for who in users() {
@@ -78,7 +78,7 @@ fn a_first_line_showed_what_links_of_the_host_say() {
     }
 }
 
-/// A first line told whether a directory is there, by how the start failed.
+/// A first line disclosed whether a directory exists, by the error of the start.
 #[test]
 fn a_first_line_told_what_is_there() {
     for who in users() {
@@ -92,7 +92,7 @@ fn a_first_line_told_what_is_there() {
             ended.stderr.replace(name, "NAME")
         };
         assert_eq!(told("ws/there"), told("ws/missing"), "{who:?}");
-        // By a link that the agent makes in the place of its program, too.
+        // Also by a link that the agent puts in the place of its program.
         let linked = |name: &str| {
             std::fs::remove_file(&agent).unwrap();
             let target = format!("{}/{up}bin/true", place.at(name));
@@ -105,7 +105,7 @@ fn a_first_line_told_what_is_there() {
     }
 }
 
-/// What a self-updating agent may have as its program still starts.
+/// The programs that a self-updating agent may have still start.
 #[test]
 fn an_agent_that_may_change_its_program_starts() {
     for who in users() {

@@ -40,10 +40,10 @@ fn an_agent_that_was_roots_own_user_read_the_machines_private_keys() {
         assert!(!ended.stderr.contains("SECRET"), "{ended:?}");
         assert!(!place.base().join("ssl/private/new").exists());
         let gaps = place.facts()["gaps"].to_string();
-        // Only where it was partial did the record say so.
+        // Only for a partial sandbox did the record state that.
         assert!(gaps.contains("stays root"), "{gaps}");
 
-        // Who names them means them.
+        // An operator who names them grants them.
         let named = [options, &["--agent-read", "/etc/ssl/private"]].concat();
         let ended = run(&place, before, &named);
         assert!(ended.stderr.contains("agent: SECRET"), "{ended:?}");

@@ -14,8 +14,8 @@ fn ports() -> [String; 2] {
     listeners.map(|listener| listener.local_addr().unwrap().port().to_string())
 }
 
-/// Runs the agent that listens, has `outside` look at the first port while it does,
-/// and returns how its attempts went.
+/// Runs the agent that listens, has `outside` examine the first port meanwhile,
+/// and returns the results of the agent's attempts.
 fn listening(
     place: &Place,
     options: &[&str],

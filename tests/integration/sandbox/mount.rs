@@ -29,8 +29,8 @@ mod summary;
 /// The most seconds that a run here takes.
 const LIMIT: &str = "60";
 
-/// Where whoever has another user than root finds a device that everybody may open, in a mount
-/// namespace of its own; the place comes first.
+/// Gives a user other than root a device that every user may open, in a mount namespace of its own;
+/// the place comes first.
 const OPEN_DEVICE: &str = r#"{ test -e "$0/fuse" || mknod "$0/fuse" c 10 229; } && chmod 0666 "$0/fuse" &&
     mount --bind "$0/fuse" /dev/fuse && exec "$@""#;
 
@@ -139,7 +139,7 @@ fn beneath(child: u32) -> Vec<(u32, String)> {
     found
 }
 
-/// What a record says.
+/// Returns a field of a record.
 fn said<'a>(record: &'a Value, field: &str) -> &'a str {
     record[field].as_str().unwrap_or_default()
 }
@@ -160,7 +160,7 @@ fn programs_read_and_write_through_the_gate() {
         assert!(!place.base().join("ws/file.txt").exists());
         let owner = place.base().join("ws").metadata().unwrap().uid();
         assert_eq!(place.base().join("ws/made/new.txt").metadata().unwrap().uid(), owner);
-        // What the sandbox is stands in the log before anything is done in it.
+        // The sandbox is recorded before anything is done in it.
         let records = place.records();
         assert_eq!((said(&records[0], "kind"), said(&records[0], "door")), ("start", "mount"));
         assert_eq!(records[0]["facts"]["mount"], true);

@@ -1,5 +1,5 @@
-//! What an agent prints beside ACP, and login methods that do not reach the
-//! editor: the person who started it learns of both.
+//! Output of an agent beside ACP, and login methods that do not reach the
+//! editor: the operator gets both.
 
 use std::io::Write as _;
 

@@ -1,4 +1,5 @@
-//! Under partial confinement an agent's MCP clients reach the gate by named pipes.
+//! Under partial confinement an agent's MCP clients reach the gateway by named
+//! pipes.
 
 use std::path::PathBuf;
 
@@ -39,7 +40,7 @@ impl Run {
         Self { place, child, client: Some(client), sessions }
     }
 
-    /// What the agent says that came of it.
+    /// Has the agent carry out an order; returns its report.
     fn order(&mut self, order: &Value) -> Value {
         let client = self.client.as_mut().unwrap();
         let turn = client.prompt(&self.sessions[0], &order.to_string());
@@ -57,7 +58,7 @@ impl Run {
         servers[0]["args"][2].as_str().unwrap().into()
     }
 
-    /// Hangs up; gives what was said on stderr.
+    /// Closes the connection; returns the text on stderr.
     fn end(mut self) -> (Place, Ended) {
         self.client = None;
         let ended = end(self.child);

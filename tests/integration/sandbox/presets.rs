@@ -43,7 +43,7 @@ fn an_agent_needs_nothing_but_its_preset() {
         assert!(ended.stderr.contains("agent: its own data"), "{ended:?}");
         let said = "agent: the-key. -c sandbox_mode=\"danger-full-access\"";
         assert!(ended.stderr.contains(said), "{ended:?}");
-        // The policy says that nothing leaves, and nothing said that the preset does.
+        // The policy denies all connections, and there was no message that the preset allows them.
         assert!(ended.stderr.contains("the preset lets the agent connect to"), "{ended:?}");
         let facts = place.facts();
         assert_eq!(facts["preset"], "codex");
@@ -83,8 +83,9 @@ fn a_preset_gave_all_that_lies_beside_the_program() {
     }
 }
 
-/// The place of a virtual environment and of npm's programs is in `PATH` while one works in a
-/// project. A link there, or one that leads there, said which project the agent could read.
+/// The directory of a virtual environment and of npm's programs is in `PATH` while an operator
+/// works in a project. A link there, or one that leads there, determined which project the agent
+/// could read.
 #[test]
 fn a_repository_chose_what_a_preset_lets_an_agent_read() {
     for who in users() {
@@ -178,7 +179,7 @@ fn options_hold_besides_and_instead_of_a_preset() {
     assert_eq!(place.facts().get("presetHosts"), None);
 }
 
-/// What weakens the sandbox is asked for by name, never found out from a command.
+/// A weaker sandbox is asked for by name, never derived from a command.
 #[test]
 fn a_known_command_alone_gets_nothing() {
     let place = Place::new(users()[0]);

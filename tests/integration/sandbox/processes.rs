@@ -1,4 +1,5 @@
-//! Who lives and dies with whom, and what passes between editor and agent.
+//! Lifetimes of the processes, and the messages that pass between editor and
+//! agent.
 
 use std::time::Instant;
 
@@ -15,7 +16,7 @@ fn the_exit_code_is_the_agents() {
     }
 }
 
-/// The processes of the host whose command line holds `mark`.
+/// Returns the processes of the host whose command line contains `mark`.
 fn marked(mark: &str) -> Vec<i32> {
     let mut found = Vec::new();
     for entry in std::fs::read_dir("/proc").unwrap().flatten() {

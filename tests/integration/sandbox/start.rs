@@ -1,5 +1,5 @@
-//! What an agent is refused to be started with, and how that is explained and
-//! recorded.
+//! Reasons for which the start of an agent is refused, with their messages and
+//! records.
 
 use std::io::{BufRead as _, BufReader, Write as _};
 
@@ -56,7 +56,7 @@ fn partial_confinement_still_keeps_the_agent_from_content() {
         assert_ne!(attempts[name], "ok", "{name}");
         assert_ne!(attempts[name], "empty", "{name}");
     }
-    // What partial confinement cannot hide, and says so.
+    // Partial confinement cannot hide that, and reports it.
     assert_eq!(attempts["stat"], "ok");
     place.untouched();
 
@@ -162,7 +162,7 @@ fn unconfined_is_warned_about() {
     assert!(ended.stderr.contains("warning: the agent is not confined"), "{ended:?}");
 }
 
-/// It was said of the agent, too.
+/// It was reported of the agent, too.
 #[test]
 fn whoever_keeps_the_powers_of_root_is_not_said_to_have_given_them_up() {
     if !is_root() {
@@ -175,7 +175,7 @@ fn whoever_keeps_the_powers_of_root_is_not_said_to_have_given_them_up() {
     assert!(place.run(&[], &["/bin/true"]).stderr.contains("agent and gate gave up its powers"));
 }
 
-/// What the editor did for the agent was said to be confined.
+/// Actions of the editor for the agent were reported as confined.
 #[test]
 fn a_forwarded_method_by_which_the_editor_acts_counts_as_no_confinement() {
     let facts = Place::facts;
@@ -215,7 +215,7 @@ fn a_workspace_has_in_the_cell_the_name_under_which_it_was_given() {
             let alias = place.at(name);
             let script = "cd \"$0\" && pwd -P >&2 && ls -A >&2 && ! touch x";
             let agent = ["/bin/sh", "-c", script, &alias];
-            // One for each workspace.
+            // A state directory for each workspace.
             let state = place.at(&format!("state-{}", real.replace('/', "-")));
             let ended =
                 place.run(&["--no-mount", "--workspace", &alias, "--state", &state], &agent);
@@ -257,7 +257,7 @@ fn a_grant_beneath_what_the_agent_may_change_is_refused() {
     let ended = place.run(&options, &["/bin/cat", &format!("{tools}/f")]);
     assert_eq!(ended.code, 1, "{ended:?}");
     assert!(ended.stderr.contains(&format!("`{tools}`")), "{ended:?}");
-    // What it would have made of that directory.
+    // Changes that it would have made to that directory.
     std::fs::rename(place.base().join("cache/x"), place.base().join("cache/y")).unwrap();
     std::fs::create_dir(place.base().join("cache/x")).unwrap();
     std::os::unix::fs::symlink(place.at("private"), &tools).unwrap();
@@ -299,7 +299,7 @@ fn an_agent_that_may_not_read_its_own_installation_is_explained() {
     }
 }
 
-/// What was suggested would have given it the workspace, and was refused.
+/// The suggestion would have given it the workspace, and was refused.
 #[test]
 fn what_is_suggested_for_an_agent_beside_the_workspace_is_taken() {
     let place = Place::new(users()[0]);
@@ -356,7 +356,8 @@ fn the_start_record_says_what_is_enforced() {
         let kinds: Vec<_> =
             place.records().iter().map(|r| r["kind"].as_str().unwrap().to_owned()).collect();
         let expected: &[&str] = match facts["mount"] == true {
-            // How the sandbox was tested, and what is in scratch directories.
+            // The self-test of the sandbox, and the contents of scratch
+            // directories.
             true => &["start", "decision", "decision", "stop"],
             false => &["start", "stop"],
         };
@@ -449,7 +450,7 @@ fn a_further_directory_of_a_session_that_was_granted_is_served() {
     }
 }
 
-/// The agent said only "Permission denied".
+/// The agent's only message was "Permission denied".
 #[test]
 fn a_grant_that_the_agents_user_could_not_use_was_not_told_of() {
     let denied = |place: &Place, options: &[&str]| {
@@ -479,13 +480,13 @@ fn a_grant_that_the_agents_user_could_not_use_was_not_told_of() {
         assert!(stderr.contains("user 0") && stderr.contains(&agent), "{stderr}");
         // Root was advised to start it as root.
         assert!(!stderr.contains("as user 0"), "{stderr}");
-        // An agent that failed at that was said to miss a file of its own.
+        // An agent that failed at that was reported to miss a file of its own.
         let script = "touch \"$0/new\" || exit 1";
         let ended = place.run(&options, &["/bin/sh", "-c", script, &mine]);
         assert_eq!(ended.code, 1, "{ended:?}");
         assert!(!ended.stderr.contains("--agent-read"), "{ended:?}");
 
-        // What is advised helps, and so does a mode that lets everybody in.
+        // The advice helps, and so does a mode that lets every user in.
         set_mode(Path::new(&private), 0o755);
         assert_eq!(denied(&place, &options).0, serde_json::json!([mine]));
         let helped = Command::new("chown").args(["-R", &agent, &mine]).status().unwrap();
@@ -494,7 +495,8 @@ fn a_grant_that_the_agents_user_could_not_use_was_not_told_of() {
     }
 }
 
-/// The gate took the entry for the policy, and no agent could be started there.
+/// The gateway took the entry for the policy, and no agent could be started
+/// there.
 #[test]
 fn an_entry_with_the_name_of_an_embedded_policy_stops_no_start() {
     let place = Place::new(users()[0]);
@@ -514,8 +516,8 @@ fn an_entry_with_the_name_of_an_embedded_policy_stops_no_start() {
     }
 }
 
-/// The next start opened whatever the agent had named in its own file, and told the
-/// operator to grant it.
+/// The next start opened any file that the agent had named in its own file, and
+/// advised the operator to grant it.
 #[test]
 fn what_a_file_of_the_agent_names_is_not_opened_and_not_suggested() {
     let place = Place::new(users()[0]);
@@ -536,7 +538,7 @@ fn what_a_file_of_the_agent_names_is_not_opened_and_not_suggested() {
     let fifo = rustix::fs::FileType::Fifo;
     rustix::fs::mknodat(rustix::fs::CWD, &pipe, fifo, rustix::fs::Mode::RWXU, 0).unwrap();
     let end_of = pipe.clone();
-    // It waits for somebody who opens the other end.
+    // It waits for a process that opens the other end.
     let writer = std::thread::spawn(move || std::fs::File::options().write(true).open(end_of));
     for interpreter in [&tool, &pipe] {
         write(interpreter);

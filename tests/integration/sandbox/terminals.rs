@@ -1,4 +1,4 @@
-//! Pseudo-terminals in the sandbox, and the terminal of whoever started it.
+//! Pseudo-terminals in the sandbox, and the operator's terminal.
 
 use super::*;
 

@@ -1,5 +1,5 @@
-//! Places that an agent may change hold nothing that the product trusts, now or
-//! at its next start, and no name on the way to it.
+//! Directories that an agent may change contain nothing that the product trusts, now or at its next
+//! start, and no name on the way to it.
 
 use std::{
     os::unix::fs::symlink,
@@ -8,7 +8,7 @@ use std::{
 
 use super::*;
 
-/// A place with directories and links, given to the user that runs.
+/// A place with directories and links, owned by the user that runs.
 fn place(directories: &[&str], links: &[(&str, &str)]) -> Place {
     let place = Place::new(users()[0]);
     for name in directories {
@@ -26,7 +26,7 @@ fn put_policy(place: &Place, name: &str) {
     std::fs::write(place.base().join(name), "schema = 1\nname = \"test\"\nversion = 1\n").unwrap();
 }
 
-/// What `portcullis ARGS…` says, which names `path` and does not start.
+/// Checks that `portcullis ARGS…` does not start, and that its error names `path`.
 #[track_caller]
 fn refused(command: &mut Command, path: &Path) {
     let ended = end(command.spawn().unwrap());
@@ -35,7 +35,7 @@ fn refused(command: &mut Command, path: &Path) {
     assert!(ended.stderr.contains(&named), "{named}: {ended:?}");
 }
 
-/// The doors: an agent in a cell, one call, an MCP client that is not confined.
+/// The commands: an agent in a sandbox, one call, an MCP client that is not confined.
 fn doors<'a>(options: &[&'a str]) -> [Vec<&'a str>; 3] {
     let run = [&["run"], options, &["--", "/bin/true"]].concat();
     let fs = [&["fs", "ls"], options].concat();
@@ -67,7 +67,7 @@ fn a_place_where_the_configuration_would_be_looked_for_is_no_agents() {
         assert_eq!(ended.code, 1, "{ended:?}");
         assert!(!place.base().join("elsewhere/audit").exists());
     }
-    // The directory is a link, as those who keep such files in a repository have it.
+    // The directory is a link, as it is for operators who keep such files in a repository.
     let place = place(&["dotfiles/config", "home"], &[("../dotfiles/config", "home/.config")]);
     refused_at_every_door(&place, &["--workspace", &place.at("dotfiles")], file);
     let place = self::place(&["xdg", "home/work", "home/.config/tool"], &[]);
@@ -84,7 +84,7 @@ fn a_place_where_the_configuration_would_be_looked_for_is_no_agents() {
         let listed = list.env("HOME", home).output().unwrap();
         assert_eq!(listed.status.code(), Some(0), "{listed:?}");
     }
-    // What lies beside it is not meant.
+    // Files beside it are not affected.
     for workspace in ["home/work", "home/.config/tool"] {
         let state = place.at(&format!("state-{}", workspace.replace('/', "-")));
         starts(&place, &["--workspace", &place.at(workspace), "--state", &state]);
@@ -187,7 +187,7 @@ fn policy_configuration_and_state_named_through_a_directory_link_are_refused() {
     }
 }
 
-/// What a policy extends is named by the policy.
+/// A file that a policy extends is named by the policy.
 #[test]
 fn a_policy_that_extends_through_the_workspace_is_refused() {
     let place = place(&["real"], &[("../real", "ws/link")]);
@@ -359,8 +359,8 @@ fn a_trusted_file_with_another_name_is_refused_until_it_is_copied() {
     }
 }
 
-/// `run` looked at workspace and state first, and made what it then refused; as root
-/// at a place of the agent's choice.
+/// `run` examined workspace and state first, and made directories that it then refused; as root at
+/// a path of the agent's choice.
 #[test]
 fn a_start_that_is_refused_for_a_grant_has_made_nothing() {
     let place = place(&["cache", "victim"], &[("../victim", "cache/link")]);
@@ -433,7 +433,7 @@ fn commands_that_read_refuse_a_state_directory_that_an_agent_could_choose() {
         assert!(said.contains(&format!("`{bad}`")), "{args:?}: {said}");
         assert!(!said.contains("panicked"), "{said}");
     }
-    // Nobody was asked whose it is, and nothing but the log itself is believed.
+    // The command needs no owner, and trusts only the log itself.
     let log = format!("{bad}/audit");
     let done = place.command(&["audit", "verify", "--dir", &log]).output().unwrap();
     assert_eq!(done.status.code(), Some(0), "{done:?}");

@@ -46,7 +46,7 @@ for child in children:
     child.kill()
 '";
 
-/// What stands for the model's address.
+/// Placeholder of the model's address.
 const MODEL: &str = "MODEL";
 
 /// Steps of the plan, by name and in order.
@@ -101,7 +101,7 @@ enum Way {
     Editor,
 }
 
-/// An agent as its page says that it is started.
+/// An agent that is started as its documentation shows.
 struct Agent {
     preset: &'static str,
     /// The directories with its programs.
@@ -113,7 +113,7 @@ struct Agent {
     command: Vec<&'static str>,
     /// It has tools of its own that read, write and edit files; else a shell alone.
     has_file_tools: bool,
-    /// What its home has before, of a file with this text.
+    /// A file of its home, with its text.
     home: Option<(&'static str, &'static str)>,
 }
 
@@ -197,7 +197,7 @@ fn project(who: As) -> Place {
     git(&place, &["init", "-q", "-b", "main"]);
     git(&place, &["add", "--all"]);
     git(&place, &["commit", "-qm", "the operator's"]);
-    // Whatever keeps the agent away is not the owner of this.
+    // The owner of this must not be the reason of a refusal.
     set_mode(&place.base().join("other"), 0o777);
     if is_root() && who != As::Root {
         place.give_away();
@@ -316,7 +316,7 @@ fn fixes_a_test(agent: fn(As) -> Agent, who: As, way: &Way) {
         }
     }
 
-    // What it was to do, it did.
+    // It did its task.
     let (heard, results) = model.heard();
     let result = |step: &str| results.get(step).map_or("", String::as_str);
     assert!(result("end").contains("the-end"), "{results:#?}");
@@ -334,7 +334,7 @@ fn fixes_a_test(agent: fn(As) -> Agent, who: As, way: &Way) {
     let calc = std::fs::read_to_string(place.at("ws/calc.py")).unwrap();
     assert_eq!(calc, "def add(a, b):\n    return a + b\n");
 
-    // What it must not do failed.
+    // Forbidden actions failed.
     for marker in ["marker-of-env", "marker-of-ssh", "marker-of-other"] {
         assert!(!heard.contains(marker), "{marker}: {results:#?}");
     }
@@ -348,7 +348,7 @@ fn fixes_a_test(agent: fn(As) -> Agent, who: As, way: &Way) {
     let git_directory = place.base().join("ws/.git");
     assert!(!changed.iter().any(|path| path.starts_with(&git_directory)), "{changed:?}");
 
-    // The log tells it, and verifies; what it committed comes back; all of it is undone.
+    // The log records it, and verifies; its commits are imported; all of it is undone.
     let records = place.records();
     let session = records.iter().rev().find(|record| record["kind"] == "start").unwrap();
     let session = said(session, "session");

@@ -22,7 +22,7 @@ fn the_streams_are_the_commands_own() {
     }
 }
 
-/// No descriptor of a file is in the sandbox, by which its mode, or what was in it, could be reached.
+/// No descriptor of a file is in the sandbox, by which its mode or its content could be reached.
 #[test]
 fn files_that_are_streams_are_not_open_in_the_sandbox() {
     for who in users() {
@@ -116,7 +116,8 @@ while time.time() < until and b'stopped' not in shown and b'ended' not in shown:
 print(shown.decode().replace(chr(13), ''))
 "#;
 
-/// It stopped `exec` and not the command, which went on without anybody who enforced `--timeout`.
+/// It stopped `exec` and not the command, which went on without a process that enforced
+/// `--timeout`.
 #[test]
 fn what_is_typed_stopped_a_command_in_the_background() {
     let place = Place::new(users()[0]);
@@ -230,7 +231,7 @@ fn the_summary_tells_changes_and_denials_and_the_way_back() {
     }
 }
 
-/// Each child that a shell writes a file with closes a duplicate, which stores what there is;
+/// Each child that a shell writes a file with closes a duplicate, which stores the content so far;
 /// a file that a shell made stayed as an empty one when its last record was undone.
 #[test]
 fn what_was_stored_of_one_open_file_is_undone_at_once() {
@@ -340,7 +341,7 @@ fn a_command_that_tries_again_passes_once_a_person_has_approved() {
         let ended = end(child);
         assert_eq!(ended.code, 0, "{who:?} {ended:?}");
         assert_eq!(std::fs::read_to_string(place.at("ws/asked.txt")).unwrap(), "approved\n");
-        // It was told at once, and at the end.
+        // It was reported at once, and at the end.
         for told in
             [format!("`portcullis approve {id} --state"), format!(": rule careful, question {id}")]
         {
@@ -389,7 +390,7 @@ fn a_directory_about_which_a_person_is_asked_is_made_with_its_mode() {
     assert_eq!(intents, 1, "{records:?}");
 }
 
-/// It was stored once its program was gone, and nothing said which that had been.
+/// It was stored once its program was gone, without the program's name.
 #[test]
 fn the_record_of_an_emptied_file_names_its_program() {
     let place = Place::mounted(users()[0]);
@@ -401,7 +402,7 @@ fn the_record_of_an_emptied_file_names_its_program() {
     assert_eq!(intent["facts"]["process"]["program"], "sh", "{intent}");
 }
 
-/// It said that it had made the file, which was gone again then.
+/// It reported success for a file that was removed again.
 #[test]
 fn touch_fails_where_a_person_is_asked() {
     let rule = "\n[[rules]]\nid = \"careful\"\neffect = \"ask\"\noperations = [\"write\"]\npaths = [\"asked.txt\"]\n";
@@ -417,7 +418,7 @@ fn touch_fails_where_a_person_is_asked() {
     assert_eq!(asks, 1, "{records:?}");
 }
 
-/// The question about a program did not say that a person would make a file that can be run.
+/// The question about a program did not mention that the file would be executable.
 #[test]
 fn a_question_shows_the_mode_of_what_it_would_make() {
     let rule = "\n[[rules]]\nid = \"careful\"\neffect = \"ask\"\noperations = [\"write\", \"setattr\"]\npaths = [\"tool\", \"file.txt\"]\n";
@@ -427,7 +428,7 @@ fn a_question_shows_the_mode_of_what_it_would_make() {
     let making =
         "import os; os.close(os.open('tool', os.O_CREAT | os.O_WRONLY | os.O_EXCL, 0o755))";
     for (script, path, shown) in [
-        // What becomes of an empty file is known after close(2) has returned.
+        // The fate of an empty file is known after close(2) has returned.
         (
             format!("test -x tool || python3 -c \"{making}\" && test -x tool"),
             "tool",
@@ -461,8 +462,8 @@ fn a_question_shows_the_mode_of_what_it_would_make() {
     }
 }
 
-/// What an untrusted command left in the home ran in the next one, with that one's network and
-/// variables.
+/// Files that an untrusted command left in the home ran in the next one, with that one's network
+/// and variables.
 #[test]
 fn a_home_is_kept_for_a_named_agent_alone() {
     for who in users() {
@@ -482,7 +483,7 @@ fn a_home_is_kept_for_a_named_agent_alone() {
     }
 }
 
-/// A file that was cut by an error looked like a whole one.
+/// A file that was cut by an error looked like a complete one.
 #[test]
 fn an_error_of_standard_input_was_not_told() {
     let place = Place::new(users()[0]);
@@ -494,7 +495,7 @@ fn an_error_of_standard_input_was_not_told() {
     assert!(ended.stderr.contains("standard input"), "{ended:?}");
 }
 
-/// That was told after half a minute.
+/// The error came after half a minute.
 #[test]
 fn a_command_that_is_too_long_is_refused_at_once() {
     let place = Place::new(users()[0]);

@@ -42,7 +42,7 @@ impl Run {
         Self { place, child, client: Some(client), session }
     }
 
-    /// What the agent says that came of it.
+    /// Has the agent carry out an order; returns its report.
     fn order(&mut self, order: &Value) -> Value {
         let client = self.client.as_mut().unwrap();
         assert_eq!(client.prompt(&self.session, &order.to_string()).stop_reason, "end_turn");
@@ -54,7 +54,7 @@ impl Run {
         said["ok"].clone()
     }
 
-    /// The answers to requests about terminals.
+    /// Returns the replies to requests about terminals.
     fn terminals(&mut self, calls: &Value) -> Vec<Value> {
         let answers = self.order(&json!({"order": "terminals", "calls": calls}));
         answers.as_array().unwrap().clone()
@@ -77,7 +77,7 @@ impl Run {
         (output["output"].as_str().unwrap().to_owned(), exit)
     }
 
-    /// A command that goes on, and its terminal.
+    /// Starts a command that goes on, and returns its terminal.
     fn begin(&mut self, create: &Value) -> String {
         let answers = self.terminals(&json!([["terminal/create", create]]));
         answers[0]["result"]["terminalId"].as_str().unwrap_or_else(|| panic!("{answers:?}")).into()
@@ -110,7 +110,7 @@ fn runs(words: &str) -> bool {
     let processes = std::fs::read_dir("/proc").unwrap().filter_map(Result::ok);
     processes.into_iter().any(|process| {
         let line = std::fs::read(process.path().join("cmdline")).unwrap_or_default();
-        // This test, and what a shell was told, are no such process.
+        // This test, and the text of a shell's argument, are no such process.
         String::from_utf8_lossy(&line).replace('\0', " ").starts_with(words)
     })
 }
@@ -194,7 +194,7 @@ fn terminals_were_the_editors_and_outside_the_sandbox() {
         assert_eq!(begun["facts"]["variables"], json!(["MINE"]));
         assert_eq!(ended["facts"]["exitCode"], 3);
         assert_eq!((said(begun, "door"), &begun["session"]), ("acp", &ended["session"]));
-        // What it did in the mount is its own, and what the agent did is not.
+        // Its accesses in the mount are recorded as its own, and those of the agent are not.
         let mounted = |op: &str, path: &str| {
             let mut all = records.iter().filter(|record| said(record, "door") == "mount");
             let is = |record: &&Value| said(record, "op") == op && said(record, "path") == path;
@@ -231,13 +231,13 @@ fn a_command_is_killed_with_all_that_descends_from_it() {
             ends(words);
         }
     }
-    // Those that wait meanwhile have their answers.
+    // Requests that wait meanwhile get their replies.
     let terminal = run.begin(&json!({"command": "sleep 86414"}));
     let (script, calls) =
         ("sleep 86415 & exit 0", json!([["terminal/release", {"terminalId": terminal}]]));
     let (_, exit) = run.command(&json!({"command": script}));
     assert_eq!(exit, json!({"exitCode": 0}));
-    // What a command left goes with its terminal.
+    // Processes that a command left end with its terminal.
     ends("sleep 86415");
     run.terminals(&calls);
     let records = run.end();
@@ -264,7 +264,7 @@ fn output_and_terminals_are_bounded() {
     assert_eq!(output.len(), 1 << 20);
     let none = run.command(&json!({"command": "echo no", "outputByteLimit": 0}));
     assert_eq!(none.0, "");
-    // One is there already.
+    // There is one already.
     let create = json!(["terminal/create", {"command": "sleep 86421"}]);
     let answers = run.terminals(&json!(vec![create; 100]));
     let made = answers.iter().filter(|answer| answer["result"]["terminalId"].is_string()).count();

@@ -1,4 +1,4 @@
-//! Where a mount cannot be had.
+//! Machines on which a mount is not possible.
 
 use super::*;
 
@@ -29,7 +29,7 @@ fn refused(place: &Place, script: &str, words: &[&str]) {
         assert!(!log.exists() || place.records().is_empty(), "{ended:?}");
     }
     place.untouched();
-    // Where none is required it is said, and the agent runs.
+    // Where none is required, a message names that, and the agent runs.
     let marked = ["run", "--", "sh", "-c", "ls -A >&2; echo ran >&2"];
     let ended = end(place.limited_after(script, &marked).spawn().unwrap());
     assert_eq!(ended.code, 0, "{ended:?}");

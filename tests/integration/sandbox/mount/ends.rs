@@ -1,4 +1,4 @@
-//! Who else gets into a mount, and what becomes of it when its server ends.
+//! Access of other processes to a mount, and the mount after its server has ended.
 
 use std::{
     io::{BufRead as _, BufReader},
@@ -14,7 +14,7 @@ struct Inside {
 }
 
 impl Inside {
-    /// Starts a script by `exec`, which says `ready` first.
+    /// Starts a script by `exec`, which prints `ready` first.
     fn start(place: &Place, script: &str) -> Self {
         let script = format!("echo ready; {script}");
         let args = ["exec", "--quiet", "--", "sh", "-c", &script];
@@ -139,7 +139,7 @@ fn an_agent_that_stays_after_its_editor_stores_what_it_writes_when_it_is_stopped
         let script = "trap 'echo late >late.txt; exit 3' TERM; while :; do sleep 0.1; done";
         let args = ["run", "--policy", &policy, "--", "sh", "-c", script];
         let mut child = place.limited(&args).spawn().unwrap();
-        // The editor goes at once.
+        // The editor leaves at once.
         child.stdin.take();
         let gone = Instant::now();
         let ended = end(child);
@@ -150,12 +150,12 @@ fn an_agent_that_stays_after_its_editor_stores_what_it_writes_when_it_is_stopped
     }
 }
 
-/// Signals were blocked, and nobody read them any more.
+/// Signals were blocked, and no longer read.
 #[test]
 fn exec_can_be_stopped_while_it_writes_its_summary() {
     let place = Place::mounted(users()[0]);
     let policy = place.at("policies/policy.toml");
-    // The summary does not fit into what is left of the pipe, which nobody reads.
+    // The summary does not fit into the rest of the pipe, which has no reader.
     let script = "for n in $(seq 100); do echo x >made-$n; done; \
                   head -c 60000 /dev/zero >&2; echo done";
     let args = ["exec", "--json", "--policy", &policy, "--", "sh", "-c", script];
@@ -180,8 +180,8 @@ fn scratch_records(place: &Place) -> Vec<Value> {
     records
 }
 
-/// The next session counted them without what lay in a closed directory, and nothing told what the
-/// one before had left.
+/// The next session counted them without the contents of a closed directory, and the files that the
+/// previous one had left were not recorded.
 #[test]
 fn scratch_of_a_killed_session_is_on_record_with_the_next_one() {
     for who in users() {
@@ -211,7 +211,7 @@ fn scratch_of_a_killed_session_is_on_record_with_the_next_one() {
     }
 }
 
-/// Where nothing was left, and where a signal or the time ended it, it was not told.
+/// Where nothing was left, and where a signal or the timeout ended it, there was no record.
 #[test]
 fn each_end_of_a_session_has_a_record_of_its_scratch() {
     let place = Place::with_scratch(users()[0], "");
@@ -247,7 +247,7 @@ fn each_end_of_a_session_has_a_record_of_its_scratch() {
     }
 }
 
-/// The kernel tells of the last close of a file when nobody waits for it any more.
+/// The kernel reports the last close of a file when no process waits for it any more.
 #[test]
 fn files_that_a_command_emptied_as_it_ended_were_as_before() {
     for who in users() {

@@ -44,7 +44,7 @@ fn an_exchange_is_undone_as_the_one_change_that_it_is() {
         let again = end(place.command(&[&undo[..], &["--yes"]].concat()).spawn().unwrap());
         assert_eq!(again.code, 0, "{again:?}");
         assert_eq!(read("ws/file.txt"), "secret\n");
-        // Of each name `blame` says what brought its content there.
+        // `blame` names for each name the record that brought its content there.
         let args = ["audit", "blame", "--json", "--workspace", &place.at("ws"), "file.txt"];
         let blamed = end(place.command(&args).spawn().unwrap());
         assert_eq!(blamed.code, 0, "{blamed:?}");

@@ -5,7 +5,7 @@ use std::time::Instant;
 
 use super::*;
 
-/// A policy under which one file stays as it is.
+/// A policy under which one file must not change.
 const LIBRARY: &str = r#"
 schema = 1
 name = "library"
@@ -40,7 +40,7 @@ impl Place {
         format!("{}={}", self.at("lib"), self.at("policies/library.toml"))
     }
 
-    /// The state directory of `lib`, if a gate made it.
+    /// Returns the state directory of `lib`, if a gateway made it.
     fn library_state(&self) -> Option<String> {
         let all = std::fs::read_dir(self.at("home/.local/state/portcullis")).ok()?;
         let mut names = all.map(|entry| entry.unwrap().file_name().into_string().unwrap());
@@ -57,7 +57,7 @@ fn paths(records: &[Value]) -> Vec<&str> {
     records.iter().filter_map(|record| record["path"].as_str()).collect()
 }
 
-/// An operator could give none: an agent had one directory, or the other one past the gate.
+/// An operator could give none: an agent had one directory, or the other one past the gateway.
 #[test]
 fn programs_reach_a_further_workspace_through_a_gate_of_its_own() {
     for who in users() {
@@ -99,7 +99,7 @@ fn programs_reach_a_further_workspace_through_a_gate_of_its_own() {
             library.iter().find(|record| record["kind"] == "intent" && record["path"] == "lib.txt");
         assert!(written.unwrap()["backup"].is_string(), "{written:?}");
 
-        // What stands there is that workspace's, as if it had been alone.
+        // The summary of that workspace is as if it had been alone.
         let summary: Value =
             serde_json::from_str(&std::fs::read_to_string(&file).unwrap()).unwrap();
         let further = &summary["furtherWorkspaces"][0];
@@ -203,7 +203,7 @@ fn further_workspaces_that_lie_in_one_another_are_refused() {
         assert_eq!(ended.stdout, "", "{options:?} {ended:?}");
         assert_eq!(place.library_state(), None, "{options:?}");
     }
-    // The command could change what is told of it.
+    // The command could change its own summary.
     let (lib, told) = (place.library(), at("lib/told.json"));
     let ended = place.exec(&["--add-dir", &lib, "--summary", &told], "echo ran");
     assert_eq!((ended.code, ended.stdout.as_str()), (1, ""), "{ended:?}");
@@ -255,7 +255,7 @@ fn the_policy_of_a_further_workspace_is_taken_up_while_it_is_served() {
     std::fs::write(place.at("policies/fresh"), text).unwrap();
     std::fs::rename(place.at("policies/fresh"), place.at("policies/library.toml")).unwrap();
     wait_for(|| place.base().join("ws/closed").exists());
-    // What the agent could write in the further workspace is no policy of the first.
+    // A file that the agent could write in the further workspace is no policy of the first.
     let planted = "schema = 1\nname = \"planted\"\nversion = 9\n";
     std::fs::write(place.at("lib/planted.toml"), planted).unwrap();
     let extends = "name = \"mounted\"\nextends = [\"../lib/planted.toml\"]";
@@ -270,7 +270,7 @@ fn the_policy_of_a_further_workspace_is_taken_up_while_it_is_served() {
     std::fs::write(place.at("ws/over"), "").unwrap();
     let ended = end(child);
     assert_eq!((ended.code, ended.stdout.as_str()), (0, "secret\n"), "{ended:?}");
-    // Both were told without their workspace.
+    // Both messages had no workspace.
     for (workspace, told) in [("lib", "is in force"), ("ws", "is not taken up")] {
         let root = format!("`{}`", place.base().canonicalize().unwrap().join(workspace).display());
         let is_told = |line: &str| line.contains(told) && line.contains(&root);

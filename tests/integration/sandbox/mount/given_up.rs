@@ -1,4 +1,4 @@
-//! Requests under way that nobody waits for any more, and those of a session that may do no more.
+//! Requests in progress whose program no longer waits, and those of a session that may do no more.
 
 use std::{
     io::{BufRead as _, BufReader},
@@ -80,7 +80,7 @@ impl Place {
     }
 }
 
-/// It waited in the kernel until the gate had done what it was at.
+/// It waited in the kernel until the gateway had finished its request.
 #[test]
 fn a_killed_program_is_free_while_its_request_waits() {
     let place = Place::slow(3, "");
@@ -113,7 +113,7 @@ os.fsync(os.open('big', os.O_WRONLY))
         assert_eq!(code, -9, "{ended:?}");
         assert!(time < AT_ONCE, "{ended:?}");
     }
-    // What waited was not done, and what was closed is stored with the last descriptor.
+    // Waiting requests were not carried out, and closed files are stored with the last descriptor.
     assert!(!place.base().join("ws/moved").exists(), "{ended:?}");
     assert!(place.records().iter().all(|record| said(record, "op") != "rename"));
     assert_eq!(std::fs::metadata(place.at("ws/big")).unwrap().len(), (24 << 16) * 17);
@@ -173,7 +173,7 @@ print(ended(closer))
     assert!(place.about("big").iter().any(|[.., rule]| rule == "mount.denials"), "{ended:?}");
 }
 
-/// The gate was at it until its process ended, and nothing said what became of it.
+/// The gateway worked on it until its process ended, and no record has its outcome.
 #[test]
 fn what_is_under_way_when_the_gate_stops_is_given_up_on_record() {
     let place = Place::slow(64, "");
@@ -188,8 +188,8 @@ fn what_is_under_way_when_the_gate_stops_is_given_up_on_record() {
     assert_eq!(said(records.last().unwrap(), "kind"), "stop", "{records:?}");
 }
 
-/// Some look-ups of large files, which a command left behind when its time was over, kept the gate from
-/// recording what it had denied, and what is in scratch directories.
+/// Look-ups of large files, which a command left behind at its timeout, kept the gateway from
+/// recording its denials, and the files in scratch directories.
 #[test]
 fn what_was_counted_is_on_record_whatever_is_under_way() {
     let rule = "[[rules]]\nid = \"shut\"\neffect = \"deny\"\noperations = [\"read\"]\npaths = [\"fixed.txt\"]\n\

@@ -14,7 +14,8 @@ impl Place {
         found
     }
 
-    /// A command that says a line, and waits then for the end of its input; with the process of `exec`.
+    /// Starts a command that prints a line, and then waits for the end of its input; returns it
+    /// with the PID of `exec`.
     fn waiting(&self, options: &[&str], script: &str) -> (Child, u32, String) {
         let _ = std::fs::remove_file(self.base().join("fuse"));
         let (policy, script) =
@@ -36,7 +37,7 @@ fn over(mut child: Child) -> Ended {
     end(child)
 }
 
-/// What a command left in its home stayed there for ever, once `exec` was killed.
+/// Files that a command left in its home stayed there for ever, once `exec` was killed.
 #[test]
 fn the_home_of_a_command_that_was_killed_goes_with_the_next_one() {
     for who in users() {
@@ -70,7 +71,7 @@ fn the_home_of_a_command_that_was_killed_goes_with_the_next_one() {
     }
 }
 
-/// What had gone already was told as what cannot be removed.
+/// Files that had been removed already were reported as impossible to remove.
 #[test]
 fn a_home_that_was_removed_meanwhile_was_told_as_one_that_cannot_be() {
     let place = Place::mounted(users()[0]);
@@ -85,7 +86,7 @@ fn a_home_that_was_removed_meanwhile_was_told_as_one_that_cannot_be() {
     assert_eq!((ended.code, ended.stderr.contains("cannot remove")), (0, false), "{ended:?}");
 }
 
-/// One place was thought to be common to all sessions of an agent name.
+/// All sessions of an agent name were thought to share one place.
 #[test]
 fn sessions_at_the_same_time_have_scratch_and_a_repository_of_their_own() {
     let place = Place::with_scratch(users()[0], "");
@@ -98,7 +99,7 @@ fn sessions_at_the_same_time_have_scratch_and_a_repository_of_their_own() {
     for child in [first, second] {
         assert_eq!(over(child).code, 0);
     }
-    // One after the other they have the same.
+    // Sessions one after the other have the same.
     let (third, _, line) = place.waiting(&["--agent", "same"], script);
     assert_eq!(line, "target .git \n");
     assert_eq!(over(third).code, 0);

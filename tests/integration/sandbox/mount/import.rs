@@ -7,7 +7,7 @@ use super::{
     *,
 };
 
-/// What an import came to.
+/// Result of an import.
 struct Imported {
     code: i32,
     told: Value,
@@ -255,7 +255,7 @@ fn trees_that_lead_elsewhere_are_refused() {
     for subject in ["absolute", "climbs", "modules", "submodule"] {
         assert!(!imported.refused(subject).is_empty(), "{subject}");
     }
-    // A link in place of a directory is one, within the workspace.
+    // A link that replaces a directory is one, within the workspace.
     assert_eq!(imported.branches(), ["swapped"], "{}", imported.told);
     assert!(imported.stderr.chars().all(|c| c == '\n' || !c.is_control()));
     git(&place, &["fsck", "--strict"]);
@@ -427,7 +427,7 @@ fn nothing_of_the_workspaces_repository_runs_or_leads_elsewhere() {
     }
     let config = "[core]\nfsmonitor = touch ran\n[filter \"x\"]\nsmudge = touch ran\n[include]\npath = x\n[broken";
     std::fs::write(repository.join("config"), config).unwrap();
-    // Where the objects of the commit would go.
+    // The directory in which the objects of the commit would be written.
     for byte in 0..256 {
         let at = repository.join(format!("objects/{byte:02x}"));
         if !at.exists() {

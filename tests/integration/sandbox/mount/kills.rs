@@ -1,6 +1,6 @@
-//! A build in the mount while gate, program or launcher are killed: what the build was told
-//! to be stored is there, every file is of one version, and the next gate puts all in order.
-//! `PORTCULLIS_TEST_BUDGET` is how many times as often.
+//! A build in the mount while gateway, program or launcher are killed: files that the build was
+//! told are stored are there, every file is of one version, and the next gateway repairs the state.
+//! `PORTCULLIS_TEST_BUDGET` multiplies the number of rounds.
 
 use std::{
     io::{BufRead as _, BufReader},
@@ -15,7 +15,7 @@ const ROUNDS: u64 = 2;
 const FILES: u64 = 5;
 const SIZE: usize = 20_000;
 
-/// Says the number of each version that is in its place.
+/// Prints the number of each version that is in its place.
 const BUILD: &str = "n=$1; mkdir -p out; while :; do n=$((n + 1)); f=out/$((n % 5)); \
     yes $n | head -c 20000 >$f.new && mv $f.new $f && echo $n; done";
 
@@ -26,8 +26,8 @@ enum Victim {
     Launcher,
 }
 
-/// One build that goes on after version `from` and is killed after a while; the last version
-/// that it was told to be stored.
+/// Runs a build that goes on after version `from` and is killed after a while; returns the last
+/// version that it was told is stored.
 fn round(place: &Place, from: u64, victim: Victim, pause: Duration) -> u64 {
     let (policy, from) = (place.at("policies/policy.toml"), from.to_string());
     let args = ["exec", "--quiet", "--policy", &policy, "--", "sh", "-c", BUILD, "sh", &from];
@@ -67,7 +67,7 @@ fn round(place: &Place, from: u64, victim: Victim, pause: Duration) -> u64 {
     last
 }
 
-/// Each file is whole, and of the last version that was told or a later one.
+/// Checks that each file is complete, and of the last stored version or a later one.
 fn check(place: &Place, last: u64, victim: Victim) {
     for version in last.saturating_sub(FILES - 1).max(1)..=last {
         let name = format!("ws/out/{}", version % FILES);
@@ -96,7 +96,7 @@ fn a_build_whose_gate_program_or_launcher_is_killed_loses_nothing() {
             check(&place, last, victim);
         }
     }
-    // The next gate settles what the last one left.
+    // The next gateway settles the remains of the last one.
     let ended = place.exec(&[], "true");
     assert_eq!(ended.code, 0, "{ended:?}");
     let verified =

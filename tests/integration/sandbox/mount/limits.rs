@@ -1,4 +1,4 @@
-//! What programs in a sandbox may take of the machine.
+//! Bounds on the resources of programs in a sandbox.
 
 use std::io::{BufRead as _, BufReader, Write as _};
 
@@ -6,8 +6,8 @@ use serde_json::json;
 
 use super::*;
 
-/// A program that starts as many processes as it can, which do the same; says how many there
-/// are when it can start no more; and works on with a file of the workspace after a line of input.
+/// A program that starts as many processes as it can, which do the same; prints their number when
+/// it can start no more; and works on with a file of the workspace after a line of input.
 const FORK_BOMB: &str = r"
 import os, time
 if os.fork() == 0:

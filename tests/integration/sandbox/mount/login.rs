@@ -4,7 +4,7 @@ use std::{io::Read as _, net::TcpStream};
 
 use super::*;
 
-/// Says what it sees, and stores what a login would.
+/// Prints the files that it sees, and stores a file as a login would.
 const LOGIN: &str = r#"
 test -t 0 && echo terminal; ls -A . | wc -l; cat "$0/ws/file.txt"; echo key >~/credentials
 python3 -c '

@@ -41,7 +41,7 @@ fn a_private_repository_has_what_the_policy_shows() {
         assert_eq!(ended.stdout, shown, "{who:?} {ended:?}");
         assert!(ended.stderr.contains("git repository of their own"), "{ended:?}");
 
-        // What is committed stays there, and is there again.
+        // A commit stays there, and is there again.
         let script = "echo more >>file.txt && git commit -qam more && git status --porcelain";
         let ended = place.exec(&[], script);
         assert_eq!((ended.code, ended.stdout.as_str()), (0, ""), "{ended:?}");
@@ -67,7 +67,7 @@ fn a_repository_that_was_not_finished_is_made_anew() {
     assert_eq!((ended.code, ended.stdout.as_str()), (2, "portcullis\n"), "{ended:?}");
 }
 
-/// It was made for minutes, whatever `--timeout` said.
+/// It was made for minutes, despite `--timeout`.
 #[test]
 fn a_repository_that_takes_long_held_up_a_command_with_a_timeout() {
     let place = committed(users()[0]);

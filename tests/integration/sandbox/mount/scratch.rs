@@ -1,4 +1,5 @@
-//! Scratch directories: outside the workspace, not recorded, and said at the start.
+//! Scratch directories: outside the workspace, not recorded, and named at the
+//! start.
 
 use super::*;
 
@@ -63,7 +64,8 @@ fn another_agent_or_policy_sees_nothing_of_it() {
     let text = format!("{POLICY}{SCRATCH}keep = false\n");
     std::fs::write(place.at("policies/policy.toml"), text).unwrap();
     for _ in 0..2 {
-        // Also where a program leaves a directory that nobody can open.
+        // Also where a program leaves a directory that no other process can
+        // open.
         let script = "mkdir target && echo y >target/f && cat target/f && mkdir -p target/a/b && \
             chmod 0 target/a/b && chmod 500 target/a";
         let ended = place.exec(&[], script);

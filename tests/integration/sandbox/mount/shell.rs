@@ -25,8 +25,8 @@ const PATIENCE: Duration = Duration::from_secs(60);
 const CTRL_C: &str = "\x03";
 const CTRL_Z: &str = "\x1a";
 
-/// What has the terminal besides, as an operator's shell has: it starts the command, says how it
-/// ended, and stays.
+/// The leader of the terminal's session, as an operator's shell is: it starts the command, stores
+/// its exit code, and stays.
 const LEADER: &str = r#""$@"; echo $? >"$0.new"; mv "$0.new" "$0"; exec sleep 1000"#;
 
 /// A terminal, whose emulator is the test, and `portcullis shell` on it.
@@ -174,7 +174,7 @@ impl Operator {
         }
     }
 
-    /// What whoever reads from the terminal next would get.
+    /// Returns the input that the next reader of the terminal would get.
     fn left_to_read(&self) -> Vec<u8> {
         fcntl_setfl(&self.terminal, OFlags::NONBLOCK).unwrap();
         let mut left = vec![0; 1024];
@@ -187,7 +187,7 @@ impl Operator {
         kill_process(self.process("portcullis shell"), signal).unwrap();
     }
 
-    /// One of the processes, by words of its command line.
+    /// Returns a process, by words of its command line.
     fn process(&self, words: &str) -> Pid {
         let found = beneath(self.leader.id()).into_iter().find(|(_, line)| line.contains(words));
         Pid::from_raw(i32::try_from(found.unwrap().0).unwrap()).unwrap()
@@ -240,14 +240,14 @@ fn a_shell_has_job_control() {
         let mut operator = place.shell(&bash);
         operator.sees("ready> ");
         assert!(!operator.text().contains("job control"), "{:?}", operator.text());
-        // One program: a key between two of them would be the shell's own.
+        // A single program: a key between two of them would be the shell's own.
         operator.types("sh -c 'echo begun; exec sleep 1000'\r");
         operator.sees("\rbegun\r\n");
         // The shell gives it the terminal at about the same time.
         std::thread::sleep(Duration::from_millis(500));
         operator.types(CTRL_C);
         operator.types("echo code=$?\r");
-        // What is typed before the prompt is there is not edited by the shell.
+        // Input before the prompt is not edited by the shell.
         operator.sees("code=130\r\n\x1b[?2004hready> ");
         operator.clear();
         operator.types("sh -c 'echo begun; exec sleep 1000'\r");
@@ -258,8 +258,8 @@ fn a_shell_has_job_control() {
         operator.sees("\r\n\x1b[?2004hready> ");
         operator.clear();
         operator.types("fg\r");
-        // The shell says so just before it gives the program the terminal; a key that came before
-        // would be the shell's own.
+        // The shell prints this just before it gives the program the terminal; an earlier key would
+        // be the shell's own.
         operator.sees("\rsh -c 'echo begun; exec sleep 1000'\r\n");
         std::thread::sleep(Duration::from_millis(500));
         operator.types(CTRL_C);
@@ -329,7 +329,7 @@ fn a_program_hid_the_summary_and_left_the_terminal_changed() {
     }
 }
 
-/// What a terminal that does not speak UTF-8 would take for control characters.
+/// Bytes that a terminal without UTF-8 would take for control characters.
 #[test]
 fn a_terminal_of_another_encoding_gets_ascii() {
     let place = Place::mounted(users()[0]);
@@ -397,7 +397,7 @@ fn a_preset_says_what_runs_on_a_terminal() {
     assert!(operator.text().contains("by preset"), "{:?}", operator.text());
     let mut operator = place.shell(&["--preset", &preset, "--", "sh", "-c", "exit 6"]);
     assert_eq!(operator.ends(), 6, "{:?}", operator.text());
-    // One that speaks no ACP is nothing for an editor.
+    // A program without ACP is of no use to an editor.
     let ended = end(place.command(&["run", "--preset", &preset]).spawn().unwrap());
     assert_eq!(ended.code, 2, "{ended:?}");
     assert!(ended.stderr.contains("portcullis shell --preset mine"), "{ended:?}");

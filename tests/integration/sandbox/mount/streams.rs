@@ -1,5 +1,5 @@
-//! What `portcullis exec` does with the operator's standard streams: the command reaches what is
-//! in them, and nothing else of them.
+//! The operator's standard streams under `portcullis exec`: the command reaches their content, and
+//! nothing else of them.
 
 use std::{
     fs::File,
@@ -18,7 +18,7 @@ use rustix::{
 
 use super::*;
 
-/// Says what the streams are, and tries what a descriptor of the operator's would allow.
+/// Prints the types of the streams, and tries what a descriptor of the operator's would allow.
 const ATTACK: &str = r#"
 import fcntl, os, stat
 def attempt(what):
@@ -97,7 +97,7 @@ fn a_socket_that_is_no_connection_is_refused_as_a_stream() {
     }
 }
 
-/// Of what is in front of it `exec` takes no more than this before the command asks for it.
+/// `exec` reads no more input than this before the command asks for it.
 #[test]
 fn input_is_read_ahead_by_no_more_than_a_page() {
     let place = Place::new(users()[0]);
@@ -115,7 +115,7 @@ fn input_is_read_ahead_by_no_more_than_a_page() {
     }
 }
 
-/// A full disk was found by nobody: the command and `exec` ended with 0.
+/// A full disk was not noticed: the command and `exec` ended with 0.
 #[test]
 fn output_that_cannot_be_stored_is_told_and_gives_an_exit_code() {
     let place = Place::new(users()[0]);
@@ -146,7 +146,7 @@ fn a_command_hears_that_its_reader_has_gone() {
     assert_eq!(ended.code, 128 + 13, "{ended:?}");
 }
 
-/// While what it had written was not read, `exec` waited, and heard neither its time nor signals.
+/// While its output was not read, `exec` waited, and handled neither the timeout nor signals.
 #[test]
 fn a_reader_that_stalls_keeps_neither_time_nor_signals_from_exec() {
     let place = Place::new(users()[0]);
@@ -188,7 +188,7 @@ fn a_reader_that_stalls_keeps_neither_time_nor_signals_from_exec() {
     assert!(told.elapsed() < Duration::from_secs(2), "{:?}", told.elapsed());
 }
 
-/// What the command wrote went to where the file ended before the gate had written there.
+/// The command's output was written where the file ended before the gateway had written there.
 #[test]
 fn messages_of_the_gate_are_not_written_over() {
     let rule = "\n[[rules]]\nid = \"careful\"\neffect = \"ask\"\noperations = [\"write\"]\npaths = [\"*.txt\"]\n";
@@ -214,7 +214,7 @@ fn messages_of_the_gate_are_not_written_over() {
 #[test]
 fn the_summary_waits_for_whoever_reads_slowly() {
     let place = Place::mounted(users()[0]);
-    // What the command writes leaves no room in the pipe.
+    // The command's output leaves no room in the pipe.
     let script = "echo x >made; echo ready >&2; read go; head -c 4000 /dev/zero >&2";
     let policy = place.at("policies/policy.toml");
     let args = ["exec", "--policy", &policy, "--", "sh", "-c", script];

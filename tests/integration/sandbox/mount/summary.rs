@@ -29,8 +29,8 @@ fn a_summary_for_programs_is_one_object() {
     assert!(summary["undo"].as_str().unwrap().contains(summary["session"].as_str().unwrap()));
 }
 
-/// It was opened by its name: a link that a repository, or the command before, had there led to
-/// any file of the operator's, and a pipe held `exec` up for ever.
+/// It was opened by its name: a link that a repository, or the command before, had there led to any
+/// file of the operator's, and a pipe blocked `exec` for ever.
 #[test]
 fn a_summary_is_written_through_no_link() {
     for who in users() {
@@ -105,7 +105,7 @@ fn a_summary_of_many_changes_is_bounded() {
     assert!(summary["undo"].is_string(), "{summary}");
 }
 
-/// It was quoted as bash reads it (`$'…'`): another shell ran what the name of a directory says.
+/// It was quoted for bash (`$'…'`): another shell executed the name of a directory.
 #[test]
 fn the_way_back_is_read_by_any_shell() {
     let name = "b';touch PWNED #\u{1}%s\\\n";

@@ -1,9 +1,9 @@
-//! What an attacker did to `portcullis git import`.
+//! Past attacks on `portcullis git import`.
 
 use super::*;
 
 impl Place {
-    /// What `sh -c SCRIPT` does in the workspace, from outside.
+    /// Runs `sh -c SCRIPT` in the workspace, from outside.
     fn outside(&self, script: &str) {
         let mut command = Command::new("sh");
         command.args(["-ec", script]).current_dir(self.at("ws"));
@@ -15,8 +15,8 @@ impl Place {
     }
 }
 
-/// A person approved `ci/run.sh` without being told that it can be executed, and neither did the
-/// log tell it.
+/// An operator approved `ci/run.sh` without seeing that it is executable, and the log did not
+/// record it either.
 #[test]
 fn permission_bits_of_commits_were_neither_asked_about_nor_on_record() {
     let place = committed(users()[0]);
@@ -119,8 +119,9 @@ fn a_branch_in_the_directory_of_another_one_stopped_the_import_of_all() {
     assert!(refs().lines().any(|name| name.ends_with("/other")), "{} {}", again.told, refs());
 }
 
-/// Makes what git cannot read: an object that is longer than it says, the delta of a pack with
-/// another size than it says, and a commit that ends early; each on a branch of its own.
+/// Makes objects that git cannot read: one that is longer than its header states, the delta of a
+/// pack with another size than its header states, and a commit that ends early; each on a branch of
+/// its own.
 const DAMAGE: &str = r#"
 import hashlib, os, struct, subprocess, zlib
 def git(*words, data=None):
@@ -225,7 +226,7 @@ fn subjects_forged_lines_above_the_question() {
     assert_eq!(imported.told["commits"].as_array().unwrap().len(), 3);
 }
 
-/// It said that the object of the commit is missing, and not what to do.
+/// The error was that the object of the commit is missing, without advice.
 #[test]
 fn a_repository_that_borrows_objects_was_refused_without_what_to_do() {
     let place = committed(users()[0]);

@@ -1,14 +1,14 @@
-//! How it ends, and that the operator's terminal is as it was then.
+//! The end of the shell, which restores the operator's terminal.
 
 use super::*;
 
-/// What programs leave behind that do not put the terminal back.
+/// Settings of programs that do not restore the terminal.
 const LEFT: &str = r"printf '\033[?1049h\033[?1000;1006h\033[?25l\033[31mready'; ";
-/// What undoes that.
+/// Sequences that undo them.
 const UNDONE: [&str; 5] = ["\x1b[?25h", "\x1b[?1000l", "\x1b[?1006l", "\x1b[?1049l", "\x1b[m"];
 
 impl Operator {
-    /// The terminal is as it was, and the summary came after that.
+    /// Checks that the terminal is restored, and that the summary came after that.
     #[track_caller]
     fn is_put_back(&self) {
         self.is_restored();
@@ -140,7 +140,7 @@ fn what_was_written_last_is_shown() {
     assert!(text.contains("\r\n19999\r\n20000\r\nlast\r\n"), "{:?}", &text[text.len() - 100..]);
 }
 
-/// What puts a terminal back was not written where that had no room at the moment.
+/// The sequences that restore a terminal were not written where that had no room at the moment.
 #[test]
 fn a_slow_terminal_is_put_back() {
     let place = Place::mounted(users()[0]);
@@ -189,7 +189,8 @@ fn the_summary_is_an_object_where_it_is_asked_for() {
     assert_eq!(summary["changes"][0]["path"], "new.txt");
 }
 
-/// A question there could be answered by whoever imitates it, and would be written over a program.
+/// A question there could be answered by a program that imitates it, and would be written over a
+/// program.
 #[test]
 fn nobody_is_asked_on_the_programs_terminal() {
     let place = Place::mounted(users()[0]);
