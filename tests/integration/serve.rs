@@ -1,4 +1,5 @@
-//! `portcullis serve`: its processes, who is let in, and who is kept apart.
+//! `portcullis serve`: its processes, admission of clients, and their
+//! separation.
 
 mod copies;
 mod ends;

@@ -1,4 +1,4 @@
-//! What a client said before its session ended.
+//! Messages that a client sent before its session ended.
 
 use std::{io::Write as _, net::Shutdown};
 
@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use super::rig::{Service, Site, Socket};
 use crate::common::ALL;
 
-/// More than a worker answers before the next word comes.
+/// More than a worker answers before the next message comes.
 const MANY: usize = 50;
 
 /// A session in which so many files are written, none of them answered yet.
@@ -28,7 +28,7 @@ fn written(site: &Site) -> usize {
     std::fs::read_dir(site.root("shop").join("new")).unwrap().count()
 }
 
-/// One file was written, and the client was told that all was well.
+/// Only one file was written, and the client got success for all.
 #[test]
 fn what_was_said_before_a_close_is_answered_before_it() {
     let site = Site::new(&["shop"]);
@@ -60,7 +60,7 @@ fn what_was_said_before_a_client_shut_its_side_is_answered() {
     assert_eq!(written(&site), MANY);
 }
 
-/// What had come to the front and not to the worker was nowhere.
+/// Messages that had come to the front and not to the worker were lost.
 #[test]
 fn what_was_said_before_the_service_stops_is_answered() {
     let site = Site::new(&["shop"]);
@@ -99,7 +99,7 @@ fn is_answered(session: &mut Socket) {
     assert!(session.is_over());
 }
 
-/// Only the log told that it was cancelled.
+/// Only the log recorded that it was cancelled.
 #[test]
 fn what_waits_for_a_person_is_answered_when_the_service_stops() {
     let site = shop_that_asks();

@@ -28,7 +28,7 @@ fn metrics_and_messages() {
         shapes.add(kind, &reply);
     }
     golden("websocket.txt", &shapes.text());
-    // The worker tells its numbers now and then.
+    // The worker reports its metrics periodically.
     let page = wait(|| {
         let page = service.numbers(token);
         page.contains("\nportcullis_decisions_total{").then_some(page)

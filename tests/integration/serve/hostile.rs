@@ -16,7 +16,7 @@ fn site() -> Site {
     site
 }
 
-/// A session that goes on while `attack` runs, and how often it was served.
+/// Runs a session while `attack` runs, and checks that it is served.
 fn beside(service: &Service, token: &str, attack: impl FnOnce()) {
     let ended = AtomicBool::new(false);
     let mut session = service.session(token, "shop");
@@ -74,7 +74,7 @@ fn heads_that_are_huge_or_no_http_are_refused() {
         let mut stream = service.connect();
         write!(stream, "GET /healthz HTTP/1.1\r\nHost: localhost\r\n{many}\r\n").unwrap();
         assert_eq!(status(&ended(stream)), 431);
-        // One that comes in one piece was held to more than its bound.
+        // A request that comes in one piece was bounded by more than its limit.
         for (size, code) in [(600, 200), (700, 431)] {
             let large: String =
                 (0..50).map(|n| format!("X-{n:02}: {}\r\n", "y".repeat(size - 8))).collect();
@@ -156,7 +156,7 @@ fn connections_that_are_half_open_or_take_every_place_go_away() {
         for stream in idle.iter().take(50) {
             stream.shutdown(Shutdown::Write).unwrap();
         }
-        // Those that say nothing lose their place; then there is room.
+        // Silent connections are closed; then there is room.
         assert_eq!(service.get("/healthz", &[]).0, 200);
         drop(idle);
     });

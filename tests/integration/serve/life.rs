@@ -153,7 +153,7 @@ fn it_is_ready_only_while_the_broker_answers_and_every_workspace_is_there() {
     assert_eq!(service.get("/healthz", &[]).0, 200);
     kill(service.pid(), Signal::CONT);
     wait(|| (ready().0 == 200).then_some(()));
-    // One that is gone takes the front along: nobody says anything then.
+    // A broker that is gone ends the front, too: no reply comes then.
     kill(service.pid(), Signal::KILL);
     wait(|| std::net::TcpStream::connect(("127.0.0.1", service.port)).err());
 }
@@ -189,7 +189,7 @@ fn whether_a_service_is_ready_is_asked_of_the_one_that_runs() {
     assert!(!ask(&tcp).0 && !ask(&unix).0);
 }
 
-/// It said that it was ready again as soon as the failure was a moment ago.
+/// It reported to be ready again as soon as the failure was a moment ago.
 #[test]
 fn a_workspace_whose_worker_cannot_start_is_not_ready_until_one_does() {
     let site = Site::new(&["shop", "docs"]);
@@ -204,7 +204,7 @@ fn a_workspace_whose_worker_cannot_start_is_not_ready_until_one_does() {
         assert_eq!(ready(), 503);
         std::thread::sleep(Duration::from_millis(50));
     }
-    // Nobody but who asks whether it is ready has it tried again.
+    // Only a client that asks for readiness causes another attempt.
     fs::remove_file(state.join("audit")).unwrap();
     wait(|| (ready() == 200).then_some(()));
     service.stop();
@@ -268,7 +268,7 @@ fn the_unit_does_not_forbid_what_every_path_is_resolved_with() {
     assert!(!unit.contains("\nRestrictSUIDSGID="), "{unit}");
 }
 
-/// The changes were made, and nobody was told.
+/// The changes were made, and no reply came.
 #[test]
 fn what_tools_did_is_answered_before_the_service_stops() {
     let site = Site::new(&["shop"]);
@@ -282,7 +282,7 @@ fn what_tools_did_is_answered_before_the_service_stops() {
     let mut streams = streams.into_iter();
     let answered = |stream: std::net::TcpStream| {
         let mut reply = String::new();
-        // Those that came too late find nobody.
+        // Connections that came too late get no reply.
         let _ = { stream }.read_to_string(&mut reply);
         usize::from(reply.contains("\"isError\":false"))
     };

@@ -1,4 +1,4 @@
-//! What one agent may have of a service.
+//! Bounds of one agent in a service.
 
 use std::io::{Read as _, Write as _};
 
@@ -41,8 +41,7 @@ fn sessions_of_an_agent_are_bounded_and_counted_when_they_end() {
     assert!(refused.iter().all(|one| *one == (json!("session"), facts.clone())), "{refused:?}");
 }
 
-/// One agent's sessions took all of a worker's descriptors, and others could not
-/// write any more.
+/// One agent's sessions took all of a worker's descriptors, and others could not write any more.
 #[test]
 fn sessions_leave_a_worker_files_for_the_requests_in_them() {
     let mut site = Site::new(&["shop"]);
@@ -95,7 +94,7 @@ fn watches_of_an_agent_are_bounded_and_whoever_has_none_is_told() {
     site.settings = "limits = { watches = 2 }".to_owned();
     let service = site.serve();
     let token = site.token("all").to_owned();
-    // The first message is the word that nothing is told, or an answer.
+    // The first message is the notice that no events are sent, or the reply.
     let first = |token: &str, workspace: &str| {
         let mut session = service.session(token, workspace);
         let stat = json!({ "channel": "files", "type": "stat", "requestId": "first", "path": "/" });
@@ -119,7 +118,7 @@ fn watches_of_an_agent_are_bounded_and_whoever_has_none_is_told() {
         let line = "effect=\"deny\",rule=\"serve.limits.watches\"} 1\n";
         service.numbers(&token).contains(line).then_some(())
     });
-    // One that ends leaves its place to the next.
+    // An ended session leaves its slot to the next.
     watching.pop();
     wait(|| is_told(&first(&token, "shop").1).then_some(()));
 }
@@ -240,8 +239,7 @@ fn a_body_whose_length_is_not_said_counts_in_the_memory_of_the_front() {
     wait(|| (write() == 200).then_some(()));
 }
 
-/// Every message over 64 KiB of everybody was refused, for as long as a body may
-/// take to arrive.
+/// Every message over 64 KiB, of any client, was refused, for as long as a body may take to arrive.
 #[test]
 fn a_body_that_is_announced_and_does_not_come_takes_memory_from_nobody() {
     let mut site = Site::new(&["shop", "docs"]);
@@ -255,7 +253,7 @@ fn a_body_that_is_announced_and_does_not_come_takes_memory_from_nobody() {
              Accept: application/json, text/event-stream\r\nContent-Length: 1048576\r\n\r\n"
         );
         let mut stream = service.connect();
-        // One that is refused meanwhile hears no more.
+        // A connection that is refused meanwhile gets nothing more.
         let _ = stream.write_all(format!("{head}{}", " ".repeat(sent)).as_bytes());
         stream
     };
@@ -271,8 +269,8 @@ fn a_body_that_is_announced_and_does_not_come_takes_memory_from_nobody() {
     let _silent: Vec<_> = (0..4).map(|_| announce(0)).collect();
     std::thread::sleep(std::time::Duration::from_millis(200));
     is_served();
-    // Nor do those take all of it that come almost whole. One after the other: of those that
-    // arrive together each may take a part that is too small for all of them.
+    // Nor do requests take all of it that come almost completely. One after the other: of those
+    // that arrive together each may take a part that is too small for all of them.
     let mut slow = Vec::new();
     let refused = wait(|| {
         let mut reply = [0; 512];
@@ -343,7 +341,7 @@ fn numbers_tell_rules_and_times_and_no_path() {
     }
 }
 
-/// What it was read as stayed in memory together, which was six times the message.
+/// All its parsed forms were in memory together, six times the message.
 #[test]
 fn a_binary_content_that_is_searched_for_secrets_takes_three_times_its_message() {
     let site = Site::new(&["shop"]);

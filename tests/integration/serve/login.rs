@@ -1,4 +1,4 @@
-//! Who is let in, from where and to what.
+//! Authentication and authorization of clients.
 
 use std::{fs, io::Write as _, os::unix::net::UnixStream, process::Stdio};
 
@@ -33,7 +33,7 @@ fn a_token_opens_its_own_workspaces_and_no_other() {
     let ci = site.add_agent("ci", "workspaces = [\"shop\"]");
     let service = site.serve();
     assert_eq!(service.session(&ci, "shop").read("file.txt").unwrap(), "of shop\n");
-    // One that is not allowed looks like one that is not there.
+    // A workspace that is not allowed looks like one that does not exist.
     let (not_allowed, unknown) = (service.open(&ci, "docs"), service.open(&ci, "nothing"));
     assert_eq!((not_allowed.err(), unknown.err()), (Some(404), Some(404)));
     let (one, other) =
@@ -54,7 +54,7 @@ fn a_token_opens_its_own_workspaces_and_no_other() {
     assert!(reasons.contains(&"the token is no agent's"), "{reasons:?}");
     assert!(reasons.contains(&"there is no such workspace for this agent"), "{reasons:?}");
     assert!(denied.iter().all(|record| record["facts"]["peer"] == "127.0.0.1"), "{denied:?}");
-    // Those who come by MCP were passed over.
+    // Clients over MCP were skipped.
     let of_mcp = denied.iter().filter(|record| record["facts"]["workspace"] == "docs").count();
     assert_eq!(of_mcp, 2, "{denied:?}");
     let state = site.state("serve");
@@ -137,7 +137,7 @@ fn a_unix_socket_is_for_its_owner() {
     assert!(!socket.exists());
 }
 
-/// A socket that lingers, sent beside a request, had the whole front wait for it.
+/// A lingering socket, sent beside a request, blocked the whole front.
 #[test]
 fn a_unix_socket_takes_no_descriptors() {
     let site = Site::new(&["shop"]);
@@ -150,7 +150,7 @@ fn a_unix_socket_takes_no_descriptors() {
     service.stop();
 }
 
-/// One that had been replaced took the other's along.
+/// A service that had been replaced removed the socket of the other.
 #[test]
 fn a_service_that_stops_leaves_the_socket_of_another_alone() {
     let sites = [Site::new(&["shop"]), Site::new(&["shop"])];
@@ -189,7 +189,7 @@ fn a_configuration_that_is_not_understood_starts_nothing() {
         done(site.command(&["--listen", "0.0.0.0:0"]).output().unwrap())
     };
     assert!(done.code == 1 && done.stderr.contains(far), "{done:?}");
-    // Workspaces, and states, that overlap could not be kept apart.
+    // Overlapping workspaces, and states, could not be kept apart.
     let mut nested = Site::new(&["shop"]);
     nested.add_workspace("shop/inner");
     nested.workspaces = vec!["shop".to_owned()];

@@ -41,7 +41,8 @@ fn post(stream: &mut TcpStream, token: &str, headers: &str, method: &str, params
     stream.write_all(format!("{head}{body}").as_bytes()).unwrap();
 }
 
-/// Subscribes to what is wanted; what is told of it comes over the connection.
+/// Subscribes to the wanted changes; the notifications come over the
+/// connection.
 pub(super) fn listen(service: &Service, token: &str, wanted: &Value) -> TcpStream {
     let meta = json!({
         "io.modelcontextprotocol/protocolVersion": "2026-07-28",
@@ -67,7 +68,7 @@ fn peers(records: &[Value], op: &str) -> Vec<Value> {
     of.map(|record| record["facts"]["peer"].clone()).collect()
 }
 
-/// All that a token did had the address from which it came first.
+/// All requests of a token were recorded with the address of the first one.
 #[test]
 fn a_session_is_recorded_under_the_address_that_asked_for_it() {
     let mut site = Site::new(&["shop"]);
@@ -107,8 +108,8 @@ fn the_session_of_those_without_one_ends_when_nothing_is_asked() {
     assert!(is_served());
 }
 
-/// As long as the old worker answered what it had heard, everybody was given the
-/// session in which it heard nothing more.
+/// While the old worker answered its remaining requests, all clients got the
+/// session in which it read nothing more.
 #[test]
 fn those_without_a_session_are_served_while_an_old_worker_still_stops() {
     let site = Site::new(&["shop"]);

@@ -13,8 +13,8 @@ use super::rig::{Service, Site, Socket, status, wait};
 
 const MIB: u64 = 1 << 20;
 
-/// One of the numbers of a process in pages of 4 KiB, in bytes: its address space
-/// (0), or what of it is in memory (1).
+/// Returns a number of a process in pages of 4 KiB, in bytes: its address space
+/// (0), or its resident part (1).
 fn size(pid: u32, number: usize) -> u64 {
     let sizes = std::fs::read_to_string(format!("/proc/{pid}/statm")).unwrap();
     sizes.split(' ').nth(number).unwrap().parse::<u64>().unwrap() * 4096
@@ -46,7 +46,7 @@ fn is_open(session: &Socket) -> bool {
     open
 }
 
-/// They were reserved as a whole, and the front ended for everybody.
+/// They were reserved completely, and the front ended for all clients.
 #[test]
 fn messages_that_are_announced_take_no_memory_of_the_front() {
     let site = Site::new(&["shop"]);
@@ -97,8 +97,8 @@ fn a_message_for_which_the_front_has_no_memory_is_closed_with_1013() {
     assert_eq!(service.processes("front-process"), [front]);
 }
 
-/// Sends so many MiB beside whoever reads; a peer that does not want them all is
-/// no error.
+/// Sends that many MiB while another thread reads; a peer that does not take
+/// them all is no error.
 fn send(stream: &TcpStream, mebibytes: usize) {
     let mut stream = stream.try_clone().unwrap();
     thread::spawn(move || {
@@ -198,7 +198,7 @@ fn a_session_in_which_nothing_is_said_ends_and_leaves_its_place() {
     wait(|| (open(&service, token) == Some(1)).then_some(()));
     // Twenty-four sessions had two each; others come and go.
     wait(|| (threads() < alone + 24).then_some(()));
-    // One that answers pings stays.
+    // A client that answers pings stays.
     assert_eq!(session.read("file.txt").unwrap(), "of shop\n");
 }
 

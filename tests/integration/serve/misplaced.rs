@@ -76,7 +76,7 @@ fn a_policy_that_lies_in_another_workspace_is_not_taken_up_and_nobody_is_unserve
     service.stop();
 }
 
-/// The workspace was served no more, and the copies went wherever its agent had a link lead.
+/// The workspace was no longer served, and the copies went to the target of any link of its agent.
 #[test]
 fn copies_of_a_changed_configuration_do_not_go_into_a_workspace() {
     let site = site();

@@ -19,8 +19,8 @@ impl Site {
         fs::write(self.base().join("policy.toml"), text).unwrap();
     }
 
-    /// Has the service read everything again; gives the records of that, once
-    /// there are as many that say no.
+    /// Has the service read everything again; returns the records of that, once
+    /// there are as many denials.
     pub(super) fn reload(&self, service: &Service, denied: usize) -> Vec<Value> {
         let said = |site: &Self| -> Vec<Value> {
             let records = site.records("serve").into_iter();
@@ -31,7 +31,8 @@ impl Site {
         wait(|| {
             let fresh = said(self).split_off(before);
             let no = fresh.iter().filter(|record| record["decision"] == "deny").count();
-            // The last of them says that all is done, unless nothing could be read.
+            // The last of them completes the reload, unless nothing could be
+            // read.
             let whole = fresh.last().is_some_and(|last| last["decision"] != "deny");
             (no == denied && whole).then_some(fresh)
         })
@@ -64,7 +65,7 @@ fn a_policy_that_is_refused_holds_for_no_worker_that_starts_later() {
         assert_eq!(reads(&service, &site, next), format!("of {next}\n"));
         assert_eq!(reads(&service, &site, "shop"), "of shop\n");
     }
-    // One that may follow holds for all of them.
+    // A policy that may follow is in force for all of them.
     site.put_policy(&stricter("version = 2"));
     site.reload(&service, 0);
     for workspace in ["shop", "docs", "wiki"] {
@@ -85,7 +86,7 @@ fn a_changed_policy_holds_although_the_configuration_cannot_be_read() {
     service.stop();
 }
 
-/// One of them held the whole configuration back.
+/// A single one of them held the complete configuration back.
 #[test]
 fn a_workspace_that_cannot_be_served_holds_no_revocation_back() {
     let mut site = Site::new(&["shop", "docs"]);
@@ -166,7 +167,7 @@ fn a_workspace_over_which_another_was_mounted_is_served_no_more() {
     service.stop();
 }
 
-/// The one that stayed as it was kept the policy from being read.
+/// The unchanged one kept the policy from being read.
 #[test]
 fn a_workspace_that_stays_as_it_was_keeps_no_policy_from_the_others() {
     let site = Site::new(&["docs", "shop"]);
@@ -240,7 +241,7 @@ fn a_policy_that_a_worker_could_not_take_up_is_offered_again() {
     service.stop();
 }
 
-/// What the service says that does not start with these arguments.
+/// Returns the error of the service that does not start with these arguments.
 fn refusal(site: &Site, args: &[&str]) -> String {
     site.write();
     refused(site, args)
@@ -253,7 +254,8 @@ pub(super) fn refused(site: &Site, args: &[&str]) -> String {
     String::from_utf8(done.stderr).unwrap()
 }
 
-/// An agent could rename the directory, and nobody found the service any more.
+/// An agent could rename the directory, and no client found the service any
+/// more.
 #[test]
 fn a_workspace_in_which_the_services_socket_would_lie_is_not_served() {
     let site = Site::new(&["shop"]);
@@ -262,7 +264,8 @@ fn a_workspace_in_which_the_services_socket_would_lie_is_not_served() {
     assert!(said.contains(&format!("the service's socket `{}`", socket.display())), "{said}");
 }
 
-/// Whoever changes the link would be the operator, since it is followed again.
+/// A party that changes the link would be the operator, since it is followed
+/// again.
 #[test]
 fn a_workspace_in_which_a_link_to_the_configuration_lies_is_not_served() {
     let site = Site::new(&["shop"]);

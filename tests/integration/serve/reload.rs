@@ -1,4 +1,4 @@
-//! `SIGHUP`: what changes, and who does not notice.
+//! `SIGHUP`: the changes, and the clients that are not affected.
 
 use std::{fs, os::unix::fs::symlink};
 
@@ -75,7 +75,7 @@ fn a_configuration_that_is_refused_does_not_keep_workers_from_starting() {
     service.stop();
 }
 
-/// Of a workspace whose worker had stopped before they stayed for ever.
+/// Those of a workspace whose worker had stopped before stayed for ever.
 #[test]
 fn the_numbers_of_a_workspace_that_is_gone_are_gone() {
     let mut site = Site::new(&["shop", "docs"]);
@@ -134,7 +134,7 @@ fn who_waits_for_a_worker_and_loses_the_workspace_meanwhile_is_not_let_in() {
         (worker, waits.join().unwrap())
     });
     assert_eq!(opened.err(), Some(503));
-    // The worker itself serves those who may.
+    // The worker itself serves clients that may.
     let mut session = service.session(site.token("all"), "shop");
     assert_eq!(session.read("file.txt").unwrap(), "of shop\n");
     assert_eq!(service.processes("worker-process"), [worker]);
@@ -197,7 +197,7 @@ impl Site {
     }
 }
 
-/// The old one was read again, and said to be in force.
+/// The old one was read again, and reported as in force.
 #[test]
 fn a_configuration_is_read_again_where_its_name_leads_now() {
     let mut site = Site::new(&["shop"]);

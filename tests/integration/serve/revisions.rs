@@ -14,7 +14,7 @@ const PRIMED: &str = "2025-11-25";
 struct Client<'a> {
     service: &'a Service,
     token: &'a str,
-    /// What each further request says of itself.
+    /// Headers of each further request.
     headers: String,
 }
 
@@ -60,7 +60,8 @@ fn events(reply: &str) -> Vec<String> {
     blocks.map(data).collect()
 }
 
-/// How many events of a reply have no data, and the messages of the others.
+/// Returns the number of a reply's events without data, and the messages of the
+/// others.
 fn parted(reply: &str) -> (usize, Vec<Value>) {
     let (empty, told): (Vec<_>, Vec<_>) =
         events(reply).into_iter().partition(|data| data.is_empty());
@@ -101,7 +102,7 @@ fn only_revisions_that_know_them_get_events_without_data() {
     }
 }
 
-/// One whose revision is no session's gets what its request is answered with.
+/// A client whose revision has no sessions gets the reply to its request.
 #[test]
 fn a_revision_without_sessions_is_answered() {
     let site = Site::new(&["shop"]);

@@ -1,4 +1,5 @@
-//! `SIGHUP` takes something away: what was asked before and is not begun stays so.
+//! `SIGHUP` revokes something: requests that came before and have not begun are
+//! not carried out.
 
 use rustix::process::Signal;
 use serde_json::json;
@@ -8,8 +9,8 @@ use super::rig::{Service, Site, kill, wait};
 /// Requests that wait for the worker.
 const MANY: usize = 100;
 
-/// Has so many writes wait for the worker of `shop` while `change` comes in force,
-/// and sees to it that no more than those begun are done.
+/// Has that many writes wait for the worker of `shop` while `change` comes into
+/// force, and checks that only those that had begun are done.
 fn writes_that_wait(site: &mut Site, service: &Service, token: &str, change: impl Fn(&mut Site)) {
     let mut session = service.session(token, "shop");
     assert_eq!(session.read("file.txt").unwrap(), "of shop\n");
@@ -47,7 +48,7 @@ fn what_an_agent_that_is_removed_had_asked_before_is_not_begun() {
     service.stop();
 }
 
-/// Its clients were heard for a second more.
+/// Its clients were served for a second more.
 #[test]
 fn a_workspace_that_is_removed_takes_no_request_any_more() {
     let mut site = Site::new(&["shop", "docs"]);

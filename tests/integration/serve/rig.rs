@@ -1,4 +1,4 @@
-//! A service, and clients of it that send what a test says.
+//! A service, and clients of it that send a test's messages.
 
 use std::{
     fs,
@@ -20,7 +20,7 @@ const PATIENCE: Duration = Duration::from_secs(60);
 /// A directory with workspaces, and the configuration of a service of them.
 pub(super) struct Site {
     pub(super) world: World,
-    /// What stands in `[serve]`.
+    /// The contents of `[serve]`.
     pub(super) settings: String,
     pub(super) workspaces: Vec<String>,
     /// Name, token, what else stands there.
@@ -142,7 +142,7 @@ pub(super) struct Service {
     child: Child,
     output: BufReader<ChildStdout>,
     pub(super) port: u16,
-    /// What it printed until it was ready.
+    /// Its output until it was ready.
     pub(super) said: String,
 }
 
@@ -151,7 +151,7 @@ impl Service {
         Self::start_saying(command, Stdio::null())
     }
 
-    /// The same with what it says on its standard error.
+    /// Starts it with `stderr` as its standard error.
     pub(super) fn start_saying(command: &mut Command, stderr: Stdio) -> Self {
         let mut child = command.stdout(Stdio::piped()).stderr(stderr).spawn().unwrap();
         let mut output = BufReader::new(child.stdout.take().unwrap());
@@ -185,7 +185,7 @@ impl Service {
         kill(self.pid(), signal);
     }
 
-    /// Asks it to stop; it must, and in order.
+    /// Asks it to stop, and checks that it does, in order.
     pub(super) fn stop(mut self) {
         self.signal(rustix::process::Signal::TERM);
         let mut rest = String::new();
@@ -222,7 +222,7 @@ impl Service {
         self.get(path, &[("Authorization", &format!("Bearer {token}"))])
     }
 
-    /// Calls a tool over HTTP, without a session; gives the message that answers.
+    /// Calls a tool over HTTP, without a session; returns the reply.
     pub(super) fn call(
         &self,
         token: &str,
@@ -233,7 +233,7 @@ impl Service {
         answer(self.post(token, workspace, tool, arguments))
     }
 
-    /// Begins such a call; the answer comes over the connection.
+    /// Begins such a call; the reply comes over the connection.
     pub(super) fn post(
         &self,
         token: &str,
@@ -322,7 +322,7 @@ pub(super) fn take_little(stream: &TcpStream) {
     rustix::net::sockopt::set_socket_recv_buffer_size(stream, 4096).unwrap();
 }
 
-/// The answer to the message that was sent.
+/// Returns the reply to the message that was sent.
 pub(super) fn answer(mut stream: TcpStream) -> Value {
     let mut reply = String::new();
     stream.read_to_string(&mut reply).unwrap();
@@ -413,8 +413,8 @@ impl Socket {
         }
     }
 
-    /// How many requests were answered with success until the session ended, and
-    /// the code with which it was closed.
+    /// Returns the number of requests that succeeded until the session ended,
+    /// and the code with which it was closed.
     pub(super) fn rest(&mut self) -> (usize, Option<u16>) {
         let mut done = 0;
         while let Ok((first, payload)) = self.frame() {
@@ -457,7 +457,8 @@ impl Socket {
         self.ask("write", json!({ "path": path, "content": content })).unwrap()
     }
 
-    /// Whether the service has ended the session; waits for that.
+    /// Waits for the end of the session; returns true if the service has ended
+    /// it.
     pub(super) fn is_over(&mut self) -> bool {
         while let Some(message) = self.hear() {
             assert_eq!(message["type"], "change", "{message}");

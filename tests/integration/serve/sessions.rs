@@ -30,7 +30,7 @@ impl<'a> Session<'a> {
         Self::greeted(service, token).0
     }
 
-    /// The same with what the server said.
+    /// The same with the server's greeting.
     fn greeted(service: &'a Service, token: &str) -> (Self, Value) {
         let mut session = Self { service, token: token.to_owned(), id: String::new() };
         let info = json!({ "name": "test", "version": "1" });
@@ -59,7 +59,7 @@ impl<'a> Session<'a> {
         stream
     }
 
-    /// Puts a request; the answer comes over the connection.
+    /// Sends a request; the reply comes over the connection.
     fn put(&self, method: &str, params: &Value) -> TcpStream {
         let body = json!({ "jsonrpc": "2.0", "id": 1, "method": method, "params": params });
         self.send("POST", &body.to_string())
@@ -70,7 +70,7 @@ impl<'a> Session<'a> {
         self.put("tools/call", &json!({ "name": name, "arguments": arguments }))
     }
 
-    /// The stream of what nobody asked for.
+    /// Opens the stream of messages that are no replies.
     fn stream(&self) -> BufReader<TcpStream> {
         let mut stream = BufReader::new(self.send("GET", ""));
         until(&mut stream, "id: 0");
@@ -105,13 +105,13 @@ fn offer(site: &Site, service: &Service, version: u64, text: &str) {
     service.signal(Signal::HUP);
 }
 
-/// How many files the front has open.
+/// Returns the number of files that the front has open.
 fn files(service: &Service) -> usize {
     let front = service.processes("front-process").pop().unwrap();
     fs::read_dir(format!("/proc/{front}/fd")).unwrap().count()
 }
 
-/// They came from the front, which knows neither workspace nor policy.
+/// It came from the front, which knows neither workspace nor policy.
 #[test]
 fn the_greeting_says_what_the_agent_has_to_know() {
     let site = Site::new(&["shop"]);
@@ -192,7 +192,7 @@ fn a_session_whose_token_holds_no_more_is_not_answered() {
     wait(|| (session.ping() == 404).then_some(()));
 }
 
-/// A question of it could be approved until the front waited no longer for the answer.
+/// A question of it could be approved until the front no longer waited for the reply.
 #[test]
 fn a_session_that_its_client_ends_asks_nobody_any_more() {
     let site = Site::new(&["shop"]);
@@ -212,7 +212,7 @@ fn a_session_that_its_client_ends_asks_nobody_any_more() {
 
 const ASKS: &str = "[[rules]]\nid = \"ask\"\neffect = \"ask\"\npaths = [\"asked.txt\"]\n";
 
-/// One was given the content of another's file, and the other hung.
+/// A client got the content of another's file, and the other hung.
 #[test]
 fn a_second_request_under_an_id_that_is_in_use_in_a_session_is_refused() {
     let site = Site::new(&["shop"]);
@@ -229,7 +229,7 @@ fn a_second_request_under_an_id_that_is_in_use_in_a_session_is_refused() {
     site.await_record("shop", |record| record["op"] == "mcp.dropped");
     // In another session it is another.
     assert!(read(&Session::begin(&service, site.token("all"))).contains("of shop"));
-    // Nobody reads the answer, but it is to come.
+    // The reply is not read, but must come.
     drop(waits);
     assert_eq!(status(&read(&session)), 400);
     let cancel = json!({ "jsonrpc": "2.0", "method": "notifications/cancelled",
@@ -256,7 +256,7 @@ fn requests_without_a_session_may_have_the_same_id() {
     assert!(all(first).contains("asked\\n"));
 }
 
-/// It heard nothing for five seconds, and then that something had failed.
+/// It got nothing for five seconds, and then that something had failed.
 #[test]
 fn a_listener_is_told_when_its_worker_stops() {
     let site = Site::new(&["shop"]);
@@ -270,7 +270,7 @@ fn a_listener_is_told_when_its_worker_stops() {
     assert!(told.contains("\"result\"") && !told.contains("\"error\""), "{told}");
 }
 
-/// It was done, or so it was said.
+/// The reply was success, without an effect.
 #[test]
 fn what_is_no_session_any_more_cannot_be_ended() {
     let site = Site::new(&["shop"]);
@@ -318,13 +318,13 @@ fn what_there_is_not_is_refused_on_record_over_http_too() {
         assert!(reply.contains("-32700"), "{reply}");
         assert_eq!(records("mcp.dropped"), count + 1);
     }
-    // Whoever goes before the reply may not have been heard.
+    // A client that leaves before the reply may not have been read.
     let notification = json!({ "jsonrpc": "2.0", "method": "notifications/no" }).to_string();
     assert_eq!(status(&all(session.send("POST", &notification))), 202);
     site.await_record("shop", |record| {
         record["facts"]["why"].as_str().is_some_and(|why| why.contains("`notifications/no`"))
     });
-    // What the front tells its worker is no client's to say.
+    // A message of the front to its worker is not a client's to send.
     let notification = json!({ "jsonrpc": "2.0", "method": "notifications/portcullis/repeated" });
     assert_eq!(status(&all(session.send("POST", &notification.to_string()))), 202);
     site.await_record("shop", |record| {

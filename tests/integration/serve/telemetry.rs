@@ -14,7 +14,7 @@ use serde_json::json;
 
 use super::rig::{Site, wait};
 
-/// A collector; what it was sent stays with it.
+/// A collector, which stores its input.
 struct Collector {
     address: String,
     posts: Arc<Mutex<Vec<Post>>>,
@@ -26,7 +26,7 @@ struct Post {
     body: Vec<u8>,
 }
 
-/// What a collector answers.
+/// Reply of a collector.
 const TAKEN: &str =
     "HTTP/1.1 200 OK\r\nContent-Type: application/x-protobuf\r\nContent-Length: 0\r\n\r\n";
 
@@ -71,7 +71,7 @@ fn take(stream: &TcpStream, posts: &Mutex<Vec<Post>>, reply: &str) -> Option<()>
     (&mut &*stream).write_all(reply.as_bytes()).ok()
 }
 
-/// What stands in a field of a message.
+/// Value of a field of a message.
 enum Value<'a> {
     Number(u64),
     Bytes(&'a [u8]),
@@ -211,7 +211,7 @@ fn requests_are_exported_with_their_records_and_nothing_that_they_are_about() {
         let count = page.split(line).nth(1)?.lines().next()?.parse::<u64>().unwrap();
         (count >= 4 && page.contains("{result=\"dropped\"} 0\n")).then_some(())
     });
-    // What is asked for just before the end goes as well.
+    // Requests just before the end are exported as well.
     session.ask("stat", json!({ "path": "file.txt" })).unwrap();
     drop(session);
     service.stop();
@@ -262,7 +262,8 @@ fn requests_are_exported_with_their_records_and_nothing_that_they_are_about() {
     }
 }
 
-/// Spans went to whatever host a collector named, with the headers that let them in.
+/// Spans went to any host that a collector named, with the headers that
+/// authenticate them.
 #[test]
 fn a_redirection_of_a_collector_is_not_followed() {
     let other = Collector::start();

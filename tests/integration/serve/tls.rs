@@ -54,7 +54,7 @@ fn a_service_with_a_certificate_speaks_tls_and_nothing_else() {
     let mut reply = Vec::new();
     let _ = plain.read_to_end(&mut reply);
     assert!(!reply.starts_with(b"HTTP"), "{reply:?}");
-    // One that never shakes hands holds nobody up.
+    // A client without a handshake delays no other.
     let _silent = service.connect();
     assert_eq!(status(&ask(&service).unwrap()), 200);
     service.stop();

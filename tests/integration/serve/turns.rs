@@ -30,7 +30,7 @@ fn is_served_soon(session: &mut Socket) {
     assert!(begun.elapsed() < SOON, "{:?}", begun.elapsed());
 }
 
-/// Eight of them had all turns until the front closed them.
+/// Eight of them occupied all slots until the front closed them.
 #[test]
 fn clients_that_take_no_replies_keep_no_turns() {
     let (site, other) = site();
