@@ -1,4 +1,4 @@
-//! The MCP door: `portcullis mcp` on its stdin and stdout.
+//! The MCP transport: `portcullis mcp` on its stdin and stdout.
 
 mod asking;
 mod golden;

@@ -1,4 +1,4 @@
-//! Where a rule asks for a person.
+//! Requests under a rule that asks for an approval.
 
 use serde_json::{Value, json};
 
@@ -122,7 +122,8 @@ fn questions_that_nobody_answers_leave_room_for_others() {
     assert!(!world.path("ask/0.txt").exists());
 }
 
-/// What the client may not list or read was in the question that it was asked.
+/// Names and content that the client may not list or read were in the question
+/// that it was asked.
 #[test]
 fn a_client_is_not_shown_in_a_question_what_it_may_not_see() {
     let world = World::with_policy(&format!(
@@ -174,7 +175,7 @@ fn a_client_is_not_shown_in_a_question_what_it_may_not_see() {
     // Nor where a link leads, of which only its own name is known.
     let (told, whole) = ask("write_file", json!({ "path": "pub/link", "content": "mine\n" }));
     assert!(whole.contains("-alice 100") && !told.contains("wo/"), "{told}");
-    // What it may see it is shown.
+    // Content that it may see is shown.
     let (told, _) = ask("write_file", json!({ "path": "pub/there.txt", "content": "mine\n" }));
     assert!(told.contains("-carol 300\n+mine"), "{told}");
     let (told, _) = ask("rename", json!({ "from": "pub/there.txt", "to": "pub/new.txt" }));
@@ -223,7 +224,7 @@ fn a_client_is_not_shown_in_a_question_what_an_extension_hides() {
     client.end();
 }
 
-/// A wrong guess at the old text was answered before anybody was asked.
+/// A wrong guess at the old text was answered without a question.
 #[test]
 fn a_guess_at_what_may_be_read_only_after_a_yes_asks_whether_or_not_it_is_right() {
     let world = World::with_policy(&format!(
@@ -252,7 +253,7 @@ fn a_guess_at_what_may_be_read_only_after_a_yes_asks_whether_or_not_it_is_right(
         let refused = ["gold", "treasure", "r"].map(|old| guess(old, "reject"));
         assert_eq!(refused[0]["_meta"]["portcullis/error"]["kind"], "denied", "{refused:?}");
         assert!(refused.iter().all(|result| *result == refused[0]), "{set}: {refused:#?}");
-        // After a yes it is told.
+        // After an approval it gets the reply.
         let told = guess("gold", "once");
         assert!(told["isError"] == true && told != refused[0], "{told}");
         client.end();
@@ -274,8 +275,9 @@ fn post_read(client: &mut Client, world: &World) -> i64 {
     client.post("resources/read", &json!({ "uri": uri(world, "ask/a.txt") }))
 }
 
-/// While the client's question stood nothing else was listened to: neither a shell's
-/// answer nor the clock, nor that the client took its request back or left.
+/// While the client's question waited, nothing else was handled: neither a
+/// shell's approval nor the timeout, nor that the client cancelled its request
+/// or left.
 #[test]
 fn a_read_of_a_resource_that_asks_ends_as_a_call_of_a_tool_does() {
     let world = asks_for_reads();
@@ -333,7 +335,7 @@ fn state(answer: &Value) -> Value {
     result["requestState"].clone()
 }
 
-/// The request as it comes again with the user's answer.
+/// Returns the request as it is repeated with the user's answer.
 fn again(mut params: Value, state: &Value, decision: &str) -> Value {
     params["requestState"] = state.clone();
     let answer = json!({ "action": "accept", "content": { "decision": decision } });
@@ -360,7 +362,7 @@ fn a_read_of_a_resource_says_that_it_needs_input_where_the_revision_has_no_quest
     client.end();
 }
 
-/// The call that waited was forgotten, while a shell could still say yes to it.
+/// The waiting call was forgotten, while a shell could still approve it.
 #[test]
 fn an_answer_with_other_arguments_leaves_the_call_that_waits() {
     let world = world();

@@ -1,4 +1,4 @@
-//! Shapes of what the MCP server says: greeting, tools, results, errors.
+//! Shapes of the MCP server's messages: greeting, tools, results, errors.
 
 use super::rig::Client;
 use crate::{

@@ -1,4 +1,4 @@
-//! Bad input: the process goes on or ends well, and the log has it.
+//! Bad input: the process continues or ends in order, and the log records it.
 
 use std::{
     io::Write as _,
@@ -96,7 +96,7 @@ fn methods_that_are_not_offered_are_refused_on_record() {
     ] {
         refused(&mut client, method, &params);
     }
-    // Some clients ask whatever is offered.
+    // Some clients request everything that is offered.
     let none = client.ask("prompts/list", &json!({}));
     assert_eq!(none["result"]["prompts"], json!([]), "{none}");
     client.end();
@@ -130,7 +130,7 @@ fn notifications_that_there_are_not_are_recorded() {
     let why: Vec<_> = dropped.iter().map(|record| record["facts"]["why"].to_string()).collect();
     assert_eq!(why.len(), 3, "{why:?}");
     assert!(why[0].contains("`notifications/no`") && why[1].contains("`no/such`"), "{why:?}");
-    // A client had it said on record that a request was refused for its id.
+    // A client had a request recorded as refused for its id.
     assert!(why[2].contains("there is no notification `notifications/portcullis/"), "{why:?}");
 }
 
@@ -146,7 +146,7 @@ fn a_client_that_sends_rubbish_is_slowed_down_and_all_of_it_is_recorded() {
     // Two thousand are free, and two hundred each second.
     assert!(started.elapsed() > Duration::from_secs(2), "{:?}", started.elapsed());
     alive(&mut client);
-    // What is left of one that is gone is heard at once.
+    // The remaining messages of a client that is gone are read at once.
     client.raw("x\n".repeat(2500).as_bytes());
     let started = Instant::now();
     client.end();
@@ -155,7 +155,8 @@ fn a_client_that_sends_rubbish_is_slowed_down_and_all_of_it_is_recorded() {
     assert_eq!(dropped, 5000);
 }
 
-/// Whatever is answered at once was answered without end: 4 GB in twelve seconds.
+/// Requests with immediate replies were answered without end: 4 GB in twelve
+/// seconds.
 #[test]
 fn a_client_that_asks_and_never_reads_is_not_heard_any_more() {
     let world = world();
@@ -178,7 +179,7 @@ fn a_client_that_asks_and_never_reads_is_not_heard_any_more() {
     }
     assert!(!sender.is_finished());
     assert!(memory("VmHWM:") < 200 << 10, "{} kB", memory("VmHWM:"));
-    // Who reads again has all of it, and is heard again.
+    // A client that reads again gets all of it, and is read again.
     let answered: std::collections::HashSet<_> =
         (0..20_000).map(|_| client.other()["id"].as_str().unwrap().to_owned()).collect();
     assert_eq!(answered.len(), 20_000);
@@ -318,7 +319,7 @@ fn a_client_that_vanishes_in_the_middle_of_a_write_leaves_a_whole_file() {
     }
     let records = world.records();
     assert_eq!(records.last().unwrap()["kind"], "stop");
-    // The torn line, or that nobody took the answers.
+    // The torn line, or that the replies were not read.
     assert!(records.iter().any(|record| record["op"] == "mcp.dropped"), "{records:?}");
     world.run(&["audit", "verify"]).ok();
 }

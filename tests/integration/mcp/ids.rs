@@ -46,7 +46,7 @@ fn a_second_request_under_an_id_that_is_in_use_is_refused_and_not_carried_out() 
     assert_eq!((world.read("ask/a.txt"), world.read("b.txt")), ("a".to_owned(), "b".to_owned()));
 }
 
-/// The next request under its id could be given what came of it.
+/// The next request under its id could get its result.
 #[test]
 fn the_id_of_a_request_that_was_taken_back_is_free_when_it_has_come_to_its_end() {
     let world = World::with_rules(ASKS);

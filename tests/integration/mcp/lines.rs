@@ -1,6 +1,6 @@
-//! Clients of one gate in this process, each with a stream of lines, as a guest of
-//! `run` and a session of `serve` have: policies that come into force meanwhile,
-//! and clients that go.
+//! Clients of one gateway in this process, each with a stream of lines, as an attached client of
+//! `run` and a session of `serve` have: policies that come into force meanwhile, and clients that
+//! go.
 
 use std::{
     collections::VecDeque,
@@ -40,7 +40,7 @@ fn asks(operation: &str) -> String {
     )
 }
 
-/// A gate of its own.
+/// A gateway of its own.
 struct Site {
     base: TempDir,
     gateway: Arc<Gateway>,
@@ -65,7 +65,7 @@ impl Site {
         assert!(taken.unwrap().is_some());
     }
 
-    /// Lets a client in that says nothing so far.
+    /// Connects a client that sends nothing yet.
     fn admit(&self) -> Client {
         let (ours, theirs) = UnixStream::pair().unwrap();
         ours.set_read_timeout(Some(PATIENCE)).unwrap();
@@ -144,7 +144,7 @@ impl Client {
         self.post("tools/call", &json!({ "name": name, "arguments": arguments }))
     }
 
-    /// The next message that fits; others are kept.
+    /// Returns the next message that fits; others are kept.
     fn hear(&mut self, fits: impl Fn(&Value) -> bool) -> Value {
         if let Some(at) = self.heard.iter().position(&fits) {
             return self.heard.remove(at).unwrap();
@@ -175,7 +175,7 @@ impl Client {
         tools.iter().any(|tool| tool["name"] == "workspace__ws__write_file")
     }
 
-    /// Says no more; gives what it was told then.
+    /// Closes the client's side; returns the messages that come then.
     fn leave(self) -> Vec<Value> {
         self.stream.get_ref().shutdown(Shutdown::Write).unwrap();
         let lines = self.stream.lines().map(|line| serde_json::from_str(&line.unwrap()).unwrap());
@@ -185,7 +185,7 @@ impl Client {
     }
 }
 
-/// A client had the tools of the policy under which it came for as long as it stayed.
+/// A client had the tools of the policy under which it connected until it left.
 #[test]
 fn tools_are_those_of_the_policy_in_force_and_a_client_hears_when_they_are_others() {
     let site = Site::new(READ);
@@ -233,8 +233,8 @@ fn a_listener_hears_of_tools_and_that_its_stream_ends() {
     assert!(told.iter().any(|message| message["id"] == id && message["error"].is_null()));
 }
 
-/// Whether a rule asks was found out when a client came; a read that waited for a
-/// person then held up all its calls.
+/// The rules that ask were looked up when a client connected; a read that waited for an approval
+/// then delayed all its calls.
 #[test]
 fn a_read_that_a_new_policy_asks_about_holds_up_no_other_call() {
     let site = Site::new(READ);
@@ -250,7 +250,7 @@ fn a_read_that_a_new_policy_asks_about_holds_up_no_other_call() {
     client.leave();
 }
 
-/// Guests of one session of `run` have the same session.
+/// Attached clients of one session of `run` have the same session.
 #[test]
 fn who_leaves_takes_back_no_question_of_another_client_of_the_same_session() {
     let site = Site::new(&format!("{WRITE}{}", asks("write")));

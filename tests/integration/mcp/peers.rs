@@ -1,5 +1,5 @@
 //! Interop: the Python SDK's client on every revision that it speaks, and
-//! fast-agent with the gate as its MCP server.
+//! fast-agent with the gateway as its MCP server.
 
 use std::{
     io::Write as _,
@@ -104,7 +104,7 @@ fn the_python_client_accepts_every_reference_tool() {
     ]);
     let said = python(&world, "auto", "-", &["--tools", "reference"], &plan);
     for result in said["results"].as_array().unwrap() {
-        // The client holds structured content against the output schema.
+        // The client validates structured content against the output schema.
         assert_eq!(result["isError"], false, "{result}");
         let structured = &result["structuredContent"]["content"];
         assert!(structured.is_null() || *structured == result["content"][0]["text"], "{result}");

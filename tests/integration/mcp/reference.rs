@@ -103,7 +103,7 @@ fn a_dry_run_that_is_null_changes_nothing() {
     client.end();
 }
 
-/// A whole file was on record where its last lines went out, or nothing but an error.
+/// A complete file was recorded where its last lines were sent, or only an error.
 #[test]
 fn a_read_is_on_record_as_what_went_out() {
     let world = World::with_policy(&format!("{ALL}[files]\nbinary = {{ read = \"base64\" }}\n"));
@@ -159,7 +159,7 @@ fn an_edit_shows_its_diff_and_a_dry_run_only_that() {
     let done = client.good("edit_file", &json!({ "path": "a.rs", "edits": edits }));
     assert_eq!(text(&done), text(&shown));
     assert_eq!(world.read("a.rs"), "fn a() {\n    uno();\n    due();\n}\n");
-    // Whatever the indentation, as long as the lines are those.
+    // Any indentation is accepted, as long as the lines are those.
     let loose = json!([{ "oldText": "uno();\ndue();", "newText": "x();\ny();" }]);
     client.good("edit_file", &json!({ "path": "a.rs", "edits": loose }));
     assert!(world.read("a.rs").contains("    x();\n"), "{}", world.read("a.rs"));
@@ -170,7 +170,7 @@ fn an_edit_shows_its_diff_and_a_dry_run_only_that() {
     assert!(edits.iter().any(|record| record["op"] == "edit" && record["kind"] == "intent"));
 }
 
-/// Paths in the answer were relative to the link, entries were not.
+/// Paths in the reply were relative to the link, entries were not.
 #[test]
 fn edits_without_number_are_refused_before_the_first() {
     let world = World::with_policy(ALL);
@@ -183,7 +183,7 @@ fn edits_without_number_are_refused_before_the_first() {
     assert_eq!(refused["kind"], "invalidInput");
     assert!(refused["message"].as_str().unwrap().contains("at most 256"), "{refused}");
     assert_eq!(world.read("a.txt"), "a\nb\n");
-    // Lines that nearly fit at every place are looked through once.
+    // Lines that nearly match everywhere are compared once.
     world.file("b.txt", " x\n".repeat(80_000));
     let old = format!("{}y", "x\n".repeat(40_000));
     let edits = json!([{ "oldText": old, "newText": "z" }]);
@@ -210,7 +210,7 @@ fn searches_and_trees_begin_where_a_link_leads() {
     client.end();
 }
 
-/// All but a few were told that the old text, which was there, was not.
+/// All but a few got the error that the old text, which was there, was not.
 #[test]
 fn edits_of_one_file_at_the_same_time_are_all_made() {
     const LINES: usize = 20;
@@ -233,8 +233,8 @@ fn edits_of_one_file_at_the_same_time_are_all_made() {
     assert_eq!(world.read("a.txt"), lines("new"));
 }
 
-/// A file of 81 KB came as 167 KB, a directory of 3,000 files as 100 KB, a tree as 479 KB,
-/// and nothing said how to get less.
+/// A file of 81 KB came as 167 KB, a directory of 3,000 files as 100 KB, a tree as 479 KB, without
+/// advice how to get less.
 #[test]
 fn replies_had_no_bound_and_texts_came_twice() {
     const LARGEST: usize = 80_000;
@@ -336,7 +336,7 @@ fn moving_never_replaces() {
     assert!(expected.iter().all(is_there), "{records:?}");
 }
 
-/// The look before a move tells no more than a look.
+/// The check before a move discloses no more than a look-up.
 #[test]
 fn a_move_tells_nothing_of_names_that_may_not_be_listed() {
     let hide = "[[rules]]\nid = \"hide\"\neffect = \"deny\"\noperations = [\"list\", \"stat\"]\n\
@@ -421,7 +421,7 @@ fn what_is_never_served_is_not_listed() {
     }
     let found = only(&mut client, "search_files", &json!({ "path": ".", "pattern": "f*" }));
     assert!(!text(&found).contains("fifo"), "{found}");
-    // What a client is told of a file it can ask for.
+    // A client can request a file by the URI that it gets.
     let media = only(&mut client, "read_media_file", &json!({ "path": "a b#.bin" }));
     let uri = media["content"][0]["resource"]["uri"].as_str().unwrap();
     assert!(uri.starts_with("file:///") && uri.ends_with("/a%20b%23.bin"), "{uri}");

@@ -1,4 +1,4 @@
-//! The workspace's files as resources, and what is told when they change.
+//! The workspace's files as resources, and notifications of their changes.
 
 use serde_json::{Value, json};
 
@@ -29,7 +29,7 @@ fn list(client: &mut Client, cursor: Option<&str>) -> Value {
     answer["result"].clone()
 }
 
-/// It went on hearing the names of what changed.
+/// It still got the names of changed files.
 #[test]
 fn a_session_that_is_closed_hears_of_no_more_changes() {
     let world = World::with_policy(&format!(
@@ -157,8 +157,8 @@ fn a_subscriber_hears_of_its_files_and_of_the_list() {
     world.file("d/unsubscribed", "x");
     world.file("a.txt", "changed");
     assert_eq!(told(&mut client, "updated")["uri"], uri(&world, "a.txt"));
-    // The list is followed as soon as somebody has asked for it; that may take
-    // a moment after the answer.
+    // The list is watched as soon as a client has requested it; that may take a
+    // moment after the reply.
     list(&mut client, None);
     let watches = |world: &World| {
         world.records().iter().filter(|r| r["op"] == "watch" && r["path"] == ".").count()

@@ -1,4 +1,4 @@
-//! A client that sends what a test says, good or bad, and sorts the answers.
+//! A client that sends a test's messages, good or bad, and sorts the replies.
 
 use std::{
     collections::HashMap,
@@ -17,7 +17,7 @@ pub(super) struct Client {
     output: BufReader<ChildStdout>,
     answers: HashMap<i64, Value>,
     pub(super) others: Vec<Value>,
-    /// What the server said of itself.
+    /// The server's description of itself.
     pub(super) greeting: Value,
     next: i64,
 }
@@ -42,7 +42,7 @@ impl Client {
         client
     }
 
-    /// Starts the server and says nothing.
+    /// Starts the server and sends nothing.
     pub(super) fn silent(world: &World, args: &[&str]) -> Self {
         let mut child = world
             .command(&[&["mcp"], args].concat())
@@ -83,7 +83,7 @@ impl Client {
         self.post("tools/call", &json!({ "name": tool, "arguments": arguments }))
     }
 
-    /// The next message that is no answer to a request with a number.
+    /// Returns the next message that is no reply to a request with a number.
     pub(super) fn other(&mut self) -> Value {
         while self.others.is_empty() {
             self.hear();
@@ -91,7 +91,7 @@ impl Client {
         self.others.remove(0)
     }
 
-    /// Whether the client is asked something before the answer comes.
+    /// True if the client is asked a question before the reply comes.
     pub(super) fn is_asked_before(&mut self, id: i64) -> bool {
         while self.others.is_empty() && !self.answers.contains_key(&id) {
             self.hear();
@@ -133,7 +133,7 @@ impl Client {
         answer["result"].clone()
     }
 
-    /// What a call gives that must succeed, with its receipt checked.
+    /// Returns the result of a call that must succeed, with its receipt checked.
     #[track_caller]
     pub(super) fn good(&mut self, tool: &str, arguments: &Value) -> Value {
         let result = self.call(tool, arguments);
@@ -143,7 +143,7 @@ impl Client {
         result["structuredContent"].clone()
     }
 
-    /// The texts that a call shows, which must succeed and say nothing in another form.
+    /// Returns the texts of a call, which must succeed and have no result in another form.
     #[track_caller]
     pub(super) fn texts(&mut self, tool: &str, arguments: &Value) -> Vec<String> {
         let result = self.call(tool, arguments);
@@ -175,7 +175,7 @@ impl Client {
         self.child.id()
     }
 
-    /// Says no more; the server ends, and well.
+    /// Closes the input; the server ends, with success.
     pub(super) fn end(mut self) {
         self.input.take();
         let mut line = String::new();
@@ -183,7 +183,7 @@ impl Client {
         assert!(self.child.wait().unwrap().success(), "{line}");
     }
 
-    /// Goes away without a word.
+    /// Leaves without closing.
     pub(super) fn vanish(self) -> Child {
         self.child
     }

@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 use super::rig::Client;
 use crate::common::{ALL, World};
 
-/// Takes a minute and more where nobody gives it up and no limit ends it.
+/// Takes a minute and more unless it is cancelled or a limit ends it.
 const HARD: &str = "[ab]*a[ab]{200}[^ab]";
 
 fn world() -> World {
@@ -41,7 +41,7 @@ fn a_search_tells_how_far_it_is_and_is_given_up() {
             "_meta": { "progressToken": "p" },
         })
     };
-    // Nobody hears of progress who did not ask for it.
+    // Progress is sent only to clients that asked for it.
     client.good("workspace__ws__glob", &json!({ "pattern": "**/9*" }));
     assert!(client.others.is_empty());
     let id = client.post("tools/call", &call(json!({ "pattern": HARD })));
@@ -128,7 +128,7 @@ fn results_come_in_pages_that_say_how_to_go_on() {
         |line: &Value| (line["path"].as_str().unwrap().to_owned(), line["lineNumber"].as_u64());
     assert!(found.iter().map(place).is_sorted());
     assert!((9..20).contains(&count), "{count}");
-    // On record is each line once, as it went out.
+    // Each line is recorded once, as it was sent.
     let records = world.requests().split_off(before);
     let lines: u64 = records.iter().filter_map(|record| record["counts"]["lines"].as_u64()).sum();
     assert_eq!(lines, 2800);
@@ -170,7 +170,7 @@ fn results_come_in_pages_that_say_how_to_go_on() {
     world.run(&["audit", "verify"]).ok();
 }
 
-/// Where a search had ended early, pages left results out, and the last of them said nothing of it.
+/// When a search had ended early, pages left results out, and the last of them did not mention it.
 #[test]
 fn the_last_page_says_that_results_may_be_missing() {
     let world = World::with_policy(ALL);
@@ -192,7 +192,7 @@ fn the_last_page_says_that_results_may_be_missing() {
     client.end();
 }
 
-/// What a file says that the agent may not see must not come out by where a page ends.
+/// Content that the agent may not see must not show in the end of a page.
 #[test]
 fn what_may_not_be_seen_moves_no_page() {
     let pages_of = |hidden: bool| {

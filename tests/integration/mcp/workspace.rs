@@ -86,7 +86,7 @@ fn failures_name_kind_rule_reason_and_record() {
     assert_eq!(missing["kind"], "notFound");
     let record = world.last();
     assert_eq!(record["seq"], missing["receipt"]["seq"]);
-    // As for every door, a denied name tells nothing of what is there.
+    // As on every transport, a denied name does not disclose what is there.
     let unlike = client.bad(&tool("read_file"), &json!({ "path": "key-none.txt" }));
     assert_eq!((&unlike["rule"], &unlike["message"]), (&denied["rule"], &denied["message"]));
 
@@ -118,7 +118,7 @@ fn tools_say_what_they_do_and_those_that_the_policy_never_allows_are_not_there()
         assert_eq!(tool["annotations"]["readOnlyHint"], reads, "{name}");
         assert!(tool["annotations"]["destructiveHint"].is_boolean(), "{name}");
         assert!(tool["annotations"]["idempotentHint"].is_boolean(), "{name}");
-        // What is a text has no other form.
+        // A text has no other form.
         let is_text = ["read_file", "read_files"].contains(&name);
         assert_eq!(tool["outputSchema"]["type"] == "object", !is_text, "{name}");
     }
@@ -136,7 +136,7 @@ fn tools_say_what_they_do_and_those_that_the_policy_never_allows_are_not_there()
     assert_eq!(world.run(&["mcp", "--tools", "reference", "--name", "a"]).code, 2);
 }
 
-/// They said nothing of where the files are, what is denied, how to ask and how to undo.
+/// It did not mention where the files are, what is denied, how to ask and how to undo.
 #[test]
 fn the_greeting_says_what_the_agent_has_to_know() {
     let rules = "[[rules]]\nid = \"careful-rule\"\neffect = \"ask\"\noperations = [\"write\"]\n\
@@ -251,8 +251,7 @@ fn a_stop_signal_ends_it_in_order() {
     assert_eq!(world.records().last().unwrap()["kind"], "stop");
 }
 
-/// One reply took 170,027 bytes for a file of 72,000: the text, and again as JSON, and
-/// as base64.
+/// One reply took 170,027 bytes for a file of 72,000: the text, and again as JSON, and as base64.
 #[test]
 fn a_text_is_given_once_and_in_parts_that_say_how_to_go_on() {
     let world = World::with_policy(ALL);
@@ -310,7 +309,7 @@ fn a_text_is_given_once_and_in_parts_that_say_how_to_go_on() {
     assert_eq!(world.last()["counts"], json!({ "line": 1, "limit": 1, "column": 65_537 }));
     world.file("empty", "");
     assert_eq!(client.texts(&read, &json!({ "path": "empty" })), ["[The file is empty.]"]);
-    // Of what goes out whole no lines are named.
+    // No lines are named for content that is sent completely.
     world.file("small", "a\nb");
     assert_eq!(client.texts(&read, &json!({ "path": "small", "line": 1, "limit": 9 })), ["a\nb"]);
     assert!(world.last().get("counts").is_none());
