@@ -51,7 +51,8 @@ fn verify(world: &World, name: &str, more: &[&str]) -> Done {
     crate::common::done(command.output().unwrap())
 }
 
-/// What a person sees of all vectors with this prefix; the exit code is 5.
+/// Returns the output for people of all vectors with this prefix; the exit code
+/// is 5.
 fn seen(prefix: &str) -> String {
     let world = World::new();
     let mut text = String::new();

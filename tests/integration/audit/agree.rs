@@ -1,4 +1,4 @@
-//! Verifier, gate and repair say the same of a log, whatever was done to it.
+//! Verifier, gateway and repair agree on a log, whatever was done to it.
 
 use portcullis_audit::Hash;
 use serde_json::Value;
@@ -11,7 +11,7 @@ pub(crate) fn lines(world: &World) -> Vec<String> {
     text.lines().map(str::to_owned).collect()
 }
 
-/// Writes them with whole links, as somebody does who knows the format.
+/// Writes them with valid links, as an attacker does who knows the format.
 pub(crate) fn write_linked(world: &World, lines: &[String]) {
     let mut prev = Hash::ZERO;
     let mut text = String::new();
@@ -33,8 +33,8 @@ pub(crate) fn remove_signatures(world: &World) {
     std::fs::remove_dir_all(world.state().join("audit/checkpoints")).unwrap();
 }
 
-/// The verifier took the record for one, gates refused the log, and the repair found
-/// nothing to do.
+/// The verifier took the record for one, gateways refused the log, and the repair found nothing to
+/// do.
 #[test]
 fn a_record_with_prev_twice_is_damage_to_every_command_and_repaired() {
     let world = World::new();
@@ -158,7 +158,7 @@ fn commands_that_read_the_log_say_that_they_did_not_verify_it() {
     assert_eq!(log.unwrap()["facts"]["checked"], "end", "{doctor}");
 }
 
-/// The second verifier told of them before it looked at the log, and named no line.
+/// The second verifier reported them before it read the log, and named no line.
 #[test]
 fn two_receipts_of_one_record_are_the_same_first_damage_to_both_verifiers() {
     let world = World::new();

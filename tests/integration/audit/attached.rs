@@ -43,7 +43,7 @@ fn damage(backup: &Path) {
     file.write_all_at(&[0; 8], length - 8).unwrap();
 }
 
-/// `portcullis ARGS…` in this directory, which alone says where the log is.
+/// Runs `portcullis ARGS…` in this directory, which alone determines the log.
 fn run_in(world: &World, directory: &Path, args: &[&str]) -> Done {
     let mut command = world.command(args);
     command.env_remove("PORTCULLIS_STATE").env_remove("PORTCULLIS_WORKSPACE");
@@ -102,7 +102,7 @@ fn backups_that_cannot_be_found_are_not_said_to_be_whole() {
     assert!(found.text().contains(&words), "{found:?}");
 }
 
-/// An error was all there was, which told to run `audit verify`.
+/// The only output was an error that advised to run `audit verify`.
 #[test]
 fn a_damaged_log_is_reported_with_its_backups() {
     let world = world();
@@ -128,7 +128,7 @@ fn a_damaged_log_is_reported_with_its_backups() {
     verify("unexpected-file");
 }
 
-/// One that lies there was counted as if it had been removed for its age.
+/// A backup that is still there was counted as if it had been removed for its age.
 #[test]
 fn a_damaged_backup_is_not_counted_as_gone() {
     let world = world();
@@ -147,7 +147,7 @@ fn a_damaged_backup_is_not_counted_as_gone() {
     assert_eq!(attached["faults"].as_array().unwrap().len(), 1, "{attached}");
 }
 
-/// They were said to be old ones that retention had removed.
+/// They were reported as old ones that retention had removed.
 #[test]
 fn backups_of_seconds_ago_that_are_gone_are_missed() {
     let world = World::new();

@@ -159,7 +159,7 @@ fn a_line_of_a_hundred_megabytes_is_damage_and_nothing_more() {
             assert!(refused.stderr.contains("`portcullis audit recover`"), "{refused:?}");
             world.run(&["audit", "recover", "--yes"]).ok();
         } else {
-            // As after a crash: set aside by the next gate, or by the operator.
+            // As after a crash: set aside by the next gateway, or by the operator.
             if world.fs(&["read", "a"]).code != 0 {
                 world.run(&["audit", "recover", "--yes"]).ok();
             }
@@ -180,8 +180,8 @@ fn a_line_of_a_hundred_megabytes_is_damage_and_nothing_more() {
     }
 }
 
-/// `audit verify` failed without saying of what, `audit recover` too, and of a dangling link
-/// nothing was said at all.
+/// `audit verify` and `audit recover` failed without naming the file, and a dangling link was not
+/// reported at all.
 #[test]
 fn what_is_no_directory_of_checkpoints_is_damage_and_set_aside() {
     for what in ["a file", "a dangling link", "a link to the directory"] {

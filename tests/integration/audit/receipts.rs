@@ -37,7 +37,7 @@ fn a_receipt_is_found_wherever_it_stands() {
     }
 }
 
-/// It was said to be valid, and a program was not told of the line at all.
+/// It was reported as valid, and programs got no mention of the line.
 #[test]
 fn a_transcript_of_which_lines_were_left_out_is_not_valid() {
     let world = World::new();

@@ -1,5 +1,5 @@
-//! A state directory that somebody else handed over, with pipes and devices in the
-//! place of files.
+//! A state directory from another party, with pipes and devices in the place of
+//! files.
 
 use std::path::Path;
 
@@ -49,7 +49,8 @@ fn what_is_no_file_of_a_checkpoint_or_a_key_is_said_not_waited_for() {
     for (name, code, commands) in [
         ("audit/checkpoint", 1, &[&["prove", "0"][..], &["bundle", "-o", "b.zip"]][..]),
         ("audit/key.vkey", 1, &[&["prove", "0"], &["bundle", "-o", "b.zip"]]),
-        // Something else put it there: the log is not as gates left it.
+        // Another program put it there: the log differs from what gateways
+        // leave.
         ("keys/signed", 5, &[&["verify"]]),
     ] {
         let world = world();

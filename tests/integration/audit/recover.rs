@@ -20,7 +20,7 @@ fn packed_log() -> World {
     world
 }
 
-/// It could not be opened, by gates nor by another repair.
+/// It could not be opened, by gateways nor by another repair.
 #[test]
 fn a_log_that_ends_with_a_compressed_segment_goes_on() {
     let world = packed_log();
@@ -37,7 +37,7 @@ fn a_log_that_ends_with_a_compressed_segment_goes_on() {
     assert!(shown.text().lines().all(|line| line.contains(r#""user":"#)), "{shown:?}");
 }
 
-/// Where a repair died, or failed, before it could unpack what is the last segment now.
+/// A repair died, or failed, before it could unpack the segment that is the last one now.
 #[test]
 fn a_repair_that_died_is_finished_by_the_next_start() {
     let world = packed_log();
@@ -67,7 +67,7 @@ fn pruned_log() -> World {
     world
 }
 
-/// Recovers, and makes sure that the log verifies and that a gate serves and signs.
+/// Recovers, and makes sure that the log verifies and that a gateway serves and signs.
 fn recovered(world: &World) -> (Done, Vec<Value>) {
     assert_eq!(world.run(&["audit", "verify"]).code, 5);
     let done = world.run(&["audit", "recover", "--yes"]).ok();
@@ -137,7 +137,7 @@ fn a_wrong_root_of_a_segment_is_computed_again() {
         assert_eq!(said["facts"]["what"], "roots");
         let kept = world.state().join("audit").join(said["facts"]["file"].as_str().unwrap());
         assert_eq!(std::fs::read_to_string(kept).unwrap(), other);
-        // What was signed is borne out, and stays.
+        // Signed records were confirmed by the log, and stay.
         assert!(!done.text().contains("signed anew"), "{done:?}");
         assert!(world.state().join("audit/checkpoints/65536").exists());
     }
@@ -174,7 +174,7 @@ fn a_wrong_root_of_a_pruned_segment_leaves_nothing_thrown_away() {
     }
 }
 
-/// Gates refused it, and nothing else found a fault or mended it.
+/// Gateways refused it, and no command found or repaired the fault.
 #[test]
 fn a_log_that_lost_its_public_key_gets_it_back() {
     for damage in ["gone", "garbage", "private"] {
@@ -199,7 +199,7 @@ fn a_log_that_lost_its_public_key_gets_it_back() {
         assert_eq!(verified.code, 5, "{verified:?}");
         assert!(verified.stderr.contains("`portcullis audit recover`"), "{verified:?}");
         let done = world.run(&["audit", "recover", "--yes"]);
-        // The log is repaired, but gates do not start without the private key.
+        // The log is repaired, but gateways do not start without the private key.
         assert_eq!(done.code, i32::from(damage == "private"), "{done:?}");
         let first = keys.lines().next().unwrap();
         assert!(
@@ -250,7 +250,7 @@ fn a_log_that_lost_one_of_its_public_keys_gets_it_back() {
     }
 }
 
-/// Of a key that is no key of the log nothing is put back: somebody else may have signed.
+/// A key that is not one of the log's restores nothing: another party may have signed.
 #[test]
 fn a_log_whose_key_was_replaced_is_not_repaired() {
     let world = World::new();
@@ -306,14 +306,14 @@ fn a_log_whose_key_nothing_tells_waits_for_a_copy_of_it() {
         assert!(!file.exists());
     }
     std::fs::write(&file, key).unwrap();
-    // Nor does a gate start without the private key.
+    // Nor does a gateway start without the private key.
     let refused = world.run(&["audit", "recover"]);
     assert_eq!(refused.code, 1, "{refused:?}");
     assert!(refused.stderr.contains("`portcullis audit key --new`"), "{refused:?}");
     assert_eq!(world.fs(&["read", "a"]).code, 1);
 }
 
-/// What stood behind the damage was put in the place of the newest checkpoint.
+/// A checkpoint behind the damage replaced the newest one.
 #[test]
 fn a_damaged_checkpoint_behind_the_damage_does_not_become_the_newest() {
     let world = World::new();
@@ -367,8 +367,8 @@ fn a_log_with_many_damaged_checkpoints_keeps_the_good_ones() {
     assert_eq!(origin(&now), origin(&good));
 }
 
-/// Three runs of a gate. The newest checkpoint is of all records; of those before only the
-/// first run's is kept.
+/// Three runs of a gateway. The newest checkpoint covers all records; of the earlier ones only that
+/// of the first run is kept.
 fn three_runs() -> (World, Vec<String>) {
     let world = World::new();
     world.file("a", "x");
@@ -384,7 +384,7 @@ fn put(world: &World, lines: &[String]) {
     std::fs::write(world.state().join("audit/seg-000000.jsonl"), text).unwrap();
 }
 
-/// It was kept, signed by the next gate, and both verifiers called the log intact.
+/// It was kept, signed by the next gateway, and both verifiers reported the log as intact.
 #[test]
 fn a_forged_record_before_the_broken_link_that_shows_it_is_not_kept() {
     let (world, mut lines) = three_runs();
@@ -419,7 +419,7 @@ fn a_record_before_a_broken_link_is_kept_where_a_checkpoint_bears_it_out() {
     assert!(!done.text().contains("set aside too"), "{done:?}");
 }
 
-/// Its gate had ended in order and left no trace, so no gate ever looked at it.
+/// Its gateway had ended in order and left no trace, so no gateway ever settled it.
 #[test]
 fn an_intent_whose_outcome_a_recovery_set_aside_is_settled_by_the_next_gate() {
     let world = World::new();
@@ -440,7 +440,8 @@ fn an_intent_whose_outcome_a_recovery_set_aside_is_settled_by_the_next_gate() {
     }));
 }
 
-/// One of its files was changed since: what looks unfinished was finished long ago.
+/// A file of the batch was changed since: the batch looked unfinished and had been finished long
+/// ago.
 #[test]
 fn a_finished_batch_whose_outcomes_a_recovery_set_aside_is_not_taken_back() {
     let world = World::new();

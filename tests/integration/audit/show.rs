@@ -159,7 +159,7 @@ fn show_follows_a_log_that_grows() {
     child.wait().unwrap();
 }
 
-/// What a recovery wrote in the place of records that were shown was passed over.
+/// Records that a recovery wrote in the place of shown ones were skipped.
 #[test]
 fn show_follows_a_log_over_a_recovery() {
     let world = World::new();

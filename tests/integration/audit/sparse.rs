@@ -1,4 +1,4 @@
-//! Files of a state directory that say they are longer than anyone could read.
+//! Files of a state directory with a length that no reader could read.
 
 use std::{
     fs::{File, OpenOptions},
@@ -14,7 +14,7 @@ use crate::{common::World, proof};
 const ENORMOUS: u64 = 1 << 40;
 /// As long as a segment may be, and nearly as long to read.
 const LARGE: u64 = 60 << 30;
-/// Of a command that reads on until somebody ends it.
+/// Timeout of a command that reads without end.
 const PATIENCE: Duration = Duration::from_secs(20);
 
 /// Every command that reads the log, and its exit code where a segment of it is damaged.
@@ -84,7 +84,7 @@ fn find_damage(world: &World) {
 #[track_caller]
 fn all_find_damage(world: &World) {
     find_damage(world);
-    // No gate serves on it.
+    // No gateway serves on it.
     assert_eq!(code(world, &["fs", "read", "a"]), 5);
 }
 
@@ -131,7 +131,7 @@ fn a_full_segment_of_a_tebibyte_hides_no_later_one() {
     assert_eq!((found.code, found.text().lines().count()), (5, 2), "{found:?}");
 }
 
-/// All other files that a gate keeps.
+/// All other files that a gateway keeps.
 #[test]
 fn no_other_file_of_the_state_is_read_without_an_end() {
     let world = world();
