@@ -1,5 +1,5 @@
-//! What is decided beside the path that is named: all that goes with a directory,
-//! and the directories that are made on the way.
+//! Decisions besides that on the named path: on all entries of a directory, and
+//! on the directories that are made on the way.
 
 use super::policy_file;
 use crate::common::World;
@@ -56,7 +56,7 @@ fn explain_says_what_denies_beneath_and_on_the_way() {
         let text = explain(allowed);
         assert!(text.starts_with("allowed by") && !text.contains("note:"), "{text}");
     }
-    // What is explained is what the gate does.
+    // The gateway does what `explain` reports.
     world.fs(&["rm", "-r", "src"]).denied("payments");
     world.write("src/new/deep/c.rs", "x").denied("payments");
     world.fs(&["rm", "-r", "src/old"]).ok();
@@ -77,7 +77,7 @@ fn a_replay_leaves_undecided_what_lay_beside_denied() {
         (&0.into(), &2.into()),
         "{same}"
     );
-    // Where the rule is gone, so is what it denied.
+    // Without the rule, its denials are gone.
     let open = replay("open.toml");
     assert_eq!(
         (&open["changed"], &open["undecided"]),
@@ -86,7 +86,7 @@ fn a_replay_leaves_undecided_what_lay_beside_denied() {
     );
 }
 
-/// The headline said `allowed`.
+/// The headline was `allowed`.
 #[test]
 fn explain_denies_links_that_the_gate_never_follows() {
     let world = world();

@@ -1,4 +1,4 @@
-//! `docs/authoring.md` is true as far as a test can tell.
+//! Checks of `docs/authoring.md`.
 
 use portcullis::policy_tools::{LINTS, Lint};
 
@@ -20,7 +20,7 @@ fn block(index: usize) -> String {
 fn the_examples_work_together() {
     let world = World::new();
     let draft = format!("schema = 1\n{}", block(0));
-    // What the guide learns, and the list that it leaves out.
+    // The patterns that the guide learns, and the list that it leaves out.
     let learned = draft.replace("\"clippy.toml\",", "\"tests\", \"tests/*.rs\",");
     policy_file(&world, "next.test.toml", &block(1));
     policy_file(&world, "next.toml", &(learned + "remove = [\"src/**\"]\n"));

@@ -85,7 +85,7 @@ fn who_can_do_what_is_a_tree() {
     assert_eq!(world.run(&["policy", "explain", "--who", "agent", "--can", "fly"]).code, 2);
 }
 
-/// What only observe mode lets through was left out, while the agent wrote it.
+/// Paths that only observe mode lets through were left out, while the agent wrote them.
 #[test]
 fn the_tree_marks_what_only_observe_mode_lets_through() {
     let world = world();
@@ -117,7 +117,7 @@ fn the_tree_marks_what_only_observe_mode_lets_through() {
     assert!(observed.contains("README.md  observed\n"), "{observed}");
 }
 
-/// What the tree says is what the gate does.
+/// The gateway decides as the tree reports.
 #[test]
 fn the_tree_is_what_the_gate_does() {
     let world = world();
@@ -285,7 +285,7 @@ fn no_new_access_is_an_exit_code() {
     };
     for (old, new, code) in [
         (closed.to_owned(), closed.to_owned(), 0),
-        // What is not there yet counts.
+        // Paths that do not exist yet count.
         (closed.to_owned(), closed.replace("src/**", "{src,later}/**"), 4),
         (closed.replace("src/**", "{src,later}/**"), closed.to_owned(), 0),
         // A denial that goes away, at any depth.
@@ -324,7 +324,7 @@ fn no_new_access_is_an_exit_code() {
         (denies("a?"), denies("a*"), 0),
         (agents("*"), agents("[!cC]*"), 4),
         (agents("[!cC]*"), agents("*"), 0),
-        // What no example shows, since each wildcard, filler and depth has its limits.
+        // Cases that no example shows, since each wildcard, filler and depth has its limits.
         (agents("*"), agents("a*"), 4),
         (agents("a*"), agents("*"), 0),
         (denies("d/*"), denies("d/[!.]*"), 4),
@@ -341,7 +341,7 @@ fn no_new_access_is_an_exit_code() {
         (names("*x*", ""), names("x*", ""), 4),
         (names("*key*", "key.pub"), names("*key*", "*.pub"), 4),
         (names("*key*", "*.pub"), names("*key*", "key.pub"), 0),
-        // What nothing allows is not opened.
+        // Paths that nothing allows are not opened.
         (
             closed.to_owned() + "[[rules]]\nid = \"r\"\neffect = \"deny\"\npaths = [\"d/*\"]\n",
             closed.to_owned(),
@@ -468,7 +468,7 @@ fn what_only_a_search_or_a_watch_may_show_is_access_too() {
     }
 }
 
-/// What an exception or an allowance does depends on the file that it is in.
+/// The effect of an exception or an allowance depended on its file.
 #[test]
 fn what_moves_to_another_file_of_a_policy_may_open() {
     let world = World::new();
@@ -489,7 +489,7 @@ fn what_moves_to_another_file_of_a_policy_may_open() {
         let done = diff(apart, moved);
         assert_eq!(done.code, 4, "{except}: {done:?}");
         assert_eq!(diff(moved, apart).code, 0, "{except}");
-        // What the other file names stays secret until it is excepted there, too.
+        // Names of the other file stay secret until they are excepted there, too.
         let both = [&together[..], "[secrets]\nnames = [\"*.pem\"]\n"];
         assert_eq!(diff(both, moved).code, 4, "{except}");
         assert_eq!(diff(moved, both).code, 0, "{except}");

@@ -48,7 +48,7 @@ fn no_tool_takes_what_does_not_load() {
     }
 }
 
-/// What is compared pair by pair stays bearable.
+/// Pairwise comparisons stay fast enough.
 #[test]
 fn thousands_of_rules_are_looked_at() {
     let world = World::new();

@@ -1,4 +1,4 @@
-//! `[network]`: what an author is told of the hosts that a policy lets agents connect to.
+//! `[network]`: reports to an author about the hosts that a policy lets agents connect to.
 
 use portcullis_audit::{Draft, Kind};
 use serde_json::{Value, json};
@@ -96,7 +96,7 @@ fn tests_of_connections_run_at_load_and_count_for_their_rules() {
     let checked = world.run(&["policy", "check", "wrong.toml"]);
     assert_eq!(checked.code, 4);
     assert!(checked.stderr.contains("`network.address`"), "{checked:?}");
-    // The same in a file of tests, which may say what no load does.
+    // The same in a file of tests, which no load of the policy runs.
     policy_file(
         &world,
         "more.test.toml",
@@ -129,7 +129,7 @@ fn a_policy_that_extends_another_one_opens_no_host() {
         effect = \"allow\"\nhosts = [\"*\"]\nports = [443]\n";
     policy_file(&world, "open.toml", open);
     assert_eq!(decided("open.toml", "www.example.com:443"), "no-network");
-    // What opens is told, and what closes is not.
+    // Openings are reported, and closings are not.
     let all = wider.replace("extends = [\"./sites.toml\"]\n", "");
     policy_file(&world, "all.toml", &all);
     let diff = |old: &str, new: &str| {
@@ -149,7 +149,7 @@ fn hosts_that_many_people_share_are_linted() {
     for id in ["shared-host", "unroutable-host"] {
         assert!(ids.contains(id), "{found}");
     }
-    // `policy check` warns of what protects less than it says.
+    // `policy check` warns of rules that protect less than they seem to.
     let warned = world.run(&["policy", "check", "shared.toml"]).ok();
     assert!(warned.stderr.contains("warning[shared-host]"), "{warned:?}");
 }

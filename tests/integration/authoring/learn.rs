@@ -189,7 +189,7 @@ fn a_proposal_against_a_test_says_so() {
     assert!(done.stderr.contains("a test expects a denial"), "{}", done.stderr);
 }
 
-/// What an agent names ends up in a policy as text, never as more policy.
+/// Names from an agent appear in a policy as text, never as more policy.
 #[test]
 fn hostile_names_stay_names() {
     let mut world = World::new();
@@ -244,7 +244,7 @@ fn observed_requests_count_as_denied() {
     assert!(!done.stderr.contains("denied"), "{}", done.stderr);
 }
 
-/// Once its patch was applied, it said of all that it had opened that it stays denied.
+/// After its patch was applied, it reported everything that it had opened as still denied.
 #[test]
 fn what_the_policy_allows_by_now_does_not_stay_denied() {
     let world = world();

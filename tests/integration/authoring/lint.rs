@@ -361,7 +361,7 @@ fn every_lint_finds_something() {
     assert!(opens.iter().any(|finding| finding["id"] == "unreachable-rule"), "{opens:?}");
 }
 
-/// It may be a policy, and nothing was said of it.
+/// It may be a policy, and there was no mention of it.
 #[test]
 fn a_file_of_tests_whose_policy_is_not_named_is_mentioned() {
     let world = World::new();
@@ -385,7 +385,7 @@ fn warnings_can_be_denied_and_single_lints_left_out() {
     assert_eq!(lint(&["--allow", "nonsense"]).code, 2);
 }
 
-/// What comes with the program is clean, but for what depends on the workspace.
+/// Embedded policies are clean, except for findings that depend on the workspace.
 #[test]
 fn the_embedded_policies_are_clean() {
     let world = World::new();
@@ -481,7 +481,7 @@ fn a_check_warns_of_what_misleads_and_of_nothing_else() {
     }
 }
 
-/// They held for what a model asks for, and for no program of `exec`, and nothing said so.
+/// They applied to requests of a model, and to no program of `exec`, without a finding.
 #[test]
 fn bounds_that_do_not_hold_at_the_mount_are_told() {
     let world = World::new();
@@ -500,7 +500,7 @@ fn bounds_that_do_not_hold_at_the_mount_are_told() {
     }
     let said = warnings(&format!("{bounded}[mount]\nfilesRemoved = 5\n"));
     assert!(said.is_empty(), "{said:?}");
-    // What holds there is explained.
+    // Rules that apply there are explained.
     world.file("big", "x");
     let explain = ["policy", "explain", "read", "big", "--policy", "p.toml", "--json"];
     let explained = world.run(&explain).ok().json().to_string();

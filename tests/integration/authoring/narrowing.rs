@@ -26,7 +26,7 @@ fn a_change_of_extensions_counts_as_opening() {
     }
 }
 
-/// The base's own pattern counted as open before, whatever the file that narrowed it said.
+/// The base's own pattern counted as open before, even if a file had narrowed it.
 #[test]
 fn a_layer_that_narrows_no_more_opens() {
     let world = World::new();
@@ -48,7 +48,7 @@ fn a_layer_that_narrows_no_more_opens() {
     assert_eq!(diff("'**/*.md'", "", "'**/{[a-z],.}*'").code, 0);
 }
 
-/// What a mount alone asks for was no question of a comparison.
+/// An operation that only a mount uses was not compared.
 #[test]
 fn an_operation_of_mounts_counts_as_opening() {
     let world = World::new();

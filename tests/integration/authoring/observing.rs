@@ -1,4 +1,4 @@
-//! The tools on a policy that only observes: they tell what it would deny.
+//! The tools on a policy that only observes: they report its would-be denials.
 
 use super::policy_file;
 use crate::common::World;

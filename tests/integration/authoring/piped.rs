@@ -26,7 +26,7 @@ fn a_policy_that_comes_through_a_pipe_is_read() {
     }
 }
 
-/// What both sides extended was the new version of it, so that nothing seemed to open.
+/// The extended file was read in its new version for both sides, so that nothing seemed to open.
 #[test]
 fn nothing_is_proven_of_a_piped_policy_that_extends_a_file() {
     let world = World::new();

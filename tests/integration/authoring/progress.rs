@@ -33,7 +33,7 @@ sys.stdout.buffer.write(shown + b'\n=====\n' + output)
 sys.exit(child.returncode)
 ";
 
-/// What a terminal as its stderr shows of the command, and how it ends.
+/// Returns the output of the command on a terminal as its stderr, and its end.
 #[track_caller]
 fn on_terminal(world: &World, args: &[&str]) -> (String, Done) {
     let command = world.command(args);
@@ -67,7 +67,7 @@ fn on_a_terminal_and_nowhere_else() {
     assert_eq!(shown.ok().stdout, plain.stdout);
 }
 
-/// A log of changes whose records are large, each with its answer.
+/// Writes a log of changes whose records are large, each with its outcome.
 fn large_log(world: &World, changes: u64) {
     write_log(world, 2 * changes, |seq| {
         let mut draft = Draft { path: Some("a.txt".to_owned()), ..Draft::default() };
@@ -104,7 +104,7 @@ fn changes_are_kept_up_to_a_bound() {
     large_log(&world, 140);
     let blamed = world.run(&["audit", "blame", "a.txt", "--json"]);
     assert_eq!((blamed.code, &blamed.json()["ok"]), (1, &false.into()), "{blamed:?}");
-    // One of which only a few records tell is no matter.
+    // A change that only a few records mention is no matter.
     world.run(&["audit", "blame", "b.txt"]).ok();
     let undone = world.run(&["backup", "undo", "--session", "s", "--yes"]);
     assert_eq!(undone.code, 1, "{undone:?}");

@@ -8,7 +8,7 @@ fn policies() -> PathBuf {
     PathBuf::from(concat!(env!("CARGO_MANIFEST_DIR"), "/policies"))
 }
 
-/// `jsonschema` for Python, which knows the whole of the draft.
+/// `jsonschema` for Python, which supports the complete draft.
 const VALIDATOR: &str = r#"
 import json, sys, tomllib
 from jsonschema import Draft7Validator
@@ -21,7 +21,8 @@ for path in sys.argv[2:]:
         print(path.rsplit("/", 1)[-1], error.json_path, error.validator)
 "#;
 
-/// What the printed schema refuses of `files`, one line each: file, place, keyword.
+/// Returns the refusals of `files` by the printed schema, one a line: file,
+/// place, keyword.
 fn refused(files: &[PathBuf]) -> String {
     let world = World::new();
     let schema = world.base().join("schema.json");

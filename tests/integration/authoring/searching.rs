@@ -1,4 +1,4 @@
-//! `policy explain` of searches and subscriptions, held against the gate.
+//! `policy explain` of searches and subscriptions, compared with the gateway.
 
 use serde_json::Value;
 
@@ -52,8 +52,8 @@ fn text(value: &Value) -> String {
     value.as_str().unwrap().to_owned()
 }
 
-/// Of a search in a directory it asked as of a file, and so said "denied" where the
-/// gate allows.
+/// A search in a directory was explained as one in a file, and so reported as
+/// "denied" where the gateway allows.
 #[test]
 fn a_search_is_explained_as_the_gate_decides_it() {
     let world = world();

@@ -165,7 +165,8 @@ steps = [{ operation = "read", path = "missing", expect = { effect = "allow" } }
     "#);
 }
 
-/// A step under a rule that asks waited for a person, and then came out as denied.
+/// A step under a rule that asks waited for an approval, and then came out as
+/// denied.
 #[test]
 fn a_step_that_asks_is_one_that_asks_and_waits_for_nobody() {
     let world = World::new();
