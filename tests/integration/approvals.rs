@@ -1,4 +1,4 @@
-//! `effect = "ask"`: requests that wait for a person, and who may answer.
+//! `effect = "ask"`: requests that wait for an approval, and their approvers.
 
 mod binding;
 mod buffers;
@@ -75,7 +75,7 @@ pub(crate) fn end(child: Child) -> Done {
     done(child.wait_with_output().unwrap())
 }
 
-/// What waits, once `count` requests do.
+/// Returns the waiting requests, once there are `count`.
 #[track_caller]
 pub(crate) fn waiting(world: &World, count: usize) -> Vec<Value> {
     let give_up = Instant::now() + PATIENCE;

@@ -1,12 +1,12 @@
-//! What an approval holds for: this, as it was when it was shown.
+//! Scope of an approval: the request as it was shown, and nothing else.
 
 use std::path::Path;
 
 use super::{begin, end, id, kinds, waiting, world};
 use crate::common::World;
 
-/// Lets a rename wait, changes something, approves, and tells whether it
-/// happened all the same.
+/// Lets a rename wait, changes something, and approves; returns true if the
+/// rename was made all the same.
 fn moved_after(world: &World, args: &[&str], change: impl FnOnce(&World)) -> bool {
     let child = begin(world, args, "");
     let asked = waiting(world, 1).remove(0);

@@ -1,4 +1,4 @@
-//! An approval holds for what the editor has not saved, too.
+//! An approval covers unsaved content of the editor, too.
 
 use serde_json::{Value, json};
 
@@ -43,7 +43,8 @@ impl Open {
         self.rig.editor.send(&choose(&asked, "once"));
     }
 
-    /// The gate reads the buffer once more, and writes it not.
+    /// Checks that the gateway reads the buffer once more, and does not write
+    /// it.
     fn is_refused(&mut self) {
         let asked = self.rig.editor.hear();
         assert_eq!(asked["method"], "fs/read_text_file", "{asked}");

@@ -1,4 +1,4 @@
-//! Answers from the editor's user, over ACP.
+//! Approvals by the editor's user, over ACP.
 
 use serde_json::{Value, json};
 
@@ -28,7 +28,7 @@ fn rig() -> Rig {
         .made_ready(json!({}))
 }
 
-/// The next thing that the editor hears is the question.
+/// Returns the question, which must be the editor's next message.
 #[track_caller]
 fn asked(rig: &Rig) -> Value {
     let asked = rig.editor.hear();
@@ -69,7 +69,8 @@ fn the_editor_is_shown_what_would_be_done_and_allows_it() {
     assert!(rig.log().contains("\"by\":\"the editor's user\""));
 }
 
-/// A name stood in the gate's own words, with links and images that editors render.
+/// A name stood in the gateway's own words, with links and images that editors
+/// render.
 #[test]
 fn a_name_in_a_question_is_no_markdown() {
     let mut rig = rig();
@@ -98,7 +99,7 @@ fn other_requests_go_on_even_on_the_same_path() {
     assert_eq!(rig.agent.hear()["id"], 3);
     rig.agent.send(&rig.read(4, "ci/10"));
     assert_eq!(rig.agent.hear()["error"]["code"], -32002, "not there yet");
-    // One more does not wait.
+    // Another question does not wait.
     rig.agent.send(&rig.write(30, "ci/30", "x"));
     let refused = rig.agent.hear();
     assert_eq!(refused["id"], 30);
@@ -195,7 +196,7 @@ fn the_question_is_taken_back_when_the_time_is_over() {
     rig.editor.send(&choose(&question, "once"));
     rig.agent.send(&rig.read(3, "a.txt"));
     assert_eq!(rig.agent.hear()["id"], 3);
-    // All that the editor said is dealt with by then.
+    // All messages of the editor are handled by then.
     rig.editor.hang_up();
     rig.ending();
     assert!(rig.log().contains("an answer that nobody waits for any more"));

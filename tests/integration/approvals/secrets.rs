@@ -43,8 +43,8 @@ fn world(on_read: &str) -> World {
     world
 }
 
-/// What a person at a shell is shown, in both forms, must be silent; returns
-/// the change.
+/// Checks that both forms of the preview at a shell show no secret; returns the
+/// change.
 #[track_caller]
 fn shown(world: &World) -> (String, String) {
     let asked = waiting(world, 1).remove(0);
@@ -90,7 +90,7 @@ fn at_a_shell_the_difference_is_that_of_the_redacted_view() {
 fn where_a_reader_would_get_nothing_no_difference_is_shown() {
     for (world, path, content) in [
         (world("deny"), "app.conf", FILE.into()),
-        // What is not text has no redacted view.
+        // Binary content has no redacted view.
         (world("redact"), "app.bin", [b"\0".to_vec(), FILE.into()].concat()),
         (
             world("redact"),
@@ -128,7 +128,7 @@ fn the_editor_is_shown_the_redacted_view() {
     rig.editor.send(&result(asked["id"].clone(), json!({ "outcome": outcome })));
     assert!(rig.agent.hear().get("result").is_some());
     assert_eq!(std::fs::read_to_string(&path).unwrap(), FILE.replace("80", "81"));
-    // A secret that the agent brings is denied, and nobody is asked.
+    // A secret of the agent's own is denied without a question.
     rig.agent.send(&rig.write(9, "new.conf", &format!("{TOKEN}\n")));
     let refused = rig.agent.hear();
     assert_eq!(refused["error"]["data"]["rule"], "secrets.rules.token");

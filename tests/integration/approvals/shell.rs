@@ -1,4 +1,4 @@
-//! Answers from a shell, over the socket in the state directory.
+//! Approvals from a shell, over the socket in the state directory.
 
 use std::{
     io::{BufRead as _, BufReader, Read as _, Write as _},
@@ -82,7 +82,8 @@ fn nobody_answers() {
     assert!(waiting(&world, 0).is_empty());
 }
 
-/// Whoever ended `fs` while it waited left the question open in the log for ever.
+/// An `fs` that ended while it waited left the question open in the log for
+/// ever.
 #[test]
 fn a_question_whose_gate_is_gone_comes_to_an_end_in_the_log() {
     let world = world();
@@ -93,7 +94,7 @@ fn a_question_whose_gate_is_gone_comes_to_an_end_in_the_log() {
         let asked = waiting(&world, 1).remove(0);
         kill_process(Pid::from_child(&child), signal).unwrap();
         child.wait().unwrap();
-        // The next start tells, and only that one.
+        // The next start records it, and only that one.
         for _ in 0..2 {
             world.fs(&["stat", "src/a.ts"]).ok();
             let mut ends = kinds(&world, "approval");
@@ -187,7 +188,8 @@ fn what_changed_meanwhile_is_not_what_was_approved() {
     assert_eq!(world.read("src/payments/new.ts"), "somebody's\n");
 }
 
-/// What a rename would put there was not in the question, nor what a removal takes.
+/// The target of a rename and the contents of a removal were not in the
+/// question.
 #[test]
 fn the_question_shows_what_a_rename_puts_there_and_what_goes_with_a_directory() {
     let world = world();
@@ -256,7 +258,7 @@ fn it_can_be_answered_once_only() {
     let child = begin(&world, &["write", "src/payments/a.ts"], "a");
     let asked = id(&waiting(&world, 1)[0]);
     world.run(&["approve", "--reject", &asked]).ok();
-    // Whether the command is still there or gone, nobody takes the answer.
+    // The approval is not taken, whether the command is still there or gone.
     let again = world.run(&["approve", "--yes", &asked]);
     assert_eq!(again.code, 1, "{again:?}");
     assert!(
@@ -271,7 +273,8 @@ fn it_can_be_answered_once_only() {
     assert!(!world.path("src/payments/a.ts").exists());
 }
 
-/// What was not shown was rejected, although it may have come only then.
+/// An approval of a question that was not shown was rejected, although it may
+/// have come only then.
 #[test]
 fn approving_what_does_not_wait_answers_nothing() {
     let world = world();
@@ -297,7 +300,7 @@ fn approving_what_does_not_wait_answers_nothing() {
         let ended = world.run(args);
         assert_eq!(ended.code, 1, "{ended:?}");
     }
-    // Ends the gate.
+    // Ends the gateway.
     drop(UnixStream::connect(approvals.join("0.sock")).unwrap());
     assert_eq!(gate.join().unwrap(), ["list", "list"]);
 }
@@ -328,7 +331,7 @@ fn a_gate_that_was_killed_leaves_nothing_to_answer() {
     child.wait().unwrap();
     assert!(waiting(&world, 0).is_empty());
     assert_eq!(world.run(&["approve", "--yes", &asked]).code, 1);
-    // The next gate clears up.
+    // The next gateway clears up.
     world.fs(&["read", "src/a.ts"]).ok();
     assert_eq!(std::fs::read_dir(world.state().join("approvals")).unwrap().count(), 0);
     assert!(!world.path("src/payments/a.ts").exists());
@@ -397,7 +400,7 @@ fn a_desk_that_had_no_descriptor_left_hears_again() {
     let gate = Some(Pid::from_child(&child));
     let none = Rlimit { current: Some(0), ..getrlimit(Resource::Nofile) };
     let before = prlimit(gate, Resource::Nofile, none).unwrap();
-    // The descriptor for one who comes is made before somebody comes.
+    // The descriptor for a client is made before the client comes.
     assert!(say(&world, "{}").get("refused").is_some());
     let early = UnixStream::connect(desk(&world, "sock")).unwrap();
     early.set_read_timeout(Some(Duration::from_millis(500))).unwrap();

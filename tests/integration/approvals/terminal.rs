@@ -1,4 +1,4 @@
-//! `portcullis approve ID` shows what it approves and asks; nobody approves unseen.
+//! `portcullis approve ID` shows the change that it approves and asks; no approval is unseen.
 
 use std::process::Command;
 
@@ -27,7 +27,7 @@ sys.stdout.buffer.write(shown.replace(b'\r\n', b'\n'))
 sys.exit(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]))
 "#;
 
-/// `portcullis ARGS…` on a terminal at which somebody says `answer` to its question.
+/// Runs `portcullis ARGS…` on a terminal whose user answers its question with `answer`.
 fn on_a_terminal(world: &World, answer: &str, args: &[&str]) -> Done {
     by_a_shell(world, answer, r#"exec "$0" "$@""#, args)
 }
