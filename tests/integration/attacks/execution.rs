@@ -49,7 +49,7 @@ const NAMES: [&str; 42] = [
     ".netrc",
 ];
 
-/// Under the policy that holds when nobody chose one.
+/// A world under the default policy.
 fn world() -> World {
     let world = World::new();
     world.file("proof.txt", "PROOF");
@@ -93,8 +93,8 @@ fn they_can_neither_be_made_nor_changed() {
 #[test]
 fn they_cannot_be_built_elsewhere_and_renamed_in() {
     let world = world();
-    // A repository beneath another name is denied as a bare one, so that an
-    // agent cannot even build it; say that somebody else did.
+    // A repository under another name is denied as a bare one, so that an agent
+    // cannot even build it; here another program did.
     denied_by_any_rule(&world, &["write", "building/hooks/pre-commit"]);
     world.file("building/hooks/pre-commit", "#!/bin/sh\n");
     world.file("building/config", "[core]\nfsmonitor = evil\n");

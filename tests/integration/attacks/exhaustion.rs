@@ -1,4 +1,4 @@
-//! More of everything than anybody needs.
+//! Excessive sizes and numbers of everything.
 
 use std::{
     os::fd::OwnedFd,
@@ -108,7 +108,7 @@ fn without_inodes_a_request_fails_and_the_gate_serves_on() {
         assert_eq!(read["result"]["content"], "served");
         assert_eq!(aftermath::snapshot(&world.root()), before, "{name}");
     }
-    // The same through the other door, for what only it can do.
+    // The same over the other transport, for operations that only it has.
     for (args, fits) in [
         (["fs", "append", "a.txt"].as_slice(), false),
         (&["fs", "edit", "a.txt", "--old", "served", "--new", "late"], false),
@@ -157,9 +157,9 @@ fn without_inodes_for_backups_nothing_is_replaced() {
     }
     assert_eq!(aftermath::snapshot(&world.root()), before);
     assert_eq!(aftermath::snapshot(&world.state().join("backups")), state);
-    // Where nothing is replaced nothing has to be kept.
+    // Where nothing is replaced, no backup is needed.
     receipt(&courier.ask(courier.write("new.txt", "new")));
-    // A gate that would have to leave a lock does not start.
+    // A gateway that would have to leave a lock does not start.
     for args in [["fs", "read", "a.txt"].as_slice(), &["fs", "rm", "-r", "tree"]] {
         let done = world.run(args);
         assert_eq!(done.code, 1, "{args:?}: {done:?}");
@@ -190,7 +190,7 @@ fn with_descriptors(world: &World, most: u32, args: &[&str]) -> crate::common::D
     done(outer.output().unwrap())
 }
 
-/// Every start that fails leaves the lock of a dead gate behind; all of them
+/// Every start that fails leaves the lock of a dead gateway behind; all of them
 /// were opened at once by the next, until no start could.
 #[test]
 fn without_descriptors_a_request_fails_and_harms_nothing() {
@@ -209,7 +209,7 @@ fn without_descriptors_a_request_fails_and_harms_nothing() {
             } else {
                 failed += 1
             }
-            // A tree is there whole, or gone and kept.
+            // A tree is there intact, or removed and backed up.
             if !world.path("tree").exists() {
                 world.run(&["backup", "restore", "tree"]).ok();
             }
@@ -233,7 +233,7 @@ fn large_requests_are_served_or_refused_and_the_gate_goes_on() {
         }
         siege.serves_on();
     }
-    // Escapes make a line six times as long as what it says.
+    // Escapes make a line six times as long as its content.
     let control = "\u{1}".repeat(1 << 19);
     let request = siege.relay.write_at(&path, &control);
     assert!(siege.relay.ask_one(request)["result"].is_object());

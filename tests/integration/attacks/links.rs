@@ -1,5 +1,5 @@
-//! Links that a hostile repository brings along, and names that the gate uses
-//! itself.
+//! Links that a hostile repository brings along, and names that the gateway
+//! itself uses.
 
 use std::os::unix::fs::symlink;
 
@@ -83,7 +83,7 @@ fn a_denied_file_is_not_moved_to_where_it_may_be_read() {
 }
 
 /// The names cannot be guessed; one that is planted is not served, not taken
-/// for the gate's own, and goes and comes back with what holds it.
+/// for the gateway's own, and goes and comes back with what holds it.
 #[test]
 fn planted_temporary_names_are_left_alone() {
     let world = world();

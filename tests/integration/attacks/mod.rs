@@ -1,6 +1,6 @@
-//! What an agent, or a hostile repository, could try: an attack each, the
-//! refusal or harmless result, the record it leaves, and that the gate serves
-//! on. `docs/attacks.md` says which test answers which attack.
+//! Attacks that an agent, or a hostile repository, could try: each with the
+//! refusal or harmless result, its record, and a check that the gateway still
+//! serves. `docs/attacks.md` names the test of each attack.
 
 mod execution;
 mod exhaustion;
@@ -42,7 +42,7 @@ fn world() -> World {
     world
 }
 
-/// A long-lived gate under attack.
+/// A long-lived gateway under attack.
 struct Siege {
     relay: Relay,
 }
@@ -56,8 +56,8 @@ impl Siege {
         self.relay.world()
     }
 
-    /// Reads and writes the path, gives both errors with their records, and
-    /// makes sure that nothing leaked and that the gate serves on.
+    /// Reads and writes the path, returns both errors with their records, and
+    /// checks that nothing leaked and that the gateway still serves.
     fn try_path(&mut self, path: &str) -> [Option<(i64, Value)>; 2] {
         let requests = [self.relay.read_at(path), self.relay.write_at(path, "PWNED")];
         let outcomes = requests.map(|request| {
@@ -111,7 +111,7 @@ impl Siege {
     }
 }
 
-/// What must not change did not.
+/// Checks that protected files did not change.
 fn is_unharmed(world: &World) {
     assert_eq!(world.read("secret/key.txt"), "TOP-SECRET");
     assert_eq!(world.read("proof.txt"), "PROOF");
@@ -120,8 +120,8 @@ fn is_unharmed(world: &World) {
     world.run(&["audit", "verify"]).ok();
 }
 
-/// A command was refused by a rule, the record says so, and the next one is
-/// served.
+/// Checks that a rule refused a command, that the record names it, and that the
+/// next command is served.
 #[track_caller]
 fn refused(world: &World, args: &[&str], rule: &str) {
     let done = world.run_with_input(&[&["fs"], args].concat(), "PWNED").denied(rule);

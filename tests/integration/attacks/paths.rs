@@ -25,7 +25,7 @@ fn spellings_of_a_denied_path_are_denied() {
         let path = siege.inside(name);
         for outcome in siege.try_path(&path) {
             let (code, record) = outcome.unwrap_or_else(|| panic!("{name:?} was served"));
-            // What is hidden in the name may be what denies a write.
+            // The hidden part of the name may be the reason of the denial.
             let rule = record["rule"].as_str().unwrap();
             assert!(code == -32001 && matches!(rule, "keys" | "names.hidden"), "{name:?} {record}");
         }
@@ -157,7 +157,7 @@ fn names_that_steer_or_deceive_cannot_be_created_and_do_no_harm_in_the_log() {
         assert_eq!((code, &record["rule"]), (-32001, &"names.hidden".into()), "{name:?}");
         assert_eq!(record["path"], name);
     }
-    // One that is there can be read: the name goes nowhere but into the log.
+    // An existing one can be read: the name appears in the log only.
     siege.world().file("there\nnow", "INSIDE");
     let path = siege.inside("there\nnow");
     let request = siege.relay.read_at(&path);
@@ -191,7 +191,7 @@ fn nul_and_lengths_past_the_limit_are_refused() {
         let path = siege.inside(&name);
         siege.invalid(&path);
     }
-    // What means nothing in a path does not count.
+    // Parts without meaning in a path do not count.
     let request = siege.relay.read(&("./".repeat(100_000) + "proof.txt"));
     assert_eq!(siege.relay.ask_one(request)["result"]["content"], "PROOF");
     siege.end();

@@ -1,5 +1,5 @@
-//! Lines that two readers could take for two different things, and requests
-//! out of turn.
+//! Lines that two parsers could read differently, and requests at the wrong
+//! time.
 
 use serde_json::json;
 
@@ -67,7 +67,7 @@ fn a_notification_where_a_request_belongs_does_nothing_and_is_recorded() {
     rig.agent
         .say(&format!(r#"{{"jsonrpc":"2.0","method":"fs\/write_text_file","params":{params}}}"#));
     rig.agent.hears_nothing();
-    // Whoever sends these may wait, and is told that it does in vain.
+    // The sender of these may wait, and gets an error.
     let no_id = r#"{"jsonrpc":"2.0","id":null,"method":"fs/write_text_file","params":PARAMS}"#;
     let batch = format!(r#"[{}]"#, request(9, "fs/write_text_file", params.clone()));
     for line in [no_id.replace("PARAMS", &params.to_string()), batch] {

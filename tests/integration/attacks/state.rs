@@ -1,4 +1,4 @@
-//! The gate's own files: out of reach by path, link, hard link and trick.
+//! The gateway's own files: out of reach by path, link, hard link and trick.
 
 use std::os::unix::fs::symlink;
 
@@ -60,7 +60,7 @@ fn hard_links_to_log_vault_and_policy_are_neither_read_nor_written() {
         std::fs::remove_file(world.path(&name)).unwrap();
         assert_eq!(std::fs::read(file).unwrap(), before);
     }
-    // A second name of the log: whatever the gate thinks of it, it is not read.
+    // A second name of the log: it is not read, whatever its contents.
     std::fs::hard_link(world.state().join("audit/seg-000000.jsonl"), world.path("log")).unwrap();
     for done in [world.fs(&["read", "log"]), world.write("log", "PWNED")] {
         assert_ne!(done.code, 0, "{done:?}");
@@ -96,7 +96,7 @@ fn a_state_directory_that_was_planted_is_refused() {
     let inside = world.path("state").to_str().unwrap().to_owned();
     let done = world.run(&["fs", "read", "proof.txt", "--state", &inside]);
     assert_eq!(done.code, 1, "{done:?}");
-    // What was planted inside an honest one is not followed.
+    // A planted file in a genuine directory is not followed.
     world.fs(&["read", "proof.txt"]).ok();
     for part in ["audit", "backups", "gates", "policies"] {
         let whole = world.state().join(part);

@@ -89,7 +89,7 @@ fn a_sparse_file_of_a_terabyte_is_refused_at_once() {
     refused(&world, &["read", "huge", "--line", "1", "--limit", "1"], "files.maxReadSize");
     refused(&world, &["append", "huge"], "files.maxWriteSize");
     refused(&world, &["edit", "huge", "--old", "a", "--new", "b"], "files.maxReadSize");
-    // What the vault cannot keep is neither removed nor replaced.
+    // An entry that the backup store cannot keep is neither removed nor replaced.
     for args in [["fs", "rm", "huge"], ["fs", "write", "huge"]] {
         let done = world.run_with_input(&args, "small");
         assert_eq!(done.code, 1, "{done:?}");
