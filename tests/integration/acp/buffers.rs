@@ -100,7 +100,7 @@ fn source_editor_never_falls_back_to_the_disk() {
     let asked = rig.editor.hear();
     assert_eq!(rig.agent.hear()["error"]["code"], -32603);
     assert_eq!(rig.editor.hear()["params"]["requestId"], asked["id"]);
-    // Its answer comes too late and goes nowhere.
+    // Its reply comes too late and goes nowhere.
     rig.editor.send(&result(asked["id"].clone(), json!({"content": "late"})));
     rig.agent.hears_nothing();
 }

@@ -1,8 +1,8 @@
-//! What records say of requests that were taken back.
+//! Records of requests that were cancelled.
 
 use super::*;
 
-/// They were said to be the agent's mistake.
+/// They were reported as the agent's mistake.
 #[test]
 fn what_is_taken_back_before_it_began_is_recorded_as_cancelled() {
     let mut rig = Rig::ready(all_fs(), |_| {});

@@ -11,7 +11,7 @@ fn params(rig: &Rig, directories: &Value) -> Value {
     json!({"cwd": rig.root, "mcpServers": [], "sessionId": "s9", "additionalDirectories": directories})
 }
 
-/// They reached the agent, which found nothing there, and nobody was told.
+/// They reached the agent, which found nothing there, without a message.
 #[test]
 fn a_directory_outside_the_workspace_is_refused_by_name_and_recorded() {
     let mut rig = Rig::ready(no_fs(), |_| {});

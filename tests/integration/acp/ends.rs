@@ -49,7 +49,7 @@ fn resident() -> u64 {
 #[test]
 fn an_editor_that_does_not_read_slows_the_agent_down_and_still_reaches_it() {
     let mut rig = served();
-    // From here on nobody reads what the editor is sent.
+    // From here on the editor reads nothing.
     rig.editor.stop_reading();
     let update = notification("session/update", json!({"text": "x".repeat(64 * 1024)}));
     let update = format!("{update}\n");
@@ -108,8 +108,8 @@ fn an_editor_that_goes_while_the_agent_does_not_read_is_noticed() {
     let mut rig = served();
     fs::write(rig.root.join("big.txt"), "x\n".repeat(5 << 19)).unwrap();
     rig.agent.stop_reading();
-    // One that was read, one that is being written, one that waits for that,
-    // and one that waits for room.
+    // A finished read, one whose reply is being written, one that waits for
+    // that, and one that waits for room.
     for id in 100..104 {
         let read = rig.read(id, "big.txt");
         rig.agent.send(&read);
@@ -153,7 +153,8 @@ fn an_agent_that_sends_rubbish_is_slowed_down_and_all_of_it_is_recorded() {
     let (heard, passed) = (recorded(&rig), started.elapsed());
     let most = 2001 + passed.as_millis() as usize / 5;
     assert!(heard <= most, "{heard} of {most}");
-    // What is left of one that is gone is heard at once, and not at that pace.
+    // The remaining messages of an agent that is gone are read at once, and not
+    // at that rate.
     let ending = Instant::now();
     rig.agent.hang_up();
     assert_eq!(rig.ending(), Ending::Agent);

@@ -8,7 +8,8 @@ use serde_json::json;
 use super::no_fs;
 use crate::acp_rig::{Rig, gateway, request, workspace};
 
-/// What a session did in a further workspace was counted in it after its end, too.
+/// Changes of a session in a further workspace were counted in it after its
+/// end, too.
 #[test]
 fn directories_of_a_further_workspace_pass_and_files_in_it_are_served() {
     let (base, root) = workspace();

@@ -1,4 +1,4 @@
-//! What the vault keeps, and what it lets go.
+//! Retention of the backup store.
 
 use super::*;
 use crate::random::Random;
@@ -18,7 +18,7 @@ fn many_writes_do_not_push_the_original_out() {
     assert_eq!(backup(&world, &["show", oldest]).ok().text(), "the original");
 }
 
-/// What the vault still holds of a path, oldest first.
+/// Returns the stored backups of a path, oldest first.
 fn kept(world: &World, path: &str) -> Vec<String> {
     let ids = list(world, &[path]).into_iter().rev();
     let ids = ids.filter(|entry| entry["kind"] != "tree").map(|entry| entry["id"].clone());
@@ -115,7 +115,7 @@ fn a_full_vault_refuses_the_change() {
     }
     assert_eq!(world.read("b.txt").len(), 6000);
     assert_eq!(world.last()["result"], "noSpace");
-    // What needs no backup still goes on.
+    // Operations that need no backup still work.
     world.write("new.txt", "x").ok();
 
     // Nor does it keep the operator from putting right what filled it.

@@ -185,8 +185,8 @@ fn a_tree_with_read_only_directories_goes_and_comes_back() {
     run(&["fs", "rm", "-r", "d"]);
 }
 
-/// Whoever may remove somebody else's file could not have it back, nor the tree
-/// that it was in.
+/// A client that was allowed to remove another user's file could not restore
+/// it, nor the tree that contained it.
 #[test]
 fn what_belonged_to_somebody_else_comes_back_as_the_gates_own() {
     let world = World::with_policy(SECRETIVE);
@@ -198,7 +198,8 @@ fn what_belonged_to_somebody_else_comes_back_as_the_gates_own() {
     let theirs = world.file("d/theirs.txt", "theirs");
     let before = mode("d/mine.txt");
     for path in ["d", "d/theirs.txt"] {
-        // The gate has given up what lets root give files away.
+        // The gateway has given up the capability by which root gives files
+        // away.
         chown(&theirs, Some(65534), Some(65534)).unwrap();
         std::fs::set_permissions(&theirs, std::fs::Permissions::from_mode(0o664)).unwrap();
         let gone = world.fs(&["rm", "-r", path, "--json"]).ok().json();

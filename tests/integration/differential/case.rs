@@ -1,4 +1,4 @@
-//! One log to ask both verifiers about: a seed, changed.
+//! A log for both verifiers: a seed, changed.
 
 use std::{
     collections::BTreeMap,
@@ -15,7 +15,7 @@ use crate::{common::World, random::Random, review::write_log};
 /// The log's only segment in most seeds.
 pub(super) const SEGMENT: &str = "seg-000000.jsonl";
 
-/// What stands in a log's directory under a name.
+/// An entry of a log's directory.
 #[derive(Debug, Clone)]
 enum Node {
     File(Vec<u8>),
@@ -28,14 +28,14 @@ enum Node {
 #[derive(Debug, Clone, Default)]
 pub(super) struct Log(BTreeMap<String, Node>);
 
-/// What a verifier is given besides the log.
+/// Further arguments of a verifier.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Asked {
     pub(super) heads: BTreeMap<u64, Hash>,
     pub(super) key: Option<PublicKey>,
 }
 
-/// The key of whoever changes logs.
+/// The key of the party that changes logs.
 pub(super) fn key() -> PrivateKey {
     PrivateKey::from_seed("example.com/other", [7; 32]).unwrap()
 }
@@ -88,7 +88,7 @@ const NAMES: [&str; 16] = [
     "notes.txt",
 ];
 
-/// What notes, keys and roots are made of.
+/// Fragments of notes, keys and roots.
 const BITS: [&[u8]; 18] = [
     b"\n",
     b"\n\n",
@@ -137,7 +137,7 @@ impl Log {
         }
     }
 
-    /// Changes it, and says what else is asked about it.
+    /// Changes the log, and returns further arguments for the verifiers.
     pub(super) fn change(&mut self, random: &mut Random, seeds: &[(String, Self)]) -> Asked {
         let mut asked = Asked::default();
         for _ in 0..=random.below(2) {
@@ -179,7 +179,7 @@ impl Log {
         self.0.keys().filter(|name| name.starts_with("seg-")).cloned().collect()
     }
 
-    /// Compresses the first segment as gates do, if there is another one behind it.
+    /// Compresses the first segment as gateways do, if another one follows it.
     pub(super) fn pack(&mut self) -> bool {
         let (Some(Node::File(bytes)), Some(Node::File(_))) =
             (self.0.get(SEGMENT), self.0.get("seg-000001.jsonl"))
@@ -283,7 +283,7 @@ impl Log {
         if name.is_empty() {
             return;
         }
-        // A directory's place is taken with all in it; nothing lies in a file.
+        // A replaced directory loses its contents; a file has none.
         let within = format!("{name}/");
         self.0.retain(|other, _| !other.starts_with(&within));
         if let Some((directory, _)) = name.split_once('/') {

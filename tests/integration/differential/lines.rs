@@ -1,4 +1,4 @@
-//! Changes of lines as somebody makes them who knows JSON and the chain.
+//! Changes of lines by a party that knows JSON and the chain.
 
 use portcullis_audit::{Hash, KEY_FACT};
 

@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 use super::case::Asked;
 use crate::proof::PYTHON;
 
-/// One process that answers for many logs.
+/// A process that verifies many logs.
 pub(super) struct Second {
     child: Child,
     requests: Option<ChildStdin>,
@@ -34,7 +34,7 @@ impl Second {
         Self { requests: child.stdin.take(), child, answers }
     }
 
-    /// What it says of the log in `directory`.
+    /// Returns its result for the log in `directory`.
     pub(super) fn answer(&mut self, directory: &Path, asked: &Asked) -> Value {
         let heads: serde_json::Map<_, _> =
             asked.heads.iter().map(|(seq, leaf)| (seq.to_string(), json!(leaf))).collect();
@@ -56,7 +56,7 @@ impl Drop for Second {
     }
 }
 
-/// What the first verifier says, by its library.
+/// Returns the first verifier's result, by its library.
 pub(super) fn first(directory: &Path, asked: &Asked) -> Value {
     let source = Directory::new(directory);
     let of_a_log = |name: &str, regular: bool| {
@@ -72,7 +72,7 @@ pub(super) fn first(directory: &Path, asked: &Asked) -> Value {
     in_words(&serde_json::to_value(verifier.run().unwrap()).unwrap())
 }
 
-/// What the program says.
+/// Returns the program's result.
 pub(super) fn program(directory: &Path, asked: &Asked) -> Value {
     let mut command = Command::new(env!("CARGO_BIN_EXE_portcullis"));
     command.args(["audit", "verify", "--json", "--dir"]).arg(directory);

@@ -1,4 +1,4 @@
-//! What a repair calls good, gates start on; whatever else it says, it says what to do.
+//! Gateways start on a state that a repair reports as good; any other report gives advice.
 
 use super::{budget, seed};
 use crate::{common::World, random::Random};
@@ -6,7 +6,7 @@ use crate::{common::World, random::Random};
 /// State directories in every run.
 const STATES: u64 = 24;
 
-/// Files that somebody changes, in the state directory.
+/// Files of the state directory that the test changes.
 const FILES: [&str; 9] = [
     "audit/seg-000000.jsonl",
     "audit/seg-000000.jsonl",
@@ -19,7 +19,7 @@ const FILES: [&str; 9] = [
     "audit/quarantine",
 ];
 
-/// Does something to the state; says what.
+/// Changes the state; returns a description.
 fn change(world: &World, random: &mut Random) -> String {
     let name = FILES[usize::try_from(random.below(FILES.len() as u64)).unwrap()];
     let path = world.state().join(name);

@@ -17,7 +17,7 @@ use crate::{
 struct Raw(TcpStream);
 
 impl Raw {
-    /// Shakes hands; `more` goes into the head.
+    /// Performs the handshake; `more` goes into the head.
     fn open(service: &Service, more: &str) -> (Self, String) {
         let mut stream = TcpStream::connect(&service.address).unwrap();
         stream.set_read_timeout(Some(PATIENCE)).unwrap();
@@ -114,7 +114,8 @@ fn every_broken_rule_is_a_close_with_a_reason_and_harms_nobody() {
     let mut witness = Raw::start(&service);
     let gigabyte = [&[0x81, 0xff][..], &(1_u64 << 30).to_be_bytes(), &[0; 4]].concat();
     let endless = [&[0x81, 0xff][..], &u64::MAX.to_be_bytes(), &[0; 4]].concat();
-    // What a client sends that thinks it may compress; unpacked, it would be large.
+    // A frame of a client that assumes compression; decompressed, it would be
+    // large.
     let compressed = [&[0xc1, 0x85, 0, 0, 0, 0][..], b"\xec\xc1\x01\x01\x00"].concat();
     for (bytes, code, part) in [
         (gigabyte, 1009, "too large"),
@@ -128,7 +129,7 @@ fn every_broken_rule_is_a_close_with_a_reason_and_harms_nobody() {
     ] {
         let mut raw = Raw::start(&service);
         raw.0.write_all(&bytes).unwrap();
-        // It may go on: what comes is passed over, and the reason is heard.
+        // The client may go on: its frames are skipped, and it gets the reason.
         let _ = raw.0.write_all(&vec![0; 1 << 16]);
         let (closed, reason) = raw.closed();
         assert_eq!(closed, code, "{bytes:x?} {reason}");
@@ -234,7 +235,7 @@ fn a_service_that_stops_says_so() {
     assert!(expected.contains(&(code, reason.as_str())), "{code} {reason}");
 }
 
-/// The changes were made, and nobody was told.
+/// The changes were made, and no reply came.
 #[test]
 fn what_was_done_is_answered_before_the_service_stops() {
     let service = Service::start(POLICY);
@@ -263,7 +264,7 @@ fn what_was_done_is_answered_before_the_service_stops() {
     assert_eq!(counting.join().unwrap(), records.iter().filter(done).count());
 }
 
-/// They held the room for what they would read.
+/// They had the memory reserved that they would read into.
 #[test]
 fn reads_that_wait_for_a_person_hold_nobody_up() {
     let rule = "[[rules]]\nid = \"person\"\neffect = \"ask\"\noperations = [\"read\"]\npaths = [\"asked/**\"]\n";

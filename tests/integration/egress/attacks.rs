@@ -1,4 +1,4 @@
-//! What a program tries to reach another host than one that it may, or to keep the proxy busy.
+//! Attempts of a program to reach another host than an allowed one, or to exhaust the proxy.
 
 use std::net::UdpSocket;
 
@@ -38,7 +38,7 @@ fn targets_that_two_readers_take_differently_are_refused() {
                 assert_eq!(statuses, &json!([200, 200]), "{name}");
             }
             "other loopback" => assert_eq!(statuses, &json!([403, 403]), "{name}"),
-            // What follows is a path there.
+            // The following is a path there.
             "a path" | "a question" => assert_eq!(statuses, &json!([400, 403]), "{name}"),
             _ => assert_eq!(statuses, &json!([400, 400]), "{name}"),
         }
@@ -110,7 +110,7 @@ fn a_tunnel_to_a_host_carries_nothing_for_another() {
     let refused = records.iter().filter(|record| record["result"] == "refused");
     let reasons: Vec<_> = refused.map(|record| record["reason"].as_str().unwrap()).collect();
     assert_eq!(reasons.len(), 12, "{reasons:?}");
-    // The record of one that hides the name says what to do.
+    // The record of a connection that hides the name has advice.
     assert_eq!(reasons.iter().filter(|reason| reason.contains("--ech false")).count(), 1);
     let intents = records.iter().filter(|record| record["kind"] == "intent").count();
     assert_eq!(records.iter().filter(|record| record["kind"] == "outcome").count(), intents);
@@ -130,7 +130,7 @@ fn a_request_is_followed_by_none_that_nobody_looked_at() {
     assert!(seen.iter().all(|seen| !seen.contains("second") && seen.contains("abc")), "{seen:?}");
 }
 
-/// A client that goes on with a connection which the server keeps open would wait for ever.
+/// A client that continues on a connection which the server keeps open would wait for ever.
 #[test]
 fn a_second_request_to_a_server_that_keeps_its_connection_is_sent_elsewhere() {
     let server = Server::start(|stream, _| {

@@ -57,7 +57,7 @@ entry = {"name": "thing", "vers": "1.0.0", "deps": [], "cksum": digest, "feature
 open("index/th/in/thing", "w").write(json.dumps(entry) + "\n")
 "#;
 
-/// What programs do in the sandbox; `$1` is the URL of the server, `$2` that by another name.
+/// Programs in the sandbox; `$1` is the URL of the server, `$2` that by another name.
 const PROGRAMS: &str = r#"
 export SSL_CERT_FILE=$PWD/ca.pem CURL_CA_BUNDLE=$PWD/ca.pem GIT_SSL_CAINFO=$PWD/ca.pem
 export npm_config_update_notifier=false NODE_EXTRA_CA_CERTS=$PWD/ca.pem npm_config_cafile=$PWD/ca.pem PIP_CERT=$PWD/ca.pem

@@ -1,4 +1,4 @@
-//! How connections, and the processes that carry them, end.
+//! The end of connections, and of the processes that carry them.
 
 use std::{path::PathBuf, time::Duration};
 
@@ -49,7 +49,7 @@ fn kill(number: u32) {
 }
 
 impl Net {
-    /// A program that holds a tunnel open, and goes on when the second file is there.
+    /// Starts a program that keeps a tunnel open, and goes on when the second file is there.
     fn waiting(&self, server: &Server) -> (Child, PathBuf) {
         let child = self.start_client("wait", &[server.port]);
         eventually(|| self.world.path("ready").exists().then_some(()));

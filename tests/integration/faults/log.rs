@@ -1,4 +1,4 @@
-//! The log, meddled with while a gate uses it, and a clock that goes back.
+//! The log, changed while a gateway uses it, and a clock that goes back.
 
 use std::{fs, io::Write as _};
 
@@ -6,9 +6,10 @@ use portcullis_audit::{Chain, Draft, Kind, Prepared};
 
 use super::*;
 
-/// Does something to the log of a running gate. It must serve nothing from
-/// then on, whatever it is asked for, and the operator must be told why.
-/// Returns what the gate said.
+/// Changes the log of a running gateway. It must serve nothing from then on,
+/// whatever the request, and must report the reason to the operator.
+///
+/// Returns the gateway's messages.
 #[track_caller]
 fn after(deed: impl FnOnce(&World)) -> (World, String) {
     let world = World::with_policy(POLICY);
@@ -66,7 +67,7 @@ fn an_unlinked_log_stops_a_running_gate() {
         fs::rename(segment(world), world.base().join("aside")).unwrap();
     });
     insta::assert_snapshot!(said, @"the audit log was deleted while in use; stop the gates, look at it with `portcullis audit verify` and start again");
-    // Put back, it is as whole as it was.
+    // Restored, it is as intact as it was.
     fs::rename(world.base().join("aside"), segment(&world)).unwrap();
     goes_on(&world);
     assert!(world.records().iter().filter(|record| record["kind"] == "start").count() > 1);
@@ -126,8 +127,9 @@ fn a_log_that_somebody_else_writes_to_stops_a_running_gate_and_the_next_start() 
     }
 }
 
-/// Gives a vault entry another year, in its name and in its description: the
-/// content, a JSON object, its length, its hash, and sixteen bytes of magic.
+/// Gives an entry of the backup store another year, in its name and in its
+/// description: the content, a JSON object, its length, its hash, and sixteen
+/// bytes of magic.
 fn postdate(entry: &std::path::Path, year: &str, other: &str) {
     let name = entry.file_name().unwrap().to_str().unwrap();
     let bytes = fs::read(entry).unwrap();
@@ -145,8 +147,8 @@ fn postdate(entry: &std::path::Path, year: &str, other: &str) {
     fs::remove_file(entry).unwrap();
 }
 
-/// The clock of the machine cannot be set here without setting it for
-/// everybody, so the log and the vault come from a future instead.
+/// The clock of the machine cannot be set here without affecting other
+/// processes, so the log and the backups come from a future instead.
 #[test]
 fn a_clock_that_was_set_back_breaks_neither_log_nor_vault() {
     let world = World::with_policy(POLICY);
@@ -154,7 +156,7 @@ fn a_clock_that_was_set_back_breaks_neither_log_nor_vault() {
     world.write("a.txt", "two").ok();
     let year = &world.records()[0]["t"].as_str().unwrap()[..4].to_owned();
     let future = "2099";
-    // The log: what a gate of that year would have appended.
+    // The log: a record as a gateway of that year would have appended it.
     let last = fs::read_to_string(segment(&world)).unwrap();
     let mut chain = Chain::after(last.lines().last().unwrap().as_bytes()).unwrap();
     let draft = Draft { op: Some("note".to_owned()), ..Draft::default() };
@@ -162,7 +164,7 @@ fn a_clock_that_was_set_back_breaks_neither_log_nor_vault() {
     let record = Prepared::new(Kind::Decision, &draft, [7; 16]).unwrap();
     let told = chain.append(&record, "2099-01-01T00:00:00.000000Z", &mut lines);
     fs::OpenOptions::new().append(true).open(segment(&world)).unwrap().write_all(&lines).unwrap();
-    // The vault: the one entry there is, as if kept in that year.
+    // The backup store: the one entry there is, as if kept in that year.
     let entry = aftermath::walk(&world.state().join("backups"))
         .into_iter()
         .find(|path| path.is_file() && path.file_name().unwrap() != "usage")
@@ -174,11 +176,11 @@ fn a_clock_that_was_set_back_breaks_neither_log_nor_vault() {
     }
     let receipt = serde_json::json!({"seq": told.seq, "leaf": told.leaf.to_string()});
     aftermath::receipts_are_kept(&world, &[receipt]);
-    // What is newest is so by the order of changes, not by the clock.
+    // The newest one is so by the order of changes, not by the clock.
     assert_eq!(world.run(&["backup", "show", "a.txt"]).ok().text(), "three");
     world.run(&["backup", "restore", "a.txt"]).ok();
     assert_eq!(world.read("a.txt"), "three");
-    // The verifier says so, and that the chain is intact nevertheless.
+    // The verifier reports it, and that the chain is intact nevertheless.
     let verified = world.run(&["audit", "verify"]).ok();
     assert!(verified.text().contains("warning: time-went-back: record 5 is of "), "{verified:?}");
     assert!(verified.text().contains("intact: "), "{verified:?}");

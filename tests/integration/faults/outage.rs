@@ -1,10 +1,10 @@
-//! The power fails under a mixed load. A disk is found then as the kernel had
-//! handed it over by that moment, without anything that only the page cache
-//! had: the file beneath the disk is cloned, at once and whole, while gates go
-//! on working on it, and each clone is mounted as after a restart.
+//! The power fails under a mixed load. The disk then has the data that the
+//! kernel had handed over by that moment, and nothing that only the page cache
+//! had: the file beneath the disk is cloned, atomically, while gateways go on
+//! working on it, and each clone is mounted as after a restart.
 //!
-//! What this does not play is a drive that loses, of what it was handed and not
-//! told to flush, some and not other.
+//! This does not simulate a drive that loses a part of the data that it has not
+//! flushed.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -24,7 +24,7 @@ use crate::{
     random::Random,
 };
 
-/// Holds the files beneath the disks, where they can be cloned.
+/// The directory of the files beneath the disks, where they can be cloned.
 struct Rack {
     // Undone in this order.
     _store: Disk,
@@ -49,14 +49,14 @@ impl Rack {
 /// Which disks there are.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Disks {
-    /// One, with everything.
+    /// A disk with everything.
     One,
-    /// One for the workspace and one for the state: what is synced to one says
-    /// nothing of the other.
+    /// A disk for the workspace and one for the state: a sync of one implies
+    /// nothing for the other.
     Two,
 }
 
-/// What a gate needs, on disks whose every moment can be kept.
+/// Files of a gateway, on disks whose state can be copied at any moment.
 struct Machine {
     // Undone before the directory that they are mounted in.
     mounted: Vec<Disk>,
@@ -115,9 +115,9 @@ impl Machine {
     }
 }
 
-/// What had been promised of changes and records, and is not there. One gate
-/// alone makes the workspace all that its log says it made; of several, each
-/// may be overtaken by another.
+/// Returns the changes and records that were promised and are missing. A single
+/// gateway makes the workspace agree with its log; of several, each may be
+/// overtaken by another.
 fn lost(world: &World, said: &[Value], alone: bool) -> Vec<String> {
     let segments = aftermath::walk(&world.state().join("audit"));
     let segments = segments.iter().filter(|path| path.extension().is_some_and(|it| it == "jsonl"));
@@ -165,7 +165,8 @@ fn lost(world: &World, said: &[Value], alone: bool) -> Vec<String> {
     lost
 }
 
-/// The files that the log says were made and not removed, with their hashes.
+/// Returns the files that the log reports as made and not removed, with their
+/// hashes.
 fn told(records: &[Value], settled: &BTreeMap<u64, &str>) -> BTreeMap<String, String> {
     let mut files: BTreeMap<String, String> = BTreeMap::new();
     for intent in records.iter().filter(|record| record["kind"] == "intent") {
@@ -213,7 +214,7 @@ fn there(world: &World) -> BTreeMap<String, String> {
         .collect()
 }
 
-/// Waits until gates have said that so many more changes were made.
+/// Waits until gateways have reported that many more changes.
 #[track_caller]
 fn wait_for(hammers: &[Hammer], changes: usize) {
     let made = || -> usize {
@@ -268,7 +269,7 @@ fn what_was_promised_is_there_after_the_power_failed() {
             assert!(hammer::files_are_whole(&world.root()) > 0);
             promised += said.iter().filter(|line| line["receipt"]["durable"] == true).count();
             recovered += world.records().iter().filter(|it| it["kind"] == "recovered").count();
-            // And on it goes.
+            // It continues to work.
             world.write("after.txt", "after").ok();
         }
     }
@@ -276,9 +277,9 @@ fn what_was_promised_is_there_after_the_power_failed() {
     assert!(promised > 500 && kept > 100 && recovered > 0, "{promised} {kept} {recovered}");
 }
 
-/// That the test above sees it: gates whose syncs do nothing break what they
-/// promise. Not at every moment: what one call has not synced, the next may take
-/// to the disk along with its own.
+/// Proves that the test above detects it: gateways whose syncs do nothing break
+/// their promises. Not at every moment: data that one call has not synced may
+/// get to the disk with the next one's.
 #[test]
 fn without_its_syncs_a_gate_loses_what_it_promised_when_the_power_fails() {
     const CUTS: usize = 30;

@@ -19,8 +19,8 @@ use crate::{
 
 pub(super) const HELLO: &str = r#"{"jsonrpc":"2.0","id":0,"method":"initialize","params":{"protocolVersion":1,"clientCapabilities":{}}}"#;
 
-/// What the gate may have resident at most, in KiB: the longest line that may
-/// come (63 MiB for the usual policies), as often as it is held.
+/// Maximum resident memory of the gateway process, in KiB: the longest possible
+/// line (63 MiB for the usual policies), times its copies.
 const MOST: u64 = 256 << 10;
 
 fn start(world: &World, script: &str) -> Child {
@@ -106,7 +106,7 @@ for line in sys.stdin:
     aftermath::check(&world);
 }
 
-/// The gate of a `run` that has just been started.
+/// Returns the gateway process of a `run` that has just been started.
 fn gate_of_started(child: &Child) -> i32 {
     let end = Instant::now() + courier::PATIENCE;
     while descendants(pid(child)).len() < 4 {
@@ -119,8 +119,8 @@ fn gate_of_started(child: &Child) -> i32 {
 #[test]
 fn an_editor_that_stops_reading_holds_the_agent_back_and_leaves_nothing_behind() {
     let world = World::with_policy(POLICY);
-    // Says how much it got rid of in a file of its own HOME, and dies of a
-    // closed pipe.
+    // Writes the number of bytes that it got rid of to a file in its own HOME,
+    // and dies of a closed pipe.
     let script = r#"
 import os, sys
 sys.stdin.readline()
@@ -210,7 +210,7 @@ os._exit(3)
 #[test]
 fn a_stop_during_a_write_to_the_agent_is_not_lost() {
     let world = World::with_policy(POLICY);
-    // Reads nothing for a while, and then until the gate closes its input.
+    // Reads nothing for a while, and then until the gateway closes its input.
     let script = r#"
 import sys, time
 print("up", file=sys.stderr, flush=True)
@@ -233,7 +233,7 @@ sys.stdin.read()
     aftermath::check(&world);
 }
 
-/// `SIGTERM` and `SIGKILL` for broker and gate while eight writes at a time
+/// `SIGTERM` and `SIGKILL` for broker and gateway while eight writes at a time
 /// are under way.
 #[test]
 fn signals_in_the_middle_of_a_write_load_tear_nothing() {
@@ -266,7 +266,7 @@ fn signals_in_the_middle_of_a_write_load_tear_nothing() {
                 kill(victim, signal);
             }
         });
-        // What the editor heard before the stream ended.
+        // The last reply that the editor got before the stream ended.
         let mut last = vec![None; names.len()];
         while let Some(message) = courier.hear() {
             let params = &message["params"];

@@ -9,9 +9,9 @@ use crate::{
     random::Random,
 };
 
-/// The workspace alone fails while the log goes on, so that the gate can still
-/// record how its changes failed; what they left behind goes with the next
-/// start.
+/// The workspace alone fails while the log goes on, so that the gateway can
+/// still record how its changes failed; what they left behind goes with the
+/// next start.
 #[test]
 fn a_workspace_that_fails_under_load_is_put_right_by_the_next_start() {
     let mut random = Random::new(6);

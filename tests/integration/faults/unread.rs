@@ -1,4 +1,4 @@
-//! Standard error that nobody reads, and an agent that fills it.
+//! Standard error without a reader, and an agent that fills it.
 
 use std::{
     io::{BufRead as _, BufReader, Read as _, Write as _},
@@ -17,7 +17,7 @@ use crate::{
     reload::{policies, policy, replace},
 };
 
-/// With what the gate puts before it, a line fills a page of the pipe.
+/// With the gateway's prefix, a line fills a page of the pipe.
 const FLOOD: &str = r#"
 import os, sys
 sys.stdin.readline()
@@ -44,7 +44,7 @@ fn start(world: &World) -> Child {
     child
 }
 
-/// The thread that follows orders waited for whoever reads.
+/// The thread that follows orders waited for a reader.
 #[test]
 fn a_gate_whose_stderr_nobody_reads_follows_its_orders() {
     let world = World::with_policy(&policy(1, ""));
@@ -89,8 +89,8 @@ fn whoever_reads_again_hears_that_messages_were_lost() {
     assert!(said.iter().all(|line| line.starts_with("portcullis: ")), "{said:?}");
 }
 
-/// Fills its stderr, then has the gate's MCP server write a file that a rule asks
-/// about.
+/// Fills its stderr, then has the gateway's MCP server write a file that a rule
+/// asks about.
 const FLOOD_AND_ASK: &str = r#"
 import json, os, socket, sys, threading, time
 
@@ -128,7 +128,7 @@ for line in sys.stdin:
         os._exit(0)
 "#;
 
-/// It was announced past the messages of the gate, and waited for whoever reads.
+/// It was announced past the messages of the gateway, and waited for a reader.
 #[test]
 fn a_question_of_an_mcp_client_reaches_the_editor_whose_stderr_nobody_reads() {
     let asks = "[[rules]]\nid = \"a\"\neffect = \"ask\"\noperations = [\"write\"]\n\
@@ -175,7 +175,7 @@ while True:
     time.sleep(60)
 "#;
 
-/// The gate waited for the lock in the kernel, where nothing ends a process.
+/// The gateway waited for the lock in the kernel, where nothing ends a process.
 #[test]
 fn an_agent_that_keeps_its_streams_locked_holds_nobody_up() {
     for stream in ["0", "1", "2"] {

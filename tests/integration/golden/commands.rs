@@ -1,4 +1,4 @@
-//! What commands print with `--json`, and exit codes.
+//! Output of commands with `--json`, and exit codes.
 
 use std::collections::BTreeSet;
 

@@ -1,4 +1,4 @@
-//! What an agent can make the gate keep by way of its clients.
+//! Memory that an agent can make the gateway use by its clients.
 
 use std::{
     io::{BufRead as _, BufReader, Write as _},
@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 
 use crate::{acp_rig::POLICY, common::World};
 
-/// The most memory that the gate of a run has had, in bytes.
+/// Returns the peak memory of the gateway process of a run, in bytes.
 fn peak(run: u32) -> u64 {
     let children = |pid: u32| {
         let list = format!("/proc/{pid}/task/{pid}/children");

@@ -61,8 +61,8 @@ fn append(path: &Path, bytes: &[u8]) {
     std::fs::OpenOptions::new().append(true).open(path).unwrap().write_all(bytes).unwrap();
 }
 
-/// What a running gate says after something was done to its log: at once, for
-/// every kind of record, and still after the deed was undone.
+/// Returns the error of a running gateway after a change of its log: at once,
+/// for every kind of record, and still after the change was undone.
 fn answer_to(deed: impl FnOnce(&State), undo: impl FnOnce(&State)) -> String {
     let state = State::new();
     let ledger = state.open();
@@ -185,7 +185,7 @@ fn a_full_disk_refuses_every_request_and_damages_nothing() {
             verifier.run().unwrap()
         };
         assert_eq!(verify().damages, []);
-        // More room does not bring the old gate back, but a new one starts.
+        // More space does not bring the old gateway back, but a new one starts.
         let status =
             Command::new("mount").args(["-o", "remount,size=4096k"]).arg(place).status().unwrap();
         assert!(status.success());

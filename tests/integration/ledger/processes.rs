@@ -1,4 +1,4 @@
-//! Gates that die, and gates that work at the same time.
+//! Gateways that die, and gateways that work at the same time.
 
 use std::sync::Arc;
 
@@ -11,7 +11,7 @@ use portcullis::{
 use super::*;
 use crate::acp_rig;
 
-/// Another process that appends until it is killed, or `turns` times, and
+/// Starts a process that appends until it is killed, or `turns` times, and
 /// prints the receipts that it got.
 fn driver(state: &State, turns: usize) -> Child {
     example("ledger_writer")
@@ -23,7 +23,7 @@ fn driver(state: &State, turns: usize) -> Child {
         .unwrap()
 }
 
-/// The receipts that the process printed whole.
+/// Returns the receipts that the process printed completely.
 fn receipts(output: ChildStdout) -> Vec<Receipt> {
     let mut output = BufReader::new(output);
     let mut receipts = Vec::new();
@@ -54,7 +54,7 @@ fn opened(state: &State) -> (Gateway, Session) {
     (gateway, session)
 }
 
-/// A thread that did not end kept the gate from recording its stop.
+/// A thread that did not end kept the gateway from recording its stop.
 #[test]
 fn a_gateway_that_others_still_have_records_its_stop_and_nothing_after_it() {
     let state = State::new();
@@ -111,7 +111,7 @@ fn killed_writers_leave_a_whole_chain_with_all_they_had_promised() {
     let report = state.whole(&promised);
     assert!(report.warnings.iter().all(|warning| warning.kind.as_str() == "quarantine"));
     let torn = state.records().iter().filter(|record| record.draft.facts.is_some()).count();
-    // How many there are depends on what else the machine does.
+    // Their number depends on other work of the machine.
     assert!(promised.len() > 60, "only {} receipts", promised.len());
     let recovered = report.kinds.get("recovered").copied().unwrap_or(0);
     assert!(recovered > 0, "no kill left an intent behind");

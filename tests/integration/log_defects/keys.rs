@@ -4,7 +4,7 @@ use std::{fs, process::Command};
 
 use super::{audit, both, doctor, world};
 
-/// Every gate refused, and named a configuration that nobody had changed.
+/// Every gateway refused, and named a configuration that had not changed.
 #[test]
 fn a_change_of_keys_that_was_cut_short_is_finished_by_the_next_gate() {
     let world = world();
@@ -41,7 +41,7 @@ fn a_change_of_keys_that_was_cut_short_is_finished_by_the_next_gate() {
     }
 }
 
-/// Who had given a log another key was on no record.
+/// The party that had given a log another key was not recorded.
 #[test]
 fn a_change_of_keys_is_on_record() {
     let world = world();

@@ -1,4 +1,4 @@
-//! What `audit recover` and the verifiers did not agree about.
+//! Disagreements of `audit recover` and the verifiers.
 
 use std::{ffi::OsStr, fs, io::Write as _, os::unix::ffi::OsStrExt as _, path::Path};
 
@@ -78,7 +78,7 @@ fn a_repair_leaves_what_no_verifier_minds_among_the_checkpoints() {
     assert!(audit(&world, "checkpoints/.x").exists() && audit(&world, "checkpoints/zz").exists());
 }
 
-/// The plan was agreed to and half done before it said so.
+/// The plan was confirmed and half done before the error came.
 #[test]
 fn a_repair_that_cannot_be_done_is_refused_before_anything_is_moved() {
     let world = world();

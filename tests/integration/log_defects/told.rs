@@ -1,4 +1,5 @@
-//! What commands said of a log that they had not looked at, or could not read.
+//! Statements of commands about a log that they had not read, or could not
+//! read.
 
 use std::fs;
 
@@ -18,7 +19,7 @@ fn compress(world: &World) -> std::path::PathBuf {
     packed
 }
 
-/// It said that the end had been checked, and was right, with 0 records.
+/// It reported that the end had been checked, and was right, with 0 records.
 #[test]
 fn doctor_says_that_a_compressed_last_segment_was_not_looked_at() {
     let world = world();
@@ -33,7 +34,7 @@ fn doctor_says_that_a_compressed_last_segment_was_not_looked_at() {
     assert_eq!(both(&world), [0, 0]);
 }
 
-/// It was told as a failure of the disk.
+/// It was reported as a failure of the disk.
 #[test]
 fn a_compressed_segment_that_cannot_be_unpacked_is_damage() {
     let world = world();
@@ -45,7 +46,7 @@ fn a_compressed_segment_that_cannot_be_unpacked_is_damage() {
     assert!(refused.stderr.contains("audit verify"), "{refused:?}");
 }
 
-/// It was said to be intact, and to have no records yet.
+/// It was reported as intact, without records yet.
 #[test]
 fn a_log_that_was_cut_to_nothing_is_not_said_to_be_intact() {
     let world = world();
@@ -55,7 +56,7 @@ fn a_log_that_was_cut_to_nothing_is_not_said_to_be_intact() {
     assert!(!found.text().contains("intact"), "{found:?}");
 }
 
-/// One was reported for each of the files.
+/// A damage was reported for each of the files.
 #[test]
 fn no_more_damages_are_reported_than_a_report_may_have() {
     let world = world();
@@ -91,7 +92,7 @@ fn a_repair_does_not_count_on_a_record_that_it_cuts_off() {
     assert!(told.into_iter().any(|record| record["facts"]["what"] == "unaccounted"));
 }
 
-/// It called them told of, and had not looked.
+/// It reported them as recorded, and had not read them.
 #[test]
 fn a_verifier_does_not_vouch_for_what_is_in_quarantine() {
     let world = world();

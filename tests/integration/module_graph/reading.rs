@@ -336,7 +336,7 @@ fn attributes(item: &Item) -> &[syn::Attribute] {
     }
 }
 
-/// Whether it is only there in tests: `#[cfg(test)]`.
+/// True if it exists in tests only: `#[cfg(test)]`.
 fn is_test(attributes: &[syn::Attribute]) -> bool {
     attributes.iter().any(|attribute| match &attribute.meta {
         syn::Meta::List(list) => list.path.is_ident("cfg") && list.tokens.to_string() == "test",

@@ -21,7 +21,7 @@ fn blocks(text: &str, info: &str) -> Vec<String> {
     blocks
 }
 
-/// An example is a whole policy, or a piece that needs the first line only.
+/// An example is a complete policy, or a piece that needs the first line only.
 #[test]
 fn every_example_compiles_and_its_tests_pass() {
     let examples = blocks(&reference(), "toml");

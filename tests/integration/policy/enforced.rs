@@ -1,4 +1,5 @@
-//! Each section of a policy through the gate, with the record that it leaves.
+//! Each section of a policy through the gateway, with the record that it
+//! leaves.
 
 use crate::common::World;
 
@@ -11,7 +12,7 @@ fn world(more: &str) -> World {
     world
 }
 
-/// The request was denied by `rule`, and the record says so.
+/// Checks that `rule` denied the request, and that the record names it.
 #[track_caller]
 fn denied(world: &World, args: &[&str], rule: &str) {
     world.fs(args).denied(rule);

@@ -1,4 +1,4 @@
-//! What an author sees of each kind of error.
+//! Output for an author for each kind of error.
 
 mod misread;
 mod rules;
@@ -6,7 +6,7 @@ mod settings;
 
 use crate::common::World;
 
-/// What `policy check` prints for a policy with this text.
+/// Returns the output of `policy check` for a policy with this text.
 fn check(text: &str) -> String {
     let mut world = World::new();
     world.set_policy(text);

@@ -1,5 +1,5 @@
-//! Policy files that are no policies: a clear error, in bounded time and
-//! memory, whatever is in them.
+//! Files that are no policies: a clear error, in bounded time and memory, for
+//! any content.
 
 use std::time::{Duration, Instant};
 

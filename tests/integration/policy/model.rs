@@ -139,7 +139,7 @@ impl File {
         })
     }
 
-    /// Whether a rule wants a person to be asked, if nothing denies.
+    /// True if a rule asks for an approval, if nothing denies.
     fn questions(&self, agent: &str, operation: OperationKind, access: Access, path: &str) -> bool {
         self.rules.iter().any(|rule| {
             rule.effect == Effect::Ask
@@ -162,7 +162,7 @@ impl File {
         })
     }
 
-    /// Whether the file by itself says what is allowed for the question.
+    /// True if the file by itself defines what is allowed.
     fn speaks(&self, operation: OperationKind, access: Access) -> bool {
         self.allowed[access as usize].is_some() || self.has_rule(operation, access)
     }
@@ -181,7 +181,8 @@ impl Rule {
             && self.agents.iter().any(|pattern| exact(pattern, agent))
     }
 
-    /// Whether a pattern names the path, or a directory above it where those count.
+    /// True if a pattern names the path, or a directory above it where those
+    /// count.
     fn restricts(&self, path: &str) -> bool {
         let above = path.match_indices('/').map(|(end, _)| &path[..end]).chain([""]);
         let names = |path: &str| self.paths.iter().any(|pattern| denies(pattern, path));
@@ -218,7 +219,7 @@ fn model(
     }
 }
 
-/// Whether every file that says what is allowed allows it, and one does.
+/// True if every file that defines what is allowed allows it, and one does.
 fn allows(
     files: &[File],
     all: &[usize],
@@ -448,8 +449,8 @@ proptest! {
         }
     }
 
-    /// Whatever a policy extends, it opens nothing that any of them keeps
-    /// closed: by a denial, or by a bound of what is allowed.
+    /// A policy with any parents opens nothing that one of them keeps closed:
+    /// by a denial, or by a bound of what is allowed.
     #[test]
     fn extending_only_narrows(
         files in family(), paths in prop::collection::vec(path(), 1..12), agent in "one|two"

@@ -77,7 +77,7 @@ fn denials_secrets_types_and_content_stay_enforced() {
     world.fs(&["mv", "closed/a.txt", "src/a.rs"]).denied("closed");
 }
 
-/// What was let pass and then failed had lost that it was only let pass.
+/// A request that was only let pass and then failed lost that mark.
 #[test]
 fn what_is_let_pass_and_fails_is_recorded_as_let_pass() {
     let world = world();

@@ -69,7 +69,7 @@ fn a_rule_that_allows_has_no_scope() {
     assert_eq!(errors.as_array().map(Vec::len), Some(1), "{errors}");
 }
 
-/// What allows is compared as it is written.
+/// Patterns that allow are compared as written.
 #[test]
 fn an_allowed_directory_is_not_opened_with_what_is_in_it() {
     let world =

@@ -1,4 +1,4 @@
-//! Old segments, compressed by commands and by gates.
+//! Old segments, compressed by commands and by gateways.
 
 use std::time::Instant;
 
@@ -11,7 +11,7 @@ use crate::{
     courier::{Courier, PATIENCE, receipt},
 };
 
-/// As FORMAT.md says to do for `verify.py`, which called what `zstd -d` leaves there damage.
+/// Follows FORMAT.md's advice for `verify.py`, which reported the output of `zstd -d` as damage.
 #[test]
 fn a_segment_in_both_forms_is_the_plain_one_to_both_verifiers() {
     let world = World::new();
@@ -77,7 +77,7 @@ fn compressed_segments_are_read_as_before() {
     std::fs::write(&packed, bytes).unwrap();
     let damaged = world.run(&["audit", "verify"]);
     assert_eq!(damaged.code, 5, "{damaged:?}");
-    // A part of it is one too, and has a place.
+    // A part of it is damage, too, and has a place.
     let part = std::fs::File::options().write(true).open(&packed).unwrap();
     part.set_len(middle as u64).unwrap();
     let damaged = world.run(&["audit", "verify", "--json"]);
@@ -96,7 +96,7 @@ fn a_gate_that_runs_compresses_old_segments() {
     write_log(&world, 200_000, "2026-01-01T00:00:00.000000Z");
     world.run(&["audit", "checkpoint"]).ok();
     world.file("a", "x");
-    // What one that was killed left behind.
+    // A file that a killed process left.
     std::fs::write(audit(&world).join(".seg-000000.jsonl.zst.left"), "half").unwrap();
     let config = world.base().join("portcullis.toml");
     let start = |compress: &str| {
@@ -143,7 +143,7 @@ fn a_compression_that_is_killed_loses_nothing() {
     let plain = audit(&world).join("seg-000000.jsonl");
     let kept = world.base().join("kept");
     std::fs::copy(&plain, &kept).unwrap();
-    // At whatever it is then.
+    // At any step of it.
     for wait in [5, 40, 200, 450, 700, 1000] {
         let mut child = world.command(&["audit", "compress"]).spawn().unwrap();
         std::thread::sleep(std::time::Duration::from_millis(wait));

@@ -8,8 +8,7 @@ use serde_json::Value;
 use super::{PYTHON, SIGNER, audit, second, text};
 use crate::common::{World, done};
 
-/// Who can write to the log's directory, but not sign, has no gate sign for
-/// them.
+/// A party that can write to the log's directory, but not sign, cannot make a gateway sign for it.
 #[test]
 fn a_rewritten_log_is_refused_by_the_next_command() {
     let world = World::new();
@@ -85,7 +84,7 @@ fn a_key_that_is_gone_or_another_one_is_not_passed_over() {
     world.fs(&["read", "a"]).ok();
     let report = world.run(&["audit", "verify", "--json"]).ok().json();
     assert_eq!(report["signed"]["records"], report["records"]);
-    // Whoever knows only the first key sees that it was another one.
+    // A verifier that knows only the first key sees that another one signed.
     let old = world.run(&["audit", "verify", "--key", first.text().trim()]);
     assert_eq!(old.code, 5, "{old:?}");
     assert!(old.text().contains("wrong-key"), "{old:?}");
@@ -126,7 +125,7 @@ fn a_proof_of_growth_holds_across_a_change_of_the_key() {
     assert!(ours.ok().text().contains("begins that of"));
     other.ok();
     world.run(&["audit", "verify", "--key", text(&both), "--head", text(&kept)]).ok();
-    // Nobody takes a key for the log's that was not given.
+    // No key is taken for the log's that was not given.
     for (name, keys) in [("first", &first), ("second", &second_key)] {
         let key = file(name, keys.text());
         let (ours, other) = prove(&key);
@@ -154,7 +153,7 @@ fn a_signer_program_signs_what_the_log_cannot() {
     world.file("a", "x");
     let other = World::new();
     other.file("a", "x");
-    // Another log's key stands for one that is kept elsewhere.
+    // Another log's key represents one that is stored elsewhere.
     other.fs(&["read", "a"]).ok();
     let private = std::fs::read_to_string(other.state().join("keys/checkpoint.key")).unwrap();
     let public = other.run(&["audit", "key"]).ok();
@@ -176,7 +175,7 @@ fn a_signer_program_signs_what_the_log_cannot() {
     assert_eq!(note.text().lines().nth(1), Some("3"));
     let report = run(&["audit", "verify", "--json", "--key", public.text().trim()]).ok().json();
     assert_eq!(report["signed"]["records"], 3);
-    // One that signs nonsense is no signer.
+    // A program that signs nonsense is no signer.
     std::fs::write(&signer, "print('— x AAAAAAAA')").unwrap();
     run(&["fs", "read", "a"]).ok();
     let refused = run(&["audit", "checkpoint"]);
@@ -198,7 +197,7 @@ fn a_checkpoint_after_a_new_key_is_signed_with_it() {
     let new = signed();
     let origin = key.text().split('+').next().unwrap();
     assert_eq!(new.lines().next(), Some(origin));
-    // The same records, once, and one that says who gave the log its new key.
+    // The same records, once, and one that names the party that gave the log its new key.
     let records = |note: &str| note.lines().nth(1).unwrap().parse::<u64>().unwrap();
     assert_eq!(records(&new), records(&former) + 1);
     assert_eq!(signed(), new);

@@ -51,20 +51,20 @@ fn pruned_segments_leave_their_roots() {
         assert!(done.code == 5 && done.text().contains("wrong-root"), "{done:?}");
     }
     std::fs::write(audit(&world).join("roots"), roots).unwrap();
-    // What was pruned cannot be proved, and is no damage.
+    // Pruned records cannot be proved, and are no damage.
     for args in [&["5"][..], &["--from", "5"]] {
         let refused = world.run(&[&["audit", "prove"], args].concat());
         assert_eq!(refused.code, 1, "{args:?}: {refused:?}");
         assert!(refused.stderr.contains("pruned"), "{args:?}: {refused:?}");
     }
     world.run(&["audit", "prove", "--from", "65536"]).ok();
-    // One segment more than the record says.
+    // A segment more than the record states.
     std::fs::remove_file(audit(&world).join(Segment(2).to_string())).unwrap();
     assert_eq!(world.run(&["audit", "verify"]).code, 5);
     assert_eq!(second(&["log", text(&audit(&world))]).code, 5);
 }
 
-/// A report said of it that nothing was denied and that there are no gaps.
+/// A report stated for it that nothing was denied and that there are no gaps.
 fn a_pruned_period_is_not_an_empty_one(world: &World) {
     let file = world.base().join("r.html");
     for (since, is_told) in [("2025-06-01", true), ("2026-01-02", false)] {
@@ -135,7 +135,7 @@ fn what_a_target_does_not_have_is_not_pruned_unasked() {
     assert_eq!(there.len(), 2, "{there:?}");
     assert_eq!(verify(&former), sent);
     verify(there.last().unwrap());
-    // What a target has is pruned as ever.
+    // Records that a target has are pruned as ever.
     let status = run(&["audit", "ship", "--status", "--json"]).ok().json();
     assert_eq!(status["behind"], 0, "{status}");
 }

@@ -1,4 +1,4 @@
-//! Receipts of what a gate answered, looked for in logs.
+//! Receipts of a gateway's replies, looked up in logs.
 
 use std::io::Write as _;
 
@@ -27,7 +27,7 @@ fn receipts_of_a_transcript_are_found_or_named() {
     std::fs::write(&file, &transcript).unwrap();
     let all = world.run(&["audit", "check-receipts", text(&file)]).ok();
     assert!(all.text().starts_with("receipts: "), "{all:?}");
-    // The last gate's records are cut off, with what was signed of them.
+    // The last gateway's records are cut off, with what was signed of them.
     let segment = audit(&world).join(Segment(0).to_string());
     let lines = std::fs::read_to_string(&segment).unwrap();
     let cut: String = lines.lines().take(3).map(|line| format!("{line}\n")).collect();
@@ -38,7 +38,7 @@ fn receipts_of_a_transcript_are_found_or_named() {
     let mut alone = world.command(&["audit", "verify", "--dir", text(&audit(&world))]);
     alone.env_remove("PORTCULLIS_STATE").env_remove("PORTCULLIS_WORKSPACE");
     done(alone.output().unwrap()).ok();
-    // What is noted beside the key shows it, but not what was lost.
+    // The note beside the key shows it, but not which records were lost.
     assert_eq!(world.run(&["audit", "verify"]).code, 5);
     let lost = world.run(&["audit", "check-receipts", text(&file)]);
     assert_eq!(lost.code, 5, "{lost:?}");
@@ -68,14 +68,14 @@ fn receipts_are_found_only_where_they_were_seen() {
     let lost = check(&other);
     assert_eq!(lost.code, 5);
     assert!(lost.text().ends_with("receipts: 500, in the log: 0\n"), "{lost:?}");
-    // In a forged one of two records, which says that all others were pruned.
+    // In a forged one of two records, which states that all others were pruned.
     std::fs::write(&file, words(&leaves, 25)).unwrap();
     forge_pruned(&other);
     other.run(&["audit", "verify"]).ok();
     let lost = check(&other);
     assert_eq!(lost.code, 5);
     assert_eq!(lost.text(), "pruned, not checkable: 25\nreceipts: 25, in the log: 0\n");
-    // Whoever has the key sees that its owner did not write it.
+    // A verifier with the key sees that its owner did not write it.
     let key = honest.run(&["audit", "key"]).ok();
     let unsigned = other.run(&["audit", "verify", "--key", key.text().trim()]);
     assert_eq!(unsigned.code, 5, "{unsigned:?}");
@@ -144,8 +144,8 @@ fn another_directory_is_no_log_without_records() {
     dir(&["verify", "--dir", text(&audit(&world))]).ok();
 }
 
-/// Every door's replies, denials and errors too, have a receipt of a record
-/// that the log holds.
+/// Every transport's replies, denials and errors too, have a receipt of a
+/// record in the log.
 #[test]
 fn every_reply_of_every_door_has_a_receipt() {
     let world = World::new();
@@ -186,7 +186,7 @@ fn every_reply_of_every_door_has_a_receipt() {
         courier.write("c", "z"),
         courier.write(".git/config", "z"),
         courier.write("a/b", "z"),
-        // What the door itself refuses.
+        // Refusals of the transport itself.
         json!({"method": "fs/read_text_file", "params": {"sessionId": "s1", "path": "relative"}}),
         json!({"method": "fs/read_text_file", "params": {"sessionId": "none", "path": "/a"}}),
         json!({"method": "fs/write_text_file", "params": {"sessionId": "s1"}}),

@@ -1,4 +1,4 @@
-//! What was asked for and is not there is said: growth, a witness, an option.
+//! Missing evidence that was asked for is reported: growth, a witness, an option.
 
 use std::{
     io::Write as _,
@@ -23,7 +23,7 @@ fn key(world: &World) -> String {
     text(&file).to_owned()
 }
 
-/// What a witness with another log's key adds to the note, and its public key.
+/// Returns the line that a witness with another log's key adds to the note, and its public key.
 fn cosigned(note: &str) -> (String, String) {
     let other = world();
     let private = std::fs::read_to_string(other.state().join("keys/checkpoint.key")).unwrap();
@@ -82,7 +82,7 @@ fn a_witness_that_cosigned_nothing_is_named() {
     assert_eq!(report["signed"]["witnesses"], json!(["witness"]));
     let signed = report["signed"]["records"].as_u64().unwrap();
 
-    // What came since it has not seen.
+    // It has not seen later records.
     world.write("a", "y").ok();
     let report = verify();
     let now = report["signed"]["records"].as_u64().unwrap();
@@ -100,7 +100,7 @@ fn a_checkpoint_that_brings_no_signature_is_not_said_to_be_added() {
     assert!(none.stderr.contains("nothing was added"), "{none:?}");
 }
 
-/// A cosignature that is wrong made a sound log damaged for good.
+/// A cosignature that is wrong made an intact log damaged for good.
 #[test]
 fn a_wrong_signature_of_a_witness_is_no_damage_of_the_log() {
     let world = world();
@@ -131,7 +131,7 @@ fn a_wrong_signature_of_a_witness_is_no_damage_of_the_log() {
     assert!(!verify().text().contains("missing-witness"), "{:?}", verify());
 }
 
-/// The proof of a record, handed over as one of growth, held.
+/// The proof of a record, given as one of growth, was accepted.
 #[test]
 fn a_proof_of_a_record_is_none_of_growth_nor_the_other_way_round() {
     let world = world();

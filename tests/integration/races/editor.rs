@@ -24,11 +24,11 @@ use portcullis::{
 use super::path;
 use crate::acp_rig;
 
-/// How long a rename that is not held up would have had.
+/// Time in which a rename that is not blocked would be made.
 const HEADSTART: Duration = Duration::from_millis(300);
 
-/// An editor that follows links, as editors do; before it opens a file somebody else
-/// has time to rename.
+/// An editor that follows links, as editors do; before it opens a file another client has time to
+/// rename.
 struct Editor {
     root: PathBuf,
     asked: Mutex<mpsc::Sender<()>>,
@@ -55,9 +55,8 @@ impl Buffers for Editor {
     }
 }
 
-/// Carries `request` out by the editor while another gateway, whose agent is the same,
-/// renames a link that leads outside over `file`; gives what the request came to and the
-/// text outside.
+/// Carries `request` out by the editor while another gateway, whose agent is the same, renames a
+/// link that leads outside over `file`; returns the result of the request and the text outside.
 fn race<R: Request + Sync>(request: &R, at: usize) -> (Option<R::Output>, String) {
     let temp = tempfile::tempdir().unwrap();
     let (root, outside) = (temp.path().join("ws"), temp.path().join("outside"));
@@ -90,7 +89,7 @@ fn race<R: Request + Sync>(request: &R, at: usize) -> (Option<R::Output>, String
             request,
             Client { source: Source::Auto(&editor), ..Client::default() },
         );
-        // It was held up, and for no longer than that.
+        // It was blocked, and for no longer than that.
         reply.ok().map(|reply| reply.output)
     });
     assert!(done.load(Ordering::SeqCst));

@@ -1,4 +1,4 @@
-//! Names that another process takes while the gate moves something to them.
+//! Names that another process takes while the gateway moves something to them.
 
 use std::{
     fs,
@@ -13,10 +13,10 @@ use portcullis::{gateway::ErrorKind, model::request::Rename};
 use super::{Inside, is_clean, path};
 use crate::common::Stop;
 
-/// How often each outcome must be seen; a move syncs.
+/// Number of times that each outcome must be seen; a move syncs.
 const OUTCOMES: u32 = 100;
 
-/// How long the race may take where the machine has other work.
+/// Timeout of the race where the machine has other work.
 const PATIENCE: Duration = Duration::from_secs(120);
 
 /// `move_file` of the reference tools looked first, and replaced what came then.
@@ -50,7 +50,8 @@ fn a_rename_that_replaces_nothing_leaves_what_took_the_name_meanwhile() {
             match inside.handle(&rename) {
                 Ok(_) => {
                     moved += 1;
-                    // Nobody else's: the other one only makes it where nothing is.
+                    // The rename is this process's: the other one only makes the file where nothing
+                    // is.
                     fs::rename(&to, &from).unwrap();
                 }
                 Err(ErrorKind::AlreadyExists | ErrorKind::Conflict) => refused += 1,

@@ -1,8 +1,8 @@
-//! An exchange of two entries whose gate died.
+//! An exchange of two entries whose gateway died.
 
 use super::*;
 
-/// Which of the two names has what tells whether a gate that died had exchanged them.
+/// The contents of the two names show whether a gateway that died had exchanged them.
 #[test]
 fn an_exchange_was_made_or_not() {
     for (a, b, result) in [

@@ -1,5 +1,5 @@
-//! The files that a policy names besides itself, changed and gone while a gate
-//! runs; and expressions that no machine should have to run.
+//! The files that a policy names besides itself, changed and gone while a
+//! gateway runs; and expressions that no machine should have to run.
 
 use std::path::Path;
 
@@ -30,7 +30,7 @@ fn start() -> Relay {
     Relay::start(world)
 }
 
-/// The rule that was there at the start still holds.
+/// Checks that the rule of the start is still in force.
 #[track_caller]
 fn still_holds(relay: &mut Relay) {
     let secret = relay.read("a.txt");
@@ -54,7 +54,7 @@ fn a_rule_file_that_vanishes_changes_or_is_a_bomb() {
     type Change = Box<dyn Fn(&Path)>;
     let cases: Vec<(Change, &str)> = vec![
         (Box::new(|at| std::fs::remove_file(at.join("rules.toml")).unwrap()), "no such file"),
-        // Whoever can only change rules can loosen nothing.
+        // A party that can only change rules can loosen nothing.
         (Box::new(|at| put(at, "rules.toml", RULES.replace("8", "9"))), "version 5 is not greater"),
         (Box::new(move |at| put(at, "rules.toml", &bomb)), "larger than 10 MiB"),
         (Box::new(|at| put(at, "rules.toml", b"title = \"\xff\"\n")), "not UTF-8"),

@@ -39,7 +39,7 @@ fn says_who_changed_a_file_last_and_whether_it_is_the_same() {
     assert_eq!((&newest["rule"], &newest["result"]), (&"allowedPaths.write".into(), &"ok".into()));
     assert_eq!(newest["before"], sha256("one"));
     assert_eq!(newest["kept"]["bytes"], 3);
-    // Its outcome is the record that it says.
+    // Its outcome is the named record.
     let answer = newest["answer"].as_u64().unwrap();
     assert_eq!(world.records()[usize::try_from(answer).unwrap()]["of"], newest["record"]);
     // Without --history only the last.
@@ -63,7 +63,7 @@ fn follows_a_file_through_renames_of_itself_and_of_directories() {
     let renamed = last_intent(&world);
     world.fs(&["mv", "old", "new"]).ok();
     let moved = last_intent(&world);
-    // Somebody else's file of the former name is another file.
+    // Another client's file of the former name is another file.
     world.write("old/name.txt", "not it").ok();
     world.write("new/other.txt", "2").ok();
     let changed = last_intent(&world);
@@ -71,7 +71,7 @@ fn follows_a_file_through_renames_of_itself_and_of_directories() {
     assert_eq!(seqs(&found), [changed, moved, renamed, made]);
     assert_eq!(found["state"], "same");
     assert_eq!(found["changes"][3]["name"], "old/name.txt");
-    // What is at the former name now tells of itself.
+    // The file at the former name now has its own history.
     let former = blame(&world, "old/name.txt");
     assert_eq!(former["state"], "same");
     assert_eq!(former["changes"][0]["after"], sha256("not it"));
@@ -142,7 +142,7 @@ fn a_session_is_a_timeline_with_differences() {
     );
     assert!(lines[9].contains(" stop"), "{lines:?}");
 
-    // The last one's content is on the disk, until somebody changes it.
+    // The last one's content is on the disk, until it is changed.
     let id = session(&world);
     let json = |world: &World| {
         let done = world.run(&["audit", "session", &id, "--records", "--json"]).ok();
@@ -175,13 +175,13 @@ fn hostile_contents_and_names_steer_no_terminal() {
             assert_visible(world.run(&args).ok().text());
         }
     }
-    // A name that no gate makes, but another process may.
+    // A name that no gateway makes, but another process may.
     std::fs::write(world.path("a\u{202e}\u{1b}[2Jb"), "x").unwrap();
     assert_visible(world.run(&["audit", "blame", "a\u{202e}\u{1b}[2Jb"]).ok().text());
 }
 
-/// Who may rename could make it forget what was recorded, of a directory for all
-/// that is in it.
+/// A client that was allowed to rename could make it forget recorded changes,
+/// of a directory for all its entries.
 #[test]
 fn a_rename_onto_itself_hides_nothing() {
     let world = World::new();
@@ -212,7 +212,8 @@ fn a_directory_that_was_there_is_not_blamed_on_who_asked_for_it() {
     assert_eq!(seqs(&blame(&world, "d")), [made]);
 }
 
-/// It said that something was missing, and that no record says who removed it.
+/// It reported that something was missing, and that no record names the party
+/// that removed it.
 #[test]
 fn nothing_is_missed_that_no_record_tells_of() {
     let world = World::new();
@@ -222,7 +223,7 @@ fn nothing_is_missed_that_no_record_tells_of() {
     world.write("f", "2").ok();
     world.fs(&["mv", "f", "g"]).ok();
     assert_eq!(blame(&world, "g/never")["state"], "unknown");
-    // What a record tells of is missed, also under its new name.
+    // A recorded file is missed, also under its new name.
     std::fs::remove_dir_all(world.path("e")).unwrap();
     assert_eq!(blame(&world, "e/a")["state"], "missing");
     world.fs(&["mkdir", "h"]).ok();

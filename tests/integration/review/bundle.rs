@@ -89,7 +89,7 @@ fn a_bundle_proves_its_records_to_somebody_with_python_alone() {
     done.ok();
     let members = unpack(&file);
     let manifest: Value = serde_json::from_slice(&members["manifest.json"]).unwrap();
-    // Only what a checkpoint covers is proven, and the rest is said.
+    // Only records that a checkpoint covers are proven, and the rest is reported.
     let last = manifest["last"].as_u64().unwrap();
     assert_eq!(manifest["first"], 0);
     assert!(last < count);
@@ -145,7 +145,7 @@ fn a_proof_that_shows_another_record_is_found_by_both() {
     }
 }
 
-/// Writes the manifest anew, as somebody would who changes a member.
+/// Writes the manifest anew, as a party would that changes a member.
 fn reseal(members: &mut Members) {
     let mut manifest: Value = serde_json::from_slice(&members["manifest.json"]).unwrap();
     let files = members.iter().filter(|(name, _)| *name != "manifest.json");
@@ -172,7 +172,7 @@ fn a_tampered_member_is_found_by_both() {
         assert_eq!(python.code, 5, "{what}: {python:?}");
         assert!(python.text().starts_with("wrong: "), "{what}: {python:?}");
     };
-    // A changed byte or a missing member. What checks cannot be what it checks.
+    // A changed byte or a missing member. The checker cannot check itself.
     for name in good.keys().filter(|name| !name.ends_with(".py") && *name != "manifest.json") {
         let mut members = good.clone();
         let bytes = members.get_mut(name).unwrap();
@@ -240,7 +240,7 @@ fn a_tampered_member_is_found_by_both() {
             both(&members, &format!("{what} as {name}"));
         }
     }
-    // What nobody listed is not evidence.
+    // A member that is not listed is no evidence.
     for name in ["extra.txt", "summary.html", "policies/../x", "policies/x", "empty/x"] {
         let mut members = good.clone();
         members.insert(name.to_owned(), b"x".to_vec());
@@ -306,8 +306,7 @@ fn a_malformed_manifest_is_refused_by_both() {
     }
 }
 
-/// The archive as the program read it was whole, and another program unpacked others of
-/// its bytes.
+/// The archive as the program read it was intact, and another program unpacked others of its bytes.
 #[test]
 fn an_archive_of_another_form_than_a_bundle_has_does_not_hold() {
     let world = world();
@@ -320,7 +319,7 @@ fn an_archive_of_another_form_than_a_bundle_has_does_not_hold() {
     };
     let (members, list) = rest.split_at(number(16));
     assert_eq!(list.len(), number(12));
-    // A list of which the last comment holds the list.
+    // A list whose last comment contains the list.
     let mut outer = list.to_vec();
     let last = list.windows(4).rposition(|four| four == b"PK\x01\x02").unwrap();
     outer[last + 32..last + 34].copy_from_slice(&u16::try_from(list.len()).unwrap().to_le_bytes());
@@ -385,7 +384,7 @@ fn no_bundle_is_made_of_a_damaged_log_or_of_nothing() {
     );
 }
 
-/// Whoever checked a bundle with a `check.py` of his own ran what came with it.
+/// A reviewer who checked a bundle with a `check.py` of his own ran the modules that came with it.
 #[test]
 fn no_module_that_a_bundle_brings_runs() {
     let world = World::new();

@@ -57,7 +57,7 @@ fn ocsf_events_validate_against_the_published_schema() {
     assert!(done.stderr.contains(&format!("\n{} events", events.len())), "{}", done.stderr);
     assert_eq!(python("ocsf.py", &[file.to_str().unwrap()]), format!("{} valid\n", events.len()));
 
-    // What they say is what the log says.
+    // The events agree with the log.
     let ids: Vec<_> = events.iter().map(|e| e["activity_id"].as_u64().unwrap()).collect();
     assert_eq!(ids, [1, 3, 3, 2, 8, 2, 1, 5, 4, 1, 2, 2, 3]);
     let renamed = &events[7];
@@ -78,7 +78,7 @@ fn ocsf_events_validate_against_the_published_schema() {
     let segment = std::fs::read_to_string(world.state().join("audit/seg-000000.jsonl")).unwrap();
     let line = segment.lines().nth(usize::try_from(seq).unwrap()).unwrap();
     assert_eq!(uid, Hash::leaf(line.as_bytes()).to_string());
-    // The validator can say no.
+    // The validator can refuse.
     std::fs::write(&file, text.replacen("\"class_uid\":1001", "\"class_uid\":1002", 1)).unwrap();
     let wrong = std::panic::catch_unwind(|| python("ocsf.py", &[file.to_str().unwrap()]));
     assert!(wrong.is_err());

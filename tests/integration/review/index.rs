@@ -74,7 +74,7 @@ fn an_index_finds_what_the_log_holds_and_is_only_an_index() {
     }
     assert_eq!(found(&world, cases[0]), plain[0]);
     assert_eq!(files(&world).len(), 1);
-    // Nothing in it is needed, whatever somebody did to it.
+    // Nothing in it is needed, whatever its content.
     let all = files(&world);
     let mut bytes = std::fs::read(&all[0]).unwrap();
     let middle = bytes.len() / 2;
@@ -102,7 +102,8 @@ fn a_segment_that_changed_is_read_again() {
     std::fs::File::options().append(true).open(&segment).unwrap().set_modified(modified).unwrap();
     assert_eq!(found(&world, &["--path", "src/6/f60003.rs"]), [0_u64; 0]);
     assert_eq!(found(&world, &["--path", "src/6/f6OOO3.rs"]), [60_003]);
-    // A damaged one is never indexed, so that its damage is always said.
+    // A damaged segment is never indexed, so that its damage is always
+    // reported.
     std::fs::write(&segment, text.replacen("{\"v\":1", "{\"v\":x", 1)).unwrap();
     for _ in 0..2 {
         let done = world.run(&["audit", "query", "--path", "src/6/f60003.rs", "--json"]);
@@ -111,7 +112,7 @@ fn a_segment_that_changed_is_read_again() {
     }
 }
 
-/// Writes the index as somebody would who knows its form: with its hash.
+/// Writes the index as a party would that knows its form: with its hash.
 fn forge(path: &Path, change: impl FnOnce(&mut Value)) {
     const START: usize = 16 + 8 + 32;
     let mut bytes = std::fs::read(path).unwrap();
@@ -171,7 +172,7 @@ fn the_index_of_what_was_pruned_goes_with_it() {
     world.run(&["audit", "prune", "--before", "2026-11-02", "--yes"]).ok();
     assert_eq!(files(&world), [foreign.clone(), second.clone()]);
 
-    // One that a search left, which began before.
+    // An index that a search left, which began before.
     std::fs::write(&first, &index).unwrap();
     std::fs::remove_file(&second).unwrap();
     found(&world, &search);

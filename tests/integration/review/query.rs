@@ -19,13 +19,13 @@ fn found(world: &World, args: &[&str]) -> Vec<u64> {
     done.text().lines().map(seq).collect()
 }
 
-/// What the gate wrote, by another reading of the same log.
+/// Returns the gateway's records, by another parser of the same log.
 fn expected(world: &World, wanted: impl Fn(&Value) -> bool) -> Vec<u64> {
     let records = world.records();
     records.iter().filter(|r| wanted(r)).map(|r| r["seq"].as_u64().unwrap()).collect()
 }
 
-/// As a pattern it names another path: nothing was found, and nothing was said.
+/// As a pattern it names another path: nothing was found, without a message.
 #[test]
 fn a_path_with_brackets_in_its_name_is_found() {
     let world = World::new();
@@ -248,7 +248,7 @@ fn two_gates_write_while_it_is_searched() {
     assert_eq!(found(&world, &["--kind", "intent", "--path", "f*"]).len(), 16);
 }
 
-/// They were printed as records, and nothing was said.
+/// They were printed as records, without a message.
 #[test]
 fn a_line_that_is_no_record_is_said_by_searches_as_by_the_verifier() {
     let world = World::new();

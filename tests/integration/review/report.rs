@@ -98,7 +98,7 @@ fn a_period_holds_only_its_records() {
     assert!(page.contains("href=\"#denied-attempts\""), "{page}");
 }
 
-/// Commands for reviewers said of what observe mode let pass that the rule allows it.
+/// Commands for reviewers reported requests that observe mode let pass as allowed by the rule.
 #[test]
 fn what_was_only_observed_is_not_said_to_be_allowed() {
     let world = World::with_policy(
@@ -297,8 +297,8 @@ paths = ["pay/**"]
 
 const TOKEN: &str = "tok_a1b2c3d4";
 
-/// Records of every kind that gates make: what was withheld, asked, approved,
-/// rejected, and policies that came and did not.
+/// Records of every kind that gateways make: withheld, asked, approved, rejected, and policies that
+/// came and did not.
 #[test]
 fn secrets_approvals_and_policies_of_real_gates_are_listed() {
     let version = |number: &str| POLICY.replace("VERSION", number);
@@ -380,7 +380,7 @@ fn secrets_approvals_and_policies_of_real_gates_are_listed() {
         let id = record["session"].as_str().unwrap();
         world.run(&["audit", "session", id, "--records"]).ok().text().to_owned()
     };
-    // The gate's own, that of the agent's connection, and a command's.
+    // The gateway's own, that of the agent's connection, and a command's.
     let found = records.iter().find(|record| record["findings"].is_array()).unwrap();
     let (gate, agent) = (session(&kinds(&world, "policy")[0]), session(found));
     let shell = session(&kinds(&world, "approval")[0]);

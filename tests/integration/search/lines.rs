@@ -21,7 +21,7 @@ fn a_search_that_stops_gives_no_lines_that_stand_near_nothing() {
     assert_eq!(numbers(&["--max-results", "1", "-B", "60"]).last(), Some(&50));
 }
 
-/// One file with many lines that match took all the room there was.
+/// A file with many matching lines took all the room there was.
 #[test]
 fn the_names_of_files_are_found_behind_one_with_many_lines_that_match() {
     let world = world("");
@@ -31,7 +31,7 @@ fn the_names_of_files_are_found_behind_one_with_many_lines_that_match() {
     let found = world.fs(&["grep", "-l", "hit"]).ok();
     assert_eq!(found.text(), "a.log\nz.txt\n");
     assert!(!found.stderr.contains("there is more"), "{}", found.stderr);
-    // The log has what went out: names.
+    // The log has the output: names.
     let search = world.requests().remove(0);
     assert_eq!(search["counts"], json!({ "files": 2, "matches": 2, "searched": 3 }));
     assert_eq!((&search["bytes"], &world.last()["counts"]["matches"]), (&json!(0), &json!(1)));
@@ -41,7 +41,7 @@ fn the_names_of_files_are_found_behind_one_with_many_lines_that_match() {
     assert!(found.text().lines().count() == 1 && found.stderr.contains("there is more"));
 }
 
-/// The comment went on over what the expression is put into.
+/// The comment extended over the text around the expression.
 #[test]
 fn an_expression_may_end_with_a_comment() {
     let world = world("");
@@ -57,7 +57,7 @@ fn an_expression_may_end_with_a_comment() {
     }
 }
 
-/// There were fewer, and nobody said so.
+/// There were fewer, without a message.
 #[test]
 fn more_lines_around_a_match_than_are_given_are_refused() {
     let world = world("");

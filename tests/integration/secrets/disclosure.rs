@@ -1,11 +1,11 @@
-//! What an agent might try so that the gate shows it a secret.
+//! Attempts of an agent to have the gateway disclose a secret.
 
 use std::process::Output;
 
 use super::{FILE, TOKEN, seen, world};
 use crate::common::{Done, World};
 
-/// Nothing that the gate says may hold the secret.
+/// Checks that no output of the gateway contains the secret.
 #[track_caller]
 fn silent(done: &Done) {
     assert!(!done.stderr.contains(TOKEN) && !String::from_utf8_lossy(&done.stdout).contains(TOKEN));

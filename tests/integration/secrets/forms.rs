@@ -61,7 +61,7 @@ fn what_is_not_text_is_denied_whole_in_part_and_in_base64() {
             world.write("new", &content).denied("secrets.rules.token");
             assert_eq!(std::fs::read(world.path(name)).unwrap(), content);
             assert!(!world.path("new").exists());
-            // Neither does the vault show it.
+            // Nor does the backup store show it.
             world.write(name, "plain\n").ok();
             for args in [&["backup", "show", name][..], &["backup", "diff", name]] {
                 let done = world.run(args);

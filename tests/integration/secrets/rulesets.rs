@@ -80,7 +80,7 @@ fn allowlists_and_comments_count_only_when_asked_for() {
         for path in ["a.lock", "b", "c"] {
             assert_eq!(world.fs(&["read", path]).code, code, "{honor} {path}");
         }
-        // Both parts of the condition must be met.
+        // Both parts of the condition must hold.
         world.file("d", "x-123456\n");
         world.file("e", "x-987654 example\n");
         for path in ["d", "e"] {

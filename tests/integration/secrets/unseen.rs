@@ -1,5 +1,5 @@
-//! Files that an agent may change and not read: nothing that it is told depends on
-//! what is in them.
+//! Files that an agent may change and not read: no reply discloses their
+//! content.
 
 use super::{FILE, POLICY};
 use crate::common::{Done, World};
@@ -63,7 +63,7 @@ fn an_append_to_a_file_that_readers_are_refused_tells_no_more_than_a_read() {
         let refused = append(&world, "pub/app.conf", text).denied("secrets.rules.token");
         assert_eq!(said(&refused), said(&read));
     }
-    // Of what a reader sees, the line is told.
+    // For content that a reader sees, the line is named.
     let refused = append(&world, "pub/plain", "tok_00000000\n").denied("secrets.rules.token");
     assert!(said(&refused).contains("line 6 of"), "{refused:?}");
 }

@@ -1,4 +1,4 @@
-//! What a target behind HTTP may answer.
+//! Possible replies of a target over HTTP.
 
 use std::{
     io::{Read as _, Write as _},
@@ -12,7 +12,7 @@ use serde_json::Value;
 use super::run;
 use crate::common::World;
 
-/// A server that answers as the test says, and keeps the heads of requests.
+/// A server that replies as the test determines, and stores the heads of requests.
 struct Server {
     port: u16,
     answer: Arc<Mutex<Vec<u8>>>,
@@ -77,7 +77,7 @@ fn serve(mut stream: TcpStream, answer: &Mutex<Vec<u8>>, heads: &Mutex<Vec<Strin
             read => left -= read,
         }
     }
-    // What a target does not give out is not seen.
+    // Content that a target does not return is not seen.
     let is_put = text.starts_with("PUT ");
     heads.lock().unwrap().push(text);
     let refused = b"HTTP/1.1 405 No\r\ncontent-length: 0\r\nconnection: close\r\n\r\n".to_vec();
@@ -117,8 +117,8 @@ fn copies(heads: &[String]) -> Vec<String> {
     names
 }
 
-/// The page was kept whole in what is known of the target, which nobody could read then: the next
-/// attempt began another copy without a word, as did each after it.
+/// The page was stored completely in the state of the target, which then could not be read: the
+/// next attempt began another copy without a message, as did each after it.
 #[test]
 fn a_long_error_page_is_not_kept_whole() {
     let server = Server::start();
@@ -160,7 +160,7 @@ fn a_redirection_is_not_followed() {
     }
 }
 
-/// An answer with an error had the whole address in what is said of it.
+/// An error in a reply was reported with the complete address.
 #[test]
 fn a_password_in_an_address_is_sent_and_not_shown() {
     let server = Server::start();

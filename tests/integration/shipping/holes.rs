@@ -70,7 +70,7 @@ fn what_a_copy_has_lost_is_not_pruned() {
         remove(name);
         std::os::unix::fs::symlink(whole.join(name), copy.join(name)).unwrap();
     };
-    // What is done to the copy, and how many records it is then said to have.
+    // Changes of the copy, each with the number of records that are then reported.
     let holes: [(&str, &dyn Fn(), u64); 8] = [
         ("empty", &|| empty(first), 0),
         ("removed", &|| remove(first), 0),
@@ -79,7 +79,7 @@ fn what_a_copy_has_lost_is_not_pruned() {
         ("second cut", &|| shorten("seg-000001.jsonl.zst"), SEGMENT_RECORDS),
         ("open removed", &|| remove("seg-000002.jsonl"), 2 * SEGMENT_RECORDS),
         ("open cut", &|| shorten("seg-000002.jsonl"), 2 * SEGMENT_RECORDS),
-        // Of the same length: only who reads it sees that.
+        // Of the same length: only a reader of it sees that.
         ("changed", &|| flip(first), all),
     ];
     let prune = ["audit", "prune", "--before", "2027-01-01", "--yes"];
@@ -112,8 +112,8 @@ fn what_a_copy_has_lost_is_not_pruned() {
     assert!(!world.state().join("audit/seg-000000.jsonl").exists());
 }
 
-/// Whoever sends was killed when the open segment was gone and that was not noted: the copy,
-/// which was whole, was said not to be, and everything was sent again.
+/// The sender was killed when the open segment was gone and that was not noted: the copy, which was
+/// intact, was reported as incomplete, and everything was sent again.
 #[test]
 fn a_segment_that_was_just_sealed_is_not_missed() {
     let world = World::new();
@@ -141,7 +141,7 @@ fn a_segment_that_was_just_sealed_is_not_missed() {
     assert_eq!(Some(records(&world, &copy)), own["signed"]["records"].as_u64());
 }
 
-/// Of a compressed segment nobody could say where it ends: each was a failure.
+/// The end of a compressed segment could not be determined: each was a failure.
 #[test]
 fn a_log_with_compressed_segments_is_copied_at_once() {
     let world = world_of_segments();

@@ -36,7 +36,7 @@ impl Drop for Server {
     }
 }
 
-/// A port that a server says that it has.
+/// Returns the port that a server prints.
 fn port(said: impl Read, word: &str) -> u16 {
     for line in BufReader::new(said).lines() {
         let line = line.expect("the server runs");
@@ -53,14 +53,15 @@ fn run(world: &World, args: &[&str]) -> Done {
     done(world.command(args).env("PORTCULLIS_CONFIG", config).output().unwrap())
 }
 
-/// What `doctor` says of the copies.
+/// Returns the checks of `doctor` about the copies.
 fn doctor(world: &World) -> Value {
     let report = run(world, &["doctor", "--json"]).json();
     let checks = report["checks"].as_array().unwrap();
     checks.iter().find(|check| check["name"] == "copies of the log").unwrap().clone()
 }
 
-/// Makes a log of what arrived as docs/proof.md says, and verifies it.
+/// Makes a log of the arrived files as docs/proof.md describes, and verifies
+/// it.
 fn verify(world: &World, copy: &Path) -> Value {
     let together = "for s in tail/*/; do s=$(basename \"$s\"); \
                     [ -e \"$s.zst\" ] || cat tail/\"$s\"/* > \"$s\"; done; rm -r tail";
@@ -72,7 +73,7 @@ fn verify(world: &World, copy: &Path) -> Value {
     done(command.output().unwrap()).ok().json()
 }
 
-/// An HTTP server that does what the test tells it.
+/// An HTTP server that behaves as the test determines.
 struct Sink {
     base: PathBuf,
     _server: Server,
@@ -132,7 +133,7 @@ fn over_http_everything_arrives_in_order_whatever_goes_wrong_there() {
     std::fs::write(&file, config.replace("me:secret@", "")).unwrap();
     let options = ["--config", file.to_str().unwrap()];
 
-    // A target that does not answer holds up nobody.
+    // A target that does not answer delays no client.
     sink.mode("hold");
     let mut courier = Courier::with(&world, &options);
     sink.wait("began", "hold", 1);
@@ -146,7 +147,7 @@ fn over_http_everything_arrives_in_order_whatever_goes_wrong_there() {
     let lag = &copies["facts"]["targets"][0];
     assert!(lag["behind"].as_u64().unwrap() > 50 && lag["seconds"].is_u64(), "{copies}");
 
-    // Errors are said, and tried again ever later.
+    // Errors are reported, and retried with growing intervals.
     sink.mode("fail");
     sink.wait("failed", "fail", 3);
     let copies = doctor(&world);
@@ -158,7 +159,7 @@ fn over_http_everything_arrives_in_order_whatever_goes_wrong_there() {
     let gap = |at: usize| times[at + 1]["at"].as_f64().unwrap() - times[at]["at"].as_f64().unwrap();
     assert!(gap(0) >= 1.0 && gap(1) >= 2.0, "{times:?}");
 
-    // What was taken without an answer comes again.
+    // A segment that was taken without a reply comes again.
     sink.mode("drop");
     sink.wait("stored", "drop", 1);
     sink.mode("slow");
@@ -201,7 +202,7 @@ fn over_http_everything_arrives_in_order_whatever_goes_wrong_there() {
     let records = world.records().len();
     assert_eq!(status["records"], records);
 
-    // Nobody who looks at the screen learns a password.
+    // The output contains no password.
     std::fs::write(&file, config).unwrap();
     let shown = run(&world, &["doctor"]);
     let status = run(&world, &["audit", "ship", "--status"]).ok();
@@ -228,7 +229,7 @@ fn an_s3_server_gets_a_log_that_verifies() {
     });
     world.run(&["audit", "checkpoint"]).ok();
 
-    // Nobody is there yet.
+    // The port has no server yet.
     config("http://127.0.0.1:9");
     let refused = run(&world, &["audit", "ship"]);
     assert_eq!(refused.code, 1);
@@ -246,7 +247,7 @@ fn an_s3_server_gets_a_log_that_verifies() {
     let mut said = server.stderr.take().unwrap();
     let server = Server(server);
     let port = port(&mut said, "Running on http://127.0.0.1:");
-    // It says a line for each request, and somebody must read them.
+    // It prints a line for each request, which must be read.
     std::thread::spawn(move || std::io::copy(&mut said, &mut std::io::sink()));
     let endpoint = format!("http://127.0.0.1:{port}");
     let bucket = |args: &[&str]| {
@@ -270,8 +271,8 @@ fn an_s3_server_gets_a_log_that_verifies() {
         receipt(&courier.ask(courier.read("a")));
     }
     assert!(courier.hang_up().success());
-    // What the last checkpoint covers is there when `run` ends; had that taken
-    // too long, now.
+    // The records of the last checkpoint are there when `run` ends; had that
+    // taken too long, now.
     run(&world, &["audit", "ship"]).ok();
     let copies = doctor(&world);
     assert_eq!(copies["status"], "ok", "{copies}");

@@ -21,11 +21,11 @@ fn attributes_and_links_are_undone() {
         |name, mode, modified| agent.does(&SetAttributes { path: path(name), mode, modified });
     set("a", Some(0o600), Some((1, 0)));
     set("a", Some(0o700), None);
-    // One that is written, and has another time since.
+    // A file that is written, and gets another time later.
     set("b", Some(0o755), Some((1, 0)));
     agent.write("b", "y");
     set("b", Some(0o700), None);
-    // One that comes and goes.
+    // A file that is made and removed.
     agent.does(&Write { mode: Some(0o755), path: path("new"), content: b"x".to_vec() });
     set("new", Some(0o700), Some((1, 0)));
     agent.does(&Symlink { path: path("dir/link"), target: "../a".to_owned() });
@@ -33,7 +33,8 @@ fn attributes_and_links_are_undone() {
     std::fs::set_permissions(world.path("c"), PermissionsExt::from_mode(0o711)).unwrap();
     drop(agent);
 
-    // What another process set is not overwritten unasked.
+    // Attributes that another process set are not overwritten without a
+    // confirmation.
     let shown = backup(&world, &["undo", "--session", "0101", "--yes"]);
     assert_eq!(shown.code, 1, "{shown:?}");
     assert!(shown.text().contains("its mode was changed since"), "{shown:?}");

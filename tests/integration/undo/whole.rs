@@ -1,4 +1,4 @@
-//! The whole workspace, as it was at some record.
+//! Undo of the complete workspace to its state at a record.
 
 use std::{
     process::Stdio,
@@ -45,7 +45,7 @@ fn work(agent: &Agent, random: &mut Random) {
             None => return,
         },
     };
-    // Many make no sense, and the gate says so.
+    // Many make no sense, and the gateway refuses them.
     let _ = agent.gateway.handle(&agent.session, &*change, Client::default());
 }
 
@@ -106,8 +106,8 @@ fn the_whole_workspace_becomes_what_it_was_at_any_record() {
     }
 }
 
-/// A version that retention let go, and that an older one was to replace, kept the original
-/// from coming back: so an agent could see to it that nothing was undone.
+/// A version that retention had deleted, and that an older one was to replace, kept the original
+/// from being restored: so an agent could prevent every undo.
 #[test]
 fn what_came_in_between_keeps_no_original_from_coming_back() {
     let policy = POLICY.replace("versions = 10000", "versions = 2");
@@ -210,7 +210,7 @@ fn killed_in_the_middle_an_undo_is_finished_by_the_next() {
         thread::sleep(Duration::from_micros(random.below(whole)));
         child.kill().unwrap();
         killed += u32::from(child.wait().unwrap().code().is_none());
-        // Every file is one of the two, whole.
+        // Every file is one of the two, complete.
         world.fs(&["ls"]).ok();
         for (name, what) in snapshot(&world.root()) {
             let known = [&before, &after].into_iter().any(|all| all.get(&name) == Some(&what));

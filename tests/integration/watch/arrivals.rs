@@ -1,5 +1,5 @@
-//! Directories that have just come: what is changed in them next is told, whatever
-//! it is, and however long it was quiet in between.
+//! Directories that have just appeared: the next change in them is sent, of any kind, after any
+//! quiet time.
 
 use std::{
     collections::BTreeMap,
@@ -18,10 +18,10 @@ use crate::random::Random;
 /// Longer than the watcher needs to see that nothing more happens.
 const QUIET: Duration = Duration::from_millis(100);
 
-/// What was not there any more when it was looked at.
+/// Mark of an entry that was gone when it was looked up.
 const UNSEEN: &str = "?";
 
-/// What there is at a path: the content of a file, where a link leads, a directory.
+/// Returns the entry at a path: the content of a file, the target of a link, a directory.
 fn look(path: &Path) -> Option<String> {
     let kind = fs::symlink_metadata(path).ok()?.file_type();
     Some(match kind {
@@ -31,7 +31,7 @@ fn look(path: &Path) -> Option<String> {
     })
 }
 
-/// A copy of the tree, of which only what is told of is looked at.
+/// A copy of the tree, in which only entries of events are looked up.
 struct Picture<'h> {
     house: &'h House,
     known: BTreeMap<String, String>,
@@ -43,8 +43,7 @@ impl Picture<'_> {
         self.known.retain(|name, _| name != path && !name.starts_with(&beneath));
     }
 
-    /// Looks at what is told to be there. It may have gone on to another name, of
-    /// which is told next.
+    /// Looks up the entry of an event. It may have been renamed, which the next event says.
     fn look(&mut self, path: &str) {
         let what = look(&self.house.at(path)).unwrap_or_else(|| UNSEEN.to_owned());
         self.known.insert(path.to_owned(), what);
@@ -84,7 +83,7 @@ impl Picture<'_> {
         }
     }
 
-    /// Takes what is told until the picture is true.
+    /// Takes events until the picture is true.
     fn check(&mut self, all: &Subscription, when: &str) {
         let real = there(self.house);
         while self.known != real {
@@ -102,7 +101,7 @@ impl Picture<'_> {
     }
 }
 
-/// What there is.
+/// Returns the tree.
 fn there(house: &House) -> BTreeMap<String, String> {
     let mut names = Default::default();
     walk(&house.root, &house.root, &mut names);
@@ -123,7 +122,7 @@ fn one_of<T: Copy>(random: &mut Random, all: [T; 3]) -> T {
     all[usize::try_from(random.below(3)).unwrap()]
 }
 
-/// What one may do with a name in a directory that came; what needs another name takes
+/// Makes a change of a name in a directory that appeared; a change that needs another name takes
 /// one from outside.
 fn change(house: &House, at: &Path, how: u64) -> io::Result<()> {
     let spare = house.outside("spare");
@@ -142,7 +141,7 @@ fn change(house: &House, at: &Path, how: u64) -> io::Result<()> {
     }
 }
 
-/// The first change in a directory that came was taken for what had been found in it.
+/// The first change in a directory that appeared was taken for an entry that had been found in it.
 #[test]
 fn the_first_change_in_a_directory_that_came_is_told() {
     for (name, how) in
@@ -193,7 +192,7 @@ fn a_copy_of_trees_that_come_is_true_whatever_is_changed_in_them_and_when() {
                 (0..random.below(3)).for_each(|_| at.push("t"));
                 at.push(one_of(&mut random, ["f", "l", "s"]));
                 let how = random.below(10);
-                // What is not possible is not done.
+                // Impossible changes are skipped.
                 let _ = change(&house, &at, how);
                 done.push((at, how));
                 let _ = fs::remove_file(house.outside("spare"));

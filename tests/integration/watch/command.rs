@@ -1,4 +1,5 @@
-//! `portcullis fs watch`: the whole way, in a gate that has confined itself.
+//! `portcullis fs watch`: the complete path, in a gateway process that has
+//! confined itself.
 
 use std::{
     io::{BufRead as _, BufReader, Lines},
@@ -46,8 +47,8 @@ fn a_confined_gate_watches_what_is_made_after_it_was_confined() {
     assert_eq!((&begun["ok"], &begun["watching"]), (&json!(true), &json!(".")));
     assert!(begun["receipt"]["leaf"].is_string(), "{begun}");
     world.file("secret/unseen", "x");
-    // The gate had to open and watch directories that were not there before. Of a
-    // file could be told twice.
+    // The gateway had to open and watch directories that were not there before.
+    // A file's event could be sent twice.
     std::fs::create_dir_all(world.path("new/deep/er")).unwrap();
     for path in ["new", "new/deep", "new/deep/er"] {
         let expected = json!({ "event": "create", "path": path, "type": "directory" });
@@ -106,7 +107,7 @@ fn the_limit_of_the_user_is_an_error_that_says_so() {
     let refused = done(limited(none, &watch).output().unwrap());
     assert!(refused.stderr.contains("fs.inotify.max_user_instances"), "{refused:?}");
     assert_eq!(world.last()["result"], "io");
-    // One that is reached later ends the subscription: no silent loss.
+    // A limit that is reached later ends the subscription: no silent loss.
     let args = ["fs", "watch", "--json"];
     let mut watch = Watch::start(limited("20 >/proc/sys/user/max_inotify_watches", &args));
     watch.next();

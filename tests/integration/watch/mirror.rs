@@ -1,5 +1,5 @@
-//! Whoever keeps track by what is told, as docs/watch.md says, knows what is
-//! there, whatever happened.
+//! A subscriber that follows the events, as docs/watch.md describes, knows the tree after any
+//! changes.
 
 use std::{collections::BTreeSet, fs, io, path::Path, thread, time::Duration};
 
@@ -12,14 +12,13 @@ use rustix::fs::{CWD, RenameFlags, renameat_with};
 use super::{House, PATIENCE, path, walk};
 use crate::random::Random;
 
-/// What a subscriber believes to be there: paths, those of directories with a
-/// slash at their end.
+/// The paths that a subscriber believes to exist, those of directories with a slash at their end.
 struct Mirror<'h> {
     house: &'h House,
     known: BTreeSet<String>,
     /// Those that do not follow the new name of a directory.
     rescans: usize,
-    /// The directory of which it was told last that it has a new name.
+    /// The directory of the last event of a rename.
     renamed: Option<String>,
     /// A name that may not be seen, wherever it is.
     hidden: &'static str,
@@ -41,7 +40,7 @@ impl Mirror<'_> {
         let renamed = self.renamed.take();
         match &event.what {
             EventKind::Created => {
-                // Whatever had the name before is gone.
+                // Any entry that had the name before is gone.
                 self.known.retain(|name| *name != file && !name.starts_with(&directory));
                 self.known.insert(name(event));
             }
@@ -54,7 +53,7 @@ impl Mirror<'_> {
                 self.known.retain(|name| *name != file && !name.starts_with(&directory));
                 self.known.retain(|name| name != old_file && !name.starts_with(&old_directory));
                 self.known.insert(name(event));
-                // What is in it is looked at when the word for that comes.
+                // Its contents are looked up when their event comes.
                 self.renamed = (event.kind == EntryKind::Directory).then_some(file);
             }
             EventKind::Rescan => {
@@ -88,7 +87,7 @@ impl Mirror<'_> {
         }
     }
 
-    /// Takes what comes until what is there is known.
+    /// Takes events until the tree is known.
     fn settle(&mut self, subscription: &Subscription, when: &str) {
         loop {
             let mut there = BTreeSet::new();
@@ -109,7 +108,7 @@ impl Mirror<'_> {
         }
     }
 
-    /// Takes everything that was told so far.
+    /// Takes all events so far.
     fn catch_up(&mut self, subscription: &Subscription, mark: &str) {
         self.house.write(mark, "");
         loop {
@@ -145,7 +144,7 @@ fn disturb(house: &House, random: &mut Random) {
         (house.at(&parts.join("/")), random.below(8))
     };
     let ((one, act), (other, _)) = (pick(), pick());
-    // What is not possible is not done.
+    // Impossible changes are skipped.
     let _ = match act {
         0 => fs::create_dir_all(one),
         1 => fs::remove_dir_all(one),
@@ -157,7 +156,7 @@ fn disturb(house: &House, random: &mut Random) {
 }
 
 impl Mirror<'_> {
-    /// What is there is known, and every directory is watched.
+    /// Checks that the tree is known, and every directory is watched.
     fn check(&mut self, subscription: &Subscription, when: &str) {
         self.settle(subscription, when);
         for directory in self.known.iter().filter(|name| name.ends_with('/')) {
@@ -167,8 +166,8 @@ impl Mirror<'_> {
     }
 }
 
-/// Each change is told before the next is made: nothing has to be looked at
-/// again but what is in a directory that got another name.
+/// Each change is sent before the next is made: nothing has to be looked up again but the contents
+/// of a renamed directory.
 #[test]
 fn a_mirror_made_of_what_is_told_is_true_all_the_time() {
     for seed in 0..6 {
@@ -189,7 +188,7 @@ fn a_mirror_made_of_what_is_told_is_true_all_the_time() {
     }
 }
 
-/// A few changes at once are told right.
+/// A few changes at once are sent correctly.
 #[test]
 fn a_mirror_is_true_after_every_burst_of_changes() {
     for seed in 0..4 {
@@ -206,8 +205,8 @@ fn a_mirror_is_true_after_every_burst_of_changes() {
     }
 }
 
-/// The same for one who does not see all of it, beside one who does: what comes out of
-/// hidden directories and goes there is told right.
+/// The same for a subscriber that does not see all of it, beside one that does: entries that come
+/// out of hidden directories and go there are sent correctly.
 #[test]
 fn a_mirror_of_what_may_be_seen_is_true_after_every_burst_of_changes() {
     let hidden = "[[rules]]\nid = \"hidden\"\neffect = \"deny\"\npaths = [\"**/n2/**\", \"**/n2\"]\n\
@@ -236,7 +235,7 @@ fn a_mirror_of_what_may_be_seen_is_true_after_every_burst_of_changes() {
     }
 }
 
-/// One name goes from thing to thing faster than that is told.
+/// A name moves from entry to entry faster than its events are sent.
 #[test]
 fn a_mirror_is_true_in_the_end_where_directories_move_faster_than_is_told() {
     for seed in 0..6 {

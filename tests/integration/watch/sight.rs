@@ -1,4 +1,4 @@
-//! Nobody is told what may not be listed.
+//! No events are sent about entries that may not be listed.
 
 use std::{collections::BTreeSet, fs, time::Duration};
 
@@ -51,8 +51,8 @@ fn what_may_not_be_listed_comes_and_goes_and_is_never_named() {
     );
 }
 
-/// Everybody was told to look again, by which an agent heard of directories that it
-/// may not see.
+/// All subscribers were told to look again, which disclosed directories to an
+/// agent that may not see them.
 #[test]
 fn hidden_directories_that_change_their_names_make_nobody_look_again() {
     let hidden = "[[rules]]\nid = \"hidden\"\neffect = \"deny\"\npaths = [\"**/h?/**\", \"**/h?\"]\n\
@@ -67,7 +67,7 @@ fn hidden_directories_that_change_their_names_make_nobody_look_again() {
         id: "0f".repeat(16),
         ..house.session.clone()
     };
-    // Who subscribes last is told last.
+    // The last subscriber gets its events last.
     let sees = house.gateway.watch(&other, &WatchQuery::new(path("."))).unwrap().output;
     let mut again = false;
     while !again {
@@ -122,7 +122,7 @@ fn beneath_what_nothing_allows_only_what_something_does_is_told() {
     let told: BTreeSet<_> = house.told(&all).into_iter().collect();
     let expected = ["create src/open/", "create src/open/a", "create src/open/b"];
     assert_eq!(told, BTreeSet::from(expected.map(str::to_owned)));
-    // Whether it is there is not told either.
+    // Its existence is not disclosed either.
     let refused = |name: &str| {
         let error = house.gateway.watch(&house.session, &WatchQuery::new(path(name))).unwrap_err();
         (error.kind(), error.to_string())

@@ -1,5 +1,5 @@
-//! What goes wrong is said: queues that overflow, limits, subscribers that do
-//! not read or leave.
+//! Errors are reported: queues that overflow, limits, subscribers that do not
+//! read or leave.
 
 use std::{
     fs,
@@ -24,14 +24,14 @@ fn a_full_queue_of_the_kernel_leads_to_a_look_at_everything() {
     let house = House::new("");
     house.mkdir("d");
     let all = house.watch(".");
-    // While the watching thread is held up, the kernel has nowhere to go.
+    // While the watching thread is blocked, the kernel's queue overflows.
     let (held, release) = (Arc::new(AtomicBool::new(true)), Arc::new(AtomicBool::new(false)));
     let (hold, go) = (Arc::clone(&held), Arc::clone(&release));
     let (say, heard) = mpsc::channel();
     all.on_ready(move || {
         let watching = std::thread::current().name() == Some("watch");
         if watching && hold.swap(false, Ordering::SeqCst) {
-            // Nobody waits any more when the test is over.
+            // The receiver is gone when the test is over.
             let _ = say.send(());
             while !go.load(Ordering::SeqCst) {
                 std::thread::sleep(std::time::Duration::from_millis(1));
@@ -50,7 +50,7 @@ fn a_full_queue_of_the_kernel_leads_to_a_look_at_everything() {
         let name = house.at(&format!("d/{}", n % 2));
         if n % 4 < 2 { fs::write(name, "").unwrap() } else { fs::remove_file(name).unwrap() }
     }
-    // Made while nobody could hear of it.
+    // Made while its events were lost.
     house.mkdir("new/deep");
     release.store(true, Ordering::SeqCst);
     while all.next(PATIENCE).unwrap().unwrap().what != EventKind::Rescan {}
@@ -83,8 +83,8 @@ fn beginning_and_end_are_on_record() {
     house.told(&subscription);
     house.gateway.unwatch(&subscription);
     assert_eq!(subscription.next(PATIENCE), Err(WatchEnd::Closed));
-    // One that is dropped is recorded with the next; one that still is there at
-    // the end with that.
+    // A subscription that is dropped is recorded with the next one; one that is
+    // still there at the end with the stop.
     drop(house.watch("a"));
     let last = house.watch("a/b");
     let House { gateway, session, _dir: dir, .. } = house;

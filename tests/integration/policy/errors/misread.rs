@@ -2,7 +2,7 @@
 
 use crate::common::{Done, World};
 
-/// One of each kind, as TOML takes it.
+/// An example of each kind, as TOML reads it.
 const PATTERNS: [&str; 55] = [
     "*.js *.ts",
     "src/*.js src/*.ts",
@@ -213,7 +213,7 @@ fn what_is_not_expanded_or_never_found_is_refused() {
     }
 }
 
-/// The sample alone is the whole content, and a line of a file is not.
+/// The sample alone is the complete content, and a line of a file is not.
 #[test]
 fn an_anchored_secret_rule_finds_a_line_of_a_file() {
     let world = World::with_rules(

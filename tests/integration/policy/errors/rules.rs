@@ -158,8 +158,8 @@ paths = ["a"]
     "##);
 }
 
-/// Records could not tell them from the gate's own, and a denial by `serve.limits.mine`
-/// never counted for `limits.denials`.
+/// Records could not tell them from the gateway's own, and a denial by `serve.limits.mine` never
+/// counted for `limits.denials`.
 #[test]
 fn a_rule_id_that_the_gate_uses_itself() {
     for id in ["batch", "search.beneath", "serve.limits.mine", "workspace.hidden"] {
