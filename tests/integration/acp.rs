@@ -1,4 +1,5 @@
-//! The ACP door: what passes, what does not, and what is left behind.
+//! The ACP transport: messages that pass, messages that do not, and the state
+//! that is left behind.
 
 use std::{fs, time::Duration};
 
@@ -25,7 +26,7 @@ fn served() -> Rig {
     Rig::ready(no_fs(), |_| {})
 }
 
-// What passes
+// Messages that pass
 
 #[test]
 fn what_passes_passes_byte_for_byte() {
@@ -77,7 +78,7 @@ fn an_agent_of_another_version_is_turned_into_an_error() {
     assert_eq!(rig.editor.hear()["error"]["code"], -32603);
 }
 
-// What does not
+// Messages that do not
 
 #[test]
 fn nothing_else_of_the_agent_reaches_the_editor() {
@@ -171,7 +172,7 @@ fn the_operator_can_forward_a_method_and_never_fs() {
 fn lines_that_are_not_strict_are_dropped_and_whoever_waits_is_told() {
     let mut rig = served();
     let path = rig.path("a.txt");
-    // Of these nobody waits for an answer.
+    // These get no reply.
     let dropped: [&[u8]; 12] = [
         b"{\"jsonrpc\":\"2.0\",\r\"method\":\"session/update\",\"params\":{}}",
         b"{\"jsonrpc\":\"2.0\",\"method\":\"session/update\",\"params\":{\"a\":1,\"\\u0061\":2}}",
@@ -189,7 +190,7 @@ fn lines_that_are_not_strict_are_dropped_and_whoever_waits_is_told() {
     for line in dropped {
         rig.agent.bytes(&[line, b"\n"].concat());
     }
-    // Of these somebody may, and no id can be told or used.
+    // These may be requests, but their id cannot be read or used.
     let deep = format!("{}{}", "{\"a\":".repeat(500), "}".repeat(500));
     let unknown: [(&[u8], i64); 13] = [
         (b"\xef\xbb\xbf{\"jsonrpc\":\"2.0\",\"method\":\"session/update\",\"params\":{}}", -32700),

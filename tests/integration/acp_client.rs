@@ -14,14 +14,14 @@ use serde_json::{Value, json};
 /// A real agent takes a while to start.
 const PATIENCE: Duration = Duration::from_secs(120);
 
-/// What the editor can do and holds.
+/// The editor's capabilities and buffers.
 #[derive(Debug, Default)]
 pub(crate) struct Editor {
     /// Offers `fs/read_text_file`.
     pub(crate) reads: bool,
     /// Offers `fs/write_text_file`.
     pub(crate) writes: bool,
-    /// Puts on the disk what it is told to write; else keeps it in the buffer.
+    /// Stores writes on the disk; else it keeps them in the buffer.
     pub(crate) saves: bool,
     /// Buffers by absolute path.
     pub(crate) buffers: BTreeMap<String, String>,
@@ -30,26 +30,26 @@ pub(crate) struct Editor {
     pub(crate) permissions: VecDeque<&'static str>,
 }
 
-/// A client that grants every permission, unless told otherwise, and serves
-/// `fs/*` from its buffers where it offers to.
+/// A client that grants every permission by default, and serves `fs/*` from its
+/// buffers where it offers to.
 pub(crate) struct Client {
     input: Box<dyn Write + Send>,
     lines: Receiver<String>,
     next: i64,
     pub(crate) editor: Editor,
-    /// The `session/update`s of the last turn.
+    /// The `session/update`s of the last prompt turn.
     pub(crate) updates: Vec<Value>,
     /// The requests that the agent made of this client, ever.
     pub(crate) asked: Vec<Value>,
-    /// What `initialize` was answered.
+    /// The result of `initialize`.
     pub(crate) agent: Value,
 }
 
-/// How a tool call ended.
+/// The end of a prompt turn.
 #[derive(Debug, Default)]
 pub(crate) struct Turn {
     pub(crate) stop_reason: String,
-    /// Everything that the agent told about the turn.
+    /// All text that the agent sent in the turn.
     pub(crate) said: String,
     /// The states that tool calls went through.
     pub(crate) states: Vec<String>,
@@ -125,7 +125,7 @@ impl Client {
         self.prompt(session, &format!("***CALL_TOOL {tool} {arguments}"))
     }
 
-    /// One turn.
+    /// Runs one prompt turn.
     pub(crate) fn prompt(&mut self, session: &str, text: &str) -> Turn {
         self.updates.clear();
         let prompt = json!([{"type": "text", "text": text}]);

@@ -1,4 +1,4 @@
-//! The ACP door between a scripted editor and a scripted agent, over real
+//! The ACP proxy between a scripted editor and a scripted agent, over real
 //! pipes, in front of the real gateway.
 
 use std::{
@@ -27,7 +27,7 @@ use tempfile::TempDir;
 /// Longer than anything here takes on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(20);
 
-/// One side of the conversation as the test plays it.
+/// A peer of the proxy, which the test plays.
 pub(crate) struct Side {
     input: Option<PipeWriter>,
     lines: Receiver<Vec<u8>>,
@@ -76,7 +76,7 @@ impl Side {
         self.reading.store(false, Ordering::SeqCst);
     }
 
-    /// Goes on reading.
+    /// Continues to read.
     pub(crate) fn read_on(&self) {
         self.reading.store(true, Ordering::SeqCst);
     }
@@ -96,7 +96,7 @@ impl Side {
         serde_json::from_str(&self.line()).expect("JSON")
     }
 
-    /// Nothing has come and nothing comes for a moment.
+    /// Checks that no message has come, and none comes for a moment.
     pub(crate) fn hears_nothing(&self) {
         match self.lines.recv_timeout(Duration::from_millis(150)) {
             Err(_) => {}
@@ -104,7 +104,7 @@ impl Side {
         }
     }
 
-    /// The door closes the stream.
+    /// Checks that the proxy closes the stream.
     pub(crate) fn hears_the_end(&self) {
         match self.lines.recv_timeout(PATIENCE) {
             Err(RecvTimeoutError::Disconnected) => {}
@@ -164,8 +164,8 @@ impl Rig {
         }
     }
 
-    /// A rig after `initialize` and `session/new`, with session `s1`; the
-    /// editor offers what `fs` says.
+    /// A rig after `initialize` and `session/new`, with session `s1`; `fs` is
+    /// the editor's capability.
     pub(crate) fn ready(fs: Value, change: impl FnOnce(&mut Config)) -> Self {
         Self::with(change).made_ready(fs)
     }
@@ -204,7 +204,7 @@ impl Rig {
         request(id, "fs/write_text_file", params)
     }
 
-    /// What was recorded, as text.
+    /// Returns the log as text.
     pub(crate) fn log(&self) -> String {
         std::fs::read_to_string(state(self.dir.path()).join("audit/seg-000000.jsonl")).unwrap()
     }
@@ -226,7 +226,7 @@ impl Rig {
     }
 }
 
-/// What belongs to no ACP session is recorded under this one.
+/// The session under which events outside of ACP sessions are recorded.
 pub(crate) fn connection() -> Session {
     Session {
         id: "c0".repeat(16),
@@ -245,7 +245,7 @@ pub(crate) fn workspace() -> (TempDir, PathBuf) {
     (dir, root)
 }
 
-/// What the gateways of these tests allow: everything but `secret/**`.
+/// The policy of these gateways: everything but `secret/**` is allowed.
 pub(crate) const POLICY: &str = r#"
 schema = 1
 name = "test"

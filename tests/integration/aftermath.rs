@@ -1,5 +1,5 @@
-//! What must hold of workspace, log and vault once the gate that came after a
-//! crash or a fault has started and stopped again.
+//! Properties of workspace, log and backup store after the gateway that follows
+//! a crash or a fault has started and stopped again.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -18,9 +18,9 @@ use serde_json::Value;
 
 use crate::common::World;
 
-/// Starts a gate, which puts right what is to be put right, and checks that
-/// nothing is missing and nothing left over. Nobody else may use the state.
-/// Returns how many backups of changes there are.
+/// Starts a gateway, which repairs the state, and checks that nothing is
+/// missing and nothing left over. No other process may use the state. Returns
+/// the number of backups of changes.
 #[track_caller]
 pub(crate) fn check(world: &World) -> usize {
     let next = world.fs(&["ls"]);
@@ -80,8 +80,8 @@ fn every_intent_is_resolved(records: &[Value]) {
     }
 }
 
-/// Every change that was made has what it replaced in the vault, byte for
-/// byte; retention must not have let go of anything.
+/// Checks that each change has its pre-image in the backup store, byte for
+/// byte; retention must have deleted nothing.
 #[track_caller]
 fn backups_are_complete(world: &World, records: &[Value]) -> usize {
     let state = Dir::from_std_file(fs::File::open(world.state()).unwrap());
@@ -115,7 +115,8 @@ fn backups_are_complete(world: &World, records: &[Value]) -> usize {
     kept
 }
 
-/// What is in a workspace: of a file mode and content, of a link its target.
+/// Returns the entries of a workspace: mode and content of files, targets of
+/// links.
 pub(crate) fn snapshot(root: &Path) -> BTreeMap<String, String> {
     walk(root)
         .into_iter()

@@ -55,7 +55,7 @@ pub(crate) struct Mounted {
 }
 
 impl Mounted {
-    /// The process that answers for it.
+    /// The PID of the server.
     pub(crate) fn pid(&self) -> u32 {
         self.server.id()
     }

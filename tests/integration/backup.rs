@@ -1,5 +1,5 @@
-//! Backups through the front door: made by every change, listed, shown,
-//! compared and put back, and never a way around the policy.
+//! Backups by the command line: made by every change, listed, shown, compared
+//! and restored, and never a way around the policy.
 
 mod retention;
 mod trees;
@@ -181,7 +181,7 @@ fn nothing_is_restored_through_a_planted_link() {
     backup(&world, &["restore", &id]).denied("restore.links");
     assert_eq!(std::fs::read_dir(world.path("elsewhere")).unwrap().count(), 0);
 
-    // A link at the very place is replaced itself, and kept.
+    // A link at that path is replaced itself, and backed up.
     std::fs::remove_file(world.path("d")).unwrap();
     std::fs::create_dir(world.path("d")).unwrap();
     symlink(outside.join("a.txt"), world.path("d/a.txt")).unwrap();
@@ -236,7 +236,7 @@ fn ids_paths_and_their_mistakes() {
     assert_eq!(list(&world, &["--agent", "cli"]).len(), 2);
     let session = list(&world, &[])[0]["session"].as_str().unwrap().to_owned();
     assert_eq!(list(&world, &["--session", &session]).len(), 1);
-    // What a shell makes of `evil*` in a hostile directory.
+    // Arguments that a shell makes of `evil*` in a hostile directory.
     for command in ["restore", "diff", "show"] {
         let hostile = world.run(&["backup", command, "evil\u{1b}]0;x\u{7}"]);
         assert!(hostile.code != 0 && !hostile.stderr.contains(['\u{1b}', '\u{7}']), "{hostile:?}");
@@ -295,7 +295,7 @@ fn a_backup_is_written_to_a_file_byte_for_byte() {
     );
 }
 
-/// What an editor had left in it was gone, without a backup.
+/// Unsaved changes of an editor in it were gone, without a backup.
 #[test]
 fn a_backup_is_written_to_no_file_of_the_workspace_past_the_gate() {
     let world = World::new();

@@ -135,7 +135,7 @@ fn what_is_no_batch_is_refused() {
         "[{\"op\":\"write\",\"path\":\"a\",\"content\":\"\",\"mode\":1}]",
     ] {
         assert_eq!(world.run_with_input(&["fs", "batch"], input).code, 2, "{input}");
-        // The gate was open, and is no more.
+        // The gateway was open, and has ended.
         assert_eq!(world.records().last().unwrap()["kind"], "stop", "{input}");
     }
     assert_eq!(batch(&world, &json!([])).code, 0);
@@ -152,7 +152,7 @@ fn a_change_that_fails_takes_back_those_before_it() {
     world.file("locked/c.txt", "old c\n");
     world.file("d.txt", "old d\n");
     std::fs::set_permissions(world.path("a.txt"), PermissionsExt::from_mode(0o640)).unwrap();
-    // The gate gives up what lets root write here.
+    // The gateway gives up the capability by which root writes here.
     std::fs::set_permissions(world.path("locked"), PermissionsExt::from_mode(0o555)).unwrap();
     let changes = json!([
         write("a.txt", "new a"),
@@ -246,8 +246,8 @@ fn killed_at_any_moment_a_batch_is_there_or_not_after_the_next_start() {
     world.run(&["audit", "verify"]).ok();
 }
 
-/// That a change had failed was on record before the others were taken back: a
-/// gate that died in between left a part of the batch.
+/// The failure of a change was recorded before the others were taken back: a
+/// gateway that died in between left a part of the batch.
 #[test]
 fn killed_while_it_takes_a_batch_back_it_is_taken_back_by_the_next_start() {
     const FILES: usize = 12;
@@ -352,7 +352,8 @@ fn a_batch_takes_its_turn_like_every_request_and_counts_with_all_its_changes() {
             gateway.handle(&slow, &glob, client).unwrap();
         });
         arrived.recv().unwrap();
-        // The one whose turn it is may have no other under way.
+        // A session that waits for its slot may have no other request in
+        // progress.
         let refused = gateway.handle_together(&slow, &changes(1)).unwrap_err();
         assert_eq!(refused.error.rule(), Some("serve.limits.concurrentRequests"));
         assert!(refused.error.receipt().is_some() && !root.join("a.txt").exists());

@@ -1,5 +1,5 @@
-//! What goes with a directory that is removed or renamed: each entry is decided on as
-//! if it had been named itself, and what is taken away or renamed opens nothing.
+//! Entries beneath a directory that is removed or renamed: each is decided on as if it had been
+//! named itself, and no removal or rename opens anything.
 
 use serde_json::{Value, json};
 
@@ -83,7 +83,7 @@ fn what_an_extension_hides_is_not_renamed_into_sight_nor_named() {
     world.fs(&["mv", "d/prod.key", "d/new.key"]).ok();
     world.fs(&["mv", "d", "d.md"]).ok();
     world.fs(&["mv", "d.md", "d"]).ok();
-    // Nor is it told which rule it is that keeps it.
+    // The rule that keeps it is not disclosed either.
     for hidden in ["kept/prod.key", "kept/WORDS"] {
         world.file(hidden, "x");
         for args in [&["rm", "-r", "kept"][..], &["mv", "kept", "e"]] {
@@ -92,7 +92,7 @@ fn what_an_extension_hides_is_not_renamed_into_sight_nor_named() {
         }
         std::fs::remove_file(world.path(hidden)).unwrap();
     }
-    // What can be seen is told.
+    // Visible entries are named.
     world.file("kept/shut/x.md", "x");
     world.fs(&["rm", "-r", "kept"]).denied("kept");
 }
@@ -128,10 +128,10 @@ fn a_file_is_not_opened_by_taking_away_the_name_that_may_not_be_read() {
     world.set_policy(&format!("{CLOSED}[files]\nhardlinks = {{ write = \"allow\" }}\n"));
     closed(&world);
     world.write("drop/in/y", "new\n").denied("files.hardlinks.read");
-    // Where it cannot be seen, neither is the rule.
+    // Where the entry is invisible, so is the rule.
     world.set_policy(&CLOSED.replace("list = [\"**\"]", "list = [\"pub/**\"]"));
     world.fs(&["rm", "-r", "drop"]).denied("workspace.hidden");
-    // What a person has to be asked about is not opened either.
+    // A path that needs an approval is not opened either.
     let asks = "[[rules]]\nid = \"person\"\neffect = \"ask\"\noperations = [\"read\"]\n\
                 paths = [\"drop/**\"]\n";
     world.set_policy(&format!("{ALL}{asks}"));
@@ -142,7 +142,7 @@ fn a_file_is_not_opened_by_taking_away_the_name_that_may_not_be_read() {
     world.fs(&["read", "pub/x"]).denied("files.hardlinks.read");
     world.fs(&["rm", "pub/too"]).ok();
     assert_eq!(world.fs(&["read", "pub/open"]).ok().text(), "plain\n");
-    // Where files of several names may be read, it could be read before.
+    // If files with several names may be read, it was readable before.
     world.set_policy(&format!("{CLOSED}[files]\nhardlinks = {{ read = \"allow\" }}\n"));
     world.fs(&["rm", "-r", "closed"]).ok();
     assert_eq!(world.fs(&["read", "pub/x"]).ok().text(), "TREASURE\n");

@@ -1,5 +1,5 @@
-//! What other processes do to files, and in what circumstances a gate is started:
-//! nothing of it holds a gate up, ends it or keeps the next one from starting.
+//! Effects of other processes on files, and of the environment in which a gateway is started: none
+//! delays a gateway, ends it or keeps the next one from starting.
 
 use std::{
     fs::{self, File},
@@ -50,8 +50,8 @@ fn sparse(path: &Path, length: u64) {
     File::create(path).unwrap().set_len(length).unwrap();
 }
 
-/// Their hash was computed first, which takes a quarter of an hour for a terabyte that
-/// costs nobody anything. Twenty such requests took all threads of a gate.
+/// Their hash was computed first, which takes a quarter of an hour for a terabyte of no content.
+/// Twenty such requests took all threads of a gateway.
 #[test]
 fn huge_sparse_files_are_not_read_to_be_compared() {
     let world = World::new();
@@ -71,7 +71,7 @@ fn huge_sparse_files_are_not_read_to_be_compared() {
     assert!(refused.code == 1 && refused.stderr.contains("the vault is full"), "{refused:?}");
     assert_eq!(fs::metadata(world.path("tree/huge")).unwrap().len(), TERABYTE);
 
-    // What an undo would take back is another file now.
+    // The file that an undo would restore is another one now.
     world.write("u.txt", "u").ok();
     let made = world.records().iter().rfind(|record| record["kind"] == "intent").unwrap()["seq"]
         .to_string();
@@ -111,7 +111,7 @@ impl Drop for Lease {
     }
 }
 
-/// The gate tried to open it again and again, for as long as the lease lasted.
+/// The gateway tried to open it again and again, for as long as the lease lasted.
 #[test]
 fn a_lease_in_a_tree_is_not_waited_for_awake() {
     let world = World::new();
@@ -127,7 +127,7 @@ fn a_lease_in_a_tree_is_not_waited_for_awake() {
     world.run(&["audit", "verify"]).ok();
 }
 
-/// The removal was `ok`, and what nobody may remove stayed under a hidden name.
+/// The result of the removal was `ok`, and immutable entries stayed under a hidden name.
 #[test]
 fn what_is_immutable_keeps_its_tree() {
     let world = World::new();
@@ -150,8 +150,7 @@ fn what_is_immutable_keeps_its_tree() {
     drop(disk);
 }
 
-/// Every write left a file that nobody can remove, and a rename over a file hid what
-/// was renamed.
+/// Every write left a file that could not be removed, and a rename over a file hid the renamed one.
 #[test]
 fn an_append_only_directory_gets_nothing_that_cannot_be_removed() {
     let world = World::new();
@@ -195,15 +194,15 @@ fn an_append_only_directory_gets_nothing_that_cannot_be_removed() {
     drop(disk);
 }
 
-/// The gate's hidden names in the workspace.
+/// The gateway's hidden names in the workspace.
 fn hidden(world: &World) -> Vec<String> {
     let names = fs::read_dir(world.root()).unwrap();
     let names = names.map(|entry| entry.unwrap().file_name().into_string().unwrap());
     names.filter(|name| name.starts_with(".portcullis-")).collect()
 }
 
-/// Makes directories in the open directory from when the gate has compared it with
-/// the vault, which it shows by the second name that it gives it.
+/// Makes directories in the open directory from the time at which the gateway has compared it with
+/// the backup store, which the second name shows that it gets.
 fn fill(world: &World, directory: &File, thread: usize, stop: &AtomicBool) {
     let mut first = None;
     while !stop.load(Ordering::Relaxed) {
@@ -222,7 +221,7 @@ fn fill(world: &World, directory: &File, thread: usize, stop: &AtomicBool) {
     }
 }
 
-/// It had no end: the gate deleted as fast as the other process made.
+/// It did not end: the gateway deleted as fast as the other process made.
 #[test]
 fn a_tree_that_another_process_keeps_filling_is_left_and_named() {
     let world = World::in_memory(POLICY);
@@ -250,7 +249,7 @@ fn a_tree_that_another_process_keeps_filling_is_left_and_named() {
     assert_eq!(left.code, 1, "{left:?}");
     let name = hidden(&world).pop().unwrap();
     assert!(left.stderr.contains(&format!("is hidden at `{name}`")), "{left:?}");
-    // It is not over, and the next start says what became of it.
+    // It is not finished, and the next start records its result.
     assert_eq!(world.last()["kind"], "intent");
     world.fs(&["ls"]).ok();
     assert!(hidden(&world).is_empty());
@@ -259,7 +258,7 @@ fn a_tree_that_another_process_keeps_filling_is_left_and_named() {
     aftermath::check(&world);
 }
 
-/// It said "invalid cross-device link".
+/// The error was "invalid cross-device link".
 #[test]
 fn directories_of_a_lower_layer_are_refused_by_that_name() {
     let world = World::new();
@@ -288,7 +287,7 @@ fn directories_of_a_lower_layer_are_refused_by_that_name() {
     }
 }
 
-/// A signal ended the gate before it could record anything.
+/// A signal ended the gateway before it could record anything.
 #[test]
 fn a_limit_on_the_size_of_files_is_an_error() {
     let world = World::new();
@@ -303,7 +302,7 @@ fn a_limit_on_the_size_of_files_is_an_error() {
     world.run(&["audit", "verify"]).ok();
 }
 
-/// The log's files had no rights at all, and no later gate could open them.
+/// The log's files had no rights at all, and no later gateway could open them.
 #[test]
 fn an_umask_that_takes_the_owners_rights_breaks_no_state_directory() {
     let world = World::new();
@@ -319,8 +318,8 @@ fn an_umask_that_takes_the_owners_rights_breaks_no_state_directory() {
     }
 }
 
-/// A backup took all room that there was, and the log had none left for its next
-/// record: whoever can have files removed ended the gate.
+/// A backup took all the space, and the log had none left for its next record: any client that
+/// could have files removed ended the gateway.
 #[test]
 fn a_backup_leaves_room_for_the_log() {
     let world = World::new();
@@ -344,7 +343,7 @@ fn a_backup_leaves_room_for_the_log() {
     drop(disk);
 }
 
-/// The agent ended with 0, and `run` with 1: the kernel told nobody.
+/// The agent ended with 0, and `run` with 1: the kernel reported no exit status.
 #[test]
 fn a_starter_that_ignores_the_end_of_children_is_told_what_to_do() {
     let world = World::new();
@@ -360,7 +359,7 @@ fn a_starter_that_ignores_the_end_of_children_is_told_what_to_do() {
     behind(&world, &advised, &["run", "--", "true"]).ok();
 }
 
-/// It said "no such file or directory", and of what nobody knew.
+/// The error was "no such file or directory", without a path.
 #[test]
 fn a_proc_that_is_not_mounted_is_named() {
     let world = World::new();
@@ -380,7 +379,7 @@ fn a_proc_that_is_not_mounted_is_named() {
     }
 }
 
-/// Whatever could not be looked at counted as one thread, and others kept their rights.
+/// Threads that could not be counted were taken for one, and others kept their rights.
 #[test]
 fn threads_that_cannot_be_counted_keep_a_gate_from_being_confined() {
     let world = World::new();
@@ -416,7 +415,7 @@ fn a_file_is_not_emptied_by_a_stdin_that_was_closed() {
     assert_eq!(world.read("a.txt"), "");
 }
 
-/// Nothing was said, for as long as the lock was held.
+/// There was no message, for as long as the lock was held.
 #[test]
 fn a_lock_that_another_process_holds_is_waited_for_aloud() {
     let world = World::new();

@@ -1,5 +1,5 @@
-//! One builder for every test: a fresh workspace, a state directory beside it,
-//! and the real binary with a scrubbed environment.
+//! The builder of every test: a fresh workspace, a state directory beside it, and the real binary
+//! with a scrubbed environment.
 
 use std::{
     path::{Path, PathBuf},
@@ -19,7 +19,7 @@ pub(crate) struct World {
     policy: Option<String>,
 }
 
-/// What a finished command gave.
+/// Result of a finished command.
 #[derive(Debug)]
 pub(crate) struct Done {
     pub(crate) code: i32,
@@ -73,7 +73,7 @@ impl World {
         world
     }
 
-    /// Where everything is allowed but for what `rules` say.
+    /// A world where everything is allowed but for `rules`.
     pub(crate) fn with_rules(rules: &str) -> Self {
         Self::with_policy(&format!("{ALL}{rules}"))
     }
@@ -151,7 +151,7 @@ impl World {
         let mut stdin = child.stdin.take().unwrap();
         let input = input.as_ref().to_owned();
         let writer = std::thread::spawn(move || {
-            // The gate may refuse before it has read everything.
+            // The gateway may refuse before it has read everything.
             let _ = std::io::Write::write_all(&mut stdin, &input);
         });
         let output = child.wait_with_output().unwrap();
@@ -193,8 +193,8 @@ impl World {
         records
     }
 
-    /// The last record of a request; what a mount left in scratch directories, and the end of a
-    /// prompt turn, are told after it.
+    /// Returns the last record of a request. Records of scratch directories that a mount left, and
+    /// of the end of a prompt turn, come after it.
     pub(crate) fn last(&self) -> Value {
         let mut requests = self.requests().into_iter();
         requests.rfind(|record| record["op"] != "scratch" && record["op"] != "acp.prompt").unwrap()
@@ -221,7 +221,7 @@ pub(crate) fn done(output: Output) -> Done {
     }
 }
 
-/// Tells a thread beside the test to end, also when the test fails.
+/// Has a thread beside the test end, also if the test fails.
 pub(crate) struct Stop<'a>(pub(crate) &'a std::sync::atomic::AtomicBool);
 
 impl Drop for Stop<'_> {
@@ -239,14 +239,14 @@ pub(crate) fn copy_program(program: &str, to: &Path) {
     assert!(status.success(), "cannot copy {program} to {}", to.display());
 }
 
-/// Whether the kernel lets a socket refuse descriptors: Linux 6.16.
+/// True if the kernel lets a socket refuse descriptors: Linux 6.16.
 pub(crate) fn sockets_refuse_descriptors() -> bool {
     let release = rustix::system::uname().release().to_string_lossy().into_owned();
     let mut numbers = release.split('.').map(|number| number.parse::<u32>().unwrap_or(0));
     (numbers.next(), numbers.next()) >= (Some(6), Some(16))
 }
 
-/// How the kernel answers who sends a descriptor to a socket.
+/// Sends a descriptor to a socket, and returns the kernel's result.
 pub(crate) fn send_descriptor(path: &Path) -> Result<(), rustix::io::Errno> {
     use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags, sendmsg};
     let stream = std::os::unix::net::UnixStream::connect(path).unwrap();

@@ -1,5 +1,5 @@
-//! `docs/core-api.txt`: the public items of the crate in `crates/core/`, as the sources have
-//! them. What is listed there is what another crate can do.
+//! `docs/core-api.txt`: the public items of the crate in `crates/core/`, as the sources have them.
+//! Other crates can use only these.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -29,7 +29,7 @@ fn sources(directory: &Path, found: &mut Vec<PathBuf>) {
     }
 }
 
-/// What the crate exports: `pub use MODULE::{NAME, NAME as OTHER};`, and nothing else.
+/// Returns the crate's exports: `pub use MODULE::{NAME, NAME as OTHER};`, and nothing else.
 fn exports(library: &str) -> Exports {
     let mut exports = Exports::new();
     for statement in library.split("\npub ").skip(1) {
@@ -107,7 +107,7 @@ fn subject(header: &str) -> &str {
     of.split(['<', ' ']).next().unwrap()
 }
 
-/// One module of the crate while it is read.
+/// A module of the crate while it is read.
 struct Reading<'a> {
     exports: &'a Exports,
     module: &'a str,

@@ -1,5 +1,5 @@
-//! A long-lived gate under `portcullis run`, with an agent in its cell that
-//! asks it for whatever the test wants.
+//! A long-lived gateway under `portcullis run`, with an agent in its sandbox
+//! that sends the test's requests.
 
 use std::{
     io::{BufRead as _, BufReader, Write as _},
@@ -24,7 +24,7 @@ pub(crate) struct Courier {
     lines: Receiver<String>,
     root: PathBuf,
     next: u64,
-    /// What the broker and the gate said on stderr.
+    /// Standard error of the broker and the gateway.
     complaints: Option<thread::JoinHandle<String>>,
 }
 
@@ -45,7 +45,7 @@ impl Courier {
         Self::try_start(world).unwrap_or_else(|complaint| panic!("{complaint}"))
     }
 
-    /// What `run` said when it refused to start.
+    /// Starts it, or returns the message of `run` that refuses.
     pub(crate) fn try_start(world: &World) -> Result<Self, String> {
         Self::try_with(world, &[])
     }
@@ -103,13 +103,13 @@ impl Courier {
         json!({"method": "fs/write_text_file", "params": params})
     }
 
-    /// The answer to one request of the agent's.
+    /// Returns the reply to one request of the agent.
     #[track_caller]
     pub(crate) fn ask(&mut self, request: Value) -> Value {
         self.ask_all(&[request]).remove(0)
     }
 
-    /// The answers to requests that the agent makes at once.
+    /// Returns the replies to requests that the agent sends at once.
     #[track_caller]
     pub(crate) fn ask_all(&mut self, requests: &[Value]) -> Vec<Value> {
         let id = self.prompt(requests).expect("the gate reads");
@@ -147,7 +147,7 @@ impl Courier {
         }
     }
 
-    /// The next message, or `None` when the gate has closed the stream.
+    /// The next message, or `None` when the gateway has closed the stream.
     pub(crate) fn hear(&self) -> Option<Value> {
         match self.lines.recv_timeout(PATIENCE) {
             Ok(line) => Some(serde_json::from_str(&line).unwrap()),
@@ -166,7 +166,7 @@ impl Courier {
         self.wait()
     }
 
-    /// Hangs up and gives how it ended and what was said on stderr.
+    /// Closes the input; returns the exit status and the text on stderr.
     pub(crate) fn end(mut self) -> (ExitStatus, String) {
         let status = self.hang_up();
         (status, self.complaints.take().unwrap().join().unwrap())
@@ -197,7 +197,7 @@ pub(crate) fn ended(child: &mut Child) -> ExitStatus {
     }
 }
 
-/// A reply that the gate did as asked.
+/// Returns the receipt of a reply with success.
 #[track_caller]
 pub(crate) fn receipt(answer: &Value) -> Value {
     let receipt = &answer["result"]["_meta"]["portcullis/receipt"];
@@ -205,7 +205,7 @@ pub(crate) fn receipt(answer: &Value) -> Value {
     receipt.clone()
 }
 
-/// What kind of failure a reply tells of.
+/// Returns the kind of failure in a reply.
 #[track_caller]
 pub(crate) fn failure(answer: &Value) -> (String, String) {
     let error = &answer["error"];
@@ -223,7 +223,7 @@ pub(crate) fn descendants(pid: i32) -> Vec<i32> {
     children(pid).into_iter().flat_map(|pid| [vec![pid], descendants(pid)].concat()).collect()
 }
 
-/// The gate that a broker started.
+/// Returns the PID of the gateway process that a broker started.
 #[track_caller]
 pub(crate) fn gate_of(broker: i32) -> i32 {
     let is_gate = |pid: &i32| {
@@ -237,7 +237,7 @@ pub(crate) fn kill(pid: i32, signal: rustix::process::Signal) {
     let _ = rustix::process::kill_process(rustix::process::Pid::from_raw(pid).unwrap(), signal);
 }
 
-/// Whether the processes are gone, after at most a while.
+/// True if the processes are gone within a while.
 pub(crate) fn gone(processes: &[i32]) -> bool {
     let end = Instant::now() + Duration::from_secs(15);
     while Instant::now() < end {

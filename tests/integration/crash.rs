@@ -1,7 +1,6 @@
-//! A gate killed with SIGKILL at any moment of any operation: the workspace is
-//! as it was before or as it is after, nothing temporary stays, the log
-//! verifies, what was replaced is in the vault, and the next start needs no
-//! help.
+//! A gateway killed with SIGKILL at any moment of any operation: the workspace
+//! is as it was before or after, no temporary file stays, the log verifies, the
+//! backup store has each pre-image, and the next start needs no help.
 
 use std::{
     collections::BTreeMap,
@@ -32,14 +31,14 @@ keep = { versions = 1000000, days = 30, size = "8GiB" }
 
 type Snapshot = BTreeMap<String, String>;
 
-/// One command and what the workspace is when it was done.
+/// A command, and the contents of the workspace after it.
 struct Step {
     args: Vec<String>,
     input: String,
     after: Snapshot,
 }
 
-/// Sets the workspace up for a round, behind the gate's back.
+/// Sets the workspace up for a round, past the gateway.
 fn prepare(world: &World, round: u64, big: &str) {
     std::fs::remove_dir_all(world.root()).unwrap();
     std::fs::create_dir(world.root()).unwrap();
@@ -61,8 +60,8 @@ fn prepare(world: &World, round: u64, big: &str) {
     std::fs::set_permissions(world.path("target.txt"), mode).unwrap();
 }
 
-/// What the vault holds for the restores: the ids of a file and a tree, and
-/// what the tree is.
+/// Backups for the restores: the ids of a file and a tree, and the contents of
+/// the tree.
 struct Kept {
     file: String,
     tree: String,
@@ -197,8 +196,8 @@ fn killed_at_any_moment_the_gate_leaves_old_or_new() {
             command.stdout(Stdio::null()).stderr(Stdio::null());
             command
         };
-        // Kills spread over the time that this very operation takes here and
-        // now; most of it comes before the intent.
+        // Kills spread over the time that this operation takes at this moment;
+        // most of it comes before the intent.
         let started = Instant::now();
         assert!(command(&world).status().unwrap().success(), "{args:?}");
         let whole = u64::try_from(started.elapsed().as_micros()).unwrap();
@@ -213,7 +212,7 @@ fn killed_at_any_moment_the_gate_leaves_old_or_new() {
             killed += 1;
         }
 
-        // The next start, of whatever command, puts things right.
+        // The next start, of any command, repairs the state.
         let next = world.fs(&["ls"]);
         let context = format!("PORTCULLIS_TEST_SEED={seed}, round {round}, {args:?}");
         assert_eq!(next.code, 0, "{context}: {next:?}");

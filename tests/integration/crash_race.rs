@@ -1,7 +1,8 @@
-//! Gates that are killed while another process, which destroys nothing itself,
-//! exchanges its files with those that they change: each of its files is in the
-//! workspace, with it, or in the vault. The half-undone exchange of a dead gate
-//! cost some of them, and so did the removal of a renamed file by its own name.
+//! Gateways that are killed while another process, which destroys nothing
+//! itself, exchanges its files with those that they change: each of its files
+//! is in the workspace, with it, or in the backup store. The half-undone
+//! exchange of a dead gateway lost some of them, and so did the removal of a
+//! renamed file by its own name.
 
 use std::{
     collections::HashSet,
@@ -34,7 +35,8 @@ const RENAMES: usize = 300;
 /// The other process.
 struct Exchanger<'a> {
     root: PathBuf,
-    /// What it has, and what it took out of the workspace.
+    /// Directory of its own files, and of those that it took out of the
+    /// workspace.
     own: PathBuf,
     made: &'a mut u64,
     random: &'a mut Random,
@@ -115,7 +117,7 @@ pub(crate) fn hash_files(directory: &Path, hashes: &mut HashSet<Hash>) {
     hashes.extend(files.map(|path| Hash::of(&fs::read(path).unwrap())));
 }
 
-/// The hash of each content in the vault of a state directory.
+/// Adds the hash of each content in the backup store of a state directory.
 pub(crate) fn hash_vault(state: &Path, hashes: &mut HashSet<Hash>) {
     let state = Dir::from_std_file(fs::File::open(state).unwrap());
     let vault = BackupStore::look(&state).unwrap().unwrap();
@@ -143,7 +145,8 @@ pub(crate) fn hash_vault(state: &Path, hashes: &mut HashSet<Hash>) {
 }
 
 /// The file that a rename replaces had the old name for a moment, and was
-/// removed by it: whatever another process had put there meanwhile.
+/// removed by it, together with any file that another process had put there
+/// meanwhile.
 #[test]
 fn a_rename_over_a_file_removes_nothing_of_another_process() {
     let world = World::with_policy(POLICY);

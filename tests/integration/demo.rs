@@ -1,4 +1,4 @@
-//! `portcullis demo`: the first thing that anybody runs.
+//! `portcullis demo`: the first command that a new user runs.
 
 use std::path::{Path, PathBuf};
 
@@ -63,7 +63,7 @@ fn everything_that_must_be_refused_is_refused_and_the_log_says_so() {
         .collect();
     assert_eq!(by_shell, ["worked", "refused", "refused", "refused", "refused", "refused"]);
 
-    // The log, read by another process, says the same.
+    // The log, read by another process, agrees.
     let log = std::fs::read_to_string(place.join("state/audit/seg-000000.jsonl")).unwrap();
     let records: Vec<Value> = log.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
     for line in report["attempts"].as_array().unwrap() {
@@ -152,7 +152,7 @@ fn a_policy_that_refuses_too_little_makes_the_demo_fail_loudly() {
     assert_eq!((done.code, &report["ok"]), (1, &false.into()));
     let secret = attempt(&report, "read", ".env");
     assert!(secret["wrong"].as_str().unwrap().contains("NOT REFUSED"), "{secret}");
-    // What no policy can allow is refused all the same.
+    // Requests that no policy can allow are refused all the same.
     assert!(attempt(&report, "read", "notes.txt")["wrong"].is_null());
 }
 

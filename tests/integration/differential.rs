@@ -1,9 +1,9 @@
-//! The two verifiers, and gates and repairs, asked about thousands of changed logs.
+//! Comparison of the two verifiers, gateways and repairs on thousands of changed logs.
 //!
-//! Every disagreement is an error of one of them by `audit/FORMAT.md`. One that was found
-//! and mended goes to `tests/corpus/audit`, whose logs are asked about first, as they
-//! are, and then changed like the vectors. `PORTCULLIS_TEST_BUDGET` is how many times as
-//! many cases there are (`tests/run.sh full`), `PORTCULLIS_TEST_SEED` another seed.
+//! Every disagreement is an error of one of them by `audit/FORMAT.md`. A disagreement that was
+//! found and fixed goes to `tests/corpus/audit`, whose logs are tried first, unchanged, and then
+//! changed like the vectors. `PORTCULLIS_TEST_BUDGET` multiplies the number of cases (`tests/run.sh
+//! full`), `PORTCULLIS_TEST_SEED` is another seed.
 
 mod case;
 mod lines;
@@ -19,13 +19,13 @@ use crate::random::Random;
 
 /// Cases in every run: a few seconds on one core.
 const CASES: u64 = 2_500;
-/// One in so many is given to the program, too, and not only to its library.
+/// Every case of this many is given to the program, too, and not only to its library.
 const SAMPLE: u64 = 50;
 
 /// Cases of a log of two segments, each of which takes seconds.
 const LONG_CASES: u64 = 6;
 
-/// How many times as much is tried.
+/// Factor of the number of cases.
 fn budget() -> u64 {
     std::env::var("PORTCULLIS_TEST_BUDGET").map_or(1, |budget| budget.parse().unwrap())
 }

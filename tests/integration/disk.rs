@@ -1,4 +1,5 @@
-//! Small disks that tests mount, fill, and break. They need root and say so.
+//! Small disks that tests mount, fill, and break. They need root and report
+//! that.
 
 use std::{
     fs,
@@ -67,7 +68,7 @@ impl Disk {
         disk
     }
 
-    /// An ext4 that somebody left in an image, in whatever condition.
+    /// An ext4 in an existing image, in any condition.
     #[track_caller]
     pub(crate) fn found(place: &Path, image: &Path) -> Self {
         let disk = Self { place: place.to_owned(), device: Some(attach(image)) };
@@ -103,7 +104,7 @@ impl Disk {
     pub(crate) fn again(&self, options: &str) {
         let in_use = self.sysfs();
         run(Command::new("umount").arg(&self.place));
-        // A cell that another test just starts may still have a copy of all
+        // A sandbox that another test just starts may still have a copy of all
         // mounts; as long as it has, this would be the same broken one again.
         let end = Instant::now() + Duration::from_secs(30);
         while in_use.exists() {
@@ -148,23 +149,23 @@ impl Disk {
         fs::remove_dir_all(self.place.join("fillers")).unwrap();
     }
 
-    /// Lets the kernel find an error in it, under everybody who uses it: it
-    /// becomes read-only.
+    /// Has the kernel find an error in it, for all its users: it becomes
+    /// read-only.
     pub(crate) fn fail_read_only(&self) {
         fs::write(self.sysfs().join("trigger_fs_error"), "1").unwrap();
     }
 
-    /// What the kernel says of it while it is mounted anywhere.
+    /// The kernel's directory about it while it is mounted anywhere.
     fn sysfs(&self) -> PathBuf {
         Path::new("/sys/fs/ext4").join(self.device().file_name().unwrap())
     }
 
     /// Cuts it off, as a pulled cable or a lost power supply does: from now on
-    /// every use of it is an I/O error, and what was not synced is lost.
+    /// every use of it is an I/O error, and unsynced data is lost.
     ///
-    /// A sync that is under way meanwhile may succeed and be lost all the same,
-    /// which no power failure does: its caller would not live to hear of it. So
-    /// whoever relies on what was synced must be paused before.
+    /// A sync in progress may succeed and be lost all the same, which no power
+    /// failure does: its caller would not live to see the result. So a process
+    /// that relies on its syncs must be paused before.
     pub(crate) fn cut_off(&self) {
         // EXT4_IOC_SHUTDOWN with EXT4_GOING_FLAGS_NOLOGFLUSH (fs/ext4/ext4.h).
         let shutdown = "import fcntl, os, struct, sys\n\

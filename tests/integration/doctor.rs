@@ -1,4 +1,4 @@
-//! `portcullis doctor`: what it says, and that `run` agrees.
+//! `portcullis doctor`: its report, and that `run` agrees.
 
 use std::os::unix::fs::PermissionsExt as _;
 
@@ -96,7 +96,8 @@ fn where_root_can_become_nobody_else_enforcement_is_partial_and_says_so() {
         let cell = says(&done, "self-test", "warning");
         let stays = "the agent stays root, without root's powers";
         assert!(cell["facts"]["gaps"].to_string().contains(stays), "{cell}");
-        // Nobody counts root's processes, and an operator who asks for it must be told.
+        // The kernel does not count root's processes, and an operator who asks for a limit must be
+        // told.
         if says(&done, "limits", "warning")["facts"]["processes"].is_null() {
             let asked =
                 ["run", "--allow-partial", "--agent-limit", "processes=64", "--", "/bin/true"];
@@ -125,7 +126,7 @@ fn a_kernel_without_landlock_is_named() {
     assert!(landlock["help"].as_str().unwrap().contains("Linux 6.2"), "{landlock}");
     says(&done, "self-test", "failed");
     assert_eq!(world.run_without(LANDLOCK, &RUN).code, 1);
-    // It said that a file could be opened, not why.
+    // The error was that a file could not be opened, without a reason.
     let service = world.run_without(LANDLOCK, &["serve", "--listen", "127.0.0.1:0"]);
     assert_eq!(service.code, 1, "{service:?}");
     assert!(service.stderr.contains("this kernel has no Landlock"), "{service:?}");
@@ -163,7 +164,7 @@ fn a_torn_log_is_a_warning_and_a_damaged_one_stops_everything() {
     let damaged = says(&done, "audit log", "failed");
     assert!(damaged["help"].as_str().unwrap().contains("audit recover"), "{damaged}");
     assert_eq!(done.code, 1);
-    // What a script can tell from any other failure.
+    // A script can distinguish this from any other failure.
     assert_eq!(world.run(&RUN).code, 5);
     assert_eq!(world.fs(&["ls"]).code, 5);
 }
@@ -190,7 +191,7 @@ fn a_state_directory_that_lets_others_in_fails_with_the_command_that_helps() {
     assert_eq!(world.run(&RUN).code, 1);
 }
 
-/// It said that all was well, and `run` refused.
+/// It reported no problem, and `run` refused.
 #[test]
 fn a_state_directory_that_cannot_be_written_fails() {
     let world = World::new();
@@ -203,7 +204,7 @@ fn a_state_directory_that_cannot_be_written_fails() {
     says(&done, "state directory", "failed");
 }
 
-/// It said that all was well, and `run` refused.
+/// It reported no problem, and `run` refused.
 #[test]
 fn a_part_of_the_state_directory_that_is_none_fails() {
     for part in ["approvals", "audit", "backups", "gates", "keys", "logs", "policies"] {

@@ -1,5 +1,5 @@
-//! The doors of `portcullis serve` with real clients: WebSockets and MCP over
-//! HTTP, and peers that do not keep to the rules.
+//! The transports of `portcullis serve` with real clients: WebSockets and MCP
+//! over HTTP, and peers that violate the protocols.
 
 mod hostile;
 
@@ -232,7 +232,7 @@ fn the_conformance_scenarios_pass_but_for_those_that_are_listed() {
     let list = std::fs::read_to_string(conformance.join("expected-failures.yaml")).unwrap();
     let listed = list.lines().filter_map(|line| line.strip_prefix("  - "));
     let listed: BTreeSet<_> = listed.map(str::to_owned).collect();
-    // That one holds how long a client took to come back against a clock.
+    // This one compares the time until a client came back with a clock.
     let mut failed = outcome("✗ ");
     failed.remove("server-sse-polling");
     assert_eq!(failed, listed, "{} {}", report.text(), report.stderr);
@@ -277,7 +277,7 @@ fn messages(reply: &str) -> Vec<Value> {
     lines.filter_map(|line| serde_json::from_str(line).ok()).filter(Value::is_object).collect()
 }
 
-/// What a subscriber of the newest revision hears: a stream that begins with an
+/// A subscriber of the newest revision gets a stream that begins with an
 /// acknowledgement.
 #[test]
 fn a_subscriber_over_http_hears_of_changes() {
@@ -325,7 +325,7 @@ fn a_subscriber_over_http_hears_of_changes() {
     let told = messages(&heard);
     let is = |message: &&Value| message["method"] == "notifications/subscriptions/acknowledged";
     let acknowledged = told.iter().find(is).unwrap_or_else(|| panic!("{heard}"));
-    // What is denied, not there or never told is not promised.
+    // Denied, missing and unwatchable resources are not promised.
     let granted = json!({"resourceSubscriptions": [uri]});
     assert_eq!(acknowledged["params"]["notifications"], granted, "{acknowledged}");
     let updated = messages(&heard);
@@ -342,7 +342,7 @@ fn exchange(service: &Service, head: &str, body: &[u8]) -> (u16, String) {
     stream.set_read_timeout(Some(PATIENCE)).unwrap();
     let head = format!("{head}\r\nHost: localhost\r\nConnection: close\r\n\r\n");
     stream.write_all(head.as_bytes()).unwrap();
-    // What is refused early is not read to its end.
+    // A request that is refused early is not read to its end.
     let _ = stream.write_all(body);
     let mut reply = Vec::new();
     let _ = stream.read_to_end(&mut reply);
@@ -370,7 +370,7 @@ fn what_is_no_mcp_over_http_is_refused_and_the_service_goes_on() {
     let (status, reply) = post("/mcp", &bearer, hello);
     assert_eq!(status, 200, "{reply}");
     assert!(reply.to_lowercase().contains("mcp-session-id"), "{reply}");
-    // What `rmcp` would take for a message with the last of each key.
+    // A message that `rmcp` would read with the last of each key.
     let twice = r#"{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"workspace__ws__write_file","arguments":{"path":"a.txt","path":"twice.txt","content":"x"}}}"#;
     for (body, code) in [
         ("{", -32700),
@@ -387,13 +387,13 @@ fn what_is_no_mcp_over_http_is_refused_and_the_service_goes_on() {
         assert_eq!(said["error"]["code"], code, "{body}: {reply}");
         assert!(said["error"]["data"]["receipt"]["seq"].is_u64(), "{body}: {reply}");
     }
-    // A session that is not there, and one of nobody's.
+    // A session that does not exist, and one of no client.
     let list = r#"{"jsonrpc":"2.0","id":2,"method":"tools/list"}"#;
     let session = format!("{bearer}\r\nMcp-Session-Id: {}", "0".repeat(32));
     assert_eq!(post("/mcp", &session, list).0, 404);
     let put = format!("PUT /mcp HTTP/1.1\r\n{bearer}\r\nContent-Length: 0");
     assert_eq!(exchange(&service, &put, b"").0, 405);
-    // A body of a gigabyte, said before and not.
+    // A body of a gigabyte, announced and not.
     let huge = format!("POST /mcp HTTP/1.1\r\n{bearer}\r\nContent-Length: 1073741824");
     assert_eq!(exchange(&service, &huge, b"{}").0, 413);
     assert_eq!(post("/mcp", &bearer, hello).0, 200);

@@ -49,8 +49,8 @@ fn policy(port: u32, more: &str) -> String {
 }
 
 impl Net {
-    /// One where `site.example` and the address of the loopback interface are allowed at a port, and
-    /// `more` is in the policy besides.
+    /// A world where `site.example` and the address of the loopback interface are allowed at a
+    /// port, with `more` in the policy.
     fn new(port: u32, more: &str) -> Self {
         Self::with_policy(&policy(port, more))
     }
@@ -93,7 +93,7 @@ impl Net {
         self.command(&[], command).output().unwrap()
     }
 
-    /// What the client in the sandbox reports on one topic.
+    /// Returns the report of the client in the sandbox on one topic.
     fn client(&self, topic: &str, numbers: &[u32]) -> Value {
         let started = self.start_client(topic, numbers);
         reported(started.wait_with_output().unwrap())
@@ -121,14 +121,14 @@ fn reported(output: Output) -> Value {
     serde_json::from_slice(&output.stdout).unwrap_or_else(|error| panic!("{error}: {stderr}"))
 }
 
-/// A server that answers one request of each connection, and remembers what came.
+/// A server that replies to one request of each connection, and stores all requests.
 struct Server {
     port: u32,
     seen: Arc<Mutex<Vec<Vec<u8>>>>,
 }
 
 impl Server {
-    /// One that answers in HTTP and says no more.
+    /// A server that replies in HTTP and closes.
     fn http() -> Self {
         Self::start(|stream, seen| {
             if seen.windows(4).any(|end| end == b"\r\n\r\n") {
@@ -140,7 +140,7 @@ impl Server {
         })
     }
 
-    /// One that sends back what came, once the client says no more.
+    /// A server that sends back its input, once the client has sent all.
     fn echo() -> Self {
         Self::start(|_, _| {})
     }
@@ -176,12 +176,12 @@ impl Server {
         Self { port, seen }
     }
 
-    /// How many bytes came, by connection.
+    /// Numbers of bytes received, by connection.
     fn lengths(&self) -> Vec<usize> {
         self.seen.lock().unwrap().iter().map(Vec::len).collect()
     }
 
-    /// What came, by connection.
+    /// Bytes received, by connection.
     fn seen(&self) -> Vec<String> {
         let seen = self.seen.lock().unwrap();
         seen.iter().map(|bytes| String::from_utf8_lossy(bytes).into_owned()).collect()
@@ -210,7 +210,7 @@ fn a_connection_is_decided_and_recorded_before_and_after() {
     assert_eq!((&outcome["of"], &outcome["result"]), (&records[1]["seq"], &json!("ok")));
     assert_eq!(outcome["counts"]["bytesOut"], server.seen()[0].len());
     assert!(outcome["counts"]["bytesIn"].as_u64().unwrap() > 5);
-    // What the sandbox is, is on record, too.
+    // The sandbox is recorded, too.
     let sandbox = net.world.records().into_iter().find(|record| record["op"] == "sandbox").unwrap();
     assert_eq!(
         (&sandbox["facts"]["proxy"], &sandbox["facts"]["agentNetwork"]),

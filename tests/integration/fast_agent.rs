@@ -1,4 +1,4 @@
-//! Interop: the real fast-agent behind the door, driven by our ACP client.
+//! Interop: the real fast-agent behind the ACP proxy, driven by our ACP client.
 //!
 //! fast-agent runs with the model `passthrough`, which calls the tools that a
 //! prompt names, so no language model is needed.
@@ -45,7 +45,7 @@ pub(crate) fn arguments(config: &Path, home: &str) -> Vec<String> {
         .to_vec()
 }
 
-/// fast-agent behind the door, in this process and without confinement.
+/// fast-agent behind the ACP proxy, in this process and without confinement.
 struct Scene {
     client: Client,
     session: String,

@@ -1,5 +1,5 @@
 //! Interop: the real fast-agent under `portcullis run`, driven by our ACP
-//! client, in its cell.
+//! client, in its sandbox.
 
 use std::{
     path::{Path, PathBuf},
@@ -109,7 +109,8 @@ impl Run {
     }
 }
 
-/// Where the virtual environment's interpreter is installed.
+/// Returns the directory in which the virtual environment's interpreter is
+/// installed.
 pub(crate) fn python(peers: &Path) -> PathBuf {
     let config = std::fs::read_to_string(peers.join("pyvenv.cfg")).unwrap();
     let home = config.lines().find_map(|line| line.strip_prefix("home = ")).unwrap();

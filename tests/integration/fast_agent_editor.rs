@@ -1,9 +1,9 @@
-//! Interop: what fast-agent's own tests ask of an ACP editor's file system,
-//! with the gate between, the agent in its cell, and file content from the
-//! editor alone (`--source editor`).
+//! Interop: demands of fast-agent's own tests on an ACP editor's file system,
+//! with the gateway between, the agent in its sandbox, and file content from
+//! the editor alone (`--source editor`).
 //!
-//! The gate offers the agent no more of `fs` than the editor has, so one that cannot
-//! read or write shows to the agent as a tool that is missing.
+//! The gateway offers the agent no more of `fs` than the editor has, so one
+//! that cannot read or write shows to the agent as a tool that is missing.
 
 use std::{
     collections::BTreeMap,
@@ -18,7 +18,7 @@ use crate::{
     fast_agent_confined::Run,
 };
 
-/// What the agent's `fs/*` tools need in the way of arguments.
+/// Arguments of the agent's `fs/*` tools.
 fn of(path: &str) -> Value {
     json!({ "path": path })
 }
@@ -57,7 +57,7 @@ impl Run {
     }
 }
 
-/// The updates of the last turn that tell of its tool call, oldest first.
+/// Returns the updates of the last turn about its tool call, oldest first.
 fn tool_updates(run: &mut Run) -> Vec<Value> {
     let updates = run.client().updates.iter().map(|update| update["update"].clone());
     updates
@@ -86,7 +86,7 @@ fn requests(records: &[Value]) -> Vec<String> {
         .iter()
         .filter(|record| record["op"].is_string() && record["kind"] != "outcome")
         .filter(|record| record["op"] != "acp.prompt")
-        // The agent looks at the gate's MCP server, too.
+        // The agent looks at the gateway's MCP server, too.
         .filter(|record| record["door"] == "acp")
         .map(|record| ["kind", "op", "decision"].map(|key| word(record, key)).join(" "))
         .collect()
@@ -152,7 +152,7 @@ fn an_editor_that_only_reads_is_read_and_never_written() {
     run.end();
 }
 
-/// Without a look at the buffer what it holds could not be kept, so nothing is
+/// Without reading the buffer its content could not be backed up, so nothing is
 /// changed.
 #[test]
 fn an_editor_that_only_writes_is_not_written_blindly() {
@@ -188,7 +188,7 @@ fn a_partial_read_slices_the_whole_buffer() {
         let last = tool_updates(&mut run).pop().unwrap();
         assert_eq!(last["content"][0]["content"]["text"], seen, "{range}: {last}");
     }
-    // The gate checks what the agent gets against the whole content, so it
+    // The gateway checks the agent's part against the complete content, so it
     // never asks for less.
     for (_, params) in run.files_asked() {
         assert!(params.get("line").is_none() && params.get("limit").is_none(), "{params}");
@@ -214,7 +214,8 @@ fn a_write_goes_to_the_editor_and_the_buffer_is_kept_first() {
     assert_eq!(writes.len(), 2, "{writes:?}");
     assert_eq!(writes[0].1["path"], sample);
     assert_eq!(writes[0].1["content"], "Test content from a tool\n");
-    // This editor has not saved, and the gate does not write behind its back.
+    // This editor has not saved, and the gateway does not write behind its
+    // back.
     assert!(!run.world.path("sample.txt").exists() && !run.world.path("fresh.txt").exists());
     let backup = run.world.run(&["backup", "show", "sample.txt"]).ok();
     assert_eq!(backup.text(), "first\nsecond\nthird\n");
@@ -269,7 +270,7 @@ fn tool_calls_are_told_of_from_pending_to_their_end() {
     run.tool("write_text_file", &writing(&sample, "changed\n"));
     let write = tool_updates(&mut run);
     assert_eq!((&write[0]["kind"], &write[0]["status"]), (&json!("edit"), &json!("pending")));
-    // The old text of the difference came through the gate.
+    // The old text of the difference came through the gateway.
     let diff = json!({
         "type": "diff", "path": sample,
         "oldText": "first\nsecond\nthird\n", "newText": "changed\n"
@@ -355,7 +356,7 @@ fn permission_is_asked_of_the_editor_and_what_it_says_holds() {
     }
     assert_eq!(run.client().editor.buffers[&sample], "first\nsecond\nthird\n");
     // The agent keeps its notes about that in its working directory, which in
-    // its cell is not the workspace.
+    // its sandbox is not the workspace.
     assert!(!run.world.path(".fast-agent").exists());
     let records = run.end();
     assert!(!requests(&records).contains(&"intent write allow".to_owned()), "{records:#?}");

@@ -1,6 +1,6 @@
-//! Disks that are full, read-only or broken beneath workspace, vault and log:
-//! each request fails with a clear error, the old file and the log are whole,
-//! and service resumes when the operator has put things right.
+//! Disks that are full, read-only or broken beneath workspace, backup store and
+//! log: each request fails with a clear error, the old file and the log are
+//! intact, and service resumes after the operator's repair.
 
 use std::fs;
 
@@ -20,7 +20,7 @@ mod peers;
 mod power;
 mod unread;
 
-/// The part of the gate's world that a disk is mounted for.
+/// The part of the gateway's world that a disk is mounted for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Part {
     Workspace,
@@ -45,7 +45,8 @@ fn world() -> World {
     let world = World::with_policy(POLICY);
     world.file("first.txt", "1");
     world.write("first.txt", "2").ok();
-    // The disks that are mounted over these start a new log and a new vault.
+    // The disks that are mounted over these start a new log and a new backup
+    // store.
     fs::remove_dir_all(world.state()).unwrap();
     world.fs(&["ls"]).ok();
     // Nor does the key know of another log.
@@ -55,7 +56,7 @@ fn world() -> World {
     world
 }
 
-/// The record of the last change that was tried, and how it went.
+/// Returns the record of the last attempted change, and its outcome.
 fn last_outcome(world: &World) -> (Value, Value) {
     let records = world.records();
     let outcome = records.iter().rfind(|record| record["kind"] == "outcome").unwrap().clone();
@@ -101,7 +102,7 @@ fn a_full_workspace_keeps_every_old_file() {
     // The first file of the tree fits, the second does not.
     unchanged(&["backup", "restore", tree], "");
 
-    // What needs no room goes on, and makes some.
+    // Operations that need no space still work, and free some.
     assert_eq!(world.fs(&["read", "old.txt"]).ok().text(), old);
     world.fs(&["mv", "small.txt", "moved.txt"]).ok();
     world.fs(&["rm", "old.txt"]).ok();
@@ -137,7 +138,7 @@ fn a_full_vault_lets_nothing_be_replaced() {
     files.retain(|path| path.is_file());
     let names: Vec<_> = files.iter().map(|path| path.file_name().unwrap()).collect();
     assert_eq!(names, ["filler", "usage"], "what could not be kept whole is not kept at all");
-    // Where nothing is replaced nothing has to be kept.
+    // Where nothing is replaced, no backup is needed.
     world.write("new.txt", "new").ok();
     world.fs(&["read", "old.txt"]).ok();
 
@@ -185,7 +186,7 @@ fn a_full_log_stops_everything_until_a_restart_with_room() {
         assert!(message.contains("No space left"), "{message}");
         assert!(refused["error"]["data"]["receipt"].is_null(), "nothing was recorded");
         assert!(!message.contains(world.base().to_str().unwrap()), "{message}");
-        // Whoever reads sees the old or the new file, whole.
+        // A reader sees the old or the new file, complete.
         let now = world.read("a.txt");
         assert!(contents.iter().rev().take(2).any(|content| *content == now), "{now}");
         let last = world.records().pop().unwrap();
@@ -205,7 +206,7 @@ fn a_full_log_stops_everything_until_a_restart_with_room() {
         assert!(!status.success(), "{status}");
         assert!(said.contains("cannot record the stop: cannot write to the audit log"), "{said}");
 
-        // A restart is how the operator says that all is well.
+        // By a restart the operator declares the repair.
         let mut courier = Courier::try_with(&world, &["--no-mount"]).unwrap();
         let read = courier.ask(courier.read("a.txt"));
         assert_eq!(read["result"]["content"], now);
@@ -266,8 +267,8 @@ fn on_a_read_only_disk_nothing_changes() {
     }
 }
 
-/// What a running gate does when a disk stops working, and what a restart
-/// finds when it works again.
+/// Checks a running gateway when a disk stops working, and a restart when it
+/// works again.
 fn when_a_disk_fails(part: Part, break_it: impl FnOnce(&Disk), words: &str) {
     let world = world();
     let disk = Disk::ext4(&part.place(&world), &world.base().join("image"), 24);
@@ -281,7 +282,7 @@ fn when_a_disk_fails(part: Part, break_it: impl FnOnce(&Disk), words: &str) {
     for name in ["a.txt", "b.txt", "new.txt"] {
         let answer = courier.ask(courier.write(name, "new"));
         if part == Part::Vault && name == "new.txt" {
-            // Nothing is replaced, so nothing need be kept.
+            // Nothing is replaced, so no backup is needed.
             receipts.push(receipt(&answer));
             continue;
         }
@@ -295,7 +296,7 @@ fn when_a_disk_fails(part: Part, break_it: impl FnOnce(&Disk), words: &str) {
     match part {
         Part::Vault => assert_eq!(read["result"]["content"], old, "reading needs no backup"),
         Part::Log => assert_eq!(failure(&read).0, "unavailable"),
-        // What the kernel still has in memory can be read.
+        // Content that the kernel still has in memory can be read.
         Part::Workspace => {}
     }
     let (status, said) = courier.end();

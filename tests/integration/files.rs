@@ -23,7 +23,7 @@ use crate::acp_rig::{POLICY, connection, gateway_under, workspace};
 /// Longer than anything here takes on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// One client of a channel over a real gateway.
+/// A client of a channel over a real gateway.
 pub(crate) struct Rig {
     stream: UnixStream,
     pub(crate) root: PathBuf,
@@ -31,7 +31,7 @@ pub(crate) struct Rig {
     served: JoinHandle<Result<(), Error>>,
     dir: TempDir,
     next: u64,
-    /// The changes that were told.
+    /// The changes that were notified.
     changes: Vec<Value>,
 }
 
@@ -224,7 +224,7 @@ fn messages_that_are_none_and_other_channels_are_answered_and_recorded() {
     }
     let dropped = rig.records().iter().filter(|record| record["op"] == "files.dropped").count();
     assert_eq!(dropped, 7);
-    // It goes on.
+    // The session continues.
     assert!(rig.ask("list", json!({"path": "/"}))["data"].is_array());
     rig.end().unwrap();
 }
@@ -269,7 +269,7 @@ fn changes_are_told_as_far_as_they_may_be_seen() {
     rig.end().unwrap();
 }
 
-/// Whoever keeps track hears of both names, and of what comes beneath the new one.
+/// A subscriber gets both names, and the entries beneath the new one.
 #[test]
 fn a_directory_with_another_name_is_told_of_and_followed() {
     let mut rig = Rig::start(POLICY, ChannelLimits::default());

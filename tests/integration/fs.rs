@@ -40,7 +40,7 @@ fn read_takes_lines_and_base64() {
     assert_eq!((zero.code, zero.stderr.as_str()), (2, "portcullis: `line` counts from 1\n"));
 }
 
-/// The log had gates that never stopped.
+/// The log had gateways that never stopped.
 #[test]
 fn a_gate_whose_command_fails_before_anything_is_asked_has_stopped() {
     let world = World::new();

@@ -43,7 +43,7 @@ fn all_commands(world: &World) -> Vec<Vec<String>> {
 
 #[test]
 fn the_hidden_words_are_the_ones_in_use() {
-    // Else this file would look for words that nobody uses.
+    // Otherwise this file would look for words that are not used.
     let root = std::path::Path::new(env!("CARGO_MANIFEST_DIR"));
     let read = |path: &str| std::fs::read_to_string(root.join(path)).unwrap();
     let files = [

@@ -1,5 +1,5 @@
-//! Golden files of the contracts that users and their programs rely on. A change of one
-//! is meant, and goes with its document and its line in CHANGELOG.md.
+//! Golden files of the contracts that users and their programs rely on. A change of one is
+//! intended, and goes with its document and its line in CHANGELOG.md.
 //!
 //! `PORTCULLIS_GOLDEN=write cargo test golden` writes them anew.
 

@@ -22,7 +22,7 @@ use crate::{
     inside,
 };
 
-/// Where removals below `ask` wait for a person.
+/// Policy under which removals below `ask` wait for an approval.
 fn policy() -> String {
     format!(
         "{POLICY}\n[[rules]]\nid = \"careful\"\neffect = \"ask\"\n\
@@ -30,7 +30,7 @@ fn policy() -> String {
     )
 }
 
-/// An editor, an agent, and the gate's MCP server for that.
+/// An editor, an agent, and the gateway's MCP server for that.
 pub(crate) struct Host {
     rig: Rig,
     pub(crate) gateway: Arc<Gateway>,
@@ -62,7 +62,7 @@ impl Host {
         Self { rig: rig.made_ready(json!({})), gateway, inside: Some(inside), sessions: 1 }
     }
 
-    /// Opens a session, and comes to the server as a part of that.
+    /// Opens a session, and connects to the server as an attached client of it.
     pub(crate) fn invite(&mut self) -> (String, Guest) {
         self.sessions += 1;
         let (id, session) = (self.sessions, format!("s{}", self.sessions));
@@ -76,14 +76,16 @@ impl Host {
         (session, Guest::new(&hatch, &word))
     }
 
-    /// The guest removes `ask/a`; gives the question to the editor's user.
+    /// Removes `ask/a` as the client; returns the question to the editor's
+    /// user.
     fn ask(&mut self, guest: &mut Guest) -> Value {
         std::fs::write(self.rig.root.join("ask/a"), "kept").unwrap();
         guest.post(7, "rm", json!({"path": "ask/a"}));
         self.editor_hears(|heard| heard["method"] == "session/request_permission")
     }
 
-    /// What the editor hears, but for questions that are taken back.
+    /// Returns the editor's next message that fits; questions that are taken
+    /// back are skipped.
     fn editor_hears(&self, is: impl Fn(&Value) -> bool) -> Value {
         loop {
             let heard = self.rig.editor.hear();
@@ -94,14 +96,14 @@ impl Host {
         }
     }
 
-    /// Waits until all that guests began is done.
+    /// Waits until all requests of attached clients are done.
     fn end(&mut self) {
         if let Some(inside) = self.inside.take() {
             inside.stop(std::time::Duration::from_secs(60));
         }
     }
 
-    /// Whether a yes that comes now, from wherever, comes too late.
+    /// True if an approval, from any source, comes too late now.
     fn is_over(&self) -> bool {
         let waiting = self.gateway.approvals().waiting();
         waiting.iter().all(|ticket| ticket.answer(Answer::Once, "a shell").is_err())
@@ -133,7 +135,7 @@ impl Guest {
         guest
     }
 
-    /// Whoever was sent away cannot.
+    /// Fails without effect for a client that was disconnected.
     fn send(&mut self, message: &Value) {
         let _ = self.stream.write_all(format!("{message}\n").as_bytes());
     }
@@ -155,7 +157,7 @@ impl Guest {
     }
 }
 
-/// It went on for as long as the agent had to end.
+/// It was served for as long as the agent had to end.
 #[test]
 fn what_a_guest_begins_after_the_editor_has_gone_is_not_done() {
     let mut host = Host::new();
@@ -174,7 +176,7 @@ fn what_a_guest_begins_after_the_editor_has_gone_is_not_done() {
     assert!(host.rig.root.join("before").exists() && !host.rig.root.join("after").exists());
 }
 
-/// A yes that came later had it done.
+/// A later approval had it done.
 #[test]
 fn cancelling_the_turn_takes_back_what_a_guest_waits_for() {
     let mut host = Host::new();
@@ -192,7 +194,7 @@ fn cancelling_the_turn_takes_back_what_a_guest_waits_for() {
     assert_eq!(taken, (&json!("$/cancel_request"), &asked["id"]));
     let once = json!({"outcome": {"outcome": "selected", "optionId": "once"}});
     host.rig.editor.send(&result(asked["id"].clone(), once.clone()));
-    // Another session's goes on, and so does the guest.
+    // That of another session continues, and so does the client.
     host.rig.editor.send(&result(others["id"].clone(), once));
     assert_ne!(other.hear().unwrap()["result"]["isError"], true);
     assert!(!host.rig.root.join("ask/b").exists() && host.rig.root.join("ask/a").exists());

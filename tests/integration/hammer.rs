@@ -1,4 +1,4 @@
-//! Gates under load, in processes of their own: `tests/support/hammer.rs`.
+//! Gateways under load, in processes of their own: `tests/support/hammer.rs`.
 
 use std::{
     collections::BTreeMap,
@@ -20,7 +20,7 @@ use crate::{
     courier,
 };
 
-/// One of them, and what it says.
+/// A process, and its output.
 pub(crate) struct Hammer {
     pub(crate) child: Child,
     lines: Arc<Mutex<Vec<Value>>>,
@@ -28,12 +28,12 @@ pub(crate) struct Hammer {
     complaints: JoinHandle<String>,
 }
 
-/// What it believes to do and does not.
+/// A system call that it believes to make and does not.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Pretended {
     /// `fsync`, which is for files and directories of the workspace.
     Fsync,
-    /// `fdatasync`, which is for the log and what is in the vault.
+    /// `fdatasync`, which is for the log and the files of the backup store.
     Fdatasync,
 }
 
@@ -89,7 +89,7 @@ impl Hammer {
         }
     }
 
-    /// Stops it between two system calls, whatever it is doing.
+    /// Stops it between two system calls, at any point.
     pub(crate) fn pause(&self) {
         let pid = i32::try_from(self.child.id()).unwrap();
         courier::kill(pid, Signal::STOP);
@@ -110,12 +110,12 @@ impl Hammer {
         courier::kill(i32::try_from(self.child.id()).unwrap(), Signal::CONT);
     }
 
-    /// What it has said so far.
+    /// Returns its output so far.
     pub(crate) fn said(&self) -> Vec<Value> {
         self.lines.lock().unwrap().clone()
     }
 
-    /// Waits for its end, and gives what it said.
+    /// Waits for its end, and returns its output.
     pub(crate) fn end(mut self) -> Vec<Value> {
         self.child.wait().unwrap();
         let complaints = self.complaints.join().unwrap();
@@ -125,13 +125,13 @@ impl Hammer {
     }
 }
 
-/// The receipts among what gates said.
+/// Returns the receipts in the output of gateways.
 pub(crate) fn receipts(lines: &[Value]) -> Vec<Value> {
     lines.iter().map(|line| line["receipt"].clone()).filter(Value::is_object).collect()
 }
 
-/// Every file is some writers' whole blocks, one at least. Returns how many
-/// files there are.
+/// Checks that every file consists of complete blocks, at least one. Returns
+/// the number of files.
 #[track_caller]
 pub(crate) fn files_are_whole(root: &Path) -> usize {
     let files: BTreeMap<_, _> =

@@ -1,5 +1,5 @@
-//! The gate's own MCP server for the agent in its cell: who gets it, who can
-//! come to it, and that it is one session with what the agent does over ACP.
+//! The gateway's own MCP server for the agent in its sandbox: the agents that get it, the clients
+//! that can connect, and that it is one session with the agent's requests over ACP.
 
 mod memory;
 
@@ -29,7 +29,7 @@ use crate::{
     typescript::{node, scripts},
 };
 
-/// An agent on the TypeScript SDK in its cell, before our own client.
+/// An agent on the TypeScript SDK in its sandbox, before our own client.
 struct Run {
     world: World,
     client: Option<Client>,
@@ -54,7 +54,7 @@ impl Run {
         self.client.as_mut().unwrap()
     }
 
-    /// What the agent says that came of it.
+    /// Has the agent carry out an order; returns its report.
     fn order(&mut self, order: &Value) -> Value {
         let session = self.session.clone();
         let turn = self.client().prompt(&session, &order.to_string());
@@ -63,7 +63,7 @@ impl Run {
         serde_json::from_str(last["update"]["content"]["text"].as_str().unwrap()).unwrap()
     }
 
-    /// The results of calls to the gate's own server: tools, and methods of the
+    /// Returns the results of calls to the gateway's own server: tools, and methods of the
     /// protocol.
     fn calls(&mut self, calls: &[(&str, Value)]) -> Vec<Value> {
         let called = |name: &str| match name.contains('/') {
@@ -76,7 +76,7 @@ impl Run {
         said["ok"]["results"].as_array().unwrap().clone()
     }
 
-    /// Hangs up; gives the records and what was said on stderr.
+    /// Closes the connection; returns the records and the text on stderr.
     fn end(mut self) -> (Vec<Value>, String) {
         self.client = None;
         let output = self.gate.wait_with_output().unwrap();
@@ -99,7 +99,7 @@ fn gate(world: &World, more: &[&str]) -> Command {
     command
 }
 
-/// How guests of the workspace at `root` are served.
+/// Configuration for attached clients of the workspace at `root`.
 pub(crate) fn config(root: PathBuf) -> Config {
     Config {
         session: connection(),
@@ -118,7 +118,7 @@ pub(crate) fn config(root: PathBuf) -> Config {
     }
 }
 
-/// Where the log says whether the server was offered: with a mount that is not in `start`.
+/// Returns the record that names the MCP server: with a mount that is not `start`.
 fn start(records: &[Value]) -> &Value {
     let mut all = records.iter();
     all.find(|record| record["facts"]["mcp"].is_string()).unwrap()
@@ -192,7 +192,7 @@ fn sockets() -> BTreeSet<PathBuf> {
     entries.map(|entry| entry.path()).filter(named).collect()
 }
 
-/// Nothing told an agent that its own tools see none of the files.
+/// An agent got no hint that its own tools see none of the files.
 #[test]
 fn an_agent_in_the_cell_is_told_what_its_own_tools_see() {
     for (options, words) in [
@@ -246,7 +246,7 @@ fn what_a_rule_asks_about_is_put_to_the_editors_user_and_never_to_the_agent() {
     run.end();
 }
 
-/// It was denied after its time, and nobody had been asked.
+/// It was denied after its timeout, without a question.
 #[test]
 fn a_resource_that_a_rule_asks_about_is_put_to_the_editors_user_too() {
     let policy = format!(
@@ -291,7 +291,7 @@ fn connections_that_come_to_nothing_are_told_of_by_their_number() {
     let says = [&b""[..], &[b'0'; 33], b"0"];
     for said in says.iter().cycle().take(99) {
         let mut stream = UnixStream::connect(&hatch).unwrap();
-        // It may be closed already, with what was said unread.
+        // It may be closed already, with unread input.
         let _ = stream.write_all(said);
         let _ = stream.shutdown(std::net::Shutdown::Write);
         let _ = stream.read_to_end(&mut Vec::new());
@@ -306,8 +306,8 @@ fn connections_that_come_to_nothing_are_told_of_by_their_number() {
     assert_eq!(told, [Some(1), Some(98)], "{log}");
 }
 
-/// What had been read of a client was carried out after the end, and kept the gate from
-/// stopping in time.
+/// Requests that had been read of a client were carried out after the end, and kept the gateway
+/// from stopping in time.
 #[test]
 fn of_a_client_that_is_disconnected_nothing_more_begins() {
     let (dir, root) = workspace();

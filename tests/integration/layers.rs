@@ -209,7 +209,7 @@ fn fuse_opens_nothing_and_imports_no_other_crate() {
     }
 }
 
-/// Objects of an agent's repository are parsed by it and written by nobody before.
+/// Objects of an agent's repository are parsed by it, and were written by no trusted program.
 #[test]
 fn git_opens_nothing_starts_nothing_and_imports_no_other_crate() {
     let manifest = std::fs::read_to_string(root().join("crates/git/Cargo.toml")).unwrap();
@@ -225,7 +225,7 @@ fn git_opens_nothing_starts_nothing_and_imports_no_other_crate() {
     }
 }
 
-/// What a mount shows and changes goes through the core, but for scratch directories, which are
+/// The mount shows and changes files through the core, but for scratch directories, which are
 /// opened in one file.
 #[test]
 fn mount_opens_only_what_proc_says_of_programs() {
@@ -262,7 +262,7 @@ fn egress_connects_in_one_file_and_opens_nothing() {
     }
 }
 
-/// What a search sees of a workspace comes from the core.
+/// A search sees a workspace through the core.
 #[test]
 fn search_opens_nothing_and_imports_policy_alone() {
     let manifest = std::fs::read_to_string(root().join("crates/search/Cargo.toml")).unwrap();

@@ -189,7 +189,8 @@ fn gates_go_on_together_in_the_next_segment() {
         receipts.push(other.complete(&intent, ok()).unwrap());
         assert_eq!(receipts.last().unwrap().seq, 65_530 + 3 * turn + 2);
     }
-    // One that opens where the new segment is, and one batch over the end.
+    // A writer that opens at the start of the new segment, and a batch over the
+    // end.
     let third = state.open();
     receipts.push(third.note(Kind::Decision, draft("third"), false).unwrap());
     let report = state.whole(&receipts);
@@ -212,7 +213,7 @@ fn a_gate_that_died_between_two_segments_leaves_no_damage() {
 }
 
 /// A directory of hard links has the same lock and the same open segment; the
-/// next segment would be made where nobody looks for it.
+/// next segment would be made where no reader looks for it.
 #[test]
 fn a_directory_of_links_in_the_place_of_the_log_gets_no_new_segment() {
     let state = State::filled(65_535);
@@ -231,7 +232,7 @@ fn a_directory_of_links_in_the_place_of_the_log_gets_no_new_segment() {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 64, ..ProptestConfig::default() })]
 
-    /// Whatever bytes stand after the last newline, the log goes on whole.
+    /// The log continues intact after any bytes behind the last newline.
     #[test]
     fn any_tail_without_a_newline_is_set_aside(
         records in 0_u64..4,
@@ -244,9 +245,9 @@ proptest! {
         state.whole(&[receipt]);
     }
 
-    /// Whatever is done to a byte, the ledger and the verifier never panic,
-    /// and what the ledger appends to is what the verifier calls whole or
-    /// damaged before the end that the ledger looked at.
+    /// After any change of a byte, neither the log nor the verifier panics, and
+    /// the log appends only where the verifier reports it as intact, or as
+    /// damaged before the end that is read on opening.
     #[test]
     fn any_changed_byte_is_refused_or_repaired(at in 0_usize..1_000_000, flip in 1_u8..) {
         let state = State::filled(8);

@@ -1,5 +1,4 @@
-//! `[limits]`: what a session may do in all, through both doors, and what the
-//! log says of it.
+//! `[limits]`: bounds of a session over both transports, and their records.
 
 use std::{
     sync::Arc,
@@ -33,7 +32,8 @@ fn by_rule(world: &World, rule: &str) -> Vec<Value> {
     records
 }
 
-/// What no limit bounds was recorded as fast as it came, and filled the disk.
+/// Refusals that no limit bounds were recorded as fast as they came, and filled
+/// the disk.
 #[test]
 fn an_agent_is_heard_more_slowly_the_more_is_refused() {
     let mut relay = Relay::start(world("operationsPerSecond = 1"));
@@ -160,7 +160,7 @@ fn too_many_denials_close_the_session_for_good() {
         let request = relay.read(name);
         relay.ask_one(request)
     };
-    // What is missing or malformed is no denial.
+    // Missing or malformed requests are no denials.
     for _ in 0..5 {
         assert_eq!(read(&mut relay, "missing")["error"]["code"], -32002);
         assert_eq!(read(&mut relay, "a\0")["error"]["code"], -32602);
@@ -206,7 +206,7 @@ fn the_stricter_limit_of_two_policies_holds() {
     assert!(explained.text().contains("limits"), "{}", explained.text());
 }
 
-/// Says yes once a denial has closed the session.
+/// Approves once a denial has closed the session.
 struct Late<'a>(&'a Gateway);
 
 impl Approver for Late<'_> {
@@ -239,7 +239,8 @@ fn a_yes_that_comes_when_the_session_is_closed_is_too_late() {
     assert_eq!((&record["decision"], &record["rule"]), (&"deny".into(), &"limits.denials".into()));
 }
 
-/// A worker has room for more sessions than a gate counts that nobody else bounds.
+/// A worker has room for more sessions than a gateway counts that nothing else
+/// bounds.
 #[test]
 fn a_worker_serves_every_session_that_was_let_in() {
     let dir = tempfile::tempdir().unwrap();

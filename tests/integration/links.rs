@@ -53,8 +53,8 @@ fn links_outside_are_refused_for_every_operation() {
     assert!(!world.base().join("missing.txt").exists());
 }
 
-/// The gate followed none of them, but programs of the host do: what they took for a file of the
-/// workspace was one outside.
+/// The gateway followed none of them, but programs of the host do: a file that they took for one of
+/// the workspace was outside.
 #[test]
 fn a_link_was_renamed_to_where_it_leads_out() {
     let world = world();
@@ -105,9 +105,8 @@ fn a_dangling_link_inside_creates_its_target() {
     assert!(world.path("dangling").is_symlink());
 }
 
-/// A link whose way leads through a missing name and up again gave a conflict
-/// when another link lay behind, and none when the name was there: that told
-/// whether it was.
+/// A link whose way leads through a missing name and up again gave a conflict when another link lay
+/// behind, and none when the name was there: that disclosed the name.
 #[test]
 fn a_link_leads_on_whether_or_not_what_it_passes_is_there() {
     let world = world();

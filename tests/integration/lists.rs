@@ -1,5 +1,5 @@
-//! A list of names alone is the list, but for what only a look at each entry
-//! tells.
+//! A list of names alone equals the full list, but for facts that only a
+//! look-up of each entry gives.
 
 use portcullis::{
     gateway::Client,

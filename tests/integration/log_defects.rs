@@ -1,5 +1,5 @@
-//! What broke: logs, keys and files that an attacker or a power loss leaves, and the
-//! commands that then lied, hung, filled the memory or left no way out.
+//! Past defects: logs, keys and files that an attacker or a power loss leaves, and the commands
+//! that then gave false results, hung, filled the memory or left no way out.
 
 mod keys;
 mod repair;
@@ -30,7 +30,7 @@ fn text(path: &std::path::Path) -> &str {
     path.to_str().unwrap()
 }
 
-/// A log of some records that a gate wrote and signed.
+/// A log of some records that a gateway wrote and signed.
 fn world() -> World {
     let world = World::new();
     world.file("a", "x");
@@ -40,7 +40,7 @@ fn world() -> World {
     world
 }
 
-/// A log of so many records that nobody wrote, with a checkpoint.
+/// Writes a log of `count` records that no gateway wrote, with a checkpoint.
 fn long(count: u64) -> World {
     let world = World::new();
     write_log(&world, count, |_seq| {
@@ -112,7 +112,7 @@ fn a_witness_of_the_name_and_hash_of_a_key_of_the_log_is_refused() {
     assert_eq!((second.code, second.json()["kind"].as_str()), (5, Some("bad-checkpoint")));
 }
 
-/// Both verifiers called a log intact on which no gate serves.
+/// Both verifiers reported a log as intact on which no gateway serves.
 #[test]
 fn what_a_gate_cannot_use_in_the_place_of_its_files_is_damage_to_all() {
     for name in ["frontier", "quarantine"] {
@@ -144,8 +144,8 @@ fn what_a_gate_cannot_use_in_the_place_of_its_files_is_damage_to_all() {
                 (&second["kind"], &second["segment"]),
                 (&damage["kind"], &damage["segment"])
             );
-            // No gate serves on it, and the way out is a recovery, but where a person
-            // has to move something away.
+            // No gateway serves on it, and a recovery repairs it, unless the operator has to move
+            // something away.
             assert_ne!(world.fs(&["read", "a"]).code, 0, "{name} {kind}");
             let recovered = world.run(&["audit", "recover", "--yes"]);
             if name == "frontier" && kind != "other" {
@@ -204,7 +204,7 @@ fn a_repair_copies_no_file_of_a_length_that_is_only_said() {
     assert!(refused.stderr.contains("`checkpoint`") && refused.stderr.contains("move it away"));
     fs::remove_file(audit(&world, "checkpoint")).unwrap();
     world.fs(&["read", "a"]).ok();
-    // One that is copied takes no more room than it did.
+    // A copied file takes no more space than before.
     fs::File::create(audit(&world, "seg-x")).unwrap().set_len(64 << 20).unwrap();
     world.run(&["audit", "recover", "--yes"]).ok();
     world.run(&["audit", "verify"]).ok();
@@ -236,7 +236,7 @@ fn a_new_key_does_not_make_the_loss_of_the_old_one_permanent() {
     assert_eq!(both(&world), [0, 0]);
 }
 
-/// What a new key left before, where the old one was gone from `key.vkey`.
+/// A new key left this before, where the old one was gone from `key.vkey`.
 #[test]
 fn a_key_that_records_name_is_put_back_beside_the_one_in_use() {
     let (world, other) = (world(), self::world());
@@ -273,7 +273,7 @@ fn pruned_records_do_not_stay_in_a_copy_that_was_not_finished() {
     assert!(!audit(&world, "seg-000000.jsonl").exists() && !copy.exists());
 }
 
-/// They took as much memory as the log said.
+/// They took memory without a bound, as the log determined.
 #[test]
 fn views_of_a_log_from_somebody_else_keep_a_bounded_part_of_it() {
     let world = World::new();

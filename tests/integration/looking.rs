@@ -20,7 +20,7 @@ fn varied(world: &World) {
     world.run(&["backup", "prune"]).ok();
 }
 
-/// What each of them prints.
+/// Returns the output of each command.
 fn looks(world: &World) -> Vec<String> {
     let sessions = world.run(&["audit", "session", "--json"]).ok();
     // The third write's.
@@ -54,12 +54,13 @@ fn a_state_directory_that_is_mounted_read_only_can_be_looked_at() {
     assert!(before.iter().any(|text| text.contains("-two") && text.contains("+three")));
     disk.remount("ro");
     assert_eq!(looks(&world), before);
-    // What discloses content is recorded, and so refused.
+    // Commands that disclose content are recorded, and so refused.
     let shown = world.run(&["backup", "show", "a.txt"]);
     assert_eq!((shown.code, shown.text()), (1, ""), "{shown:?}");
 }
 
-/// They said that it belongs to another user, where `audit show` did not mind.
+/// They reported that it belongs to another user, where `audit show` did not
+/// mind.
 #[test]
 fn another_users_state_directory_can_be_looked_at() {
     let world = World::new();
@@ -72,7 +73,7 @@ fn another_users_state_directory_can_be_looked_at() {
     assert!(refused.stderr.contains("belongs to another user"), "{refused:?}");
 }
 
-/// Gives it to somebody else.
+/// Gives it to another user.
 fn own(path: &Path) {
     std::os::unix::fs::lchown(path, Some(4321), Some(4321)).unwrap();
     if path.symlink_metadata().unwrap().is_dir() {

@@ -4,7 +4,7 @@ use std::{path::Path, process::Command};
 
 use crate::common::{Done, World, done};
 
-/// What is missing.
+/// A missing feature.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Without {
     /// No user namespace can be made, and the user, who is not root, has no

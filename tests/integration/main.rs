@@ -1,4 +1,5 @@
-//! Everything through the front door: one binary, a module per door or topic.
+//! All tests by the public interfaces: one binary, a module per transport or
+//! topic.
 #![expect(
     clippy::unwrap_used,
     clippy::expect_used,

@@ -1,4 +1,4 @@
-//! Many gates on one workspace at once.
+//! Many gateways on one workspace at once.
 
 use std::{
     collections::BTreeMap,
@@ -18,7 +18,7 @@ use crate::{
     random::Random,
 };
 
-/// What may go wrong when others are at the same files.
+/// Errors that are possible when other gateways change the same files.
 const EXPECTED: [&str; 8] = [
     "notFound",
     "conflict",
@@ -40,7 +40,7 @@ fn block(random: &mut Random, writer: u64, round: u64) -> String {
     format!("block {writer} {round} {length}\n{}\nend\n", "-".repeat(length))
 }
 
-/// An agent in its cell that reads and writes, eight requests at a time.
+/// An agent in its sandbox that reads and writes, eight requests at a time.
 fn agent(world: &World, writer: u64, end: Instant) -> Vec<Value> {
     let mut random = Random::new(writer);
     let mut courier = Courier::start(world);
@@ -59,7 +59,7 @@ fn agent(world: &World, writer: u64, end: Instant) -> Vec<Value> {
         for answer in courier.ask_all(&requests) {
             match answer["error"]["code"].as_i64() {
                 None => receipts.push(receipt(&answer)),
-                // What is in the way may be called so too.
+                // An entry in the way may have such a name, too.
                 Some(-32001 | -32002 | -32602) => {}
                 Some(_) => {
                     let kind = answer["error"]["data"]["kind"].as_str().unwrap_or_default();
@@ -73,7 +73,7 @@ fn agent(world: &World, writer: u64, end: Instant) -> Vec<Value> {
     receipts
 }
 
-/// One `portcullis fs` after the other: each is a gate of its own.
+/// Runs one `portcullis fs` after the other: each is a gateway of its own.
 fn shell(world: &World, writer: u64, end: Instant) -> Vec<Value> {
     let mut random = Random::new(writer);
     let mut receipts = Vec::new();
@@ -103,9 +103,9 @@ fn shell(world: &World, writer: u64, end: Instant) -> Vec<Value> {
     receipts
 }
 
-/// Six gates of long life that do everything, two under `portcullis run` whose
-/// agents read and write, and two places where one `portcullis fs` follows the
-/// other, all on the same twenty names.
+/// Six gateways of long life that do everything, two under `portcullis run`
+/// whose agents read and write, and two loops in which one `portcullis fs`
+/// follows the other, all on the same twenty names.
 #[test]
 fn ten_gates_on_one_workspace_for_a_minute() {
     const SECONDS: u64 = 60;
@@ -141,7 +141,7 @@ fn ten_gates_on_one_workspace_for_a_minute() {
     println!("{} requests, {others} of them of agents and shells: {counts:?}", receipts.len());
     assert!(receipts.len() > 2000, "only {} requests", receipts.len());
 
-    // One chain with every record, of which nobody is missing one.
+    // A single chain contains every record, and no receipt is missing.
     assert!(aftermath::check(&world) > 100);
     aftermath::receipts_are_kept(&world, &receipts);
     let mut recorded: BTreeMap<String, usize> = BTreeMap::new();

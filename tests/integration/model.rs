@@ -68,7 +68,7 @@ impl Rig {
         Self { gateway, dir }
     }
 
-    /// The gate's answer in the words of the model.
+    /// Returns the gateway's outcome in the terms of the model.
     fn ask(&self, session: &Session, operation: Operation<'_>) -> Outcome {
         let changed = |_| "changed".to_owned();
         match operation {
@@ -150,7 +150,7 @@ fn the_gate_does_what_the_model_does() {
     for seed in 0..SEQUENCES {
         rig.sequence(seed, &mut met);
     }
-    // Every outcome that a quiet workspace can give was met, and not by luck.
+    // Every outcome that a quiet workspace can give occurred, and not by luck.
     for (operation, outcomes) in [
         ("read", "ok denied notFound isADirectory"),
         ("write", "ok denied isADirectory notADirectory"),

@@ -1,5 +1,5 @@
-//! No oracle: what is denied answers the same whether or not it is there.
-//! `timing` says the same of the time that it takes.
+//! No oracle: a denied name has the same reply whether or not it exists. `timing` tests the same
+//! for the time that it takes.
 
 use std::{
     os::unix::{ffi::OsStrExt as _, fs::symlink},
@@ -24,7 +24,7 @@ use crate::{
     requests::AnyRequest,
 };
 
-/// Where an agent may not look.
+/// A world with paths that an agent may not see.
 pub(crate) fn world() -> World {
     let world = World::with_policy(acp_rig::POLICY);
     world.file("secret/key.txt", "TOP-SECRET\n");
@@ -81,7 +81,7 @@ fn the_agent_cannot_tell_by_the_answer_what_is_there() {
     }
 }
 
-/// A file with a denied name was told by "not a directory".
+/// A file with a denied name was disclosed by "not a directory".
 #[test]
 fn a_denied_name_on_the_way_is_not_told_by_what_stands_there() {
     let world = World::with_policy(
@@ -114,13 +114,13 @@ paths = ["**/production.yaml"]
         said
     });
     assert_eq!(answers[0], answers[1]);
-    // What is not denied is told as it is.
+    // A name that is not denied gets its true error.
     world.file("plain", "");
     let plain = world.write("plain/x", "x");
     assert!(plain.code == 1 && plain.stderr.contains("not a directory"), "{plain:?}");
 }
 
-/// What an operation that is allowed tells of what it may not show.
+/// Output of an allowed operation about denied entries.
 #[test]
 fn listings_and_trees_do_not_show_what_is_denied() {
     let world = world();
@@ -150,8 +150,8 @@ fn links(root: &Path) {
     }
 }
 
-/// A link told whether a denied name is a link and where it leads: it was followed
-/// through that, and only where it ended was decided on.
+/// A link disclosed whether a denied name is a link and its target: it was followed through that,
+/// and only its end was decided on.
 #[test]
 fn a_link_to_a_denied_name_tells_nothing_of_what_is_there() {
     let open = "[\"*.md\", \"docs/**\", \"dir/*\", \
@@ -203,7 +203,7 @@ fn a_link_to_a_denied_name_tells_nothing_of_what_is_there() {
     let [gone, there] = answers;
     let differ: Vec<_> = gone.iter().zip(&there).filter(|(gone, there)| gone != there).collect();
     assert!(differ.is_empty(), "{differ:#?}");
-    // What is passed leads on all the same.
+    // A name that is passed still leads on.
     assert!(there.iter().any(|answer| answer.starts_with("read back: Content")), "{there:#?}");
 }
 
@@ -229,7 +229,7 @@ pub(crate) fn requests(path: &WorkspacePath) -> Vec<Box<dyn AnyRequest>> {
     ]
 }
 
-/// Hears how far a search is.
+/// Collects the progress of a search.
 #[derive(Default)]
 struct Told(Mutex<Vec<u64>>);
 
@@ -243,7 +243,7 @@ impl Follower for Told {
     }
 }
 
-/// Progress counted every name, and told by that how many hidden ones there are.
+/// Progress counted every name, and so disclosed the number of hidden ones.
 #[test]
 fn the_progress_of_a_search_does_not_count_what_is_hidden() {
     let temp = tempfile::tempdir().unwrap();
@@ -262,7 +262,7 @@ fn the_progress_of_a_search_does_not_count_what_is_hidden() {
         let client = Client { follower: &told, ..Client::default() };
         gateway.handle(&acp_rig::connection(), &grep, client).unwrap();
         let mut told = told.0.into_inner().unwrap();
-        // On a slow machine it is said once more.
+        // On a slow machine it is sent once more.
         told.dedup();
         told
     };
@@ -282,8 +282,8 @@ paths = ["hidden/**"]
 reason = "not without a person"
 "#;
 
-/// Where a rule asks, only what is there was asked about: the question, or that there
-/// was none, told what is there and what is in it.
+/// Under a rule that asks, only existing paths led to a question: the question, or its absence,
+/// disclosed the path and its content.
 #[test]
 fn what_a_person_is_asked_about_is_asked_about_whether_or_not_it_is_there() {
     let world = World::with_rules(ASKS);
@@ -326,8 +326,8 @@ fn what_a_person_is_asked_about_is_asked_about_whether_or_not_it_is_there() {
     assert!(world.requests().iter().all(|record| record["result"] != "notFound"));
 }
 
-/// A wrong guess at the old text was answered at once, and a right one asked: the agent
-/// learned the content before anybody had seen the question.
+/// A wrong guess at the old text was answered at once, and a right one asked: the agent learned the
+/// content before an operator had seen the question.
 #[test]
 fn a_guess_at_what_a_person_is_asked_to_disclose_asks_whether_or_not_it_is_right() {
     let world = World::with_rules(&ASKS.replace(r#""read", "list", "stat", "edit""#, r#""read""#));
@@ -346,7 +346,7 @@ fn a_guess_at_what_a_person_is_asked_to_disclose_asks_whether_or_not_it_is_right
     assert!(kinds(&world, "intent").is_empty());
 }
 
-/// After a yes whoever asked hears how it is.
+/// After an approval the client gets the true error.
 #[test]
 fn what_is_not_there_is_told_after_a_yes() {
     let world = World::with_rules(ASKS);
@@ -359,7 +359,7 @@ fn what_is_not_there_is_told_after_a_yes() {
     let (approval, record) = (kinds(&world, "approval").remove(0), world.last());
     assert_eq!((&record["op"], &record["result"]), (&json!("read"), &json!("notFound")));
     assert_eq!(record["facts"]["approval"], approval["seq"]);
-    // What came there since is not what the yes was for.
+    // A file that came there since is not covered by the approval.
     let child = begin(&world, &["read", "hidden/gone"], "");
     let asked = waiting(&world, 1).remove(0);
     world.file("hidden/gone", "treasure\n");
@@ -367,7 +367,7 @@ fn what_is_not_there_is_told_after_a_yes() {
     assert!(end(child).denied("person").stderr.contains("is not what was approved"));
 }
 
-/// Whoever may look without asking hears at once why a change cannot be made.
+/// A client that may look without asking gets the reason at once why a change cannot be made.
 #[test]
 fn nobody_is_asked_about_a_change_that_fails_of_what_everybody_may_see() {
     let world = World::with_rules(&ASKS.replace(r#""read", "list", "stat", "edit""#, r#""edit""#));
@@ -379,7 +379,7 @@ fn nobody_is_asked_about_a_change_that_fails_of_what_everybody_may_see() {
     assert!(kinds(&world, "approval").is_empty());
 }
 
-/// A batch asks nobody, and told the two apart all the same.
+/// A batch asks no question, and disclosed the difference all the same.
 #[test]
 fn a_batch_tells_nothing_of_what_a_person_is_asked_about() {
     let world = World::with_rules(ASKS);
@@ -417,14 +417,14 @@ operations = ["list", "remove"]
 paths = ["**/*.asked"]
 "#;
 
-/// What a refused change of a directory said.
+/// Returns the error of a refused change of a directory.
 fn said(world: &World, args: &[&str]) -> String {
     let done = world.fs(args);
     assert_eq!(done.code, 3, "{done:?}");
     done.stderr.lines().next().unwrap().split_once(": denied").unwrap().1.to_owned()
 }
 
-/// The rule that refused was that of what lay hidden in there, and said what it was.
+/// The rule that refused was that of the hidden entry, and disclosed it.
 #[test]
 fn a_directory_that_may_not_be_moved_or_removed_does_not_tell_why() {
     let world = World::with_rules(HIDES);
@@ -441,13 +441,13 @@ fn a_directory_that_may_not_be_moved_or_removed_does_not_tell_why() {
     }
     assert!(heard.iter().all(|text| *text == heard[0]), "{heard:?}");
     assert!(heard[0].contains("`workspace.hidden`"), "{heard:?}");
-    // What is listed is named.
+    // Listed entries are named.
     world.file("d/s/kept.txt", "x");
     for args in [&rm[..], &mv] {
         world.fs(args).denied("kept");
     }
     std::fs::remove_file(world.path("d/s/kept.txt")).unwrap();
-    // The same of what a person said no to.
+    // The same for a rejected request.
     world.file("d/s/x.asked", "x");
     let child = begin(&world, &rm, "");
     let asked = waiting(&world, 1).remove(0);
@@ -478,7 +478,7 @@ fn the_length_of_a_hidden_name_is_not_told_by_how_long_a_new_name_may_be() {
     assert!(answers.iter().all(|heard| *heard == answers[0]), "{answers:?}");
 }
 
-/// `mv` and back told all the names.
+/// `mv` and back disclosed all the names.
 #[test]
 fn what_may_not_be_listed_is_neither_moved_nor_restored_to_where_it_may() {
     let world = World::with_rules(&HIDES.replace(
@@ -491,7 +491,7 @@ fn what_may_not_be_listed_is_neither_moved_nor_restored_to_where_it_may() {
     world.fs(&["mv", "blind/alice.txt", "alice.txt"]).denied("logs");
     world.fs(&["mv", "blind/alice.txt", "blind/bob.txt"]).ok();
     world.fs(&["mv", "d", "blind/d"]).ok();
-    // Nor with the directory that holds it.
+    // Nor with the directory that contains it.
     world.file("e/deep/x.log", "x");
     world.fs(&["mv", "e", "f"]).ok();
     world.fs(&["rm", "-r", "blind/d"]).ok();
@@ -502,7 +502,7 @@ fn what_may_not_be_listed_is_neither_moved_nor_restored_to_where_it_may() {
     world.run(&["backup", "restore", &backup, "--yes"]).ok();
 }
 
-/// The walk before the decision failed by what it met there, and said so.
+/// The walk before the decision failed at a hidden entry, and disclosed it.
 #[test]
 fn what_a_hidden_directory_holds_is_not_told_by_how_its_parent_fails_to_move() {
     let world =
@@ -514,7 +514,7 @@ fn what_a_hidden_directory_holds_is_not_told_by_how_its_parent_fails_to_move() {
     let odd = [said(&world, &["rm", "-r", "d"]), said(&world, &["mv", "d", "e"])];
     assert_eq!(plain, odd);
     assert!(plain[0].contains("workspace.hidden"), "{plain:?}");
-    // Where the agent may look it hears why.
+    // Where the agent may look, it gets the reason.
     std::fs::create_dir(world.path("open")).unwrap();
     std::fs::write(world.path("open").join(name), "x").unwrap();
     assert_eq!(world.fs(&["rm", "-r", "open"]).code, 1);

@@ -1,5 +1,5 @@
-//! Files that commands write where the operator says (`-o`): never through a link that an
-//! agent may have put there.
+//! Files that commands write at the operator's request (`-o`): never through a link that an agent
+//! may have put there.
 
 use std::{fs, os::unix::fs::symlink};
 

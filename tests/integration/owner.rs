@@ -13,8 +13,8 @@ fn text(path: &Path) -> &str {
     path.to_str().unwrap()
 }
 
-/// A workspace with a file that was written through the gate, and another one with the
-/// same file, both as the system names them.
+/// A workspace with a file that was written through the gateway, and another one with the same
+/// file, both as the system names them.
 struct Two {
     world: World,
     own: PathBuf,
@@ -51,7 +51,7 @@ impl Two {
         assert_eq!(self.starts().len(), before, "{args:?}");
     }
 
-    /// `portcullis ARGS…` run in another directory, told where the state is and no more.
+    /// Runs `portcullis ARGS…` in another directory, with the state as its only setting.
     fn elsewhere(&self, args: &[&str]) -> Done {
         let mut command = self.world.command(args);
         command.env_remove("PORTCULLIS_WORKSPACE").current_dir("/");
@@ -86,7 +86,7 @@ fn a_state_directory_serves_one_workspace() {
     assert_eq!(two.world.read("f.txt"), "A1");
 }
 
-/// A state directory of before has only its log to say whose it is.
+/// An older state directory has only its log to determine its workspace.
 #[test]
 fn the_start_records_say_whose_a_state_directory_is() {
     let two = two();
@@ -127,7 +127,7 @@ fn a_workspace_that_moved_is_adopted_on_record() {
     let facts = two.starts().pop().unwrap()["facts"].clone();
     assert_eq!(facts["adopted"], text(&two.own));
     assert_eq!(facts["workspace"], text(&moved));
-    // Once said, it holds; to say it again changes nothing.
+    // Once adopted, it stays so; adopting it again changes nothing.
     read(&[]).ok();
     assert_eq!(read(&["--adopt", text(&two.own)]).ok().stderr.matches("adopt").count(), 0);
     assert_eq!(two.starts().pop().unwrap()["facts"]["adopted"], Value::Null);
@@ -165,7 +165,7 @@ fn nothing_is_adopted_that_nobody_had() {
     world.fs(&["read", "f.txt"]).ok();
 }
 
-/// Run in another directory it said that somebody had removed the file.
+/// Run in another directory it reported that the file had been removed.
 #[test]
 fn blame_looks_at_the_workspace_of_the_log() {
     let two = two();
@@ -177,7 +177,7 @@ fn blame_looks_at_the_workspace_of_the_log() {
         assert_eq!(found["workspace"], text(&two.own));
         assert_eq!(found["notLookedAt"], Value::Null);
     }
-    // A copy of the log says it, too.
+    // A copy of the log names it, too.
     let copy = two.world.base().join("copy");
     std::fs::rename(two.world.state().join("audit"), &copy).unwrap();
     let found = blame(&["f.txt", "--dir", text(&copy)]).ok().json();

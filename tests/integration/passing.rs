@@ -1,5 +1,5 @@
-//! What is met on the way to what a request means: a link there is not followed where
-//! that would tell of what the agent may not know, or not before a person said yes.
+//! Entries on the way to the target of a request: a link there is not followed where that would
+//! disclose what the agent may not know, or not before an approval.
 
 use std::{os::unix::fs::symlink, path::Path, sync::Arc, sync::Mutex};
 
@@ -19,7 +19,7 @@ use crate::{
     requests::AnyRequest,
 };
 
-/// Answers at once, and keeps what whoever asked was told.
+/// Answers at once, and stores the disclosures to the client.
 struct Desk {
     says: Answer,
     told: Mutex<Vec<String>>,
@@ -41,7 +41,7 @@ fn path(text: &str) -> WorkspacePath {
     WorkspacePath::parse(text).unwrap()
 }
 
-/// All that can be asked about `name`, and what whoever asks hears of it.
+/// Returns the replies to all requests about `name`, and the disclosures to the client.
 fn answers(gateway: &Gateway, name: &str) -> Vec<String> {
     let (from, to) = (path(name), path("moved"));
     let mut asked = requests(&path(name));
@@ -101,7 +101,7 @@ fn put(root: &Path, name: &str, kind: &str) {
 
 const LINKS: [&str; 7] = ["open", "open/x", "nothing", "denied", "loop", "/etc", "../.."];
 
-/// What a denied link led to was told beneath its name, which nothing denies.
+/// The target of a denied link was disclosed beneath its name, which nothing denies.
 #[test]
 fn what_is_at_a_denied_name_is_not_told_by_what_lies_behind_it() {
     let policy = format!(
@@ -165,7 +165,7 @@ fn whether_what_a_person_must_be_asked_about_is_a_link_is_not_told_without_a_yes
     assert!(read("l2/x").contains("Content"), "{heard:#?}");
 }
 
-/// What a person says yes to through such a link is done.
+/// A request through such a link is carried out after its approval.
 #[test]
 fn a_yes_holds_for_what_a_link_leads_to_that_a_person_was_asked_about() {
     let world = World::with_rules(PERSON);
@@ -180,7 +180,7 @@ fn a_yes_holds_for_what_a_link_leads_to_that_a_person_was_asked_about() {
         end(child).ok();
     }
     assert_eq!(world.read("open/x"), "new\n");
-    // What is not there is told after a yes.
+    // A missing path is disclosed after an approval.
     let child = begin(&world, &["read", "l1/gone"], "");
     world.run(&["approve", "--yes", &id(&waiting(&world, 1)[0])]).ok();
     let done = end(child);

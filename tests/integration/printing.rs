@@ -1,5 +1,5 @@
-//! What commands print where nobody takes it: a reader that went away, a disk
-//! that is full. Neither ends the process by a panic.
+//! Output of commands without a reader: one that went away, or a full disk.
+//! Neither ends the process by a panic.
 
 use std::{fs::File, io::pipe, process::Stdio};
 

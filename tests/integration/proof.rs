@@ -1,5 +1,5 @@
-//! Checkpoints, proofs, receipts and retention, as a gate makes them and as a
-//! reviewer with Python alone checks them.
+//! Checkpoints, proofs, receipts and retention, as a gateway makes them and as
+//! a reviewer with Python alone checks them.
 
 use std::{
     path::{Path, PathBuf},
@@ -183,7 +183,7 @@ fn a_log_of_200_000_records_is_proved_record_by_record() {
     assert_eq!(second(&[&["proof"], &args[..]].concat()).code, 5);
 }
 
-/// `verify.py` took whatever Python takes for a number.
+/// `verify.py` accepted every form of a number that Python does.
 #[test]
 fn an_index_of_a_proof_is_spelled_in_one_way() {
     let world = World::new();
@@ -277,7 +277,7 @@ fn a_shipped_log_verifies_where_it_arrives() {
     assert_eq!(own["head"], copy["head"]);
     assert_eq!(copy["signed"]["records"], 70_009);
     assert!(the_copy(&target).join("seg-000000.jsonl.zst").exists());
-    // A target that is gone is said to be, and caught up with later.
+    // A missing target is reported, and caught up with later.
     std::fs::rename(&target, world.base().join("away")).unwrap();
     std::fs::write(&target, "in the way").unwrap();
     run(&["fs", "read", "a"]).ok();

@@ -1,8 +1,8 @@
-//! Another process exchanges names while the gate works: nothing outside is
+//! Another process exchanges names while the gateway works: nothing outside is
 //! ever read or written, no content is lost, and nothing temporary stays.
 //!
-//! Reads and writes go through a confined gate that lives as long as the race;
-//! what ACP cannot ask for goes to a gateway in this process.
+//! Reads and writes go through a confined gateway that lives as long as the
+//! race; operations that ACP does not have go to a gateway in this process.
 
 mod editor;
 mod moving;
@@ -38,15 +38,15 @@ use crate::{
 /// Requests in each race.
 const ROUNDS: usize = 20_000;
 
-/// Requests that the agent makes before it waits for answers.
+/// Requests that the agent sends before it waits for replies.
 const BATCH: usize = 500;
 
-/// One request in so many is a write, which syncs and is tried again while the
-/// object moves.
+/// Every request of this many is a write, which syncs and is tried again while
+/// the object moves.
 const WRITES: usize = 20;
 
-/// Exchanges two names as fast as it can while `work` runs, which is told how
-/// often that happened so far.
+/// Exchanges two names as fast as it can while `work` runs, which gets the
+/// number of exchanges so far.
 fn while_exchanging(one: PathBuf, other: PathBuf, work: impl FnOnce(&AtomicU64)) {
     let (stop, swaps) = (AtomicBool::new(false), AtomicU64::new(0));
     thread::scope(|scope| {
@@ -70,7 +70,7 @@ fn world() -> World {
     world
 }
 
-/// What must neither be read nor changed.
+/// Makes files that must neither be read nor changed.
 fn plant(outside: &Path) {
     std::fs::create_dir_all(outside.join("b")).unwrap();
     std::fs::write(outside.join("k"), "OUTSIDE").unwrap();
@@ -104,7 +104,7 @@ fn is_clean(directory: &Path) {
     }
 }
 
-/// How a race went for the agent.
+/// Results of a race for the agent.
 #[derive(Debug, Default)]
 struct Tally {
     inside: usize,
@@ -113,7 +113,7 @@ struct Tally {
 }
 
 impl Tally {
-    /// Looks at the answers to a batch: content from inside, or a refusal.
+    /// Counts the replies to a batch: content from inside, or a refusal.
     fn count(&mut self, answers: &[Value]) {
         for answer in answers {
             assert!(!answer.to_string().contains("OUTSIDE"), "read from outside: {answer}");
@@ -132,7 +132,7 @@ impl Tally {
         }
     }
 
-    /// Both sides of the race were met.
+    /// Checks that both sides of the race occurred.
     fn was_a_race(&self) {
         let Self { inside, written, refused } = self;
         assert_eq!(inside + written + refused, ROUNDS);
@@ -142,8 +142,9 @@ impl Tally {
     }
 }
 
-/// Reads `read`, and now and then writes to what `write` says of a number,
-/// until [`ROUNDS`] requests were answered. Every content is another one.
+/// Reads `read`, and now and then writes to the path that `write` returns for a
+/// number, until [`ROUNDS`] requests were answered. Every content is another
+/// one.
 fn play(relay: &mut Relay, read: &str, write: impl Fn(usize) -> String) -> Tally {
     let mut tally = Tally::default();
     for batch in 0..ROUNDS / BATCH {
@@ -175,8 +176,8 @@ fn a_file_exchanged_with_a_link_is_never_followed_outside() {
     nothing_is_lost(&world, &["INSIDE"]);
 }
 
-/// Every content that was there first or that the gate stored is in the
-/// workspace or was kept when the gate replaced it.
+/// Checks that every content that was there first or that the gateway stored is
+/// in the workspace or was backed up when the gateway replaced it.
 fn nothing_is_lost(world: &World, first: &[&str]) {
     let requests = world.requests();
     let done: HashSet<u64> = requests
@@ -273,8 +274,8 @@ fn an_ancestor_moved_out_of_the_workspace_takes_no_write_with_it() {
         .filter(|name| name.starts_with('w'))
         .count();
     assert_eq!(stored, found, "every write is recorded and in one of the trees");
-    // What stayed outside for longer than the gate is patient is left to the
-    // next start, once it is inside again.
+    // A file that stayed outside for longer than the gateway's timeout is left
+    // to the next start, once it is inside again.
     if !inside.join("b").is_dir() {
         renameat_with(CWD, &inside, CWD, &elsewhere, RenameFlags::EXCHANGE).unwrap();
     }
@@ -290,7 +291,7 @@ fn the_root_exchanged_with_another_directory_stays_the_one_that_was_opened() {
     plant(&twin);
     world.file("k", "INSIDE");
     let root = world.root();
-    // The gate is to stay where it was although its name leads elsewhere.
+    // The gateway is to stay where it was although its name leads elsewhere.
     let opened = rustix::fs::open(&root, rustix::fs::OFlags::PATH, rustix::fs::Mode::empty());
     let mut relay = Relay::start(world);
     while_exchanging(root.clone(), twin.clone(), |_| {
@@ -446,7 +447,7 @@ fn a_file_that_another_process_rewrites_is_never_lost() {
                 last += 1;
                 std::fs::write(&temp, format!("INSIDE other {last}")).unwrap();
                 std::fs::rename(&temp, &target).unwrap();
-                // However slow the machine, the gate gets some writes done.
+                // However slow the machine, the gateway gets some writes done.
                 if last.is_multiple_of(64) {
                     thread::sleep(Duration::from_micros(random.below(20_000)));
                 }
@@ -461,8 +462,8 @@ fn a_file_that_another_process_rewrites_is_never_lost() {
     assert!(tally.written > 0, "{tally:?}");
     let world = relay.end();
     is_clean(&world.root());
-    // The newest of the other process is there, or the gate replaced it last
-    // and kept it; what it replaced before that can be given back.
+    // The newest of the other process is there, or the gateway replaced it last
+    // and backed it up; earlier ones may be deleted.
     let requests = world.requests();
     let done: Vec<&Value> = requests.iter().filter(|r| r["result"] == "ok").collect();
     let intents = requests.iter().filter(|r| r["kind"] == "intent");
@@ -476,8 +477,8 @@ fn a_file_that_another_process_rewrites_is_never_lost() {
     }
 }
 
-/// What another process puts into a tree while it is being removed was not
-/// decided on when the tree was walked through, and went with it.
+/// Entries that another process puts into a tree while it is being removed were
+/// not decided on when the tree was walked through, and were removed with it.
 #[test]
 fn a_recursive_remove_takes_nothing_that_it_was_denied() {
     const POLICY: &str = r#"

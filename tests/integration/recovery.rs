@@ -1,6 +1,5 @@
-//! What the next start does about remains that a random kill hardly ever
-//! leaves: an intent without outcome is written, and the workspace made as the
-//! gate that died would have left it. Each is a bug that was.
+//! Recovery from states that a random kill hardly ever leaves: an intent without outcome is
+//! written, and the workspace made as the gateway that died would have left it. Each was a bug.
 
 use std::{
     ffi::OsStr,
@@ -26,7 +25,7 @@ const TEMP: &str = ".portcullis-00000000000000000000000000000001.tmp";
 const STAGED: &str = ".portcullis-55555555555555555555555555555554.tmp";
 const CONDEMNED: &str = ".portcullis-fffffffffffffffffffffffffffffffe.tmp";
 
-/// A gate that admits an intent and dies.
+/// A gateway that admits an intent and dies.
 fn died_after(world: &World, op: &str, path: &str, before: Option<Hash>, after: Option<Hash>) {
     let (op, path) = (Some(op.to_owned()), Some(path.to_owned()));
     admitted(world, Draft { op, path, before, after, ..Draft::default() });
@@ -45,7 +44,7 @@ fn world() -> World {
     world
 }
 
-/// How the next start settled it.
+/// Returns the outcome by which the next start settled it.
 fn settled(world: &World) -> String {
     world.fs(&["ls"]).ok();
     world.run(&["audit", "verify"]).ok();
@@ -63,9 +62,8 @@ fn names(directory: &Path) -> Vec<String> {
     names
 }
 
-/// A gate died while it wrote its copy, and the same write was made again
-/// through another gate before anybody looked: the half copy went to the place
-/// of the whole file.
+/// A gateway died while it wrote its copy, and the same write was made again through another
+/// gateway before any recovery: the half copy went to the place of the complete file.
 #[test]
 fn a_half_copy_never_takes_the_place_of_the_same_write_made_again() {
     let new = "new\n".repeat(1000);
@@ -82,9 +80,8 @@ fn a_half_copy_never_takes_the_place_of_the_same_write_made_again() {
     }
 }
 
-/// What another process had put there a moment before the exchange still goes
-/// back to its place: a file that it had just emptied, too, which once was
-/// taken for a half copy.
+/// A file that another process had put there a moment before the exchange goes back to its place:
+/// also one that it had just emptied, which once was taken for a half copy.
 #[test]
 fn what_an_exchange_brought_out_goes_back() {
     for theirs in ["of another process", "", "ne"] {
@@ -98,8 +95,8 @@ fn what_an_exchange_brought_out_goes_back() {
     }
 }
 
-/// Every start computed its hash, and none came to an end: of what somebody else had put
-/// in the place of a file, and an exchange had brought out.
+/// Every start computed its hash, and none came to an end: another process had put it in the place
+/// of a file, and an exchange had brought it out.
 #[test]
 fn a_huge_sparse_file_that_came_in_between_keeps_no_gate_from_starting() {
     let world = world();
@@ -110,9 +107,8 @@ fn a_huge_sparse_file_that_came_in_between_keeps_no_gate_from_starting() {
     assert_eq!(fs::metadata(world.path("a.txt")).unwrap().len(), 1 << 40);
 }
 
-/// A gate that dies while it undoes an exchange may hold the newest object of
-/// another process under its own name: that was deleted as if it were a half
-/// copy.
+/// A gateway that dies while it undoes an exchange may hold the newest object of another process
+/// under its own name: that was deleted as if it were a half copy.
 #[test]
 fn what_an_undo_held_when_it_died_is_kept() {
     for inside in ["", "/x.txt"] {
@@ -129,8 +125,8 @@ fn what_an_undo_held_when_it_died_is_kept() {
     }
 }
 
-/// What the gate held is ours or the vault's: it goes, and what is at the name
-/// stays.
+/// An object that the gateway moved is its own or in the backup store: it is deleted, and the file
+/// at the name stays.
 #[test]
 fn what_is_known_goes_whatever_has_its_name() {
     let (old, new) = ("old", "new");
@@ -159,9 +155,9 @@ fn what_is_known_goes_whatever_has_its_name() {
 /// Names and what they hold.
 type Files<'a> = &'a [(&'a str, &'a str)];
 
-/// A rename over a file that was cut short, at each of its steps: what was to
-/// move is at one of its names, what was to go is there or goes, and what
-/// nobody knows is kept where nobody is served it.
+/// A rename over a file that was cut short, at each of its steps: the moved file is at one of its
+/// names, the replaced one is there or deleted, and an unknown one is kept where no client is
+/// served it.
 #[test]
 fn a_rename_over_a_file_is_finished_or_undone() {
     let (moving, replaced) = ("moving", "replaced");
@@ -241,8 +237,8 @@ fn a_half_restored_tree_never_takes_the_place_of_a_whole_one() {
     }
 }
 
-/// Names that a gate gave while it removed a tree were in the way of the next
-/// one with the same process id, as in a container, and it never started.
+/// Names that a gateway gave while it removed a tree were in the way of the next one with the same
+/// process id, as in a container, and it never started.
 #[test]
 fn a_removal_that_died_is_finished_under_the_same_process_id() {
     let world = world();
@@ -266,9 +262,8 @@ fn a_removal_that_died_is_finished_under_the_same_process_id() {
     assert_eq!(names(&world.root()), Vec::<String>::new());
 }
 
-/// A gate took back what it had kept for a removal that it did not make, and
-/// the power failed before the file's end was recorded: that the file had gone
-/// by then was taken for the removal.
+/// A gateway took back what it had kept for a removal that it did not make, and the power failed
+/// before the file's end was recorded: that the file had gone by then was taken for the removal.
 #[test]
 fn a_change_whose_backup_was_taken_back_was_not_made() {
     let world = world();
@@ -284,7 +279,7 @@ fn a_change_whose_backup_was_taken_back_was_not_made() {
     aftermath::check(&world);
 }
 
-/// Copies that gates were making when they died stayed for ever.
+/// Copies that gateways were making when they died stayed for ever.
 #[test]
 fn what_dead_gates_were_writing_in_the_state_directory_goes() {
     let world = world();
@@ -299,8 +294,7 @@ fn what_dead_gates_were_writing_in_the_state_directory_goes() {
     assert_eq!(names(&world.state().join("policies")), kept);
 }
 
-/// An intent that makes no sense is no gate's: who wrote it may have written
-/// more.
+/// An intent that makes no sense is no gateway's: its author may have written more.
 #[test]
 fn a_gate_that_cannot_understand_an_intent_does_not_start() {
     let world = world();
@@ -312,10 +306,11 @@ fn a_gate_that_cannot_understand_an_intent_does_not_start() {
     }
 }
 
-/// A user who is not the gate's.
+/// A user who is not the gateway's.
 const STRANGER: Option<u32> = Some(65534);
 
-/// Gives it to somebody else. The gate has given up what lets root in anyway.
+/// Gives it to another user. The gateway has given up the capabilities by which root has access
+/// anyway.
 fn give_away(path: &Path, mode: u32) {
     fs::set_permissions(path, fs::Permissions::from_mode(mode)).unwrap();
     chown(path, STRANGER, STRANGER).unwrap();
@@ -344,8 +339,8 @@ fn a_rename_that_was_refused_keeps_no_gate_from_starting() {
     assert!(world.records().iter().all(|record| record["kind"] != "recovered"));
 }
 
-/// What could not be read for its hash stopped every gate for ever, also where
-/// its hash did not matter.
+/// A file that could not be read for its hash stopped every gateway for ever, also where its hash
+/// did not matter.
 #[test]
 fn what_cannot_be_read_is_what_somebody_else_put_there() {
     let rename = |world: &World| {
@@ -400,7 +395,7 @@ fn what_cannot_be_read_is_what_somebody_else_put_there() {
     }
 }
 
-/// One intent that could not be settled stopped every gate for ever.
+/// One intent that could not be settled stopped every gateway for ever.
 #[test]
 fn what_cannot_be_settled_now_is_settled_when_it_can_be() {
     let world = world();
@@ -419,7 +414,7 @@ fn what_cannot_be_settled_now_is_settled_when_it_can_be() {
     assert_eq!(names(&world.path("d")), Vec::<String>::new());
 }
 
-/// Half of a tree went, the other half was hidden, and no gate started again.
+/// Half of a tree went, the other half was hidden, and no gateway started again.
 #[test]
 fn a_tree_of_which_a_part_may_not_be_removed_stays_whole() {
     let world = world();
@@ -452,7 +447,7 @@ fn a_tree_of_which_a_part_may_not_be_removed_stays_whole() {
     check(true);
 }
 
-/// The same for what an older gate had begun with.
+/// The same for a removal that an older gateway had begun.
 #[test]
 fn what_may_not_be_deleted_of_a_removal_keeps_no_gate_from_starting() {
     let world = world();
@@ -469,8 +464,7 @@ fn what_may_not_be_deleted_of_a_removal_keeps_no_gate_from_starting() {
     assert_eq!(names(&world.root()), [CONDEMNED]);
 }
 
-/// One change of a batch was settled as somebody else's by now: the others
-/// stayed.
+/// One change of a batch was settled as another process's by now: the others stayed.
 #[test]
 fn a_batch_is_taken_back_too_when_another_process_had_a_part_in_it() {
     let world = world();

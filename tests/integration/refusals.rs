@@ -1,4 +1,4 @@
-//! What no limit of a policy bounds: of each agent so much is heard as the log bears.
+//! Refusals that no limit of a policy bounds: the rate of each agent is bounded for the log.
 
 use std::{
     collections::BTreeMap,
@@ -18,7 +18,7 @@ use crate::{
     guests::Host,
 };
 
-/// Has so much refused of the agent that it is not heard for some time.
+/// Has so many requests of the agent refused that it must wait for some time.
 fn exhaust(gateway: &Gateway) {
     while gateway.pause(&connection()) < Duration::from_secs(2) {
         gateway.report(&connection(), "test.dropped", BTreeMap::new()).unwrap();
@@ -43,7 +43,7 @@ fn an_agent_that_connects_anew_is_heard_no_sooner() {
         before.post(id, "ls", json!({ "path": "" }));
         assert_eq!(before.hear().unwrap()["id"], id);
     };
-    // The gate waited for this one already.
+    // The gateway waited for this one already.
     list(1);
     takes_long(|| list(2));
     exhaust(&host.gateway);
@@ -56,7 +56,7 @@ fn messages_of_the_files_channel_wait_for_refusals_of_the_agent() {
     let mut rig = Rig::start(POLICY, ChannelLimits::default());
     rig.ask("stat", json!({ "path": "a.txt" }));
     exhaust(&rig.gateway);
-    // The gate waited for this one already.
+    // The gateway waited for this one already.
     rig.ask("stat", json!({ "path": "a.txt" }));
     takes_long(|| drop(rig.ask("stat", json!({ "path": "a.txt" }))));
 }

@@ -1,6 +1,6 @@
-//! A long-lived `portcullis run` with a confined gate and, in its cell, an
-//! agent that says what the test tells it: thousands of requests a second
-//! through the front door.
+//! A long-lived `portcullis run` with a confined gateway and, in its sandbox,
+//! an agent that sends the test's messages: thousands of requests a second by
+//! the public interface.
 
 use std::{
     io::{BufRead as _, BufReader, Write as _},
@@ -30,7 +30,7 @@ pub(crate) struct Relay {
 }
 
 impl Relay {
-    /// A gate over the world's workspace, with a session.
+    /// A gateway over the world's workspace, with a session.
     pub(crate) fn start(world: World) -> Self {
         let scripts = world.base().join("agent");
         std::fs::create_dir(&scripts).unwrap();
@@ -109,7 +109,7 @@ impl Relay {
         request(self.next, method, params)
     }
 
-    /// Has the agent say the requests, and gives the answers in their order.
+    /// Has the agent send the requests, and returns the replies in their order.
     pub(crate) fn ask(&mut self, requests: &[Value]) -> Vec<Value> {
         self.say(requests);
         let answers = self.heard();
@@ -118,13 +118,13 @@ impl Relay {
         answers
     }
 
-    /// Has the agent say the requests.
+    /// Has the agent send the requests.
     pub(crate) fn say(&mut self, requests: &[Value]) {
         let lines: Vec<_> = requests.iter().map(ToString::to_string).collect();
         self.send(&notification("test/say", json!({ "lines": lines })));
     }
 
-    /// What the agent heard in answer, by the requests' ids.
+    /// Returns the replies that the agent got, by the requests' ids.
     pub(crate) fn heard(&self) -> Vec<Value> {
         let answers = self.hear()["params"]["value"].take();
         let mut answers = parsed(&answers);
@@ -137,13 +137,13 @@ impl Relay {
         self.gate.id()
     }
 
-    /// Has the agent say one.
+    /// Has the agent send one request.
     pub(crate) fn ask_one(&mut self, request: Value) -> Value {
         self.ask(&[request]).remove(0)
     }
 
-    /// Has the agent say the requests one after the other; gives how many
-    /// nanoseconds each answer took, and the answers.
+    /// Has the agent send the requests one after the other; returns the
+    /// nanoseconds that each reply took, and the replies.
     pub(crate) fn time(&mut self, requests: &[Value]) -> (Vec<u64>, Vec<Value>) {
         let lines: Vec<_> = requests.iter().map(ToString::to_string).collect();
         self.send(&notification("test/time", json!({ "lines": lines })));
@@ -152,8 +152,8 @@ impl Relay {
         (times, parsed(&value["answers"]))
     }
 
-    /// Hangs up, as an editor does; the gate ends in order and its log
-    /// verifies.
+    /// Closes the input, as an editor does; the gateway ends in order and its
+    /// log verifies.
     pub(crate) fn end(mut self) -> World {
         self.input = None;
         let status = self.gate.wait().unwrap();
@@ -172,7 +172,7 @@ impl Relay {
         self.input.as_mut().unwrap().write_all(line.as_bytes()).unwrap();
     }
 
-    /// The next line that the editor hears.
+    /// Returns the next line that the editor gets.
     pub(crate) fn hear(&self) -> Value {
         let line = self.lines.recv_timeout(PATIENCE).expect("the gate answers");
         serde_json::from_str(&line).unwrap_or_else(|error| panic!("{error}: {line:?}"))
@@ -184,7 +184,7 @@ fn parsed(lines: &Value) -> Vec<Value> {
     lines.iter().map(|line| serde_json::from_str(line).unwrap()).collect()
 }
 
-/// A test that fails leaves no gate behind.
+/// A test that fails leaves no gateway process behind.
 impl Drop for Relay {
     fn drop(&mut self) {
         self.input = None;

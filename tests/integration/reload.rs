@@ -1,4 +1,4 @@
-//! A running gate takes another policy up, or keeps the old one.
+//! A running gateway takes another policy up, or keeps the old one.
 
 mod files;
 
@@ -55,7 +55,8 @@ pub(crate) fn policies(world: &World, count: usize) -> Vec<Value> {
     }
 }
 
-/// The new policy holds: it comes into force right after its record.
+/// Checks that the new policy is in force: it comes into force right after its
+/// record.
 #[track_caller]
 fn closed(relay: &mut Relay) {
     comes_to(relay, |answer| answer["error"]["data"]["rule"] == "closed");
@@ -124,7 +125,7 @@ fn a_policy_that_a_changed_link_leads_through_the_workspace_is_not_taken_up() {
     std::os::unix::fs::symlink("../ws/link/p.toml", base.join("policy/fresh")).unwrap();
     std::fs::rename(base.join("policy/fresh"), base.join("policy/policy.toml")).unwrap();
     assert_eq!(policies(relay.world(), 1)[0]["result"], "refused");
-    // Whatever else is trusted is looked up again, too.
+    // All other trusted paths are looked up again, too.
     std::fs::create_dir(base.join("home")).unwrap_or_default();
     std::os::unix::fs::symlink("../ws", base.join("home/.config")).unwrap();
     replace(relay.world(), policy(7, CLOSED));
@@ -196,7 +197,7 @@ fn whatever_is_wrong_with_it_the_old_one_stays() {
     assert!(record["reason"].as_str().unwrap().contains("no such file"), "{record}");
     let read = relay.read("a.txt");
     assert!(relay.ask_one(read).get("result").is_some());
-    // It goes on watching.
+    // It continues to watch.
     replace(relay.world(), policy(6, CLOSED));
     assert_eq!(policies(relay.world(), cases.len() + 3).pop().unwrap()["result"], "ok");
     closed(&mut relay);

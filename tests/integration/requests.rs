@@ -1,4 +1,4 @@
-//! Requests of any type, for tests that put many to a gateway and compare what it says.
+//! Requests of any type, for tests that send many to a gateway and compare the replies.
 
 use std::fmt::Debug;
 
@@ -10,9 +10,9 @@ use portcullis::{
     model::{AsOperation, Session},
 };
 
-/// A request of whatever type.
+/// A request of any type.
 pub(crate) trait AnyRequest: AsOperation + Debug + Sync {
-    /// Puts it to a gateway; the answer in words.
+    /// Sends it to a gateway; returns the reply in words.
     fn put(
         &self,
         gateway: &Gateway,
@@ -33,7 +33,7 @@ impl<R: Request<Output: Words> + Debug + Sync> AnyRequest for R {
     }
 }
 
-/// An answer in words, without times and ids.
+/// A reply in words, without times and ids.
 pub(crate) trait Words: Debug {
     fn words(&self) -> String {
         format!("{self:?}")

@@ -16,8 +16,8 @@ use portcullis_audit::{Chain, Draft, Kind, Prepared, SEGMENT_RECORDS, Segment};
 
 use crate::common::World;
 
-/// Writes a log of `count` records straight into the state directory, so that a
-/// long one takes no gate.
+/// Writes a log of `count` records directly into the state directory, so that a
+/// long one needs no gateway.
 pub(crate) fn write_log(world: &World, count: u64, draft: impl Fn(u64) -> (Kind, Draft)) {
     let directory = world.state().join("audit");
     std::fs::create_dir_all(&directory).unwrap();

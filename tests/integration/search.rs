@@ -1,5 +1,4 @@
-//! `glob` and `grep`: what they find, what they must not, and what the log
-//! says of it.
+//! `glob` and `grep`: their results, entries that they must not find, and their records.
 
 mod lines;
 
@@ -159,7 +158,7 @@ fn what_may_not_be_seen_is_not_seen_and_what_may_not_be_read_is_not_searched() {
         }
     }
     world.fs(&["grep", "x", "src/unread.txt"]).denied("unread");
-    // What a person would be asked about is left out, and that is said.
+    // Entries that need an approval are left out, and the result states that.
     for start in ["src/ask.txt", "src/hidden-ask", "src/hidden-ask/not-there"] {
         let found = grep(&world, &["needle", start]);
         assert_eq!((found.code, &found.json()["skipped"]), (1, &json!({ "ask": 1 })), "{start}");
@@ -400,7 +399,7 @@ fn gitignore_files_count_where_they_may_be_read() {
     assert_eq!(paths(&glob(&world, &["**/*.{log,txt,tmp}"]).ok()), expected);
     // Those above the start count too.
     assert_eq!(paths(&grep(&world, &["needle", "src"]).ok()), ["src/d.txt", "src/keep.log"]);
-    // What is named is searched.
+    // Named paths are searched.
     assert_eq!(paths(&grep(&world, &["needle", "target"]).ok()), ["target/c.txt"]);
     assert_eq!(paths(&grep(&world, &["needle", ".git"]).ok()), [".git/config"]);
     assert_eq!(paths(&grep(&world, &["needle", "a.log"]).ok()), ["a.log"]);
@@ -413,8 +412,8 @@ fn gitignore_files_count_where_they_may_be_read() {
     assert_eq!(grep(&world, &["needle"]).ok().json()["skipped"]["gitignore"], 1);
 }
 
-/// A search left out what files ignore that no reader gets, or not as they are: an
-/// agent that makes files of any name could find out what they say.
+/// A search left out paths by ignore files that no reader gets, or gets changed: an agent that
+/// makes files of any name could find out their content.
 #[test]
 fn gitignore_files_count_as_their_readers_see_them() {
     const KEY: &str = "AKIAQ3EGRIBNBTZ5X7LT";
@@ -437,7 +436,7 @@ fn gitignore_files_count_as_their_readers_see_them() {
         (paths(&found), &found.json()["skipped"]),
         (vec![KEY.to_owned()], &json!({ "ignored": 1 }))
     );
-    // Nothing of it goes out, so no record says that a secret was found.
+    // Nothing of it is sent, so no record reports a secret.
     assert!(world.requests().iter().all(|record| record.get("findings").is_none()));
     // Neither do those count that a person would have to be asked about, or that are binary.
     world.set_policy(&format!(
@@ -450,7 +449,7 @@ fn gitignore_files_count_as_their_readers_see_them() {
     assert_eq!(paths(&grep(&world, &["needle"]).ok()), [KEY, "b.log"]);
 }
 
-/// What is ignored and may not be seen was counted with the rest.
+/// Ignored entries that may not be seen were counted with the rest.
 #[test]
 fn what_is_ignored_and_denied_leaves_no_trace() {
     let world = world("[[rules]]\nid = \"no\"\neffect = \"deny\"\npaths = [\"secret/**\"]\n");

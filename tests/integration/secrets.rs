@@ -1,5 +1,5 @@
-//! Secrets in content through the front door: what a reader gets, what a
-//! writer may store, and what an agent tries in order to see more.
+//! Secrets in content by the public interfaces: the text that a reader gets, the content that a
+//! writer may store, and an agent's attempts to see more.
 
 mod disclosure;
 mod forms;
@@ -55,8 +55,8 @@ fn seen(world: &World, path: &str) -> String {
     world.fs(&["read", path]).ok().text().to_owned()
 }
 
-/// Everything in the state directory but the vault, whose place it is to keep
-/// what was there.
+/// True if a file in the state directory contains the text. The backup store, which must contain
+/// it, is left out.
 pub(crate) fn state_shows(world: &World, text: &str) -> bool {
     let mut open = vec![world.state()];
     while let Some(path) = open.pop() {
@@ -91,7 +91,7 @@ fn a_reader_gets_a_placeholder_and_the_record_names_rule_line_and_hash() {
     assert_eq!(findings[0]["action"], "redacted");
     assert_eq!(findings[0]["hash"].as_str().unwrap().len(), 32);
     assert!(!state_shows(&world, TOKEN));
-    // The same for whoever asks again, and for another agent.
+    // The same for a repeated read, and for another agent.
     assert_eq!(seen(&world, "app.conf"), text);
     let other = world.run(&["fs", "--agent", "other", "read", "app.conf"]).ok();
     assert_eq!(other.text(), text);
@@ -107,17 +107,17 @@ fn deny_and_warn_do_what_they_say_and_are_recorded() {
     assert_eq!(denying.last()["findings"][0]["action"], "denied");
     assert_eq!(denying.last()["line"], 12);
     denying.fs(&["edit", "app.conf", "--old", "80", "--new", "81"]).denied("secrets.rules.token");
-    // The whole file counts, whatever part is asked for or added to.
+    // The complete file counts, for any requested or appended part.
     denying.fs(&["read", "app.conf", "--line", "3"]).denied("secrets.rules.token");
     denying.run_with_input(&["fs", "append", "app.conf"], "x\n").denied("secrets.rules.token");
     denying.write("new.conf", format!("x\n{TOKEN}\n")).denied("secrets.rules.token");
     assert!(!denying.path("new.conf").exists());
     assert_eq!(denying.last()["findings"][0]["line"], 2);
-    // Neither does a byte at the end of the last line free what it holds.
+    // Nor does a byte at the end of the last line release its content.
     denying.file("end.conf", format!("port = 80\ntoken = {TOKEN}"));
     denying.run_with_input(&["fs", "append", "end.conf"], "X").denied("secrets.rules.token");
     denying.fs(&["read", "end.conf"]).denied("secrets.rules.token");
-    // What brings no secret may replace one.
+    // Content without a secret may replace one.
     denying.write("app.conf", "port = 80\n").ok();
 
     let warning = World::with_policy(
@@ -156,8 +156,8 @@ fn what_was_read_can_be_written_and_only_what_was_changed_differs() {
     world.run_with_input(&["fs", "append", "app.conf"], "host = x\n").ok();
     world.fs(&["edit", "app.conf", "--old", "# settings", "--new", "# all"]).ok();
     assert_eq!(world.read("app.conf"), "# all\ntoken = tok_a1b2c3d4\nport = 8080\nhost = x\n");
-    // The text to replace is looked for in what the reader sees, so that it
-    // tells nothing of the rest.
+    // The text to replace is looked for in the redacted text, so that the result discloses nothing
+    // of the rest.
     let guess = world.fs(&["edit", "app.conf", "--old", "tok_a", "--new", "x"]);
     assert!(guess.stderr.contains("occurs 0 times"), "{guess:?}");
     // With its placeholder, a line goes.
@@ -249,7 +249,7 @@ fn the_key_is_made_once_for_its_owner_alone() {
     assert_eq!((look.mode() & 0o7777, look.len()), (0o600, 32));
     std::fs::remove_file(&key).unwrap();
     assert_ne!(seen(&world, "app.conf"), text, "another key, another placeholder");
-    // What was read under the old key is unknown.
+    // Reads under the old key are unknown.
     world.write("app.conf", &text).denied("secrets.placeholder");
     std::fs::write(&key, "short").unwrap();
     let broken = world.fs(&["read", "app.conf"]);

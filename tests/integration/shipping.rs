@@ -1,5 +1,5 @@
-//! Copies of the log elsewhere: in directories, over HTTP to a place that goes wrong, and
-//! to a real S3 server.
+//! Copies of the log elsewhere: in directories, over HTTP to a failing target, and to a real S3
+//! server.
 
 use std::{
     fs,
@@ -45,7 +45,7 @@ fn run(world: &World, base: &Path, args: &[&str]) -> Done {
     done(world.command(args).env("PORTCULLIS_CONFIG", config).output().unwrap())
 }
 
-/// What a copy has when it is verified by itself.
+/// Returns the records of a copy when it is verified by itself.
 #[track_caller]
 fn records(world: &World, copy: &Path) -> u64 {
     let mut command =
@@ -55,8 +55,8 @@ fn records(world: &World, copy: &Path) -> u64 {
     report["signed"]["records"].as_u64().unwrap()
 }
 
-/// One configuration for all workspaces is the usual one: the second log overwrote the
-/// copy of the first, and both were said to be there.
+/// A single configuration for all workspaces is usual: the second log overwrote the copy of the
+/// first, and both were reported as stored.
 #[test]
 fn two_logs_with_one_target_have_a_copy_each() {
     let worlds = [World::new(), World::new()];
@@ -123,7 +123,7 @@ fn a_recovered_log_leaves_the_copy_of_what_it_was_alone() {
     assert_eq!(Some(records(&world, there.last().unwrap())), own["records"].as_u64());
 }
 
-/// The records were said to be where nothing was, and what came later was refused.
+/// The records were reported as stored where nothing was, and later ones were refused.
 #[test]
 fn a_copy_that_is_gone_is_said_to_be_and_made_again() {
     let world = World::new();
@@ -177,7 +177,7 @@ fn a_target_in_the_state_directory_is_refused() {
     world.run(&["audit", "verify"]).ok();
 }
 
-/// Whoever has the other machine had the gateway's host write where a link pointed.
+/// A party with access to the other machine had the gateway's host write to the target of a link.
 #[test]
 fn a_link_in_a_copy_has_nothing_written_elsewhere() {
     let world = World::new();

@@ -41,7 +41,7 @@ impl Signer {
         Self { public, ..signer }
     }
 
-    /// The place that is looked at by itself.
+    /// The default path of the configuration.
     fn config(&self) -> PathBuf {
         self.world.base().join("home/.config/portcullis/portcullis.toml")
     }
@@ -149,7 +149,7 @@ fn an_older_one_never_comes_back() {
         );
     };
     refused();
-    // A start waited for somebody to write into the pipe.
+    // A start waited for a writer of the pipe.
     std::fs::remove_file(&newest[0]).unwrap();
     rustix::fs::mkfifoat(rustix::fs::CWD, &newest[0], 0o600.into()).unwrap();
     refused();
@@ -259,8 +259,8 @@ fn rule_files_are_signed_with_the_policy() {
 
     let directory = signer.world.base().join("policy");
     let mut relay = Relay::start(signer.world);
-    // Neither a changed rule file nor a changed part of the policy comes into
-    // force by a signature that is for another one.
+    // Neither a changed rule file nor a changed part of the policy comes into force by a signature
+    // that is for another one.
     for (count, (name, text)) in
         (1..).zip([("rules.toml", rule("key")), ("part.toml", "schema = 1\n# more\n".to_owned())])
     {
@@ -287,7 +287,7 @@ fn keys_are_private_and_not_overwritten() {
     assert!(shown.text().starts_with("requireSignature = true\npolicyKeys = [\"ed25519:"));
     let secret = std::fs::read_to_string(signer.key("new")).unwrap();
     assert!(!shown.text().contains(secret.rsplit(' ').next().unwrap().trim_end()));
-    // What does not load, or whose tests fail, is not signed.
+    // A policy that does not load, or whose tests fail, is not signed.
     std::fs::write(signer.policy(), "schema = 2\n").unwrap();
     assert_eq!(signer.sign("key").code, 4);
     let policy = signer.policy();
@@ -335,7 +335,7 @@ fn the_configuration_is_understood_or_refused() {
     std::fs::remove_file(&config).unwrap();
     std::fs::create_dir(&config).unwrap();
     assert!(read(&world).stderr.contains("not a regular file"));
-    // Where an agent could write it, it is nobody's configuration.
+    // Where an agent could write it, it is no configuration.
     let inside = world.file("portcullis.toml", "");
     let done = world.fs(&["read", "a.txt", "--config", inside.to_str().unwrap()]);
     assert_eq!(done.code, 1);

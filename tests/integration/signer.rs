@@ -1,5 +1,5 @@
-//! `audit.signer` under `portcullis run`: the broker runs it, the gate never
-//! has the key, and a signer that goes wrong costs checkpoints only.
+//! `audit.signer` under `portcullis run`: the broker runs it, the gateway
+//! process never has the key, and a signer that fails costs checkpoints only.
 
 use std::{
     path::PathBuf,
@@ -14,15 +14,15 @@ use crate::{
     proof::{PYTHON, SIGNER},
 };
 
-/// A world whose checkpoints a program signs, which does what the file `mode`
-/// says.
+/// A world whose checkpoints a program signs, which behaves as the file `mode`
+/// determines.
 struct Signed {
     world: World,
     public: String,
     place: PathBuf,
 }
 
-/// What comes before the signing.
+/// Code that runs before the signing.
 const MODES: &str = r#"
 import os, sys, time
 place = os.path.dirname(os.path.abspath(__file__))
@@ -47,7 +47,7 @@ impl Signed {
     fn new() -> Self {
         let (world, other) = (World::new(), World::new());
         world.file("a", "x");
-        // Another log's key stands for one that is kept elsewhere.
+        // Another log's key represents one that is stored elsewhere.
         other.file("a", "x");
         other.fs(&["read", "a"]).ok();
         let private = std::fs::read_to_string(other.state().join("keys/checkpoint.key")).unwrap();
@@ -100,8 +100,8 @@ impl Signed {
         done(self.world.command(args).env("PORTCULLIS_CONFIG", self.config()).output().unwrap())
     }
 
-    /// Records that a checkpoint of the right key covers, of a log that is
-    /// whole but for that.
+    /// Returns the number of records that a checkpoint of the right key covers,
+    /// of a log that is otherwise intact.
     fn covered(&self) -> u64 {
         let report = self.run(&["audit", "verify", "--json", "--key", &self.public]).json();
         let covered = report["signed"]["records"].as_u64().unwrap();
@@ -181,7 +181,7 @@ fn a_signer_that_hangs_holds_up_nobody_and_is_ended() {
     let hung: Vec<_> = signed.runs().into_iter().map(|(_, own)| own).collect();
     signed.mode("ok");
     assert!(gone(&hung), "{hung:?}");
-    // The same gate goes on with it.
+    // The same gateway goes on with it.
     signed.wait("a checkpoint", || {
         receipt(&courier.ask(courier.read("b")));
         signed.covered() > 20

@@ -1,5 +1,5 @@
-//! Nothing is answered, attended or released before the `start` record is on stable
-//! storage: where it cannot be written, nobody heard anything.
+//! Nothing is answered, attended or released before the `start` record is on stable storage: where
+//! it cannot be written, no client got anything.
 
 use std::{
     fs,
@@ -25,9 +25,9 @@ use crate::{
 
 /// Longer than anything here takes on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(60);
-/// How long a process has to do what it must not.
+/// Time in which a process could do a forbidden action.
 const TEMPTATION: Duration = Duration::from_secs(1);
-/// How often a test tries to come between two steps of a start.
+/// Number of attempts of a test to come between two steps of a start.
 const TRIES: usize = 20;
 
 #[track_caller]
@@ -42,7 +42,7 @@ fn wait<T>(mut look: impl FnMut() -> Option<T>) -> T {
     }
 }
 
-/// The kinds of the log's records, each with its gate.
+/// Returns the kinds of the log's records, each with its gateway.
 fn kinds(state: &Path) -> Vec<(String, String)> {
     let text = fs::read_to_string(state.join("audit/seg-000000.jsonl")).unwrap_or_default();
     let records = text.lines().map(|line| serde_json::from_str::<Value>(line).unwrap());
@@ -54,7 +54,7 @@ fn starts(state: &Path) -> usize {
     kinds(state).iter().filter(|(_, kind)| kind == "start").count()
 }
 
-/// Each gate's first record is its start.
+/// Checks that each gateway's first record is its start.
 #[track_caller]
 fn starts_come_first(state: &Path) {
     let mut seen = std::collections::BTreeSet::new();
@@ -64,13 +64,13 @@ fn starts_come_first(state: &Path) {
     assert!(!seen.is_empty());
 }
 
-/// Nobody answers on this stream.
+/// Checks that no reply comes on this stream.
 #[track_caller]
 fn is_silent(stream: &mut UnixStream) {
     stream.set_read_timeout(Some(TEMPTATION)).unwrap();
     let error = loop {
         match stream.read(&mut [0; 64]) {
-            // One with a timeout is not begun again after a signal.
+            // A read with a timeout is not restarted after a signal.
             Err(error) if error.kind() == ErrorKind::Interrupted => {}
             read => break read.expect_err("somebody answered"),
         }
@@ -78,8 +78,8 @@ fn is_silent(stream: &mut UnixStream) {
     assert!(matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut), "{error}");
 }
 
-/// What comes on this stream until it ends; one that is closed with something unread
-/// is reset.
+/// Returns the bytes that come on this stream until it ends; a stream that is closed with unread
+/// bytes is reset.
 fn rest(stream: &mut UnixStream) -> Vec<u8> {
     stream.set_read_timeout(Some(PATIENCE)).unwrap();
     let mut said = Vec::new();
@@ -109,7 +109,7 @@ fn signal(child: &Child, signal: Signal) {
     kill_process(Pid::from_child(child), signal).unwrap();
 }
 
-/// A client at the approval socket of a gate that waits for its agent: the broker, stopped, does
+/// A client at the approval socket of a gateway that waits for its agent: the broker, stopped, does
 /// not hand one over.
 fn before_the_agent(world: &World) -> (Killed, UnixStream) {
     for tried in 0..TRIES {
@@ -121,7 +121,7 @@ fn before_the_agent(world: &World) -> (Killed, UnixStream) {
             names.find(|path| path.extension().is_some_and(|extension| extension == "sock"))
         });
         signal(&run.0, Signal::STOP);
-        // The gate goes as far as it can.
+        // The gateway goes as far as it can.
         thread::sleep(TEMPTATION);
         if starts(&world.state()) == tried {
             let mut visitor = UnixStream::connect(desk).unwrap();
@@ -170,8 +170,8 @@ fn an_agent_is_not_released_when_its_start_cannot_be_recorded() {
     assert_eq!(starts(&world.state()), before);
 }
 
-/// The start of a service whose log is held by somebody else, once it has opened it; and
-/// a client that has asked it something.
+/// Starts a service whose log is locked by another process, once it has opened it; and a client
+/// that has sent it a request.
 fn before_the_service(world: &World) -> (Killed, fs::File, UnixStream) {
     let state = world.base().join("serve");
     let config = world.base().join("portcullis.toml");

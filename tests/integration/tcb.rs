@@ -1,5 +1,5 @@
-//! The trusted computing base: `docs/TCB.md` lists its files, and it grows only with a
-//! line that says why.
+//! The trusted computing base: `docs/TCB.md` lists its files, and it grows only with a line that
+//! gives the reason.
 
 use std::{
     fmt::Write as _,
@@ -10,7 +10,7 @@ use crate::golden;
 
 const DOCUMENT: &str = "docs/TCB.md";
 
-/// What ends the part of the document that is written by hand.
+/// End of the part of the document that is written by hand.
 const MARK: &str = "<!-- The rest is made from the sources. -->\n";
 
 /// The parts: a title, and the paths of its files or directories.

@@ -1,7 +1,7 @@
-//! No oracle: what is denied answers as fast whether or not it is there.
+//! No oracle: a denied name is answered as fast whether or not it exists.
 //!
-//! `tests/run.sh` runs these by themselves: times are compared here, and what
-//! runs beside them spoils that.
+//! `tests/run.sh` runs these by themselves: times are compared here, and other
+//! processes would distort them.
 
 use std::time::Instant;
 
@@ -23,7 +23,7 @@ const TRIES: usize = 5_000;
 /// with something else for a while spoils one, a difference spoils them all.
 const MEASUREMENTS: usize = 4;
 
-/// Nanoseconds of two things that were tried in turns.
+/// Nanoseconds of two operations that were tried in turns.
 struct Pair {
     one: Vec<u64>,
     other: Vec<u64>,
@@ -35,9 +35,9 @@ fn median(times: impl IntoIterator<Item = u64>) -> u64 {
     times[times.len() / 2]
 }
 
-/// How far the medians of two parts of one series are apart: what a repeated
-/// run of the same differs by. Halves show drift, every second try shows the
-/// rest.
+/// Returns the distance between the medians of two parts of one series: the
+/// difference that a repeated run of the same has. Halves show drift, every
+/// second try shows the rest.
 fn noise(times: &[u64]) -> u64 {
     let (first, second) = times.split_at(times.len() / 2);
     let half = median(first.to_vec()).abs_diff(median(second.to_vec()));
@@ -47,7 +47,7 @@ fn noise(times: &[u64]) -> u64 {
 }
 
 impl Pair {
-    /// Whether the medians differ by more than the noise, or by more than a
+    /// True if the medians differ by more than the noise, or by more than a
     /// fiftieth where the machine is very quiet.
     fn differs(&self) -> bool {
         let (one, other) = (median(self.one.clone()), median(self.other.clone()));
@@ -130,7 +130,7 @@ fn the_agent_cannot_tell_by_the_clock_what_is_there() {
     relay.end();
 }
 
-/// Every operation, nearer to the gate than an agent gets.
+/// Every operation, in the process of the gateway.
 #[test]
 fn no_operation_takes_another_time_for_what_is_there() {
     let dir = tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir()).unwrap();

@@ -1,7 +1,7 @@
-//! One gate removes a directory while another one writes into it. What was
-//! answered as stored is in the workspace or in the vault: a file that was put
-//! into a directory which the other gate had compared with the vault a moment
-//! before went with it.
+//! One gateway removes a directory while another one writes into it. A file
+//! that was reported as stored is in the workspace or in the backup store: a
+//! file that was put into a directory which the other gateway had compared with
+//! the backup store a moment before was removed with it.
 
 use std::{
     collections::HashSet,
@@ -26,7 +26,8 @@ use crate::{
     random::Random,
 };
 
-/// How often the gate that writes is stopped for a moment, wherever it is.
+/// Number of times that the writing gateway is stopped for a moment, at any
+/// point.
 const STOPS: usize = 1000;
 const PAUSE: Duration = Duration::from_millis(3);
 
@@ -34,7 +35,8 @@ fn content(number: u64) -> String {
     format!("stored {number}\n")
 }
 
-/// Writes, four at a time, until told; the numbers of what was stored.
+/// Writes, four at a time, until stopped; returns the numbers of the stored
+/// ones.
 fn write(mut courier: Courier, stop: &AtomicBool) -> Vec<u64> {
     let mut stored = Vec::new();
     for round in 0.. {
@@ -57,7 +59,7 @@ fn write(mut courier: Courier, stop: &AtomicBool) -> Vec<u64> {
     stored
 }
 
-/// Removes what is written until told; how often there was something.
+/// Removes the files until stopped; returns the number of successes.
 fn remove(gate: &Gateway, stop: &AtomicBool) -> usize {
     let path = WorkspacePath::parse("d").unwrap();
     let (request, mut removed) = (Remove { path, recursive: true }, 0);

@@ -1,4 +1,4 @@
-//! Interop: the TypeScript SDK as the agent in its cell, and as the editor.
+//! Interop: the TypeScript SDK as the agent in its sandbox, and as the editor.
 
 use std::{
     path::{Path, PathBuf},
@@ -70,7 +70,7 @@ fn gated_agent_with(world: &World, source: &str, options: &[&str]) -> Command {
     command
 }
 
-/// The agent on the SDK under the gate, before our own client.
+/// The agent on the SDK under the gateway, before our own client.
 struct Run {
     world: World,
     client: Option<Client>,
@@ -100,7 +100,7 @@ impl Run {
         absolute(&self.world, name)
     }
 
-    /// What the agent says that came of it, and the turn.
+    /// Has the agent carry out an order; returns its report, and the turn.
     fn order(&mut self, order: &Value) -> (Value, Turn) {
         let session = self.session.clone();
         let client = self.client.as_mut().unwrap();
@@ -206,11 +206,11 @@ fn two_hundred_requests_of_the_sdk_at_once_are_all_answered() {
 }
 
 /// Just-in-time compilation, WebAssembly, threads and child processes work in
-/// the cell; the workspace and the network are not there.
+/// the sandbox; the workspace and the network are not there.
 #[test]
 fn the_runtime_works_in_the_cell_and_reaches_nothing_by_itself() {
     let mut run = Run::with("disk", &["--no-mount"], Editor::default());
-    // Whoever is in this machine's network can connect here.
+    // Any process in this machine's network can connect here.
     let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let port = listener.local_addr().unwrap().port();
     let (found, _) =
@@ -230,7 +230,8 @@ fn the_runtime_works_in_the_cell_and_reaches_nothing_by_itself() {
     run.end();
 }
 
-/// The editor on the SDK, with the gate as its agent; gives its report.
+/// Runs the editor on the SDK, with the gateway as its agent; returns its
+/// report.
 fn drive(gate: &Command, plan: &Value) -> Value {
     let mut editor = Command::new(node());
     editor.arg(scripts().join("client.mjs")).arg(plan.to_string());
@@ -252,7 +253,7 @@ fn root(world: &World) -> PathBuf {
     world.root().canonicalize().unwrap()
 }
 
-/// What the agent on the SDK answered in a turn.
+/// Returns the reply of the agent on the SDK in a turn.
 fn answer(turn: &Value) -> Value {
     let last = turn["updates"].as_array().unwrap().last().unwrap();
     serde_json::from_str(last["content"]["text"].as_str().unwrap()).unwrap()
@@ -326,7 +327,7 @@ fn a_request_that_the_sdk_gives_up_on_is_cancelled_and_the_one_before_it_is_serv
     let answer = answer(&report["turns"][0]);
     assert_eq!(answer["ok"]["second"]["error"]["code"], -32800, "{answer}");
     assert_eq!(answer["ok"]["first"]["ok"]["content"], "held\n", "{answer}");
-    // The editor never heard of the second.
+    // The editor never got the second.
     assert_eq!(report["asked"].as_array().unwrap().len(), 1, "{report}");
     let reads: Vec<_> =
         world.records().into_iter().filter(|record| record["op"] == "read").collect();
@@ -359,7 +360,7 @@ fn an_editor_on_the_sdk_cancels_a_turn_and_what_waits_in_it() {
     let came = answer(cancelled);
     assert_eq!(came["ok"]["first"]["ok"]["content"], "held\n", "{came}");
     assert_eq!(came["ok"]["second"]["error"]["code"], -32800, "{came}");
-    // The session goes on.
+    // The session continues.
     assert_eq!(next["stopReason"], "end_turn", "{report}");
     assert_eq!(answer(next)["ok"]["content"], "held\n");
     world.run(&["audit", "verify"]).ok();
@@ -412,7 +413,7 @@ fn an_editor_on_the_sdk_works_with_fast_agent_under_the_gate() {
     let said = |turn: usize| report["turns"][turn]["updates"].to_string();
     assert!(said(0).contains("not saved yet"), "{}", said(0));
     assert!(said(1).contains("completed"), "{}", said(1));
-    // Nobody has a buffer of it, so it went to the disk.
+    // The editor has no buffer of it, so it was written to the disk.
     assert_eq!(world.read("new.txt"), "new\n");
     assert!(said(2).contains("denied by rule `keys`"), "{}", said(2));
     assert!(!said(2).contains("TOP-SECRET"), "{}", said(2));

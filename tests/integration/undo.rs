@@ -1,6 +1,6 @@
-//! Undoing through the front door: a path, a record, a session, or everything
-//! since a record; shown first, conflicts named, every step decided, kept and
-//! recorded, and nothing lost when it is killed.
+//! Undo by the command line: of a path, a record, a session, or everything since a record; shown
+//! first, conflicts named, every step decided, backed up and recorded, and nothing lost when it is
+//! killed.
 
 mod attributes;
 mod whole;
@@ -44,7 +44,7 @@ fn backup(world: &World, args: &[&str]) -> Done {
     world.run(&[&["backup"], args].concat())
 }
 
-/// An agent's session on a gate in this process.
+/// An agent's session on a gateway in this process.
 struct Agent {
     gateway: Gateway,
     session: Session,
@@ -164,7 +164,7 @@ fn a_session_is_undone_after_it_was_shown() {
     assert_eq!((&done["done"], &done["leftOut"]), (&true.into(), &serde_json::json!([])));
     assert_eq!(snapshot(&world.root()), before);
 
-    // Gated and recorded as anything else, and says what it undid.
+    // Decided and recorded as any request; the record names the change that it undid.
     let own = done["session"].as_str().unwrap();
     let intents: Vec<Value> = world
         .requests()
@@ -288,7 +288,7 @@ fn conflicts_are_shown_and_nothing_is_done_unless_somebody_chooses() {
     for name in ["other-session", "outside", "mine", "gone"] {
         assert_eq!(world.read(name), "before", "{name}");
     }
-    // What was overwritten is kept.
+    // Overwritten content is backed up.
     let own = done["session"].as_str().unwrap().to_owned();
     backup(&world, &["undo", "--session", &own, "--yes"]).ok();
     assert_eq!(world.read("outside"), "by an editor");
@@ -372,11 +372,11 @@ fn a_path_becomes_what_it_was_before_a_record_or_at_a_time() {
     };
     let before = second.to_string();
     let shown = backup(&world, &["restore", "d/a", "--before", &before, "--dry-run"]).ok();
-    // What was removed with its directory comes back with it.
+    // A file that was removed with its directory is restored with it.
     assert!(shown.text().contains("restore  d  ("), "{shown:?}");
     assert!(shown.text().contains("2 to do"), "{shown:?}");
     assert!(!world.path("d").exists());
-    // The whole directory, with what was moved out of it.
+    // The complete directory, with entries that were moved out of it.
     backup(&world, &["restore", "d", "--before", &before, "--yes"]).ok();
     assert_eq!((world.read("d/a"), world.read("d/b")), ("a1".to_owned(), "b0".to_owned()));
     assert!(!world.path("moved").exists());
@@ -428,8 +428,8 @@ fn the_policy_decides_on_every_step_and_limits_do_not_count() {
     assert!(!world.path("made").exists() && world.path("locked/new").exists());
 }
 
-/// To move it back would disclose it: the preview said that it could be done, and the run
-/// stopped there for ever.
+/// Moving it back would disclose it: the preview reported that as possible, and the run stopped
+/// there for ever.
 #[test]
 fn a_move_out_of_what_may_not_be_read_is_shown_to_be_impossible() {
     let world = World::with_policy(&format!(
@@ -488,7 +488,7 @@ fn names_cannot_steer_the_terminal_that_shows_them() {
 fn a_damaged_log_is_said_with_its_own_exit_code() {
     let world = World::with_policy(POLICY);
     let agent = Agent::new(&world, 1);
-    // Longer than what a gate looks at when it opens the log.
+    // Longer than the part that a gateway reads when it opens the log.
     for number in 0..150 {
         agent.write("a", &format!("{number}"));
     }

@@ -1,5 +1,5 @@
-//! What a user meets first: commands as the documents show them, and what is
-//! said, to people and to programs, about those that cannot be done.
+//! The first steps of a user: commands as the documents show them, and
+//! messages, for people and programs, about commands that fail.
 
 use serde_json::{Value, json};
 
@@ -29,7 +29,7 @@ fn the_tour_of_policies_works_as_written() {
     assert_eq!(world.read("src/main.rs"), world.read("new.rs"));
 }
 
-/// What a program finds on stdout of a command that failed.
+/// Returns stdout of a command that failed, for programs.
 #[track_caller]
 fn failed(done: &Done, code: i32, kind: &str) -> Value {
     assert_eq!((done.code, done.stderr.as_str()), (code, ""), "{done:?}");
@@ -117,7 +117,7 @@ fn an_undo_that_is_all_conflict_says_what_to_do() {
     assert!(done.stderr.contains("--skip-conflicts"), "{done:?}");
 }
 
-/// What `demo` tells to put there kept every `--dir` from being taken.
+/// The variable that `demo` advises to set disabled every `--dir`.
 #[test]
 fn an_option_holds_whatever_the_environment_says() {
     let world = World::new();
@@ -176,8 +176,8 @@ fn a_variable_that_is_set_to_nothing_is_not_set() {
     assert_eq!(given.code, 2, "{given:?}");
 }
 
-/// The configuration's workspaces were served, under their own policies, and
-/// nothing was said.
+/// The configuration's workspaces were served, under their own policies,
+/// without a message.
 #[test]
 fn serve_refuses_options_that_the_configuration_leaves_without_effect() {
     let world = World::new();
@@ -218,7 +218,7 @@ fn serve_refuses_options_that_the_configuration_leaves_without_effect() {
     assert!(silent.code == 1 && !silent.stderr.contains("no effect"), "{silent:?}");
 }
 
-/// What `fs` takes was no path of any record, which read as if nothing had happened.
+/// A path that `fs` accepts matched no record, as if nothing had happened.
 #[test]
 fn an_absolute_path_in_the_workspace_is_one_for_every_command() {
     let world = World::new();
@@ -268,7 +268,8 @@ fn names_of_files_steer_no_terminal() {
     }
 }
 
-/// One was cut to the bound, whose advice was then wrong, and none found nothing.
+/// The larger one was cut to the bound, whose advice was then wrong, and zero
+/// found nothing.
 #[test]
 fn a_search_has_the_results_that_it_was_asked_for_or_is_refused() {
     let world = World::new();
@@ -288,7 +289,8 @@ fn a_search_has_the_results_that_it_was_asked_for_or_is_refused() {
     assert!(most.stderr.contains("there is more; narrow the search\n"), "{}", most.stderr);
 }
 
-/// No configuration took them, and a program was not told for what the token is.
+/// No configuration took them, and a program was not told the workspaces of the
+/// token.
 #[test]
 fn a_token_is_for_workspaces_that_there_can_be() {
     let world = World::new();

@@ -1,5 +1,5 @@
-//! The vault as an operator keeps it: verified, pruned, packed, and free of
-//! what nobody will ever use.
+//! The backup store under an operator's care: verified, pruned, packed, and
+//! without unused objects.
 
 use std::{
     collections::BTreeMap,
@@ -23,7 +23,7 @@ fn session() -> Session {
     }
 }
 
-/// A policy under which much is kept.
+/// A policy under which many versions are kept.
 fn policy(versions: u32) -> String {
     format!(
         "{}\n[backups]\nkeep = {{ versions = {versions}, days = 30, size = \"1GiB\" }}\n",
@@ -136,7 +136,8 @@ fn damage_in_the_vault_is_named_with_exit_code_5() {
     assert!(!found.json()["damaged"].as_array().unwrap().is_empty());
     let said = world.run(&["backup", "verify"]);
     assert!(said.code == 5 && said.stderr.contains("is damaged"), "{said:?}");
-    // Nothing is given out, and pruning leaves it for whoever can repair it.
+    // Nothing is returned, and pruning leaves it for an operator who can repair
+    // it.
     let id = found.json()["damaged"][0].as_str().unwrap().to_owned();
     let refused = world.run(&["backup", "restore", &id]);
     assert!(refused.code == 1 && refused.stderr.contains("is damaged"), "{refused:?}");

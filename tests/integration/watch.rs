@@ -1,5 +1,5 @@
-//! Subscriptions to changes: what is told, what is not, and that nothing is
-//! lost without a word.
+//! Subscriptions to changes: the events that are sent, those that are not, and
+//! that none is lost without a notice.
 
 mod arrivals;
 mod command;
@@ -30,7 +30,7 @@ use crate::common::ALL;
 /// Longer than anything here takes on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// A gate in this process, and the workspace behind it.
+/// A gateway in this process, and the workspace behind it.
 struct House {
     _dir: TempDir,
     root: PathBuf,
@@ -85,15 +85,15 @@ impl House {
         self.gateway.watch(&self.session, &query).unwrap().output
     }
 
-    /// Everything that is told up to now, in words.
+    /// Returns all events up to now, in words.
     fn told(&self, subscription: &Subscription) -> Vec<String> {
         self.told_in(subscription, "")
     }
 
-    /// The same where only what lies in a directory is told.
+    /// The same for events in one directory.
     fn told_in(&self, subscription: &Subscription, directory: &str) -> Vec<String> {
         let mark = format!("mark-{}", self.marks.fetch_add(1, Ordering::Relaxed));
-        // Of a file could be told once more, when it is closed.
+        // An event about a file could be sent once more, when it is closed.
         fs::create_dir(self.at(directory).join(&mark)).unwrap();
         let mut told = Vec::new();
         loop {
@@ -112,8 +112,8 @@ impl House {
     }
 }
 
-/// Adds an event, unless it only says once more that a file was changed: how
-/// often that is told depends on how fast it is taken.
+/// Adds an event, unless it repeats that a file was changed: the number of
+/// these depends on how fast they are read.
 fn add(told: &mut Vec<String>, event: &Event) {
     let again = event.what == EventKind::Modified
         && ["create", "modify"].iter().any(|what| {
