@@ -1,9 +1,9 @@
-//! `hammer WORKSPACE STATE POLICY SEED SECONDS`: a gate whose two threads
+//! `hammer WORKSPACE STATE POLICY SEED SECONDS`: a gateway whose two threads
 //! read, write, append, edit, remove and rename on a handful of paths, and
-//! say on stdout what each request gave, one JSON object a line. Tests start
-//! many of these on one workspace, and break things under them.
+//! print the result of each request on stdout, one JSON object a line. Tests
+//! start many of these on one workspace, and break things under them.
 //!
-//! A file's content is one or more blocks, so that a torn one is told.
+//! A file's content is one or more blocks, so that a torn one is detected.
 #![expect(
     clippy::unwrap_used,
     clippy::panic,
@@ -89,7 +89,7 @@ struct Hammer<'a> {
 }
 
 impl Hammer<'_> {
-    /// One request. False when the gate serves nothing any more.
+    /// Makes one request. Returns false if the gateway serves nothing any more.
     fn hit(&mut self) -> bool {
         self.round += 1;
         let path = self.path();
@@ -136,7 +136,7 @@ impl Hammer<'_> {
         self.put(change, drop)
     }
 
-    /// Puts a request to the gate and says what became of it.
+    /// Sends a request to the gateway and prints its result.
     fn put<R: Request + ?Sized>(&self, request: &R, check: impl FnOnce(R::Output)) -> bool {
         let operation = request.as_operation().kind().as_str();
         let said = match self.gateway.handle(self.session, request, Client::default()) {
@@ -178,7 +178,7 @@ impl Hammer<'_> {
     }
 }
 
-/// Whether a text is whole blocks and nothing else.
+/// True if a text is complete blocks and nothing else.
 fn whole(mut text: &str) -> bool {
     while !text.is_empty() {
         let Some((head, rest)) = text.split_once('\n') else { return false };

@@ -28,13 +28,13 @@ effect = "deny"
 paths = ["secret/**"]
 "#;
 
-/// What the policy of these tests says no to, in the words of the model: the
-/// directory `secret`, in whatever spelling of case, and all beneath it.
+/// True for paths that the policy of these tests denies: the directory `secret`, in any case, and
+/// everything beneath it.
 pub(crate) fn is_denied(path: &[String]) -> bool {
     path.first().is_some_and(|name| name.to_lowercase() == "secret")
 }
 
-/// Names that nobody may give.
+/// True for names that no client may give.
 pub(crate) fn is_hidden(path: &[String]) -> bool {
     path.iter().any(|name| name.chars().any(|c| c.is_control() || c == '\u{202e}'))
 }
@@ -50,7 +50,7 @@ pub(crate) enum Node {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Tree(pub(crate) Node);
 
-/// Where a path leads.
+/// Result of resolving a path.
 #[derive(Debug)]
 pub(crate) struct Place {
     /// Without links.
@@ -94,11 +94,10 @@ impl Tree {
         self.directory(parent).remove(name).unwrap()
     }
 
-    /// Follows links as `path_resolution(7)` says, but for what the gate says
-    /// of itself: absolute targets lead outside whatever they name, and what is
-    /// missing, or no directory, is passed as if it were one. So is a link to which
-    /// another leads, and whatever would be behind it, where no more than the name of
-    /// that is needed for a denial. `links` were followed before.
+    /// Follows links as `path_resolution(7)` describes, with the gateway's exceptions: absolute
+    /// targets lead outside whatever they name, and a name that is missing, or no directory, is
+    /// passed as if it were one. So is a link to which another leads, and everything behind it,
+    /// where only its name is needed for a denial. `links` were followed before.
     pub(crate) fn resolve(
         &self,
         path: &[String],
@@ -142,7 +141,7 @@ impl Tree {
         Ok(Place { path: here, there })
     }
 
-    /// A path that an operation asks for, after all that is decided about it.
+    /// Decides on a path that an operation requests, and returns the result.
     pub(crate) fn ask(
         &self,
         path: &[String],
@@ -157,7 +156,7 @@ impl Tree {
         if denied(&place.path) { Err(ErrorKind::Denied) } else { Ok(place) }
     }
 
-    /// Whether something can be made there: no file is on the way.
+    /// Checks that an entry can be made there: no file is on the way.
     pub(crate) fn can_make(&self, place: &Place) -> Result<(), ErrorKind> {
         if place.there {
             return Ok(());
@@ -366,7 +365,7 @@ impl Tree {
     }
 }
 
-/// Returns whether a link's target goes up behind another name.
+/// True if a link's target goes up behind another name.
 pub(crate) fn climbs_later(target: &str) -> bool {
     let names = target.split('/').filter(|name| !matches!(*name, "" | "."));
     names.skip_while(|name| *name == "..").any(|name| name == "..")
@@ -399,7 +398,7 @@ fn links_stay_in(
     Ok(())
 }
 
-/// Where the rest of a way leads if nothing is here; `here` if that is elsewhere.
+/// Returns the end of the rest of a way if nothing is here; `here` if that is elsewhere.
 pub(crate) fn without(here: &[String], rest: &VecDeque<String>) -> Vec<String> {
     let mut at = here.to_vec();
     for name in rest.iter().filter(|name| !matches!(name.as_str(), "" | ".")) {
@@ -427,7 +426,7 @@ pub(crate) fn names(path: &WorkspacePath) -> Vec<String> {
     path.components().map(str::to_owned).collect()
 }
 
-/// What is on the disk.
+/// Returns the tree on the disk.
 pub(crate) fn on_disk(path: &Path) -> Node {
     let meta = path.symlink_metadata().unwrap();
     if meta.is_symlink() {
@@ -443,7 +442,7 @@ pub(crate) fn on_disk(path: &Path) -> Node {
     Node::Directory(entries.collect())
 }
 
-/// What a sequence is made of.
+/// Parts of a random sequence.
 impl Random {
     pub(crate) fn one_of<'a, T: ?Sized>(&mut self, list: &[&'a T]) -> &'a T {
         list[usize::try_from(self.below(list.len() as u64)).unwrap()]
@@ -502,7 +501,7 @@ impl Random {
     }
 }
 
-/// Somebody else plants a file, a directory or a link.
+/// Has another process plant a file, a directory or a link.
 pub(crate) fn plant(root: &Path, tree: &mut Tree, random: &mut Random) -> String {
     let path = names(&random.path());
     let above = (1..path.len()).map(|end| tree.get(&path[..end]));
