@@ -1,7 +1,7 @@
-//! Where the time of a decision and of a read goes, part by part.
+//! Time of a decision and of a read, part by part.
 //!
-//! `cargo bench --bench micro`; the numbers that are promised, as ratios, come
-//! from `cargo bench --bench numbers`.
+//! `cargo bench --bench micro`; the promised numbers, as ratios, come from
+//! `cargo bench --bench numbers`.
 
 use std::hint::black_box;
 

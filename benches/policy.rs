@@ -1,4 +1,4 @@
-//! What a policy costs: compiling a huge one, deciding under it, deciding a
+//! Costs of a policy: compiling a huge one, deciding under it, deciding a
 //! recorded history again.
 //!
 //! `cargo bench --bench policy`. Expected, per core: 10,000 rules compile in

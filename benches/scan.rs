@@ -1,4 +1,4 @@
-//! How fast content is looked through for secrets, on source code that has none.
+//! Speed of the search for secrets, on source code that has none.
 //!
 //! `cargo bench --bench scan` measures the rules of `secrets`. With
 //! `PORTCULLIS_GITLEAKS=FILE` it measures the rules of that file too, and with
@@ -90,8 +90,8 @@ fn measure(name: &str, source: &PolicySource, corpus: &[Vec<u8>]) -> Outcome<()>
     Ok(())
 }
 
-/// How long this thread has had a processor, in nanoseconds: others may use the
-/// machine (`/proc/PID/schedstat`, first field).
+/// Returns the processor time of this thread, in nanoseconds: other work on the
+/// machine does not count (`/proc/PID/schedstat`, first field).
 fn processor_time() -> Outcome<u64> {
     let text = std::fs::read_to_string("/proc/thread-self/schedstat")?;
     Ok(text.split(' ').next().ok_or("no time")?.parse()?)

@@ -21,8 +21,9 @@ const READS: usize = 5000;
 
 pub(crate) fn run() -> Outcome<()> {
     compare("acp")?;
-    // Whom the scheduler puts on which processor decides how long it takes to wake
-    // him. The echo is mostly on its client's, the gate on another one.
+    // The scheduler's choice of processors determines the time to wake a
+    // process. The echo is mostly on its client's, the gateway process on
+    // another one.
     let before = sched_getaffinity(None)?;
     let mut one = CpuSet::new();
     one.set((0..CpuSet::MAX_CPU).find(|cpu| before.is_set(*cpu)).ok_or("no processor")?);

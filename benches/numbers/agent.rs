@@ -1,5 +1,5 @@
-//! The agent that the ACP benchmark starts in its cell, and the plain echo
-//! that it compares the gate with. Both are this program, started again.
+//! The agent that the ACP benchmark starts in its sandbox, and the plain echo
+//! that it compares the gateway with. Both are this program, started again.
 
 use std::{
     io::{BufRead, BufReader, Write},
@@ -35,7 +35,7 @@ fn echo() -> Outcome<()> {
 }
 
 /// Answers the editor as an ACP agent; a prompt makes it read `count` files
-/// through the gate, each followed by the same line through the echo. The
+/// through the gateway, each followed by the same line through the echo. The
 /// times in nanoseconds are in the reply.
 fn agent(root: &str, count: &str) -> Outcome<()> {
     let count: usize = count.parse()?;

@@ -1,6 +1,6 @@
-//! The system calls of one read and of one overwrite, made bare: what `strace`
-//! shows of the gate, in its order, with nothing in between. The overwrite is
-//! what the gate is measured against, so it must not do less:
+//! The system calls of one read and of one overwrite, made bare: those that
+//! `strace` shows of the gateway, in its order, with nothing in between. The
+//! overwrite is the baseline of the gateway, so it must not do less:
 //!
 //! ```text
 //! strace -f -o calls target/release/deps/numbers-… overwrite-once /some/directory
@@ -40,7 +40,7 @@ const OUTCOME: usize = 351;
 /// Bytes of the record of a read.
 const DECISION: usize = 700;
 
-/// Open directories and files as a gate holds them.
+/// Open directories and files as a gateway has them.
 pub(crate) struct Bare {
     root: OwnedFd,
     state: OwnedFd,
@@ -59,7 +59,7 @@ impl Bare {
         for name in ["audit", "backups", "backups/tmp"] {
             std::fs::create_dir_all(world.state().join(name))?;
         }
-        // The gate's entries are spread over as many directories.
+        // The gateway's entries are spread over as many directories.
         for number in 0..=u8::MAX {
             std::fs::create_dir(world.state().join(format!("backups/{number:02x}")))?;
         }
@@ -83,7 +83,7 @@ impl Bare {
     }
 
     /// Reads the file `name` into `buffer`, and hashes content and record too
-    /// when `hashed`: what no gate can do without.
+    /// when `hashed`: the least that a gateway needs.
     pub(crate) fn read(&self, name: &str, buffer: &mut [u8], hashed: bool) -> Outcome<()> {
         let seen = beneath(&self.root, name, OFlags::PATH | OFlags::NOFOLLOW)?;
         fstat(&seen)?;
@@ -162,8 +162,8 @@ impl Bare {
         self.record(OUTCOME)
     }
 
-    /// What the vault does before the intent; returns the copy, its name and its
-    /// place.
+    /// Makes the calls of the backup store before the intent; returns the copy,
+    /// its name and its place.
     fn keep(&self, old: &OwnedFd, name: &str) -> Outcome<(OwnedFd, String, u8)> {
         let place = name.bytes().fold(0_u8, |sum, byte| sum.wrapping_mul(31).wrapping_add(byte));
         let listed = directory(&self.vault, &format!("{place:02x}"))?;
@@ -202,7 +202,7 @@ impl Bare {
         Ok((copy, kept, place))
     }
 
-    /// What it does after.
+    /// Makes the calls of the backup store after the change.
     fn settle(&self, (copy, kept, place): (OwnedFd, String, u8)) -> Outcome<()> {
         fdatasync(&copy)?;
         fsync(&self.spare)?;
@@ -211,7 +211,7 @@ impl Bare {
         Ok(())
     }
 
-    /// What the ledger does.
+    /// Makes the calls of the log.
     fn record(&self, length: usize) -> Outcome<()> {
         let name = "seg-000000.jsonl";
         flock(&self.lock, FlockOperation::LockExclusive)?;
@@ -241,7 +241,8 @@ fn beneath(dir: &OwnedFd, name: &str, flags: OFlags) -> Outcome<OwnedFd> {
     Ok(openat2(dir, name, flags, Mode::empty(), resolve)?)
 }
 
-/// What the file system here does not have, or has already.
+/// Ignores errors of features that the file system lacks, and of entries that
+/// exist.
 fn nothing<T>(result: Result<T, Errno>) -> Outcome<()> {
     match result {
         Ok(_) | Err(Errno::NODATA | Errno::OPNOTSUPP | Errno::EXIST) => Ok(()),

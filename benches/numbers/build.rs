@@ -35,7 +35,7 @@ fn build(features: &[&str], names: &[&str; 2]) -> Outcome<()> {
     let minutes = start.elapsed().as_secs_f64() / 60.0;
     let busy = (children_spent()? - before) / 60e9;
     let binary = target.path().join("release/portcullis").metadata()?.len();
-    // On a machine with other work the clock tells of that work too.
+    // On a machine with other work the clock would measure that work too.
     let details =
         format!("{busy:.2} minutes of processor time: {:.2} on two idle cores at best", busy / 2.0);
     println!("{}: {minutes:.2} minutes, cold ({details})", names[0]);

@@ -25,7 +25,7 @@ impl Server {
         let mut child =
             command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null()).spawn()?;
         let (input, output) = child.stdin.take().zip(child.stdout.take()).ok_or("no pipes")?;
-        // As much as a pipe holds, so that no server waits for the client.
+        // The capacity of a pipe, so that no server waits for the client.
         let output = BufReader::with_capacity(64 << 10, output);
         let mut server = Self { child, input, output, asked: 0, line: String::new() };
         let hello = json!({
@@ -56,14 +56,15 @@ impl Server {
         Ok(self.input.write_all(line.as_bytes())?)
     }
 
-    /// The next line that answers something.
+    /// Returns the next line that is a reply.
     pub(crate) fn receive(&mut self) -> Outcome<&str> {
         loop {
             self.line.clear();
             if self.output.read_line(&mut self.line)? == 0 {
                 return Err("the server ended".into());
             }
-            // What it is stands at its start; the rest is not the server's time.
+            // The start of the line shows its kind; the rest is not the
+            // server's time.
             let start = self.line.get(..256).unwrap_or(&self.line);
             if !start.contains("\"method\":") || start.contains("\"result\":") {
                 return Ok(&self.line);
@@ -79,8 +80,8 @@ impl Server {
         Ok(kib / 1024.0)
     }
 
-    /// How long its threads that live have had a processor, in nanoseconds:
-    /// other work on the machine hardly changes that.
+    /// Returns the processor time of its living threads, in nanoseconds: other
+    /// work on the machine hardly changes that.
     pub(crate) fn busy(&self) -> Outcome<f64> {
         let mut total = 0.0;
         for task in std::fs::read_dir(format!("/proc/{}/task", self.child.id()))? {

@@ -81,7 +81,7 @@ pub(crate) fn run() -> Outcome<()> {
     Ok(())
 }
 
-/// What a gate writes for a read.
+/// Returns the record of a read.
 fn draft() -> Draft {
     let text = |text: &str| Some(text.to_owned());
     Draft {

@@ -44,7 +44,7 @@ mod world;
 
 use std::{error::Error, process::ExitCode};
 
-/// What a benchmark gives or why it could not.
+/// Result of a benchmark, or the reason why there is none.
 type Outcome<T> = Result<T, Box<dyn Error + Send + Sync>>;
 
 /// A subject's name, what measures it, and whether it runs unless named.

@@ -50,7 +50,7 @@ enum Kind {
 }
 
 impl Kind {
-    /// Everybody who takes part.
+    /// Returns all contenders.
     fn all(peers: &[Peer]) -> impl Iterator<Item = Self> {
         [Self::Plain, Self::Ruled].into_iter().chain(peers.iter().copied().map(Self::Peer))
     }
@@ -129,7 +129,7 @@ fn plain(world: &World) -> Outcome<PathBuf> {
     Ok(plain)
 }
 
-/// Whoever goes first goes last in the next round.
+/// Lets all take turns; the first one goes last in the next round.
 fn take_turns<T>(
     rounds: usize,
     all: &mut [T],
@@ -145,7 +145,7 @@ fn take_turns<T>(
     Ok(())
 }
 
-/// One server's times in nanoseconds.
+/// A server's times in nanoseconds.
 struct Contender {
     kind: Kind,
     starts: Vec<f64>,
@@ -295,8 +295,8 @@ fn print(all: &[Shown]) {
     }
 }
 
-/// Overwrites of 4 KiB on an ext4 whose image lies in `place`, each server in a
-/// world of its own.
+/// Measures overwrites of 4 KiB on an ext4 whose image lies in `place`, each
+/// server in a world of its own.
 fn overwrites(place: &Path, medium: &str, dir: &Path, peers: &[Peer]) -> Outcome<()> {
     let mount = Mount::new(place)?;
     let mut all = Vec::new();

@@ -1,8 +1,8 @@
 //! Interleaved rounds and their medians.
 //!
-//! A machine that others use too is now faster, now slower; two contenders
-//! that take turns in short rounds see the same machine, and medians forget
-//! the rounds that were interrupted.
+//! The speed of a machine that others use too varies; two contenders that take
+//! turns in short rounds see the same machine, and medians ignore the rounds
+//! that were interrupted.
 
 use std::time::{Duration, Instant};
 
@@ -21,7 +21,7 @@ impl Series {
         self.at(1, 2)
     }
 
-    /// The value below which `part` of `whole` parts lie.
+    /// Returns the value below which `part` of `whole` parts lie.
     pub(crate) fn at(&self, part: usize, whole: usize) -> f64 {
         let last = self.0.len().saturating_sub(1);
         self.0.get(last * part / whole).copied().unwrap_or(f64::NAN)
@@ -50,7 +50,8 @@ pub(crate) fn interleave(
 ) -> Outcome<Pair> {
     let (mut one, mut other) = (Vec::with_capacity(rounds), Vec::with_capacity(rounds));
     for round in 0..rounds {
-        // Whoever goes second finds warmer caches, so each does half the time.
+        // The second one finds warmer caches, so each goes second half the
+        // time.
         if round % 2 == 0 {
             one.push(ours()?);
             other.push(bare()?);
@@ -76,7 +77,7 @@ pub(crate) fn nanoseconds(time: Duration) -> f64 {
     time.as_secs_f64() * 1e9
 }
 
-/// Prints one number: what it is, what it came to, its bound.
+/// Prints one number: its name, its value, its bound.
 pub(crate) fn report(subject: &str, value: f64, unit: &str, bound: Bound, details: &str) {
     let (reached, word, bound) = match bound {
         Bound::AtMost(bound) => (value <= bound, "at most", bound),
@@ -86,7 +87,7 @@ pub(crate) fn report(subject: &str, value: f64, unit: &str, bound: Bound, detail
     println!("{subject:<10} {value:>8.2} {unit:<22} {word} {bound:<6} {verdict:<8} {details}");
 }
 
-/// What a number must be.
+/// Bound of a number.
 pub(crate) enum Bound {
     AtMost(f64),
     AtLeast(f64),

@@ -1,4 +1,4 @@
-//! What a gate holds while nothing happens.
+//! Memory of an idle gateway process.
 #![expect(clippy::disallowed_methods, reason = "looks at /proc")]
 
 use std::{path::Path, thread, time::Duration};

@@ -1,8 +1,8 @@
 //! Files in the mount of `portcullis exec` against the same files with nothing between.
 //!
-//! A guest, which is this program started again, works in a directory and says how long each
-//! round took. One runs in the sandbox, the other one on a copy outside of it; they take
-//! turns. `PORTCULLIS_RG` names ripgrep where it is called otherwise.
+//! A worker process, which is this program started again, works in a directory and prints the time
+//! of each round. One runs in the sandbox, the other one on a copy outside of it; they take turns.
+//! `PORTCULLIS_RG` names ripgrep if it has another name.
 #![expect(clippy::disallowed_methods, reason = "makes a tree behind the gate's back")]
 
 use std::{
@@ -83,7 +83,7 @@ fn prepare() -> Outcome<World> {
     fs::create_dir(world.base().join("programs"))?;
     fs::copy(std::env::current_exe()?, program(&world))?;
     done(Command::new("cp").arg("--archive").arg(&root).arg(world.base().join("native")))?;
-    // What was changed just now has to be read anew by everybody.
+    // Files that were changed just now have to be read anew by both.
     std::thread::sleep(std::time::Duration::from_secs(2));
     Ok(world)
 }
@@ -111,7 +111,7 @@ fn program(world: &World) -> std::path::PathBuf {
     world.base().join("programs/guest")
 }
 
-/// Somebody who works in a directory.
+/// A process that works in a directory.
 struct Guest {
     child: Child,
     input: ChildStdin,
@@ -145,7 +145,7 @@ impl Guest {
         Ok(guest)
     }
 
-    /// Has it do something once; the time that it says, in nanoseconds.
+    /// Has it do something once; returns the time that it prints, in nanoseconds.
     fn ask(&mut self, word: &str) -> Outcome<f64> {
         writeln!(self.input, "{word}")?;
         let mut line = String::new();

@@ -1,5 +1,5 @@
-//! The program that works in a directory, in the mount or outside of it: it reads what to do from standard
-//! input, line by line, and says how many nanoseconds it took.
+//! The program that works in a directory, in the mount or outside of it: it reads tasks from
+//! standard input, line by line, and prints the nanoseconds of each.
 #![expect(clippy::disallowed_methods, reason = "uses files as any program does")]
 
 use std::{

@@ -24,8 +24,9 @@ use crate::{
 const ROUNDS: usize = 9 * FILES;
 /// Bytes of the file system.
 const SIZE: u64 = 1024 * 1024 * 1024;
-/// A journal as one of 32 to 64 GiB has it. That of so small a one, 16 MiB, is
-/// full soon and stays so: each change waits then until room is made for it.
+/// Journal of the size that a file system of 32 to 64 GiB has. That of so small
+/// a file system, 16 MiB, is full soon and stays so: each change then waits
+/// until space is freed.
 const JOURNAL: &str = "size=256";
 
 pub(crate) fn run() -> Outcome<()> {
@@ -69,8 +70,8 @@ fn on(subject: &str, directory: &Path) -> Outcome<()> {
     Ok(())
 }
 
-/// Replaces a few files in `directory`, first through the gate, then bare, for
-/// whoever looks on with `strace`: the two must make the same calls.
+/// Replaces a few files in `directory`, first through the gateway, then bare,
+/// for a trace by `strace`: the two must make the same calls.
 pub(crate) fn once(directory: &Path) -> Outcome<()> {
     let world = |name: &str| -> Outcome<World> {
         let base = directory.join(name);
@@ -107,7 +108,7 @@ impl Mount {
     pub(crate) fn new(directory: &Path) -> Outcome<Self> {
         let dir = tempfile::tempdir_in(directory)?;
         let (image, at) = (dir.path().join("image"), dir.path().join("mounted"));
-        // Written, for a hole would be filled when the journal first comes there.
+        // Written, since a hole would be filled when the journal first uses it.
         let mut file = File::create(&image)?;
         std::io::copy(&mut std::io::repeat(0).take(SIZE), &mut file)?;
         file.sync_all()?;

@@ -20,7 +20,7 @@ use serde_json::Value;
 /// The directory that they are in.
 const DIRECTORY: &str = "PORTCULLIS_PEERS";
 
-/// What a server calls its tools, which all take `path`, and `content` to write.
+/// Names of a server's tools, which all take `path`, and `content` to write.
 #[derive(Clone, Copy)]
 pub(crate) struct Tools {
     pub(crate) read: &'static str,
@@ -32,7 +32,7 @@ pub(crate) struct Tools {
 pub(crate) const REFERENCE: Tools =
     Tools { read: "read_text_file", list: "list_directory", write: "write_file" };
 
-/// One of the other servers.
+/// Another server.
 #[derive(Clone, Copy)]
 pub(crate) struct Peer {
     /// As a table shows it.
@@ -40,7 +40,7 @@ pub(crate) struct Peer {
     pub(crate) tools: Tools,
     package: &'static str,
     version: &'static str,
-    /// How it gets into the directory `{}`.
+    /// Command that installs it into the directory `{}`.
     install: &'static str,
     /// The version that is installed there.
     installed: fn(&Path, &Self) -> Option<String>,
@@ -100,8 +100,8 @@ impl Peer {
     }
 }
 
-/// Those that are installed at the version wanted, and the directory; says of
-/// the others how to get them.
+/// Returns the directory and the servers that are installed there at the wanted
+/// version; prints how to install the others.
 pub(crate) fn installed() -> (PathBuf, Vec<Peer>) {
     let named = std::env::var_os(DIRECTORY);
     let dir = PathBuf::from(named.clone().unwrap_or_else(|| "DIR".into()));

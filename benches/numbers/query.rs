@@ -63,8 +63,8 @@ pub(crate) fn run() -> Outcome<()> {
     verify(&world, bytes)
 }
 
-/// `fs read` from start to exit: with no checkpoint at all, as a gate leaves it
-/// that was killed, and from the last checkpoint.
+/// Measures `fs read` from start to exit: with no checkpoint at all, as a
+/// killed gateway leaves it, and from the last checkpoint.
 fn start(world: &World) -> Outcome<()> {
     let empty = World::new()?;
     let read = |world: &World| -> Outcome<f64> {

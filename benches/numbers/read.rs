@@ -1,4 +1,4 @@
-//! Reading 4 KiB through the gate in this process, record written, against
+//! Reading 4 KiB through the gateway in this process, record written, against
 //! opening, reading and closing the file.
 
 use std::{cell::RefCell, hint::black_box};
@@ -64,8 +64,8 @@ pub(crate) fn run() -> Outcome<()> {
     floor(pair.bare.median())
 }
 
-/// Prints what the gate's system calls take alone, and with the two hashes
-/// that the record needs: what is left is the gate's own code.
+/// Prints the time of the gateway's system calls alone, and with the two hashes
+/// that the record needs: the rest is the gateway's own code.
 fn floor(raw: f64) -> Outcome<()> {
     let world = World::new()?;
     let bare = Bare::open(&world)?;

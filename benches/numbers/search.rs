@@ -1,9 +1,9 @@
 //! Finding files by name and lines by content among 20,000 files, as one call of
 //! a tool of a running server, against `fd` and `rg` as whole processes.
 //!
-//! Ours asks the policy about every entry and records what it discloses; theirs
-//! print. `PORTCULLIS_FD` and `PORTCULLIS_RG` name them where they are called
-//! otherwise (Debian calls the first `fdfind`).
+//! Ours asks the policy about every entry and records its disclosures; theirs
+//! print. `PORTCULLIS_FD` and `PORTCULLIS_RG` name them if they have other
+//! names (Debian's name of the first is `fdfind`).
 #![expect(clippy::disallowed_methods, reason = "makes a tree behind the gate's back")]
 
 use std::{
@@ -89,7 +89,7 @@ pub(crate) fn run() -> Outcome<()> {
     Ok(())
 }
 
-/// One call of a tool, which must name so many files.
+/// Makes one call of a tool, which must name that many files.
 fn call(server: &mut Server, tool: &str, arguments: &Value, found: usize) -> Outcome<f64> {
     let request = server.request(&format!("workspace__w__{tool}"), arguments);
     let begun = Instant::now();
@@ -103,7 +103,7 @@ fn call(server: &mut Server, tool: &str, arguments: &Value, found: usize) -> Out
     }
 }
 
-/// One run of a program, which must print so many lines.
+/// Runs a program once, which must print that many lines.
 fn whole(command: &mut Command, lines: usize) -> Outcome<f64> {
     let begun = Instant::now();
     let output = command.stderr(Stdio::inherit()).output()?;

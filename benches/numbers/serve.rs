@@ -1,6 +1,6 @@
-//! One client that floods a service, beside eight that do not: how much longer
-//! these wait for a read of 4 KiB than without it. All speak MCP over HTTP, each
-//! in a session of its own, and have the same token and the same worker.
+//! A client that floods a service, beside eight that do not: how much longer
+//! these wait for a read of 4 KiB than without it. All speak MCP over HTTP,
+//! each in a session of its own, and have the same token and the same worker.
 
 use std::{
     io::{BufRead as _, BufReader, Read as _, Write as _},
@@ -194,7 +194,7 @@ impl Client {
         )
     }
 
-    /// A reply: its head and its body, which is whole or in chunks.
+    /// Reads a reply: its head and its body, which is complete or in chunks.
     fn hear(&mut self, connection: usize) -> Outcome<String> {
         let stream = self.connections.get_mut(connection).ok_or("no connection")?;
         let mut reply = String::new();

@@ -48,7 +48,7 @@ fn time(command: &mut Command) -> Outcome<f64> {
     Ok(nanoseconds(start.elapsed()))
 }
 
-/// What the disk takes for one record that must be safe: the command needs two.
+/// Measures the disk's time for one durable record: the command needs two.
 fn sync(world: &World) -> Outcome<f64> {
     let mut file = File::options().create(true).append(true).open(world.base().join("synced"))?;
     let start = Instant::now();

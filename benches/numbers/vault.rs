@@ -1,5 +1,5 @@
-//! Ten thousand edits of one source file of 1 MB: what the vault takes for all
-//! of its versions, and how long packing them keeps a core busy.
+//! Ten thousand edits of one source file of 1 MB: the size of the backup store
+//! with all of its versions, and the processor time of packing them.
 #![expect(clippy::disallowed_methods, reason = "looks at the disk behind the vault's back")]
 
 use std::{

@@ -1,5 +1,5 @@
-//! Watching a hundred thousand directories: how long until the subscription
-//! stands, what it takes, and how soon a change in one of them is told.
+//! Watching a hundred thousand directories: the time until the subscription is
+//! ready, its cost, and the time until a change in one of them is sent.
 #![expect(clippy::disallowed_methods, reason = "sets directories up behind the gate's back")]
 
 use std::{

@@ -1,4 +1,4 @@
-//! A throw-away workspace with a gate in front of it.
+//! A throw-away workspace with a gateway in front of it.
 #![expect(clippy::disallowed_methods, reason = "sets files up behind the gate's back")]
 
 use std::{
@@ -21,7 +21,7 @@ use crate::Outcome;
 /// Bytes of content in every file that is read or replaced.
 pub(crate) const CONTENT: usize = 4096;
 
-/// How many files are used in turn.
+/// Number of files that are used in turn.
 pub(crate) const FILES: usize = 64;
 
 /// A workspace of text files and a state directory beside it.
@@ -31,7 +31,7 @@ pub(crate) struct World {
 }
 
 impl World {
-    /// One that goes when it is dropped.
+    /// Makes a world that is removed on drop.
     pub(crate) fn new() -> Outcome<Self> {
         let dir = tempfile::tempdir()?;
         let base = dir.path().canonicalize()?;
@@ -40,7 +40,7 @@ impl World {
         Ok(world)
     }
 
-    /// One in a directory that somebody else looks after.
+    /// Makes a world in an existing directory, which stays.
     pub(crate) fn at(base: &Path) -> Outcome<Self> {
         let world = Self { base: base.canonicalize()?, _dir: None };
         world.fill()?;
@@ -49,7 +49,7 @@ impl World {
 
     fn fill(&self) -> Outcome<()> {
         std::fs::create_dir_all(self.root().join("src"))?;
-        // An agent that root starts runs as somebody else.
+        // An agent that root starts runs as another user.
         std::fs::set_permissions(&self.base, PermissionsExt::from_mode(0o755))?;
         std::fs::create_dir_all(self.state())?;
         std::fs::set_permissions(self.state(), PermissionsExt::from_mode(0o700))?;
@@ -71,7 +71,7 @@ impl World {
         self.base.join("state")
     }
 
-    /// A gate in this process under the policy `default`.
+    /// Returns a gateway in this process under the policy `default`.
     pub(crate) fn gateway(&self) -> Outcome<Gateway> {
         self.gateway_with(default_policy()?)
     }
