@@ -9,6 +9,7 @@ use std::{
     fs,
     io::{BufRead as _, BufReader, Read as _, Write as _},
     net::{SocketAddr, TcpListener, TcpStream},
+    os::unix::fs::PermissionsExt,
     path::Path,
     process::{Child, ChildStdin, ChildStdout, Command, Stdio},
     thread,
@@ -37,7 +38,7 @@ pub(crate) fn run() -> Outcome<()> {
     let server = serve()?;
     let world = World::new()?;
     let mut direct = Guest::outside(&world, "-", server)?;
-    let mut proxied = Guest::inside(&world, server)?;
+    let mut proxied = Guest::inside(&world, &world.state(), server)?;
     let mut small = |subject: &str, proxied: &mut Guest| {
         let pair = interleave(ROUNDS, || proxied.ask("small"), || direct.ask("small"))?;
         tell_small(subject, &pair);
@@ -45,9 +46,9 @@ pub(crate) fn run() -> Outcome<()> {
     };
     small("egress", &mut proxied)?;
     // There a sync is nearly free: the difference is what the durable record costs.
-    let memory = tempfile::tempdir_in("/dev/shm")?;
-    let other = World::at(memory.path())?;
-    let mut unsynced = Guest::inside(&other, server)?;
+    let (other, memory) = (World::new()?, tempfile::tempdir_in("/dev/shm")?);
+    fs::set_permissions(memory.path(), PermissionsExt::from_mode(0o700))?;
+    let mut unsynced = Guest::inside(&other, memory.path(), server)?;
     small("in memory", &mut unsynced)?;
     unsynced.end()?;
     streams(&world, server, &mut proxied)?;
@@ -161,7 +162,7 @@ impl Guest {
         Self::start(command.args(["egress-guest", proxy, &server.to_string()]))
     }
 
-    fn inside(world: &World, server: SocketAddr) -> Outcome<Self> {
+    fn inside(world: &World, state: &Path, server: SocketAddr) -> Outcome<Self> {
         let policy = world.base().join("policy.toml");
         let rule = format!(
             "schema = 1\nname = \"b\"\nversion = 1\n[allowedPaths]\nread = [\"**\"]\nlist = [\"**\"]\n\
@@ -171,6 +172,7 @@ impl Guest {
         fs::write(&policy, rule)?;
         let program = program(world)?;
         let mut command = world.command(&["exec", "--quiet"]);
+        command.env("PORTCULLIS_STATE", state);
         command.arg("--policy").arg(&policy);
         command.arg("--agent-read").arg(program.parent().unwrap_or_else(|| Path::new("/")));
         command.arg("--").arg(&program);

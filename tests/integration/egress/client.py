@@ -313,7 +313,7 @@ def many(port, count):
         used = sum(pool.map(use, range(count)))
     most = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
     resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
-    silent = [connect() for _ in range(count)]
+    silent = [connect() for _ in range(min(count, most - 100))]
     refused = sum(status(stream.recv(16)) == 503 for stream in silent[4200:])
     for stream in silent:
         stream.close()
