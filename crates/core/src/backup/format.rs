@@ -29,7 +29,7 @@ const MAGIC: &[u8; 16] = b"PORTCULLIS-VLT1\n";
 /// The end of an object's footer.
 pub(super) const OBJECT_MAGIC: &[u8; 16] = b"PORTCULLIS-OBJ1\n";
 const FOOTER: u64 = 8 + 32 + 16;
-/// Bytes of the largest trailer: a path and two access control lists.
+/// Maximum size of a trailer in bytes: a path and two access control lists.
 const MAX_TRAILER: u64 = 1024 * 1024;
 
 /// The kind of object of a backup.

@@ -38,8 +38,8 @@ impl BackupMaintenance {
         self.0.would_prune()
     }
 
-    /// Deletes the backups past the retention and packs the others. `progress` gets the bytes packed
-    /// and the bytes to pack.
+    /// Deletes the backups past the retention and packs the others. `progress` gets the bytes
+    /// packed and the bytes to pack.
     ///
     /// # Errors
     /// Of the system; no other backup is lost.

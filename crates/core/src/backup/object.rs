@@ -40,7 +40,8 @@ use super::{
     temp::Temp,
 };
 
-/// Bytes of the largest content in a delta: both sides are in memory to make and to read one.
+/// Maximum size of a content in a delta, in bytes: both sides are in memory to make and to read
+/// one.
 pub(super) const MAX_DELTA: u64 = 16 * 1024 * 1024;
 
 /// The encoding of an object's payload.

@@ -325,8 +325,8 @@ impl BackupStore {
     }
 }
 
-/// Bytes of the longest line of a manifest: a name, a hash, and access control lists, which the
-/// kernel bounds to 64 KiB each.
+/// Maximum length of a manifest's line in bytes: a name, a hash, and access control lists, which
+/// the kernel bounds to 64 KiB each.
 const MAX_NODE: u64 = 1 << 20;
 
 /// The nodes of a tree's backup, each directory before its entries.

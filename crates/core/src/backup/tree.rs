@@ -35,7 +35,7 @@ use crate::policy::{Object, ObjectKind};
 const ATTEMPTS: u32 = 200;
 const PAUSE: Duration = Duration::from_micros(500);
 
-/// Entries of a tree that can be backed up.
+/// Maximum number of entries of a tree that can be backed up.
 pub(crate) const MAX_ENTRIES: u64 = 1_000_000;
 
 /// A node of a tree's backup: a line of the manifest. The root comes first, each directory before

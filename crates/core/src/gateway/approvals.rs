@@ -20,13 +20,13 @@ use crate::{
     policy::Decision,
 };
 
-/// Requests that wait at once.
+/// Maximum number of requests that wait at once.
 const MOST_WAITING: usize = 16;
-/// Requests of one agent that wait at once, of a shared gateway.
+/// Maximum number of these for one agent, of a shared gateway.
 const MOST_OF_ONE: usize = 12;
-/// Approvals that one session may collect in its lifetime.
+/// Maximum number of approvals of one session in its lifetime.
 const MOST_GRANTS: usize = 1024;
-/// Answered questions that are remembered, to report the end to a second answer.
+/// Number of ended questions that are remembered, to report the end to a later answer.
 const REMEMBERED: usize = 256;
 
 /// The exact request that is approved: the same request with any field changed is another one.
@@ -245,7 +245,7 @@ impl Ticket {
         self.question.since + self.question.timeout
     }
 
-    /// The end, if it has come.
+    /// Returns the end of the wait, if it has come.
     pub(super) fn end(&self) -> Option<WaitOutcome> {
         self.expire(&mut lock(&self.end)).clone()
     }

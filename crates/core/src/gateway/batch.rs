@@ -38,7 +38,7 @@ use crate::{
     random::random_hex,
 };
 
-/// Changes of a batch: all of their contents are in memory at once.
+/// Maximum number of changes: all of their contents are in memory at once.
 const MAX_CHANGES: usize = 100;
 /// The fact that identifies the records of one batch.
 const BATCH: &str = "batch";

@@ -12,8 +12,9 @@ use std::{
 
 use crate::policy::{Decision, Limits};
 
-/// Sessions that are counted where nothing else bounds them. A further one is refused, because
-/// forgetting another would open it again. A transport reports when a session ends.
+/// Maximum number of sessions that are counted where nothing else bounds them. A further one is
+/// refused, because forgetting another would open it again. A transport reports when a session
+/// ends.
 const MAX_SESSIONS: usize = 4096;
 
 /// Nanoseconds in a second, of which the cost of one operation is a part.

@@ -18,7 +18,7 @@ const BOUNDS: [u64; 14] = [
     50, 100, 250, 500, 1_000, 2_500, 5_000, 10_000, 25_000, 50_000, 100_000, 500_000, 1_000_000,
     10_000_000,
 ];
-/// Rules and operations that are counted apart; others count as `other`.
+/// Maximum number of combinations that are counted apart; further rules count as `other`.
 const MOST: usize = 200;
 
 /// The counts at one moment, since the gateway began to count.

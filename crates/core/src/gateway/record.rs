@@ -13,10 +13,10 @@ use crate::{
     policy::{Decision, Policy, SecretFinding},
 };
 
-/// Characters of a peer's text that a record repeats: a path's limit, and enough to recognise
-/// anything else.
+/// Maximum number of characters of a peer's text that a record repeats: a path's limit, and enough
+/// to recognise anything else.
 const MAX_TEXT: usize = 4096;
-/// Secrets that a record lists one by one.
+/// Maximum number of secrets that a record lists one by one.
 const MAX_FINDINGS: usize = 100;
 /// The fact that names the backup of an editor's unsaved text.
 const BUFFER_BACKUP: &str = "bufferBackup";

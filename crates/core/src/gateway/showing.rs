@@ -23,13 +23,13 @@ use crate::{
     workspace::Permit,
 };
 
-/// Bytes of a content of which a diff is made.
+/// Maximum size of a content of which a diff is made, in bytes.
 pub(super) const MAX_SHOWN: u64 = 1 << 20;
 
-/// Bytes of a diff that is shown.
+/// Maximum size of a diff that is shown, in bytes.
 const MAX_DIFF: usize = 64 << 10;
 
-/// Names of a directory's entries that are shown.
+/// Maximum number of a directory's names that are shown.
 const MAX_NAMES: usize = 50;
 
 /// The text in place of a diff.
@@ -370,7 +370,7 @@ impl fmt::Display for ShownMode {
     }
 }
 
-/// Returns a unified diff of at most [`MAX_DIFF`] bytes.
+/// Returns a unified diff, cut after [`MAX_DIFF`] bytes.
 fn diff(path: &WorkspacePath, old: &[u8], new: &[u8], removed: bool) -> String {
     if new.len() as u64 > MAX_SHOWN {
         return TOO_LARGE.to_owned();

@@ -82,7 +82,7 @@ pub struct AuditLog {
     next: AtomicU64,
 }
 
-/// Records that are written under one lock of the log.
+/// Maximum number of records that are written under one lock of the log.
 const TOGETHER: usize = 256;
 
 /// Called with every record before it is written.

@@ -17,7 +17,7 @@ use super::{Error, disk, disk::Folder};
 
 pub(super) const FOLDER: &str = "quarantine";
 const PENDING: &str = ".pending";
-/// Bytes of a file that is set aside, unless it is a segment.
+/// Maximum size of a file that is set aside, unless it is a segment, in bytes.
 pub(super) const MAX_ASIDE: u64 = 1 << 30;
 /// The prefix of an incomplete copy, of bytes that the log still has.
 const INCOMING: &str = "incoming-";

@@ -12,7 +12,7 @@ use super::{
     disk::{self, Folder},
 };
 
-/// Bytes of such a file that are read.
+/// Maximum number of bytes of such a file that are read.
 const MOST: u64 = 64 * 1024;
 
 /// Reads a small file's text, with replacement characters for invalid UTF-8; `None` if it is

@@ -13,7 +13,7 @@ use std::os::fd::AsFd as _;
 
 /// The content that an agent would read now, and its source.
 pub(super) struct Current {
-    /// The file on the disk; `None` if it is missing, or only the editor is asked.
+    /// The file on the disk; `None` if it is missing.
     pub(super) disk: Option<File>,
     /// The editor's buffer, if it takes precedence.
     pub(super) buffer: Option<Vec<u8>>,

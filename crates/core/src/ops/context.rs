@@ -53,7 +53,7 @@ impl Context<'_> {
         self.policy.labels().of(path)
     }
 
-    /// Returns the size of content, in bytes, that may be disclosed or stored at once.
+    /// Returns the maximum size of a content that may be disclosed or stored, in bytes.
     pub(super) fn max_size(&self, access: Access) -> u64 {
         self.policy.max_size(access, self.door)
     }

@@ -58,7 +58,7 @@ impl Room {
     }
 }
 
-/// Entries that may be added to a directory during its deletion.
+/// Maximum number of entries that may be added to a directory during its deletion.
 const LATE: u64 = 1000;
 
 /// Deletes an entry that is proven to be in the backup store and has a hidden name. Parts that the

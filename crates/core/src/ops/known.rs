@@ -14,8 +14,8 @@ use portcullis_audit::Hash;
 
 use crate::model::WorkspacePath;
 
-/// Bytes of one cached content, and of all together with their paths. A shorter one is hashed as
-/// quickly as it is found.
+/// Sizes in bytes of one cached content, and of all together with their paths. A shorter one is
+/// hashed as quickly as it is found.
 const SIZES: RangeInclusive<usize> = 1024..=64 * 1024;
 const MOST: usize = 1024 * 1024;
 

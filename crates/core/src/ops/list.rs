@@ -9,7 +9,7 @@ use crate::{
 use rustix::fs::OFlags;
 use std::os::fd::OwnedFd;
 
-/// Bytes of memory that the entries of one list may take: some 100,000 entries. Hidden entries take
+/// Maximum memory of the entries of one list, in bytes: some 100,000 entries. Hidden entries take
 /// none, so the limit reveals nothing of them.
 pub const MAX_LIST: usize = 16 << 20;
 

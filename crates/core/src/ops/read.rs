@@ -18,8 +18,8 @@ pub struct Content {
     pub text: bool,
     /// True if secrets in it were replaced by placeholders.
     pub redacted: bool,
-    /// Hash of the complete file on the disk. It is hidden from agents: it would confirm a guess of
-    /// what was redacted.
+    /// Hash of the complete content, unredacted. It is hidden from agents: it would confirm a guess
+    /// of what was redacted.
     pub whole: Hash,
     /// The part of the text that the bytes are, if the request was bounded.
     pub part: Option<TextPart>,

@@ -14,7 +14,7 @@ use crate::{
     policy::{Object, ObjectKind},
 };
 
-/// Links that Linux follows in one lookup (`path_resolution(7)`).
+/// Maximum number of links that Linux follows in one lookup (`path_resolution(7)`).
 const MAX_LINKS: usize = 40;
 
 /// The treatment of a link in the last component.

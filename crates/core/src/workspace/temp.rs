@@ -6,7 +6,7 @@ use crate::{model::WorkspacePath, random::random_hex};
 const PREFIX: &str = ".portcullis-";
 const SUFFIX: &str = ".tmp";
 const BESIDE: &str = ".conflict-";
-/// Bytes of a name (`NAME_MAX`).
+/// Maximum length of a name in bytes (`NAME_MAX`).
 const MAX_NAME: usize = 255;
 
 /// A random name that no agent can guess. Names of this form are reserved: never served, never

@@ -7,7 +7,8 @@ use rustix::fs::{Dir, OFlags};
 use super::{Error, Stat, TempName, Workspace, entry};
 use crate::{model::WorkspacePath, policy::ObjectKind};
 
-/// Entries that one walk visits; a directory with more is refused rather than read into memory.
+/// Maximum number of entries of one walk; a directory with more is refused rather than read into
+/// memory.
 pub(super) const MAX_ENTRIES: usize = 1_000_000;
 
 /// The names in one directory.

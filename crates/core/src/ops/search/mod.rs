@@ -30,7 +30,7 @@ pub struct Found {
 }
 
 impl Found {
-    /// Entries that a search by name returns at most, whatever the query asks for.
+    /// Maximum number of entries of a search by name, whatever the query asks for.
     pub const MAX_ENTRIES: u64 = MAX_ENTRIES;
 }
 
@@ -44,7 +44,7 @@ pub struct Matches {
 }
 
 impl Matches {
-    /// Matching lines that a search in content returns at most, whatever the query asks for.
+    /// Maximum number of matching lines of a search in content, whatever the query asks for.
     pub const MAX_LINES: u64 = MAX_LINES;
 }
 

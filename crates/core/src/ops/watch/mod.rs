@@ -26,9 +26,9 @@ use crate::{
 use subscription::InForce;
 use system::System;
 
-/// Subscriptions of one gateway.
+/// Maximum number of subscriptions of one gateway.
 const MOST: usize = 4096;
-/// Subscriptions of one session.
+/// Maximum number of subscriptions of one session.
 const MOST_OF_SESSION: usize = 256;
 
 /// Watches the workspace for subscribers. Costs nothing before the first one.
