@@ -135,6 +135,10 @@ const DESCRIPTIONS: &[(&str, &str)] = &[
     ("agent.limits.cpu", "Processors."),
     ("network", "The hosts that an agent in the sandbox may connect to. Left out, nothing leaves."),
     ("network.mode", "\"enforce\" (default), or \"observe\": only record what no rule allows."),
+    (
+        "network.credentials",
+        "Credentials of the operator's configuration that programs may use, by id.",
+    ),
     ("network.rules", "Hosts. They have no order: a denial always wins."),
     ("network.rules.id", "Unique; decisions and records name the rule by it."),
     ("network.rules.effect", "A denial beats a question, a question an allowance."),

@@ -241,7 +241,7 @@ fn assemble(source: &PolicySource, files: &[Statements], entry: usize) -> Policy
             top.allow_rules = allow_rules;
         }
         stated = stated.and(&statements.settings.clone().in_layer(layer));
-        let said = statements.network.in_layer(layer);
+        let said = statements.network.clone().in_layer(layer);
         network = network.and(said);
         let in_layer = |stated: &StatedNetworkRule| NetworkRule { layer, ..stated.rule.clone() };
         network_layers.push(statements.network_rules.iter().map(in_layer).collect());

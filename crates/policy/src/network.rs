@@ -11,6 +11,7 @@ mod special;
 mod stated;
 
 use core::net::IpAddr;
+use std::collections::BTreeSet;
 
 pub use pattern::{HostPattern, HostPatternError};
 pub use session::SessionHosts;
@@ -31,6 +32,7 @@ pub struct Network {
     pub(super) mode: Mode,
     pub(super) layers: Vec<Vec<NetworkRule>>,
     pub(super) limits: NetworkLimits,
+    pub(super) credentials: BTreeSet<String>,
 }
 
 /// Bounds on what one session sends and on how many connections it has.
@@ -78,6 +80,12 @@ impl Network {
     /// Bounds on what one session does.
     pub fn limits(&self) -> &NetworkLimits {
         &self.limits
+    }
+
+    /// The ids of the operator's credentials that programs may use: those that every file names which
+    /// names any.
+    pub fn credentials(&self) -> &BTreeSet<String> {
+        &self.credentials
     }
 
     /// The rules of all files, those of the policy's own first.

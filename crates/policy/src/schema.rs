@@ -282,6 +282,7 @@ const NETWORK: &[Field] = &[
             optional("connections", Shape::Integer(1, 100_000)),
         ]),
     ),
+    optional("credentials", Shape::List(&Shape::Formed(form::ID))),
 ];
 
 const LABEL: &[Field] = &[

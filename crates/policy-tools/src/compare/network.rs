@@ -12,6 +12,12 @@ pub(super) fn compare(changes: &mut Changes, old: &Network, new: &Network) {
         let most = |limit: &Option<Limit>| limit.as_ref().map(|limit| limit.most);
         changes.limit(key, most(old), most(new));
     }
+    let ids = |network: &Network| {
+        let ids: Vec<_> = network.credentials().iter().map(String::as_str).collect();
+        ids.join(", ")
+    };
+    let is_more = !new.credentials().is_subset(old.credentials());
+    changes.push("network.credentials", ids(old), ids(new), is_more);
     let words = |network: &Network| -> Vec<String> { network.rules().map(text).collect() };
     let (before, after) = (words(old), words(new));
     // New rules that allow more than before, and old restrictions that are gone. A file without
@@ -122,6 +128,9 @@ mod tests {
         assert_eq!(opens(&closed, &open), [("network.rules", true)]);
         let asked = read(&rule("no", "ask", "\"other.example\"", "443"));
         assert_eq!(opens(&all, &asked), [("network.rules", false), ("labels", false)]);
+        let ids = |ids| format!("[network]\ncredentials = [{ids}]\n");
+        assert_eq!(opens(&ids(""), &ids("\"a\"")), [("network.credentials", true)]);
+        assert_eq!(opens(&ids("\"a\", \"b\""), &ids("\"b\"")), [("network.credentials", false)]);
         let limit = |bytes| format!("[network.limits]\nbytesOut = \"{bytes}\"\n{all}");
         assert_eq!(opens(&limit("1B"), &limit("2B")), [("network.limits.bytesOut", true)]);
         assert_eq!(opens(&limit("2B"), &limit("1B")), [("network.limits.bytesOut", false)]);

@@ -1,5 +1,7 @@
 //! What one policy file says in `[network]`.
 
+use std::collections::BTreeSet;
+
 use super::{Network, NetworkLimits, NetworkRule};
 use crate::{
     Mode, Place,
@@ -8,11 +10,13 @@ use crate::{
 };
 
 /// One file's `[network]`; the rules are apart, for they do not merge.
-#[derive(Debug, Clone, Copy, Default)]
+#[derive(Debug, Clone, Default)]
 pub(crate) struct StatedNetwork {
     pub(crate) mode: Option<Mode>,
     pub(crate) bytes_out: Option<Said<u64>>,
     pub(crate) connections: Option<Said<u64>>,
+    /// The ids of credentials that programs may use.
+    pub(crate) credentials: Option<BTreeSet<String>>,
 }
 
 impl StatedNetwork {
@@ -22,12 +26,16 @@ impl StatedNetwork {
         Self { bytes_out: set(self.bytes_out), connections: set(self.connections), ..self }
     }
 
-    /// The smaller limits of both.
+    /// The smaller limits of both, and the credentials that both name.
     pub(crate) fn and(self, extended: Self) -> Self {
         Self {
             mode: self.mode,
             bytes_out: least(self.bytes_out, extended.bytes_out),
             connections: least(self.connections, extended.connections),
+            credentials: match (self.credentials, extended.credentials) {
+                (Some(ours), Some(theirs)) => Some(&ours & &theirs),
+                (ours, theirs) => ours.or(theirs),
+            },
         }
     }
 
@@ -46,6 +54,7 @@ impl StatedNetwork {
         Network {
             mode: Mode::Enforce,
             layers,
+            credentials: self.credentials.unwrap_or_default(),
             limits: NetworkLimits {
                 bytes_out: limit(
                     self.bytes_out,

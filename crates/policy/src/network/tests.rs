@@ -308,3 +308,22 @@ fn a_session_gives_hosts_where_its_policy_is_silent() {
     reloaded.keep_hosts(&bounds);
     assert_eq!(asked(&reloaded, "model.example:443"), given);
 }
+
+#[test]
+fn a_credential_may_be_used_that_every_file_names_which_names_any() {
+    let named =
+        |text: &str| policy(text).network().credentials().iter().cloned().collect::<Vec<_>>();
+    assert!(named(&rule("all", "allow", "\"*\"")).is_empty());
+    assert_eq!(named("[network]\ncredentials = [\"model\", \"search\"]\n"), ["model", "search"]);
+    let ids = |ids: &[&str]| StatedNetwork {
+        credentials: Some(ids.iter().map(|id| (*id).to_owned()).collect()),
+        ..StatedNetwork::default()
+    };
+    let both =
+        |ours: StatedNetwork, theirs| ours.and(theirs).complete(Vec::new(), |_| None).credentials;
+    assert_eq!(both(ids(&["a", "b"]), ids(&["b", "c"])), ["b".to_owned()].into());
+    assert_eq!(both(ids(&[]), ids(&["b"])).len(), 0);
+    assert_eq!(both(StatedNetwork::default(), ids(&["b"])), ["b".to_owned()].into());
+    let bad = "schema = 1\n[network]\ncredentials = [\"a b\"]\n";
+    assert!(compile(&PolicySource::from_text("p", bad)).is_err());
+}

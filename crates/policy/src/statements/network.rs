@@ -39,6 +39,10 @@ impl Reader<'_, '_> {
                 .and_then(|limits| limits.get("bytesOut"))
                 .and_then(|value| self.size(value)),
             connections: limits.and_then(|limits| self.number(limits, "connections")),
+            credentials: table.contains_key("credentials").then(|| {
+                let ids = elements(table, "credentials");
+                ids.filter_map(|value| self.identifier(value, "credential id")).collect()
+            }),
         }
     }
 

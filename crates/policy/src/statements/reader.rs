@@ -96,13 +96,13 @@ impl<'a, 'r> Reader<'a, 'r> {
         None
     }
 
-    /// Reads a rule's ID: letters, digits, `.`, `_`, `-`; reports an invalid one.
-    pub(super) fn identifier(&mut self, value: &Value<'_>) -> Option<String> {
+    /// Reads an ID: letters, digits, `.`, `_`, `-`; reports an invalid one. `what` names the kind of ID.
+    pub(super) fn identifier(&mut self, value: &Value<'_>, what: &str) -> Option<String> {
         let text = value.get_ref().as_str()?;
         let good = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '_' | '-');
         let starts_well = text.starts_with(|c: char| c.is_ascii_alphanumeric());
         if !starts_well || text.len() > 64 || !text.chars().all(good) {
-            let problem = Problem::new(format!("bad rule id \"{}\"", shortened(text)));
+            let problem = Problem::new(format!("bad {what} \"{}\"", shortened(text)));
             self.report(
                 value.span(),
                 problem.label(

@@ -181,7 +181,7 @@ impl Reader<'_, '_> {
     }
 
     pub(super) fn rule_id(&mut self, value: &Value<'_>) -> Option<String> {
-        let id = self.identifier(value)?;
+        let id = self.identifier(value, "rule id")?;
         if id.split('.').next().is_some_and(|first| BUILT_IN.contains(&first)) {
             let problem = Problem::new(format!("the rule id `{id}` is that of a built-in rule"))
                 .label("reserved")

@@ -134,7 +134,7 @@ impl Reader<'_, '_> {
         ids: &mut HashSet<String>,
     ) -> Option<SecretRule> {
         let id_value = table.get("id")?;
-        let id = self.identifier(id_value)?;
+        let id = self.identifier(id_value, "rule id")?;
         let line = self.line(&id_value.span());
         if !ids.insert(id.clone()) {
             let problem = Problem::new(format!("the rule id `{id}` is used twice"))
