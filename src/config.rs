@@ -7,6 +7,7 @@
 
 pub mod audit;
 mod beside;
+pub mod credentials;
 mod file;
 pub mod operator;
 mod piped;

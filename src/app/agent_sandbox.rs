@@ -76,6 +76,7 @@ pub(crate) fn plain_cell(
         streams: StandardStreams::Pipes,
         mount: false,
         proxy: false,
+        listeners: Vec::new(),
     }
 }
 

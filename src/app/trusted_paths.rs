@@ -14,7 +14,10 @@ use super::{
     state_directory, state_owner,
 };
 use crate::{
-    config::{Operator, PolicyTexts, audit::Audit, operator, signature::signature_path},
+    config::{
+        Operator, PolicyTexts, audit::Audit, credentials::KeySource, operator,
+        signature::signature_path,
+    },
     gateway::Workspace,
     policy::is_name,
     sandbox::{Access, AgentPath, Trusted, TrustedPath, TrustedPaths, own_program},
@@ -96,6 +99,12 @@ pub(crate) fn own(operator: &Operator, audit: &Audit) -> Result<Vec<TrustedPath>
     let copies = audit.ship.iter().map(|target| PathBuf::from(&target.to));
     found.extend(copies.filter(|path| path.is_absolute()).map(|path| (Trusted::Copies, path)));
     found.extend(audit.key_file.iter().map(|path| (Trusted::PublicKey, path.clone())));
+    for credential in &operator.credentials {
+        if let KeySource::File(path) = &credential.from {
+            found.push((Trusted::CredentialKey, path.clone()));
+        }
+        found.extend(credential.ca.iter().map(|path| (Trusted::Certificate, path.clone())));
+    }
     let mut signer = audit.signer.iter();
     let program = signer.next().filter(|program| program.starts_with('/'));
     found.extend(program.map(|program| (Trusted::Signer, program.into())));

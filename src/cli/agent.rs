@@ -5,6 +5,7 @@ pub(super) mod agent_config;
 mod agent_limits;
 pub(super) mod command;
 mod commands;
+pub(super) mod credentials;
 pub(super) mod egress;
 pub(super) mod gateway_process;
 mod gateway_start;

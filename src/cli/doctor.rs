@@ -5,6 +5,7 @@
 
 mod cell;
 mod check;
+mod credentials;
 mod kernel;
 mod probe;
 mod ship;
@@ -124,6 +125,12 @@ fn examine(args: &Args) -> Result<Vec<Check>, Failure> {
             ),
         }
     }
+    // A configuration that cannot be used has a line of its own.
+    let operator = Operator::load(args.common.config.as_deref()).unwrap_or_default();
+    let judged = policy
+        .as_ref()
+        .and_then(|loaded| credentials::judge(&operator.credentials, &loaded.policy));
+    checks.extend(judged);
     checks.extend(test.into_iter().flat_map(|found| {
         [Some(found.mount), Some(found.proxy), found.limits, Some(found.check)]
             .into_iter()

@@ -11,6 +11,7 @@ use std::{ffi::OsString, path::PathBuf, process::ExitCode};
 use self::forward::Ways;
 use super::agent::{
     agent_config,
+    credentials::Credentials,
     options::{Purpose, SandboxOptions},
     protocol::{Acp, Service},
     repository,
@@ -118,6 +119,7 @@ pub(crate) fn run(mut args: Args) -> Result<ExitCode, Failure> {
     cell.hatch = !args.no_mcp && !ways.any();
     cell.commands = opened.policy.agent().terminal && !ways.has_terminals();
     cell.files = files;
+    let credentials = Credentials::prepare(opened, &agent, &mut cell)?;
     let paths = workspaces.trusted_paths(&cell).map_err(explain)?;
     let shared = workspaces.shared_policies()?;
     let editor = take_standard_streams().or_fail("cannot take over stdin and stdout")?;
@@ -128,7 +130,7 @@ pub(crate) fn run(mut args: Args) -> Result<ExitCode, Failure> {
     let otherwise =
         if args.mount { "or leave `--mount` out" } else { "or take another `--source`" };
     let (mut built, missing) = build(&mut gate, &mut cell, wish, otherwise)?;
-    let egress = start_egress(&mut built, &cell, &workspaces, &agent)?;
+    let egress = start_egress(&mut built, &cell, &workspaces, (&agent, credentials))?;
     let (egress, links) = egress.unzip();
     let pending = built.test().map_err(explain)?;
     warn(&pending.report);

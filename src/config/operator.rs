@@ -13,6 +13,7 @@ use toml::{
 };
 
 use super::{
+    credentials::{self, Credential},
     file::{read, why},
     policy_texts::PolicyTexts,
     signature::{self, PolicyKey, TrustError, signature_path},
@@ -23,7 +24,7 @@ use crate::operator_files;
 /// The keys that this module reads. Sections that other modules read are in [`SECTIONS`].
 const KEYS: [&str; 2] = ["requireSignature", "policyKeys"];
 /// Sections that other modules read.
-const SECTIONS: [&str; 5] = ["audit", "serve", "telemetry", "workspaces", "agents"];
+const SECTIONS: [&str; 6] = ["audit", "credentials", "serve", "telemetry", "workspaces", "agents"];
 
 /// Sections without which `portcullis serve` has nothing to do.
 const SERVICE: [&str; 3] = ["serve", "workspaces", "agents"];
@@ -39,6 +40,8 @@ pub struct Operator {
     pub require_signature: bool,
     /// The accepted keys.
     pub policy_keys: Vec<PolicyKey>,
+    /// Keys that programs in a sandbox use and never have.
+    pub credentials: Vec<Credential>,
     /// True if the file has sections of `portcullis serve`.
     pub has_service: bool,
 }
@@ -105,7 +108,10 @@ impl Operator {
         let text = String::from_utf8(bytes)
             .map_err(|_| Error::Wrong(vec![format!("{shown}: it is not UTF-8")]))?;
         let operator = Self::parse(&text, &shown).map_err(Error::Wrong)?;
-        Ok(Self { path: Some(canonical), named: Some(named), ..operator })
+        let base = named.parent().unwrap_or(Path::new("/"));
+        let credentials = credentials::parse(&text, &shown, base)
+            .map_err(|wrong| Error::Wrong(vec![wrong.to_string()]))?;
+        Ok(Self { path: Some(canonical), named: Some(named), credentials, ..operator })
     }
 
     /// Checks the signature of a policy, if one is required; returns its key.
@@ -233,7 +239,7 @@ mod tests {
         for word in [
             "f:1: unknown key `requireSignatures`\n  help: did you mean `requireSignature`?",
             "f:2: a bad key in `policyKeys`: expected `ed25519:`",
-            "f:3: unknown key `gates`\n  help: known keys: requireSignature, policyKeys, audit, serve",
+            "f:3: unknown key `gates`\n  help: known keys: requireSignature, policyKeys, audit, credentials, serve",
         ] {
             assert!(wrong.contains(word), "{word}\n{wrong}");
         }

@@ -16,6 +16,7 @@ use crate::common::{ALL, World};
 mod asking;
 mod attacks;
 mod clients;
+pub(crate) mod credentials;
 mod ends;
 mod labels;
 mod presets;

@@ -2,19 +2,21 @@
 """A language model on loopback that follows a plan: step N is answered with a call of the tool
 that the agent offers for it, and what comes behind the last step with a closing word.
 
-usage: model.py PLAN LOG
+usage: model.py PLAN LOG [CERTIFICATE KEY], over TLS with these
 
 PLAN is a JSON array of steps:
   {"do": "read", "path": P}, {"do": "edit", "path": P, "old": A, "new": B},
   {"do": "write", "path": P, "content": C}, {"do": "shell", "command": C}
 LOG gets a JSON object a line: {"request": BODY} for the first that offers tools, and
-{"step": N, "result": TEXT} for what each tool returned. The port is printed.
+{"step": N, "result": TEXT} for what each tool returned. Over TLS it gets {"key": KEY} for each
+key that came with a request, too. The port is printed.
 
 Nothing is kept between requests: the step is the number of tool calls that the conversation has.
 Spoken: Anthropic's messages, Gemini's generateContent, OpenAI's chat completions and responses.
 """
 
 import json
+import ssl
 import sys
 import uuid
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -239,13 +241,19 @@ class Model(BaseHTTPRequestHandler):
     def stream(self, events):
         self.send_response(200)
         self.send_header("Content-Type", "text/event-stream")
-        self.send_header("Connection", "close")
+        # A connection over TLS that is just closed may have been cut off.
+        is_chunked = isinstance(self.connection, ssl.SSLSocket)
+        self.send_header(*(("Transfer-Encoding", "chunked") if is_chunked else ("Connection", "close")))
         self.end_headers()
         for event in events:
             name = f"event: {event['type']}\n" if "type" in event else ""
             data = event if isinstance(event, str) else json.dumps(event)
-            self.wfile.write(f"{name}data: {data}\n\n".encode())
-        self.close_connection = True
+            text = f"{name}data: {data}\n\n".encode()
+            self.wfile.write(b"%x\r\n%s\r\n" % (len(text), text) if is_chunked else text)
+        if is_chunked:
+            self.wfile.write(b"0\r\n\r\n")
+        else:
+            self.close_connection = True
 
     def body(self):
         if self.headers.get("Transfer-Encoding", "").lower() != "chunked":
@@ -266,6 +274,9 @@ class Model(BaseHTTPRequestHandler):
     def do_POST(self):
         path = self.path.split("?")[0]
         body = json.loads(self.body() or b"{}")
+        if isinstance(self.connection, ssl.SSLSocket):
+            key = self.headers.get("x-api-key") or self.headers.get("x-goog-api-key")
+            self.note(("key", key), {"key": key or self.headers.get("authorization")})
         if path.endswith("count_tokens") or ":countTokens" in path:
             return self.answer({"input_tokens": 9, "totalTokens": 9})
         for end, (read, reply) in APIS.items():
@@ -299,6 +310,10 @@ def main():
         Model.plan = json.load(plan)
     Model.log = open(sys.argv[2], "w")
     server = ThreadingHTTPServer(("127.0.0.1", 0), Model)
+    if len(sys.argv) > 3:
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        context.load_cert_chain(*sys.argv[3:5])
+        server.socket = context.wrap_socket(server.socket, server_side=True)
     print(server.server_address[1], flush=True)
     server.serve_forever()
 

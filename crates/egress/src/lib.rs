@@ -8,11 +8,14 @@
 //!   address.
 //! - The connector ([`run_connector`]) resolves names and connects to the addresses that the gateway
 //!   process names. It parses nothing that a program sent.
+//!
+//! Each credential of the operator's has a process besides ([`run_credential`]), in builds with TLS.
 
 mod answer;
 mod body;
 mod client_hello;
 mod connector;
+mod credential;
 mod dialer;
 mod first_bytes;
 mod head;
@@ -20,10 +23,14 @@ mod link;
 mod messages;
 mod packet;
 mod proxy;
+mod refused;
 mod service;
 mod stream;
 mod tunnel;
 
 pub use connector::run_connector;
+pub use credential::{CredentialKey, CredentialOrder, CredentialRoute};
+#[cfg(feature = "tls")]
+pub use credential::{certificates, run_credential};
 pub use proxy::run_proxy;
 pub use service::{Egress, Links};

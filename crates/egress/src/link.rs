@@ -8,7 +8,7 @@ use std::{
     rc::Rc,
 };
 
-use rustix::net::{RecvFlags, SendFlags};
+use rustix::net::{RecvFlags, SendFlags, Shutdown, shutdown};
 use tokio::{
     io::Interest,
     net::{TcpStream, UnixDatagram},
@@ -64,11 +64,19 @@ impl Link {
                 let server = TcpStream::from_std(socket.into()).map_err(|_| Refusal::gone())?;
                 let link = Rc::clone(self);
                 let (bytes_in, bytes_out) = (Cell::new(0), Cell::new(0));
-                Ok((Open { link, id, server, bytes_in, bytes_out }, closing))
+                let requests = Cell::new(None);
+                Ok((Open { link, id, server, bytes_in, bytes_out, requests }, closing))
             }
             Some(Reply::Refused(refusal)) => Err(refusal),
             Some(Reply::Counted) | None => Err(Refusal::gone()),
         }
+    }
+
+    /// Says that a request was not passed on.
+    #[cfg(feature = "tls")]
+    pub(crate) async fn refused(&self, why: String) {
+        // A gateway process that is gone records nothing more.
+        let _ = self.send(&FromProxy::Refused { why }).await;
     }
 
     async fn ask(&self, id: Id, message: &FromProxy) -> Option<Reply> {
@@ -133,6 +141,7 @@ pub(crate) struct Open {
     pub(crate) server: TcpStream,
     bytes_in: Cell<u64>,
     bytes_out: Cell<u64>,
+    requests: Cell<Option<u64>>,
 }
 
 impl Open {
@@ -146,6 +155,12 @@ impl Open {
         self.bytes_in.set(self.bytes_in.get() + bytes as u64);
     }
 
+    /// Counts a request that is sent on it.
+    #[cfg(feature = "tls")]
+    pub(crate) fn requested(&self) {
+        self.requests.set(Some(self.requests.get().unwrap_or(0) + 1));
+    }
+
     /// Has bytes counted that are to go to the server, and waits until they may.
     pub(crate) async fn sending(&self, bytes: usize) {
         let bytes = bytes as u64;
@@ -157,14 +172,16 @@ impl Open {
         }
     }
 
-    /// Says that the connection is over on both sides.
-    pub(crate) async fn ended(self, reason: Reason) {
-        let Self { link, id, server, bytes_in, bytes_out } = self;
-        link.open.borrow_mut().remove(&id);
-        link.asked.borrow_mut().remove(&id);
-        drop(server);
-        let (bytes_in, bytes_out) = (bytes_in.get(), bytes_out.get());
+    /// Says that the connection is over on both sides, which it is then.
+    pub(crate) async fn ended(&self, reason: Reason) {
+        let Self { link, id, server, .. } = self;
+        link.open.borrow_mut().remove(id);
+        link.asked.borrow_mut().remove(id);
+        // One that the server has closed need not hear it.
+        let _ = shutdown(server, Shutdown::Both);
+        let (bytes_in, bytes_out) = (self.bytes_in.get(), self.bytes_out.get());
+        let (id, requests) = (*id, self.requests.get());
         // A gateway process that is gone has recorded the end.
-        let _ = link.send(&FromProxy::Closed { id, bytes_in, bytes_out, reason }).await;
+        let _ = link.send(&FromProxy::Closed { id, bytes_in, bytes_out, requests, reason }).await;
     }
 }

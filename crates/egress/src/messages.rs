@@ -2,6 +2,7 @@
 
 use std::net::{IpAddr, SocketAddr};
 
+use portcullis_core::EndReason;
 use serde::{Deserialize, Serialize};
 
 /// A connection's number, which the egress process chooses.
@@ -20,7 +21,16 @@ pub(crate) enum FromProxy {
     /// So many bytes more are on their way out; [`ToProxy::Counted`] answers.
     Sending { id: Id, bytes: u64 },
     /// An open connection is closed on both sides.
-    Closed { id: Id, bytes_in: u64, bytes_out: u64, reason: Reason },
+    Closed {
+        id: Id,
+        bytes_in: u64,
+        bytes_out: u64,
+        /// The requests that were sent, where somebody counted them.
+        requests: Option<u64>,
+        reason: Reason,
+    },
+    /// A program sent a request that was not passed on, and why.
+    Refused { why: String },
 }
 
 /// The reason why a connection ended.
@@ -46,6 +56,19 @@ pub(crate) enum End {
     Ended,
     /// The gateway process said [`ToProxy::Close`].
     Denied,
+}
+
+impl From<End> for EndReason {
+    fn from(end: End) -> Self {
+        match end {
+            End::Closed => Self::Closed,
+            End::Refused => Self::Refused,
+            End::Timeout => Self::Timeout,
+            End::Reset => Self::Reset,
+            End::Ended => Self::Ended,
+            End::Denied => Self::Denied,
+        }
+    }
 }
 
 impl Reason {

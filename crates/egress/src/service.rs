@@ -16,16 +16,18 @@ use std::{
 };
 
 use portcullis_core::{
-    Approver, Client, ConnectionAttempt, ConnectionEnd, EndReason, Error, ErrorKind, Gateway,
-    OpenConnection, Refusal,
+    Approver, Client, ConnectionAttempt, ConnectionEnd, EndReason, Error, Gateway, OpenConnection,
+    Refusal,
 };
 use portcullis_policy::model::{Connect, Escaped, Host, Session};
 use rustix::net::{RecvFlags, SendFlags, Shutdown, shutdown};
 
 use crate::{
+    credential::CredentialRoute,
     dialer::{DialError, Dialer},
     messages::{End, FromProxy, Id, Reason, ToProxy},
     packet,
+    refused::Refused,
 };
 
 /// Connections that are being opened at once, those about which a person is asked among them.
@@ -41,11 +43,13 @@ const NOTE: &str = "egress";
 /// The most refusals of the same kind that a person is told of.
 const MAX_NOTES: usize = 32;
 
-/// The proxy of one sandbox, which is served until this is stopped.
+/// The proxy of one sandbox and its credentials, which are served until this is stopped.
 #[derive(Debug)]
 pub struct Egress {
     service: Arc<Service>,
     served: Mutex<Served>,
+    /// The processes of credentials.
+    credentials: Vec<Served>,
     ends: mpsc::Sender<Ended>,
     closers: Vec<JoinHandle<()>>,
 }
@@ -77,10 +81,12 @@ struct Service {
     noted: Mutex<BTreeSet<String>>,
 }
 
-/// One egress process, with the connections that it carries.
+/// One egress process, or one of a credential, with the connections that it carries.
 #[derive(Debug)]
 struct Proxy {
     service: Arc<Service>,
+    /// The one thing that is connected to, where the process has a credential.
+    route: Option<CredentialRoute>,
     link: OwnedFd,
     open: Mutex<HashMap<Id, Opened>>,
 }
@@ -102,14 +108,8 @@ struct Opened {
 struct Ended {
     opened: Opened,
     bytes: (u64, u64),
+    requests: Option<u64>,
     reason: Reason,
-}
-
-/// A connection that is not opened, as the program hears it.
-struct Refused {
-    status: u16,
-    phrase: String,
-    text: String,
 }
 
 impl Egress {
@@ -142,8 +142,19 @@ impl Egress {
             spawn("connection-ends", move || service.record(&ended))
         };
         let closers = (0..CLOSERS).map(closer).collect::<io::Result<_>>()?;
-        let served = Mutex::new(Served::start(&service, links.proxy, &ends)?);
-        Ok(Self { service, served, ends, closers })
+        let served = Mutex::new(Served::start(&service, (links.proxy, None), &ends)?);
+        Ok(Self { service, served, credentials: Vec::new(), ends, closers })
+    }
+
+    /// Serves the process of a credential, too. Programs reach its host by it alone from now on.
+    ///
+    /// # Errors
+    /// When no thread can be started.
+    pub fn add_credential(&mut self, route: CredentialRoute, link: OwnedFd) -> io::Result<()> {
+        let CredentialRoute { id, to, url } = &route;
+        self.service.gateway.reach_with_credential(&to.host, id, url);
+        self.credentials.push(Served::start(&self.service, (link, Some(route)), &self.ends)?);
+        Ok(())
     }
 
     /// Records that a process ended, and whether it was started again.
@@ -151,9 +162,7 @@ impl Egress {
     /// # Errors
     /// When no record can be written: nothing may go on then.
     pub fn note(&self, process: &str, is_restarted: bool) -> Result<(), Error> {
-        let facts = [("process", process.into()), ("restarted", is_restarted.into())];
-        let facts = facts.map(|(name, value)| (name.to_owned(), value)).into();
-        self.service.gateway.note(&self.service.session, NOTE, facts).map(drop)
+        self.service.note_end(process, is_restarted)
     }
 
     /// Serves another egress process in place of one that ended.
@@ -161,7 +170,7 @@ impl Egress {
     /// # Errors
     /// When no thread can be started.
     pub fn replace_proxy(&self, link: OwnedFd) -> io::Result<()> {
-        let next = Served::start(&self.service, link, &self.ends)?;
+        let next = Served::start(&self.service, (link, None), &self.ends)?;
         let mut served = self.served.lock().unwrap_or_else(PoisonError::into_inner);
         let Served { proxy, thread } = std::mem::replace(&mut *served, next);
         proxy.close();
@@ -178,19 +187,26 @@ impl Egress {
 
     /// Has every connection closed and recorded; after `timeout` without the egress process's word.
     pub fn stop(self, timeout: Duration) {
-        let Self { service, served, ends, closers } = self;
+        let Self { service, served, credentials, ends, closers } = self;
         service.is_stopping.store(true, Ordering::Release);
         // Those that record end with the last of these.
         drop(ends);
-        let Served { proxy, thread } = served.into_inner().unwrap_or_else(PoisonError::into_inner);
-        proxy.send(&ToProxy::Stop, None);
-        let threads: Vec<_> = closers.into_iter().chain([thread]).collect();
+        let served = served.into_inner().unwrap_or_else(PoisonError::into_inner);
+        let all = credentials.into_iter().chain([served]);
+        let (proxies, heard): (Vec<_>, Vec<_>) =
+            all.map(|Served { proxy, thread }| (proxy, thread)).unzip();
+        for proxy in &proxies {
+            proxy.send(&ToProxy::Stop, None);
+        }
+        let threads: Vec<_> = closers.into_iter().chain(heard).collect();
         let end = Instant::now() + timeout;
         while threads.iter().any(|thread| !thread.is_finished()) && Instant::now() < end {
             thread::sleep(STOP_INTERVAL);
         }
-        // Ends the thread that hears it, and with that the others.
-        proxy.close();
+        // Ends the threads that hear them, and with that the others.
+        for proxy in proxies {
+            proxy.close();
+        }
         service.dialer().stop();
         for thread in threads {
             // One that panicked has dropped its connections, which records their ends.
@@ -202,11 +218,11 @@ impl Egress {
 impl Served {
     fn start(
         service: &Arc<Service>,
-        link: OwnedFd,
+        (link, route): (OwnedFd, Option<CredentialRoute>),
         ends: &mpsc::Sender<Ended>,
     ) -> io::Result<Self> {
         let (service, open, ends) = (Arc::clone(service), Mutex::default(), ends.clone());
-        let proxy = Arc::new(Proxy { service, link, open });
+        let proxy = Arc::new(Proxy { service, route, link, open });
         let served = Arc::clone(&proxy);
         Ok(Self { proxy, thread: spawn("egress", move || served.serve(&ends))? })
     }
@@ -238,14 +254,30 @@ impl Proxy {
         self.close();
         let (end, detail) = match self.service.is_stopping.load(Ordering::Acquire) {
             true => (End::Ended, ""),
-            false => (End::Reset, "the egress process ended"),
+            false => (End::Reset, self.gone()),
         };
         for (_, opened) in self.open().drain() {
             let reason = Reason::new(end, detail);
             // The threads that record live until `ends` is dropped.
-            let _ = ends.send(Ended { opened, bytes: (0, 0), reason });
+            let _ = ends.send(Ended { opened, bytes: (0, 0), requests: None, reason });
         }
         let _ = looks.map(JoinHandle::join);
+    }
+
+    /// Says that a credential's process has ended, which is not started again: whoever does that would
+    /// have to have the key. Returns why its connections end.
+    fn gone(&self) -> &'static str {
+        let Some(CredentialRoute { id, to, .. }) = &self.route else {
+            return "the egress process ended";
+        };
+        (self.service.notify)(&format!(
+            "portcullis: warning: the process of the credential `{id}` ended: programs in the sandbox do \
+             not reach `{to}` any more until the session is started again"
+        ));
+        if let Err(error) = self.service.note_end(&format!("credential {id}"), false) {
+            tracing::error!(%error, "cannot record the end of a credential's process");
+        }
+        "the credential's process ended"
     }
 
     fn hear(self: &Arc<Self>, message: FromProxy, ends: &mpsc::Sender<Ended>) {
@@ -270,10 +302,16 @@ impl Proxy {
                 };
                 self.send(&reply, None);
             }
-            FromProxy::Closed { id, bytes_in, bytes_out, reason } => {
+            FromProxy::Closed { id, bytes_in, bytes_out, requests, reason } => {
                 if let Some(opened) = self.open().remove(&id) {
-                    let _ = ends.send(Ended { opened, bytes: (bytes_in, bytes_out), reason });
+                    let bytes = (bytes_in, bytes_out);
+                    let _ = ends.send(Ended { opened, bytes, requests, reason });
                 }
+            }
+            FromProxy::Refused { why } => {
+                let to = self.route.as_ref().map(|route| route.to.to_string());
+                let (service, refusal) = (&self.service, Refusal::Parameters(why));
+                service.gateway.refuse(&service.session, "connect", to.as_deref(), &refusal);
             }
         }
     }
@@ -292,7 +330,7 @@ impl Proxy {
     }
 
     fn connect(self: &Arc<Self>, id: Id, host: &str, port: u16) {
-        let (opened, socket) = match self.service.attempt(host, port) {
+        let (opened, socket) = match self.service.attempt(self.route.as_ref(), host, port) {
             Ok(opened) => opened,
             Err(refused) => return self.refuse(id, refused),
         };
@@ -347,10 +385,17 @@ impl Proxy {
 
 impl Service {
     /// Decides, looks up, decides again, and connects.
-    fn attempt(&self, host: &str, port: u16) -> Result<(Opened, OwnedFd), Refused> {
-        let to = match Host::parse(host) {
-            Ok(host) => Connect { host, port },
-            Err(error) => {
+    fn attempt(
+        &self,
+        route: Option<&CredentialRoute>,
+        host: &str,
+        port: u16,
+    ) -> Result<(Opened, OwnedFd), Refused> {
+        let to = match (route, Host::parse(host)) {
+            // Its process has no say in where it connects to.
+            (Some(route), _) => route.to.clone(),
+            (None, Ok(host)) => Connect { host, port },
+            (None, Err(error)) => {
                 let shown = format!("{host}:{port}");
                 let refusal = Refusal::Parameters(error.to_string());
                 self.gateway.refuse(&self.session, "connect", Some(&shown), &refusal);
@@ -358,7 +403,8 @@ impl Service {
             }
         };
         let client = Client::asking(&*self.approver);
-        let attempt = self.gateway.connect(&self.session, &to, client);
+        let credential = route.map(|route| &*route.id);
+        let attempt = self.gateway.connect_with(&self.session, &to, credential, client);
         let attempt = attempt.map_err(|error| Refused::because(&error, &to))?;
         let dialer = self.dialer();
         let candidates = dialer.resolve(&to.host.to_string());
@@ -393,8 +439,9 @@ impl Service {
             Err(error) => {
                 let detail = error.to_string();
                 let reason = EndReason::Unreachable;
+                let detail = Some(&*detail);
                 let end =
-                    ConnectionEnd { bytes_in: 0, bytes_out: 0, reason, detail: Some(&detail) };
+                    ConnectionEnd { bytes_in: 0, bytes_out: 0, reason, detail, requests: None };
                 self.close(connection, end);
                 Err(error)
             }
@@ -405,22 +452,16 @@ impl Service {
     fn record(&self, ended: &Mutex<mpsc::Receiver<Ended>>) {
         loop {
             let next = ended.lock().unwrap_or_else(PoisonError::into_inner).recv();
-            let Ok(Ended { opened, bytes: (bytes_in, bytes_out), reason }) = next else { return };
+            let Ok(Ended { opened, bytes, requests, reason }) = next else { return };
+            let (bytes_in, bytes_out) = bytes;
             let Opened { connection, to } = opened;
             let Reason { end, detail } = reason;
             if end == End::Refused {
                 self.note(&to, &detail);
             }
-            let reason = match end {
-                End::Closed => EndReason::Closed,
-                End::Refused => EndReason::Refused,
-                End::Timeout => EndReason::Timeout,
-                End::Reset => EndReason::Reset,
-                End::Ended => EndReason::Ended,
-                End::Denied => EndReason::Denied,
-            };
+            let reason = end.into();
             let detail = Some(&*detail).filter(|detail| !detail.is_empty());
-            self.close(connection, ConnectionEnd { bytes_in, bytes_out, reason, detail });
+            self.close(connection, ConnectionEnd { bytes_in, bytes_out, reason, detail, requests });
         }
     }
 
@@ -429,6 +470,13 @@ impl Service {
             // The log refuses everything then, also the next connection.
             tracing::error!(%error, "cannot record the end of a connection");
         }
+    }
+
+    /// Records that a process ended.
+    fn note_end(&self, process: &str, is_restarted: bool) -> Result<(), Error> {
+        let facts = [("process", process.into()), ("restarted", is_restarted.into())];
+        let facts = facts.map(|(name, value)| (name.to_owned(), value)).into();
+        self.gateway.note(&self.session, NOTE, facts).map(drop)
     }
 
     /// Tells a person why a connection was cut off, which a program in TLS is not told.
@@ -444,47 +492,5 @@ impl Service {
     /// The connector of now.
     fn dialer(&self) -> Arc<Dialer> {
         Arc::clone(&self.dialer.lock().unwrap_or_else(PoisonError::into_inner))
-    }
-}
-
-impl Refused {
-    fn new(status: u16, phrase: impl Into<String>, text: impl std::fmt::Display) -> Self {
-        Self { status, phrase: phrase.into(), text: format!("portcullis: {text}\n") }
-    }
-
-    /// The gateway says no.
-    fn because(error: &Error, to: &Connect) -> Self {
-        if error.kind() != ErrorKind::Denied {
-            let text = format_args!("no connection to `{to}` is opened: {error}");
-            return Self::new(503, "Gateway cannot decide", text);
-        }
-        let rule = error.rule().unwrap_or("default");
-        let why = error.reason().map(|why| format!(": {why}")).unwrap_or_default();
-        let text = format_args!(
-            "the policy denies a connection to `{to}`, by rule `{rule}`{why}\nhelp: the operator can \
-             allow it in `[[network.rules]]`; `portcullis policy explain connect {to}` says more"
-        );
-        Self::new(403, format!("Denied by rule {rule}"), text)
-    }
-
-    fn no_host(why: &str) -> Self {
-        Self::new(400, "No host", format_args!("the request names no host: {why}"))
-    }
-
-    fn unreachable(error: &DialError, to: &Connect) -> Self {
-        match error {
-            DialError::Gone => {
-                let text = "the connector ended: no connection is opened until it is started again";
-                Self::new(502, "Connector is gone", text)
-            }
-            DialError::Failed(why) => {
-                Self::new(502, "Cannot connect", format_args!("cannot connect to `{to}`: {why}"))
-            }
-        }
-    }
-
-    fn busy() -> Self {
-        let text = "too many connections are being opened at once";
-        Self::new(503, "Too many connections", text)
     }
 }

@@ -103,6 +103,6 @@ pub(crate) fn end(stream: &TcpStream) {
     let _ = rustix::net::shutdown(stream, Shutdown::Write);
 }
 
-fn is_passing(error: &io::Error) -> bool {
+pub(crate) fn is_passing(error: &io::Error) -> bool {
     matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted)
 }

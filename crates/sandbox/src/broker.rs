@@ -249,7 +249,8 @@ impl Cell {
         let hatch = self.hatch(prepared, mode);
         let open = hatch.as_ref().and_then(|hatch| hatch.as_ref().ok());
         let layout = self.layout(prepared, &home, seen, mode, open)?;
-        let init = Init { mode, layout, proxy: self.has_proxy(mode) };
+        let listeners = self.listeners(mode).iter().map(|listener| listener.port).collect();
+        let init = Init { mode, layout, proxy: self.has_proxy(mode), listeners };
         let mut enter = self.enter(prepared, &home, mode, trap.bait())?;
         enter.hatch = open.map(Hatch::entrance);
         enter.controllers = cgroup.as_ref().map(Cgroup::controllers).unwrap_or_default();
@@ -278,9 +279,12 @@ impl Cell {
                 Err(_) => return Err(LaunchError::Channel(error).into()),
             },
         };
-        let (mount, proxy) = match news {
-            News::Built { mount, proxy: true } => (mount, descriptors.pop()),
-            News::Built { mount, proxy: false } => (mount, None),
+        let (mount, listeners, proxy) = match news {
+            News::Built { mount, proxy, listeners } => {
+                let first = descriptors.len().saturating_sub(listeners);
+                let listeners = descriptors.split_off(first);
+                (mount, listeners, if proxy { descriptors.pop() } else { None })
+            }
             News::Failed { stage, error, namespaces: true } => {
                 return Err(LaunchFailure::Namespaces(format!(
                     "cannot {stage}: {error} ({})",
@@ -316,6 +320,7 @@ impl Cell {
         Ok(BuiltCell {
             mount,
             proxy,
+            listeners,
             wished,
             streams,
             commands,
@@ -383,10 +388,7 @@ impl Cell {
             environment.entry(name.into()).or_insert(value);
         }
         if self.has_proxy(mode) {
-            environment.extend(proxy::variables());
-            for (name, value) in proxy::further_variables() {
-                environment.entry(name).or_insert(value);
-            }
+            proxy::name_in(&mut environment, &self.listeners);
         }
         let paths = |found: &[Resolved]| found.iter().map(|r| r.target.clone()).collect();
         let (ports, udp, listen) = match &self.network {

@@ -40,6 +40,8 @@ pub struct BuiltCell {
     /// The listening socket of the sandbox's proxy, to be taken and served, if it has one. If it is
     /// not taken, connections are refused.
     pub proxy: Option<OwnedFd>,
+    /// Where its further sockets listen, in their order, likewise.
+    pub listeners: Vec<OwnedFd>,
     /// The requested standard streams.
     pub(super) wished: StandardStreams,
     pub(super) streams: Streams,
@@ -63,6 +65,7 @@ impl BuiltCell {
         let Self {
             mount,
             proxy,
+            listeners,
             wished,
             streams,
             commands,
@@ -74,7 +77,7 @@ impl BuiltCell {
             cgroup,
         } = self;
         // While a copy is open here, clients would not notice that their server has ended.
-        drop((mount, proxy));
+        drop((mount, proxy, listeners));
         channel.send(&Go::Enter, &[])?;
         let (news, descriptors) = channel.receive_within(PATIENCE)?;
         let report = match news {

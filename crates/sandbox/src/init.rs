@@ -77,23 +77,25 @@ fn start(channel: &Channel) -> Result<Started, StageError> {
         entered = root::enter(&init.layout)?;
         umask(mask);
     }
-    let proxy = init.proxy.then(proxy::listen).transpose();
-    let proxy = proxy.map_err(failed("listen for the proxy"))?;
+    let listen = |port| proxy::listen(port).map_err(failed("listen for the proxy"));
+    let proxy = init.proxy.then(|| listen(proxy::PORT)).transpose()?;
+    let listeners = init.listeners.into_iter().map(listen).collect::<Result<Vec<_>, _>>()?;
     if init.mode.is_confined() {
         give_up(init.mode).map_err(failed("give up capabilities"))?;
     }
     let ready = RootReady { proc: entered.proc, mount: matches!(entered.mount, Some(Ok(_))) };
-    hand_over(channel, entered, proxy)?;
+    hand_over(channel, entered, proxy, listeners)?;
     ours.send(&ready, &[])?;
     Ok(Started { mode: init.mode, agent, signals, named: ours })
 }
 
-/// Gives the broker the descriptors of the mounts and of the proxy. None stays open here: a copy
-/// would let clients wait for a server that has ended.
+/// Gives the broker the descriptors of the mounts and of the sockets that listen. None is left here: as long as
+/// there is one anywhere, whoever uses what it is for would wait for an answer of one who is gone.
 fn hand_over(
     channel: &Channel,
     entered: Entered,
     proxy: Option<OwnedFd>,
+    listeners: Vec<OwnedFd>,
 ) -> Result<(), StageError> {
     let (made, mut descriptors) = match entered.mount {
         Some(Ok(devices)) => (Some(Ok(())), devices),
@@ -103,8 +105,8 @@ fn hand_over(
     if entered.proc && !descriptors.is_empty() {
         descriptors.push(mount::open_processes().map_err(failed("open `/proc`"))?);
     }
-    let built = News::Built { mount: made, proxy: proxy.is_some() };
-    descriptors.extend(proxy);
+    let built = News::Built { mount: made, proxy: proxy.is_some(), listeners: listeners.len() };
+    descriptors.extend(proxy.into_iter().chain(listeners));
     let descriptors: Vec<_> = descriptors.iter().map(OwnedFd::as_fd).collect();
     Ok(channel.send(&built, &descriptors)?)
 }

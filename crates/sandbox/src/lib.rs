@@ -96,8 +96,8 @@ pub use reach::{Apart, Outside, TooFar};
 pub use resolver::ResolverFiles;
 pub use running_agent::RunningAgent;
 pub use spec::{
-    Cell, DeniedGrant, Enforcement, Entrance, Grant, Network, Probe, Report, StandardStreams,
-    Workspace,
+    Cell, DeniedGrant, Enforcement, Entrance, Grant, Listener, Network, Probe, Report,
+    StandardStreams, Workspace,
 };
 pub use stage::{CELL_COMMAND, Stage};
 pub use terminal::is_on_terminal;

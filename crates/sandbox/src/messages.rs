@@ -29,6 +29,8 @@ pub(super) struct Init {
     pub(super) layout: Layout,
     /// True if the sandbox has a proxy.
     pub(super) proxy: bool,
+    /// The ports of further sockets that listen in it.
+    pub(super) listeners: Vec<u16>,
 }
 
 /// Order to the third stage, which becomes the agent; the agent's standard streams are attached.
@@ -126,13 +128,16 @@ pub(super) struct Bait {
 pub(super) enum News {
     /// The first stage is in a user namespace that waits for its maps.
     Unmapped,
-    /// The sandbox is made. If it has mounts, their descriptors are attached, and that of the
-    /// sandbox's `/proc`, if it has one; then that of the proxy's socket, if it has a proxy.
+    /// The cell stands. If it has mounts, their descriptors are attached, and that of the
+    /// cell's `/proc`, if it has one; then that of the proxy's socket, if it has a proxy, and
+    /// those of its further sockets.
     Built {
         /// The result of mounting, if mounts were requested.
         mount: Option<Result<(), NoMount>>,
         /// True if it has a proxy.
         proxy: bool,
+        /// How many further sockets listen in it.
+        listeners: usize,
     },
     /// The sandbox was tested. If the agent has a pseudo-terminal, its outer end is attached.
     Ready(Report),

@@ -4,14 +4,16 @@
 //! A socket stays in the network namespace in which it was made. The init makes this one and hands
 //! it out, and a process outside that accepts from it gets the connections of the sandbox.
 
-use std::{ffi::OsString, io, net::Ipv4Addr, os::fd::OwnedFd};
+use std::{collections::BTreeMap, ffi::OsString, io, net::Ipv4Addr, os::fd::OwnedFd};
 
 use rustix::net::{
     AddressFamily, SocketAddrV4, SocketFlags, SocketType, bind, listen as listen_at, socket_with,
 };
 
-/// The usual port of proxies.
-const PORT: u16 = 3128;
+use super::spec::Listener;
+
+/// The port, that of other proxies.
+pub(super) const PORT: u16 = 3128;
 /// Connections that wait to be accepted.
 const BACKLOG: i32 = 4096;
 
@@ -24,15 +26,26 @@ const DIRECT_VARIABLES: [&str; 2] = ["NO_PROXY", "no_proxy"];
 const DIRECT_HOSTS: &str = "localhost,127.0.0.1,::1";
 
 /// Listens on the loopback address of this network namespace.
-pub(super) fn listen() -> io::Result<OwnedFd> {
+pub(super) fn listen(port: u16) -> io::Result<OwnedFd> {
     let socket = socket_with(AddressFamily::INET, SocketType::STREAM, SocketFlags::CLOEXEC, None)?;
-    bind(&socket, &SocketAddrV4::new(Ipv4Addr::LOCALHOST, PORT))?;
+    bind(&socket, &SocketAddrV4::new(Ipv4Addr::LOCALHOST, port))?;
     listen_at(&socket, BACKLOG)?;
     Ok(socket)
 }
 
-/// Returns variables that name the proxy; they replace those that the program had.
-pub(super) fn variables() -> impl Iterator<Item = (OsString, OsString)> {
+/// Names the proxy and further sockets in a program's environment.
+pub(super) fn name_in(environment: &mut BTreeMap<OsString, OsString>, listeners: &[Listener]) {
+    environment.extend(variables());
+    for (name, value) in further_variables() {
+        environment.entry(name).or_insert(value);
+    }
+    for listener in listeners {
+        environment.extend(listener.environment.clone());
+    }
+}
+
+/// Variables that name the proxy, whatever the program had in them.
+fn variables() -> impl Iterator<Item = (OsString, OsString)> {
     let url = format!("http://127.0.0.1:{PORT}");
     let urls = URL_VARIABLES.map(|name| (name, url.clone()));
     let direct = DIRECT_VARIABLES.map(|name| (name, DIRECT_HOSTS.to_owned()));
@@ -41,7 +54,7 @@ pub(super) fn variables() -> impl Iterator<Item = (OsString, OsString)> {
 
 /// Returns variables for programs that need them to read those; they replace none that the program
 /// had.
-pub(super) fn further_variables() -> [(OsString, OsString); 2] {
+fn further_variables() -> [(OsString, OsString); 2] {
     let java = format!(
         "-Dhttp.proxyHost=127.0.0.1 -Dhttp.proxyPort={PORT} -Dhttps.proxyHost=127.0.0.1 \
          -Dhttps.proxyPort={PORT} -Dhttp.nonProxyHosts=localhost|127.*|[::1]"

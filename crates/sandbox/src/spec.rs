@@ -129,12 +129,28 @@ pub struct Cell {
     /// True if the sandbox gets an HTTP proxy, for the caller to serve, provided it has a network
     /// of its own.
     pub proxy: bool,
+    /// Further sockets that are to listen there, for somebody else to serve, where it has a proxy.
+    pub listeners: Vec<Listener>,
+}
+
+/// A socket that listens on the sandbox's loopback interface.
+#[derive(Debug, Clone)]
+pub struct Listener {
+    /// Its port.
+    pub port: u16,
+    /// What programs find in their environment where there is one.
+    pub environment: BTreeMap<OsString, OsString>,
 }
 
 impl Cell {
     /// True if a sandbox that is made in this mode has a proxy.
     pub(super) fn has_proxy(&self, mode: Mode) -> bool {
         self.proxy && mode.is_full() && self.network == Network::None
+    }
+
+    /// The further sockets of one that is made in this mode.
+    pub(super) fn listeners(&self, mode: Mode) -> &[Listener] {
+        if self.has_proxy(mode) { &self.listeners } else { &[] }
     }
 
     /// Returns all workspaces, each with the path that the operator gave.

@@ -41,6 +41,8 @@ pub enum Trusted {
     Certificate,
     /// Its private key.
     CertificateKey,
+    /// The file of a key that programs in a sandbox use and never have.
+    CredentialKey,
     /// A socket of a service.
     Socket,
     /// The directory of the agents' homes.
@@ -100,6 +102,7 @@ impl fmt::Display for Trusted {
             Self::SignerKey => "signer's file",
             Self::Certificate => "certificate",
             Self::CertificateKey => "key of the certificate",
+            Self::CredentialKey => "key of the credential",
             Self::Socket => "service's socket",
             Self::Homes => "directory of agents' homes",
             Self::Program => "program `portcullis`",

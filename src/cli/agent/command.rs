@@ -19,6 +19,7 @@ use serde_json::Value;
 use self::{home::Home, summary::Summaries};
 use super::{
     agent_config,
+    credentials::Credentials,
     options::{Purpose, SandboxOptions},
     protocol::Service,
     repository,
@@ -190,6 +191,10 @@ impl Command {
         for (name, value) in &self.environment {
             cell.environment.entry(name.clone()).or_insert_with(|| value.clone());
         }
+        let credentials = match self.purpose {
+            Purpose::Work => Credentials::prepare(&workspaces.main, &agent, &mut cell)?,
+            Purpose::Login => Credentials::none(),
+        };
         let paths = workspaces.trusted_paths(&cell).map_err(explain)?;
         let file = self.report.summary.as_deref();
         let file = file.map(|named| open_summary(named, &paths)).transpose()?;
@@ -202,7 +207,7 @@ impl Command {
         let mut gate = start_gate(&self.sandbox, &workspaces, &agent, &shared, service, wish, &[])?;
         let watches = workspaces.watches(&paths, shared);
         let (mut built, _) = build(&mut gate, &mut cell, wish, "`portcullis doctor` says more")?;
-        let egress = start_egress(&mut built, &cell, &workspaces, &agent)?;
+        let egress = start_egress(&mut built, &cell, &workspaces, (&agent, credentials))?;
         let (egress, links) = egress.unzip();
         let pending = built.test().map_err(explain)?;
         warn(&pending.report);

@@ -12,8 +12,12 @@ use std::{
 };
 
 use rustix::process::{Pid, PidfdFlags, pidfd_open};
+use serde::{Serialize, de::DeserializeOwned};
 
-use super::protocol::{EgressRole, Order};
+use super::{
+    credentials::{self, Credentials},
+    protocol::{CredentialRoute, EgressRole, Order},
+};
 use crate::{
     app::{
         failure::{Context as _, Failure},
@@ -49,6 +53,8 @@ pub(in crate::cli) struct Egress {
     listener: Option<OwnedFd>,
     proxy: Option<Running>,
     connector: Option<Running>,
+    /// The processes of credentials, which are not started again.
+    credentials: Vec<Child>,
     /// Those that are to be started again, and when.
     due: Vec<(EgressRole, Instant)>,
     restarts: usize,
@@ -67,6 +73,12 @@ struct Running {
 /// The gateway process's ends: that of the egress process, and then those of the connector.
 pub(in crate::cli) type Links = Vec<OwnedFd>;
 
+/// Those ends, and those of the credentials' processes.
+pub(in crate::cli) type AllLinks = (Links, CredentialLinks);
+
+/// The gateway process's ends of the credentials' processes.
+pub(in crate::cli) type CredentialLinks = Vec<(CredentialRoute, OwnedFd)>;
+
 impl Egress {
     /// Starts both, to serve what connects to `listener`.
     ///
@@ -82,12 +94,31 @@ impl Egress {
             listener: Some(listener),
             proxy: Some(proxy),
             connector: Some(connector),
+            credentials: Vec::new(),
             due: Vec::new(),
             restarts: 0,
             resolver,
             next_look: Instant::now() + LOOK_INTERVAL,
         };
         Ok((egress, links))
+    }
+
+    /// Starts the processes of credentials, to serve what connects to `listeners`.
+    ///
+    /// # Errors
+    /// When one cannot be started or confined.
+    pub(super) fn add(
+        &mut self,
+        credentials: &Credentials,
+        listeners: &[OwnedFd],
+    ) -> Result<CredentialLinks, Failure> {
+        let mut links = CredentialLinks::new();
+        for (credential, listener) in credentials.iter().zip(listeners) {
+            let (process, link) = credential.start(listener)?;
+            self.credentials.push(process);
+            links.push((credential.route(), link));
+        }
+        Ok(links)
     }
 
     /// What to wait for: readable once a process has ended.
@@ -192,10 +223,6 @@ fn start(
         EgressRole::Proxy => (PROXY_COMMAND, 1),
         EgressRole::Connector => (CONNECTOR_COMMAND, CONNECTOR_LINKS),
     };
-    let (process, control) = process::spawn_apart(command)?;
-    let pid = i32::try_from(process.id()).ok().and_then(Pid::from_raw);
-    let end = pid.ok_or(rustix::io::Errno::SRCH);
-    let end = end.and_then(|pid| pidfd_open(pid, PidfdFlags::empty())).or_fail(&doing)?;
     let (mut links, mut theirs) = (Links::new(), Links::new());
     for _ in 0..count {
         let (ours, other) = Channel::pair().or_fail(&doing)?;
@@ -203,9 +230,10 @@ fn start(
         theirs.push(other.into());
     }
     let descriptors: Vec<_> = theirs.iter().chain(listener).map(OwnedFd::as_fd).collect();
-    control.send(&(), &descriptors).or_fail(&doing)?;
-    let (confined, _) = control.receive_within::<Result<(), String>>(timeout).or_fail(&doing)?;
-    confined.map_err(|why| Failure::new(format_args!("{doing}: {why}")))?;
+    let process = spawn(command, &doing, &(), &descriptors, timeout)?;
+    let pid = i32::try_from(process.id()).ok().and_then(Pid::from_raw);
+    let end = pid.ok_or(rustix::io::Errno::SRCH);
+    let end = end.and_then(|pid| pidfd_open(pid, PidfdFlags::empty())).or_fail(&doing)?;
     if role == EgressRole::Proxy {
         // Who parses what an agent sends has no descriptors to hand on.
         links.iter().try_for_each(refuse_descriptors).or_fail(&doing)?;
@@ -213,34 +241,66 @@ fn start(
     Ok((Running { process, end }, links))
 }
 
-/// Runs either process, if this one was started as it.
+/// Starts the process of a credential with an `order`, and returns the gateway process's end of its link.
+pub(super) fn start_credential(
+    order: &impl Serialize,
+    descriptors: &[BorrowedFd<'_>],
+) -> Result<(Child, OwnedFd), Failure> {
+    const DOING: &str = "cannot start the process of a credential";
+    let (link, theirs) = Channel::pair().or_fail(DOING)?;
+    let descriptors = [&[theirs.as_fd()], descriptors].concat();
+    let process = spawn(credentials::COMMAND, DOING, order, &descriptors, START_TIMEOUT)?;
+    let link = OwnedFd::from(link);
+    // Who parses what an agent and a server send has no descriptors to hand on.
+    refuse_descriptors(&link).or_fail(DOING)?;
+    Ok((process, link))
+}
+
+/// Starts a process with an order and descriptors, and waits until it is confined.
+fn spawn(
+    command: &str,
+    doing: &str,
+    order: &impl Serialize,
+    descriptors: &[BorrowedFd<'_>],
+    timeout: Duration,
+) -> Result<Child, Failure> {
+    let (process, control) = process::spawn_apart(command)?;
+    control.send(order, descriptors).or_fail(doing)?;
+    let (confined, _) = control.receive_within::<Result<(), String>>(timeout).or_fail(doing)?;
+    confined.map_err(|why| Failure::new(format_args!("{doing}: {why}")))?;
+    Ok(process)
+}
+
+/// Runs one of the processes, if this one was started as it.
 pub(crate) fn run_if_egress() -> Option<ExitCode> {
-    process::run_if(PROXY_COMMAND, proxy).or_else(|| process::run_if(CONNECTOR_COMMAND, connector))
+    process::run_if(PROXY_COMMAND, proxy)
+        .or_else(|| process::run_if(CONNECTOR_COMMAND, connector))
+        .or_else(|| process::run_if(credentials::COMMAND, credentials::run))
 }
 
 fn proxy(parent: u32) -> Result<(), Failure> {
     const WRONG: &str = "the broker sent other descriptors";
-    let descriptors = begin(parent, || restrict_front().map(drop))?;
+    let ((), descriptors) = begin(parent, |()| Ok(restrict_front().map(drop)?))?;
     let [gateway, listener] = descriptors.try_into().map_err(|_| Failure::new(WRONG))?;
     run_proxy(listener, gateway).or_fail("the egress process failed")
 }
 
 fn connector(parent: u32) -> Result<(), Failure> {
-    let links = begin(parent, || restrict_connector().map(drop))?;
+    let ((), links) = begin(parent, |()| Ok(restrict_connector().map(drop)?))?;
     run_connector(links).or_fail("the connector failed")
 }
 
-/// Takes what the broker hands over, and confines this process.
-fn begin<E: std::fmt::Display>(
+/// Takes what the broker hands over, and confines this process, which makes something of its order.
+pub(super) fn begin<O: DeserializeOwned, T>(
     parent: u32,
-    confine: impl FnOnce() -> Result<(), E>,
-) -> Result<Vec<OwnedFd>, Failure> {
+    confine: impl FnOnce(O) -> Result<T, Box<dyn std::error::Error>>,
+) -> Result<(T, Vec<OwnedFd>), Failure> {
     let control = become_gate(parent).or_fail("cannot start")?;
     // The broker and the gateway process say when to stop.
     let _signals = stop_signals().or_fail("cannot block signals")?;
-    let ((), descriptors) = control.receive().or_fail("cannot start")?;
-    let confined = confine().map_err(|error| error.to_string());
+    let (order, descriptors) = control.receive().or_fail("cannot start")?;
+    let made = confine(order).map_err(|error| error.to_string());
+    let confined = made.as_ref().map(drop).map_err(String::clone);
     control.send(&confined, &[]).or_fail("cannot answer the broker")?;
-    confined.map_err(Failure::new)?;
-    Ok(descriptors)
+    Ok((made.map_err(Failure::new)?, descriptors))
 }

@@ -23,6 +23,7 @@ use nix::sys::signalfd::SignalFd;
 
 use super::{
     commands::SandboxCommands,
+    egress::CredentialLinks,
     gateway_start::{self, Given, Introduced},
     notices::{self, AgentNotices},
     orders::Orders,
@@ -41,14 +42,14 @@ use crate::{
     },
     cli::announcer::{self, Announcer, EditorOrTerminal},
     commands::Registry,
-    egress::{Egress, Links},
+    egress::{CredentialRoute, Egress, Links},
     mcp::{
         self,
         attach::AttachTokens,
         paths::Roots,
         sandbox_socket::{Connections, SandboxSocket},
     },
-    model::{Door, Session},
+    model::{Connect, Door, Host, Session},
     mount::CommandLeaders,
     sandbox::{Channel, become_gate, stop_signals, suspend_signal},
 };
@@ -148,7 +149,7 @@ fn run(parent: u32) -> Result<(), Failure> {
 /// Serves the sandbox's proxy under the policy of the first workspace.
 fn serve_egress(
     started: &[Started],
-    ends: Links,
+    (ends, credentials): (Links, CredentialLinks),
     editor: Arc<EditorUser>,
 ) -> Result<Egress, Failure> {
     const DOING: &str = "cannot serve the proxy";
@@ -157,7 +158,14 @@ fn serve_egress(
     let terminal = Announcer { state: started.state_path.clone() };
     let approver = Box::new(EditorOrTerminal { editor, terminal });
     let gateway = Arc::clone(&started.gateway);
-    Egress::start(gateway, session, ends, approver, |line| errln!("{line}")).or_fail(DOING)
+    let egress = Egress::start(gateway, session, ends, approver, |line| errln!("{line}"));
+    let mut egress = egress.or_fail(DOING)?;
+    for (protocol::CredentialRoute { id, host, port, url }, process) in credentials {
+        let host = Host::parse(&host).or_fail(DOING)?;
+        let route = CredentialRoute { id, to: Connect { host, port }, url };
+        egress.add_credential(route, process).or_fail(DOING)?;
+    }
+    Ok(egress)
 }
 
 /// The service of an agent or command, and the broker, which sends orders.

@@ -11,7 +11,10 @@ use std::{
 
 use serde_json::Value;
 
-use super::protocol::{self, Agent, Progress, Workspace};
+use super::{
+    egress::CredentialLinks,
+    protocol::{self, Agent, Progress, Workspace},
+};
 use crate::{
     app::{
         bootstrap::{Confined, Profile, Recovered, Started, confine_all},
@@ -81,14 +84,14 @@ pub(super) struct Introduced {
     pub(super) streams: Vec<OwnedFd>,
     /// The descriptors of the egress process and of the connector, if its programs have a
     /// proxy.
-    pub(super) egress: Option<Links>,
+    pub(super) egress: Option<(Links, CredentialLinks)>,
 }
 
 /// The content of the broker's message about the agent.
 struct Arrived {
     agent: Agent,
     streams: Vec<OwnedFd>,
-    egress: Option<Links>,
+    egress: Option<(Links, CredentialLinks)>,
 }
 
 /// Confines this process to the workspaces `given`, and records the start of the session in
@@ -236,8 +239,12 @@ fn introduced_in(channel: &Channel, started: &[Started]) -> Result<Arrived, Fail
 }
 
 fn introduced(channel: &Channel) -> Result<Arrived, Failure> {
-    let (agent, mut streams) = channel.receive::<Agent>().or_fail("the agent did not start")?;
+    let (mut agent, mut streams) = channel.receive::<Agent>().or_fail("the agent did not start")?;
+    let routes = std::mem::take(&mut agent.credentials);
+    let processes = streams.split_off(streams.len().saturating_sub(routes.len()));
+    let credentials = routes.into_iter().zip(processes).collect();
     let mut ends = streams.split_off(streams.len().saturating_sub(agent.egress)).into_iter();
-    let egress = ends.next().map(|proxy| Links { proxy, connector: ends.collect() });
+    let links = ends.next().map(|proxy| Links { proxy, connector: ends.collect() });
+    let egress = links.map(|links| (links, credentials));
     Ok(Arrived { agent, streams, egress })
 }

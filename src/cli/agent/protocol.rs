@@ -62,7 +62,7 @@ pub(crate) enum Service {
 /// The message of the broker once the agent waits. For ACP the agent's streams are attached:
 /// its standard input, output and error, then the source of its MCP clients and the
 /// descriptor for commands, if it has them. If it has a proxy, the descriptors of the egress
-/// process and of the connector come last.
+/// process, of the connector and of the credentials' processes come last.
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) struct Agent {
     /// The results of the sandbox's self-test. With a mount they have a record of their own,
@@ -79,6 +79,20 @@ pub(crate) struct Agent {
     /// How many of the descriptors are ends of the egress process and of the connector; none
     /// where its programs have no proxy.
     pub(crate) egress: usize,
+    /// The credentials that they use; the ends of their processes come behind those.
+    pub(crate) credentials: Vec<CredentialRoute>,
+}
+
+/// A credential that programs use.
+#[derive(Debug, Serialize, Deserialize)]
+pub(crate) struct CredentialRoute {
+    pub(crate) id: String,
+    /// The host that it is for.
+    pub(crate) host: String,
+    /// The host's port.
+    pub(crate) port: u16,
+    /// Where programs reach it.
+    pub(crate) url: String,
 }
 
 /// The replies of the gateway.

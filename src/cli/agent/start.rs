@@ -10,7 +10,8 @@ use nix::sys::signalfd::SignalFd;
 use serde_json::{Value, json};
 
 use super::{
-    egress::{Egress, Links},
+    credentials::Credentials,
+    egress::{AllLinks, Egress},
     gateway_process,
     options::SandboxOptions,
     protocol::{self, Progress, Service},
@@ -27,6 +28,7 @@ use crate::{
         preset_hosts::PresetHosts,
         process, signer,
     },
+    config::credentials::KeySource,
     model::AgentName,
     policy::{Mode, NetworkRule},
     sandbox::{
@@ -70,7 +72,13 @@ pub(in crate::cli) fn start_gate(
     streams: &[OwnedFd],
 ) -> Result<Gate, Failure> {
     let (channel, theirs) = Channel::pair().or_fail("cannot start the gate")?;
-    let child = Command::new("/proc/self/exe")
+    let mut command = Command::new("/proc/self/exe");
+    for credential in &workspaces.main.operator.credentials {
+        if let KeySource::Environment(name) = &credential.from {
+            command.env_remove(name);
+        }
+    }
+    let child = command
         .args([gateway_process::COMMAND.to_owned(), std::process::id().to_string()])
         .stdin(OwnedFd::from(theirs))
         .stdout(Stdio::null())
@@ -239,7 +247,7 @@ pub(in crate::cli) struct Recorded {
 /// the `facts`, is recorded.
 pub(in crate::cli) fn introduce(
     gate: &mut Gate,
-    (pending, egress): (&PendingAgent, Option<Links>),
+    (pending, egress): (&PendingAgent, Option<AllLinks>),
     cell: &Cell,
     mut facts: BTreeMap<String, Value>,
 ) -> Result<Recorded, Failure> {
@@ -251,15 +259,31 @@ pub(in crate::cli) fn introduce(
     let opened = pending.hatch.iter().flatten();
     let entrance = opened.clone().map(|opened| opened.entrance.clone()).next();
     let granted = cell.read.iter().chain(&cell.write).map(|grant| grant.path.clone()).collect();
-    let names = cell.environment.keys().filter_map(|name| name.to_str());
+    let listeners = cell.listeners.iter().filter(|_| egress.is_some());
+    let phantoms = listeners.flat_map(|listener| listener.environment.keys());
+    let names = cell.environment.keys().chain(phantoms).filter_map(|name| name.to_str());
     let variables = names.map(str::to_owned).collect();
+    let (egress, credentials) = egress.unzip();
+    let (credentials, processes): (Vec<_>, Vec<_>) = credentials.into_iter().flatten().unzip();
+    if !credentials.is_empty() {
+        let ids: Vec<_> = credentials.iter().map(|route| &*route.id).collect();
+        facts.insert("credentialIds".to_owned(), ids.into());
+    }
     let ends = egress.iter().flatten().count();
     let commands = pending.commands.is_some();
-    let agent = protocol::Agent { facts, entrance, commands, granted, variables, egress: ends };
+    let agent = protocol::Agent {
+        facts,
+        entrance,
+        commands,
+        granted,
+        variables,
+        egress: ends,
+        credentials,
+    };
     let mut streams: Vec<_> = pending.streams.iter().flatten().map(OwnedFd::as_fd).collect();
     streams.extend(opened.map(|opened| opened.descriptor.as_fd()));
     streams.extend(pending.commands.iter().map(Channel::as_fd));
-    streams.extend(egress.iter().flatten().map(OwnedFd::as_fd));
+    streams.extend(egress.iter().flatten().chain(&processes).map(OwnedFd::as_fd));
     gate.tell(&agent, &streams, "cannot hand the agent to the gate")?;
     match gate.next()? {
         Progress::Started { session, records } => Ok(Recorded { session, records }),
@@ -267,14 +291,14 @@ pub(in crate::cli) fn introduce(
     }
 }
 
-/// Starts what serves the sandbox's proxy, if it has one, for `agent`. Says what a preset opens, and where
+/// Starts what serves the sandbox's proxy and its credentials, if it has some, for `agent`. Says what a preset opens, and where
 /// rules of hosts have no effect.
 pub(in crate::cli) fn start_egress(
     built: &mut BuiltCell,
     cell: &Cell,
     workspaces: &Workspaces,
-    agent: &AgentName,
-) -> Result<Option<(Egress, Links)>, Failure> {
+    (agent, credentials): (&AgentName, Credentials),
+) -> Result<Option<(Egress, AllLinks)>, Failure> {
     let policy = &workspaces.main.policy;
     if let Some(listener) = built.proxy.take() {
         note_hosts(workspaces, agent);
@@ -284,7 +308,9 @@ pub(in crate::cli) fn start_egress(
                  that no rule denies"
             );
         }
-        return Egress::start(listener).map(Some);
+        let (mut egress, links) = Egress::start(listener)?;
+        let routes = egress.add(&credentials, &std::mem::take(&mut built.listeners))?;
+        return Ok(Some((egress, (links, routes))));
     }
     match cell.network {
         Network::Connect { .. } if policy.network().may_allow() => errln!(
@@ -325,7 +351,7 @@ fn note_hosts(workspaces: &Workspaces, agent: &AgentName) {
 /// The facts of a start that are about the hosts which the agent reaches.
 pub(in crate::cli) fn host_facts(
     workspaces: &Workspaces,
-    links: Option<&Links>,
+    links: Option<&AllLinks>,
 ) -> BTreeMap<String, Value> {
     if links.is_none() {
         return BTreeMap::new();

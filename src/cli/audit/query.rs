@@ -140,6 +140,10 @@ fn shown(field: Field, record: &RecordView<'_>) -> String {
     match field {
         Field::Time => time(&value),
         Field::Decision => Escaped(verdict(record).unwrap_or_default()).to_string(),
+        Field::Path => {
+            let with = record.fact("credential").map(|id| format!(" with `{id}`"));
+            Escaped(&format!("{value}{}", with.unwrap_or_default())).to_string()
+        }
         _ => Escaped(&value).to_string(),
     }
 }

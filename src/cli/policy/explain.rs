@@ -18,6 +18,7 @@ use crate::{
         policy_loading::load,
         workspace::open_workspace,
     },
+    config::Operator,
     gateway::{Refusal, Workspace},
     model::{AgentName, Escaped, OperationKind, WorkspacePath},
     policy::LabelIds,
@@ -96,7 +97,10 @@ pub(super) fn run(args: &Args) -> Result<ExitCode, Failure> {
                 read.extend(labels.ids().map(str::to_owned));
             }
         }
-        return connect::run(&policy, &agent, path, (args.address, &read), args.json);
+        // One that cannot be used says so at a start.
+        let operator = Operator::load(args.common.config.as_deref()).unwrap_or_default();
+        let policy = (&policy, &*operator.credentials);
+        return connect::run(policy, &agent, path, (args.address, &read), args.json);
     }
     if args.address.is_some() || !args.read.is_empty() {
         return Err(Failure::new("`--address` and `--read` are for `connect`").exit(Exit::Usage));

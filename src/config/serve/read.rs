@@ -15,7 +15,7 @@ use crate::{
 };
 
 /// Keys of the file that other modules read.
-const ELSEWHERE: &[&str] = &["audit", "requireSignature", "policyKeys"];
+const ELSEWHERE: &[&str] = &["audit", "credentials", "requireSignature", "policyKeys"];
 /// Maximum of workspaces of a service.
 const MOST_WORKSPACES: usize = 4_096;
 /// Maximum of sockets, which are passed to the front in one message.

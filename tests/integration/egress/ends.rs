@@ -39,11 +39,11 @@ fn find(command: &str, ancestor: u32) -> Option<u32> {
     })
 }
 
-fn process(command: &str, ancestor: u32) -> u32 {
+pub(super) fn process(command: &str, ancestor: u32) -> u32 {
     find(command, ancestor).unwrap_or_else(|| panic!("no {command}"))
 }
 
-fn kill(number: u32) {
+pub(super) fn kill(number: u32) {
     let number = rustix::process::Pid::from_raw(number.cast_signed()).unwrap();
     rustix::process::kill_process(number, rustix::process::Signal::KILL).unwrap();
 }

@@ -17,6 +17,7 @@ fn configuration_keys() {
     let mut text = String::new();
     let sections = [
         "",
+        "[[credentials]]",
         "[audit]",
         "[[audit.ship]]",
         "[serve]",

@@ -22,6 +22,7 @@ use super::{
     Gateway,
     approvals::{Binding, Told},
     client::Client,
+    connection_end::{ConnectionEnd, EndReason},
     connections::Slot,
     error::{Error, Failure, Stopped},
     labels::Reads,
@@ -67,62 +68,14 @@ pub struct OpenConnection {
     is_closed: bool,
 }
 
-/// The end of a connection.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct ConnectionEnd<'a> {
-    /// Bytes that came from the host.
-    pub bytes_in: u64,
-    /// Bytes that were sent to it.
-    pub bytes_out: u64,
-    /// Why it ended.
-    pub reason: EndReason,
-    /// More about that, for the record; may hold what a peer sent.
-    pub detail: Option<&'a str>,
-}
-
-/// The reason why a connection ended.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum EndReason {
-    /// Both sides had said all.
-    Closed,
-    /// No connection could be made.
-    Unreachable,
-    /// A request or a TLS name was for another host than the one asked for.
-    Refused,
-    /// A side sent nothing for too long.
-    Timeout,
-    /// The connection broke.
-    Reset,
-    /// The agent's session ended.
-    Ended,
-    /// [`OpenConnection::account`] said no.
-    Denied,
-    /// Nobody said why.
-    Abandoned,
-}
-
-impl EndReason {
-    /// The word in records.
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::Closed => "ok",
-            Self::Unreachable => "unreachable",
-            Self::Refused => "refused",
-            Self::Timeout => "timeout",
-            Self::Reset => "reset",
-            Self::Ended => "ended",
-            Self::Denied => "denied",
-            Self::Abandoned => "abandoned",
-        }
-    }
-}
-
 /// A request for a connection.
 #[derive(Debug)]
 pub(super) struct ConnectionRequest {
     gateway: Arc<Gateway>,
     session: Session,
     connect: Connect,
+    /// The id of the operator's credential with which it is made.
+    credential: Option<String>,
     facts: BTreeMap<String, Value>,
 }
 
@@ -143,6 +96,12 @@ impl Gateway {
         self.own_addresses.write().unwrap_or_else(PoisonError::into_inner).insert(address);
     }
 
+    /// From now on programs connect to `host` with the operator's credential `id` alone, for which
+    /// `url` is the place in the sandbox.
+    pub fn reach_with_credential(&self, host: &Host, id: &str, url: &str) {
+        self.credential_hosts.add(host, id, url);
+    }
+
     /// Decides whether an agent may connect to a host, before its name is looked up, and records
     /// that. Waits where a rule asks for a person.
     ///
@@ -154,6 +113,21 @@ impl Gateway {
         connect: &Connect,
         client: Client<'_>,
     ) -> Result<ConnectionAttempt, Error> {
+        self.connect_with(session, connect, None, client)
+    }
+
+    /// The same for a connection that is made with the operator's credential of that id, if the policy
+    /// lets programs use it.
+    ///
+    /// # Errors
+    /// As [`Gateway::connect`].
+    pub fn connect_with(
+        self: &Arc<Self>,
+        session: &Session,
+        connect: &Connect,
+        credential: Option<&str>,
+        client: Client<'_>,
+    ) -> Result<ConnectionAttempt, Error> {
         let operation = OperationKind::Connect.as_str();
         let span = span::of(session, operation);
         let _inside = span.enter();
@@ -162,6 +136,7 @@ impl Gateway {
             gateway: Arc::clone(self),
             session: session.clone(),
             connect: connect.clone(),
+            credential: credential.map(str::to_owned),
             facts: client.facts.clone(),
         };
         let attempt = request.attempt(client);
@@ -200,7 +175,8 @@ impl ConnectionRequest {
         let Connect { host, port } = &self.connect;
         let host = [("host".to_owned(), json!(host.to_string())), ("port".to_owned(), json!(port))];
         let address = address.map(|address| ("address".to_owned(), json!(address.to_string())));
-        host.into_iter().chain(address).collect()
+        let credential = self.credential.as_ref().map(|id| ("credential".to_owned(), json!(id)));
+        host.into_iter().chain(address).chain(credential).collect()
     }
 
     /// Decides, asking a person where a rule says so; the draft says what was decided.
@@ -286,6 +262,10 @@ impl ConnectionRequest {
         reads: &Reads,
         reservations: &Reservations,
     ) -> Decision {
+        let (host, credential) = (&self.connect.host, self.credential.as_deref());
+        if let Some(denial) = self.gateway.credential_hosts.denial(policy, host, credential) {
+            return denial;
+        }
         let agent = &self.session.agent;
         let name = policy.evaluate_connect(agent, &self.connect, reads.ids());
         reservations.hear(&name);
@@ -455,12 +435,14 @@ impl OpenConnection {
             ("bytesOut", end.bytes_out),
             ("milliseconds", milliseconds),
         ];
+        let requests = end.requests.map(|requests| ("requests", requests));
+        let counts = counts.into_iter().chain(requests);
         let mut draft = Draft {
             session: Some(request.session.id.clone()),
             agent: Some(request.session.agent.to_string()),
             op: Some(OperationKind::Connect.as_str().to_owned()),
             facts: Some(request.target(Some(self.address))),
-            counts: Some(counts.map(|(name, count)| (name.to_owned(), count)).into()),
+            counts: Some(counts.map(|(name, count)| (name.to_owned(), count)).collect()),
             result: Some(end.reason.as_str().to_owned()),
             reason: end.detail.map(|detail| detail.chars().take(MAX_DETAIL).collect()),
             ..Draft::default()
@@ -485,6 +467,7 @@ impl Drop for OpenConnection {
             bytes_out: self.sent.load(Ordering::Relaxed),
             reason: EndReason::Abandoned,
             detail: None,
+            requests: None,
         };
         if let Err(error) = self.record_end(end) {
             tracing::error!(%error, record = self.receipt.seq, "the end of a connection has no record");

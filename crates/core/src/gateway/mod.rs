@@ -17,7 +17,9 @@ mod changes;
 mod client;
 mod commands;
 mod connect;
+mod connection_end;
 mod connections;
+mod credential_hosts;
 mod diff;
 mod disclosures;
 mod error;
@@ -64,7 +66,8 @@ pub use approvals::{Answer, AnswerError, Approvals, Approver, Binding, Question,
 pub use batch::BatchError;
 pub use changes::{ContentChange, Exchange, WriteOver};
 pub use client::Client;
-pub use connect::{ConnectionAttempt, ConnectionEnd, EndReason, OpenConnection};
+pub use connect::{ConnectionAttempt, OpenConnection};
+pub use connection_end::{ConnectionEnd, EndReason};
 pub use diff::{CONTEXT, unified_diff};
 pub use error::{Error, ErrorKind, Refusal};
 pub use following::Following;
@@ -87,6 +90,7 @@ use crate::{
     workspace::Workspace,
 };
 use connections::Connections;
+use credential_hosts::CredentialHosts;
 use heralds::Heralds;
 use labels::Carriers;
 use limits::Meters;
@@ -123,6 +127,7 @@ pub struct Gateway {
     connections: Arc<Connections>,
     carriers: Arc<Carriers>,
     own_addresses: RwLock<HashSet<IpAddr>>,
+    credential_hosts: CredentialHosts,
 }
 
 impl Gateway {
@@ -170,6 +175,7 @@ impl Gateway {
             connections: Arc::default(),
             carriers: Arc::default(),
             own_addresses: RwLock::default(),
+            credential_hosts: CredentialHosts::default(),
         };
         let settled = recovery::run(&gateway)?;
         if settled > 0 {

@@ -63,7 +63,9 @@ impl Reader<'_, '_> {
     }
 
     fn label(&mut self, table: &DeTable<'_>) -> Option<StatedLabel> {
-        let id = table.get("id").and_then(|value| Some((self.identifier(value, "label id")?, value.span())));
+        let id = table
+            .get("id")
+            .and_then(|value| Some((self.identifier(value, "label id")?, value.span())));
         let mut globs = Vec::new();
         for value in elements(table, "paths") {
             let glob = self.glob(value, Comparison::Folded);

@@ -7,6 +7,7 @@ use serde_json::{Value, json};
 use super::answer::{decision_json, sentence};
 use crate::{
     app::failure::{Exit, Failure},
+    config::credentials::Credential,
     model::{AgentName, Connect, Escaped},
     policy::{Decision, LabelIds, NetworkRule, Policy},
 };
@@ -14,7 +15,7 @@ use crate::{
 /// Explains a connection to `target`, and to an address that its host may have, where content
 /// with the labels `read` was read before.
 pub(super) fn run(
-    policy: &Policy,
+    (policy, credentials): (&Policy, &[Credential]),
     agent: &AgentName,
     target: &str,
     (address, read): (Option<IpAddr>, &LabelIds),
@@ -38,8 +39,14 @@ pub(super) fn run(
                 || address.is_some_and(|address| rule.holds_address(address)))
     };
     let rules: Vec<_> = policy.network().rules().filter(is_about).collect();
+    let is_used = |one: &&Credential| {
+        one.to.host == connect.host && policy.network().credentials().contains(&one.id)
+    };
+    let credential = credentials.iter().find(is_used).map(|credential| &*credential.id);
     if json {
-        outjson!(report(policy, agent, &connect, (address, read), &decision, &rules));
+        let mut report = report(policy, agent, &connect, (address, read), &decision, &rules);
+        report["credential"] = json!(credential);
+        outjson!(report);
         return Ok(ExitCode::SUCCESS);
     }
     outln!("{}", sentence(&decision));
@@ -49,6 +56,9 @@ pub(super) fn run(
         outln!("\naddress: {address}\n  {}", sentence(decision));
     } else if connect.host.name().is_some() {
         outln!("note: each address that the name has is decided, too: `--address ADDRESS`");
+    }
+    if let Some(id) = credential {
+        outln!("note: programs reach the host with the credential `{id}` alone, not by the proxy");
     }
     if !read.is_empty() {
         outln!("\nread before: content labelled {}", listed(read));

@@ -52,7 +52,8 @@ pub(super) fn run(common: &Common, seq: u64, json: bool) -> Result<ExitCode, Fai
             outln!("what the policy says of it now:\n");
         }
         let read: LabelIds = reads(&record).map(|(label, _)| label.clone()).collect();
-        return connect::run(&load(&common.policy)?, &agent, &target, (address, &read), json);
+        let policy = load(&common.policy)?;
+        return connect::run((&policy, &[]), &agent, &target, (address, &read), json);
     }
     let asked = RecordedRequest::of(&record).ok_or_else(|| {
         Failure::new(format_args!(

@@ -16,6 +16,8 @@ use crate::{
     fast_agent_confined::python,
 };
 
+mod keyed;
+
 /// Files of the project, and of the operator outside of it.
 const FILES: [(&str, &str); 9] = [
     ("ws/calc.py", "def add(a, b):\n    return a - b\n"),
@@ -69,12 +71,18 @@ impl Drop for Model {
 
 impl Model {
     fn start(place: &Place, plan: Plan) -> Self {
+        Self::start_with(place, plan, &[])
+    }
+
+    /// The same over TLS, with a certificate and its key.
+    fn start_with(place: &Place, plan: Plan, certificate: &[PathBuf]) -> Self {
         let (steps, plan): (Vec<_>, Vec<_>) = plan.into_iter().unzip();
         let (file, log) = (place.at("plan.json"), place.at("model.jsonl"));
         std::fs::write(&file, Value::from(plan).to_string()).unwrap();
         let mut command = Command::new("python3");
         command.arg(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/peers/model.py"));
-        let mut process = command.args([&file, &log]).stdout(Stdio::piped()).spawn().unwrap();
+        command.args([&file, &log]).args(certificate);
+        let mut process = command.stdout(Stdio::piped()).spawn().unwrap();
         let mut port = String::new();
         BufReader::new(process.stdout.take().unwrap()).read_line(&mut port).unwrap();
         Self { process, port: port.trim().to_owned(), log: log.into(), steps }

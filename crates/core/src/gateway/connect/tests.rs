@@ -86,7 +86,8 @@ fn fact(record: &AuditRecord, name: &str) -> Value {
 }
 
 fn end(reason: EndReason) -> ConnectionEnd<'static> {
-    ConnectionEnd { bytes_in: 7, bytes_out: 3, reason, detail: Some("both sides said all") }
+    let detail = Some("both sides said all");
+    ConnectionEnd { bytes_in: 7, bytes_out: 3, reason, detail, requests: None }
 }
 
 #[test]
@@ -322,6 +323,34 @@ fn every_intent_has_an_outcome_however_its_gateway_ends() {
     assert_eq!((recovered.kind, recovered.draft.of), (Kind::Recovered, Some(seq)));
     assert_eq!(recovered.draft.result.as_deref(), Some("interrupted"));
     assert_eq!(fact(&recovered, "host"), json!("a.example.com"));
+}
+
+/// An agent's own key at an allowed host is how data gets to somebody else's account.
+#[test]
+fn a_host_with_a_credential_is_reached_with_that_alone_and_as_long_as_the_policy_names_it() {
+    let named = |ids: &str| format!("[network]\ncredentials = [{ids}]\n{SITES}");
+    let house = House::new(&named("\"model\""));
+    let gateway = &house.gateway;
+    let host = Host::parse("api.example.com").unwrap();
+    gateway.reach_with_credential(&host, "model", "http://127.0.0.1:3129");
+    for port in ["443", "80"] {
+        let error = house.connect(&format!("API.example.com:{port}")).unwrap_err();
+        assert_eq!(error.rule(), Some("network.credentials"));
+        assert!(error.reason().unwrap().contains("`model` alone, at http://127.0.0.1:3129"));
+    }
+    house.connect("www.example.com:443").unwrap();
+    let connect = Connect { host, port: 443 };
+    let with = |id| gateway.connect_with(&session(), &connect, Some(id), Client::default());
+    assert_eq!(with("other").unwrap_err().rule(), Some("network.credentials"));
+    let open = with("model").unwrap().open("1.1.1.1".parse().unwrap(), Client::default()).unwrap();
+    open.account(1).unwrap();
+    gateway.reload(&session(), policy(2, &named("")), "test").unwrap();
+    assert_eq!(open.account(0).unwrap_err().rule(), Some("network.credentials"));
+    open.close(ConnectionEnd { requests: Some(3), ..end(EndReason::Closed) }).unwrap();
+    let outcome = house.records().pop().unwrap();
+    assert_eq!(fact(&outcome, "credential"), json!("model"));
+    assert_eq!(outcome.draft.counts.as_ref().unwrap()["requests"], 3);
+    assert_eq!(outcome.draft.rule.as_deref(), Some("network.credentials"));
 }
 
 mod labels;

@@ -1,0 +1,51 @@
+//! The hosts that programs reach with a credential of the operator's, and only so: another way to
+//! them would take the agent's own credential, and with it what the agent knows, to another account.
+
+use std::{
+    collections::BTreeMap,
+    sync::{PoisonError, RwLock},
+};
+
+use crate::{
+    model::Host,
+    policy::{Decision, Policy},
+};
+
+/// The rule of connections that are to go, or may not go, with a credential.
+const RULE: &str = "network.credentials";
+
+/// The hosts, each with what is to be used instead of a connection of a program's own.
+#[derive(Debug, Default)]
+pub(super) struct CredentialHosts(RwLock<BTreeMap<String, CredentialHost>>);
+
+#[derive(Debug)]
+struct CredentialHost {
+    id: String,
+    url: String,
+}
+
+impl CredentialHosts {
+    pub(super) fn add(&self, host: &Host, id: &str, url: &str) {
+        let reached = CredentialHost { id: id.to_owned(), url: url.to_owned() };
+        let mut hosts = self.0.write().unwrap_or_else(PoisonError::into_inner);
+        hosts.entry(host.to_string()).or_insert(reached);
+    }
+
+    /// The denial of a connection to `host` that is made with this credential, or with none.
+    pub(super) fn denial(
+        &self,
+        policy: &Policy,
+        host: &Host,
+        credential: Option<&str>,
+    ) -> Option<Decision> {
+        if let Some(id) = credential {
+            let is_named = policy.network().credentials().contains(id);
+            let why = format!("the policy does not let programs use the credential `{id}`");
+            return (!is_named).then(|| Decision::built_in_denial(RULE, &why));
+        }
+        let hosts = self.0.read().unwrap_or_else(PoisonError::into_inner);
+        let CredentialHost { id, url } = hosts.get(&host.to_string())?;
+        let why = format!("the host is reached with the credential `{id}` alone, at {url}");
+        Some(Decision::built_in_denial(RULE, &why))
+    }
+}

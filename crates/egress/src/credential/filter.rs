@@ -1,0 +1,302 @@
+//! The requests that are passed on, and what is left of them.
+//!
+//! A request is written anew, never passed on as it came. What says where it goes and who sends it
+//! is this side's alone.
+
+use hyper::http::{
+    HeaderMap, HeaderName, HeaderValue, Method, Uri, Version, header,
+    request::{Builder, Parts},
+};
+use subtle::ConstantTimeEq as _;
+
+use super::{CredentialOrder, query};
+
+/// Headers that are about one connection, about how a body is sent, or written anew.
+const NOT_PASSED: [HeaderName; 16] = [
+    header::ACCEPT_ENCODING,
+    header::CONNECTION,
+    header::CONTENT_LENGTH,
+    header::EXPECT,
+    header::HOST,
+    // The parts of a range could be put together to a key that no reply has as a whole.
+    header::IF_RANGE,
+    header::RANGE,
+    header::PROXY_AUTHENTICATE,
+    header::PROXY_AUTHORIZATION,
+    header::TE,
+    header::TRAILER,
+    header::TRANSFER_ENCODING,
+    header::UPGRADE,
+    header::FORWARDED,
+    HeaderName::from_static("keep-alive"),
+    HeaderName::from_static("proxy-connection"),
+];
+
+/// Parts of the names of headers that servers take for credentials.
+const CREDENTIAL_WORDS: [&str; 10] = [
+    "api-key",
+    "apikey",
+    "auth",
+    "cookie",
+    "credential",
+    "password",
+    "secret",
+    "signature",
+    "token",
+    "x-amz-",
+];
+
+/// Tokens of `Connection` that say nothing about another header.
+const CONNECTION_TOKENS: [&str; 3] = ["close", "keep-alive", "te"];
+
+/// What is passed on.
+pub(super) struct Filter {
+    host: String,
+    authority: String,
+    header: HeaderName,
+    /// What programs have to send in that header.
+    expected: String,
+    /// What the server gets there.
+    value: HeaderValue,
+    methods: Vec<Method>,
+    paths: Vec<String>,
+}
+
+/// The reason why a request is not passed on: a status of HTTP, and words.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct Inadmissible(pub(super) u16, pub(super) String);
+
+/// A request that is passed on.
+#[derive(Debug)]
+pub(super) struct Admitted {
+    method: Method,
+    target: String,
+    headers: HeaderMap,
+}
+
+fn malformed(why: &str) -> Inadmissible {
+    Inadmissible(400, why.to_owned())
+}
+
+impl Filter {
+    /// The filter of a credential; `None` if the order or the key is not what headers and URLs have.
+    pub(super) fn new(order: &CredentialOrder, key: &str) -> Option<Self> {
+        let CredentialOrder { host, port, header, prefix, phantom, methods, paths, .. } = order;
+        let mut value = HeaderValue::from_str(&format!("{prefix}{key}")).ok()?;
+        value.set_sensitive(true);
+        let bare = if host.contains(':') { format!("[{host}]") } else { host.clone() };
+        let authority = if *port == 443 { bare } else { format!("{bare}:{port}") };
+        let methods = methods.iter().map(|method| method.parse().ok());
+        Some(Self {
+            host: host.clone(),
+            authority,
+            header: header.parse().ok()?,
+            expected: format!("{prefix}{phantom}"),
+            value,
+            methods: methods.collect::<Option<_>>()?,
+            paths: paths.clone(),
+        })
+    }
+
+    pub(super) fn host(&self) -> &str {
+        &self.host
+    }
+
+    /// Looks at a request, and takes out what does not go on.
+    pub(super) fn admit(&self, parts: &Parts) -> Result<Admitted, Inadmissible> {
+        let (method, headers) = (&parts.method, &parts.headers);
+        if [Method::CONNECT, Method::TRACE].contains(method) {
+            return Err(Inadmissible(405, format!("the method {method} is never passed on")));
+        }
+        if parts.uri.scheme().is_some() || parts.uri.authority().is_some() {
+            return Err(malformed("the target of the request is to be a path"));
+        }
+        check_connection(headers)?;
+        self.check_phantom(headers)?;
+        let target = self.check_target(&parts.uri)?;
+        if !self.methods.contains(method) {
+            return Err(Inadmissible(403, "the credential is not for this method".to_owned()));
+        }
+        let mut onward = HeaderMap::new();
+        for (name, value) in headers {
+            if !NOT_PASSED.contains(name) && !is_credential(name) && *name != self.header {
+                onward.append(name, value.clone());
+            }
+        }
+        onward.insert(header::ACCEPT_ENCODING, HeaderValue::from_static("identity"));
+        onward.insert(&self.header, self.value.clone());
+        Ok(Admitted { method: method.clone(), target, headers: onward })
+    }
+
+    fn check_phantom(&self, headers: &HeaderMap) -> Result<(), Inadmissible> {
+        let mut values = headers.get_all(&self.header).iter();
+        let (value, more) = (values.next(), values.next());
+        if more.is_some() {
+            return Err(malformed("the credential's header is there twice"));
+        }
+        let is_phantom =
+            |value: &HeaderValue| bool::from(value.as_bytes().ct_eq(self.expected.as_bytes()));
+        if value.is_some_and(is_phantom) {
+            return Ok(());
+        }
+        let why = format!(
+            "the header `{}` has not the value that the environment of this session has for it",
+            self.header
+        );
+        Err(Inadmissible(401, why))
+    }
+
+    fn check_target(&self, target: &Uri) -> Result<String, Inadmissible> {
+        let path = target.path();
+        if !query::is_plain(path) {
+            let why =
+                "the path has escapes, empty parts, or characters that can be read in two ways";
+            return Err(malformed(why));
+        }
+        if !query::is_listed(path, &self.paths) {
+            return Err(Inadmissible(403, "the credential is not for this path".to_owned()));
+        }
+        let Some(query) = target.query() else { return Ok(path.to_owned()) };
+        if !query.bytes().all(|byte| byte.is_ascii_graphic()) {
+            return Err(malformed("the query has characters that no URL has"));
+        }
+        match query::credential(query) {
+            Some(_) => {
+                Err(malformed("the query has a parameter that servers take for a credential"))
+            }
+            None => Ok(format!("{path}?{query}")),
+        }
+    }
+}
+
+impl Admitted {
+    /// The request of that version without its body.
+    pub(super) fn onward(&self, filter: &Filter, version: Version) -> Builder {
+        let Self { method, target, headers } = self;
+        let Filter { authority, .. } = filter;
+        let mut request = Builder::new().method(method).version(version);
+        request = match version {
+            Version::HTTP_2 => request.uri(format!("https://{authority}{target}")),
+            _ => request.uri(target).header(header::HOST, authority),
+        };
+        if let Some(onward) = request.headers_mut() {
+            onward.extend(headers.clone());
+        }
+        request
+    }
+}
+
+/// Refuses what would make another protocol of the connection, or an agent's word of what is only
+/// about the connection.
+fn check_connection(headers: &HeaderMap) -> Result<(), Inadmissible> {
+    if headers.contains_key(header::UPGRADE) {
+        return Err(malformed("a connection with a credential stays HTTP/1.1"));
+    }
+    let named = [header::CONNECTION, HeaderName::from_static("proxy-connection")];
+    for value in named.iter().flat_map(|name| headers.get_all(name)) {
+        let tokens = value.to_str().map_err(|_| malformed("`Connection` is no text"))?;
+        let mut tokens = tokens.split(',').map(|token| token.trim().to_ascii_lowercase());
+        if !tokens.all(|token| token.is_empty() || CONNECTION_TOKENS.contains(&&*token)) {
+            return Err(malformed("`Connection` names a header"));
+        }
+    }
+    Ok(())
+}
+
+fn is_credential(name: &HeaderName) -> bool {
+    CREDENTIAL_WORDS.iter().any(|word| name.as_str().contains(word))
+}
+
+#[cfg(test)]
+mod tests {
+    use hyper::http::Request;
+
+    use super::*;
+
+    fn filter() -> Filter {
+        let order = CredentialOrder {
+            host: "api.example".to_owned(),
+            port: 8443,
+            header: "x-api-key".to_owned(),
+            prefix: String::new(),
+            phantom: "phantom".to_owned(),
+            methods: vec!["POST".to_owned()],
+            paths: vec!["/v1/messages".to_owned()],
+            roots: Vec::new(),
+        };
+        Filter::new(&order, "the-real-key").unwrap()
+    }
+
+    fn admitted(request: Builder) -> Result<Admitted, Inadmissible> {
+        let (parts, ()) = request.body(()).unwrap().into_parts();
+        filter().admit(&parts)
+    }
+
+    fn post(target: &str) -> Builder {
+        Request::post(target).header("x-api-key", "phantom")
+    }
+
+    fn refused(request: Builder) -> u16 {
+        admitted(request).unwrap_err().0
+    }
+
+    #[test]
+    fn the_key_takes_the_phantoms_place_and_other_credentials_go() {
+        let request = post("/v1/messages?beta=true")
+            .header("host", "127.0.0.1:3129")
+            .header("authorization", "Bearer other")
+            .header("cookie", "a=b")
+            .header("x-goog-api-key", "other")
+            .header("accept-encoding", "gzip")
+            .header("range", "bytes=0-3")
+            .header("connection", "keep-alive")
+            .header("content-type", "application/json");
+        let onward = |version| {
+            let filter = filter();
+            let request = admitted(post("/v1/messages")).unwrap().onward(&filter, version);
+            request.body(()).unwrap()
+        };
+        let headers = admitted(request).unwrap().headers;
+        let mut names: Vec<_> = headers.keys().map(HeaderName::as_str).collect();
+        names.sort_unstable();
+        assert_eq!(names, ["accept-encoding", "content-type", "x-api-key"]);
+        assert_eq!(
+            (&headers["x-api-key"], &headers["accept-encoding"]),
+            (&HeaderValue::from_static("the-real-key"), &HeaderValue::from_static("identity"))
+        );
+        assert!(!format!("{headers:?}").contains("real"));
+        assert_eq!(onward(Version::HTTP_2).uri(), "https://api.example:8443/v1/messages");
+        let http1 = onward(Version::HTTP_11);
+        assert_eq!(
+            (http1.uri().to_string(), &http1.headers()["host"]),
+            ("/v1/messages".to_owned(), &HeaderValue::from_static("api.example:8443"))
+        );
+    }
+
+    #[test]
+    fn what_is_not_the_session_s_or_not_listed_is_refused() {
+        for (request, status) in [
+            (Request::post("/v1/messages"), 401),
+            (Request::post("/v1/messages").header("x-api-key", "phantom2"), 401),
+            (Request::post("/v1/messages").header("authorization", "Bearer phantom"), 401),
+            (post("/v1/messages").header("x-api-key", "phantom"), 400),
+            (post("/v1/messages").header("connection", "x-api-key"), 400),
+            (post("/v1/messages").header("connection", "close, content-length"), 400),
+            (post("/v1/messages").header("proxy-connection", "x"), 400),
+            (post("/v1/messages").header("upgrade", "websocket"), 400),
+            (post("/v1/messages?key=mine"), 400),
+            (post("/v1/models"), 403),
+            (post("/v1/../v1/messages"), 400),
+            (post("/v1/messages%2f"), 400),
+            (post("//v1/messages"), 400),
+            (post("http://evil.example/v1/messages"), 400),
+            (post("*"), 400),
+            (post("/v1/messages").method("GET"), 403),
+            (post("/v1/messages").method("TRACE"), 405),
+            (post("evil.example:443").method("CONNECT"), 405),
+        ] {
+            let shown = format!("{request:?}");
+            assert_eq!(refused(request), status, "{shown}");
+        }
+    }
+}

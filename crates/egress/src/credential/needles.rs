@@ -1,0 +1,146 @@
+//! The key in what a server sends, also where it is split.
+//!
+//! It is looked for as it is, in Base64 and in hexadecimal digits. Whoever answers with another form
+//! of it is not held up.
+
+use aho_corasick::AhoCorasick;
+use base64::{
+    Engine,
+    engine::general_purpose::{STANDARD_NO_PAD, URL_SAFE_NO_PAD},
+};
+use bytes::Bytes;
+
+/// The forms of the key.
+#[derive(Clone)]
+pub(super) struct Needles {
+    forms: Vec<Vec<u8>>,
+    automaton: AhoCorasick,
+    longest: usize,
+}
+
+/// The key was found.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct Found;
+
+impl Needles {
+    /// The forms of `key`; `None` if they are too many for the search.
+    pub(super) fn new(key: &str) -> Option<Self> {
+        let bytes = key.as_bytes();
+        let mut forms = vec![bytes.to_vec()];
+        for before in 0..3 {
+            for engine in [STANDARD_NO_PAD, URL_SAFE_NO_PAD] {
+                forms.push(in_base64(&engine, bytes, before));
+            }
+        }
+        let digits: String = bytes.iter().map(|byte| format!("{byte:02x}")).collect();
+        forms.extend([digits.to_uppercase().into_bytes(), digits.into_bytes()]);
+        forms.sort();
+        forms.dedup();
+        let automaton = AhoCorasick::new(&forms).ok()?;
+        let longest = forms.iter().map(Vec::len).max().unwrap_or(0);
+        Some(Self { forms, automaton, longest })
+    }
+
+    pub(super) fn are_in(&self, bytes: &[u8]) -> bool {
+        self.automaton.is_match(bytes)
+    }
+
+    /// The length of the longest end of `bytes` with which the key could begin.
+    fn begun(&self, bytes: &[u8]) -> usize {
+        let begins = |length: &usize| {
+            let end = bytes.get(bytes.len().saturating_sub(*length)..).unwrap_or_default();
+            self.forms.iter().any(|form| form.len() > end.len() && form.starts_with(end))
+        };
+        (1..self.longest.min(bytes.len() + 1)).rev().find(begins).unwrap_or(0)
+    }
+}
+
+/// What stays the same of `bytes` in Base64 behind so many bytes of something else, and before more.
+fn in_base64(engine: &impl Engine, bytes: &[u8], before: usize) -> Vec<u8> {
+    let encoded = engine.encode([&vec![0; before][..], bytes].concat());
+    let (first, end) = ((before * 8).div_ceil(6), (before + bytes.len()) * 8 / 6);
+    encoded.into_bytes().get(first..end).unwrap_or_default().to_vec()
+}
+
+/// A body that is looked through as it comes.
+pub(super) struct Search {
+    needles: Needles,
+    /// What the key could begin with, and is not passed on before more came.
+    held: Vec<u8>,
+}
+
+impl Search {
+    pub(super) fn new(needles: &Needles) -> Self {
+        Self { needles: needles.clone(), held: Vec::new() }
+    }
+
+    /// What may be passed on once `bytes` came.
+    pub(super) fn pass(&mut self, bytes: Bytes) -> Result<Bytes, Found> {
+        let mut bytes = match self.held.is_empty() {
+            true => bytes,
+            false => [&self.held[..], &bytes].concat().into(),
+        };
+        if self.needles.are_in(&bytes) {
+            return Err(Found);
+        }
+        let begun = self.needles.begun(&bytes);
+        self.held = bytes.split_off(bytes.len() - begun).to_vec();
+        Ok(bytes)
+    }
+
+    /// What is left at the end.
+    pub(super) fn rest(&mut self) -> Bytes {
+        std::mem::take(&mut self.held).into()
+    }
+
+    pub(super) fn held(&self) -> usize {
+        self.held.len()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const KEY: &str = "sk-test-0123456789abcdef";
+
+    fn found(body: &[u8], size: usize) -> Result<Vec<u8>, Found> {
+        let mut search = Search::new(&Needles::new(KEY).unwrap());
+        let mut passed = Vec::new();
+        for part in body.chunks(size) {
+            passed.extend(search.pass(Bytes::copy_from_slice(part))?);
+        }
+        passed.extend(search.rest());
+        Ok(passed)
+    }
+
+    #[test]
+    fn the_key_is_found_however_it_is_split_and_written() {
+        let digits: String = KEY.bytes().map(|byte| format!("{byte:02x}")).collect();
+        let mut bodies = vec![KEY.to_owned(), digits.to_uppercase(), digits];
+        bodies.extend(
+            ["", "a", "ab", "abc", "x-api-key: "]
+                .map(|before| STANDARD_NO_PAD.encode(format!("{before}{KEY} and more"))),
+        );
+        for body in bodies {
+            let body = format!("sk-sk-test-{body}!");
+            for size in [1, 2, 7, body.len()] {
+                assert_eq!(found(body.as_bytes(), size), Err(Found), "{body} {size}");
+            }
+        }
+    }
+
+    #[test]
+    fn what_is_not_the_key_is_passed_on_whole_and_at_once() {
+        let body = b"sk-test-0123456789abcde sk-test-sk-t data: {}\n\n";
+        for size in [1, 3, body.len()] {
+            assert_eq!(found(body, size).unwrap(), body);
+        }
+        let mut search = Search::new(&Needles::new(KEY).unwrap());
+        let event = Bytes::from_static(b"data: {\"a\": 1}\n\n");
+        assert_eq!(search.pass(event.clone()).unwrap(), event);
+        assert_eq!(search.pass(Bytes::from_static(b"text sk-te")).unwrap(), &b"text "[..]);
+        assert_eq!(search.held(), 5);
+        assert_eq!(search.pass(Bytes::from_static(b"nt")).unwrap(), &b"sk-tent"[..]);
+    }
+}

@@ -1,0 +1,147 @@
+//! Paths and queries of requests (RFC 3986): what two programs could read differently is refused.
+
+/// Names of parameters that servers take for credentials.
+const CREDENTIALS: [&str; 18] = [
+    "access_key",
+    "access_token",
+    "api-key",
+    "api_key",
+    "apikey",
+    "auth",
+    "authorization",
+    "bearer",
+    "client_secret",
+    "id_token",
+    "key",
+    "oauth_token",
+    "password",
+    "refresh_token",
+    "secret",
+    "sig",
+    "signature",
+    "token",
+];
+
+/// Begins of such names: those of clouds.
+const CREDENTIAL_PREFIXES: [&str; 3] = ["x-amz-", "x-api-", "x-goog-"];
+
+/// True if the path has one form only: no escapes, no `.` and `..`, no empty parts, no parameters.
+pub(super) fn is_plain(path: &str) -> bool {
+    let is_plain = |part: &str| {
+        let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-._~:@!$&'()*+,=".contains(&byte);
+        !part.is_empty() && part != "." && part != ".." && part.bytes().all(plain)
+    };
+    path == "/" || path.strip_prefix('/').is_some_and(|rest| rest.split('/').all(is_plain))
+}
+
+/// True if one of `patterns` is the path, or ends with `/*` and has it beneath.
+pub(super) fn is_listed(path: &str, patterns: &[String]) -> bool {
+    patterns.iter().any(|pattern| match pattern.strip_suffix('*') {
+        Some(above) if above.ends_with('/') => {
+            path.strip_prefix(above).is_some_and(|beneath| !beneath.is_empty())
+        }
+        _ => pattern == path,
+    })
+}
+
+/// The parameter of a query that is, or could be read as, a credential.
+pub(super) fn credential(query: &str) -> Option<String> {
+    let names = query.split(['&', ';']).filter_map(|part| part.split('=').next());
+    names.map(decoded).find(|name| {
+        let name = name.trim();
+        CREDENTIALS.contains(&name)
+            || CREDENTIAL_PREFIXES.iter().any(|begin| name.starts_with(begin))
+    })
+}
+
+/// A name in lower case, with its escapes resolved as often as there are any.
+fn decoded(name: &str) -> String {
+    let mut name = name.replace('+', " ");
+    // Each round makes it shorter.
+    while let Some(shorter) = decoded_once(&name) {
+        name = shorter;
+    }
+    name.to_lowercase()
+}
+
+fn decoded_once(name: &str) -> Option<String> {
+    let (mut bytes, mut rest, mut is_escaped) = (Vec::new(), name.as_bytes(), false);
+    while let Some((byte, more)) = rest.split_first() {
+        let digits = more.get(..2).and_then(|digits| std::str::from_utf8(digits).ok());
+        let digits = digits.filter(|digits| digits.bytes().all(|digit| digit.is_ascii_hexdigit()));
+        let escaped = digits.and_then(|digits| u8::from_str_radix(digits, 16).ok());
+        match (byte, escaped) {
+            (b'%', Some(escaped)) => {
+                bytes.push(escaped);
+                rest = more.get(2..).unwrap_or_default();
+                is_escaped = true;
+            }
+            _ => {
+                bytes.push(*byte);
+                rest = more;
+            }
+        }
+    }
+    is_escaped.then(|| String::from_utf8_lossy(&bytes).into_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_path_has_one_form() {
+        for path in ["/", "/v1/messages", "/v1beta/models/a-1.5:generateContent", "/a/.b/..c/d~"] {
+            assert!(is_plain(path), "{path}");
+        }
+        for path in [
+            "",
+            "v1",
+            "//",
+            "/v1/",
+            "/v1//messages",
+            "/./v1",
+            "/v1/../v2",
+            "/v1/..",
+            "/%2e%2e/v1",
+            "/v1%2fmessages",
+            "/v1\\messages",
+            "/v1;x/messages",
+            "/v1/%00",
+            "/é",
+            "/a b",
+            "*",
+        ] {
+            assert!(!is_plain(path), "{path}");
+        }
+    }
+
+    #[test]
+    fn a_pattern_is_a_path_or_what_is_beneath() {
+        let patterns = ["/v1/messages", "/v1/files/*"].map(str::to_owned);
+        for (path, listed) in [
+            ("/v1/messages", true),
+            ("/v1/files/a", true),
+            ("/v1/files/a/b", true),
+            ("/v1/files", false),
+            ("/v1/messages/batches", false),
+            ("/v1/MESSAGES", false),
+            ("/v1/messagesx", false),
+        ] {
+            assert_eq!(is_listed(path, &patterns), listed, "{path}");
+        }
+        assert!(is_listed("/a/b", &["/*".to_owned()]));
+    }
+
+    #[test]
+    fn a_credential_in_a_query_is_found_however_it_is_written() {
+        for query in
+            ["key=x", "a=b&KEY=x", "a;key=x", "%6bey=x", "%256bey", "x-goog-api-key=1", "+key"]
+        {
+            assert!(credential(query).is_some(), "{query}");
+        }
+        for query in ["", "beta=true", "alt=sse", "pageToken=key", "a=key", "monkey=1", "%zz=1"] {
+            assert_eq!(credential(query), None, "{query}");
+        }
+    }
+}

@@ -1,0 +1,166 @@
+//! The replies of a server: what programs get of them, and what cuts them off.
+
+use std::{
+    fmt,
+    pin::Pin,
+    task::{Context, Poll, ready},
+};
+
+use bytes::Bytes;
+use http_body_util::{Either, Full};
+use hyper::{
+    Response, StatusCode,
+    body::{Body, Frame, Incoming, SizeHint},
+    http::{HeaderName, HeaderValue, header, response::Parts},
+};
+
+use super::{
+    needles::{Needles, Search},
+    upstream::Cutoff,
+};
+use crate::answer::Refusal;
+
+/// Headers that are about the connection to the server, or would be a credential of the program's own.
+const NOT_PASSED: [HeaderName; 9] = [
+    header::ALT_SVC,
+    header::CONNECTION,
+    header::PROXY_AUTHENTICATE,
+    header::SET_COOKIE,
+    header::TE,
+    header::TRAILER,
+    header::TRANSFER_ENCODING,
+    header::UPGRADE,
+    HeaderName::from_static("keep-alive"),
+];
+
+const WITH_KEY: &str = "the reply of the server has the credential's key in it";
+const ENCODED: &str = "the reply of the server is encoded, so that nobody sees if the key is in it";
+const OTHER_PROTOCOL: &str = "the server wants to speak another protocol";
+
+/// A body that programs get.
+pub(super) type ReplyBody = Either<Full<Bytes>, Searched>;
+
+/// Passes a reply on.
+pub(super) fn pass(
+    reply: Response<Incoming>,
+    cut: Cutoff,
+    needles: &Needles,
+) -> Response<ReplyBody> {
+    let (mut parts, body) = reply.into_parts();
+    let Parts { status, headers, extensions, .. } = &mut parts;
+    let has_key = headers
+        .iter()
+        .any(|(name, value)| needles.are_in(name.as_ref()) || needles.are_in(value.as_bytes()));
+    let encodings = headers.get_all(header::CONTENT_ENCODING).iter();
+    let is_encoded = encodings.chain(headers.get_all(header::TRANSFER_ENCODING)).any(|value| {
+        !["", "identity", "chunked"]
+            .iter()
+            .any(|plain| value.as_bytes().eq_ignore_ascii_case(plain.as_bytes()))
+    });
+    let wrong = match (has_key, is_encoded) {
+        (true, _) => Some(WITH_KEY),
+        (_, true) => Some(ENCODED),
+        _ if *status == StatusCode::SWITCHING_PROTOCOLS => Some(OTHER_PROTOCOL),
+        _ => None,
+    };
+    if let Some(why) = wrong {
+        cut.off(why);
+        let text = format!("portcullis: {why}\n");
+        return refusal(&Refusal { status: 502, phrase: "Bad Gateway".to_owned(), text });
+    }
+    for name in &NOT_PASSED {
+        headers.remove(name);
+    }
+    // The server's own words for a status.
+    extensions.clear();
+    parts.version = hyper::Version::HTTP_11;
+    let search = Search::new(needles);
+    Response::from_parts(parts, Either::Right(Searched { body, search, cut, is_over: false }))
+}
+
+/// A refusal as a reply.
+pub(super) fn refusal(refusal: &Refusal) -> Response<ReplyBody> {
+    let body = Full::new(Bytes::from(refusal.text.clone()));
+    let mut reply = Response::new(Either::Left(body));
+    *reply.status_mut() = StatusCode::from_u16(refusal.status).unwrap_or(StatusCode::BAD_GATEWAY);
+    let text = HeaderValue::from_static("text/plain; charset=utf-8");
+    reply.headers_mut().insert(header::CONTENT_TYPE, text);
+    reply
+}
+
+/// A server's body, which ends where the key is in it.
+pub(super) struct Searched {
+    body: Incoming,
+    search: Search,
+    cut: Cutoff,
+    is_over: bool,
+}
+
+/// The reason why a body has no end.
+#[derive(Debug)]
+pub(super) enum Broken {
+    Key,
+    Lost(hyper::Error),
+}
+
+impl fmt::Display for Broken {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Key => f.write_str(WITH_KEY),
+            Self::Lost(error) => write!(f, "the server is gone: {error}"),
+        }
+    }
+}
+
+impl std::error::Error for Broken {}
+
+impl Body for Searched {
+    type Data = Bytes;
+    type Error = Broken;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, Broken>>> {
+        loop {
+            if self.is_over {
+                return Poll::Ready(None);
+            }
+            let passed = match ready!(Pin::new(&mut self.body).poll_frame(cx)) {
+                // Trailers are not passed on.
+                Some(Ok(frame)) => match frame.into_data() {
+                    Ok(data) => self.search.pass(data),
+                    Err(_) => continue,
+                },
+                Some(Err(error)) => return Poll::Ready(Some(Err(Broken::Lost(error)))),
+                None => {
+                    self.is_over = true;
+                    Ok(self.search.rest())
+                }
+            };
+            match passed {
+                Ok(bytes) if bytes.is_empty() => {}
+                Ok(bytes) => return Poll::Ready(Some(Ok(Frame::data(bytes)))),
+                Err(_) => {
+                    self.is_over = true;
+                    self.cut.off(WITH_KEY);
+                    return Poll::Ready(Some(Err(Broken::Key)));
+                }
+            }
+        }
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.is_over || self.body.is_end_stream() && self.search.held() == 0
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        let (hint, held) = (self.body.size_hint(), self.search.held() as u64);
+        let mut all = SizeHint::new();
+        all.set_lower(hint.lower().saturating_add(held));
+        if let Some(upper) = hint.upper() {
+            all.set_upper(upper.saturating_add(held));
+        }
+        all
+    }
+}

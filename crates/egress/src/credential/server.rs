@@ -1,0 +1,128 @@
+//! The process's own server, to which programs in the sandbox speak.
+
+use std::{convert::Infallible, io, os::fd::OwnedFd, rc::Rc, time::Duration};
+
+use hyper::{Request, Response, body::Incoming, server::conn::http1, service::service_fn};
+use hyper_util::rt::{TokioIo, TokioTimer};
+use tokio::{
+    net::{TcpListener, TcpStream},
+    runtime, select,
+    task::{JoinSet, LocalSet},
+    time::{sleep, timeout},
+};
+
+use super::{
+    CredentialKey, CredentialOrder,
+    filter::{Filter, Inadmissible},
+    needles::Needles,
+    reply::{self, ReplyBody},
+    upstream::{Target, Upstream},
+};
+use crate::{answer::Refusal, link::Link};
+
+/// The longest time in which the head of a request comes, or a program that keeps its connection
+/// says nothing.
+const HEAD_TIMEOUT: Duration = Duration::from_secs(30);
+/// The longest head, in bytes.
+const MAX_HEAD: usize = 64 * 1024;
+/// The most connections at once.
+const MAX_CONNECTIONS: usize = 256;
+/// The pause after an error that other connections cause, such as too many open files.
+const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
+/// The longest time in which connections are closed at the end.
+const STOP_TIMEOUT: Duration = Duration::from_secs(1);
+
+/// Serves what connects to `listener` with the key, by connections that it asks for at `gateway`,
+/// until that is closed or says to stop. The process is confined already, and has no other thread.
+///
+/// # Errors
+/// When the order cannot be used, and as the system says.
+pub fn run_credential(
+    order: &CredentialOrder,
+    key: &CredentialKey,
+    listener: OwnedFd,
+    gateway: OwnedFd,
+) -> io::Result<()> {
+    let runtime = runtime::Builder::new_current_thread().enable_io().enable_time().build()?;
+    let listener = std::net::TcpListener::from(listener);
+    listener.set_nonblocking(true)?;
+    LocalSet::new().block_on(&runtime, async {
+        let listener = TcpListener::from_std(listener)?;
+        let link = Rc::new(Link::new(gateway)?);
+        let server = Server::new(order, key, Rc::clone(&link));
+        let server = server.ok_or_else(|| io::Error::other("the credential cannot be used"))?;
+        serve(&listener, &link, &Rc::new(server)).await
+    })
+}
+
+async fn serve(listener: &TcpListener, link: &Link, server: &Rc<Server>) -> io::Result<()> {
+    let mut connections = JoinSet::new();
+    let followed = {
+        let mut followed = std::pin::pin!(link.follow());
+        loop {
+            select! {
+                followed = &mut followed => break followed,
+                Some(_) = connections.join_next() => {}
+                accepted = listener.accept() => match accepted {
+                    Ok((client, _)) if connections.len() < MAX_CONNECTIONS => {
+                        connections.spawn_local(Rc::clone(server).connection(client));
+                    }
+                    Ok((client, _)) => {
+                        // What fits into the socket's buffer is enough.
+                        let _ = client.try_write(&Refusal::full().bytes());
+                    }
+                    Err(_) => sleep(ACCEPT_PAUSE).await,
+                },
+            }
+        }
+    };
+    let ended = async { while connections.join_next().await.is_some() {} };
+    // Programs that are still connected lose nothing that anybody waits for.
+    let _ = timeout(STOP_TIMEOUT, ended).await;
+    followed
+}
+
+struct Server {
+    link: Rc<Link>,
+    target: Rc<Target>,
+    needles: Needles,
+}
+
+impl Server {
+    fn new(order: &CredentialOrder, key: &CredentialKey, link: Rc<Link>) -> Option<Self> {
+        let filter = Filter::new(order, key)?;
+        let target = Rc::new(Target::new(order, filter, Rc::clone(&link))?);
+        Some(Self { link, target, needles: Needles::new(key)? })
+    }
+
+    /// Serves one connection of a program.
+    async fn connection(self: Rc<Self>, client: TcpStream) {
+        // Only a peer that is gone fails here, which is noticed below.
+        let _ = client.set_nodelay(true);
+        let upstream = Upstream::new(&self.target);
+        let service = service_fn(|request| async {
+            Ok::<_, Infallible>(self.answer(&upstream, request).await)
+        });
+        let mut builder = http1::Builder::new();
+        builder.timer(TokioTimer::new()).header_read_timeout(HEAD_TIMEOUT).max_buf_size(MAX_HEAD);
+        // A program that is gone has nothing to hear of its error, and one that sends no HTTP has heard.
+        let _ = builder.serve_connection(TokioIo::new(client), service).await;
+    }
+
+    async fn answer(&self, upstream: &Upstream, request: Request<Incoming>) -> Response<ReplyBody> {
+        let (parts, body) = request.into_parts();
+        let admitted = match self.target.filter.admit(&parts) {
+            Ok(admitted) => admitted,
+            Err(Inadmissible(status, why)) => {
+                self.link.refused(why.clone()).await;
+                let text = format!("portcullis: {why}\n");
+                let refused = Refusal { status, phrase: String::new(), text };
+                return reply::refusal(&refused);
+            }
+        };
+        match upstream.send(&admitted, body).await {
+            Ok((reply, cut)) => reply::pass(reply, cut, &self.needles),
+            Err(refused) => reply::refusal(&refused),
+        }
+    }
+}

@@ -1,0 +1,308 @@
+//! Connections to a credential's host: TLS, and HTTP/2 or HTTP/1.1 in it.
+//!
+//! Each connection of a program has at most one of its own, which ends with it: what a program gives
+//! up is given up at the server, too.
+
+use std::{cell::RefCell, pin::Pin, rc::Rc, sync::Arc, task::Context, task::Poll, time::Duration};
+
+use bytes::Bytes;
+use hyper::{
+    Response,
+    body::{Body, Frame, Incoming, SizeHint},
+    client::conn::{http1, http2},
+    http::Version,
+    rt::Executor,
+};
+use hyper_util::rt::TokioIo;
+use tokio::{
+    select,
+    sync::oneshot,
+    task::{JoinSet, spawn_local},
+    time::timeout,
+};
+use tokio_rustls::{
+    TlsConnector,
+    rustls::{
+        ClientConfig, RootCertStore,
+        crypto::aws_lc_rs,
+        pki_types::{CertificateDer, ServerName},
+    },
+};
+
+use super::{
+    CredentialOrder,
+    filter::{Admitted, Filter},
+    wire::Wire,
+};
+use crate::{
+    answer::Refusal,
+    head::Authority,
+    link::{Link, Open},
+    messages::{End, Reason},
+};
+
+/// The longest time that a server takes for the TLS handshake.
+const TLS_TIMEOUT: Duration = Duration::from_secs(10);
+/// The bytes that a server may send of one body before somebody has read them.
+const STREAM_WINDOW: u32 = 1 << 20;
+/// The bytes that it may send in all.
+const CONNECTION_WINDOW: u32 = 2 << 20;
+/// The longest head of a reply, in bytes.
+const MAX_HEAD: usize = 64 * 1024;
+
+/// The host.
+pub(super) struct Target {
+    link: Rc<Link>,
+    pub(super) filter: Filter,
+    to: Authority,
+    tls: TlsConnector,
+    name: ServerName<'static>,
+}
+
+impl Target {
+    /// The host of an order; `None` if that cannot be used.
+    pub(super) fn new(order: &CredentialOrder, filter: Filter, link: Rc<Link>) -> Option<Self> {
+        let mut roots = RootCertStore::empty();
+        roots.add_parsable_certificates(order.roots.iter().cloned().map(CertificateDer::from));
+        let mut config = ClientConfig::builder_with_provider(aws_lc_rs::default_provider().into())
+            .with_safe_default_protocol_versions()
+            .ok()?
+            .with_root_certificates(roots)
+            .with_no_client_auth();
+        config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
+        let name = ServerName::try_from(filter.host().to_owned()).ok()?;
+        let to = Authority { host: order.host.clone(), port: order.port };
+        Some(Self { link, filter, to, tls: TlsConnector::from(Arc::new(config)), name })
+    }
+
+    /// Carries one connection from its opening to its end.
+    async fn carry(self: Rc<Self>, made: oneshot::Sender<Made>, cut: oneshot::Receiver<Reason>) {
+        let (open, closing) = match self.link.connect(&self.to).await {
+            Ok((open, closing)) => (Rc::new(open), closing),
+            Err(refusal) => {
+                // A program that is gone need not hear it.
+                let _ = made.send(Err(refusal));
+                return;
+            }
+        };
+        let tasks = Tasks::default();
+        let reason = select! {
+            // What is cut off ends by that, too: the reason comes first.
+            biased;
+            reason = closing => reason.unwrap_or(Reason::new(End::Ended, "")),
+            reason = cut => reason.unwrap_or(Reason::new(End::Closed, "")),
+            reason = self.converse(&open, made, &tasks) => reason,
+        };
+        tasks.end().await;
+        open.ended(reason).await;
+    }
+
+    /// Speaks with the server until one of both has enough.
+    async fn converse(
+        &self,
+        open: &Rc<Open>,
+        made: oneshot::Sender<Made>,
+        tasks: &Tasks,
+    ) -> Reason {
+        let wire = Wire::new(Rc::clone(open));
+        let stream = timeout(TLS_TIMEOUT, self.tls.connect(self.name.clone(), wire)).await;
+        let (end, why) = match stream {
+            Ok(Ok(stream)) => return converse_in(stream, open, made, tasks).await,
+            Ok(Err(error)) => (End::Refused, error.to_string()),
+            Err(_) => (End::Timeout, "it takes too long".to_owned()),
+        };
+        let why = format!("no TLS with `{}`: {why}", self.to.host);
+        let _ = made.send(Err(unusable(&why)));
+        Reason::new(end, why)
+    }
+}
+
+/// Speaks HTTP in a TLS connection that stands.
+async fn converse_in(
+    stream: tokio_rustls::client::TlsStream<Wire>,
+    open: &Rc<Open>,
+    made: oneshot::Sender<Made>,
+    tasks: &Tasks,
+) -> Reason {
+    let is_http2 = stream.get_ref().1.alpn_protocol() == Some(b"h2");
+    let io = TokioIo::new(stream);
+    let ready = |sender| {
+        let _ = made.send(Ok((sender, Rc::clone(open))));
+    };
+    let ended = if is_http2 {
+        let mut builder = http2::Builder::new(tasks.clone());
+        builder
+            .initial_stream_window_size(STREAM_WINDOW)
+            .initial_connection_window_size(CONNECTION_WINDOW)
+            .max_header_list_size(u32::try_from(MAX_HEAD).unwrap_or(u32::MAX));
+        match builder.handshake(io).await {
+            Ok((sender, connection)) => {
+                ready(Sender::Http2(sender));
+                connection.await
+            }
+            Err(error) => Err(error),
+        }
+    } else {
+        match http1::Builder::new().max_buf_size(MAX_HEAD).handshake(io).await {
+            Ok((sender, connection)) => {
+                ready(Sender::Http1(sender));
+                connection.await
+            }
+            Err(error) => Err(error),
+        }
+    };
+    match ended {
+        Ok(()) => Reason::new(End::Closed, ""),
+        Err(error) => Reason::new(End::Reset, format!("the server is gone: {error}")),
+    }
+}
+
+type Made = Result<(Sender, Rc<Open>), Refusal>;
+
+enum Sender {
+    Http1(http1::SendRequest<Onward>),
+    Http2(http2::SendRequest<Onward>),
+}
+
+impl Sender {
+    fn version(&self) -> Version {
+        match self {
+            Self::Http1(_) => Version::HTTP_11,
+            Self::Http2(_) => Version::HTTP_2,
+        }
+    }
+
+    async fn is_ready(&mut self) -> bool {
+        match self {
+            Self::Http1(sender) => sender.ready().await.is_ok(),
+            Self::Http2(sender) => sender.ready().await.is_ok(),
+        }
+    }
+
+    async fn send(&mut self, request: hyper::Request<Onward>) -> hyper::Result<Response<Incoming>> {
+        match self {
+            Self::Http1(sender) => sender.send_request(request).await,
+            Self::Http2(sender) => sender.send_request(request).await,
+        }
+    }
+}
+
+/// What a program's connection has of the host.
+pub(super) struct Upstream {
+    target: Rc<Target>,
+    live: RefCell<Option<Live>>,
+}
+
+/// A connection that may be used again.
+struct Live {
+    sender: Sender,
+    open: Rc<Open>,
+    cut: Cutoff,
+}
+
+/// What cuts a connection off; once all are dropped, it is closed.
+#[derive(Clone)]
+pub(super) struct Cutoff(Rc<RefCell<Option<oneshot::Sender<Reason>>>>);
+
+impl Cutoff {
+    /// Cuts off; the operator is told why.
+    pub(super) fn off(&self, why: &str) {
+        if let Some(cut) = self.0.take() {
+            // One that has ended already need not hear it.
+            let _ = cut.send(Reason::new(End::Refused, why));
+        }
+    }
+}
+
+impl Upstream {
+    pub(super) fn new(target: &Rc<Target>) -> Self {
+        Self { target: Rc::clone(target), live: RefCell::default() }
+    }
+
+    /// Sends a request, and returns the reply with what cuts it off.
+    pub(super) async fn send(
+        &self,
+        admitted: &Admitted,
+        body: Incoming,
+    ) -> Result<(Response<Incoming>, Cutoff), Refusal> {
+        let mut live = self.ready().await?;
+        let request = admitted.onward(&self.target.filter, live.sender.version());
+        let request = request.body(Onward(body)).map_err(|error| unusable(&error.to_string()))?;
+        live.open.requested();
+        let cut = live.cut.clone();
+        let reply = live.sender.send(request).await;
+        let reply = reply.map_err(|error| unusable(&format!("the server is gone: {error}")))?;
+        *self.live.borrow_mut() = Some(live);
+        Ok((reply, cut))
+    }
+
+    async fn ready(&self) -> Result<Live, Refusal> {
+        let live = self.live.take();
+        if let Some(mut live) = live
+            && live.sender.is_ready().await
+        {
+            return Ok(live);
+        }
+        let (made, making) = oneshot::channel();
+        let (cut, cutting) = oneshot::channel();
+        // It goes on where the program gives up meanwhile, to say the end of what was opened.
+        spawn_local(Rc::clone(&self.target).carry(made, cutting));
+        let (sender, open) = making.await.map_err(|_| unusable("the connection was closed"))??;
+        Ok(Live { sender, open, cut: Cutoff(Rc::new(RefCell::new(Some(cut)))) })
+    }
+}
+
+fn unusable(why: &str) -> Refusal {
+    let text = format!("portcullis: {why}\n");
+    Refusal { status: 502, phrase: "Bad Gateway".to_owned(), text }
+}
+
+/// The body of a request without trailers, which could be headers that nobody looked at.
+struct Onward(Incoming);
+
+impl Body for Onward {
+    type Data = Bytes;
+    type Error = hyper::Error;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, hyper::Error>>> {
+        loop {
+            match std::task::ready!(Pin::new(&mut self.0).poll_frame(cx)) {
+                Some(Ok(frame)) if !frame.is_data() => {}
+                frame => return Poll::Ready(frame),
+            }
+        }
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.0.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.0.size_hint()
+    }
+}
+
+/// The tasks of one connection.
+#[derive(Clone, Default)]
+struct Tasks(Rc<RefCell<JoinSet<()>>>);
+
+impl Tasks {
+    /// Ends them all.
+    async fn end(self) {
+        let mut tasks = self.0.take();
+        tasks.shutdown().await;
+    }
+}
+
+impl<F: Future + 'static> Executor<F> for Tasks {
+    fn execute(&self, future: F) {
+        let mut tasks = self.0.borrow_mut();
+        while tasks.try_join_next().is_some() {}
+        tasks.spawn_local(async {
+            future.await;
+        });
+    }
+}

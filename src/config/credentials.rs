@@ -1,0 +1,344 @@
+//! `[[credentials]]` of the operator's configuration: keys that programs in a sandbox use and never
+//! have.
+//!
+//! A policy says by their ids which of them programs may use. What is here says to which host a key
+//! goes and where the key is; the key itself is read when a sandbox is started.
+
+use std::{
+    fmt,
+    path::{Path, PathBuf},
+};
+
+use serde::Deserialize;
+use toml::Spanned;
+
+use super::file::NO_FORM;
+use crate::{
+    model::{Connect, Host},
+    policy::{Diagnostics, Document, Field, Shape, optional, required},
+};
+
+/// The most credentials. Each that is used has a process and a port.
+const MAX_CREDENTIALS: usize = 8;
+/// The most methods or paths of one.
+const MAX_LISTED: usize = 100;
+
+const TEXTS: Shape = Shape::Filled(&Shape::Text);
+
+/// The key of the file that this module reads.
+const FIELDS: &[Field] = &[optional(
+    "credentials",
+    Shape::Tables(&[
+        required("id", Shape::Text),
+        required("host", Shape::Text),
+        optional("port", Shape::Integer(1, 65_535)),
+        required("header", Shape::Text),
+        optional("prefix", Shape::Text),
+        required("from", Shape::Text),
+        required("env", Shape::Text),
+        required("baseUrl", Shape::Text),
+        optional("basePath", Shape::Text),
+        required("methods", TEXTS),
+        required("paths", TEXTS),
+        optional("ca", Shape::Text),
+    ]),
+)];
+
+/// Keys of the file that others read.
+const ELSEWHERE: &[&str] =
+    &["audit", "requireSignature", "policyKeys", "serve", "telemetry", "workspaces", "agents"];
+
+/// Headers that are not for a key.
+const OTHER_HEADERS: [&str; 14] = [
+    "accept-encoding",
+    "connection",
+    "content-length",
+    "content-type",
+    "expect",
+    "host",
+    "keep-alive",
+    "proxy-authorization",
+    "proxy-connection",
+    "range",
+    "te",
+    "trailer",
+    "transfer-encoding",
+    "upgrade",
+];
+
+/// Variables that are not for a key or a URL: what programs are started by.
+const OTHER_VARIABLES: [&str; 6] = ["HOME", "PATH", "SHELL", "TERM", "TMPDIR", "USER"];
+
+/// One of `[[credentials]]`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Credential {
+    /// Its name in policies, records and messages.
+    pub id: String,
+    /// Where the key goes.
+    pub to: Connect,
+    /// The header that has the key.
+    pub header: String,
+    /// What stands before the key in the header.
+    pub prefix: String,
+    /// Where the key is.
+    pub from: KeySource,
+    /// The variable in which programs find what they send in the key's place.
+    pub env: String,
+    /// The variable in which they find where to.
+    pub base_url: String,
+    /// What that URL ends with.
+    pub base_path: String,
+    /// The methods that are passed on.
+    pub methods: Vec<String>,
+    /// The paths that are passed on; one that ends with `/*` is any path beneath.
+    pub paths: Vec<String>,
+    /// Certificates that are trusted in place of the system's.
+    pub ca: Option<PathBuf>,
+}
+
+/// The place of a key.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum KeySource {
+    /// A variable of the environment of whoever starts the sandbox.
+    Environment(String),
+    /// A file, absolute.
+    File(PathBuf),
+}
+
+impl fmt::Display for KeySource {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Environment(name) => write!(f, "env:{name}"),
+            Self::File(path) => write!(f, "file:{}", path.display()),
+        }
+    }
+}
+
+type PlacedText = Spanned<String>;
+
+#[derive(Deserialize)]
+struct CredentialsFile {
+    #[serde(default)]
+    credentials: Vec<RawCredential>,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct RawCredential {
+    id: PlacedText,
+    host: PlacedText,
+    #[serde(default = "https")]
+    port: u16,
+    header: PlacedText,
+    prefix: Option<PlacedText>,
+    from: PlacedText,
+    env: PlacedText,
+    base_url: PlacedText,
+    base_path: Option<PlacedText>,
+    methods: Vec<PlacedText>,
+    paths: Vec<PlacedText>,
+    ca: Option<PlacedText>,
+}
+
+fn https() -> u16 {
+    443
+}
+
+/// Reads `text`, which `file` names; relative paths begin at `base`.
+pub(super) fn parse(text: &str, file: &str, base: &Path) -> Result<Vec<Credential>, Diagnostics> {
+    let mut document = Document::check(file, text, FIELDS, ELSEWHERE);
+    let mut credentials: Vec<Credential> = Vec::new();
+    if document.is_good() {
+        match toml::from_str::<CredentialsFile>(text) {
+            Ok(file) => {
+                for raw in file.credentials {
+                    let id = raw.id.clone();
+                    let Some(read) = raw.read(base, &mut document) else { continue };
+                    let (span, shown) = (id.span(), &read.id);
+                    if credentials.iter().any(|other| other.id == read.id) {
+                        let problem = format!("the credential `{shown}` is there twice");
+                        document.wrong(span, problem, "");
+                    } else if credentials.len() == MAX_CREDENTIALS {
+                        let problem = format!("there are more than {MAX_CREDENTIALS} credentials");
+                        document.wrong(span, problem, "");
+                    } else {
+                        credentials.push(read);
+                    }
+                }
+            }
+            Err(error) => document.wrong(error.span().unwrap_or(0..0), NO_FORM, ""),
+        }
+    }
+    document.finish().map(|()| credentials)
+}
+
+impl RawCredential {
+    /// The credential, if everything in it makes sense.
+    fn read(self, base: &Path, document: &mut Document) -> Option<Credential> {
+        let mut checked = |text: &PlacedText, is_good: bool, problem: &str, help: &str| {
+            if !is_good {
+                document.wrong(text.span(), problem, help);
+            }
+            is_good
+        };
+        let id = self.id.get_ref();
+        let is_id = id.starts_with(|c: char| c.is_ascii_alphanumeric())
+            && id.len() <= 64
+            && id.chars().all(|c| c.is_ascii_alphanumeric() || "._-".contains(c));
+        let help = "write up to 64 letters, digits, `.`, `_` or `-`";
+        let mut is_good = checked(&self.id, is_id, "`id` is no id", help);
+        let host = Host::parse(self.host.get_ref());
+        let help = "write a name or an address, without a port";
+        is_good &= checked(&self.host, host.is_ok(), "`host` is no host", help);
+        let header = self.header.get_ref().to_ascii_lowercase();
+        let is_header = is_token(&header) && !OTHER_HEADERS.contains(&&*header);
+        let help = "write the header that has the key, such as \"x-api-key\" or \"authorization\"";
+        is_good &= checked(&self.header, is_header, "`header` is no header for a key", help);
+        if let Some(prefix) = &self.prefix {
+            let is_text = prefix.get_ref().len() <= 100
+                && prefix.get_ref().bytes().all(|byte| matches!(byte, b' '..=b'~'));
+            let help = "write what stands before the key, such as \"Bearer \"";
+            is_good &= checked(prefix, is_text, "`prefix` is no text of a header", help);
+        }
+        let from = source(self.from.get_ref(), base);
+        let help = "write \"env:NAME\" or \"file:PATH\"";
+        is_good &= checked(&self.from, from.is_some(), "`from` names no place of a key", help);
+        for (key, name) in [("env", &self.env), ("baseUrl", &self.base_url)] {
+            let problem = format!("`{key}` is no variable for it");
+            let help = "write a name such as \"ANTHROPIC_API_KEY\"";
+            is_good &= checked(name, is_variable(name.get_ref()), &problem, help);
+        }
+        let is_other = self.env.get_ref() != self.base_url.get_ref();
+        is_good &=
+            checked(&self.base_url, is_other, "`env` and `baseUrl` are the same variable", "");
+        if let Some(path) = &self.base_path {
+            let is_path = is_path(path.get_ref()) && !path.get_ref().contains('*');
+            let help = "write a path such as \"/v1\"";
+            is_good &= checked(path, is_path, "`basePath` is no path", help);
+        }
+        for method in &self.methods {
+            let name = method.get_ref();
+            let is_method = is_token(name)
+                && *name == name.to_ascii_uppercase()
+                && !["CONNECT", "TRACE"].contains(&&**name);
+            let help = "write methods such as \"POST\"";
+            is_good &= checked(method, is_method, "that method is never passed on", help);
+        }
+        for path in &self.paths {
+            let help =
+                "write paths such as \"/v1/messages\", or \"/v1/messages/*\" for those beneath";
+            is_good &= checked(path, is_path(path.get_ref()), "`paths` has what is no path", help);
+        }
+        for list in [&self.methods, &self.paths] {
+            if let Some(last) = list.get(MAX_LISTED) {
+                is_good &= checked(last, false, "the list is too long", "");
+            }
+        }
+        if !is_good {
+            return None;
+        }
+        let texts = |list: Vec<PlacedText>| list.into_iter().map(PlacedText::into_inner).collect();
+        Some(Credential {
+            id: self.id.into_inner(),
+            to: Connect { host: host.ok()?, port: self.port },
+            header,
+            prefix: self.prefix.map(PlacedText::into_inner).unwrap_or_default(),
+            from: from?,
+            env: self.env.into_inner(),
+            base_url: self.base_url.into_inner(),
+            base_path: self.base_path.map(PlacedText::into_inner).unwrap_or_default(),
+            methods: texts(self.methods),
+            paths: texts(self.paths),
+            ca: self.ca.map(|ca| base.join(ca.into_inner())),
+        })
+    }
+}
+
+fn source(text: &str, base: &Path) -> Option<KeySource> {
+    match text.split_once(':')? {
+        ("env", name) => is_name(name).then(|| KeySource::Environment(name.to_owned())),
+        ("file", path) => (!path.is_empty()).then(|| KeySource::File(base.join(path))),
+        _ => None,
+    }
+}
+
+fn is_name(text: &str) -> bool {
+    text.starts_with(|c: char| c.is_ascii_alphabetic() || c == '_')
+        && text.len() <= 128
+        && text.chars().all(|c| c.is_ascii_alphanumeric() || c == '_')
+}
+
+/// True if programs may find something there that the operator did not write.
+fn is_variable(text: &str) -> bool {
+    let upper = text.to_ascii_uppercase();
+    is_name(text)
+        && !OTHER_VARIABLES.contains(&&*upper)
+        && !upper.starts_with("LD_")
+        && !upper.ends_with("_PROXY")
+}
+
+fn is_token(text: &str) -> bool {
+    let is_good = |byte: u8| byte.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&byte);
+    !text.is_empty() && text.len() <= 100 && text.bytes().all(is_good)
+}
+
+/// True for a path that a request can have, with a `*` in place of its last part or without.
+fn is_path(text: &str) -> bool {
+    let is_part = |part: &str| {
+        let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-._~:@!$&'()+,=".contains(&byte);
+        !part.is_empty() && part != "." && part != ".." && part.bytes().all(plain)
+    };
+    let parts = text.strip_suffix("/*").unwrap_or(text);
+    text == "/"
+        || text == "/*"
+        || parts.strip_prefix('/').is_some_and(|parts| parts.split('/').all(is_part))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const GOOD: &str = "[[credentials]]\nid = \"anthropic\"\nhost = \"api.anthropic.com\"\nheader = \"X-Api-Key\"\n\
+        from = \"env:ANTHROPIC_API_KEY\"\nenv = \"ANTHROPIC_API_KEY\"\nbaseUrl = \"ANTHROPIC_BASE_URL\"\n\
+        methods = [\"POST\"]\npaths = [\"/v1/messages\", \"/v1/messages/*\"]\n";
+
+    fn read(text: &str) -> Result<Vec<Credential>, String> {
+        parse(text, "f", Path::new("/etc/p")).map_err(|wrong| wrong.to_string())
+    }
+
+    #[test]
+    fn a_credential_is_read_with_its_defaults() {
+        assert_eq!(read("").unwrap(), []);
+        let credential = read(GOOD).unwrap().remove(0);
+        assert_eq!(credential.to.to_string(), "api.anthropic.com:443");
+        assert_eq!((&*credential.header, &*credential.prefix), ("x-api-key", ""));
+        assert_eq!(credential.from.to_string(), "env:ANTHROPIC_API_KEY");
+        let file = read(&GOOD.replace("env:ANTHROPIC_API_KEY", "file:keys/a")).unwrap().remove(0);
+        assert_eq!(file.from, KeySource::File("/etc/p/keys/a".into()));
+    }
+
+    #[test]
+    fn what_makes_no_sense_is_said_with_its_line() {
+        for (from, to, words) in [
+            ("anthropic\"\nhost", "a b\"\nhost", "f:2"),
+            ("api.anthropic.com", "api.anthropic.com:443", "`host` is no host"),
+            ("X-Api-Key", "Host", "`header` is no header for a key"),
+            ("env:ANTHROPIC_API_KEY", "sk-ant-secret", "`from` names no place"),
+            ("env = \"ANTHROPIC_API_KEY\"", "env = \"PATH\"", "`env` is no variable"),
+            ("ANTHROPIC_BASE_URL", "ANTHROPIC_API_KEY", "the same variable"),
+            ("POST", "TRACE", "never passed on"),
+            ("POST", "post", "never passed on"),
+            ("/v1/messages\"", "/v1/../x\"", "no path"),
+            ("/v1/messages\"", "/v1/*/x\"", "no path"),
+            ("/v1/messages\"", "v1\"", "no path"),
+            ("methods = [\"POST\"]", "methods = []", "methods"),
+            ("methods", "method", "unknown key"),
+        ] {
+            let text = GOOD.replacen(from, to, 1);
+            let wrong = read(&text).unwrap_err();
+            assert!(wrong.contains(words), "{from} {to}\n{wrong}");
+            assert!(!wrong.contains("sk-ant-secret"), "{wrong}");
+        }
+        assert!(read(&format!("{GOOD}{GOOD}")).unwrap_err().contains("is there twice"));
+    }
+}

@@ -1,0 +1,190 @@
+"""What programs in the sandbox do with a credential; prints one JSON object."""
+
+import http.client
+import json
+import os
+import pathlib
+import re
+import socket
+import sys
+import time
+import urllib.parse
+
+URL = urllib.parse.urlsplit(os.environ.get("MODEL_URL", ""))
+PHANTOM = os.environ.get("MODEL_API_KEY", "")
+MINE = {"x-api-key": PHANTOM}
+
+
+def read_all(stream):
+    data = b""
+    try:
+        while more := stream.recv(65536):
+            data += more
+    except OSError:
+        data += b"<reset>"
+    return data
+
+
+def exchange(text, port=None):
+    """Sends the text, with `PHANTOM` in its places, and gives what comes until the end."""
+    stream = socket.create_connection((URL.hostname, port or URL.port), 30)
+    stream.sendall(text.replace("PHANTOM", PHANTOM).encode("latin1"))
+    return read_all(stream).decode("latin1")
+
+
+def status(text):
+    """The status of the one reply to the text."""
+    stream = socket.create_connection((URL.hostname, URL.port), 30)
+    stream.sendall(text.replace("PHANTOM", PHANTOM).encode("latin1"))
+    reply = http.client.HTTPResponse(stream)
+    reply.begin()
+    return reply.status
+
+
+def statuses(replies):
+    return [int(status) for status in re.findall("HTTP/1.1 ([0-9]+) ", replies)]
+
+
+def ask(path, method="POST", headers=MINE, body=b"{}", connection=None):
+    connection = connection or http.client.HTTPConnection(URL.hostname, URL.port, timeout=60)
+    connection.request(method, path, body, headers)
+    try:
+        reply = connection.getresponse()
+    except http.client.RemoteDisconnected:
+        return {"status": 0, "body": "<cut off>"}
+    try:
+        text = reply.read().decode("latin1")
+    except (http.client.HTTPException, OSError) as error:
+        text = getattr(error, "partial", b"").decode("latin1") + "<cut off>"
+    return {"status": reply.status, "headers": dict(reply.getheaders()), "body": text}
+
+
+def basics():
+    headers = {
+        **MINE, "authorization": "Bearer mine", "cookie": "mine=1", "x-goog-api-key": "mine",
+        "accept-encoding": "gzip, br", "range": "bytes=0-3", "content-type": "application/json",
+    }
+    connection = http.client.HTTPConnection(URL.hostname, URL.port, timeout=60)
+    first = ask("/v1/messages?beta=true", headers=headers, body=PHANTOM.encode(), connection=connection)
+    second = ask("/v1/models", method="GET", body=None, connection=connection)
+    environment = pathlib.Path("/proc/self/environ").read_text()
+    return {"url": URL.geturl(), "first": first, "second": second, "environment": environment}
+
+
+REFUSED = {
+    "no phantom": "POST /v1/messages HTTP/1.1\r\nHost: x\r\n\r\n",
+    "another phantom": "POST /v1/messages HTTP/1.1\r\nHost: x\r\nx-api-key: PHANTOMx\r\n\r\n",
+    "in another header": "POST /v1/messages HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer PHANTOM\r\n\r\n",
+    "in the query": "POST /v1/messages?x-api-key=PHANTOM HTTP/1.1\r\nHost: x\r\nx-api-key: PHANTOM\r\n\r\n",
+    "a key of its own in the query":
+        "POST /v1/messages?%4bey=mine HTTP/1.1\r\nHost: x\r\nx-api-key: PHANTOM\r\n\r\n",
+    "twice": "POST /v1/messages HTTP/1.1\r\nHost: x\r\nx-api-key: PHANTOM\r\nX-API-Key: mine\r\n\r\n",
+    "nominated": "POST /v1/messages HTTP/1.1\r\nHost: x\r\nConnection: x-api-key\r\nx-api-key: PHANTOM\r\n\r\n",
+    "folded": "POST /v1/messages HTTP/1.1\r\nHost: x\r\nx-api-key: PHANTOM\r\n mine\r\n\r\n",
+    "upgrade": "POST /v1/messages HTTP/1.1\r\nHost: x\r\nUpgrade: h2c\r\nx-api-key: PHANTOM\r\n\r\n",
+    "trace": "TRACE /v1/messages HTTP/1.1\r\nHost: x\r\nx-api-key: PHANTOM\r\n\r\n",
+    "connect": "CONNECT site.example:443 HTTP/1.1\r\nHost: x\r\nx-api-key: PHANTOM\r\n\r\n",
+    "absolute": "POST http://other.example/v1/messages HTTP/1.1\r\nHost: x\r\nx-api-key: PHANTOM\r\n\r\n",
+    "another method": "DELETE /v1/messages HTTP/1.1\r\nHost: x\r\nx-api-key: PHANTOM\r\n\r\n",
+    "another path": "POST /v2/messages HTTP/1.1\r\nHost: x\r\nx-api-key: PHANTOM\r\n\r\n",
+    "dots": "POST /v1/leak/../../v2 HTTP/1.1\r\nHost: x\r\nx-api-key: PHANTOM\r\n\r\n",
+    "escaped dots": "POST /v1/%2e%2e/v2 HTTP/1.1\r\nHost: x\r\nx-api-key: PHANTOM\r\n\r\n",
+    "an escaped slash": "POST /v1%2fmessages HTTP/1.1\r\nHost: x\r\nx-api-key: PHANTOM\r\n\r\n",
+    "two slashes": "POST //v1/messages HTTP/1.1\r\nHost: x\r\nx-api-key: PHANTOM\r\n\r\n",
+    "two lengths":
+        "POST /v1/messages HTTP/1.1\r\nHost: x\r\nx-api-key: PHANTOM\r\nContent-Length: 1\r\n"
+        "Content-Length: 2\r\n\r\nab",
+    "a coding that is none":
+        "POST /v1/messages HTTP/1.1\r\nHost: x\r\nx-api-key: PHANTOM\r\nTransfer-Encoding: gzip\r\n\r\n",
+}
+
+
+def refused():
+    return {name: status(text) for name, text in REFUSED.items()}
+
+
+SECOND = "POST /v2/hidden HTTP/1.1\r\nHost: x\r\nx-api-key: PHANTOM\r\nContent-Length: 0\r\n\r\n"
+SMUGGLED = {
+    "a second request": "POST /v1/messages HTTP/1.1\r\nHost: x\r\nx-api-key: PHANTOM\r\n"
+        "Content-Length: 2\r\n\r\nab" + SECOND,
+    "length and chunks": "POST /v1/messages HTTP/1.1\r\nHost: x\r\nx-api-key: PHANTOM\r\n"
+        f"Content-Length: {5 + len(SECOND)}\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n" + SECOND,
+    "chunks and length": "POST /v1/messages HTTP/1.1\r\nHost: x\r\nx-api-key: PHANTOM\r\n"
+        "Transfer-Encoding: chunked\r\nContent-Length: 3\r\n\r\n0\r\n\r\n" + SECOND,
+    "bare line feeds": "POST /v1/messages HTTP/1.1\nHost: x\nx-api-key: PHANTOM\n"
+        "Content-Length: 0\n\n" + SECOND,
+    "a trailer": "POST /v1/messages HTTP/1.1\r\nHost: x\r\nx-api-key: PHANTOM\r\n"
+        "Transfer-Encoding: chunked\r\n\r\n1\r\na\r\n0\r\nauthorization: mine\r\n\r\n",
+}
+
+
+def smuggled():
+    closing = "GET / HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n"
+    return {name: statuses(exchange(text + closing)) for name, text in SMUGGLED.items()}
+
+
+def proxy(port):
+    proxy = ("127.0.0.1", 3128)
+    found = {}
+    for name, text in {
+        "connect": f"CONNECT site.example:{port} HTTP/1.1\r\n\r\n",
+        "upper case": f"CONNECT SITE.example:{port} HTTP/1.1\r\n\r\n",
+        "another port": "CONNECT site.example:80 HTTP/1.1\r\n\r\n",
+        "plain": f"GET http://site.example:{port}/v1/messages HTTP/1.1\r\nx-api-key: mine\r\n\r\n",
+    }.items():
+        found[name] = exchange(text, port=proxy[1])
+    return found
+
+
+def leaks():
+    paths = ["leak/header", "leak/body", "leak/base64", "leak/split", "encoded", "redirect", "cookie"]
+    return {path: ask(f"/v1/{path}") for path in paths}
+
+
+def flow(megabytes):
+    connection = http.client.HTTPConnection(URL.hostname, URL.port, timeout=60)
+    connection.request("POST", "/v1/stream", b"", MINE)
+    stream = connection.getresponse()
+    first = stream.read1(65536).decode()
+    ask("/v1/go")
+    second = stream.read().decode()
+    # With a length, and in chunks.
+    piece = b"x" * (1 << 20)
+    length = {**MINE, "content-length": str(megabytes << 20)}
+    sent = ask("/v1/messages", headers=length, body=(piece for _ in range(megabytes)))
+    chunked = ask("/v1/messages", body=(piece for _ in range(3)))
+    large = ask("/v1/large")
+    given_up = socket.create_connection((URL.hostname, URL.port), 30)
+    given_up.sendall(
+        f"POST /v1/slow HTTP/1.1\r\nHost: x\r\nx-api-key: {PHANTOM}\r\nContent-Length: 0\r\n\r\n".encode()
+    )
+    pathlib.Path("given-up").touch()
+    while not pathlib.Path("go").exists():
+        time.sleep(0.02)
+    given_up.close()
+    while not pathlib.Path("end").exists():
+        time.sleep(0.02)
+    return {
+        "stream": [first, second], "sent": json.loads(sent["body"])["bytes"],
+        "chunked": json.loads(chunked["body"])["bytes"], "large": len(large["body"]),
+    }
+
+
+def wait():
+    connection = http.client.HTTPConnection(URL.hostname, URL.port, timeout=60)
+    first = ask("/v1/messages", connection=connection)["status"]
+    pathlib.Path("ready").touch()
+    while not pathlib.Path("go").exists():
+        time.sleep(0.02)
+    try:
+        then = ask("/v1/messages")["status"]
+    except OSError as error:
+        then = type(error).__name__
+    return {"first": first, "then": then}
+
+
+def once():
+    return ask("/v1/messages")
+
+
+print(json.dumps(globals()[sys.argv[1]](*map(int, sys.argv[2:]))))

@@ -1,0 +1,161 @@
+//! What is not passed on with a key, and which keys no program is started with.
+
+use super::*;
+
+#[test]
+fn a_request_that_is_not_the_session_s_or_has_two_readings_is_not_passed_on() {
+    let keyed = Keyed::new("h1");
+    let found = keyed.client("refused", &[]);
+    for (name, status) in found.as_object().unwrap() {
+        let expected = match name.as_str() {
+            "no phantom" | "another phantom" | "in another header" => 401,
+            "another method" | "another path" => 403,
+            "trace" | "connect" => 405,
+            _ => 400,
+        };
+        assert_eq!(status, expected, "{name}: {found}");
+    }
+    assert_eq!(keyed.upstream.seen(), Vec::<Value>::new());
+    let records = keyed.net.connects();
+    let denied = |record: &Value| record["kind"] == "decision" && record["decision"] == "deny";
+    assert!(records.iter().all(denied), "{records:?}");
+    // Those that are no HTTP are nobody's request.
+    assert!(records.len() >= 15, "{}", records.len());
+    assert!(!records.iter().any(|record| record.to_string().contains("portcullis-phantom")));
+}
+
+#[test]
+fn nothing_is_smuggled_past_the_filter() {
+    let keyed = Keyed::new("h1");
+    let found = keyed.client("smuggled", &[]);
+    assert_eq!(found["a second request"], json!([200, 403, 401]), "{found}");
+    let seen = keyed.upstream.seen();
+    assert!(!seen.is_empty());
+    for line in &seen {
+        assert_eq!(line["url"], "/v1/messages", "{seen:?}");
+        assert_eq!(line["headers"].get("authorization"), None);
+        assert!(!line["last"].as_str().unwrap().contains("hidden"), "{seen:?}");
+        let both =
+            (line["headers"].get("content-length"), line["headers"].get("transfer-encoding"));
+        assert!(both.0.is_none() || both.1.is_none(), "{line}");
+    }
+}
+
+/// A key of the agent's own would take what it knows to another account.
+#[test]
+fn a_host_with_a_credential_is_not_reached_by_the_proxy() {
+    let keyed = Keyed::new("h1");
+    let found = keyed.client("proxy", &[keyed.upstream.port]);
+    for (name, reply) in found.as_object().unwrap() {
+        let reply = reply.as_str().unwrap();
+        assert!(
+            reply.starts_with("HTTP/1.1 403 Denied by rule network.credentials"),
+            "{name}: {reply}"
+        );
+        assert!(reply.contains("`model` alone, at http://127.0.0.1:3129"), "{name}: {reply}");
+    }
+    assert!(keyed.upstream.seen().is_empty());
+    let rules = keyed.net.connects();
+    assert!(rules.iter().all(|record| record["rule"] == "network.credentials"), "{rules:?}");
+    assert_eq!(rules.len(), 4);
+}
+
+#[test]
+fn a_server_that_nobody_vouches_for_gets_no_key() {
+    let keyed = Keyed::new("h1");
+    let other = tempfile::TempDir::new().unwrap();
+    certify(other.path());
+    keyed.configure(&format!("ca = \"{}\"\n", other.path().join("ca.pem").display()));
+    let found = keyed.client("once", &[]);
+    assert_eq!(found["status"], 502);
+    assert!(found["body"].as_str().unwrap().contains("no TLS with `site.example`"), "{found}");
+    let outcomes = keyed.outcomes();
+    assert_eq!((outcomes.len(), &outcomes[0]["result"]), (1, &json!("refused")));
+    assert!(
+        outcomes[0]["reason"].as_str().unwrap().contains("invalid peer certificate"),
+        "{outcomes:?}"
+    );
+    assert!(keyed.upstream.seen().is_empty());
+}
+
+#[test]
+fn a_key_that_the_agent_would_get_or_could_change_starts_nothing() {
+    let keyed = Keyed::new("h1");
+    let refused = |options: &[&str], command: &[&str], words: &str| {
+        let output = keyed.command(options, command).output().unwrap();
+        let stderr = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert_ne!(output.status.code(), Some(0), "{words}");
+        assert!(stderr.contains(words) && !stderr.contains(KEY), "{words}: {stderr}");
+    };
+    let holding = format!("OTHER=x{KEY}");
+    refused(&["--agent-env", &holding], &["true"], "in the variable `OTHER`");
+    refused(&[], &["echo", KEY], "on its command line");
+    for (more, words) in [
+        (
+            format!("from = \"file:{}\"\n", keyed.net.world.file("key", KEY).display()),
+            "key of the credential",
+        ),
+        ("from = \"env:UNSET_KEY\"\n".to_owned(), "(env:UNSET_KEY): it is not set"),
+        ("from = \"file:/proc/version_signature_of_none\"\n".to_owned(), "no such file"),
+        ("prefx = \"Bearer \"\n".to_owned(), "unknown key `prefx`"),
+        ("prefix = \"Bearer\\n\"\n".to_owned(), "`prefix` is no text of a header"),
+    ] {
+        keyed.configure(&more);
+        refused(&[], &["true"], words);
+    }
+    std::fs::write(keyed.config(), "").unwrap();
+    refused(&[], &["true"], "the credential `model`, which the configuration does not have");
+    assert!(keyed.upstream.seen().is_empty());
+}
+
+/// The operator's own value must not be what an agent falls back on.
+#[test]
+fn without_a_proxy_the_agent_has_neither_phantom_nor_key() {
+    let keyed = Keyed::new("h1");
+    let port = keyed.upstream.port.to_string();
+    let options = ["--agent-network", &port, "--agent-env", "MODEL_API_KEY=own"];
+    let output = keyed.command(&options, &["env"]).output().unwrap();
+    let (said, stderr) =
+        (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+    assert_eq!(output.status.code(), Some(0), "{stderr}");
+    assert!(!said.contains("MODEL_API_KEY") && !said.contains(KEY), "{said}");
+    assert!(stderr.contains("cannot use the credentials"), "{stderr}");
+}
+
+/// A file that is extended and names credentials bounds those of the policy.
+#[test]
+fn a_policy_uses_no_credential_that_what_it_extends_does_not_name() {
+    let mut keyed = Keyed::new("h1");
+    let base = keyed.net.world.base().join("policy/base.toml");
+    let policy =
+        std::fs::read_to_string(keyed.net.world.base().join("policy/policy.toml")).unwrap();
+    for (named, has_phantom) in [("[]", false), ("[\"model\", \"more\"]", true)] {
+        std::fs::write(&base, format!("schema = 1\n[network]\ncredentials = {named}\n")).unwrap();
+        let extending = policy.replacen("schema = 1", "schema = 1\nextends = [\"base.toml\"]", 1);
+        keyed.net.world.set_policy(&extending);
+        let output = keyed.command(&[], &["env"]).output().unwrap();
+        assert_eq!(output.status.code(), Some(0), "{output:?}");
+        let said = String::from_utf8_lossy(&output.stdout);
+        assert_eq!(said.contains("MODEL_API_KEY=portcullis-phantom-"), has_phantom, "{said}");
+    }
+}
+
+/// What was opened with it ends, too.
+#[test]
+fn a_policy_that_is_reloaded_takes_a_credential_away() {
+    let keyed = Keyed::new("h1");
+    let child = keyed.start_client("wait", &[]);
+    let world = &keyed.net.world;
+    eventually(|| world.path("ready").exists().then_some(()));
+    let file = world.base().join("policy/policy.toml");
+    let policy = std::fs::read_to_string(&file).unwrap();
+    let policy = policy.replacen("schema = 1", "schema = 1\nversion = 1", 1);
+    std::fs::write(&file, policy.replace("[\"model\"]", "[]")).unwrap();
+    let ended = eventually(|| keyed.outcomes().pop());
+    let said = (&ended["result"], &ended["rule"], &ended["facts"]["credential"]);
+    assert_eq!(said, (&json!("denied"), &json!("network.credentials"), &json!("model")));
+    std::fs::write(world.path("go"), "").unwrap();
+    let found = reported(child.wait_with_output().unwrap());
+    assert_eq!(found, json!({ "first": 200, "then": 403 }));
+    assert_eq!(keyed.upstream.seen().len(), 1);
+}
