@@ -6,15 +6,15 @@ use super::*;
 fn a_request_that_is_not_the_session_s_or_has_two_readings_is_not_passed_on() {
     let keyed = Keyed::new("h1");
     let found = keyed.client("refused", &[]);
-    for (name, status) in found.as_object().unwrap() {
-        let expected = match name.as_str() {
-            "no phantom" | "another phantom" | "in another header" => 401,
-            "another method" | "another path" => 403,
-            "trace" | "connect" => 405,
-            _ => 400,
-        };
-        assert_eq!(status, expected, "{name}: {found}");
-    }
+    let expected = |name: &str| match name {
+        "no phantom" | "another phantom" | "in another header" => 401,
+        "another method" | "another path" => 403,
+        "trace" | "connect" => 405,
+        _ => 400,
+    };
+    let found = found.as_object().unwrap();
+    let wrong: Vec<_> = found.iter().filter(|(name, status)| **status != expected(name)).collect();
+    assert!(wrong.is_empty(), "{wrong:?}");
     assert_eq!(keyed.upstream.seen(), Vec::<Value>::new());
     let records = keyed.net.connects();
     let denied = |record: &Value| record["kind"] == "decision" && record["decision"] == "deny";
