@@ -15,7 +15,7 @@ pub use first::{Denials, Listed, MOST_LISTED};
 pub use html::page;
 pub use items::{
     Activity, Agent, Approval, Connected, Decided, Denied, FileChange, Finding, GateStart,
-    Operation, PolicyChange, SetAside,
+    LabelUse, Operation, PolicyChange, SetAside,
 };
 
 use std::{collections::BTreeMap, io, path::Path};
@@ -62,6 +62,8 @@ pub struct Report {
     pub operations: Vec<Operation>,
     /// Connections by host, those with the most bytes sent first.
     pub hosts: Vec<Connected>,
+    /// Labels of content that was read.
+    pub labels: Vec<LabelUse>,
     /// Denied attempts.
     pub denied: Denials,
     /// Requests that the policy denies and that observe mode allowed. `allowed` includes them.
@@ -209,6 +211,7 @@ impl Report {
             rules: most_first(digest.rules.into_values(), |rule| rule.records),
             operations: most_first(digest.operations.into_values(), |op| op.allowed + op.denied),
             hosts: most_first(digest.hosts.into_values(), |host| host.bytes_out),
+            labels: digest.label_uses.into_values().collect(),
             denied: digest.denied.into(),
             observed: digest.observed.into(),
             secrets: digest.secrets.into(),

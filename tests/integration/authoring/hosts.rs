@@ -106,6 +106,75 @@ fn tests_of_connections_run_at_load_and_count_for_their_rules() {
     world.run(&["policy", "test", "sites.toml", "more.test.toml"]).ok();
 }
 
+/// Once data was read, hosts are closed but for one.
+const LABELS: &str = r#"
+[[labels]]
+id = "data"
+paths = ["data/**"]
+
+[[network.rules]]
+id = "after-data"
+effect = "deny"
+hosts = ["*"]
+except = ["model.example.com"]
+whenRead = ["data"]
+
+[[tests]]
+operation = "connect"
+host = "www.example.com"
+port = 443
+whenRead = ["data"]
+expect = { effect = "deny", rule = "after-data" }
+
+[[tests]]
+operation = "connect"
+host = "model.example.com"
+port = 443
+whenRead = ["data"]
+expect = { effect = "allow", rule = "sites" }
+"#;
+
+#[test]
+fn labels_are_tested_explained_linted_and_only_narrowed() {
+    let mut world = World::new();
+    policy_file(&world, "base.toml", &format!("{SITES}{LABELS}"));
+    let rule = |read: &str, expect: &str| {
+        format!(
+            "schema = 1\n[[tests]]\noperation = \"connect\"\nhost = \"www.example.com\"\nport = 443\n\
+             whenRead = [\"{read}\"]\nexpect = {{ effect = \"{expect}\" }}\n"
+        )
+    };
+    policy_file(&world, "good.test.toml", &rule("data", "deny"));
+    world.run(&["policy", "test", "base.toml", "good.test.toml"]).ok();
+    policy_file(&world, "bad.test.toml", &rule("dota", "allow"));
+    assert_eq!(world.run(&["policy", "test", "base.toml", "bad.test.toml"]).code, 4);
+    let child = "schema = 1\nextends = [\"./base.toml\"]\n\
+        [[labels]]\nid = \"data\"\npaths = [\"more/**\"]\n\
+        [[labels]]\nid = \"idle\"\npaths = [\"idle/**\"]\n\
+        [[network.rules]]\nid = \"also\"\neffect = \"ask\"\nhosts = [\"*\"]\nwhenRead = [\"data\"]\n\
+        except = [\"www.example.com\"]\n";
+    policy_file(&world, "child.toml", child);
+    world.use_policy("child.toml");
+    for (host, read, rule) in [
+        ("www.example.com:443", "src/a", "sites"),
+        ("www.example.com:443", "data/a", "after-data"),
+        ("www.example.com:443", "more/a", "after-data"),
+        ("model.example.com:443", "more/a", "also"),
+    ] {
+        let said = explain(&world, &[host, "--read", "README", "--read", read]);
+        assert_eq!(said["decision"]["rule"], rule, "{host} {read}");
+    }
+    let text = world.run(&["policy", "explain", "connect", "www.example.com:443"]).ok();
+    assert!(text.text().contains("would hold once content labelled `data` was read"));
+    assert_eq!(world.run(&["policy", "explain", "read", "a", "--read", "b"]).code, 2);
+    let linted = world.run(&["policy", "lint", "child.toml", "--json"]).json().to_string();
+    assert!(linted.contains("unused-label") && linted.contains("`idle`"), "{linted}");
+    policy_file(&world, "sites.toml", SITES);
+    let differs = world.run(&["policy", "diff", "base.toml", "sites.toml", "--json"]);
+    let differs = differs.json().to_string();
+    assert!(differs.contains("\"labels\"") && differs.contains("after-data"), "{differs}");
+}
+
 #[test]
 fn a_policy_that_extends_another_one_opens_no_host() {
     let world = World::new();

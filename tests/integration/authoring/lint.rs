@@ -341,7 +341,10 @@ fn every_lint_finds_something() {
     let mut files = vec!["bad.toml", "none.toml", "opens.toml", "misread.toml", "excepted.toml"];
     policy_file(&world, "history.toml", "schema = 1\n[git]\nhistory = \"allow\"\n");
     let hosts = "schema = 1\n[[network.rules]]\nid = \"hosts\"\neffect = \"allow\"\n\
-        hosts = [\"*.com\", \"*.github.io\", \"127.0.0.1\"]\nports = [443]\n";
+        hosts = [\"*.com\", \"*.github.io\", \"127.0.0.1\"]\nports = [443]\n\
+        [[network.rules]]\nid = \"closed\"\neffect = \"deny\"\nhosts = [\"*\"]\nwhenRead = [\"data\"]\n\
+        [[labels]]\nid = \"data\"\npaths = [\"data/**\"]\n\
+        [[labels]]\nid = \"idle\"\npaths = [\"idle/**\"]\n";
     policy_file(&world, "hosts.toml", hosts);
     files.extend(["bounded.toml", "history.toml", "hosts.toml"]);
     let list = found(&world, &files);

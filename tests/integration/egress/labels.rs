@@ -89,6 +89,12 @@ fn a_tunnel_from_before_a_read_is_closed_before_it_is_disclosed() {
     assert_eq!(reads["facts"]["labels"], json!(["customers"]));
     let written = it.of("write").into_iter().find(|record| record["path"] == "out").unwrap();
     assert_eq!(written["facts"]["carries"], json!(["customers"]));
+    let file = it.net.world.base().join("report.json");
+    it.net.world.run(&["audit", "report", "-o", file.to_str().unwrap()]).ok();
+    let report: Value = serde_json::from_slice(&std::fs::read(file).unwrap()).unwrap();
+    let label = &report["labels"][0];
+    assert_eq!((&label["label"], &label["reads"]), (&json!("customers"), &json!(1)));
+    assert!(label["changes"].as_u64().unwrap() >= 1, "{label}");
     // Why, of the record and of the policy.
     let number = denied["seq"].to_string();
     let why = it.net.world.run(&["policy", "explain", "--record", &number, "--json"]).ok().json();

@@ -1,6 +1,7 @@
 //! Numbers for a report, counted segment by segment.
 
 mod connection;
+mod labels;
 mod merge;
 
 use std::{
@@ -17,7 +18,7 @@ use super::{
     first::{First, Grouped, MOST_LISTED},
     items::{
         Activity, Agent, Approval, Connected, Decided, Denied, FileChange, Finding, GateStart,
-        Operation, PolicyChange, SetAside,
+        LabelUse, Operation, PolicyChange, SetAside,
     },
 };
 use crate::{
@@ -45,6 +46,7 @@ pub(super) struct Digest {
     pub(super) rules: BTreeMap<(String, String), Decided>,
     pub(super) operations: BTreeMap<String, Operation>,
     pub(super) hosts: BTreeMap<String, Connected>,
+    pub(super) label_uses: BTreeMap<String, LabelUse>,
     pub(super) denied: Grouped,
     pub(super) observed: Grouped,
     pub(super) secrets: First<Finding>,
@@ -96,6 +98,7 @@ impl Digest {
             + self.rules.len()
             + self.operations.len()
             + self.hosts.len()
+            + self.label_uses.len()
             + self.files.len()
             + self.policies.len()
             + self.stopped.len()
@@ -219,6 +222,7 @@ impl Digest {
 
     /// Counts a decided request.
     fn request(&mut self, record: &RecordView<'_>) {
+        self.labels(record);
         let denied = record.decision() == Some("deny");
         // A question counts as neither: its approval has a record of its own.
         let decision = record.decision().filter(|decision| *decision != "ask");

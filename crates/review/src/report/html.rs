@@ -249,6 +249,15 @@ fn decisions(page: &mut Page, report: &Report) {
             .iter()
             .map(|op| [text(&op.op), op.allowed.to_string(), op.denied.to_string()]),
     );
+    if !report.labels.is_empty() {
+        page.section("Labels");
+        page.table(
+            ["Label", "Reads", "Changes by whoever carried it"],
+            report.labels.iter().map(|label| {
+                [text(&label.label), label.reads.to_string(), label.changes.to_string()]
+            }),
+        );
+    }
     if report.hosts.is_empty() {
         return;
     }

@@ -88,6 +88,18 @@ impl Connected {
     }
 }
 
+/// What is on record of a label.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct LabelUse {
+    /// The label.
+    pub label: String,
+    /// Reads and searches that were shown its content.
+    pub reads: u64,
+    /// Changes by whoever carried it.
+    pub changes: u64,
+}
+
 /// Equal requests that were denied, or that only observe mode allowed.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[expect(missing_docs, reason = "FORMAT.md says what the fields are")]

@@ -52,6 +52,7 @@ impl Digest {
                 .or_insert_with(|| Connected { host, ..Connected::default() });
             sum.add(more.connections, more.bytes_in, more.bytes_out);
         }
+        later.label_uses.into_values().for_each(|more| self.label(more));
         self.observed.merge(later.observed);
         self.denied.merge(later.denied);
         self.secrets.merge(later.secrets);
