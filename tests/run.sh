@@ -3,8 +3,9 @@
 # format, lints and dependencies, builds, and runs every test.
 #
 #   tests/run.sh            everything
-#   tests/run.sh full       everything, and the tests that try random cases try a hundred
-#                           times as many, of another seed each time: a few hours
+#   tests/run.sh full       everything, with more real agents (1.8 GB), and the tests that try
+#                           random cases try a hundred times as many, of another seed each time: a
+#                           few hours
 #   tests/run.sh setup      only what the tests need
 #   tests/run.sh check      format, lints, dependencies
 #   tests/run.sh test       the tests
@@ -139,6 +140,23 @@ agents() {
     cp "$AGENTS/package-lock.json" "$stamp"
 }
 
+# More of them, for `full` alone.
+more_agents() {
+    local home=$AGENTS/more python
+    if ! cmp -s "$home/package-lock.json" "$home/node_modules/.lock"; then
+        say "installing Codex, OpenCode and Qwen Code"
+        (cd "$home" && npm "$PORTCULLIS_TEST_NODE" ci --silent --no-audit --no-fund --ignore-scripts)
+        cp "$home/package-lock.json" "$home/node_modules/.lock"
+    fi
+    cmp -s "$home/requirements.txt" "$home/.venv/.requirements" && return 0
+    python=$(python)
+    say "installing aider with $python"
+    rm -rf "$home/.venv"
+    "$python" -m venv "$home/.venv"
+    "$home/.venv/bin/python" -m pip install --quiet --no-deps -r "$home/requirements.txt"
+    cp "$home/requirements.txt" "$home/.venv/.requirements"
+}
+
 peers() {
     fast_agent
     typescript
@@ -207,7 +225,11 @@ tests() {
 # The tests that try random cases, with more of them. A disagreement names its seed.
 campaigns() {
     peers
+    more_agents
     suites
+    say "more agents"
+    cargo test --workspace --features full --locked --test integration -- --ignored \
+        sandbox::mount::agents
     export PORTCULLIS_TEST_BUDGET=${PORTCULLIS_TEST_BUDGET:-100}
     export PORTCULLIS_TEST_SEED=${PORTCULLIS_TEST_SEED:-$(date +%s)}
     say "long campaigns: $PORTCULLIS_TEST_BUDGET times the cases, PORTCULLIS_TEST_SEED=$PORTCULLIS_TEST_SEED"

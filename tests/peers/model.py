@@ -7,6 +7,7 @@ usage: model.py PLAN LOG [CERTIFICATE KEY], over TLS with these
 PLAN is a JSON array of steps:
   {"do": "read", "path": P}, {"do": "edit", "path": P, "old": A, "new": B},
   {"do": "write", "path": P, "content": C}, {"do": "shell", "command": C}
+  {"do": "say", "text": T, "asked": A}, for an agent without tools whose instructions have A
 LOG gets a JSON object a line: {"request": BODY} for the first that offers tools, and
 {"step": N, "result": TEXT} for what each tool returned. Over TLS it gets {"key": KEY} for each
 key that came with a request, too. The port is printed.
@@ -25,7 +26,7 @@ TOOLS = {
     "read": {"read", "read_file", "read_text_file"},
     "edit": {"edit", "replace", "edit_file"},
     "write": {"write", "write_file", "write_text_file"},
-    "shell": {"bash", "run_shell_command", "execute", "shell", "exec_command"},
+    "shell": {"bash", "run_shell_command", "execute", "shell", "shell_command", "exec_command"},
 }
 # What agents call the members of a step.
 ARGUMENTS = {
@@ -285,8 +286,23 @@ class Model(BaseHTTPRequestHandler):
                 return self.reply(body, read(body), reply)
         self.answer({"error": {"message": f"{path} is not spoken here"}}, 404)
 
+    def say(self, step, body, reply):
+        messages = [text_of(message.get("content") or "").strip() for message in body["messages"]]
+        # It asks for a commit message, too.
+        if step["asked"] not in messages[0]:
+            return reply(body, None, CLOSING)
+        self.note("request", {"request": body})
+        if step["text"].strip() not in messages:
+            return reply(body, None, step["text"])
+        rest = messages[messages.index(step["text"].strip()) + 1:]
+        self.note(0, {"step": 0, "result": "\n".join(rest)})
+        return reply(body, None, CLOSING)
+
     def reply(self, body, conversation, reply):
         calls, results, tools = conversation
+        if self.plan[0]["do"] == "say":
+            answer = self.say(self.plan[0], body, reply)
+            return self.stream(answer) if isinstance(answer, list) else self.answer(answer)
         steps = [call_for(step, tools) for step in self.plan]
         call = None
         # For a title or a summary no tools are offered.
@@ -309,7 +325,8 @@ def main():
     with open(sys.argv[1]) as plan:
         Model.plan = json.load(plan)
     Model.log = open(sys.argv[2], "w")
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Model)
+    # Programs connect to 127.0.0.1 without a proxy; a credential's process connects for them.
+    server = ThreadingHTTPServer(("127.0.0.1" if len(sys.argv) > 3 else "127.0.0.2", 0), Model)
     if len(sys.argv) > 3:
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         context.load_cert_chain(*sys.argv[3:5])

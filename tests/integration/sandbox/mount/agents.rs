@@ -3,12 +3,14 @@
 
 use std::{
     collections::BTreeMap,
-    io::{BufRead as _, BufReader},
+    io::{BufRead as _, BufReader, Write as _},
     path::PathBuf,
+    sync::Mutex,
 };
 
 use serde_json::json;
 
+use self::table::{Agent, MODEL, Tools};
 use super::{repository::git, *};
 use crate::{
     acp_client::{Client, Editor},
@@ -17,6 +19,8 @@ use crate::{
 };
 
 mod keyed;
+mod table;
+mod terminal;
 
 /// Files of the project, and of the operator outside of it.
 const FILES: [(&str, &str); 9] = [
@@ -48,8 +52,16 @@ for child in children:
     child.kill()
 '";
 
-/// Placeholder of the model's address.
-const MODEL: &str = "MODEL";
+/// The model's edit for an agent without tools, and words of that agent's instructions.
+const EDIT: &str = "calc.py\n```python\n<<<<<<< SEARCH\n    return a - b\n=======\n    return a + b\n\
+    >>>>>>> REPLACE\n```";
+const ASKED: &str = "SEARCH/REPLACE";
+
+/// The model's words behind the last step.
+const CLOSING: &str = "the plan is done";
+
+/// The place of its attempts in its home.
+const ATTEMPTS: &str = "attempts.sh";
 
 /// Steps of the plan, by name and in order.
 type Plan = Vec<(&'static str, Value)>;
@@ -88,6 +100,10 @@ impl Model {
         Self { process, port: port.trim().to_owned(), log: log.into(), steps }
     }
 
+    fn url(&self) -> String {
+        format!("http://127.0.0.2:{}", self.port)
+    }
+
     /// All that the agent sent, and the result of each step.
     fn heard(&self) -> (String, BTreeMap<&'static str, String>) {
         let text = std::fs::read_to_string(&self.log).unwrap();
@@ -109,91 +125,6 @@ enum Way {
     Editor,
 }
 
-/// An agent that is started as its documentation shows.
-struct Agent {
-    preset: &'static str,
-    /// The directories with its programs.
-    programs: Vec<PathBuf>,
-    /// Options of `run` and `exec` besides.
-    options: Vec<String>,
-    /// With [`MODEL`] where the model's address belongs.
-    environment: Vec<(&'static str, &'static str)>,
-    command: Vec<&'static str>,
-    /// It has tools of its own that read, write and edit files; else a shell alone.
-    has_file_tools: bool,
-    /// A file of its home, with its text.
-    home: Option<(&'static str, &'static str)>,
-}
-
-/// The agents that npm has, where every user can read them.
-fn packages(who: As) -> PathBuf {
-    static COPY: OnceLock<TempDir> = OnceLock::new();
-    let installed = Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/peers/agents"));
-    let modules = installed.join("node_modules");
-    assert!(modules.join(".bin/gemini").exists(), "no agents; see tests/peers/README.md");
-    if who == As::Root || !is_root() {
-        return modules;
-    }
-    let copy = COPY.get_or_init(|| {
-        let dir = TempDir::new().unwrap();
-        set_mode(dir.path(), 0o755);
-        let mut command = Command::new("cp");
-        command.args(["--archive", "--reflink=auto"]).arg(&modules).arg(dir.path());
-        assert!(command.status().unwrap().success());
-        dir
-    });
-    copy.path().join("node_modules")
-}
-
-fn claude_code(who: As) -> Agent {
-    let modules = packages(who);
-    let packages = std::fs::read_dir(modules.join("@anthropic-ai")).unwrap();
-    let mut packages = packages.map(|package| package.unwrap().path());
-    let program = packages.find(|package| package.join("claude").is_file()).unwrap();
-    Agent {
-        preset: "claude-code",
-        programs: vec![modules.join(".bin"), program],
-        options: Vec::new(),
-        environment: vec![("ANTHROPIC_AUTH_TOKEN", "none"), ("ANTHROPIC_BASE_URL", MODEL)],
-        command: vec!["claude", "-p", "--dangerously-skip-permissions", "fix the test"],
-        has_file_tools: true,
-        home: None,
-    }
-}
-
-fn gemini_cli(who: As) -> Agent {
-    Agent {
-        preset: "gemini-cli",
-        programs: vec![packages(who).join(".bin")],
-        options: Vec::new(),
-        environment: vec![("GEMINI_API_KEY", "none"), ("GOOGLE_GEMINI_BASE_URL", MODEL)],
-        command: vec!["gemini", "--skip-trust", "--yolo", "-m", "gemini-2.5-flash", "-p", "fix it"],
-        has_file_tools: true,
-        home: Some((
-            ".gemini/settings.json",
-            r#"{"security": {"auth": {"selectedType": "gemini-api-key"}}}"#,
-        )),
-    }
-}
-
-fn fast_agent(_who: As) -> Agent {
-    let peers = peers();
-    let python = python(&peers).to_str().unwrap().to_owned();
-    Agent {
-        preset: "fast-agent",
-        programs: vec![peers.join("bin")],
-        options: vec!["--agent-read".to_owned(), python],
-        environment: vec![
-            ("GENERIC_API_KEY", "none"),
-            ("GENERIC_BASE_URL", "MODEL/v1"),
-            ("FAST_AGENT_MODEL", "generic.scripted"),
-        ],
-        command: vec!["fast-agent", "go", "--shell", "--message", "fix the test"],
-        has_file_tools: false,
-        home: None,
-    }
-}
-
 /// A project with a failing test, committed.
 fn project(who: As) -> Place {
     let place = Place::new(who);
@@ -213,32 +144,39 @@ fn project(who: As) -> Place {
     place
 }
 
-fn plan(place: &Place, has_file_tools: bool, canary: u16) -> Plan {
+/// The steps of an agent with these tools.
+fn steps(place: &Place, tools: Tools, canary: u16) -> Plan {
     let test = "PYTHONDONTWRITEBYTECODE=1 python3 -m unittest 2>&1 | tail -4";
     let shell = |command: &str| json!({"do": "shell", "command": command});
-    let read = |name: &str| match has_file_tools {
-        true => json!({"do": "read", "path": place.at(&format!("ws/{name}"))}),
-        false => shell(&format!("cat {name}")),
+    let read = |name: &str| match tools {
+        Tools::Files => json!({"do": "read", "path": place.at(&format!("ws/{name}"))}),
+        _ => shell(&format!("cat {name}")),
     };
     let hook = json!({
         "do": "write", "path": place.at("ws/.git/hooks/pre-commit"), "content": "#!/bin/sh\nexit 1\n"
     });
     let (calc, outside) = (place.at("ws/calc.py"), place.base().display());
     let edit = json!({"do": "edit", "path": calc, "old": "return a - b", "new": "return a + b"});
-    let without = |file_tool: Value, command: &str| match has_file_tools {
-        true => file_tool,
-        false => shell(command),
+    let without = |file_tool: Value, command: &str| match tools {
+        Tools::Files => file_tool,
+        _ => shell(command),
     };
     let connect = format!(
         "python3 -c 'import socket; socket.create_connection((\"127.0.0.1\", {canary}), 5)'"
     );
+    let history = "git log --format=%s";
+    let commit = match tools {
+        // It has committed before it runs tests.
+        Tools::None => history.to_owned(),
+        _ => format!("git commit -qam fixed && {history}"),
+    };
     vec![
         ("read", read("test_calc.py")),
         ("fails", shell(test)),
         ("code", read("calc.py")),
         ("edit", without(edit, "sed -i 's/a - b/a + b/' calc.py")),
         ("passes", shell(test)),
-        ("commit", shell("git commit -qam fixed && git log --format=%s")),
+        ("commit", shell(&commit)),
         ("env", read(".env")),
         ("hook", without(hook, "echo exit 1 >.git/hooks/pre-commit")),
         (
@@ -249,10 +187,19 @@ fn plan(place: &Place, has_file_tools: bool, canary: u16) -> Plan {
             )),
         ),
         ("connect", shell(&connect)),
+        ("curl", shell(&format!("curl -sS --noproxy '' http://127.0.0.1:{canary}/"))),
         ("large", shell("truncate -s 10G large; ls large")),
         ("bomb", shell(BOMB)),
         ("end", shell("echo the-end")),
     ]
+}
+
+/// The steps as the tests that an agent without tools runs behind its edit. They fail, so that the model
+/// is told what they said.
+fn attempts(steps: Plan) -> String {
+    let steps = steps.into_iter().filter(|(name, _)| !["edit", "fails"].contains(name));
+    let commands = steps.map(|(_, step)| format!("{}\n", step["command"].as_str().unwrap()));
+    commands.collect::<String>() + "exit 1\n"
 }
 
 /// The files of a directory with their content; of a repository only what an agent must not change.
@@ -266,20 +213,54 @@ fn content(root: &Path) -> BTreeMap<PathBuf, Vec<u8>> {
 }
 
 impl Place {
-    /// `portcullis ARGS…` under the policy that is built in.
+    /// `portcullis ARGS…` under the policy that is built in, without a word on the network.
     fn with_agent(&self, agent: &Agent, model: &Model, args: &[&str]) -> Command {
-        let options = ["--preset", agent.preset, "--agent-network", &model.port];
-        let options = [&options[..], &["--agent-limit", "processes=500"]].concat();
-        let more: Vec<_> = agent.options.iter().map(String::as_str).collect();
+        let options = self.options(agent, model);
+        let options: Vec<_> = options.iter().map(String::as_str).collect();
         let (command, rest) = args.split_first().unwrap();
-        let mut command = self.limited(&[&[*command], &options[..], &more, rest].concat());
+        let mut command = self.limited(&[&[*command], &options[..], rest].concat());
+        command.envs(self.environment(agent, model));
+        command
+    }
+
+    fn options(&self, agent: &Agent, model: &Model) -> Vec<String> {
+        let preset = self.preset(agent, model);
+        let options = ["--preset", &preset, "--agent-limit", "processes=500"].map(str::to_owned);
+        options.into_iter().chain(agent.options.iter().cloned()).collect()
+    }
+
+    fn environment(&self, agent: &Agent, model: &Model) -> Vec<(&'static str, String)> {
         let path = std::env::var("PATH").unwrap();
         let programs = agent.programs.iter().map(|program| format!("{}:", program.display()));
-        command.env("PATH", programs.collect::<String>() + &path);
-        let url = format!("http://127.0.0.1:{}", model.port);
-        let environment = agent.environment.iter();
-        command.envs(environment.map(|(name, value)| (name, value.replace(MODEL, &url))));
-        command
+        let path = ("PATH", programs.collect::<String>() + &path);
+        let own = agent.environment.iter();
+        let own = own.map(|(name, value)| (*name, value.replace(MODEL, &model.url())));
+        std::iter::once(path).chain(own).collect()
+    }
+
+    /// The agent's preset; where no variable has its model's address, one with that among the hosts.
+    fn preset(&self, agent: &Agent, model: &Model) -> String {
+        let name = agent.preset;
+        if agent.environment.iter().any(|(_, value)| value.contains(MODEL)) {
+            return name.to_owned();
+        }
+        let preset = format!("{}/presets/{name}.toml", env!("CARGO_MANIFEST_DIR"));
+        let preset = std::fs::read_to_string(preset).unwrap();
+        let hosts = format!("hosts = [\"127.0.0.2:{}\", ", model.port);
+        let file = self.at(&format!("{name}.toml"));
+        std::fs::write(&file, preset.replace("hosts = [", &hosts)).unwrap();
+        file
+    }
+
+    /// Puts a file into the agent's home.
+    fn put_home(&self, agent: &Agent, model: &Model, (file, text): &(&str, String)) {
+        let script = format!("mkdir -p $(dirname ~/{file}) && cat >~/{file}");
+        let args = ["exec", "--", "sh", "-c", &script];
+        let mut child = self.with_agent(agent, model, &args).spawn().unwrap();
+        let text = text.replace(MODEL, &model.url());
+        child.stdin.take().unwrap().write_all(text.as_bytes()).unwrap();
+        let ended = end(child);
+        assert_eq!(ended.code, 0, "{ended:?}");
     }
 
     /// `portcullis ARGS…` by the operator, which has to succeed.
@@ -298,18 +279,21 @@ fn fixes_a_test(agent: fn(As) -> Agent, who: As, way: &Way) {
     canary.set_nonblocking(true).unwrap();
     let before = content(&place.base().join("ws"));
     let port = canary.local_addr().unwrap().port();
-    let model = Model::start(&place, plan(&place, agent.has_file_tools, port));
-
-    if let Some((file, text)) = agent.home {
-        let script = format!("mkdir -p $(dirname ~/{file}) && echo '{text}' >~/{file}");
-        let args = ["exec", "--", "sh", "-c", &script];
-        let ended = end(place.with_agent(&agent, &model, &args).spawn().unwrap());
-        assert_eq!(ended.code, 0, "{ended:?}");
+    let steps = steps(&place, agent.tools, port);
+    let has_tools = agent.tools != Tools::None;
+    let say = json!({"do": "say", "text": EDIT, "asked": ASKED});
+    let plan = if has_tools { steps.clone() } else { vec![("edit", say)] };
+    let model = Model::start(&place, plan);
+    let attempts = (!has_tools).then(|| (ATTEMPTS, attempts(steps)));
+    for file in agent.home.iter().chain(&attempts) {
+        place.put_home(&agent, &model, file);
     }
     match way {
         Way::CommandLine => {
             let args = [&["exec", "--"], &agent.command[..]].concat();
-            let ended = end(place.with_agent(&agent, &model, &args).spawn().unwrap());
+            let mut exec = place.with_agent(&agent, &model, &args);
+            // Some read more of the prompt from there.
+            let ended = end(exec.stdin(Stdio::null()).spawn().unwrap());
             assert_eq!(ended.code, 0, "{ended:?}");
         }
         Way::Editor => {
@@ -320,21 +304,27 @@ fn fixes_a_test(agent: fn(As) -> Agent, who: As, way: &Way) {
             let turn = client.prompt(&session, "fix the test");
             assert_eq!(turn.stop_reason, "end_turn", "{}", turn.said);
             drop(client);
-            assert!(run.wait().unwrap().success());
+            assert_eq!(run.wait().unwrap().code(), Some(agent.ended));
         }
     }
 
     // It did its task.
     let (heard, results) = model.heard();
-    let result = |step: &str| results.get(step).map_or("", String::as_str);
+    let result = |step: &str| {
+        // Without tools it tells of all that its tests printed at once.
+        let result = if has_tools { results.get(step) } else { results.get("edit") };
+        result.map_or("", String::as_str)
+    };
+    let subject = if has_tools { "fixed" } else { CLOSING };
     assert!(result("end").contains("the-end"), "{results:#?}");
     assert!(heard.contains("marker-of-rules"), "{results:#?}");
     for (step, text) in [
         ("read", "marker-of-the-test"),
-        ("fails", "FAILED"),
+        ("fails", if has_tools { "FAILED" } else { "" }),
         ("passes", "OK"),
-        ("commit", "fixed"),
+        ("commit", subject),
         ("commit", "Files that the policy shows"),
+        ("curl", "rule `default`"),
         ("bomb", "bomb-stopped"),
     ] {
         assert!(result(step).contains(text), "{step}: {results:#?}");
@@ -368,34 +358,70 @@ fn fixes_a_test(agent: fn(As) -> Agent, who: As, way: &Way) {
     };
     assert!(told("read", "test_calc.py"), "{records:#?}");
     assert!(told("write", "calc.py") || told("rename", "calc.py"), "{records:#?}");
+    let connected = |decision: &str, to: &str, rule: &str| {
+        records.iter().any(|record| {
+            let is_so = said(record, "op") == "connect" && said(record, "decision") == decision;
+            let host = said(&record["facts"], "host");
+            is_so && host == to && said(record, "rule").starts_with(rule)
+        })
+    };
+    let own = format!("preset:{}:", agent.preset);
+    assert!(connected("allow", "127.0.0.2", &own), "{records:#?}");
+    assert!(connected("deny", "127.0.0.1", "default"), "{records:#?}");
     place.operator(&["audit", "verify"]);
     place.operator(&["git", "import", "--session", session, "--yes"]);
     let name = format!("refs/portcullis/{session}/main");
-    assert_eq!(git(&place, &["log", "-1", "--format=%s", &name]), "fixed");
+    assert_eq!(git(&place, &["log", "-1", "--format=%s", &name]), subject);
     assert_eq!(git(&place, &["diff", "--name-only", "HEAD", &name]), "calc.py");
     place.operator(&["backup", "undo", "--session", session, "--yes"]);
     assert_eq!(content(&place.base().join("ws")), before);
     place.operator(&["audit", "verify"]);
 }
 
+/// On its command line as each user, and in an editor.
+fn fixes_tests(agent: fn(As) -> Agent) {
+    for who in users() {
+        fixes_a_test(agent, who, &Way::CommandLine);
+    }
+    fixes_a_test(agent, users()[0], &Way::Editor);
+}
+
 #[test]
 fn claude_code_fixes_a_test() {
-    for who in users() {
-        fixes_a_test(claude_code, who, &Way::CommandLine);
-    }
-    fixes_a_test(claude_code, users()[0], &Way::Editor);
+    fixes_tests(table::claude_code);
 }
 
 #[test]
 fn gemini_cli_fixes_a_test() {
-    for who in users() {
-        fixes_a_test(gemini_cli, who, &Way::CommandLine);
-    }
-    fixes_a_test(gemini_cli, users()[0], &Way::Editor);
+    fixes_tests(table::gemini_cli);
 }
 
 #[test]
 fn fast_agent_fixes_a_test() {
-    fixes_a_test(fast_agent, users()[0], &Way::CommandLine);
-    fixes_a_test(fast_agent, users()[0], &Way::Editor);
+    fixes_a_test(table::fast_agent, users()[0], &Way::CommandLine);
+    fixes_a_test(table::fast_agent, users()[0], &Way::Editor);
+}
+
+#[test]
+#[ignore = "`tests/run.sh full` installs it"]
+fn codex_fixes_a_test() {
+    fixes_tests(table::codex);
+}
+
+#[test]
+#[ignore = "`tests/run.sh full` installs it"]
+fn opencode_fixes_a_test() {
+    fixes_tests(table::opencode);
+}
+
+#[test]
+#[ignore = "`tests/run.sh full` installs it"]
+fn qwen_code_fixes_a_test() {
+    fixes_tests(table::qwen_code);
+}
+
+#[test]
+#[ignore = "`tests/run.sh full` installs it"]
+fn aider_fixes_a_test() {
+    fixes_a_test(table::aider, users()[0], &Way::CommandLine);
 }

@@ -22,7 +22,7 @@ mod ends;
 /// The longest time that anything here takes.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-const CTRL_C: &str = "\x03";
+pub(super) const CTRL_C: &str = "\x03";
 const CTRL_Z: &str = "\x1a";
 
 /// The leader of the terminal's session, as an operator's shell is: it starts the command, stores
@@ -105,7 +105,7 @@ impl Operator {
         text.lines().find(|line| line.contains(word)).unwrap().trim().to_owned()
     }
 
-    fn types(&mut self, keys: &str) {
+    pub(super) fn types(&mut self, keys: &str) {
         self.screen.write_all(keys.as_bytes()).unwrap();
     }
 
@@ -124,13 +124,19 @@ impl Operator {
     /// Waits until a text was shown.
     #[track_caller]
     pub(super) fn sees(&mut self, text: &str) {
+        self.sees_in(text, Self::text);
+    }
+
+    /// The same of what `shown` makes of it.
+    #[track_caller]
+    pub(super) fn sees_in(&mut self, text: &str, shown: impl Fn(&Self) -> String) {
         let began = Instant::now();
-        while !self.text().contains(text) {
+        while !shown(self).contains(text) {
             self.look(Duration::from_millis(100));
             assert!(began.elapsed() < PATIENCE, "no {text:?} in {:?}", self.text());
             if let Some(code) = self.code() {
                 while self.look(Duration::ZERO) {}
-                assert!(self.text().contains(text), "{code}, no {text:?} in {:?}", self.text());
+                assert!(shown(self).contains(text), "{code}, no {text:?} in {:?}", self.text());
             }
         }
     }
@@ -142,7 +148,7 @@ impl Operator {
     }
 
     /// Forgets what was shown.
-    fn clear(&mut self) {
+    pub(super) fn clear(&mut self) {
         self.shown.clear();
     }
 
@@ -162,7 +168,7 @@ impl Operator {
 
     /// The terminal is as it was before, soon at the latest.
     #[track_caller]
-    fn is_restored(&self) {
+    pub(super) fn is_restored(&self) {
         let began = Instant::now();
         loop {
             let now = format!("{:?}", tcgetattr(&self.terminal).unwrap());
