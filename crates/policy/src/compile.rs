@@ -19,7 +19,7 @@ use super::{
     labels::Labels,
     limits::{Limits, MOUNT, SESSION},
     mode::Mode,
-    network::{Network, NetworkRule, SessionHosts, StatedNetwork},
+    network::{Network, NetworkRule, StatedNetwork},
     pattern::Pattern,
     questions::{PerAccess, Questions},
     secrets::{Secrets, StatedSecrets, parse_gitleaks},
@@ -177,7 +177,6 @@ fn assemble(source: &PolicySource, files: &[Statements], entry: usize) -> Policy
         labels: Labels::new(
             layers.iter().flat_map(|(_, said, _)| said.labels.iter().map(StatedLabel::parts)),
         ),
-        session_hosts: SessionHosts::default(),
     };
     let (mut secrets, mut denials, mut asks) = (Vec::new(), Vec::new(), Vec::new());
     let mut stated = Stated::default();

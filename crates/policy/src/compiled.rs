@@ -8,7 +8,7 @@ use super::{
     labels::Labels,
     limits::Limits,
     mode::Mode,
-    network::{Network, SessionHosts},
+    network::Network,
     pattern::Pattern,
     questions::{PerAccess, Questions},
     scratch::Scratch,
@@ -42,8 +42,6 @@ pub struct Policy {
     pub(super) content_secrets: Option<Secrets>,
     pub(super) network: Network,
     pub(super) labels: Labels,
-    /// Hosts besides, which become rules of `network`.
-    pub(super) session_hosts: SessionHosts,
 }
 
 /// The allowances and the exceptions of one file.

@@ -14,7 +14,6 @@ use core::net::IpAddr;
 use std::collections::BTreeSet;
 
 pub use pattern::{HostPattern, HostPatternError};
-pub use session::SessionHosts;
 pub(super) use stated::StatedNetwork;
 
 use super::{
@@ -33,6 +32,16 @@ pub struct Network {
     pub(super) layers: Vec<Vec<NetworkRule>>,
     pub(super) limits: NetworkLimits,
     pub(super) credentials: BTreeSet<String>,
+    /// Hosts besides, which are rules of a layer where they count.
+    pub(super) session: SessionHosts,
+}
+
+/// Hosts that the operator gives one session besides its policy.
+#[derive(Debug, Clone, Default)]
+pub struct SessionHosts {
+    rules: Vec<NetworkRule>,
+    /// Nothing else is allowed, also where the policy allows it.
+    bound: bool,
 }
 
 /// Bounds on what one session sends and on how many connections it has.
@@ -64,6 +73,30 @@ pub struct NetworkRule {
     pub when_read: LabelIds,
     /// Why it is there.
     pub reason: Option<String>,
+}
+
+impl SessionHosts {
+    /// None yet, and with `bound` all that the session may reach.
+    pub fn new(bound: bool) -> Self {
+        Self { rules: Vec::new(), bound }
+    }
+
+    /// Adds the rule `id`, which lets connect to one port of hosts.
+    pub fn add(&mut self, id: String, hosts: HostPattern, port: u16) {
+        self.rules.push(NetworkRule {
+            id,
+            // No file of the policy has it.
+            layer: usize::MAX,
+            line: 0,
+            effect: Effect::Allow,
+            hosts: vec![hosts],
+            except: Vec::new(),
+            ports: Some(vec![port]),
+            agents: Agents::All,
+            when_read: LabelIds::new(),
+            reason: None,
+        });
+    }
 }
 
 impl Network {

@@ -3,40 +3,8 @@
 //! A policy decides: its denials win, and where it has rules that allow or ask, they stay all that is
 //! allowed. So such hosts open something only where a policy is silent about hosts.
 
-use super::{Agents, Effect, HostPattern, LabelIds, NetworkRule, Policy};
+use super::{HostPattern, NetworkRule, Policy, SessionHosts};
 use crate::model::AgentName;
-
-/// Rules of one session.
-#[derive(Debug, Clone, Default)]
-pub struct SessionHosts {
-    rules: Vec<NetworkRule>,
-    /// Nothing else is allowed, also where the policy allows it.
-    bound: bool,
-}
-
-impl SessionHosts {
-    /// None that bound what a policy allows, if `bound`.
-    pub fn new(bound: bool) -> Self {
-        Self { rules: Vec::new(), bound }
-    }
-
-    /// Adds the rule `id`, which lets connect to one port of hosts.
-    pub fn add(&mut self, id: String, hosts: HostPattern, port: u16) {
-        self.rules.push(NetworkRule {
-            id,
-            // No file of the policy has it.
-            layer: usize::MAX,
-            line: 0,
-            effect: Effect::Allow,
-            hosts: vec![hosts],
-            except: Vec::new(),
-            ports: Some(vec![port]),
-            agents: Agents::All,
-            when_read: LabelIds::new(),
-            reason: None,
-        });
-    }
-}
 
 impl Policy {
     /// Gives the hosts to the session that the policy is for. Only once: they stay.
@@ -45,17 +13,17 @@ impl Policy {
         if !hosts.rules.is_empty() && (hosts.bound || is_silent) {
             self.network.layers.push(hosts.rules.clone());
         }
-        self.session_hosts = hosts;
+        self.network.session = hosts;
     }
 
     /// Gives the hosts of the policy that was in force before.
     pub fn keep_hosts(&mut self, old: &Self) {
-        self.give_hosts(old.session_hosts.clone());
+        self.give_hosts(old.network.session.clone());
     }
 
     /// The hosts of the session that the policy does not let `agent` reach, or not all of them.
     pub fn withheld_hosts(&self, agent: &AgentName) -> impl Iterator<Item = &NetworkRule> {
-        self.session_hosts.rules.iter().filter(|given| {
+        self.network.session.rules.iter().filter(|given| {
             let ports = given.ports.iter().flatten();
             !ports
                 .clone()
@@ -63,7 +31,7 @@ impl Policy {
         })
     }
 
-    /// Whether every host of a pattern is allowed, at least by its name.
+    /// True where every host of a pattern is allowed, at least by its name.
     fn lets_through(&self, agent: &AgentName, hosts: &HostPattern, port: u16) -> bool {
         let covers = |rule: &NetworkRule| {
             rule.is_about_port(agent, port) && rule.hosts.iter().any(|own| own.covers(hosts))

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use super::{Network, NetworkLimits, NetworkRule};
+use super::{Network, NetworkLimits, NetworkRule, SessionHosts};
 use crate::{
     Mode, Place,
     limits::Limit,
@@ -55,6 +55,7 @@ impl StatedNetwork {
             mode: Mode::Enforce,
             layers,
             credentials: self.credentials.unwrap_or_default(),
+            session: SessionHosts::default(),
             limits: NetworkLimits {
                 bytes_out: limit(
                     self.bytes_out,
