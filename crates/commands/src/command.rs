@@ -22,6 +22,8 @@ pub struct CommandLine {
     pub environment: Vec<(String, String)>,
     /// The working directory, absolute; `None` for that of the agent.
     pub directory: Option<PathBuf>,
+    /// The id of the MCP request that has it started.
+    pub request: Option<Value>,
 }
 
 impl CommandLine {
@@ -36,7 +38,7 @@ impl CommandLine {
             }
             false => (command, arguments),
         };
-        Self { program, arguments, environment: Vec::new(), directory: None }
+        Self { program, arguments, environment: Vec::new(), directory: None, request: None }
     }
 
     /// Checks that it can be executed.
@@ -72,6 +74,7 @@ impl CommandLine {
             let names = self.environment.iter().map(|(name, _)| Value::from(name.as_str()));
             facts.insert("variables".to_owned(), names.collect());
         }
+        facts.extend(self.request.clone().map(|id| ("mcpRequest".to_owned(), id)));
         facts
     }
 }

@@ -4,6 +4,7 @@ use std::cell::RefCell;
 
 use portcullis_audit::Receipt;
 use portcullis_commands::Registry;
+use serde_json::Value;
 
 use crate::{
     gateway::{Approver, Client, Content, Follower, Gateway, Refusal, Request},
@@ -26,6 +27,8 @@ pub(super) struct Call<'a> {
     /// Gets the progress of a search, and knows if the client cancels the call.
     pub(super) follower: &'a dyn Follower,
     pub(super) receipts: RefCell<Vec<Receipt>>,
+    /// The id of the client's request, if it is a call of a tool.
+    pub(super) request: Option<Value>,
 }
 
 impl Call<'_> {

@@ -298,14 +298,14 @@ impl ServerHandler for Server {
         if alone && self.is_short(tool, &arguments) {
             // No other request waits for this thread, and no thread has to be woken.
             let (asker, follower) = (Asker::nobody(), Client::default().follower);
-            let result = self.shared.run(tool, &arguments, &asker, follower);
+            let result = self.shared.run(tool, (&context.id, &arguments), &asker, follower);
             return Ok(CallToolResponse::Complete(result));
         }
         if self.shared.offer.tool(tool).is_some_and(|tool| tool.kind().is_none()) {
             // Other calls may run while a command does.
             self.under_way.leave_slot(&context.id);
         }
-        let running = self.start(tool, arguments);
+        let running = self.start(tool, context.id.clone(), arguments);
         Ok(self.follow(running, &context).await)
     }
 

@@ -12,7 +12,7 @@ use std::{
 
 use portcullis_audit::Receipt;
 use portcullis_commands::Registry;
-use rmcp::model::CallToolResult;
+use rmcp::model::{CallToolResult, RequestId};
 use serde_json::{Value, json};
 use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
@@ -146,6 +146,7 @@ impl Shared {
             approver: asker,
             follower,
             receipts: Default::default(),
+            request: None,
         }
     }
 
@@ -160,7 +161,7 @@ impl Shared {
     pub(super) fn run(
         &self,
         tool: usize,
-        arguments: &Arguments,
+        (id, arguments): (&RequestId, &Arguments),
         asker: &Asker,
         follower: &dyn Follower,
     ) -> CallToolResult {
@@ -168,6 +169,7 @@ impl Shared {
             return answer::said("no such tool", &[]);
         };
         let mut call = self.call(asker, follower);
+        call.request = serde_json::to_value(id).ok();
         let further = tool.kind().and_then(|kind| self.further_of(kind, arguments));
         if let Some(further) = further {
             call.gateway = &further.gateway;

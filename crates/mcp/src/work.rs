@@ -7,7 +7,7 @@ use rmcp::{
     ErrorData, RoleServer,
     model::{
         CallToolResponse, CallToolResult, ElicitRequestParams, ReadResourceResponse,
-        ReadResourceResult,
+        ReadResourceResult, RequestId,
     },
     service::RequestContext,
 };
@@ -49,12 +49,12 @@ pub(super) enum Way {
 
 impl Server {
     /// Starts a call in another thread.
-    pub(super) fn start(&self, tool: usize, arguments: Arguments) -> Running {
+    pub(super) fn start(&self, tool: usize, id: RequestId, arguments: Arguments) -> Running {
         let arguments = Arc::new(arguments);
         let given = Arc::clone(&arguments);
         let weight = arguments.weight();
         let work = self.begin(weight, move |shared, asker, follower| {
-            shared.run(tool, &given, asker, follower)
+            shared.run(tool, (&id, &given), asker, follower)
         });
         Running { tool, arguments, work }
     }

@@ -97,7 +97,7 @@ struct CommandOrders {
 
 impl Starter for CommandOrders {
     fn start(&self, number: u64, command: commands::CommandLine) -> Result<(), String> {
-        let commands::CommandLine { program, arguments, environment, directory } = command;
+        let commands::CommandLine { program, arguments, environment, directory, .. } = command;
         let command = sandbox::CommandLine { program, arguments, environment, directory };
         self.leaders.expect();
         self.sandbox.start(number, command).map_err(|error| {

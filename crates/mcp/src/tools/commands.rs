@@ -69,7 +69,12 @@ fn exec(call: &Call<'_>, arguments: &Arguments) -> Result<Answer, Trouble> {
         return Err(Trouble::Arguments("`timeout` must be at least 1".to_owned()));
     }
     let is_background = arguments.flag("background")?;
-    let command = CommandLine { environment, directory, ..CommandLine::new(command, args) };
+    let command = CommandLine {
+        environment,
+        directory,
+        request: call.request.clone(),
+        ..CommandLine::new(command, args)
+    };
     let task = registry.start(call.session, command, MAX_OUTPUT).map_err(|error| match error {
         Error::Refused(error) => Trouble::Gate(error),
         other => Trouble::Arguments(other.to_string()),

@@ -429,6 +429,9 @@ fn mcp_clients_in_the_sandbox_have_commands_too() {
         let records = run.end();
         let (begun, ended) = of_command(&records, "echo $MINE");
         assert_eq!((said(begun, "door"), &ended["facts"]["exitCode"]), ("mcp", &json!(0)));
+        // The client numbers its requests.
+        let request = |words: &str| of_command(&records, words).0["facts"]["mcpRequest"].as_u64();
+        assert!(request("echo $MINE") < request("20000"), "{begun}");
         let is = |record: &&Value| {
             record["facts"]["command"] == begun["seq"] && said(record, "door") == "mount"
         };
