@@ -493,7 +493,7 @@ impl Activity {
 
     fn settle(&mut self, change: &Change, room: &mut usize) {
         let word = match &change.to {
-            Some(to) => format!("{} to {to}", change.operation),
+            Some(to) => format!("{} to {}", change.operation, to.quoted()),
             None => change.operation.to_string(),
         };
         let path = change.path.as_str();

@@ -9,7 +9,7 @@ use super::select::{Indexed, ScanProgress, Select, damaged, say_nothing_matched,
 use crate::{
     app::{failure::Failure, output},
     cli::render::{table, time},
-    model::Escaped,
+    model::{Escaped, Quoted},
     review::{Field, Order, Stats, cell, export::csv_line, header, verdict, visible_json},
 };
 
@@ -37,7 +37,8 @@ const TABLE: usize = 500;
     portcullis audit query --hash 2c8b08da5ce60398 --json\n  \
     portcullis audit query --since 2026-11-01 --csv > november.csv\n\n\
     An outcome repeats only session, agent, operation and path of its intent: for the rule and the\n\
-    decision look at the intent, for the result at the outcome (`of` names the intent).\n\n\
+    decision look at the intent, for the result at the outcome (`of` names the intent). Only that of a\n\
+    connection that was cut off has a decision of its own.\n\n\
     Says what the log says; `portcullis audit verify` says whether the log is intact. A long log gets\n\
     an index beside it (`index` in the state directory), which can be deleted at any time.\n\n\
     Exit codes: 0 searched, 5 something in the log could not be read.")]
@@ -140,9 +141,10 @@ fn shown(field: Field, record: &RecordView<'_>) -> String {
     match field {
         Field::Time => time(&value),
         Field::Decision => Escaped(verdict(record).unwrap_or_default()).to_string(),
-        Field::Path => {
-            let with = record.fact("credential").map(|id| format!(" with `{id}`"));
-            Escaped(&format!("{value}{}", with.unwrap_or_default())).to_string()
+        // Blanks in a name could pass for the space between two columns.
+        Field::Path | Field::Resolved | Field::To if !value.is_empty() => {
+            let with = record.fact("credential").map(|id| format!(" with `{}`", Escaped(id)));
+            format!("{}{}", Quoted(&value), with.unwrap_or_default())
         }
         _ => Escaped(&value).to_string(),
     }

@@ -15,7 +15,7 @@ use crate::{
     },
     change::Change,
     cli::render::{diff_line, time},
-    model::Escaped,
+    model::{Escaped, Quoted},
     review::{Event, Patch, Patches, Session, SessionError, Story, last_session, sessions},
 };
 
@@ -162,7 +162,7 @@ fn list(args: &Args) -> Result<ExitCode, Failure> {
         } else {
             let time = time(&group.first);
             let (id, agent) = (value(0), value(1));
-            let (id, agent) = (Escaped(&id), Escaped(&agent));
+            let (id, agent) = (Quoted(&id), Quoted(&agent));
             outln!("{time}  {id}  {:>7} records  {agent}", group.records);
         }
     }
@@ -174,33 +174,36 @@ fn people(event: &Event, patch: &Patch) {
     let clock = |t: &str| t.get(11..23).unwrap_or(t).to_owned();
     match event {
         Event::Change(change) => {
-            let to = change.to.as_ref().map(|to| format!(" to {to}")).unwrap_or_default();
+            let to = change.to.as_ref().map(|to| format!(" to {}", to.quoted()));
+            let to = to.unwrap_or_default();
             outln!(
                 "{:>8}  {}  {:<9} {}{to}  {}",
                 change.seq,
                 clock(&change.t),
                 change.operation.to_string(),
-                change.path,
+                change.path.quoted(),
                 ended(change),
             );
             if change.would_deny {
                 let rule = change.rule.as_deref().unwrap_or("-");
-                outln!("          (observed: {} would deny it)", Escaped(rule));
+                outln!("          (observed: {} would deny it)", Quoted(rule));
             }
         }
         Event::Other(other) => {
-            let text = |text: &Option<String>| Escaped(text.as_deref().unwrap_or("")).to_string();
+            let text = |text: &Option<String>| {
+                text.as_deref().map(|text| Quoted(text).to_string()).unwrap_or_default()
+            };
             let what = match (&other.op, other.kind.as_str()) {
-                (Some(op), "decision" | "intent") => Escaped(op).to_string(),
-                _ => Escaped(&other.kind).to_string(),
+                (Some(op), "decision" | "intent") => Quoted(op).to_string(),
+                _ => Quoted(&other.kind).to_string(),
             };
             let about = match other.kind.as_str() {
                 "approval" => format!("{} {}", text(&other.op), text(&other.path)),
                 _ => text(&other.path),
             };
             let fact = |name: &str| match other.facts.get(name) {
-                Some(Value::String(text)) => Escaped(text).to_string(),
-                Some(value) => Escaped(&value.to_string()).to_string(),
+                Some(Value::String(text)) => Quoted(text).to_string(),
+                Some(value) => Quoted(&value.to_string()).to_string(),
                 None => String::new(),
             };
             let mut line = format!("{:>8}  {}  {what:<9} {about}", other.seq, clock(&other.t));
@@ -234,7 +237,7 @@ fn people(event: &Event, patch: &Patch) {
             }
             if !other.findings.is_empty() {
                 let rules: Vec<_> = (other.findings.iter())
-                    .map(|(rule, times)| format!("{} ({times})", Escaped(rule)))
+                    .map(|(rule, times)| format!("{} ({times})", Quoted(rule)))
                     .collect();
                 line += &format!("  secrets found: {}", rules.join(", "));
             }
@@ -260,7 +263,7 @@ fn people(event: &Event, patch: &Patch) {
 fn ended(change: &Change) -> String {
     match change.result.as_deref() {
         Some("ok" | "committed") => String::new(),
-        Some(other) => Escaped(other).to_string(),
+        Some(other) => Quoted(other).to_string(),
         None => "(not settled)".to_owned(),
     }
 }

@@ -25,7 +25,7 @@ use crate::{
         output,
     },
     cli::render::time,
-    model::Escaped,
+    model::Quoted,
     review,
 };
 
@@ -343,7 +343,8 @@ impl Printer<'_> {
 /// Formats a record for people: the most important fields in columns, the others behind
 /// them.
 fn line(record: &RecordView<'_>) -> String {
-    let text = |text: Option<&str>| text.map_or_else(|| "-".to_owned(), escaped);
+    let text =
+        |text: Option<&str>| text.map_or_else(|| "-".to_owned(), |text| Quoted(text).to_string());
     let verdict = match record.kind {
         Kind::Outcome | Kind::Recovered => text(record.result()),
         _ => text(review::verdict(record)),
@@ -359,7 +360,7 @@ fn line(record: &RecordView<'_>) -> String {
     );
     let mut more = |name: &str, value: Option<&str>| {
         if let Some(value) = value {
-            line += &format!("  {name}={}", escaped(value));
+            line += &format!("  {name}={}", Quoted(value));
         }
     };
     more("to", record.to());
@@ -373,12 +374,6 @@ fn line(record: &RecordView<'_>) -> String {
     more("bytes", record.bytes.map(|bytes| bytes.to_string()).as_deref());
     more("backup", record.backup());
     line.trim_end().to_owned()
-}
-
-/// Escapes untrusted text, in quotes where blanks in it could pass for columns.
-fn escaped(text: &str) -> String {
-    let shown = Escaped(text).to_string();
-    if text.is_empty() || text.contains([' ', '=', '"']) { format!("\"{shown}\"") } else { shown }
 }
 
 #[cfg(test)]

@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 
 use crate::{
     app::output::is_closed,
-    model::Escaped,
+    model::{Escaped, Quoted},
     review::{Activity, Actor, Note, Paths, Story, StoryPart},
 };
 
@@ -15,7 +15,7 @@ const MAX_NAMED: usize = 20;
 
 /// Prints it for people.
 pub(super) fn print(story: &Story) {
-    outln!("session {}  agent {}", Escaped(&story.id), Escaped(&story.agent));
+    outln!("session {}  agent {}", Quoted(&story.id), Quoted(&story.agent));
     for part in &story.parts {
         match part {
             StoryPart::Note(note) => outln!("{}", note_line(note)),
@@ -56,10 +56,10 @@ fn clock(t: &str) -> &str {
 }
 
 fn note_line(note: &Note) -> String {
-    let text = |text: &Option<String>| Escaped(text.as_deref().unwrap_or_default()).to_string();
+    let text = |text: &Option<String>| text.as_deref().map(shown).unwrap_or_default();
     let fact = |name: &str| match note.facts.get(name) {
-        Some(Value::String(text)) => Escaped(text).to_string(),
-        Some(value) => Escaped(&value.to_string()).to_string(),
+        Some(Value::String(text)) => shown(text),
+        Some(value) => shown(&value.to_string()),
         None => String::new(),
     };
     let t = Escaped(clock(&note.t));
@@ -70,7 +70,7 @@ fn note_line(note: &Note) -> String {
             (_, reason) => format!("{t}  turn {turn} ends; the agent says why: {reason}"),
         };
     }
-    let mut line = format!("{t}  {}", Escaped(&note.what));
+    let mut line = format!("{t}  {}", Quoted(&note.what));
     for more in [text(&note.path), fact("by")].into_iter().filter(|more| !more.is_empty()) {
         let _ = write!(line, " {more}");
     }
@@ -87,21 +87,28 @@ fn who(activity: &Activity) -> String {
     match &activity.actor {
         Actor::Command(record) if activity.command.is_empty() => format!("command {record}"),
         Actor::Command(record) => {
-            format!("command {record}: {}", Escaped(&activity.command.join(" ")))
+            let words: Vec<_> =
+                activity.command.iter().map(|word| Quoted(word).to_string()).collect();
+            format!("command {record}: {}", words.join(" "))
         }
         Actor::Process { pid, claims } => {
             let mut text = format!("process {pid}");
             if let Some(claims) = claims {
-                let _ = write!(text, ", which calls itself `{}`", Escaped(claims));
+                let _ = write!(text, ", which calls itself {:#}", Quoted(claims));
             }
             if let Some(arguments) = &activity.claimed_arguments {
-                let _ = write!(text, " ({})", Escaped(arguments));
+                let _ = write!(text, " ({:#})", Quoted(arguments));
             }
             text
         }
-        Actor::Client(door) => format!("by {}", Escaped(door)),
+        Actor::Client(door) => format!("by {}", Quoted(door)),
         Actor::Gateway => "gateway".to_owned(),
     }
+}
+
+/// Shows a text, and nothing for an empty one.
+fn shown(text: &str) -> String {
+    if text.is_empty() { String::new() } else { Quoted(text).to_string() }
 }
 
 fn activity_lines(activity: &Activity) -> String {
@@ -125,7 +132,7 @@ fn activity_lines(activity: &Activity) -> String {
     if !activity.findings.is_empty() {
         let rules = activity.findings.iter();
         let rules: Vec<_> =
-            rules.map(|(rule, times)| format!("{} ({times})", Escaped(rule))).collect();
+            rules.map(|(rule, times)| format!("{} ({times})", Quoted(rule))).collect();
         let rules = rules.join(", ");
         let _ = writeln!(text, "              {indent}{:<9} {rules}", "found");
     }
@@ -134,11 +141,12 @@ fn activity_lines(activity: &Activity) -> String {
 
 fn listed(paths: &Paths, is_rule: bool) -> String {
     let one = |((path, word), times): (&(String, String), &u64)| {
-        let path = if path.is_empty() { "-" } else { path };
+        let path = if path.is_empty() { "-".to_owned() } else { Quoted(path).to_string() };
         let mut text = match (word.as_str(), is_rule) {
-            ("read" | "write" | "connect", false) => Escaped(path).to_string(),
-            (word, false) => format!("{} [{}]", Escaped(path), Escaped(word)),
-            (rule, true) => format!("{} by {}", Escaped(path), Escaped(rule)),
+            ("read" | "write" | "connect", false) => path,
+            // Names within it are quoted already.
+            (word, false) => format!("{path} [{}]", Escaped(word)),
+            (rule, true) => format!("{path} by {}", Quoted(rule)),
         };
         if *times > 1 {
             let _ = write!(text, " ({times} times)");

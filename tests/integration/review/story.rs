@@ -129,7 +129,7 @@ fn a_story_groups_by_command_or_process_and_marks_what_programs_claim() {
     assert_eq!(done[1]["read"]["paths"], json!([{"path": "b", "op": "read", "times": 2}]));
     assert_eq!(done[1]["denied"]["paths"][0]["rule"], "keys");
     let told = world.run(&["audit", "session", "abab"]).ok();
-    assert!(told.text().contains("process 7, which calls itself `g\\u{202e}it`"), "{told:?}");
+    assert!(told.text().contains("process 7, which calls itself \"g\\u{202e}it\""), "{told:?}");
 }
 
 #[test]
@@ -156,4 +156,54 @@ fn a_session_of_a_command_is_that_command_and_its_paths_are_bounded() {
     assert_eq!((read["paths"].as_array().unwrap().len(), &read["more"]), (200, &json!(100)));
     assert_eq!(read["paths"][0], json!({"path": "p1", "op": "read", "times": 6}));
     assert_eq!(done[0]["denied"]["paths"][0]["rule"], "repeated");
+}
+
+/// Names and arguments told of entries that no record has.
+#[test]
+fn no_name_passes_for_another_entry_of_a_story() {
+    let world = World::new();
+    let names = [
+        "a.txt [remove], prod/db.sqlite",
+        "z (3 times) and 17 more",
+        "q by rule",
+        "x\" [remove], y",
+        "w\u{a0}[remove],\u{3000}v",
+        "-",
+    ];
+    write_log(&world, 8, |seq| {
+        let of_kind = |draft: Draft| (Kind::Decision, draft);
+        let claims = json!({"process": {"pid": 9, "program": "make`  `x", "arguments": "a) (b"}});
+        match usize::try_from(seq).unwrap().checked_sub(2) {
+            None if seq == 0 => {
+                of_kind(mounted("command", "", json!({"command": ["sh", "a  (to b)\n"]})))
+            }
+            None => of_kind(mounted("read", names[0], claims)),
+            Some(number) => of_kind(Draft {
+                decision: Some("deny".to_owned()),
+                rule: Some("no".to_owned()),
+                ..mounted("read", names[number], json!({"command": 0}))
+            }),
+        }
+    });
+    let told = world.run(&["audit", "session", "abab"]).ok();
+    let text = told.text();
+    let line = text.lines().find(|line| line.trim_start().starts_with("denied")).unwrap();
+    let shown = [
+        r#""a.txt [remove], prod/db.sqlite""#,
+        r#""z (3 times) and 17 more""#,
+        r#""q by rule""#,
+        r#""x\" [remove], y""#,
+        "\"w\u{a0}[remove],\u{3000}v\"",
+        r#""-""#,
+    ];
+    for entry in shown.map(|name| format!("{name} by no")) {
+        assert!(line.contains(&entry), "{line}\n{entry}");
+    }
+    assert!(text.contains(r#"command 0: sh "a  (to b)\n"  (to"#), "{text}");
+    let process = r#"process 9, which calls itself "make`  `x" ("a) (b")"#;
+    assert!(text.contains(process), "{text}");
+    // Fields of a record can be no more than one, either.
+    write_log(&world, 1, |_| (Kind::Decision, mounted("read", "x\"  rule=\"y", json!({}))));
+    let shown = world.run(&["audit", "show"]).ok();
+    assert!(shown.text().contains(r#""x\"  rule=\"y""#), "{shown:?}");
 }

@@ -18,5 +18,7 @@ pub use path::{PathError, WorkspacePath};
 pub use request::{AsOperation, Operation};
 pub use search::{GlobQuery, GrepQuery, Page, Position};
 pub use session::{AgentName, AgentNameError, Door, Session};
-pub use text::{Escaped, changes_direction, has_hidden_characters, is_hidden_character, is_text};
+pub use text::{
+    Escaped, Quoted, changes_direction, has_hidden_characters, is_hidden_character, is_text,
+};
 pub use watch::{IGNORED_DIRECTORIES, WatchQuery};

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use super::text::{Escaped, has_hidden_characters};
+use super::text::{Escaped, Quoted, has_hidden_characters};
 
 /// A path relative to the workspace root: UTF-8, no `..`, no NUL, bounded.
 ///
@@ -118,6 +118,11 @@ impl WorkspacePath {
     /// For people, use [`Display`](fmt::Display), which escapes.
     pub fn as_str(&self) -> &str {
         &self.0
+    }
+
+    /// Returns the path as it is shown among other text of a line.
+    pub fn quoted(&self) -> Quoted<'_> {
+        Quoted(if self.is_root() { "." } else { &self.0 })
     }
 
     /// True if this is the workspace root.

@@ -16,16 +16,47 @@ pub struct Escaped<'a>(pub &'a str);
 
 impl fmt::Display for Escaped<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        for c in self.0.chars() {
-            match c {
-                '\n' => f.write_str("\\n")?,
-                '\r' => f.write_str("\\r")?,
-                '\t' => f.write_str("\\t")?,
-                c if is_hidden_character(c) => write!(f, "{}", c.escape_unicode())?,
-                c => f.write_char(c)?,
-            }
+        self.0.chars().try_for_each(|c| write_escaped(f, c))
+    }
+}
+
+fn write_escaped(f: &mut fmt::Formatter<'_>, c: char) -> fmt::Result {
+    match c {
+        '\n' => f.write_str("\\n"),
+        '\r' => f.write_str("\\r"),
+        '\t' => f.write_str("\\t"),
+        c if is_hidden_character(c) => write!(f, "{}", c.escape_unicode()),
+        c => f.write_char(c),
+    }
+}
+
+/// Displays untrusted text among other text of a line: as [`Escaped`], and in quotes where it could pass
+/// for what stands between the parts of the line. With `{:#}` it is always in quotes.
+#[derive(Debug, Clone, Copy)]
+pub struct Quoted<'a>(pub &'a str);
+
+impl Quoted<'_> {
+    /// True if the text could pass for more than itself: white space, separators, quotes, nothing, or the
+    /// sign for nothing.
+    fn is_ambiguous(&self) -> bool {
+        let separates = |c: char| c.is_whitespace() || matches!(c, '"' | '`' | '=' | ',');
+        matches!(self.0, "" | "-") || self.0.contains(separates)
+    }
+}
+
+impl fmt::Display for Quoted<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if !f.alternate() && !self.is_ambiguous() {
+            return Escaped(self.0).fmt(f);
         }
-        Ok(())
+        f.write_char('"')?;
+        for c in self.0.chars() {
+            if matches!(c, '"' | '\\') {
+                f.write_char('\\')?;
+            }
+            write_escaped(f, c)?;
+        }
+        f.write_char('"')
     }
 }
 
@@ -79,6 +110,24 @@ pub fn has_hidden_characters(text: &str) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn quotes_what_could_pass_for_more_than_itself() {
+        for plain in ["a/b.rs", "日本", "x[1]", "a\\b"] {
+            assert_eq!(Quoted(plain).to_string(), plain);
+        }
+        for (text, shown) in [
+            ("a, b", r#""a, b""#),
+            (r#"a" b="c\"#, r#""a\" b=\"c\\""#),
+            ("a\u{3000}b", "\"a\u{3000}b\""),
+            ("a\nb\u{202e}", r#""a\nb\u{202e}""#),
+            ("", r#""""#),
+            ("-", r#""-""#),
+        ] {
+            assert_eq!(Quoted(text).to_string(), shown);
+        }
+        assert_eq!(format!("{:#}", Quoted("make")), r#""make""#);
+    }
 
     #[test]
     fn escapes_what_could_steer_a_terminal() {

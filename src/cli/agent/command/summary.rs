@@ -15,7 +15,7 @@ use crate::{
         output::lines,
     },
     cli::render::for_shell,
-    model::{Escaped, OperationKind},
+    model::{OperationKind, Quoted},
     review::{Event, Log, Session, change::Change, visible_json},
 };
 
@@ -327,32 +327,33 @@ impl fmt::Display for Line<'_> {
         match self {
             Self::Changes(changes) => {
                 let Some(change) = changes.first() else { return Ok(()) };
-                write!(f, "{:<8} {}", change.operation.to_string(), change.path)?;
+                let path = change.path.quoted();
+                write!(f, "{:<8} {path}", change.operation.to_string())?;
                 if let Some(to) = &change.to {
-                    write!(f, " to {to}")?;
+                    write!(f, " to {}", to.quoted())?;
                 }
                 if changes.len() > 1 {
                     write!(f, " ({} versions)", changes.len())?;
                 }
                 match change.result.as_deref() {
                     Some("ok") => Ok(()),
-                    Some(result) => write!(f, ": {}", Escaped(result)),
+                    Some(result) => write!(f, ": {}", Quoted(result)),
                     None => write!(f, ": not finished"),
                 }
             }
             Self::Denial(denial) => {
-                let (operation, path) = (Escaped(&denial.operation), Escaped(&denial.path));
+                let (operation, path) = (Quoted(&denial.operation), Quoted(&denial.path));
                 write!(f, "denied   {operation} {path}")?;
                 if denial.times > 1 {
                     write!(f, ", {} times", denial.times)?;
                 }
                 match (&denial.rule, &denial.reason) {
-                    (Some(rule), _) => write!(f, ": rule {}", Escaped(rule))?,
-                    (None, Some(reason)) => write!(f, ": {}", Escaped(reason))?,
+                    (Some(rule), _) => write!(f, ": rule {}", Quoted(rule))?,
+                    (None, Some(reason)) => write!(f, ": {}", Quoted(reason))?,
                     (None, None) => {}
                 }
                 match &denial.question {
-                    Some(question) => write!(f, ", question {}", Escaped(question)),
+                    Some(question) => write!(f, ", question {}", Quoted(question)),
                     None => Ok(()),
                 }
             }
