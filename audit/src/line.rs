@@ -262,6 +262,9 @@ mod tests {
             (&objects(125), true),
             (&objects(126), false),
             (&nested(100_000), false),
+            // Readers that keep the first of two members see this, and those that keep the last do not.
+            (&format!(r#"{{"a":{},"a":0}}"#, nested(124)), true),
+            (&format!(r#"{{"a":{},"a":0}}"#, nested(125)), false),
         ] {
             for around in [
                 format!(r#""facts":{{"a":{value}}},"#),

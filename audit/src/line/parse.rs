@@ -305,7 +305,7 @@ impl<'a> Cursor<'a> {
     /// Reads a value of any type.
     fn json(&mut self) -> Result<Value, LineError> {
         match self.read()? {
-            Some(Json(value)) if depth(&value) <= MAX_DEPTH => Ok(value),
+            Some(Json { value, depth }) if depth <= MAX_DEPTH => Ok(value),
             _ => Err(self.wrong()),
         }
     }
@@ -356,16 +356,6 @@ impl<'a> Cursor<'a> {
     fn wrong(&self) -> LineError {
         LineError::Json { column: self.at + 1 }
     }
-}
-
-/// Returns the levels of objects and arrays in a value, which the parser bounds.
-fn depth(value: &Value) -> usize {
-    let below = match value {
-        Value::Array(values) => values.iter().map(depth).max(),
-        Value::Object(values) => values.values().map(depth).max(),
-        _ => return 0,
-    };
-    below.unwrap_or(0) + 1
 }
 
 /// True if a text is 32 lower-case hexadecimal digits.
