@@ -3,7 +3,7 @@
 //! A policy decides: its denials win, and where it has rules that allow or ask, they stay all that is
 //! allowed. So such hosts open something only where a policy is silent about hosts.
 
-use super::{HostPattern, NetworkRule, Policy, SessionHosts};
+use super::{Effect, HostPattern, NetworkRule, Policy, SessionHosts};
 use crate::model::AgentName;
 
 impl Policy {
