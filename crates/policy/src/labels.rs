@@ -47,7 +47,7 @@ impl Labels {
         labels
     }
 
-    /// Whether there are none.
+    /// True if there are none.
     pub fn is_empty(&self) -> bool {
         self.entries.is_empty()
     }
@@ -83,7 +83,7 @@ impl Labels {
 }
 
 impl Labelled {
-    /// Whether there are none.
+    /// True if there are none.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }

@@ -164,7 +164,7 @@ impl NetworkRule {
         self.ports.as_ref().is_none_or(|ports| ports.contains(&port)) && self.agents.hold(agent)
     }
 
-    /// Whether the rule holds once content with the labels `read` was read.
+    /// True if the rule holds once content with the labels `read` was read.
     pub fn holds_after(&self, read: &LabelIds) -> bool {
         self.when_read.is_empty() || !self.when_read.is_disjoint(read)
     }

@@ -1,4 +1,4 @@
-//! What is shown has labels, which its session carries from then on.
+//! Labels of what is shown, which its session carries from then on.
 
 use std::{
     collections::BTreeMap,
@@ -43,7 +43,7 @@ impl Gateway {
         self.carriers = Arc::clone(&other.carriers);
     }
 
-    /// Who carries the labels of what a session is shown. All sessions of a sandbox are one
+    /// The carrier of the labels of what a session is shown. All sessions of a sandbox are one
     /// program's; agents that share a gate have nothing in common.
     pub(super) fn carrier(&self, session: &Session) -> Arc<Carrier> {
         self.carriers.of(if self.turns.is_some() { session.agent.as_str() } else { "" })

@@ -82,7 +82,7 @@ pub(super) struct ConnectionRequest {
 /// A decision that lets a connection be made.
 pub(super) struct Settled {
     pub(super) policy: Arc<Policy>,
-    /// What had been read.
+    /// The labels that had been read by then.
     pub(super) reads: Arc<Reads>,
     /// The rules about which a person was asked.
     pub(super) rules: Vec<Decision>,
@@ -204,7 +204,7 @@ impl ConnectionRequest {
         Ok((settled, Some(yes)))
     }
 
-    /// What a decision depends on beside the request: the policy in force, and what was read.
+    /// The circumstances of a decision: the policy in force, and what was read.
     pub(super) fn circumstances(&self) -> (Arc<Policy>, Arc<Reads>) {
         (self.gateway.policy(), self.gateway.carrier(&self.session).reads())
     }

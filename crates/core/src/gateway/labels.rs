@@ -1,4 +1,4 @@
-//! Who carries labels of what it was shown, and for which reads.
+//! Carriers of labels of what was shown, with the reads by which these came.
 
 use std::{
     collections::{BTreeMap, HashMap},
@@ -14,7 +14,7 @@ use crate::policy::{LabelIds, Labelled};
 #[derive(Debug, Default)]
 pub(super) struct Carriers(Mutex<HashMap<String, Arc<Carrier>>>);
 
-/// Who carries labels until the process ends: a sandbox with all its sessions, or the agent to whom
+/// A carrier of labels until the process ends: a sandbox with all its sessions, or the agent to whom
 /// a token of a service belongs.
 #[derive(Debug, Default)]
 pub(super) struct Carrier {
@@ -53,7 +53,7 @@ impl Carriers {
 }
 
 impl Carrier {
-    /// What is carried now. It is the same value until there is more.
+    /// The labels that are carried now. It is the same value until there is more.
     pub(super) fn reads(&self) -> Arc<Reads> {
         Arc::clone(&lock(&self.reads))
     }

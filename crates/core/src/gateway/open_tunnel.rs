@@ -1,5 +1,5 @@
-//! Whether an open connection may stay open: held against the policy of now, and against what
-//! was read since it was opened.
+//! Open connections, held against the policy of now and against what was read since they were
+//! opened.
 
 use std::{
     fmt,
@@ -15,7 +15,7 @@ use super::{
 };
 use crate::policy::{Decision, Policy};
 
-/// How a connection is closed by whoever carries its bytes.
+/// The function by which whoever carries the bytes of a connection closes it.
 type Close = Box<dyn Fn() + Send + Sync>;
 
 /// An open connection, as long as bytes may be on their way.
@@ -28,7 +28,7 @@ pub(super) struct OpenTunnel {
     closing: Mutex<Closing>,
 }
 
-/// What a connection was decided by last, and the denial that ends it.
+/// The circumstances of the last decision on a connection, and the denial that ends it.
 struct Decided {
     policy: Arc<Policy>,
     reads: Arc<Reads>,

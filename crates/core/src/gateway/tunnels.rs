@@ -8,7 +8,7 @@ use std::{
 
 /// A connection on which bytes may be on their way.
 pub(super) trait Tunnel: std::fmt::Debug + Send + Sync {
-    /// Whether the policy of now denies it, after what was read until now.
+    /// True if the policy of now denies it, after what was read until now.
     fn is_denied(&self) -> bool;
 
     /// Has it closed soon. Its [`Registration`] goes when that is done.

@@ -116,7 +116,7 @@ impl Reader<'_, '_> {
         Some(StatedNetworkRule { rule, span })
     }
 
-    /// What is said of a rule that holds once something was read.
+    /// Reports `whenRead` and `except` where they mean nothing.
     fn conditions(&mut self, table: &DeTable<'_>, effect: Option<Effect>) {
         let named = |key| table.get_key_value(key).map(|(key, _)| key.span());
         match (named(WHEN_READ), named("except")) {

@@ -88,7 +88,7 @@ impl Connected {
     }
 }
 
-/// What is on record of a label.
+/// The uses of a label that are on record.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct LabelUse {
