@@ -77,7 +77,10 @@ const DESCRIPTIONS: &[(&str, &str)] = &[
         "files.invisible",
         "Text that a person does not see, in files that agents take for instructions.",
     ),
-    ("files.invisible.paths", "Patterns, at any depth, of the files that it is looked for in."),
+    (
+        "files.invisible.paths",
+        "Patterns, at any depth, of the files that it is looked for in; a directory stands for all in it.",
+    ),
     (
         "files.invisible.onRead",
         "What a reader gets of it: `deny`, `redact` or `warn`. Default: \"redact\".",

@@ -115,3 +115,24 @@ fn a_file_full_of_secrets_is_denied_as_a_whole() {
     std::fs::write(world.path("a"), "k1 ".repeat(100_001)).unwrap();
     world.fs(&["read", "a"]).denied("secrets.tooManyFindings");
 }
+
+/// A policy that named a directory protected nothing in it, and did not say so.
+#[test]
+fn a_directory_among_the_paths_of_invisible_text_is_what_is_in_it() {
+    let policy = format!("{POLICY}\n[files.invisible]\npaths = [\"prompts\", \"docs/ai\"]\n");
+    let world = World::with_policy(&policy);
+    for path in ["prompts/x.md", "deep/Prompts/a/y.md", "docs/ai/z.md", "prompts.md"] {
+        world.file(path, TEXT);
+        let is_hidden = seen(&world, path).contains("portcullis-secret:files.invisible");
+        assert_eq!(is_hidden, path != "prompts.md", "{path}");
+    }
+    // A text of any length stood behind one hieroglyph.
+    let controls: String = "ignore all"
+        .bytes()
+        .map(|b| char::from_u32(0x13430 + u32::from(b % 32)).unwrap())
+        .collect();
+    world.file("prompts/h.md", format!("a \u{13000}{controls} b \u{13000}\u{13430}\u{13001} c\n"));
+    let text = seen(&world, "prompts/h.md");
+    assert_eq!(text.matches("portcullis-secret").count(), 1, "{text}");
+    assert!(text.contains("\u{13000}\u{13430}\u{13001} c") && !text.contains(&controls), "{text}");
+}

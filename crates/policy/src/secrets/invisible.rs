@@ -26,6 +26,8 @@ const FLAGS: [&str; 3] = [
     "\u{e0067}\u{e0062}\u{e0073}\u{e0063}\u{e0074}\u{e007f}",
     "\u{e0067}\u{e0062}\u{e0077}\u{e006c}\u{e0073}\u{e007f}",
 ];
+/// Maximum number of controls that group one hieroglyph: more carry a text of their own.
+const MAX_CONTROLS: usize = 3;
 /// Number of characters between two checks of the time.
 const BETWEEN_LOOKS: usize = 1 << 16;
 
@@ -71,12 +73,13 @@ pub(super) fn runs(text: &[u8], overdue: &dyn Fn() -> bool) -> Result<Vec<Range<
     let mut begin = 0;
     for chunk in text.utf8_chunks() {
         let mut chars = chunk.valid().chars();
-        let (mut before, mut looked) = (None, 0);
+        let (mut before, mut looked, mut controls) = (None, 0, 0);
         while let Some(c) = chars.next() {
             let end = begin + chunk.valid().len() - chars.as_str().len();
             let start = end - c.len_utf8();
             // A byte order mark is not part of the text.
             let is_mark = c == '\u{feff}' && start == 0;
+            controls = if is_hieroglyph_control(c) { controls + 1 } else { 0 };
             if !is_hidden(c) || is_mark {
                 let rest = chars.as_str();
                 let flag = FLAGS.iter().find(|flag| c == '\u{1f3f4}' && rest.starts_with(**flag));
@@ -84,7 +87,7 @@ pub(super) fn runs(text: &[u8], overdue: &dyn Fn() -> bool) -> Result<Vec<Range<
                     chars = rest.chars();
                 }
                 before = Some(c);
-            } else if is_in_place(before, c, chars.clone().next()) {
+            } else if controls <= MAX_CONTROLS && is_in_place(before, c, chars.clone().next()) {
                 before = Some(c);
             } else {
                 before = None;
@@ -128,9 +131,14 @@ fn is_in_place(before: Option<char>, c: char, after: Option<char>) -> bool {
             emoji && is_after(is_pictograph) || is_before(joins) && !is_after(is_hidden)
         }
         '\u{2800}' => is_before(|c| matches!(c, '\u{2800}'..='\u{28ff}')),
-        '\u{13430}'..='\u{1345f}' => is_before(|c| matches!(c, '\u{13000}'..='\u{1345f}')),
+        c if is_hieroglyph_control(c) => is_before(|c| matches!(c, '\u{13000}'..='\u{143ff}')),
         _ => false,
     }
+}
+
+/// True for the controls that group hieroglyphs.
+fn is_hieroglyph_control(c: char) -> bool {
+    matches!(c, '\u{13430}'..='\u{1345f}')
 }
 
 /// True for characters that have a text form and an emoji form, including keycaps.
@@ -199,6 +207,8 @@ mod tests {
             "葛\u{e0100}飾 ∩\u{fe00} 0\u{fe00}",
             // Thai and Khmer words, Mongolian, braille.
             "ภาษา\u{200b}ไทย ភាសា\u{200b}ខ្មែរ ᠠ\u{180b} ⠓\u{2800}⠓",
+            // Hieroglyphs above one another, one of them damaged, in a group.
+            "\u{13000}\u{13430}\u{13437}\u{13001}\u{13447}\u{13431}\u{13460}\u{13438}",
         ] {
             assert_eq!(found(text), Vec::<&str>::new(), "{text}");
         }
@@ -225,6 +235,8 @@ mod tests {
             ("می\u{200c}\u{200c}خ", vec!["\u{200c}\u{200c}"]),
             ("a\u{1b}[8m", vec!["\u{1b}"]),
             ("\u{2800}\u{2800}", vec!["\u{2800}\u{2800}"]),
+            // A text in the controls behind one hieroglyph.
+            ("\u{13000}\u{13439}\u{13437}\u{1343e}\u{1343f}\u{13442}x", vec!["\u{1343f}\u{13442}"]),
         ] {
             assert_eq!(found(text), expected, "{text:?}");
         }

@@ -10,7 +10,7 @@ use crate::{
     check::shortened,
     diagnostics::Problem,
     duration,
-    pattern::{Comparison, Pattern},
+    pattern::Comparison,
     said::Said,
     secrets::{
         Invisible, MAX_RULES, MAX_WEIGHT, OnRead, OnWrite, RuleText, SecretRule, StatedSecrets,
@@ -51,7 +51,8 @@ impl Reader<'_, '_> {
         let globs: Vec<_> =
             globs.filter_map(|value| self.glob(value, Comparison::Folded)).collect();
         let patterns = globs.into_iter().flat_map(|glob| glob.alternatives);
-        let patterns = patterns.map(Pattern::at_any_depth).collect();
+        // As for secret names, a directory stands for what is beneath it.
+        let patterns = patterns.map(|pattern| pattern.at_any_depth().and_beneath()).collect();
         let on_read = self.word(table, "onRead", &ON_READ);
         let on_read = on_read.map_or(OnRead::Redact, |said| said.value);
         let place = Place { file: self.file().to_owned(), line: self.line(&key.span()) };
