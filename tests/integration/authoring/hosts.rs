@@ -326,3 +326,27 @@ fn a_replay_decides_connections_again_by_their_names() {
         json!({ "network.address": 1, "network.limits.connections": 1 })
     );
 }
+
+/// The rest of a domain stayed open beneath `*`, and nothing said so.
+#[test]
+fn a_check_warns_of_denials_that_leave_a_part_of_a_domain_open() {
+    let world = World::new();
+    let warned = |hosts: &str, denied: &str| {
+        let text = format!(
+            "schema = 1\nname = \"p\"\nversion = 1\n[[network.rules]]\nid = \"a\"\neffect = \"allow\"\n\
+             hosts = [{hosts}]\nports = [443]\n[[network.rules]]\nid = \"d\"\neffect = \"deny\"\n\
+             hosts = [{denied}]\n"
+        );
+        policy_file(&world, "p.toml", &text);
+        let checked = world.run(&["policy", "check", "p.toml", "--json"]).ok().json();
+        let warnings = checked["policies"][0]["warnings"].as_array().unwrap().clone();
+        let said = |found: &Value| found["id"].as_str().unwrap().to_owned();
+        warnings.iter().map(said).collect::<Vec<_>>()
+    };
+    let [any, partly] = ["any-host", "partly-denied-host"];
+    assert_eq!(warned("\"*\"", "\"paste.example\""), [any, partly]);
+    assert_eq!(warned("\"*\"", "\"*.paste.example\""), [any, partly]);
+    assert_eq!(warned("\"*\"", "\"paste.example\", \"*.paste.example\""), [any]);
+    assert_eq!(warned("\"*.co.uk\"", "\"other.example\""), [any]);
+    assert_eq!(warned("\"*.shop.co.uk\"", "\"other.example\""), [""; 0]);
+}

@@ -71,6 +71,10 @@ pub const LINTS: &[Lint] = &[
         "what bounds a model does not bound programs, so nothing does beside the defaults",
     ),
     other("no-tests", "without tests nobody notices when a change of the policy opens something"),
+    misleading(
+        "partly-denied-host",
+        "a denial of a name leaves the names beneath it open, and one of those beneath it the name itself",
+    ),
     other(
         "redundant-except",
         "an exception that cuts no secret name suggests that something is open",

@@ -1,12 +1,12 @@
-//! `[[network.rules]]`: hosts that many people share, rules that change nothing, and addresses
-//! that are not globally routable.
+//! `[[network.rules]]`: hosts that many people share, rules that change nothing, denials that leave a
+//! part of a domain open, and addresses that are not globally routable.
 
 use std::ops::Range;
 
 use toml::de::DeTable;
 
 use super::{finding::Finding, subject::Subject};
-use crate::policy::{Effect, HostPattern};
+use crate::policy::{Effect, HostPattern, Mode};
 
 /// Domains beneath which everybody can get a name, and the service behind them.
 const SHARED: [(&str, &str); 24] = [
@@ -48,6 +48,12 @@ const DELIVERY: [&str; 7] = [
     "fastly.net",
 ];
 
+/// Labels beneath the domain of a country, beneath which everybody can get a name, as in `co.uk`.
+const REGISTRIES: [&str; 18] = [
+    "ac", "co", "com", "edu", "go", "gob", "gouv", "gov", "ltd", "me", "mil", "ne", "net", "nom",
+    "or", "org", "plc", "sch",
+];
+
 /// One rule as written.
 struct Rule {
     file: usize,
@@ -69,6 +75,9 @@ pub(super) fn lint(subject: Subject<'_>, found: &mut Vec<Finding>) {
     for rule in all.iter().filter(|rule| linted.contains(&rule.file)) {
         if rule.effect != Effect::Deny && !rule.is_conditional {
             rule.hosts.iter().for_each(|(host, span)| shared(rule, host, span, found));
+        } else {
+            let is_observing = subject.policy.network().mode() == Mode::Observe;
+            partly_denied(rule, &all, is_observing, found);
         }
         // What holds at times neither hides another rule nor is hidden by one.
         if !rule.is_conditional {
@@ -90,7 +99,7 @@ fn shared(rule: &Rule, host: &HostPattern, span: &Range<usize>, found: &mut Vec<
     }
     let is_open = match host {
         HostPattern::Any => true,
-        HostPattern::Beneath(name) => !name.as_str().contains('.'),
+        HostPattern::Beneath(name) => is_registry(name.as_str()),
         HostPattern::Network(network) => network.prefix_len() < 8,
         HostPattern::Name(_) => false,
     };
@@ -118,6 +127,48 @@ fn shared(rule: &Rule, host: &HostPattern, span: &Range<usize>, found: &mut Vec<
              can ask for another of its customers"
         );
         find("shared-host", message, "name the service's own host, if it has one");
+    }
+}
+
+/// True if everybody can get a name beneath the domain: `com`, `co.uk`.
+fn is_registry(domain: &str) -> bool {
+    match domain.split_once('.') {
+        None => true,
+        Some((label, country)) => country.len() == 2 && REGISTRIES.contains(&label),
+    }
+}
+
+/// Finds a denial of `a.example` that leaves `*.a.example` open, and the reverse.
+fn partly_denied(rule: &Rule, all: &[Rule], is_observing: bool, found: &mut Vec<Finding>) {
+    for (host, span) in &rule.hosts {
+        let (rest, what) = match host {
+            HostPattern::Name(name) => (format!("*.{}", name.as_str()), "the names beneath it"),
+            HostPattern::Beneath(name) if !is_registry(name.as_str()) => {
+                (name.as_str().to_owned(), "that name itself")
+            }
+            HostPattern::Beneath(_) | HostPattern::Any | HostPattern::Network(_) => continue,
+        };
+        let Ok(pattern) = HostPattern::parse(&rest) else { continue };
+        let is_denied = all.iter().any(|other| {
+            other.effect == Effect::Deny && other.has_host(&pattern) && other.always_covers(rule)
+        });
+        let grants = || all.iter().filter(|other| other.effect != Effect::Deny);
+        // Each file that has rules which allow must have one.
+        let is_granted = grants().next().is_some()
+            && grants().all(|one| {
+                let mut same_file = grants().filter(|other| other.file == one.file);
+                same_file.any(|other| other.has_host(&pattern) && other.meets(rule))
+            });
+        if is_denied || !(is_granted || is_observing) {
+            continue;
+        }
+        found.push(Finding {
+            id: "partly-denied-host",
+            file: rule.file,
+            span: span.clone(),
+            message: format!("`{host}` leaves {what} open: `{rest}` is allowed"),
+            suggestion: format!("deny `{rest}`, too"),
+        });
     }
 }
 
@@ -157,8 +208,25 @@ fn useless(rule: &Rule, all: &[Rule], found: &mut Vec<Finding>) {
 impl Rule {
     /// True if the rule is about everything that `other` is about.
     fn covers(&self, other: &Self) -> bool {
-        let has_host =
-            |(host, _): &(HostPattern, _)| self.hosts.iter().any(|(own, _)| own.covers(host));
+        self.always_covers(other) && other.hosts.iter().all(|(host, _)| self.has_host(host))
+    }
+
+    fn has_host(&self, host: &HostPattern) -> bool {
+        self.hosts.iter().any(|(own, _)| own.covers(host))
+    }
+
+    /// True if there is a port and an agent that both rules are about.
+    fn meets(&self, other: &Self) -> bool {
+        fn meet<T: PartialEq>(one: Option<&[T]>, other: Option<&[T]>) -> bool {
+            let (Some(one), Some(other)) = (one, other) else { return true };
+            one.iter().any(|item| other.contains(item))
+        }
+        meet(self.ports.as_deref(), other.ports.as_deref())
+            && meet(self.agents.as_deref(), other.agents.as_deref())
+    }
+
+    /// True if the rule is about all ports and agents that `other` is about.
+    fn always_covers(&self, other: &Self) -> bool {
         let has_ports = match (&self.ports, &other.ports) {
             (None, _) => true,
             (Some(_), None) => false,
@@ -169,7 +237,7 @@ impl Rule {
             (Some(_), None) => false,
             (Some(own), Some(agents)) => agents.iter().all(|agent| own.contains(agent)),
         };
-        has_ports && has_agents && other.hosts.iter().all(has_host)
+        has_ports && has_agents
     }
 }
 
@@ -243,6 +311,7 @@ mod tests {
             ("d111.cloudfront.net", "shared-host"),
             ("*", "any-host"),
             ("*.com", "any-host"),
+            ("*.co.uk", "any-host"),
             ("0.0.0.0/0", "any-host"),
             ("10.0.0.0/8", "unroutable-host"),
             ("127.0.0.1", "unroutable-host"),
@@ -251,7 +320,7 @@ mod tests {
             assert_eq!(found(&text), [(id, format!("\"{host}\""))]);
             assert_eq!(found(&rule("x", "deny", &format!("\"{host}\""))), []);
         }
-        let fine = "\"my.github.io\", \"*.my.github.io\", \"*.example.com\", \"93.184.216.0/24\"";
+        let fine = "\"my.github.io\", \"*.my.github.io\", \"*.example.com\", \"*.shop.co.uk\", \"93.184.216.0/24\"";
         assert_eq!(found(&rule("x", "allow", fine)), []);
     }
 
@@ -268,10 +337,32 @@ mod tests {
         assert_eq!(two(("allow", one), ("allow", all)), said("shadowed-rule", "a"));
         assert_eq!(two(("allow", one), ("allow", one)), said("shadowed-rule", "b"));
         assert_eq!(two(("ask", all), ("allow", one)), said("shadowed-rule", "b"));
-        assert_eq!(two(("allow", all), ("deny", one)), []);
+        assert_eq!(two(("allow", all), ("deny", "\"a.example.com\", \"*.a.example.com\"")), []);
         assert_eq!(two(("allow", all), ("ask", one)), []);
         let label = "[[labels]]\nid = \"l\"\npaths = [\"data/**\"]\n";
         let read = [rule("a", "deny", "\"*\""), "whenRead = [\"l\"]\n".to_owned()].concat();
         assert_eq!(found(&[&read, &rule("b", "allow", one), label].concat()), []);
+    }
+
+    #[test]
+    fn denials_that_leave_a_part_of_a_domain_open_are_told() {
+        let two = |effect: &str, hosts: &str, denied: &str| {
+            found(&[rule("a", effect, hosts), rule("b", "deny", denied)].concat())
+        };
+        let said = |host: &str| [("partly-denied-host", format!("\"{host}\""))];
+        let (name, beneath) = ("\"paste.example\"", "\"*.paste.example\"");
+        for effect in ["allow", "ask"] {
+            let open = two(effect, "\"*\"", name);
+            assert_eq!(open[1..], said("paste.example"), "{effect}");
+            assert_eq!(two(effect, "\"*\"", beneath)[1..], said("*.paste.example"), "{effect}");
+            assert_eq!(two(effect, "\"*\"", &format!("{name}, {beneath}")).len(), 1);
+        }
+        // Nothing lets these through.
+        assert_eq!(two("allow", "\"other.example\"", name), []);
+        assert_eq!(two("allow", "\"93.184.216.0/24\"", "\"93.184.216.34\""), []);
+        let other = rule("a", "allow", "\"*.example\"").replace("443", "80");
+        assert_eq!(found(&format!("{other}{}", rule("b", "deny", name)))[1..], []);
+        let observe = format!("[network]\nmode = \"observe\"\n{}", rule("b", "deny", name));
+        assert_eq!(found(&observe), said("paste.example"));
     }
 }
