@@ -39,7 +39,9 @@ impl Quoted<'_> {
     /// True if the text could pass for more than itself: white space, separators, quotes, nothing, or the
     /// sign for nothing.
     fn is_ambiguous(&self) -> bool {
-        let separates = |c: char| c.is_whitespace() || matches!(c, '"' | '`' | '=' | ',');
+        // What is escaped separates nothing.
+        let is_blank = |c: char| c.is_whitespace() && !is_hidden_character(c);
+        let separates = |c: char| is_blank(c) || matches!(c, '"' | '`' | '=' | ',');
         matches!(self.0, "" | "-") || self.0.contains(separates)
     }
 }
@@ -120,7 +122,8 @@ mod tests {
             ("a, b", r#""a, b""#),
             (r#"a" b="c\"#, r#""a\" b=\"c\\""#),
             ("a\u{3000}b", "\"a\u{3000}b\""),
-            ("a\nb\u{202e}", r#""a\nb\u{202e}""#),
+            ("a\nb\u{202e}", r"a\nb\u{202e}"),
+            ("a\nb c", r#""a\nb c""#),
             ("", r#""""#),
             ("-", r#""-""#),
         ] {
