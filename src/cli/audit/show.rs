@@ -405,6 +405,6 @@ mod tests {
         };
         let text = serde_json::to_vec(&record).unwrap();
         let record = RecordView::parse(&text).unwrap();
-        insta::assert_snapshot!(line(&record), @r#"     7  2026-11-21 08:00:00  decision   deny   rename   coder         "a\n\u{1b}[2J\u{202e}b c"  to=d  rule=ci  reason="CI changes need a person""#);
+        insta::assert_snapshot!(line(&record), @r#"     7  2026-11-21 08:00:00Z  decision   deny   rename   coder         "a\n\u{1b}[2J\u{202e}b c"  to=d  rule=ci  reason="CI changes need a person""#);
     }
 }
