@@ -65,7 +65,8 @@ impl Net {
 
     /// `portcullis exec` of a command, among the hosts of the tests.
     fn command(&self, options: &[&str], command: &[&str]) -> Command {
-        self.portcullis(&[&["exec", "--quiet"], options, &["--"], command].concat())
+        let quiet: &[&str] = if options.contains(&"--summary") { &[] } else { &["--quiet"] };
+        self.portcullis(&[&["exec"], quiet, options, &["--"], command].concat())
     }
 
     fn portcullis(&self, arguments: &[&str]) -> Command {

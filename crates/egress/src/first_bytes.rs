@@ -2,12 +2,15 @@
 
 use std::fmt;
 
-use portcullis_policy::model::Host;
+use portcullis_policy::model::{Host, Quoted};
 
 use crate::{
     client_hello::{self, ClientHello, HANDSHAKE_RECORD},
     head::{self, MAX_HEAD, Request, Wrong},
 };
+
+/// The longest name that is repeated, in characters: that of the longest host.
+const MAX_NAME: usize = 253;
 
 /// A tunnel's protocol.
 #[derive(Debug)]
@@ -16,6 +19,30 @@ pub(crate) enum First {
     Tls,
     /// HTTP in the clear: one request is passed on, whose head had so many bytes.
     Http(Request, usize),
+}
+
+/// A tunnel that is cut off.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct CutOff {
+    pub(crate) why: Cut,
+    /// The host that the program named instead, which a record has to tell.
+    named: Option<String>,
+}
+
+impl From<Cut> for CutOff {
+    fn from(why: Cut) -> Self {
+        Self { why, named: None }
+    }
+}
+
+impl fmt::Display for CutOff {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { why, named } = self;
+        match named {
+            Some(name) => write!(f, "{why}; it names {:#}", Quoted(name)),
+            None => why.fmt(f),
+        }
+    }
 }
 
 /// The reason why a tunnel is cut off.
@@ -60,24 +87,31 @@ impl fmt::Display for Cut {
 }
 
 /// Judges what came so far; `None` if that is too little.
-pub(crate) fn judge(bytes: &[u8], host: &Host, port: u16) -> Result<Option<First>, Cut> {
+pub(crate) fn judge(bytes: &[u8], host: &Host, port: u16) -> Result<Option<First>, CutOff> {
+    let cut_off = |why, name: Option<&str>| {
+        let other = name.filter(|name| Host::parse(name).as_ref() != Ok(host));
+        CutOff { why, named: other.map(|name| name.chars().take(MAX_NAME).collect()) }
+    };
     match bytes.first() {
         None => Ok(None),
         Some(&HANDSHAKE_RECORD) => match client_hello::parse(bytes) {
             Ok(client_hello::Parsed::Incomplete) if bytes.len() <= MAX_HEAD => Ok(None),
             Ok(client_hello::Parsed::Complete(hello)) => {
-                check(&hello, host).map(|()| Some(First::Tls))
+                let checked = check(&hello, host).map(|()| Some(First::Tls));
+                checked.map_err(|why| cut_off(why, hello.server_name.as_deref()))
             }
-            Ok(client_hello::Parsed::Incomplete) | Err(client_hello::Malformed) => Err(Cut::Tls),
+            Ok(client_hello::Parsed::Incomplete) | Err(client_hello::Malformed) => {
+                Err(Cut::Tls.into())
+            }
         },
         Some(byte) if byte.is_ascii_uppercase() => {
             let parsed = head::in_tunnel(bytes, host, port).map_err(|wrong| match wrong {
-                head::NO_HTTP => Cut::Unknown,
-                wrong => Cut::Http(wrong),
+                head::NO_HTTP => Cut::Unknown.into(),
+                wrong => cut_off(Cut::Http(wrong), head::named_host(bytes).as_deref()),
             })?;
             Ok(parsed.map(|(request, length)| First::Http(request, length)))
         }
-        Some(_) => Err(Cut::Unknown),
+        Some(_) => Err(Cut::Unknown.into()),
     }
 }
 
@@ -92,4 +126,27 @@ fn check(hello: &ClientHello, host: &Host) -> Result<(), Cut> {
         _ => false,
     };
     if is_same { Ok(()) } else { Err(Cut::OtherName) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_cut_off_names_the_other_host() {
+        let host = Host::parse("a.example").unwrap();
+        let said = |request: &str| judge(request.as_bytes(), &host, 80).unwrap_err().to_string();
+        for (request, named) in [
+            ("GET / HTTP/1.1\r\nHost: b.example:81\r\n\r\n", "b.example"),
+            ("GET http://b.example/x?y HTTP/1.1\r\nHost: a.example\r\n\r\n", "b.example"),
+            ("CONNECT b.example:443 HTTP/1.1\r\nHost: a.example\r\n\r\n", "b.example"),
+            ("GET / HTTP/1.1\r\nHost: b\" x\r\n\r\n", "b\\\" x"),
+        ] {
+            let said = said(request);
+            assert!(said.ends_with(&format!("; it names \"{named}\"")), "{said}");
+        }
+        let long = format!("GET / HTTP/1.1\r\nHost: {}\r\n\r\n", "b".repeat(9000));
+        assert!(said(&long).len() < 400);
+        assert!(!said("GET / HTTP/1.1\r\n\r\n").contains("names"));
+    }
 }

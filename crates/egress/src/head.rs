@@ -130,6 +130,23 @@ pub(crate) fn in_tunnel(bytes: &[u8], host: &Host, port: u16) -> Parsed<Request>
     Ok(Some((head.onward(head.target, host, port)?, length)))
 }
 
+/// The host that a request which is refused is for: that of a whole URL, else `Host`, as written.
+pub(crate) fn named_host(bytes: &[u8]) -> Option<String> {
+    let mut fields = [httparse::EMPTY_HEADER; MAX_FIELDS];
+    let (head, _) = parse(bytes, &mut fields).ok()??;
+    let field = || {
+        let field = head.fields.iter().find(|field| field.name.eq_ignore_ascii_case("host"))?;
+        Some(String::from_utf8_lossy(field.value).into_owned())
+    };
+    let authority = match head.target.split_once("://") {
+        Some((_, rest)) => rest.split(['/', '?']).next().map(str::to_owned),
+        None if head.method == "CONNECT" => Some(head.target.to_owned()),
+        None => field(),
+    }?;
+    let parsed = Authority::parse(&authority, Some(HTTP_PORT));
+    Some(parsed.map_or(authority, |authority| authority.host))
+}
+
 fn parse<'b, 'f>(bytes: &'b [u8], fields: &'f mut [httparse::Header<'b>]) -> Parsed<Head<'b, 'f>> {
     let mut request = httparse::Request::new(fields);
     let length = match request.parse(bytes) {

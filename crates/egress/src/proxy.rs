@@ -14,7 +14,7 @@ use tokio::{
 
 use crate::{
     answer::{ACCESS_DENIED, ESTABLISHED, Refusal, close_with},
-    first_bytes::{self, Cut, First},
+    first_bytes::{self, Cut, CutOff, First},
     head::{self, Authority, Request, Wanted},
     link::{Link, Open},
     messages::{End, Reason},
@@ -146,7 +146,7 @@ impl Proxy {
             }
             Ok(None) => Reason::new(End::Closed, "nothing was sent"),
             Err(cut) => {
-                let end = if cut == Cut::Slow { End::Timeout } else { End::Refused };
+                let end = if cut.why == Cut::Slow { End::Timeout } else { End::Refused };
                 // The server has not heard of it.
                 open.ended(Reason::new(end, cut.to_string())).await;
                 let refusal = Refusal {
@@ -154,7 +154,7 @@ impl Proxy {
                     phrase: "Forbidden".to_owned(),
                     text: format!("portcullis: {cut}\n"),
                 };
-                let last = if cut.is_tls() { ACCESS_DENIED.to_vec() } else { refusal.bytes() };
+                let last = if cut.why.is_tls() { ACCESS_DENIED.to_vec() } else { refusal.bytes() };
                 return close_with(client, &last, &self.scratch).await;
             }
         };
@@ -167,7 +167,7 @@ impl Proxy {
         client: &TcpStream,
         to: &Authority,
         received: &mut Vec<u8>,
-    ) -> Result<Option<First>, Cut> {
+    ) -> Result<Option<First>, CutOff> {
         // The gateway parsed it, too.
         let host = Host::parse(&to.host).map_err(|_| Cut::Unknown)?;
         if stream::write(client, ESTABLISHED).await.is_err() {
@@ -175,7 +175,7 @@ impl Proxy {
         }
         let judged =
             self.read_until(client, received, |bytes| first_bytes::judge(bytes, &host, to.port));
-        timeout(FIRST_BYTES_TIMEOUT, judged).await.unwrap_or(Err(Cut::Slow))
+        timeout(FIRST_BYTES_TIMEOUT, judged).await.unwrap_or(Err(Cut::Slow.into()))
     }
 
     /// Passes one request on, of whose body some was received already.

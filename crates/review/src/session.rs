@@ -50,6 +50,8 @@ pub enum Event {
 pub struct Other {
     /// Its index.
     pub seq: u64,
+    /// The index of the record with its outcome.
+    pub answer: Option<u64>,
     /// Its time.
     pub t: String,
     /// Its kind.
@@ -60,7 +62,8 @@ pub struct Other {
     pub path: Option<String>,
     /// The new path of a rename.
     pub to: Option<String>,
-    /// `allow` or `deny`.
+    /// `allow` or `deny`; of a connection that was cut off `deny`, with the rule and the reason of its
+    /// outcome.
     pub decision: Option<String>,
     /// True if the rule denies it and observe mode allowed it.
     pub would_deny: bool,
@@ -85,6 +88,7 @@ impl Other {
         let owned = |text: Option<&str>| text.map(str::to_owned);
         Self {
             seq: record.seq,
+            answer: None,
             t: record.t.as_str().to_owned(),
             kind: record.kind_name().to_owned(),
             op: owned(record.op()),
@@ -99,6 +103,37 @@ impl Other {
             counts: BTreeMap::new(),
             findings: findings(record),
             facts: record.facts.clone().unwrap_or_default(),
+        }
+    }
+
+    /// Adds the outcome, which may be a denial.
+    fn answered(&mut self, answer: Answer) {
+        let Answer { seq, result, counts, denial } = answer;
+        (self.answer, self.result, self.counts) = (Some(seq), Some(result), counts);
+        if let Some((rule, reason)) = denial {
+            (self.decision, self.rule, self.reason) = (Some("deny".to_owned()), rule, reason);
+        }
+    }
+}
+
+/// An outcome.
+struct Answer {
+    seq: u64,
+    result: String,
+    counts: BTreeMap<String, u64>,
+    /// The rule and the reason of a denial.
+    denial: Option<(Option<String>, Option<String>)>,
+}
+
+impl Answer {
+    fn of(record: &RecordView<'_>) -> Self {
+        let owned = |text: Option<&str>| text.map(str::to_owned);
+        let is_denial = record.decision() == Some("deny");
+        Self {
+            seq: record.seq,
+            result: record.result().unwrap_or_default().to_owned(),
+            counts: record.counts.clone().unwrap_or_default(),
+            denial: is_denial.then(|| (owned(record.rule()), owned(record.reason()))),
         }
     }
 }
@@ -119,7 +154,7 @@ pub enum SessionError {
 
 enum SessionPart {
     Event(String, Event),
-    Answer { of: u64, seq: u64, result: String, counts: BTreeMap<String, u64> },
+    Answer(u64, Answer),
 }
 
 impl Session {
@@ -145,9 +180,7 @@ impl Session {
             let id = record.session()?.to_owned();
             let piece = match (record.kind, record.of) {
                 (Kind::Outcome | Kind::Recovered, Some(of)) => {
-                    let result = record.result().unwrap_or_default().to_owned();
-                    let counts = record.counts.clone().unwrap_or_default();
-                    SessionPart::Answer { of, seq: record.seq, result, counts }
+                    SessionPart::Answer(of, Answer::of(record))
                 }
                 (Kind::Intent, _) => match Change::of(record) {
                     Some(change) => SessionPart::Event(id, Event::Change(Box::new(change))),
@@ -171,8 +204,8 @@ impl Session {
                     ids.insert(id);
                     events.push(event);
                 }
-                SessionPart::Answer { of, seq, result, counts } => {
-                    answers.insert(of, (seq, result, counts));
+                SessionPart::Answer(of, answer) => {
+                    answers.insert(of, answer);
                 }
             }
             ControlFlow::Continue(())
@@ -190,12 +223,12 @@ impl Session {
                 Event::Change(change) => change.seq,
                 Event::Other(other) => other.seq,
             };
-            let Some((answer, result, counts)) = answers.remove(&seq) else { continue };
+            let Some(answer) = answers.remove(&seq) else { continue };
             match event {
                 Event::Change(change) => {
-                    (change.answer, change.result) = (Some(answer), Some(result));
+                    (change.answer, change.result) = (Some(answer.seq), Some(answer.result));
                 }
-                Event::Other(other) => (other.result, other.counts) = (Some(result), counts),
+                Event::Other(other) => other.answered(answer),
             }
         }
         let mut ids = Vec::from_iter(ids);

@@ -4,24 +4,26 @@
 //! Paths are counted rather than listed one by one, and bounded. Claims of a program about itself
 //! are separate from what the gateway knows.
 
+mod paths;
+mod record;
+
 use std::{
     collections::{BTreeMap, BTreeSet},
     ops::ControlFlow,
 };
 
-use portcullis_audit::{Kind, RecordView};
+pub use paths::Paths;
+use portcullis_audit::RecordView;
+use record::{StoryRecord, What, piece};
 use serde_json::Value;
 
 use super::{
     Filter, Log, Order, Scanned, SessionError,
     actor::Actor,
     change::Change,
-    report::digest::findings,
     scan::{MAX_KEPT, OVERHEAD},
 };
 
-/// Maximum number of paths of one kind for one party.
-const MAX_PATHS: usize = 200;
 /// Maximum number of parties and notes.
 const MAX_PARTS: usize = 10_000;
 /// Maximum number of sessions that are listed if a prefix is ambiguous.
@@ -89,83 +91,19 @@ pub struct Activity {
     pub read: Paths,
     /// Changes, by operation.
     pub changed: Paths,
-    /// Denied requests, by rule.
+    /// Denied requests and connections that were cut off, by rule.
     pub denied: Paths,
     /// Changes that failed or have no known outcome, by result.
     pub failed: Paths,
     /// Requests for which the operator was asked, by rule.
     pub asked: Paths,
     /// Connections that were allowed and recorded before being made, with host and port as the
-    /// path.
+    /// path; also those that were cut off.
     pub connected: Paths,
     /// Number of records of requests for directories, names and attributes of files.
     pub looked: u64,
     /// The number of findings by rule.
     pub findings: BTreeMap<String, u64>,
-}
-
-/// Numbers of occurrences by path and word.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Paths {
-    /// The first of them.
-    pub listed: BTreeMap<(String, String), u64>,
-    /// Number of further occurrences.
-    pub more: u64,
-}
-
-impl Paths {
-    /// Counts occurrences; a new path takes its bytes from `room`.
-    fn add(&mut self, path: &str, word: &str, times: u64, room: &mut usize) {
-        let key = (path.to_owned(), word.to_owned());
-        let bytes = path.len() + word.len() + OVERHEAD;
-        if let Some(count) = self.listed.get_mut(&key) {
-            *count = count.saturating_add(times);
-        } else if self.listed.len() < MAX_PATHS && *room >= bytes {
-            *room -= bytes;
-            self.listed.insert(key, times);
-        } else {
-            self.more = self.more.saturating_add(times);
-        }
-    }
-
-    /// True if there are none.
-    pub fn is_empty(&self) -> bool {
-        self.listed.is_empty() && self.more == 0
-    }
-}
-
-/// The parts of one record that the summary needs.
-struct StoryRecord {
-    session: String,
-    agent: String,
-    seq: u64,
-    t: String,
-    actor: Actor,
-    process: Option<String>,
-    /// The length of its line in bytes.
-    bytes: usize,
-    what: What,
-}
-
-enum What {
-    Change(Box<Change>),
-    Answer {
-        of: u64,
-        result: String,
-    },
-    Request {
-        op: String,
-        path: String,
-        word: Option<(&'static str, String)>,
-        findings: BTreeMap<String, u64>,
-    },
-    Repeats(Vec<(String, u64, u64)>),
-    Connection(String),
-    Command {
-        arguments: Vec<String>,
-        is_own: bool,
-    },
-    Note(Box<Note>),
 }
 
 impl Story {
@@ -207,88 +145,6 @@ impl Story {
     }
 }
 
-/// Returns the arguments of a command, if the record is that of its start.
-fn arguments(record: &RecordView<'_>) -> Option<Vec<String>> {
-    let list = record.facts.as_ref().and_then(|facts| facts.get("command")?.as_array());
-    let is_start = record.kind == Kind::Decision && record.decision() != Some("deny");
-    let texts = |list: &Vec<Value>| {
-        list.iter().filter_map(|text| text.as_str().map(str::to_owned)).collect()
-    };
-    list.filter(|_| is_start).map(texts)
-}
-
-fn piece(record: &RecordView<'_>, bytes: usize) -> Option<StoryRecord> {
-    let owned = |text: Option<&str>| text.unwrap_or_default().to_owned();
-    let fact = |name: &str| record.facts.as_ref()?.get(name);
-    let process = fact("process").and_then(|process| process.get("arguments")?.as_str());
-    let command = arguments(record);
-    let actor = match command {
-        Some(_) => Actor::Command(record.seq),
-        None => Actor::of(record),
-    };
-    Some(StoryRecord {
-        session: record.session()?.to_owned(),
-        agent: owned(record.agent()),
-        seq: record.seq,
-        t: record.t.as_str().to_owned(),
-        actor,
-        process: process.map(str::to_owned),
-        bytes: bytes + OVERHEAD,
-        what: what(record, command),
-    })
-}
-
-fn what(record: &RecordView<'_>, command: Option<Vec<String>>) -> What {
-    let owned = |text: Option<&str>| text.map(str::to_owned);
-    if let Some(arguments) = command {
-        return What::Command { arguments, is_own: record.op() == Some("sandbox") };
-    }
-    if let (Kind::Outcome | Kind::Recovered, Some(of)) = (record.kind, record.of) {
-        return What::Answer { of, result: record.result().unwrap_or_default().to_owned() };
-    }
-    if let (Kind::Intent, Some(change)) = (record.kind, Change::of(record)) {
-        return What::Change(Box::new(change));
-    }
-    if record.op() == Some("connect") && record.kind == Kind::Intent {
-        return What::Connection(record.subject().unwrap_or_default().into_owned());
-    }
-    if record.op() == Some("repeats") {
-        let paths = record.facts.as_ref().and_then(|facts| facts.get("paths")?.as_array());
-        let count = |entry: &Value, key: &str| entry.get(key).and_then(Value::as_u64).unwrap_or(0);
-        let repeat = |entry: &Value| {
-            let path = entry.get("path")?.as_str()?.to_owned();
-            Some((path, count(entry, "opens"), count(entry, "denials")))
-        };
-        return What::Repeats(paths.into_iter().flatten().filter_map(repeat).collect());
-    }
-    let path =
-        record.subject().or_else(|| (record.decision() == Some("deny")).then_some("".into()));
-    if let (Kind::Decision, Some(op), Some(path)) = (record.kind, record.op(), path) {
-        let rule = || record.rule().unwrap_or("-").to_owned();
-        let word = match (record.decision(), record.result()) {
-            (Some("deny"), _) => Some(("denied", rule())),
-            (Some("ask"), _) => Some(("asked", rule())),
-            (_, Some("ok") | None) => None,
-            (_, Some(result)) => Some(("failed", result.to_owned())),
-        };
-        let findings = findings(record);
-        return What::Request { op: op.to_owned(), path: path.into_owned(), word, findings };
-    }
-    let what = match (record.kind, record.op()) {
-        (Kind::Decision, Some(op)) => op.to_owned(),
-        _ => record.kind_name().to_owned(),
-    };
-    What::Note(Box::new(Note {
-        seq: record.seq,
-        t: record.t.as_str().to_owned(),
-        what,
-        turn: None,
-        result: owned(record.result()),
-        path: owned(record.path()),
-        facts: record.facts.clone().unwrap_or_default(),
-    }))
-}
-
 /// A summary under construction.
 struct Telling {
     agent: String,
@@ -306,6 +162,8 @@ struct Telling {
     commands: BTreeMap<u64, Vec<String>>,
     /// Changes without an outcome yet, with the position of the activity and the bytes they occupy.
     open: BTreeMap<u64, (usize, usize, Box<Change>)>,
+    /// The positions of the activities of connections without an outcome yet.
+    connections: BTreeMap<u64, usize>,
 }
 
 impl Telling {
@@ -321,6 +179,7 @@ impl Telling {
             places: BTreeMap::new(),
             commands: BTreeMap::new(),
             open: BTreeMap::new(),
+            connections: BTreeMap::new(),
         }
     }
 
@@ -332,6 +191,9 @@ impl Telling {
         match what {
             What::Note(note) => return self.note(Note::clone(note), *bytes),
             What::Answer { of, result } => return self.answer(*of, result),
+            What::CutOff { of, host, rule } if self.connections.contains_key(of) => {
+                return self.cut_off(*of, host, rule);
+            }
             What::Command { arguments, is_own } => {
                 if *is_own {
                     self.own = Some(*seq);
@@ -341,7 +203,11 @@ impl Telling {
                     self.commands.insert(*seq, arguments.clone());
                 }
             }
-            What::Change(_) | What::Request { .. } | What::Repeats(_) | What::Connection(_) => {}
+            What::Change(_)
+            | What::Request { .. }
+            | What::Repeats(_)
+            | What::Connection(_)
+            | What::CutOff { .. } => {}
         }
         let Some(place) = self.activity(&piece) else { return self.left_out += 1 };
         if let What::Change(change) = piece.what {
@@ -351,6 +217,10 @@ impl Telling {
             self.room -= piece.bytes;
             self.open.insert(piece.seq, (place, piece.bytes, change));
             return;
+        }
+        if matches!(piece.what, What::Connection(_)) && self.room >= OVERHEAD {
+            self.room -= OVERHEAD;
+            self.connections.insert(piece.seq, place);
         }
         let Some(StoryPart::Activity(activity)) = self.parts.get_mut(place) else { return };
         activity.take(piece.what, &mut self.room);
@@ -410,7 +280,19 @@ impl Telling {
         self.commands.get(record).cloned().unwrap_or_default()
     }
 
+    /// Counts a denial for the party that made the connection: the record of its end names none.
+    fn cut_off(&mut self, of: u64, host: &str, rule: &str) {
+        let Some(place) = self.connections.remove(&of) else { return };
+        self.room += OVERHEAD;
+        if let Some(StoryPart::Activity(activity)) = self.parts.get_mut(place) {
+            activity.denied.add(host, rule, 1, &mut self.room);
+        }
+    }
+
     fn answer(&mut self, of: u64, result: &str) {
+        if self.connections.remove(&of).is_some() {
+            self.room += OVERHEAD;
+        }
         let Some((place, bytes, mut change)) = self.open.remove(&of) else { return };
         self.room += bytes;
         change.result = Some(result.to_owned());
@@ -487,6 +369,7 @@ impl Activity {
                 }
             }
             What::Connection(host) => self.connected.add(&host, "connect", 1, room),
+            What::CutOff { host, rule, .. } => self.denied.add(&host, &rule, 1, room),
             What::Change(_) | What::Answer { .. } | What::Command { .. } | What::Note(_) => {}
         }
     }

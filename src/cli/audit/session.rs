@@ -281,7 +281,7 @@ fn object(session: &str, event: &Event, patch: &Patch) -> Value {
             "record": other.seq, "t": other.t, "kind": other.kind, "op": other.op,
             "path": other.path, "to": other.to, "decision": other.decision,
             "wouldDeny": other.would_deny.then_some(true), "rule": other.rule,
-            "reason": other.reason, "result": other.result, "bytes": other.bytes,
+            "reason": other.reason, "answer": other.answer, "result": other.result, "bytes": other.bytes,
             "secrets": (!other.findings.is_empty()).then_some(&other.findings),
             "counts": (!other.counts.is_empty()).then_some(&other.counts),
             "facts": (!other.facts.is_empty()).then_some(&other.facts),

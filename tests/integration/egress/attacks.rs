@@ -110,10 +110,57 @@ fn a_tunnel_to_a_host_carries_nothing_for_another() {
     let refused = records.iter().filter(|record| record["result"] == "refused");
     let reasons: Vec<_> = refused.map(|record| record["reason"].as_str().unwrap()).collect();
     assert_eq!(reasons.len(), 12, "{reasons:?}");
+    // Another name in TLS, in `Host` and in a whole URL.
+    let named = reasons.iter().filter(|reason| reason.ends_with("names \"other.example\"")).count();
+    assert_eq!(named, 3, "{reasons:?}");
     // The record of a connection that hides the name has advice.
     assert_eq!(reasons.iter().filter(|reason| reason.contains("--ech false")).count(), 1);
     let intents = records.iter().filter(|record| record["kind"] == "intent").count();
     assert_eq!(records.iter().filter(|record| record["kind"] == "outcome").count(), intents);
+}
+
+/// Reviewers were told of an ordinary connection, and no limit counted it.
+#[test]
+fn what_is_cut_off_is_a_denial_to_every_reviewer() {
+    let server = Server::echo();
+    let net = Net::new(server.port, "[mount]\ndenials = 3\n");
+    let (port, summary) = (server.port.to_string(), net.world.base().join("summary.json"));
+    let options = ["--summary", summary.to_str().unwrap()];
+    let command = ["/usr/bin/python3", "client.py", "fronting", &port, "9"];
+    let found = reported(net.command(&options, &command).output().unwrap());
+    // The end of a connection is counted beside the next one.
+    let cut = found.as_array().unwrap().iter().take_while(|got| **got == "alert 49").count();
+    assert!((3..9).contains(&cut), "{found}");
+    assert!(found.as_array().unwrap()[cut..].iter().all(|got| got == "refused 403"), "{found}");
+    let world = &net.world;
+    let host = format!("site.example:{port}");
+    let query = ["audit", "query", "--decision", "deny", "--rule", "network", "--json"];
+    let denied = world.run(&query).ok();
+    let denied: Vec<Value> =
+        denied.text().lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    assert_eq!(denied.len(), cut, "{denied:?}");
+    for record in &denied {
+        let said = (&record["kind"], &record["result"], &record["rule"]);
+        assert_eq!(said, (&json!("outcome"), &json!("refused"), &json!("network.host")));
+        assert!(record["reason"].as_str().unwrap().contains("it names \"exfil"), "{record}");
+    }
+    let closed = denied.iter().filter(|record| record["facts"]["sessionClosed"] == true);
+    assert_eq!(closed.count(), 1, "{denied:?}");
+    let summary: Value = serde_json::from_str(&std::fs::read_to_string(summary).unwrap()).unwrap();
+    let first = &summary["denials"][0];
+    assert_eq!(
+        (&first["path"], &first["rule"], &first["times"]),
+        (&json!(host), &json!("network.host"), &json!(cut)),
+        "{summary}"
+    );
+    assert!(denied.iter().any(|record| record["seq"] == first["record"]), "{summary}");
+    let session = denied[0]["session"].as_str().unwrap();
+    let told = world.run(&["audit", "session", session, "--json"]).ok();
+    let told: Vec<Value> =
+        told.text().lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    let party = told.iter().find(|part| part["connected"].is_object()).unwrap();
+    let expected = json!({ "path": host, "rule": "network.host", "times": cut });
+    assert!(party["denied"]["paths"].as_array().unwrap().contains(&expected), "{party}");
 }
 
 #[test]

@@ -195,6 +195,11 @@ def tunnels(port):
     }
 
 
+def fronting(port, count):
+    """What becomes of tunnels to the host in which that many other names are tried, one after the other."""
+    return [in_tunnel("site.example", port, hello("exfil%d.example" % n)) for n in range(count)]
+
+
 def requests(port):
     """Statuses of requests whose end proxy and server could see in different places."""
     start = b"POST http://site.example:%d/ HTTP/1.1\r\n" % port
@@ -490,6 +495,6 @@ def status_of(made):
     return made if made is None or isinstance(made, int) else 200
 
 
-TOPICS = {f.__name__: f for f in [targets, leads, tunnels, requests, again, around, idle, many, half, slow, long_head, upload, share, wait, labels]}
+TOPICS = {f.__name__: f for f in [targets, leads, tunnels, fronting, requests, again, around, idle, many, half, slow, long_head, upload, share, wait, labels]}
 if __name__ == "__main__" and len(sys.argv) > 1:
     print(json.dumps(TOPICS[sys.argv[1]](*map(int, sys.argv[2:]))))

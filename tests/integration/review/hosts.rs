@@ -12,10 +12,10 @@ use super::{
 use crate::common::World;
 
 /// A name that was allowed, its connection and end; one that broke; an address and a name that
-/// were denied; a connection whose gateway died; one under way.
+/// were denied; a connection whose gateway died; two that were cut off.
 fn world() -> World {
     let world = World::new();
-    write_log(&world, 9, |seq| {
+    write_log(&world, 13, |seq| {
         let connect = |host: &str, address: Option<&str>| {
             let mut facts: BTreeMap<String, Value> =
                 [("host".to_owned(), json!(host)), ("port".to_owned(), json!(443))].into();
@@ -54,7 +54,17 @@ fn world() -> World {
         let allowed = Draft { result: Some("ok".to_owned()), ..connect("www.example.com", None) };
         match seq {
             0 => (Kind::Decision, allowed),
-            1 | 3 | 7 => (Kind::Intent, site()),
+            1 | 3 | 7 | 9 | 11 => (Kind::Intent, site()),
+            10 | 12 => {
+                let [result, rule] = match seq {
+                    10 => ["refused", "network.host"],
+                    _ => ["denied", "network.limits.bytesOut"],
+                };
+                let decision = Some("deny".to_owned());
+                let ended = ended(site(), seq - 1, result);
+                let draft = Draft { decision, rule: Some(rule.to_owned()), ..ended };
+                (Kind::Outcome, Draft { door: None, ..draft })
+            }
             2 => (Kind::Outcome, ended(site(), 1, "ok")),
             4 => (Kind::Outcome, ended(site(), 3, "unreachable")),
             5 => (Kind::Decision, denied(connect("evil.example", None), "default")),
@@ -72,24 +82,33 @@ fn connections_are_found_and_told_by_host() {
     let world = world();
     world.run(&["audit", "verify"]).ok();
     let found = world.run(&["audit", "query", "--op", "connect", "--decision", "deny", "--json"]);
-    assert_eq!(found.ok().text().lines().count(), 2);
+    assert_eq!(found.ok().text().lines().count(), 4);
     let shown = world.run(&["audit", "show", "--op", "connect"]).ok();
-    assert_eq!(shown.text().matches("www.example.com:443").count(), 8, "{}", shown.text());
+    assert_eq!(shown.text().matches("www.example.com:443").count(), 12, "{}", shown.text());
     let told = world.run(&["audit", "session", "session of codex"]).ok();
-    assert!(told.text().contains("connected www.example.com:443 (3 times)"), "{}", told.text());
+    assert!(told.text().contains("connected www.example.com:443 (5 times)"), "{}", told.text());
     assert!(told.text().contains("evil.example:443 by "), "{}", told.text());
+    for rule in ["network.host", "network.limits.bytesOut"] {
+        let denied = format!("www.example.com:443 by {rule}");
+        assert!(told.text().contains(&denied), "{}", told.text());
+    }
+    // By the one who connected, though the record of the end does not name it.
+    assert_eq!(told.text().matches("  by proxy  ").count(), 1, "{}", told.text());
+    assert!(!told.text().contains("gateway"), "{}", told.text());
     let told = world.run(&["audit", "session", "session of codex", "--records"]).ok();
     assert!(told.text().contains("300 bytes out, 2000 in"), "{}", told.text());
+    assert!(told.text().contains("denied by network.host"), "{}", told.text());
     let csv = export(&world, "csv", &[]).ok();
     assert!(csv.text().contains("evil.example:443"), "{}", csv.text());
     let file = world.base().join("report.json");
     world.run(&["audit", "report", "-o", file.to_str().unwrap()]).ok();
     let report: Value = serde_json::from_str(&std::fs::read_to_string(file).unwrap()).unwrap();
     let hosts = json!([{
-        "host": "www.example.com:443", "connections": 3, "bytesIn": 4000, "bytesOut": 600,
+        "host": "www.example.com:443", "connections": 5, "denied": 2, "bytesIn": 8000, "bytesOut": 1200,
     }]);
     assert_eq!(report["hosts"], hosts, "{report}");
-    assert_eq!(report["denied"]["total"], 2);
+    assert_eq!(report["denied"]["total"], 4);
+    assert_eq!(report["agents"][0]["denied"], 4, "{report}");
     let explained = world.run(&["policy", "explain", "--record", "5"]).ok();
     assert!(explained.text().contains("evil.example:443"), "{}", explained.text());
 }
@@ -105,7 +124,10 @@ fn connections_are_valid_events_of_network_activity() {
     let said = |event: &Value| (event["class_uid"].as_u64(), event["activity_id"].as_u64());
     let activities: Vec<_> =
         events.iter().map(said).map(|(class, id)| (class.unwrap(), id.unwrap())).collect();
-    assert_eq!(activities, [(4001, 99), (4001, 2), (4001, 4), (4001, 5), (4001, 5), (4001, 2)]);
+    assert_eq!(activities.len(), 8);
+    assert!(activities.iter().all(|(class, _)| *class == 4001));
+    let activities: Vec<_> = activities.iter().map(|(_, activity)| *activity).collect();
+    assert_eq!(activities, [99, 2, 4, 5, 5, 2, 5, 5]);
     let whole = &events[1];
     assert_eq!(
         whole["dst_endpoint"],
@@ -114,6 +136,18 @@ fn connections_are_valid_events_of_network_activity() {
     assert_eq!((&whole["traffic"]["bytes_out"], &whole["duration"]), (&json!(300), &json!(12)));
     assert_eq!((&whole["status"], &events[2]["status"]), (&json!("Success"), &json!("Failure")));
     assert_eq!(events[3]["disposition"], "Blocked");
+    // Cut off after it was allowed: one event, a denial.
+    let [allowed, cut_off] = [&events[1], &events[6]];
+    assert_eq!((&allowed["is_alert"], &cut_off["is_alert"]), (&json!(false), &json!(true)));
+    assert_eq!(cut_off["authorizations"][0]["policy"]["name"], "network.host");
+    assert_eq!(
+        (&cut_off["status_code"], &cut_off["action"]),
+        (&json!("refused"), &json!("Denied"))
+    );
+    let denied = world.base().join("denied.jsonl");
+    export(&world, "ocsf", &["--decision", "deny", "-o", denied.to_str().unwrap()]).ok();
+    let denied = std::fs::read_to_string(denied).unwrap();
+    assert_eq!(denied.lines().count(), 4, "{denied}");
 }
 
 /// An intent that was about no file made every undo refuse the log as damaged.

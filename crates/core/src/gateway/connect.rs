@@ -40,6 +40,8 @@ use crate::{
     policy::{Decision, LabelIds, Policy},
 };
 
+/// The rule of what is sent in a connection: it must be meant for the host.
+const HOST: &str = "network.host";
 /// The longest detail of an end that a record repeats, in characters.
 const MAX_DETAIL: usize = 500;
 /// The fact that names the reads because of which a rule holds.
@@ -452,6 +454,10 @@ impl OpenConnection {
             request.note_reads(&mut draft, &policy, &reads, std::slice::from_ref(&denial));
             draft.decision = Some("deny".to_owned());
             draft.result = Some(EndReason::Denied.as_str().to_owned());
+        } else if end.reason == EndReason::Refused {
+            draft.decision = Some("deny".to_owned());
+            draft.rule = Some(HOST.to_owned());
+            request.gateway.count_denial(&request.session, &mut draft);
         }
         Ok(request.gateway.ledger.complete(&self.receipt, draft)?)
     }

@@ -311,6 +311,16 @@ impl Gateway {
         error
     }
 
+    /// Counts a denial of something that had been allowed, and says in its record whether that closes
+    /// the session.
+    pub(super) fn count_denial(&self, session: &Session, draft: &mut Draft) {
+        let meter = self.meter_of(session, &self.policy()).ok().flatten();
+        if meter.is_some_and(|meter| meter.denied(draft.rule.as_deref())) {
+            draft.facts.get_or_insert_default().insert("sessionClosed".to_owned(), true.into());
+            self.end_subscriptions(Some(&session.id));
+        }
+    }
+
     /// Ends the subscriptions of a session that was closed.
     fn end_subscriptions(&self, session: Option<&str>) {
         if let Some(session) = session {

@@ -37,6 +37,7 @@ enum Piece {
         result: String,
         reason: Option<String>,
         counts: Option<BTreeMap<String, u64>>,
+        denial: Option<network::Denial>,
     },
 }
 
@@ -69,6 +70,7 @@ pub fn events(
             result: record.result().unwrap_or_default().to_owned(),
             reason: record.reason().map(str::to_owned),
             counts: record.counts.clone(),
+            denial: network::Denial::of(record, line, device, filter),
         }),
         ("decision" | "intent", _) if filter.matches(record) => {
             let about = match is_connection(record) {
@@ -116,17 +118,24 @@ pub fn events(
             }
             ControlFlow::Continue(())
         }
-        Piece::Answer { of, seq, result, reason, counts } => match waiting.remove(&of) {
-            Some(Waiting { mut event, bytes: its }) => {
-                bytes -= its;
-                finish(&mut event, Some((&result, reason.as_deref())), Some(seq));
-                if event.contains_key("dst_endpoint") {
-                    network::end(&mut event, &result, counts.as_ref());
+        Piece::Answer { of, seq, result, reason, counts, denial } => {
+            let (mut event, answer) = match (waiting.remove(&of), denial) {
+                (Some(Waiting { mut event, bytes: its }), denial) => {
+                    bytes -= its;
+                    if let Some(denial) = denial {
+                        denial.add_to(&mut event);
+                    }
+                    (event, Some(seq))
                 }
-                writer.line(&text(*event))
+                (None, Some(denial)) if denial.is_wanted => (denial.event, None),
+                (None, _) => return ControlFlow::Continue(()),
+            };
+            finish(&mut event, Some((&result, reason.as_deref())), answer);
+            if event.contains_key("dst_endpoint") {
+                network::end(&mut event, &result, counts.as_ref());
             }
-            None => ControlFlow::Continue(()),
-        },
+            writer.line(&text(*event))
+        }
     })?;
     for Waiting { mut event, .. } in waiting.into_values() {
         finish(&mut event, None, None);

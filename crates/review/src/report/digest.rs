@@ -220,7 +220,7 @@ impl Digest {
         });
     }
 
-    /// Counts a decided request.
+    /// Counts a decided request, or the denial of a connection that was under way.
     fn request(&mut self, record: &RecordView<'_>) {
         self.labels(record);
         let denied = record.decision() == Some("deny");

@@ -263,11 +263,12 @@ fn decisions(page: &mut Page, report: &Report) {
     }
     page.section("Connections");
     page.table(
-        ["Host", "Connections", "Bytes sent", "Bytes received"],
+        ["Host", "Connections", "Cut off", "Bytes sent", "Bytes received"],
         report.hosts.iter().map(|host| {
             [
                 text(&host.host),
                 host.connections.to_string(),
+                host.denied.to_string(),
                 host.bytes_out.to_string(),
                 host.bytes_in.to_string(),
             ]

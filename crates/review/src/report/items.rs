@@ -74,6 +74,8 @@ pub struct Connected {
     pub host: String,
     /// Number of connections that have ended.
     pub connections: u64,
+    /// Number of these that were cut off.
+    pub denied: u64,
     /// Bytes received from it.
     pub bytes_in: u64,
     /// Bytes sent to it.
@@ -81,10 +83,11 @@ pub struct Connected {
 }
 
 impl Connected {
-    pub(super) fn add(&mut self, connections: u64, bytes_in: u64, bytes_out: u64) {
-        self.connections += connections;
-        self.bytes_in = self.bytes_in.saturating_add(bytes_in);
-        self.bytes_out = self.bytes_out.saturating_add(bytes_out);
+    pub(super) fn add(&mut self, more: &Self) {
+        self.connections += more.connections;
+        self.denied += more.denied;
+        self.bytes_in = self.bytes_in.saturating_add(more.bytes_in);
+        self.bytes_out = self.bytes_out.saturating_add(more.bytes_out);
     }
 }
 

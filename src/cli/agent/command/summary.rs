@@ -181,7 +181,8 @@ impl Summary {
                 return;
             }
             self.known.insert(key.clone(), self.denials.len());
-            let ((operation, path, rule), record, reason) = (key, other.seq, other.reason);
+            let record = other.answer.unwrap_or(other.seq);
+            let ((operation, path, rule), reason) = (key, other.reason);
             self.denials.push(Denial { record, operation, path, rule, reason, question, times: 1 });
         } else if operation == "read" && other.result.as_deref() == Some("ok") {
             self.reads += 1;

@@ -5,7 +5,8 @@ use std::collections::BTreeMap;
 use portcullis_audit::RecordView;
 use serde_json::{Map, Value, json};
 
-use super::{Activity, Class, object};
+use super::{Activity, Class, event, is_connection, object};
+use crate::Filter;
 
 pub(super) const CLASS: Class = Class {
     uid: 4001,
@@ -21,6 +22,49 @@ const RESET: Activity = Activity(3, "Reset");
 const FAIL: Activity = Activity(4, "Fail");
 const REFUSE: Activity = Activity(5, "Refuse");
 const OTHER: Activity = Activity(99, "Other");
+
+/// The attributes by which an event says that it was denied.
+const DENIED: [&str; 9] = [
+    "severity_id",
+    "severity",
+    "message",
+    "action_id",
+    "action",
+    "disposition_id",
+    "disposition",
+    "is_alert",
+    "authorizations",
+];
+
+/// The end of a connection that was cut off.
+pub(super) struct Denial {
+    /// An event of its own, for where the connection's is not wanted.
+    pub(super) event: Box<Map<String, Value>>,
+    /// True if the filter asks for it.
+    pub(super) is_wanted: bool,
+}
+
+impl Denial {
+    /// Returns it if the record of an outcome is one.
+    pub(super) fn of(
+        record: &RecordView<'_>,
+        line: &[u8],
+        device: &str,
+        filter: &Filter,
+    ) -> Option<Self> {
+        if record.decision() != Some("deny") || !is_connection(record) {
+            return None;
+        }
+        let (about, time) = (record.subject()?, record.t.as_str().parse().ok()?);
+        let event = Box::new(event(record, line, device, &about, time));
+        Some(Self { event, is_wanted: filter.matches(record) })
+    }
+
+    /// Says of the connection's event that it was denied.
+    pub(super) fn add_to(mut self, event: &mut Map<String, Value>) {
+        event.extend(DENIED.iter().filter_map(|key| self.event.remove_entry(*key)));
+    }
+}
 
 /// Returns the activity of a connection's record without its end.
 pub(super) fn activity(record: &RecordView<'_>) -> Activity {
@@ -64,7 +108,7 @@ pub(super) fn end(
 ) {
     let activity = match result {
         "unreachable" => FAIL,
-        "refused" => REFUSE,
+        "refused" | "denied" => REFUSE,
         "reset" => RESET,
         _ => CLOSE,
     };

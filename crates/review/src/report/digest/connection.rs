@@ -1,4 +1,4 @@
-//! Bytes received from and sent to each host.
+//! Connections that have ended: bytes received from and sent to each host, and those cut off.
 
 use portcullis_audit::RecordView;
 
@@ -14,6 +14,17 @@ impl Digest {
             .hosts
             .entry(host.to_string())
             .or_insert_with(|| Connected { host: host.into_owned(), ..Connected::default() });
-        connected.add(1, count("bytesIn").unwrap_or(0), count("bytesOut").unwrap_or(0));
+        let is_denied = record.decision() == Some("deny");
+        connected.add(&Connected {
+            host: String::new(),
+            connections: 1,
+            denied: is_denied.into(),
+            bytes_in: count("bytesIn").unwrap_or(0),
+            bytes_out: count("bytesOut").unwrap_or(0),
+        });
+        // Its intent counts as allowed already.
+        if is_denied {
+            self.request(record);
+        }
     }
 }

@@ -50,7 +50,7 @@ impl Digest {
                 .hosts
                 .entry(host.clone())
                 .or_insert_with(|| Connected { host, ..Connected::default() });
-            sum.add(more.connections, more.bytes_in, more.bytes_out);
+            sum.add(&more);
         }
         later.label_uses.into_values().for_each(|more| self.label(more));
         self.observed.merge(later.observed);

@@ -1,0 +1,135 @@
+//! The parts of a record that a summary needs.
+
+use std::collections::BTreeMap;
+
+use portcullis_audit::{Kind, RecordView};
+use serde_json::Value;
+
+use super::Note;
+use crate::{actor::Actor, change::Change, report::digest::findings, scan::OVERHEAD};
+
+/// The parts of one record that the summary needs.
+pub(super) struct StoryRecord {
+    pub(super) session: String,
+    pub(super) agent: String,
+    pub(super) seq: u64,
+    pub(super) t: String,
+    pub(super) actor: Actor,
+    pub(super) process: Option<String>,
+    /// The length of its line in bytes.
+    pub(super) bytes: usize,
+    pub(super) what: What,
+}
+
+pub(super) enum What {
+    Change(Box<Change>),
+    Answer {
+        of: u64,
+        result: String,
+    },
+    Request {
+        op: String,
+        path: String,
+        word: Option<(&'static str, String)>,
+        findings: BTreeMap<String, u64>,
+    },
+    Repeats(Vec<(String, u64, u64)>),
+    Connection(String),
+    /// A connection was cut off.
+    CutOff {
+        of: u64,
+        host: String,
+        rule: String,
+    },
+    Command {
+        arguments: Vec<String>,
+        is_own: bool,
+    },
+    Note(Box<Note>),
+}
+
+/// Returns the arguments of a command, if the record is that of its start.
+fn arguments(record: &RecordView<'_>) -> Option<Vec<String>> {
+    let list = record.facts.as_ref().and_then(|facts| facts.get("command")?.as_array());
+    let is_start = record.kind == Kind::Decision && record.decision() != Some("deny");
+    let texts = |list: &Vec<Value>| {
+        list.iter().filter_map(|text| text.as_str().map(str::to_owned)).collect()
+    };
+    list.filter(|_| is_start).map(texts)
+}
+
+pub(super) fn piece(record: &RecordView<'_>, bytes: usize) -> Option<StoryRecord> {
+    let owned = |text: Option<&str>| text.unwrap_or_default().to_owned();
+    let fact = |name: &str| record.facts.as_ref()?.get(name);
+    let process = fact("process").and_then(|process| process.get("arguments")?.as_str());
+    let command = arguments(record);
+    let actor = match command {
+        Some(_) => Actor::Command(record.seq),
+        None => Actor::of(record),
+    };
+    Some(StoryRecord {
+        session: record.session()?.to_owned(),
+        agent: owned(record.agent()),
+        seq: record.seq,
+        t: record.t.as_str().to_owned(),
+        actor,
+        process: process.map(str::to_owned),
+        bytes: bytes + OVERHEAD,
+        what: what(record, command),
+    })
+}
+
+fn what(record: &RecordView<'_>, command: Option<Vec<String>>) -> What {
+    let owned = |text: Option<&str>| text.map(str::to_owned);
+    if let Some(arguments) = command {
+        return What::Command { arguments, is_own: record.op() == Some("sandbox") };
+    }
+    if let (Kind::Outcome | Kind::Recovered, Some(of)) = (record.kind, record.of) {
+        if let (Some("deny"), Some(host)) = (record.decision(), record.subject()) {
+            let rule = record.rule().unwrap_or("-").to_owned();
+            return What::CutOff { of, host: host.into_owned(), rule };
+        }
+        return What::Answer { of, result: record.result().unwrap_or_default().to_owned() };
+    }
+    if let (Kind::Intent, Some(change)) = (record.kind, Change::of(record)) {
+        return What::Change(Box::new(change));
+    }
+    if record.op() == Some("connect") && record.kind == Kind::Intent {
+        return What::Connection(record.subject().unwrap_or_default().into_owned());
+    }
+    if record.op() == Some("repeats") {
+        let paths = record.facts.as_ref().and_then(|facts| facts.get("paths")?.as_array());
+        let count = |entry: &Value, key: &str| entry.get(key).and_then(Value::as_u64).unwrap_or(0);
+        let repeat = |entry: &Value| {
+            let path = entry.get("path")?.as_str()?.to_owned();
+            Some((path, count(entry, "opens"), count(entry, "denials")))
+        };
+        return What::Repeats(paths.into_iter().flatten().filter_map(repeat).collect());
+    }
+    let path =
+        record.subject().or_else(|| (record.decision() == Some("deny")).then_some("".into()));
+    if let (Kind::Decision, Some(op), Some(path)) = (record.kind, record.op(), path) {
+        let rule = || record.rule().unwrap_or("-").to_owned();
+        let word = match (record.decision(), record.result()) {
+            (Some("deny"), _) => Some(("denied", rule())),
+            (Some("ask"), _) => Some(("asked", rule())),
+            (_, Some("ok") | None) => None,
+            (_, Some(result)) => Some(("failed", result.to_owned())),
+        };
+        let findings = findings(record);
+        return What::Request { op: op.to_owned(), path: path.into_owned(), word, findings };
+    }
+    let what = match (record.kind, record.op()) {
+        (Kind::Decision, Some(op)) => op.to_owned(),
+        _ => record.kind_name().to_owned(),
+    };
+    What::Note(Box::new(Note {
+        seq: record.seq,
+        t: record.t.as_str().to_owned(),
+        what,
+        turn: None,
+        result: owned(record.result()),
+        path: owned(record.path()),
+        facts: record.facts.clone().unwrap_or_default(),
+    }))
+}
