@@ -5,13 +5,19 @@ use std::{
     sync::Arc,
 };
 
-use super::render::for_shell;
+use super::{
+    render::for_shell,
+    rows::{stderr_width, wrapped},
+};
 use crate::{
     acp::EditorUser,
     app::approval_socket::Item,
     gateway::{Approver, Question, Ticket},
     model::Escaped,
 };
+
+/// The blanks before a row that continues a line.
+const CONTINUED: usize = 10;
 
 /// Prints on stderr that a request of this command waits for approval, and how to answer it from
 /// another shell.
@@ -51,10 +57,13 @@ impl Approver for EditorOrTerminal {
 pub(crate) fn announce(question: &Question, state: &Path) {
     let item = Item::from(question);
     let state = for_shell(state);
-    errln!("portcullis: waiting up to {} s for approval of {}", item.seconds_left, headline(&item));
+    let width = stderr_width();
+    let seconds = item.seconds_left;
+    let line = format!("portcullis: waiting up to {seconds} s for approval of {}", headline(&item));
+    errln!("{}", wrapped(&line, 0, CONTINUED, width));
     for rule in &item.rules {
         let reason = rule.reason.as_ref().map(|why| format!(": {why}")).unwrap_or_default();
-        errln!("  rule `{}`{}", Escaped(&rule.id), Escaped(&reason));
+        errln!("{}", wrapped(&format!("rule `{}`{reason}", rule.id), 2, CONTINUED, width));
     }
     errln!("  help: in another shell, `portcullis approve {} --state {state}`", item.id);
     errln!("        or `portcullis approve --reject {} --state {state}`", item.id);

@@ -3,6 +3,7 @@
 use std::{
     collections::HashSet,
     io::{self, IsTerminal as _},
+    iter,
     os::fd::AsFd as _,
     path::Path,
     process::ExitCode,
@@ -19,7 +20,7 @@ use serde_json::json;
 use super::{
     announcer::headline,
     consent,
-    rows::{indented, width},
+    rows::{cut, stderr_width, stdout_width, wrapped},
 };
 use crate::{
     app::approval_socket::{self, Choice, Item, Reply, Request},
@@ -34,6 +35,10 @@ use crate::{
 const TAB: &str = "    ";
 /// The time between two looks at what waits.
 const POLL: Duration = Duration::from_millis(300);
+/// The width of a question where that of the terminal is unknown.
+const WIDTH: usize = 80;
+/// The least width of a path in a question.
+const LEAST_PATH: usize = 8;
 
 /// See and answer the requests that wait for a person
 ///
@@ -119,9 +124,7 @@ fn approve(args: &Args, state: &Path, id: &str, choice: Choice) -> Result<ExitCo
             .help("give --yes to approve the request without being shown it"));
     }
     print(item);
-    // The text of the change may have scrolled everything else away.
-    let scope = if choice == Choice::Session { " for the rest of the session" } else { "" };
-    consent::require(false, &format!("approve {}{scope}?", headline(item)))?;
+    consent::require(false, &question(item, choice))?;
     answer(args, state, &item.id, choice)
 }
 
@@ -163,7 +166,7 @@ fn watch(args: &Args, state: &Path) -> Result<ExitCode, Failure> {
                 continue;
             }
             print(&item);
-            let Some(choice) = consent::choose(&format!("approve {}?", headline(&item)))? else {
+            let Some(choice) = consent::choose(&question(&item, Choice::Once))? else {
                 return Ok(ExitCode::SUCCESS);
             };
             let choice = match choice {
@@ -227,7 +230,8 @@ fn answer(args: &Args, state: &Path, id: &str, choice: Choice) -> Result<ExitCod
             if args.json {
                 outjson!(json!({ "ok": true, "result": verb, "request": item }));
             } else {
-                outln!("{verb}: {}", headline(&item));
+                let line = format!("{verb}: {}", headline(&item));
+                outln!("{}", wrapped(&line, 0, 4, stdout_width()));
             }
             Ok(ExitCode::SUCCESS)
         }
@@ -249,21 +253,36 @@ fn not_waiting(id: &str) -> Failure {
         .help("`portcullis approve --list` shows what waits")
 }
 
+/// Returns the question about a request, in one row if the terminal has room for that: what is
+/// printed above it may have scrolled away, and a text that the terminal wraps could look like
+/// another question.
+fn question(item: &Item, choice: Choice) -> String {
+    let scope = if choice == Choice::Session { " for the session" } else { "" };
+    let (id, operation) = (Escaped(&item.id), Escaped(&item.operation));
+    let asks = |paths: &str| format!("approve {id}: {operation} {paths}{scope}?");
+    let paths: Vec<_> = iter::once(&item.path).chain(&item.to).collect();
+    let shown = |room: usize| {
+        let cut = |path: &&String| format!("`{}`", cut(&Escaped(path).to_string(), room));
+        paths.iter().map(cut).collect::<Vec<_>>().join(" to ")
+    };
+    let width = stderr_width().unwrap_or(WIDTH).saturating_sub(" [y/s/n/l] ".len());
+    let room = width.saturating_sub(asks(&shown(0)).chars().count()) / paths.len();
+    wrapped(&asks(&shown(room.max(LEAST_PATH))), 0, 4, Some(width))
+}
+
 /// Prints a pending approval. Only its first line begins at the left edge, so that no text of
 /// the agent's looks like another one.
 fn print(item: &Item) {
-    let width = width().unwrap_or(usize::MAX);
-    let show = |text: &str| indented(text, width).iter().for_each(|row| outln!("{row}"));
+    let width = stdout_width();
+    let show = |text: &str| outln!("{}", wrapped(text, 2, 6, width));
     outln!("{}  {} s left", Escaped(&item.id), item.seconds_left);
     show(&headline(item));
     for rule in &item.rules {
-        let place = rule.place.as_ref().map(|at| format!(" ({})", Escaped(at))).unwrap_or_default();
-        let reason =
-            rule.reason.as_ref().map(|why| format!(": {}", Escaped(why))).unwrap_or_default();
-        show(&format!("rule `{}`{place}{reason}", Escaped(&rule.id)));
+        let place = rule.place.as_ref().map(|at| format!(" ({at})")).unwrap_or_default();
+        let reason = rule.reason.as_ref().map(|why| format!(": {why}")).unwrap_or_default();
+        show(&format!("rule `{}`{place}{reason}", rule.id));
     }
     for line in item.change.lines() {
-        let pieces: Vec<_> = line.split('\t').map(|piece| Escaped(piece).to_string()).collect();
-        show(&pieces.join(TAB));
+        show(&line.replace('\t', TAB));
     }
 }

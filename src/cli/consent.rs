@@ -50,7 +50,8 @@ pub(super) fn choose(question: &str) -> Result<Option<char>, Failure> {
     // What was typed before the question was shown is no answer to it.
     let _ = tcflush(io::stdin(), QueueSelector::IFlush);
     loop {
-        err!("{question} [y/s/n/l, y: yes, s: for the session, n: no, l: later] ");
+        errln!("  y: yes, s: for the session, n: no, l: later");
+        err!("{question} [y/s/n/l] ");
         io::stderr().flush().or_fail("cannot ask")?;
         let mut answer = String::new();
         if io::stdin().read_line(&mut answer).or_fail("cannot read the answer")? == 0 {

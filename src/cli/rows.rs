@@ -1,23 +1,45 @@
 //! Wrapping of untrusted text into rows of a terminal, so that it never begins at the left
 //! edge.
 
+use std::{io, os::fd::AsFd};
+
 use rustix::termios::tcgetwinsize;
 
-/// The characters before each row of untrusted text.
-const INDENT: &str = "  ";
+use crate::model::Escaped;
+
 /// The character in place of the part that is cut off.
 const CUT: char = '\u{2026}';
+/// The least width of a row, in columns.
+const LEAST: usize = 2;
 
 /// Returns the number of columns of the terminal on standard output, if it is one.
-pub(super) fn width() -> Option<usize> {
-    let size = tcgetwinsize(std::io::stdout()).ok().filter(|size| size.ws_col > 0)?;
+pub(super) fn stdout_width() -> Option<usize> {
+    width(io::stdout())
+}
+
+/// Returns the number of columns of the terminal on standard error, if it is one.
+pub(super) fn stderr_width() -> Option<usize> {
+    width(io::stderr())
+}
+
+fn width(stream: impl AsFd) -> Option<usize> {
+    let size = tcgetwinsize(stream).ok().filter(|size| size.ws_col > 0)?;
     Some(size.ws_col.into())
 }
 
-/// Wraps `text` for a terminal of `width` columns, each row with an indent.
-pub(super) fn indented(text: &str, width: usize) -> Vec<String> {
-    let rows = rows(text, width.saturating_sub(INDENT.len()).max(INDENT.len()));
-    rows.into_iter().map(|row| format!("{INDENT}{row}")).collect()
+/// Escapes a line, and wraps it for a terminal of `width` columns. Its first row begins after
+/// `first` blanks, and each other one after `other` blanks: more than before any line of
+/// Portcullis that stands beside it, so that no text in it looks like another line.
+pub(super) fn wrapped(line: &str, first: usize, other: usize, width: Option<usize>) -> String {
+    let text = Escaped(line).to_string();
+    let room =
+        |indent: usize| width.map_or(usize::MAX, |width| width.saturating_sub(indent).max(LEAST));
+    let indent = |(number, row): (usize, String)| {
+        let indent = if number == 0 { first } else { other };
+        format!("{:indent$}{row}", "")
+    };
+    let rows = rows(&text, room(first), room(other)).into_iter().enumerate();
+    rows.map(indent).collect::<Vec<_>>().join("\n")
 }
 
 /// Cuts `text` to at most `width` columns.
@@ -42,14 +64,15 @@ fn columns(text: &str) -> usize {
     text.chars().map(columns_of).sum()
 }
 
-fn rows(text: &str, width: usize) -> Vec<String> {
+/// Divides `text` into a row of at most `width` columns, and others of at most `further`.
+fn rows(text: &str, mut width: usize, further: usize) -> Vec<String> {
     let mut rows = vec![String::new()];
     let mut used = 0_usize;
     for character in text.chars() {
         let columns = columns_of(character);
         if used + columns > width {
             rows.push(String::new());
-            used = 0;
+            (used, width) = (0, further);
         }
         if let Some(row) = rows.last_mut() {
             row.push(character);
@@ -65,11 +88,12 @@ mod tests {
 
     #[test]
     fn no_row_is_wider_than_the_terminal() {
-        assert_eq!(rows("", 4), [""]);
-        assert_eq!(rows("abcdef", 4), ["abcd", "ef"]);
-        assert_eq!(rows("\u{6f22}\u{5b57}a", 4), ["\u{6f22}\u{5b57}", "a"]);
-        assert_eq!(rows("abcdef", usize::MAX), ["abcdef"]);
-        assert_eq!(indented("abcdef", 6), ["  abcd", "  ef"]);
+        assert_eq!(rows("", 4, 2), [""]);
+        assert_eq!(rows("abcdefg", 4, 2), ["abcd", "ef", "g"]);
+        assert_eq!(rows("\u{6f22}\u{5b57}a", 4, 4), ["\u{6f22}\u{5b57}", "a"]);
+        assert_eq!(rows("abcdef", usize::MAX, 4), ["abcdef"]);
+        assert_eq!(wrapped("abc\ndef", 1, 2, Some(5)), " abc\\\n  nde\n  f");
+        assert_eq!(wrapped("abcdef", 2, 4, None), "  abcdef");
     }
 
     #[test]

@@ -5,7 +5,7 @@ mod buffers;
 mod editor;
 mod secrets;
 mod shell;
-mod terminal;
+pub(crate) mod terminal;
 
 use std::{
     io::Write as _,

@@ -468,6 +468,26 @@ fn what_retention_let_go_is_said_to_be_gone() {
     assert_eq!(world.read("a"), "0");
 }
 
+/// A long name was wrapped by the terminal, and forged steps above the question.
+#[test]
+fn names_forged_steps_above_the_question() {
+    let world = World::with_policy(POLICY);
+    let name = format!("{}y", "x ".repeat(100));
+    world.file(&name, "x");
+    let agent = Agent::new(&world, 1);
+    agent.remove(&name);
+    drop(agent);
+    let args = ["backup", "undo", "--session", "0101"];
+    let done = crate::approvals::terminal::on_a_terminal(&world, "n", &args);
+    let shown = done.text();
+    assert!(shown.contains("1 to do"), "{shown}");
+    let names = shown.lines().filter(|line| line.contains("x x"));
+    let (first, others): (Vec<_>, Vec<_>) = names.partition(|line| line.contains("restore"));
+    assert!(first.len() == 1 && others.len() > 3, "{shown}");
+    assert!(others.iter().all(|line| line.starts_with(&" ".repeat(20))), "{shown}");
+    assert!(shown.lines().all(|line| line.len() <= 60), "{shown}");
+}
+
 #[test]
 fn names_cannot_steer_the_terminal_that_shows_them() {
     let world = World::with_policy(POLICY);

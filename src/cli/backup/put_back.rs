@@ -17,13 +17,16 @@ use crate::{
         consent::{self, Word},
         local::LocalGate,
         render,
+        rows::{stderr_width, stdout_width, wrapped},
     },
-    model::{Escaped, Session, WorkspacePath},
+    model::{Session, WorkspacePath},
     undo::{self, Action, Choice, History, Performed, Preview, Select, Status, Step},
 };
 
 /// The maximum of records in a line of a preview.
 const MAX_RECORDS: usize = 6;
+/// The blanks before a row that continues a line of a preview.
+const CONTINUED: usize = 20;
 
 /// How an undo goes about it.
 #[derive(Debug, clap::Args)]
@@ -226,11 +229,9 @@ fn show(preview: &Preview) {
             Status::Stays(why) => ("stays", why.as_str()),
             _ => ("", ""),
         };
-        out!("{:10} {:8} {subject}  ({}", mark, word(step), records(step));
-        match why {
-            "" => outln!(")"),
-            why => outln!("; {})", Escaped(why)),
-        }
+        let why = if why.is_empty() { String::new() } else { format!("; {why}") };
+        let line = format!("{mark:10} {:8} {subject}  ({}{why})", word(step), records(step));
+        outln!("{}", wrapped(&line, 0, CONTINUED, stdout_width()));
     }
     let count = |what: fn(&Status) -> bool| preview.count(what);
     let mut words = vec![format!("{} to do", count(|s| *s == Status::Ready))];
@@ -295,7 +296,8 @@ fn finish(
                 Status::Conflict(why) | Status::Impossible(why) | Status::Stays(why) => why,
                 _ => "it depends on what was left out",
             };
-            errln!("left out: {} {} ({})", word(step), step.path, Escaped(why));
+            let line = format!("left out: {} {} ({why})", word(step), step.path);
+            errln!("{}", wrapped(&line, 0, CONTINUED, stderr_width()));
         }
         errln!(
             "{} done; to take back: `portcullis backup undo --session {}`",

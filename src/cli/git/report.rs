@@ -4,7 +4,7 @@ use serde_json::{Value, json};
 
 use super::{processes::NAMESPACE, sessions::Begun};
 use crate::{
-    cli::rows::{cut, indented, width},
+    cli::rows::{cut, stdout_width, wrapped},
     git::{ObjectId, Outcome, Replayed},
     model::Escaped,
 };
@@ -94,7 +94,7 @@ impl Report {
     /// line.
     pub(super) fn print(&self) {
         let short = |id: &ObjectId| id.to_string().chars().take(SHORT).collect::<String>();
-        let columns = width();
+        let columns = stdout_width();
         let line = |word: &str, subject: &str, end: &str| {
             let room = columns.unwrap_or(WIDTH).saturating_sub(COLUMN + end.len() + 1).max(COLUMN);
             outln!("{word:COLUMN$}{} {end}", cut(&Escaped(subject).to_string(), room));
@@ -114,19 +114,19 @@ impl Report {
                     for (path, why) in why {
                         let path = path.iter().map(|path| format!("{}: ", Escaped(path)));
                         let text = path.collect::<String>() + &Escaped(why).to_string();
-                        indented(&text, columns.unwrap_or(usize::MAX))
-                            .iter()
-                            .for_each(|row| outln!("{row}"));
+                        outln!("{}", wrapped(&text, 2, COLUMN, columns));
                     }
                 }
             }
         }
         for branch in &self.branches {
             let partial = if branch.is_partial { ", without what was refused" } else { "" };
-            outln!("{} is {}{partial}", Escaped(&branch.reference), short(&branch.commit));
+            let text = format!("{} is {}{partial}", branch.reference, short(&branch.commit));
+            outln!("{}", wrapped(&text, 0, COLUMN, columns));
         }
         for (name, why) in &self.refused {
-            outln!("refused       the branch {}: {why}", Escaped(name));
+            let text = format!("{:COLUMN$}the branch {name}: {why}", "refused");
+            outln!("{}", wrapped(&text, 0, COLUMN + 4, columns));
         }
     }
 }

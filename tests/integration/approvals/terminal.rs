@@ -27,8 +27,8 @@ sys.stdout.buffer.write(shown.replace(b'\r\n', b'\n'))
 sys.exit(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]))
 "#;
 
-/// Runs `portcullis ARGS…` on a terminal whose user answers its question with `answer`.
-fn on_a_terminal(world: &World, answer: &str, args: &[&str]) -> Done {
+/// `portcullis ARGS…` on a terminal of 60 columns at which somebody says `answer` to its question.
+pub(crate) fn on_a_terminal(world: &World, answer: &str, args: &[&str]) -> Done {
     by_a_shell(world, answer, r#"exec "$0" "$@""#, args)
 }
 
@@ -57,7 +57,7 @@ fn an_approval_at_a_terminal_shows_the_request_and_asks() {
         "edit `src/payments/card.ts` by agent `cli`",
         "rule `payments`",
         "  -two\n  +TWO\n",
-        "approve edit `src/payments/card.ts` by agent `cli`? [y/N]",
+        &format!("approve {asked}: edit `src/payments/card.ts`? [y/N]"),
     ] {
         assert!(shown.contains(part), "{part}: {shown}");
     }
@@ -82,10 +82,40 @@ fn a_change_looked_like_another_request() {
     let shown = no.text();
     let at_the_edge = shown.lines().filter(|line| !line.starts_with("  ")).collect::<Vec<_>>();
     assert!(at_the_edge[0].starts_with(&format!("{asked}  ")), "{shown}");
-    let question = "approve write `src/payments/ci.yml` by agent `cli`? [y/N]";
-    assert!(at_the_edge[1].starts_with(question), "{shown}");
+    let question = format!("approve {asked}: write `src/payments/ci.yml`? [y/N]");
+    assert!(at_the_edge[1].starts_with(&question), "{shown}");
     assert!(shown.lines().filter(|line| line.starts_with("  ")).all(|l| l.len() <= 60), "{shown}");
     world.run(&["approve", "--reject", &asked]).ok();
+    end(child);
+}
+
+/// A long path was wrapped by the terminal, in the question, too: all on the screen was the
+/// agent's, with the question of another request at the end.
+#[test]
+fn a_path_looked_like_another_question() {
+    let world = world();
+    let directory = format!("src/payments/{}y", "x ".repeat(100));
+    let (from, to) = (format!("{directory}/a"), format!("{directory}/b"));
+    world.file(&from, "a");
+    let child = begin(&world, &["mv", &from, &to], "");
+    let asked = id(&waiting(&world, 1)[0]);
+    for (answer, args) in [
+        ("n", &["approve", &asked][..]),
+        ("n", &["approve", "--session", &asked]),
+        ("l|\u{4}", &["approve", "--watch"]),
+        ("n", &["approve", &asked[..4], "--session"]),
+    ] {
+        let done = on_a_terminal(&world, answer, args);
+        let shown = done.text();
+        let question = format!("approve {asked}: rename `src/");
+        assert!(shown.lines().any(|line| line.starts_with(&question)), "{shown}");
+        for line in shown.lines() {
+            assert!(line.chars().count() <= 60, "{line}: {shown}");
+            let is_ours = ["approve", "error", "rejected", "portcullis", &asked];
+            let is_ours = is_ours.iter().any(|word| line.starts_with(word));
+            assert!(is_ours || line.starts_with("  ") || line.is_empty(), "{line}: {shown}");
+        }
+    }
     end(child);
 }
 

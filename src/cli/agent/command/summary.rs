@@ -14,13 +14,18 @@ use crate::{
         opened::Opened,
         output::lines,
     },
-    cli::render::for_shell,
+    cli::{
+        render::for_shell,
+        rows::{stderr_width, wrapped},
+    },
     model::{OperationKind, Quoted},
     review::{Event, Log, Session, change::Change, visible_json},
 };
 
 /// Maximum of printed lines of each kind.
 const MOST_LINES: usize = 20;
+/// The blanks before a row that continues a line.
+const CONTINUED: usize = 13;
 /// Maximum of listed changes; the rest is counted.
 const MOST_CHANGES: usize = 1_000;
 /// Maximum of listed denials; the rest is counted.
@@ -270,8 +275,10 @@ impl Summary {
         others: usize,
     ) {
         let more = lines.len().saturating_sub(MOST_LINES).saturating_add(others);
+        let width = stderr_width();
         for line in lines.take(MOST_LINES) {
-            let _ = writeln!(text, "  {line}");
+            let line = wrapped(&line.to_string(), 2, CONTINUED, width);
+            let _ = writeln!(text, "{line}");
         }
         if more > 0 {
             let session = &self.session;

@@ -74,7 +74,8 @@ impl Place {
         let before = format!("{:?}", tcgetattr(&terminal).unwrap());
 
         let policy = self.at("policies/policy.toml");
-        let limited = self.limited(&[&[command, "--policy", &policy], args].concat());
+        let words: Vec<_> = command.split(' ').chain(["--policy", &policy]).collect();
+        let limited = self.limited(&[&words, args].concat());
         // Without timeout(1), which would put it in the background.
         let words: Vec<_> = limited.get_args().skip(2).collect();
         let place = TempDir::new().unwrap();
@@ -224,6 +225,22 @@ fn a_program_has_a_terminal_of_its_own() {
         let read = records.iter().find(|record| said(record, "op") == "read").unwrap();
         assert_eq!((said(read, "door"), said(read, "path")), ("mount", "file.txt"));
     }
+}
+
+/// A name was wrapped by the terminal, and looked like a line of the summary.
+#[test]
+fn long_names_forged_lines_of_a_summary() {
+    let place = Place::mounted(users()[0]);
+    let name = format!("{}y", "x ".repeat(100));
+    let script = format!("echo x >'{name}'");
+    let mut operator = place.on_terminal("exec", &["--", "sh", "-c", &script], &[]);
+    assert_eq!(operator.ends(), 0, "{}", operator.text());
+    let text = operator.text();
+    let names = text.lines().filter(|line| line.contains("x x"));
+    let (first, other): (Vec<_>, Vec<_>) = names.partition(|line| line.starts_with("  write "));
+    assert!(first.len() == 1 && other.len() > 1, "{text}");
+    assert!(other.iter().all(|line| line.starts_with(&" ".repeat(13))), "{text}");
+    assert!(first.iter().chain(&other).all(|line| line.len() <= 100), "{text}");
 }
 
 #[test]

@@ -226,6 +226,25 @@ fn subjects_forged_lines_above_the_question() {
     assert_eq!(imported.told["commits"].as_array().unwrap().len(), 3);
 }
 
+/// A name of several rows of a terminal looked like other commits and branches.
+#[test]
+fn names_of_branches_forged_lines_above_the_question() {
+    let place = committed(users()[0]);
+    let script = "echo x >x.txt && git add -A && git commit -qm x && \
+                  n=$(printf 'x\\302\\240%.0s' $(seq 60)) && git branch \"z$n/$n\" && \
+                  git branch $(printf 'xy%.0s' $(seq 90))";
+    let ended = place.exec(&[], script);
+    assert_eq!(ended.code, 0, "{ended:?}");
+    let mut operator = place.on_terminal("git import", &["--dry-run"], &[]);
+    assert_eq!(operator.ends(), 1, "{}", operator.text());
+    let text = operator.text();
+    let is_named = |line: &&str| line.contains("x\u{a0}x") || line.contains("xyxy");
+    let (other, first): (Vec<_>, Vec<_>) =
+        text.lines().filter(is_named).partition(|line| line.starts_with(&" ".repeat(14)));
+    assert!(first.len() == 2 && other.len() > 2, "{text}");
+    assert!(text.lines().all(|line| line.chars().count() <= 100), "{text}");
+}
+
 /// The error was that the object of the commit is missing, without advice.
 #[test]
 fn a_repository_that_borrows_objects_was_refused_without_what_to_do() {
