@@ -412,6 +412,25 @@ fn gitignore_files_count_where_they_may_be_read() {
     assert_eq!(grep(&world, &["needle"]).ok().json()["skipped"]["gitignore"], 1);
 }
 
+/// They took 230 MB for each search: bytes were bounded, and what patterns take once compiled was
+/// not.
+#[test]
+fn many_patterns_of_gitignore_files_are_not_obeyed() {
+    let world = World::new();
+    world.file(".gitignore", "*.log\n");
+    world.file("few/.gitignore", (0..1_000).map(|n| format!("f{n}?\n")).collect::<String>());
+    world.file("few/f7x", "needle\n");
+    for name in ["a", "b", "c"] {
+        world.file(&format!("{name}/.gitignore"), "Q?\n?Q\n".repeat(10_000));
+        world.file(&format!("{name}/a.log"), "needle\n");
+        world.file(&format!("{name}/xQ"), "needle\n");
+    }
+    world.file("long/.gitignore", format!("{}\n", "?Q".repeat(32_760)));
+    let found = grep(&world, &["needle"]).ok();
+    assert_eq!(paths(&found), ["a/xQ", "b/xQ", "c/xQ"]);
+    assert_eq!(found.json()["skipped"]["gitignore"], 4);
+}
+
 /// A search left out paths by ignore files that no reader gets, or gets changed: an agent that
 /// makes files of any name could find out their content.
 #[test]

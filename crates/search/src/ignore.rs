@@ -19,12 +19,29 @@ use crate::{Skipped, View, dialect::patterns, model::WorkspacePath};
 const GIT: &str = ".git";
 /// Maximum size of a file that is obeyed, in bytes.
 const LARGEST: u64 = 64 << 10;
-/// Bytes of all files after which a search obeys no more: compiled they need many times that.
+/// Bytes of all files after which a search reads no more.
 const MOST: u64 = 256 << 10;
+/// Bytes of all patterns that a search obeys, each counted with [`EACH`] more: some 2,000 patterns.
+/// Compiled they need several hundred times that.
+const MOST_PATTERNS: u64 = 64 << 10;
+const EACH: usize = 16;
 
-/// Number of bytes read for one search.
+/// The files and patterns of one search.
 #[derive(Debug, Default)]
-pub(super) struct Spent(AtomicU64);
+pub(super) struct Spent {
+    read: AtomicU64,
+    patterns: AtomicU64,
+}
+
+impl Spent {
+    /// Counts these patterns; returns false, and counts nothing, if they are too many.
+    fn take(&self, patterns: &[String]) -> bool {
+        let cost: usize = patterns.iter().map(|pattern| pattern.len() + EACH).sum();
+        let cost = u64::try_from(cost).unwrap_or(u64::MAX);
+        let add = |spent: u64| spent.checked_add(cost).filter(|sum| *sum <= MOST_PATTERNS);
+        self.patterns.fetch_update(Ordering::Relaxed, Ordering::Relaxed, add).is_ok()
+    }
+}
 
 /// The patterns of one directory, and of the directories above it.
 #[derive(Debug)]
@@ -45,18 +62,22 @@ impl Ignores {
         spent: &Spent,
     ) -> (Option<Arc<Self>>, Option<Skipped>) {
         let inherited = above.map(Arc::clone);
-        let most = if spent.0.load(Ordering::Relaxed) > MOST { 0 } else { LARGEST };
+        let most = if spent.read.load(Ordering::Relaxed) > MOST { 0 } else { LARGEST };
         let text = match view.ignore_file(directory, most) {
             Ok(Some(text)) => text,
             Ok(None) => return (inherited, None),
             Err(why) => return (inherited, Some(why)),
         };
-        spent.0.fetch_add(u64::try_from(text.len()).unwrap_or(u64::MAX), Ordering::Relaxed);
+        spent.read.fetch_add(u64::try_from(text.len()).unwrap_or(u64::MAX), Ordering::Relaxed);
+        let patterns: Vec<_> = patterns(&String::from_utf8_lossy(&text)).collect();
+        if !spent.take(&patterns) {
+            return (inherited, Some(Skipped::Gitignore));
+        }
         // Paths are matched relative to the directory.
         let mut builder = GitignoreBuilder::new(".");
-        for line in patterns(&String::from_utf8_lossy(&text)) {
+        for line in &patterns {
             // Invalid patterns are skipped, as git does.
-            let _ = builder.add_line(None, &line);
+            let _ = builder.add_line(None, line);
         }
         let Ok(matcher) = builder.build() else { return (inherited, Some(Skipped::Gitignore)) };
         let path = directory.as_ref();
