@@ -7,15 +7,17 @@
 use std::{
     io,
     pin::Pin,
+    sync::Arc,
     task::{Context, Poll, ready},
     time::Duration,
 };
 
 use tokio::{
     io::{AsyncRead, AsyncWrite, ReadBuf},
-    sync::OwnedSemaphorePermit,
     time::{Sleep, sleep},
 };
+
+use super::places::Place;
 
 /// Time within which a peer must take [`ENOUGH`] bytes, while more wait for it.
 /// Longer than a WebSocket's limit for a piece, whose close has a reason.
@@ -30,11 +32,11 @@ pub(super) struct Held<S> {
     /// Set since the peer did not take everything at once: its deadline, and the
     /// bytes taken since.
     behind: Option<(Pin<Box<Sleep>>, usize)>,
-    _place: OwnedSemaphorePermit,
+    _place: Arc<Place>,
 }
 
 impl<S> Held<S> {
-    pub(super) fn new(stream: S, place: OwnedSemaphorePermit) -> Self {
+    pub(super) fn new(stream: S, place: Arc<Place>) -> Self {
         Self { stream, stall: STALL, behind: None, _place: place }
     }
 
@@ -114,21 +116,16 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for Held<S> {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::Arc;
+    use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _, duplex};
 
-    use tokio::{
-        io::{AsyncReadExt as _, AsyncWriteExt as _, duplex},
-        sync::Semaphore,
-    };
-
-    use super::*;
+    use super::{super::places::Places, *};
 
     #[test]
     fn a_peer_that_does_not_read_loses_its_place_and_a_slow_one_keeps_it() {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
         runtime.block_on(async {
-            let places = Arc::new(Semaphore::new(1));
-            let place = Arc::clone(&places).acquire_owned().await.unwrap();
+            let places = Places::new(1);
+            let place = places.take().await;
             let (ours, mut theirs) = duplex(1024);
             let mut held = Held { stall: Duration::from_secs(20), ..Held::new(ours, place) };
             let reads = tokio::spawn(async move {
@@ -142,9 +139,9 @@ mod tests {
             held.stall = Duration::from_millis(10);
             let error = held.write_all(&[0; 4096]).await.unwrap_err();
             assert_eq!(error.kind(), io::ErrorKind::TimedOut);
-            assert_eq!(places.available_permits(), 0);
+            assert_eq!(places.taken(), 1);
             drop((held, theirs));
-            assert_eq!(places.available_permits(), 1);
+            assert_eq!(places.taken(), 0);
         });
     }
 }

@@ -13,6 +13,7 @@ mod held;
 mod mcp;
 mod metrics;
 mod peer;
+mod places;
 mod ready;
 mod reply;
 mod server;
@@ -34,7 +35,7 @@ use std::{
 use hyper::Response;
 use tokio::{
     net::UnixStream,
-    sync::{Semaphore, mpsc, watch},
+    sync::{mpsc, watch},
 };
 
 pub use broker::{Answer, Ask, Caller, OpenError, Told, Want};
@@ -48,6 +49,7 @@ pub use ws::Bounds;
 
 use crate::{gateway::Numbers, model::Door};
 use metrics::Board;
+use places::Places;
 use ready::Readiness;
 use reply::Body;
 use throttle::Throttle;
@@ -64,7 +66,7 @@ const ANSWERS: Duration = Duration::from_secs(5);
 /// The limits of a front.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Limits {
-    /// Maximum of connections at once, of all kinds.
+    /// Maximum of connections at once, of all kinds; those of one token are half of them at most.
     pub connections: usize,
     /// Timeout for the head of a request, and for a TLS handshake. An idle
     /// connection is closed after the same time.
@@ -107,7 +109,7 @@ pub struct Front {
     guard: RwLock<Arc<Guard>>,
     throttle: Throttle,
     limits: Limits,
-    places: Arc<Semaphore>,
+    places: Arc<Places>,
     stopping: watch::Sender<bool>,
     board: Board,
     readiness: Readiness,
@@ -135,7 +137,7 @@ impl Front {
             guard: RwLock::new(Arc::new(guard)),
             throttle: Throttle::new(limits.failed_logins),
             limits,
-            places: Arc::new(Semaphore::new(limits.connections)),
+            places: Places::new(limits.connections),
             stopping: watch::Sender::new(false),
             board: Board::default(),
             readiness: Readiness::default(),
@@ -254,8 +256,7 @@ impl Front {
 
     /// Returns the metrics page.
     fn numbers(&self) -> Response<Body> {
-        let limit = self.limits.connections;
-        self.board.page(limit.saturating_sub(self.places.available_permits()), limit)
+        self.board.page(self.places.taken(), self.limits.connections)
     }
 
     fn is_stopping(&self) -> bool {

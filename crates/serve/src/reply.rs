@@ -6,7 +6,9 @@ use http_body_util::{BodyExt as _, Full, combinators::BoxBody};
 use hyper::{
     Response, StatusCode,
     body::{Bytes, Incoming},
-    header::{ALLOW, CACHE_CONTROL, CONTENT_TYPE, HeaderValue, RETRY_AFTER, WWW_AUTHENTICATE},
+    header::{
+        ALLOW, CACHE_CONTROL, CONNECTION, CONTENT_TYPE, HeaderValue, RETRY_AFTER, WWW_AUTHENTICATE,
+    },
 };
 
 use super::OpenError;
@@ -107,8 +109,19 @@ pub(super) async fn body(
 
 /// Returns the reply to a body for which there is no memory now.
 fn full() -> Response<Body> {
-    let why = "too much is under way; try again later";
-    let mut reply = text(StatusCode::TOO_MANY_REQUESTS, why);
+    later(StatusCode::TOO_MANY_REQUESTS, "too much is under way; try again later")
+}
+
+/// Returns the reply to a request for which there is room later.
+pub(super) fn later(status: StatusCode, why: &str) -> Response<Body> {
+    let mut reply = text(status, why);
     reply.headers_mut().insert(RETRY_AFTER, HeaderValue::from(1));
+    reply
+}
+
+/// Returns the reply to a request whose connection has no place, and closes that.
+pub(super) fn no_place(status: StatusCode, why: &str) -> Response<Body> {
+    let mut reply = later(status, why);
+    reply.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
     reply
 }

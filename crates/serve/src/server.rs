@@ -1,8 +1,8 @@
 //! Connections and the routing of requests.
 //!
 //! Every slow step of a peer has a timeout, and every connection occupies a place
-//! until its last byte is sent, also after an upgrade. When all places are taken, no
-//! connection is accepted; new ones wait in the kernel's queue.
+//! until its last byte is sent, also after an upgrade. When all places are taken, also
+//! those for health checks, no connection is accepted; new ones wait in the kernel's queue.
 
 use std::{convert::Infallible, io, os::fd::OwnedFd, pin::pin, sync::Arc, time::Duration};
 
@@ -25,6 +25,7 @@ use super::{
     guard::Guard,
     held::Held,
     mcp::{self, Mcp},
+    places::Place,
     reply::{self, Body},
     token, ws,
 };
@@ -80,9 +81,8 @@ impl Front {
         tokio::spawn(Arc::clone(self).report());
         tokio::spawn(server.tidy());
         self.stopping().await;
-        let all = u32::try_from(self.limits.connections).unwrap_or(u32::MAX);
         // Remaining connections are dropped.
-        let _ = tokio::time::timeout(grace, self.places.acquire_many(all)).await;
+        let _ = tokio::time::timeout(grace, self.places.all_free()).await;
         Ok(())
     }
 
@@ -108,18 +108,15 @@ impl Server {
     async fn accept(self: Arc<Self>, socket: Socket) {
         let accepting = async {
             loop {
-                // The semaphore is never closed.
-                let Ok(place) = Arc::clone(&self.front.places).acquire_owned().await else {
-                    return;
-                };
+                let place = self.front.places.take().await;
                 match socket.accept().await {
                     Ok(Accepted::Tcp(stream, peer)) => {
-                        let held = Held::new(stream, place);
-                        tokio::spawn(Arc::clone(&self).tcp(held, peer));
+                        let held = Held::new(stream, Arc::clone(&place));
+                        tokio::spawn(Arc::clone(&self).tcp(held, peer, place));
                     }
                     Ok(Accepted::Unix(stream, peer)) => {
-                        let held = Held::new(stream, place);
-                        tokio::spawn(Arc::clone(&self).connection(held, peer));
+                        let held = Held::new(stream, Arc::clone(&place));
+                        tokio::spawn(Arc::clone(&self).connection(held, peer, place));
                     }
                     Err(error) => {
                         tracing::debug!(%error, "a connection was not taken");
@@ -135,22 +132,24 @@ impl Server {
     }
 
     /// Handles a TCP connection: with TLS, if there is a certificate.
-    async fn tcp(self: Arc<Self>, stream: Held<TcpStream>, peer: Peer) {
-        let Some(acceptor) = self.front.tls() else { return self.connection(stream, peer).await };
+    async fn tcp(self: Arc<Self>, stream: Held<TcpStream>, peer: Peer, place: Arc<Place>) {
+        let Some(acceptor) = self.front.tls() else {
+            return self.connection(stream, peer, place).await;
+        };
         match tokio::time::timeout(self.front.limits.head, acceptor.accept(stream)).await {
-            Ok(Ok(stream)) => self.connection(stream, peer).await,
+            Ok(Ok(stream)) => self.connection(stream, peer, place).await,
             Ok(Err(error)) => tracing::debug!(%peer, %error, "no TLS"),
             Err(_) => tracing::debug!(%peer, "a handshake took too long"),
         }
     }
 
-    async fn connection<S>(self: Arc<Self>, stream: S, peer: Peer)
+    async fn connection<S>(self: Arc<Self>, stream: S, peer: Peer, place: Arc<Place>)
     where
         S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
     {
         let service = service_fn(|request| {
-            let (server, peer) = (Arc::clone(&self), peer.clone());
-            async move { Ok::<_, Infallible>(server.reply(peer, request).await) }
+            let (server, peer, place) = (Arc::clone(&self), peer.clone(), Arc::clone(&place));
+            async move { Ok::<_, Infallible>(server.reply(peer, &place, request).await) }
         });
         let connection = http1::Builder::new()
             .timer(TokioTimer::new())
@@ -171,7 +170,12 @@ impl Server {
         }
     }
 
-    async fn reply(self: Arc<Self>, peer: Peer, request: Request<Incoming>) -> Response<Body> {
+    async fn reply(
+        self: Arc<Self>,
+        peer: Peer,
+        place: &Place,
+        request: Request<Incoming>,
+    ) -> Response<Body> {
         if head_bytes(&request) > self.front.limits.head_bytes {
             let status = StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE;
             self.front.board.replied(status);
@@ -185,25 +189,36 @@ impl Server {
         let origin = guard.origin(request.headers());
         let mut reply = match guard.preflight(&request) {
             Some(reply) => reply,
-            None => Arc::clone(&self).route(peer, request).await,
+            None => Arc::clone(&self).route(peer, place, request).await,
         };
         Guard::mark(origin, &mut reply);
         self.front.board.replied(reply.status());
         reply
     }
 
-    async fn route(self: Arc<Self>, peer: Peer, request: Request<Incoming>) -> Response<Body> {
+    async fn route(
+        self: Arc<Self>,
+        peer: Peer,
+        place: &Place,
+        request: Request<Incoming>,
+    ) -> Response<Body> {
         let path = request.uri().path().to_owned();
         let mut parts = path.split('/').skip(1);
-        let place = (parts.next(), parts.next(), parts.next(), parts.next());
+        let parts = (parts.next(), parts.next(), parts.next(), parts.next());
         let looks = matches!(*request.method(), Method::GET | Method::HEAD);
-        match place {
+        let is_about_health = matches!(parts, (Some("healthz" | "readyz"), None, ..));
+        if !is_about_health && !place.is_for_all() {
+            let why = "there are as many connections as there may be; try again later";
+            return reply::no_place(StatusCode::SERVICE_UNAVAILABLE, why);
+        }
+        let caller = |socket| caller(peer, place, &request, socket);
+        match parts {
             (Some("healthz" | "readyz" | "metrics"), None, ..) if !looks => {
                 reply::not_so("GET, HEAD")
             }
             (Some("healthz"), None, ..) => reply::text(StatusCode::OK, "ok"),
             (Some("readyz"), None, ..) => self.front.ready().await,
-            (Some("metrics"), None, ..) => match caller(peer, &request, false) {
+            (Some("metrics"), None, ..) => match caller(false) {
                 Ok(caller) => match self.front.ask(&caller, Want::Metrics).await {
                     Ok(_) => self.front.numbers(),
                     // To an agent without permission the page does not exist.
@@ -211,24 +226,20 @@ impl Server {
                 },
                 Err(refused) => *refused,
             },
-            (Some("workspaces"), Some(name), Some("mcp"), None) => {
-                match caller(peer, &request, false) {
-                    Ok(caller) => {
-                        mcp::handle(&self.front, &self.mcp, caller, Some(name), request).await
-                    }
-                    Err(refused) => *refused,
+            (Some("workspaces"), Some(name), Some("mcp"), None) => match caller(false) {
+                Ok(caller) => {
+                    mcp::handle(&self.front, &self.mcp, caller, Some(name), request).await
                 }
-            }
-            (Some("mcp"), None, ..) => match caller(peer, &request, false) {
+                Err(refused) => *refused,
+            },
+            (Some("mcp"), None, ..) => match caller(false) {
                 Ok(caller) => mcp::handle(&self.front, &self.mcp, caller, None, request).await,
                 Err(refused) => *refused,
             },
-            (Some("workspaces"), Some(name), Some("ws"), None) => {
-                match caller(peer, &request, true) {
-                    Ok(caller) => ws::handle(Arc::clone(&self.front), caller, name, request).await,
-                    Err(refused) => *refused,
-                }
-            }
+            (Some("workspaces"), Some(name), Some("ws"), None) => match caller(true) {
+                Ok(caller) => ws::handle(Arc::clone(&self.front), caller, name, request).await,
+                Err(refused) => *refused,
+            },
             _ => reply::text(StatusCode::NOT_FOUND, "there is nothing here"),
         }
     }
@@ -242,16 +253,22 @@ impl Server {
     }
 }
 
-/// Returns the sender of a request; one without a token gets 401.
-pub(super) fn caller<B>(
+/// Returns the sender of a request; one without a token gets 401, and one with too many connections
+/// 429.
+fn caller<B>(
     peer: Peer,
+    place: &Place,
     request: &Request<B>,
     socket: bool,
 ) -> Result<Caller, Box<Response<Body>>> {
-    match token::of(request, socket) {
-        Some(token) => Ok(Caller { token, peer }),
-        None => Err(Box::new(reply::token_missing())),
+    let Some(token) = token::of(request, socket) else {
+        return Err(Box::new(reply::token_missing()));
+    };
+    if !place.belongs_to(token) {
+        let why = "there are as many connections with this token as there may be; try again later";
+        return Err(Box::new(reply::no_place(StatusCode::TOO_MANY_REQUESTS, why)));
     }
+    Ok(Caller { token, peer })
 }
 
 enum Accepted {

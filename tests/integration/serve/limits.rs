@@ -41,6 +41,30 @@ fn sessions_of_an_agent_are_bounded_and_counted_when_they_end() {
     assert!(refused.iter().all(|one| *one == (json!("session"), facts.clone())), "{refused:?}");
 }
 
+/// One token took all connections, and neither another agent nor a health check was answered.
+#[test]
+fn connections_of_one_token_leave_places_to_others() {
+    let mut site = Site::new(&["shop"]);
+    let other = site.add_agent("other", "workspaces = [\"*\"]");
+    site.settings = "limits = { connections = 8 }".to_owned();
+    let service = site.serve();
+    let token = site.token("all").to_owned();
+    let mut own: Vec<_> = (0..4).map(|_| service.session(&token, "shop")).collect();
+    assert_eq!(service.open(&token, "shop").err(), Some(429));
+    let mut reply = String::new();
+    service.post(&token, "shop", "ls", &json!({})).read_to_string(&mut reply).unwrap();
+    assert_eq!(status(&reply), 429, "{reply}");
+    let _others: Vec<_> = (0..4).map(|_| wait(|| service.open(&other, "shop").ok())).collect();
+    // All places are taken: a service that is well says so, and does nothing else.
+    assert_eq!(service.get("/healthz", &[]).0, 200);
+    assert_eq!(service.get("/readyz", &[]).0, 200);
+    let (status, reply) = service.get_as(&other, "/metrics");
+    assert_eq!(status, 503, "{reply}");
+    assert!(reply.to_lowercase().contains("\nretry-after: "), "{reply}");
+    own.pop();
+    wait(|| service.open(&token, "shop").ok());
+}
+
 /// One agent's sessions took all of a worker's descriptors, and others could not write any more.
 #[test]
 fn sessions_leave_a_worker_files_for_the_requests_in_them() {
