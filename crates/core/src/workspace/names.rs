@@ -16,9 +16,12 @@ use super::beneath::open_beneath;
 /// Size of the buffer for directory entries, in bytes.
 const ROOM: usize = 32 * 1024;
 
-/// The types (`statfs(2)`) of file systems that find an entry by one name only. Some of them ignore
-/// its case, as patterns of a policy do.
-const ONE_NAME: [FsWord; 9] = [
+/// The types (`statfs(2)`) of file systems that find an entry by one name alone. Some
+/// of them ignore its case, as patterns of a policy do.
+///
+/// ZFS is not among them: with `normalization` its names are found by others that Unicode takes for
+/// the same, of `formKC` and `formKD` also by those that look otherwise, as full-width letters do.
+const ONE_NAME: [FsWord; 8] = [
     0xef53,      // ext2, ext3, ext4
     0x5846_5342, // xfs
     0x9123_683e, // btrfs
@@ -27,13 +30,16 @@ const ONE_NAME: [FsWord; 9] = [
     0x794c_7630, // overlay
     0xf2f5_2010, // f2fs
     0xca45_1a4e, // bcachefs
-    0x2fc1_2fc1, // zfs
 ];
 
 /// True if entries of the directory behind `dir` may have name aliases. Everything beneath it is on
 /// the same file system: no lookup crosses a mount.
 pub(super) fn may_have_aliases(dir: BorrowedFd<'_>) -> bool {
-    !fstatfs(dir).is_ok_and(|found| ONE_NAME.contains(&found.f_type))
+    !fstatfs(dir).is_ok_and(|found| has_one_name(found.f_type))
+}
+
+fn has_one_name(file_system: FsWord) -> bool {
+    ONE_NAME.contains(&file_system)
 }
 
 /// Searches for each component of `path` among the entries of its directory.
@@ -76,4 +82,15 @@ fn is_entry(directory: impl AsFd, name: &str) -> Result<bool, Errno> {
         }
     }
     Ok(false)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::has_one_name;
+
+    /// With `normalization=formKC`, `.env` was read by a name of full-width letters.
+    #[test]
+    fn zfs_may_find_an_entry_by_several_names() {
+        assert!(!has_one_name(0x2fc1_2fc1) && has_one_name(0xef53));
+    }
 }
