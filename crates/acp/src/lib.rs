@@ -30,7 +30,7 @@ pub use allowed::{ForwardError, acts, check_forward};
 pub use config::{Config, SourceMode, SourceModeError};
 use door::Door;
 pub use editor_user::EditorUser;
-pub use logins::{RemovedLogin, options as login_options};
+pub use logins::{RemovedLogin, variables as login_variables};
 pub use notices::Notices;
 use peer_reader::{PeerReader, PeerReaders};
 pub use portcullis_mcp::FurtherWorkspace;

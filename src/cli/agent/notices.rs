@@ -4,12 +4,15 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use crate::{
     acp::{self, Notices, RemovedLogin},
+    cli::rows::cut,
     model::Escaped,
 };
 
 /// Longest line that is shown, in bytes with its line end: a pipe takes so much in
 /// one write (`PIPE_BUF`, pipe(7)), so no other process can write in between.
 const MAX_LINE: usize = 4096;
+/// Longest name of a login method, in columns: with what stands before it, it fits into a row of 80.
+const MAX_NAME: usize = 24;
 
 /// Writes them to standard error.
 #[derive(Debug, Default)]
@@ -31,8 +34,8 @@ impl Notices for AgentNotices {
 
     fn login_removed(&self, methods: &[RemovedLogin]) {
         for RemovedLogin { name, missing } in methods {
-            let name = Escaped(name);
-            if missing.is_empty() {
+            let name = cut(&Escaped(name).to_string(), MAX_NAME);
+            let Some(missing) = missing else {
                 errln!(
                     "portcullis: warning: the agent's login method `{name}` is not offered to the \
                      editor, which would run a command for the agent outside the sandbox"
@@ -42,13 +45,13 @@ impl Notices for AgentNotices {
                      the editor run the login with `--forward terminal/create`, which counts as \
                      not confined"
                 );
-            } else {
-                errln!(
-                    "portcullis: note: the agent's login method `{name}` is not offered to the \
-                     editor: it needs {}",
-                    acp::login_options(missing)
-                );
-            }
+                continue;
+            };
+            errln!(
+                "portcullis: note: the agent's login method `{name}` is not offered to the \
+                 editor: it needs {}",
+                acp::login_variables(missing)
+            );
         }
     }
 
