@@ -387,7 +387,8 @@ pub(in crate::cli) fn warn(report: &Report) {
     if report.limits.memory.is_some_and(|limit| limit.by == Mechanism::Rlimit) {
         errln!(
             "portcullis: warning: the limit on memory holds for each process of the agent, not for \
-             all together: no cgroup with the controller `memory` can be made here"
+             all together, and a program that means to can exceed it (docs/agents.md, \"Limits\"): \
+             no cgroup with the controller `memory` can be made here"
         );
     }
     warn_of_denied(report);
