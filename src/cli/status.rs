@@ -10,16 +10,14 @@ use portcullis_audit::{Kind, RecordView};
 use rustix::fs::fstatvfs;
 use serde_json::{Value, json};
 
-use super::{
-    audit::LogLocation,
-    render::{counted, time},
-};
+use super::render::{counted, time};
 use crate::{
     app::{
         approval_socket::{self, Reply, Request},
         audit_log::unreadable,
         failure::{Context as _, Failure},
-        state_directory,
+        options::Common,
+        state_directory, state_owner,
     },
     model::{Escaped, OperationKind},
     policy::Effect,
@@ -38,7 +36,7 @@ const NAMES: usize = 12;
     portcullis status --workspace ~/project --json")]
 pub(crate) struct Args {
     #[command(flatten)]
-    location: LogLocation,
+    common: Common,
     /// Print one JSON object
     #[arg(long)]
     json: bool,
@@ -70,11 +68,11 @@ struct LastSession {
 /// # Errors
 /// When state directory or log cannot be read.
 pub(crate) fn run(args: &Args) -> Result<ExitCode, Failure> {
-    let path = args.location.state()?;
+    let path = args.common.state_directory()?;
     let Some(state) = state_directory::look(&path)? else {
         return Ok(unused(args, &path));
     };
-    let owner = args.location.owner()?;
+    let owner = state_owner::of(&state, &path)?;
     let recorded = recorded(&path)?;
     let (gateways, waiting) = waiting(&state)?;
     let backups = state_directory::vault(&path)?

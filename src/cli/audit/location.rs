@@ -18,7 +18,7 @@ use crate::{
 /// Which log: the common options, of which a log needs only where it is.
 /// `--agent` is a filter of `show` instead.
 #[derive(Debug, Clone, clap::Args)]
-pub(in crate::cli) struct LogLocation {
+pub(super) struct LogLocation {
     /// The directory that the agent works in [default: the current one, or where --state
     /// is given the one to which that belongs]
     #[arg(long, value_name = "DIR", env = "PORTCULLIS_WORKSPACE")]
@@ -47,7 +47,7 @@ impl LogLocation {
     }
 
     /// Returns the state directory, after a check that no agent could have chosen it.
-    pub(in crate::cli) fn state(&self) -> Result<PathBuf, Failure> {
+    pub(super) fn state(&self) -> Result<PathBuf, Failure> {
         let (workspace, config) = (self.workspace.as_deref(), self.config.as_deref());
         trusted_paths::log_state(self.state.as_ref(), workspace, config)
     }
@@ -79,7 +79,7 @@ impl LogLocation {
     }
 
     /// Returns the path of the workspace to which the state directory belongs, if known.
-    pub(in crate::cli) fn owner(&self) -> Result<Option<PathBuf>, Failure> {
+    pub(super) fn owner(&self) -> Result<Option<PathBuf>, Failure> {
         let path = self.state()?;
         state_directory::look(&path)?.map_or(Ok(None), |state| state_owner::of(&state, &path))
     }

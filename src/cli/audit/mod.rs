@@ -27,8 +27,6 @@ pub(crate) mod show;
 mod story;
 mod verify;
 
-pub(super) use location::LogLocation;
-
 use std::process::ExitCode;
 
 use crate::app::{failure::Failure, logging};

@@ -157,6 +157,7 @@ fn json_and_exit_codes() {
     r.run("backup diff", &[&id]);
     r.run("backup restore", &[&id, "--dry-run"]);
     r.run("backup undo", &["--record", &edit, "--dry-run"]);
+    r.run("undo", &["--dry-run"]);
     r.run("backup verify", &[]);
     r.run("backup prune", &["--dry-run"]);
 
@@ -171,8 +172,11 @@ fn json_and_exit_codes() {
     r.run("policy replay", &["read-only"]);
     r.run("policy learn", &[]);
     r.run("policy list", &[]);
-    r.run("policy keygen", &["--output", "policy.key"]);
+    let key = r.run("policy keygen", &["--output", "policy.key"]);
+    let key = key["public"].as_str().unwrap().to_owned();
     r.run("policy sign", &["narrow.toml", "--key", "policy.key"]);
+    r.run("policy verify", &["narrow.toml", "--key", &key]);
+    r.run("config check", &[]);
 
     r.run("approve", &[]);
     r.run("doctor", &[]);
@@ -181,6 +185,8 @@ fn json_and_exit_codes() {
 
     r.run("audit verify", &[]);
     r.run("audit show", &[]);
+    r.run("log", &[]);
+    r.run("status", &[]);
     r.run("audit query", &[]);
     r.run("audit query", &["--stats", "op"]);
     let session = r.run("audit session", &[]);

@@ -108,7 +108,7 @@ fn people_see_the_same() {
     let text = (done.text())
         .replace(intent["session"].as_str().unwrap(), "SESSION")
         .replace(intent["backup"].as_str().unwrap(), "BACKUP")
-        .replace(&intent["t"].as_str().unwrap()[..19].replace('T', " "), "TIME");
+        .replace(&(intent["t"].as_str().unwrap()[..19].replace('T', " ") + "Z"), "TIME");
     insta::assert_snapshot!(text, @r"
     a.txt
       record 5  TIME  write a.txt  by cli

@@ -7,8 +7,7 @@ use std::ops::Range;
 
 use super::{
     consequence::{OnRead, OnWrite},
-    scanner::MAX_FINDINGS,
-    search::Overdue,
+    search::{MAX_FINDINGS, Overdue},
 };
 use crate::{
     index::Components,

@@ -7,7 +7,8 @@ use super::{
     key::SecretKey,
     restore::{Misused, Restored, restore},
     rule::SecretRule,
-    scanner::{Hit, Incomplete, MAX_FINDINGS},
+    scanner::{Hit, Incomplete},
+    search::MAX_FINDINGS,
     text::{BYTE_ORDER_MARK, readings},
     view::{Redacted, has_marker, redact},
 };

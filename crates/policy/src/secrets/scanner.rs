@@ -7,10 +7,11 @@
 
 use std::{ops::Range, sync::Arc};
 
-use super::{keywords::Keywords, rule::SecretRule, search::Overdue};
-
-/// The most findings in one content: each takes memory, and a placeholder in what a reader gets.
-pub(super) const MAX_FINDINGS: usize = 100_000;
+use super::{
+    keywords::Keywords,
+    rule::SecretRule,
+    search::{MAX_FINDINGS, Overdue},
+};
 
 /// A scan that did not reach the end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -15,6 +15,9 @@ use regex_automata::{
 };
 use regex_syntax::hir::{Hir, HirKind};
 
+/// The most findings in one content: each takes memory, and a placeholder in what a reader gets.
+pub(super) const MAX_FINDINGS: usize = 100_000;
+
 /// The error that the time is over.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Overdue;
