@@ -27,6 +27,7 @@ use crate::{
     egress::{CredentialKey, CredentialOrder},
     gateway::random_hex,
     model::AgentName,
+    policy::LabelIds,
     sandbox::{Cell, Listener, Network},
 };
 
@@ -122,7 +123,7 @@ impl Credentials {
         let mut in_use = Vec::new();
         for ((credential, key), port) in used.into_iter().zip(keys).zip(FIRST_PORT..) {
             let connect = &credential.to;
-            if opened.policy.evaluate_connect(agent, connect).is_deny() {
+            if opened.policy.evaluate_connect(agent, connect, &LabelIds::new()).is_deny() {
                 errln!(
                     "portcullis: warning: the policy lets programs use the credential `{}`, and denies \
                      connections to its host: no rule allows `{connect}`",
