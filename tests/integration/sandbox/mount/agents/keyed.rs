@@ -1,6 +1,6 @@
 //! An agent whose model wants a key that the agent never has.
 
-use super::*;
+use super::{table::claude_code, *};
 use crate::egress::credentials::certify;
 
 const KEY: &str = "sk-ant-api03-4bT9xQ2mVw7LpZ0rKc5NyHd8GfSa1JeU";
