@@ -229,7 +229,9 @@ impl RawCredential {
                 "write paths such as \"/v1/messages\", or \"/v1/messages/*\" for those beneath";
             is_good &= checked(path, is_path(path.get_ref()), "`paths` has what is no path", help);
         }
-        for list in [&self.methods, &self.paths] {
+        for (key, list) in [("methods", &self.methods), ("paths", &self.paths)] {
+            let problem = format!("`{key}` is empty, so nothing would be passed on");
+            is_good &= checked(&self.id, !list.is_empty(), &problem, "");
             if let Some(last) = list.get(MAX_LISTED) {
                 is_good &= checked(last, false, "the list is too long", "");
             }
