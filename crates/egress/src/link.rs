@@ -18,7 +18,7 @@ use tokio::{
 use crate::{
     answer::Refusal,
     head::Authority,
-    messages::{End, FromProxy, Id, Reason, ToProxy},
+    messages::{End, FromProxy, Id, MAX_HOST, Reason, ToProxy, beginning},
     packet,
 };
 
@@ -56,7 +56,8 @@ impl Link {
     ) -> Result<(Open, oneshot::Receiver<Reason>), Refusal> {
         let id = self.next.get();
         self.next.set(id + 1);
-        let (host, port) = (to.host.clone(), to.port);
+        // What is too long to be a host stays that, and has room in a packet.
+        let (host, port) = (beginning(&to.host, MAX_HOST + 1).to_owned(), to.port);
         match self.ask(id, &FromProxy::Connect { id, host, port }).await {
             Some(Reply::Opened(socket)) => {
                 let (close, closing) = oneshot::channel();
@@ -82,7 +83,9 @@ impl Link {
     async fn ask(&self, id: Id, message: &FromProxy) -> Option<Reply> {
         let (reply, replied) = oneshot::channel();
         self.asked.borrow_mut().insert(id, reply);
-        self.send(message).await.ok()?;
+        if self.send(message).await.is_err() {
+            self.asked.borrow_mut().remove(&id);
+        }
         replied.await.ok()
     }
 

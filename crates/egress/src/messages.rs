@@ -8,13 +8,22 @@ use serde::{Deserialize, Serialize};
 /// A connection's number, which the egress process chooses.
 pub(crate) type Id = u64;
 
+/// The longest host, in bytes: that of a name in DNS (RFC 1035, 2.3.4).
+pub(crate) const MAX_HOST: usize = 255;
+
+/// The first of a text's bytes, `most` or a few less.
+pub(crate) fn beginning(text: &str, most: usize) -> &str {
+    text.get(..text.floor_char_boundary(most)).unwrap_or_default()
+}
+
 /// From the egress process to the gateway process.
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) enum FromProxy {
     /// A program asks for a connection.
     Connect {
         id: Id,
-        /// The host as the program wrote it.
+        /// The host as the program wrote it; of one that is longer than [`MAX_HOST`] one byte more than
+        /// that, with which it is none.
         host: String,
         port: u16,
     },

@@ -25,7 +25,7 @@ use rustix::net::{RecvFlags, SendFlags, Shutdown, shutdown};
 use crate::{
     credential::CredentialRoute,
     dialer::{DialError, Dialer},
-    messages::{End, FromProxy, Id, Reason, ToProxy},
+    messages::{End, FromProxy, Id, MAX_HOST, Reason, ToProxy, beginning},
     packet,
     refused::Refused,
 };
@@ -396,7 +396,7 @@ impl Service {
             (Some(route), _) => route.to.clone(),
             (None, Ok(host)) => Connect { host, port },
             (None, Err(error)) => {
-                let shown = format!("{host}:{port}");
+                let shown = format!("{}:{port}", beginning(host, MAX_HOST));
                 let refusal = Refusal::Parameters(error.to_string());
                 self.gateway.refuse(&self.session, "connect", Some(&shown), &refusal);
                 return Err(Refused::no_host(&error.to_string()));

@@ -4,6 +4,9 @@ use std::net::UdpSocket;
 
 use super::*;
 
+/// A client that is refused.
+const REFUSED_CLIENT: &str = include_str!("refused_client.py");
+
 #[test]
 fn no_way_leads_round_the_proxy() {
     let server = Server::http();
@@ -197,6 +200,20 @@ fn a_head_that_does_not_end_is_given_up() {
     assert!((4.5..15.0).contains(&seconds), "{slow}");
     assert_eq!(net.client("long_head", &[])["status"], 400);
     assert_eq!(net.connects().len(), 0);
+}
+
+/// There was no record, since a packet has no room for it, and the program heard that the gateway is gone.
+#[test]
+fn a_host_that_is_too_long_for_a_packet_is_refused_on_record() {
+    let net = Net::new(443, "");
+    net.world.file("client.py", REFUSED_CLIENT);
+    let found = net.client("long", &[254, 256, 6000, 9000]);
+    assert_eq!(found, json!([400, 400, 400, 400]));
+    let records = net.connects();
+    let paths: Vec<_> = records.iter().map(|record| record["path"].as_str().unwrap()).collect();
+    let [whole, cut] = [254, 255].map(|length| format!("{}:443", "x".repeat(length)));
+    assert_eq!(paths, [&whole, &cut, &cut, &cut]);
+    assert!(records.iter().all(|record| record["decision"] == "deny"), "{records:?}");
 }
 
 #[test]
