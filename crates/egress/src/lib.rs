@@ -12,6 +12,7 @@
 //! Each credential of the operator's has a process besides ([`run_credential`]), in builds with TLS.
 
 mod answer;
+mod attempts;
 mod body;
 mod client_hello;
 mod connector;

@@ -6,11 +6,7 @@ use std::{
     io,
     net::SocketAddr,
     os::fd::{AsFd as _, OwnedFd},
-    sync::{
-        Arc, Mutex, MutexGuard, PoisonError,
-        atomic::{AtomicBool, AtomicUsize, Ordering},
-        mpsc,
-    },
+    sync::{Arc, Mutex, MutexGuard, PoisonError, mpsc},
     thread::{self, JoinHandle},
     time::{Duration, Instant},
 };
@@ -23,6 +19,7 @@ use portcullis_policy::model::{Connect, Escaped, Host, Session};
 use rustix::net::{RecvFlags, SendFlags, Shutdown, shutdown};
 
 use crate::{
+    attempts::Attempts,
     credential::CredentialRoute,
     dialer::{DialError, Dialer},
     messages::{End, FromProxy, Id, MAX_HOST, Reason, ToProxy, beginning},
@@ -30,8 +27,6 @@ use crate::{
     refused::Refused,
 };
 
-/// Connections that are being opened at once, those about which a person is asked among them.
-const MAX_ATTEMPTS: usize = 64;
 /// Threads that record ends.
 const CLOSERS: usize = 4;
 /// How often open connections are held against the policy, which may be another one by now.
@@ -73,11 +68,9 @@ struct Served {
 struct Service {
     gateway: Arc<Gateway>,
     session: Session,
-    approver: Box<dyn Approver + Send>,
     notify: fn(&str),
     dialer: Mutex<Arc<Dialer>>,
-    attempts: AtomicUsize,
-    is_stopping: AtomicBool,
+    attempts: Arc<Attempts>,
     noted: Mutex<BTreeSet<String>>,
 }
 
@@ -128,11 +121,9 @@ impl Egress {
         let service = Arc::new(Service {
             gateway,
             session,
-            approver,
             notify,
             dialer: Mutex::new(Arc::new(Dialer::new(links.connector))),
-            attempts: AtomicUsize::new(0),
-            is_stopping: AtomicBool::new(false),
+            attempts: Arc::new(Attempts::new(approver)),
             noted: Mutex::default(),
         });
         let (ends, ended) = mpsc::channel();
@@ -188,7 +179,10 @@ impl Egress {
     /// Has every connection closed and recorded; after `timeout` without the egress process's word.
     pub fn stop(self, timeout: Duration) {
         let Self { service, served, credentials, ends, closers } = self;
-        service.is_stopping.store(true, Ordering::Release);
+        // What is being opened has its last records before the log is closed: it waits neither for a
+        // person nor for an address.
+        service.attempts.stop();
+        service.dialer().stop();
         // Those that record end with the last of these.
         drop(ends);
         let served = served.into_inner().unwrap_or_else(PoisonError::into_inner);
@@ -200,6 +194,7 @@ impl Egress {
         }
         let threads: Vec<_> = closers.into_iter().chain(heard).collect();
         let end = Instant::now() + timeout;
+        service.attempts.wait(end);
         while threads.iter().any(|thread| !thread.is_finished()) && Instant::now() < end {
             thread::sleep(STOP_INTERVAL);
         }
@@ -207,7 +202,6 @@ impl Egress {
         for proxy in proxies {
             proxy.close();
         }
-        service.dialer().stop();
         for thread in threads {
             // One that panicked has dropped its connections, which records their ends.
             let _ = thread.join();
@@ -252,7 +246,7 @@ impl Proxy {
         drop(alive);
         // One that goes on ends by this.
         self.close();
-        let (end, detail) = match self.service.is_stopping.load(Ordering::Acquire) {
+        let (end, detail) = match self.service.attempts.is_stopping() {
             true => (End::Ended, ""),
             false => (End::Reset, self.gone()),
         };
@@ -284,13 +278,13 @@ impl Proxy {
         match message {
             FromProxy::Connect { id, host, port } => {
                 let proxy = Arc::clone(self);
-                let attempts = self.service.attempts.fetch_add(1, Ordering::AcqRel);
-                let run = move || {
-                    proxy.connect(id, &host, port);
-                    proxy.service.attempts.fetch_sub(1, Ordering::AcqRel);
-                };
-                if attempts >= MAX_ATTEMPTS || spawn("connection", run).is_err() {
-                    self.service.attempts.fetch_sub(1, Ordering::AcqRel);
+                let started = self.service.attempts.begin().map(|running| {
+                    spawn("connection", move || {
+                        proxy.connect(id, &host, port);
+                        drop((proxy, running));
+                    })
+                });
+                if !matches!(started, Some(Ok(_))) {
                     self.refuse(id, Refused::busy());
                 }
             }
@@ -402,7 +396,7 @@ impl Service {
                 return Err(Refused::no_host(&error.to_string()));
             }
         };
-        let client = Client::asking(&*self.approver);
+        let client = Client::asking(&*self.attempts);
         let credential = route.map(|route| &*route.id);
         let attempt = self.gateway.connect_with(&self.session, &to, credential, client);
         let attempt = attempt.map_err(|error| Refused::because(&error, &to))?;

@@ -3,7 +3,7 @@
 use super::*;
 use crate::{
     acp_client::{Client, Editor},
-    approvals::{id, waiting},
+    approvals::{id, kinds, waiting},
 };
 
 /// An ACP agent that fetches the URL that it is told, and says what it got.
@@ -85,4 +85,28 @@ fn a_host_is_approved_from_a_shell() {
     assert_eq!(&*output.stdout, b"hello", "{output:?}");
     let intent = net.connects().into_iter().find(|record| record["kind"] == "intent").unwrap();
     assert!(intent["facts"]["approval"].is_u64(), "{intent}");
+}
+
+/// The log was closed first, so there was no record of its end, and `exec` waited for two seconds.
+#[test]
+fn a_question_that_nobody_answers_ends_with_the_session() {
+    let net = asking(443);
+    let script = r#"exec 3<>/dev/tcp/127.0.0.1/3128
+        printf "CONNECT other.example:443 HTTP/1.1\r\n\r\n" >&3
+        until [ -e go ]; do sleep 0.02; done"#;
+    let child = net.portcullis(&["exec", "--json", "--", "bash", "-c", script]).spawn().unwrap();
+    let asked = waiting(&net.world, 1).remove(0);
+    std::fs::write(net.world.path("go"), "").unwrap();
+    let output = child.wait_with_output().unwrap();
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    let results = |records: Vec<Value>| -> Vec<_> {
+        records.into_iter().map(|record| record["result"].clone()).collect()
+    };
+    assert_eq!(results(kinds(&net.world, "approval")), ["withdrawn"], "{stderr}");
+    assert_eq!(results(net.connects()).last(), Some(&json!("cancelled")), "{stderr}");
+    assert!(!stderr.contains("ERROR"), "{stderr}");
+    let summary: Value = serde_json::from_str(stderr.lines().last().unwrap()).unwrap();
+    let denials = summary["denials"].as_array().unwrap();
+    assert_eq!(denials.len(), 1, "{summary}");
+    assert_eq!((&denials[0]["rule"], &denials[0]["question"]), (&json!("asked"), &asked["id"]));
 }

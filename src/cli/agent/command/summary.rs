@@ -172,7 +172,9 @@ impl Summary {
             return self.take_repeats(&other.facts);
         }
         let (Some(operation), Some(path)) = (other.op, other.path) else { return };
-        if other.decision.as_deref() == Some("deny") {
+        // Only the end of the session cancels a connection: nobody answered the question about it.
+        let is_unanswered = operation == "connect" && other.result.as_deref() == Some("cancelled");
+        if other.decision.as_deref() == Some("deny") || is_unanswered {
             let question = other.facts.get("question").and_then(Value::as_str).map(str::to_owned);
             let key = (operation, path, other.rule);
             let at = self.known.get(&key).copied();
