@@ -2,7 +2,7 @@
 
 use std::{
     sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError},
-    time::Instant,
+    time::{Duration, Instant},
 };
 
 use portcullis_core::{Approver, Ticket};
@@ -42,6 +42,12 @@ impl Attempts {
         }
         state.running += 1;
         Some(Running(Arc::clone(self)))
+    }
+
+    /// Waits for that time, or until the session ends.
+    pub(crate) fn pause(&self, time: Duration) {
+        let going = |state: &mut State| !state.is_stopping;
+        drop(self.changed.wait_timeout_while(self.state(), time, going));
     }
 
     /// Withdraws the questions of now and later, and lets nothing begin any more: the session ends.

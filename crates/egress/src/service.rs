@@ -305,6 +305,7 @@ impl Proxy {
             FromProxy::Refused { why } => {
                 let to = self.route.as_ref().map(|route| route.to.to_string());
                 let (service, refusal) = (&self.service, Refusal::Parameters(why));
+                service.pause();
                 service.gateway.refuse(&service.session, "connect", to.as_deref(), &refusal);
             }
         }
@@ -378,6 +379,11 @@ impl Proxy {
 }
 
 impl Service {
+    /// Waits while too much was refused of which each costs a record.
+    fn pause(&self) {
+        self.attempts.pause(self.gateway.pause(&self.session));
+    }
+
     /// Decides, looks up, decides again, and connects.
     fn attempt(
         &self,
@@ -385,6 +391,7 @@ impl Service {
         host: &str,
         port: u16,
     ) -> Result<(Opened, OwnedFd), Refused> {
+        self.pause();
         let to = match (route, Host::parse(host)) {
             // Its process has no say in where it connects to.
             (Some(route), _) => route.to.clone(),

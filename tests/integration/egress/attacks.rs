@@ -216,6 +216,21 @@ fn a_host_that_is_too_long_for_a_packet_is_refused_on_record() {
     assert!(records.iter().all(|record| record["decision"] == "deny"), "{records:?}");
 }
 
+/// Nobody paused whoever was refused: the log grew by a megabyte a second.
+#[test]
+fn refused_connections_are_heard_two_hundred_times_a_second() {
+    const COUNT: u32 = 3000;
+    let net = Net::new(443, "");
+    net.world.file("client.py", REFUSED_CLIENT);
+    let found = net.client("flood", &[COUNT]);
+    assert_eq!(found["statuses"], json!([400]));
+    let denied = net.connects().into_iter().filter(|record| record["decision"] == "deny");
+    assert_eq!(denied.count(), COUNT as usize);
+    // Two thousand are heard at once, and as many as connect at once when these are over.
+    let seconds = found["seconds"].as_f64().unwrap();
+    assert!(200.0 * seconds > f64::from(COUNT - 2000 - 8), "{found}");
+}
+
 #[test]
 fn many_idle_connections_leave_room_for_one_that_is_used() {
     let server = Server::echo();

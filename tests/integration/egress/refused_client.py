@@ -1,8 +1,10 @@
 """Tunnels that a program asks for and does not get; prints one JSON object."""
 
+import concurrent.futures
 import json
 import socket
 import sys
+import time
 
 
 def refused(host):
@@ -14,6 +16,13 @@ def refused(host):
 
 def long(*lengths):
     return [refused("x" * length) for length in lengths]
+
+
+def flood(count):
+    begun = time.monotonic()
+    with concurrent.futures.ThreadPoolExecutor(8) as pool:
+        statuses = set(pool.map(lambda number: refused("no_host_%d" % number), range(count)))
+    return {"statuses": list(statuses), "seconds": time.monotonic() - begun}
 
 
 print(json.dumps(globals()[sys.argv[1]](*map(int, sys.argv[2:]))))

@@ -24,6 +24,8 @@ use crate::{
 
 /// Maximum of printed lines of each kind.
 const MOST_LINES: usize = 20;
+/// Maximum of characters of a printed line, which may have several rows.
+const MOST_CHARACTERS: usize = 400;
 /// The blanks before a row that continues a line.
 const CONTINUED: usize = 13;
 /// Maximum of listed changes; the rest is counted.
@@ -279,7 +281,13 @@ impl Summary {
         let more = lines.len().saturating_sub(MOST_LINES).saturating_add(others);
         let width = stderr_width();
         for line in lines.take(MOST_LINES) {
-            let line = wrapped(&line.to_string(), 2, CONTINUED, width);
+            let mut line = line.to_string();
+            let end = line.char_indices().nth(MOST_CHARACTERS).map(|(at, _)| at);
+            if let Some(end) = end {
+                line.truncate(end);
+                line.push('…');
+            }
+            let line = wrapped(&line, 2, CONTINUED, width);
             let _ = writeln!(text, "{line}");
         }
         if more > 0 {

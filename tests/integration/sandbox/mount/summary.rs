@@ -75,6 +75,21 @@ fn a_summary_of_many_denials_is_bounded_and_soon_there() {
     assert!(took < 20.0, "{took}");
 }
 
+/// A few names filled the terminal.
+#[test]
+fn a_line_of_a_summary_is_bounded() {
+    let place = Place::mounted(users()[0]);
+    let rule = "[[rules]]\nid = \"long\"\neffect = \"deny\"\noperations = [\"write\"]\npaths = [\"d*/**\"]\n";
+    std::fs::write(place.at("policies/policy.toml"), format!("{POLICY}{rule}")).unwrap();
+    let long = ["d"; 10].map(|name| name.repeat(200)).join("/");
+    std::fs::create_dir_all(place.at(&format!("ws/{long}"))).unwrap();
+    let ended = place.exec(&[], &format!("mkdir {long}/new"));
+    let lines = ended.stderr.lines().filter(|line| line.starts_with("  denied "));
+    let lines: Vec<_> = lines.map(|line| line.chars().count()).collect();
+    assert_eq!(lines.len(), 1, "{ended:?}");
+    assert!(lines[0] < 500, "{ended:?}");
+}
+
 /// The command chose its mode, or put a directory or a summary of its own in its place.
 #[test]
 fn a_summary_in_a_place_that_the_command_may_change_is_refused() {
