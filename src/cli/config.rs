@@ -29,6 +29,9 @@ enum Command {
 ///
 /// Starts nothing. Policies that it names are not loaded: `portcullis policy check` does that.
 #[derive(Debug, clap::Args)]
+#[command(after_help = "Examples:\n  \
+    portcullis config check\n  \
+    portcullis config check /etc/portcullis/portcullis.toml --json")]
 struct CheckArgs {
     /// The file [default: $XDG_CONFIG_HOME/portcullis/portcullis.toml]
     #[arg(value_name = "FILE", env = "PORTCULLIS_CONFIG")]
