@@ -342,6 +342,7 @@ fn every_lint_finds_something() {
     policy_file(&world, "history.toml", "schema = 1\n[git]\nhistory = \"allow\"\n");
     let hosts = "schema = 1\n[[network.rules]]\nid = \"hosts\"\neffect = \"allow\"\n\
         hosts = [\"*.com\", \"*.github.io\", \"127.0.0.1\"]\nports = [443]\n\
+        [[network.rules]]\nid = \"part\"\neffect = \"deny\"\nhosts = [\"paste.com\"]\n\
         [[network.rules]]\nid = \"closed\"\neffect = \"deny\"\nhosts = [\"*\"]\nwhenRead = [\"data\"]\n\
         [[labels]]\nid = \"data\"\npaths = [\"data/**\"]\n\
         [[labels]]\nid = \"idle\"\npaths = [\"idle/**\"]\n";

@@ -45,7 +45,9 @@ pub(super) fn run(
     let credential = credentials.iter().find(is_used).map(|credential| &*credential.id);
     if json {
         let mut report = report(policy, agent, &connect, (address, read), &decision, &rules);
-        report["credential"] = json!(credential);
+        if let Some(fields) = report.as_object_mut() {
+            fields.insert("credential".to_owned(), json!(credential));
+        }
         outjson!(report);
         return Ok(ExitCode::SUCCESS);
     }
