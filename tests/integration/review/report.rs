@@ -94,7 +94,7 @@ fn a_period_holds_only_its_records() {
     assert_eq!((&activity[0]["allowed"], &activity[0]["denied"]), (&json!(2700), &json!(900)));
     let (done, page) = self::report(&world, "r.html", &["--since", "2026-11-02"]);
     done.ok();
-    assert!(page.contains("28400 of ") && page.contains("(28400 times, rule r)"), "{page}");
+    assert!(page.contains("Denied: 28400 of ") && page.contains("(28400 times, rule r)"), "{page}");
     assert!(page.contains("href=\"#denied-attempts\""), "{page}");
 }
 

@@ -105,6 +105,11 @@ fn summary(page: &mut Page, report: &Report) {
     ));
 }
 
+/// A number with its noun.
+fn counted(count: u64, noun: &str) -> String {
+    if count == 1 { format!("1 {noun}") } else { format!("{count} {noun}s") }
+}
+
 /// The findings in a few sentences, for readers who read no more.
 fn in_words(report: &Report) -> String {
     let mut words = if report.valid {
@@ -115,18 +120,18 @@ fn in_words(report: &Report) -> String {
     let allowed: u64 = report.agents.iter().map(|agent| agent.allowed).sum();
     let all = allowed + report.denied.total;
     words += &match report.denied.listed.first() {
-        None => format!("None of {all} requests was denied. "),
+        None => format!("Denied: none of {all} requests. "),
         Some(most) => format!(
-            "{} of {all} requests were denied, most often {} of {} by agent {} ({} times, rule {}). ",
+            "Denied: {} of {all} requests, most often {} of {} by agent {} ({}, rule {}). ",
             report.denied.total,
             maybe(most.op.as_ref()),
             maybe(most.path.as_ref()),
             maybe(most.agent.as_ref()),
-            most.times,
+            counted(most.times, "time"),
             maybe(most.rule.as_ref()),
         ),
     };
-    words += &format!("{} files were changed. ", report.files.total);
+    words += &format!("Changed: {}. ", counted(report.files.total, "file"));
     let starts = report.gates.listed.iter();
     let weak =
         starts.filter(|gate| gate.enforcement.as_deref().is_some_and(|level| level != "full"));
